@@ -1,0 +1,161 @@
+"""The graph of cells under every fabric: how 2x2 cells join, and where light can enter.
+
+A cell has four terminals::
+
+        a1 ---\\ /--- b1        bar    a1-b1  a2-b2
+               X               cross  a1-b2  a2-b1
+        a2 ---/ \\--- b2        light passes both ways
+
+Terminal ``4 * cell + k`` is a1, a2, b1, b2 for k = 0, 1, 2, 3. A *link* is the waveguide between two
+joined terminals, or the stub behind a free one. Light *enters* a cell at a terminal and *leaves* it by a
+terminal of the other end; leaving by terminal ``u`` it enters the next cell at ``mate[u]``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import BAR, CROSS, InputError, Value, frozen
+
+TERMINAL_NAMES = ("a1", "a2", "b1", "b2")
+
+EXITS = np.array([[2, 3], [3, 2], [0, 1], [1, 0]], dtype=np.int32)
+"""``EXITS[k, state]``: entering at terminal k of a cell in this state, light leaves here."""
+EXITS.flags.writeable = False
+
+
+class Links(NamedTuple):
+    """The numbering of the waveguides of a cell graph."""
+
+    of_terminal: NDArray[np.int32]
+    """``of_terminal[terminal]``: the link that ends there; joined terminals share one."""
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CellGraph(Value):
+    """Cells, the joins between their terminals, and their place on the chip.
+
+    Parameters
+    ----------
+    mate
+        ``mate[terminal]``: the terminal it is joined to, -1 if free; int32, shape (4 * cells,).
+    ends
+        ``ends[cell, end]``: position of end a (0) and end b (1), in lengths of a cell; float64,
+        shape (cells, 2, 2). Side 1 of a cell lies to the left of the way from a to b.
+    perimeter
+        The free terminals, in the order in which they are numbered from outside.
+
+    Raises
+    ------
+    InputError
+        If joins are not mutual, a cell is joined to itself, or `perimeter` is not the free terminals.
+
+    Examples
+    --------
+    One cell with nothing joined has four free terminals and four links:
+
+    >>> cell = CellGraph(mate=[-1] * 4, ends=[[[0, 0], [1, 0]]], perimeter=[0, 1, 3, 2])
+    >>> cell.n_cells, cell.links.count
+    (1, 4)
+    """
+
+    mate: NDArray[np.int32]
+    ends: NDArray[np.float64]
+    perimeter: NDArray[np.int32]
+
+    def __post_init__(self) -> None:
+        mate = frozen("mate", self.mate, 1, np.int32)
+        ends = frozen("ends", self.ends, 3, np.float64)
+        perimeter = frozen("perimeter", self.perimeter, 1, np.int32)
+        if len(mate) % 4 or ends.shape != (len(mate) // 4, 2, 2):
+            raise InputError(f"mate has {len(mate)} terminals, ends the shape {ends.shape}")
+        joined = np.flatnonzero(mate >= 0)
+        if (mate[joined] >= len(mate)).any() or (mate[mate[joined]] != joined).any():
+            bad = next(t for t in joined if mate[t] >= len(mate) or mate[mate[t]] != t)
+            raise InputError(f"mate[{bad}] = {mate[bad]}: joins are mutual")
+        if (mate[joined] == joined).any():
+            raise InputError("a terminal is joined to itself")
+        if not np.array_equal(np.sort(perimeter), np.flatnonzero(mate < 0)):
+            raise InputError("perimeter must list each free terminal once")
+        for name, array in (("mate", mate), ("ends", ends), ("perimeter", perimeter)):
+            object.__setattr__(self, name, array)
+
+    @property
+    def n_cells(self) -> int:
+        """The number of cells."""
+        return len(self.mate) // 4
+
+    @property
+    def links(self) -> Links:
+        """The waveguides: joins first come, first numbered, by their lower terminal."""
+        return _links(self)
+
+    @property
+    def exits(self) -> NDArray[np.int32]:
+        """``exits[terminal, state]``: where light that enters at a terminal leaves its cell."""
+        cells = np.arange(self.n_cells, dtype=np.int32)[:, None, None]
+        return (4 * cells + EXITS[None]).reshape(-1, 2).astype(np.int32)
+
+    def terminal_name(self, terminal: int) -> str:
+        """Return a name for messages, such as ``"cell 40 a2"``."""
+        return f"cell {terminal // 4} {TERMINAL_NAMES[terminal % 4]}"
+
+    def terminal_positions(self, inset: float = 0.18, offset: float = 0.12) -> NDArray[np.float64]:
+        """Positions of all terminals for drawing, shape (4 * cells, 2).
+
+        Parameters
+        ----------
+        inset
+            Distance from the end of the cell, along the cell, in lengths of a cell.
+        offset
+            Distance from the axis of the cell, to the side, in lengths of a cell.
+        """
+        a, b = self.ends[:, 0], self.ends[:, 1]
+        along = b - a
+        left = np.stack([-along[:, 1], along[:, 0]], axis=1)
+        return np.stack(
+            [
+                a + inset * along + offset * left,
+                a + inset * along - offset * left,
+                b - inset * along + offset * left,
+                b - inset * along - offset * left,
+            ],
+            axis=1,
+        ).reshape(-1, 2)
+
+
+@lru_cache(maxsize=64)
+def _links(graph: CellGraph) -> Links:
+    terminals = np.arange(len(graph.mate))
+    lower = np.where(graph.mate < 0, terminals, np.minimum(terminals, graph.mate))
+    numbers, of_terminal = np.unique(lower, return_inverse=True)
+    of_terminal = of_terminal.astype(np.int32)
+    of_terminal.flags.writeable = False
+    return Links(of_terminal, len(numbers))
+
+
+def state_between(entered: int, left: int) -> int:
+    """Which state carries light between two terminals of one cell.
+
+    Parameters
+    ----------
+    entered, left
+        Terminals of the same cell, one at end a and one at end b.
+
+    Returns
+    -------
+    int
+        ``BAR`` or ``CROSS``.
+
+    Examples
+    --------
+    >>> state_between(0, 3) == CROSS
+    True
+    """
+    return BAR if (entered ^ left) & 1 == 0 else CROSS

@@ -1,0 +1,105 @@
+"""What every fabric has: ports, and for most a graph of cells with a terminal for each port."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics.cellgraph import CellGraph
+from optmatch.fabrics.reach import UNREACHED, shortest_routes
+from optmatch.model import Value
+
+
+class Fabric(Value):
+    """A switch: what its ports are, and how light gets from one to another.
+
+    Subclasses are frozen data classes whose fields are what a file says of them. Ports are
+    *bidirectional* (one terminal each; a matching is an involution) or have an input and an output
+    (a matching is a partial permutation).
+    """
+
+    __slots__ = ()
+    type: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def n_ports(self) -> int:
+        """The number of ports."""
+
+    @property
+    @abstractmethod
+    def bidirectional(self) -> bool:
+        """Whether a circuit occupies both its ports in both directions."""
+
+    @property
+    @abstractmethod
+    def graph(self) -> CellGraph | None:
+        """The cells; None for a switch that realises any matching by itself."""
+
+    @property
+    def n_cells(self) -> int:
+        """The number of 2x2 cells."""
+        return 0 if self.graph is None else self.graph.n_cells
+
+    @property
+    def port_names(self) -> tuple[str, ...]:
+        """A name for each port."""
+        return tuple(str(port) for port in range(self.n_ports))
+
+    @property
+    def source_terminals(self) -> NDArray[np.int32]:
+        """``source_terminals[port]``: where light from this port enters; empty without cells."""
+        return np.empty(0, dtype=np.int32)
+
+    @property
+    def destination_terminals(self) -> NDArray[np.int32]:
+        """``destination_terminals[port]``: where light to this port leaves; empty without cells."""
+        return np.empty(0, dtype=np.int32)
+
+    def describe_port(self, port: int) -> str:
+        """Return a port for messages, with its terminals."""
+        if self.graph is None:
+            return f"port {port}"
+        source = self.graph.terminal_name(int(self.source_terminals[port]))
+        if self.bidirectional:
+            return f"port {port} ({self.port_names[port]}, {source})"
+        destination = self.graph.terminal_name(int(self.destination_terminals[port]))
+        return f"port {port} ({self.port_names[port]}, from {source}, to {destination})"
+
+    def route_cells(self) -> NDArray[np.int32]:
+        """Count the cells on the shortest route between each two ports.
+
+        Returns
+        -------
+        NDArray
+            ``cells[source, destination]``, int32, shape (ports, ports); ``UNREACHED`` for a dead pair,
+            0 on the diagonal of bidirectional ports and everywhere on a fabric without cells.
+        """
+        return _route_cells(self)
+
+    def dead_pairs(self) -> list[tuple[int, int]]:
+        """Find the pairs of different ports that no state of the cells can connect.
+
+        Returns
+        -------
+        list of (source, destination)
+            In ascending order; of a bidirectional pair only the one with source < destination.
+        """
+        dead = self.route_cells() == UNREACHED
+        if self.bidirectional:
+            dead = np.triu(dead, 1)
+        return [(int(i), int(j)) for i, j in np.argwhere(dead) if i != j]
+
+
+@lru_cache(maxsize=64)
+def _route_cells(fabric: Fabric) -> NDArray[np.int32]:
+    graph: Any = fabric.graph
+    if graph is None:
+        table = np.zeros((fabric.n_ports, fabric.n_ports), dtype=np.int32)
+        table.flags.writeable = False
+        return table
+    return shortest_routes(graph, fabric.source_terminals, fabric.destination_terminals)

@@ -1,0 +1,47 @@
+"""The ideal switch: every matching of its ports, and no cells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from optmatch.fabrics.cellgraph import CellGraph
+from optmatch.fabrics.fabric import Fabric
+from optmatch.model import integer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IdealSwitch(Fabric):
+    """A switch of n inputs and n outputs that realises every partial permutation.
+
+    Parameters
+    ----------
+    n
+        The number of ports, at least 1.
+
+    Examples
+    --------
+    >>> IdealSwitch(4).n_ports, IdealSwitch(4).n_cells
+    (4, 0)
+    """
+
+    n: int
+    type: ClassVar[str] = "ideal-switch"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n", integer("n", self.n, at_least=1))
+
+    @property
+    def n_ports(self) -> int:
+        """The number of ports."""
+        return self.n
+
+    @property
+    def bidirectional(self) -> bool:
+        """Inputs and outputs are separate."""
+        return False
+
+    @property
+    def graph(self) -> CellGraph | None:
+        """There are no cells."""
+        return None

@@ -1,0 +1,175 @@
+"""Which perimeter terminals of a mesh are ports: as listed, or spread evenly without dead pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics.cellgraph import CellGraph
+from optmatch.fabrics.reach import UNREACHED, shortest_routes
+from optmatch.model import InputError, integer
+
+Ports = int | Sequence[int] | None
+Terminals = tuple[int, ...]
+
+
+def check_ports(ports: Ports, tx: Ports, rx: Ports, available: int) -> dict[str, Any]:
+    """Normalise a choice of ports.
+
+    Parameters
+    ----------
+    ports, tx, rx
+        As a mesh is given them: None, a number, or perimeter terminals.
+    available
+        The number of perimeter terminals.
+
+    Returns
+    -------
+    dict
+        The three of them by name, lists as tuples.
+
+    Raises
+    ------
+    InputError
+        Naming the entry, its value and the rule.
+    """
+    if (tx is None) != (rx is None):
+        raise InputError("tx and rx come together", where="rx" if rx is None else "tx")
+    if tx is not None and ports is not None:
+        raise InputError("either ports, or tx and rx", where="ports")
+    taken: dict[int, str] = {}
+    checked = {
+        name: _check(name, value, available // (1 if name == "ports" else 2), available, taken)
+        for name, value in (("ports", ports), ("tx", tx), ("rx", rx))
+    }
+    tx, rx = checked["tx"], checked["rx"]
+    sizes = [value if isinstance(value, int) else len(value) for value in (tx, rx) if value is not None]
+    if isinstance(tx, int) != isinstance(rx, int) or len(set(sizes)) > 1:
+        raise InputError("tx and rx: two equal numbers, or two lists of one length", where="rx")
+    return checked
+
+
+def _check(
+    name: str, value: Any, most: int, available: int, taken: dict[int, str]
+) -> int | Terminals | None:
+    if value is None:
+        return None
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        number = integer(name, value, at_least=1)
+        if number > most:
+            raise InputError(
+                f"{name} = {number}: at most {most}, the mesh has {available} perimeter terminals",
+                where=name,
+            )
+        return number
+    if isinstance(value, (str, bytes, bool)) or not isinstance(value, (Sequence, np.ndarray)):
+        raise InputError(f"{name} = {value!r}: a number or a list of perimeter terminals", where=name)
+    if not len(value):
+        raise InputError(f"{name} is empty: a switch has at least one port", where=name)
+    chosen = tuple(integer(f"{name}[{k}]", entry, at_least=0) for k, entry in enumerate(value))
+    for k, terminal in enumerate(chosen):
+        place = f"{name}[{k}]"
+        if terminal >= available:
+            raise InputError(
+                f"{place} = {terminal}: perimeter terminals are 0 .. {available - 1}", where=place
+            )
+        if terminal in taken:
+            raise InputError(
+                f"{place} = {terminal}: this terminal is already {taken[terminal]}", where=place
+            )
+        taken[terminal] = place
+    return chosen
+
+
+def choose_terminals(
+    graph: CellGraph, ports: Ports, tx: Ports, rx: Ports
+) -> tuple[Terminals, Terminals]:
+    """Turn a checked choice into the perimeter terminals that send and that receive.
+
+    Parameters
+    ----------
+    graph
+        The cells.
+    ports, tx, rx
+        As `check_ports` returns them.
+
+    Returns
+    -------
+    tuple, tuple
+        For each port the perimeter terminal where its light enters, and where light to it leaves.
+    """
+    if isinstance(tx, int):
+        both = spread(graph, 2 * tx, alternating=True)
+        return both[0::2], both[1::2]
+    if tx is not None and rx is not None and not isinstance(rx, int):
+        return tuple(tx), tuple(rx)
+    if ports is None:
+        chosen: Terminals = tuple(range(len(graph.perimeter)))
+    else:
+        chosen = spread(graph, ports) if isinstance(ports, int) else tuple(ports)
+    return chosen, chosen
+
+
+@lru_cache(maxsize=128)
+def spread(graph: CellGraph, count: int, alternating: bool = False) -> Terminals:
+    """Choose perimeter terminals, evenly spread, of which no two that must meet form a dead pair.
+
+    Parameters
+    ----------
+    graph
+        The cells.
+    count
+        How many.
+    alternating
+        Whether the choice is sender, receiver, sender, ... of ports 0, 0, 1, ...: then only senders
+        and receivers of different ports must meet. Otherwise all must.
+
+    Returns
+    -------
+    tuple of int
+        Places in the perimeter.
+
+    Raises
+    ------
+    InputError
+        If no such choice was found.
+
+    Notes
+    -----
+    Starts from the even choice. Of each dead pair one terminal moves to the nearest unused place
+    where it forms no dead pair. The result depends on the arguments alone.
+    """
+    n = len(graph.perimeter)
+    chosen = [k * n // count for k in range(count)]
+    index = np.arange(count)
+    must_meet = index[:, None] != index[None, :]
+    if alternating:
+        must_meet &= (index[:, None] % 2 != index[None, :] % 2) & (index[:, None] // 2 != index // 2)
+    while True:
+        dead = np.argwhere(np.triu(_dead(graph, chosen, chosen) & must_meet))
+        if not len(dead):
+            return tuple(chosen if alternating else sorted(chosen))
+        place = int(dead[0, 1])
+        unused = sorted(set(range(n)) - set(chosen), key=lambda k: (_apart(k, chosen[place], n), k))
+        alive = ~(_dead(graph, unused, chosen) & must_meet[place]).any(axis=1)
+        if not alive.any():
+            raise InputError(
+                f"no choice of {count} among the {n} perimeter terminals is free of dead pairs;"
+                " list the ports",
+                where="ports",
+            )
+        chosen[place] = unused[int(np.argmax(alive))]
+
+
+def _dead(graph: CellGraph, first: list[int], second: list[int]) -> NDArray[np.bool_]:
+    if not first:
+        return np.zeros((0, len(second)), dtype=bool)
+    return shortest_routes(graph, graph.perimeter[first], graph.perimeter[second]) == UNREACHED
+
+
+def _apart(first: int, second: int, n: int) -> int:
+    return min((first - second) % n, (second - first) % n)

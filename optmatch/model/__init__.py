@@ -1,0 +1,52 @@
+"""Nouns without algorithms: schedule, solution, limits, events, errors."""
+
+from optmatch.model.errors import (
+    FormatError,
+    InfeasibleError,
+    InputError,
+    LimitReached,
+    OptMatchError,
+    SolverError,
+    SolverUnavailable,
+    VerificationError,
+)
+from optmatch.model.events import Bound, Event, NewBest, OnEvent, Tick, ignore
+from optmatch.model.limits import Clock, Limits
+from optmatch.model.problem import Problem
+from optmatch.model.schedule import BAR, CROSS, FREE, IDLE, Schedule
+from optmatch.model.solution import RTOL, Limit, Solution, Status
+from optmatch.model.values import FrozenMap, Value, frozen, integer, number
+
+__all__ = [
+    "BAR",
+    "CROSS",
+    "FREE",
+    "IDLE",
+    "RTOL",
+    "Bound",
+    "Clock",
+    "Event",
+    "FormatError",
+    "FrozenMap",
+    "InfeasibleError",
+    "InputError",
+    "Limit",
+    "LimitReached",
+    "Limits",
+    "NewBest",
+    "OnEvent",
+    "OptMatchError",
+    "Problem",
+    "Schedule",
+    "Solution",
+    "SolverError",
+    "SolverUnavailable",
+    "Status",
+    "Tick",
+    "Value",
+    "VerificationError",
+    "frozen",
+    "ignore",
+    "integer",
+    "number",
+]

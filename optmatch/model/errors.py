@@ -1,0 +1,62 @@
+"""The errors of optmatch: one tree, split by what the reader can do about them."""
+
+from __future__ import annotations
+
+
+class OptMatchError(Exception):
+    """Everything that optmatch raises on purpose."""
+
+
+class InputError(OptMatchError, ValueError):
+    """Data that breaks a rule.
+
+    Parameters
+    ----------
+    message
+        What is wrong: place, value and rule in one sentence.
+    where
+        The place inside the data (``"matching[3]"`` or a JSON pointer), if there is one.
+    path
+        The file the data came from, if any; readers fill it in.
+    """
+
+    def __init__(self, message: str, *, where: str = "", path: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.where = where
+        self.path = path
+
+    def __str__(self) -> str:
+        where = "" if self.where in self.message else self.where
+        return ": ".join(part for part in (self.path, where, self.message) if part)
+
+    def __reduce__(self) -> tuple[object, ...]:  # keyword-only arguments survive a process pool
+        return _rebuild, (type(self), self.message, self.where, self.path)
+
+
+def _rebuild(kind: type[InputError], message: str, where: str, path: str) -> InputError:
+    return kind(message, where=where, path=path)
+
+
+class FormatError(InputError):
+    """A file that cannot be read as the format it claims to be."""
+
+
+class InfeasibleError(OptMatchError):
+    """Proved to have no solution; raised only where a caller insists on a schedule."""
+
+
+class LimitReached(OptMatchError):
+    """No solution was found within the limits; raised only where a caller insists on a schedule."""
+
+
+class VerificationError(OptMatchError, ValueError):
+    """A replay failed: a defect in a method, or a foreign file."""
+
+
+class SolverUnavailable(OptMatchError, ImportError):
+    """A method needs a package that is not installed; the message says how to get it."""
+
+
+class SolverError(OptMatchError, RuntimeError):
+    """A back end broke its contract."""

@@ -1,0 +1,116 @@
+"""The solution: what was found, what is proved about it, and why the method stopped."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from optmatch.model.errors import InputError
+from optmatch.model.problem import Problem
+from optmatch.model.schedule import Schedule
+from optmatch.model.values import FrozenMap, Value
+
+RTOL = 1e-9
+"""Relative tolerance between objectives and bounds that are sums of floats."""
+
+
+class Status(Enum):
+    """What is proved."""
+
+    OPTIMAL = "optimal"
+    FEASIBLE = "feasible"
+    INFEASIBLE = "infeasible"
+    UNKNOWN = "unknown"
+
+
+class Limit(Enum):
+    """Why there is no proof; set exactly where the status is FEASIBLE or UNKNOWN."""
+
+    TIME = "time"
+    ITERATIONS = "iterations"
+    NODES = "nodes"
+    GAP = "gap"
+    MEMORY = "memory"
+    INTERRUPTED = "interrupted"
+    EXHAUSTED = "exhausted"  # a heuristic that has finished
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Solution(Value):
+    """The outcome of a solve.
+
+    Parameters
+    ----------
+    problem
+        The question.
+    schedule
+        The answer, or None.
+    answer
+        A frozen object of the problem's own kind, where a schedule is not the whole answer.
+    status
+        What is proved. A schedule is there if and only if it is OPTIMAL or FEASIBLE.
+    limit
+        Why the method stopped without a proof; None with a proof.
+    objective
+        The value of the schedule, in the problem's unit; None without one.
+    lower_bound
+        No schedule can be better than this; infinite if INFEASIBLE.
+    method
+        The name of the method.
+    seed
+        The seed that was used, also where none was given.
+    time_s
+        Seconds spent.
+    certificate
+        What the verifier needs to check `lower_bound` where the problem's own bound is lower; or None.
+    stats
+        Further figures: plain numbers, strings and lists by name.
+
+    Raises
+    ------
+    InputError
+        If the parts contradict each other.
+    """
+
+    problem: Problem
+    schedule: Schedule | None = None
+    answer: Any = None
+    status: Status
+    limit: Limit | None = None
+    objective: float | None = None
+    lower_bound: float = -math.inf
+    method: str
+    seed: int | None = None
+    time_s: float = 0.0
+    certificate: Any = None
+    stats: Mapping[str, Any] = field(default_factory=FrozenMap)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stats", FrozenMap(self.stats))
+        found = self.schedule is not None or self.answer is not None
+        proved = self.status in (Status.OPTIMAL, Status.INFEASIBLE)
+        if found != (self.status in (Status.OPTIMAL, Status.FEASIBLE)):
+            raise InputError(f"status {self.status.value} {'with' if found else 'without'} an answer")
+        if found != (self.objective is not None):
+            raise InputError("an objective is there if and only if an answer is")
+        if proved != (self.limit is None):
+            raise InputError(f"status {self.status.value} with limit {self.limit}")
+        if self.objective is not None:
+            slack = RTOL * max(1.0, abs(self.objective))
+            if self.lower_bound > self.objective + slack:
+                raise InputError(f"lower_bound {self.lower_bound} > objective {self.objective}")
+            if self.status is Status.OPTIMAL and self.lower_bound < self.objective - slack:
+                raise InputError(
+                    f"optimal, but lower_bound {self.lower_bound} < objective {self.objective}"
+                )
+
+    @property
+    def gap(self) -> float:
+        """(objective - lower bound) / objective; 0 if they agree, infinite without an answer."""
+        if self.objective is None:
+            return math.inf
+        difference = self.objective - self.lower_bound
+        return max(0.0, difference / abs(self.objective)) if difference > 0 else 0.0

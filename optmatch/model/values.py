@@ -1,0 +1,160 @@
+"""Frozen values: data classes that compare, hash and pickle by content, with arrays that cannot change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from optmatch.model.errors import InputError
+
+
+class Value:
+    """Mixin for frozen data classes whose fields may be arrays.
+
+    A generated ``__eq__`` fails on arrays, and unpickled arrays are writeable again; so equality and
+    hash go over the content, and pickling goes through the constructor, which checks and freezes anew.
+    """
+
+    __slots__ = ()
+
+    def _state(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+
+    def _key(self) -> tuple[Any, ...]:
+        return (type(self), *(_hashable(value) for value in self._state().values()))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Value) or type(other) is not type(self):
+            return NotImplemented
+        return self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), **self._state()), ()
+
+
+class FrozenMap(Mapping[str, Any]):
+    """A read-only mapping of plain JSON values that hashes and pickles by content."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Mapping[str, Any] | None = None) -> None:
+        self._items = MappingProxyType(dict(items or {}))
+
+    def __getitem__(self, key: str) -> Any:
+        return self._items[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __repr__(self) -> str:
+        return repr(dict(self._items))
+
+    def __hash__(self) -> int:
+        return hash(json.dumps(dict(self._items), sort_keys=True))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FrozenMap, (dict(self._items),)
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.shape, value.dtype.str, value.tobytes()
+    return value
+
+
+def frozen(name: str, value: ArrayLike, ndim: int, dtype: type[np.generic]) -> NDArray[Any]:
+    """Copy numbers into a read-only array, refusing what `dtype` cannot hold exactly.
+
+    Parameters
+    ----------
+    name
+        How messages call the array.
+    value
+        Numbers, nested sequences or an array.
+    ndim
+        The number of dimensions it must have.
+    dtype
+        The NumPy type of the result. ``[1.5]`` is not rounded to an integer type but refused.
+
+    Raises
+    ------
+    InputError
+        If `value` is no array of finite numbers, has other dimensions, or would change by the cast.
+
+    Examples
+    --------
+    >>> frozen("matching", [1, 0], 1, np.int32)
+    array([1, 0], dtype=int32)
+    >>> frozen("matching", [0.5], 1, np.int32)
+    Traceback (most recent call last):
+        ...
+    optmatch.model.errors.InputError: matching[0] = 0.5: not a finite int32
+    """
+    try:
+        given = np.asarray(value)
+        if given.dtype.kind not in "biuf":
+            given = given.astype(np.float64)
+        with np.errstate(invalid="ignore", over="ignore"):  # found by the comparison below
+            array = given.astype(dtype, order="C")
+    except (TypeError, ValueError, OverflowError) as exc:
+        raise InputError(f"{name} is not an array of numbers") from exc
+    if array.size == 0 and array.ndim == 1 and ndim > 1:
+        array = array.reshape((0,) * ndim)
+        given = given.reshape((0,) * ndim)
+    if array.ndim != ndim:
+        raise InputError(f"{name} has {array.ndim} dimensions, not {ndim}")
+    wrong = np.argwhere((given != array) | ~np.isfinite(given))
+    if len(wrong):
+        place = tuple(int(k) for k in wrong[0])
+        index = ", ".join(map(str, place))
+        raise InputError(
+            f"{name}[{index}] = {given[place]}: not a finite {np.dtype(dtype).name}"
+        )
+    array += np.zeros(1, dtype=dtype)  # -0.0 becomes 0.0: one content, one digest
+    array.flags.writeable = False
+    return array
+
+
+def integer(name: str, value: Any, *, at_least: int) -> int:
+    """Check that `value` is a whole number not below `at_least`.
+
+    Examples
+    --------
+    >>> integer("rows", 9, at_least=1)
+    9
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise InputError(f"{name} = {value!r}: not a whole number", where=name)
+    if value < at_least:
+        raise InputError(f"{name} = {value}: must be >= {at_least}", where=name)
+    return int(value)
+
+
+def number(name: str, value: Any, *, at_least: float = 0.0) -> float:
+    """Check that `value` is a finite number not below `at_least`.
+
+    Examples
+    --------
+    >>> number("delay_s", 0.015)
+    0.015
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise InputError(f"{name} = {value!r}: not a number", where=name)
+    if not np.isfinite(value):
+        raise InputError(f"{name} = {value}: not finite", where=name)
+    if value < at_least:
+        raise InputError(f"{name} = {value:g}: must be >= {at_least:g}", where=name)
+    return float(value)

@@ -1,0 +1,74 @@
+"""All-to-all: every pair of ports once, in the fewest matchings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics import Fabric
+from optmatch.model import InputError, Value, number
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AllToAll(Value):
+    """Connect every pair of ports exactly once, in the fewest matchings, by short routes.
+
+    Bidirectional ports: each unordered pair. Ports with an input and an output: each ordered pair of
+    different ports. The objective is the number of cells on all routes of all matchings together.
+
+    Parameters
+    ----------
+    fabric
+        The switch.
+    slot_s
+        How long each matching is held, in seconds.
+    delay_s
+        The reconfiguration delay, in seconds.
+
+    Examples
+    --------
+    >>> from optmatch.fabrics import HexMesh
+    >>> problem = AllToAll(HexMesh(4, 4, ports=8))
+    >>> len(problem.pairs), problem.min_slots
+    (28, 7)
+    """
+
+    fabric: Fabric
+    slot_s: float = field(default=1.0, kw_only=True)
+    delay_s: float = field(default=0.0, kw_only=True)
+    kind: ClassVar[str] = "all-to-all"
+
+    def __post_init__(self) -> None:
+        slot_s = number("slot_s", self.slot_s)
+        if slot_s == 0:
+            raise InputError("slot_s = 0: a slot lasts > 0 s", where="slot_s")
+        object.__setattr__(self, "slot_s", slot_s)
+        object.__setattr__(self, "delay_s", number("delay_s", self.delay_s))
+
+    @property
+    def pairs(self) -> NDArray[np.int32]:
+        """``pairs[k] = source, destination``: what must meet; int32, shape (pairs, 2), ascending."""
+        wanted = ~np.eye(self.fabric.n_ports, dtype=bool)
+        if self.fabric.bidirectional:
+            wanted = np.triu(wanted)
+        return np.argwhere(wanted).astype(np.int32)
+
+    @property
+    def min_slots(self) -> int:
+        """The fewest matchings that can hold all pairs, by counting.
+
+        A port meets one other in a slot and has N - 1 to meet, so N - 1 at least. Bidirectional ports
+        of odd number N leave one idle in each slot, so N (N - 1) / 2 pairs need N slots.
+        """
+        n = self.fabric.n_ports
+        return n if self.fabric.bidirectional and n % 2 and n > 1 else n - 1
+
+    def lower_bound(self) -> float:
+        """Add up the shortest routes of all pairs, as if each were alone; infinite with a dead pair."""
+        if self.fabric.dead_pairs():
+            return float("inf")
+        sources, destinations = self.pairs.T
+        return float(self.fabric.route_cells()[sources, destinations].sum(dtype=np.int64))

@@ -1,0 +1,108 @@
+"""A proof about the routing of one matching that a reader can check by shortest paths alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import InputError, Value, frozen
+
+PRICE_UNITS = 10_000
+"""Prices are integers in 1/10,000 of a cell, so that checking involves no rounding."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RoutingProof(Value):
+    """Link prices, and a tree of cases, that bound every routing of one matching from below.
+
+    Put a price on every link. Circuits that share no link pay for each link at most once between
+    them, so no routing costs less than the sum, over its circuits, of the cheapest way *including
+    prices*, minus the sum of all prices. This holds for any prices that are not negative; good ones
+    make the bound tight. Without prices on cells the same sum decides feasibility: if the circuits
+    must pay more than all links together are worth, no routing exists.
+
+    Where one set of prices is not enough, the proof splits in two cases at a link: either *this*
+    circuit does not use the link, or *no other* circuit does. One of the two holds in every routing.
+    If it is one circuit that would use the link both ways, the cases are: not in the one direction,
+    or not in the other.
+
+    Parameters
+    ----------
+    circuit
+        ``circuit[node]``: the circuit (its place in `Routing.circuits`) on which the node splits, -1
+        for a leaf; int32, shape (nodes,). Node 0 is the root.
+    terminal
+        ``terminal[node]``: a terminal at the link on which the node splits, -1 for a leaf.
+    one_way
+        ``one_way[node]``: 1 where the cases are the two directions of the link: the circuit does not
+        leave by `terminal`, or does not leave by the terminal joined to it. 0 where they are
+        "not this circuit" and "no other circuit".
+    children
+        ``children[node, case]``: the nodes of the two cases, each greater than `node`; -1 for a leaf.
+    prices
+        ``prices[node, link]`` in 1 / `PRICE_UNITS` cells, >= 0; int64, shape (nodes, links); zero at
+        inner nodes.
+    infeasible
+        ``infeasible[node]``: 1 where the prices of a leaf prove that its case has no routing, so cells
+        cost nothing there.
+
+    Raises
+    ------
+    InputError
+        If shapes disagree, a price is negative, or the nodes do not form a tree.
+    """
+
+    circuit: NDArray[np.int32]
+    terminal: NDArray[np.int32]
+    one_way: NDArray[np.int8]
+    children: NDArray[np.int32]
+    prices: NDArray[np.int64]
+    infeasible: NDArray[np.int8]
+
+    def __post_init__(self) -> None:
+        shapes = {
+            "circuit": (1, np.int32),
+            "terminal": (1, np.int32),
+            "one_way": (1, np.int8),
+            "children": (2, np.int32),
+            "prices": (2, np.int64),
+            "infeasible": (1, np.int8),
+        }
+        for name, (ndim, dtype) in shapes.items():
+            object.__setattr__(self, name, frozen(name, getattr(self, name), ndim, dtype))
+        nodes = len(self.circuit)
+        if nodes == 0 or any(len(getattr(self, name)) != nodes for name in shapes):
+            raise InputError("the arrays of a proof have one entry for each node, and at least one")
+        if (self.prices < 0).any():
+            raise InputError("prices of a proof are >= 0")
+        inner = self.circuit >= 0
+        below = self.children[inner]
+        if (
+            self.children.shape[1:] != (2,)
+            or (self.children[~inner] != -1).any()
+            or sorted(below.ravel().tolist()) != list(range(1, nodes))
+            or (below <= np.flatnonzero(inner)[:, None]).any()
+        ):
+            raise InputError("the nodes of a proof do not form a tree with node 0 as its root")
+
+    @classmethod
+    def of_prices(cls, prices: NDArray[np.int64], *, infeasible: bool = False) -> RoutingProof:
+        """Make a proof of a single leaf.
+
+        Parameters
+        ----------
+        prices
+            One price for each link, shape (links,).
+        infeasible
+            Whether they prove that there is no routing.
+        """
+        return cls(
+            circuit=[-1],  # type: ignore[arg-type]
+            terminal=[-1],  # type: ignore[arg-type]
+            one_way=[0],  # type: ignore[arg-type]
+            children=[[-1, -1]],  # type: ignore[arg-type]
+            prices=np.asarray(prices)[None],
+            infeasible=[int(infeasible)],  # type: ignore[arg-type]
+        )

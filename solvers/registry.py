@@ -1,0 +1,127 @@
+"""Methods by name: ours and, by the entry-point group `optmatch.methods`, those of other packages."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Any
+
+import numpy as np
+
+from optmatch.model import InputError, Limits, OnEvent, Problem, Solution
+
+_log = logging.getLogger("optmatch")
+
+Run = Callable[[Any, Limits, np.random.Generator, OnEvent], Solution]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method:
+    """A way to solve problems.
+
+    Parameters
+    ----------
+    name
+        What users call it.
+    accepts
+        For each kind of problem the function that solves it, as ``"module:function"``; imported on
+        first use. It is called with (problem, limits, rng, on_event) and returns a `Solution`.
+    exact
+        Whether it can prove optimality.
+    deterministic
+        Whether its result is a function of problem, seed and iteration limit alone.
+    summary
+        One line for `optmatch methods`.
+    """
+
+    name: str
+    accepts: Mapping[str, str]
+    exact: bool
+    deterministic: bool
+    summary: str
+
+    def run(
+        self, problem: Problem, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+    ) -> Solution:
+        """Solve `problem`; its kind must be accepted."""
+        module, function = self.accepts[problem.kind].split(":")
+        run: Run = getattr(importlib.import_module(module), function)
+        return run(problem, limits, rng, on_event)
+
+
+_OURS = (
+    Method(
+        name="negotiated",
+        accepts={
+            "routing": "optmatch.solvers.negotiated:route",
+            "all-to-all": "optmatch.solvers.factorise:solve",
+        },
+        exact=False,
+        deterministic=True,
+        summary="negotiated congestion; for all-to-all a search over 1-factorisations on top of it",
+    ),
+    Method(
+        name="ilp",
+        accepts={
+            "routing": "optmatch.solvers.ilp:route",
+            "all-to-all": "optmatch.solvers.joint:solve",
+        },
+        exact=True,
+        deterministic=True,
+        summary="exact: branch and price on routes; for all-to-all pairs and routes in one CP-SAT model",
+    ),
+    Method(
+        name="circle",
+        accepts={"all-to-all": "optmatch.solvers.circle:solve"},
+        exact=False,
+        deterministic=True,
+        summary="the round-robin tournament as it is, each matching routed",
+    ),
+)
+
+_DEFAULTS = {"routing": "negotiated", "all-to-all": "negotiated"}
+
+
+def methods() -> dict[str, Method]:
+    """Return all methods by name; a plugin that cannot be loaded is a warning, not an error."""
+    found = {method.name: method for method in _OURS}
+    for entry in entry_points(group="optmatch.methods"):
+        try:
+            plugin = entry.load()
+            if not isinstance(plugin, Method):
+                raise TypeError(f"{entry.value} is no optmatch.solvers.Method")
+        except Exception as exc:  # noqa: BLE001 - whatever a stranger's import raises
+            source = entry.dist.name if entry.dist else "an unknown distribution"
+            _log.warning("method %r of %s cannot be used: %s", entry.name, source, exc)
+            continue
+        if found.setdefault(entry.name, plugin) is not plugin:
+            _log.warning("method %r is there already; the plugin's is ignored", entry.name)
+    return found
+
+
+def default_method(problem: Problem) -> str:
+    """Return the name of the method that a user should try first."""
+    return _DEFAULTS[problem.kind]
+
+
+def find_method(name: str, problem: Problem) -> Method:
+    """Return a method by name.
+
+    Raises
+    ------
+    InputError
+        If there is none of that name, or it does not accept this kind of problem.
+    """
+    known = methods()
+    fitting = ", ".join(sorted(m for m in known if problem.kind in known[m].accepts))
+    if name not in known:
+        raise InputError(f"method = {name!r}: unknown; for {problem.kind}: {fitting}", where="method")
+    if problem.kind not in known[name].accepts:
+        raise InputError(
+            f"method = {name!r}: does not accept {problem.kind} problems; these do: {fitting}",
+            where="method",
+        )
+    return known[name]
