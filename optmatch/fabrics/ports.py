@@ -140,8 +140,8 @@ def spread(graph: CellGraph, count: int, alternating: bool = False) -> Terminals
 
     Notes
     -----
-    Starts from the even choice. Of each dead pair one terminal moves to the nearest unused place
-    where it forms no dead pair. The result depends on the arguments alone.
+    Starts from the even choice; while there is a dead pair, one terminal moves to the unused place
+    with the fewest, the nearest of equals. The result depends on the arguments alone.
     """
     n = len(graph.perimeter)
     chosen = [k * n // count for k in range(count)]
@@ -150,26 +150,41 @@ def spread(graph: CellGraph, count: int, alternating: bool = False) -> Terminals
     if alternating:
         must_meet &= (index[:, None] % 2 != index[None, :] % 2) & (index[:, None] // 2 != index // 2)
     while True:
-        dead = np.argwhere(np.triu(_dead(graph, chosen, chosen) & must_meet))
-        if not len(dead):
+        dead = _dead(graph, chosen, chosen) & must_meet
+        if not dead.any():
             return tuple(chosen if alternating else sorted(chosen))
-        place = int(dead[0, 1])
-        unused = sorted(set(range(n)) - set(chosen), key=lambda k: (_apart(k, chosen[place], n), k))
-        alive = ~(_dead(graph, unused, chosen) & must_meet[place]).any(axis=1)
-        if not alive.any():
+        move = _best_move(graph, chosen, dead.sum(axis=1), must_meet)
+        if move is None:
             raise InputError(
                 f"no choice of {count} among the {n} perimeter terminals is free of dead pairs;"
                 " list the ports",
                 where="ports",
             )
-        chosen[place] = unused[int(np.argmax(alive))]
+        chosen[move[0]] = move[1]
+
+
+def _best_move(
+    graph: CellGraph,
+    chosen: list[int],
+    dead_pairs: NDArray[np.int64],
+    must_meet: NDArray[np.bool_],
+) -> tuple[int, int] | None:
+    """Move the terminal with most dead pairs to where it has fewest, as near as possible."""
+    n = len(graph.perimeter)
+    unused = np.setdiff1d(np.arange(n), chosen)
+    table = _dead(graph, unused.tolist(), chosen)
+    for place in np.argsort(-dead_pairs, kind="stable"):
+        if not dead_pairs[place] or not len(unused):
+            return None
+        pairs = (table & must_meet[place]).sum(axis=1)
+        away = np.abs(unused - chosen[place])
+        best = int(np.lexsort((unused, np.minimum(away, n - away), pairs))[0])
+        if pairs[best] < dead_pairs[place]:
+            return int(place), int(unused[best])
+    return None
 
 
 def _dead(graph: CellGraph, first: list[int], second: list[int]) -> NDArray[np.bool_]:
     if not first:
         return np.zeros((0, len(second)), dtype=bool)
     return shortest_routes(graph, graph.perimeter[first], graph.perimeter[second]) == UNREACHED
-
-
-def _apart(first: int, second: int, n: int) -> int:
-    return min((first - second) % n, (second - first) % n)
