@@ -1,0 +1,6 @@
+"""Files: the only place that knows formats."""
+
+from optmatch.io.files import check_target, dumps, load, loads, save
+from optmatch.io.problems import problem_digest
+
+__all__ = ["check_target", "dumps", "load", "loads", "problem_digest", "save"]

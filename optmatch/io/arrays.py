@@ -1,0 +1,150 @@
+"""Large arrays beside a JSON file: an `.npz`, bound to it by name and SHA-256."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.io.fields import check_keys, check_object
+from optmatch.io.text import plain, pointer
+from optmatch.model import FormatError
+
+MOST_BYTES = 1_000_000
+"""Arrays that together take more bytes than this as JSON lie in a file of their own."""
+
+_SMALL = 100  # arrays of up to so many entries stay readable even then
+_KEYS = ("file", "sha256")
+
+
+def detach(tree: dict[str, Any], name: str | None) -> tuple[dict[str, Any], bytes]:
+    """Turn the arrays of a tree into lists or, if they are too large, into references.
+
+    Parameters
+    ----------
+    tree
+        A JSON object with arrays in place of lists.
+    name
+        What the file of arrays begins with; None keeps all arrays in the text.
+
+    Returns
+    -------
+    dict, bytes
+        The plain tree, and the content of the file that its ``"arrays"`` names, empty if there is
+        none. The name contains the digest: a text never meets the arrays of another.
+    """
+    found = dict(_arrays(tree, ""))
+    size = sum(len(json.dumps(array.tolist(), separators=(",", ":"))) for array in found.values())
+    if name is None or size <= MOST_BYTES:
+        return plain(tree), b""
+    large = {
+        place.strip("/").replace("/", "."): a for place, a in found.items() if a.size > _SMALL
+    }
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **large)
+    content = buffer.getvalue()
+    digest = hashlib.sha256(content).hexdigest()
+    arrays = {"file": f"{name}.{digest[:8]}.npz", "sha256": digest}
+    return {**plain(_refer(tree, "", set(large))), "arrays": arrays}, content
+
+
+def attach(tree: dict[str, Any], folder: Path | None) -> dict[str, Any]:
+    """Put the arrays back where a tree refers to them.
+
+    Parameters
+    ----------
+    tree
+        A parsed JSON object; without ``"arrays"`` it is returned as it is.
+    folder
+        Where the file of arrays lies; None if the text came from elsewhere.
+
+    Raises
+    ------
+    FormatError
+        If the file is absent, changed, or lacks an array.
+    """
+    if "arrays" not in tree:
+        return tree
+    tree = dict(tree)
+    named = tree.pop("arrays")
+    check_object(named, "/arrays")
+    check_keys(named, "/arrays", known=_KEYS, needed=_KEYS)
+    arrays = _read(named, folder)
+    return {
+        key: _put(part, pointer("", key), arrays) if key in ("schedule", "certificate") else part
+        for key, part in tree.items()
+    }
+
+
+def array_file(tree: Any) -> str | None:
+    """Return the name of the file of arrays that a tree refers to, if it is a plain name."""
+    named = tree.get("arrays") if isinstance(tree, dict) else None
+    name = named.get("file") if isinstance(named, dict) else None
+    return name if isinstance(name, str) and Path(name).name == name else None
+
+
+def _read(named: dict[str, Any], folder: Path | None) -> dict[str, NDArray[Any]]:
+    name = array_file({"arrays": named})
+    if name is None or not name.endswith(".npz"):
+        raise FormatError(
+            f"file = {named['file']!r}: the name of an .npz file in the same folder",
+            where="/arrays/file",
+        )
+    if folder is None:
+        raise FormatError(f"{name} lies beside a file, not beside a stream", where="/arrays/file")
+    try:
+        content = (folder / name).read_bytes()
+    except OSError as exc:
+        raise FormatError(f"{name} cannot be read: {exc.strerror}", where="/arrays/file") from exc
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != named["sha256"]:
+        raise FormatError(
+            f"sha256 = {named['sha256']}, but {name} has {digest}", where="/arrays/sha256"
+        )
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+            return {key: archive[key] for key in archive.files}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as exc:
+        raise FormatError(f"{name} is no .npz file: {exc}", where="/arrays/file") from exc
+
+
+def _arrays(tree: Any, where: str) -> Iterator[tuple[str, NDArray[Any]]]:
+    if isinstance(tree, np.ndarray):
+        yield where, tree
+    elif isinstance(tree, dict | list):
+        entries = tree.items() if isinstance(tree, dict) else enumerate(tree)
+        for key, value in entries:
+            yield from _arrays(value, pointer(where, key))
+
+
+def _refer(tree: Any, where: str, names: set[str]) -> Any:
+    name = where.strip("/").replace("/", ".")
+    if isinstance(tree, np.ndarray):
+        return {"npz": name} if name in names else tree
+    if isinstance(tree, dict):
+        return {key: _refer(value, pointer(where, key), names) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [_refer(value, pointer(where, k), names) for k, value in enumerate(tree)]
+    return tree
+
+
+def _put(tree: Any, where: str, arrays: dict[str, NDArray[Any]]) -> Any:
+    if isinstance(tree, list):
+        return [_put(value, pointer(where, k), arrays) for k, value in enumerate(tree)]
+    if not isinstance(tree, dict):
+        return tree
+    if set(tree) != {"npz"}:
+        return {key: _put(value, pointer(where, key), arrays) for key, value in tree.items()}
+    name = tree["npz"]
+    if not isinstance(name, str) or name not in arrays:
+        raise FormatError(f"npz = {name!r}: the file of arrays has no such array", where=where)
+    if arrays[name].dtype.kind not in "iuf":
+        raise FormatError(f"npz = {name!r}: its entries are no numbers", where=where)
+    return arrays[name]

@@ -1,0 +1,183 @@
+"""Files: whole or not at all, and never over another one by accident."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+from optmatch.io.arrays import array_file, attach, detach
+from optmatch.io.fields import check_object
+from optmatch.io.problems import PROBLEM_FORMAT, check_format, problem_from_tree, problem_to_tree
+from optmatch.io.schedules import SCHEDULE_FORMAT, solution_from_tree, solution_to_tree
+from optmatch.io.text import layout, parse
+from optmatch.model import FormatError, InputError, Problem, Solution
+
+
+def save(obj: Problem | Solution, path: str | os.PathLike[str], *, force: bool = False) -> None:
+    """Write a problem file or a schedule file.
+
+    Parameters
+    ----------
+    obj
+        A problem, or a solution with or without a schedule; a solution brings its problem along.
+    path
+        The file. Large arrays go to an ``.npz`` beside it, which the file names.
+    force
+        Whether a file that is there may be replaced.
+
+    Raises
+    ------
+    InputError
+        If `obj` has no file format, or `path` cannot be written or is there already.
+
+    Notes
+    -----
+    Each file is written under another name and then renamed, the arrays first: a crash leaves the
+    old state or the new one.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import optmatch as om
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     om.save(om.AllToAll(om.HexMesh(2, 2, ports=4)), folder + "/mesh.json")
+    ...     om.load(folder + "/mesh.json").fabric
+    HexMesh(rows=2, cols=2, ports=4, tx=None, rx=None)
+    """
+    target = check_target(path, force=force)
+    try:
+        tree, arrays = detach(_to_tree(obj), target.name.removesuffix(".json"))
+    except InputError as exc:
+        exc.path = os.fspath(path)
+        raise
+    former = _former_arrays(target)
+    new = array_file(tree)
+    beside = None if new is None else target.with_name(new)
+    if beside is not None:
+        _replace(beside, arrays)
+    try:
+        _replace(target, (layout(tree) + "\n").encode())
+    except BaseException:
+        if beside is not None and beside != former:
+            beside.unlink(missing_ok=True)
+        raise
+    if former is not None and former != beside:
+        former.unlink(missing_ok=True)
+
+
+def load(path: str | os.PathLike[str]) -> Problem | Solution:
+    """Read a problem file or a schedule file.
+
+    Parameters
+    ----------
+    path
+        The file; its ``"format"`` says which it is.
+
+    Returns
+    -------
+    Problem or Solution
+        As it was saved; a certificate that is a list comes back as a tuple.
+
+    Raises
+    ------
+    FormatError
+        If the file cannot be read, is no JSON, or breaks the format. Carries the file as ``path``
+        and the place as ``where``, a JSON pointer.
+    InputError
+        If a value breaks a rule of the problem or schedule, or the digest of the problem differs.
+    """
+    try:
+        content = Path(path).read_bytes()
+    except OSError as exc:
+        raise FormatError(f"cannot be read: {exc.strerror}", path=os.fspath(path)) from exc
+    return _read(content, os.fspath(path), Path(path).parent)
+
+
+def dumps(obj: Problem | Solution) -> str:
+    """Write a problem or a solution as one text, with all arrays in it.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> loads(dumps(om.AllToAll(om.IdealSwitch(4)))).fabric
+    IdealSwitch(n=4)
+    """
+    return layout(detach(_to_tree(obj), None)[0])
+
+
+def loads(text: str | bytes, *, path: str = "<text>") -> Problem | Solution:
+    """Read a problem or a solution from a text; `path` is what messages call it."""
+    return _read(text, path, None)
+
+
+def check_target(path: str | os.PathLike[str], *, force: bool = False) -> Path:
+    """Refuse a file that could not be written, before work is spent on it.
+
+    Returns
+    -------
+    Path
+        The file behind all links.
+
+    Raises
+    ------
+    InputError
+        If it is there already (without `force`), is a folder, or its folder is not there.
+    """
+    name, target = os.fspath(path), Path(os.path.realpath(path))
+    if target.is_dir():
+        raise InputError("is a folder, not a file to write", path=name)
+    if target.exists() and not force:
+        raise InputError("is there already; only force replaces it", path=name)
+    if not target.parent.is_dir():
+        raise InputError(f"the folder {target.parent} is not there", path=name)
+    if not os.access(target.parent, os.W_OK):
+        raise InputError(f"the folder {target.parent} is not writeable", path=name)
+    return target
+
+
+def _to_tree(obj: Problem | Solution) -> dict[str, Any]:
+    if isinstance(obj, Solution):
+        return solution_to_tree(obj)
+    if isinstance(obj, Problem):
+        return problem_to_tree(obj)
+    raise InputError(f"{type(obj).__name__} has no file format: a problem or a solution")
+
+
+def _read(content: str | bytes, path: str, folder: Path | None) -> Problem | Solution:
+    tree = parse(content, path)
+    try:
+        check_object(tree, "")
+        if check_format(tree, "", PROBLEM_FORMAT, SCHEDULE_FORMAT) == PROBLEM_FORMAT:
+            return problem_from_tree(tree)
+        return solution_from_tree(attach(tree, folder))
+    except InputError as exc:
+        exc.path = path
+        raise
+
+
+def _former_arrays(target: Path) -> Path | None:
+    """Find the file of arrays that the file to be replaced has named, if it is one of ours."""
+    if not target.exists():
+        return None
+    try:
+        name = array_file(parse(target.read_bytes(), str(target)))
+    except (OSError, FormatError):
+        return None
+    ours = name is not None and name.startswith(target.name.removesuffix(".json") + ".")
+    return target.with_name(name) if name is not None and ours and name.endswith(".npz") else None
+
+
+def _replace(target: Path, content: bytes) -> None:
+    """Write under another name in the same folder, then rename."""
+    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    try:
+        with part.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(target)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,82 @@
+"""Problems as JSON objects, and the digest that ties a schedule to its problem."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+from optmatch.fabrics import FABRICS, Fabric
+from optmatch.io.fields import check_object, choose, from_object, to_object
+from optmatch.io.text import canonical, pointer
+from optmatch.model import FormatError, InputError, Problem
+from optmatch.problems import PROBLEMS
+
+PROBLEM_FORMAT = "optmatch/problem/1"
+
+
+def problem_to_tree(problem: Problem) -> dict[str, Any]:
+    """Return the JSON object of a problem, with every default written out."""
+    cls = PROBLEMS.get(problem.kind)
+    if cls is not type(problem):
+        raise InputError(f"{type(problem).__name__} has no file format")
+    return {
+        "format": PROBLEM_FORMAT,
+        "kind": problem.kind,
+        **to_object(problem, fabric=_fabric_to_tree),
+    }
+
+
+def problem_from_tree(tree: Any, where: str = "") -> Problem:
+    """Build a problem from its JSON object.
+
+    Parameters
+    ----------
+    tree
+        The object.
+    where
+        Its JSON pointer.
+    """
+    check_object(tree, where)
+    check_format(tree, where, PROBLEM_FORMAT)
+    cls: Callable[..., Problem] = choose(tree, "kind", PROBLEMS, where)
+    return from_object(cls, tree, where, tags=("format", "kind"), fabric=_fabric_from_tree)
+
+
+def problem_digest(problem: Problem) -> str:
+    """Return the SHA-256 of the canonical JSON of a problem, in hexadecimal.
+
+    Equal problems have equal digests, whatever layout their files have and defaults they omit.
+
+    Examples
+    --------
+    >>> from optmatch.fabrics import HexMesh
+    >>> from optmatch.problems import AllToAll
+    >>> problem_digest(AllToAll(HexMesh(2, 2, ports=4)))[:16]
+    'c244a11e29db85c4'
+    """
+    return hashlib.sha256(canonical(problem_to_tree(problem))).hexdigest()
+
+
+def check_format(tree: dict[str, Any], where: str, *known: str) -> str:
+    """Return the format tag of an object, if it is one of those known."""
+    found = tree.get("format")
+    if "format" not in tree:
+        raise FormatError(f"key 'format' is missing: {' or '.join(known)}", where=where or "/")
+    if not isinstance(found, str) or found not in known:
+        raise FormatError(
+            f"format = {found!r}: this version reads {' and '.join(known)}",
+            where=pointer(where, "format"),
+        )
+    return found
+
+
+def _fabric_to_tree(fabric: Fabric) -> dict[str, Any]:
+    if FABRICS.get(fabric.type) is not type(fabric):
+        raise InputError(f"{type(fabric).__name__} has no file format", where="/fabric")
+    return {"type": fabric.type, **to_object(fabric)}
+
+
+def _fabric_from_tree(tree: Any, where: str) -> Fabric:
+    check_object(tree, where)
+    return from_object(choose(tree, "type", FABRICS, where), tree, where, tags=("type",))

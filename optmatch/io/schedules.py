@@ -1,0 +1,163 @@
+"""Solutions as JSON objects that carry their problem and its digest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+from optmatch.io.fields import check_keys, check_object, from_object, shorten, to_object
+from optmatch.io.problems import check_format, problem_digest, problem_from_tree, problem_to_tree
+from optmatch.io.proofs import certificate_from_tree, certificate_to_tree
+from optmatch.io.text import plain
+from optmatch.model import (
+    FormatError,
+    InputError,
+    Limit,
+    Problem,
+    Schedule,
+    Solution,
+    Status,
+    integer,
+    number,
+)
+
+SCHEDULE_FORMAT = "optmatch/schedule/1"
+
+
+def solution_to_tree(solution: Solution) -> dict[str, Any]:
+    """Return the JSON object of a solution; arrays of schedule and certificate stay arrays.
+
+    Raises
+    ------
+    InputError
+        If a part has no file format.
+    """
+    if solution.answer is not None:
+        raise InputError(f"an answer of type {type(solution.answer).__name__} has no file format")
+    return {
+        "format": SCHEDULE_FORMAT,
+        "problem": problem_to_tree(solution.problem),
+        "problem_sha256": problem_digest(solution.problem),
+        "status": solution.status.value,
+        "limit": solution.limit and solution.limit.value,
+        "objective": plain(solution.objective),
+        "lower_bound": plain(solution.lower_bound),
+        "method": solution.method,
+        "seed": solution.seed,
+        "time_s": plain(solution.time_s),
+        "stats": plain(solution.stats),
+        "schedule": solution.schedule and _schedule_to_tree(solution.schedule),
+        "certificate": certificate_to_tree(solution.certificate),
+    }
+
+
+def solution_from_tree(tree: Any) -> Solution:
+    """Build a solution from its JSON object.
+
+    Raises
+    ------
+    InputError
+        If the digest is not that of the problem, or the parts contradict each other.
+    FormatError
+        If the object breaks the format.
+    """
+    check_object(tree, "")
+    check_format(tree, "", SCHEDULE_FORMAT)
+    tags = ("format", "problem_sha256")
+    needed = ("problem", "problem_sha256", "status", "method")
+    check_keys(tree, "", known=(*tags, *_READERS, "problem", "certificate"), needed=needed)
+    problem = problem_from_tree(tree["problem"], "/problem")
+    digest, found = tree["problem_sha256"], problem_digest(problem)
+    if digest != found:
+        raise InputError(
+            f"problem_sha256 = {shorten(digest, 66)}, but the problem in this file has {found}",
+            where="/problem_sha256",
+        )
+    solution = from_object(
+        Solution,
+        tree,
+        "",
+        tags=tags,
+        problem=lambda _tree, _where: problem,
+        certificate=lambda part, where: certificate_from_tree(part, where, problem.fabric),
+        **_READERS,
+    )
+    if solution.schedule is not None:
+        _check_shape(solution.schedule, problem)
+    return solution
+
+
+def _check_shape(schedule: Schedule, problem: Problem) -> None:
+    """Refuse arrays of another switch, which nothing behind the reader expects."""
+    expected = {"matchings": problem.fabric.n_ports, "cell_states": problem.fabric.n_cells}
+    for name, columns in expected.items():
+        array = getattr(schedule, name)
+        if array is not None and array.shape[1] != columns:
+            raise InputError(
+                f"{name} has rows of {array.shape[1]} entries, the fabric needs {columns}",
+                where=f"/schedule/{name}",
+            )
+
+
+def _schedule_to_tree(schedule: Schedule) -> dict[str, Any]:
+    def keep(array: Any) -> Any:
+        return array
+
+    return to_object(schedule, matchings=keep, durations_s=keep, cell_states=keep)
+
+
+def _schedule_from_tree(tree: Any, where: str) -> Schedule | None:
+    return None if tree is None else from_object(Schedule, tree, where)
+
+
+def _member(kind: type[Enum]) -> Callable[[Any, str], Any]:
+    def read(value: Any, where: str) -> Any:
+        if value is None and kind is Limit:
+            return None
+        names = [member.value for member in kind]
+        if value not in names:
+            raise FormatError(f"{shorten(value)}: one of {', '.join(names)}", where=where)
+        return kind(value)
+
+    return read
+
+
+def _number(least: float, *, or_none: bool, infinite: bool = False) -> Callable[[Any, str], Any]:
+    def read(value: Any, where: str) -> float | None:
+        if value is None and or_none:
+            return None
+        if infinite and value in ("inf", "-inf"):
+            return float(value)
+        return number(where, value, at_least=least)
+
+    return read
+
+
+def _seed(value: Any, where: str) -> int | None:
+    return None if value is None else integer(where, value, at_least=0)
+
+
+def _text(value: Any, where: str) -> str:
+    if not isinstance(value, str):
+        raise FormatError(f"{shorten(value)}: a string is expected here", where=where)
+    return value
+
+
+def _stats(value: Any, where: str) -> Any:
+    check_object(value, where)
+    return value
+
+
+_READERS: dict[str, Callable[[Any, str], Any]] = {
+    "status": _member(Status),
+    "limit": _member(Limit),
+    "objective": _number(-math.inf, or_none=True),
+    "lower_bound": _number(-math.inf, or_none=False, infinite=True),
+    "method": _text,
+    "seed": _seed,
+    "time_s": _number(0.0, or_none=False),
+    "stats": _stats,
+    "schedule": _schedule_from_tree,
+}

@@ -1,0 +1,191 @@
+"""JSON text: read strictly, naming the place of a flaw, and written for people to read."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from optmatch.model import FormatError
+
+WIDTH = 96
+"""Objects that fit into so many characters stay on one line; lists of numbers always do."""
+
+
+class _Flaw:
+    """Stands in the tree where the text breaks a rule, until its place is known."""
+
+    def __init__(self, message: str) -> None:
+        self.message = message
+
+
+def parse(text: str | bytes, path: str) -> Any:
+    """Parse JSON, refusing what other readers would silently bend.
+
+    Parameters
+    ----------
+    text
+        The text, as UTF-8 if bytes.
+    path
+        How messages call the file.
+
+    Returns
+    -------
+    object
+        Dictionaries, lists, strings, finite numbers, booleans and None.
+
+    Raises
+    ------
+    FormatError
+        With line and column if it is no JSON, and with a JSON pointer if a key occurs twice or a
+        number is not finite.
+
+    Examples
+    --------
+    >>> parse('{"rows": 9}', "mesh.json")
+    {'rows': 9}
+    >>> parse('{"rows": [1, NaN]}', "mesh.json")
+    Traceback (most recent call last):
+        ...
+    optmatch.model.errors.FormatError: mesh.json: /rows/1: NaN: a number is finite
+    """
+    flaws: list[_Flaw] = []
+
+    def flaw(message: str) -> _Flaw:
+        flaws.append(_Flaw(message))
+        return flaws[-1]
+
+    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, value in pairs:
+            found[key] = flaw(f"key {key!r} occurs twice") if key in found else value
+        return found
+
+    def real(digits: str) -> Any:
+        value = float(digits)
+        return value if math.isfinite(value) else flaw(f"{digits}: a number is finite")
+
+    try:
+        if isinstance(text, bytes):
+            text = text.decode()
+        tree = json.loads(
+            text,
+            object_pairs_hook=members,
+            parse_float=real,
+            parse_constant=lambda name: flaw(f"{name}: a number is finite"),
+        )
+    except UnicodeDecodeError as exc:
+        raise FormatError(
+            f"byte {exc.start} is {exc.object[exc.start]:#04x}: a file is UTF-8 text", path=path
+        ) from exc
+    except json.JSONDecodeError as exc:
+        raise FormatError(f"{exc.msg}: not JSON", path=f"{path}:{exc.lineno}:{exc.colno}") from exc
+    except RecursionError as exc:
+        raise FormatError("nested too deeply", path=path) from exc
+    except ValueError as exc:  # Python refuses integers of thousands of digits
+        raise FormatError(f"{exc}: not a number for optmatch", path=path) from exc
+    if flaws:
+        where, first = next(_find_flaws(tree, ""))
+        raise FormatError(first.message, where=where, path=path)
+    return tree
+
+
+def _find_flaws(tree: Any, where: str) -> Any:
+    if isinstance(tree, _Flaw):
+        yield where, tree
+    elif isinstance(tree, dict):
+        for key, value in tree.items():
+            yield from _find_flaws(value, pointer(where, key))
+    elif isinstance(tree, list):
+        for index, value in enumerate(tree):
+            yield from _find_flaws(value, pointer(where, index))
+
+
+def pointer(where: str, *parts: str | int) -> str:
+    """Extend a JSON pointer (RFC 6901).
+
+    Examples
+    --------
+    >>> pointer("/fabric", "ports", 3)
+    '/fabric/ports/3'
+    """
+    escaped = (str(part).replace("~", "~0").replace("/", "~1") for part in parts)
+    return "".join((where, *("/" + part for part in escaped)))
+
+
+def plain(value: Any) -> Any:
+    """Turn a value into what JSON has; numbers that are not finite become strings.
+
+    Examples
+    --------
+    >>> plain({"bound": float("-inf"), "ports": (0, np.int32(3))})
+    {'bound': '-inf', 'ports': [0, 3]}
+    """
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, float):
+        return value + 0.0 if math.isfinite(value) else str(value)  # -0.0 and 0.0: one content
+    if isinstance(value, Mapping):
+        return {str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in value]
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+
+def canonical(tree: Any) -> bytes:
+    """Write the one form of a tree that digests are taken of: sorted keys, no spaces, UTF-8."""
+    text = json.dumps(
+        tree, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+    return text.encode()
+
+
+def layout(tree: Any, indent: str = "") -> str:
+    """Write a tree for readers: a list of numbers, or what fits `WIDTH`, stays on one line.
+
+    Examples
+    --------
+    >>> print(layout({"matchings": [[1, 0, 3, 2], [2, 3, 0, 1]], "note": "x" * 70}))
+    {
+      "matchings": [
+        [1,0,3,2],
+        [2,3,0,1]
+      ],
+      "note": "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+    }
+    """
+    if not isinstance(tree, dict | list) or not tree:
+        return json.dumps(tree, allow_nan=False)
+    if isinstance(tree, list) and not any(isinstance(entry, dict | list) for entry in tree):
+        return json.dumps(tree, separators=(",", ":"), allow_nan=False)
+    deeper = indent + "  "
+    if isinstance(tree, dict):
+        entries = [f"{json.dumps(key)}: {layout(value, deeper)}" for key, value in tree.items()]
+        start, end = "{}"
+    else:
+        entries = [layout(value, deeper) for value in tree]
+        start, end = "[]"
+    flat = isinstance(tree, dict) and not any("\n" in entry for entry in entries)
+    if flat and len(indent) + sum(len(entry) + 2 for entry in entries) <= WIDTH and indent:
+        return f"{start}{', '.join(entries)}{end}"
+    return f"{start}\n{deeper}" + f",\n{deeper}".join(entries) + f"\n{indent}{end}"
+
+
+def place_in(named: str, message: str, names: frozenset[str], where: str) -> str:
+    """Find the JSON pointer of what a constructor refused below the pointer `where`.
+
+    Examples
+    --------
+    >>> place_in("", "matchings[0, 3] = 9: 0 .. 7", frozenset({"matchings"}), "/schedule")
+    '/schedule/matchings/0/3'
+    """
+    found = re.match(r"(\w+)(?:\[([\d, ]+)\])?", named or message)
+    if found is None or found[1] not in names:
+        return where
+    return pointer(where, found[1], *re.findall(r"\d+", found[2] or ""))
