@@ -3,8 +3,9 @@
 from optmatch.fabrics.cellgraph import EXITS, TERMINAL_NAMES, CellGraph, Links, state_between
 from optmatch.fabrics.fabric import Fabric
 from optmatch.fabrics.ideal import IdealSwitch
+from optmatch.fabrics.light import Light, Route, trace, trace_circuits
 from optmatch.fabrics.mesh import HexMesh, Mesh, SmartLightMesh, SquareMesh, TriangularMesh
-from optmatch.fabrics.reach import UNREACHED, Walks, shortest_routes, walk
+from optmatch.fabrics.reach import UNREACHED, Walks, forced_links, shortest_routes, walk
 
 FABRICS: dict[str, type[Fabric]] = {
     fabric.type: fabric for fabric in (HexMesh, SmartLightMesh, SquareMesh, TriangularMesh, IdealSwitch)
@@ -20,13 +21,18 @@ __all__ = [
     "Fabric",
     "HexMesh",
     "IdealSwitch",
+    "Light",
     "Links",
     "Mesh",
+    "Route",
     "SmartLightMesh",
     "SquareMesh",
     "TriangularMesh",
     "Walks",
+    "forced_links",
     "shortest_routes",
     "state_between",
+    "trace",
+    "trace_circuits",
     "walk",
 ]

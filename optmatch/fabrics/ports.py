@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics.cellgraph import CellGraph
-from optmatch.fabrics.reach import UNREACHED, shortest_routes
+from optmatch.fabrics.reach import UNREACHED, forced_links, shortest_routes
 from optmatch.model import InputError, integer
 
 Ports = int | Sequence[int] | None
@@ -116,7 +116,9 @@ def choose_terminals(
 
 @lru_cache(maxsize=128)
 def spread(graph: CellGraph, count: int, alternating: bool = False) -> Terminals:
-    """Choose perimeter terminals, evenly spread, of which no two that must meet form a dead pair.
+    """Choose perimeter terminals, evenly spread, that can all be used at the same time.
+
+    No two that must meet form a dead pair, and no two need the same link to get into the mesh.
 
     Parameters
     ----------
@@ -140,48 +142,54 @@ def spread(graph: CellGraph, count: int, alternating: bool = False) -> Terminals
 
     Notes
     -----
-    Starts from the even choice; while there is a dead pair, one terminal moves to the unused place
-    with the fewest, the nearest of equals. The result depends on the arguments alone.
+    Free terminals come in twos, one on each side of a vertex, and send their light opposite ways
+    along the boundary. Each way has its own links into the mesh, so the even choice to start from takes
+    vertices evenly and sides in turn (and, where that cannot be mended, just terminals evenly). While
+    there is a bad pair, one terminal moves to the unused place with the fewest, the nearest of equals.
+    The result depends on the arguments alone.
     """
     n = len(graph.perimeter)
-    chosen = [k * n // count for k in range(count)]
     index = np.arange(count)
     must_meet = index[:, None] != index[None, :]
     if alternating:
         must_meet &= (index[:, None] % 2 != index[None, :] % 2) & (index[:, None] // 2 != index // 2)
-    while True:
-        dead = _dead(graph, chosen, chosen) & must_meet
-        if not dead.any():
+    in_turn = (2 * (index * (n // 2) // count) - 1 + index % 2) % n
+    for start in (in_turn, index * n // count):
+        chosen = _repair(graph, start.tolist(), must_meet)
+        if chosen is not None:
             return tuple(chosen if alternating else sorted(chosen))
-        move = _best_move(graph, chosen, dead.sum(axis=1), must_meet)
-        if move is None:
-            raise InputError(
-                f"no choice of {count} among the {n} perimeter terminals is free of dead pairs;"
-                " list the ports",
-                where="ports",
-            )
-        chosen[move[0]] = move[1]
+    raise InputError(
+        f"no choice of {count} among the {n} perimeter terminals can be used at the same time;"
+        " list the ports",
+        where="ports",
+    )
 
 
-def _best_move(
-    graph: CellGraph,
-    chosen: list[int],
-    dead_pairs: NDArray[np.int64],
-    must_meet: NDArray[np.bool_],
-) -> tuple[int, int] | None:
-    """Move the terminal with most dead pairs to where it has fewest, as near as possible."""
+def _repair(
+    graph: CellGraph, chosen: list[int], must_meet: NDArray[np.bool_]
+) -> list[int] | None:
+    """Move single terminals until no pair is bad, or give up."""
     n = len(graph.perimeter)
-    unused = np.setdiff1d(np.arange(n), chosen)
-    table = _dead(graph, unused.tolist(), chosen)
-    for place in np.argsort(-dead_pairs, kind="stable"):
-        if not dead_pairs[place] or not len(unused):
+    if len(set(chosen)) < len(chosen):
+        return None
+    forced = [forced_links(graph, terminal) for terminal in graph.perimeter.tolist()]
+    rival = np.array([[bool(a & b) and a is not b for b in forced] for a in forced])
+    while True:
+        bad = rival[np.ix_(chosen, chosen)] | (_dead(graph, chosen, chosen) & must_meet)
+        if not bad.any():
+            return chosen
+        unused = np.setdiff1d(np.arange(n), chosen)
+        dead = _dead(graph, unused.tolist(), chosen)
+        for place in np.argsort(-bad.sum(axis=1), kind="stable"):
+            others = np.arange(len(chosen)) != place
+            pairs = ((rival[np.ix_(unused, chosen)] & others) | (dead & must_meet[place])).sum(axis=1)
+            away = np.abs(unused - chosen[place])
+            order = np.lexsort((unused, np.minimum(away, n - away), pairs))
+            if len(order) and pairs[order[0]] < bad[place].sum():
+                chosen[place] = int(unused[order[0]])
+                break
+        else:
             return None
-        pairs = (table & must_meet[place]).sum(axis=1)
-        away = np.abs(unused - chosen[place])
-        best = int(np.lexsort((unused, np.minimum(away, n - away), pairs))[0])
-        if pairs[best] < dead_pairs[place]:
-            return int(place), int(unused[best])
-    return None
 
 
 def _dead(graph: CellGraph, first: list[int], second: list[int]) -> NDArray[np.bool_]:

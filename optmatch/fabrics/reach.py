@@ -111,6 +111,41 @@ def shortest_routes(
     return table
 
 
+def forced_links(graph: CellGraph, terminal: int) -> frozenset[int]:
+    """Find the links that light from a free terminal cannot avoid on its way into the mesh.
+
+    Parameters
+    ----------
+    graph
+        The cells.
+    terminal
+        A free terminal.
+
+    Returns
+    -------
+    frozenset of int
+        The links passed as long as there is one way that does not leave the mesh at once. Two ports
+        with a common one can never have circuits at the same time, except with each other.
+
+    Examples
+    --------
+    Behind a corner where only two cells meet, light from both far ends needs the one link between them:
+
+    >>> from optmatch.fabrics.mesh import HexMesh
+    >>> graph = HexMesh(2, 2).graph
+    >>> len(forced_links(graph, int(graph.perimeter[1])) & forced_links(graph, int(graph.perimeter[4])))
+    0
+    """
+    found: set[int] = set()
+    entered = terminal
+    while True:
+        inward = [u for u in graph.exits[entered].tolist() if graph.mate[u] >= 0]
+        if len(inward) != 1 or int(graph.links.of_terminal[inward[0]]) in found:
+            return frozenset(found)
+        found.add(int(graph.links.of_terminal[inward[0]]))
+        entered = int(graph.mate[inward[0]])
+
+
 def _reuses_a_link(
     graph: CellGraph, walks: Walks, destinations: NDArray[np.int32]
 ) -> NDArray[np.bool_]:

@@ -1,0 +1,161 @@
+"""Where light goes: the physics of a mesh whose cells are all set."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from optmatch.fabrics.cellgraph import CellGraph
+from optmatch.fabrics.fabric import Fabric
+from optmatch.model import FREE, IDLE, InputError, Schedule
+
+
+class Light(NamedTuple):
+    """The ways of many beams, one entry for each cell that a beam passes, by slot, beam and place."""
+
+    slot: NDArray[np.int64]
+    beam: NDArray[np.int64]
+    entered: NDArray[np.int64]
+    """The terminal at which the cell is entered."""
+    left: NDArray[np.int64]
+    """The terminal by which it is left."""
+    arrived: NDArray[np.int64]
+    """``arrived[slot, beam]``: the free terminal where the light comes out, -1 if it does not."""
+    stopped: NDArray[np.int64]
+    """``stopped[slot, beam]``: the terminal of a free cell where the light is lost, -1 if it is not."""
+
+
+class Route(NamedTuple):
+    """The way of one circuit."""
+
+    source: int
+    destination: int
+    cells: tuple[int, ...]
+    """The cells passed, in order; a cell that is passed twice is there twice."""
+    terminals: tuple[int, ...]
+    """For each of these cells the terminal entered and the terminal left."""
+
+
+def trace(graph: CellGraph, cell_states: ArrayLike, entered: ArrayLike) -> Light:
+    """Follow light through cells that are all set.
+
+    Parameters
+    ----------
+    graph
+        The cells.
+    cell_states
+        ``cell_states[slot, cell]``: 0 bar, 1 cross, -1 free; shape (slots, cells).
+    entered
+        ``entered[slot, beam]``: the free terminal at which a beam enters, -1 for none; shape
+        (slots, beams).
+
+    Returns
+    -------
+    Light
+        Every cell that is passed, and where each beam ends: at a free terminal, or in a free cell.
+
+    Raises
+    ------
+    InputError
+        If shapes disagree, or light would enter anywhere but at a free terminal.
+
+    Notes
+    -----
+    A set cell leads different ways in to different ways out, so what entered from outside can never
+    come round to where it was: the loop below ends after at most 4 steps per cell. All beams of all
+    slots take a step together; time is proportional to the number of cells passed.
+
+    Examples
+    --------
+    A crossed cell takes the light from a1 (terminal 0) to b2 (terminal 3):
+
+    >>> cell = CellGraph(mate=[-1] * 4, ends=[[[0, 0], [1, 0]]], perimeter=[0, 1, 3, 2])
+    >>> trace(cell, [[1]], [[0]]).arrived.tolist()
+    [[3]]
+    """
+    states, entries = np.asarray(cell_states), np.asarray(entered, dtype=np.int64)
+    if states.ndim != 2 or entries.ndim != 2 or states.shape != (len(entries), graph.n_cells):
+        raise InputError(
+            f"cell_states {states.shape} and entered {entries.shape}: (slots, {graph.n_cells} cells)"
+            " and (slots, beams)"
+        )
+    slot, beam = np.nonzero(entries != -1)
+    at = entries[slot, beam]
+    if ((at < 0) | (at >= len(graph.mate))).any() or (graph.mate[at] >= 0).any():
+        raise InputError("light enters at free terminals only", where="entered")
+    exits = graph.exits
+    arrived, stopped = np.full_like(entries, -1), np.full_like(entries, -1)
+    steps = [np.empty((4, 0), dtype=np.int64)]
+    while len(at):
+        state = states[slot, at // 4]
+        free = state == FREE
+        stopped[slot[free], beam[free]] = at[free]
+        slot, beam, at, state = slot[~free], beam[~free], at[~free], state[~free]
+        left = exits[at, state].astype(np.int64)
+        steps.append(np.stack([slot, beam, at, left]))
+        onward = graph.mate[left].astype(np.int64)
+        out = onward < 0
+        arrived[slot[out], beam[out]] = left[out]
+        slot, beam, at = slot[~out], beam[~out], onward[~out]
+    passed = np.concatenate(steps, axis=1)
+    order = np.argsort(passed[0] * entries.shape[1] + passed[1], kind="stable")
+    return Light(*passed[:, order], arrived=arrived, stopped=stopped)
+
+
+def trace_circuits(fabric: Fabric, schedule: Schedule) -> list[list[Route]]:
+    """Follow the light of every circuit of a schedule.
+
+    Parameters
+    ----------
+    fabric
+        The switch.
+    schedule
+        A schedule of its ports and cells. It need not be right: a route ends where its light ends.
+
+    Returns
+    -------
+    list of list of Route
+        For each slot its circuits by source port; of bidirectional ports each circuit once, from the
+        lower port. On a fabric without cells, or without stated states, routes are empty.
+
+    Raises
+    ------
+    InputError
+        If the schedule is not one of this fabric's ports and cells.
+
+    Examples
+    --------
+    >>> from optmatch.fabrics import HexMesh
+    >>> mesh = HexMesh(1, 1, ports=[0, 1])
+    >>> schedule = Schedule(matchings=[[1, 0]], durations_s=[1.0], cell_states=[[0] * 6])
+    >>> trace_circuits(mesh, schedule)[0][0].cells
+    (2,)
+    """
+    matchings = schedule.matchings
+    if schedule.n_ports != fabric.n_ports:
+        raise InputError(f"matchings of {schedule.n_ports} ports, a fabric of {fabric.n_ports}")
+    wanted = matchings != IDLE
+    if fabric.bidirectional:
+        wanted &= np.arange(schedule.n_ports) < matchings
+    if fabric.graph is None or schedule.cell_states is None:
+        entered = left = np.empty(0, dtype=np.int64)
+        counts = np.zeros(matchings.shape, dtype=np.int64)
+    else:
+        starts = np.where(wanted, fabric.source_terminals, -1)
+        light = trace(fabric.graph, schedule.cell_states, starts)
+        entered, left = light.entered, light.left
+        counts = np.zeros(matchings.shape, dtype=np.int64)
+        np.add.at(counts, (light.slot, light.beam), 1)
+    slots, sources = np.nonzero(wanted)
+    ends = np.cumsum(counts[slots, sources])
+    cells, terminals = (entered // 4).tolist(), np.stack([entered, left], axis=1).ravel().tolist()
+    routes: list[list[Route]] = [[] for _ in range(schedule.n_slots)]
+    first = 0
+    for slot, source, end in zip(slots.tolist(), sources.tolist(), ends.tolist(), strict=True):
+        destination = int(matchings[slot, source])
+        way, passed = tuple(cells[first:end]), tuple(terminals[2 * first : 2 * end])
+        routes[slot].append(Route(source, destination, way, passed))
+        first = end
+    return routes
