@@ -1,0 +1,76 @@
+# What a checkout needs: Python 3.11 or newer, and make. `make help` lists the targets.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+NAME := hex-9x9-32
+PROBLEM := instances/all-to-all/$(NAME).json
+SCHEDULE := demo/$(NAME).schedule.json
+# What runs compiled code, and is quick enough to run three times.
+KERNEL_TESTS := tests/test_contract.py
+
+# A stamp is older than pyproject.toml when the requirements may have changed.
+READY := $(VENV)/ready-to-run
+READY_TO_TEST := $(VENV)/ready-to-test
+
+.PHONY: help demo test lint unit bounds python notebooks bench clean
+
+help:
+	@echo "make demo   solve $(PROBLEM), verify it, draw it (in demo/)"
+	@echo "make test   all checks: style, types, imports, tests in three modes, notebooks"
+	@echo "make bench  the measurements of benchmarks/"
+	@echo "make clean  remove what these made"
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
+	$(PYTHON) -m venv $(VENV)
+
+$(READY): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[plot]'
+	@touch $@
+
+$(READY_TO_TEST): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $(READY) $@
+
+demo: $(READY)
+	@mkdir -p demo
+	$(BIN)/optmatch solve $(PROBLEM) --seed 0 --force -o $(SCHEDULE)
+	$(BIN)/optmatch verify $(SCHEDULE)
+	$(BIN)/optmatch plot $(SCHEDULE) --force -o demo/$(NAME).png
+	$(BIN)/optmatch plot $(SCHEDULE) --force -o demo/$(NAME).html
+	@echo "schedule: $(SCHEDULE)"
+	@echo "picture:  demo/$(NAME).png"
+	@echo "viewer:   demo/$(NAME).html (open it in a browser)"
+
+# The full run comes last, so that its closing line is what one sees.
+test: lint bounds python notebooks unit
+
+lint: $(READY_TO_TEST)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# As users run it, on two processes.
+unit: $(READY_TO_TEST)
+	$(BIN)/pytest -n 2
+
+# Kernels check every index, so an access out of range fails instead of passing by luck. They have a
+# cache of their own, since numba takes a cached kernel whether it checks or not.
+bounds: $(READY_TO_TEST)
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR='$(CURDIR)/$(VENV)/numba-bounds' \
+		$(BIN)/pytest -q -m "not slow" $(KERNEL_TESTS)
+
+# Kernels as plain Python, so that coverage sees inside them.
+python: $(READY_TO_TEST)
+	NUMBA_DISABLE_JIT=1 \
+		$(BIN)/pytest -q -m "not slow" --cov --cov-report=term $(KERNEL_TESTS)
+
+notebooks: $(READY_TO_TEST)
+	$(BIN)/pytest -q --nbmake notebooks
+
+bench: $(READY_TO_TEST)
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) demo build dist *.egg-info .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,151 @@
+"""The rooms keep to their walls: who imports what, how long it takes, and what no file may say."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+HEAVY = ("numba", "scipy", "ortools", "matplotlib", "networkx", "click", "pandas")
+
+
+def python(code: str) -> str:
+    """Run code in a new process and return what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    return done.stdout
+
+
+def contracts() -> list[dict[str, Any]]:
+    """Return the import contracts of the project."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        project = tomllib.load(file)
+    found: list[dict[str, Any]] = project["tool"]["importlinter"]["contracts"]
+    return found
+
+
+def modules() -> list[Path]:
+    """List the files of the package."""
+    found = [*(ROOT / "optmatch").rglob("*.py"), *(ROOT / "solvers").rglob("*.py")]
+    return sorted({path.resolve() for path in found})
+
+
+@pytest.mark.slow
+def test_the_import_contracts_hold() -> None:
+    """Nobody imports what the table of rooms forbids."""
+    command = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+    done = subprocess.run(
+        [sys.executable, "-c", command], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(contracts())} kept, 0 broken" in done.stdout
+
+
+def test_the_contracts_see_the_solvers() -> None:
+    """They lie behind a link, and a graph without them would keep every contract."""
+    grimp = pytest.importorskip("grimp")
+    graph = grimp.build_graph("optmatch", cache_dir=None)
+    assert "optmatch.solvers.registry" in graph.modules
+    assert "optmatch.solvers" in graph.find_modules_directly_imported_by("optmatch.solve")
+
+
+def test_every_room_is_a_layer() -> None:
+    """A new room is placed in the contract before it can be used."""
+    (layers,) = [contract["layers"] for contract in contracts() if contract["type"] == "layers"]
+    placed = {name.strip() for layer in layers for name in layer.split("|")}
+    rooms = {
+        f"optmatch.{path.stem}"
+        for path in (ROOT / "optmatch").iterdir()
+        if path.stem != "__init__" and (path.is_dir() or path.suffix == ".py")
+        if path.name != "__pycache__"
+    }
+    assert placed == rooms
+
+
+def test_the_front_door_opens_at_once() -> None:
+    """`import optmatch` takes less than 0.3 s, the best of three, and imports nothing heavy."""
+    code = (
+        "import sys, time; start = time.perf_counter(); import optmatch;"
+        "print(time.perf_counter() - start);"
+        f"print(*sorted(set({HEAVY}) & set(sys.modules)))"
+    )
+    times = []
+    for _ in range(3):
+        taken, heavy = python(code).splitlines()
+        assert heavy == ""
+        times.append(float(taken))
+    assert min(times) < 0.3
+
+
+@pytest.mark.parametrize("module", ["optmatch.verify", "optmatch.io"])
+def test_checking_needs_no_solver(module: str) -> None:
+    """The verifier and the files work where no solver is ever loaded, nor what solvers need."""
+    code = (
+        f"import sys, {module};"
+        f"print(*sorted(set({HEAVY}) & set(sys.modules)),"
+        " *[name for name in sys.modules if name.startswith('optmatch.solvers')])"
+    )
+    assert python(code).strip() == ""
+
+
+def test_all_public_names_exist() -> None:
+    """What `__all__` promises can be had, also what is imported late."""
+    code = "import optmatch; print([n for n in optmatch.__all__ if not hasattr(optmatch, n)])"
+    assert python(code).strip() == "[]"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_a_module_says_what_it_is(path: Path) -> None:
+    """It starts with a docstring of a sentence, and can be read at one sitting."""
+    text = path.read_text("utf-8")
+    doc = ast.get_docstring(ast.parse(text))
+    assert doc
+    assert doc.splitlines()[0].endswith((".", ":"))
+    assert len(text.splitlines()) < 400
+
+
+def texts() -> list[Path]:
+    """List the files that people read."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    if listed.returncode != 0:
+        pytest.skip("not a checkout of git")
+    kinds = {".py", ".md", ".toml", ".json", ".html", ".cff", ".yaml", ".ipynb"}
+    paths = (ROOT / name for name in listed.stdout.splitlines())
+    return [path for path in paths if path.suffix in kinds and path.is_file()]
+
+
+def test_no_file_names_a_place_on_somebodys_machine() -> None:
+    """No home folder, no absolute path of a build machine, no unfinished business."""
+    # Put together here, or this file would be the first to be found.
+    forbidden = re.compile(
+        "|".join(("/ho" + "me/", "/ro" + "ot/", "/wo" + "rk/", "TO" + "DO", "FIX" + "ME"))
+    )
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in texts()
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if forbidden.search(line)
+    ]
+    assert found == []
+
+
+def test_the_version_is_written_once() -> None:
+    """The installed package and the citation agree with `optmatch.__version__`."""
+    version = python("import optmatch; print(optmatch.__version__)").strip()
+    installed = python("from importlib.metadata import version; print(version('optmatch'))")
+    assert installed.strip() == version
+    cited = re.search(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text("utf-8"), re.MULTILINE)
+    assert cited
+    assert cited.group(1) == version
