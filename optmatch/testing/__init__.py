@@ -1,0 +1,13 @@
+"""For authors of methods: tests to inherit, problems to run them on, and an oracle."""
+
+from optmatch.testing.contract import SolverContract
+from optmatch.testing.oracle import brute_force
+from optmatch.testing.problems import all_to_all_problems, routing_problems, smallest_problems
+
+__all__ = [
+    "SolverContract",
+    "all_to_all_problems",
+    "brute_force",
+    "routing_problems",
+    "smallest_problems",
+]

@@ -1,0 +1,378 @@
+"""The tests that every method passes, ours or a plugin's."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+import random
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+
+from optmatch.model import (
+    RTOL,
+    Bound,
+    Event,
+    Limit,
+    Limits,
+    NewBest,
+    Problem,
+    Solution,
+    Status,
+    Tick,
+    ignore,
+)
+from optmatch.problems import AllToAll
+from optmatch.solvers import Method, methods
+from optmatch.testing.oracle import brute_force
+from optmatch.testing.problems import smallest_problems
+from optmatch.testing.variants import essence, relabelled, solve_all
+from optmatch.verify import verify
+
+Problems = st.SearchStrategy[Any] | Sequence[Problem]
+
+
+class SolverContract:
+    """Base class of the tests of one method on one kind of problem; pytest collects subclasses.
+
+    Attributes
+    ----------
+    method
+        The method, or its name in the registry.
+    problems
+        What it is run on: a hypothesis strategy, or a list.
+    tiny_problems
+        Problems that `brute_force` can solve: a strategy, or a list; empty if there is no oracle.
+    examples
+        How many problems each test draws.
+    limits
+        What a run may spend where a test does not say otherwise.
+
+    Examples
+    --------
+    >>> from optmatch.testing import SolverContract, routing_problems
+    >>> class TestNegotiatedRouting(SolverContract):
+    ...     method = "negotiated"
+    ...     problems = routing_problems()
+    ...     tiny_problems = routing_problems(tiny=True)
+    """
+
+    method: ClassVar[str | Method]
+    problems: ClassVar[Problems]
+    tiny_problems: ClassVar[Problems] = ()
+    examples: ClassVar[int] = 25
+    limits: ClassVar[Limits] = Limits(iterations=20)
+
+    # -- what it finds ---------------------------------------------------------------------------
+
+    def test_it_says_what_it_is(self) -> None:
+        """It has a name, a line for the list of methods, and takes the kinds it is tested on."""
+        method = self._method()
+        assert method.name
+        assert method.summary
+        assert "\n" not in method.summary
+        self._each(self.problems, lambda problem: _true(problem.kind in method.accepts))
+
+    def test_every_answer_passes_the_verifier(self) -> None:
+        """With several seeds, and whatever limit it stops at."""
+
+        def check(problem: Problem) -> None:
+            for number in range(2):
+                report = verify(problem, self._solve(problem, number=number))
+                assert report.ok, report.violations
+
+        self._each(self.problems, check)
+
+    def test_no_answer_beats_the_bound_of_the_problem(self) -> None:
+        """And the bound it claims is not above its own answer, which `Solution` checks."""
+
+        def check(problem: Problem) -> None:
+            solution = self._solve(problem)
+            if solution.objective is not None:
+                assert problem.lower_bound() <= solution.objective * (1 + RTOL) + RTOL
+
+        self._each(self.problems, check)
+
+    def test_tiny_problems_agree_with_brute_force(self) -> None:
+        """Never better; as good where it says optimal; none where it says infeasible."""
+
+        def check(problem: Problem) -> None:
+            best, solution = brute_force(problem), self._solve(problem)
+            if solution.status is Status.INFEASIBLE:
+                assert best is None
+            if best is None or not self._in_fewest_slots(problem, solution):
+                return
+            assert solution.lower_bound <= best + RTOL * max(1, best)
+            if solution.objective is not None:
+                assert solution.objective >= best - RTOL * max(1, best)
+            if solution.status is Status.OPTIMAL:
+                assert solution.objective == pytest.approx(best, rel=RTOL)
+
+        self._each(self._tiny(), check)
+
+    def test_an_exact_method_settles_tiny_problems(self) -> None:
+        """Without limits it proves an optimum, or that there is no answer."""
+        if not self._method().exact:
+            pytest.skip("the method does not claim to be exact")
+
+        def check(problem: Problem) -> None:
+            solution = self._solve(problem, limits=Limits())
+            assert solution.status in (Status.OPTIMAL, Status.INFEASIBLE), solution.limit
+
+        self._each(self._tiny(), check)
+
+    def test_next_to_nothing_is_a_problem_too(self) -> None:
+        """One port, two ports, no circuit: solved to the end, or proved to have no answer."""
+        for problem in smallest_problems(self._kind()):
+            solution = self._solve(problem)
+            assert verify(problem, solution).ok
+            assert solution.status in (Status.OPTIMAL, Status.INFEASIBLE), problem
+
+    def test_a_dead_pair_is_infeasible_with_a_reason(self) -> None:
+        """A pair that no state of the cells connects is found before any search, and named."""
+
+        def check(problem: Problem) -> None:
+            if problem.lower_bound() == float("inf"):
+                solution = self._solve(problem, limits=Limits(iterations=0))
+                assert solution.status is Status.INFEASIBLE
+                assert isinstance(solution.stats["reason"], str)
+                assert solution.stats["reason"]
+
+        self._each(self.problems, check)
+
+    def test_the_names_of_ports_do_not_matter(self) -> None:
+        """Ports in another order: what is proved stays, and every answer is valid."""
+
+        def check(problem: Problem) -> None:
+            order = np.random.default_rng(problem.fabric.n_ports).permutation(
+                problem.fabric.n_ports
+            )
+            twin = relabelled(problem, order)
+            first, second = self._solve(problem), self._solve(twin)
+            assert verify(twin, second).ok
+            if first.status is Status.OPTIMAL and second.status is Status.OPTIMAL:
+                assert second.objective == pytest.approx(first.objective, rel=RTOL)
+            proved = {Status.OPTIMAL, Status.INFEASIBLE}
+            if first.status in proved and second.status in proved:
+                assert second.status is first.status
+
+        self._each(self.problems, check)
+
+    # -- when it stops ---------------------------------------------------------------------------
+
+    def test_iterations_are_a_limit(self) -> None:
+        """None, one or a few: a normal outcome, and more are never worse."""
+
+        def check(problem: Problem) -> None:
+            before = float("inf")
+            for iterations in (0, 1, 4):
+                solution = self._solve(problem, limits=Limits(iterations=iterations))
+                assert solution.limit in (None, Limit.ITERATIONS, Limit.EXHAUSTED)
+                if before < float("inf"):
+                    assert solution.objective is not None
+                    assert solution.objective <= before * (1 + RTOL)
+                before = float("inf") if solution.objective is None else solution.objective
+
+        self._each(self.problems, check)
+
+    def test_no_time_is_a_normal_outcome(self) -> None:
+        """A time limit of zero gives a solution that says so, or a proof that cost nothing."""
+
+        def check(problem: Problem) -> None:
+            solution = self._solve(problem, limits=Limits(time_s=0.0))
+            assert solution.limit in (None, Limit.TIME, Limit.EXHAUSTED)
+            assert verify(problem, solution).ok
+
+        self._each(self.problems, check)
+
+    def test_ctrl_c_keeps_the_best(self) -> None:
+        """An interrupt, here out of `on_event`, ends the run; what was found is returned."""
+        interrupts = []
+
+        def check(problem: Problem) -> None:
+            heard: list[Event] = []
+
+            def interrupt(event: Event) -> None:
+                heard.append(event)
+                raise KeyboardInterrupt
+
+            solution = self._solve(problem, on_event=interrupt)
+            assert verify(problem, solution).ok
+            if heard:
+                interrupts.append(problem)
+                proved = solution.status in (Status.OPTIMAL, Status.INFEASIBLE)
+                assert proved or solution.limit is Limit.INTERRUPTED
+            if any(isinstance(event, NewBest) for event in heard):
+                assert solution.status in (Status.OPTIMAL, Status.FEASIBLE)
+
+        self._each(self.problems, check)
+        assert interrupts, "no run reported any event, so none could be interrupted"
+
+    # -- what it depends on ----------------------------------------------------------------------
+
+    def test_one_seed_one_trajectory(self) -> None:
+        """The same seed gives the same events and solution, also after other solves."""
+        self._needs_determinism()
+
+        def check(problem: Problem) -> None:
+            first, second = list[Event](), list[Event]()
+            solution = self._solve(problem, on_event=first.append)
+            self._solve(problem, number=1)
+            again = self._solve(problem, on_event=second.append)
+            assert essence(again) == essence(solution)
+            assert second == first
+
+        self._each(self.problems, check)
+
+    def test_one_seed_one_answer_in_another_process(self) -> None:
+        """A spawned process, with its own hash seed and its own kernels, finds the same."""
+        self._needs_determinism()
+        found = list[Problem]()
+        self._each(self.problems, found.append)
+        sample = found[-3:]
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            job = pool.submit(solve_all, self._method(), sample, self.limits)
+            there = job.result()
+        here = solve_all(self._method(), sample, self.limits)
+        assert [essence(s) for s in there] == [essence(s) for s in here]
+
+    def test_nothing_global_changes(self, capfd: pytest.CaptureFixture[str]) -> None:
+        """No global random numbers are drawn, nothing is printed, no logger is set up."""
+        handlers = list(logging.getLogger().handlers)
+
+        def check(problem: Problem) -> None:
+            self._solve(problem)  # a first call may compile, and numba may seed itself then
+            here = random.getstate(), pickle.dumps(np.random.get_state())  # noqa: NPY002
+            self._solve(problem)
+            assert (random.getstate(), pickle.dumps(np.random.get_state())) == here  # noqa: NPY002
+
+        self._each(self.problems, check)
+        assert capfd.readouterr() == ("", "")
+        assert logging.getLogger().handlers == handlers
+
+    def test_the_problem_stays_as_it_was(self) -> None:
+        """Byte by byte."""
+
+        def check(problem: Problem) -> None:
+            before = pickle.dumps(problem)
+            self._solve(problem)
+            assert pickle.dumps(problem) == before
+
+        self._each(self.problems, check)
+
+    # -- what it hands back ----------------------------------------------------------------------
+
+    def test_a_solution_says_where_it_comes_from(self) -> None:
+        """It carries the problem it was asked, and the name of the method."""
+
+        def check(problem: Problem) -> None:
+            solution = self._solve(problem)
+            assert solution.problem == problem
+            assert solution.method == self._method().name
+
+        self._each(self.problems, check)
+
+    def test_a_solution_can_be_pickled(self) -> None:
+        """It comes back equal, so it can be sent from one process to another."""
+
+        def check(problem: Problem) -> None:
+            solution = self._solve(problem)
+            assert pickle.loads(pickle.dumps(solution)) == solution
+
+        self._each(self.problems, check)
+
+    def test_stats_are_plain_json(self) -> None:
+        """Numbers, strings and lists by name; no arrays, nothing infinite."""
+
+        def check(problem: Problem) -> None:
+            stats = dict(self._solve(problem).stats)
+            assert json.loads(json.dumps(stats, allow_nan=False)) == stats
+
+        self._each(self.problems, check)
+
+    def test_events_tell_the_story(self) -> None:
+        """Bests fall to the answer, bounds rise to it at most, ticks count up to their total."""
+
+        def check(problem: Problem) -> None:
+            events: list[Event] = []
+            solution = self._solve(problem, on_event=events.append)
+            bests = [event.objective for event in events if isinstance(event, NewBest)]
+            bounds = [event.lower_bound for event in events if isinstance(event, Bound)]
+            assert bests == sorted(set(bests), reverse=True)
+            assert bounds == sorted(set(bounds))
+            if solution.objective is not None and bests:
+                assert bests[-1] == pytest.approx(solution.objective, rel=RTOL)
+            if solution.objective is None:
+                assert not bests
+            elif bounds:
+                assert bounds[-1] <= solution.objective * (1 + RTOL)
+            for event in events:
+                if isinstance(event, Tick):
+                    assert event.phase
+                    assert 0 <= event.done <= (event.total or event.done)
+
+        self._each(self.problems, check)
+
+    # -- the machinery ---------------------------------------------------------------------------
+
+    def _method(self) -> Method:
+        return self.method if isinstance(self.method, Method) else methods()[self.method]
+
+    def _solve(
+        self,
+        problem: Problem,
+        *,
+        number: int = 0,
+        limits: Limits | None = None,
+        on_event: Callable[[Event], None] = ignore,
+    ) -> Solution:
+        rng = np.random.default_rng(number)
+        return self._method().run(problem, limits or self.limits, rng, on_event)
+
+    def _each(self, problems: Problems, check: Callable[[Any], Any]) -> None:
+        """Run `check` on problems, the same ones in every run of the suite."""
+        source = st.sampled_from(list(problems)) if isinstance(problems, Sequence) else problems
+
+        @seed(0)
+        @settings(
+            max_examples=self.examples,
+            deadline=None,  # a first call compiles
+            database=None,
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+        )
+        @given(source)
+        def run(problem: Problem) -> None:
+            check(problem)
+
+        run()
+
+    def _kind(self) -> str:
+        kinds: list[str] = []
+        self._each(self.problems, lambda problem: kinds.append(problem.kind))
+        return kinds[0]
+
+    def _tiny(self) -> Problems:
+        if isinstance(self.tiny_problems, Sequence) and not self.tiny_problems:
+            pytest.skip("the class names no tiny_problems")
+        return self.tiny_problems
+
+    def _needs_determinism(self) -> None:
+        if not self._method().deterministic:
+            pytest.skip("the method does not claim to be deterministic")
+
+    @staticmethod
+    def _in_fewest_slots(problem: Problem, solution: Solution) -> bool:
+        if not isinstance(problem, AllToAll) or solution.schedule is None:
+            return True
+        return solution.schedule.n_slots == problem.min_slots
+
+
+def _true(value: object) -> None:
+    assert value

@@ -1,0 +1,133 @@
+"""Small problems of every kind, as hypothesis strategies and as lists."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import get_args
+
+import numpy as np
+from hypothesis import strategies as st
+
+from optmatch.fabrics import Fabric, HexMesh, IdealSwitch, Mesh, SquareMesh, TriangularMesh
+from optmatch.model import IDLE, Problem
+from optmatch.problems import AllToAll, Routing
+from optmatch.problems.routing import Objective
+
+_TINY = (HexMesh(1, 1), HexMesh(1, 2), SquareMesh(1, 2), SquareMesh(2, 2), TriangularMesh(1, 2))
+_SMALL = (HexMesh(2, 2), HexMesh(3, 3), SquareMesh(3, 3), TriangularMesh(2, 3))
+
+
+@st.composite
+def fabrics(draw: st.DrawFn, *, tiny: bool = False, most_ports: int = 8) -> Fabric:
+    """Draw a mesh with ports anywhere on its perimeter, in both port models, or an ideal switch.
+
+    Parameters
+    ----------
+    draw
+        Given by hypothesis.
+    tiny
+        Whether every state of the cells is to be enumerable.
+    most_ports
+        The number of ports is at most this.
+    """
+    ideal = IdealSwitch(draw(st.integers(1, most_ports)))
+    mesh = draw(st.sampled_from((*_TINY, ideal) if tiny else (*_TINY, *_SMALL, ideal)))
+    if not isinstance(mesh, Mesh):
+        return mesh
+    return _with_ports(mesh, draw, most_ports)
+
+
+def _with_ports(mesh: Mesh, draw: st.DrawFn, most_ports: int) -> Fabric:
+    available = len(mesh.graph.perimeter)
+    both = draw(st.booleans())
+    number = draw(st.integers(1, min(most_ports, available // (1 if both else 2))))
+    places = draw(st.permutations(range(available)))
+    if both:
+        return replace(mesh, ports=places[:number])  # type: ignore[type-var]
+    return replace(mesh, tx=places[:number], rx=places[number : 2 * number])  # type: ignore[type-var]
+
+
+@st.composite
+def routing_problems(draw: st.DrawFn, *, tiny: bool = False, most_ports: int = 8) -> Routing:
+    """Draw a matching, perhaps with idle ports and perhaps impossible, and an objective.
+
+    Parameters
+    ----------
+    draw
+        Given by hypothesis.
+    tiny
+        Whether `brute_force` is to be able to solve it.
+    most_ports
+        The number of ports is at most this.
+
+    Examples
+    --------
+    >>> routing_problems(tiny=True)
+    routing_problems(tiny=True)
+    """
+    fabric = draw(fabrics(tiny=tiny, most_ports=most_ports))
+    order = draw(st.permutations(range(fabric.n_ports)))
+    circuits = draw(st.integers(0, fabric.n_ports // (2 if fabric.bidirectional else 1)))
+    matching = np.full(fabric.n_ports, IDLE, dtype=np.int32)
+    if fabric.bidirectional:
+        for i, j in zip(order[:circuits], order[circuits : 2 * circuits], strict=True):
+            matching[i], matching[j] = j, i
+    else:
+        sources = draw(st.permutations(range(fabric.n_ports)))
+        for i, j in zip(sources[:circuits], order[:circuits], strict=True):
+            matching[i] = j
+    objective: Objective = draw(st.sampled_from(get_args(Objective)))
+    bar_loss_db = draw(st.sampled_from((0.48, 0.25)))
+    return Routing(fabric, matching, objective=objective, bar_loss_db=bar_loss_db)
+
+
+@st.composite
+def all_to_all_problems(draw: st.DrawFn, *, tiny: bool = False, most_ports: int = 6) -> AllToAll:
+    """Draw an all-to-all problem; most have an answer, some a dead pair.
+
+    Parameters
+    ----------
+    draw
+        Given by hypothesis.
+    tiny
+        Whether `brute_force` is to be able to solve it.
+    most_ports
+        The number of ports is at most this.
+
+    Examples
+    --------
+    >>> all_to_all_problems(most_ports=4)
+    all_to_all_problems(most_ports=4)
+    """
+    if draw(st.integers(0, 3)) == 0:
+        return AllToAll(draw(fabrics(tiny=tiny, most_ports=min(most_ports, 3))))
+    rows, cols = (1, 2) if tiny else draw(st.sampled_from(((2, 2), (3, 3))))
+    if draw(st.booleans()):
+        number = draw(st.integers(1, min(most_ports, 4 if tiny else most_ports)))
+        return AllToAll(HexMesh(rows, cols, ports=number))
+    number = draw(st.integers(1, min(most_ports, 3)))
+    return AllToAll(HexMesh(rows, cols, tx=number, rx=number))
+
+
+def smallest_problems(kind: str) -> list[Problem]:
+    """List the problems of a kind that have next to nothing in them: one port, two, no circuit.
+
+    Examples
+    --------
+    >>> [problem.fabric.n_ports for problem in smallest_problems("all-to-all")]
+    [1, 2, 1, 1, 2]
+    """
+    switches: list[Fabric] = [
+        HexMesh(1, 1, ports=[0]),
+        HexMesh(1, 1, ports=[0, 5]),
+        HexMesh(1, 1, tx=[0], rx=[5]),
+        IdealSwitch(1),
+        IdealSwitch(2),
+    ]
+    if kind == "all-to-all":
+        return [AllToAll(fabric) for fabric in switches]
+    if kind == "routing":
+        idle = [Routing(f, np.full(f.n_ports, IDLE, dtype=np.int32)) for f in switches]
+        swap = np.array([1, 0], dtype=np.int32)
+        return [*idle, Routing(switches[1], swap), Routing(switches[4], swap)]
+    return []

@@ -1,0 +1,53 @@
+"""Variants of problems and solutions that a method must not tell apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics import IdealSwitch, Mesh
+from optmatch.model import Limits, Problem, Solution, ignore
+from optmatch.problems import Routing
+from optmatch.solvers import Method
+
+
+def relabelled(problem: Problem, order: Sequence[int] | NDArray[np.int64]) -> Problem:
+    """Return the same problem with port ``order[k]`` called k.
+
+    Examples
+    --------
+    >>> from optmatch import HexMesh
+    >>> relabelled(AllToAll(HexMesh(2, 2, ports=[3, 8, 12])), [2, 0, 1]).fabric.ports
+    (12, 3, 8)
+    """
+    fabric: Any = problem.fabric
+    order = [int(k) for k in order]
+    if isinstance(fabric, Mesh):
+        sends, receives = ([places[k] for k in order] for places in fabric.perimeter_ports)
+        if fabric.bidirectional:
+            fabric = replace(fabric, ports=sends)  # type: ignore[type-var]
+        else:
+            fabric = replace(fabric, tx=sends, rx=receives)  # type: ignore[type-var]
+    elif not isinstance(fabric, IdealSwitch):
+        return problem
+    if isinstance(problem, Routing):
+        new = {old: k for k, old in enumerate(order)} | {-1: -1}
+        matching = [new[int(problem.matching[old])] for old in order]
+        return replace(problem, fabric=fabric, matching=matching)  # type: ignore[arg-type]
+    return replace(problem, fabric=fabric)  # type: ignore[type-var]
+
+
+def essence(solution: Solution) -> dict[str, Any]:
+    """Return what a repeated run must reproduce: all but the times."""
+    stats = {name: value for name, value in solution.stats.items() if not name.endswith("_s")}
+    kept = {field.name: getattr(solution, field.name) for field in fields(solution)}
+    return kept | {"stats": stats, "time_s": 0.0}
+
+
+def solve_all(method: Method, problems: Sequence[Problem], limits: Limits) -> list[Solution]:
+    """Solve several problems; a function of a module, so that another process can be sent it."""
+    return [method.run(problem, limits, np.random.default_rng(0), ignore) for problem in problems]
