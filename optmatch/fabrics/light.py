@@ -13,7 +13,7 @@ from optmatch.model import FREE, IDLE, InputError, Schedule
 
 
 class Light(NamedTuple):
-    """The ways of many beams, one entry for each cell that a beam passes, by slot, beam and place."""
+    """The ways of many beams: an entry for each cell that a beam passes, in this order."""
 
     slot: NDArray[np.int64]
     beam: NDArray[np.int64]
@@ -24,7 +24,7 @@ class Light(NamedTuple):
     arrived: NDArray[np.int64]
     """``arrived[slot, beam]``: the free terminal where the light comes out, -1 if it does not."""
     stopped: NDArray[np.int64]
-    """``stopped[slot, beam]``: the terminal of a free cell where the light is lost, -1 if it is not."""
+    """``stopped[slot, beam]``: where in a free cell the light is lost, -1 if it is not."""
 
 
 class Route(NamedTuple):
@@ -63,8 +63,8 @@ def trace(graph: CellGraph, cell_states: ArrayLike, entered: ArrayLike) -> Light
 
     Notes
     -----
-    A set cell leads different ways in to different ways out, so what entered from outside can never
-    come round to where it was: the loop below ends after at most 4 steps per cell. All beams of all
+    A set cell leads different ways in to different ways out, so light from outside never comes
+    round to where it was: the loop below ends after at most 4 steps for each cell. All beams of all
     slots take a step together; time is proportional to the number of cells passed.
 
     Examples
@@ -78,8 +78,8 @@ def trace(graph: CellGraph, cell_states: ArrayLike, entered: ArrayLike) -> Light
     states, entries = np.asarray(cell_states), np.asarray(entered, dtype=np.int64)
     if states.ndim != 2 or entries.ndim != 2 or states.shape != (len(entries), graph.n_cells):
         raise InputError(
-            f"cell_states {states.shape} and entered {entries.shape}: (slots, {graph.n_cells} cells)"
-            " and (slots, beams)"
+            f"cell_states {states.shape} and entered {entries.shape}:"
+            f" not (slots, {graph.n_cells} cells) and (slots, beams)"
         )
     slot, beam = np.nonzero(entries != -1)
     at = entries[slot, beam]
@@ -101,7 +101,8 @@ def trace(graph: CellGraph, cell_states: ArrayLike, entered: ArrayLike) -> Light
         slot, beam, at = slot[~out], beam[~out], onward[~out]
     passed = np.concatenate(steps, axis=1)
     order = np.argsort(passed[0] * entries.shape[1] + passed[1], kind="stable")
-    return Light(*passed[:, order], arrived=arrived, stopped=stopped)
+    slot, beam, at, left = passed[:, order]
+    return Light(slot, beam, at, left, arrived, stopped)
 
 
 def trace_circuits(fabric: Fabric, schedule: Schedule) -> list[list[Route]]:
@@ -117,8 +118,8 @@ def trace_circuits(fabric: Fabric, schedule: Schedule) -> list[list[Route]]:
     Returns
     -------
     list of list of Route
-        For each slot its circuits by source port; of bidirectional ports each circuit once, from the
-        lower port. On a fabric without cells, or without stated states, routes are empty.
+        For each slot its circuits by source port; of bidirectional ports each circuit once, from
+        the lower port. On a fabric without cells, or without stated states, routes are empty.
 
     Raises
     ------

@@ -1,0 +1,166 @@
+"""The rules of light: it goes from each port to its partner and back, and nowhere else."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics import CellGraph, Fabric, Light, trace
+from optmatch.model import CROSS, FREE, IDLE, Schedule
+from optmatch.verify.report import Findings
+
+
+class Traced(NamedTuple):
+    """What the light of a schedule passes, each circuit counted once."""
+
+    cells: NDArray[np.int64]
+    """``cells[slot, source]``: cells passed from there; 0 where no circuit is counted."""
+    crossed: NDArray[np.int64]
+    """``crossed[slot, source]``: how many of them are in the cross state."""
+
+
+def check_light(fabric: Fabric, schedule: Schedule, findings: Findings) -> Traced:
+    """Trace every circuit both ways through the stated cells, and apply all rules of light.
+
+    Parameters
+    ----------
+    fabric
+        The switch.
+    schedule
+        With the shapes of the fabric, and matchings in all slots.
+    findings
+        Receives violations, loops of light as notes, and the figures of cells.
+    """
+    graph, states, matchings = fabric.graph, schedule.cell_states, schedule.matchings
+    once = matchings != IDLE
+    if fabric.bidirectional:  # the light of both ports is traced, the circuit counts for the lower
+        once &= np.arange(fabric.n_ports) < matchings
+    if graph is None or states is None:
+        nothing = np.zeros(matchings.shape, dtype=np.int64)
+        return Traced(nothing, nothing)
+    starts = np.where(matchings == IDLE, -1, fabric.source_terminals)
+    ends = np.where(matchings == IDLE, -1, fabric.destination_terminals[matchings])
+    light = trace(graph, states, starts)
+    _check_arrival(graph, matchings, "light reaches its partner", light, ends, findings)
+    back = trace(graph, states, ends)
+    _check_arrival(graph, matchings, "light comes back from the partner", back, starts, findings)
+    _check_sharing(graph, matchings, light, fabric.bidirectional, findings)
+    _check_dark_cells(states, light, findings)
+    _find_loops(graph, states, light, findings)
+
+    cells = np.zeros(matchings.shape, dtype=np.int64)
+    crossed = np.zeros(matchings.shape, dtype=np.int64)
+    np.add.at(cells, (light.slot, light.beam), 1)
+    np.add.at(crossed, (light.slot, light.beam), states[light.slot, light.entered // 4] == CROSS)
+    return Traced(cells * once, crossed * once)
+
+
+def _check_arrival(
+    graph: CellGraph,
+    matchings: NDArray[np.int32],
+    rule: str,
+    light: Light,
+    ends: NDArray[np.int32],
+    findings: Findings,
+) -> None:
+    """Compare where the light of each circuit ends with where it must."""
+    for slot, port in np.argwhere(light.arrived != ends):
+        lost = int(light.stopped[slot, port])
+        if lost >= 0:
+            got = f"lost in free cell {lost // 4}"
+        else:
+            got = graph.terminal_name(int(light.arrived[slot, port]))
+        findings.refuse(
+            rule,
+            f"slot {slot}, circuit from port {port} to port {matchings[slot, port]}",
+            got,
+            graph.terminal_name(int(ends[slot, port])),
+        )
+
+
+def _check_sharing(
+    graph: CellGraph,
+    matchings: NDArray[np.int32],
+    light: Light,
+    bidirectional: bool,
+    findings: Findings,
+) -> None:
+    """Look for links that carry the light of two circuits, in whatever direction."""
+    n_ports = matchings.shape[1]
+    source, partner = light.beam, matchings[light.slot, light.beam].astype(np.int64)
+    if bidirectional:  # both ports of a circuit send through the same links
+        source, partner = np.minimum(source, partner), np.maximum(source, partner)
+    circuit = source * n_ports + partner
+    links = graph.links
+    slot = np.concatenate([light.slot, light.slot])
+    passed = links.of_terminal[np.concatenate([light.entered, light.left])]
+    place = slot * links.count + passed
+    users = np.unique(place * n_ports**2 + np.concatenate([circuit, circuit]))
+    places, first, counts = np.unique(users // n_ports**2, return_index=True, return_counts=True)
+    for k in np.flatnonzero(counts > 1):
+        slot_number, link = divmod(int(places[k]), links.count)
+        terminal = int(np.argmax(links.of_terminal == link))
+        circuits = (users[first[k] : first[k] + counts[k]] % n_ports**2).tolist()
+        findings.refuse(
+            "a link carries one circuit",
+            f"slot {slot_number}, link {link} at {graph.terminal_name(terminal)}",
+            f"circuits {[divmod(number, n_ports) for number in circuits]}",
+            "one circuit",
+        )
+
+
+def _check_dark_cells(states: NDArray[np.int8], light: Light, findings: Findings) -> None:
+    """Check that cells without light are stated free, so that every entry means something."""
+    lit = np.zeros(states.shape, dtype=bool)
+    lit[light.slot, light.entered // 4] = True
+    for slot, cell in np.argwhere((states != FREE) & ~lit):
+        findings.refuse(
+            "a cell without light is stated free",
+            f"cell_states[{slot}, {cell}]",
+            int(states[slot, cell]),
+            FREE,
+        )
+    findings.figures["cells_used_max"] = int(lit.sum(axis=1).max(initial=0))
+
+
+def _find_loops(
+    graph: CellGraph, states: NDArray[np.int8], light: Light, findings: Findings
+) -> None:
+    """Find closed loops through set cells that no circuit lights.
+
+    They break no rule, but light that leaks into one stays there, and a model of a loss-free chip
+    has no solution with one. What remains of the dark ways, once all those are gone that lead out,
+    goes round for ever.
+    """
+    set_cell = np.repeat(states != FREE, 4, axis=1)  # by slot and terminal entered
+    chosen = np.repeat(np.where(states == CROSS, 1, 0), 4, axis=1)
+    left = graph.exits[np.arange(len(graph.mate)), chosen]
+    onward = np.where(set_cell, graph.mate[left], -1)
+    dark = set_cell.copy()
+    dark[light.slot, light.entered] = False
+    dark[light.slot, light.left] = False  # the same way in the other direction
+    slot, at = np.nonzero(dark)
+    while len(at):
+        following = onward[slot, at]
+        stays = (following >= 0) & dark[slot, following]
+        if stays.all():
+            break
+        dark[slot[~stays], at[~stays]] = False
+        slot, at = slot[stays], at[stays]
+
+    found = 0
+    rest = {(int(k), int(t)) for k, t in zip(slot, at, strict=True)}
+    for place in sorted(rest):
+        if place not in rest:
+            continue
+        k, terminal = place
+        cells = []
+        while (k, terminal) in rest:
+            rest -= {(k, terminal), (k, int(left[k, terminal]))}  # both directions of the loop
+            cells.append(terminal // 4)
+            terminal = int(onward[k, terminal])
+        found += 1
+        findings.notes.append(f"slot {k}: loop of light through cells {cells}")
+    findings.figures["loops"] = found

@@ -1,0 +1,148 @@
+"""What a replay found: violations, figures, notes, and what could not be checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from optmatch.model import FrozenMap
+
+SHOWN = 20
+"""How many violations and notes `str` of a report shows; the report has them all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A rule that does not hold.
+
+    Parameters
+    ----------
+    rule
+        What must hold, in words.
+    where
+        The place: a field with its indices, or a slot and its ports.
+    got
+        What is there.
+    expected
+        What the rule wants there.
+
+    Examples
+    --------
+    >>> print(Violation("a slot lasts slot_s", "durations_s[2]", 3.0, 1.0))
+    durations_s[2]: a slot lasts slot_s: got 3.0, expected 1.0
+    """
+
+    rule: str
+    where: str
+    got: Any
+    expected: Any
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.rule}: got {self.got}, expected {self.expected}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The outcome of `verify`.
+
+    Parameters
+    ----------
+    violations
+        Every rule that does not hold, with the place.
+    figures
+        Recomputed numbers by name.
+    notes
+        What a reader should know and what breaks no rule: loops of light, unchecked claims.
+    skipped
+        Checks that were not made, because something before them failed.
+
+    Examples
+    --------
+    >>> report = Report(figures=FrozenMap({"slots": 3}))
+    >>> report.ok
+    True
+    >>> print(report)
+    verified: no violation
+      slots = 3
+    """
+
+    violations: tuple[Violation, ...] = ()
+    figures: Mapping[str, float | int] = field(default_factory=FrozenMap)
+    notes: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether no rule is violated and no check was skipped."""
+        return not self.violations and not self.skipped
+
+    def __str__(self) -> str:
+        count = len(self.violations)
+        found = f"{count or 'no'} violation{'s' if count > 1 else ''}"
+        lines = [f"{'verified' if self.ok else 'refused'}: {found}"]
+        lines += _first(f"  {violation}" for violation in self.violations)
+        lines += [f"  not checked: {check}" for check in self.skipped]
+        lines += [f"  {name} = {value:.10g}" for name, value in self.figures.items()]
+        lines += _first(f"  note: {note}" for note in self.notes)
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values for JSON; an infinite figure becomes None.
+
+        Examples
+        --------
+        >>> Report().to_json()["format"]
+        'optmatch/report/1'
+        """
+        return {
+            "format": "optmatch/report/1",
+            "ok": self.ok,
+            "violations": [
+                {"rule": v.rule, "where": v.where, "got": v.got, "expected": v.expected}
+                for v in self.violations
+            ],
+            "figures": {
+                name: value if math.isfinite(value) else None
+                for name, value in self.figures.items()
+            },
+            "notes": list(self.notes),
+            "skipped": list(self.skipped),
+        }
+
+
+def _first(lines: Any) -> list[str]:
+    listed = list(lines)
+    more = len(listed) - SHOWN
+    return listed[:SHOWN] + ([f"  ... and {more} more"] if more > 0 else [])
+
+
+class Findings:
+    """A report in the making."""
+
+    def __init__(self) -> None:
+        self.violations: list[Violation] = []
+        self.figures: dict[str, float | int] = {}
+        self.notes: list[str] = []
+        self.skipped: list[str] = []
+
+    def expect(self, rule: str, where: str, got: Any, expected: Any) -> bool:
+        """Add a violation unless `got` equals `expected`; tell whether it does."""
+        if got == expected:
+            return True
+        self.refuse(rule, where, got, expected)
+        return False
+
+    def refuse(self, rule: str, where: str, got: Any, expected: Any) -> None:
+        """Add a violation."""
+        self.violations.append(Violation(rule, where, got, expected))
+
+    def report(self) -> Report:
+        """Return what was found."""
+        return Report(
+            violations=tuple(self.violations),
+            figures=FrozenMap(self.figures),
+            notes=tuple(self.notes),
+            skipped=tuple(self.skipped),
+        )
