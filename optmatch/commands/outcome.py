@@ -1,0 +1,137 @@
+"""How a command ends: exit codes, messages on stderr, one tagged object per input on stdout."""
+
+from __future__ import annotations
+
+import errno
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import click
+
+from optmatch.io.text import plain
+from optmatch.model import InputError, OptMatchError, Problem, Solution, VerificationError
+
+SOLVED, OTHER, USAGE, INFEASIBLE, NOTHING_FOUND, CHECK_FAILED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
+
+EXIT_CODES = {
+    SOLVED: "solved: optimal, or feasible within the limits",
+    OTHER: "any other error",
+    USAGE: "usage or bad input",
+    INFEASIBLE: "proved infeasible",
+    NOTHING_FOUND: "no solution within the limits",
+    CHECK_FAILED: "a check failed",
+    INTERRUPTED: "interrupted",
+}
+
+STDIN = "-"
+
+
+class Main(click.Group):
+    """A group that turns every way to fail into one line on stderr and an exit code."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run the command line and exit."""
+        run: Callable[..., Any] = super().main
+        if not extra.pop("standalone_mode", True):
+            return run(*args, **extra, standalone_mode=False)
+        try:
+            code = run(*args, **extra, standalone_mode=False)
+        except click.Abort:  # what click makes of Ctrl-C
+            say("interrupted")
+            code = INTERRUPTED
+        except click.ClickException as exc:
+            exc.show()
+            code = USAGE
+        except (OptMatchError, OSError, MemoryError) as exc:
+            say(describe(exc))
+            code = code_of(exc)
+        sys.exit(code or SOLVED)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the exit codes."""
+        with formatter.section("Exit codes (with many files the highest)"):
+            formatter.write_dl([(str(code), text) for code, text in EXIT_CODES.items()])
+
+
+def code_of(error: Exception) -> int:
+    """Return the exit code of an error."""
+    if isinstance(error, InputError):
+        return USAGE
+    return CHECK_FAILED if isinstance(error, VerificationError) else OTHER
+
+
+def describe(error: Exception) -> str:
+    """Return an error as a message without its name."""
+    if isinstance(error, MemoryError):
+        return f"out of memory {error}".rstrip()
+    if isinstance(error, OSError) and not isinstance(error, OptMatchError) and error.errno:
+        return ": ".join(filter(None, (error.filename, error.strerror)))
+    return str(error)
+
+
+def say(message: str) -> None:
+    """Write one line on stderr."""
+    click.echo(f"optmatch: {' '.join(message.split())}", err=True)
+
+
+def print_object(tag: str, content: Mapping[str, Any]) -> None:
+    """Write one tagged JSON object on a line of stdout."""
+    click.echo(json.dumps(plain({"format": f"optmatch/{tag}/1", **content}), allow_nan=False))
+
+
+def for_each(files: Sequence[str], run: Callable[[str], int], *, as_json: bool) -> int:
+    """Run a command on file after file; an error in one does not stop the others, Ctrl-C does.
+
+    Returns
+    -------
+    int
+        The highest exit code.
+    """
+    worst = SOLVED
+    for file in files:
+        try:
+            code = run(file)
+        except (OptMatchError, OSError, MemoryError) as exc:
+            if isinstance(exc, OSError) and exc.errno == errno.EPIPE:
+                raise  # nobody reads on: click ends in silence
+            if isinstance(exc, InputError) and not exc.path:
+                exc.path = name_of(file)
+            code = code_of(exc)
+            message = describe(exc)
+            say(message if message.startswith(name_of(file)) else f"{name_of(file)}: {message}")
+            if as_json:
+                print_object("error", {"file": file, "error": message, "exit_code": code})
+        worst = max(worst, code)
+        if code == INTERRUPTED:
+            break
+    return worst
+
+
+def name_of(file: str) -> str:
+    """Return what messages call an input."""
+    return "<stdin>" if file == STDIN else file
+
+
+def read(file: str) -> Problem | Solution:
+    """Read a file, or stdin for ``-``."""
+    from optmatch.io import load, loads
+
+    if file == STDIN:
+        return loads(sys.stdin.buffer.read(), path=name_of(file))
+    return load(file)
+
+
+def read_solution(file: str) -> Solution:
+    """Read a schedule file.
+
+    Raises
+    ------
+    InputError
+        If it is something else.
+    """
+    solution = read(file)
+    if not isinstance(solution, Solution):
+        raise InputError("a problem file; a schedule file is expected here", path=name_of(file))
+    return solution

@@ -1,0 +1,41 @@
+"""`optmatch plot`: draw a schedule."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from optmatch.commands.outcome import name_of, read_solution, say
+from optmatch.model import InputError
+
+_ENDINGS = (".png", ".svg", ".pdf", ".html")
+
+
+@click.command()
+@click.argument("file", metavar="SCHEDULE", type=click.Path())
+@click.option(
+    "-o", "--output", required=True, type=click.Path(), help="x.png, .svg, .pdf or .html"
+)
+@click.option("--slot", type=click.IntRange(min=0), help="One slot.  [default: all]")
+@click.option("--force", is_flag=True, help="Replace a file that is there.")
+def plot(file: str, output: str, slot: int | None, force: bool) -> None:
+    """Draw the circuits and the cell states of a schedule; .html is a page to click through."""
+    from optmatch.io import check_target
+
+    if Path(output).suffix.lower() not in _ENDINGS:
+        raise click.UsageError(f"-o {output}: the name ends in one of {', '.join(_ENDINGS)}")
+    solution = read_solution(file)
+    if solution.schedule is None:
+        raise InputError(
+            f"status {solution.status.value}: there is no schedule to draw", path=name_of(file)
+        )
+    n_slots = solution.schedule.n_slots
+    if slot is not None and slot >= n_slots:
+        raise InputError(f"--slot {slot}: slots are 0 .. {n_slots - 1}", path=name_of(file))
+    check_target(output, force=force)
+
+    from optmatch.plotting import save_picture
+
+    save_picture(solution, output, slot=slot, force=force)
+    say(f"{output}: written")

@@ -1,0 +1,78 @@
+"""What `solve` says on stderr while it works."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import click
+
+from optmatch.model import Bound, Event, NewBest, Tick
+
+
+class Progress:
+    """Listens to a method and keeps one line on a terminal up to date, or writes one now and then.
+
+    Parameters
+    ----------
+    name
+        What is being solved.
+    verbose
+        Whether every better answer or bound has a line of its own.
+    terminal
+        Whether stderr is a terminal, where a line can be written over.
+    clock
+        Seconds, for tests.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        verbose: bool = False,
+        terminal: bool = False,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.name, self.verbose, self.terminal, self.clock = name, verbose, terminal, clock
+        self.started = clock()
+        self.next_s = 0.1 if terminal else 5.0
+        self.phase = "started"
+        self.best: float | None = None
+        self.bound: float | None = None
+        self.width = 0
+
+    def __call__(self, event: Event) -> None:
+        """Take notice of an event."""
+        if isinstance(event, NewBest):
+            self.best = event.objective
+        elif isinstance(event, Bound):
+            self.bound = event.lower_bound
+        else:
+            self.phase = _phase(event)
+        elapsed = self.clock() - self.started
+        if self.verbose and not isinstance(event, Tick):
+            self._write(elapsed, stays=True)
+        elif elapsed >= self.next_s:
+            self.next_s = elapsed + (0.1 if self.terminal else 5.0)
+            self._write(elapsed, stays=not self.terminal)
+
+    def close(self) -> None:
+        """Wipe the line off the terminal."""
+        if self.width:
+            click.echo("\r" + " " * self.width + "\r", nl=False, err=True)
+            self.width = 0
+
+    def _write(self, elapsed: float, *, stays: bool) -> None:
+        parts = [f"{self.name}: {elapsed:.0f} s", self.phase]
+        if self.best is not None:
+            parts.append(f"best {self.best:g}")
+        if self.bound is not None:
+            parts.append(f"at least {self.bound:g}")
+        line = ", ".join(parts)
+        self.close()
+        click.echo(line, nl=stays, err=True)
+        self.width = 0 if stays else len(line)
+
+
+def _phase(tick: Tick) -> str:
+    return f"{tick.phase} {tick.done}" + (f" of {tick.total}" if tick.total else "")

@@ -1,0 +1,241 @@
+"""`optmatch solve`: from problem files to schedule files."""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from optmatch.commands.outcome import (
+    INFEASIBLE,
+    INTERRUPTED,
+    NOTHING_FOUND,
+    SOLVED,
+    STDIN,
+    for_each,
+    name_of,
+    print_object,
+    read,
+    say,
+)
+from optmatch.commands.progress import Progress
+from optmatch.model import InputError, Limit, Solution, Status, ignore
+
+_UNITS = {"total-cells": "cells", "worst-cells": "cells", "loss-db": "dB"}
+
+
+def _complete_method(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    from optmatch.solvers import methods
+
+    return [
+        CompletionItem(name, help=method.summary)
+        for name, method in methods().items()
+        if name.startswith(incomplete)
+    ]
+
+
+@click.command()
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
+@click.option(
+    "--method",
+    metavar="NAME",
+    shell_complete=_complete_method,
+    help="See `optmatch methods`.  [default: that of the kind of problem]",
+)
+@click.option(
+    "--time-limit",
+    "time_limit_s",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0),
+    help="Stop with the best so far.  [default: none]",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    help="Of the random numbers.  [default: drawn and reported]",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(),
+    help="Schedule file; `-` is stdout; with several inputs a folder.  [default: none]",
+)
+@click.option("--force", is_flag=True, help="Replace files that are there.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per input, on one line.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress and no hints.")
+@click.option("-v", "--verbose", is_flag=True, help="Every step and the log.")
+@click.pass_context
+def solve(
+    ctx: click.Context,
+    /,
+    files: tuple[str, ...],
+    output: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Solve problems. `-` is stdin."""
+    if options["verbose"]:
+        _log_to_stderr()
+    if output == STDIN and as_json:
+        raise click.UsageError("--json and -o - both write to stdout")
+    targets = _targets(files, output)
+    ctx.exit(
+        for_each(
+            files, lambda file: _solve(file, targets[file], as_json, **options), as_json=as_json
+        )
+    )
+
+
+def _solve(
+    file: str,
+    target: str | None,
+    as_json: bool,
+    *,
+    method: str | None,
+    time_limit_s: float | None,
+    seed: int | None,
+    force: bool,
+    quiet: bool,
+    verbose: bool,
+) -> int:
+    from optmatch.io import check_target
+    from optmatch.solve import solve as run
+
+    problem = read(file)
+    if isinstance(problem, Solution):
+        raise InputError("a schedule file; a problem file is expected here", path=name_of(file))
+    if target not in (None, STDIN) and Path(target).parent.exists():
+        check_target(target, force=force)
+    terminal = sys.stderr.isatty()
+    progress = Progress(Path(name_of(file)).name, verbose=verbose, terminal=terminal)
+    try:
+        solution = run(
+            problem,
+            method,
+            seed=seed,
+            time_limit_s=time_limit_s,
+            on_event=ignore if quiet else progress,
+        )
+    finally:
+        progress.close()
+    saved = _save(solution, target, force)
+    if as_json:
+        print_object("result", {"file": file, **_result_object(solution), "saved": saved})
+    elif target != STDIN:
+        _print(name_of(file), solution, verbose)
+    if not quiet:
+        _explain(name_of(file), solution, saved)
+    return _code(solution)
+
+
+def _targets(files: Sequence[str], output: str | None) -> dict[str, str | None]:
+    """Say where each answer goes; two answers never go to one file."""
+    if len(set(files)) < len(files):
+        raise click.UsageError("the same FILE twice")
+    if output in (None, STDIN) or (len(files) == 1 and not Path(str(output)).is_dir()):
+        if output == STDIN and len(files) > 1:
+            raise click.UsageError("-o -: only one FILE can go to stdout")
+        return dict.fromkeys(files, output)
+    folder = Path(str(output))
+    if folder.exists() and not folder.is_dir():
+        raise click.UsageError(f"-o {output}: with several FILEs a folder, and this is a file")
+    stems = {
+        file: "stdin" if file == STDIN else Path(file).name.removesuffix(".json") for file in files
+    }
+    if len(set(stems.values())) < len(files):
+        raise click.UsageError("two FILEs of one name cannot go to one folder")
+    return {file: str(folder / f"{stem}.schedule.json") for file, stem in stems.items()}
+
+
+def _save(solution: Solution, target: str | None, force: bool) -> str | None:
+    """Write what is worth keeping: a schedule, or the proof that there is none."""
+    from optmatch.io import dumps, save
+
+    if target is None or solution.status is Status.UNKNOWN:
+        return None
+    if target == STDIN:
+        click.echo(dumps(solution))
+    else:
+        Path(target).parent.mkdir(exist_ok=True)
+        save(solution, target, force=force)
+    return target
+
+
+def _code(solution: Solution) -> int:
+    if solution.limit is Limit.INTERRUPTED:
+        return INTERRUPTED
+    codes = {Status.INFEASIBLE: INFEASIBLE, Status.UNKNOWN: NOTHING_FOUND}
+    return codes.get(solution.status, SOLVED)
+
+
+def _result_object(solution: Solution) -> dict[str, Any]:
+    from optmatch.io import problem_digest
+
+    return {
+        "kind": solution.problem.kind,
+        "problem_sha256": problem_digest(solution.problem),
+        "status": solution.status.value,
+        "limit": solution.limit and solution.limit.value,
+        "objective": solution.objective,
+        "lower_bound": solution.lower_bound,
+        "gap": solution.gap,
+        "slots": solution.schedule and solution.schedule.n_slots,
+        "method": solution.method,
+        "seed": solution.seed,
+        "time_s": solution.time_s,
+        "stats": solution.stats,
+    }
+
+
+def _print(name: str, solution: Solution, verbose: bool) -> None:
+    good = solution.status in (Status.OPTIMAL, Status.FEASIBLE)
+    click.echo(f"{name}: {click.style(solution.status.value, fg='green' if good else 'red')}")
+    rows: dict[str, str] = {}
+    if solution.status is Status.INFEASIBLE:
+        rows["reason"] = str(solution.stats.get("reason", "none given"))
+    if solution.schedule is not None:
+        rows["matchings"] = str(solution.schedule.n_slots)
+    unit = _UNITS[getattr(solution.problem, "objective", "total-cells")]
+    if solution.objective is not None:
+        rows["objective"] = f"{solution.objective:g} {unit}"
+    if math.isfinite(solution.lower_bound):
+        rows["lower bound"] = f"{solution.lower_bound:g} {unit}"
+    if math.isfinite(solution.gap):
+        rows["gap"] = f"{100 * solution.gap:.3g} %"
+    rows["method"] = f"{solution.method}, seed {solution.seed}, {solution.time_s:.3g} s"
+    for key, value in solution.stats.items():
+        if key not in ("reason", "slots") and (verbose or isinstance(value, int | float)):
+            rows[key.replace("_", " ")] = (
+                f"{value:.6g}" if isinstance(value, float) else str(value)
+            )
+    width = max(map(len, rows))
+    for key, text in rows.items():
+        click.echo(f"  {key:<{width}}  {text}")
+
+
+def _explain(name: str, solution: Solution, saved: str | None) -> None:
+    """Say on stderr what the figures do not say: why it stopped, and where the answer is."""
+    if solution.limit is Limit.INTERRUPTED:
+        say(f"{name}: interrupted")
+    elif solution.limit not in (None, Limit.EXHAUSTED):
+        found = "no schedule" if solution.schedule is None else "the best so far"
+        say(f"{name}: {found} at the limit: {solution.limit.value}")
+    if saved is None and solution.schedule is not None:
+        say(f"{name}: nothing was saved; -o FILE keeps the schedule")
+    elif saved not in (None, STDIN):
+        say(f"{saved}: written")
+
+
+def _log_to_stderr() -> None:
+    log = logging.getLogger("optmatch")
+    if not log.handlers:
+        log.addHandler(logging.StreamHandler())
+    log.setLevel(logging.DEBUG)

@@ -1,0 +1,72 @@
+"""`optmatch verify`: replay schedules independently of what made them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from optmatch.commands.outcome import (
+    CHECK_FAILED,
+    SOLVED,
+    for_each,
+    name_of,
+    print_object,
+    read_solution,
+)
+
+
+@click.command()
+@click.argument("files", metavar="SCHEDULE...", nargs=-1, required=True, type=click.Path())
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per schedule, on one line.")
+@click.pass_context
+def verify(ctx: click.Context, files: tuple[str, ...], as_json: bool) -> None:
+    """Replay schedules: coverage, light, lengths and bounds. `-` is stdin."""
+    ctx.exit(for_each(files, lambda file: _verify(file, as_json), as_json=as_json))
+
+
+def _verify(file: str, as_json: bool) -> int:
+    from optmatch.verify import verify as replay
+
+    solution = read_solution(file)
+    report = replay(solution.problem, solution)
+    if as_json:
+        print_object("report", {"file": file, **_report_object(report)})
+    else:
+        _print(name_of(file), report)
+    return SOLVED if report.ok else CHECK_FAILED
+
+
+def _report_object(report: Any) -> dict[str, Any]:
+    return {
+        "ok": report.ok,
+        "violations": [
+            {
+                name: _text(getattr(violation, name))
+                for name in ("rule", "where", "got", "expected")
+            }
+            for violation in report.violations
+        ],
+        "figures": dict(report.figures),
+        "notes": list(report.notes),
+        "skipped": list(report.skipped),
+    }
+
+
+def _print(name: str, report: Any) -> None:
+    verdict = click.style("ok", fg="green") if report.ok else click.style("FAILED", fg="red")
+    click.echo(f"{name}: {verdict}")
+    for violation in report.violations:
+        click.echo(f"  {violation}")
+    width = max((len(key) for key in report.figures), default=0)
+    for key, value in report.figures.items():
+        number = f"{value:.6g}" if isinstance(value, float) else value
+        click.echo(f"  {key.replace('_', ' '):<{width}}  {number}")
+    for check in report.skipped:
+        click.echo(f"  not checked: {check}")
+    for note in report.notes:
+        click.echo(f"  note: {note}")
+
+
+def _text(value: Any) -> Any:
+    return value if isinstance(value, str | int | float | bool) or value is None else str(value)
