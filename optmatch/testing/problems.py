@@ -48,7 +48,7 @@ def _with_ports(mesh: Mesh, draw: st.DrawFn, most_ports: int) -> Fabric:
 
 
 @st.composite
-def routing_problems(draw: st.DrawFn, *, tiny: bool = False, most_ports: int = 8) -> Routing:
+def routing_problems(draw: st.DrawFn, *, tiny: bool = False, most_ports: int = 12) -> Routing:
     """Draw a matching, perhaps with idle ports and perhaps impossible, and an objective.
 
     Parameters
@@ -67,7 +67,8 @@ def routing_problems(draw: st.DrawFn, *, tiny: bool = False, most_ports: int = 8
     """
     fabric = draw(fabrics(tiny=tiny, most_ports=most_ports))
     order = draw(st.permutations(range(fabric.n_ports)))
-    circuits = draw(st.integers(0, fabric.n_ports // (2 if fabric.bidirectional else 1)))
+    most = fabric.n_ports // (2 if fabric.bidirectional else 1)
+    circuits = most - draw(st.integers(0, most))  # full matchings are the first to be tried
     matching = np.full(fabric.n_ports, IDLE, dtype=np.int32)
     if fabric.bidirectional:
         for i, j in zip(order[:circuits], order[circuits : 2 * circuits], strict=True):
