@@ -3,7 +3,6 @@
 from optmatch.fabrics.cellgraph import EXITS, TERMINAL_NAMES, CellGraph, Links, state_between
 from optmatch.fabrics.fabric import Fabric
 from optmatch.fabrics.ideal import IdealSwitch
-from optmatch.fabrics.light import Light, Route, trace, trace_circuits
 from optmatch.fabrics.mesh import HexMesh, Mesh, SmartLightMesh, SquareMesh, TriangularMesh
 from optmatch.fabrics.reach import UNREACHED, Walks, forced_links, shortest_routes, walk
 
@@ -21,10 +20,8 @@ __all__ = [
     "Fabric",
     "HexMesh",
     "IdealSwitch",
-    "Light",
     "Links",
     "Mesh",
-    "Route",
     "SmartLightMesh",
     "SquareMesh",
     "TriangularMesh",
@@ -32,7 +29,5 @@ __all__ = [
     "forced_links",
     "shortest_routes",
     "state_between",
-    "trace",
-    "trace_circuits",
     "walk",
 ]

@@ -1,4 +1,7 @@
-"""Where light goes: the physics of a mesh whose cells are all set."""
+"""Where light goes: the physics of a mesh whose cells are all set.
+
+Not part of what `optmatch.fabrics` exports: methods find routes without it, and are checked by it.
+"""
 
 from __future__ import annotations
 
@@ -64,8 +67,8 @@ def trace(graph: CellGraph, cell_states: ArrayLike, entered: ArrayLike) -> Light
     Notes
     -----
     A set cell leads different ways in to different ways out, so light from outside never comes
-    round to where it was: the loop below ends after at most 4 steps for each cell. All beams of all
-    slots take a step together; time is proportional to the number of cells passed.
+    round to where it was: the loop below ends after at most 4 steps for each cell. All beams take
+    a step together; time is proportional to the number of cells passed.
 
     Examples
     --------

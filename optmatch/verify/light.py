@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import CellGraph, Fabric, Light, trace
+from optmatch.fabrics import CellGraph, Fabric
+from optmatch.fabrics.light import Light, trace
 from optmatch.model import CROSS, FREE, IDLE, Schedule
 from optmatch.verify.report import Findings
 

@@ -224,7 +224,7 @@ class ProofChecker:
         return math.inf
 
     def total_parity(self, circuits: list[Circuit]) -> int | None:
-        """Tell whether all routes together pass an even (0) or odd (1) number of cells, if fixed."""
+        """Tell whether all routes together pass an even (0) or odd (1) number of cells."""
         parities = [self._parity_of_walks(circuit.start)[circuit.end] for circuit in circuits]
         if any(len(found) != 1 for found in parities):
             return None
