@@ -1,0 +1,41 @@
+"""Pictures: data first (`*_data`), then matplotlib (`plot_*`), the HTML viewer, and files."""
+
+from optmatch.plotting.figures import plot_contact_sheet, plot_matchings, plot_slot
+from optmatch.plotting.files import SUFFIXES, fabric_svg, save_picture
+from optmatch.plotting.geometry import MeshData, PortMark, mesh_data
+from optmatch.plotting.slots import (
+    CircuitData,
+    Drawable,
+    ScheduleData,
+    SlotData,
+    TogglesData,
+    all_slots_data,
+    schedule_data,
+    slot_data,
+    toggles_data,
+)
+from optmatch.plotting.viewer import CELL_LOSS_DB, solution_html, viewer_page
+
+__all__ = [
+    "CELL_LOSS_DB",
+    "SUFFIXES",
+    "CircuitData",
+    "Drawable",
+    "MeshData",
+    "PortMark",
+    "ScheduleData",
+    "SlotData",
+    "TogglesData",
+    "all_slots_data",
+    "fabric_svg",
+    "mesh_data",
+    "plot_contact_sheet",
+    "plot_matchings",
+    "plot_slot",
+    "save_picture",
+    "schedule_data",
+    "slot_data",
+    "solution_html",
+    "toggles_data",
+    "viewer_page",
+]

@@ -1,0 +1,118 @@
+"""Pictures as files: the suffix says which kind, and nothing is overwritten silently."""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+from pathlib import Path
+
+from optmatch.fabrics import Fabric
+from optmatch.model import InputError
+from optmatch.plotting.figures import draw_fabric, new_figure, plot_contact_sheet, plot_slot
+from optmatch.plotting.slots import Drawable, parts
+from optmatch.plotting.viewer import viewer_page
+
+SUFFIXES = (".png", ".svg", ".pdf", ".html")
+DPI = 160
+"""Dots per inch of PNG files."""
+
+
+def save_picture(
+    shown: Drawable, path: str | os.PathLike[str], *, slot: int | None = None, force: bool = False
+) -> Path:
+    """Write a picture of a schedule to a file.
+
+    Parameters
+    ----------
+    shown
+        A solution, or a fabric and a schedule.
+    path
+        Ends in .png, .svg or .pdf for a drawing, in .html for the viewer.
+    slot
+        Draw this slot alone; None draws all on one sheet. The viewer always has all slots.
+    force
+        Whether an existing file may be replaced.
+
+    Returns
+    -------
+    Path
+        The file. It is written in one step: a crash leaves what was there.
+
+    Raises
+    ------
+    InputError
+        If the suffix is unknown, the file exists, its folder does not, or nothing is to be
+        drawn.
+    SolverUnavailable
+        If matplotlib is not installed.
+    """
+    target = Path(path)
+    suffix = target.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise InputError(
+            f"suffix {target.suffix!r}: pictures end in {', '.join(SUFFIXES)}", path=str(target)
+        )
+    if target.is_dir():
+        raise InputError("is a directory", path=str(target))
+    if target.exists() and not force:
+        raise InputError("exists already; force replaces it", path=str(target))
+    if suffix == ".html":
+        if slot is not None:
+            raise InputError("the viewer has all slots; slot is for drawings", where="slot")
+        content = viewer_page(shown).encode()
+    else:
+        content = _drawn(shown, suffix[1:], slot)
+    _replace(target, content)
+    return target
+
+
+def fabric_svg(fabric: Fabric) -> str:
+    """Draw a fabric without light as SVG text, for notebooks.
+
+    Parameters
+    ----------
+    fabric
+        The switch.
+    """
+    figure = new_figure(fabric)
+    draw_fabric(figure.add_subplot(), fabric)
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]
+
+
+def _drawn(shown: Drawable, kind: str, slot: int | None) -> bytes:
+    fabric, schedule = parts(shown)
+    if slot is None and schedule.n_slots == 1:
+        slot = 0
+    if slot is None:
+        figure = plot_contact_sheet(shown)
+    else:
+        figure = new_figure(fabric)
+        plot_slot(shown, slot, ax=figure.add_subplot())
+    buffer = io.BytesIO()
+    stamp = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(
+        kind
+    )  # same input, same bytes
+    figure.savefig(buffer, format=kind, dpi=DPI, metadata=stamp)
+    return buffer.getvalue()
+
+
+def _replace(target: Path, content: bytes) -> None:
+    try:
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    except OSError as exc:
+        raise InputError(f"cannot write: {exc.strerror}", path=str(target)) from exc
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        mask = os.umask(0)
+        os.umask(mask)
+        Path(name).chmod(0o666 & ~mask)  # temporary files are private, pictures are as usual
+        Path(name).replace(target)
+    except OSError as exc:
+        raise InputError(f"cannot write: {exc.strerror}", path=str(target)) from exc
+    finally:
+        Path(name).unlink(missing_ok=True)

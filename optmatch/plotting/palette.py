@@ -1,0 +1,28 @@
+"""Colours of circuits: told apart at 16 and more, also by readers who do not see red or green."""
+
+from __future__ import annotations
+
+CIRCUIT_COLOURS = (
+    *("#266ec3", "#77d32f", "#a51105", "#c0abe9", "#249c74", "#623b6b", "#e94211", "#7584fe"),
+    *("#3738ac", "#87ba88", "#037465", "#a383bc", "#cb0f45", "#635a93", "#ca933e", "#6861f1"),
+    *("#8a1842", "#8e6a9f", "#4ad0ba", "#df676b", "#7a9ce9", "#54b1a6", "#751888", "#2653d8"),
+)
+"""Each is as far as possible from all before it, in the least favourable of normal, protan and
+deutan sight, measured in the OKLab space; so neighbours contrast in hue and in lightness."""
+
+STATE_COLOURS = {"bar": "#4b5563", "cross": "#111827", "free": "#c3ccd6"}
+CELL_FILL = "#eef1f5"
+TOGGLED_FILL = "#ffe3a3"
+INK = "#1f2937"
+FAINT_INK = "#8a94a3"
+
+
+def circuit_colour(place: int) -> str:
+    """Return the colour of the circuit at this place of its slot; colours repeat after 24.
+
+    Examples
+    --------
+    >>> circuit_colour(0), circuit_colour(24) == circuit_colour(0)
+    ('#266ec3', True)
+    """
+    return CIRCUIT_COLOURS[place % len(CIRCUIT_COLOURS)]

@@ -1,0 +1,242 @@
+"""What a picture of a slot shows: circuits and their ways, states of cells, and toggles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics import Fabric, Route, trace_circuits
+from optmatch.model import FREE, IDLE, InputError, Schedule, Solution
+from optmatch.plotting.geometry import MeshData, Points, light_curve, mesh_data
+
+Drawable = Solution | tuple[Fabric, Schedule]
+"""What can be drawn: a solution, or a fabric and a schedule."""
+
+
+class CircuitData(NamedTuple):
+    """One circuit of a slot."""
+
+    source: int
+    destination: int
+    cells: NDArray[np.int64]
+    """The cells passed, in order."""
+    curve: Points
+    """A chain of Bezier pieces from port to port, shape (3 * pieces + 1, 2)."""
+    arrives: bool
+    """Whether the light comes out where it should; if not, the curve ends where the light does."""
+
+
+class SlotData(NamedTuple):
+    """One slot of a schedule."""
+
+    slot: int
+    n_slots: int
+    circuits: tuple[CircuitData, ...]
+    states: NDArray[np.int8]
+    """The state of every cell; -1 where free."""
+    toggled: NDArray[np.int64]
+    """The cells that changed state for this slot, ascending."""
+
+    @property
+    def cells_used(self) -> int:
+        """The number of cells that must be in a given state."""
+        return int((self.states != FREE).sum())
+
+
+class TogglesData(NamedTuple):
+    """Which cells change state from slot to slot, if a free cell keeps its last state."""
+
+    held: NDArray[np.int8]
+    """``held[slot, cell]``: the state a cell is in, -1 until first set; shape (slots, cells)."""
+    toggled: NDArray[np.bool_]
+    """``toggled[slot, cell]``: whether that changed for this slot; a first setting is none."""
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """``counts[slot]``: the number of cells that change before this slot."""
+        counts: NDArray[np.int64] = self.toggled.sum(axis=1)
+        return counts
+
+
+class ScheduleData(NamedTuple):
+    """Figures of all slots, for charts over time; each array has one entry for each slot."""
+
+    start_s: NDArray[np.float64]
+    """When the slot begins to carry traffic, in seconds."""
+    durations_s: NDArray[np.float64]
+    circuits: NDArray[np.int64]
+    cells_used: NDArray[np.int64]
+    toggles: NDArray[np.int64]
+    meets: NDArray[np.int32]
+    """``meets[source, destination]``: the first slot that connects the two, -1 if none does."""
+
+
+def parts(shown: Drawable) -> tuple[Fabric, Schedule]:
+    """Split what can be drawn into fabric and schedule.
+
+    Raises
+    ------
+    InputError
+        If a solution has no schedule, or fabric and schedule do not fit.
+    """
+    if isinstance(shown, Solution):
+        if shown.schedule is None:
+            raise InputError(
+                f"nothing to draw: the status is {shown.status.value}, without a schedule"
+            )
+        fabric, schedule = shown.problem.fabric, shown.schedule
+    else:
+        fabric, schedule = shown
+    if schedule.n_ports != fabric.n_ports:
+        raise InputError(
+            f"the schedule has {schedule.n_ports} ports, the fabric {fabric.n_ports}",
+            where="matchings",
+        )
+    if fabric.graph is not None:
+        found = None if schedule.cell_states is None else schedule.cell_states.shape[1]
+        if found != fabric.n_cells:
+            raise InputError(
+                f"cell_states has {found or 'no'} cells, the fabric {fabric.n_cells}",
+                where="cell_states",
+            )
+    if not schedule.n_slots:
+        raise InputError("nothing to draw: the schedule has no slots", where="matchings")
+    return fabric, schedule
+
+
+def slot_data(shown: Drawable, slot: int = 0) -> SlotData:
+    """Collect what a picture of one slot shows.
+
+    Parameters
+    ----------
+    shown
+        A solution, or a fabric and a schedule.
+    slot
+        Which slot, from 0.
+
+    Returns
+    -------
+    SlotData
+        Circuits by source port; of bidirectional ports each circuit once.
+
+    Raises
+    ------
+    InputError
+        If there is no such slot, or nothing to draw.
+
+    Examples
+    --------
+    >>> from optmatch.fabrics import IdealSwitch
+    >>> switch = IdealSwitch(2), Schedule(matchings=[[1, 0]], durations_s=[1.0])
+    >>> [(c.source, c.destination) for c in slot_data(switch).circuits]
+    [(0, 1), (1, 0)]
+    """
+    fabric, schedule = parts(shown)
+    if not 0 <= slot < schedule.n_slots:
+        raise InputError(f"slot = {slot}: slots are 0 .. {schedule.n_slots - 1}", where="slot")
+    return _slots(fabric, schedule, [slot])[0]
+
+
+def all_slots_data(shown: Drawable) -> tuple[SlotData, ...]:
+    """Collect what a picture of each slot shows; see `slot_data`."""
+    fabric, schedule = parts(shown)
+    return _slots(fabric, schedule, range(schedule.n_slots))
+
+
+def toggles_data(schedule: Schedule) -> TogglesData:
+    """Find the cells that change state between slots.
+
+    A free cell keeps its last state, so a cell may toggle many slots after it was last lit.
+
+    Parameters
+    ----------
+    schedule
+        The schedule; without cell states the arrays have no cells.
+
+    Examples
+    --------
+    >>> states = [[0, -1], [-1, 1], [1, 1]]
+    >>> schedule = Schedule(matchings=[[-1]] * 3, durations_s=[1.0] * 3, cell_states=states)
+    >>> toggles_data(schedule).counts.tolist()
+    [0, 0, 1]
+    """
+    states = _states(schedule)
+    last_set = np.where(states != FREE, np.arange(len(states))[:, None], 0)
+    held = np.take_along_axis(states, np.maximum.accumulate(last_set, axis=0), axis=0)
+    toggled = np.zeros(states.shape, dtype=bool)
+    toggled[1:] = (held[1:] != held[:-1]) & (held[:-1] != FREE)
+    return TogglesData(held, toggled)
+
+
+def schedule_data(shown: Drawable) -> ScheduleData:
+    """Collect the figures of all slots.
+
+    Parameters
+    ----------
+    shown
+        A solution, or a fabric and a schedule.
+
+    Examples
+    --------
+    >>> from optmatch.fabrics import IdealSwitch
+    >>> schedule = Schedule(matchings=[[1, 0], [0, 1]], durations_s=[2.0, 1.0], delay_s=0.5)
+    >>> data = schedule_data((IdealSwitch(2), schedule))
+    >>> data.start_s.tolist(), data.meets.tolist()
+    ([0.5, 3.0], [[1, 0], [0, 1]])
+    """
+    fabric, schedule = parts(shown)
+    carried = schedule.durations_s + schedule.delay_s
+    meets = np.full((fabric.n_ports, fabric.n_ports), -1, dtype=np.int32)
+    for slot in reversed(range(schedule.n_slots)):
+        sources = np.flatnonzero(schedule.matchings[slot] != IDLE)
+        meets[sources, schedule.matchings[slot, sources]] = slot
+    ends = (schedule.matchings != IDLE).sum(axis=1)
+    return ScheduleData(
+        start_s=np.cumsum(carried) - schedule.durations_s,
+        durations_s=schedule.durations_s,
+        circuits=ends // 2 if fabric.bidirectional else ends,
+        cells_used=(_states(schedule) != FREE).sum(axis=1),
+        toggles=toggles_data(schedule).counts,
+        meets=meets,
+    )
+
+
+def _states(schedule: Schedule) -> NDArray[np.int8]:
+    if schedule.cell_states is None:
+        return np.empty((schedule.n_slots, 0), dtype=np.int8)
+    return schedule.cell_states
+
+
+def _slots(fabric: Fabric, schedule: Schedule, slots: Sequence[int]) -> tuple[SlotData, ...]:
+    data, states, toggles = mesh_data(fabric), _states(schedule), toggles_data(schedule)
+    chosen = replace(
+        schedule,
+        matchings=schedule.matchings[slots],
+        durations_s=schedule.durations_s[slots],
+        cell_states=None if schedule.cell_states is None else states[slots],
+    )
+    lit = zip(slots, trace_circuits(fabric, chosen), strict=True)
+    return tuple(
+        SlotData(
+            slot,
+            schedule.n_slots,
+            tuple(_circuit(fabric, data, route) for route in routes),
+            states[slot],
+            np.flatnonzero(toggles.toggled[slot]),
+        )
+        for slot, routes in lit
+    )
+
+
+def _circuit(fabric: Fabric, data: MeshData, route: Route) -> CircuitData:
+    start, goal = data.port(route.source, "in"), data.port(route.destination, "out")
+    arrives = fabric.graph is None or route.terminals[-1:] == (goal.terminal,)
+    curve = light_curve(data, start, goal, np.array(route.terminals, dtype=np.int64))
+    if not arrives:
+        curve = curve[:-3]  # without the last piece, which leads to the port
+    cells = np.array(route.cells, dtype=np.int64)
+    return CircuitData(route.source, route.destination, cells, curve, arrives)

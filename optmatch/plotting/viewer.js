@@ -1,0 +1,360 @@
+(() => {
+  "use strict";
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const el = (id) => document.getElementById(id);
+  const esc = (text) => String(text).replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
+  const count = (n, noun) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
+  const nSlots = data.matchings.length, nCells = data.ends.length / 4;
+  const arrow = data.bidirectional ? "↔" : "→";
+  const BAR = "0", CROSS = "1", FREE = "-", STATE = { 0: "bar", 1: "cross", "-": "free" };
+
+  // ---- geometry: as in optmatch/plotting/geometry.py, with y downwards ----
+  const at = [], axis = [], middle = []; // of terminals, of terminals, of cells
+  for (let cell = 0; cell < nCells; cell++) {
+    const [ax, ay, bx, by] = data.ends.slice(4 * cell, 4 * cell + 4);
+    const dx = bx - ax, dy = by - ay, size = Math.hypot(dx, dy);
+    for (const [x, y, s] of [[ax, ay, 1], [bx, by, -1]]) {
+      for (const side of [1, -1]) {
+        const px = x + s * data.inset * dx - side * data.offset * dy;
+        const py = y + s * data.inset * dy + side * data.offset * dx;
+        at.push([px, -py]);
+        axis.push([(-s * dx) / size, (s * dy) / size]);
+      }
+    }
+    middle.push([(ax + bx) / 2, -(ay + by) / 2]);
+  }
+  const marks = data.ports.map(([port, role, terminal, name, x, y, nx, ny]) =>
+    ({ port, role, terminal, name, at: [x, -y], out: [nx, -ny] }));
+  const enters = new Map(), leaves = new Map();
+  for (const mark of marks) {
+    if (mark.role !== "out") enters.set(mark.port, mark);
+    if (mark.role !== "in") leaves.set(mark.port, mark);
+  }
+  const xy = (x, y) => `${+x.toFixed(2)} ${+y.toFixed(2)}`;
+  const stroke = (p, q) => `M${xy(...p)}L${xy(...q)}`;
+  function curve(p, out, q, into) {
+    const h = data.handle * Math.hypot(q[0] - p[0], q[1] - p[1]);
+    return `C${xy(p[0] + h * out[0], p[1] + h * out[1])} ${xy(q[0] + h * into[0], q[1] + h * into[1])} ${xy(...q)}`;
+  }
+  const back = ([x, y]) => [-x, -y];
+
+  // ---- light and toggles ----
+  function follow(slot, source) {
+    const destination = data.matchings[slot][source], goal = leaves.get(destination), start = enters.get(source);
+    const circuit = { source, destination, cells: [], arrives: true, path: `M${xy(...start.at)}` };
+    let place = start.at, heading = back(start.out), entered = start.terminal, left = -1;
+    while (entered >= 0 && data.states[slot][entered >> 2] !== FREE) {
+      left = (entered ^ 2) ^ (data.states[slot][entered >> 2] === CROSS ? 1 : 0);
+      circuit.path += curve(place, heading, at[entered], axis[entered]);
+      circuit.path += curve(at[entered], back(axis[entered]), at[left], back(axis[left]));
+      circuit.cells.push(entered >> 2);
+      [place, heading, entered] = [at[left], axis[left], data.mate[left]];
+    }
+    circuit.arrives = nCells === 0 || (left === goal.terminal && circuit.cells.length > 0);
+    if (circuit.arrives) circuit.path += curve(place, heading, goal.at, back(goal.out));
+    return circuit;
+  }
+  function circuitsOf(slot) {
+    const found = [];
+    data.matchings[slot].forEach((destination, source) => {
+      if (destination >= 0 && (!data.bidirectional || source < destination)) found.push(follow(slot, source));
+    });
+    found.forEach((circuit, k) => (circuit.colour = data.colours[k % data.colours.length]));
+    return found;
+  }
+  const held = [], toggled = []; // what each cell is in, a free cell keeping its last state; and who changed
+  for (let slot = 0; slot < nSlots && nCells; slot++) {
+    const now = data.states[slot].split(""), before = held[slot - 1], changed = [];
+    for (let cell = 0; before && cell < nCells; cell++) {
+      if (now[cell] === FREE) now[cell] = before[cell];
+      else if (before[cell] !== FREE && before[cell] !== now[cell]) changed.push(cell);
+    }
+    held.push(now);
+    toggled.push(changed);
+  }
+
+  // ---- the page ----
+  let slot = 0, circuits = [], followed = -1, pinned = -1, timer = 0;
+  const through = new Map(); // cell -> circuits
+  el("title").textContent = data.title;
+  el("subtitle").textContent = data.subtitle;
+  el("figures").innerHTML = data.figures.map(([name, value, chip]) =>
+    `<dt>${esc(name)}</dt><dd>${chip ? `<span class="chip ${esc(value)}">${esc(value)}</span>` : esc(value)}</dd>`).join("");
+  el("note").textContent = nCells ? `Loss at ${data.loss_db} dB per cell${data.loss_note}, coupling not counted.` : "";
+  document.body.classList.toggle("without-cells", !nCells);
+  el("slider").max = nSlots - 1;
+  el("slider").disabled = nSlots < 2;
+  let links = "";
+  data.mate.forEach((mate, t) => {
+    if (mate > t) links += `M${xy(...at[t])}${curve(at[t], axis[t], at[mate], axis[mate])}`;
+  });
+  el("links").setAttribute("d", links);
+
+  const [left, lower, right, upper] = data.bounds, whole = [left - 0.3, -upper - 0.3, right - left + 0.6, upper - lower + 0.6];
+  let view = [...whole];
+  const show = () => el("picture").setAttribute("viewBox", view.join(" "));
+  show();
+
+  const size = Math.min(0.3, data.radius * 1.05);
+  el("ports").innerHTML = marks.map((mark, k) => {
+    const reach = data.radius + 0.34;
+    const name = mark.name === String(mark.port) ? "" :
+      `<text class="name" font-size="${size * 0.8}" x="${mark.at[0] + reach * mark.out[0]}" y="${mark.at[1] + reach * mark.out[1]}">${esc(mark.name)}</text>`;
+    return `<g class="port" data-mark="${k}" tabindex="0" role="button">` +
+      `<circle cx="${mark.at[0]}" cy="${mark.at[1]}" r="${data.radius}"/>` +
+      `<text font-size="${mark.port > 99 ? size * 0.85 : size}" x="${mark.at[0]}" y="${mark.at[1]}">${mark.port}</text>${name}</g>`;
+  }).join("");
+  const portNodes = [...el("ports").children];
+
+  const most = Math.max(1, ...toggled.map((cells) => cells.length));
+  el("chart").setAttribute("viewBox", `0 0 ${Math.max(1, nSlots - 1)} 1`);
+  el("chart").setAttribute("aria-label", "Cells toggled before each slot");
+  el("chart").innerHTML = data.matchings.map((_, k) => {
+    const height = Math.max(0.05, (toggled[k] || []).length / most);
+    return `<rect x="${k - 0.36}" width="0.72" y="${1 - height}" height="${height}"><title>slot ${k + 1}: ${count((toggled[k] || []).length, "cell")} toggled</title></rect>`;
+  }).join("");
+  const bars = [...el("chart").children].filter((node) => node.tagName === "rect");
+
+  const db = (cells) => `${(cells * data.loss_db).toFixed(1)} dB`;
+  const luminance = (c) => [1, 3, 5].map((k) => (parseInt(c.slice(k, k + 2), 16) / 255) ** 2.2)
+    .reduce((sum, v, k) => sum + v * [0.2126, 0.7152, 0.0722][k], 0);
+  const matchOf = (port, k) => circuits.find((c) =>
+    (c.source === port && marks[k].role !== "out") || (c.destination === port && marks[k].role !== "in"));
+
+  function drawCells() {
+    const parts = { [BAR]: "", [CROSS]: "", [FREE]: "" };
+    let lit = "";
+    const body = (cell) => stroke(
+      [0, 1].map((i) => 0.6 * at[4 * cell][i] + 0.6 * at[4 * cell + 1][i] - 0.1 * at[4 * cell + 2][i] - 0.1 * at[4 * cell + 3][i]),
+      [0, 1].map((i) => 0.6 * at[4 * cell + 2][i] + 0.6 * at[4 * cell + 3][i] - 0.1 * at[4 * cell][i] - 0.1 * at[4 * cell + 1][i]));
+    const states = data.states[slot] || "";
+    for (let cell = 0; cell < nCells; cell++) {
+      const state = states[cell], swap = state === CROSS ? 1 : 0, t = 4 * cell;
+      parts[state] += stroke(at[t], at[t + 2 + swap]) + stroke(at[t + 1], at[t + 3 - swap]);
+      if (state !== FREE) lit += body(cell);
+    }
+    el("bar").setAttribute("d", parts[BAR]);
+    el("cross").setAttribute("d", parts[CROSS]);
+    el("free").setAttribute("d", parts[FREE]);
+    el("lit").setAttribute("d", lit);
+    el("toggled").setAttribute("d", el("mark").checked ? (toggled[slot] || []).map(body).join("") : "");
+    el("toggles").textContent = (toggled[slot] || []).length;
+    el("cursor").setAttribute("d", "");
+  }
+  function drawCircuits() {
+    circuits = circuitsOf(slot);
+    through.clear();
+    el("circuits").innerHTML = circuits.map((c, k) => {
+      for (const cell of new Set(c.cells)) through.set(cell, [...(through.get(cell) || []), c]);
+      return `<g class="circuit${c.arrives ? "" : " lost"}" data-k="${k}" style="--c:${c.colour}">` +
+        `<path class="halo" d="${c.path}"/><path class="light" pathLength="1" d="${c.path}"/><path class="hit" d="${c.path}"/></g>`;
+    }).join("");
+    el("circuits").classList.toggle("drawing", !timer || Number(el("speed").value) <= 1);
+    portNodes.forEach((node, k) => {
+      const { port, name } = marks[k], circuit = matchOf(port, k);
+      node.classList.toggle("busy", Boolean(circuit));
+      node.style.setProperty("--c", circuit ? circuit.colour : "var(--idle)");
+      node.style.setProperty("--on", circuit && luminance(circuit.colour) > 0.36 ? "#17202e" : "#fff");
+      const partner = circuit && (circuit.source === port && marks[k].role !== "out" ? circuit.destination : circuit.source);
+      node.setAttribute("aria-label", `port ${port}${name === String(port) ? "" : `, ${name}`}, ${circuit ? `meets port ${partner}` : "idle"}: follow`);
+    });
+  }
+  function say() {
+    const longest = Math.max(0, ...circuits.map((c) => c.cells.length));
+    const lit = nCells ? [...data.states[slot]].filter((s) => s !== FREE).length : 0;
+    const lost = circuits.filter((c) => !c.arrives).length;
+    const said = [`<span class="slot">Slot ${slot + 1} of ${nSlots}</span>`, `<span><b>${circuits.length}</b> circuit${circuits.length === 1 ? "" : "s"}</span>`];
+    if (nCells) said.push(`<span><b>${lit}</b> of ${nCells.toLocaleString("en")} cells lit</span>`, `<span><b>${toggled[slot].length}</b> toggled</span>`,
+      `<span>longest <b>${longest}</b> cells, <b>${db(longest)}</b></span>`);
+    if (lost) said.push(`<span><b>${lost}</b> without light at the end</span>`);
+    said.push(`<span>holds <b>${data.durations[slot]}</b></span>`);
+    el("now").innerHTML = said.join("");
+  }
+  function list() {
+    const heads = nCells ? ["cells", "loss"] : [];
+    const row = (first, n, attributes) => `<tr ${attributes}><td>${first}</td>${nCells ? `<td>${n}</td><td>${db(n)}</td>` : ""}</tr>`;
+    const dot = (c) => `<i class="dot" style="--c:${c.colour}"></i>`;
+    el("release").hidden = followed < 0;
+    if (followed < 0) {
+      el("list-title").textContent = "Circuits of this slot";
+      el("columns").innerHTML = `<tr>${["ports", ...heads].map((h) => `<th>${h}</th>`).join("")}</tr>`;
+      el("rows").innerHTML = circuits.map((c, k) =>
+        row(`<button type="button">${dot(c)}${c.source} ${arrow} ${c.destination}</button>`, c.cells.length, `data-k="${k}"`)).join("");
+      return;
+    }
+    el("list-title").textContent = `Port ${followed} through all slots`;
+    el("columns").innerHTML = `<tr>${["slot: port", ...heads].map((h) => `<th>${h}</th>`).join("")}</tr>`;
+    el("rows").innerHTML = data.matchings.map((matching, k) => {
+      const to = matching[followed], from = matching.indexOf(followed);
+      const partner = data.bidirectional ? (to < 0 ? "idle" : `${arrow} ${to}`) :
+        [to < 0 ? "" : `→ ${to}`, from < 0 ? "" : `← ${from}`].filter(Boolean).join(", ") || "idle";
+      const cells = to >= 0 ? follow(k, followed).cells.length : 0;
+      return row(`<button type="button">${k + 1}: ${partner}</button>`, cells, `data-slot="${k}"${k === slot ? ' class="on" aria-current="true"' : ""}`);
+    }).join("");
+    const current = el("rows").children[slot], frame = el("scroll");
+    frame.scrollTop = current.offsetTop - frame.offsetTop - frame.clientHeight / 2;
+  }
+  function emphasise(chosen) { // a circuit of this slot, or -1; a followed port stays in sight
+    const on = circuits.map((c, k) => (chosen >= 0 ? k === chosen : followed === c.source || followed === c.destination));
+    el("picture").classList.toggle("chosen", chosen >= 0 || followed >= 0);
+    [...el("circuits").children].forEach((node, k) => node.classList.toggle("on", on[k]));
+    portNodes.forEach((node, k) => {
+      const circuit = circuits.indexOf(matchOf(marks[k].port, k));
+      node.classList.toggle("on", on[circuit] || (chosen < 0 && marks[k].port === followed));
+      node.classList.toggle("followed", marks[k].port === followed);
+    });
+    if (followed < 0) [...el("rows").children].forEach((node, k) => node.classList.toggle("on", k === chosen));
+  }
+  function goTo(wanted) {
+    slot = Math.min(nSlots - 1, Math.max(0, wanted));
+    pinned = -1;
+    el("slider").value = slot;
+    el("slider").setAttribute("aria-valuetext", `slot ${slot + 1} of ${nSlots}`);
+    drawCells();
+    drawCircuits();
+    say();
+    list();
+    emphasise(-1);
+    bars.forEach((node, k) => node.classList.toggle("on", k === slot));
+    el("tip").hidden = true;
+  }
+  function play(on) {
+    clearTimeout(timer);
+    timer = 0;
+    el("play").setAttribute("aria-pressed", String(on));
+    el("play").setAttribute("aria-label", on ? "Pause" : "Play");
+    el("now").setAttribute("aria-live", on ? "off" : "polite");
+    const step = () => {
+      timer = setTimeout(step, 1000 / Number(el("speed").value));
+      goTo((slot + 1) % nSlots);
+    };
+    if (on) timer = setTimeout(step, 1000 / Number(el("speed").value));
+  }
+  function followPort(port) {
+    followed = followed === port ? -1 : port;
+    list();
+    emphasise(-1);
+  }
+
+  // ---- pointer: the circuit and the cell under it ----
+  const near = new Map();
+  middle.forEach(([x, y], cell) => {
+    const key = `${Math.floor(x)},${Math.floor(y)}`;
+    near.set(key, [...(near.get(key) || []), cell]);
+  });
+  function cellAt(event) {
+    const p = new DOMPoint(event.clientX, event.clientY).matrixTransform(el("picture").getScreenCTM().inverse());
+    let best = -1, distance = 0.3;
+    for (let i = -1; i <= 1; i++) for (let j = -1; j <= 1; j++) {
+      for (const cell of near.get(`${Math.floor(p.x) + i},${Math.floor(p.y) + j}`) || []) {
+        const [x, y] = middle[cell], [ux, uy] = axis[4 * cell];
+        const along = Math.max(0, Math.abs((p.x - x) * ux + (p.y - y) * uy) - 0.4);
+        const d = Math.hypot(along, (p.x - x) * uy - (p.y - y) * ux);
+        if (d < distance) [best, distance] = [cell, d];
+      }
+    }
+    return best;
+  }
+  const portText = (port, map) => {
+    const { name } = map.get(port);
+    return `port ${port}${name === String(port) ? "" : ` (${esc(name)})`}`;
+  };
+  const pair = (c) => `${portText(c.source, enters)} ${arrow} ${portText(c.destination, leaves)}`;
+  function circuitText(c) {
+    const ids = c.cells.length > 30 ? `${c.cells.slice(0, 28).join(" ")} … ${c.cells.at(-1)}` : c.cells.join(" ");
+    return `<h3><i class="dot" style="--c:${c.colour}"></i>${pair(c)}</h3>` +
+      (nCells ? `<p>${count(c.cells.length, "cell")}, ${db(c.cells.length)} at ${data.loss_db} dB per cell</p><p class="ids">cells ${ids}</p>` : "") +
+      (c.arrives ? "" : "<p>the light does not arrive</p>");
+  }
+  function cellText(cell, brief) {
+    const state = STATE[data.states[slot][cell]], last = slot ? held[slot - 1][cell] : FREE;
+    const before = last === FREE ? "not set before" : `before: ${STATE[last]}`;
+    const users = (through.get(cell) || []).map((c) => `<p class="quiet"><i class="dot" style="--c:${c.colour}"></i>${pair(c)}</p>`).join("");
+    return `<h3>cell ${cell}: ${state}</h3><p>${before}${toggled[slot].includes(cell) ? ", toggled for this slot" : ""}</p>` +
+      (brief ? "" : users || '<p class="quiet">no circuit</p>');
+  }
+  function point(event) {
+    const node = event.target.closest?.(".circuit"), k = node ? Number(node.dataset.k) : -1, cell = cellAt(event);
+    if (k !== pinned) emphasise((pinned = k));
+    el("cursor").setAttribute("d", cell < 0 ? "" : stroke(
+      [0, 1].map((i) => middle[cell][i] - 0.36 * axis[4 * cell][i]), [0, 1].map((i) => middle[cell][i] + 0.36 * axis[4 * cell][i])));
+    const text = (k >= 0 ? circuitText(circuits[k]) : "") + (cell >= 0 ? cellText(cell, k >= 0 && through.get(cell)?.length === 1) : "");
+    const tip = el("tip");
+    tip.hidden = !text;
+    if (!text) return;
+    tip.innerHTML = text;
+    const { width, height } = tip.getBoundingClientRect();
+    tip.style.left = `${Math.min(event.clientX + 16, innerWidth - width - 8)}px`;
+    tip.style.top = `${event.clientY + 18 + height > innerHeight ? event.clientY - height - 12 : event.clientY + 18}px`;
+  }
+  const picture = el("picture");
+  let drag = null;
+  picture.addEventListener("pointermove", (event) => {
+    if (!drag) return point(event);
+    const scale = picture.getScreenCTM().a;
+    view[0] = drag.view[0] - (event.clientX - drag.x) / scale;
+    view[1] = drag.view[1] - (event.clientY - drag.y) / scale;
+    show();
+  });
+  picture.addEventListener("pointerleave", () => {
+    el("tip").hidden = true;
+    el("cursor").setAttribute("d", "");
+    emphasise((pinned = -1));
+  });
+  picture.addEventListener("pointerdown", (event) => {
+    if (!event.target.closest(".port") && view[2] < whole[2]) drag = { x: event.clientX, y: event.clientY, view: [...view] };
+  });
+  addEventListener("pointerup", () => (drag = null));
+  function zoom(factor, x = view[0] + view[2] / 2, y = view[1] + view[3] / 2) {
+    const to = factor ? Math.min(1, (view[2] / whole[2]) * factor) : 1;
+    const f = (whole[2] * to) / view[2];
+    view = to === 1 ? [...whole] : [x - (x - view[0]) * f, y - (y - view[1]) * f, view[2] * f, view[3] * f];
+    show();
+  }
+  picture.addEventListener("wheel", (event) => {
+    if (!event.ctrlKey && !event.metaKey) return;
+    event.preventDefault();
+    const p = new DOMPoint(event.clientX, event.clientY).matrixTransform(picture.getScreenCTM().inverse());
+    zoom(event.deltaY > 0 ? 1.15 : 0.87, p.x, p.y);
+  }, { passive: false });
+  el("zoom").addEventListener("click", (event) => {
+    if (event.target.dataset.zoom) zoom(Number(event.target.dataset.zoom));
+  });
+
+  // ---- controls ----
+  const pause = (wanted) => { play(false); goTo(wanted); };
+  el("previous").addEventListener("click", () => pause(slot - 1));
+  el("next").addEventListener("click", () => pause(slot + 1));
+  el("play").addEventListener("click", () => play(!timer));
+  el("speed").addEventListener("change", () => timer && play(true));
+  el("slider").addEventListener("input", () => pause(Number(el("slider").value)));
+  el("chart").addEventListener("click", (event) => {
+    const box = el("chart").getBoundingClientRect();
+    pause(Math.round(((event.clientX - box.left) / box.width) * (nSlots - 1)));
+  });
+  el("mark").addEventListener("change", drawCells);
+  el("release").addEventListener("click", () => followPort(followed));
+  const portOf = (event) => event.target.closest(".port");
+  el("ports").addEventListener("click", (event) => portOf(event) && followPort(marks[portOf(event).dataset.mark].port));
+  const rowOf = (event) => event.target.closest("tr");
+  el("rows").addEventListener("click", (event) => rowOf(event)?.dataset.slot && pause(Number(rowOf(event).dataset.slot)));
+  for (const kind of ["pointerover", "focusin"]) {
+    el("rows").addEventListener(kind, (event) => rowOf(event)?.dataset.k && emphasise(Number(rowOf(event).dataset.k)));
+  }
+  for (const kind of ["pointerleave", "focusout"]) el("rows").addEventListener(kind, () => emphasise(-1));
+  addEventListener("keydown", (event) => {
+    const port = portOf(event);
+    if (port && (event.key === "Enter" || event.key === " ")) followPort(marks[port.dataset.mark].port);
+    else if (event.key === "Escape") followed >= 0 && followPort(followed);
+    else if (event.target.closest("select, input, button") && event.key === " ") return;
+    else if (event.target.closest("select, input[type=range]")) return;
+    else if (event.key === "ArrowLeft") pause(slot - 1);
+    else if (event.key === "ArrowRight") pause(slot + 1);
+    else if (event.key === "Home") pause(0);
+    else if (event.key === "End") pause(nSlots - 1);
+    else if (event.key === " ") play(!timer);
+    else return;
+    event.preventDefault();
+  });
+  goTo(0);
+})();

@@ -1,0 +1,193 @@
+"""The viewer: one HTML page that shows a schedule slot by slot, without any network."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from optmatch.fabrics import Fabric
+from optmatch.model import BAR, CROSS, InputError, Schedule, Solution, number
+from optmatch.plotting.geometry import HANDLE, INSET, OFFSET, mesh_data
+from optmatch.plotting.palette import CIRCUIT_COLOURS
+from optmatch.plotting.slots import Drawable, parts, toggles_data
+
+CELL_LOSS_DB = 0.48
+"""Loss of a cell in dB: the mean of the iPronics SmartLight processor."""
+
+
+def viewer_page(
+    shown: Drawable, *, cell_loss_db: float = CELL_LOSS_DB, title: str | None = None
+) -> str:
+    """Write the page that shows a schedule.
+
+    Parameters
+    ----------
+    shown
+        A solution, or a fabric and a schedule.
+    cell_loss_db
+        Loss of light in one cell, in dB, for the figures of each circuit.
+    title
+        Heading of the page; None for the kind of problem.
+
+    Returns
+    -------
+    str
+        HTML, complete with style, script and data. It loads nothing and works from a file.
+
+    Raises
+    ------
+    InputError
+        If there is nothing to draw, or the loss is negative.
+
+    Notes
+    -----
+    The page holds matchings and cell states, and follows the light itself: about one byte for each
+    cell and slot.
+
+    Examples
+    --------
+    >>> from optmatch.fabrics import IdealSwitch
+    >>> schedule = Schedule(matchings=[[1, 0]], durations_s=[1.0])
+    >>> page = viewer_page((IdealSwitch(2), schedule), title="Two ports")
+    >>> "<title>Two ports</title>" in page, "http" in page.replace("http-equiv", "")
+    (True, False)
+    """
+    data = page_data(shown, cell_loss_db=cell_loss_db, title=title)
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    filled = {
+        "title": html.escape(data["title"]),
+        "style": _template("viewer.css"),
+        "data": text.replace("<", "\\u003c"),  # no "</script>" can end the data early
+        "script": _template("viewer.js"),
+    }
+    page = []
+    for piece in _template("viewer.html").split(
+        "{{"
+    ):  # once, so that data cannot hold a placeholder
+        name, closed, rest = piece.partition("}}")
+        page.append(filled[name] + rest if closed else piece)
+    return "".join(page)
+
+
+def page_data(
+    shown: Drawable, *, cell_loss_db: float = CELL_LOSS_DB, title: str | None = None
+) -> dict[str, Any]:
+    """Collect what the page embeds, as plain JSON values; see `viewer_page`."""
+    fabric, schedule = parts(shown)
+    data, graph = mesh_data(fabric), fabric.graph
+    loss = number("cell_loss_db", cell_loss_db)
+    kind = shown.problem.kind if isinstance(shown, Solution) else "schedule"
+    return {
+        "title": kind.replace("-", " ").capitalize() if title is None else title,
+        "subtitle": _subtitle(fabric),
+        "figures": _figures(shown, schedule),
+        "loss_db": loss,
+        "loss_note": " (SmartLight mean)" if loss == CELL_LOSS_DB else "",
+        "inset": INSET,
+        "offset": OFFSET,
+        "handle": HANDLE,
+        "bidirectional": fabric.bidirectional,
+        "bounds": _rounded(data.bounds),
+        "radius": round(data.port_radius, 3),
+        "colours": CIRCUIT_COLOURS,
+        "ports": [
+            [*mark[:4], *_rounded(mark.position), *_rounded(mark.outward)] for mark in data.ports
+        ],
+        "ends": [] if graph is None else _rounded(graph.ends.ravel()),
+        "mate": [] if graph is None else graph.mate.tolist(),
+        "matchings": schedule.matchings.tolist(),
+        "durations": [_seconds(duration) for duration in schedule.durations_s.tolist()],
+        "states": [] if graph is None else _state_rows(schedule),
+    }
+
+
+def solution_html(solution: Solution, *, height_px: int = 720) -> str:
+    """Show a solution in a notebook: its viewer in a frame, or a line of text without a schedule.
+
+    Parameters
+    ----------
+    solution
+        The outcome of a solve.
+    height_px
+        Height of the frame, in pixels.
+    """
+    if solution.schedule is None:
+        reason = str(solution.stats.get("reason", ""))
+        return f"<p><b>{solution.status.value}</b> {html.escape(reason)}</p>"
+    try:
+        page = viewer_page(solution)
+    except InputError as exc:
+        return f"<p>{html.escape(str(exc))}</p>"
+    return (
+        f'<iframe srcdoc="{html.escape(page)}" sandbox="allow-scripts" title="schedule"'
+        f' style="width: 100%; height: {height_px}px; border: 0"></iframe>'
+    )
+
+
+def _template(name: str) -> str:
+    return files("optmatch.plotting").joinpath(name).read_text(encoding="utf-8").strip()
+
+
+def _rounded(values: Any) -> list[float]:
+    return [round(float(value), 4) for value in values]
+
+
+def _state_rows(schedule: Schedule) -> list[str]:
+    letters = np.full(256, ord("-"), dtype=np.uint8)  # indexed by the byte of a state, 255 if free
+    letters[[BAR, CROSS]] = ord("0"), ord("1")
+    states = np.asarray(schedule.cell_states)
+    return [letters[row.view(np.uint8)].tobytes().decode("ascii") for row in states]
+
+
+def _subtitle(fabric: Fabric) -> str:
+    size = " x ".join(
+        str(getattr(fabric, name)) for name in ("rows", "cols") if hasattr(fabric, name)
+    )
+    said = [f"{fabric.type.replace('-', ' ')} {size}".strip(), f"{fabric.n_ports} ports"]
+    if fabric.graph is not None:
+        said.append(f"{fabric.n_cells:,} cells")
+    return " · ".join(said)
+
+
+def _figures(shown: Drawable, schedule: Schedule) -> list[list[Any]]:
+    """List names and values for the panel; a third entry marks the status."""
+    rows: list[list[Any]] = []
+    if isinstance(shown, Solution):
+        unit = " cells" if shown.problem.kind == "all-to-all" else ""
+        rows.append(["Status", shown.status.value, True])
+        if shown.limit is not None:
+            rows.append(["Stopped by", shown.limit.value])
+        rows.append(["Objective", _plain(shown.objective) + unit])
+        rows.append(["Lower bound", _plain(shown.lower_bound) + unit])
+        rows.append(["Gap", f"{100 * shown.gap:.2f} %" if math.isfinite(shown.gap) else "unknown"])
+    fewest = shown.stats.get("slots_lower_bound") if isinstance(shown, Solution) else None
+    rows.append(
+        ["Slots", f"{schedule.n_slots}" + ("" if fewest is None else f" (at least {fewest})")]
+    )
+    if schedule.cell_states is not None:
+        rows.append(["Toggles", _plain(int(toggles_data(schedule).counts.sum()))])
+    rows.append(["Makespan", _seconds(schedule.makespan_s)])
+    if isinstance(shown, Solution):
+        rows.append(
+            ["Method", shown.method + ("" if shown.seed is None else f", seed {shown.seed}")]
+        )
+        rows.append(["Solved in", _seconds(shown.time_s)])
+    return rows
+
+
+def _plain(value: float | None) -> str:
+    if value is None or not math.isfinite(value):
+        return "unknown"
+    return f"{value:,.0f}" if value == round(value) else f"{value:,.2f}"
+
+
+def _seconds(seconds: float) -> str:
+    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if seconds >= scale:
+            return f"{seconds / scale:,.4g} {unit}"
+    return f"{seconds * 1e9:,.3g} ns"
