@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from optmatch.fabrics import (
     CellGraph,
     Fabric,
@@ -13,6 +11,7 @@ from optmatch.fabrics import (
     SquareMesh,
     TriangularMesh,
 )
+from optmatch.io import load, save
 from optmatch.model import (
     FormatError,
     InfeasibleError,
@@ -30,21 +29,11 @@ from optmatch.model import (
 )
 from optmatch.problems import AllToAll, Routing, RoutingProof
 
-if TYPE_CHECKING:
-    from optmatch.io import load, save
-    from optmatch.solve import solve
-    from optmatch.verify import Report, Violation, verify
+# Now, not on first use: a later import of the module would take the place of the function.
+from optmatch.solve import solve
+from optmatch.verify import Report, Violation, verify
 
 __version__ = "0.1.0"
-
-_LATE = {
-    "solve": "optmatch.solve",
-    "verify": "optmatch.verify",
-    "Report": "optmatch.verify",
-    "Violation": "optmatch.verify",
-    "load": "optmatch.io",
-    "save": "optmatch.io",
-}
 
 __all__ = [
     "AllToAll",
@@ -77,12 +66,3 @@ __all__ = [
     "solve",
     "verify",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """Import on first use what would make `import optmatch` slow."""
-    if name not in _LATE:
-        raise AttributeError(f"module 'optmatch' has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(_LATE[name]), name)
