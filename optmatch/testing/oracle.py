@@ -53,7 +53,7 @@ def brute_force(problem: Problem) -> float | None:
     --------
     >>> from optmatch import HexMesh, Routing
     >>> brute_force(Routing(HexMesh(1, 1, ports=[0, 5]), [1, 0]))
-    2.0
+    3.0
     """
     if isinstance(problem, Routing):
         return _best_routing(problem)

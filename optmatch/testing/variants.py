@@ -20,7 +20,7 @@ def relabelled(problem: Problem, order: Sequence[int] | NDArray[np.int64]) -> Pr
 
     Examples
     --------
-    >>> from optmatch import HexMesh
+    >>> from optmatch import AllToAll, HexMesh
     >>> relabelled(AllToAll(HexMesh(2, 2, ports=[3, 8, 12])), [2, 0, 1]).fabric.ports
     (12, 3, 8)
     """

@@ -1,0 +1,164 @@
+"""What the documents say can be done, can be done: commands, examples, links, tables."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+import optmatch as om
+from optmatch.cli import main
+from optmatch.commands.outcome import EXIT_CODES
+from optmatch.fabrics import FABRICS
+from optmatch.io import loads
+from optmatch.solvers import default_method, methods
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """Return the code blocks of a page in one language."""
+    found = BLOCK.findall(page.read_text("utf-8"))
+    return [
+        "".join(f"{line}\n" for line in text.splitlines())
+        for _, name, text in found
+        if name == language
+    ]
+
+
+def commands(page: Path) -> list[str]:
+    """Return the calls of optmatch in the console blocks of a page."""
+    lines = (line for block in blocks(page, "console") for line in block.splitlines())
+    return [line.removeprefix("$ ") for line in lines if line.startswith("$ optmatch")]
+
+
+def named(pages: list[Path]) -> list[str]:
+    """Return names of pages for test ids."""
+    return [page.relative_to(ROOT).as_posix() for page in pages]
+
+
+WITH_COMMANDS = [page for page in PAGES if commands(page)]
+WITH_PYTHON = [page for page in PAGES if page.name != "CONTRIBUTING.md" and blocks(page, "python")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=named(WITH_COMMANDS))
+def test_the_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
+    """One after another in an empty folder, none of them fails."""
+    program = f'optmatch() {{ "{sys.executable}" -m optmatch "$@"; }}\nset -euo pipefail\n'
+    script = program + "\n".join(commands(page))
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=named(WITH_PYTHON))
+def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+    """Each block is a program of its own."""
+    for block in blocks(page, "python"):
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", block],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+        )
+        assert done.returncode == 0, block + done.stderr
+        assert done.stdout, block
+
+
+def test_the_readme_has_both() -> None:
+    """The two tests above would pass on a page that shows nothing."""
+    assert ROOT / "README.md" in WITH_COMMANDS
+    assert ROOT / "README.md" in WITH_PYTHON
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named(PAGES))
+def test_links_lead_somewhere(page: Path) -> None:
+    """To a file of the project, and to a heading in it where one is named."""
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
+        if re.match(r"https?:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        file = (page.parent / name).resolve() if name else page
+        assert file.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", file.read_text("utf-8"), re.MULTILINE)
+            anchors = {re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-") for text in headings}
+            assert anchor in anchors, target
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/command-line.md"])
+def test_exit_codes_are_those_of_the_program(name: str) -> None:
+    """The table lists each code with its meaning, and no other."""
+    rows = re.findall(r"^\| (\d+) \| (.*) \|$", (ROOT / name).read_text("utf-8"), re.MULTILINE)
+    assert {int(code): text for code, text in rows} == EXIT_CODES
+
+
+def test_the_readme_lists_the_methods() -> None:
+    """All of ours, with the problems they accept, whether they are exact, and the default."""
+    text = (ROOT / "README.md").read_text("utf-8")
+    rows = re.findall(
+        r"^\| `([\w-]+)`( \(default\))? \| ([^|]*) \| (yes|no) \|", text, re.MULTILINE
+    )
+    told = {name: (set(kinds.split(", ")), exact == "yes") for name, _, kinds, exact in rows}
+    assert told == {m.name: (set(m.accepts), m.exact) for m in methods().values()}
+    marked = [name for name, mark, _, _ in rows if mark]
+    assert marked == [default_method(om.AllToAll(om.IdealSwitch(2)))]
+
+
+def test_every_option_is_in_the_manual() -> None:
+    """`docs/command-line.md` has a heading for each command and a word on each option."""
+    text = (ROOT / "docs" / "command-line.md").read_text("utf-8")
+
+    def check(command: click.Command) -> None:
+        for parameter in command.params:
+            for option in [*parameter.opts, *parameter.secondary_opts]:
+                assert not option.startswith("-") or f"`{option}" in text, option
+        if isinstance(command, click.Group):
+            for child in command.commands.values():
+                check(child)
+
+    assert isinstance(main, click.Group)
+    for name, command in main.commands.items():
+        assert f"optmatch {name}" in text
+        check(command)
+
+
+def test_the_examples_of_files_are_files() -> None:
+    """Each JSON block of the page on formats can be loaded."""
+    found = blocks(ROOT / "docs" / "file-formats.md", "json")
+    assert {json.loads(text)["format"] for text in found} == {
+        "optmatch/problem/1",
+        "optmatch/schedule/1",
+    }
+    for text in found:
+        loads(text)
+
+
+def test_every_fabric_is_in_the_manual() -> None:
+    """By the name that files and `--fabric` use."""
+    for name in ("file-formats.md", "command-line.md"):
+        text = (ROOT / "docs" / name).read_text("utf-8")
+        assert [fabric for fabric in FABRICS if f"`{fabric}`" not in text] == []
+
+
+@pytest.mark.slow
+def test_the_examples_of_docstrings_run() -> None:
+    """All of them, as doctests, on the installed package."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--doctest-modules", "--pyargs", "optmatch"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr
