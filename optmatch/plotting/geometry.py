@@ -55,7 +55,7 @@ class MeshData(NamedTuple):
     """The joins between cells as Bezier pieces, shape (joins, 4, 2)."""
     ports: tuple[PortMark, ...]
     port_radius: float
-    """The largest radius, up to 0.3, at which round port marks do not touch."""
+    """Of round port marks: they do not touch each other."""
     bounds: tuple[float, float, float, float]
     """Left, lower, right, upper end of all that is drawn."""
 
@@ -160,13 +160,15 @@ def _framed(
     terminals: Points, headings: Points, links: Points, ports: tuple[PortMark, ...]
 ) -> MeshData:
     places = np.array([mark.position for mark in ports])
-    between = np.linalg.norm(places[:, None] - places[None], axis=2)
-    nearest = between[~np.eye(len(places), dtype=bool)].min(initial=1.0)
-    names = places + np.array([mark.outward for mark in ports])  # room for the names
-    drawn = np.concatenate([terminals, places, names])
+    names = places + PORT_DISTANCE * np.array([mark.outward for mark in ports])
+    drawn = np.concatenate([terminals, places - 0.5, places + 0.5, names])
     (left, lower), (right, upper) = drawn.min(axis=0), drawn.max(axis=0)
     bounds = (float(left), float(lower), float(right), float(upper))
-    return MeshData(terminals, headings, links, ports, min(0.3, 0.46 * float(nearest)), bounds)
+    largest = min(0.6, max(0.3, (right - left) / 100))  # on a big mesh, large enough to be seen
+    between = np.linalg.norm(places[:, None] - places[None], axis=2)
+    nearest = between[~np.eye(len(places), dtype=bool)].min(initial=1.0)
+    radius = min(float(largest), 0.46 * float(nearest))
+    return MeshData(terminals, headings, links, ports, radius, bounds)
 
 
 def _columns(fabric: Fabric) -> tuple[PortMark, ...]:
@@ -195,11 +197,11 @@ def _around(fabric: Fabric, graph: CellGraph) -> tuple[PortMark, ...]:
     for corner, outward, _ in corners:
         shared[_key(*corner, *outward)] += 1
     marks = []
-    for (port, role, terminal, name), (corner, outward, side) in zip(wanted, corners, strict=True):
+    for labels, (corner, outward, side) in zip(wanted, corners, strict=True):
         spread = side * PORT_SPREAD if shared[_key(*corner, *outward)] > 1 else 0.0
         x = corner[0] + PORT_DISTANCE * outward[0] - spread * outward[1]
         y = corner[1] + PORT_DISTANCE * outward[1] + spread * outward[0]
-        marks.append(PortMark(port, role, terminal, name, (x, y), outward))
+        marks.append(PortMark(*labels, (x, y), outward))
     return tuple(marks)
 
 
@@ -225,6 +227,8 @@ def _corner(
     gaps = ((turn * (other - spoke)) % full for other in spokes[_key(x, y)])
     gap = min((gap for gap in gaps if 1e-6 < gap < full - 1e-6), default=full)
     middle = spoke + turn * gap / 2
+    if gap == full:  # a dangling cell: its ports go straight left, right, up or down
+        middle = round(middle * 2 / math.pi) * math.pi / 2
     return (x, y), (math.cos(middle), math.sin(middle)), -turn
 
 

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import Fabric, Route, trace_circuits
+from optmatch.fabrics import Fabric
+from optmatch.fabrics.light import Route, trace_circuits
 from optmatch.model import FREE, IDLE, InputError, Schedule, Solution
 from optmatch.plotting.geometry import MeshData, Points, light_curve, mesh_data
 

@@ -92,26 +92,33 @@
 
   const [left, lower, right, upper] = data.bounds, whole = [left - 0.3, -upper - 0.3, right - left + 0.6, upper - lower + 0.6];
   let view = [...whole];
-  const show = () => el("picture").setAttribute("viewBox", view.join(" "));
+  function show() {
+    el("picture").setAttribute("viewBox", view.join(" "));
+    const pixels = Math.min(el("picture").clientWidth / view[2], el("picture").clientHeight / view[3]);
+    el("ports").classList.toggle("unnamed", pixels * data.radius < 6); // too small to read
+  }
   show();
+  addEventListener("resize", show);
 
-  const size = Math.min(0.3, data.radius * 1.05);
+  const size = data.radius * 1.05;
   el("ports").innerHTML = marks.map((mark, k) => {
-    const reach = data.radius + 0.34;
+    const aside = Math.abs(mark.out[0]) > 0.3, reach = data.radius + (aside ? 0.12 : 0.14 + 0.4 * size);
+    const anchor = aside ? (mark.out[0] > 0 ? "start" : "end") : "middle";
     const name = mark.name === String(mark.port) ? "" :
-      `<text class="name" font-size="${size * 0.8}" x="${mark.at[0] + reach * mark.out[0]}" y="${mark.at[1] + reach * mark.out[1]}">${esc(mark.name)}</text>`;
+      `<text class="name" text-anchor="${anchor}" font-size="${size * 0.8}" x="${mark.at[0] + reach * mark.out[0]}" y="${mark.at[1] + reach * mark.out[1]}">${esc(mark.name)}</text>`;
     return `<g class="port" data-mark="${k}" tabindex="0" role="button">` +
       `<circle cx="${mark.at[0]}" cy="${mark.at[1]}" r="${data.radius}"/>` +
-      `<text font-size="${mark.port > 99 ? size * 0.85 : size}" x="${mark.at[0]}" y="${mark.at[1]}">${mark.port}</text>${name}</g>`;
+      `<text text-anchor="middle" font-size="${mark.port > 99 ? size * 0.85 : size}" x="${mark.at[0]}" y="${mark.at[1]}">${mark.port}</text>${name}</g>`;
   }).join("");
   const portNodes = [...el("ports").children];
 
   const most = Math.max(1, ...toggled.map((cells) => cells.length));
   el("chart").setAttribute("viewBox", `0 0 ${Math.max(1, nSlots - 1)} 1`);
   el("chart").setAttribute("aria-label", "Cells toggled before each slot");
+  const barWidth = 0.72 * Math.min(1, nSlots / 30);
   el("chart").innerHTML = data.matchings.map((_, k) => {
     const height = Math.max(0.05, (toggled[k] || []).length / most);
-    return `<rect x="${k - 0.36}" width="0.72" y="${1 - height}" height="${height}"><title>slot ${k + 1}: ${count((toggled[k] || []).length, "cell")} toggled</title></rect>`;
+    return `<rect x="${k - barWidth / 2}" width="${barWidth}" y="${1 - height}" height="${height}"><title>slot ${k + 1}: ${count((toggled[k] || []).length, "cell")} toggled</title></rect>`;
   }).join("");
   const bars = [...el("chart").children].filter((node) => node.tagName === "rect");
 
@@ -172,7 +179,7 @@
   }
   function list() {
     const heads = nCells ? ["cells", "loss"] : [];
-    const row = (first, n, attributes) => `<tr ${attributes}><td>${first}</td>${nCells ? `<td>${n}</td><td>${db(n)}</td>` : ""}</tr>`;
+    const row = (first, n, attributes) => `<tr ${attributes}><td>${first}</td>${nCells ? `<td>${n}</td><td>${n === "" ? "" : db(n)}</td>` : ""}</tr>`;
     const dot = (c) => `<i class="dot" style="--c:${c.colour}"></i>`;
     el("release").hidden = followed < 0;
     if (followed < 0) {
@@ -188,7 +195,7 @@
       const to = matching[followed], from = matching.indexOf(followed);
       const partner = data.bidirectional ? (to < 0 ? "idle" : `${arrow} ${to}`) :
         [to < 0 ? "" : `→ ${to}`, from < 0 ? "" : `← ${from}`].filter(Boolean).join(", ") || "idle";
-      const cells = to >= 0 ? follow(k, followed).cells.length : 0;
+      const cells = to >= 0 ? follow(k, followed).cells.length : "";
       return row(`<button type="button">${k + 1}: ${partner}</button>`, cells, `data-slot="${k}"${k === slot ? ' class="on" aria-current="true"' : ""}`);
     }).join("");
     const current = el("rows").children[slot], frame = el("scroll");
