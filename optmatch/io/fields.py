@@ -62,7 +62,7 @@ def from_object(
     check_object(tree, where)
     known: dict[str, Field[Any]] = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
     check_keys(
-        tree, where, known={*tags, *known}, needed=[n for n, f in known.items() if _needed(f)]
+        tree, where, known=(*tags, *known), needed=[n for n, f in known.items() if _needed(f)]
     )
     values = {}
     for name in known:
@@ -78,7 +78,7 @@ def from_object(
         return cls(**values)
     except InputError as exc:
         if not exc.where.startswith("/"):
-            exc.where = place_in(exc.where, exc.message, frozenset(known), where)
+            exc.where = place_in(exc.where, exc.message, frozenset(known), where) or "/"
         raise
 
 

@@ -62,7 +62,7 @@ def check_format(tree: dict[str, Any], where: str, *known: str) -> str:
     """Return the format tag of an object, if it is one of those known."""
     found = tree.get("format")
     if "format" not in tree:
-        raise FormatError(f"key 'format' is missing: {' or '.join(known)}", where=where or "/")
+        raise FormatError("key 'format' is missing", where=where or "/")
     if not isinstance(found, str) or found not in known:
         raise FormatError(
             f"format = {found!r}: this version reads {' and '.join(known)}",

@@ -61,7 +61,8 @@ class Routing(Value):
         try:
             check_matchings(matching[None])
         except InputError as exc:
-            raise InputError(exc.message.replace("matchings[0, ", "matching[")) from None
+            message = exc.message.replace("matchings[0, ", "matching[")
+            raise InputError(message.replace("matchings[0]", "matching")) from None
         if self.fabric.bidirectional:
             for i in np.flatnonzero(matching != IDLE):
                 if matching[i] == i:
