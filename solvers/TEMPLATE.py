@@ -76,10 +76,10 @@ def route(
     --------
     >>> import numpy as np
     >>> from optmatch import HexMesh, Limits, Routing
-    >>> problem = Routing(HexMesh(2, 2, ports=[0, 5, 10, 15]), [2, 3, 0, 1])
+    >>> problem = Routing(HexMesh(2, 2, ports=2), [1, 0])
     >>> solution = route(problem, Limits(), np.random.default_rng(0), print)
     Tick(phase='route', done=0, total=100)
-    NewBest(objective=12.0)
+    NewBest(objective=5.0)
     >>> solution.status
     <Status.OPTIMAL: 'optimal'>
     """
