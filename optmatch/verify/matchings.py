@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from optmatch.fabrics import Fabric
-from optmatch.model import IDLE, Schedule
+from optmatch.model import CROSS, FREE, IDLE, Schedule
 from optmatch.problems import AllToAll, Routing
 from optmatch.verify.report import Findings
 
@@ -40,14 +40,14 @@ def check_shapes(fabric: Fabric, schedule: Schedule, findings: Findings) -> bool
             None if states is None else list(states.shape),
             [slots, fabric.n_cells],
         )
-    for slot, cell in np.argwhere(np.abs(states) > 1) if states is not None else ():
-        findings.refuse(
-            "a state is 0 (bar), 1 (cross) or -1 (free)",
-            f"cell_states[{slot}, {cell}]",
-            int(states[slot, cell]) if states is not None else None,
-            "-1 .. 1",
-        )
-        right = False
+    if states is not None:
+        for slot, cell in np.argwhere((states < FREE) | (states > CROSS)):
+            right = findings.expect(
+                "a state is 0 (bar), 1 (cross) or -1 (free)",
+                f"cell_states{[int(slot), int(cell)]}",
+                int(states[slot, cell]),
+                "-1 .. 1",
+            )
     return right
 
 

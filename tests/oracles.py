@@ -1,0 +1,199 @@
+"""Naive twins of what the package computes: slow, short, and written without looking there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics import CellGraph, Fabric
+from optmatch.model import Schedule
+
+BAR_WAYS = {"a1": "b1", "b1": "a1", "a2": "b2", "b2": "a2"}
+CROSS_WAYS = {"a1": "b2", "b2": "a1", "a2": "b1", "b1": "a2"}
+NAMES = ["a1", "a2", "b1", "b2"]
+
+Step = tuple[int, int]  # terminal entered, terminal left
+
+
+def follow(graph: CellGraph, states: Sequence[int], start: int) -> tuple[list[Step], int | None]:
+    """Follow one beam; the end is None where it meets a free cell."""
+    steps: list[Step] = []
+    at = start
+    while True:
+        cell = at // 4
+        if states[cell] == -1:
+            return steps, None
+        ways = BAR_WAYS if states[cell] == 0 else CROSS_WAYS
+        left = 4 * cell + NAMES.index(ways[NAMES[at % 4]])
+        steps.append((at, left))
+        if graph.mate[left] < 0:
+            return steps, left
+        at = int(graph.mate[left])
+
+
+def link_of(graph: CellGraph, terminal: int) -> frozenset[int]:
+    """A link is the set of the terminals it joins."""
+    return frozenset({terminal, int(graph.mate[terminal])} - {-1})
+
+
+def routes(graph: CellGraph, start: int, end: int, most: int) -> Iterator[list[Step]]:
+    """List all ways of at most so many cells that pass each link once."""
+
+    def extend(at: int, steps: list[Step], passed: set[frozenset[int]]) -> Iterator[list[Step]]:
+        if len(steps) == most:
+            return
+        cell = at // 4
+        for k in (2, 3) if at % 4 < 2 else (0, 1):
+            left = 4 * cell + k
+            link = link_of(graph, left)
+            if link in passed:
+                continue
+            if left == end:
+                yield [*steps, (at, left)]
+            elif graph.mate[left] >= 0:
+                yield from extend(int(graph.mate[left]), [*steps, (at, left)], passed | {link})
+
+    yield from extend(start, [], {link_of(graph, start)})
+
+
+def links_of(graph: CellGraph, route: list[Step]) -> set[frozenset[int]]:
+    """All links that a route passes, with those of its ports."""
+    return {link_of(graph, terminal) for step in route for terminal in step}
+
+
+def route_matching(
+    graph: CellGraph, ends: list[tuple[int, int]], slack: int = 4
+) -> list[list[Step]] | None:
+    """Find routes without a common link by trying all short ones, the shortest first."""
+    if not ends:
+        return []
+    choices = []
+    for start, end in ends:
+        for most in range(1, 4 * graph.n_cells):
+            if any(routes(graph, start, end, most)):
+                break
+        choices.append(sorted(routes(graph, start, end, most + slack), key=len))
+
+    def pick(k: int, used: set[frozenset[int]]) -> list[list[Step]] | None:
+        if k == len(choices):
+            return []
+        for route in choices[k]:
+            links = links_of(graph, route)
+            if not links & used:
+                rest = pick(k + 1, used | links)
+                if rest is not None:
+                    return [route, *rest]
+        return None
+
+    return pick(0, set())
+
+
+def states_of(graph: CellGraph, found: list[list[Step]]) -> list[int]:
+    """Set the cells on routes, leave the others free."""
+    states = [-1] * graph.n_cells
+    for route in found:
+        for entered, left in route:
+            bar = BAR_WAYS[NAMES[entered % 4]] == NAMES[left % 4]
+            states[entered // 4] = 0 if bar else 1
+    return states
+
+
+def circuits(fabric: Fabric, matching: Sequence[int]) -> list[tuple[int, int]]:
+    """List the circuits of a matching, of bidirectional ports once."""
+    return [
+        (i, j) for i, j in enumerate(matching) if j >= 0 and not (fabric.bidirectional and i > j)
+    ]
+
+
+def circle(n_ports: int) -> list[list[int]]:
+    """Make the rounds of a tournament: one player stays, the others turn; odd numbers get a ghost."""
+    players = list(range(n_ports + n_ports % 2))
+    rounds = []
+    for _ in players[1:]:
+        row = [-1] * n_ports
+        half = len(players) // 2
+        for i, j in zip(players[:half], players[half:][::-1], strict=True):
+            if max(i, j) < n_ports:
+                row[i], row[j] = j, i
+        rounds.append(row)
+        players.insert(1, players.pop())
+    return rounds
+
+
+def all_to_all(fabric: Any) -> Schedule:
+    """Make a good schedule of a small mesh that has routes for the plainest matchings."""
+    n = fabric.n_ports
+    if fabric.bidirectional:
+        rows = circle(n)
+    else:
+        rows = [[(i + k) % n for i in range(n)] for k in range(1, n)]
+    states = []
+    for row in rows:
+        ends = [
+            (int(fabric.source_terminals[i]), int(fabric.destination_terminals[j]))
+            for i, j in circuits(fabric, row)
+        ]
+        found = route_matching(fabric.graph, ends)
+        assert found is not None, f"no routes for {row}"
+        states.append(states_of(fabric.graph, found))
+    return Schedule(matchings=rows, durations_s=[1.0] * len(rows), cell_states=states)  # type: ignore[arg-type]
+
+
+def best_states(
+    graph: CellGraph, ends: list[tuple[int, int]], cost: tuple[float, float] = (1, 1)
+) -> tuple[float, int]:
+    """Try all states of a tiny mesh: least total cost of these circuits, and least worst length.
+
+    Both are infinite where no state carries all circuits at once.
+    """
+    total: float = np.inf
+    worst: float = np.inf
+    for states in product((0, 1), repeat=graph.n_cells):
+        found = [follow(graph, states, start) for start, _ in ends]
+        if all(out == end for (_, out), (_, end) in zip(found, ends, strict=True)):
+            total = min(total, sum(cost[states[at // 4]] for steps, _ in found for at, _ in steps))
+            worst = min(worst, max((len(steps) for steps, _ in found), default=0))
+    return total, worst  # type: ignore[return-value]
+
+
+def cheapest_walk(
+    graph: CellGraph,
+    start: int,
+    end: int,
+    prices: Sequence[int],
+    cell_costs: tuple[int, int],
+    no_exit: frozenset[int] = frozenset(),
+    no_link: frozenset[int] = frozenset(),
+) -> float:
+    """Relax all ways through all cells until nothing changes (Bellman and Ford)."""
+    of_terminal = graph.links.of_terminal
+    if int(of_terminal[start]) in no_link:
+        return np.inf
+    reach = {start: float(prices[of_terminal[start]])}  # by terminal entered
+    best: float = np.inf
+    changed = True
+    while changed:
+        changed = False
+        for at, cost in list(reach.items()):
+            for ways, cell_cost in zip((BAR_WAYS, CROSS_WAYS), cell_costs, strict=True):
+                left = at - at % 4 + NAMES.index(ways[NAMES[at % 4]])
+                link = int(of_terminal[left])
+                if left in no_exit or link in no_link:
+                    continue
+                total = cost + cell_cost + prices[link]
+                if left == end:
+                    best = min(best, total)
+                following = int(graph.mate[left])
+                if following >= 0 and total < reach.get(following, np.inf):
+                    reach[following] = total
+                    changed = True
+    return best
+
+
+def random_states(rng: np.random.Generator, slots: int, graph: CellGraph) -> NDArray[np.int8]:
+    """Draw bar or cross for every cell."""
+    return rng.integers(0, 2, (slots, graph.n_cells)).astype(np.int8)
