@@ -1,28 +1,72 @@
-"""Kernels that route circuits through cells: shortest routes at given prices, negotiated congestion.
+"""Routes through cells: negotiated congestion over directed links, with A* and exact distances.
 
 A state of the search is the terminal by which light *leaves* a cell, so the direction of travel is part
 of it and a route cannot turn round inside a link. What is scarce are links: if no link is on two routes,
 all routes through a cell agree on its state (any way through in bar and any way through in cross share
 a link), so states need no variables of their own. Costs are integers, in 1/10,000 of a cell.
+
+The scheme is PathFinder (McMurchie and Ebeling 1995, doi 10.1145/201310.201328): contested links become
+dearer from round to round until every circuit can afford its own.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import EXITS
+from optmatch.fabrics import EXITS, UNREACHED, Fabric, state_between
+from optmatch.model import FREE
+from optmatch.problems.proof import PRICE_UNITS
 from optmatch.solvers.kernel import kernel
 
-UNIT = 10_000
+UNIT = PRICE_UNITS
 """The cost of one cell."""
 
 FAR = 1 << 40
-"""A cost that no route reaches: what is closed."""
+"""A cost that no route reaches: closed."""
 
-_H_BITS = 26
-_H_MASK = (1 << _H_BITS) - 1
+_CAP = 64 * UNIT  # no link becomes dearer than this by one contest
+_GUESS_BITS = 26
+_GUESS_MASK = (1 << _GUESS_BITS) - 1
 _EXITS = np.ascontiguousarray(EXITS, dtype=np.int64)
+
+BLOCKED = -(1 << 30)
+"""Negotiation failed because a circuit has no way at all."""
+
+
+class Wiring(NamedTuple):
+    """What the kernels know of a fabric."""
+
+    mate: NDArray[np.int64]
+    link: NDArray[np.int64]
+    ends: NDArray[np.int64]  # the one or two terminals of each link, -1 for none
+    cell_cost: NDArray[np.int64]  # (cells, state)
+    source: NDArray[np.int64]  # terminals of the ports
+    target: NDArray[np.int64]
+    to_go: NDArray[np.int64]  # (port, terminal): least cost from leaving there to that port
+
+
+class Effort(NamedTuple):
+    """How the price of contested links rises."""
+
+    first: int = UNIT // 2
+    growth_percent: int = 120
+    history: int = UNIT // 2
+    rounds: int = 60
+
+
+class Desk(NamedTuple):
+    """Room to work in, so that no kernel allocates."""
+
+    exit_cost: NDArray[np.int64]
+    cost: NDArray[np.int64]
+    entered: NDArray[np.int64]
+    use: NDArray[np.int64]
+    history: NDArray[np.int64]
+    keys: NDArray[np.int64]
+    items: NDArray[np.int64]
 
 
 @kernel
@@ -42,7 +86,7 @@ def _push(keys, items, size, key, item):
 
 @kernel
 def _pop(keys, items, size):
-    """Take the first item out; the caller has read it."""
+    """Remove the first item, which the caller has read."""
     size -= 1
     key = keys[size]
     item = items[size]
@@ -77,8 +121,7 @@ def cost_to_go(mate, cell_cost, exit_cost, target, out, keys, items):
         if cost > out[leaving] or exit_cost[leaving] >= FAR:
             continue
         for state in range(2):
-            entered = (leaving & ~3) + _EXITS[leaving & 3, state]
-            before = mate[entered]
+            before = mate[(leaving & ~3) + _EXITS[leaving & 3, state]]
             if before >= 0:
                 total = cost + cell_cost[leaving >> 2, state] + exit_cost[leaving]
                 if total < out[before]:
@@ -87,219 +130,278 @@ def cost_to_go(mate, cell_cost, exit_cost, target, out, keys, items):
 
 
 @kernel
-def _search(source, target, mate, cell_cost, exit_cost, to_go, cost, entered_by, keys, items, route):
-    """A*: write the terminals left, in order, to `route`; return their number, or -1."""
+def find_route(wiring, desk, port, partner, route):
+    """A*: write the terminals left, in order, to `route`; return their number, 0 if there is no way."""
+    source, target = wiring.source[port], wiring.target[partner]
+    to_go, mate, cost = wiring.to_go[partner], wiring.mate, desk.cost
     for terminal in range(len(mate)):
         cost[terminal] = FAR
     size = 0
     at = source
     so_far = np.int64(0)
     while True:
-        cell = at >> 2
         for state in range(2):
             leaving = (at & ~3) + _EXITS[at & 3, state]
-            price = exit_cost[leaving]
+            price = desk.exit_cost[leaving]
             if to_go[leaving] >= FAR or price >= FAR:
                 continue
-            total = so_far + cell_cost[cell, state] + price
+            total = so_far + wiring.cell_cost[at >> 2, state] + price
             if total < cost[leaving]:
                 cost[leaving] = total
-                entered_by[leaving] = at
-                key = ((total + to_go[leaving]) << _H_BITS) | min(to_go[leaving], _H_MASK)
-                size = _push(keys, items, size, key, leaving)
+                desk.entered[leaving] = at
+                key = ((total + to_go[leaving]) << _GUESS_BITS) | min(to_go[leaving], _GUESS_MASK)
+                size = _push(desk.keys, desk.items, size, key, leaving)
         while True:
             if size == 0:
-                return -1
-            leaving = items[0]
-            key = keys[0]
-            size = _pop(keys, items, size)
-            if (key >> _H_BITS) == cost[leaving] + to_go[leaving]:
+                return 0
+            leaving = desk.items[0]
+            key = desk.keys[0]
+            size = _pop(desk.keys, desk.items, size)
+            if (key >> _GUESS_BITS) == cost[leaving] + to_go[leaving]:
                 break
         if leaving == target:
             break
         so_far = cost[leaving]
         at = mate[leaving]
-    count = 0
-    while True:
-        route[count] = leaving
+    count = 1
+    at = desk.entered[target]
+    while at != source:
         count += 1
-        at = entered_by[leaving]
-        if at == source:
-            break
-        leaving = mate[at]
-    for k in range(count // 2):
-        route[k], route[count - 1 - k] = route[count - 1 - k], route[k]
+        at = desk.entered[mate[at]]
+    if count > len(route):
+        return 0
+    leaving = target
+    for place in range(count - 1, -1, -1):
+        route[place] = leaving
+        leaving = mate[desk.entered[leaving]]
     return count
 
 
 @kernel
-def _load(route, count, source, link, amount, use):
+def _load(wiring, use, port, route, count, amount):
     """Count a route in or out of the use of its links."""
-    use[link[source]] += amount
-    for k in range(count):
-        use[link[route[k]]] += amount
+    use[wiring.link[wiring.source[port]]] += amount
+    for step in range(count):
+        use[wiring.link[route[step]]] += amount
 
 
 @kernel
-def _price(route, count, ends, base, history, pressure, use, link, exit_cost):
-    """Set the price of the links of a route, in both directions."""
-    for k in range(count):
-        at = link[route[k]]
-        price = history[at] + pressure * use[at]
-        for end in range(2):
-            terminal = ends[at, end]
-            if terminal >= 0:
-                exit_cost[terminal] = base[terminal] + price
+def _price(wiring, desk, base, pressure, link):
+    """Set what it costs to enter a link, from either end."""
+    price = desk.history[link] + pressure * desk.use[link]
+    for end in range(2):
+        terminal = wiring.ends[link, end]
+        if terminal >= 0:
+            desk.exit_cost[terminal] = base[terminal] + price
 
 
 @kernel
-def negotiate(
-    sources,
-    targets,
-    order,
-    goal,
-    to_go,
-    mate,
-    link,
-    ends,
-    cell_cost,
-    base,
-    first_pressure,
-    growth_percent,
-    history_step,
-    rounds,
-    routes,
-    lengths,
-    use,
-    history,
-    exit_cost,
-    cost,
-    entered_by,
-    keys,
-    items,
-):
-    """Route all circuits, raising the price of contested links until none is contested.
+def negotiate(wiring, desk, effort, base, order, partner, routes, lengths):
+    """Route the circuits of the ports in `order`, starting from the routes that are there.
 
-    Returns the number of contested links at the end (0: done), or -1 - k if circuit k has no way.
+    ``routes[port, :lengths[port]]`` are the terminals that its light leaves by; length 0 is unrouted.
+    Returns 0 once no link is contested; after `effort.rounds` minus the number of links that still are,
+    or `BLOCKED`.
     """
-    n_links = len(use)
-    for at in range(n_links):
-        use[at] = 0
-        history[at] = 0
-    for terminal in range(len(mate)):
-        exit_cost[terminal] = base[terminal]
-    for k in range(len(sources)):
-        lengths[k] = 0
-    pressure = np.int64(first_pressure)
+    n_links = len(desk.use)
+    desk.use[:] = 0
+    desk.history[:] = 0
+    for place in range(len(order)):
+        port = order[place]
+        if lengths[port]:
+            _load(wiring, desk.use, port, routes[port], lengths[port], 1)
+    pressure = np.int64(effort.first)
     contested = 0
-    for turn in range(rounds):
+    for _ in range(effort.rounds):
+        for link in range(n_links):
+            _price(wiring, desk, base, pressure, link)
         for place in range(len(order)):
-            k = order[place]
-            count = lengths[k]
-            if turn > 0:
+            port = order[place]
+            count = lengths[port]
+            if count:
                 clash = False
                 for step in range(count):
-                    if use[link[routes[k, step]]] > 1:
+                    if desk.use[wiring.link[routes[port, step]]] > 1:
                         clash = True
                         break
                 if not clash:
                     continue
-                _load(routes[k], count, sources[k], link, -1, use)
-                _price(routes[k], count, ends, base, history, pressure, use, link, exit_cost)
-            count = _search(
-                sources[k],
-                targets[k],
-                mate,
-                cell_cost,
-                exit_cost,
-                to_go[goal[k]],
-                cost,
-                entered_by,
-                keys,
-                items,
-                routes[k],
-            )
-            if count < 0:
-                return -1 - k
-            lengths[k] = count
-            _load(routes[k], count, sources[k], link, 1, use)
-            _price(routes[k], count, ends, base, history, pressure, use, link, exit_cost)
+                _load(wiring, desk.use, port, routes[port], count, -1)
+                for step in range(count):
+                    _price(wiring, desk, base, pressure, wiring.link[routes[port, step]])
+            count = find_route(wiring, desk, port, partner[port], routes[port])
+            lengths[port] = count
+            if count == 0:
+                return BLOCKED
+            _load(wiring, desk.use, port, routes[port], count, 1)
+            for step in range(count):
+                _price(wiring, desk, base, pressure, wiring.link[routes[port, step]])
         contested = 0
-        for at in range(n_links):
-            if use[at] > 1:
+        for link in range(n_links):
+            if desk.use[link] > 1:
                 contested += 1
-                history[at] = min(history[at] + history_step * (use[at] - 1), 64 * UNIT)
+                dearer = desk.history[link] + effort.history * (desk.use[link] - 1)
+                desk.history[link] = min(dearer, _CAP)
         if contested == 0:
             return 0
-        pressure = min(pressure * growth_percent // 100, 64 * UNIT)
-        for at in range(n_links):
-            price = history[at] + pressure * use[at]
-            for end in range(2):
-                if ends[at, end] >= 0:
-                    exit_cost[ends[at, end]] = base[ends[at, end]] + price
-    return contested
+        pressure = min(pressure * effort.growth_percent // 100, _CAP)
+    return -contested
 
 
 @kernel
-def shorten(
-    sources,
-    targets,
-    order,
-    goal,
-    to_go,
-    mate,
-    link,
-    ends,
-    cell_cost,
-    base,
-    routes,
-    lengths,
-    use,
-    exit_cost,
-    cost,
-    entered_by,
-    keys,
-    items,
-):
-    """Take each circuit out and put it back by the cheapest free way, until nothing changes.
+def shorten(wiring, desk, base, order, partner, routes, lengths):
+    """Put each circuit on its cheapest way past the others, one by one, until nothing gets cheaper.
 
-    Needs routes that share no link, and their `use`. Returns the total cost at the end.
+    Needs routes that share no link. Returns their total cost.
     """
-    for terminal in range(len(mate)):
-        exit_cost[terminal] = FAR if use[link[terminal]] else base[terminal]
-    better = True
+    desk.use[:] = 0
+    for place in range(len(order)):
+        _load(wiring, desk.use, order[place], routes[order[place]], lengths[order[place]], 1)
+    for terminal in range(len(wiring.mate)):
+        taken = desk.use[wiring.link[terminal]] > 0
+        desk.exit_cost[terminal] = FAR if taken else base[terminal]
     last = np.int64(FAR)
-    while better:
+    while True:
         total = np.int64(0)
         for place in range(len(order)):
-            k = order[place]
-            for step in range(lengths[k]):
-                for end in range(2):
-                    terminal = ends[link[routes[k, step]], end]
-                    if terminal >= 0:
-                        exit_cost[terminal] = base[terminal]
-            _load(routes[k], lengths[k], sources[k], link, -1, use)
-            count = _search(
-                sources[k],
-                targets[k],
-                mate,
-                cell_cost,
-                exit_cost,
-                to_go[goal[k]],
-                cost,
-                entered_by,
-                keys,
-                items,
-                routes[k],
-            )
-            lengths[k] = count
-            total += cost[targets[k]]
-            _load(routes[k], count, sources[k], link, 1, use)
-            for step in range(count):
-                for end in range(2):
-                    terminal = ends[link[routes[k, step]], end]
-                    if terminal >= 0:
-                        exit_cost[terminal] = FAR
-        better = total < last
+            port = order[place]
+            route = routes[port]
+            for close in range(2):  # first open the links of the old route, then close those of the new
+                for step in range(lengths[port]):
+                    for end in range(2):
+                        terminal = wiring.ends[wiring.link[route[step]], end]
+                        if terminal >= 0:
+                            desk.exit_cost[terminal] = FAR if close else base[terminal]
+                if not close:
+                    lengths[port] = find_route(wiring, desk, port, partner[port], route)
+                    total += desk.cost[wiring.target[partner[port]]]
+        if total >= last:
+            return total
         last = total
-    return last
+
+
+@kernel
+def settle(wiring, desk, effort, base, order, partner, routes, lengths):
+    """`negotiate`, then `shorten`. Returns the total cost, or what a failed negotiation returns."""
+    status = negotiate(wiring, desk, effort, base, order, partner, routes, lengths)
+    if status < 0:
+        return status
+    return shorten(wiring, desk, base, order, partner, routes, lengths)
+
+
+class Router:
+    """The kernels with a fabric and room to work in; one for each thread.
+
+    Parameters
+    ----------
+    fabric
+        A fabric with cells.
+    bar_cost, cross_cost
+        Cost of passing a cell in either state, in `UNIT`.
+    """
+
+    def __init__(self, fabric: Fabric, bar_cost: int = UNIT, cross_cost: int = UNIT) -> None:
+        graph = fabric.graph
+        if graph is None:
+            raise ValueError("a fabric without cells needs no routes")
+        links = graph.links
+        terminals = len(graph.mate)
+        order = np.argsort(links.of_terminal, kind="stable")
+        ends = np.full((links.count, 2), -1, dtype=np.int64)
+        first = np.searchsorted(links.of_terminal[order], np.arange(links.count))
+        ends[:, 0] = order[first]
+        joined = graph.mate[ends[:, 0]]
+        ends[:, 1] = joined
+        self.graph = graph
+        self.desk = Desk(
+            *(np.zeros(terminals, dtype=np.int64) for _ in range(3)),
+            *(np.zeros(links.count, dtype=np.int64) for _ in range(2)),
+            *(np.zeros(2 * terminals + 8, dtype=np.int64) for _ in range(2)),
+        )
+        target = fabric.destination_terminals.astype(np.int64)
+        self.wiring = Wiring(
+            mate=graph.mate.astype(np.int64),
+            link=links.of_terminal.astype(np.int64),
+            ends=ends,
+            cell_cost=np.tile(np.array([bar_cost, cross_cost], dtype=np.int64), (graph.n_cells, 1)),
+            source=fabric.source_terminals.astype(np.int64),
+            target=target,
+            to_go=np.empty((len(target), terminals), dtype=np.int64),
+        )
+        self.no_cost = np.zeros(terminals, dtype=np.int64)
+        for port, terminal in enumerate(target):
+            cost_to_go(
+                self.wiring.mate,
+                self.wiring.cell_cost,
+                self.no_cost,
+                terminal,
+                self.wiring.to_go[port],
+                self.desk.keys,
+                self.desk.items,
+            )
+        self.least = self._least()
+        longest = int(fabric.route_cells()[fabric.route_cells() != UNREACHED].max(initial=0))
+        self.width = min(terminals, 4 * longest + 64)
+
+    def _least(self) -> NDArray[np.int64]:
+        """``least[source, destination]``: the cost of the cheapest way of each circuit if alone."""
+        leaving = self.graph.exits[self.wiring.source]  # (ports, state)
+        cost = self.wiring.cell_cost[self.wiring.source >> 2]
+        return np.asarray((self.wiring.to_go[:, leaving] + cost[None]).min(axis=2).T)
+
+    def empty_routes(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Room for one matching: routes by source port, and their lengths (0: none)."""
+        ports = len(self.wiring.source)
+        return np.zeros((ports, self.width), dtype=np.int32), np.zeros(ports, dtype=np.int64)
+
+    def settle(
+        self,
+        order: NDArray[np.int64],
+        partner: NDArray[np.int64],
+        routes: NDArray[np.int32],
+        lengths: NDArray[np.int64],
+        *,
+        base: NDArray[np.int64] | None = None,
+        effort: Effort = Effort(),
+    ) -> int:
+        """Route the circuits of the ports in `order`; total cost, or negative if it did not work out.
+
+        Parameters
+        ----------
+        order
+            Source ports, in the order in which they choose.
+        partner
+            ``partner[source] = destination``.
+        routes, lengths
+            As of `empty_routes`; routes that are there are where the negotiation starts.
+        base
+            Cost of leaving by each terminal, on top of cells and contest.
+        effort
+            How long, and how hard.
+        """
+        base = self.no_cost if base is None else base
+        return int(
+            settle(self.wiring, self.desk, effort, base, order, partner, routes, lengths)
+        )
+
+    def shorten(
+        self,
+        order: NDArray[np.int64],
+        partner: NDArray[np.int64],
+        routes: NDArray[np.int32],
+        lengths: NDArray[np.int64],
+    ) -> int:
+        """Put every circuit of a routed matching on its cheapest way past the others; total cost."""
+        return int(shorten(self.wiring, self.desk, self.no_cost, order, partner, routes, lengths))
+
+    def states(
+        self, order: NDArray[np.int64], routes: NDArray[np.int32], lengths: NDArray[np.int64]
+    ) -> NDArray[np.int8]:
+        """Return the state of every cell under some routes, -1 where no light passes."""
+        states = np.full(self.graph.n_cells, FREE, dtype=np.int8)
+        for port in order:
+            entered = int(self.wiring.source[port])
+            for leaving in routes[port, : lengths[port]].tolist():
+                states[leaving >> 2] = state_between(entered, leaving)
+                entered = int(self.wiring.mate[leaving])
+        return states

@@ -1,0 +1,168 @@
+"""1-factorisations: all pairs split into matchings, and exchanges that keep them so.
+
+Vertices are the ports; of ports with an input and an output first the inputs, then the outputs; with an
+odd number of bidirectional ports one more, the bench, whose partner is idle. ``factors[slot, vertex]``
+is the partner of a vertex.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import IDLE
+from optmatch.solvers.kernel import kernel
+
+
+def tournament(n_ports: int, bidirectional: bool) -> NDArray[np.int64]:
+    """Make the round-robin tournament (circle method; cyclic shifts where only they fit).
+
+    Parameters
+    ----------
+    n_ports
+        The number of ports.
+    bidirectional
+        Whether a pair is one circuit; otherwise each ordered pair is one.
+
+    Returns
+    -------
+    NDArray
+        ``factors[slot, vertex]``, int64: n - 1 slots, or n for an odd number of bidirectional ports.
+
+    Examples
+    --------
+    >>> matchings(tournament(4, bidirectional=True), 4, bidirectional=True).tolist()
+    [[3, 2, 1, 0], [2, 3, 0, 1], [1, 0, 3, 2]]
+    """
+    if bidirectional or n_ports % 2 == 0:
+        rounds = _circle(n_ports + n_ports % 2)
+    else:
+        shift = np.arange(1, n_ports)[:, None]
+        rounds = (np.arange(n_ports)[None, :] + shift) % n_ports
+    if bidirectional:
+        return rounds
+    back = np.argsort(rounds, axis=1, kind="stable")
+    return np.concatenate([rounds + n_ports, back], axis=1)
+
+
+def _circle(n: int) -> NDArray[np.int64]:
+    """All but the last meet whose numbers add up to the round; who would meet itself meets the last."""
+    m = n - 1
+    vertex = np.arange(m, dtype=np.int64)
+    rounds = np.full((m, n), IDLE, dtype=np.int64)
+    for k in range(m):
+        partner = (k - vertex) % m
+        alone = int(np.flatnonzero(partner == vertex)[0])
+        partner[alone] = m
+        rounds[k, :m] = partner
+        rounds[k, m] = alone
+    return rounds
+
+
+def relabel(factors: NDArray[np.int64], names: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Give vertex v the name ``names[v]``."""
+    renamed = np.empty_like(factors)
+    renamed[:, names] = names[factors]
+    return renamed
+
+
+def matchings(factors: NDArray[np.int64], n_ports: int, bidirectional: bool) -> NDArray[np.int32]:
+    """Turn factors into matchings of the ports."""
+    partner = factors[:, :n_ports]
+    if bidirectional:
+        return np.where(partner < n_ports, partner, IDLE).astype(np.int32)
+    return (partner - n_ports).astype(np.int32)
+
+
+@kernel
+def _other(factors, slots, vertex, taken, before):
+    """The next vertex along the edges of three factors that `taken` has left over, and its factor."""
+    for k in range(3):
+        neighbour = factors[slots[k], vertex]
+        if neighbour != taken[vertex] and neighbour != before:
+            return neighbour, k
+    return -1, -1
+
+
+@kernel
+def exchange(factors, slots, start, rng, new, place, path):
+    """Split the edges of three factors into three other ones.
+
+    The first of `slots` changes along a random alternating cycle near the vertex `start`; what is left of
+    the three is split in two, as much as possible like before.
+
+    Parameters
+    ----------
+    factors, slots
+        The factorisation, and three of its slots.
+    start
+        Where the walk starts that finds the cycle.
+    rng
+        A NumPy generator.
+    new
+        Result, shape (3, vertices).
+    place, path
+        Room to work in: shapes (vertices,) and (vertices + 2,).
+
+    Returns
+    -------
+    bool
+        False if the walk or the split failed; `new` is then of no use.
+    """
+    n = factors.shape[1]
+    first = factors[slots[0]]
+    place[:] = -1
+    length = 0
+    vertex = start
+    while place[vertex] < 0:
+        mate = first[vertex]
+        place[vertex] = length
+        place[mate] = length + 1
+        path[length] = vertex
+        path[length + 1] = mate
+        length += 2
+        side = 1 + rng.integers(0, 2)
+        vertex = factors[slots[side], mate]
+        if place[vertex] >= 0 and place[vertex] % 2:  # would not alternate
+            vertex = factors[slots[3 - side], mate]
+            if place[vertex] >= 0 and place[vertex] % 2:
+                return False
+    for v in range(n):
+        new[0, v] = first[v]
+        new[1, v] = -1
+    for step in range(place[vertex] + 1, length, 2):
+        u = path[step]
+        v = path[step + 1] if step + 1 < length else vertex
+        new[0, u] = v
+        new[0, v] = u
+    for v in range(n):
+        if new[1, v] >= 0:
+            continue
+        # once around the cycle at v: is it even, and which colouring is more like before?
+        agree = 0
+        count = 0
+        at = v
+        before = -1
+        while True:
+            following, k = _other(factors, slots, at, new[0], before)
+            if following < 0:
+                return False
+            if k > 0:
+                agree += 1 if (k == 1) == (count % 2 == 0) else -1
+            before, at = at, following
+            count += 1
+            if at == v:
+                break
+        if count % 2:
+            return False
+        colour = 1 if agree > 0 or (agree == 0 and rng.integers(0, 2)) else 2
+        before = -1
+        while True:
+            following, k = _other(factors, slots, at, new[0], before)
+            new[colour, at] = following
+            new[colour, following] = at
+            before, at = at, following
+            colour = 3 - colour
+            if at == v:
+                break
+    return True
