@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from optmatch.commands.outcome import name_of, read_solution, say
 from optmatch.model import InputError
-
-_ENDINGS = (".png", ".svg", ".pdf", ".html")
 
 
 @click.command()
@@ -21,10 +17,6 @@ _ENDINGS = (".png", ".svg", ".pdf", ".html")
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
 def plot(file: str, output: str, slot: int | None, force: bool) -> None:
     """Draw the circuits and the cell states of a schedule; .html is a page to click through."""
-    from optmatch.io import check_target
-
-    if Path(output).suffix.lower() not in _ENDINGS:
-        raise click.UsageError(f"-o {output}: the name ends in one of {', '.join(_ENDINGS)}")
     solution = read_solution(file)
     if solution.schedule is None:
         raise InputError(
@@ -33,7 +25,6 @@ def plot(file: str, output: str, slot: int | None, force: bool) -> None:
     n_slots = solution.schedule.n_slots
     if slot is not None and slot >= n_slots:
         raise InputError(f"--slot {slot}: slots are 0 .. {n_slots - 1}", path=name_of(file))
-    check_target(output, force=force)
 
     from optmatch.plotting import save_picture
 

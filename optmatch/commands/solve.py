@@ -87,11 +87,11 @@ def solve(
     if output == STDIN and as_json:
         raise click.UsageError("--json and -o - both write to stdout")
     targets = _targets(files, output)
-    ctx.exit(
-        for_each(
-            files, lambda file: _solve(file, targets[file], as_json, **options), as_json=as_json
-        )
-    )
+
+    def run(file: str) -> int:
+        return _solve(file, targets[file], as_json, **options)
+
+    ctx.exit(for_each(files, run, as_json=as_json))
 
 
 def _solve(
@@ -112,10 +112,9 @@ def _solve(
     problem = read(file)
     if isinstance(problem, Solution):
         raise InputError("a schedule file; a problem file is expected here", path=name_of(file))
-    if target not in (None, STDIN) and Path(target).parent.exists():
-        check_target(target, force=force)
-    terminal = sys.stderr.isatty()
-    progress = Progress(Path(name_of(file)).name, verbose=verbose, terminal=terminal)
+    if target not in (None, STDIN):
+        check_target(target, force=force)  # before time is spent
+    progress = Progress(Path(name_of(file)).name, verbose=verbose, terminal=sys.stderr.isatty())
     try:
         solution = run(
             problem,
@@ -140,19 +139,16 @@ def _targets(files: Sequence[str], output: str | None) -> dict[str, str | None]:
     """Say where each answer goes; two answers never go to one file."""
     if len(set(files)) < len(files):
         raise click.UsageError("the same FILE twice")
-    if output in (None, STDIN) or (len(files) == 1 and not Path(str(output)).is_dir()):
-        if output == STDIN and len(files) > 1:
-            raise click.UsageError("-o -: only one FILE can go to stdout")
+    if output == STDIN and len(files) > 1:
+        raise click.UsageError("-o -: only one FILE can go to stdout")
+    if output is None or output == STDIN or (len(files) == 1 and not Path(output).is_dir()):
         return dict.fromkeys(files, output)
-    folder = Path(str(output))
-    if folder.exists() and not folder.is_dir():
-        raise click.UsageError(f"-o {output}: with several FILEs a folder, and this is a file")
-    stems = {
-        file: "stdin" if file == STDIN else Path(file).name.removesuffix(".json") for file in files
-    }
+    if not Path(output).is_dir():
+        raise click.UsageError(f"-o {output}: several FILEs need a folder that is there")
+    stems = {f: "stdin" if f == STDIN else Path(f).name.removesuffix(".json") for f in files}
     if len(set(stems.values())) < len(files):
         raise click.UsageError("two FILEs of one name cannot go to one folder")
-    return {file: str(folder / f"{stem}.schedule.json") for file, stem in stems.items()}
+    return {file: str(Path(output) / f"{stem}.schedule.json") for file, stem in stems.items()}
 
 
 def _save(solution: Solution, target: str | None, force: bool) -> str | None:
@@ -164,7 +160,6 @@ def _save(solution: Solution, target: str | None, force: bool) -> str | None:
     if target == STDIN:
         click.echo(dumps(solution))
     else:
-        Path(target).parent.mkdir(exist_ok=True)
         save(solution, target, force=force)
     return target
 

@@ -113,4 +113,6 @@ class Solution(Value):
         if self.objective is None:
             return math.inf
         difference = self.objective - self.lower_bound
-        return max(0.0, difference / abs(self.objective)) if difference > 0 else 0.0
+        if difference <= 0:
+            return 0.0
+        return difference / abs(self.objective) if self.objective else math.inf
