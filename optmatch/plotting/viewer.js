@@ -1,77 +1,13 @@
+// The page: draws the slot, answers the pointer and the keys.
 (() => {
   "use strict";
   const data = JSON.parse(document.getElementById("data").textContent);
   const el = (id) => document.getElementById(id);
   const esc = (text) => String(text).replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
   const count = (n, noun) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
-  const nSlots = data.matchings.length, nCells = data.ends.length / 4;
-  const arrow = data.bidirectional ? "↔" : "→";
-  const BAR = "0", CROSS = "1", FREE = "-", STATE = { 0: "bar", 1: "cross", "-": "free" };
-
-  // ---- geometry: as in optmatch/plotting/geometry.py, with y downwards ----
-  const at = [], axis = [], middle = []; // of terminals, of terminals, of cells
-  for (let cell = 0; cell < nCells; cell++) {
-    const [ax, ay, bx, by] = data.ends.slice(4 * cell, 4 * cell + 4);
-    const dx = bx - ax, dy = by - ay, size = Math.hypot(dx, dy);
-    for (const [x, y, s] of [[ax, ay, 1], [bx, by, -1]]) {
-      for (const side of [1, -1]) {
-        const px = x + s * data.inset * dx - side * data.offset * dy;
-        const py = y + s * data.inset * dy + side * data.offset * dx;
-        at.push([px, -py]);
-        axis.push([(-s * dx) / size, (s * dy) / size]);
-      }
-    }
-    middle.push([(ax + bx) / 2, -(ay + by) / 2]);
-  }
-  const marks = data.ports.map(([port, role, terminal, name, x, y, nx, ny]) =>
-    ({ port, role, terminal, name, at: [x, -y], out: [nx, -ny] }));
-  const enters = new Map(), leaves = new Map();
-  for (const mark of marks) {
-    if (mark.role !== "out") enters.set(mark.port, mark);
-    if (mark.role !== "in") leaves.set(mark.port, mark);
-  }
-  const xy = (x, y) => `${+x.toFixed(2)} ${+y.toFixed(2)}`;
-  const stroke = (p, q) => `M${xy(...p)}L${xy(...q)}`;
-  function curve(p, out, q, into) {
-    const h = data.handle * Math.hypot(q[0] - p[0], q[1] - p[1]);
-    return `C${xy(p[0] + h * out[0], p[1] + h * out[1])} ${xy(q[0] + h * into[0], q[1] + h * into[1])} ${xy(...q)}`;
-  }
-  const back = ([x, y]) => [-x, -y];
-
-  // ---- light and toggles ----
-  function follow(slot, source) {
-    const destination = data.matchings[slot][source], goal = leaves.get(destination), start = enters.get(source);
-    const circuit = { source, destination, cells: [], arrives: true, path: `M${xy(...start.at)}` };
-    let place = start.at, heading = back(start.out), entered = start.terminal, left = -1;
-    while (entered >= 0 && data.states[slot][entered >> 2] !== FREE) {
-      left = (entered ^ 2) ^ (data.states[slot][entered >> 2] === CROSS ? 1 : 0);
-      circuit.path += curve(place, heading, at[entered], axis[entered]);
-      circuit.path += curve(at[entered], back(axis[entered]), at[left], back(axis[left]));
-      circuit.cells.push(entered >> 2);
-      [place, heading, entered] = [at[left], axis[left], data.mate[left]];
-    }
-    circuit.arrives = nCells === 0 || (left === goal.terminal && circuit.cells.length > 0);
-    if (circuit.arrives) circuit.path += curve(place, heading, goal.at, back(goal.out));
-    return circuit;
-  }
-  function circuitsOf(slot) {
-    const found = [];
-    data.matchings[slot].forEach((destination, source) => {
-      if (destination >= 0 && (!data.bidirectional || source < destination)) found.push(follow(slot, source));
-    });
-    found.forEach((circuit, k) => (circuit.colour = data.colours[k % data.colours.length]));
-    return found;
-  }
-  const held = [], toggled = []; // what each cell is in, a free cell keeping its last state; and who changed
-  for (let slot = 0; slot < nSlots && nCells; slot++) {
-    const now = data.states[slot].split(""), before = held[slot - 1], changed = [];
-    for (let cell = 0; before && cell < nCells; cell++) {
-      if (now[cell] === FREE) now[cell] = before[cell];
-      else if (before[cell] !== FREE && before[cell] !== now[cell]) changed.push(cell);
-    }
-    held.push(now);
-    toggled.push(changed);
-  }
+  const { nSlots, nCells, BAR, CROSS, FREE, at, axis, middle, marks, enters, leaves, links, held, toggled, stroke, follow, circuitsOf } =
+    readSchedule(data);
+  const arrow = data.bidirectional ? "↔" : "→", STATE = { [BAR]: "bar", [CROSS]: "cross", [FREE]: "free" };
 
   // ---- the page ----
   let slot = 0, circuits = [], followed = -1, pinned = -1, timer = 0;
@@ -84,10 +20,6 @@
   document.body.classList.toggle("without-cells", !nCells);
   el("slider").max = nSlots - 1;
   el("slider").disabled = nSlots < 2;
-  let links = "";
-  data.mate.forEach((mate, t) => {
-    if (mate > t) links += `M${xy(...at[t])}${curve(at[t], axis[t], at[mate], axis[mate])}`;
-  });
   el("links").setAttribute("d", links);
 
   const [left, lower, right, upper] = data.bounds, whole = [left - 0.3, -upper - 0.3, right - left + 0.6, upper - lower + 0.6];

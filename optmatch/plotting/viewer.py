@@ -63,6 +63,7 @@ def viewer_page(
         "title": html.escape(data["title"]),
         "style": _template("viewer.css"),
         "data": text.replace("<", "\\u003c"),  # no "</script>" can end the data early
+        "light": _template("viewer_light.js"),
         "script": _template("viewer.js"),
     }
     page = []
