@@ -2,12 +2,73 @@
 
 from optmatch.solvers import methods
 from optmatch.solvers.TEMPLATE import METHOD
-from optmatch.testing import SolverContract, routing_problems
+from optmatch.testing import SolverContract, all_to_all_problems, routing_problems
 
 
-class TestTemplate(SolverContract):
+class RoutingContract(SolverContract):
+    """What methods for one matching have in common."""
+
+    problems = routing_problems()
+    tiny_problems = routing_problems(tiny=True)
+
+
+class AllToAllContract(SolverContract):
+    """What methods for all pairs have in common."""
+
+    problems = all_to_all_problems()
+    tiny_problems = all_to_all_problems(tiny=True)
+
+
+class TestTemplate(RoutingContract):
     """What others copy."""
 
     method = METHOD
-    problems = routing_problems()
-    tiny_problems = routing_problems(tiny=True)
+
+
+class TestNegotiatedRouting(RoutingContract):
+    """Negotiated congestion."""
+
+    method = "negotiated"
+
+
+class TestIlpRouting(RoutingContract):
+    """Branch and price."""
+
+    method = "ilp"
+
+
+class TestNegotiatedAllToAll(AllToAllContract):
+    """The search over 1-factorisations."""
+
+    method = "negotiated"
+
+
+class TestCircleAllToAll(AllToAllContract):
+    """The round-robin tournament: one pass, nothing to improve."""
+
+    method = "circle"
+    iterates = False
+
+
+class TestIlpAllToAll(AllToAllContract):
+    """The joint model, which is for small meshes."""
+
+    method = "ilp"
+    problems = all_to_all_problems(tiny=True)
+
+
+def test_every_method_is_under_contract() -> None:
+    """On every kind of problem that it accepts; a new method brings a class above."""
+    contracts = [cls for cls in globals().values() if isinstance(cls, type)]
+    covered = {
+        (cls.method, cls()._kind())
+        for cls in contracts
+        if issubclass(cls, SolverContract) and isinstance(getattr(cls, "method", None), str)
+    }
+    wanted = {(method.name, kind) for method in methods().values() for kind in method.accepts}
+    assert covered == wanted
+
+
+def test_the_template_is_not_offered_to_users() -> None:
+    """It is there to be copied."""
+    assert METHOD.name not in methods()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import IdealSwitch, Mesh
 from optmatch.model import Limits, Problem, Solution, ignore
-from optmatch.problems import Routing
+from optmatch.problems import AllToAll, Routing
 from optmatch.solvers import Method
 
 
@@ -51,3 +51,12 @@ def essence(solution: Solution) -> dict[str, Any]:
 def solve_all(method: Method, problems: Sequence[Problem], limits: Limits) -> list[Solution]:
     """Solve several problems; a function of a module, so that another process can be sent it."""
     return [method.run(problem, limits, np.random.default_rng(0), ignore) for problem in problems]
+
+
+def rank(solution: Solution) -> tuple[float, ...]:
+    """Return what orders solutions: slots, then the objective; empty without an answer."""
+    if solution.objective is None:
+        return ()
+    if isinstance(solution.problem, AllToAll) and solution.schedule is not None:
+        return float(solution.schedule.n_slots), solution.objective
+    return (solution.objective,)

@@ -1,0 +1,79 @@
+"""What the tests of the contract run on: a method, and problems drawn for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+
+from optmatch.model import Event, Limits, Problem, Solution, ignore
+from optmatch.problems import AllToAll
+from optmatch.solvers import Method, methods
+
+Problems = st.SearchStrategy[Any] | Sequence[Problem]
+
+
+class Runs:
+    """The class attributes of a contract, and how they become runs."""
+
+    method: ClassVar[str | Method]
+    problems: ClassVar[Problems]
+    tiny_problems: ClassVar[Problems] = ()
+    examples: ClassVar[int] = 50
+    limits: ClassVar[Limits] = Limits(iterations=20)
+    iterates: ClassVar[bool] = True
+
+    def _method(self) -> Method:
+        return self.method if isinstance(self.method, Method) else methods()[self.method]
+
+    def _solve(
+        self,
+        problem: Problem,
+        *,
+        number: int = 0,
+        limits: Limits | None = None,
+        on_event: Callable[[Event], None] = ignore,
+    ) -> Solution:
+        rng = np.random.default_rng(number)
+        return self._method().run(problem, limits or self.limits, rng, on_event)
+
+    def _each(self, problems: Problems, check: Callable[[Any], Any]) -> None:
+        """Run `check` on problems, the same ones in every run of the suite."""
+        source = st.sampled_from(list(problems)) if isinstance(problems, Sequence) else problems
+
+        @seed(0)
+        @settings(
+            max_examples=self.examples,
+            deadline=None,  # a first call compiles
+            database=None,
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+        )
+        @given(source)
+        def run(problem: Problem) -> None:
+            check(problem)
+
+        run()
+
+    def _kind(self) -> str:
+        kinds: list[str] = []
+        self._each(self.problems, lambda problem: kinds.append(problem.kind))
+        return kinds[0]
+
+    def _tiny(self) -> Problems:
+        if isinstance(self.tiny_problems, Sequence) and not self.tiny_problems:
+            pytest.skip("the class names no tiny_problems")
+        return self.tiny_problems
+
+    def _needs_determinism(self) -> None:
+        if not self._method().deterministic:
+            pytest.skip("the method does not claim to be deterministic")
+
+    @staticmethod
+    def _in_fewest_slots(problem: Problem, solution: Solution) -> bool:
+        if not isinstance(problem, AllToAll) or solution.schedule is None:
+            return True
+        return solution.schedule.n_slots == problem.min_slots
