@@ -36,7 +36,7 @@ def follow(graph: CellGraph, states: Sequence[int], start: int) -> tuple[list[St
 
 
 def link_of(graph: CellGraph, terminal: int) -> frozenset[int]:
-    """A link is the set of the terminals it joins."""
+    """Name a link by the set of the terminals it joins."""
     return frozenset({terminal, int(graph.mate[terminal])} - {-1})
 
 
@@ -61,7 +61,7 @@ def routes(graph: CellGraph, start: int, end: int, most: int) -> Iterator[list[S
 
 
 def links_of(graph: CellGraph, route: list[Step]) -> set[frozenset[int]]:
-    """All links that a route passes, with those of its ports."""
+    """Collect all links that a route passes, with those of its ports."""
     return {link_of(graph, terminal) for step in route for terminal in step}
 
 
@@ -110,7 +110,7 @@ def circuits(fabric: Fabric, matching: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def circle(n_ports: int) -> list[list[int]]:
-    """Make the rounds of a tournament: one player stays, the others turn; odd numbers get a ghost."""
+    """Make the rounds of a tournament: one player stays, the others turn."""
     players = list(range(n_ports + n_ports % 2))
     rounds = []
     for _ in players[1:]:
@@ -140,11 +140,12 @@ def all_to_all(fabric: Any) -> Schedule:
         found = route_matching(fabric.graph, ends)
         assert found is not None, f"no routes for {row}"
         states.append(states_of(fabric.graph, found))
-    return Schedule(matchings=rows, durations_s=[1.0] * len(rows), cell_states=states)  # type: ignore[arg-type]
+    held: Any = [1.0] * len(rows), rows, states
+    return Schedule(durations_s=held[0], matchings=held[1], cell_states=held[2])
 
 
 def best_states(
-    graph: CellGraph, ends: list[tuple[int, int]], cost: tuple[float, float] = (1, 1)
+    graph: CellGraph, ends: Sequence[tuple[int, int]], cost: tuple[float, float] = (1, 1)
 ) -> tuple[float, int]:
     """Try all states of a tiny mesh: least total cost of these circuits, and least worst length.
 

@@ -90,15 +90,14 @@ def test_no_proof_shows_more_than_the_truth(name: str, seed: int) -> None:
     proof = random_proof(rng, graph, len(circuits))
     loss = (float(rng.random()), float(rng.random()))
     checker = ProofChecker(graph)
-    ends = [tuple(circuit) for circuit in circuits]
-    cells, _ = oracles.best_states(graph, ends)  # type: ignore[arg-type]
-    loss_db, _ = oracles.best_states(graph, ends, loss)  # type: ignore[arg-type]
+    cells, _ = oracles.best_states(graph, circuits)
+    loss_db, _ = oracles.best_states(graph, circuits, loss)
     try:
         assert checker.bound_cells(proof, circuits) <= cells
         assert checker.bound_loss(proof, circuits, *loss) <= loss_db + 1e-9
         assert not checker.show_infeasible(proof, circuits) or math.isinf(cells)
     except ProofError as exc:
-        assert proof.infeasible.any(), exc  # noqa: PT017 - only such a leaf can fail here
+        assert proof.infeasible.any(), exc  # only such a leaf can fail here
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -138,7 +137,7 @@ def test_the_cheapest_walk_obeys_the_case(name: str, seed: int) -> None:
 def test_a_price_shows_what_shortest_routes_do_not() -> None:
     """One price raises 7 cells to the true 11; parity closes the last gap."""
     checker = ProofChecker(ROW)
-    assert oracles.best_states(ROW, [tuple(circuit) for circuit in DEAR])[0] == 11  # type: ignore[misc]
+    assert oracles.best_states(ROW, DEAR)[0] == 11
     assert checker.bound_cells(priced(ROW, {}), DEAR) == 7
     assert checker.bound_cells(priced(ROW, {4: 3 * PRICE_UNITS}), DEAR) == 11
     assert checker.bound_cells(priced(ROW, {4: 2 * PRICE_UNITS + 1}), DEAR) == 11  # 9.0001 cells
@@ -170,8 +169,7 @@ def test_parity_is_fixed_on_bipartite_grids_only() -> None:
 def test_one_price_shows_that_there_is_no_routing() -> None:
     """Both circuits pay for the one link that both need."""
     checker = ProofChecker(ROW)
-    ends = [tuple(circuit) for circuit in CLASHING]
-    assert math.isinf(oracles.best_states(ROW, ends)[0])  # type: ignore[arg-type]
+    assert math.isinf(oracles.best_states(ROW, CLASHING)[0])
     proof = priced(ROW, {7: 1}, infeasible=True)
     assert checker.bound_cells(proof, CLASHING) == math.inf
     assert checker.bound_loss(proof, CLASHING, 1.0, 2.0) == math.inf
@@ -228,13 +226,14 @@ def test_one_way_cases_close_single_directions() -> None:
     for pair in dead:
         circuit = Circuit(*graph.perimeter[list(pair)].tolist())
         assert math.isfinite(checker.bound_cells(priced(graph, {}), [circuit]))
-        nodes, open_cases = [()], [(0, Case())]
+        nodes: list[tuple[Any, ...]] = [()]
+        open_cases = [(0, Case())]
         while open_cases:
             node, case = open_cases.pop()
             clash = clash_of(graph, circuit, case)
             if clash is None:
                 continue  # there is no walk at all
-            nodes[node] = (0, clash, 1, len(nodes), len(nodes) + 1)  # type: ignore[assignment]
+            nodes[node] = (0, clash, 1, len(nodes), len(nodes) + 1)
             for shut in (clash, int(graph.mate[clash])):
                 open_cases.append((len(nodes), Case(case.exits | {shut})))
                 nodes.append(())
@@ -243,7 +242,7 @@ def test_one_way_cases_close_single_directions() -> None:
 
 
 def clash_of(graph: CellGraph, circuit: Circuit, case: Case) -> int | None:
-    """Return a terminal that the shortest walk leaves by, and its mate too; None without a walk."""
+    """Return a terminal that the shortest walk leaves by, and its mate too; or None."""
     from optmatch.verify.bounds import _shortest_walk
 
     way = _shortest_walk(graph, *circuit, case.exits)
@@ -253,7 +252,10 @@ def clash_of(graph: CellGraph, circuit: Circuit, case: Case) -> int | None:
 @pytest.mark.parametrize(
     ("proof", "message"),
     [
-        (om.RoutingProof.of_prices(np.zeros(3)), "prices for 3 links, the fabric has 30"),
+        (
+            om.RoutingProof.of_prices(np.zeros(3, np.int64)),
+            "prices for 3 links, the fabric has 30",
+        ),
         (tree(ROW, [(2, 0, 0, 1, 2), (), ()]), "splits on circuit 2 of 2"),
         (tree(ROW, [(0, 44, 0, 1, 2), (), ()]), r"a terminal that is not 0 \.\. 43"),
         (tree(ROW, [(0, -1, 1, 1, 2), (), ()]), r"a terminal that is not 0 \.\. 43"),

@@ -49,7 +49,7 @@ def check_light(fabric: Fabric, schedule: Schedule, findings: Findings) -> Trace
     _check_arrival(graph, matchings, "light comes back from the partner", back, starts, findings)
     _check_sharing(graph, matchings, light, fabric.bidirectional, findings)
     _check_dark_cells(states, light, findings)
-    _find_loops(graph, states, light, findings)
+    _find_loops(graph, states, findings)
 
     cells = np.zeros(matchings.shape, dtype=np.int64)
     crossed = np.zeros(matchings.shape, dtype=np.int64)
@@ -100,13 +100,13 @@ def _check_sharing(
     place = slot * links.count + passed
     users = np.unique(place * n_ports**2 + np.concatenate([circuit, circuit]))
     places, first, counts = np.unique(users // n_ports**2, return_index=True, return_counts=True)
+    _, terminal_at = np.unique(links.of_terminal, return_index=True)
     for k in np.flatnonzero(counts > 1):
         slot_number, link = divmod(int(places[k]), links.count)
-        terminal = int(np.argmax(links.of_terminal == link))
         circuits = (users[first[k] : first[k] + counts[k]] % n_ports**2).tolist()
         findings.refuse(
             "a link carries one circuit",
-            f"slot {slot_number}, link {link} at {graph.terminal_name(terminal)}",
+            f"slot {slot_number}, link {link} at {graph.terminal_name(int(terminal_at[link]))}",
             f"circuits {[divmod(number, n_ports) for number in circuits]}",
             "one circuit",
         )
@@ -126,42 +126,34 @@ def _check_dark_cells(states: NDArray[np.int8], light: Light, findings: Findings
     findings.figures["cells_used_max"] = int(lit.sum(axis=1).max(initial=0))
 
 
-def _find_loops(
-    graph: CellGraph, states: NDArray[np.int8], light: Light, findings: Findings
-) -> None:
-    """Find closed loops through set cells that no circuit lights.
+def _find_loops(graph: CellGraph, states: NDArray[np.int8], findings: Findings) -> None:
+    """Find closed loops through set cells, which no light from outside can reach.
 
     They break no rule, but light that leaks into one stays there, and a model of a loss-free chip
-    has no solution with one. What remains of the dark ways, once all those are gone that lead out,
-    goes round for ever.
+    has no solution with one. Light is sent in wherever it can come in: at free terminals, and from
+    free cells. The ways through set cells that remain dark are the loops.
     """
     set_cell = np.repeat(states != FREE, 4, axis=1)  # by slot and terminal entered
-    chosen = np.repeat(np.where(states == CROSS, 1, 0), 4, axis=1)
+    chosen = np.repeat(states == CROSS, 4, axis=1).astype(np.int64)
     left = graph.exits[np.arange(len(graph.mate)), chosen]
-    onward = np.where(set_cell, graph.mate[left], -1)
+    onward = graph.mate[left]
+    fed = (graph.mate >= 0) & set_cell[:, graph.mate]
     dark = set_cell.copy()
-    dark[light.slot, light.entered] = False
-    dark[light.slot, light.left] = False  # the same way in the other direction
-    slot, at = np.nonzero(dark)
+    slot, at = np.nonzero(set_cell & ~fed)
     while len(at):
-        following = onward[slot, at]
-        stays = (following >= 0) & dark[slot, following]
-        if stays.all():
-            break
-        dark[slot[~stays], at[~stays]] = False
-        slot, at = slot[stays], at[stays]
+        dark[slot, at] = False
+        following = onward[slot, at].astype(np.int64)
+        on = (following >= 0) & set_cell[slot, following]
+        slot, at = slot[on], following[on]
 
-    found = 0
-    rest = {(int(k), int(t)) for k, t in zip(slot, at, strict=True)}
-    for place in sorted(rest):
-        if place not in rest:
-            continue
-        k, terminal = place
-        cells = []
-        while (k, terminal) in rest:
-            rest -= {(k, terminal), (k, int(left[k, terminal]))}  # both directions of the loop
+    loops = 0
+    for k, first in np.argwhere(dark):
+        cells, terminal = [], int(first)
+        while dark[k, terminal]:
+            dark[k, [terminal, left[k, terminal]]] = False  # the loop, and the loop turned round
             cells.append(terminal // 4)
             terminal = int(onward[k, terminal])
-        found += 1
-        findings.notes.append(f"slot {k}: loop of light through cells {cells}")
-    findings.figures["loops"] = found
+        if cells:
+            loops += 1
+            findings.notes.append(f"slot {k}: loop of light through cells {cells}")
+    findings.figures["loops"] = loops
