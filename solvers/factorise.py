@@ -126,7 +126,7 @@ def without_routing(problem: AllToAll, name: str) -> Solution | None:
             status=Status.INFEASIBLE,
             lower_bound=float("inf"),
             method=name,
-            stats={"reason": f"no state of the cells connects {pairs}", "dead_pairs": dead},
+            stats={"reason": f"no state of the cells connects {pairs}", "dead_pairs": [list(pair) for pair in dead]},
         )
     if fabric.graph is not None and fabric.n_ports > 1:
         return None
@@ -383,16 +383,21 @@ class _Factory:
 
     def _agree(self, plan: Plan, sequence: Sequence) -> None:
         """Route the slots again, equally short but with the states that cells have before and after."""
-        flat = self.router.wiring.cell_cost.copy()
+        flat = self.router.wiring.cell_cost
         unit = UNIT // (4 * self.router.width)  # all toggles of a route weigh less than a cell
         cost = sequence.count()
         for place in range(len(sequence.order)):
             slot = int(sequence.order[place])
             routes, lengths = plan.routes[slot].copy(), plan.lengths[slot].copy()
             old = sequence.states[slot].copy()
-            self.router.wiring.cell_cost[:] = flat + sequence.agreement(place, unit)
             order = self.sources(plan.factors[slot])
-            self.router.shorten(order, self.destinations(plan.factors[slot]), routes, lengths)
+            self.router.shorten(
+                order,
+                self.destinations(plan.factors[slot]),
+                routes,
+                lengths,
+                cell_cost=flat + sequence.agreement(place, unit),
+            )
             sequence.states[slot] = self.router.states(order, routes, lengths)
             now = sequence.count()
             if now < cost:
@@ -401,4 +406,3 @@ class _Factory:
             else:
                 sequence.states[slot] = old
                 sequence.count()
-        self.router.wiring.cell_cost[:] = flat

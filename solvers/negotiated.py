@@ -146,7 +146,7 @@ def without_search(problem: Routing, name: str) -> Solution | None:
             status=Status.INFEASIBLE,
             lower_bound=float("inf"),
             method=name,
-            stats={"reason": f"no state of the cells connects {pairs}", "dead_pairs": dead},
+            stats={"reason": f"no state of the cells connects {pairs}", "dead_pairs": [list(pair) for pair in dead]},
         )
     if fabric.graph is not None and len(problem.circuits):
         return None

@@ -6,6 +6,7 @@ import importlib
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -85,21 +86,31 @@ _OURS = (
 _DEFAULTS = {"routing": "negotiated", "all-to-all": "negotiated"}
 
 
-def methods() -> dict[str, Method]:
-    """Return all methods by name; a plugin that cannot be loaded is a warning, not an error."""
-    found = {method.name: method for method in _OURS}
+_OWN = {method.name: method for method in _OURS}
+
+
+@cache
+def _plugins() -> tuple[Method, ...]:
+    """Load what other packages offer; one that cannot be loaded is a warning, not an error."""
+    found: dict[str, Method] = {}
     for entry in entry_points(group="optmatch.methods"):
+        source = entry.dist.name if entry.dist else "an unknown distribution"
         try:
             plugin = entry.load()
             if not isinstance(plugin, Method):
                 raise TypeError(f"{entry.value} is no optmatch.solvers.Method")
-        except Exception as exc:  # noqa: BLE001 - whatever a stranger's import raises
-            source = entry.dist.name if entry.dist else "an unknown distribution"
+            if plugin.name in _OWN or plugin.name in found:
+                raise ValueError(f"there is a method {plugin.name!r} already")
+        except Exception as exc:
             _log.warning("method %r of %s cannot be used: %s", entry.name, source, exc)
             continue
-        if found.setdefault(entry.name, plugin) is not plugin:
-            _log.warning("method %r is there already; the plugin's is ignored", entry.name)
-    return found
+        found[plugin.name] = plugin
+    return tuple(found.values())
+
+
+def methods() -> dict[str, Method]:
+    """Return all methods by name, ours and those of plugins."""
+    return _OWN | {method.name: method for method in _plugins()}
 
 
 def default_method(problem: Problem) -> str:
@@ -115,6 +126,8 @@ def find_method(name: str, problem: Problem) -> Method:
     InputError
         If there is none of that name, or it does not accept this kind of problem.
     """
+    if name in _OWN and problem.kind in _OWN[name].accepts:
+        return _OWN[name]  # without a look at what else is installed
     known = methods()
     fitting = ", ".join(sorted(m for m in known if problem.kind in known[m].accepts))
     if name not in known:

@@ -11,7 +11,8 @@ dearer from round to round until every circuit can afford its own.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -289,6 +290,51 @@ def settle(wiring, desk, effort, base, order, partner, routes, lengths):
     return shorten(wiring, desk, base, order, partner, routes, lengths)
 
 
+def _new_desk(terminals: int, links: int) -> Desk:
+    return Desk(
+        *(np.zeros(terminals, dtype=np.int64) for _ in range(3)),
+        *(np.zeros(links, dtype=np.int64) for _ in range(2)),
+        *(np.zeros(2 * terminals + 8, dtype=np.int64) for _ in range(2)),
+    )
+
+
+@lru_cache(maxsize=16)
+def _wire(
+    fabric: Fabric, bar_cost: int, cross_cost: int
+) -> tuple[Wiring, NDArray[np.int64]]:
+    """Wiring, and ``least[source, destination]``: the cost of the cheapest way if alone."""
+    graph: Any = fabric.graph
+    terminals, links = len(graph.mate), graph.links
+    first = np.unique(links.of_terminal, return_index=True)[1]
+    target = fabric.destination_terminals.astype(np.int64)
+    wiring = Wiring(
+        mate=graph.mate.astype(np.int64),
+        link=links.of_terminal.astype(np.int64),
+        ends=np.stack([first, graph.mate[first]], axis=1).astype(np.int64),
+        cell_cost=np.tile(np.array([bar_cost, cross_cost], dtype=np.int64), (graph.n_cells, 1)),
+        source=fabric.source_terminals.astype(np.int64),
+        target=target,
+        to_go=np.empty((len(target), terminals), dtype=np.int64),
+    )
+    desk = _new_desk(terminals, links.count)
+    for port, terminal in enumerate(target):
+        cost_to_go(
+            wiring.mate,
+            wiring.cell_cost,
+            desk.exit_cost,
+            terminal,
+            wiring.to_go[port],
+            desk.keys,
+            desk.items,
+        )
+    leaving = graph.exits[wiring.source]  # (ports, state)
+    cost = wiring.to_go[:, leaving] + wiring.cell_cost[wiring.source >> 2][None]
+    least = np.ascontiguousarray(cost.min(axis=2).T)
+    for array in (*wiring, least):
+        array.flags.writeable = False
+    return wiring, least
+
+
 class Router:
     """The kernels with a fabric and room to work in; one for each thread.
 
@@ -304,50 +350,12 @@ class Router:
         graph = fabric.graph
         if graph is None:
             raise ValueError("a fabric without cells needs no routes")
-        links = graph.links
-        terminals = len(graph.mate)
-        order = np.argsort(links.of_terminal, kind="stable")
-        ends = np.full((links.count, 2), -1, dtype=np.int64)
-        first = np.searchsorted(links.of_terminal[order], np.arange(links.count))
-        ends[:, 0] = order[first]
-        joined = graph.mate[ends[:, 0]]
-        ends[:, 1] = joined
         self.graph = graph
-        self.desk = Desk(
-            *(np.zeros(terminals, dtype=np.int64) for _ in range(3)),
-            *(np.zeros(links.count, dtype=np.int64) for _ in range(2)),
-            *(np.zeros(2 * terminals + 8, dtype=np.int64) for _ in range(2)),
-        )
-        target = fabric.destination_terminals.astype(np.int64)
-        self.wiring = Wiring(
-            mate=graph.mate.astype(np.int64),
-            link=links.of_terminal.astype(np.int64),
-            ends=ends,
-            cell_cost=np.tile(np.array([bar_cost, cross_cost], dtype=np.int64), (graph.n_cells, 1)),
-            source=fabric.source_terminals.astype(np.int64),
-            target=target,
-            to_go=np.empty((len(target), terminals), dtype=np.int64),
-        )
-        self.no_cost = np.zeros(terminals, dtype=np.int64)
-        for port, terminal in enumerate(target):
-            cost_to_go(
-                self.wiring.mate,
-                self.wiring.cell_cost,
-                self.no_cost,
-                terminal,
-                self.wiring.to_go[port],
-                self.desk.keys,
-                self.desk.items,
-            )
-        self.least = self._least()
+        self.wiring, self.least = _wire(fabric, bar_cost, cross_cost)
+        self.desk = _new_desk(len(graph.mate), graph.links.count)
+        self.no_cost = np.zeros(len(graph.mate), dtype=np.int64)
         longest = int(fabric.route_cells()[fabric.route_cells() != UNREACHED].max(initial=0))
-        self.width = min(terminals, 4 * longest + 64)
-
-    def _least(self) -> NDArray[np.int64]:
-        """``least[source, destination]``: the cost of the cheapest way of each circuit if alone."""
-        leaving = self.graph.exits[self.wiring.source]  # (ports, state)
-        cost = self.wiring.cell_cost[self.wiring.source >> 2]
-        return np.asarray((self.wiring.to_go[:, leaving] + cost[None]).min(axis=2).T)
+        self.width = min(len(graph.mate), 4 * longest + 64)
 
     def empty_routes(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Room for one matching: routes by source port, and their lengths (0: none)."""
@@ -390,9 +398,20 @@ class Router:
         partner: NDArray[np.int64],
         routes: NDArray[np.int32],
         lengths: NDArray[np.int64],
+        *,
+        cell_cost: NDArray[np.int64] | None = None,
     ) -> int:
-        """Put every circuit of a routed matching on its cheapest way past the others; total cost."""
-        return int(shorten(self.wiring, self.desk, self.no_cost, order, partner, routes, lengths))
+        """Put every circuit of a routed matching on its cheapest way past the others; total cost.
+
+        Parameters
+        ----------
+        order, partner, routes, lengths
+            As for `settle`.
+        cell_cost
+            ``cell_cost[cell, state]``, not below the cost that the router was made with.
+        """
+        wiring = self.wiring if cell_cost is None else self.wiring._replace(cell_cost=cell_cost)
+        return int(shorten(wiring, self.desk, self.no_cost, order, partner, routes, lengths))
 
     def states(
         self, order: NDArray[np.int64], routes: NDArray[np.int32], lengths: NDArray[np.int64]
