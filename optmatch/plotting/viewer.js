@@ -57,8 +57,8 @@
   const db = (cells) => `${(cells * data.loss_db).toFixed(1)} dB`;
   const luminance = (c) => [1, 3, 5].map((k) => (parseInt(c.slice(k, k + 2), 16) / 255) ** 2.2)
     .reduce((sum, v, k) => sum + v * [0.2126, 0.7152, 0.0722][k], 0);
-  const matchOf = (port, k) => circuits.find((c) =>
-    (c.source === port && marks[k].role !== "out") || (c.destination === port && marks[k].role !== "in"));
+  const matchOf = ({ port, role }) => circuits.find((c) =>
+    (c.source === port && role !== "out") || (c.destination === port && role !== "in"));
 
   function drawCells() {
     const parts = { [BAR]: "", [CROSS]: "", [FREE]: "" };
@@ -90,7 +90,7 @@
     }).join("");
     el("circuits").classList.toggle("drawing", !timer || Number(el("speed").value) <= 1);
     portNodes.forEach((node, k) => {
-      const { port, name } = marks[k], circuit = matchOf(port, k);
+      const { port, name } = marks[k], circuit = matchOf(marks[k]);
       node.classList.toggle("busy", Boolean(circuit));
       node.style.setProperty("--c", circuit ? circuit.colour : "var(--idle)");
       node.style.setProperty("--on", circuit && luminance(circuit.colour) > 0.36 ? "#17202e" : "#fff");
@@ -138,7 +138,7 @@
     el("picture").classList.toggle("chosen", chosen >= 0 || followed >= 0);
     [...el("circuits").children].forEach((node, k) => node.classList.toggle("on", on[k]));
     portNodes.forEach((node, k) => {
-      const circuit = circuits.indexOf(matchOf(marks[k].port, k));
+      const circuit = circuits.indexOf(matchOf(marks[k]));
       node.classList.toggle("on", on[circuit] || (chosen < 0 && marks[k].port === followed));
       node.classList.toggle("followed", marks[k].port === followed);
     });
@@ -213,11 +213,14 @@
       (brief ? "" : users || '<p class="quiet">no circuit</p>');
   }
   function point(event) {
-    const node = event.target.closest?.(".circuit"), k = node ? Number(node.dataset.k) : -1, cell = cellAt(event);
+    const node = event.target.closest?.(".circuit"), port = event.target.closest?.(".port");
+    const mark = port && marks[port.dataset.mark], cell = port ? -1 : cellAt(event);
+    const k = node ? Number(node.dataset.k) : port ? circuits.indexOf(matchOf(mark)) : -1;
     if (k !== pinned) emphasise((pinned = k));
     el("cursor").setAttribute("d", cell < 0 ? "" : stroke(
       [0, 1].map((i) => middle[cell][i] - 0.36 * axis[4 * cell][i]), [0, 1].map((i) => middle[cell][i] + 0.36 * axis[4 * cell][i])));
-    const text = (k >= 0 ? circuitText(circuits[k]) : "") + (cell >= 0 ? cellText(cell, k >= 0 && through.get(cell)?.length === 1) : "");
+    const idle = port && k < 0 ? `<h3>${portText(mark.port, mark.role === "out" ? leaves : enters)}: idle</h3>` : "";
+    const text = idle + (k >= 0 ? circuitText(circuits[k]) : "") + (cell >= 0 ? cellText(cell, k >= 0 && through.get(cell)?.length === 1) : "");
     const tip = el("tip");
     tip.hidden = !text;
     if (!text) return;

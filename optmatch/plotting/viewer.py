@@ -84,7 +84,7 @@ def page_data(
     loss = number("cell_loss_db", cell_loss_db)
     kind = shown.problem.kind if isinstance(shown, Solution) else "schedule"
     return {
-        "title": kind.replace("-", " ").capitalize() if title is None else title,
+        "title": kind.capitalize() if title is None else title,
         "subtitle": _subtitle(fabric),
         "figures": _figures(shown, schedule),
         "loss_db": loss,
