@@ -108,20 +108,30 @@ class Negotiation:
         self.order = sources[np.argsort(-far, kind="stable")]
         self.longest = int(self.problem.fabric.route_cells()[sources, destinations].max(initial=0))
 
-    def attempt(self, turn: int, rng: np.random.Generator) -> Routes | None:
-        """Negotiate once: the first time as it is, then in other orders and with other ties."""
+    def attempt(
+        self, turn: int, rng: np.random.Generator, prices: NDArray[np.int64] | None = None
+    ) -> Routes | None:
+        """Negotiate once: the first time as it is, then in other orders and with other ties.
+
+        Parameters
+        ----------
+        turn
+            The number of the try; it chooses order and effort.
+        rng
+            Source of randomness.
+        prices
+            What links cost from the start, in `UNIT`.
+        """
         routes, lengths = self.router.empty_routes()
-        order, base = self.order, self.router.no_cost
+        order, link = self.order, self.router.wiring.link
+        base = self.router.no_cost if prices is None else prices[link]
         if turn:
             order = rng.permutation(self.order) if turn % 2 else self.order
-            # less than a cell on any route: only ties are broken
-            base = rng.integers(0, max(2, UNIT // (2 * self.router.width)), size=len(base))
-            base = base[self.router.wiring.link]  # the same from both ends
+            # less than a cell on any route, so only ties are broken; the same from both ends
+            ties = rng.integers(0, max(2, UNIT // (2 * self.router.width)), size=link.max() + 1)
+            base = base + ties[link]
         effort = _EFFORTS[turn % len(_EFFORTS)]
-        cost = self.router.settle(
-            order, self.partner, routes, lengths, base=base, effort=effort
-        )
-        if cost < 0:
+        if self.router.settle(order, self.partner, routes, lengths, base=base, effort=effort) < 0:
             return None
         if turn:
             self.router.shorten(order, self.partner, routes, lengths)

@@ -1,0 +1,371 @@
+"""Method `ilp` for one matching: branch and price on routes, with a proof that can be checked.
+
+The linear programme over routes (`columns`) is nearly tight on meshes, so most matchings are proved at
+the root. Where it is not, cases are split as `RoutingProof` describes; every case keeps the prices that
+bound it, and together they are the proof.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics import UNREACHED, CellGraph, walk
+from optmatch.model import (
+    Bound as BoundEvent,
+)
+from optmatch.model import (
+    Limit,
+    Limits,
+    NewBest,
+    OnEvent,
+    Solution,
+    Status,
+    Tick,
+)
+from optmatch.problems import Routing, RoutingProof
+from optmatch.solvers.columns import Bound, Closed, Column, Master
+from optmatch.solvers.negotiated import Negotiation, Routes, conclude, one_slot, without_search
+from optmatch.solvers.router import UNIT
+
+_WARM_STARTS = 4
+_TRIES_AT_ROOT = 40
+_TRIES = 4
+_TINY = 1e-6
+
+
+@dataclass
+class Case:
+    """A node of the proof."""
+
+    closed: Closed
+    bound: Bound
+    split: tuple[int, int, int] | None = None  # circuit, terminal, one_way
+    children: list[int] = field(default_factory=list)
+
+
+def route(
+    problem: Routing, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+) -> Solution:
+    """Route one matching as well as possible, or prove that it cannot be done.
+
+    Parameters
+    ----------
+    problem
+        The problem.
+    limits
+        An iteration is one case of the proof.
+    rng
+        Source of randomness of the warm start.
+    on_event
+        Listener.
+
+    Returns
+    -------
+    Solution
+        With a `RoutingProof` as certificate where the bound of the problem itself is not enough. An
+        infeasible matching comes with a reason: a dead pair, or a cut.
+    """
+    decided = without_search(problem, "ilp")
+    if decided is not None:
+        return decided
+    if problem.objective == "worst-cells":
+        from optmatch.solvers.worst import route_worst
+
+        return route_worst(problem, limits, rng, on_event)
+    return _Search(problem, limits, rng, on_event).run()
+
+
+class _Search:
+    """Branch and price for one matching."""
+
+    def __init__(
+        self, problem: Routing, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+    ) -> None:
+        self.problem = problem
+        self.clock = limits.start()
+        self.rng = rng
+        self.on_event = on_event
+        self.negotiation = Negotiation(problem)
+        self.router = self.negotiation.router
+        self.master = Master(self.router, self.negotiation.circuits)
+        self.step = self._step()
+        self.best: Routes | None = None
+        self.cases: list[Case] = []
+
+    def _step(self) -> int:
+        """The total cost of a routing is a multiple of this away from that of shortest routes."""
+        costs = np.unique(self.router.wiring.cell_cost)
+        if len(costs) > 1:
+            return int(np.gcd.reduce(costs))
+        graph = self.router.graph
+        walks = walk(graph, self.router.wiring.source[self.negotiation.circuits[:, 0]])
+        before = np.repeat(np.arange(len(graph.mate)), 2)
+        entered = graph.mate[before]
+        after = graph.exits[entered, np.arange(len(before)) % 2]
+        reached = (entered >= 0) & (walks.cells[:, before] != UNREACHED)
+        flips = (walks.cells[:, before] + walks.cells[:, after]) % 2 == 1
+        return int(costs[0]) * (2 if (flips | ~reached).all() else 1)
+
+    def run(self) -> Solution:
+        """Search until it is proved, or a limit is reached."""
+        limit: Limit | None = Limit.INTERRUPTED
+        try:
+            limit = self._warm_start()
+            if limit is None:
+                limit = self._branch()
+        except KeyboardInterrupt:
+            pass
+        return self._conclude(limit)
+
+    def _upper(self) -> float:
+        """The bound above which a case is of no interest, in `UNIT`."""
+        return math.inf if self.best is None else self._cost(self.best) - self.step
+
+    def _cost(self, routes: Routes) -> int:
+        cost = self.router.wiring.cell_cost
+        total = 0
+        for port in self.negotiation.order:
+            cells = routes.routes[port, : routes.lengths[port]] >> 2
+            total += int(cost[cells, routes.states[cells]].sum())
+        return total
+
+    def _least(self) -> int:
+        sources, destinations = self.negotiation.circuits.T
+        return int(self.router.least[sources, destinations].sum())
+
+    def _round_up(self, value: float) -> int:
+        """Lift a bound to the next total that a routing can have."""
+        least = self._least()
+        if value == -math.inf:
+            return least
+        return least + self.step * max(0, math.ceil((value - _TINY - least) / self.step))
+
+    def _take(self, routes: Routes | None) -> None:
+        if routes is None:
+            return
+        if self.best is None or self._cost(routes) < self._cost(self.best):
+            self.best = routes
+            self.on_event(NewBest(routes.objective))
+        for k, (source, _) in enumerate(self.master.circuits):
+            terminals = tuple(routes.routes[source, : routes.lengths[source]].tolist())
+            cells = np.array(terminals) >> 2
+            cost = int(self.router.wiring.cell_cost[cells, routes.states[cells]].sum())
+            self.master.add(k, terminals, cost)
+
+    def _warm_start(self) -> Limit | None:
+        for turn in range(_WARM_STARTS):
+            self._take(self.negotiation.attempt(turn, self.rng))
+            if self.best is not None and self._cost(self.best) == self._least():
+                return None
+            if self.clock.remaining_s <= 0:
+                return Limit.TIME
+        return None
+
+    def _branch(self) -> Limit | None:
+        """Best first: take the case with the lowest bound, bound it, and split it if need be."""
+        if self.best is not None and self._cost(self.best) == self._least():
+            return None
+        self.cases = [Case({}, Bound())]
+        queue = [(-math.inf, 0)]
+        looked_at = 0
+        while queue:
+            limit = self.clock.exceeded(looked_at)
+            if limit is not None:
+                return limit
+            value, number = heapq.heappop(queue)
+            if value > self._upper():
+                continue
+            looked_at += 1
+            case = self.cases[number]
+            case.bound = self.master.bound(case.closed, self._upper(), self.clock, case.bound)
+            self._report(looked_at)
+            if case.bound.infeasible or case.bound.value > self._upper():
+                continue
+            self._look_near(case.bound, _TRIES_AT_ROOT if looked_at == 1 else _TRIES)
+            if case.bound.value > self._upper():
+                continue
+            if not case.bound.converged or case.bound.weights is None:
+                heapq.heappush(queue, (case.bound.value, number))  # out of time: bound it again later
+                continue
+            case.split = self._where_to_split(case.bound.weights)
+            for closed in self._split(case.closed, *case.split):
+                case.children.append(len(self.cases))
+                self.cases.append(Case(closed, Bound(case.bound.value, case.bound.prices)))
+                heapq.heappush(queue, (case.bound.value, case.children[-1]))
+        return None
+
+    def _report(self, looked_at: int) -> None:
+        bound = self._proved()
+        if bound > -math.inf:
+            self.on_event(BoundEvent(self._in_unit(bound)))
+        self.on_event(Tick("cases", looked_at))
+
+    def _look_near(self, bound: Bound, tries: int) -> None:
+        """Look for a routing where the linear programme points: its own, or negotiated at its prices."""
+        if bound.weights is not None and min(bound.weights.values()) > 1 - _TINY:
+            routes, lengths = self.router.empty_routes()
+            for column in bound.weights:
+                source, _ = self.master.circuits[column.circuit]
+                lengths[source] = len(column.terminals)
+                routes[source, : lengths[source]] = column.terminals
+            self._take(Routes(self.problem, self.router, self.negotiation.order, routes, lengths))
+            return
+        for turn in range(1, tries + 1):
+            self._take(self.negotiation.attempt(turn, self.rng, bound.prices))
+            if bound.value > self._upper():
+                return
+
+    def _where_to_split(self, weights: dict[Column, float]) -> tuple[int, int, int]:
+        """Pick a circuit and a link that it uses about half; first those it would use both ways."""
+        use: dict[tuple[int, int], float] = {}
+        for column, weight in weights.items():
+            links = self.master.links_of(column)
+            for link, times in zip(*np.unique(links, return_counts=True), strict=True):
+                if times > 1:
+                    terminal = next(
+                        t for t in column.terminals if self.router.wiring.link[t] == link
+                    )
+                    return column.circuit, terminal, 1
+                key = column.circuit, int(link)
+                use[key] = use.get(key, 0.0) + weight
+        (circuit, link), _ = min(use.items(), key=lambda item: (abs(item[1] - 0.5), item[0]))
+        return circuit, int(self.router.wiring.ends[link, 0]), 0
+
+    def _split(self, closed: Closed, circuit: int, terminal: int, one_way: int) -> list[Closed]:
+        mate = int(self.router.wiring.mate[terminal])
+        if one_way:
+            return [
+                {**closed, circuit: closed.get(circuit, frozenset()) | {side}}
+                for side in (terminal, mate)
+            ]
+        both = frozenset((terminal, mate)) - {-1}
+        others = [k for k in range(len(self.master.circuits)) if k != circuit]
+        return [
+            {**closed, **{k: closed.get(k, frozenset()) | both for k in chosen}}
+            for chosen in ([circuit], others)
+        ]
+
+    def _proved(self) -> float:
+        """The lower bound of all cases together, in `UNIT`; infinite if all are infeasible."""
+        leaves = [case.bound for case in self.cases if case.split is None]
+        values = [math.inf if bound.infeasible else bound.value for bound in leaves]
+        return min(values, default=-math.inf)
+
+    def _in_unit(self, value: float) -> float:
+        """Turn a bound in `UNIT` into one on the objective, safe against the rounding of costs."""
+        if value == math.inf:
+            return math.inf
+        rounded = self._round_up(value) / UNIT
+        if self.problem.objective != "loss-db":
+            return rounded
+        losses = (self.problem.bar_loss_db, self.problem.cross_loss_db)
+        costs = self.router.wiring.cell_cost[0]
+        return rounded * min(
+            (loss * UNIT / int(cost) for loss, cost in zip(losses, costs, strict=True) if cost),
+            default=1.0,
+        )
+
+    def _conclude(self, limit: Limit | None) -> Solution:
+        least = self.problem.lower_bound()
+        if not self.cases:
+            return conclude(self.problem, self.best, least, limit, "ilp")
+        proved = self._proved()
+        proof = self._proof()
+        stats: dict[str, object] = {"cases": len(self.cases)}
+        if proved == math.inf:
+            return Solution(
+                problem=self.problem,
+                status=Status.INFEASIBLE,
+                lower_bound=math.inf,
+                method="ilp",
+                certificate=proof,
+                stats=stats | self._reason(),
+            )
+        bound = max(least, self._in_unit(proved))
+        if self.best is None:
+            return Solution(
+                problem=self.problem,
+                status=Status.UNKNOWN,
+                limit=limit or Limit.EXHAUSTED,
+                lower_bound=bound,
+                method="ilp",
+                certificate=proof,
+                stats=stats,
+            )
+        objective = self.best.objective
+        bound = min(bound, objective)
+        optimal = bound >= objective * (1 - 1e-9)
+        return Solution(
+            problem=self.problem,
+            schedule=one_slot(self.problem, self.best.states[None]),
+            status=Status.OPTIMAL if optimal else Status.FEASIBLE,
+            limit=None if optimal else (limit or Limit.EXHAUSTED),
+            objective=objective,
+            lower_bound=bound,
+            method="ilp",
+            certificate=proof,
+            stats=stats | {"worst_route_cells": int(self.best.lengths.max())},
+        )
+
+    def _proof(self) -> RoutingProof | None:
+        links = len(self.router.desk.use)
+        if any(case.split is None and case.bound.prices is None for case in self.cases):
+            return None
+        no_prices = np.zeros(links, dtype=np.int64)
+        leaf = [case.split is None for case in self.cases]
+        split = [case.split or (-1, -1, 0) for case in self.cases]
+        return RoutingProof(
+            circuit=np.array([s[0] for s in split]),
+            terminal=np.array([s[1] for s in split]),
+            one_way=np.array([s[2] for s in split]),
+            children=np.array([case.children or [-1, -1] for case in self.cases]),
+            prices=np.array(
+                [
+                    case.bound.prices if is_leaf else no_prices
+                    for case, is_leaf in zip(self.cases, leaf, strict=True)
+                ]
+            ),
+            infeasible=np.array(
+                [is_leaf and case.bound.infeasible for case, is_leaf in zip(self.cases, leaf, strict=True)]
+            ).astype(np.int8),
+        )
+
+    def _reason(self) -> dict[str, object]:
+        """Say why there is no routing, in terms of a cut if there is one."""
+        root = self.cases[0]
+        if root.split is not None or root.bound.prices is None:
+            return {
+                "reason": f"each of {len(self.cases)} cases of a search is refuted by a cut of its own,"
+                " no single cut forbids the matching"
+            }
+        prices = root.bound.prices
+        graph, links = self.router.graph, np.flatnonzero(prices)
+        costs = [
+            self.master.cheapest(k, prices, frozenset(), True)[0]
+            for k in range(len(self.master.circuits))
+        ]
+        unit = int(prices[links].min())
+        circuits = [self.master.circuits[k] for k in np.flatnonzero(costs)]
+        names = [_link_name(graph, self.router.wiring.ends[link]) for link in links]
+        weighted = "" if (prices[links] == unit).all() else ", some counted more than once,"
+        return {
+            "reason": f"circuits {_some([f'{i}-{j}' for i, j in circuits])} must pass the links"
+            f" {_some(names)}{weighted} {sum(costs) / unit:g} times in all,"
+            f" but each carries one circuit, {int(prices.sum()) / unit:g} in all",
+            "cut_circuits": [list(pair) for pair in circuits],
+            "cut_links": names,
+        }
+
+
+def _link_name(graph: CellGraph, ends: NDArray[np.int64]) -> str:
+    return " to ".join(graph.terminal_name(int(end)) for end in ends if end >= 0)
+
+
+def _some(names: list[str], most: int = 24) -> str:
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
