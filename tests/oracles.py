@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -198,3 +199,49 @@ def cheapest_walk(
 def random_states(rng: np.random.Generator, slots: int, graph: CellGraph) -> NDArray[np.int8]:
     """Draw bar or cross for every cell."""
     return rng.integers(0, 2, (slots, graph.n_cells)).astype(np.int8)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Wired(Fabric):
+    """Any cells in any wiring; every free terminal is a port."""
+
+    graph: CellGraph
+    type: ClassVar[str] = "wired"
+    bidirectional: ClassVar[bool] = True
+
+    @property
+    def n_ports(self) -> int:
+        """The number of free terminals."""
+        return len(self.graph.perimeter)
+
+    @property
+    def source_terminals(self) -> NDArray[np.int32]:
+        """The free terminals in order."""
+        return self.graph.perimeter
+
+    @property
+    def destination_terminals(self) -> NDArray[np.int32]:
+        """The same."""
+        return self.graph.perimeter
+
+
+def random_fabric(rng: np.random.Generator, n_cells: int) -> Wired:
+    """Join terminals at random, until two to six are free."""
+    terminals = rng.permutation(4 * n_cells)
+    mate = np.full(4 * n_cells, -1)
+    joined = terminals[int(rng.integers(1, 4)) * 2 :].reshape(-1, 2)
+    mate[joined[:, 0]], mate[joined[:, 1]] = joined[:, 1], joined[:, 0]
+    free: Any = np.flatnonzero(mate < 0)
+    joins: Any = mate
+    return Wired(CellGraph(mate=joins, ends=np.zeros((n_cells, 2, 2)), perimeter=free))
+
+
+def route_lengths(graph: CellGraph, ends: Sequence[int]) -> NDArray[np.float64]:
+    """Count the cells of the shortest route between each two terminals by listing them all."""
+    table = np.zeros((len(ends), len(ends)))
+    for i, start in enumerate(ends):
+        for j, end in enumerate(ends):
+            if i != j:
+                found = routes(graph, start, end, 2 * graph.n_cells)
+                table[i, j] = min(map(len, found), default=np.inf)
+    return table

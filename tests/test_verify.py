@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import oracles
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import optmatch as om
@@ -341,6 +341,15 @@ def test_route_lengths_agree_with_those_of_the_fabric(fabric: om.Fabric) -> None
     expected = fabric.route_cells().astype(float)
     expected[expected == np.iinfo(np.int32).max] = math.inf
     assert np.array_equal(lengths, expected)
+
+
+@settings(max_examples=300)
+@given(seed=st.integers(0, 2**32))
+def test_route_lengths_in_any_wiring(seed: int) -> None:
+    """Against the list of all routes; here a walk may pass a link twice where a route need not."""
+    fabric = oracles.random_fabric(np.random.default_rng(seed), 4)
+    expected = oracles.route_lengths(fabric.graph, fabric.graph.perimeter.tolist())
+    assert np.array_equal(route_lengths(fabric), expected)
 
 
 def test_bounds_of_routings() -> None:
