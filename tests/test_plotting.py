@@ -454,8 +454,8 @@ def test_solutions_show_their_viewer_in_a_frame() -> None:
         seed=3,
     )
     text = solution_html(solution)
-    assert text.startswith('<iframe srcdoc="&lt;!DOCTYPE html&gt;')
-    assert 'sandbox="allow-scripts"' in text and text.count("<") == 2
+    assert text.startswith('<div><iframe srcdoc="&lt;!DOCTYPE html&gt;')
+    assert 'sandbox="allow-scripts"' in text and text.count("<") == 4
     page = viewer_page(solution)
     for said in ('["Status","feasible",true]', '["Gap","20.00 %"]', '["Method","traced, seed 3"]'):
         assert said in page

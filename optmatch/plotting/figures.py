@@ -133,13 +133,14 @@ def plot_matchings(shown: Drawable, *, ax: Axes | None = None) -> Axes:
         side = min(14.0, max(4.0, 0.3 * n + 1.5))
         ax = _figure(side, side).add_subplot()
     shade = np.ma.masked_less(meets + 1, 1)
-    ax.imshow(
-        shade, cmap="cividis", vmin=1, vmax=max(2, schedule.n_slots), interpolation="nearest"
-    )
+    image = ax.imshow(shade, cmap="cividis", vmin=1, vmax=max(2, schedule.n_slots))
     if n <= 48:
-        dark = (schedule.n_slots + 1) / 2
+        ax.set_xticks(range(n))
+        ax.set_yticks(range(n))
+        ax.tick_params(labelsize=7, length=0)
         for i, j in np.argwhere(meets >= 0):
-            ink = "white" if meets[i, j] + 1 < dark else palette.INK
+            red, green, blue, _ = image.cmap(image.norm(meets[i, j] + 1))
+            ink = palette.INK if 0.3 * red + 0.6 * green + 0.1 * blue > 0.45 else "white"
             ax.text(j, i, f"{meets[i, j] + 1}", ha="center", va="center", fontsize=7, color=ink)
     ax.set_xlabel("destination port")
     ax.set_ylabel("source port")

@@ -157,7 +157,7 @@ def _draw_ports(
 
 
 def _name_port(ax: Axes, data: MeshData, mark: PortMark, size: float) -> None:
-    if mark.name == str(mark.port) or size < 2.8:
+    if mark.name == str(mark.port) or size < 3.5:
         return
     reach = data.port_radius + 0.1
     x, y = np.array(mark.position) + reach * np.array(mark.outward)

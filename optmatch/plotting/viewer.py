@@ -125,8 +125,8 @@ def solution_html(solution: Solution, *, height_px: int = 720) -> str:
     except InputError as exc:
         return f"<p>{html.escape(str(exc))}</p>"
     return (
-        f'<iframe srcdoc="{html.escape(page)}" sandbox="allow-scripts" title="schedule"'
-        f' style="width: 100%; height: {height_px}px; border: 0"></iframe>'
+        f'<div><iframe srcdoc="{html.escape(page)}" sandbox="allow-scripts" title="schedule"'
+        f' style="width: 100%; height: {height_px}px; border: 0"></iframe></div>'
     )
 
 
