@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
+from optmatch.commands.interrupt import at_events
 from optmatch.commands.outcome import (
     INFEASIBLE,
     INTERRUPTED,
@@ -30,9 +30,9 @@ from optmatch.model import InputError, Limit, Solution, Status, ignore
 _UNITS = {"total-cells": "cells", "worst-cells": "cells", "loss-db": "dB"}
 
 
-def _complete_method(
-    ctx: click.Context, param: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
+def _complete_method(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    from click.shell_completion import CompletionItem
+
     from optmatch.solvers import methods
 
     return [
@@ -116,13 +116,8 @@ def _solve(
         check_target(target, force=force)  # before time is spent
     progress = Progress(Path(name_of(file)).name, verbose=verbose, terminal=sys.stderr.isatty())
     try:
-        solution = run(
-            problem,
-            method,
-            seed=seed,
-            time_limit_s=time_limit_s,
-            on_event=ignore if quiet else progress,
-        )
+        with at_events(ignore if quiet else progress) as listen:
+            solution = run(problem, method, seed=seed, time_limit_s=time_limit_s, on_event=listen)
     finally:
         progress.close()
     saved = _save(solution, target, force)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.io.fields import check_keys, check_object
-from optmatch.io.text import plain, pointer
+from optmatch.io.text import digest, plain, pointer
 from optmatch.model import FormatError
 
 MOST_BYTES = 1_000_000
@@ -50,8 +48,8 @@ def detach(tree: dict[str, Any], name: str | None) -> tuple[dict[str, Any], byte
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **large)
     content = buffer.getvalue()
-    digest = hashlib.sha256(content).hexdigest()
-    arrays = {"file": f"{name}.{digest[:8]}.npz", "sha256": digest}
+    sha256 = digest(content)
+    arrays = {"file": f"{name}.{sha256[:8]}.npz", "sha256": sha256}
     return {**plain(_refer(tree, "", set(large))), "arrays": arrays}, content
 
 
@@ -103,15 +101,16 @@ def _read(named: dict[str, Any], folder: Path | None) -> dict[str, NDArray[Any]]
         content = (folder / name).read_bytes()
     except OSError as exc:
         raise FormatError(f"{name} cannot be read: {exc.strerror}", where="/arrays/file") from exc
-    digest = hashlib.sha256(content).hexdigest()
-    if digest != named["sha256"]:
+    if (found := digest(content)) != named["sha256"]:
         raise FormatError(
-            f"sha256 = {named['sha256']}, but {name} has {digest}", where="/arrays/sha256"
+            f"sha256 = {named['sha256']}, but {name} has {found}", where="/arrays/sha256"
         )
+    from zipfile import BadZipFile
+
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             return {key: archive[key] for key in archive.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as exc:
+    except (ValueError, OSError, EOFError, BadZipFile) as exc:
         raise FormatError(f"{name} is no .npz file: {exc}", where="/arrays/file") from exc
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +170,7 @@ def _former_arrays(target: Path) -> Path | None:
 
 def _replace(target: Path, content: bytes) -> None:
     """Write under another name in the same folder, then rename."""
-    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    part = target.with_name(f".{target.name}.{os.urandom(4).hex()}.part")
     try:
         with part.open("xb") as file:
             file.write(content)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from typing import Any
 
 from optmatch.fabrics import FABRICS, Fabric
 from optmatch.io.fields import check_object, choose, from_object, to_object
-from optmatch.io.text import canonical, pointer
+from optmatch.io.text import canonical, digest, pointer
 from optmatch.model import FormatError, InputError, Problem
 from optmatch.problems import PROBLEMS
 
@@ -55,7 +54,7 @@ def problem_digest(problem: Problem) -> str:
     >>> problem_digest(AllToAll(HexMesh(2, 2, ports=4)))[:16]
     'c244a11e29db85c4'
     """
-    return hashlib.sha256(canonical(problem_to_tree(problem))).hexdigest()
+    return digest(canonical(problem_to_tree(problem)))
 
 
 def check_format(tree: dict[str, Any], where: str, *known: str) -> str:

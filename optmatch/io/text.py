@@ -138,6 +138,13 @@ def plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no form in JSON")
 
 
+def digest(content: bytes) -> str:
+    """Return the SHA-256 of bytes, in hexadecimal."""
+    from hashlib import sha256  # loads OpenSSL, which `optmatch --help` can do without
+
+    return sha256(content).hexdigest()
+
+
 def canonical(tree: Any) -> bytes:
     """Write the one form of a tree that digests are taken of: sorted keys, no spaces, UTF-8."""
     text = json.dumps(
