@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -429,6 +430,18 @@ def test_a_missing_matplotlib_is_told_with_the_remedy(monkeypatch: pytest.Monkey
     with pytest.raises(om.SolverUnavailable, match=r"pip install 'optmatch\[plot\]'"):
         plot_slot(shown)
     assert "<svg" in viewer_page(shown)
+
+
+def test_pictures_are_imported_without_matplotlib() -> None:
+    """Importing the room, and writing a page, stay quick."""
+    said = (
+        "import sys, optmatch as om, optmatch.plotting as p\n"
+        "s = om.Schedule(matchings=[[1, 0]], durations_s=[1.0])\n"
+        "p.viewer_page((om.IdealSwitch(2), s))\n"
+        "print([name for name in ('matplotlib', 'numba', 'scipy') if name in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
+    assert out.stdout == "[]\n"
 
 
 def test_fabrics_draw_themselves_as_svg() -> None:
