@@ -97,7 +97,7 @@ def test_a_dead_circuit_is_named() -> None:
     row: Any = np.full(28, -1)
     row[[i, j]] = j, i
     for objective in ("total-cells", "worst-cells", "loss-db"):
-        problem = om.Routing(mesh, row, objective=objective)  # type: ignore[arg-type]
+        problem = om.Routing(mesh, row, objective=objective)
         assert problem.dead_circuits() == [(i, j)]
         assert problem.lower_bound() == math.inf
 

@@ -34,7 +34,7 @@ class Links(NamedTuple):
 
     of_terminal: NDArray[np.int32]
     """``of_terminal[terminal]``: the link that ends there; joined terminals share one."""
-    count: int
+    count: int  # type: ignore[assignment]  # not the method of tuples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -54,7 +54,7 @@ class CellGraph(Value):
     Raises
     ------
     InputError
-        If joins are not mutual, a cell is joined to itself, or `perimeter` is not the free terminals.
+        If joins are not mutual, a terminal is joined to itself, or `perimeter` is not the free terminals.
 
     Examples
     --------
@@ -135,9 +135,9 @@ def _links(graph: CellGraph) -> Links:
     terminals = np.arange(len(graph.mate))
     lower = np.where(graph.mate < 0, terminals, np.minimum(terminals, graph.mate))
     numbers, of_terminal = np.unique(lower, return_inverse=True)
-    of_terminal = of_terminal.astype(np.int32)
-    of_terminal.flags.writeable = False
-    return Links(of_terminal, len(numbers))
+    numbering = of_terminal.astype(np.int32)
+    numbering.flags.writeable = False
+    return Links(numbering, len(numbers))
 
 
 def state_between(entered: int, left: int) -> int:

@@ -175,14 +175,14 @@ def _repair(
     forced = [forced_links(graph, terminal) for terminal in graph.perimeter.tolist()]
     rival = np.array([[bool(a & b) and a is not b for b in forced] for a in forced])
     while True:
-        bad = rival[np.ix_(chosen, chosen)] | (_dead(graph, chosen, chosen) & must_meet)
+        bad = rival[chosen][:, chosen] | (_dead(graph, chosen, chosen) & must_meet)
         if not bad.any():
             return chosen
         unused = np.setdiff1d(np.arange(n), chosen)
         dead = _dead(graph, unused.tolist(), chosen)
         for place in np.argsort(-bad.sum(axis=1), kind="stable"):
             others = np.arange(len(chosen)) != place
-            pairs = ((rival[np.ix_(unused, chosen)] & others) | (dead & must_meet[place])).sum(axis=1)
+            pairs = ((rival[unused][:, chosen] & others) | (dead & must_meet[place])).sum(axis=1)
             away = np.abs(unused - chosen[place])
             order = np.lexsort((unused, np.minimum(away, n - away), pairs))
             if len(order) and pairs[order[0]] < bad[place].sum():
@@ -195,4 +195,7 @@ def _repair(
 def _dead(graph: CellGraph, first: list[int], second: list[int]) -> NDArray[np.bool_]:
     if not first:
         return np.zeros((0, len(second)), dtype=bool)
-    return shortest_routes(graph, graph.perimeter[first], graph.perimeter[second]) == UNREACHED
+    dead: NDArray[np.bool_] = (
+        shortest_routes(graph, graph.perimeter[first], graph.perimeter[second]) == UNREACHED
+    )
+    return dead

@@ -157,4 +157,4 @@ def number(name: str, value: Any, *, at_least: float = 0.0) -> float:
         raise InputError(f"{name} = {value}: not finite", where=name)
     if value < at_least:
         raise InputError(f"{name} = {value:g}: must be >= {at_least:g}", where=name)
-    return float(value)
+    return float(value) + 0.0  # -0.0 becomes 0.0: one content, one digest

@@ -1,0 +1,261 @@
+"""Schedules, solutions and limits: checked when built, frozen ever after, equal by content."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+from dataclasses import FrozenInstanceError, fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optmatch as om
+from optmatch.model import FrozenMap, Value, frozen, integer, number
+
+PROBLEM = om.AllToAll(om.IdealSwitch(3))
+
+
+def schedule(**changes: Any) -> om.Schedule:
+    """Make a schedule of two slots, two ports and three cells."""
+    fields: dict[str, Any] = {
+        "matchings": [[1, 0], [-1, 0]],
+        "durations_s": [2.0, 1.5],
+        "delay_s": 0.25,
+        "cell_states": [[0, 1, -1], [-1, -1, 1]],
+    }
+    return om.Schedule(**fields | changes)
+
+
+def solution(**changes: Any) -> om.Solution:
+    """Make a feasible solution."""
+    fields: dict[str, Any] = {
+        "problem": PROBLEM,
+        "schedule": schedule(),
+        "status": om.Status.FEASIBLE,
+        "limit": om.Limit.TIME,
+        "objective": 10.0,
+        "lower_bound": 8.0,
+        "method": "by hand",
+        "stats": {"slots": 2},
+    }
+    return om.Solution(**fields | changes)
+
+
+def test_a_schedule_has_exact_types_and_counts_its_time() -> None:
+    """Every reconfiguration counts."""
+    made = schedule()
+    assert (made.n_slots, made.n_ports) == (2, 2)
+    assert made.makespan_s == 2.0 + 1.5 + 2 * 0.25
+    assert made.matchings.dtype == np.int32
+    assert made.durations_s.dtype == np.float64
+    assert made.cell_states is not None
+    assert made.cell_states.dtype == np.int8
+    assert made.switching == "all-stop"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"matchings": [[2, 0], [-1, 0]]},
+            r"matchings\[0, 0\] = 2: ports are 0 \.\. 1, -1 is idle",
+        ),
+        ({"matchings": [[1, 0], [-1, -2]]}, r"matchings\[1, 1\] = -2"),
+        ({"matchings": [[1, 0], [1, 1]]}, r"matchings\[1\]: sources 0 and 1 share destination 1"),
+        ({"matchings": [[1, 0.5], [1, 0]]}, r"matchings\[0, 1\] = 0.5: not a finite int32"),
+        ({"matchings": [1, 0]}, "matchings has 1 dimensions, not 2"),
+        ({"matchings": [[1, 0], [1]]}, "matchings is not an array of numbers"),
+        ({"matchings": [["x", "y"]] * 2}, "matchings is not an array of numbers"),
+        ({"durations_s": [1.0]}, "durations_s has 1 entries, but there are 2 slots"),
+        ({"durations_s": [1.0, 0.0]}, r"durations_s\[1\] = 0: a slot lasts > 0 s"),
+        ({"durations_s": [math.nan, 1.0]}, r"durations_s\[0\] = nan: not a finite float64"),
+        ({"delay_s": -1.0}, "delay_s = -1: must be >= 0"),
+        ({"delay_s": math.inf}, "delay_s = inf: not finite"),
+        ({"cell_states": [[0, 1]]}, "cell_states has 1 rows, but there are 2 slots"),
+        (
+            {"cell_states": [[0], [2]]},
+            r"cell_states\[1, 0\] = 2: 0 is bar, 1 is cross, -1 is free",
+        ),
+        ({"cell_states": [[300], [0]]}, r"cell_states\[0, 0\] = 300: not a finite int8"),
+        ({"switching": "never"}, "switching = 'never': all-stop or per-circuit"),
+    ],
+)
+def test_a_wrong_schedule_is_named(changes: dict[str, Any], message: str) -> None:
+    """Place, value and rule."""
+    with pytest.raises(om.InputError, match=message):
+        schedule(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"schedule": None}, "status feasible without an answer"),
+        ({"status": om.Status.UNKNOWN}, "status unknown with an answer"),
+        ({"status": om.Status.INFEASIBLE, "limit": None}, "status infeasible with an answer"),
+        ({"objective": None}, "an objective is there if and only if an answer is"),
+        (
+            {"schedule": None, "status": om.Status.UNKNOWN},
+            "an objective is there if and only if an answer is",
+        ),
+        ({"limit": None}, "status feasible with limit None"),
+        ({"status": om.Status.OPTIMAL, "lower_bound": 10.0}, "status optimal with limit"),
+        ({"lower_bound": 10.1}, r"lower_bound 10.1 > objective 10.0"),
+        (
+            {"status": om.Status.OPTIMAL, "limit": None},
+            r"optimal, but lower_bound 8.0 < objective",
+        ),
+    ],
+)
+def test_a_solution_that_contradicts_itself(changes: dict[str, Any], message: str) -> None:
+    """No status is a default, and none can be claimed against the numbers."""
+    with pytest.raises(om.InputError, match=message):
+        solution(**changes)
+
+
+def test_no_status_by_default() -> None:
+    """A forgotten argument must not read as a proof."""
+    with pytest.raises(TypeError, match="status"):
+        om.Solution(problem=PROBLEM, method="by hand")  # type: ignore[call-arg]
+
+
+def test_the_gap() -> None:
+    """Relative to the objective; zero at the bound, infinite without an answer."""
+    assert solution().gap == pytest.approx(0.2)
+    assert solution(lower_bound=10.0).gap == 0.0
+    assert solution(objective=0.0, lower_bound=0.0).gap == 0.0
+    assert solution(objective=-8.0, lower_bound=-10.0).gap == pytest.approx(0.25)
+    assert solution(schedule=None, objective=None, status=om.Status.UNKNOWN).gap == math.inf
+    rounded = 10.0 + 1e-9
+    assert solution(status=om.Status.OPTIMAL, limit=None, lower_bound=rounded).gap == 0.0
+
+
+def test_limits_count() -> None:
+    """Iterations are exact, time is read from the clock, interruption comes first."""
+    now = [100.0]
+    clock = om.Limits(time_s=5, iterations=3).start(lambda: now[0])
+    assert clock.exceeded(2) is None
+    assert clock.exceeded(3) is om.Limit.ITERATIONS
+    assert clock.remaining_s == 5.0
+    now[0] = 104.0
+    assert (clock.elapsed_s, clock.remaining_s) == (4.0, 1.0)
+    now[0] = 105.0
+    assert clock.exceeded(0) is om.Limit.TIME
+    clock.interrupted = True
+    assert clock.exceeded(3) is om.Limit.INTERRUPTED
+    assert om.Limits().start().remaining_s == math.inf
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"time_s": -1}, {"iterations": 1.5}, {"iterations": -1}, {"gap": -0.1}, {"memory_bytes": 0}],
+)
+def test_wrong_limits_are_named(fields: dict[str, Any]) -> None:
+    """By their field."""
+    (name,) = fields
+    with pytest.raises(om.InputError, match=f"^{name} = "):
+        om.Limits(**fields)
+
+
+@pytest.mark.parametrize("value", [schedule(), solution(), om.Limits(time_s=1.0)])
+def test_values_are_frozen_and_copied_whole(value: Any) -> None:
+    """Equal and of one hash after pickling and copying, and no field can be set."""
+    for copied in (pickle.loads(pickle.dumps(value)), copy.deepcopy(value), replace(value)):
+        assert copied == value
+        assert hash(copied) == hash(value)
+    with pytest.raises(FrozenInstanceError):
+        setattr(value, fields(value)[0].name, None)
+
+
+def test_arrays_are_copies_that_cannot_change() -> None:
+    """Not the caller's array, and read-only, also after pickling."""
+    given = np.array([2.0, 1.5])
+    made = schedule(durations_s=given)
+    given[0] = 7.0
+    assert made.durations_s[0] == 2.0
+    for value in (made, pickle.loads(pickle.dumps(made))):
+        arrays: Any = value.matchings, value.durations_s, value.cell_states
+        for array in arrays:
+            with pytest.raises(ValueError, match="read-only"):
+                array[0] = 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"matchings": [[1, 0], [0, -1]]},
+        {"durations_s": [2.0, 1.0]},
+        {"delay_s": 0.0},
+        {"cell_states": None},
+        {"cell_states": [[0, 1, -1], [-1, -1, 0]]},
+        {"switching": "per-circuit"},
+    ],
+)
+def test_schedules_differ_by_any_field(changes: dict[str, Any]) -> None:
+    """Equality looks at all of them."""
+    assert schedule(**changes) != schedule()
+    assert schedule() != "a schedule"
+    assert solution(schedule=schedule(**changes)) != solution()
+
+
+def test_minus_zero_is_zero() -> None:
+    """One content, one digest."""
+    assert str(number("delay_s", -0.0)) == "0.0"
+    assert str(frozen("x", [-0.0], 1, np.float64)[0]) == "0.0"
+
+
+def test_maps_are_frozen() -> None:
+    """Statistics compare, hash and pickle by content."""
+    stats = FrozenMap({"b": 1, "a": [2]})
+    assert stats == {"a": [2], "b": 1}
+    assert hash(stats) == hash(FrozenMap({"a": [2], "b": 1}))
+    assert pickle.loads(pickle.dumps(stats)) == stats
+    assert (len(stats), list(stats), repr(stats)) == (2, ["b", "a"], "{'b': 1, 'a': [2]}")
+    with pytest.raises(TypeError):
+        stats["b"] = 2  # type: ignore[index]
+
+
+def test_empty_arrays_have_their_dimensions() -> None:
+    """A schedule of no slots is one."""
+    assert frozen("x", [], 2, np.int32).shape == (0, 0)
+    assert (
+        om.Schedule(matchings=np.zeros((0, 4), np.int32), durations_s=np.zeros(0)).makespan_s
+        == 0.0
+    )
+
+
+@pytest.mark.parametrize("value", [True, 1.0, "1", None])
+def test_whole_numbers_are_whole(value: Any) -> None:
+    """No bool, no float, no text."""
+    with pytest.raises(om.InputError, match=r"rows = .*: not a whole number"):
+        integer("rows", value, at_least=1)
+    assert integer("rows", np.int64(3), at_least=3) == 3
+
+
+@pytest.mark.parametrize("value", [True, "1", None, [1.0]])
+def test_numbers_are_numbers(value: Any) -> None:
+    """No bool, no text."""
+    with pytest.raises(om.InputError, match=r"delay_s = .*: not a number"):
+        number("delay_s", value)
+    assert number("delay_s", np.float32(0.5)) == 0.5
+
+
+def test_input_errors_say_where() -> None:
+    """File, place, message, each once; also after a process pool."""
+    error = om.InputError("rows = 0: must be >= 1", where="rows")
+    assert str(error) == "rows = 0: must be >= 1"
+    error.path = "mesh.json"
+    assert str(error) == "mesh.json: rows = 0: must be >= 1"
+    placed = om.FormatError("not a number", where="/fabric/rows", path="mesh.json")
+    assert str(placed) == "mesh.json: /fabric/rows: not a number"
+    again = pickle.loads(pickle.dumps(placed))
+    assert (type(again), str(again)) == (om.FormatError, str(placed))
+    assert isinstance(placed, ValueError)
+
+
+def test_values_of_other_kinds_are_different() -> None:
+    """Even with the same fields."""
+    assert isinstance(PROBLEM, Value)
+    assert om.SquareMesh(2, 2) != om.TriangularMesh(2, 2)
+    assert hash(om.SquareMesh(2, 2)) != hash(om.TriangularMesh(2, 2))
