@@ -355,13 +355,15 @@ def test_solve_reads_stdin_and_writes_stdout(problem: Path, answer: Any) -> None
 
 
 def test_several_answers_go_to_a_folder(problem: Path, tmp_path: Path, answer: Any) -> None:
-    """Each under the name of its problem; the folder must be there."""
+    """Each under the name of its problem; the folder is made, the one around it is not."""
     answer(ideal_solution())
     other = shutil.copy(problem, tmp_path / "other.json")
     folder = tmp_path / "out"
-    refused = call("solve", problem, other, "-o", folder)
+    refused = call("solve", problem, other, "-o", other)
     assert refused.exit_code == 2 and "several FILEs need a folder" in refused.stderr
-    folder.mkdir()
+    refused = call("solve", problem, other, "-o", folder / "deep")
+    assert refused.exit_code == 2 and "the folder around it is not there" in refused.stderr
+    assert not folder.exists()
     assert call("solve", problem, other, "-o", folder).exit_code == 0
     assert sorted(snapshot(folder)) == ["other.schedule.json", "switch.schedule.json"]
     assert call("solve", problem, problem, "-o", folder, "--force").exit_code == 2

@@ -89,7 +89,7 @@ def solve(
     targets = _targets(files, output)
 
     def run(file: str) -> int:
-        return _solve(file, targets[file], as_json, **options)
+        return _solve(file, targets[file], as_json, several=len(files) > 1, **options)
 
     ctx.exit(for_each(files, run, as_json=as_json))
 
@@ -99,6 +99,7 @@ def _solve(
     target: str | None,
     as_json: bool,
     *,
+    several: bool,
     method: str | None,
     time_limit_s: float | None,
     seed: int | None,
@@ -112,8 +113,10 @@ def _solve(
     problem = read(file)
     if isinstance(problem, Solution):
         raise InputError("a schedule file; a problem file is expected here", path=name_of(file))
-    if target not in (None, STDIN):
-        check_target(target, force=force)  # before time is spent
+    if target not in (None, STDIN):  # before time is spent
+        if several:
+            Path(target).parent.mkdir(exist_ok=True)
+        check_target(target, force=force)
     progress = Progress(Path(name_of(file)).name, verbose=verbose, terminal=sys.stderr.isatty())
     try:
         with at_events(ignore if quiet else progress) as listen:
@@ -138,8 +141,10 @@ def _targets(files: Sequence[str], output: str | None) -> dict[str, str | None]:
         raise click.UsageError("-o -: only one FILE can go to stdout")
     if output is None or output == STDIN or (len(files) == 1 and not Path(output).is_dir()):
         return dict.fromkeys(files, output)
-    if not Path(output).is_dir():
-        raise click.UsageError(f"-o {output}: several FILEs need a folder that is there")
+    if Path(output).exists() and not Path(output).is_dir():
+        raise click.UsageError(f"-o {output}: several FILEs need a folder, and this is a file")
+    if not Path(output).parent.is_dir():
+        raise click.UsageError(f"-o {output}: the folder around it is not there")
     stems = {f: "stdin" if f == STDIN else Path(f).name.removesuffix(".json") for f in files}
     if len(set(stems.values())) < len(files):
         raise click.UsageError("two FILEs of one name cannot go to one folder")
