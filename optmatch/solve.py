@@ -16,7 +16,6 @@ from optmatch.model import (
     VerificationError,
     ignore,
 )
-from optmatch.solvers import default_method, find_method
 from optmatch.verify import verify
 
 
@@ -49,8 +48,8 @@ def solve(
     Returns
     -------
     Solution
-        Also where nothing was found: the outcome is in ``status`` and ``limit``. Ctrl-C returns the
-        best so far with ``Limit.INTERRUPTED``.
+        Also where nothing was found: the outcome is in ``status`` and ``limit``. Ctrl-C returns
+        the best so far with ``Limit.INTERRUPTED``.
 
     Raises
     ------
@@ -66,6 +65,8 @@ def solve(
     >>> solution.status, solution.schedule.n_slots
     (<Status.OPTIMAL: 'optimal'>, 7)
     """
+    from optmatch.solvers import default_method, find_method  # to check an answer needs no solver
+
     if limits is not None and time_limit_s is not None:
         raise InputError("either limits or time_limit_s", where="time_limit_s")
     limits = limits or Limits(time_s=time_limit_s)

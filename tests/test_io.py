@@ -62,7 +62,6 @@ BROKEN = [  # file, the place it must name, what it must say, whether the schema
     ("negative-size", "/fabric/rows", "rows = -4: must be >= 1", True),
     ("no-format", "/", "key 'format' is missing", True),
     ("no-rows", "/fabric", "key 'rows' is missing", True),
-    ("not-utf-8", "", "byte 142 is 0xe9: a file is UTF-8 text", False),
     ("objective", "/objective", "'fewest-cells': one of total-cells", True),
     ("objective-below-bound", "/lower_bound", "lower_bound 28.0 > objective 1.0", False),
     ("port-out-of-range", "/fabric/ports/2", "= 36: perimeter terminals are 0 .. 35", False),
@@ -331,6 +330,13 @@ def test_a_directory_and_an_absent_file_are_refused(tmp_path: Path) -> None:
         om.load(tmp_path)
     with pytest.raises(om.FormatError, match=r"absent\.json: cannot be read: No such file"):
         om.load(tmp_path / "absent.json")
+
+
+def test_a_text_of_another_encoding_is_refused(tmp_path: Path) -> None:
+    """By the first byte that is wrong."""
+    (tmp_path / "latin.json").write_bytes(b'{"note": "caf\xe9"}')
+    with pytest.raises(om.FormatError, match=r"latin\.json: byte 13 is 0xe9: a file is UTF-8"):
+        om.load(tmp_path / "latin.json")
 
 
 def test_deep_nesting_and_huge_numbers_are_refused() -> None:
