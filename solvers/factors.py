@@ -32,7 +32,7 @@ def tournament(n_ports: int, bidirectional: bool) -> NDArray[np.int64]:
     Examples
     --------
     >>> matchings(tournament(4, bidirectional=True), 4, bidirectional=True).tolist()
-    [[3, 2, 1, 0], [2, 3, 0, 1], [1, 0, 3, 2]]
+    [[3, 2, 1, 0], [1, 0, 3, 2], [2, 3, 0, 1]]
     """
     if bidirectional or n_ports % 2 == 0:
         rounds = _circle(n_ports + n_ports % 2)

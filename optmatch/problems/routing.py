@@ -42,7 +42,7 @@ class Routing(Value):
     >>> from optmatch.fabrics import HexMesh
     >>> problem = Routing(HexMesh(2, 2, ports=4), [2, 3, 0, 1])
     >>> problem.circuits.tolist(), problem.lower_bound()
-    ([[0, 2], [1, 3]], 12.0)
+    ([[0, 2], [1, 3]], 14.0)
     """
 
     fabric: Fabric
