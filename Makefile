@@ -59,12 +59,12 @@ unit: $(READY_TO_TEST)
 # cache of their own, since numba takes a cached kernel whether it checks or not.
 bounds: $(READY_TO_TEST)
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR='$(CURDIR)/$(VENV)/numba-bounds' \
-		$(BIN)/pytest -q -m "not slow" $(KERNEL_TESTS)
+		$(BIN)/pytest -q -k "verifier or brute_force or nothing" $(KERNEL_TESTS)
 
 # Kernels as plain Python, so that coverage sees inside them.
 python: $(READY_TO_TEST)
 	NUMBA_DISABLE_JIT=1 \
-		$(BIN)/pytest -q -m "not slow" --cov --cov-report=term $(KERNEL_TESTS)
+		$(BIN)/pytest -q -k "verifier or brute_force" --cov --cov-report=term $(KERNEL_TESTS)
 
 notebooks: $(READY_TO_TEST)
 	$(BIN)/pytest -q --nbmake notebooks

@@ -1,13 +1,19 @@
 """Every method keeps the contract, on every kind of problem that it accepts."""
 
+import os
+
 from optmatch.solvers import methods
 from optmatch.solvers.TEMPLATE import METHOD
 from optmatch.testing import SolverContract, all_to_all_problems, routing_problems
+
+# As plain Python the kernels are some hundred times slower, and run for coverage.
+EXAMPLES = 3 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 50
 
 
 class RoutingContract(SolverContract):
     """What methods for one matching have in common."""
 
+    examples = EXAMPLES
     problems = routing_problems()
     tiny_problems = routing_problems(tiny=True)
 
@@ -15,6 +21,7 @@ class RoutingContract(SolverContract):
 class AllToAllContract(SolverContract):
     """What methods for all pairs have in common."""
 
+    examples = EXAMPLES
     problems = all_to_all_problems()
     tiny_problems = all_to_all_problems(tiny=True)
 
