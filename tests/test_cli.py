@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import shutil
@@ -370,6 +371,34 @@ def test_several_answers_go_to_a_folder(problem: Path, tmp_path: Path, answer: A
     (folder / "switch.json").write_bytes(problem.read_bytes())
     clash = call("solve", problem, folder / "switch.json", "-o", folder, "--force")
     assert clash.exit_code == 2 and "of one name" in clash.stderr
+
+
+def test_one_answer_goes_to_one_place(problem: Path, tmp_path: Path) -> None:
+    """Stdout has room for one text, and a file for one answer."""
+    other = shutil.copy(problem, tmp_path / "other.json")
+    for args, message in (
+        ((problem, problem), "the same FILE twice"),
+        ((problem, other, "-o", "-"), "only one FILE can go to stdout"),
+        ((problem, "-o", "-", "--json"), "--json and -o - both write to stdout"),
+    ):
+        done = call("solve", *args)
+        assert done.exit_code == 2 and message in done.stderr
+
+
+def test_verbose_shows_the_log_and_all_figures(problem: Path, answer: Any) -> None:
+    """The log goes to stderr."""
+    log = logging.getLogger("optmatch")
+    before = (log.level, list(log.handlers))
+    answer(ideal_solution(stats={"order": [2, 0, 1]}))
+    try:
+        done = call("solve", problem, "-v")
+        assert log.level == logging.DEBUG
+        assert "order" in done.stdout and "[2, 0, 1]" in done.stdout
+        assert "switch.json: 0 s, started, best 3\n" in done.stderr
+        assert "[2, 0, 1]" not in call("solve", problem).stdout
+    finally:
+        log.setLevel(before[0])
+        log.handlers[:] = before[1]
 
 
 def test_no_time_is_spent_on_an_answer_that_cannot_be_saved(
