@@ -75,6 +75,22 @@ def test_a_bound_with_its_proof() -> None:
     assert weaker.ok
 
 
+def test_optimal_means_that_the_bound_is_reached() -> None:
+    """A true bound below the objective is no proof, whatever the status says."""
+    problem = om.Routing(MESH, PAIRS)
+    solution = om.Solution(
+        problem=problem,
+        schedule=best_schedule(problem),
+        status=om.Status.OPTIMAL,
+        objective=11.0,
+        lower_bound=11.0,
+        certificate=PROOF,
+        method="by hand",
+    )
+    object.__setattr__(solution, "lower_bound", 9.0)
+    assert rules(om.verify(problem, solution)) == ["optimal means that the bound is reached"]
+
+
 def test_a_bound_by_exhaustive_search_is_a_note() -> None:
     """It is told, with what could be checked; any other word is no excuse."""
     problem = om.Routing(MESH, PAIRS)
@@ -89,12 +105,12 @@ def test_a_bound_by_exhaustive_search_is_a_note() -> None:
 def test_losses_have_proofs_too() -> None:
     """Prices are then in units of a dB."""
     losses = {"objective": "loss-db", "bar_loss_db": 0.5, "cross_loss_db": 0.5}
+    half = proof(4, 3 * PRICE_UNITS // 2)
     problem = om.Routing(MESH, PAIRS, **losses)  # type: ignore[arg-type]
     feasible = {"status": om.Status.FEASIBLE, "objective": 5.5}
-    half = proof(4, 3 * PRICE_UNITS // 2)
-    report = claim(problem, **feasible, lower_bound=5.0, certificate=half)
+    report = claim(problem, **feasible, lower_bound=5.5, certificate=half)
     assert report.ok, report
-    report = claim(problem, **feasible, lower_bound=5.1, certificate=half)
+    report = claim(problem, **feasible, lower_bound=5.5, certificate=proof(4, 2500))
     assert rules(report) == ["the lower bound is supported"]
 
 

@@ -89,6 +89,8 @@ def test_no_proof_shows_more_than_the_truth(name: str, seed: int) -> None:
     circuits = random_circuits(rng, graph)
     proof = random_proof(rng, graph, len(circuits))
     loss = (float(rng.random()), float(rng.random()))
+    if rng.random() < 0.5:  # losses with a large common step
+        loss = tuple((rng.integers(0, 4, 2) / 4).tolist())
     checker = ProofChecker(graph)
     cells, _ = oracles.best_states(graph, circuits)
     loss_db, _ = oracles.best_states(graph, circuits, loss)
@@ -144,14 +146,19 @@ def test_a_price_shows_what_shortest_routes_do_not() -> None:
     assert checker.bound_cells(priced(ROW, {4: 2 * PRICE_UNITS}), DEAR) == 9
 
 
-def test_losses_are_bounded_without_parity() -> None:
-    """In dB, and never above the loss where it is no whole number of price units."""
+def test_losses_are_bounded_in_whole_steps() -> None:
+    """In dB, rounded up to what routes can cost, and never above it where units are too coarse."""
     checker = ProofChecker(ROW)
     proof = priced(ROW, {4: 3 * PRICE_UNITS})
-    assert checker.bound_loss(proof, DEAR, 1.0, 1.0) == pytest.approx(10.0)
+    assert checker.bound_loss(proof, DEAR, 1.0, 1.0) == pytest.approx(11.0)  # by parity
     assert checker.bound_loss(priced(ROW, {}), DEAR, 0.46, 0.46) == pytest.approx(7 * 0.46)
     fine = 0.460_07
-    assert 7 * 0.46 < checker.bound_loss(priced(ROW, {}), DEAR, fine, fine) <= 7 * fine
+    bound = checker.bound_loss(priced(ROW, {}), DEAR, fine, fine)
+    assert 7 * 0.46 < bound <= 7 * fine + 1e-12
+    plain = checker.bound_loss(priced(ROW, {}), DEAR, 1.0, 1.5)
+    assert plain % 0.5 == 0
+    assert checker.bound_loss(priced(ROW, {4: 1}), DEAR, 1.0, 1.5) == plain + 0.5
+    assert checker.bound_loss(proof, DEAR, 0.0, 0.0) == 0.0
 
 
 def test_parity_is_fixed_on_bipartite_grids_only() -> None:

@@ -133,8 +133,6 @@ def _passes_a_link_twice(
         passed.append(walk_number * graph.links.count + graph.links.of_terminal[left])
         came = entered[port, left].astype(np.int64)
         before = np.where(came >= 0, graph.mate[came], -1)
-        last = (came >= 0) & (before < 0)  # at the start: its stub is a link too
-        passed.append(walk_number[last] * graph.links.count + graph.links.of_terminal[came[last]])
         on = before >= 0
         walk_number, port, left = walk_number[on], port[on], before[on].astype(np.int64)
     places, counts = np.unique(np.concatenate(passed), return_counts=True)

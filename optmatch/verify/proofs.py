@@ -87,8 +87,9 @@ class ProofChecker:
     ) -> float:
         """Bound the loss of all routes together, in dB; infinite if there is no routing.
 
-        A loss is rounded to whole price units; what rounding up adds is taken off again for the
-        most cells that routes can pass, each cell twice.
+        A loss is rounded to whole price units. Where that rounds up, the bound shrinks by the same
+        factor. Routes cost whole multiples of the common step of both losses, so the bound rises to
+        the next multiple; of equal losses, to the next with the parity of all cells.
 
         Raises
         ------
@@ -97,10 +98,20 @@ class ProofChecker:
         """
         losses = bar_loss_db * PRICE_UNITS, cross_loss_db * PRICE_UNITS
         bar, cross = (round(loss) for loss in losses)
-        excess = max(0.0, bar - losses[0], cross - losses[1]) * 2 * (len(self.mate) // 4)
-        return self._bound(
-            proof, circuits, (bar, cross), lambda units: (units - excess) / PRICE_UNITS
+        ratio = min(
+            (loss / units for loss, units in zip(losses, (bar, cross), strict=True) if units),
+            default=0.0,
         )
+        parity = self.total_parity(circuits) if bar == cross else None
+        step = math.gcd(bar, cross) or 1
+
+        def round_up(units: float) -> float:
+            steps = -(-units // step)
+            if parity is not None and steps % 2 != parity:
+                steps += 1
+            return steps * step / PRICE_UNITS * min(1.0, ratio)
+
+        return self._bound(proof, circuits, (bar, cross), round_up)
 
     def show_infeasible(self, proof: RoutingProof, circuits: list[Circuit]) -> bool:
         """Tell whether the proof shows that there is no routing, whatever a cell costs.
@@ -200,13 +211,12 @@ class ProofChecker:
         if self.link_of[circuit.start] in case.links:
             return math.inf
         best: dict[int, int] = {}
-        settled: set[int] = set()
         waiting: list[tuple[int, int]] = []
 
         def enter(terminal: int, cost: int) -> None:
             for left, cell_cost in zip(self.exits[terminal], cell_costs, strict=True):
                 link = self.link_of[left]
-                if left in settled or left in case.exits or link in case.links:
+                if left in case.exits or link in case.links:
                     continue
                 reached = cost + cell_cost + prices[link]
                 if reached < best.get(left, reached + 1):
@@ -218,8 +228,7 @@ class ProofChecker:
             cost, left = heapq.heappop(waiting)
             if left == circuit.end:
                 return cost
-            if left not in settled and self.mate[left] >= 0:
-                settled.add(left)
+            if self.mate[left] >= 0:
                 enter(self.mate[left], cost)
         return math.inf
 
