@@ -87,9 +87,9 @@ class ProofChecker:
     ) -> float:
         """Bound the loss of all routes together, in dB; infinite if there is no routing.
 
-        A loss is rounded to whole price units. Where that rounds up, the bound shrinks by the same
-        factor. Routes cost whole multiples of the common step of both losses, so the bound rises to
-        the next multiple; of equal losses, to the next with the parity of all cells.
+        A loss is rounded to whole price units. Where that rounds up, the bound shrinks by as much.
+        Routes cost whole multiples of the common step of both losses, so the bound rises to the
+        next multiple; of equal losses, to the next with the parity of all cells.
 
         Raises
         ------
