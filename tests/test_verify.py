@@ -19,7 +19,7 @@ from optmatch.fabrics.light import trace
 from optmatch.model import FrozenMap
 from optmatch.verify import light as light_rules
 from optmatch.verify.bounds import bound_objective, count_slots, route_lengths
-from optmatch.verify.report import SHOWN
+from optmatch.verify.report import SHOWN, Findings
 
 IDEAL = om.AllToAll(om.IdealSwitch(3))
 RING = om.HexMesh(1, 1)
@@ -218,6 +218,12 @@ def test_two_sources_of_one_destination() -> None:
     ]
 
 
+def test_the_sources_of_one_destination_are_named() -> None:
+    """All of them, and no other."""
+    twice = past_checks(plan([[1, 2, 0]]), matchings=np.array([[1, 1, 0]]))
+    assert om.verify(IDEAL, twice).violations[0].got == "sources [0, 1]"
+
+
 def test_a_routing_has_its_one_matching() -> None:
     """Number of slots, and entries."""
     problem = routing(om.IdealSwitch(3), [1, 2, 0])
@@ -248,6 +254,27 @@ def test_a_loop_of_light_is_a_note() -> None:
     (note,) = report.notes
     assert note.startswith("slot 0: loop of light through cells [")
     assert sorted(json.loads(note.partition("cells ")[2])) == [0, 1, 2, 3, 4, 5]
+
+
+@given(seed=st.integers(0, 2**32))
+def test_loops_in_any_wiring(seed: int) -> None:
+    """As many as a naive count of the ways that no light from outside takes, by directions."""
+    rng = np.random.default_rng(seed)
+    fabric = oracles.random_fabric(rng, 5)
+    states = oracles.random_states(rng, 1, fabric.graph)
+    found = Findings()
+    light_rules._find_loops(fabric.graph, states, found)
+    lit = set()
+    for start in fabric.graph.perimeter.tolist():
+        lit |= {at for at, _ in oracles.follow(fabric.graph, states[0].tolist(), start)[0]}
+    dark, loops = set(range(20)) - lit, 0
+    while dark:
+        at = min(dark)
+        while at in dark:
+            dark.remove(at)
+            at = int(fabric.graph.mate[fabric.graph.exits[at, states[0, at // 4]]])
+        loops += 1
+    assert found.figures["loops"] * 2 == loops
 
 
 def test_light_that_goes_wrong_is_named() -> None:

@@ -12,6 +12,7 @@ import pytest
 import optmatch as om
 from optmatch.problems.proof import PRICE_UNITS
 from optmatch.verify.bounds import bound_objective
+from optmatch.verify.claims import _circuits
 
 MESH = om.HexMesh(1, 2, ports=[0, 6, 1, 8])
 """Ports whose matching 0-1, 2-3 needs 11 cells, while the circuits alone need 7."""
@@ -206,6 +207,17 @@ def all_to_all(**fields: Any) -> om.Report:
     schedule = oracles.all_to_all(problem.fabric)
     known = {"objective": 50.0, "lower_bound": 50.0, "schedule": schedule}
     return claim(problem, **known | fields)
+
+
+@pytest.mark.parametrize("fabric", [om.HexMesh(3, 3, ports=4), om.HexMesh(3, 3, tx=4, rx=4)])
+def test_proofs_number_circuits_as_the_problem_does(fabric: Any) -> None:
+    """By source, of bidirectional ports from the lower one."""
+    row: Any = [3, 2, 1, 0]
+    problem = om.Routing(fabric, row)
+    starts, ends = fabric.source_terminals, fabric.destination_terminals
+    expected = [(starts[i], ends[j]) for i, j in problem.circuits]
+    assert _circuits(problem, row) == expected
+    assert _circuits(problem, [-1] * 4) == []
 
 
 def test_proofs_of_slots_are_counted() -> None:
