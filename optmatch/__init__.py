@@ -27,7 +27,16 @@ from optmatch.model import (
     Status,
     VerificationError,
 )
-from optmatch.problems import AllToAll, Routing, RoutingProof
+from optmatch.problems import (
+    AllToAll,
+    ConfigurationProof,
+    CountProof,
+    Demand,
+    LineProof,
+    PlaneSchedules,
+    Routing,
+    RoutingProof,
+)
 
 # Now, not on first use: a later import of the module would take the place of the function.
 from optmatch.solve import solve
@@ -38,6 +47,9 @@ __version__ = "0.1.0"
 __all__ = [
     "AllToAll",
     "CellGraph",
+    "ConfigurationProof",
+    "CountProof",
+    "Demand",
     "Fabric",
     "FormatError",
     "HexMesh",
@@ -47,7 +59,9 @@ __all__ = [
     "Limit",
     "LimitReached",
     "Limits",
+    "LineProof",
     "OptMatchError",
+    "PlaneSchedules",
     "Report",
     "Routing",
     "RoutingProof",

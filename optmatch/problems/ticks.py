@@ -1,0 +1,174 @@
+"""Whole numbers for times: a quantum in which demands and delays are integers."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import ceil, gcd
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import InputError
+
+EXACT_TICKS = 2**53
+"""Line sums below this survive the way to float64 seconds and back."""
+
+ROUNDED_TICKS = 2**40
+"""Ticks in the largest line sum where no exact quantum exists: a rounding of 1e-12."""
+
+TOTAL_TICKS = 2**62
+"""All ticks of a demand together stay below this, so that sums of them fit in int64."""
+
+
+class Scaled(NamedTuple):
+    """A demand in ticks.
+
+    ``demand[source, destination] * tick_s`` is the demand in seconds, exactly or rounded up.
+    """
+
+    tick_s: float
+    demand: NDArray[np.int64]
+    delay: int
+    min_slot: int
+    exact: bool
+
+
+def scale(
+    demand_bytes: NDArray[np.float64],
+    rate_bytes_per_s: float,
+    delay_s: float,
+    min_slot_s: float,
+    quantum_s: float | None,
+) -> Scaled:
+    """Count a demand, the delay and the shortest slot in ticks.
+
+    Parameters
+    ----------
+    demand_bytes
+        Finite, not negative; shape (ports, ports).
+    rate_bytes_per_s
+        What a circuit carries, > 0.
+    delay_s, min_slot_s
+        Times that must be whole ticks as well.
+    quantum_s
+        The tick; None for the largest in which everything is an integer, if there is one.
+
+    Returns
+    -------
+    Scaled
+        Demands are rounded up where a quantum is given that does not divide them, or none exists.
+
+    Raises
+    ------
+    InputError
+        If `quantum_s` does not divide the delay, or the ticks overflow.
+
+    Notes
+    -----
+    Decimal numbers are taken at their word: 0.1 is one tenth, not the nearest binary fraction.
+
+    Examples
+    --------
+    >>> scaled = scale(np.array([[0.3, 0.1]]), 1.0, 0.02, 0.0, None)
+    >>> scaled.tick_s, scaled.demand.tolist(), scaled.delay
+    (0.02, [[15, 5]], 1)
+    """
+    rate, delay, min_slot = map(_fraction, (rate_bytes_per_s, delay_s, min_slot_s))
+    if quantum_s is not None:
+        return _on_quantum(demand_bytes, rate, delay, min_slot, _fraction(quantum_s))
+    found = _integers(demand_bytes)
+    if found is not None:
+        integers, unit = found
+        tick = _common(unit / rate, delay, min_slot)
+        factor = int(unit / rate / tick)
+        if factor * _largest_line(integers) + len(integers) * int(delay / tick) < EXACT_TICKS:
+            ticks = integers * factor
+            return Scaled(float(tick), ticks, int(delay / tick), int(min_slot / tick), True)
+    largest = Fraction(_largest_line(demand_bytes)) / rate
+    tick = max(largest, delay) / ROUNDED_TICKS
+    if delay:
+        tick = delay / ceil(delay / tick)
+    return _on_quantum(demand_bytes, rate, delay, min_slot, tick)
+
+
+def _on_quantum(
+    demand_bytes: NDArray[np.float64],
+    rate: Fraction,
+    delay: Fraction,
+    min_slot: Fraction,
+    tick: Fraction,
+) -> Scaled:
+    delay_ticks = round(delay / tick)
+    if abs(delay_ticks * tick - delay) > delay / 10**9:
+        raise InputError(
+            f"quantum_s = {float(tick):g}: does not divide the delay of {float(delay):g} s",
+            where="quantum_s",
+        )
+    bytes_per_tick = rate * tick
+    total = Fraction(float(demand_bytes.sum())) / bytes_per_tick + demand_bytes.size
+    if not np.isfinite(demand_bytes.sum()) or total >= TOTAL_TICKS:
+        raise InputError(
+            f"demand_bytes in ticks of {float(tick):g} s overflows: a larger quantum_s is needed",
+            where="demand_bytes",
+        )
+    exact = True
+    ticks = np.zeros(demand_bytes.shape, dtype=np.int64)
+    values, place = np.unique(demand_bytes, return_inverse=True)
+    counts = [_fraction(value) / bytes_per_tick for value in values.tolist()]
+    exact = all(count.denominator == 1 for count in counts)
+    ticks = np.array([ceil(count) for count in counts], dtype=np.int64)[place]
+    return Scaled(
+        float(tick),
+        ticks.reshape(demand_bytes.shape),
+        delay_ticks,
+        ceil(min_slot / tick),
+        exact,
+    )
+
+
+def _integers(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], Fraction] | None:
+    """Write values as integers without common factor times a decimal or binary unit."""
+    largest = float(values.max(initial=0.0))
+    if largest == 0.0:
+        return np.zeros(values.shape, dtype=np.int64), Fraction(1)
+    for digits in range(23):  # up to here powers of ten are exact in float64
+        with np.errstate(over="ignore"):
+            scaled = np.rint(values * 10.0**digits)
+        if not scaled.max() < EXACT_TICKS:
+            break
+        if (scaled / 10.0**digits == values).all():
+            return _reduced(scaled.astype(np.int64), Fraction(1, 10**digits))
+    mantissas, exponents = np.frexp(values[values > 0])
+    whole = (mantissas * 2.0**53).astype(np.int64)
+    trailing = np.frexp((whole & -whole).astype(np.float64))[1] - 1
+    lowest = int((exponents - 53 + trailing).min())
+    if np.frexp(largest)[1] - lowest > 53:
+        return None
+    return _reduced(np.ldexp(values, -lowest).astype(np.int64), Fraction(2) ** lowest)
+
+
+def _reduced(integers: NDArray[np.int64], unit: Fraction) -> tuple[NDArray[np.int64], Fraction]:
+    common = int(np.gcd.reduce(integers, axis=None))
+    return integers // common, unit * common
+
+
+def _largest_line(matrix: NDArray[np.int64] | NDArray[np.float64]) -> int | float:
+    sums = matrix.sum(axis=1).tolist() + matrix.sum(axis=0).tolist()
+    return max(sums, default=0)  # type: ignore[no-any-return]
+
+
+def _common(*numbers: Fraction) -> Fraction:
+    """Find the largest number of which all are whole multiples."""
+    common = Fraction(0)
+    for number in numbers:
+        denominator = common.denominator * number.denominator
+        numerator = gcd(
+            common.numerator * number.denominator, number.numerator * common.denominator
+        )
+        common = Fraction(numerator, denominator)
+    return common
+
+
+def _fraction(value: float) -> Fraction:
+    return Fraction(repr(value))
