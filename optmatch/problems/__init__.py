@@ -1,6 +1,7 @@
 """The questions: one module each, a frozen value with its lower bound."""
 
 from optmatch.problems.alltoall import AllToAll
+from optmatch.problems.carried import completion_s, held_ticks
 from optmatch.problems.demand import Demand, PlaneSchedules
 from optmatch.problems.demand_proof import ConfigurationProof, CountProof, LineProof
 from optmatch.problems.proof import RoutingProof
@@ -21,4 +22,6 @@ __all__ = [
     "PlaneSchedules",
     "Routing",
     "RoutingProof",
+    "completion_s",
+    "held_ticks",
 ]
