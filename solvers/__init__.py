@@ -1,6 +1,7 @@
 """The solvers, one module each, and the registry that finds them by name.
 
-This folder is the package `optmatch.solvers`. Imported under another name its classes would exist twice.
+This folder is the package `optmatch.solvers`. Imported under another name its classes would exist
+twice.
 """
 
 if __name__ != "optmatch.solvers":

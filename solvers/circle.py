@@ -1,4 +1,4 @@
-"""Method `circle`: the round-robin tournament in the order of the ports, each matching routed as it is."""
+"""Method `circle`: the round-robin tournament in port order, each matching routed as it is."""
 
 from __future__ import annotations
 

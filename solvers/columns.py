@@ -1,12 +1,13 @@
-"""Column generation for circuits that share links: prices, bounds that anybody can check, and cuts.
+"""Column generation for circuits that share links: prices, checkable bounds, and cuts.
 
 The linear programme picks for each circuit a mix of routes such that no link carries more than its
-capacity. Routes are added as their reduced cost asks for them, each by one shortest-path search at the
-prices of the links. For any prices that are not negative
+capacity. Routes are added as their reduced cost asks for them, each by one shortest-path search at
+the prices of the links. For any prices that are not negative
 
     sum over circuits of the cheapest way including prices - capacity * sum of all prices
 
-is a lower bound (Lagrange), so a search may stop as soon as some prices prove enough, converged or not.
+is a lower bound (Lagrange), so a search may stop as soon as some prices prove enough, converged or
+not.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from ortools.linear_solver import pywraplp
 
 from optmatch.model import Clock, SolverError
 from optmatch.solvers.router import FAR, UNIT, Router, find_route
@@ -42,7 +44,9 @@ class Bound:
 
     value: float = -np.inf  # the best lower bound of all prices tried, in `UNIT`
     prices: NDArray[np.int64] | None = None  # that give it
-    infeasible: bool = False  # the prices prove that there is no routing: `value` counts links, not cells
+    infeasible: bool = (
+        False  # the prices prove that there is no routing: `value` counts links, not cells
+    )
     converged: bool = False
     weights: dict[Column, float] | None = None  # the mix of routes, if converged and feasible
 
@@ -73,7 +77,8 @@ class Master:
         )
         self._route = np.zeros(len(router.graph.mate), dtype=np.int32)
         self._variables: dict[Column, Any] = {}
-        self._lp = _Programme(len(circuits), len(router.desk.use), capacity)
+        longest = max(int(router.least[i, j]) for i, j in self.circuits) / UNIT
+        self._lp = _Programme(len(circuits), len(router.desk.use), capacity, dear=4 * longest + 1)
 
     @cached_property
     def port_links(self) -> NDArray[np.int64]:
@@ -95,7 +100,9 @@ class Master:
         self._variables[column] = self._lp.add(circuit, cost / UNIT, self.links_of(column))
         return True
 
-    def bound(self, closed: Closed, enough: float, clock: Clock, start: Bound | None = None) -> Bound:
+    def bound(
+        self, closed: Closed, enough: float, clock: Clock, start: Bound | None = None
+    ) -> Bound:
         """Bound a case from below.
 
         Parameters
@@ -113,19 +120,22 @@ class Master:
         for column, variable in self._variables.items():
             shut = closed.get(column.circuit)
             variable.SetUb(0.0 if shut and not shut.isdisjoint(column.terminals) else np.inf)
-        if self._iterate(best, closed, enough, clock, feasibility=False):
-            best.converged = True
-            best.weights = {
-                column: weight
-                for column, variable in self._variables.items()
-                if (weight := variable.solution_value()) > _TINY
-            }
-            if self._lp.missing() > _TINY:
-                proof = Bound()
-                self._iterate(proof, closed, 0.0, clock, feasibility=True)
-                if proof.value > 0:
-                    return proof
-                best.converged = False
+        while self._iterate(best, closed, enough, clock, feasibility=False):
+            if self._lp.missing() <= _TINY:
+                best.converged = True
+                best.weights = {
+                    column: weight
+                    for column, variable in self._variables.items()
+                    if (weight := variable.solution_value()) > _TINY
+                }
+                break
+            proof = Bound()
+            self._iterate(proof, closed, 0.0, clock, feasibility=True)
+            if proof.value > 0:
+                return proof
+            if clock.remaining_s <= 0:
+                break
+            self._lp.dear *= 8.0  # leaving circuits out was only too cheap
         return best
 
     def _iterate(
@@ -191,7 +201,9 @@ class Master:
         count = find_route(wiring, desk, source, destination, self._route)
         if not count:
             return FAR, ()
-        cost = int(desk.cost[self.wiring.target[destination]]) + int(prices[self.port_links[circuit]])
+        cost = int(desk.cost[self.wiring.target[destination]]) + int(
+            prices[self.port_links[circuit]]
+        )
         return cost, tuple(self._route[:count].tolist())
 
     def _cost_of(self, circuit: int, terminals: tuple[int, ...]) -> int:
@@ -204,17 +216,15 @@ class Master:
 class _Programme:
     """The linear programme itself, kept in GLOP and solved again from its last basis."""
 
-    def __init__(self, circuits: int, links: int, capacity: int) -> None:
-        from ortools.linear_solver import pywraplp
-
-        self.solver = pywraplp.Solver.CreateSolver("GLOP")
+    def __init__(self, circuits: int, links: int, capacity: int, dear: float) -> None:
+        self.solver = pywraplp.Solver.CreateSolver("CLP")
         self.objective = self.solver.Objective()
         self.objective.SetMinimization()
         self.rows = [self.solver.Constraint(1.0, 1.0) for _ in range(circuits)]
         infinity = self.solver.infinity()
         self.links = [self.solver.Constraint(-infinity, float(capacity)) for _ in range(links)]
         self.lacking = []
-        self.dear = 10.0 * links
+        self.dear = dear  # what it costs to leave a circuit out
         self.feasibility = False
         for row in self.rows:
             variable = self.solver.NumVar(0.0, infinity, "")
@@ -239,7 +249,12 @@ class _Programme:
 
     def solve(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Return the dual values of circuits, and the prices of links rounded down to integers."""
-        if self.solver.Solve() != self.solver.OPTIMAL:
+        status = self.solver.Solve()
+        if status != self.solver.OPTIMAL:  # GLOP lost its way from the last basis: start afresh
+            afresh = pywraplp.MPSolverParameters()
+            afresh.SetIntegerParam(afresh.INCREMENTALITY, afresh.INCREMENTALITY_OFF)
+            status = self.solver.Solve(afresh)
+        if status != self.solver.OPTIMAL:
             raise SolverError("GLOP did not solve the linear programme over routes")
         shares = np.array([row.dual_value() for row in self.rows])
         prices = np.array([-row.dual_value() for row in self.links])

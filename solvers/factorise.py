@@ -1,14 +1,14 @@
-"""Method `negotiated` for all-to-all: search over 1-factorisations, every factor routed as it goes.
+"""Method `negotiated` for all-to-all: search over 1-factorisations, with every factor routed.
 
-Start from a randomly relabelled tournament and route its matchings. Then exchange pairs among three slots
-at a time, keep the routes of circuits that stay, negotiate the others, and accept what does not need more
-cells. The sum of all shortest routes is the same for every 1-factorisation, so the cells beyond it are
-what the search has to get rid of.
+Start from a randomly relabelled tournament and route its matchings. Then exchange pairs among
+three slots at a time, keep the routes of circuits that stay, negotiate the others, and accept what
+does not need more cells. The sum of all shortest routes is the same for every 1-factorisation, so
+the cells beyond it are what the search has to get rid of.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,14 +37,16 @@ _FAILED = 1000 * UNIT  # the price of a contested link in the search
 _QUICK = Effort(rounds=24)  # most negotiations end within ten rounds, or never
 
 
-@dataclass
-class Plan:
-    """A 1-factorisation and the routes of all its circuits."""
+class Slot(NamedTuple):
+    """One factor and the routes of its circuits.
 
-    factors: NDArray[np.int64]  # (slots, vertices): partner
-    routes: NDArray[np.int32]  # (slots, ports, width): terminals left, by source port
-    lengths: NDArray[np.int64]  # (slots, ports): 0 where the port starts no circuit
-    excess: NDArray[np.int64]  # (slots,): cost beyond the shortest routes, `_FAILED` per contested link
+    Slots are replaced whole, so Ctrl-C never sees half of one.
+    """
+
+    partner: NDArray[np.int64]  # of each vertex
+    routes: NDArray[np.int32]  # (ports, width): terminals left, by source port
+    lengths: NDArray[np.int64]  # (ports,): 0 where the port starts no circuit
+    excess: int  # cost beyond the shortest routes, `_FAILED` for each contested link
 
 
 def solve(
@@ -88,31 +90,29 @@ def schedule_all(
         return trivial
     fabric = problem.fabric
     router = Router(fabric)
-    factory = _Factory(problem, router, clock, rng, on_event)
+    factory = Factory(problem, router, clock, rng, on_event)
     factors = combinatorics.tournament(fabric.n_ports, fabric.bidirectional)
     if search:
         factors = combinatorics.relabel(factors, factory.random_names(factors.shape[1]))
-    limit: Limit | None = None
-    plan = factory.empty_plan(factors)
     try:
-        limit = factory.route_all(plan)
+        limit = factory.route_all(factors)
         if limit is None and search:
-            limit = factory.exchange_pairs(plan)
+            limit = factory.exchange_pairs()
     except KeyboardInterrupt:
         limit = Limit.INTERRUPTED
-    if (plan.excess < 0).any():  # not even looked at
+    if len(factory.plan) < len(factors):
         return Solution(
             problem=problem,
             status=Status.UNKNOWN,
             limit=limit,
             lower_bound=problem.lower_bound(),
             method=name,
-            stats={"slots_routed": int((plan.excess >= 0).sum()), "slots_lower_bound": problem.min_slots},
+            stats={"slots_routed": len(factory.plan), "slots_lower_bound": problem.min_slots},
         )
     try:
-        return factory.finish(plan, limit, name, polish=limit is None or limit is Limit.EXHAUSTED)
+        return factory.finish(limit, name, polish=limit is None or limit is Limit.EXHAUSTED)
     except KeyboardInterrupt:
-        return factory.finish(plan, Limit.INTERRUPTED, name, polish=False)
+        return factory.finish(Limit.INTERRUPTED, name, polish=False)
 
 
 def without_routing(problem: AllToAll, name: str) -> Solution | None:
@@ -120,13 +120,18 @@ def without_routing(problem: AllToAll, name: str) -> Solution | None:
     fabric = problem.fabric
     dead = fabric.dead_pairs()
     if dead:
-        pairs = "; ".join(f"{fabric.describe_port(i)} and {fabric.describe_port(j)}" for i, j in dead)
+        pairs = "; ".join(
+            f"{fabric.describe_port(i)} and {fabric.describe_port(j)}" for i, j in dead
+        )
         return Solution(
             problem=problem,
             status=Status.INFEASIBLE,
             lower_bound=float("inf"),
             method=name,
-            stats={"reason": f"no state of the cells connects {pairs}", "dead_pairs": [list(pair) for pair in dead]},
+            stats={
+                "reason": f"no state of the cells connects {pairs}",
+                "dead_pairs": [list(pair) for pair in dead],
+            },
         )
     if fabric.graph is not None and fabric.n_ports > 1:
         return None
@@ -155,8 +160,8 @@ def _schedule(
     )
 
 
-class _Factory:
-    """One solve: the router, the clock, and the steps from a tournament to a schedule."""
+class Factory:
+    """One solve: the plan so far, and the steps from a tournament to a schedule."""
 
     def __init__(
         self,
@@ -173,24 +178,22 @@ class _Factory:
         self.on_event = on_event
         self.n_ports = problem.fabric.n_ports
         self.bidirectional = problem.fabric.bidirectional
+        self.ports = np.arange(self.n_ports)
+        self.plan: list[Slot] = []
 
     def random_names(self, vertices: int) -> NDArray[np.int64]:
         """Shuffle the ports; both vertices of a port with input and output get the same name."""
         names = self.rng.permutation(vertices if self.bidirectional else self.n_ports)
         return names if self.bidirectional else np.concatenate([names, names + self.n_ports])
 
-    def empty_plan(self, factors: NDArray[np.int64]) -> Plan:
-        """Make a plan without routes."""
-        slots = len(factors)
-        routes = np.zeros((slots, self.n_ports, self.router.width), dtype=np.int32)
-        lengths = np.zeros((slots, self.n_ports), dtype=np.int64)
-        return Plan(factors, routes, lengths, np.full(slots, -1, dtype=np.int64))
+    def matching(self, partner: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Return the matching of a factor."""
+        return combinatorics.matchings(partner, self.n_ports, self.bidirectional)
 
     def sources(self, partner: NDArray[np.int64]) -> NDArray[np.int64]:
         """List the ports that start a circuit, the farthest pairs first."""
-        matching = combinatorics.matchings(partner[None], self.n_ports, self.bidirectional)[0]
-        ports = np.arange(self.n_ports)
-        starts = np.flatnonzero(matching > ports if self.bidirectional else matching >= 0)
+        matching = self.matching(partner)
+        starts = np.flatnonzero(matching > self.ports if self.bidirectional else matching >= 0)
         far = self.router.least[starts, matching[starts]]
         return starts[np.argsort(-far, kind="stable")]
 
@@ -204,96 +207,98 @@ class _Factory:
         routes: NDArray[np.int32],
         lengths: NDArray[np.int64],
         effort: Effort,
-    ) -> int:
-        """Route one slot from what is there; return its excess."""
+    ) -> Slot:
+        """Route one factor, starting from the routes that are there; changes the arrays."""
         order = self.sources(partner)
         destinations = self.destinations(partner)
         cost = self.router.settle(order, destinations, routes, lengths, effort=effort)
         if cost >= 0:
-            return cost - int(self.router.least[order, destinations[order]].sum())
-        return -cost * _FAILED if cost > BLOCKED else len(order) * _FAILED
+            excess = cost - int(self.router.least[order, destinations[order]].sum())
+        else:
+            excess = (-cost if cost > BLOCKED else len(order)) * _FAILED
+        return Slot(partner, routes, lengths, excess)
 
-    def route_all(self, plan: Plan) -> Limit | None:
-        """Route the slots one after the other."""
-        for slot in range(len(plan.factors)):
-            limit = self.clock.exceeded(0) if self.clock.remaining_s <= 0 else None
-            if limit is not None:
-                return limit
-            plan.excess[slot] = self.settle(
-                plan.factors[slot], plan.routes[slot], plan.lengths[slot], Effort()
-            )
-            self.on_event(Tick("route", slot + 1, len(plan.factors)))
+    def route_all(self, factors: NDArray[np.int64]) -> Limit | None:
+        """Route the factors one after the other."""
+        for partner in factors:
+            if self.clock.remaining_s <= 0:
+                return Limit.TIME
+            self.plan.append(self.settle(partner, *self.router.empty_routes(), Effort()))
+            self.on_event(Tick("route", len(self.plan), len(factors)))
         return None
 
-    def exchange_pairs(self, plan: Plan) -> Limit | None:
-        """Exchange pairs among three slots at a time until no cell is wasted, or a limit is reached."""
-        slots, vertices = plan.factors.shape
+    def exchange_pairs(self) -> Limit | None:
+        """Exchange pairs among three slots at a time, until no cell is wasted or a limit."""
+        slots, vertices = len(self.plan), len(self.plan[0].partner)
         if slots < 3:
-            return Limit.EXHAUSTED if plan.excess.any() else None
+            return Limit.EXHAUSTED if self._excess() else None
         wanted = self.clock.limits.iterations
         most = MOVES_PER_SLOT * slots if wanted is None else wanted
         base = self.problem.lower_bound()
-        new = np.empty((3, vertices), dtype=np.int64)
         place = np.empty(vertices, dtype=np.int64)
         path = np.empty(vertices + 2, dtype=np.int64)
-        routes = np.empty((3, *plan.routes.shape[1:]), dtype=np.int32)
-        lengths = np.empty((3, self.n_ports), dtype=np.int64)
-        best = int(plan.excess.sum())
+        three = np.arange(3)
+        best = now = self._excess()
         move = 0
-        while plan.excess.any():
+        while now:
             limit = self.clock.exceeded(move)
             if limit is not None:
                 return limit
             if move >= most:
                 return Limit.EXHAUSTED
             move += 1
-            chosen = self._three_slots(plan)
+            if move % 64 == 0:
+                self.on_event(Tick("exchange", move, most))
+            chosen = self._three_slots()
+            old = np.stack([self.plan[slot].partner for slot in chosen])
+            new = np.empty_like(old)
             start = int(self.rng.integers(vertices))
-            if not combinatorics.exchange(plan.factors, chosen, start, self.rng, new, place, path):
+            if not combinatorics.exchange(old, three, start, self.rng, new, place, path):
                 continue
-            old = int(plan.excess[chosen].sum())
-            np.copyto(routes, plan.routes[chosen])
-            np.copyto(lengths, plan.lengths[chosen])
-            lengths[(new != plan.factors[chosen])[:, : self.n_ports]] = 0
-            excess = np.zeros(3, dtype=np.int64)
-            for k in range(3):
-                if self.bidirectional:  # a circuit belongs to its lower port
-                    lengths[k, new[k, : self.n_ports] < np.arange(self.n_ports)] = 0
-                excess[k] = self.settle(new[k], routes[k], lengths[k], _QUICK)
-                if excess[: k + 1].sum() > old:
-                    break
-            else:
-                plan.factors[chosen] = new
-                plan.routes[chosen] = routes
-                plan.lengths[chosen] = lengths
-                plan.excess[chosen] = excess
-            now = int(plan.excess.sum())
+            if not self._replace(chosen, new):
+                continue
+            now = self._excess()
             if now < best:
                 best = now
                 if best < _FAILED:
                     self.on_event(NewBest(base + best / UNIT))
-            if move % 64 == 0:
-                self.on_event(Tick("exchange", move, most))
         return None
 
-    def _three_slots(self, plan: Plan) -> NDArray[np.int64]:
-        """Pick a slot that wastes cells and two others, in random order."""
-        wasteful = np.flatnonzero(plan.excess)
-        first = wasteful[self.rng.integers(len(wasteful))]
-        slots = len(plan.excess)
-        second = (first + 1 + self.rng.integers(slots - 1)) % slots
-        third = second
-        while third in (first, second):
-            third = self.rng.integers(slots)
-        return self.rng.permutation(np.array([first, second, third], dtype=np.int64))
+    def _excess(self) -> int:
+        return sum(slot.excess for slot in self.plan)
 
-    def finish(self, plan: Plan, limit: Limit | None, name: str, *, polish: bool) -> Solution:
+    def _three_slots(self) -> list[int]:
+        """Pick a slot that wastes cells and two others, in random order."""
+        wasteful = [k for k, slot in enumerate(self.plan) if slot.excess]
+        first = wasteful[self.rng.integers(len(wasteful))]
+        others = self.rng.choice(len(self.plan) - 1, size=2, replace=False)
+        chosen = [first, *(int(k) + (k >= first) for k in others)]
+        self.rng.shuffle(chosen)
+        return chosen
+
+    def _replace(self, chosen: list[int], new: NDArray[np.int64]) -> bool:
+        """Route three new factors, keeping circuits that stay; take them if no worse."""
+        allowed = sum(self.plan[slot].excess for slot in chosen)
+        found: list[Slot] = []
+        for slot, partner in zip(chosen, new, strict=True):
+            old = self.plan[slot]
+            lengths = np.where(
+                partner[: self.n_ports] == old.partner[: self.n_ports], old.lengths, 0
+            )
+            found.append(self.settle(partner, old.routes.copy(), lengths, _QUICK))
+            allowed -= found[-1].excess
+            if allowed < 0:
+                return False
+        plan = list(self.plan)
+        for slot, taken in zip(chosen, found, strict=True):
+            plan[slot] = taken
+        self.plan = plan
+        return True
+
+    def finish(self, limit: Limit | None, name: str, *, polish: bool) -> Solution:
         """Turn the plan into a schedule: spill what did not fit, order the slots, count."""
-        plan = self._spill(plan)
-        slots = len(plan.factors)
-        states = np.empty((slots, self.problem.fabric.n_cells), dtype=np.int8)
-        for slot in range(slots):
-            states[slot] = self._states(plan, slot)
+        self._spill()
+        states = np.stack([self._states(slot) for slot in self.plan])
         sequence = Sequence(states)
         toggles = {"toggles_unordered": sequence.count()}
         if polish:
@@ -301,19 +306,18 @@ class _Factory:
             toggles["toggles_ordered"] = sequence.improve(self.rng, kicks=self._kicks(states))
             for _ in range(3):
                 before = sequence.count()
-                self._agree(plan, sequence)
+                self._agree(sequence)
                 if sequence.improve(self.rng, kicks=0) >= before:
                     break
         toggles["toggles"] = sequence.count()
-        order = sequence.order
-        matchings = combinatorics.matchings(plan.factors[order], self.n_ports, self.bidirectional)
-        cells = int(plan.lengths.sum())
+        matchings = np.stack([self.matching(self.plan[slot].partner) for slot in sequence.order])
+        cells = sum(int(slot.lengths.sum()) for slot in self.plan)
         bound = self.problem.lower_bound()
-        fewest = slots == self.problem.min_slots
-        proved = fewest and cells == bound
+        slots = len(self.plan)
+        proved = slots == self.problem.min_slots and cells == bound
         return Solution(
             problem=self.problem,
-            schedule=_schedule(self.problem, matchings, states[order]),
+            schedule=_schedule(self.problem, matchings, states[sequence.order]),
             status=Status.OPTIMAL if proved else Status.FEASIBLE,
             limit=None if proved else (limit or Limit.EXHAUSTED),
             objective=float(cells),
@@ -322,58 +326,68 @@ class _Factory:
             stats={
                 "slots": slots,
                 "slots_lower_bound": self.problem.min_slots,
-                "worst_route_cells": int(plan.lengths.max()),
+                "worst_route_cells": max(int(slot.lengths.max()) for slot in self.plan),
                 **toggles,
             },
         )
 
-    def _states(self, plan: Plan, slot: int) -> NDArray[np.int8]:
-        order = self.sources(plan.factors[slot])
-        return self.router.states(order, plan.routes[slot], plan.lengths[slot])
+    def _states(self, slot: Slot) -> NDArray[np.int8]:
+        return self.router.states(self.sources(slot.partner), slot.routes, slot.lengths)
 
-    def _spill(self, plan: Plan) -> Plan:
-        """Take out of slots that could not be routed what does not fit, and fill new slots with it."""
-        failed = np.flatnonzero(plan.excess >= _FAILED)
-        if not len(failed):
-            return plan
-        left = []
-        for slot in failed:
-            partner = self.destinations(plan.factors[slot]).copy()
-            pairs = [(int(i), int(partner[i])) for i in self.sources(plan.factors[slot])]
-            left += self._pack(plan, int(slot), pairs)
+    def _spill(self) -> None:
+        """Take out of slots what could not be routed, and fill new slots with it."""
+        plan, left = [], []
+        for slot in self.plan:
+            if slot.excess < _FAILED:
+                plan.append(slot)
+                continue
+            destinations = self.destinations(slot.partner)
+            pairs = [(int(i), int(destinations[i])) for i in self.sources(slot.partner)]
+            packed, rest = self._pack(pairs)
+            plan.append(packed)
+            left += rest
         while left:
-            further = self.empty_plan(np.empty((1, plan.factors.shape[1]), dtype=np.int64))
-            rest = self._pack(further, 0, left)
+            packed, rest = self._pack(left)
             if len(rest) == len(left):
                 raise SolverError(f"ports {left[0]} could not be connected even alone")
+            plan.append(packed)
             left = rest
-            plan = Plan(
-                *(np.concatenate([getattr(plan, f.name), getattr(further, f.name)]) for f in fields(plan))
-            )
-        return plan
+        self.plan = plan
 
-    def _pack(
-        self, plan: Plan, slot: int, pairs: list[tuple[int, int]]
-    ) -> list[tuple[int, int]]:
-        """Fill a slot with as many of the pairs as find a way one after the other; return the rest."""
-        idle = self.n_ports if self.bidirectional else self.n_ports - 1
-        partner, routes, lengths = plan.factors[slot], plan.routes[slot], plan.lengths[slot]
-        partner[:] = idle
-        lengths[:] = 0
+    def empty_slot(self) -> Slot:
+        """Return a slot without circuits."""
+        vertices = self.n_ports + self.n_ports % 2 if self.bidirectional else 2 * self.n_ports
+        return Slot(np.full(vertices, self._idle), *self.router.empty_routes(), 0)
+
+    @property
+    def _idle(self) -> int:
+        """The partner of a vertex without circuit: what `matchings` takes for idle."""
+        return self.n_ports if self.bidirectional else self.n_ports - 1
+
+    def with_circuit(self, slot: Slot, i: int, j: int, terminals: list[int]) -> Slot:
+        """Return the slot with one circuit more; without a route if `terminals` is empty."""
+        far = j if self.bidirectional else j + self.n_ports
+        partner, routes, lengths = slot.partner.copy(), slot.routes.copy(), slot.lengths.copy()
+        partner[i], partner[far] = far, i
+        routes[i, : len(terminals)] = terminals
+        lengths[i] = len(terminals)
+        return Slot(partner, routes, lengths, slot.excess)
+
+    def _pack(self, pairs: list[tuple[int, int]]) -> tuple[Slot, list[tuple[int, int]]]:
+        """Fill a slot with the pairs that find a way, one after the other; return the rest."""
+        packed = self.empty_slot()
         rest = []
         for i, j in pairs:
             far = j if self.bidirectional else j + self.n_ports
-            if partner[i] != idle or partner[far] != idle:
+            wider = None
+            if packed.partner[i] == packed.partner[far] == self._idle:
+                tried = self.with_circuit(packed, i, j, [])
+                wider = self.settle(tried.partner, tried.routes, tried.lengths, Effort())
+            if wider is not None and wider.excess < _FAILED:
+                packed = wider
+            else:
                 rest.append((i, j))
-                continue
-            before = routes.copy(), lengths.copy()
-            partner[i], partner[far] = far, i
-            plan.excess[slot] = self.settle(partner, routes, lengths, Effort())
-            if plan.excess[slot] >= _FAILED:
-                routes[:], lengths[:] = before
-                partner[i] = partner[far] = idle
-                rest.append((i, j))
-        return rest
+        return packed, rest
 
     @staticmethod
     def _kicks(states: NDArray[np.int8]) -> int:
@@ -381,28 +395,28 @@ class _Factory:
         slots, cells = states.shape
         return int(min(200, 2e8 // (5 * slots * slots * cells)))
 
-    def _agree(self, plan: Plan, sequence: Sequence) -> None:
-        """Route the slots again, equally short but with the states that cells have before and after."""
+    def _agree(self, sequence: Sequence) -> None:
+        """Route the slots again, as short, but agreeing with the states before and after."""
         flat = self.router.wiring.cell_cost
         unit = UNIT // (4 * self.router.width)  # all toggles of a route weigh less than a cell
         cost = sequence.count()
         for place in range(len(sequence.order)):
-            slot = int(sequence.order[place])
-            routes, lengths = plan.routes[slot].copy(), plan.lengths[slot].copy()
-            old = sequence.states[slot].copy()
-            order = self.sources(plan.factors[slot])
+            number = int(sequence.order[place])
+            slot, old = self.plan[number], sequence.states[number].copy()
+            routes, lengths = slot.routes.copy(), slot.lengths.copy()
+            order = self.sources(slot.partner)
             self.router.shorten(
                 order,
-                self.destinations(plan.factors[slot]),
+                self.destinations(slot.partner),
                 routes,
                 lengths,
                 cell_cost=flat + sequence.agreement(place, unit),
             )
-            sequence.states[slot] = self.router.states(order, routes, lengths)
+            sequence.states[number] = self.router.states(order, routes, lengths)
             now = sequence.count()
             if now < cost:
                 cost = now
-                plan.routes[slot], plan.lengths[slot] = routes, lengths
+                self.plan[number] = slot._replace(routes=routes, lengths=lengths)
             else:
-                sequence.states[slot] = old
+                sequence.states[number] = old
                 sequence.count()

@@ -1,8 +1,8 @@
 """1-factorisations: all pairs split into matchings, and exchanges that keep them so.
 
-Vertices are the ports; of ports with an input and an output first the inputs, then the outputs; with an
-odd number of bidirectional ports one more, the bench, whose partner is idle. ``factors[slot, vertex]``
-is the partner of a vertex.
+Vertices are the ports; of ports with an input and an output first the inputs, then the outputs;
+with an odd number of bidirectional ports one more, the bench, whose partner is idle.
+``factors[slot, vertex]`` is the partner of a vertex.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def tournament(n_ports: int, bidirectional: bool) -> NDArray[np.int64]:
     Returns
     -------
     NDArray
-        ``factors[slot, vertex]``, int64: n - 1 slots, or n for an odd number of bidirectional ports.
+        ``factors[slot, vertex]``, int64: n - 1 slots, or n for an odd number of bidirectional
+        ports.
 
     Examples
     --------
@@ -46,7 +47,7 @@ def tournament(n_ports: int, bidirectional: bool) -> NDArray[np.int64]:
 
 
 def _circle(n: int) -> NDArray[np.int64]:
-    """All but the last meet whose numbers add up to the round; who would meet itself meets the last."""
+    """Let those meet whose numbers add up to the round; who would meet itself meets the last."""
     m = n - 1
     vertex = np.arange(m, dtype=np.int64)
     rounds = np.full((m, n), IDLE, dtype=np.int64)
@@ -67,8 +68,8 @@ def relabel(factors: NDArray[np.int64], names: NDArray[np.int64]) -> NDArray[np.
 
 
 def matchings(factors: NDArray[np.int64], n_ports: int, bidirectional: bool) -> NDArray[np.int32]:
-    """Turn factors into matchings of the ports."""
-    partner = factors[:, :n_ports]
+    """Turn one factor, or a row of them, into matchings of the ports."""
+    partner = factors[..., :n_ports]
     if bidirectional:
         return np.where(partner < n_ports, partner, IDLE).astype(np.int32)
     return (partner - n_ports).astype(np.int32)
@@ -76,7 +77,7 @@ def matchings(factors: NDArray[np.int64], n_ports: int, bidirectional: bool) -> 
 
 @kernel
 def _other(factors, slots, vertex, taken, before):
-    """The next vertex along the edges of three factors that `taken` has left over, and its factor."""
+    """Find the next vertex along the edges that `taken` leaves, and the factor of its edge."""
     for k in range(3):
         neighbour = factors[slots[k], vertex]
         if neighbour != taken[vertex] and neighbour != before:
@@ -88,8 +89,8 @@ def _other(factors, slots, vertex, taken, before):
 def exchange(factors, slots, start, rng, new, place, path):
     """Split the edges of three factors into three other ones.
 
-    The first of `slots` changes along a random alternating cycle near the vertex `start`; what is left of
-    the three is split in two, as much as possible like before.
+    The first of `slots` changes along a random alternating cycle near the vertex `start`; what is
+    left of the three is split in two, as much as possible like before.
 
     Parameters
     ----------

@@ -1,15 +1,15 @@
 """Method `ilp` for one matching: branch and price on routes, with a proof that can be checked.
 
-The linear programme over routes (`columns`) is nearly tight on meshes, so most matchings are proved at
-the root. Where it is not, cases are split as `RoutingProof` describes; every case keeps the prices that
-bound it, and together they are the proof.
+The linear programme over routes (`columns`) is nearly tight on meshes, so most matchings are
+proved at the root. Where it is not, cases are split as `RoutingProof` describes; every case keeps
+the prices that bound it, and together they are the proof.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ from optmatch.model import (
 )
 from optmatch.problems import Routing, RoutingProof
 from optmatch.solvers.columns import Bound, Closed, Column, Master
-from optmatch.solvers.negotiated import Negotiation, Routes, conclude, one_slot, without_search
+from optmatch.solvers.negotiated import Negotiation, Routes, one_slot, without_search
 from optmatch.solvers.router import UNIT
 
 _WARM_STARTS = 4
@@ -67,17 +67,27 @@ def route(
     Returns
     -------
     Solution
-        With a `RoutingProof` as certificate where the bound of the problem itself is not enough. An
-        infeasible matching comes with a reason: a dead pair, or a cut.
+        With a `RoutingProof` as certificate where the bound of the problem itself is not enough.
+        An infeasible matching comes with a reason: a dead pair, or a cut.
     """
     decided = without_search(problem, "ilp")
     if decided is not None:
         return decided
-    if problem.objective == "worst-cells":
-        from optmatch.solvers.worst import route_worst
+    if problem.objective != "worst-cells":
+        return _Search(problem, limits, rng, on_event).run()
+    clock = limits.start()
+    search = _Search(replace(problem, objective="total-cells"), limits, rng, on_event)
+    shortest = search.run()
+    if shortest.schedule is None:
+        return replace(shortest, problem=problem, lower_bound=_worst_bound(problem, shortest))
+    from optmatch.solvers.worst import route_worst  # CP-SAT takes half a second to import
 
-        return route_worst(problem, limits, rng, on_event)
-    return _Search(problem, limits, rng, on_event).run()
+    return route_worst(problem, clock, rng, on_event, search.best)
+
+
+def _worst_bound(problem: Routing, solution: Solution) -> float:
+    proved = solution.status is Status.INFEASIBLE
+    return math.inf if proved else problem.lower_bound()
 
 
 class _Search:
@@ -98,18 +108,18 @@ class _Search:
         self.cases: list[Case] = []
 
     def _step(self) -> int:
-        """The total cost of a routing is a multiple of this away from that of shortest routes."""
+        """Find by what multiple totals can differ from that of the shortest routes."""
         costs = np.unique(self.router.wiring.cell_cost)
         if len(costs) > 1:
             return int(np.gcd.reduce(costs))
         graph = self.router.graph
-        walks = walk(graph, self.router.wiring.source[self.negotiation.circuits[:, 0]])
+        walks = walk(graph, self.router.wiring.source[self.negotiation.circuits[:, 0]].tolist())
         before = np.repeat(np.arange(len(graph.mate)), 2)
         entered = graph.mate[before]
         after = graph.exits[entered, np.arange(len(before)) % 2]
         reached = (entered >= 0) & (walks.cells[:, before] != UNREACHED)
         flips = (walks.cells[:, before] + walks.cells[:, after]) % 2 == 1
-        return int(costs[0]) * (2 if (flips | ~reached).all() else 1)
+        return max(1, int(costs[0]) * (2 if (flips | ~reached).all() else 1))
 
     def run(self) -> Solution:
         """Search until it is proved, or a limit is reached."""
@@ -123,7 +133,7 @@ class _Search:
         return self._conclude(limit)
 
     def _upper(self) -> float:
-        """The bound above which a case is of no interest, in `UNIT`."""
+        """Return the bound above which a case is of no interest, in `UNIT`."""
         return math.inf if self.best is None else self._cost(self.best) - self.step
 
     def _cost(self, routes: Routes) -> int:
@@ -190,7 +200,9 @@ class _Search:
             if case.bound.value > self._upper():
                 continue
             if not case.bound.converged or case.bound.weights is None:
-                heapq.heappush(queue, (case.bound.value, number))  # out of time: bound it again later
+                heapq.heappush(
+                    queue, (case.bound.value, number)
+                )  # out of time: bound it again later
                 continue
             case.split = self._where_to_split(case.bound.weights)
             for closed in self._split(case.closed, *case.split):
@@ -206,7 +218,7 @@ class _Search:
         self.on_event(Tick("cases", looked_at))
 
     def _look_near(self, bound: Bound, tries: int) -> None:
-        """Look for a routing where the linear programme points: its own, or negotiated at its prices."""
+        """Look for a routing where the linear programme points to."""
         if bound.weights is not None and min(bound.weights.values()) > 1 - _TINY:
             routes, lengths = self.router.empty_routes()
             for column in bound.weights:
@@ -221,7 +233,7 @@ class _Search:
                 return
 
     def _where_to_split(self, weights: dict[Column, float]) -> tuple[int, int, int]:
-        """Pick a circuit and a link that it uses about half; first those it would use both ways."""
+        """Pick a circuit and a link that it half uses; first one it would use both ways."""
         use: dict[tuple[int, int], float] = {}
         for column, weight in weights.items():
             links = self.master.links_of(column)
@@ -251,7 +263,7 @@ class _Search:
         ]
 
     def _proved(self) -> float:
-        """The lower bound of all cases together, in `UNIT`; infinite if all are infeasible."""
+        """Return the bound of all cases together, in `UNIT`; infinite if all are infeasible."""
         leaves = [case.bound for case in self.cases if case.split is None]
         values = [math.inf if bound.infeasible else bound.value for bound in leaves]
         return min(values, default=-math.inf)
@@ -265,17 +277,18 @@ class _Search:
             return rounded
         losses = (self.problem.bar_loss_db, self.problem.cross_loss_db)
         costs = self.router.wiring.cell_cost[0]
-        return rounded * min(
-            (loss * UNIT / int(cost) for loss, cost in zip(losses, costs, strict=True) if cost),
-            default=1.0,
-        )
+        ratios = [
+            loss * UNIT / int(cost) for loss, cost in zip(losses, costs, strict=True) if cost
+        ]
+        return rounded * min(1.0, *ratios) if ratios else 0.0
 
     def _conclude(self, limit: Limit | None) -> Solution:
         least = self.problem.lower_bound()
-        if not self.cases:
-            return conclude(self.problem, self.best, least, limit, "ilp")
+        if not self.cases:  # shortest routes are enough
+            no_prices = np.zeros(len(self.router.desk.use), dtype=np.int64)
+            self.cases = [Case({}, Bound(float(self._least()), no_prices))]
         proved = self._proved()
-        proof = self._proof()
+        proof = self._proof() if self._in_unit(proved) > least else None
         stats: dict[str, object] = {"cases": len(self.cases)}
         if proved == math.inf:
             return Solution(
@@ -313,25 +326,34 @@ class _Search:
         )
 
     def _proof(self) -> RoutingProof | None:
+        """Write the cases down, without splitting any that is bounded well enough as it is."""
+        aim = self._proved()
+        needed = aim if aim == math.inf else self._round_up(aim)
+        numbers = [0]  # of the cases to write down; a case is numbered before its parts
+        kept: list[tuple[Case, tuple[int, int, int] | None, int]] = []
+        while len(kept) < len(numbers):
+            case = self.cases[numbers[len(kept)]]
+            value = math.inf if case.bound.infeasible else self._round_up(case.bound.value)
+            split = case.split if case.split is not None and value < needed else None
+            kept.append((case, split, len(numbers)))
+            if split is not None:
+                numbers += case.children
         links = len(self.router.desk.use)
-        if any(case.split is None and case.bound.prices is None for case in self.cases):
+        if any(split is None and case.bound.prices is None for case, split, _ in kept):
             return None
         no_prices = np.zeros(links, dtype=np.int64)
-        leaf = [case.split is None for case in self.cases]
-        split = [case.split or (-1, -1, 0) for case in self.cases]
         return RoutingProof(
-            circuit=np.array([s[0] for s in split]),
-            terminal=np.array([s[1] for s in split]),
-            one_way=np.array([s[2] for s in split]),
-            children=np.array([case.children or [-1, -1] for case in self.cases]),
+            circuit=np.array([-1 if split is None else split[0] for _, split, _ in kept]),
+            terminal=np.array([-1 if split is None else split[1] for _, split, _ in kept]),
+            one_way=np.array([0 if split is None else split[2] for _, split, _ in kept]),
+            children=np.array(
+                [(-1, -1) if split is None else (at, at + 1) for _, split, at in kept]
+            ),
             prices=np.array(
-                [
-                    case.bound.prices if is_leaf else no_prices
-                    for case, is_leaf in zip(self.cases, leaf, strict=True)
-                ]
+                [case.bound.prices if split is None else no_prices for case, split, _ in kept]
             ),
             infeasible=np.array(
-                [is_leaf and case.bound.infeasible for case, is_leaf in zip(self.cases, leaf, strict=True)]
+                [split is None and case.bound.infeasible for case, split, _ in kept]
             ).astype(np.int8),
         )
 

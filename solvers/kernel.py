@@ -1,4 +1,4 @@
-"""Our decorator for numba kernels: cached on disk where that is possible, plain Python on request."""
+"""Our decorator for numba kernels: cached on disk where possible, plain Python on request."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def kernel(function: Function) -> Function:
     """Compile `function` by numba on its first call.
 
-    Where no cache folder can be written (a locked container), the kernel is compiled in each process
-    instead. ``OPTMATCH_JIT=0`` in the environment leaves the Python function as it is.
+    Where no cache folder can be written (a locked container), the kernel is compiled in each
+    process instead. ``OPTMATCH_JIT=0`` in the environment leaves the Python function as it is.
     """
     if os.environ.get("OPTMATCH_JIT") == "0":
         return function

@@ -150,13 +150,18 @@ def without_search(problem: Routing, name: str) -> Solution | None:
     fabric = problem.fabric
     dead = problem.dead_circuits()
     if dead:
-        pairs = "; ".join(f"{fabric.describe_port(i)} and {fabric.describe_port(j)}" for i, j in dead)
+        pairs = "; ".join(
+            f"{fabric.describe_port(i)} and {fabric.describe_port(j)}" for i, j in dead
+        )
         return Solution(
             problem=problem,
             status=Status.INFEASIBLE,
             lower_bound=float("inf"),
             method=name,
-            stats={"reason": f"no state of the cells connects {pairs}", "dead_pairs": [list(pair) for pair in dead]},
+            stats={
+                "reason": f"no state of the cells connects {pairs}",
+                "dead_pairs": [list(pair) for pair in dead],
+            },
         )
     if fabric.graph is not None and len(problem.circuits):
         return None

@@ -1,4 +1,4 @@
-"""Methods by name: ours and, by the entry-point group `optmatch.methods`, those of other packages."""
+"""Methods by name: ours, and by the entry-point group `optmatch.methods` those of others."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _OURS = (
         },
         exact=False,
         deterministic=True,
-        summary="negotiated congestion; for all-to-all a search over 1-factorisations on top of it",
+        summary="negotiated congestion; for all-to-all a search over 1-factorisations with it",
     ),
     Method(
         name="ilp",
@@ -72,7 +72,7 @@ _OURS = (
         },
         exact=True,
         deterministic=True,
-        summary="exact: branch and price on routes; for all-to-all pairs and routes in one CP-SAT model",
+        summary="exact: branch and price on routes; for all-to-all one CP-SAT model",
     ),
     Method(
         name="circle",
@@ -131,7 +131,9 @@ def find_method(name: str, problem: Problem) -> Method:
     known = methods()
     fitting = ", ".join(sorted(m for m in known if problem.kind in known[m].accepts))
     if name not in known:
-        raise InputError(f"method = {name!r}: unknown; for {problem.kind}: {fitting}", where="method")
+        raise InputError(
+            f"method = {name!r}: unknown; for {problem.kind}: {fitting}", where="method"
+        )
     if problem.kind not in known[name].accepts:
         raise InputError(
             f"method = {name!r}: does not accept {problem.kind} problems; these do: {fitting}",

@@ -1,12 +1,13 @@
 """Routes through cells: negotiated congestion over directed links, with A* and exact distances.
 
-A state of the search is the terminal by which light *leaves* a cell, so the direction of travel is part
-of it and a route cannot turn round inside a link. What is scarce are links: if no link is on two routes,
-all routes through a cell agree on its state (any way through in bar and any way through in cross share
-a link), so states need no variables of their own. Costs are integers, in 1/10,000 of a cell.
+A state of the search is the terminal by which light *leaves* a cell, so the direction of travel is
+part of it and a route cannot turn round inside a link. What is scarce are links: if no link is on
+two routes, all routes through a cell agree on its state (any way through in bar and any way
+through in cross share a link), so states need no variables of their own. Costs are integers, in
+1/10,000 of a cell.
 
-The scheme is PathFinder (McMurchie and Ebeling 1995, doi 10.1145/201310.201328): contested links become
-dearer from round to round until every circuit can afford its own.
+The scheme is PathFinder (McMurchie and Ebeling 1995, doi 10.1145/201310.201328): contested links
+become dearer from round to round until every circuit can afford its own.
 """
 
 from __future__ import annotations
@@ -58,6 +59,9 @@ class Effort(NamedTuple):
     rounds: int = 60
 
 
+FULL = Effort()
+
+
 class Desk(NamedTuple):
     """Room to work in, so that no kernel allocates."""
 
@@ -68,6 +72,7 @@ class Desk(NamedTuple):
     history: NDArray[np.int64]
     keys: NDArray[np.int64]
     items: NDArray[np.int64]
+    spare: NDArray[np.int32]  # a route
 
 
 @kernel
@@ -132,7 +137,7 @@ def cost_to_go(mate, cell_cost, exit_cost, target, out, keys, items):
 
 @kernel
 def find_route(wiring, desk, port, partner, route):
-    """A*: write the terminals left, in order, to `route`; return their number, 0 if there is no way."""
+    """Write the terminals left on the cheapest way (A*); return their number, 0 for no way."""
     source, target = wiring.source[port], wiring.target[partner]
     to_go, mate, cost = wiring.to_go[partner], wiring.mate, desk.cost
     for terminal in range(len(mate)):
@@ -200,9 +205,9 @@ def _price(wiring, desk, base, pressure, link):
 def negotiate(wiring, desk, effort, base, order, partner, routes, lengths):
     """Route the circuits of the ports in `order`, starting from the routes that are there.
 
-    ``routes[port, :lengths[port]]`` are the terminals that its light leaves by; length 0 is unrouted.
-    Returns 0 once no link is contested; after `effort.rounds` minus the number of links that still are,
-    or `BLOCKED`.
+    ``routes[port, :lengths[port]]`` are the terminals that its light leaves by; length 0 is
+    unrouted. Returns 0 once no link is contested; after `effort.rounds` minus the number of links
+    that still are, or `BLOCKED`.
     """
     n_links = len(desk.use)
     desk.use[:] = 0
@@ -211,7 +216,7 @@ def negotiate(wiring, desk, effort, base, order, partner, routes, lengths):
         port = order[place]
         if lengths[port]:
             _load(wiring, desk.use, port, routes[port], lengths[port], 1)
-    pressure = np.int64(effort.first)
+    pressure = effort.first
     contested = 0
     for _ in range(effort.rounds):
         for link in range(n_links):
@@ -250,35 +255,71 @@ def negotiate(wiring, desk, effort, base, order, partner, routes, lengths):
 
 
 @kernel
+def _open(wiring, desk, base, route, count, shut):
+    """Close the links of a route to all, or open them again."""
+    for step in range(count):
+        for end in range(2):
+            terminal = wiring.ends[wiring.link[route[step]], end]
+            if terminal >= 0:
+                desk.exit_cost[terminal] = FAR if shut else base[terminal]
+
+
+@kernel
+def _turns_back(wiring, use, route, count):
+    """Tell whether a route passes some link twice, once each way; `use` is 0 on its links."""
+    again = False
+    for step in range(count):
+        use[wiring.link[route[step]]] += 1
+        again = again or use[wiring.link[route[step]]] > 1
+    for step in range(count):
+        use[wiring.link[route[step]]] -= 1
+    return again
+
+
+@kernel
 def shorten(wiring, desk, base, order, partner, routes, lengths):
     """Put each circuit on its cheapest way past the others, one by one, until nothing gets cheaper.
 
     Needs routes that share no link. Returns their total cost.
     """
     desk.use[:] = 0
-    for place in range(len(order)):
-        _load(wiring, desk.use, order[place], routes[order[place]], lengths[order[place]], 1)
     for terminal in range(len(wiring.mate)):
-        taken = desk.use[wiring.link[terminal]] > 0
-        desk.exit_cost[terminal] = FAR if taken else base[terminal]
+        desk.exit_cost[terminal] = base[terminal]
+    for place in range(len(order)):
+        _open(wiring, desk, base, routes[order[place]], lengths[order[place]], True)
+        desk.exit_cost[wiring.source[order[place]]] = FAR
     last = np.int64(FAR)
     while True:
         total = np.int64(0)
         for place in range(len(order)):
             port = order[place]
-            route = routes[port]
-            for close in range(2):  # first open the links of the old route, then close those of the new
-                for step in range(lengths[port]):
-                    for end in range(2):
-                        terminal = wiring.ends[wiring.link[route[step]], end]
-                        if terminal >= 0:
-                            desk.exit_cost[terminal] = FAR if close else base[terminal]
-                if not close:
-                    lengths[port] = find_route(wiring, desk, port, partner[port], route)
-                    total += desk.cost[wiring.target[partner[port]]]
+            count = lengths[port]
+            _open(wiring, desk, base, routes[port], count, False)
+            before = _cost(wiring, desk, port, routes[port], count)
+            found = find_route(wiring, desk, port, partner[port], desk.spare)
+            after = desk.cost[wiring.target[partner[port]]]
+            if found and after < before and not _turns_back(wiring, desk.use, desk.spare, found):
+                for step in range(found):
+                    routes[port, step] = desk.spare[step]
+                lengths[port] = found
+                before = after
+            total += before
+            _open(wiring, desk, base, routes[port], lengths[port], True)
         if total >= last:
             return total
         last = total
+
+
+@kernel
+def _cost(wiring, desk, port, route, count):
+    """Add up what a route costs at present."""
+    total = np.int64(0)
+    entered = wiring.source[port]
+    for step in range(count):
+        leaving = route[step]
+        total += wiring.cell_cost[leaving >> 2, (leaving ^ entered) & 1] + desk.exit_cost[leaving]
+        entered = wiring.mate[leaving]
+    return total
 
 
 @kernel
@@ -290,18 +331,22 @@ def settle(wiring, desk, effort, base, order, partner, routes, lengths):
     return shorten(wiring, desk, base, order, partner, routes, lengths)
 
 
-def _new_desk(terminals: int, links: int) -> Desk:
+def _new_desk(terminals: int, links: int, width: int) -> Desk:
+    """Allocate room for a graph of so many terminals and links, and routes up to a width."""
     return Desk(
-        *(np.zeros(terminals, dtype=np.int64) for _ in range(3)),
-        *(np.zeros(links, dtype=np.int64) for _ in range(2)),
-        *(np.zeros(2 * terminals + 8, dtype=np.int64) for _ in range(2)),
+        exit_cost=np.zeros(terminals, dtype=np.int64),
+        cost=np.zeros(terminals, dtype=np.int64),
+        entered=np.zeros(terminals, dtype=np.int64),
+        use=np.zeros(links, dtype=np.int64),
+        history=np.zeros(links, dtype=np.int64),
+        keys=np.zeros(2 * terminals + 8, dtype=np.int64),
+        items=np.zeros(2 * terminals + 8, dtype=np.int64),
+        spare=np.zeros(width, dtype=np.int32),
     )
 
 
 @lru_cache(maxsize=16)
-def _wire(
-    fabric: Fabric, bar_cost: int, cross_cost: int
-) -> tuple[Wiring, NDArray[np.int64]]:
+def _wire(fabric: Fabric, bar_cost: int, cross_cost: int) -> tuple[Wiring, NDArray[np.int64]]:
     """Wiring, and ``least[source, destination]``: the cost of the cheapest way if alone."""
     graph: Any = fabric.graph
     terminals, links = len(graph.mate), graph.links
@@ -316,7 +361,7 @@ def _wire(
         target=target,
         to_go=np.empty((len(target), terminals), dtype=np.int64),
     )
-    desk = _new_desk(terminals, links.count)
+    desk = _new_desk(terminals, links.count, 0)
     for port, terminal in enumerate(target):
         cost_to_go(
             wiring.mate,
@@ -352,10 +397,10 @@ class Router:
             raise ValueError("a fabric without cells needs no routes")
         self.graph = graph
         self.wiring, self.least = _wire(fabric, bar_cost, cross_cost)
-        self.desk = _new_desk(len(graph.mate), graph.links.count)
         self.no_cost = np.zeros(len(graph.mate), dtype=np.int64)
         longest = int(fabric.route_cells()[fabric.route_cells() != UNREACHED].max(initial=0))
-        self.width = min(len(graph.mate), 4 * longest + 64)
+        self.width = min(len(graph.mate), 4 * longest + 64)  # no route in use is longer
+        self.desk = _new_desk(len(graph.mate), graph.links.count, self.width)
 
     def empty_routes(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Room for one matching: routes by source port, and their lengths (0: none)."""
@@ -370,9 +415,9 @@ class Router:
         lengths: NDArray[np.int64],
         *,
         base: NDArray[np.int64] | None = None,
-        effort: Effort = Effort(),
+        effort: Effort = FULL,
     ) -> int:
-        """Route the circuits of the ports in `order`; total cost, or negative if it did not work out.
+        """Route the circuits of the ports in `order`; return their cost, or what `negotiate` did.
 
         Parameters
         ----------
@@ -388,9 +433,7 @@ class Router:
             How long, and how hard.
         """
         base = self.no_cost if base is None else base
-        return int(
-            settle(self.wiring, self.desk, effort, base, order, partner, routes, lengths)
-        )
+        return int(settle(self.wiring, self.desk, effort, base, order, partner, routes, lengths))
 
     def shorten(
         self,

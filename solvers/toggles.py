@@ -1,7 +1,7 @@
-"""Few cells that change state: the order of the slots, and equally short routes that agree with it.
+"""Few cells that change state: the order of the slots, and what routes add to it.
 
-A cell without light keeps the state it had, so what counts is how often the sequence of its driven states
-changes.
+A cell without light keeps the state it had, so what counts is how often the sequence of its driven
+states changes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from optmatch.solvers.kernel import kernel
 def neighbours(states, order, count, last, following):
     """Write for each place the state each cell was driven to before it, and will be from it on.
 
-    ``last[place, cell]`` and ``following[place, cell]`` for place 0 .. count (a slot may go in at each),
-    -1 for never. Returns the number of toggles.
+    ``last[place, cell]`` and ``following[place, cell]`` for place 0 .. count (a slot may go in at
+    each), -1 for never. Returns the number of toggles.
     """
     cells = states.shape[1]
     toggles = 0
@@ -84,8 +84,8 @@ class Sequence:
     Parameters
     ----------
     states
-        ``states[slot, cell]``, int8: 0 bar, 1 cross, -1 free. Not copied: a caller that changes rows
-        calls `count` again.
+        ``states[slot, cell]``, int8: 0 bar, 1 cross, -1 free. Not copied: a caller that changes
+        rows calls `count` again.
     """
 
     def __init__(self, states: NDArray[np.int8]) -> None:
@@ -100,7 +100,7 @@ class Sequence:
         return int(neighbours(self.states, self.order, len(self.order), self.last, self.following))
 
     def improve(self, rng: np.random.Generator, kicks: int) -> int:
-        """Search for an order with fewer toggles: best insertion, then kicks that reverse a stretch.
+        """Search for an order with fewer toggles: best insertion, and kicks.
 
         Parameters
         ----------

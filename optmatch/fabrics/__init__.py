@@ -7,7 +7,8 @@ from optmatch.fabrics.mesh import HexMesh, Mesh, SmartLightMesh, SquareMesh, Tri
 from optmatch.fabrics.reach import UNREACHED, Walks, forced_links, shortest_routes, walk
 
 FABRICS: dict[str, type[Fabric]] = {
-    fabric.type: fabric for fabric in (HexMesh, SmartLightMesh, SquareMesh, TriangularMesh, IdealSwitch)
+    fabric.type: fabric
+    for fabric in (HexMesh, SmartLightMesh, SquareMesh, TriangularMesh, IdealSwitch)
 }
 """Fabric classes by the ``"type"`` that files use."""
 

@@ -1,14 +1,15 @@
-"""The graph of cells under every fabric: how 2x2 cells join, and where light can enter.
+r"""The graph of cells under every fabric: how 2x2 cells join, and where light can enter.
 
 A cell has four terminals::
 
-        a1 ---\\ /--- b1        bar    a1-b1  a2-b2
+        a1 ---\ /--- b1        bar    a1-b1  a2-b2
                X               cross  a1-b2  a2-b1
-        a2 ---/ \\--- b2        light passes both ways
+        a2 ---/ \--- b2        light passes both ways
 
-Terminal ``4 * cell + k`` is a1, a2, b1, b2 for k = 0, 1, 2, 3. A *link* is the waveguide between two
-joined terminals, or the stub behind a free one. Light *enters* a cell at a terminal and *leaves* it by a
-terminal of the other end; leaving by terminal ``u`` it enters the next cell at ``mate[u]``.
+Terminal ``4 * cell + k`` is a1, a2, b1, b2 for k = 0, 1, 2, 3. A *link* is the waveguide between
+two joined terminals, or the stub behind a free one. Light *enters* a cell at a terminal and
+*leaves* it by a terminal of the other end; leaving by terminal ``u`` it enters the next cell at
+``mate[u]``.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class CellGraph(Value):
     Raises
     ------
     InputError
-        If joins are not mutual, a terminal is joined to itself, or `perimeter` is not the free terminals.
+        If joins are not mutual, a terminal is joined to itself, or `perimeter` is not the free
+        terminals.
 
     Examples
     --------

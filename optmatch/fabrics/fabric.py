@@ -57,7 +57,7 @@ class Fabric(Value):
 
     @property
     def destination_terminals(self) -> NDArray[np.int32]:
-        """``destination_terminals[port]``: where light to this port leaves; empty without cells."""
+        """``destination_terminals[port]``: where light to this port leaves; empty if no cells."""
         return np.empty(0, dtype=np.int32)
 
     def describe_port(self, port: int) -> str:
@@ -76,8 +76,9 @@ class Fabric(Value):
         Returns
         -------
         NDArray
-            ``cells[source, destination]``, int32, shape (ports, ports); ``UNREACHED`` for a dead pair,
-            0 on the diagonal of bidirectional ports and everywhere on a fabric without cells.
+            ``cells[source, destination]``, int32, shape (ports, ports); ``UNREACHED`` for a dead
+            pair, 0 on the diagonal of bidirectional ports and everywhere on a fabric without
+            cells.
         """
         return _route_cells(self)
 

@@ -1,4 +1,4 @@
-"""From a flat drawing of edges to a cell graph: each edge becomes a cell, each corner joins two."""
+"""From a flat drawing to a cell graph: each edge becomes a cell, each corner joins two."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def build_grid(edges: Iterable[Edge], corner_deg: float) -> CellGraph:
         around.setdefault(_key(b), []).append((back, 4 * cell + 3, 4 * cell + 2))
 
     mate = np.full(4 * len(cells), -1, dtype=np.int32)
-    across = np.full(4 * len(cells), -1, dtype=np.int32)  # the other free terminal of an outer corner
+    across = np.full(
+        4 * len(cells), -1, dtype=np.int32
+    )  # the other free terminal of an outer corner
     limit = math.radians(corner_deg) + 1e-6
     for spokes in around.values():
         spokes.sort()

@@ -22,7 +22,8 @@ from optmatch.model import integer
 class Mesh(Fabric):
     """A recirculating mesh with ports at some of its perimeter terminals.
 
-    Perimeter terminals are numbered along the outer boundary from 0, starting at the lowest left one.
+    Perimeter terminals are numbered along the outer boundary from 0, starting at the lowest left
+    one.
     """
 
     __slots__ = ()
@@ -84,7 +85,8 @@ def _check_size(mesh: HexMesh | SquareMesh | TriangularMesh) -> None:
 class HexMesh(Mesh):
     """A hexagonal mesh: rows of hexagons, every other row half a hexagon to the right.
 
-    m rows of n hexagons have ``3*m*n + 2*m + 2*n - 1`` cells and ``4*(m + n + 1)`` perimeter terminals.
+    m rows of n hexagons have ``3*m*n + 2*m + 2*n - 1`` cells and ``4*(m + n + 1)`` perimeter
+    terminals.
 
     Parameters
     ----------
@@ -92,8 +94,8 @@ class HexMesh(Mesh):
         The number of hexagons down and across, at least 1.
     ports
         Bidirectional ports: None for all perimeter terminals, a number for so many of them spread
-        evenly such that no two form a dead pair, or the perimeter terminals themselves, in the order
-        in which they become port 0, 1, ...
+        evenly such that no two form a dead pair, or the perimeter terminals themselves, in the
+        order in which they become port 0, 1, ...
     tx, rx
         Ports that send and receive at different terminals: two equally long lists of perimeter
         terminals, or twice the same number for that many, alternating and spread evenly. Excludes
@@ -102,8 +104,8 @@ class HexMesh(Mesh):
     Raises
     ------
     InputError
-        If a size is not positive, a terminal is out of range or used twice, or there are more ports
-        than terminals.
+        If a size is not positive, a terminal is out of range or used twice, or there are more
+        ports than terminals.
 
     Examples
     --------
@@ -146,8 +148,9 @@ class HexMesh(Mesh):
 class SmartLightMesh(Mesh):
     """The flattened hexagonal mesh of the iPronics SmartLight processor: 72 cells, 40 terminals.
 
-    Rows of 6, 5 and 6 hexagons with a dangling cell at each of the four notches beside the short row:
-    56 vertices, of which 36 have degree 3, 16 have degree 2 and 4 dangle, as drawn for the chip [1]_.
+    Rows of 6, 5 and 6 hexagons with a dangling cell at each of the four notches beside the short
+    row: 56 vertices, of which 36 have degree 3, 16 have degree 2 and 4 dangle, as drawn for the
+    chip [1]_.
 
     Parameters
     ----------
@@ -256,7 +259,9 @@ def _outlines(polygons: Iterable[list[Point]]) -> list[Edge]:
     edges: dict[frozenset[tuple[int, int]], Edge] = {}
     for points in polygons:
         for a, b in zip(points, points[1:] + points[:1], strict=True):
-            edges.setdefault(frozenset((round(x * 1e6), round(y * 1e6)) for x, y in (a, b)), (a, b))
+            edges.setdefault(
+                frozenset((round(x * 1e6), round(y * 1e6)) for x, y in (a, b)), (a, b)
+            )
     return list(edges.values())
 
 

@@ -1,4 +1,4 @@
-"""Which perimeter terminals of a mesh are ports: as listed, or spread evenly without dead pairs."""
+"""Which perimeter terminals of a mesh are ports: as listed, or spread so that all can be used."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def check_ports(ports: Ports, tx: Ports, rx: Ports, available: int) -> dict[str,
         for name, value in (("ports", ports), ("tx", tx), ("rx", rx))
     }
     tx, rx = checked["tx"], checked["rx"]
-    sizes = [value if isinstance(value, int) else len(value) for value in (tx, rx) if value is not None]
+    sizes = [
+        value if isinstance(value, int) else len(value) for value in (tx, rx) if value is not None
+    ]
     if isinstance(tx, int) != isinstance(rx, int) or len(set(sizes)) > 1:
         raise InputError("tx and rx: two equal numbers, or two lists of one length", where="rx")
     return checked
@@ -67,7 +69,9 @@ def _check(
             )
         return number
     if isinstance(value, (str, bytes, bool)) or not isinstance(value, (Sequence, np.ndarray)):
-        raise InputError(f"{name} = {value!r}: a number or a list of perimeter terminals", where=name)
+        raise InputError(
+            f"{name} = {value!r}: a number or a list of perimeter terminals", where=name
+        )
     if not len(value):
         raise InputError(f"{name} is empty: a switch has at least one port", where=name)
     chosen = tuple(integer(f"{name}[{k}]", entry, at_least=0) for k, entry in enumerate(value))
@@ -127,8 +131,8 @@ def spread(graph: CellGraph, count: int, alternating: bool = False) -> Terminals
     count
         How many.
     alternating
-        Whether the choice is sender, receiver, sender, ... of ports 0, 0, 1, ...: then only senders
-        and receivers of different ports must meet. Otherwise all must.
+        Whether the choice is sender, receiver, sender, ... of ports 0, 0, 1, ...: then only
+        senders and receivers of different ports must meet. Otherwise all must.
 
     Returns
     -------
@@ -143,16 +147,18 @@ def spread(graph: CellGraph, count: int, alternating: bool = False) -> Terminals
     Notes
     -----
     Free terminals come in twos, one on each side of a vertex, and send their light opposite ways
-    along the boundary. Each way has its own links into the mesh, so the even choice to start from takes
-    vertices evenly and sides in turn (and, where that cannot be mended, just terminals evenly). While
-    there is a bad pair, one terminal moves to the unused place with the fewest, the nearest of equals.
-    The result depends on the arguments alone.
+    along the boundary. Each way has its own links into the mesh, so the even choice to start from
+    takes vertices evenly and sides in turn (and, where that cannot be mended, just terminals
+    evenly). While there is a bad pair, one terminal moves to the unused place with the fewest, the
+    nearest of equals. The result depends on the arguments alone.
     """
     n = len(graph.perimeter)
     index = np.arange(count)
     must_meet = index[:, None] != index[None, :]
     if alternating:
-        must_meet &= (index[:, None] % 2 != index[None, :] % 2) & (index[:, None] // 2 != index // 2)
+        must_meet &= (index[:, None] % 2 != index[None, :] % 2) & (
+            index[:, None] // 2 != index // 2
+        )
     in_turn = (2 * (index * (n // 2) // count) - 1 + index % 2) % n
     for start in (in_turn, index * n // count):
         chosen = _repair(graph, start.tolist(), must_meet)
@@ -165,15 +171,14 @@ def spread(graph: CellGraph, count: int, alternating: bool = False) -> Terminals
     )
 
 
-def _repair(
-    graph: CellGraph, chosen: list[int], must_meet: NDArray[np.bool_]
-) -> list[int] | None:
+def _repair(graph: CellGraph, chosen: list[int], must_meet: NDArray[np.bool_]) -> list[int] | None:
     """Move single terminals until no pair is bad, or give up."""
     n = len(graph.perimeter)
     if len(set(chosen)) < len(chosen):
         return None
     forced = [forced_links(graph, terminal) for terminal in graph.perimeter.tolist()]
-    rival = np.array([[bool(a & b) and a is not b for b in forced] for a in forced])
+    crowd = len(chosen) > 2  # two ports only ever meet each other
+    rival = np.array([[crowd and bool(a & b) and a is not b for b in forced] for a in forced])
     while True:
         bad = rival[chosen][:, chosen] | (_dead(graph, chosen, chosen) & must_meet)
         if not bad.any():

@@ -1,8 +1,9 @@
-"""Which ports can be connected at all, and by how few cells: exact, without any search of the solvers.
+"""Which ports can be connected at all, and by how few cells: exact, and apart from the solvers.
 
-Light may walk through one link twice, once each way; no fixed state of the cells can do that. So the
-shortest *walk* is only a lower bound for the shortest *route*, and a pair with a walk may still be dead.
-Both questions are settled here by branching on the direction of a link that a walk uses both ways.
+Light may walk through one link twice, once each way; no fixed state of the cells can do that. So
+the shortest *walk* is only a lower bound for the shortest *route*, and a pair with a walk may
+still be dead. Both questions are settled here by branching on the direction of a link that a walk
+uses both ways.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ class Walks(NamedTuple):
 
 
 def walk(
-    graph: CellGraph, sources: Sequence[int] | NDArray[np.int32], closed: frozenset[int] = frozenset()
+    graph: CellGraph,
+    sources: Sequence[int] | NDArray[np.int32],
+    closed: frozenset[int] = frozenset(),
 ) -> Walks:
     """Walk breadth first from several terminals at once.
 
@@ -124,17 +127,19 @@ def forced_links(graph: CellGraph, terminal: int) -> frozenset[int]:
     Returns
     -------
     frozenset of int
-        The links passed as long as there is one way that does not leave the mesh at once. Two ports
-        with a common one can never have circuits at the same time, except with each other.
+        The links passed as long as there is one way that does not leave the mesh at once. Two
+        ports with a common one can never have circuits at the same time, except with each other.
 
     Examples
     --------
-    Behind a corner where only two cells meet, light from both far ends needs the one link between them:
+    Behind a corner where only two cells meet, light from both far ends needs the one link between
+    them:
 
     >>> from optmatch.fabrics.mesh import HexMesh
     >>> graph = HexMesh(2, 2).graph
-    >>> len(forced_links(graph, int(graph.perimeter[1])) & forced_links(graph, int(graph.perimeter[4])))
-    0
+    >>> first, second = (forced_links(graph, int(graph.perimeter[k])) for k in (2, 5))
+    >>> len(first & second)
+    1
     """
     found: set[int] = set()
     entered = terminal
@@ -149,8 +154,8 @@ def forced_links(graph: CellGraph, terminal: int) -> frozenset[int]:
 def _reuses_a_link(
     graph: CellGraph, walks: Walks, destinations: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
-    """Tell which of the found walks pass some link both ways; all walks are traced side by side."""
-    n_sources, n_terminals = walks.cells.shape
+    """Tell which of the walks pass some link both ways; all are traced side by side."""
+    n_sources = len(walks.cells)
     rows = np.repeat(np.arange(n_sources), len(destinations))
     left = np.tile(np.asarray(destinations, dtype=np.int64), n_sources)
     pair = np.arange(len(rows))
@@ -170,7 +175,7 @@ def _reuses_a_link(
 
 
 def _shortest_route(graph: CellGraph, source: int, destination: int) -> int:
-    """Branch and bound: a route uses each link in at most one direction, so one of the two is closed."""
+    """Branch and bound: a route uses a link in one direction at most, so one of two is closed."""
     best = UNREACHED
     open_cases = [frozenset[int]()]
     while open_cases:

@@ -47,7 +47,7 @@ class InfeasibleError(OptMatchError):
 
 
 class LimitReached(OptMatchError):
-    """No solution was found within the limits; raised only where a caller insists on a schedule."""
+    """Nothing was found within the limits; raised only where a caller insists on a schedule."""
 
 
 class VerificationError(OptMatchError, ValueError):

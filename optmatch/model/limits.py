@@ -42,7 +42,9 @@ class Limits:
         if self.time_s is not None:
             object.__setattr__(self, "time_s", number("time_s", self.time_s))
         if self.iterations is not None:
-            object.__setattr__(self, "iterations", integer("iterations", self.iterations, at_least=0))
+            object.__setattr__(
+                self, "iterations", integer("iterations", self.iterations, at_least=0)
+            )
         object.__setattr__(self, "gap", number("gap", self.gap))
         if self.memory_bytes is not None:
             object.__setattr__(

@@ -34,8 +34,8 @@ class Schedule(Value):
     delay_s
         The reconfiguration delay before each matching, in seconds.
     cell_states
-        ``cell_states[slot, cell]``: 0 bar, 1 cross, -1 free; int8, shape (slots, cells). None where
-        the fabric has no cells.
+        ``cell_states[slot, cell]``: 0 bar, 1 cross, -1 free; int8, shape (slots, cells). None
+        where the fabric has no cells.
     switching
         ``"all-stop"``: during a reconfiguration no circuit carries anything. ``"per-circuit"``:
         circuits that stay go on.
@@ -119,7 +119,8 @@ def check_matchings(matchings: ArrayLike) -> None:
     n_ports = rows.shape[1]
     for slot, port in np.argwhere((rows < IDLE) | (rows >= n_ports)):
         raise InputError(
-            f"matchings[{slot}, {port}] = {rows[slot, port]}: ports are 0 .. {n_ports - 1}, -1 is idle"
+            f"matchings[{slot}, {port}] = {rows[slot, port]}:"
+            f" ports are 0 .. {n_ports - 1}, -1 is idle"
         )
     for slot, row in enumerate(rows):
         used = np.bincount(row[row >= 0], minlength=n_ports)

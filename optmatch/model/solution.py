@@ -65,7 +65,8 @@ class Solution(Value):
     time_s
         Seconds spent.
     certificate
-        What the verifier needs to check `lower_bound` where the problem's own bound is lower; or None.
+        What the verifier needs to check `lower_bound` where the problem's own bound is lower; or
+        None.
     stats
         Further figures: plain numbers, strings and lists by name.
 
@@ -93,7 +94,9 @@ class Solution(Value):
         found = self.schedule is not None or self.answer is not None
         proved = self.status in (Status.OPTIMAL, Status.INFEASIBLE)
         if found != (self.status in (Status.OPTIMAL, Status.FEASIBLE)):
-            raise InputError(f"status {self.status.value} {'with' if found else 'without'} an answer")
+            raise InputError(
+                f"status {self.status.value} {'with' if found else 'without'} an answer"
+            )
         if found != (self.objective is not None):
             raise InputError("an objective is there if and only if an answer is")
         if proved != (self.limit is None):

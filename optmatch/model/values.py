@@ -1,4 +1,4 @@
-"""Frozen values: data classes that compare, hash and pickle by content, with arrays that cannot change."""
+"""Frozen values: data classes that compare, hash and pickle by content, arrays included."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from optmatch.model.errors import InputError
 class Value:
     """Mixin for frozen data classes whose fields may be arrays.
 
-    A generated ``__eq__`` fails on arrays, and unpickled arrays are writeable again; so equality and
-    hash go over the content, and pickling goes through the constructor, which checks and freezes anew.
+    A generated ``__eq__`` fails on arrays, and unpickled arrays are writeable again; so equality
+    and hash go over the content, and pickling goes through the constructor, which checks and
+    freezes anew.
     """
 
     __slots__ = ()
@@ -92,7 +93,8 @@ def frozen(name: str, value: ArrayLike, ndim: int, dtype: type[np.generic]) -> N
     Raises
     ------
     InputError
-        If `value` is no array of finite numbers, has other dimensions, or would change by the cast.
+        If `value` is no array of finite numbers, has other dimensions, or would change by the
+        cast.
 
     Examples
     --------
@@ -120,9 +122,7 @@ def frozen(name: str, value: ArrayLike, ndim: int, dtype: type[np.generic]) -> N
     if len(wrong):
         place = tuple(int(k) for k in wrong[0])
         index = ", ".join(map(str, place))
-        raise InputError(
-            f"{name}[{index}] = {given[place]}: not a finite {np.dtype(dtype).name}"
-        )
+        raise InputError(f"{name}[{index}] = {given[place]}: not a finite {np.dtype(dtype).name}")
     array += np.zeros(1, dtype=dtype)  # -0.0 becomes 0.0: one content, one digest
     array.flags.writeable = False
     return array

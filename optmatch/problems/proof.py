@@ -19,34 +19,35 @@ class RoutingProof(Value):
 
     Put a price on every link. Circuits that share no link pay for each link at most once between
     them, so no routing costs less than the sum, over its circuits, of the cheapest way *including
-    prices*, minus the sum of all prices. This holds for any prices that are not negative; good ones
-    make the bound tight. Without prices on cells the same sum decides feasibility: if the circuits
-    must pay more than all links together are worth, no routing exists.
+    prices*, minus the sum of all prices. This holds for any prices that are not negative; good
+    ones make the bound tight. Without prices on cells the same sum decides feasibility: if the
+    circuits must pay more than all links together are worth, no routing exists.
 
     Where one set of prices is not enough, the proof splits in two cases at a link: either *this*
-    circuit does not use the link, or *no other* circuit does. One of the two holds in every routing.
-    If it is one circuit that would use the link both ways, the cases are: not in the one direction,
-    or not in the other.
+    circuit does not use the link, or *no other* circuit does. One of the two holds in every
+    routing. If it is one circuit that would use the link both ways, the cases are: not in the one
+    direction, or not in the other.
 
     Parameters
     ----------
     circuit
-        ``circuit[node]``: the circuit (its place in `Routing.circuits`) on which the node splits, -1
-        for a leaf; int32, shape (nodes,). Node 0 is the root.
+        ``circuit[node]``: the circuit (its place in `Routing.circuits`) on which the node splits,
+        -1 for a leaf; int32, shape (nodes,). Node 0 is the root.
     terminal
         ``terminal[node]``: a terminal at the link on which the node splits, -1 for a leaf.
     one_way
-        ``one_way[node]``: 1 where the cases are the two directions of the link: the circuit does not
-        leave by `terminal`, or does not leave by the terminal joined to it. 0 where they are
+        ``one_way[node]``: 1 where the cases are the two directions of the link: the circuit does
+        not leave by `terminal`, or does not leave by the terminal joined to it. 0 where they are
         "not this circuit" and "no other circuit".
     children
-        ``children[node, case]``: the nodes of the two cases, each greater than `node`; -1 for a leaf.
+        ``children[node, case]``: the nodes of the two cases, each greater than `node`; -1 for a
+        leaf.
     prices
-        ``prices[node, link]`` in 1 / `PRICE_UNITS` cells, >= 0; int64, shape (nodes, links); zero at
-        inner nodes.
+        ``prices[node, link]`` in 1 / `PRICE_UNITS` cells, >= 0; int64, shape (nodes, links); zero
+        at inner nodes.
     infeasible
-        ``infeasible[node]``: 1 where the prices of a leaf prove that its case has no routing, so cells
-        cost nothing there.
+        ``infeasible[node]``: 1 where the prices of a leaf prove that its case has no routing, so
+        cells cost nothing there.
 
     Raises
     ------
@@ -62,7 +63,7 @@ class RoutingProof(Value):
     infeasible: NDArray[np.int8]
 
     def __post_init__(self) -> None:
-        shapes = {
+        shapes: dict[str, tuple[int, type[np.generic]]] = {
             "circuit": (1, np.int32),
             "terminal": (1, np.int32),
             "one_way": (1, np.int8),
@@ -74,7 +75,9 @@ class RoutingProof(Value):
             object.__setattr__(self, name, frozen(name, getattr(self, name), ndim, dtype))
         nodes = len(self.circuit)
         if nodes == 0 or any(len(getattr(self, name)) != nodes for name in shapes):
-            raise InputError("the arrays of a proof have one entry for each node, and at least one")
+            raise InputError(
+                "the arrays of a proof have one entry for each node, and at least one"
+            )
         if (self.prices < 0).any():
             raise InputError("prices of a proof are >= 0")
         inner = self.circuit >= 0

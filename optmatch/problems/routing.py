@@ -28,7 +28,8 @@ class Routing(Value):
         ports an involution: if i meets j, then j meets i.
     objective
         ``"total-cells"``: cells on all routes together. ``"worst-cells"``: cells on the longest
-        route. ``"loss-db"``: loss of all routes together, where bar and cross may cost differently.
+        route. ``"loss-db"``: loss of all routes together, where bar and cross may cost
+        differently.
     bar_loss_db, cross_loss_db
         The loss of one cell in each state, in dB, for ``"loss-db"``.
 
@@ -66,7 +67,9 @@ class Routing(Value):
         if self.fabric.bidirectional:
             for i in np.flatnonzero(matching != IDLE):
                 if matching[i] == i:
-                    raise InputError(f"matching[{i}] = {i}: a bidirectional port cannot meet itself")
+                    raise InputError(
+                        f"matching[{i}] = {i}: a bidirectional port cannot meet itself"
+                    )
                 if matching[matching[i]] != i:
                     raise InputError(
                         f"matching[{i}] = {matching[i]}, but matching[{matching[i]}] ="
@@ -102,8 +105,8 @@ class Routing(Value):
         Returns
         -------
         float
-            In cells, or dB for ``"loss-db"`` (each cell at the cheaper state); infinite if a circuit
-            is dead.
+            In cells, or dB for ``"loss-db"`` (each cell at the cheaper state); infinite if a
+            circuit is dead.
         """
         circuits = self.circuits
         if self.dead_circuits():

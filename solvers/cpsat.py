@@ -1,0 +1,176 @@
+"""CP-SAT with our clock, our events and our Ctrl-C, and the model of circuits as flows.
+
+Light of one circuit that enters a cell at one end leaves it at the other, so a circuit is a flow
+over the terminals it leaves by: for each cell and direction, as much goes out as came in. The
+state of the cell needs no variable: links carry one circuit, so two ways through a cell in
+different states would share one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from optmatch.fabrics import CellGraph
+from optmatch.model import Bound, Clock, Limit, NewBest, OnEvent, SolverError, Tick
+
+WORKERS = 4  # interleaved, so that a run is the same on every machine
+_POLL_S = 0.05
+
+Literal = Any  # a Boolean variable of CP-SAT, or 0 or 1
+
+
+class Outcome:
+    """What CP-SAT found: its status, values by variable, and why it stopped."""
+
+    def __init__(self, solver: cp_model.CpSolver, status: Any, limit: Limit | None) -> None:
+        self.infeasible = status == cp_model.INFEASIBLE
+        self.optimal = status == cp_model.OPTIMAL
+        self.found = status in (cp_model.OPTIMAL, cp_model.FEASIBLE)
+        self.limit = limit
+        bound = np.inf if self.infeasible else solver.best_objective_bound
+        self.lower_bound = float(np.ceil(bound - 1e-6))  # objectives are whole numbers of cells
+        self._solver = solver
+
+    def holds(self, literal: Literal) -> bool:
+        """Tell whether a literal is true in the solution."""
+        return bool(self._solver.value(literal))
+
+
+def minimise(
+    model: cp_model.CpModel, clock: Clock, on_event: OnEvent, *, seed: int, workers: int = WORKERS
+) -> Outcome:
+    """Run CP-SAT until it is done, the clock is, or somebody interrupts.
+
+    Parameters
+    ----------
+    model
+        The model, with its objective.
+    clock
+        Its time limits the run; its iterations limit the conflicts.
+    on_event
+        Called from this thread, a few times a second.
+    seed
+        Seed of the search.
+    workers
+        Strategies, interleaved.
+    """
+    solver = cp_model.CpSolver()
+    parameters = solver.parameters
+    parameters.num_workers = workers
+    parameters.interleave_search = True
+    parameters.random_seed = seed
+    parameters.catch_sigint_signal = False
+    if np.isfinite(clock.remaining_s):
+        parameters.max_time_in_seconds = max(clock.remaining_s, 1e-3)
+    if clock.limits.iterations is not None:
+        parameters.max_number_of_conflicts = clock.limits.iterations
+    best: list[float] = []
+
+    class Note(cp_model.CpSolverSolutionCallback):
+        """Notes the objective of each solution."""
+
+        def on_solution_callback(self) -> None:
+            """Take the objective down for the thread that reports."""
+            best.append(self.objective_value)
+
+    status: list[Any] = []
+    worker = threading.Thread(
+        target=lambda: status.append(solver.solve(model, Note())), daemon=True
+    )
+    worker.start()
+    limit: Limit | None = None
+    told = 0
+    while worker.is_alive():
+        try:
+            worker.join(_POLL_S)
+            if len(best) > told:
+                told = len(best)
+                on_event(NewBest(best[-1]))
+            on_event(Tick("cp-sat", told))
+        except KeyboardInterrupt:
+            limit = Limit.INTERRUPTED
+            solver.stop_search()
+    if not status or status[0] == cp_model.MODEL_INVALID:
+        raise SolverError("CP-SAT refused the model or failed")
+    outcome = Outcome(solver, status[0], limit)
+    if not (outcome.optimal or outcome.infeasible) and limit is None:
+        outcome.limit = Limit.TIME if clock.limits.iterations is None else Limit.ITERATIONS
+    if np.isfinite(outcome.lower_bound):
+        on_event(Bound(outcome.lower_bound))
+    return outcome
+
+
+class Flow:
+    """The light of one circuit as variables: ``leaves[terminal]`` is true where it leaves a cell.
+
+    Parameters
+    ----------
+    model
+        Where the variables and constraints go.
+    graph
+        The cells.
+    source
+        The terminal at which the light enters.
+    lit
+        Whether there is any.
+    ends
+        For each free terminal at which it may leave the fabric, whether it does.
+    allowed
+        Terminals by which it may leave a cell (those that lead on; free ones are in `ends`).
+    """
+
+    def __init__(
+        self,
+        model: cp_model.CpModel,
+        graph: CellGraph,
+        source: int,
+        lit: Literal,
+        ends: dict[int, Literal],
+        allowed: Iterable[int],
+    ) -> None:
+        self.source = source
+        self.leaves: dict[int, Literal] = {t: model.new_bool_var("") for t in allowed}
+        self.leaves.update(ends)
+        self.graph = graph
+        mate = graph.mate
+        entered_at = [int(mate[t]) for t in self.leaves if mate[t] >= 0] + [source]
+        passages = {(t >> 2, (t >> 1) & 1) for t in self.leaves}
+        passages |= {(t >> 2, 1 - ((t >> 1) & 1)) for t in entered_at}
+        for cell, end in sorted(passages):  # light that crosses a cell towards this end
+            entered = (4 * cell + 2 * (1 - end), 4 * cell + 2 * (1 - end) + 1)
+            left = (4 * cell + 2 * end, 4 * cell + 2 * end + 1)
+            comes = [self.leaves[int(mate[t])] for t in entered if int(mate[t]) in self.leaves]
+            comes += [lit] if source in entered else []
+            model.add(sum(comes) == sum(self.leaves[t] for t in left if t in self.leaves))
+
+    def terminals(self, outcome: Outcome) -> list[int]:
+        """Follow the light from the source; loops beside the route are left out."""
+        found: list[int] = []
+        entered = self.source
+        while entered >= 0:
+            ways = [int(t) for t in self.graph.exits[entered] if t in self.leaves]
+            taken = [t for t in ways if outcome.holds(self.leaves[t]) and t not in found]
+            if not taken:
+                raise SolverError("a flow of CP-SAT ends inside the fabric")
+            found.append(taken[0])
+            entered = int(self.graph.mate[taken[0]])
+        return found
+
+
+def share_links(
+    model: cp_model.CpModel, graph: CellGraph, flows: Iterable[tuple[Flow, Literal]]
+) -> None:
+    """Let each link carry one circuit at most; flows come with whether they are lit."""
+    users: dict[int, list[Literal]] = {}
+    for flow, lit in flows:
+        users.setdefault(int(graph.links.of_terminal[flow.source]), []).append(lit)
+        for terminal, leaves in flow.leaves.items():
+            users.setdefault(int(graph.links.of_terminal[terminal]), []).append(leaves)
+    for literals in users.values():
+        if len(literals) > 1:
+            model.add(sum(literals) <= 1)
