@@ -31,7 +31,7 @@ def bound_lines(problem: Demand) -> NDArray[np.float64]:
     ticks = problem.directed_ticks if with_packets else problem.ticks
     lines = np.concatenate([ticks, ticks.T])
     if problem.objective == "matchings":
-        return np.count_nonzero(lines, axis=1).astype(np.float64)
+        return np.asarray(np.count_nonzero(lines, axis=1), dtype=np.float64)
     if with_packets:
         bounds = [_with_packets(line[line > 0], problem) for line in lines]
         return np.array(bounds, dtype=np.float64) * problem.tick_s

@@ -155,7 +155,7 @@ def _reduced(integers: NDArray[np.int64], unit: Fraction) -> tuple[NDArray[np.in
 
 def _largest_line(matrix: NDArray[np.int64] | NDArray[np.float64]) -> int | float:
     sums = matrix.sum(axis=1).tolist() + matrix.sum(axis=0).tolist()
-    return max(sums, default=0)  # type: ignore[no-any-return]
+    return max(sums, default=0)
 
 
 def _common(*numbers: Fraction) -> Fraction:

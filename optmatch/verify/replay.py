@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from optmatch.model import FREE, InputError, Problem, Schedule, Solution
-from optmatch.problems import AllToAll, Routing
+from optmatch.problems import AllToAll, Demand, PlaneSchedules, Routing
 from optmatch.verify.bounds import bound_objective, count_slots
 from optmatch.verify.claims import check_claims
+from optmatch.verify.demand_claims import verify_demand
 from optmatch.verify.light import Traced, check_light
 from optmatch.verify.matchings import (
     check_coverage,
@@ -19,15 +20,15 @@ from optmatch.verify.matchings import (
 from optmatch.verify.report import Findings, Report
 
 
-def verify(problem: Problem, subject: Schedule | Solution) -> Report:
+def verify(problem: Problem, subject: Schedule | PlaneSchedules | Solution) -> Report:
     """Check an answer by replaying it, with code that no method shares.
 
     Parameters
     ----------
     problem
-        The question: `AllToAll` or `Routing`.
+        The question: `AllToAll`, `Routing` or `Demand`.
     subject
-        A schedule, or a solution with all that it claims.
+        A schedule, one for each plane of a `Demand`, or a solution with all that it claims.
 
     Returns
     -------
@@ -45,7 +46,8 @@ def verify(problem: Problem, subject: Schedule | Solution) -> Report:
     Of a schedule: each slot is a matching; the wanted pairs meet, each once; the light of each
     circuit, traced through the stated cells, reaches the partner and comes back; no link carries
     two circuits; cells without light are stated free. Duration and delay of a `Routing` are not
-    part of its question and not checked.
+    part of its question and not checked. Of a `Demand`: slots last whole ticks, the light of each
+    circuit reaches its partner, and all is carried.
 
     Of a solution moreover: objective, lower bound, status, and every statistic of which there is a
     recomputed figure. A bound is supported if the shortest routes or the certificate show it. One
@@ -61,11 +63,19 @@ def verify(problem: Problem, subject: Schedule | Solution) -> Report:
     >>> print(verify(problem, Schedule(matchings=[[1, 0]], durations_s=[2.0])).violations[0])
     durations_s[0]: a slot lasts slot_s: got 2.0, expected 1.0
     """
-    if not isinstance(problem, (AllToAll, Routing)):
+    if not isinstance(problem, (AllToAll, Demand, Routing)):
         raise InputError(
             f"problem of type {type(problem).__name__}: cannot be verified", where="problem"
         )
     findings = Findings()
+    if isinstance(problem, Demand) and isinstance(subject, (Schedule, PlaneSchedules, Solution)):
+        verify_demand(problem, subject, findings)
+        return findings.report()
+    if isinstance(problem, Demand):
+        raise InputError(
+            f"subject of type {type(subject).__name__}: a Schedule, PlaneSchedules or a Solution",
+            where="subject",
+        )
     if isinstance(subject, Solution):
         traced = None
         if subject.schedule is not None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any
 
-from optmatch.model import FrozenMap
+from optmatch.model import RTOL, FrozenMap
 
 SHOWN = 20
 """How many violations and notes `str` of a report shows; the report has them all."""
@@ -146,3 +147,16 @@ class Findings:
             notes=tuple(self.notes),
             skipped=tuple(self.skipped),
         )
+
+
+def agree(claimed: Any, found: float) -> bool:
+    """Tell whether a claim is the number found, up to the rounding of sums of floats."""
+    number = as_number(claimed)
+    return number == found or math.isclose(number, found, rel_tol=RTOL, abs_tol=RTOL)
+
+
+def as_number(claimed: Any) -> float:
+    """Return a claimed number; NaN, which agrees with nothing, for what is none."""
+    if isinstance(claimed, bool) or not isinstance(claimed, Real):
+        return math.nan
+    return float(claimed)

@@ -1,0 +1,110 @@
+"""The rules of solutions of demands: what is claimed must follow from what is recomputed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from optmatch.model import Schedule, Solution, Status
+from optmatch.problems import Demand, PlaneSchedules
+from optmatch.verify.demand import replay_demand
+from optmatch.verify.demand_bounds import bound_demand, check_proof
+from optmatch.verify.proofs import ProofError
+from optmatch.verify.report import Findings, agree, as_number
+
+SEARCH = "cp-sat"
+"""``stats["bound_by"]`` of bounds by exhaustive search, which have no short proof."""
+
+
+def verify_demand(
+    problem: Demand, subject: Schedule | PlaneSchedules | Solution, findings: Findings
+) -> None:
+    """Replay an answer to a demand and, of a solution, check its claims."""
+    if not isinstance(subject, Solution):
+        replay_demand(problem, _schedules(subject), findings)
+        findings.figures["lower_bound_recomputed"] = bound_demand(problem)
+        return
+    findings.expect(
+        "the solution is one of this problem", "problem", subject.problem == problem, True
+    )
+    answered = subject.status in (Status.OPTIMAL, Status.FEASIBLE)
+    form, answer = ("schedule", subject.schedule)
+    if problem.planes > 1:
+        form, answer = "answer", subject.answer
+    wanted = PlaneSchedules if problem.planes > 1 else Schedule
+    replayed = False
+    if isinstance(answer, wanted):
+        replayed = replay_demand(problem, _schedules(answer), findings)
+    elif answered:
+        findings.refuse(
+            "the answer is a schedule for each plane", form, type(answer).__name__, wanted.__name__
+        )
+    if not answered and (subject.schedule is not None or subject.answer is not None):
+        findings.refuse(
+            "a schedule answers the problem",
+            "status",
+            subject.status.value,
+            "optimal or feasible",
+        )
+    _check_bound(problem, subject, findings)
+    if subject.status is Status.UNKNOWN:
+        findings.notes.append("status unknown: there is no answer to check")
+    elif replayed:
+        _check_answer(subject, findings)
+    elif answered:
+        findings.skipped.append("objective: nothing could be replayed")
+    for name, value in subject.stats.items():
+        got = findings.figures.get(name)
+        if got is not None and not agree(value, got):
+            findings.refuse("statistics are as recomputed", f"stats[{name!r}]", value, got)
+
+
+def _schedules(answer: Schedule | PlaneSchedules) -> Sequence[Schedule]:
+    return answer.schedules if isinstance(answer, PlaneSchedules) else (answer,)
+
+
+def _check_bound(problem: Demand, solution: Solution, findings: Findings) -> None:
+    """Check that the claimed bound is the line bound, or shown by a proof, or a search's."""
+    recomputed = checked = bound_demand(problem)
+    if solution.certificate is not None:
+        try:
+            checked = max(checked, check_proof(problem, solution.certificate))
+        except ProofError as exc:
+            findings.refuse("the certificate is a proof", "certificate", str(exc), "a valid proof")
+    findings.figures["lower_bound_recomputed"] = recomputed
+    findings.figures["lower_bound_checked"] = checked
+    claimed = as_number(solution.lower_bound)
+    if solution.status is Status.INFEASIBLE:
+        findings.expect(
+            "of an infeasible problem the bound is infinite", "lower_bound", claimed, math.inf
+        )
+        claimed = math.inf
+    if not (claimed <= checked or agree(claimed, checked)):
+        if solution.stats.get("bound_by") == SEARCH:
+            findings.notes.append(
+                f"lower bound {claimed:g} comes from an exhaustive search; {checked:g} was checked"
+            )
+        else:
+            findings.refuse("the lower bound is supported", "lower_bound", claimed, checked)
+    if not (claimed >= recomputed or agree(claimed, recomputed)):
+        findings.refuse(
+            "the lower bound is not below the busiest line", "lower_bound", claimed, recomputed
+        )
+
+
+def _check_answer(solution: Solution, findings: Findings) -> None:
+    """Check the objective, that the bound is not above it, and that optimal is optimal."""
+    objective = float(findings.figures["objective"])
+    claimed = as_number(solution.lower_bound)
+    if not agree(solution.objective, objective):
+        findings.refuse(
+            "the objective is as recomputed", "objective", solution.objective, objective
+        )
+    if not (claimed <= objective or agree(claimed, objective)):
+        findings.refuse(
+            "the lower bound is not above the objective", "lower_bound", claimed, objective
+        )
+    if solution.status is Status.OPTIMAL and not agree(claimed, objective):
+        findings.refuse(
+            "optimal means that the bound is reached", "lower_bound", claimed, objective
+        )
