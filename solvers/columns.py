@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from ortools.linear_solver import pywraplp
 
 from optmatch.model import Clock, SolverError
-from optmatch.solvers.router import FAR, UNIT, Router, find_route
+from optmatch.solvers.pathfinder import FAR, UNIT, find_route
+from optmatch.solvers.router import Router
 
 Closed = dict[int, frozenset[int]]
 """For a circuit the terminals by which its light may not leave a cell."""

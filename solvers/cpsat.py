@@ -53,7 +53,7 @@ def minimise(
     clock
         Its time limits the run; its iterations limit the conflicts.
     on_event
-        Called from this thread, a few times a second.
+        Called from this thread for each better solution, and with the bound at the end.
     seed
         Seed of the search.
     workers
@@ -85,13 +85,13 @@ def minimise(
     worker.start()
     limit: Limit | None = None
     told = 0
-    while worker.is_alive():
+    on_event(Tick("cp-sat", 0))
+    while worker.is_alive() or told < len(best):
         try:
             worker.join(_POLL_S)
-            if len(best) > told:
-                told = len(best)
-                on_event(NewBest(best[-1]))
-            on_event(Tick("cp-sat", told))
+            for objective in best[told:]:
+                told += 1
+                on_event(NewBest(objective))
         except KeyboardInterrupt:
             limit = Limit.INTERRUPTED
             solver.stop_search()

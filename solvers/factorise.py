@@ -27,7 +27,8 @@ from optmatch.model import (
 )
 from optmatch.problems import AllToAll
 from optmatch.solvers import factors as combinatorics
-from optmatch.solvers.router import BLOCKED, UNIT, Effort, Router
+from optmatch.solvers.pathfinder import BLOCKED, UNIT, Effort
+from optmatch.solvers.router import Router
 from optmatch.solvers.toggles import Sequence
 
 MOVES_PER_SLOT = 96

@@ -30,7 +30,7 @@ from optmatch.model import (
 from optmatch.problems import Routing, RoutingProof
 from optmatch.solvers.columns import Bound, Closed, Column, Master
 from optmatch.solvers.negotiated import Negotiation, Routes, one_slot, without_search
-from optmatch.solvers.router import UNIT
+from optmatch.solvers.pathfinder import UNIT
 
 _WARM_STARTS = 4
 _TRIES_AT_ROOT = 40
@@ -362,7 +362,7 @@ class _Search:
         root = self.cases[0]
         if root.split is not None or root.bound.prices is None:
             return {
-                "reason": f"each of {len(self.cases)} cases of a search is refuted by a cut of its own,"
+                "reason": f"each of {len(self.cases)} cases of a search has a cut of its own,"
                 " no single cut forbids the matching"
             }
         prices = root.bound.prices

@@ -101,7 +101,7 @@ class _Search:
 
 
 def _claim(found: Solution, bound: float, limit: Limit | None, refuted_below: int) -> Solution:
-    """Say what CP-SAT proved about a schedule: fewer slots are refuted, and totals below the bound."""
+    """Say what CP-SAT refuted about a schedule: fewer slots, and totals below the bound."""
     objective = found.objective or 0.0
     bound = min(max(bound, found.lower_bound), objective)
     slots = found.schedule.n_slots if found.schedule is not None else 0
@@ -132,7 +132,7 @@ class _Model:
         self.flows: list[dict[int, Flow]] = []
 
     def build(self, below: float | None) -> None:
-        """Add all constraints and the objective; with `below`, only better totals are of interest."""
+        """Add all constraints and the objective; with `below`, only better totals count."""
         for _ in range(self.slots):
             self._add_slot()
         for pair in self.pairs:

@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from optmatch.model import Limit, Limits, NewBest, OnEvent, Schedule, Solution, Status, Tick
 from optmatch.problems import Routing
-from optmatch.solvers.router import UNIT, Effort, Router
+from optmatch.solvers.pathfinder import UNIT, Effort
+from optmatch.solvers.router import Router
 
 RESTARTS = 40
 """Negotiations to try without an iteration limit."""

@@ -1,0 +1,343 @@
+"""Routes through cells: negotiated congestion over directed links, with A* and exact distances.
+
+A state of the search is the terminal by which light *leaves* a cell, so the direction of travel is
+part of it and a route cannot turn round inside a link. What is scarce are links: if no link is on
+two routes, all routes through a cell agree on its state (any way through in bar and any way
+through in cross share a link), so states need no variables of their own. Costs are integers, in
+1/10,000 of a cell.
+
+The scheme is PathFinder (McMurchie and Ebeling 1995, doi 10.1145/201310.201328): contested links
+become dearer from round to round until every circuit can afford its own.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics import EXITS
+from optmatch.problems.proof import PRICE_UNITS
+from optmatch.solvers.kernel import kernel
+
+UNIT = PRICE_UNITS
+"""The cost of one cell."""
+
+FAR = 1 << 40
+"""A cost that no route reaches: closed."""
+
+_CAP = 64 * UNIT  # no link becomes dearer than this by one contest
+_GUESS_BITS = 26
+_GUESS_MASK = (1 << _GUESS_BITS) - 1
+_EXITS = np.ascontiguousarray(EXITS, dtype=np.int64)
+
+BLOCKED = -(1 << 30)
+"""Negotiation failed because a circuit has no way at all."""
+
+
+class Wiring(NamedTuple):
+    """What the kernels know of a fabric."""
+
+    mate: NDArray[np.int64]
+    link: NDArray[np.int64]
+    ends: NDArray[np.int64]  # the one or two terminals of each link, -1 for none
+    cell_cost: NDArray[np.int64]  # (cells, state)
+    source: NDArray[np.int64]  # terminals of the ports
+    target: NDArray[np.int64]
+    to_go: NDArray[np.int64]  # (port, terminal): least cost from leaving there to that port
+
+
+class Effort(NamedTuple):
+    """How the price of contested links rises."""
+
+    first: int = UNIT // 2
+    growth_percent: int = 120
+    history: int = UNIT // 2
+    rounds: int = 60
+
+
+FULL = Effort()
+
+
+class Desk(NamedTuple):
+    """Room to work in, so that no kernel allocates."""
+
+    exit_cost: NDArray[np.int64]
+    cost: NDArray[np.int64]
+    entered: NDArray[np.int64]
+    use: NDArray[np.int64]
+    history: NDArray[np.int64]
+    keys: NDArray[np.int64]
+    items: NDArray[np.int64]
+    spare: NDArray[np.int32]  # a route
+
+
+def new_desk(terminals: int, links: int, width: int) -> Desk:
+    """Allocate room for a graph of so many terminals and links, and routes up to a width."""
+    return Desk(
+        exit_cost=np.zeros(terminals, dtype=np.int64),
+        cost=np.zeros(terminals, dtype=np.int64),
+        entered=np.zeros(terminals, dtype=np.int64),
+        use=np.zeros(links, dtype=np.int64),
+        history=np.zeros(links, dtype=np.int64),
+        keys=np.zeros(2 * terminals + 8, dtype=np.int64),
+        items=np.zeros(2 * terminals + 8, dtype=np.int64),
+        spare=np.zeros(width, dtype=np.int32),
+    )
+
+
+@kernel
+def _push(keys, items, size, key, item):
+    place = size
+    while place > 0:
+        above = (place - 1) >> 1
+        if keys[above] <= key:
+            break
+        keys[place] = keys[above]
+        items[place] = items[above]
+        place = above
+    keys[place] = key
+    items[place] = item
+    return size + 1
+
+
+@kernel
+def _pop(keys, items, size):
+    """Remove the first item, which the caller has read."""
+    size -= 1
+    key = keys[size]
+    item = items[size]
+    place = 0
+    while True:
+        below = 2 * place + 1
+        if below >= size:
+            break
+        if below + 1 < size and keys[below + 1] < keys[below]:
+            below += 1
+        if keys[below] >= key:
+            break
+        keys[place] = keys[below]
+        items[place] = items[below]
+        place = below
+    keys[place] = key
+    items[place] = item
+    return size
+
+
+@kernel
+def cost_to_go(mate, cell_cost, exit_cost, target, out, keys, items):
+    """Write to ``out[u]`` the least cost from leaving by u to leaving by `target`, or `FAR`."""
+    for terminal in range(len(mate)):
+        out[terminal] = FAR
+    out[target] = 0
+    size = _push(keys, items, 0, 0, target)
+    while size:
+        cost = keys[0]
+        leaving = items[0]
+        size = _pop(keys, items, size)
+        if cost > out[leaving] or exit_cost[leaving] >= FAR:
+            continue
+        for state in range(2):
+            before = mate[(leaving & ~3) + _EXITS[leaving & 3, state]]
+            if before >= 0:
+                total = cost + cell_cost[leaving >> 2, state] + exit_cost[leaving]
+                if total < out[before]:
+                    out[before] = total
+                    size = _push(keys, items, size, total, before)
+
+
+@kernel
+def find_route(wiring, desk, port, partner, route):
+    """Write the terminals left on the cheapest way (A*); return their number, 0 for no way."""
+    source, target = wiring.source[port], wiring.target[partner]
+    to_go, mate, cost = wiring.to_go[partner], wiring.mate, desk.cost
+    for terminal in range(len(mate)):
+        cost[terminal] = FAR
+    size = 0
+    at = source
+    so_far = np.int64(0)
+    while True:
+        for state in range(2):
+            leaving = (at & ~3) + _EXITS[at & 3, state]
+            price = desk.exit_cost[leaving]
+            if to_go[leaving] >= FAR or price >= FAR:
+                continue
+            total = so_far + wiring.cell_cost[at >> 2, state] + price
+            if total < cost[leaving]:
+                cost[leaving] = total
+                desk.entered[leaving] = at
+                key = ((total + to_go[leaving]) << _GUESS_BITS) | min(to_go[leaving], _GUESS_MASK)
+                size = _push(desk.keys, desk.items, size, key, leaving)
+        while True:
+            if size == 0:
+                return 0
+            leaving = desk.items[0]
+            key = desk.keys[0]
+            size = _pop(desk.keys, desk.items, size)
+            if (key >> _GUESS_BITS) == cost[leaving] + to_go[leaving]:
+                break
+        if leaving == target:
+            break
+        so_far = cost[leaving]
+        at = mate[leaving]
+    count = 1
+    at = desk.entered[target]
+    while at != source:
+        count += 1
+        at = desk.entered[mate[at]]
+    if count > len(route):
+        return 0
+    leaving = target
+    for place in range(count - 1, -1, -1):
+        route[place] = leaving
+        leaving = mate[desk.entered[leaving]]
+    return count
+
+
+@kernel
+def _load(wiring, use, port, route, count, amount):
+    """Count a route in or out of the use of its links."""
+    use[wiring.link[wiring.source[port]]] += amount
+    for step in range(count):
+        use[wiring.link[route[step]]] += amount
+
+
+@kernel
+def _price(wiring, desk, base, pressure, link):
+    """Set what it costs to enter a link, from either end."""
+    price = desk.history[link] + pressure * desk.use[link]
+    for end in range(2):
+        terminal = wiring.ends[link, end]
+        if terminal >= 0:
+            desk.exit_cost[terminal] = base[terminal] + price
+
+
+@kernel
+def negotiate(wiring, desk, effort, base, order, partner, routes, lengths):
+    """Route the circuits of the ports in `order`, starting from the routes that are there.
+
+    ``routes[port, :lengths[port]]`` are the terminals that its light leaves by; length 0 is
+    unrouted. Returns 0 once no link is contested; after `effort.rounds` minus the number of links
+    that still are, or `BLOCKED`.
+    """
+    n_links = len(desk.use)
+    desk.use[:] = 0
+    desk.history[:] = 0
+    for place in range(len(order)):
+        port = order[place]
+        if lengths[port]:
+            _load(wiring, desk.use, port, routes[port], lengths[port], 1)
+    pressure = effort.first
+    contested = 0
+    for _ in range(effort.rounds):
+        for link in range(n_links):
+            _price(wiring, desk, base, pressure, link)
+        for place in range(len(order)):
+            port = order[place]
+            count = lengths[port]
+            if count:
+                clash = False
+                for step in range(count):
+                    if desk.use[wiring.link[routes[port, step]]] > 1:
+                        clash = True
+                        break
+                if not clash:
+                    continue
+                _load(wiring, desk.use, port, routes[port], count, -1)
+                for step in range(count):
+                    _price(wiring, desk, base, pressure, wiring.link[routes[port, step]])
+            count = find_route(wiring, desk, port, partner[port], routes[port])
+            lengths[port] = count
+            if count == 0:
+                return BLOCKED
+            _load(wiring, desk.use, port, routes[port], count, 1)
+            for step in range(count):
+                _price(wiring, desk, base, pressure, wiring.link[routes[port, step]])
+        contested = 0
+        for link in range(n_links):
+            if desk.use[link] > 1:
+                contested += 1
+                dearer = desk.history[link] + effort.history * (desk.use[link] - 1)
+                desk.history[link] = min(dearer, _CAP)
+        if contested == 0:
+            return 0
+        pressure = min(pressure * effort.growth_percent // 100, _CAP)
+    return -contested
+
+
+@kernel
+def _open(wiring, desk, base, route, count, shut):
+    """Close the links of a route to all, or open them again."""
+    for step in range(count):
+        for end in range(2):
+            terminal = wiring.ends[wiring.link[route[step]], end]
+            if terminal >= 0:
+                desk.exit_cost[terminal] = FAR if shut else base[terminal]
+
+
+@kernel
+def _turns_back(wiring, use, route, count):
+    """Tell whether a route passes some link twice, once each way; `use` is 0 on its links."""
+    again = False
+    for step in range(count):
+        use[wiring.link[route[step]]] += 1
+        again = again or use[wiring.link[route[step]]] > 1
+    for step in range(count):
+        use[wiring.link[route[step]]] -= 1
+    return again
+
+
+@kernel
+def shorten(wiring, desk, base, order, partner, routes, lengths):
+    """Put each circuit on its cheapest way past the others, until nothing gets cheaper.
+
+    Needs routes that share no link. Returns their total cost.
+    """
+    desk.use[:] = 0
+    for terminal in range(len(wiring.mate)):
+        desk.exit_cost[terminal] = base[terminal]
+    for place in range(len(order)):
+        _open(wiring, desk, base, routes[order[place]], lengths[order[place]], True)
+        desk.exit_cost[wiring.source[order[place]]] = FAR
+    last = np.int64(FAR)
+    while True:
+        total = np.int64(0)
+        for place in range(len(order)):
+            port = order[place]
+            count = lengths[port]
+            _open(wiring, desk, base, routes[port], count, False)
+            before = _cost(wiring, desk, port, routes[port], count)
+            found = find_route(wiring, desk, port, partner[port], desk.spare)
+            after = desk.cost[wiring.target[partner[port]]]
+            if found and after < before and not _turns_back(wiring, desk.use, desk.spare, found):
+                for step in range(found):
+                    routes[port, step] = desk.spare[step]
+                lengths[port] = found
+                before = after
+            total += before
+            _open(wiring, desk, base, routes[port], lengths[port], True)
+        if total >= last:
+            return total
+        last = total
+
+
+@kernel
+def _cost(wiring, desk, port, route, count):
+    """Add up what a route costs at present."""
+    total = np.int64(0)
+    entered = wiring.source[port]
+    for step in range(count):
+        leaving = route[step]
+        total += wiring.cell_cost[leaving >> 2, (leaving ^ entered) & 1] + desk.exit_cost[leaving]
+        entered = wiring.mate[leaving]
+    return total
+
+
+@kernel
+def settle(wiring, desk, effort, base, order, partner, routes, lengths):
+    """Negotiate, then shorten; return the total cost, or what a failed negotiation returned."""
+    status = negotiate(wiring, desk, effort, base, order, partner, routes, lengths)
+    if status < 0:
+        return status
+    return shorten(wiring, desk, base, order, partner, routes, lengths)
