@@ -20,6 +20,7 @@ MOST_BYTES = 1_000_000
 
 _SMALL = 100  # arrays of up to so many entries stay readable even then
 _KEYS = ("file", "sha256")
+_WITH_ARRAYS = ("answer", "certificate", "demand_bytes", "problem", "schedule")
 
 
 def detach(tree: dict[str, Any], name: str | None) -> tuple[dict[str, Any], bytes]:
@@ -76,7 +77,7 @@ def attach(tree: dict[str, Any], folder: Path | None) -> dict[str, Any]:
     check_keys(named, "/arrays", known=_KEYS, needed=_KEYS)
     arrays = _read(named, folder)
     return {
-        key: _put(part, pointer("", key), arrays) if key in ("schedule", "certificate") else part
+        key: _put(part, pointer("", key), arrays) if key in _WITH_ARRAYS else part
         for key, part in tree.items()
     }
 

@@ -140,7 +140,7 @@ def _to_tree(obj: Problem | Solution) -> dict[str, Any]:
     if isinstance(obj, Solution):
         return solution_to_tree(obj)
     if isinstance(obj, Problem):
-        return problem_to_tree(obj)
+        return problem_to_tree(obj, arrays=True)
     raise InputError(f"{type(obj).__name__} has no file format: a problem or a solution")
 
 
@@ -149,7 +149,7 @@ def _read(content: str | bytes, path: str, folder: Path | None) -> Problem | Sol
     try:
         check_object(tree, "")
         if check_format(tree, "", PROBLEM_FORMAT, SCHEDULE_FORMAT) == PROBLEM_FORMAT:
-            return problem_from_tree(tree)
+            return problem_from_tree(attach(tree, folder))
         return solution_from_tree(attach(tree, folder))
     except InputError as exc:
         exc.path = path

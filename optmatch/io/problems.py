@@ -13,16 +13,26 @@ from optmatch.problems import PROBLEMS
 
 PROBLEM_FORMAT = "optmatch/problem/1"
 
+_AS_THEY_ARE: dict[str, Callable[[Any], Any]] = {"demand_bytes": lambda array: array}
 
-def problem_to_tree(problem: Problem) -> dict[str, Any]:
-    """Return the JSON object of a problem, with every default written out."""
+
+def problem_to_tree(problem: Problem, *, arrays: bool = False) -> dict[str, Any]:
+    """Return the JSON object of a problem, with every default written out.
+
+    Parameters
+    ----------
+    problem
+        The problem.
+    arrays
+        Whether arrays stay arrays, to be laid beside the text if they are large.
+    """
     cls = PROBLEMS.get(problem.kind)
     if cls is not type(problem):
         raise InputError(f"{type(problem).__name__} has no file format")
     return {
         "format": PROBLEM_FORMAT,
         "kind": problem.kind,
-        **to_object(problem, fabric=_fabric_to_tree),
+        **to_object(problem, fabric=_fabric_to_tree, **(_AS_THEY_ARE if arrays else {})),
     }
 
 

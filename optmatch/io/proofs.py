@@ -7,21 +7,37 @@ from typing import Any
 import numpy as np
 
 from optmatch.fabrics import Fabric
-from optmatch.io.fields import check_keys, check_numbers, check_object, from_object, shorten
+from optmatch.io.fields import (
+    check_keys,
+    check_numbers,
+    check_object,
+    choose,
+    from_object,
+    shorten,
+    to_object,
+)
 from optmatch.io.text import pointer
 from optmatch.model import FormatError, InputError, frozen
-from optmatch.problems import RoutingProof
+from optmatch.problems import ConfigurationProof, CountProof, LineProof, RoutingProof
 
 _SMALL = ("circuit", "terminal", "one_way", "children", "infeasible")
 _PRICES = ("links", "starts", "link", "price")
+_OF_DEMANDS: dict[str, type[LineProof | ConfigurationProof | CountProof]] = {
+    "line": LineProof,
+    "configuration": ConfigurationProof,
+    "count": CountProof,
+}
 
 
 def certificate_to_tree(certificate: Any) -> Any:
-    """Return the JSON form of a `RoutingProof`, of a sequence of them and None, or of None."""
+    """Return the JSON form of a proof, of a sequence of them and None, or of None."""
     if certificate is None:
         return None
     if isinstance(certificate, RoutingProof):
         return _proof_to_tree(certificate)
+    for name, proof_class in _OF_DEMANDS.items():
+        if isinstance(certificate, proof_class):
+            return {"proof": name, **to_object(certificate, duals=lambda array: array)}
     if isinstance(certificate, tuple | list):
         return [certificate_to_tree(proof) for proof in certificate]
     raise InputError(f"a certificate of type {type(certificate).__name__} has no file format")
@@ -47,6 +63,8 @@ def certificate_from_tree(tree: Any, where: str, fabric: Fabric) -> Any:
             None if entry is None else _proof_from_tree(entry, pointer(where, slot), links)
             for slot, entry in enumerate(tree)
         )
+    if isinstance(tree, dict) and "proof" in tree:
+        return from_object(choose(tree, "proof", _OF_DEMANDS, where), tree, where, tags=("proof",))
     return _proof_from_tree(tree, where, links)
 
 

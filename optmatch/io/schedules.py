@@ -7,10 +7,12 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
+import numpy as np
+
 from optmatch.io.fields import check_keys, check_object, from_object, shorten, to_object
 from optmatch.io.problems import check_format, problem_digest, problem_from_tree, problem_to_tree
 from optmatch.io.proofs import certificate_from_tree, certificate_to_tree
-from optmatch.io.text import plain
+from optmatch.io.text import plain, pointer
 from optmatch.model import (
     FormatError,
     InputError,
@@ -22,6 +24,7 @@ from optmatch.model import (
     integer,
     number,
 )
+from optmatch.problems import PlaneSchedules
 
 SCHEDULE_FORMAT = "optmatch/schedule/1"
 
@@ -34,11 +37,10 @@ def solution_to_tree(solution: Solution) -> dict[str, Any]:
     InputError
         If a part has no file format.
     """
-    if solution.answer is not None:
-        raise InputError(f"an answer of type {type(solution.answer).__name__} has no file format")
+    answer = {} if solution.answer is None else {"answer": _answer_to_tree(solution.answer)}
     return {
         "format": SCHEDULE_FORMAT,
-        "problem": problem_to_tree(solution.problem),
+        "problem": problem_to_tree(solution.problem, arrays=True),
         "problem_sha256": problem_digest(solution.problem),
         "status": solution.status.value,
         "limit": solution.limit and solution.limit.value,
@@ -49,6 +51,7 @@ def solution_to_tree(solution: Solution) -> dict[str, Any]:
         "time_s": plain(solution.time_s),
         "stats": plain(solution.stats),
         "schedule": solution.schedule and _schedule_to_tree(solution.schedule),
+        **answer,
         "certificate": certificate_to_tree(solution.certificate),
     }
 
@@ -67,7 +70,8 @@ def solution_from_tree(tree: Any) -> Solution:
     check_format(tree, "", SCHEDULE_FORMAT)
     tags = ("format", "problem_sha256")
     needed = ("problem", "problem_sha256", "status", "method")
-    check_keys(tree, "", known=(*tags, *_READERS, "problem", "certificate"), needed=needed)
+    known = (*tags, *_READERS, "problem", "schedule", "answer", "certificate")
+    check_keys(tree, "", known=known, needed=needed)
     problem = problem_from_tree(tree["problem"], "/problem")
     digest, found = tree["problem_sha256"], problem_digest(problem)
     if digest != found:
@@ -81,15 +85,15 @@ def solution_from_tree(tree: Any) -> Solution:
         "",
         tags=tags,
         problem=lambda _tree, _where: problem,
+        schedule=lambda part, where: _schedule_from_tree(part, where, problem),
+        answer=lambda part, where: _answer_from_tree(part, where, problem),
         certificate=lambda part, where: certificate_from_tree(part, where, problem.fabric),
         **_READERS,
     )
-    if solution.schedule is not None:
-        _check_shape(solution.schedule, problem)
     return solution
 
 
-def _check_shape(schedule: Schedule, problem: Problem) -> None:
+def _check_shape(schedule: Schedule, problem: Problem, where: str) -> None:
     """Refuse arrays of another switch, which nothing behind the reader expects."""
     expected = {"matchings": problem.fabric.n_ports, "cell_states": problem.fabric.n_cells}
     for name, columns in expected.items():
@@ -97,7 +101,7 @@ def _check_shape(schedule: Schedule, problem: Problem) -> None:
         if array is not None and array.shape[1] != columns:
             raise InputError(
                 f"{name} has rows of {array.shape[1]} entries, the fabric needs {columns}",
-                where=f"/schedule/{name}",
+                where=pointer(where, name),
             )
 
 
@@ -108,8 +112,36 @@ def _schedule_to_tree(schedule: Schedule) -> dict[str, Any]:
     return to_object(schedule, matchings=keep, durations_s=keep, cell_states=keep)
 
 
-def _schedule_from_tree(tree: Any, where: str) -> Schedule | None:
-    return None if tree is None else from_object(Schedule, tree, where)
+def _schedule_from_tree(tree: Any, where: str, problem: Problem) -> Schedule | None:
+    if tree is None:
+        return None
+    if isinstance(tree, dict):  # JSON does not tell how many columns no rows have
+        columns = {"matchings": problem.fabric.n_ports, "cell_states": problem.fabric.n_cells}
+        empty = [name for name in columns if isinstance(tree.get(name), list) and not tree[name]]
+        tree = tree | {name: np.empty((0, columns[name])) for name in empty}
+    schedule = from_object(Schedule, tree, where)
+    _check_shape(schedule, problem, where)
+    return schedule
+
+
+def _answer_to_tree(answer: Any) -> dict[str, Any]:
+    if not isinstance(answer, PlaneSchedules):
+        raise InputError(f"an answer of type {type(answer).__name__} has no file format")
+    return {"schedules": [_schedule_to_tree(schedule) for schedule in answer.schedules]}
+
+
+def _answer_from_tree(tree: Any, where: str, problem: Problem) -> PlaneSchedules | None:
+    if tree is None:
+        return None
+
+    def schedules(parts: Any, place: str) -> Any:
+        if not isinstance(parts, list):
+            raise FormatError(f"{shorten(parts)}: a list is expected here", where=place)
+        return [
+            _schedule_from_tree(part, pointer(place, k), problem) for k, part in enumerate(parts)
+        ]
+
+    return from_object(PlaneSchedules, tree, where, schedules=schedules)
 
 
 def _member(kind: type[Enum]) -> Callable[[Any, str], Any]:
@@ -159,5 +191,4 @@ _READERS: dict[str, Callable[[Any, str], Any]] = {
     "seed": _seed,
     "time_s": _number(0.0, or_none=False),
     "stats": _stats,
-    "schedule": _schedule_from_tree,
 }

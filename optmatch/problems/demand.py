@@ -292,7 +292,8 @@ def _exact_floats(matrix: Any) -> NDArray[np.float64]:
             )
     for i, j in np.argwhere(demand < 0)[:1]:
         raise InputError(
-            f"demand_bytes[{i}, {j}] = {demand[i, j]:g}: a demand is >= 0", where="demand_bytes"
+            f"demand_bytes[{i}, {j}] = {demand[i, j]:g}: a demand is >= 0",
+            where=f"demand_bytes[{i}, {j}]",
         )
     return demand
 
@@ -309,7 +310,7 @@ def _check_entries(fabric: Fabric, demand: NDArray[np.float64], *, with_packets:
             raise InputError(
                 f"demand_bytes[{port}, {port}] = {demand[port, port]:g}:"
                 " a bidirectional port cannot meet itself",
-                where="demand_bytes",
+                where=f"demand_bytes[{port}, {port}]",
             )
     if with_packets or not demand.any():
         return
@@ -317,5 +318,5 @@ def _check_entries(fabric: Fabric, demand: NDArray[np.float64], *, with_packets:
         raise InputError(
             f"demand_bytes[{i}, {j}] = {demand[i, j]:g}: no states of the cells connect"
             f" {fabric.describe_port(int(i))} to {fabric.describe_port(int(j))}",
-            where="demand_bytes",
+            where=f"demand_bytes[{i}, {j}]",
         )
