@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import UNREACHED, Fabric, state_between
+from optmatch.fabrics import UNREACHED, Fabric
 from optmatch.model import FREE
 from optmatch.solvers.pathfinder import (
     FULL,
@@ -138,9 +138,11 @@ class Router:
     ) -> NDArray[np.int8]:
         """Return the state of every cell under some routes, -1 where no light passes."""
         states = np.full(self.graph.n_cells, FREE, dtype=np.int8)
-        for port in order:
-            entered = int(self.wiring.source[port])
-            for leaving in routes[port, : lengths[port]].tolist():
-                states[leaving >> 2] = state_between(entered, leaving)
-                entered = int(self.wiring.mate[leaving])
+        on_route = np.arange(routes.shape[1]) < lengths[order, None]
+        left = routes[order]
+        entered = np.empty_like(left)
+        entered[:, 0] = self.wiring.source[order]
+        entered[:, 1:] = self.wiring.mate[left[:, :-1]]
+        left, entered = left[on_route], entered[on_route]
+        states[left >> 2] = (left ^ entered) & 1  # terminals of one side differ in the end alone
         return states
