@@ -112,19 +112,21 @@ def _on_quantum(
             f"demand_bytes in ticks of {float(tick):g} s overflows: a larger quantum_s is needed",
             where="demand_bytes",
         )
-    exact = True
-    ticks = np.zeros(demand_bytes.shape, dtype=np.int64)
-    values, place = np.unique(demand_bytes, return_inverse=True)
-    counts = [_fraction(value) / bytes_per_tick for value in values.tolist()]
-    exact = all(count.denominator == 1 for count in counts)
-    ticks = np.array([ceil(count) for count in counts], dtype=np.int64)[place]
-    return Scaled(
-        float(tick),
-        ticks.reshape(demand_bytes.shape),
-        delay_ticks,
-        ceil(min_slot / tick),
-        exact,
-    )
+    ticks, exact = _round_up(demand_bytes, bytes_per_tick)
+    return Scaled(float(tick), ticks, delay_ticks, ceil(min_slot / tick), exact)
+
+
+def _round_up(values: NDArray[np.float64], unit: Fraction) -> tuple[NDArray[np.int64], bool]:
+    """Divide by a unit and round up; tell whether there was nothing to round."""
+    quotients = values / float(unit)
+    ticks = np.ceil(quotients).astype(np.int64)
+    near = np.abs(quotients - np.rint(quotients)) <= np.maximum(quotients, 1.0) * 2.0**-50
+    exact = bool(near.all())
+    distinct, place = np.unique(values[near], return_inverse=True)
+    counts = [_fraction(value) / unit for value in distinct.tolist()]  # floats cannot decide these
+    exact = exact and all(count.denominator == 1 for count in counts)
+    ticks[near] = np.array([ceil(count) for count in counts], dtype=np.int64)[place]
+    return ticks, exact
 
 
 def _integers(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], Fraction] | None:
