@@ -1,6 +1,16 @@
 """Files: the only place that knows formats."""
 
 from optmatch.io.files import check_target, dumps, load, loads, save
+from optmatch.io.matrices import from_graph, read_matrix
 from optmatch.io.problems import problem_digest
 
-__all__ = ["check_target", "dumps", "load", "loads", "problem_digest", "save"]
+__all__ = [
+    "check_target",
+    "dumps",
+    "from_graph",
+    "load",
+    "loads",
+    "problem_digest",
+    "read_matrix",
+    "save",
+]
