@@ -1,0 +1,84 @@
+"""1-factorisations: tournaments are ones, and exchanges keep them so."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from optmatch.solvers.factors import exchange, matchings, relabel, tournament
+
+
+def assert_factorisation(factors: NDArray[np.int64], ports: int, bidirectional: bool) -> None:
+    """Every pair in exactly one factor, partners mutual, nobody their own."""
+    found = set()
+    for row in factors:
+        assert (row[row] == np.arange(len(row))).all()
+        assert (row != np.arange(len(row))).all()
+    for row in matchings(factors, ports, bidirectional):
+        for i, j in enumerate(row.tolist()):
+            if j >= 0:
+                assert (i, j) not in found
+                found.add((i, j))
+    assert found == {(i, j) for i in range(ports) for j in range(ports) if i != j}
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+@pytest.mark.parametrize("ports", range(2, 14))
+def test_a_tournament_is_a_factorisation_in_the_fewest_slots(
+    ports: int, bidirectional: bool
+) -> None:
+    """N - 1 slots; N for an odd number of bidirectional ports."""
+    factors = tournament(ports, bidirectional)
+    assert len(factors) == (ports if bidirectional and ports % 2 else ports - 1)
+    assert_factorisation(factors, ports, bidirectional)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(4, 13), st.booleans(), st.integers(0, 2**32 - 1))
+def test_exchanges_keep_a_factorisation(ports: int, bidirectional: bool, seed: int) -> None:
+    """The three new factors have the edges of the three old ones; the rest is untouched."""
+    rng = np.random.default_rng(seed)
+    factors = tournament(ports, bidirectional)
+    if len(factors) < 3:
+        return
+    vertices = factors.shape[1]
+    place, path = np.empty(vertices, dtype=np.int64), np.empty(vertices + 2, dtype=np.int64)
+    done = 0
+    for _ in range(60):
+        slots = rng.choice(len(factors), 3, replace=False)
+        old, new = factors[slots], np.empty((3, vertices), dtype=np.int64)
+        start = int(rng.integers(vertices))
+        if exchange(old, np.arange(3), start, rng, new, place, path):
+            assert (np.sort(new, axis=0) == np.sort(old, axis=0)).all()
+            factors[slots] = new
+            done += 1
+    assert_factorisation(factors, ports, bidirectional)
+    if ports >= 8:
+        assert done
+
+
+def test_exchanges_leave_a_perfect_factorisation() -> None:
+    """Two rounds of 32 ports form one cycle, so pairs of slots cannot be exchanged; three can."""
+    rng = np.random.default_rng(0)
+    factors = tournament(32, True)
+    new, place, path = np.empty((3, 32), np.int64), np.empty(32, np.int64), np.empty(34, np.int64)
+    for _ in range(200):
+        slots = rng.choice(31, 3, replace=False)
+        start = int(rng.integers(32))
+        if exchange(factors, slots, start, rng, new, place, path):
+            rows = {tuple(row) for row in factors[slots].tolist()}
+            if any(tuple(row) not in rows for row in new.tolist()):
+                return
+    pytest.fail("the exchanges only permuted the slots")
+
+
+def test_relabelling_moves_partners_along() -> None:
+    """Who met 0 now meets the new name of 0."""
+    factors = tournament(6, True)
+    names = np.array([3, 4, 5, 0, 1, 2])
+    renamed = relabel(factors, names)
+    assert (renamed[:, names] == names[factors]).all()
+    assert_factorisation(renamed, 6, True)

@@ -1,0 +1,64 @@
+"""Toggles: counted as the verifier does, ordered as brute force does."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from optmatch.solvers.toggles import Sequence
+
+
+def count(states: NDArray[np.int8]) -> int:
+    """Count the changes of each cell between the slots that drive it."""
+    toggles = 0
+    for column in states.T:
+        driven = column[column >= 0]
+        toggles += int((driven[1:] != driven[:-1]).sum())
+    return toggles
+
+
+def draw(seed: int, slots: int, cells: int) -> NDArray[np.int8]:
+    """Draw states, a third of them free."""
+    return np.random.default_rng(seed).integers(-1, 2, size=(slots, cells)).astype(np.int8)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 9), st.integers(1, 12))
+def test_what_is_reported_is_what_the_order_costs(seed: int, slots: int, cells: int) -> None:
+    """Never more than at the start, and the order is a permutation of the slots."""
+    states = draw(seed, slots, cells)
+    sequence = Sequence(states)
+    assert sequence.count() == count(states)
+    found = sequence.improve(np.random.default_rng(seed), kicks=3)
+    assert sorted(sequence.order.tolist()) == list(range(slots))
+    assert found == count(states[sequence.order]) <= count(states)
+
+
+def test_small_orders_are_as_good_as_brute_force() -> None:
+    """All 720 orders of six slots, for twenty draws: the search finds the best of each."""
+    for seed in range(20):
+        states = draw(seed, 6, 10)
+        best = min(count(states[list(order)]) for order in permutations(range(6)))
+        assert Sequence(states).improve(np.random.default_rng(0), kicks=60) == best
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_agreement_is_the_price_of_driving_a_cell(seed: int) -> None:
+    """For each cell and state: toggles with the cell driven there, minus with it free."""
+    states = draw(seed, 5, 6)
+    sequence = Sequence(states)
+    sequence.count()
+    place = seed % 5
+    cost = sequence.agreement(place, 1)
+    for cell in range(6):
+        free = states.copy()
+        free[place, cell] = -1
+        for state in (0, 1):
+            driven = free.copy()
+            driven[place, cell] = state
+            assert cost[cell, state] == count(driven) - count(free) >= 0
