@@ -38,7 +38,7 @@ class _Integers(click.ParamType[Any]):
 
 
 _PORTS = _Integers(single=True)
-_FABRIC_OPTIONS = (
+FABRIC_OPTIONS = (
     click.option(
         "--fabric",
         "type_",
@@ -55,7 +55,7 @@ _FABRIC_OPTIONS = (
     click.option("--rx", type=_PORTS, help="Terminals that receive."),
     click.option("--size", type=int, help="Ports of an ideal switch."),
 )
-_FILE_OPTIONS = (
+FILE_OPTIONS = (
     click.option(
         "-o", "--output", type=click.Path(), default="-", show_default="stdout", help="The file."
     ),
@@ -63,7 +63,9 @@ _FILE_OPTIONS = (
 )
 
 
-def _with(options: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
+def with_options(options: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    """Give a command several options at once, in their order."""
+
     def decorate(command: Any) -> Any:
         for option in reversed(options):
             command = option(command)
@@ -78,7 +80,7 @@ def generate() -> None:
 
 
 @generate.command("all-to-all")
-@_with(_FABRIC_OPTIONS)
+@with_options(FABRIC_OPTIONS)
 @click.option(
     "--slot", "slot_s", type=float, default=1.0, show_default=True, help="Seconds per matching."
 )
@@ -90,16 +92,18 @@ def generate() -> None:
     show_default=True,
     help="Seconds to reconfigure.",
 )
-@_with(_FILE_OPTIONS)
+@with_options(FILE_OPTIONS)
 def all_to_all(
     type_: str, output: str, force: bool, slot_s: float, delay_s: float, **options: Any
 ) -> None:
     """Every pair of ports once, in the fewest matchings."""
-    _write(AllToAll(_build(type_, options), slot_s=slot_s, delay_s=delay_s), output, force)
+    write_problem(
+        AllToAll(build_fabric(type_, options), slot_s=slot_s, delay_s=delay_s), output, force
+    )
 
 
 @generate.command()
-@_with(_FABRIC_OPTIONS)
+@with_options(FABRIC_OPTIONS)
 @click.option(
     "--matching", type=_Integers(single=False), help="Destinations by source, -1 idle: 1,0,3,2"
 )
@@ -127,7 +131,7 @@ def all_to_all(
     show_default=True,
     help="Of one cell, for loss-db.",
 )
-@_with(_FILE_OPTIONS)
+@with_options(FILE_OPTIONS)
 def routing(
     type_: str,
     output: str,
@@ -143,7 +147,7 @@ def routing(
     """One matching, to be routed through the cells."""
     if (matching is None) == (not random_matching):
         raise click.UsageError("either --matching or --random-matching")
-    fabric = _build(type_, options)
+    fabric = build_fabric(type_, options)
     problem = Routing(
         fabric,
         draw_matching(fabric, seed) if matching is None else matching,  # type: ignore[arg-type]
@@ -151,7 +155,7 @@ def routing(
         bar_loss_db=bar_loss_db,
         cross_loss_db=cross_loss_db,
     )
-    _write(problem, output, force)
+    write_problem(problem, output, force)
 
 
 def draw_matching(fabric: Fabric, seed: int) -> list[int]:
@@ -191,7 +195,8 @@ def draw_matching(fabric: Fabric, seed: int) -> list[int]:
     return [int(port) for port in matching]
 
 
-def _build(type_: str, options: dict[str, Any]) -> Fabric:
+def build_fabric(type_: str, options: dict[str, Any]) -> Fabric:
+    """Make the fabric that the options describe."""
     cls = FABRICS[type_]
     known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
     given = {name: value for name, value in options.items() if value is not None}
@@ -204,7 +209,8 @@ def _build(type_: str, options: dict[str, Any]) -> Fabric:
     return cls(**{_FIELDS.get(name, name): value for name, value in given.items()})
 
 
-def _write(problem: Problem, output: str, force: bool) -> None:
+def write_problem(problem: Problem, output: str, force: bool) -> None:
+    """Write a problem to a file or to stdout."""
     if output == "-":
         click.echo(dumps(problem))
         return

@@ -1,0 +1,168 @@
+"""`optmatch generate demand`: a matrix from a file or from a model of traffic."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.commands.generate import (
+    FABRIC_OPTIONS,
+    FILE_OPTIONS,
+    build_fabric,
+    with_options,
+    write_problem,
+)
+from optmatch.fabrics import Fabric
+from optmatch.problems import Demand
+from optmatch.problems.traffic import MODELS
+
+_FABRIC_NAMES = ("rows", "cols", "ports", "tx", "rx", "size")
+_MODEL_OPTIONS = (
+    click.option("--count", type=int, help="permutations: how many.  [default: twice the ports]"),
+    click.option(
+        "--bytes",
+        type=float,
+        help="The largest demand or weight, or a token's.  [default: 1000, of a token 4096]",
+    ),
+    click.option("--large", type=int, help="solstice: large flows of a port.  [default: 4]"),
+    click.option("--small", type=int, help="solstice: small flows of a port.  [default: 12]"),
+    click.option("--share", type=float, help="solstice: the part in large flows.  [default: 0.7]"),
+    click.option(
+        "--noise",
+        type=float,
+        help="solstice: of each flow, as a part of the window.  [default: 0]",
+    ),
+    click.option(
+        "--window", type=float, help="solstice: demand of a port in seconds.  [default: 0.003]"
+    ),
+    click.option("--tokens", type=int, help="zipf-moe: tokens of a port.  [default: 1024]"),
+    click.option("--top", type=int, help="zipf-moe: experts of a token.  [default: 2]"),
+    click.option("--exponent", type=float, help="zipf-moe: of the popularity.  [default: 1]"),
+)
+_DEMAND_OPTIONS = (
+    click.option(
+        "--rate",
+        "rate_bytes_per_s",
+        type=float,
+        default=1.0,
+        show_default=True,
+        help="Bytes per second of a circuit; 1 if the demand is in seconds.",
+    ),
+    click.option(
+        "--delay",
+        "delay_s",
+        type=float,
+        default=0.0,
+        show_default=True,
+        help="Seconds to reconfigure.",
+    ),
+    click.option(
+        "--switching",
+        type=click.Choice(["all-stop", "per-circuit"]),
+        default="all-stop",
+        show_default=True,
+        help="Whether circuits that stay go on during the delay.",
+    ),
+    click.option(
+        "--planes", type=int, default=1, show_default=True, help="Switches side by side."
+    ),
+    click.option(
+        "--packet-rate",
+        "packet_bytes_per_s",
+        type=float,
+        default=0.0,
+        show_default=True,
+        help="Bytes per second of each port in a packet network beside.",
+    ),
+    click.option(
+        "--min-slot",
+        "min_slot_s",
+        type=float,
+        default=0.0,
+        show_default=True,
+        help="Seconds that a slot lasts at least.",
+    ),
+    click.option(
+        "--quantum",
+        "quantum_s",
+        type=float,
+        help="Seconds of one tick.  [default: the largest that divides everything]",
+    ),
+    click.option(
+        "--objective",
+        type=click.Choice(["completion-s", "matchings"]),
+        default="completion-s",
+        show_default=True,
+        help="Finish first, or decompose exactly into the fewest matchings.",
+    ),
+)
+
+
+@click.command()
+@with_options(FABRIC_OPTIONS)
+@click.option("--matrix", type=click.Path(), help=".csv .tsv .txt .npy .npz .mtx, QOBLIB .json")
+@click.option("--name", help="Which matrix of a file that holds several.")
+@click.option("--transposed", is_flag=True, help="Rows of the file are destinations.")
+@click.option(
+    "--model", type=click.Choice(list(MODELS)), help="Traffic to draw, without --matrix."
+)
+@with_options(_MODEL_OPTIONS)
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the traffic."
+)
+@with_options(_DEMAND_OPTIONS)
+@with_options(FILE_OPTIONS)
+def demand(
+    type_: str,
+    output: str,
+    force: bool,
+    matrix: str | None,
+    name: str | None,
+    transposed: bool,
+    model: str | None,
+    seed: int,
+    **options: Any,
+) -> None:
+    """Who must send how much to whom, by a sequence of matchings.
+
+    Without any option of a fabric, the switch is an ideal one that fits the matrix.
+    """
+    shape = {key: options.pop(key) for key in _FABRIC_NAMES}
+    drawn = {key: options.pop(key) for key in _model_parameters()}
+    drawn = {key: value for key, value in drawn.items() if value is not None}
+    if matrix is not None and model is None:
+        if drawn:
+            raise click.UsageError(f"--{min(drawn)}: only with --model")
+        from optmatch.io import read_matrix
+
+        fits = all(value is None for value in shape.values())
+        fabric = None if fits else build_fabric(type_, shape)
+        given = read_matrix(matrix, name=name, transposed=transposed)
+    elif model is not None and matrix is None:
+        if name is not None or transposed:
+            raise click.UsageError("--name and --transposed are for --matrix")
+        fabric = build_fabric(type_, shape)
+        given = _draw(model, fabric, seed, drawn)
+    else:
+        raise click.UsageError("either --matrix or --model")
+    write_problem(Demand.from_matrix(given, fabric, **options), output, force)
+
+
+def _draw(model: str, fabric: Fabric, seed: int, options: dict[str, Any]) -> NDArray[np.float64]:
+    known = inspect.signature(MODELS[model]).parameters
+    for name in options:
+        if name not in known:
+            raise click.UsageError(f"--{name}: no option of {model}")
+    if "mutual" in known:
+        options = {**options, "mutual": fabric.bidirectional}
+    return MODELS[model](fabric.n_ports, np.random.default_rng(seed), **options)
+
+
+def _model_parameters() -> list[str]:
+    """Name the options that belong to some model."""
+    known = {name for model in MODELS.values() for name in inspect.signature(model).parameters}
+    return sorted(known - {"n", "rng", "mutual"})

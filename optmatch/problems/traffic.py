@@ -1,0 +1,192 @@
+"""Traffic: demand matrices by the models that schedulers are compared on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import InputError, integer, number
+
+Matrix = NDArray[np.float64]
+
+
+def all_to_all(n: int, rng: np.random.Generator, *, bytes: float = 1000.0) -> Matrix:
+    """Give every two different ports the same demand.
+
+    Examples
+    --------
+    >>> all_to_all(2, np.random.default_rng(0), bytes=5).tolist()
+    [[0.0, 5.0], [5.0, 0.0]]
+    """
+    return _off_diagonal(np.full((n, n), number("bytes", bytes)))
+
+
+def uniform(n: int, rng: np.random.Generator, *, bytes: float = 1000.0) -> Matrix:
+    """Draw the demand between two different ports from the whole numbers 1 .. `bytes`."""
+    most = integer("bytes", int(bytes), at_least=1)
+    return _off_diagonal(rng.integers(1, most, size=(n, n), endpoint=True))
+
+
+def permutations(
+    n: int,
+    rng: np.random.Generator,
+    *,
+    count: int | None = None,
+    bytes: float = 1000.0,
+    mutual: bool = False,
+) -> Matrix:
+    """Add up random permutations with whole weights 1 .. `bytes`; all lines have the same sum.
+
+    Parameters
+    ----------
+    n
+        The number of ports.
+    rng
+        Random numbers.
+    count
+        How many permutations; None for 2 n. With n * n the matrix is dense.
+    bytes
+        The largest weight.
+    mutual
+        Whether the permutations are pairings, as bidirectional ports need them.
+
+    Examples
+    --------
+    >>> demand = permutations(8, np.random.default_rng(0))
+    >>> bool((demand.sum(axis=0) == demand.sum(axis=1)).all())
+    True
+    """
+    count = 2 * n if count is None else integer("count", count, at_least=0)
+    most = integer("bytes", int(bytes), at_least=1)
+    demand = np.zeros((n, n))
+    for weight in rng.integers(1, most, size=count, endpoint=True).tolist():
+        demand[np.arange(n), _permutation(n, rng, mutual)] += weight
+    return _off_diagonal(demand) if mutual else demand
+
+
+def solstice(
+    n: int,
+    rng: np.random.Generator,
+    *,
+    large: int = 4,
+    small: int = 12,
+    share: float = 0.7,
+    noise: float = 0.0,
+    window: float = 3e-3,
+    mutual: bool = False,
+) -> Matrix:
+    """Draw a few large and more small flows for each port, in seconds of circuit time.
+
+    Parameters
+    ----------
+    n
+        The number of ports.
+    rng
+        Random numbers.
+    large, small
+        How many flows of each kind a port has, in random permutations.
+    share
+        The part of the demand that is in large flows.
+    noise
+        The standard deviation that is added to each flow, as a part of `window`.
+    window
+        The demand of each port, in seconds; flows are whole nanoseconds.
+    mutual
+        Whether the permutations are pairings, as bidirectional ports need them.
+
+    References
+    ----------
+    .. [1] Liu, Mukerjee, Li, Feltman, Papen, Savage, Seshan, Voelker, Andersen, Kaminsky, Porter,
+       Snoeren (2015). Scheduling techniques for hybrid circuit/packet networks. *CoNEXT*.
+       https://doi.org/10.1145/2716281.2836126
+    """
+    share, noise, window = number("share", share), number("noise", noise), number("window", window)
+    if share > 1:
+        raise InputError(f"share = {share:g}: must be <= 1", where="share")
+    demand = np.zeros((n, n))
+    for flows, part in (("large", share), ("small", 1 - share)):
+        count = integer(flows, large if flows == "large" else small, at_least=0)
+        for _ in range(count):
+            demand[np.arange(n), _permutation(n, rng, mutual)] += part * window * 1e9 / count
+    disturbed = demand + rng.normal(scale=noise * window * 1e9, size=(n, n))
+    flows_ns = np.where(demand > 0, np.maximum(np.rint(disturbed), 1.0), 0.0)
+    return (_off_diagonal(flows_ns) if mutual else flows_ns) / 1e9
+
+
+def gravity(n: int, rng: np.random.Generator, *, bytes: float = 1000.0) -> Matrix:
+    """Make demands proportional to random masses of source and destination, `bytes` at most.
+
+    The masses are exponential; demands are whole numbers, and may be zero.
+    """
+    demand = _off_diagonal(np.outer(rng.exponential(size=n), rng.exponential(size=n)))
+    largest = demand.max(initial=0.0)
+    return np.rint(demand / largest * number("bytes", bytes)) if largest else demand
+
+
+def zipf_moe(
+    n: int,
+    rng: np.random.Generator,
+    *,
+    tokens: int = 1024,
+    top: int = 2,
+    exponent: float = 1.0,
+    bytes: float = 4096.0,
+) -> Matrix:
+    """Dispatch tokens to experts, one expert on each port, some far more popular than others.
+
+    Parameters
+    ----------
+    n
+        The number of ports and experts.
+    rng
+        Random numbers.
+    tokens
+        How many tokens each port has.
+    top
+        To how many different experts a token goes; those on its own port cost nothing.
+    exponent
+        The popularity of the k-th expert is 1 / k to this power.
+    bytes
+        The size of a token.
+    """
+    tokens = integer("tokens", tokens, at_least=0)
+    top = integer("top", top, at_least=1)
+    if top > n:
+        raise InputError(f"top = {top}: there are {n} experts", where="top")
+    popularity = rng.permutation(1.0 / np.arange(1, n + 1) ** number("exponent", exponent))
+    demand = np.zeros((n, n))
+    for source in range(n):  # by the Gumbel rule: the first `top` without replacement
+        chances = np.log(popularity) + rng.gumbel(size=(tokens, n))
+        chosen = np.argpartition(-chances, top - 1, axis=1)[:, :top]
+        demand[source] = np.bincount(chosen.ravel(), minlength=n) * number("bytes", bytes)
+    return _off_diagonal(demand)
+
+
+def _permutation(n: int, rng: np.random.Generator, mutual: bool) -> NDArray[np.int64]:
+    """Draw a permutation, or a pairing; of an odd number of ports one is then left to itself."""
+    order = rng.permutation(n)
+    if not mutual:
+        return order
+    partners = np.arange(n)
+    ends = order[: n - n % 2].reshape(-1, 2)
+    partners[ends[:, 0]], partners[ends[:, 1]] = ends[:, 1], ends[:, 0]
+    return partners
+
+
+def _off_diagonal(matrix: NDArray[np.float64] | NDArray[np.int64]) -> Matrix:
+    demand = np.array(matrix, dtype=np.float64)
+    np.fill_diagonal(demand, 0.0)
+    return demand
+
+
+MODELS: dict[str, Callable[..., Matrix]] = {
+    "all-to-all": all_to_all,
+    "uniform": uniform,
+    "permutations": permutations,
+    "solstice": solstice,
+    "gravity": gravity,
+    "zipf-moe": zipf_moe,
+}
+"""The models by the names of the command line: ``model(n, rng, **parameters)``."""
