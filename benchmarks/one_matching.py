@@ -2,9 +2,9 @@
 
     python benchmarks/one_matching.py [--count 1000] [--rows 9] [--cols 9] [--ports 32] [--seed 0]
 
-`negotiated` is timed as users call it (`om.solve`, verification included) and as a scheduler could (the
-router alone, one negotiation). What it does not route goes to `ilp`, which routes it or proves that
-nobody can. The baseline gives each link a label and each cell a state, the model one writes first.
+`negotiated` is timed as users call it (`om.solve`, verified) and as a scheduler could (the router
+alone, one negotiation). What it does not route goes to `ilp`, which routes it or proves that nobody
+can. The baseline gives each link a label and each cell a state, the model one writes first.
 """
 
 from __future__ import annotations
@@ -102,9 +102,8 @@ def main() -> None:
         else:
             total, least = total + solution.objective, least + problem.lower_bound()
     print_times("negotiated, om.solve until routed, verified", whole)
-    print(
-        f"  routed: {args.count - len(unrouted)} of {args.count}, cells over shortest {total / least:.4f}"
-    )
+    routed = args.count - len(unrouted)
+    print(f"  routed: {routed} of {args.count}, cells over shortest {total / least:.4f}")
     for problem in unrouted:
         proof = om.solve(problem, "ilp", seed=args.seed, time_limit_s=60)
         print(f"  not routed by negotiated; ilp: {proof.status.value}")
