@@ -27,6 +27,7 @@ from optmatch.model import (
     Status,
     VerificationError,
 )
+from optmatch.notebook import show_objects
 from optmatch.problems import (
     AllToAll,
     ConfigurationProof,
@@ -38,11 +39,15 @@ from optmatch.problems import (
     RoutingProof,
 )
 
-# Now, not on first use: a later import of the module would take the place of the function.
+# Now, not on first use: a later import of a module would take the place of its function.
+from optmatch.simulate import Simulation, simulate
 from optmatch.solve import solve
 from optmatch.verify import Report, Violation, verify
 
 __version__ = "0.1.0"
+
+show_objects()
+del show_objects
 
 __all__ = [
     "AllToAll",
@@ -66,6 +71,7 @@ __all__ = [
     "Routing",
     "RoutingProof",
     "Schedule",
+    "Simulation",
     "SmartLightMesh",
     "Solution",
     "SolverError",
@@ -77,6 +83,7 @@ __all__ = [
     "Violation",
     "load",
     "save",
+    "simulate",
     "solve",
     "verify",
 ]
