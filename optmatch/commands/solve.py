@@ -27,7 +27,13 @@ from optmatch.commands.outcome import (
 from optmatch.commands.progress import Progress
 from optmatch.model import InputError, Limit, Solution, Status, ignore
 
-_UNITS = {"total-cells": "cells", "worst-cells": "cells", "loss-db": "dB"}
+_UNITS = {
+    "total-cells": "cells",
+    "worst-cells": "cells",
+    "loss-db": "dB",
+    "completion-s": "s",
+    "matchings": "matchings",
+}
 
 
 def _complete_method(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
@@ -198,6 +204,9 @@ def _print(name: str, solution: Solution, verbose: bool) -> None:
         rows["reason"] = str(solution.stats.get("reason", "none given"))
     if solution.schedule is not None:
         rows["matchings"] = str(solution.schedule.n_slots)
+    elif solution.answer is not None:
+        slots = [schedule.n_slots for schedule in solution.answer.schedules]
+        rows["matchings"] = f"{sum(slots)} on {len(slots)} planes"
     unit = _UNITS[getattr(solution.problem, "objective", "total-cells")]
     if solution.objective is not None:
         rows["objective"] = f"{solution.objective:g} {unit}"
@@ -221,9 +230,9 @@ def _explain(name: str, solution: Solution, saved: str | None) -> None:
     if solution.limit is Limit.INTERRUPTED:
         say(f"{name}: interrupted")
     elif solution.limit not in (None, Limit.EXHAUSTED):
-        found = "no schedule" if solution.schedule is None else "the best so far"
+        found = "no schedule" if solution.objective is None else "the best so far"
         say(f"{name}: {found} at the limit: {solution.limit.value}")
-    if saved is None and solution.schedule is not None:
+    if saved is None and solution.objective is not None:
         say(f"{name}: nothing was saved; -o FILE keeps the schedule")
     elif saved not in (None, STDIN):
         say(f"{saved}: written")

@@ -1,0 +1,114 @@
+"""`optmatch simulate`: replay schedules of demands in time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from optmatch.commands.outcome import (
+    CHECK_FAILED,
+    SOLVED,
+    for_each,
+    name_of,
+    print_object,
+    read_solution,
+)
+from optmatch.model import InputError
+
+_CHANGES = {
+    "switching": "switching",
+    "delay": "delay_s",
+    "packet_rate": "packet_bytes_per_s",
+}
+
+
+@click.command()
+@click.argument("files", metavar="SCHEDULE...", nargs=-1, required=True, type=click.Path())
+@click.option(
+    "--switching",
+    type=click.Choice(["all-stop", "per-circuit"]),
+    help="As if circuits changed so.  [default: as in the problem]",
+)
+@click.option("--delay", type=float, help="As if a reconfiguration took so many seconds.")
+@click.option("--packet-rate", type=float, help="As if a packet network carried so much per port.")
+@click.option("--flows", is_flag=True, help="A line for each flow: when it was complete.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per schedule, on one line.")
+@click.pass_context
+def simulate(
+    ctx: click.Context, /, files: tuple[str, ...], flows: bool, as_json: bool, **changes: Any
+) -> None:
+    """Replay schedules of demands: when each flow ends, what waits, what is left. `-` is stdin.
+
+    Exit code 5 if demand is left over.
+    """
+    given = {_CHANGES[name]: value for name, value in changes.items() if value is not None}
+    ctx.exit(for_each(files, lambda file: _run(file, given, flows, as_json), as_json=as_json))
+
+
+def _run(file: str, changes: dict[str, Any], flows: bool, as_json: bool) -> int:
+    from optmatch.problems import Demand
+    from optmatch.simulate import simulate as replay
+
+    solution = read_solution(file)
+    if not isinstance(solution.problem, Demand):
+        raise InputError(f"a schedule of kind {solution.problem.kind}: only demands are simulated")
+    problem = replace(solution.problem, **changes)
+    outcome = replay(problem, solution)
+    asked = problem.demand_bytes
+    figures = {
+        "complete": outcome.complete,
+        "completion_s": outcome.completion_s,
+        "makespan_s": outcome.makespan_s,
+        "circuit_bytes": outcome.circuit_bytes,
+        "packet_bytes": outcome.packet_bytes,
+        "left_bytes": float(outcome.left_bytes.sum()),
+        "mean_flow_completion_s": _mean(outcome.flow_completion_s[asked > 0]),
+        "mean_busy": _mean(outcome.busy),
+        "reconfiguring": outcome.reconfiguring,
+        "mean_queue_bytes": _mean_queue(outcome),
+    }
+    if as_json:
+        arrays = ("flow_completion_s", "times_s", "queue_bytes", "busy")
+        series = {name: getattr(outcome, name).tolist() for name in arrays}
+        print_object("simulation", {"file": file, **figures, **series})
+    else:
+        verdict = "complete" if outcome.complete else "INCOMPLETE"
+        colour = "green" if outcome.complete else "red"
+        click.echo(f"{name_of(file)}: {click.style(verdict, fg=colour)}")
+        width = max(map(len, figures))
+        for key, value in figures.items():
+            if key != "complete":
+                click.echo(f"  {key.replace('_', ' '):<{width}}  {value:.6g}")
+        if flows:
+            _print_flows(outcome, asked)
+    return SOLVED if outcome.complete else CHECK_FAILED
+
+
+def _print_flows(outcome: Any, asked: Any) -> None:
+    for (source, destination), size in ((place, asked[place]) for place in _places(asked)):
+        left = outcome.left_bytes[source, destination]
+        when = outcome.flow_completion_s[source, destination]
+        end = f"{when:.6g} s" if when >= 0 else f"{left:.6g} left over"
+        click.echo(f"  {source} -> {destination}: {size:.6g} bytes, {end}")
+
+
+def _places(asked: Any) -> list[tuple[int, int]]:
+    sources, destinations = asked.nonzero()
+    return list(zip(sources.tolist(), destinations.tolist(), strict=True))
+
+
+def _mean(values: Any) -> float:
+    return float(values.mean()) if values.size else 0.0
+
+
+def _mean_queue(outcome: Any) -> float:
+    """Average what waits over time; between events queues change at constant rates."""
+    import numpy as np
+
+    total = outcome.queue_bytes.sum(axis=1)
+    lasted = np.diff(outcome.times_s)
+    if not lasted.sum():
+        return 0.0
+    return float(((total[1:] + total[:-1]) / 2 * lasted).sum() / lasted.sum())

@@ -1,0 +1,253 @@
+"""The replay of a schedule in time: what flows when, what waits, and what is left over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import IDLE, InputError, Schedule, Solution, Value, frozen, number
+from optmatch.problems import Demand, PlaneSchedules
+
+EPSILON = 1e-9
+"""What is left of a demand below this share of the largest one is rounding."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Simulation(Value):
+    """What happened.
+
+    Parameters
+    ----------
+    flow_completion_s
+        ``flow_completion_s[source, destination]``: when the last byte was carried, in seconds; 0
+        without demand, -1 if it never was.
+    left_bytes
+        ``left_bytes[source, destination]``: what was not carried.
+    circuit_bytes, packet_bytes
+        How much went over circuits and over the packet network.
+    makespan_s
+        The end of the last slot, in seconds.
+    completion_s
+        When the last flow was complete, or the makespan if that is later; in seconds.
+    busy
+        ``busy[source]``: the part of its planes' time up to `makespan_s` for which a port was
+        sending.
+    reconfiguring
+        The part of all planes' time up to `makespan_s` that is spent in reconfigurations.
+    times_s
+        When something changed: starts and ends of slots, in seconds, ascending, from 0.
+    queue_bytes
+        ``queue_bytes[event, source]``: what waits at each of these times.
+    """
+
+    flow_completion_s: NDArray[np.float64]
+    left_bytes: NDArray[np.float64]
+    circuit_bytes: float
+    packet_bytes: float
+    makespan_s: float
+    completion_s: float
+    busy: NDArray[np.float64]
+    reconfiguring: float
+    times_s: NDArray[np.float64]
+    queue_bytes: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        shapes = {
+            "flow_completion_s": 2,
+            "left_bytes": 2,
+            "busy": 1,
+            "times_s": 1,
+            "queue_bytes": 2,
+        }
+        for name, ndim in shapes.items():
+            object.__setattr__(self, name, frozen(name, getattr(self, name), ndim, np.float64))
+        for name in (
+            "circuit_bytes",
+            "packet_bytes",
+            "makespan_s",
+            "completion_s",
+            "reconfiguring",
+        ):
+            object.__setattr__(self, name, number(name, getattr(self, name)))
+
+    @property
+    def complete(self) -> bool:
+        """Whether all demand was carried."""
+        return not self.left_bytes.any()
+
+
+def simulate(problem: Demand, subject: Schedule | PlaneSchedules | Solution) -> Simulation:
+    """Replay schedules against a demand, event by event.
+
+    Parameters
+    ----------
+    problem
+        The demand, with rate, delay, kind of switching and packet network; they may differ from
+        those that the schedule was made for.
+    subject
+        What holds which matching when: durations are its own, everything else is the problem's.
+
+    Returns
+    -------
+    Simulation
+        Also where demand is left over.
+
+    Raises
+    ------
+    InputError
+        If `subject` holds no schedule, or one of another number of ports.
+
+    Notes
+    -----
+    Traffic is a fluid. Circuits send at full rate while there is something to send; where several
+    planes hold the same circuit, their rates add up. What the circuits will never carry goes over
+    the packet network from the beginning, all flows at constant rates that fill its busiest port,
+    so all end at once.
+
+    Examples
+    --------
+    >>> from optmatch.fabrics import IdealSwitch
+    >>> problem = Demand(IdealSwitch(2), [[0, 3], [2, 0]], delay_s=1.0)
+    >>> outcome = simulate(problem, problem.schedule([[1, 0]], [3]))
+    >>> outcome.complete, outcome.completion_s, outcome.flow_completion_s.tolist()
+    (True, 4.0, [[0.0, 4.0], [3.0, 0.0]])
+    """
+    schedules = _schedules(problem, subject)
+    asked = problem.demand_bytes / problem.rate_bytes_per_s  # in seconds of a circuit
+    tolerance = EPSILON * float(asked.max(initial=0.0))
+    held = np.zeros_like(asked)
+    for start, end, circuits in _segments(problem, schedules):
+        np.add.at(held.reshape(-1), circuits, end - start)
+    left = np.where(asked - held > tolerance, asked - held, 0.0)
+    replay = _Replay(asked - left, tolerance)
+    for start, end, circuits in _segments(problem, schedules):
+        replay.run(start, end, circuits)
+
+    packets_s, lost = 0.0, left
+    if problem.packet_bytes_per_s > 0 and left.any():
+        busiest = float(max(left.sum(axis=0).max(), left.sum(axis=1).max()))
+        packets_s, lost = busiest / problem.packet_share, np.zeros_like(left)
+    finished = np.where(left > 0, np.maximum(replay.finished, packets_s), replay.finished)
+    ends = [_makespan_s(problem, schedule) for schedule in schedules]
+    makespan, rate = max(ends), problem.rate_bytes_per_s
+    available = makespan * len(schedules)
+    slots = sum(schedule.n_slots for schedule in schedules)
+    times, queues = replay.history(left, packets_s)
+    return Simulation(
+        flow_completion_s=np.where(lost > 0, -1.0, finished),
+        left_bytes=lost * rate,
+        circuit_bytes=float((asked - left).sum()) * rate,
+        packet_bytes=float((left - lost).sum()) * rate,
+        makespan_s=makespan,
+        completion_s=max(makespan, packets_s),
+        busy=(asked - left).sum(axis=1) / (available or 1.0),
+        reconfiguring=slots * problem.delay_s / (available or 1.0),
+        times_s=times,
+        queue_bytes=queues * rate,
+    )
+
+
+class _Replay:
+    """Flows on their way: what remains for circuits, and when each was complete."""
+
+    def __init__(self, planned: NDArray[np.float64], tolerance: float) -> None:
+        self.n_ports = len(planned)
+        self.tolerance = tolerance
+        self.remaining = planned.reshape(-1).copy()
+        self.finished = np.zeros_like(planned)
+        self.times = [0.0]
+        self.waiting = [planned.sum(axis=1)]
+
+    def run(self, start: float, end: float, circuits: NDArray[np.int64]) -> None:
+        """Send from `start` to `end`; a circuit that is there twice sends twice as fast."""
+        flows, lanes = np.unique(circuits, return_counts=True)
+        before = self.remaining[flows]
+        sent = np.minimum(before, lanes * (end - start))
+        after = before - sent
+        after[after <= self.tolerance] = 0.0
+        done = (before > 0) & (after == 0)
+        self.finished.reshape(-1)[flows[done]] = start + sent[done] / lanes[done]
+        self.remaining[flows] = after
+        if start > self.times[-1]:
+            self.times.append(start)
+            self.waiting.append(self.waiting[-1])
+        gone = np.bincount(flows // self.n_ports, before - after, minlength=self.n_ports)
+        self.times.append(end)
+        self.waiting.append(np.maximum(self.waiting[-1] - gone, 0.0))
+
+    def history(
+        self, left: NDArray[np.float64], packets_s: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return what waits at each event, for circuits and for the packet network together."""
+        times, waiting = np.array(self.times), np.array(self.waiting)
+        if packets_s > times[-1]:
+            times, waiting = np.append(times, packets_s), np.vstack([waiting, waiting[-1:]])
+        share = np.ones_like(times)
+        if packets_s:
+            share = np.maximum(1.0 - times / packets_s, 0.0)
+        return times, waiting + share[:, None] * left.sum(axis=1)
+
+
+def _schedules(
+    problem: Demand, subject: Schedule | PlaneSchedules | Solution
+) -> Sequence[Schedule]:
+    answer = subject.schedule or subject.answer if isinstance(subject, Solution) else subject
+    if isinstance(answer, PlaneSchedules):
+        schedules: Sequence[Schedule] = answer.schedules
+    elif isinstance(answer, Schedule):
+        schedules = (answer,)
+    else:
+        raise InputError("there is no schedule to simulate", where="schedule")
+    for schedule in schedules:
+        if schedule.n_ports != problem.fabric.n_ports:
+            raise InputError(
+                f"a schedule of {schedule.n_ports} ports, the demand has {problem.fabric.n_ports}",
+                where="schedule",
+            )
+    return schedules
+
+
+def _makespan_s(problem: Demand, schedule: Schedule) -> float:
+    return float(schedule.durations_s.sum()) + problem.delay_s * schedule.n_slots
+
+
+Segment = tuple[float, float, NDArray[np.int64]]
+"""From when to when which circuits send, as ``source * ports + destination``."""
+
+
+def _segments(problem: Demand, schedules: Sequence[Schedule]) -> Iterator[Segment]:
+    """Cut time where any plane changes."""
+    if len(schedules) == 1:
+        yield from _sending(problem, schedules[0])
+        return
+    planes = [list(_sending(problem, schedule)) for schedule in schedules]
+    cuts = sorted({time for plane in planes for part in plane for time in part[:2]})
+    at = [0] * len(planes)
+    for start, end in pairwise(cuts):
+        active = []
+        for k, plane in enumerate(planes):
+            while at[k] < len(plane) and plane[at[k]][1] <= start:
+                at[k] += 1
+            if at[k] < len(plane) and plane[at[k]][0] <= start:
+                active.append(plane[at[k]][2])
+        if active:
+            yield start, end, np.concatenate(active)
+
+
+def _sending(problem: Demand, schedule: Schedule) -> Iterator[Segment]:
+    """List when the circuits of one plane send, in order; per circuit also during delays."""
+    n_ports = problem.fabric.n_ports
+    now, before = 0.0, np.full(n_ports, IDLE)
+    for matching, duration in zip(schedule.matchings, schedule.durations_s.tolist(), strict=True):
+        sources = np.flatnonzero(matching != IDLE)
+        ready = now + problem.delay_s
+        stayed = sources[matching[sources] == before[sources]]
+        if problem.switching == "per-circuit" and ready > now and len(stayed):
+            yield now, ready, stayed * n_ports + matching[stayed]
+        now = ready + duration
+        yield ready, now, sources * n_ports + matching[sources]
+        before = matching
