@@ -18,11 +18,15 @@ from optmatch.model import InputError
 def plot(file: str, output: str, slot: int | None, force: bool) -> None:
     """Draw the circuits and the cell states of a schedule; .html is a page to click through."""
     solution = read_solution(file)
-    if solution.schedule is None:
+    if solution.objective is None:
         raise InputError(
             f"status {solution.status.value}: there is no schedule to draw", path=name_of(file)
         )
-    n_slots = solution.schedule.n_slots
+    if solution.schedule is None and (slot is not None or output.endswith(".html")):
+        raise InputError(
+            "a schedule on several planes: only a picture of all slots", path=name_of(file)
+        )
+    n_slots = 0 if solution.schedule is None else solution.schedule.n_slots
     if slot is not None and slot >= n_slots:
         raise InputError(f"--slot {slot}: slots are 0 .. {n_slots - 1}", path=name_of(file))
 

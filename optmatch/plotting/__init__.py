@@ -2,6 +2,7 @@
 
 from optmatch.plotting.figures import plot_contact_sheet, plot_matchings, plot_slot
 from optmatch.plotting.files import SUFFIXES, fabric_svg, save_picture
+from optmatch.plotting.gantt import GanttData, gantt_data, plot_gantt
 from optmatch.plotting.geometry import MeshData, PortMark, mesh_data
 from optmatch.plotting.slots import (
     CircuitData,
@@ -21,6 +22,7 @@ __all__ = [
     "SUFFIXES",
     "CircuitData",
     "Drawable",
+    "GanttData",
     "MeshData",
     "PortMark",
     "ScheduleData",
@@ -28,8 +30,10 @@ __all__ = [
     "TogglesData",
     "all_slots_data",
     "fabric_svg",
+    "gantt_data",
     "mesh_data",
     "plot_contact_sheet",
+    "plot_gantt",
     "plot_matchings",
     "plot_slot",
     "save_picture",

@@ -93,7 +93,7 @@ def plot_contact_sheet(shown: Drawable, *, fig: Figure | None = None) -> Figure:
     columns, rows = _sheet(schedule.n_slots, aspect)
     if fig is None:
         width = 3.2 if schedule.n_slots > 1 else 8.0
-        fig = _figure(width * columns, width / aspect * rows + 0.25 * rows + 0.6)
+        fig = blank_figure(width * columns, width / aspect * rows + 0.25 * rows + 0.6)
     fig.set_layout_engine("constrained")
     toggles = schedule_data(shown).toggles
     cell_inches = fig.get_figwidth() / columns / (right - left)
@@ -131,7 +131,7 @@ def plot_matchings(shown: Drawable, *, ax: Axes | None = None) -> Axes:
     n = fabric.n_ports
     if ax is None:
         side = min(14.0, max(4.0, 0.3 * n + 1.5))
-        ax = _figure(side, side).add_subplot()
+        ax = blank_figure(side, side).add_subplot()
     shade = np.ma.masked_less(meets + 1, 1)
     image = ax.imshow(shade, cmap="cividis", vmin=1, vmax=max(2, schedule.n_slots))
     if n <= 48:
@@ -164,10 +164,11 @@ def new_figure(fabric: Fabric) -> Figure:
 def _new_figure(data: MeshData) -> Figure:
     left, lower, right, upper = data.bounds
     scale = min(INCHES_PER_CELL, 16.0 / max(right - left, upper - lower))
-    return _figure(max(3.0, scale * (right - left)), max(2.5, scale * (upper - lower) + 0.9))
+    return blank_figure(max(3.0, scale * (right - left)), max(2.5, scale * (upper - lower) + 0.9))
 
 
-def _figure(width: float, height: float) -> Figure:
+def blank_figure(width: float, height: float) -> Figure:
+    """Make an empty figure, without pyplot; sizes in inches."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure

@@ -6,12 +6,18 @@ import io
 import os
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from optmatch.fabrics import Fabric
-from optmatch.model import InputError
+from optmatch.model import InputError, Solution
 from optmatch.plotting.figures import draw_fabric, new_figure, plot_contact_sheet, plot_slot
+from optmatch.plotting.gantt import plot_gantt
 from optmatch.plotting.slots import Drawable, parts
 from optmatch.plotting.viewer import viewer_page
+from optmatch.problems import Demand
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SUFFIXES = (".png", ".svg", ".pdf", ".html")
 DPI = 160
@@ -30,7 +36,8 @@ def save_picture(
     path
         Ends in .png, .svg or .pdf for a drawing, in .html for the viewer.
     slot
-        Draw this slot alone; None draws all on one sheet. The viewer always has all slots.
+        Draw this slot alone; None draws all on one sheet, of a demand as bars over time. The
+        viewer always has all slots.
     force
         Whether an existing file may be replaced.
 
@@ -84,6 +91,8 @@ def fabric_svg(fabric: Fabric) -> str:
 
 
 def _drawn(shown: Drawable, kind: str, slot: int | None) -> bytes:
+    if slot is None and isinstance(shown, Solution) and isinstance(shown.problem, Demand):
+        return _encoded(cast("Figure", plot_gantt(shown).figure), kind)
     fabric, schedule = parts(shown)
     if slot is None and schedule.n_slots == 1:
         slot = 0
@@ -92,6 +101,10 @@ def _drawn(shown: Drawable, kind: str, slot: int | None) -> bytes:
     else:
         figure = new_figure(fabric)
         plot_slot(shown, slot, ax=figure.add_subplot())
+    return _encoded(figure, kind)
+
+
+def _encoded(figure: Figure, kind: str) -> bytes:
     buffer = io.BytesIO()
     stamp = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(
         kind
