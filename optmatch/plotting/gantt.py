@@ -158,7 +158,9 @@ def plot_gantt(solution: Solution, *, ax: Axes | None = None) -> Axes:
     if len(row) <= MOST_LABELS:
         for k in np.flatnonzero(data.end_s - data.start_s > 0.015 * span):
             middle = (data.start_s[k] + data.end_s[k]) / 2
-            ax.text(middle, row[k], str(data.destination[k]), ha="center", va="center", fontsize=6)
+            port = int(data.destination[k])
+            ink = _ink(colours[port])
+            ax.text(middle, row[k], str(port), ha="center", va="center", fontsize=6, color=ink)
     if np.isfinite(data.lower_bound_s) and solution.problem.objective == "completion-s":  # type: ignore[attr-defined]
         ax.axvline(data.lower_bound_s, color=palette.INK, linestyle="--", linewidth=0.8)
         ax.text(
@@ -181,3 +183,9 @@ def plot_gantt(solution: Solution, *, ax: Axes | None = None) -> Axes:
     on = f" on {data.planes} planes" if data.planes > 1 else ""
     ax.set_title(f"circuits over {data.makespan_s:.4g} s{on}; pale: nothing left to send")
     return ax
+
+
+def _ink(colour: str) -> str:
+    """Choose black or white for a number on a colour."""
+    red, green, blue = (int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5))
+    return palette.INK if 0.3 * red + 0.6 * green + 0.1 * blue > 0.45 else "white"
