@@ -159,12 +159,11 @@ def _figures(shown: Drawable, schedule: Schedule) -> list[list[Any]]:
     """List names and values for the panel; a third entry marks the status."""
     rows: list[list[Any]] = []
     if isinstance(shown, Solution):
-        unit = " cells" if shown.problem.kind == "all-to-all" else ""
         rows.append(["Status", shown.status.value, True])
         if shown.limit is not None:
             rows.append(["Stopped by", shown.limit.value])
-        rows.append(["Objective", _plain(shown.objective) + unit])
-        rows.append(["Lower bound", _plain(shown.lower_bound) + unit])
+        rows.append(["Objective", _amount(shown, shown.objective)])
+        rows.append(["Lower bound", _amount(shown, shown.lower_bound)])
         rows.append(["Gap", f"{100 * shown.gap:.2f} %" if math.isfinite(shown.gap) else "unknown"])
     fewest = shown.stats.get("slots_lower_bound") if isinstance(shown, Solution) else None
     rows.append(
@@ -179,6 +178,14 @@ def _figures(shown: Drawable, schedule: Schedule) -> list[list[Any]]:
         )
         rows.append(["Solved in", _seconds(shown.time_s)])
     return rows
+
+
+def _amount(solution: Solution, value: float | None) -> str:
+    """Write a value of the objective in its unit."""
+    known = value is not None and math.isfinite(value)
+    if known and getattr(solution.problem, "objective", None) == "completion-s":
+        return _seconds(float(value or 0.0))
+    return _plain(value) + (" cells" if solution.problem.kind == "all-to-all" else "")
 
 
 def _plain(value: float | None) -> str:
