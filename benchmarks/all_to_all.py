@@ -20,9 +20,8 @@ from pathlib import Path
 import numpy as np
 
 import optmatch as om
-from optmatch.solvers.columns import Master
-from optmatch.solvers.pathfinder import UNIT
 from optmatch.solvers.router import Router
+from optmatch.solvers.together import bound_together
 
 INSTANCES = Path(__file__).resolve().parent.parent / "instances" / "all-to-all"
 
@@ -105,9 +104,8 @@ def relaxation(fabric: om.Fabric) -> tuple[float, bool]:
     Returns the bound on all cells, and whether the prices prove that the fewest slots do not do.
     """
     problem = om.AllToAll(fabric)
-    master = Master(Router(fabric), problem.pairs.astype(np.int64), capacity=problem.min_slots)
-    bound = master.bound({}, np.inf, om.Limits(time_s=120).start())
-    return bound.value / UNIT, bound.infeasible
+    bound, _ = bound_together(problem, Router(fabric), np.inf, om.Limits(time_s=120).start())
+    return bound, bound == np.inf
 
 
 def attempt(fabric: om.Fabric, seeds: int = 3) -> om.Solution:

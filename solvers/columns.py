@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from ortools.linear_solver import pywraplp
 
+from optmatch.fabrics import UNREACHED, walk
 from optmatch.model import Clock, SolverError
 from optmatch.solvers.pathfinder import FAR, UNIT, find_route
 from optmatch.solvers.router import Router
@@ -28,6 +29,7 @@ Closed = dict[int, frozenset[int]]
 """For a circuit the terminals by which its light may not leave a cell."""
 
 _TINY = 1e-7
+_ROUNDS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,12 @@ class Master:
         return True
 
     def bound(
-        self, closed: Closed, enough: float, clock: Clock, start: Bound | None = None
+        self,
+        closed: Closed,
+        enough: float,
+        clock: Clock,
+        start: Bound | None = None,
+        rounds: int = _ROUNDS,
     ) -> Bound:
         """Bound a case from below.
 
@@ -116,12 +123,14 @@ class Master:
             Stop when its time is up.
         start
             The bound of a case that this one is part of.
+        rounds
+            Stop after so many rounds of pricing.
         """
         best = Bound(start.value, start.prices) if start is not None else Bound()
         for column, variable in self._variables.items():
             shut = closed.get(column.circuit)
             variable.SetUb(0.0 if shut and not shut.isdisjoint(column.terminals) else np.inf)
-        while self._iterate(best, closed, enough, clock, feasibility=False):
+        while self._iterate(best, closed, enough, clock, rounds, feasibility=False):
             if self._lp.missing() <= _TINY:
                 best.converged = True
                 best.weights = {
@@ -131,20 +140,27 @@ class Master:
                 }
                 break
             proof = Bound()
-            self._iterate(proof, closed, 0.0, clock, feasibility=True)
+            self._iterate(proof, closed, 0.0, clock, rounds, feasibility=True)
             if proof.value > 0:
                 return proof
-            if clock.remaining_s <= 0:
+            if clock.remaining_s <= 0 or rounds < _ROUNDS:
                 break
             self._lp.dear *= 8.0  # leaving circuits out was only too cheap
         return best
 
     def _iterate(
-        self, best: Bound, closed: Closed, enough: float, clock: Clock, *, feasibility: bool
+        self,
+        best: Bound,
+        closed: Closed,
+        enough: float,
+        clock: Clock,
+        rounds: int,
+        *,
+        feasibility: bool,
     ) -> bool:
-        """Solve, price, add, until nothing is new (True) or the bound is enough (False)."""
+        """Solve, price, add, until nothing is new (True), or the bound or the time is enough."""
         self._lp.set_costs({v: c.cost / UNIT for c, v in self._variables.items()}, feasibility)
-        while True:
+        for _ in range(rounds):
             shares, prices = self._lp.solve()
             value, fresh = self._price(prices, shares, closed, feasibility)
             if value > best.value:
@@ -154,6 +170,7 @@ class Master:
                 return False
             if not fresh:
                 return True
+        return False
 
     def _price(
         self,
@@ -212,6 +229,35 @@ class Master:
         source = self.wiring.source[self.circuits[circuit][0]]
         entered = np.append(source, self.wiring.mate[left[:-1]])
         return int(self.wiring.cell_cost[left >> 2, (left ^ entered) & 1].sum())
+
+
+def cost_step(router: Router, circuits: NDArray[np.int64]) -> int:
+    """Find by what multiple the costs of routings can differ from those of the shortest routes.
+
+    Parameters
+    ----------
+    router
+        Router of the fabric.
+    circuits
+        ``circuits[k] = source, destination``, shape (circuits, 2).
+
+    Returns
+    -------
+    int
+        In `UNIT`: two cells where all ways between two ports have one parity, as on grids of
+        hexagons or squares; else one; with different costs of bar and cross their common divisor.
+    """
+    costs = np.unique(router.wiring.cell_cost)
+    if len(costs) > 1:
+        return int(np.gcd.reduce(costs))
+    graph = router.graph
+    walks = walk(graph, np.unique(router.wiring.source[circuits[:, 0]]).tolist())
+    before = np.repeat(np.arange(len(graph.mate)), 2)
+    entered = graph.mate[before]
+    after = graph.exits[entered, np.arange(len(before)) % 2]
+    reached = (entered >= 0) & (walks.cells[:, before] != UNREACHED)
+    flips = (walks.cells[:, before] + walks.cells[:, after]) % 2 == 1
+    return max(1, int(costs[0]) * (2 if (flips | ~reached).all() else 1))
 
 
 class _Programme:

@@ -29,11 +29,13 @@ from optmatch.problems import AllToAll
 from optmatch.solvers import factors as combinatorics
 from optmatch.solvers.pathfinder import BLOCKED, UNIT, Effort
 from optmatch.solvers.router import Router
+from optmatch.solvers.together import bound_together
 from optmatch.solvers.toggles import Sequence
 
 MOVES_PER_SLOT = 96
 """Exchanges to try without an iteration limit, for each slot."""
 
+_MOST_PRICED = 600_000  # pairs times links: larger linear programmes take minutes
 _FAILED = 1000 * UNIT  # the price of a contested link in the search
 _QUICK = Effort(rounds=24)  # most negotiations end within ten rounds, or never
 
@@ -313,9 +315,18 @@ class Factory:
         toggles["toggles"] = sequence.count()
         matchings = np.stack([self.matching(self.plan[slot].partner) for slot in sequence.order])
         cells = sum(int(slot.lengths.sum()) for slot in self.plan)
-        bound = self.problem.lower_bound()
-        slots = len(self.plan)
-        proved = slots == self.problem.min_slots and cells == bound
+        slots, fewest = len(self.plan), self.problem.min_slots
+        bound, proof = self.problem.lower_bound(), None
+        pairs = len(self.problem.pairs)
+        small = pairs * len(self.router.desk.use) <= _MOST_PRICED
+        if polish and small and (slots > fewest or cells > bound):
+            self.on_event(Tick("bound", 0))
+            wanted = float(cells) if slots == fewest else np.inf  # or refute so few
+            bound, proof = bound_together(self.problem, self.router, wanted, self.clock)
+        refuted = bound == np.inf  # so many slots; nothing is known of schedules in more
+        if slots > fewest:
+            bound, proof = self.problem.lower_bound(), proof if refuted else None
+        proved = slots == fewest and cells == bound
         return Solution(
             problem=self.problem,
             schedule=_schedule(self.problem, matchings, states[sequence.order]),
@@ -324,9 +335,11 @@ class Factory:
             objective=float(cells),
             lower_bound=bound,
             method=name,
+            certificate=proof,
             stats={
                 "slots": slots,
-                "slots_lower_bound": self.problem.min_slots,
+                "slots_lower_bound": fewest,
+                **({"fewest_slots": "refuted by link prices"} if refuted else {}),
                 "worst_route_cells": max(int(slot.lengths.max()) for slot in self.plan),
                 **toggles,
             },

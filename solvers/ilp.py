@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import UNREACHED, CellGraph, walk
+from optmatch.fabrics import CellGraph
 from optmatch.model import (
     Bound as BoundEvent,
 )
@@ -28,7 +28,7 @@ from optmatch.model import (
     Tick,
 )
 from optmatch.problems import Routing, RoutingProof
-from optmatch.solvers.columns import Bound, Closed, Column, Master
+from optmatch.solvers.columns import Bound, Closed, Column, Master, cost_step
 from optmatch.solvers.negotiated import Negotiation, Routes, one_slot, without_search
 from optmatch.solvers.pathfinder import UNIT
 
@@ -103,23 +103,9 @@ class _Search:
         self.negotiation = Negotiation(problem)
         self.router = self.negotiation.router
         self.master = Master(self.router, self.negotiation.circuits)
-        self.step = self._step()
+        self.step = cost_step(self.router, self.negotiation.circuits)
         self.best: Routes | None = None
         self.cases: list[Case] = []
-
-    def _step(self) -> int:
-        """Find by what multiple totals can differ from that of the shortest routes."""
-        costs = np.unique(self.router.wiring.cell_cost)
-        if len(costs) > 1:
-            return int(np.gcd.reduce(costs))
-        graph = self.router.graph
-        walks = walk(graph, self.router.wiring.source[self.negotiation.circuits[:, 0]].tolist())
-        before = np.repeat(np.arange(len(graph.mate)), 2)
-        entered = graph.mate[before]
-        after = graph.exits[entered, np.arange(len(before)) % 2]
-        reached = (entered >= 0) & (walks.cells[:, before] != UNREACHED)
-        flips = (walks.cells[:, before] + walks.cells[:, after]) % 2 == 1
-        return max(1, int(costs[0]) * (2 if (flips | ~reached).all() else 1))
 
     def run(self) -> Solution:
         """Search until it is proved, or a limit is reached."""

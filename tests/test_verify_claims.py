@@ -249,7 +249,8 @@ def test_a_slot_that_its_proof_does_not_reach() -> None:
 @pytest.mark.parametrize(
     ("certificate", "message"),
     [
-        (PROOF, "a RoutingProof, where there is one proof or None for each slot"),
+        ("no", "a str, where there is one proof or None for each slot"),
+        (PROOF, "prices for 30 links"),
         ((None,), "1 proofs for 3 slots"),
         ((None, None, "no"), "slot 2 has a str, not a RoutingProof"),
         ((PROOF, None, None), "prices for 30 links"),

@@ -23,6 +23,9 @@ class RoutingProof(Value):
     ones make the bound tight. Without prices on cells the same sum decides feasibility: if the
     circuits must pay more than all links together are worth, no routing exists.
 
+    All matchings of an all-to-all together use a link at most once in each slot. There the sum of
+    all prices counts as often as there are slots, and the proof has a single leaf.
+
     Where one set of prices is not enough, the proof splits in two cases at a link: either *this*
     circuit does not use the link, or *no other* circuit does. One of the two holds in every
     routing. If it is one circuit that would use the link both ways, the cases are: not in the one

@@ -71,6 +71,8 @@ def _support_bound(
     try:
         if isinstance(problem, Routing):
             return max(checked, _check_proof(problem, solution.certificate))
+        if isinstance(solution.certificate, RoutingProof):
+            return max(checked, _check_joint_proof(problem, solution, findings))
         findings.figures["slots_proved_optimal"] = _check_slot_proofs(
             problem, solution, traced, findings
         )
@@ -93,6 +95,21 @@ def _check_proof(problem: Routing, proof: Any) -> float:
     if problem.objective == "loss-db":
         return checker.bound_loss(proof, circuits, problem.bar_loss_db, problem.cross_loss_db)
     return math.inf if checker.show_infeasible(proof, circuits) else 0.0
+
+
+def _check_joint_proof(problem: AllToAll, solution: Solution, findings: Findings) -> float:
+    """Return what prices on the links show of all slots together, if there are the fewest."""
+    graph, fewest = problem.fabric.graph, int(findings.figures["slots_lower_bound"])
+    if graph is None:
+        raise ProofError("a RoutingProof, where there are no cells")
+    starts = problem.fabric.source_terminals.tolist()
+    ends = problem.fabric.destination_terminals.tolist()
+    circuits = [Circuit(starts[i], ends[j]) for i, j in problem.pairs.tolist()]
+    bound = ProofChecker(graph).bound_slots(solution.certificate, circuits, fewest)
+    if bound == math.inf:
+        findings.notes.append(f"the certificate proves that {fewest} slots do not do")
+        return 0.0
+    return bound if findings.figures.get("slots", fewest) == fewest else 0.0
 
 
 def _check_slot_proofs(
@@ -184,7 +201,10 @@ def _check_answer(solution: Solution, findings: Findings) -> None:
         )
     if "slots_lower_bound" not in figures or figures["slots"] == figures["slots_lower_bound"]:
         return
-    if solution.stats.get("bound_by") == SEARCH and figures["slots"] > figures["slots_lower_bound"]:
+    if (
+        solution.stats.get("bound_by") == SEARCH
+        and figures["slots"] > figures["slots_lower_bound"]
+    ):
         findings.notes.append(
             f"that fewer than {figures['slots']} slots do not do comes from an exhaustive search;"
             f" by counting, {figures['slots_lower_bound']} are needed"

@@ -70,13 +70,16 @@ class ProofChecker:
             If the proof is not one of this graph and these circuits, or a leaf that claims
             infeasibility does not show it.
         """
+        costs = (PRICE_UNITS, PRICE_UNITS)
+        return self._bound(
+            proof, circuits, costs, lambda units: self._round_up_cells(units, circuits)
+        )
+
+    def _round_up_cells(self, units: float, circuits: list[Circuit]) -> float:
+        """Turn price units into whole cells, of the parity that all routes together have."""
         parity = self.total_parity(circuits)
-
-        def round_up(units: float) -> float:
-            cells = -(-units // PRICE_UNITS)
-            return cells if parity is None or cells % 2 == parity else cells + 1
-
-        return self._bound(proof, circuits, (PRICE_UNITS, PRICE_UNITS), round_up)
+        cells = -(-units // PRICE_UNITS)
+        return cells if parity is None or cells % 2 == parity else cells + 1
 
     def bound_loss(
         self,
@@ -112,6 +115,36 @@ class ProofChecker:
             return steps * step / PRICE_UNITS * min(1.0, ratio)
 
         return self._bound(proof, circuits, (bar, cross), round_up)
+
+    def bound_slots(self, proof: RoutingProof, circuits: list[Circuit], slots: int) -> float:
+        """Bound the cells on the routes of all circuits, shared out among so many slots.
+
+        Each link carries one circuit in a slot, so its price counts `slots` times. Infinite if the
+        proof shows that so many slots cannot hold the circuits.
+
+        Raises
+        ------
+        ProofError
+            If the proof has several cases, is one of another graph, or claims infeasibility and
+            does not show it.
+        """
+        self._check_sizes(proof, len(circuits))
+        if len(proof.circuit) != 1:
+            raise ProofError(f"{len(proof.circuit)} cases, where all slots together have one")
+        prices, infeasible = proof.prices[0].tolist(), bool(proof.infeasible[0])
+        cell_costs = (0, 0) if infeasible else (PRICE_UNITS, PRICE_UNITS)
+        walks: dict[int, dict[int, int]] = {}
+        total: float = -slots * sum(prices)
+        for start, end in circuits:
+            if start not in walks:
+                walks[start] = self._walks(start, Case(), prices, cell_costs)
+            total += walks[start].get(end, math.inf)
+        if infeasible and total <= 0:
+            raise ProofError(
+                f"claims that {slots} slots do not do, but the circuits pay {total} more than all"
+                " links are worth, which is not > 0"
+            )
+        return math.inf if infeasible else self._round_up_cells(total, circuits)
 
     def show_infeasible(self, proof: RoutingProof, circuits: list[Circuit]) -> bool:
         """Tell whether the proof shows that there is no routing, whatever a cell costs.
@@ -208,29 +241,44 @@ class ProofChecker:
         cell_costs
             The cost of a cell in bar and in cross.
         """
-        if self.link_of[circuit.start] in case.links:
-            return math.inf
+        return self._walks(circuit.start, case, prices, cell_costs, circuit.end).get(
+            circuit.end, math.inf
+        )
+
+    def _walks(
+        self,
+        start: int,
+        case: Case,
+        prices: list[int],
+        cell_costs: tuple[int, int],
+        end: int = -1,
+    ) -> dict[int, int]:
+        """Find the least costs of leaving by the terminals, as far as `end` if there is one."""
         best: dict[int, int] = {}
+        if self.link_of[start] in case.links:
+            return best
+        settled: set[int] = set()
         waiting: list[tuple[int, int]] = []
 
         def enter(terminal: int, cost: int) -> None:
             for left, cell_cost in zip(self.exits[terminal], cell_costs, strict=True):
                 link = self.link_of[left]
-                if left in case.exits or link in case.links:
+                if left in settled or left in case.exits or link in case.links:
                     continue
                 reached = cost + cell_cost + prices[link]
                 if reached < best.get(left, reached + 1):
                     best[left] = reached
                     heapq.heappush(waiting, (reached, left))
 
-        enter(circuit.start, prices[self.link_of[circuit.start]])
+        enter(start, prices[self.link_of[start]])
         while waiting:
             cost, left = heapq.heappop(waiting)
-            if left == circuit.end:
-                return cost
-            if self.mate[left] >= 0:
+            if left == end:
+                break
+            if left not in settled and self.mate[left] >= 0:
+                settled.add(left)
                 enter(self.mate[left], cost)
-        return math.inf
+        return best
 
     def total_parity(self, circuits: list[Circuit]) -> int | None:
         """Tell whether all routes together pass an even (0) or odd (1) number of cells."""
