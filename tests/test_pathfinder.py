@@ -66,7 +66,7 @@ def passed(router: Router, port: int, route: NDArray[np.int32]) -> list[int]:
         assert (left ^ entered) & 2, "and leaves at the other end"
         links.append(left)
         entered = int(router.graph.mate[left])
-    return router.wiring.link[links].tolist()
+    return [int(router.wiring.link[terminal]) for terminal in links]
 
 
 @settings(max_examples=60, deadline=None)
@@ -81,7 +81,7 @@ def test_a_route_is_the_cheapest_at_any_prices(fabric: om.Fabric, seed: int) -> 
     i, j = rng.choice(fabric.n_ports, 2, replace=False)
     router.desk.exit_cost[:] = prices
     route = np.zeros(len(prices), dtype=np.int32)
-    count = find_route(router.wiring, router.desk, i, j, route)
+    count = find_route(router.wiring, router.desk, i, j, route)  # type: ignore[no-untyped-call]
     expected = cheapest(router, i, j, prices)
     if count == 0:
         assert expected == np.inf
