@@ -80,7 +80,7 @@ def scale(
     found = _integers(demand_bytes)
     if found is not None:
         integers, unit = found
-        tick = _common(unit / rate, delay, min_slot)
+        tick = _common(unit / rate, delay, min_slot) or Fraction(1)  # nothing takes any time
         factor = int(unit / rate / tick)
         if factor * _largest_line(integers) + len(integers) * int(delay / tick) < EXACT_TICKS:
             ticks = integers * factor
@@ -133,7 +133,7 @@ def _integers(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], Fraction]
     """Write values as integers without common factor times a decimal or binary unit."""
     largest = float(values.max(initial=0.0))
     if largest == 0.0:
-        return np.zeros(values.shape, dtype=np.int64), Fraction(1)
+        return np.zeros(values.shape, dtype=np.int64), Fraction(0)
     for digits in range(23):  # up to here powers of ten are exact in float64
         with np.errstate(over="ignore"):
             scaled = np.rint(values * 10.0**digits)
