@@ -27,7 +27,7 @@ from optmatch.model import (
 )
 from optmatch.problems import AllToAll
 from optmatch.solvers import factors as combinatorics
-from optmatch.solvers.pathfinder import BLOCKED, UNIT, Effort
+from optmatch.solvers.pathfinder import BLOCKED, EFFORTS, UNIT, Effort
 from optmatch.solvers.router import Router
 from optmatch.solvers.together import bound_together
 from optmatch.solvers.toggles import Sequence
@@ -123,16 +123,14 @@ def without_routing(problem: AllToAll, name: str) -> Solution | None:
     fabric = problem.fabric
     dead = fabric.dead_pairs()
     if dead:
-        pairs = "; ".join(
-            f"{fabric.describe_port(i)} and {fabric.describe_port(j)}" for i, j in dead
-        )
+        reasons = "; ".join(fabric.explain_dead_pair(i, j) for i, j in dead)
         return Solution(
             problem=problem,
             status=Status.INFEASIBLE,
             lower_bound=float("inf"),
             method=name,
             stats={
-                "reason": f"no state of the cells connects {pairs}",
+                "reason": f"no state of the cells connects {reasons}",
                 "dead_pairs": [list(pair) for pair in dead],
             },
         )
@@ -226,9 +224,18 @@ class Factory:
         for partner in factors:
             if self.clock.remaining_s <= 0:
                 return Limit.TIME
-            self.plan.append(self.settle(partner, *self.router.empty_routes(), Effort()))
+            self.plan.append(self._insist(partner))
             self.on_event(Tick("route", len(self.plan), len(factors)))
         return None
+
+    def _insist(self, partner: NDArray[np.int64]) -> Slot:
+        """Route one factor afresh, with more patience from try to try."""
+        slot = self.settle(partner, *self.router.empty_routes(), EFFORTS[0])
+        for effort in EFFORTS[1:]:
+            if slot.excess < _FAILED:
+                break
+            slot = self.settle(partner, *self.router.empty_routes(), effort)
+        return slot
 
     def exchange_pairs(self) -> Limit | None:
         """Exchange pairs among three slots at a time, until no cell is wasted or a limit."""

@@ -7,18 +7,11 @@ from numpy.typing import NDArray
 
 from optmatch.model import Limit, Limits, NewBest, OnEvent, Schedule, Solution, Status, Tick
 from optmatch.problems import Routing
-from optmatch.solvers.pathfinder import UNIT, Effort
+from optmatch.solvers.pathfinder import EFFORTS, UNIT
 from optmatch.solvers.router import Router
 
 RESTARTS = 40
 """Negotiations to try without an iteration limit."""
-
-_EFFORTS = (
-    Effort(),
-    Effort(first=UNIT // 5, growth_percent=110),
-    Effort(first=UNIT, history=UNIT, growth_percent=110, rounds=200),
-    Effort(first=UNIT // 4, history=2 * UNIT, growth_percent=103, rounds=300),
-)
 
 
 def route(
@@ -131,7 +124,7 @@ class Negotiation:
             # less than a cell on any route, so only ties are broken; the same from both ends
             ties = rng.integers(0, max(2, UNIT // (2 * self.router.width)), size=link.max() + 1)
             base = base + ties[link]
-        effort = _EFFORTS[turn % len(_EFFORTS)]
+        effort = EFFORTS[turn % len(EFFORTS)]
         if self.router.settle(order, self.partner, routes, lengths, base=base, effort=effort) < 0:
             return None
         if turn:
@@ -151,16 +144,14 @@ def without_search(problem: Routing, name: str) -> Solution | None:
     fabric = problem.fabric
     dead = problem.dead_circuits()
     if dead:
-        pairs = "; ".join(
-            f"{fabric.describe_port(i)} and {fabric.describe_port(j)}" for i, j in dead
-        )
+        reasons = "; ".join(fabric.explain_dead_pair(i, j) for i, j in dead)
         return Solution(
             problem=problem,
             status=Status.INFEASIBLE,
             lower_bound=float("inf"),
             method=name,
             stats={
-                "reason": f"no state of the cells connects {pairs}",
+                "reason": f"no state of the cells connects {reasons}",
                 "dead_pairs": [list(pair) for pair in dead],
             },
         )

@@ -59,6 +59,14 @@ class Effort(NamedTuple):
 
 FULL = Effort()
 
+EFFORTS = (
+    FULL,
+    Effort(first=UNIT // 5, growth_percent=110),
+    Effort(first=UNIT, history=UNIT, growth_percent=110, rounds=200),
+    Effort(first=UNIT // 4, history=2 * UNIT, growth_percent=103, rounds=300),
+)
+"""What to try in turn where one negotiation is not enough: ever more patience."""
+
 
 class Desk(NamedTuple):
     """Room to work in, so that no kernel allocates."""

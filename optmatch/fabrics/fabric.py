@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics.cellgraph import CellGraph
-from optmatch.fabrics.reach import UNREACHED, shortest_routes
+from optmatch.fabrics.reach import UNREACHED, shortest_routes, walk
 from optmatch.model import Value
 
 
@@ -94,6 +94,33 @@ class Fabric(Value):
         if self.bidirectional:
             dead = np.triu(dead, 1)
         return [(int(i), int(j)) for i, j in np.argwhere(dead) if i != j]
+
+    def explain_dead_pair(self, source: int, destination: int) -> str:
+        """Say why no state of the cells connects two ports.
+
+        Parameters
+        ----------
+        source, destination
+            A pair of `dead_pairs`.
+
+        Returns
+        -------
+        str
+            A sentence with both ports and their terminals.
+
+        Examples
+        --------
+        >>> from optmatch.fabrics import SquareMesh
+        >>> SquareMesh(1, 1).explain_dead_pair(0, 2).split(": ")  # doctest: +ELLIPSIS
+        ['port 0 (t0, cell 2 b1) and port 2 (t2, cell 1 b1)', 'no way of light leads from ...']
+        """
+        ports = f"{self.describe_port(source)} and {self.describe_port(destination)}"
+        graph: Any = self.graph
+        start = [int(self.source_terminals[source])]
+        walked = walk(graph, start).cells[0, self.destination_terminals[destination]]
+        if walked == UNREACHED:
+            return f"{ports}: no way of light leads from one to the other"
+        return f"{ports}: every way between them passes some link twice, once in each direction"
 
 
 @lru_cache(maxsize=64)
