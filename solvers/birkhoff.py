@@ -1,4 +1,4 @@
-"""Methods `birkhoff-*`: a matrix with equal line sums as a sum of weighted permutations, exactly.
+"""A matrix with equal line sums as a sum of weighted permutations, exactly, by one of four rules.
 
 All numbers are whole, so each term makes a further entry zero, and no rounding leaves a rest.
 """
