@@ -81,6 +81,21 @@ _OURS = (
         deterministic=True,
         summary="the round-robin tournament as it is, each matching routed",
     ),
+    *(
+        Method(
+            name=f"birkhoff-{rule}",
+            accepts={"demand": f"optmatch.solvers.birkhoff_methods:solve_{rule}"},
+            exact=False,
+            deterministic=True,
+            summary=f"stuff and decompose into permutations, {which}",
+        )
+        for rule, which in (
+            ("first", "the next at hand each time"),
+            ("bottleneck", "each with the largest smallest entry"),
+            ("weight", "each of greatest sum"),
+            ("plus", "each away from small entries, by a barrier"),
+        )
+    ),
 )
 
 _DEFAULTS = {"routing": "negotiated", "all-to-all": "negotiated"}
