@@ -14,7 +14,8 @@ from ortools.sat.python import cp_model
 from optmatch.model import Clock, Limit, Limits, OnEvent, Solution, Status
 from optmatch.problems import AllToAll
 from optmatch.solvers.cpsat import Flow, Literal, Outcome, minimise, share_links
-from optmatch.solvers.factorise import Factory, Slot, schedule_all, without_routing
+from optmatch.solvers.factorise import schedule_all, without_routing
+from optmatch.solvers.factory import Factory, Slot
 from optmatch.solvers.router import Router
 
 MOST_LITERALS = 2_000_000

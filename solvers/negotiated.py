@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from optmatch.model import Limit, Limits, NewBest, OnEvent, Schedule, Solution, Status, Tick
 from optmatch.problems import Routing
+from optmatch.solvers.dead import refuse_dead_pairs
 from optmatch.solvers.pathfinder import EFFORTS, UNIT
 from optmatch.solvers.router import Router
 
@@ -142,19 +143,9 @@ def cell_costs(problem: Routing) -> tuple[int, int]:
 def without_search(problem: Routing, name: str) -> Solution | None:
     """Answer at once what needs no search: dead circuits, no circuits, a fabric without cells."""
     fabric = problem.fabric
-    dead = problem.dead_circuits()
-    if dead:
-        reasons = "; ".join(fabric.explain_dead_pair(i, j) for i, j in dead)
-        return Solution(
-            problem=problem,
-            status=Status.INFEASIBLE,
-            lower_bound=float("inf"),
-            method=name,
-            stats={
-                "reason": f"no state of the cells connects {reasons}",
-                "dead_pairs": [list(pair) for pair in dead],
-            },
-        )
+    refused = refuse_dead_pairs(problem, problem.dead_circuits(), name)
+    if refused is not None:
+        return refused
     if fabric.graph is not None and len(problem.circuits):
         return None
     states = None if fabric.graph is None else np.full((1, fabric.n_cells), -1, dtype=np.int8)

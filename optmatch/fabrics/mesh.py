@@ -75,14 +75,34 @@ class Mesh(Fabric):
             object.__setattr__(self, name, value)
 
 
-def _check_size(mesh: HexMesh | SquareMesh | TriangularMesh) -> None:
-    object.__setattr__(mesh, "rows", integer("rows", mesh.rows, at_least=1))
-    object.__setattr__(mesh, "cols", integer("cols", mesh.cols, at_least=1))
-    mesh._choose()
+@dataclass(frozen=True, slots=True, eq=False)
+class GridMesh(Mesh):
+    """A mesh of rows x cols equal polygons; subclasses say which."""
+
+    rows: int
+    cols: int
+    ports: Ports = None
+    tx: Ports = None
+    rx: Ports = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", integer("rows", self.rows, at_least=1))
+        object.__setattr__(self, "cols", integer("cols", self.cols, at_least=1))
+        self._choose()
+
+    @property
+    def graph(self) -> CellGraph:
+        """The cells and how they join."""
+        return self._lay_out(self.rows, self.cols)
+
+    @staticmethod
+    @abstractmethod
+    def _lay_out(rows: int, cols: int) -> CellGraph:
+        """Make the cells."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class HexMesh(Mesh):
+class HexMesh(GridMesh):
     """A hexagonal mesh: rows of hexagons, every other row half a hexagon to the right.
 
     m rows of n hexagons have ``3*m*n + 2*m + 2*n - 1`` cells and ``4*(m + n + 1)`` perimeter
@@ -116,20 +136,12 @@ class HexMesh(Mesh):
     ('t0>t10', 't6>t15')
     """
 
-    rows: int
-    cols: int
-    ports: Ports = None
-    tx: Ports = None
-    rx: Ports = None
     type: ClassVar[str] = "hex-mesh"
 
-    def __post_init__(self) -> None:
-        _check_size(self)
-
-    @property
-    def graph(self) -> CellGraph:
-        """The cells and how they join."""
-        return _hex_graph(self.rows, self.cols)
+    @staticmethod
+    def _lay_out(rows: int, cols: int) -> CellGraph:
+        """Make the cells."""
+        return _hex_graph(rows, cols)
 
     @staticmethod
     def smartlight(ports: Ports = None, tx: Ports = None, rx: Ports = None) -> SmartLightMesh:
@@ -182,7 +194,7 @@ class SmartLightMesh(Mesh):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SquareMesh(Mesh):
+class SquareMesh(GridMesh):
     """A square mesh: m rows of n squares have ``2*m*n + m + n`` cells and ``4*(m + n)`` terminals.
 
     Parameters
@@ -197,24 +209,16 @@ class SquareMesh(Mesh):
     (40, 32)
     """
 
-    rows: int
-    cols: int
-    ports: Ports = None
-    tx: Ports = None
-    rx: Ports = None
     type: ClassVar[str] = "square-mesh"
 
-    def __post_init__(self) -> None:
-        _check_size(self)
-
-    @property
-    def graph(self) -> CellGraph:
-        """The cells and how they join."""
-        return _square_graph(self.rows, self.cols)
+    @staticmethod
+    def _lay_out(rows: int, cols: int) -> CellGraph:
+        """Make the cells."""
+        return _square_graph(rows, cols)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TriangularMesh(Mesh):
+class TriangularMesh(GridMesh):
     """A triangular mesh: m rows of n slanted squares, each cut in two triangles.
 
     It has ``3*m*n + m + n`` cells and ``4*(m + n)`` perimeter terminals.
@@ -231,20 +235,12 @@ class TriangularMesh(Mesh):
     (56, 32)
     """
 
-    rows: int
-    cols: int
-    ports: Ports = None
-    tx: Ports = None
-    rx: Ports = None
     type: ClassVar[str] = "triangular-mesh"
 
-    def __post_init__(self) -> None:
-        _check_size(self)
-
-    @property
-    def graph(self) -> CellGraph:
-        """The cells and how they join."""
-        return _triangular_graph(self.rows, self.cols)
+    @staticmethod
+    def _lay_out(rows: int, cols: int) -> CellGraph:
+        """Make the cells."""
+        return _triangular_graph(rows, cols)
 
 
 def _hexagon(row: int, col: float) -> list[Point]:
