@@ -1,6 +1,7 @@
 """For authors of methods: tests to inherit, problems to run them on, and an oracle."""
 
 from optmatch.testing.contract import SolverContract
+from optmatch.testing.demands import demand_problems
 from optmatch.testing.oracle import brute_force
 from optmatch.testing.problems import all_to_all_problems, routing_problems, smallest_problems
 
@@ -8,6 +9,7 @@ __all__ = [
     "SolverContract",
     "all_to_all_problems",
     "brute_force",
+    "demand_problems",
     "routing_problems",
     "smallest_problems",
 ]

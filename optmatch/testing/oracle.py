@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import CellGraph, Fabric
 from optmatch.model import BAR, InputError, Problem
-from optmatch.problems import AllToAll, Routing
+from optmatch.problems import AllToAll, Demand, Routing
+from optmatch.testing.demands import best_demand
 
 MOST_CELLS = 16
 
@@ -36,8 +37,9 @@ def brute_force(problem: Problem) -> float | None:
     Parameters
     ----------
     problem
-        A `Routing` or `AllToAll` problem on a fabric of at most ``MOST_CELLS`` cells. Of an
-        `AllToAll` problem only answers with ``min_slots`` matchings are looked at.
+        A `Routing`, `AllToAll` or `Demand` problem on a fabric of at most ``MOST_CELLS`` cells. Of
+        an `AllToAll` problem only answers with ``min_slots`` matchings are looked at; demands are
+        all-stop, on one plane, without a packet network.
 
     Returns
     -------
@@ -59,6 +61,8 @@ def brute_force(problem: Problem) -> float | None:
         return _best_routing(problem)
     if isinstance(problem, AllToAll):
         return _best_all_to_all(problem)
+    if isinstance(problem, Demand):
+        return best_demand(problem, _largest_matchings(problem.fabric))
     raise InputError(f"kind = {problem.kind!r}: there is no brute force for it")
 
 
@@ -118,6 +122,17 @@ def _best_partition(left: Matching, costs: dict[Matching, float]) -> float:
         ),
         default=math.inf,
     )
+
+
+def _largest_matchings(fabric: Fabric) -> list[list[int]] | None:
+    """List what the states hold between ports; None where every matching is held."""
+    if fabric.graph is None:
+        return None
+    found = np.unique(_trace_every_state(fabric).destination, axis=0)
+    if fabric.bidirectional:  # light that comes back to its own port is no circuit
+        found = np.unique(np.where(found == np.arange(fabric.n_ports), -1, found), axis=0)
+    rows: list[list[int]] = found.tolist()
+    return rows
 
 
 @lru_cache(maxsize=16)

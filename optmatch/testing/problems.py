@@ -12,6 +12,7 @@ from optmatch.fabrics import Fabric, HexMesh, IdealSwitch, Mesh, SquareMesh, Tri
 from optmatch.model import IDLE, Problem
 from optmatch.problems import AllToAll, Routing
 from optmatch.problems.routing import Objective
+from optmatch.testing.demands import smallest_demands
 
 _TINY = (HexMesh(1, 1), HexMesh(1, 2), SquareMesh(1, 2), SquareMesh(2, 2), TriangularMesh(1, 2))
 _SMALL = (HexMesh(2, 2), HexMesh(3, 3), SquareMesh(3, 3), TriangularMesh(2, 3))
@@ -131,4 +132,4 @@ def smallest_problems(kind: str) -> list[Problem]:
         idle = [Routing(f, np.full(f.n_ports, IDLE, dtype=np.int32)) for f in switches]
         swap = np.array([1, 0], dtype=np.int32)
         return [*idle, Routing(switches[1], swap), Routing(switches[4], swap)]
-    return []
+    return list(smallest_demands()) if kind == "demand" else []

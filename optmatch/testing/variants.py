@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import IdealSwitch, Mesh
 from optmatch.model import Limits, Problem, Solution, ignore
-from optmatch.problems import AllToAll, Routing
+from optmatch.problems import AllToAll, Demand, Routing
 from optmatch.solvers import Method
 
 
@@ -38,6 +38,9 @@ def relabelled(problem: Problem, order: Sequence[int] | NDArray[np.int64]) -> Pr
         new = {old: k for k, old in enumerate(order)} | {-1: -1}
         matching = [new[int(problem.matching[old])] for old in order]
         return replace(problem, fabric=fabric, matching=matching)  # type: ignore[arg-type]
+    if isinstance(problem, Demand):
+        demand = problem.demand_bytes[np.ix_(order, order)]
+        return replace(problem, fabric=fabric, demand_bytes=demand)
     return replace(problem, fabric=fabric)  # type: ignore[type-var]
 
 
