@@ -8,7 +8,7 @@ from typing import get_args
 
 import numpy as np
 
-from optmatch.model import InputError, Limit, Limits, NewBest, OnEvent, Solution
+from optmatch.model import InputError, Limit, Limits, NewBest, OnEvent, Solution, Tick
 from optmatch.problems import Demand
 from optmatch.solvers.birkhoff import Rule, decompose
 from optmatch.solvers.decomposing import conclude_count
@@ -16,6 +16,9 @@ from optmatch.solvers.greedy import cover_heaviest_first
 from optmatch.solvers.plans import Plan, trim
 from optmatch.solvers.scheduling import Work, solve_demand
 from optmatch.solvers.stuffing import Stuffing, stuff
+
+RUNS = 32
+"""Decompositions for the fewest matchings without a limit of time or iterations."""
 
 
 def solve_first(
@@ -50,10 +53,9 @@ def _solve(
     problem: Demand, limits: Limits, rng: np.random.Generator, on_event: OnEvent, rule: Rule
 ) -> Solution:
     name = f"birkhoff-{rule}"
-    started = time.perf_counter()
-    deadline = None if limits.time_s is None else started + limits.time_s
     if problem.objective == "matchings":
-        return _count(problem, limits, on_event, rule, name, deadline)
+        return _count(problem, limits, rng, on_event, rule, name)
+    deadline = None if limits.time_s is None else time.perf_counter() + limits.time_s
 
     def build(work: Work) -> Iterator[Plan]:
         demand = work.demand
@@ -75,26 +77,45 @@ def _solve(
 def _count(
     problem: Demand,
     limits: Limits,
+    rng: np.random.Generator,
     on_event: OnEvent,
     rule: Rule,
     name: str,
-    deadline: float | None,
 ) -> Solution:
-    """Decompose the demand as it is; an iteration is one matching."""
+    """Decompose the demand as it is, again and again with other names of ports.
+
+    Ties between permutations fall otherwise then, and the number of terms differs.
+    """
     if problem.fabric.graph is not None or problem.fabric.bidirectional:
         raise InputError(
             f"method {name!r}: the fewest matchings are found for an ideal switch only",
             where="method",
         )
-    terms = decompose(problem.ticks, rule, max_terms=limits.iterations, deadline=deadline)
-    plan, limit = None, None
-    if not terms.residual.any():
-        plan = Plan(terms.permutations, terms.weights)
-        on_event(NewBest(float(len(plan.ticks))))
-    elif limits.iterations is not None and len(terms.weights) >= limits.iterations:
-        limit = Limit.ITERATIONS
-    elif deadline is not None and time.perf_counter() >= deadline:
-        limit = Limit.TIME
-    else:
+    clock = limits.start()
+    bound, ports = problem.lower_bound(), np.arange(problem.fabric.n_ports)
+    best: Plan | None = None
+    rows, columns = ports, ports
+    done = 0
+    limit: Limit | None = None
+    try:
+        while best is None or len(best.ticks) > bound:
+            limit = clock.exceeded(done)
+            if limits.iterations is None and limits.time_s is None and done >= RUNS:
+                limit = Limit.EXHAUSTED
+            if limit is not None:
+                break
+            on_event(Tick("decompositions", done))
+            terms = decompose(problem.ticks[rows][:, columns], rule)
+            if terms.residual.any():
+                limit = Limit.INTERRUPTED
+                break
+            done += 1
+            if best is None or len(terms.weights) < len(best.ticks):
+                matchings = np.empty_like(terms.permutations)
+                matchings[:, rows] = columns[terms.permutations]
+                best = Plan(matchings, terms.weights)
+                on_event(NewBest(float(len(best.ticks))))
+            rows, columns = rng.permutation(ports), rng.permutation(ports)
+    except KeyboardInterrupt:
         limit = Limit.INTERRUPTED
-    return conclude_count(problem, plan, problem.lower_bound(), limit, name, {})
+    return conclude_count(problem, best, bound, limit, name, {"decompositions": done})
