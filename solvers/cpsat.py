@@ -40,6 +40,10 @@ class Outcome:
         """Tell whether a literal is true in the solution."""
         return bool(self._solver.value(literal))
 
+    def value(self, variable: Any) -> int:
+        """Return the value of a variable in the solution."""
+        return int(self._solver.value(variable))
+
 
 def minimise(
     model: cp_model.CpModel, clock: Clock, on_event: OnEvent, *, seed: int, workers: int = WORKERS

@@ -1,0 +1,278 @@
+"""Covers of a demand: matchings chosen one by one for what they serve in the time that they take.
+
+A slot of length a serves min(a, rest) on each of its circuits and costs a plus the delay. Which
+length and which matching serve most for their time is Eclipse's question (Venkatakrishnan et al.
+2016, doi 10.1145/2896377.2901479): for each of some lengths an assignment. Two terms on top of it
+make covers shorter than Eclipse's: a circuit that is *finished* saves its ports a further
+reconfiguration, so it earns (part of) a delay; and service to ports with much left to do counts
+more than service to others.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.solvers.kernel import kernel
+
+CHOICES = 16
+"""Lengths that are compared for each slot, if the remaining demands have as many distinct ones."""
+
+
+class Rating(NamedTuple):
+    """What a slot is chosen for."""
+
+    finish_bonus: float = 1.0
+    """What a finished circuit earns, in delays."""
+    pressure: float = 10.0
+    """How much more busy ports count: as exp(pressure * load / greatest load)."""
+    choices: int = CHOICES
+    """How many lengths are compared for each slot."""
+
+
+ECLIPSE = Rating(0.0, 0.0)
+"""The rule of the paper: volume by time."""
+
+
+class Desk(NamedTuple):
+    """Room to work in, so that kernels allocate little."""
+
+    value: NDArray[np.float64]  # (n, n)
+    weight: NDArray[np.float64]  # (n, n): what a tick served on this circuit counts
+    row_price: NDArray[np.float64]
+    column_price: NDArray[np.float64]
+    distance: NDArray[np.float64]
+    column_of: NDArray[np.int64]
+    row_of: NDArray[np.int64]
+    before: NDArray[np.int64]
+    open_columns: NDArray[np.int64]
+    rows_seen: NDArray[np.int64]
+    columns_seen: NDArray[np.int64]
+
+
+def new_desk(n: int) -> Desk:
+    """Make room for demands of n ports."""
+    squares, lines, indices = (
+        np.zeros((2, n, n)),
+        np.zeros((3, n)),
+        np.zeros((6, n), dtype=np.int64),
+    )
+    return Desk(*squares, *lines, *indices)
+
+
+@kernel
+def assign(desk):
+    """Write the perfect matching of greatest ``desk.value`` to ``desk.column_of``; return it.
+
+    Shortest augmenting paths over prices with row + column price >= value throughout.
+    """
+    value, row_price, column_price = desk.value, desk.row_price, desk.column_price
+    column_of, row_of = desk.column_of, desk.row_of
+    n = len(value)
+    for k in range(n):
+        row_of[k] = -1
+        column_price[k] = 0.0
+    for row in range(n):
+        best = 0
+        for column in range(1, n):
+            if value[row, column] > value[row, best]:
+                best = column
+        row_price[row] = value[row, best]
+        column_of[row] = -1
+        if row_of[best] < 0:
+            row_of[best] = row
+            column_of[row] = best
+    for start in range(n):
+        if column_of[start] >= 0:
+            continue
+        for k in range(n):
+            desk.distance[k] = np.inf
+            desk.open_columns[k] = k
+        n_open, seen = n, 0
+        row, far, end = start, 0.0, -1
+        while end < 0:
+            nearest, place = np.inf, -1
+            for k in range(n_open):
+                column = desk.open_columns[k]
+                d = far + row_price[row] + column_price[column] - value[row, column]
+                if d < desk.distance[column]:
+                    desk.distance[column] = d
+                    desk.before[column] = row
+                d = desk.distance[column]
+                if d < nearest or (d == nearest and row_of[column] < 0):
+                    nearest, place = d, k
+            far = nearest
+            column = desk.open_columns[place]
+            n_open -= 1
+            desk.open_columns[place] = desk.open_columns[n_open]
+            if row_of[column] < 0:
+                end = column
+            else:
+                row = row_of[column]
+                desk.rows_seen[seen] = row
+                desk.columns_seen[seen] = column
+                seen += 1
+        row_price[start] -= far
+        for k in range(seen):
+            left = far - desk.distance[desk.columns_seen[k]]
+            row_price[desk.rows_seen[k]] -= left
+            column_price[desk.columns_seen[k]] += left
+        column = end
+        while True:
+            row = desk.before[column]
+            row_of[column] = row
+            after = column_of[row]
+            column_of[row] = column
+            if row == start:
+                break
+            column = after
+    total = 0.0
+    for row in range(n):
+        total += value[row, column_of[row]]
+    return total
+
+
+@kernel
+def _weigh(desk, rest, delay, pressure):
+    """Set what a tick of service counts on each circuit; return how many have a demand."""
+    n = len(rest)
+    rows, columns = desk.row_price, desk.column_price
+    rows[:] = 0.0
+    columns[:] = 0.0
+    count = 0
+    for i in range(n):
+        for j in range(n):
+            if rest[i, j] > 0:
+                rows[i] += rest[i, j] + delay
+                columns[j] += rest[i, j] + delay
+                count += 1
+    most = max(rows.max(), columns.max())
+    if count == 0:
+        return 0
+    for k in range(n):
+        rows[k] = np.exp(pressure * (rows[k] / most - 1.0))
+        columns[k] = np.exp(pressure * (columns[k] / most - 1.0))
+    for i in range(n):
+        for j in range(n):
+            desk.weight[i, j] = rows[i] + columns[j] if rest[i, j] > 0 else 0.0
+    return count
+
+
+@kernel
+def _rate(desk, rest, length, extra):
+    """Set what each circuit is worth in a slot of this length; return a bound on all matchings."""
+    n = len(rest)
+    columns = desk.distance
+    columns[:] = 0.0
+    rows_total = 0.0
+    for i in range(n):
+        best = 0.0
+        for j in range(n):
+            left = rest[i, j]
+            if left > 0:
+                v = desk.weight[i, j] * (left + extra if left <= length else length)
+                best = max(best, v)
+                columns[j] = max(columns[j], v)
+            else:
+                v = 0.0
+            desk.value[i, j] = v
+        rows_total += best
+    return min(rows_total, columns.sum())
+
+
+@kernel
+def _lengths(rest, count, choices):
+    """Pick some of the distinct remaining demands, evenly by rank."""
+    sizes = np.empty(count, dtype=np.int64)
+    place = 0
+    for i in range(len(rest)):
+        for j in range(len(rest)):
+            if rest[i, j] > 0:
+                sizes[place] = rest[i, j]
+                place += 1
+    sizes.sort()
+    distinct = 0
+    for k in range(count):
+        if k == 0 or sizes[k] != sizes[k - 1]:
+            sizes[distinct] = sizes[k]
+            distinct += 1
+    if distinct <= choices:
+        return sizes[:distinct].copy()
+    picked = np.empty(choices, dtype=np.int64)
+    for k in range(choices):
+        picked[k] = sizes[k * (distinct - 1) // (choices - 1)]
+    return picked
+
+
+@kernel
+def cover(desk, rest, delay, rating, matchings, lengths, done, shortest):
+    """Choose slots until `rest` is served or ``matchings`` is full; return how many there are.
+
+    Each slot serves at least one tick, so this ends. A length whose bound is below what another
+    one is known to serve is not tried.
+    """
+    n = len(rest)
+    while done < len(matchings):
+        count = _weigh(desk, rest, delay, rating.pressure)
+        if count == 0:
+            break
+        extra = rating.finish_bonus * delay
+        sizes = _lengths(rest, count, max(2, rating.choices))
+        bounds = np.empty(len(sizes))
+        for k in range(len(sizes)):
+            bounds[k] = _rate(desk, rest, sizes[k], extra) / (sizes[k] + delay)
+        best = -1.0
+        order = np.argsort(-bounds)
+        for k in order:
+            if bounds[k] <= best:
+                break
+            _rate(desk, rest, sizes[k], extra)
+            rate = assign(desk) / (sizes[k] + delay)
+            if rate > best:
+                best = rate
+                lengths[done] = max(shortest, sizes[k])
+                for i in range(n):
+                    matchings[done, i] = desk.column_of[i]
+        for i in range(n):
+            j = matchings[done, i]
+            rest[i, j] -= min(rest[i, j], lengths[done])
+        done += 1
+    return done
+
+
+@kernel
+def cover_busiest(desk, rest, matchings, lengths):
+    """Peel matchings off that hold all ports with most partners left, the heaviest such ones.
+
+    By Konig's theorem they exist, so as many matchings are enough as the busiest port has
+    partners. ``lengths`` are those of the heaviest circuits.
+    """
+    n = len(rest)
+    rows, columns = desk.row_price, desk.column_price
+    heaviest = float(rest.max())
+    for slot in range(len(matchings)):
+        rows[:] = 0.0
+        columns[:] = 0.0
+        for i in range(n):
+            for j in range(n):
+                if rest[i, j] > 0:
+                    rows[i] += 1.0
+                    columns[j] += 1.0
+        most = max(rows.max(), columns.max())
+        for i in range(n):
+            for j in range(n):
+                desk.value[i, j] = 0.0
+                if rest[i, j] > 0:
+                    busy = (1.0 if rows[i] == most else 0.0) + (1.0 if columns[j] == most else 0.0)
+                    desk.value[i, j] = rest[i, j] / heaviest + 2.0 * n * busy
+        assign(desk)
+        lengths[slot] = 0
+        for i in range(n):
+            j = desk.column_of[i]
+            matchings[slot, i] = -1
+            if rest[i, j] > 0:
+                matchings[slot, i] = j
+                lengths[slot] = max(lengths[slot], rest[i, j])
+                rest[i, j] = 0

@@ -1,0 +1,107 @@
+"""Plans: matchings and durations in ticks, and what can be done to them without a search."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import IDLE
+from optmatch.solvers.kernel import kernel
+
+
+class Plan(NamedTuple):
+    """Matchings and how long each is held."""
+
+    matchings: NDArray[np.int32]  # (slots, ports)
+    ticks: NDArray[np.int64]  # (slots,)
+
+    def cost(self, delay: int) -> int:
+        """Return the time of all slots, each with a delay before it."""
+        return int(self.ticks.sum()) + delay * len(self.ticks)
+
+
+def serve(plan: Plan) -> NDArray[np.int64]:
+    """``served[source, destination]``: how long each circuit is there.
+
+    Examples
+    --------
+    >>> plan = Plan(np.array([[1, 0], [1, -1]], dtype=np.int32), np.array([3, 2]))
+    >>> serve(plan).tolist()
+    [[0, 5], [3, 0]]
+    """
+    n = plan.matchings.shape[1]
+    served = np.zeros((n, n), dtype=np.int64)
+    slots, sources = np.nonzero(plan.matchings != IDLE)
+    np.add.at(served, (sources, plan.matchings[slots, sources]), plan.ticks[slots])
+    return served
+
+
+@kernel
+def _trim(demand, served, matchings, ticks, order, shortest):
+    for slot in order:
+        slack = ticks[slot]
+        for i in range(len(demand)):
+            j = matchings[slot, i]
+            if j >= 0 and demand[i, j] > 0:
+                slack = min(slack, served[i, j] - demand[i, j])
+        if slack < ticks[slot]:
+            slack = max(0, min(slack, ticks[slot] - shortest))
+        if slack > 0:
+            ticks[slot] -= slack
+            for i in range(len(demand)):
+                j = matchings[slot, i]
+                if j >= 0:
+                    served[i, j] -= slack
+
+
+def trim(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
+    """Shorten each slot by what nobody needs of it, the shortest first; drop what gets empty.
+
+    Parameters
+    ----------
+    plan
+        Slots that serve `demand` together.
+    demand
+        In ticks.
+    shortest
+        No slot may be shorter than this.
+
+    Examples
+    --------
+    >>> plan = Plan(np.array([[0, 1], [1, 0]], dtype=np.int32), np.array([5, 4]))
+    >>> trim(plan, np.array([[3, 0], [0, 2]])).ticks.tolist()
+    [3]
+    """
+    served, ticks = serve(plan), plan.ticks.copy()
+    _trim(demand, served, plan.matchings, ticks, np.argsort(ticks, kind="stable"), shortest)
+    kept = ticks > 0
+    return Plan(plan.matchings[kept], ticks[kept])
+
+
+def tidy(plan: Plan) -> Plan:
+    """Put slots with the same matching together, the longest slots first.
+
+    Examples
+    --------
+    >>> matchings = np.array([[0, 1], [1, 0], [0, 1]], dtype=np.int32)
+    >>> tidy(Plan(matchings, np.array([1, 5, 2]))).ticks.tolist()
+    [5, 3]
+    """
+    if not len(plan.ticks):
+        return plan
+    matchings, place = np.unique(plan.matchings, axis=0, return_inverse=True)
+    ticks = np.zeros(len(matchings), dtype=np.int64)
+    np.add.at(ticks, place.reshape(-1), plan.ticks)
+    order = np.argsort(-ticks, kind="stable")
+    return Plan(matchings[order], ticks[order])
+
+
+def only_demanded(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
+    """Take out circuits that nobody asked for, drop empty slots, lengthen those too short."""
+    sources = np.arange(plan.matchings.shape[1])
+    asked = (plan.matchings != IDLE) & (demand[sources, plan.matchings] > 0)
+    matchings = np.where(asked, plan.matchings, IDLE).astype(np.int32)
+    kept = asked.any(axis=1) & (plan.ticks > 0)
+    return Plan(matchings[kept], np.maximum(plan.ticks[kept], shortest))
