@@ -5,8 +5,10 @@ BIN := $(VENV)/bin
 NAME := hex-9x9-32
 PROBLEM := instances/all-to-all/$(NAME).json
 SCHEDULE := demo/$(NAME).schedule.json
-# What runs compiled code, and is quick enough to run three times.
-KERNEL_TESTS := tests/test_contract.py
+# What runs compiled code, and is quick enough to run three times: the tests of kernels, and a few of the
+# tests that every method passes.
+KERNEL_TESTS := tests/test_pathfinder.py tests/test_factors.py tests/test_toggles.py
+CONTRACT := tests/test_contract.py -k "verifier or brute_force"
 
 # A stamp is older than pyproject.toml when the requirements may have changed.
 READY := $(VENV)/ready-to-run
@@ -51,20 +53,23 @@ lint: $(READY_TO_TEST)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# As users run it, on two processes.
+# As users run it, on two processes. Its coverage joins that of the kernels as plain Python.
 unit: $(READY_TO_TEST)
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --cov --cov-append --cov-report=term:skip-covered
 
 # Kernels check every index, so an access out of range fails instead of passing by luck. They have a
 # cache of their own, since numba takes a cached kernel whether it checks or not.
+bounds: export NUMBA_BOUNDSCHECK := 1
+bounds: export NUMBA_CACHE_DIR := $(CURDIR)/$(VENV)/numba-bounds
 bounds: $(READY_TO_TEST)
-	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR='$(CURDIR)/$(VENV)/numba-bounds' \
-		$(BIN)/pytest -q -k "verifier or brute_force or nothing" $(KERNEL_TESTS)
+	$(BIN)/pytest -q -n 2 $(KERNEL_TESTS)
+	$(BIN)/pytest -q $(CONTRACT)
 
 # Kernels as plain Python, so that coverage sees inside them.
+python: export NUMBA_DISABLE_JIT := 1
 python: $(READY_TO_TEST)
-	NUMBA_DISABLE_JIT=1 \
-		$(BIN)/pytest -q -k "verifier or brute_force" --cov --cov-report=term $(KERNEL_TESTS)
+	$(BIN)/pytest -q -n 2 --cov --cov-report= $(KERNEL_TESTS)
+	$(BIN)/pytest -q --cov --cov-append --cov-report= $(CONTRACT)
 
 notebooks: $(READY_TO_TEST)
 	$(BIN)/pytest -q --nbmake notebooks
