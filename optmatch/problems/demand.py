@@ -220,9 +220,9 @@ class Demand(_InTicks):
         cell_states
             ``cell_states[slot, cell]``; None for a fabric without cells.
         """
-        n_ports = self.fabric.n_ports
+        rows = np.asarray(matchings, dtype=np.int32)
         return Schedule(
-            matchings=np.asarray(matchings, dtype=np.int32).reshape(-1, n_ports),
+            matchings=rows if rows.size else rows.reshape(0, self.fabric.n_ports),
             durations_s=np.asarray(ticks, dtype=np.float64) * self.tick_s,
             delay_s=self.delay_s,
             cell_states=cell_states,
