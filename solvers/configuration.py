@@ -1,8 +1,8 @@
 """The bound of the configuration LP: prices of demands that no slot earns faster than time passes.
 
-One variable for each slot that there could be (a duration and a matching), far too many to list: slots
-are added as assignments at the current prices find them. Durations are entries of the demand, since in
-between nothing but the time of a slot changes its slope.
+One variable for each slot that there could be (a duration and a matching), far too many to list:
+slots are added as assignments at the current prices find them. Durations are entries of the
+demand, since in between nothing but the time of a slot changes its slope.
 """
 
 from __future__ import annotations
@@ -98,9 +98,9 @@ class _Pricing:
         for duration in self.durations.tolist():
             value = prices * np.minimum(self.demand, duration)
             time = duration + self.delay
-            if min(value.max(axis=0).sum(), value.max(axis=1).sum()) <= max(time, worst * time):
-                if worst >= 1.0:
-                    continue
+            most = min(value.max(axis=0).sum(), value.max(axis=1).sum())
+            if worst >= 1.0 and most <= worst * time:
+                continue
             rows, columns = linear_sum_assignment(value, maximize=True)
             rate = float(value[rows, columns].sum()) / time
             worst = max(worst, rate)
@@ -131,4 +131,5 @@ class _Master:
 
         matrix = csr_array(np.stack(self.slots))
         found = linprog(-self.needs, A_ub=matrix, b_ub=np.array(self.times), method="highs")
-        return np.maximum(found.x, 0.0)
+        prices: NDArray[np.float64] = np.maximum(found.x, 0.0)
+        return prices

@@ -1,9 +1,9 @@
 """Method `double`: twice as many slots as ports, for at most twice the time.
 
 Towles and Dally (2003), Guaranteed scheduling for switches with configuration overhead,
-doi 10.1109/TNET.2003.818191: with the greatest line sum T, whole multiples of T / N become a regular
-multigraph that N matchings decompose, and each remainder, shorter than T / N, meets one of N fixed
-matchings that hold all pairs.
+doi 10.1109/TNET.2003.818191: with the greatest line sum T, whole multiples of T / N become a
+regular multigraph that N matchings decompose, and each remainder, shorter than T / N, meets one of
+N fixed matchings that hold all pairs.
 """
 
 from __future__ import annotations

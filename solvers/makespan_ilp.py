@@ -1,8 +1,8 @@
-"""Method `ilp` for the completion time: one CP-SAT model for each number of slots that could do better.
+"""Method `ilp` for the completion time: a CP-SAT model for each number of slots that could do.
 
-With k slots in order of duration, a line of d entries uses a slot for each; so its m largest entries
-have at most k - d + m slots, and the longest that many slots hold them together. These inequalities
-contain the line bound and much more where delays are long.
+With k slots in order of duration, a line of d entries uses a slot for each; so its m largest
+entries have at most k - d + m slots, and the longest that many slots hold them together. These
+inequalities contain the line bound and much more where delays are long.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from optmatch.model import (
     Bound,
     Clock,
     Event,
-    InputError,
     Limit,
     Limits,
     NewBest,
@@ -30,7 +29,7 @@ from optmatch.solvers.configuration import bound_by_prices, bound_of
 from optmatch.solvers.cpsat import Outcome, minimise
 from optmatch.solvers.plans import Plan, only_demanded, tidy, trim
 from optmatch.solvers.portfolio import rebuild
-from optmatch.solvers.scheduling import Work
+from optmatch.solvers.scheduling import Work, solve_demand
 
 _WARM_STARTS = 60
 _LARGEST = 20_000  # circuits in all slots of a model
@@ -44,7 +43,8 @@ def solve_makespan(
     Parameters
     ----------
     problem
-        All-stop, on one plane of an ideal switch, without packet network. Slots last whole ticks.
+        The search is for all-stop switching on one plane of an ideal switch, without packet
+        network; other problems get the plans of `best`. Slots last whole ticks.
     limits
         Iterations are conflicts of CP-SAT, for each number of slots.
     rng, on_event
@@ -55,13 +55,9 @@ def solve_makespan(
     Solution
         OPTIMAL where the line bound, prices (`ConfigurationProof`) or CP-SAT
         (``stats["bound_by"]``) prove it.
-
-    Raises
-    ------
-    InputError
-        If the problem is another one.
     """
-    _check(problem)
+    if not _exact(problem):
+        return solve_demand(problem, limits, rng, on_event, "ilp", rebuild)
     search = _Search(problem, limits, rng, on_event)
     limit: Limit | None = None
     try:
@@ -71,15 +67,15 @@ def solve_makespan(
     return search.conclude(limit)
 
 
-def _check(problem: Demand) -> None:
-    for fits, what in (
-        (problem.fabric.graph is None and not problem.fabric.bidirectional, "an ideal switch"),
-        (problem.planes == 1, "one plane"),
-        (problem.packet_share == 0, "no packet network"),
-        (problem.switching == "all-stop", "all-stop switching"),
-    ):
-        if not fits:
-            raise InputError(f"method 'ilp': exact for {what} only", where="method")
+def _exact(problem: Demand) -> bool:
+    """Tell whether the models here say all that there is to the problem."""
+    return (
+        problem.fabric.graph is None
+        and not problem.fabric.bidirectional
+        and problem.planes == 1
+        and problem.packet_share == 0
+        and problem.switching == "all-stop"
+    )
 
 
 class _Search:
@@ -137,7 +133,7 @@ class _Search:
                 return
 
     def _by_slots(self) -> Limit | None:
-        """Ask for each number of slots whether it can do better, until more delays alone cannot."""
+        """Ask for each number of slots whether it does better, until more delays alone cannot."""
         lines = np.concatenate([self.demand, self.demand.T])
         busiest, slots = int(lines.sum(axis=1).max()), int((lines > 0).sum(axis=1).max())
         while self.best is not None:

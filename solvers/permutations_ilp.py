@@ -22,6 +22,23 @@ _WARM_STARTS = 60
 _MOST_WEIGHTS = 16  # a line of more entries is not split by trying
 
 
+def solve(
+    problem: Demand, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+) -> Solution:
+    """Solve a demand exactly, for the objective that it states.
+
+    Parameters
+    ----------
+    problem, limits, rng, on_event
+        As for every method; see `solve_count` and `makespan_ilp.solve_makespan`.
+    """
+    if problem.objective == "matchings":
+        return solve_count(problem, limits, rng, on_event)
+    from optmatch.solvers.makespan_ilp import solve_makespan
+
+    return solve_makespan(problem, limits, rng, on_event)
+
+
 def solve_count(
     problem: Demand, limits: Limits, rng: np.random.Generator, on_event: OnEvent
 ) -> Solution:
@@ -49,7 +66,16 @@ def solve_count(
     by_search = False
     limit: Limit | None = None
     try:
-        best = _warm_start(demand, bound, rng, on_event, clock.limits.iterations)
+        search = Decomposer(demand, rng)
+        for turn in range(_WARM_STARTS if limits.iterations is None else 1 + limits.iterations):
+            if turn and (turn >= _WARM_STARTS or clock.remaining_s <= 0):
+                break
+            found = search.draw() if best is None or turn < 6 else search.redraw(best)
+            if best is None or len(found.ticks) < len(best.ticks):
+                best = found  # kept first: the listener may interrupt
+                on_event(NewBest(float(len(best.ticks))))
+            if len(best.ticks) <= bound:
+                break
         if bound > problem.lower_bound():
             on_event(Bound(float(bound)))
         while best is None or bound < len(best.ticks):
@@ -81,26 +107,6 @@ def _quiet(on_event: OnEvent) -> OnEvent:
             on_event(event)
 
     return tell
-
-
-def _warm_start(
-    demand: NDArray[np.int64],
-    bound: int,
-    rng: np.random.Generator,
-    on_event: OnEvent,
-    iterations: int | None,
-) -> Plan | None:
-    """Decompose by the heuristic of `best`, until the bound is met or for a while."""
-    search = Decomposer(demand, rng)
-    best: Plan | None = None
-    for turn in range(_WARM_STARTS if iterations is None else min(iterations, _WARM_STARTS)):
-        found = search.draw() if best is None or turn < 6 else search.redraw(best)
-        if best is None or len(found.ticks) < len(best.ticks):
-            best = found
-            on_event(NewBest(float(len(best.ticks))))
-        if len(best.ticks) <= bound:
-            break
-    return best
 
 
 def _count(demand: NDArray[np.int64]) -> tuple[CountProof | None, int]:

@@ -69,10 +69,11 @@ _OURS = (
         accepts={
             "routing": "optmatch.solvers.ilp:route",
             "all-to-all": "optmatch.solvers.joint:solve",
+            "demand": "optmatch.solvers.permutations_ilp:solve",
         },
         exact=True,
         deterministic=True,
-        summary="exact: branch and price on routes; for all-to-all one CP-SAT model",
+        summary="exact: branch and price on routes; CP-SAT for all-to-all and demands",
     ),
     Method(
         name="circle",
@@ -96,9 +97,29 @@ _OURS = (
             ("plus", "each away from small entries, by a barrier"),
         )
     ),
+    *(
+        Method(
+            name=name,
+            accepts={"demand": f"optmatch.solvers.{function}"},
+            exact=False,
+            deterministic=True,
+            summary=summary,
+        )
+        for name, function, summary in (
+            ("best", "portfolio:solve_best", "the portfolio, then parts of the best plan rebuilt"),
+            ("double", "double:solve", "2N slots for at most twice the time"),
+            ("eclipse", "eclipse:solve", "the slot that serves most for its time, each time"),
+            ("greedy-cover", "covers:solve_greedy", "heaviest first, in the first slot with room"),
+            ("koenig-cover", "covers:solve_koenig", "the fewest slots, durations by an LP"),
+            ("portfolio", "portfolio:solve", "several rules, each polished; the best of them"),
+            ("solstice", "solstice:solve", "stuff, then slots of halving thresholds"),
+            ("spectra", "spectra:solve", "few slots spread over parallel planes"),
+            ("tms", "tms:solve", "scale, decompose, keep the heaviest terms"),
+        )
+    ),
 )
 
-_DEFAULTS = {"routing": "negotiated", "all-to-all": "negotiated"}
+_DEFAULTS = {"routing": "negotiated", "all-to-all": "negotiated", "demand": "best"}
 
 
 _OWN = {method.name: method for method in _OURS}

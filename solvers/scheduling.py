@@ -155,14 +155,19 @@ def _empty(problem: Demand) -> Plan:
 def _finisher(problem: Demand) -> Callable[[Plan], Candidate]:
     """Choose how a plan becomes schedules: on an ideal switch, or realised on cells."""
     if problem.fabric.graph is not None or problem.fabric.bidirectional:
-        from optmatch.solvers.realisable import Realiser  # the router is not needed before
+        from optmatch.solvers.realisable import Realiser  # no router on an ideal switch
 
-        return Realiser(problem).candidate
-    return lambda plan: ideal_candidate(problem, plan)
+        realiser = Realiser(problem)
+        return lambda plan: candidate(problem, realiser.realise(plan), realiser.states)
+    return lambda plan: candidate(problem, plan)
 
 
-def ideal_candidate(problem: Demand, plan: Plan) -> Candidate:
-    """Make schedules for a switch that holds any matching."""
+def candidate(
+    problem: Demand,
+    plan: Plan,
+    states: Callable[[Plan], NDArray[np.int8]] | None = None,
+) -> Candidate:
+    """Make schedules of a plan: without what packets take, spread over planes, in order."""
     plan = tidy(plan)
     if problem.packet_share > 0:
         plan = leave_to_packets(problem, plan)
@@ -171,5 +176,5 @@ def ideal_candidate(problem: Demand, plan: Plan) -> Candidate:
     for share in spread(plan, problem):
         if alone and problem.switching == "per-circuit":
             share = keep_circuits(share, problem)
-        schedules.append(problem.schedule(share.matchings, share.ticks))
+        schedules.append(problem.schedule(share.matchings, share.ticks, states and states(share)))
     return Candidate(tuple(schedules), completion_s(problem, schedules))

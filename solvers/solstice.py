@@ -1,7 +1,7 @@
 """Method `solstice`: stuffing, then slots of halving thresholds.
 
 Liu, Mukerjee et al. (2015), Scheduling techniques for hybrid circuit/packet networks, CoNEXT,
-doi 10.1145/2716281.2836126. Here until everything is served, or a packet network takes what is left.
+doi 10.1145/2716281.2836126. Here until everything is served, or a packet network takes the rest.
 """
 
 from __future__ import annotations

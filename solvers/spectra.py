@@ -1,8 +1,8 @@
 """Method `spectra`: few weighted matchings, spread over parallel switches by load, then equalised.
 
-Liang, Qiao, Keslassy and Lin (2026), arXiv:2603.07373: Decompose, Schedule, Equalize. The last two are
-`planes`, which every method uses; this one decomposes as the paper does, into as many matchings as the
-busiest port has partners.
+Liang, Qiao, Keslassy and Lin (2026), arXiv:2603.07373: Decompose, Schedule, Equalize. The last two
+are `planes`, which every method uses; this one decomposes into as many matchings as the busiest
+port has partners.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Method `tms`: the traffic matrix scheduling of Mordia.
 
-Farrington et al. (2013), Hunting mice with microsecond circuit switches, doi 10.1145/2390231.2390244;
-Porter et al. (2013), doi 10.1145/2534169.2486007. The demand is scaled to equal line sums (Sinkhorn),
-decomposed, and held for as long as its greatest line needs; only the heaviest terms are kept, as many
-as serve most for their time. Here the rest, which the scaling leaves short, is covered heaviest first.
+Farrington et al. (2012), Hunting mice with microsecond circuit switches,
+doi 10.1145/2390231.2390244; Porter et al. (2013), doi 10.1145/2486001.2486007. The demand is
+scaled to equal line sums (Sinkhorn), decomposed, and held for as long as its greatest line needs;
+only the heaviest terms are kept. The rest, which the scaling leaves short, is covered heaviest
+first.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def build(work: Work) -> Iterator[Plan]:
 
 
 def _scale(demand: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Scale rows and columns in turn towards equal sums; what rounding spoils, stuffing repairs."""
+    """Scale rows and columns in turn towards equal sums; stuffing repairs the rounding."""
     scaled = demand.astype(np.float64)
     for _ in range(_ROUNDS):
         for axis in (0, 1):

@@ -37,8 +37,16 @@ def _add(base: type[DemandContract], names: list[str] | tuple[str, ...]) -> None
         globals()[title] = type(title, (base,), {"method": name, "__doc__": doc})
 
 
-_add(DemandContract, NAMES)
+_add(DemandContract, [name for name in NAMES if name != "ilp"])
 _add(CountContract, COUNT)
+
+
+class TestDemandIlp(DemandContract):
+    """Method ilp, which proves optima on ideal switches; elsewhere it does what `best` does."""
+
+    method = "ilp"
+    examples = 4
+    tiny_problems = demand_problems(tiny=True, fabrics=[IdealSwitch(n) for n in (3, 2, 1)])
 
 
 def test_some_methods_are_under_contract() -> None:
