@@ -104,7 +104,9 @@ _DEMAND_OPTIONS = (
 
 @click.command()
 @with_options(FABRIC_OPTIONS)
-@click.option("--matrix", type=click.Path(), help=".csv .tsv .txt .npy .npz .mtx, QOBLIB .json")
+@click.option(
+    "--matrix", type=click.Path(), help=".csv .tsv .txt .npy .npz .mtx, QOBLIB .json, Chakra .et"
+)
 @click.option("--name", help="Which matrix of a file that holds several.")
 @click.option("--transposed", is_flag=True, help="Rows of the file are destinations.")
 @click.option(

@@ -1,5 +1,6 @@
 """Files: the only place that knows formats."""
 
+from optmatch.io.chakra import read_chakra
 from optmatch.io.files import check_target, dumps, load, loads, save
 from optmatch.io.matrices import from_graph, read_matrix
 from optmatch.io.problems import problem_digest
@@ -11,6 +12,7 @@ __all__ = [
     "load",
     "loads",
     "problem_digest",
+    "read_chakra",
     "read_matrix",
     "save",
 ]

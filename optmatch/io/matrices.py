@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.io.chakra import read_chakra, siblings
 from optmatch.io.fields import shorten
 from optmatch.io.matrix_market import parse_matrix_market
 from optmatch.io.text import parse, pointer
@@ -34,7 +35,8 @@ def read_matrix(
     path
         ``.csv``, ``.tsv`` or ``.txt``: numbers between commas, semicolons, tabs or blanks, with
         ``#`` before comments and, if need be, a line and a column of names; ``.npy``, ``.npz``;
-        ``.mtx``: Matrix Market; ``.json``: instances of QOBLIB, whose columns are stacked.
+        ``.mtx``: Matrix Market; ``.json``: instances of QOBLIB, whose columns are stacked;
+        ``.et``: the Chakra trace of one rank, those of the others being beside it.
     name
         Which array of an ``.npz`` or instance of a ``.json``; needed where there are several.
     transposed
@@ -61,8 +63,13 @@ def read_matrix(
     """
     file = os.fspath(path)
     suffix = Path(file).suffix.lower()
+    if suffix == ".et":
+        matrix = check_matrix(read_chakra(siblings(path)))
+        return np.ascontiguousarray(matrix.T) if transposed else matrix
     if suffix not in _READERS:
-        raise FormatError(f"suffix {suffix!r}: matrices end in {', '.join(_READERS)}", path=file)
+        raise FormatError(
+            f"suffix {suffix!r}: matrices end in {', '.join([*_READERS, '.et'])}", path=file
+        )
     try:
         content = Path(path).read_bytes()
     except OSError as exc:
