@@ -112,7 +112,8 @@ def test_the_readme_lists_the_methods() -> None:
     told = {name: (set(kinds.split(", ")), exact == "yes") for name, _, kinds, exact in rows}
     assert told == {m.name: (set(m.accepts), m.exact) for m in methods().values()}
     marked = [name for name, mark, _, _ in rows if mark]
-    assert marked == [default_method(om.AllToAll(om.IdealSwitch(2)))]
+    kinds = (om.AllToAll(om.IdealSwitch(2)), om.Demand.from_matrix([[1]]))
+    assert marked == [default_method(problem) for problem in kinds]
 
 
 def test_every_option_is_in_the_manual() -> None:
