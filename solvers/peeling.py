@@ -143,8 +143,11 @@ def _search(bench, head):
 def _match(bench, size):
     """Match as many of the first `size` waiting rows as the graph allows.
 
-    Returns how many wait still, and the end of the queue: all rows to which those lead.
+    Returns how many wait still. The rows to which those lead are reached then, and the columns to
+    which they do not are fresh.
     """
+    if size == 0:
+        return 0
     fresh, saved, queue, waiting = bench.fresh, bench.saved, bench.queue, bench.waiting
     words = len(fresh)
     for w in range(words):
@@ -169,7 +172,7 @@ def _match(bench, size):
         end = stop
         waiting[kept] = row
         kept += 1
-    return kept, end
+    return kept
 
 
 @kernel
@@ -290,37 +293,28 @@ def _refill(bench):
 def _find_bottleneck(bench, size):
     """Lower the threshold until all `size` waiting rows are matched; True if it had to be.
 
-    An entry matters only if it leads from a row that waiting rows reach to a column that they do
-    not. Without the last one that did, no matching is perfect: it is the largest minimum.
+    Entries matter only if one leads from a row that waiting rows reach to a column that they do
+    not. Without the last that did, no matching is perfect: their value is the largest minimum.
     """
-    state, queue = bench.state, bench.queue
+    state = bench.state
     n = len(bench.word)
-    size, end = _match(bench, size)
+    size = _match(bench, size)
     if size == 0:
         return False
     while size:
         if state[HEAP_SIZE] == 0 and not _refill(bench):
             state[THRESHOLD] = 0
             return False
-        place = _admit(bench)
-        state[THRESHOLD] = bench.left[place]
-        row = place // n
-        column = place - row * n
-        if not bench.reached[row] or not bench.fresh[bench.word[column]] & bench.bit[column]:
-            continue
-        if bench.row_of[column] < 0:
-            _augment(bench, row, column)
-        else:
-            bench.parent[column] = row
-            bench.fresh[bench.word[column]] ^= bench.bit[column]
-            queue[end] = bench.row_of[column]
-            stop = _search(bench, end)
-            if stop >= 0:
-                for k in range(end, stop):
-                    bench.reached[queue[k]] = True
-                end = stop
-                continue
-        size, end = _match(bench, size)
+        state[THRESHOLD] = bench.left[bench.heap[0]]
+        leads = False
+        while state[HEAP_SIZE] and bench.left[bench.heap[0]] == state[THRESHOLD]:
+            place = _admit(bench)
+            row = place // n
+            column = place - row * n
+            if bench.reached[row] and bench.fresh[bench.word[column]] & bench.bit[column]:
+                leads = True
+        if leads:
+            size = _match(bench, size)
     return True
 
 
@@ -339,8 +333,6 @@ def settle(bench, tidy):
             size += 1
     lowered = _find_bottleneck(bench, _seize(bench, size))
     weight = state[THRESHOLD]
-    while state[HEAP_SIZE] and left[bench.heap[0]] == weight:
-        _admit(bench)
     if not (lowered and tidy) or weight == 0:
         return weight
     # Of the matchings with this minimum, one of small entries leaves the fewest behind. That just

@@ -1,0 +1,317 @@
+"""Kernels of decompositions: terms, times, scaling and memory, against what else there is.
+
+    python benchmarks/decomposition.py [--runs 5] [--seeds 3] [--large] [--package]
+                                       [--qoblib FOLDER]
+
+All matrices are sums of random permutations with weights 1 .. 1000 (`sparse`: 2 N of them,
+`dense`: N squared). Every decomposition is added up again before its row is printed. A time is the
+least of `--runs` runs, a row the median over seeds. `--package` runs the package `birkhoff` 0.0.5
+of PyPI too, repaired as said below; it takes a minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import maximum_bipartite_matching
+
+from optmatch.solvers import peeling
+from optmatch.solvers.bipartite import match
+from optmatch.solvers.birkhoff import decompose
+from optmatch.solvers.colouring import colour
+from optmatch.solvers.stuffing import stuff
+
+
+def permutation_sum(n: int, count: int, seed: int) -> np.ndarray:
+    """Add up random permutations with random weights."""
+    rng = np.random.default_rng(seed)
+    matrix = np.zeros((n, n), dtype=np.int64)
+    for _ in range(count):
+        matrix[np.arange(n), rng.permutation(n)] += rng.integers(1, 1001)
+    return matrix
+
+
+def least_ms(runs: int, work: Callable[[], object]) -> float:
+    """Return the time of the fastest of some runs."""
+    times = []
+    for _ in range(runs):
+        started = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - started)
+    return 1e3 * min(times)
+
+
+def measure(matrix: np.ndarray, rule: str, runs: int) -> tuple[int, float]:
+    """Return the terms of a decomposition, checked, and the time."""
+    terms = decompose(matrix, rule)
+    assert np.array_equal(terms.total(), matrix)
+    assert not terms.residual.any()
+    return len(terms.weights), least_ms(runs, lambda: decompose(matrix, rule))
+
+
+def show_rules(runs: int, seeds: int) -> None:
+    """Print terms and times by rule, kind and size, and the exponent of the time."""
+    bars = {32: (156, 4, 1), 64: (291, 20, 8), 128: (550, 150, 60)}
+    for rule in ("bottleneck", "first", "weight", "plus"):
+        decompose(permutation_sum(4, 8, 0), rule)
+        for kind, power in (("dense", 2), ("sparse", 1)):
+            sizes, medians = (16, 32, 64, 128), []
+            for n in sizes:
+                count = n * n if power == 2 else 2 * n
+                rows = [measure(permutation_sum(n, count, k), rule, runs) for k in range(seeds)]
+                terms, ms = np.median(rows, axis=0)
+                medians.append(ms)
+                bar = ""
+                if (rule, kind) == ("bottleneck", "dense") and n in bars:
+                    most, good, better = bars[n]
+                    bar = f"   bar {most} terms, {good} ms; beyond {better} ms"
+                each = 1e3 * ms / terms
+                print(
+                    f"{rule:10} {kind:6} N={n:<4} {terms:6.0f} terms {ms:8.2f} ms"
+                    f" {each:6.2f} us each{bar}"
+                )
+            slope = np.polyfit(np.log(sizes), np.log(medians), 1)[0]
+            print(f"{rule:10} {kind:6} time ~ N^{slope:.1f}")
+
+
+def decompose_by_scipy(matrix: np.ndarray) -> int:
+    """Count the terms of a max-weight decomposition in a few lines on SciPy."""
+    rest, rows, terms = matrix.astype(np.float64), np.arange(len(matrix)), 0
+    closed = -matrix.sum().astype(np.float64)
+    while rest.any():
+        _, columns = linear_sum_assignment(np.where(rest > 0, rest, closed), maximize=True)
+        rest[rows, columns] -= rest[rows, columns].min()
+        terms += 1
+    return terms
+
+
+def show_scipy(runs: int) -> None:
+    """Print the ratio to the max-weight decomposition."""
+    matrix = permutation_sum(128, 128**2, 0)
+    terms, ms = measure(matrix, "bottleneck", runs)
+    theirs = least_ms(max(1, runs // 2), lambda: decompose_by_scipy(matrix))
+    print(
+        f"against max-weight on SciPy, dense 128: {decompose_by_scipy(matrix)} terms"
+        f" {theirs:.0f} ms, ours {terms} terms {ms:.1f} ms: {theirs / ms:.0f} times faster"
+        "   bar 6; beyond 20"
+    )
+
+
+def decompose_by_package(matrix: np.ndarray) -> int:
+    """Run the package, repaired, and return its terms.
+
+    Three repairs: networkx 3 has no `from_numpy_matrix`, NumPy 2 no `np.float`, and a list of
+    tuples is no index of single entries any more.
+    """
+    nx.from_numpy_matrix = nx.from_numpy_array
+    setattr(np, "float", float)  # noqa: B010 (ruff takes the assignment for a use of the alias)
+    import birkhoff
+
+    def to_permutation_matrix(matches: dict[int, int]) -> np.ndarray:
+        found = np.zeros((len(matches), len(matches)))
+        found[list(matches), list(matches.values())] = 1
+        return found
+
+    birkhoff.to_permutation_matrix = to_permutation_matrix
+    return len(birkhoff.birkhoff_von_neumann_decomposition(matrix))
+
+
+def show_package(runs: int) -> None:
+    """Print the ratio to the package `birkhoff`, if it is there."""
+    if importlib.util.find_spec("birkhoff") is None:
+        print("against birkhoff 0.0.5: SKIPPED, not installed (pip install birkhoff==0.0.5)")
+        return
+    matrix = permutation_sum(64, 64**2, 0)
+    started = time.perf_counter()
+    theirs = decompose_by_package(matrix)
+    their_ms = 1e3 * (time.perf_counter() - started)
+    for rule in ("first", "bottleneck"):
+        terms, ms = measure(matrix, rule, runs)
+        print(
+            f"against birkhoff 0.0.5, repaired, dense 64: {theirs} terms {their_ms:.0f} ms, ours"
+            f" by {rule} {terms} terms {ms:.2f} ms: {their_ms / ms:.0f} times faster"
+            "   bar 1000; beyond 5000"
+        )
+
+
+def show_colouring(runs: int) -> None:
+    """Print times of edge colourings."""
+    rng = np.random.default_rng(0)
+    for n, k in ((64, 16), (128, 128), (256, 256), (512, 511), (512, 512)):
+        matrix = np.zeros((n, n), dtype=np.int64)
+        for _ in range(k):
+            matrix[np.arange(n), rng.permutation(n)] += 1
+        terms = colour(matrix)
+        assert np.array_equal(terms.total(), matrix)
+        ms = least_ms(runs, lambda given=matrix: colour(given))
+        bar = "   bar 120 ms; beyond 40 ms" if k == 512 else ""
+        print(f"colour N={n} k={k}: {len(terms.weights)} colours {ms:.2f} ms{bar}")
+
+
+def show_stuffing(runs: int) -> None:
+    """Print times of both ways of stuffing."""
+    rng = np.random.default_rng(0)
+    matrix = rng.integers(1, 1000, (128, 128)) * (rng.random((128, 128)) < 0.3)
+    for how in ("quick", "least"):
+        new = np.count_nonzero(stuff(matrix, how)) - np.count_nonzero(matrix)
+        ms = least_ms(runs, lambda way=how: stuff(matrix, way))
+        print(f"stuff {how}, N=128, 30 % full: {new} new entries {ms:.2f} ms")
+
+
+def show_matchings(runs: int) -> None:
+    """Print times of single matchings: sparse, layered, and repaired ones."""
+    rows, n_columns = layers(29)
+    start = np.cumsum([0, *map(len, rows)])
+    columns = np.concatenate([np.array(row) for row in rows])
+    size = int((match(start, columns, n_columns) >= 0).sum())
+    ms = least_ms(runs, lambda: match(start, columns, n_columns))
+    print(f"layers, {len(rows)} rows, {len(columns)} edges: {size} matched {ms:.3f} ms   bar 1 ms")
+    for levels in (18, 20, 22):
+        rows, n_columns = layers(levels)
+        start = np.cumsum([0, *map(len, rows)])
+        columns = np.concatenate([np.array(row) for row in rows])
+        graph = csr_matrix((np.ones(len(columns)), columns, start), shape=(len(rows), n_columns))
+        theirs = least_ms(1, lambda given=graph: maximum_bipartite_matching(given))
+        print(f"  SciPy, {len(rows)} rows, {len(columns)} edges: {theirs:.0f} ms")
+    show_repairs(max(5, runs))
+
+
+def show_repairs(seeds: int) -> None:
+    """Print times of max-min matchings of 1024 ports after some or all entries in use fell."""
+    n = 1024
+    ports = np.arange(n)
+    cold: list[float] = []
+    warm: dict[str, list[float]] = {"8 entries halved": [], "32 entries halved": [], "a term": []}
+    for seed in range(seeds):
+        matrix = permutation_sum(n, 16, seed)
+        threshold = int(min(matrix.max(axis=0).min(), matrix.max(axis=1).min()))
+        rng = np.random.default_rng(seed)
+        for what, times in warm.items():
+            bench = peeling.set_up(matrix, threshold=threshold)
+            cold.append(least_ms(1, lambda given=bench: peeling.settle(given, False)))
+            for _ in range(10):
+                some = ports if what == "a term" else rng.permutation(n)[: int(what.split()[0])]
+                used = bench.column_of[some]
+                now = bench.left[some * n + used]
+                fallen = now - now.min() if what == "a term" else now // 2
+                peeling.lower(bench, some, used, fallen)
+                times.append(least_ms(1, lambda given=bench: peeling.settle(given, False)))
+    print(f"max-min matching, N=1024, 16-regular, from scratch: {1e3 * np.median(cold):.0f} us")
+    for what, times in warm.items():
+        middle, least = 1e3 * np.median(times), 1e3 * min(times)
+        print(f"  after {what}: median {middle:.0f} us, least {least:.0f} us   bar 100 us")
+
+
+def layers(levels: int) -> tuple[list[list[int]], int]:
+    """Join two rows a level to both columns of the next, and lay a chain as long beside them."""
+    rows: list[list[int]] = []
+    for level in range(levels):
+        below = [2 * level + 2, 2 * level + 3] if level < levels - 1 else []
+        rows += [[2 * level, *below], [2 * level + 1, *below]]
+    chain = 2 * levels
+    rows += [[chain + k, chain + k + 1] for k in range(levels)]
+    return [*rows, [0, 1], [chain]], chain + levels + 1
+
+
+def show_large() -> None:
+    """Print time and memory of large decompositions, each in a process of its own."""
+    for n, count, rule in (
+        (512, 512**2, "bottleneck"),
+        (512, 512**2, "first"),
+        (1024, 16, "bottleneck"),
+        (1024, 16, "first"),
+        (1024, 2048, "bottleneck"),
+    ):
+        command = [sys.executable, __file__, "--one", str(n), str(count), rule]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        print(done.stdout.strip() + "   bar 30 s, 2 GiB")
+
+
+def run_one(n: int, count: int, rule: str) -> None:
+    """Decompose one matrix and print what it took."""
+    matrix = permutation_sum(n, count, 0)
+    decompose(permutation_sum(4, 8, 0), rule)
+    started = time.perf_counter()
+    terms = decompose(matrix, rule)
+    seconds = time.perf_counter() - started
+    gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    assert not terms.residual.any()
+    assert len(terms.weights) > 10**5 or np.array_equal(terms.total(), matrix)
+    print(
+        f"{rule} N={n}, {count} permutations: {len(terms.weights)} terms {seconds:.2f} s,"
+        f" {gib:.2f} GiB at most"
+    )
+
+
+def show_qoblib(folder: Path) -> None:
+    """Print mean terms on QOBLIB: of one run, and of the best within a second."""
+    bars = {"sparse": {8: 9.6, 10: 14.4, 12: 27, 16: 37}, "dense": {8: 35, 16: 79.8}}
+    rng = np.random.default_rng(0)
+    for kind, n in product(bars, (8, 10, 12, 16)):
+        path = folder / f"qbench_{n:02d}_{kind}.json"
+        if not path.exists():
+            print(f"QOBLIB {kind} n={n}: SKIPPED, no {path.name} in the folder")
+            continue
+        once, best = [], []
+        for case in json.loads(path.read_text("utf-8")).values():
+            if not isinstance(case, dict):
+                continue
+            stacked = np.array(case["scaled_doubly_stochastic_matrix"], dtype=np.int64)
+            matrix = stacked.reshape(n, n).T
+            started = time.perf_counter()
+            fewest = len(decompose(matrix).weights)
+            once.append(fewest)
+            while time.perf_counter() - started < 1.0:
+                rows, columns = rng.permutation(n), rng.permutation(n)
+                fewest = min(fewest, len(decompose(matrix[rows][:, columns]).weights))
+            best.append(fewest)
+        bar = f"   bar {bars[kind][n]}" if n in bars[kind] else ""
+        print(
+            f"QOBLIB {kind} n={n}: mean terms {np.mean(once):.1f} at once,"
+            f" {np.mean(best):.1f} within 1 s{bar}"
+        )
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--large", action="store_true", help="N = 512 and 1024 too")
+    parser.add_argument("--package", action="store_true", help="the package birkhoff too")
+    parser.add_argument("--qoblib", type=Path, help="folder of qbench_*.json")
+    parser.add_argument("--one", nargs=3, metavar=("N", "COUNT", "RULE"), help="a single run")
+    args = parser.parse_args()
+    if args.one:
+        run_one(int(args.one[0]), int(args.one[1]), args.one[2])
+        return
+    show_rules(args.runs, args.seeds)
+    show_scipy(args.runs)
+    if args.package:
+        show_package(args.runs)
+    show_colouring(args.runs)
+    show_stuffing(args.runs)
+    show_matchings(args.runs)
+    if args.large:
+        show_large()
+    if args.qoblib:
+        show_qoblib(args.qoblib)
+
+
+if __name__ == "__main__":
+    main()
