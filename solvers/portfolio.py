@@ -26,7 +26,9 @@ from optmatch.solvers.scheduling import Work, solve_demand
 MOVES = 100
 """Rebuilds of `best` without a limit of time or iterations."""
 
-_RULES = (Rating(1.0, 3.0), Rating(0.5, 10.0), Rating(1.0, 10.0), Rating(0.5, 3.0), ECLIPSE)
+_RULES = (Rating(1.0, 3.0, 8), Rating(0.5, 10.0), Rating(1.0, 10.0), Rating(0.5, 3.0), ECLIPSE)
+_FIRST_RULES = 3  # of those that fit, where time is short
+_MANY = 6000  # circuits: from so many on, rules that compare lengths take seconds
 _LARGE = 128  # from so many ports on, durations are not set by an LP at every step
 
 
@@ -78,11 +80,12 @@ def _rules(work: Work) -> list[Callable[[], Plan]]:
     rated = [partial(cover_by, work, rating) for rating in _RULES]
     exact = partial(_exactly, work)
     colours = [
-        partial(cover_heaviest_first, demand, shortest),
         partial(cover_by_busiest, demand, shortest),
+        partial(cover_heaviest_first, demand, shortest),
     ]
     first = [exact] if work.delay == 0 or (short and (lines == lines[0]).all()) else []
-    return [*first, *rated[:2], *colours, *rated[2:], *([] if first else [exact])]
+    covers = [*colours, *rated] if np.count_nonzero(demand) > _MANY else [*rated, *colours]
+    return [*first, *covers, *([] if first else [exact])]
 
 
 def _exactly(work: Work) -> Plan:
@@ -104,7 +107,7 @@ def rebuild(work: Work) -> Iterator[Plan]:
     """Yield the plans of `best`: those of the rules, then rebuilds of parts of the best one."""
     best: Plan | None = None
     quick = len(work.demand) >= 16 and np.isfinite(work.clock.remaining_s)
-    for rule in _rules(work)[: 3 if quick else None]:
+    for rule in _rules(work)[: _FIRST_RULES if quick else None]:
         plan = polish(work, rule(), programme=not quick)
         if best is None or plan.cost(work.delay) < best.cost(work.delay):
             best = plan

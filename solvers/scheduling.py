@@ -80,7 +80,7 @@ def solve_demand(
     done, limit = 0, None
     work = Work(problem, problem.ticks, problem.delay_ticks, problem.min_slot_ticks, rng, clock)
     try:
-        finish = _finisher(problem)
+        finish, plain = _finisher(problem), _plain(problem)
         plans = build(work) if work.demand.any() else iter([_empty(problem)])
         while best is None or best.objective > bound * (1 + RTOL):
             limit = clock.exceeded(done)
@@ -94,6 +94,8 @@ def solve_demand(
                 limit = Limit.EXHAUSTED
                 break
             done += 1
+            if best is not None and plain and plan.cost(work.delay) >= best.ticks:
+                continue
             found = finish(only_demanded(plan, work.demand, work.shortest))
             if best is None or found.objective < best.objective:
                 best = found
@@ -108,6 +110,7 @@ class Candidate(NamedTuple):
 
     schedules: tuple[Schedule, ...]
     objective: float
+    ticks: int  # of all slots and delays together
 
 
 def _gap(best: Candidate, bound: float) -> float:
@@ -152,6 +155,16 @@ def _empty(problem: Demand) -> Plan:
     return Plan(np.empty((0, n_ports), dtype=np.int32), np.empty(0, dtype=np.int64))
 
 
+def _plain(problem: Demand) -> bool:
+    """Tell whether the slots and delays of a plan are all that decides when it ends."""
+    return (
+        problem.fabric.graph is None
+        and problem.planes == 1
+        and problem.packet_share == 0
+        and problem.switching == "all-stop"
+    )
+
+
 def _finisher(problem: Demand) -> Callable[[Plan], Candidate]:
     """Choose how a plan becomes schedules: on an ideal switch, or realised on cells."""
     if problem.fabric.graph is not None or problem.fabric.bidirectional:
@@ -177,4 +190,5 @@ def candidate(
         if alone and problem.switching == "per-circuit":
             share = keep_circuits(share, problem)
         schedules.append(problem.schedule(share.matchings, share.ticks, states and states(share)))
-    return Candidate(tuple(schedules), completion_s(problem, schedules))
+    ticks = plan.cost(problem.delay_ticks)
+    return Candidate(tuple(schedules), completion_s(problem, schedules), ticks)
