@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import permutations
 from typing import Any
 
@@ -393,3 +393,55 @@ def test_proofs_are_checked_when_made(make: Any) -> None:
     """A line is a source's or a destination's; prices and units are not negative."""
     with pytest.raises(om.InputError):
         make()
+
+
+def altered(value: Any, **changes: Any) -> Any:
+    """Copy a frozen value with other fields, past the checks of its constructor."""
+    copy = object.__new__(type(value))
+    for field in fields(value):
+        object.__setattr__(copy, field.name, changes.get(field.name, getattr(value, field.name)))
+    return copy
+
+
+TIGHT = om.Demand.from_matrix([[0, 3, 1], [1, 0, 3], [3, 1, 0]], delay_s=1.0)
+"""Two rotations carry it, with nothing to spare."""
+ROTATIONS = TIGHT.schedule([[1, 2, 0], [2, 0, 1]], [3, 1])
+
+
+def test_the_unchanged_schedule_passes() -> None:
+    """And is optimal, so that every change below makes it wrong."""
+    solution = claim(TIGHT, schedule=ROTATIONS, objective=6.0, lower_bound=6.0)
+    assert om.verify(TIGHT, solution).ok
+
+
+@pytest.mark.parametrize("partner", [-2, -1, 0, 1, 2, 3, 2**31 - 1])
+@pytest.mark.parametrize("slot", [0, 1])
+@pytest.mark.parametrize("source", [0, 1, 2])
+def test_any_partner(slot: int, source: int, partner: int) -> None:
+    """One other entry of one matching is refused, and never an exception."""
+    if ROTATIONS.matchings[slot, source] == partner:
+        return
+    matchings = ROTATIONS.matchings.copy()
+    matchings[slot, source] = partner
+    report = om.verify(TIGHT, altered(ROTATIONS, matchings=matchings))
+    assert not report.ok
+    assert report.violations
+
+
+@pytest.mark.parametrize("duration", [np.nan, np.inf, -np.inf, -1.0, 0.0, 0.5, 2.5, 1e300])
+@pytest.mark.parametrize("slot", [0, 1])
+def test_any_duration(slot: int, duration: float) -> None:
+    """Not a number, negative, too short, no whole number of ticks, too long to count."""
+    durations = ROTATIONS.durations_s.copy()
+    durations[slot] = duration
+    report = om.verify(TIGHT, altered(ROTATIONS, durations_s=durations))
+    assert not report.ok
+    assert f"durations_s[{slot}]" in [v.where for v in report.violations] or duration == 0
+
+
+@pytest.mark.parametrize("objective", [np.nan, np.inf, 5.0, 7.0, "6", None, True])
+@pytest.mark.parametrize("name", ["objective", "lower_bound"])
+def test_any_number(name: str, objective: Any) -> None:
+    """Objective and bound are those of the replay, and numbers."""
+    solution = claim(TIGHT, schedule=ROTATIONS, objective=6.0, lower_bound=6.0)
+    assert not om.verify(TIGHT, altered(solution, **{name: objective})).ok

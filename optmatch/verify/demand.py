@@ -18,6 +18,10 @@ WHOLE = 1e-6
 """A duration is this close to a whole number of ticks, beside the rounding of float64."""
 
 
+MOST = 2.0**53
+"""No slot lasts so many ticks: float64 could not tell how many they are."""
+
+
 def replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Findings) -> bool:
     """Apply all rules to the schedules of all planes; tell whether they define what is carried.
 
@@ -77,8 +81,9 @@ def _check_slots(problem: Demand, schedule: Schedule, findings: Findings) -> boo
 def _durations(problem: Demand, schedule: Schedule, findings: Findings) -> NDArray[np.int64]:
     """Count the ticks of each slot, and check that they are whole and not too few."""
     exact = schedule.durations_s / problem.tick_s
+    exact = np.where(np.isfinite(exact) & (exact >= 0) & (exact < MOST), exact, -1.0)
     ticks = np.rint(exact)
-    fits = np.abs(exact - ticks) <= WHOLE + ticks * 2.0**-50
+    fits = (exact >= 0) & (np.abs(exact - ticks) <= WHOLE + ticks * 2.0**-50)
     for slot in np.flatnonzero(~fits):
         findings.refuse(
             "a slot lasts a whole number of ticks",
@@ -94,7 +99,7 @@ def _durations(problem: Demand, schedule: Schedule, findings: Findings) -> NDArr
             float(schedule.durations_s[slot]),
             f">= {shortest * problem.tick_s:g} s",
         )
-    return ticks.astype(np.int64)
+    return np.maximum(ticks, 0).astype(np.int64)
 
 
 def _circuit_ticks(
