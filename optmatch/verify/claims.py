@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from numbers import Real
 from typing import Any
 
-from optmatch.model import RTOL, Solution, Status
+from optmatch.model import Solution, Status
 from optmatch.problems import AllToAll, Routing, RoutingProof
 from optmatch.verify.light import Traced
 from optmatch.verify.proofs import Circuit, ProofChecker, ProofError
-from optmatch.verify.report import Findings
+from optmatch.verify.report import Findings, agree, as_number
 
 SEARCH = "cp-sat"
 """The value of ``stats["bound_by"]`` that says: by exhaustive search, without a short proof."""
@@ -57,7 +56,7 @@ def check_claims(
     for name, value in solution.stats.items():
         if name in findings.figures:
             got = findings.figures[name]
-            if not _agree(value, got):
+            if not agree(value, got):
                 findings.refuse("statistics are as recomputed", f"stats[{name!r}]", value, got)
 
 
@@ -156,13 +155,13 @@ def _circuits(problem: AllToAll | Routing, matching: list[int]) -> list[Circuit]
 
 def _check_bound(solution: Solution, checked: float, findings: Findings) -> None:
     """Check that the claimed bound follows from the checked one, or is marked as a search's."""
-    claimed = _number(solution.lower_bound)
+    claimed = as_number(solution.lower_bound)
     if solution.status is Status.INFEASIBLE:
         findings.expect(
             "of an infeasible problem the bound is infinite", "lower_bound", claimed, math.inf
         )
         claimed = math.inf
-    if not (claimed <= checked or _agree(claimed, checked)):
+    if not (claimed <= checked or agree(claimed, checked)):
         if solution.stats.get("bound_by") == SEARCH:
             findings.notes.append(
                 f"lower bound {claimed:g} comes from an exhaustive search; {checked:g} was checked"
@@ -174,7 +173,7 @@ def _check_bound(solution: Solution, checked: float, findings: Findings) -> None
         else:
             findings.refuse("the lower bound is supported", "lower_bound", claimed, checked)
     recomputed = float(findings.figures["lower_bound_recomputed"])
-    strong = claimed >= recomputed or _agree(claimed, recomputed)
+    strong = claimed >= recomputed or agree(claimed, recomputed)
     if solution.schedule is not None and not strong:
         findings.refuse(
             "the lower bound is not below the shortest routes", "lower_bound", claimed, recomputed
@@ -184,18 +183,18 @@ def _check_bound(solution: Solution, checked: float, findings: Findings) -> None
 def _check_answer(solution: Solution, findings: Findings) -> None:
     """Check the objective, that the bound is not above it, and that optimal is optimal."""
     figures = findings.figures
-    objective, claimed = figures["objective"], _number(solution.lower_bound)
-    if not _agree(solution.objective, objective):
+    objective, claimed = figures["objective"], as_number(solution.lower_bound)
+    if not agree(solution.objective, objective):
         findings.refuse(
             "the objective is as recomputed", "objective", solution.objective, objective
         )
-    if not (claimed <= objective or _agree(claimed, objective)):
+    if not (claimed <= objective or agree(claimed, objective)):
         findings.refuse(
             "the lower bound is not above the objective", "lower_bound", claimed, objective
         )
     if solution.status is not Status.OPTIMAL:
         return
-    if not _agree(claimed, objective):
+    if not agree(claimed, objective):
         findings.refuse(
             "optimal means that the bound is reached", "lower_bound", claimed, objective
         )
@@ -216,16 +215,3 @@ def _check_answer(solution: Solution, findings: Findings) -> None:
             figures["slots"],
             figures["slots_lower_bound"],
         )
-
-
-def _agree(claimed: Any, found: float) -> bool:
-    """Tell whether a claim is the number found, up to the rounding of sums of floats."""
-    number = _number(claimed)
-    return number == found or math.isclose(number, found, rel_tol=RTOL, abs_tol=RTOL)
-
-
-def _number(claimed: Any) -> float:
-    """Return a claimed number; NaN, which agrees with nothing, for what is none."""
-    if isinstance(claimed, bool) or not isinstance(claimed, Real):
-        return math.nan
-    return float(claimed)

@@ -7,13 +7,11 @@ from collections.abc import Sequence
 
 from optmatch.model import Schedule, Solution, Status
 from optmatch.problems import Demand, PlaneSchedules
+from optmatch.verify.claims import SEARCH
 from optmatch.verify.demand import replay_demand
 from optmatch.verify.demand_bounds import bound_demand, check_proof
 from optmatch.verify.proofs import ProofError
 from optmatch.verify.report import Findings, agree, as_number
-
-SEARCH = "cp-sat"
-"""``stats["bound_by"]`` of bounds by exhaustive search, which have no short proof."""
 
 
 def verify_demand(
