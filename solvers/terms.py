@@ -68,8 +68,13 @@ def whole_square(name: str, ticks: ArrayLike) -> NDArray[np.int64]:
     elif given.size and given.max() > np.iinfo(np.int64).max:
         raise InputError(f"{name} has an entry {given.max()}: above 64 bits", where=name)
     whole_ticks = given.astype(np.int64)
-    for i, j in np.argwhere(whole_ticks < 0)[:1]:
+    if not given.size:
+        return whole_ticks
+    if whole_ticks.min() < 0:
+        i, j = np.argwhere(whole_ticks < 0)[0]
         raise InputError(f"{name}[{i}, {j}] = {given[i, j]}: must be >= 0", where=name)
+    if int(whole_ticks.max()) * len(whole_ticks) < 2**62:
+        return whole_ticks
     for axis, line in ((1, "row"), (0, "column")):
         rough = whole_ticks.astype(np.float64).sum(axis=axis)
         for k in np.flatnonzero(rough >= 2.0**62)[:1]:

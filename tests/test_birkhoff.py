@@ -16,6 +16,7 @@ import optmatch as om
 from optmatch.model import InputError, Limit
 from optmatch.problems import Demand
 from optmatch.solvers import birkhoff, peeling
+from optmatch.solvers.bipartite import match
 from optmatch.solvers.birkhoff import Rule, decompose
 from optmatch.solvers.peeling import WORD, lower, set_up, settle
 from optmatch.solvers.stuffing import stuff
@@ -217,20 +218,32 @@ def test_the_input_stays_as_it_is() -> None:
     assert np.array_equal(matrix, copy)
 
 
-@settings(max_examples=40, deadline=None)
-@given(matrix=balanced(5), seed=st.integers(0, 2**32))
+def largest_minimum_by_match(matrix: Matrix) -> int:
+    """Try all entries as a threshold, each with a largest matching; 0 if there is none."""
+    for threshold in np.unique(matrix[matrix > 0])[::-1]:
+        rows, columns = np.nonzero(matrix >= threshold)
+        start = np.searchsorted(rows, np.arange(len(matrix) + 1))
+        if (match(start, columns, len(matrix)) >= 0).all():
+            return int(threshold)
+    return 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(matrix=balanced(12), seed=st.integers(0, 2**32))
 def test_a_matching_is_repaired_when_entries_fall(matrix: Matrix, seed: int) -> None:
-    """`settle` after `lower` is as good as from scratch; 0 says that zeros are left only."""
+    """`settle` after `lower`, of entries in use or not, is as good as from scratch."""
     rng = np.random.default_rng(seed)
     n = len(matrix)
     threshold = min(matrix.max(axis=0).min(), matrix.max(axis=1).min())
     bench = set_up(matrix, threshold=max(1, int(threshold)))
     now = matrix.copy()
-    for _ in range(4):
-        assert settle(bench, bool(rng.integers(2))) == largest_minimum(now)
-        if largest_minimum(now) == 0:
+    for _ in range(8):
+        best = largest_minimum_by_match(now)
+        assert settle(bench, bool(rng.integers(2))) == best
+        if best == 0:
             return
-        rows = np.flatnonzero(rng.random(n) < 0.5)
+        assert now[np.arange(n), bench.column_of].min() == best
+        rows = np.flatnonzero(rng.random(n) < 0.4)
         columns = np.where(rng.random(len(rows)) < 0.5, bench.column_of[rows], rng.integers(n))
         values = rng.integers(0, now[rows, columns] + 1)
         lower(bench, rows, columns, values)
