@@ -6,6 +6,8 @@ first. An edge is a column number; row r has those at ``r * degree .. (r + 1) * 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -88,7 +90,7 @@ def _extract(edges, degree, seed, exit_of, row_of, chosen, rest):
     return seed
 
 
-def colour_edges(edges: NDArray[np.int32], n: int) -> NDArray[np.int32]:
+def colour_edges(edges: NDArray[np.integer[Any]], n: int) -> NDArray[np.int32]:
     r"""Colour the edges of a regular bipartite multigraph with as few colours as its degree.
 
     Parameters

@@ -18,10 +18,11 @@ from optmatch.problems import Demand
 from optmatch.solvers import birkhoff, peeling
 from optmatch.solvers.bipartite import match
 from optmatch.solvers.birkhoff import Rule, decompose
-from optmatch.solvers.peeling import WORD, lower, set_up, settle
+from optmatch.solvers.peeling import WORD, set_up
 from optmatch.solvers.stuffing import stuff
 from optmatch.solvers.terms import Terms
 
+KERNELS: Any = peeling  # which have no types
 RULES: tuple[Rule, ...] = get_args(Rule)
 Matrix = NDArray[np.int64]
 
@@ -153,7 +154,7 @@ def test_a_deadline_in_the_past(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("before", [0, 1, 2])
 def test_ctrl_c_loses_no_term(monkeypatch: pytest.MonkeyPatch, before: int) -> None:
     """A slice that is subtracted but not handed over counts as not done."""
-    peel = peeling.peel_bottleneck
+    peel = KERNELS.peel_bottleneck
     calls = []
 
     def interrupted(*arguments: Any) -> int:
@@ -239,15 +240,37 @@ def test_a_matching_is_repaired_when_entries_fall(matrix: Matrix, seed: int) -> 
     now = matrix.copy()
     for _ in range(8):
         best = largest_minimum_by_match(now)
-        assert settle(bench, bool(rng.integers(2))) == best
+        assert KERNELS.settle(bench, bool(rng.integers(2))) == best
         if best == 0:
             return
         assert now[np.arange(n), bench.column_of].min() == best
         rows = np.flatnonzero(rng.random(n) < 0.4)
         columns = np.where(rng.random(len(rows)) < 0.5, bench.column_of[rows], rng.integers(n))
         values = rng.integers(0, now[rows, columns] + 1)
-        lower(bench, rows, columns, values)
+        KERNELS.lower(bench, rows, columns, values)
         now[rows, columns] = values
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_entries_that_wait_may_fall_too(seed: int) -> None:
+    """Those just below the threshold, which are the next to be admitted."""
+    rng = np.random.default_rng(seed)
+    n = 16
+    now = permutation_sum(n, n * n, seed)
+    bench = set_up(now, threshold=int(now.max()) + 1)
+    ports = np.arange(n)
+    for _ in range(60):
+        best = KERNELS.settle(bench, False)
+        assert best == largest_minimum_by_match(now)
+        assert best == now[ports, bench.column_of].min()
+        below = np.argwhere((now < best) & (now > best * 0.8))
+        rows, columns = rng.permutation(below)[: len(below) // 2].T
+        KERNELS.lower(bench, rows, columns, now[rows, columns] // 2)
+        now[rows, columns] //= 2
+        some = rng.permutation(n)[:3]
+        used = bench.column_of[some]
+        KERNELS.lower(bench, some, used, now[some, used] // 2)
+        now[some, used] //= 2
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -260,7 +283,7 @@ def test_methods_serve_demands(rule: Rule, options: dict[str, Any]) -> None:
     """Verified; not below the bound."""
     rng = np.random.default_rng(5)
     demand = rng.integers(1, 30, (6, 6)) * (rng.random((6, 6)) < 0.6)
-    problem = Demand(om.IdealSwitch(6), demand, delay_s=2.0, **options)
+    problem = Demand.from_matrix(demand, delay_s=2.0, **options)
     solution = om.solve(problem, method=f"birkhoff-{rule}", seed=0)
     assert om.verify(problem, solution).ok
     assert solution.objective is not None
@@ -271,7 +294,7 @@ def test_methods_serve_demands(rule: Rule, options: dict[str, Any]) -> None:
 def test_methods_count_matchings(rule: Rule) -> None:
     """Exact decompositions, of which runs with other names of ports keep the shortest."""
     matrix = permutation_sum(8, 8, 3)
-    problem = Demand(om.IdealSwitch(8), matrix, objective="matchings")
+    problem = Demand.from_matrix(matrix, objective="matchings")
     once = om.solve(problem, method=f"birkhoff-{rule}", seed=0, limits=om.Limits(iterations=1))
     often = om.solve(problem, method=f"birkhoff-{rule}", seed=0, limits=om.Limits(iterations=40))
     assert om.verify(problem, once).ok
@@ -296,7 +319,7 @@ def test_what_stuffing_adds_is_not_held() -> None:
 def test_a_matrix_that_is_unbalanced_is_an_error_of_the_demand() -> None:
     """For the fewest matchings there is no stuffing."""
     with pytest.raises(InputError, match="sums to 3 s of circuit time, row 0 to 1 s"):
-        Demand(om.IdealSwitch(2), np.array([[1, 0], [1, 2]]), objective="matchings")
+        Demand.from_matrix([[1, 0], [1, 2]], objective="matchings")
 
 
 def test_decreasing_weights() -> None:
