@@ -445,3 +445,44 @@ def test_any_number(name: str, objective: Any) -> None:
     """Objective and bound are those of the replay, and numbers."""
     solution = claim(TIGHT, schedule=ROTATIONS, objective=6.0, lower_bound=6.0)
     assert not om.verify(TIGHT, altered(solution, **{name: objective})).ok
+
+
+def test_solutions_on_planes() -> None:
+    """Their answer is a schedule for each plane; one schedule is not enough."""
+    problem = replace(PROBLEM, planes=2)
+    parts = (problem.schedule([[1, 0]], [2]), problem.schedule([[1, -1]], [1]))
+    plan = om.PlaneSchedules(schedules=parts)
+    solution = claim(problem, schedule=None, answer=plan, objective=3.0, lower_bound=3.0)
+    assert om.verify(problem, solution).ok
+    single = claim(problem, objective=4.0, lower_bound=4.0)
+    assert "the answer is a schedule for each plane" in [
+        violation.rule for violation in om.verify(problem, single).violations
+    ]
+
+
+def test_no_answer_is_no_answer() -> None:
+    """An unknown outcome passes with a note; a schedule beside it does not."""
+    nothing = claim(schedule=None, objective=None, status=om.Status.UNKNOWN, limit=om.Limit.TIME)
+    report = om.verify(PROBLEM, nothing)
+    assert report.ok
+    assert report.notes == ("status unknown: there is no answer to check",)
+    beside = altered(nothing, schedule=SCHEDULE)
+    assert "a schedule answers the problem" in [
+        violation.rule for violation in om.verify(PROBLEM, beside).violations
+    ]
+
+
+def test_rounding_is_noted() -> None:
+    """What a reader sees is the demand in ticks, and that it is not quite the given one."""
+    problem = om.Demand.from_matrix([[1 / 3]], quantum_s=0.1)
+    report = om.verify(problem, problem.schedule([[0]], [4]))
+    assert report.ok
+    assert report.notes == ("demands were rounded up to ticks of 0.1 s",)
+
+
+def test_long_lines_are_not_partitioned() -> None:
+    """What would take for ever to check is refused as a proof."""
+    problem = om.Demand.from_matrix(np.ones((21, 21)), objective="matchings")
+    proof = om.CountProof(axis="source", port=0, against_axis="source", against_port=1)
+    with pytest.raises(ProofError, match="a line of 21 entries: up to 20"):
+        check_proof(problem, proof)
