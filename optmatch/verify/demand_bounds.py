@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -15,8 +17,8 @@ from optmatch.verify.proofs import ProofError
 LARGEST = 2**60
 """Sums of prices times ticks stay below this in int64."""
 
-MOST_WEIGHTS = 20
-"""Subsets of so many weights are tried one by one."""
+MOST_WEIGHTS = 16
+"""All subsets of so many weights are looked at."""
 
 
 def bound_line(problem: Demand, line: NDArray[np.int64]) -> float:
@@ -147,18 +149,14 @@ def partition(weights: list[int], sums: list[int]) -> bool:
     """
     if sum(weights) != sum(sums):
         return False
-    reached = {0}  # sets of used weights, as bits, that fill the groups so far
-    for wanted in sums:
-        filled = set()
-        for used in reached:
-            stack = [(0, 0, used)]
-            while stack:
-                first, total, chosen = stack.pop()
-                if total == wanted:
-                    filled.add(chosen)
-                    continue
-                for k in range(first, len(weights)):
-                    if not chosen >> k & 1 and total + weights[k] <= wanted:
-                        stack.append((k + 1, total + weights[k], chosen | 1 << k))
-        reached = filled
+    ends = list(accumulate(sums))  # totals at which a group is full; groups are filled in order
+    reached = {0: 0}  # sets of used weights, as bits, with their totals
+    for _ in weights:
+        following: dict[int, int] = {}
+        for used, total in reached.items():
+            end = ends[bisect_right(ends, total)]
+            for k, weight in enumerate(weights):
+                if not used >> k & 1 and total + weight <= end:
+                    following[used | 1 << k] = total + weight
+        reached = following
     return bool(reached)
