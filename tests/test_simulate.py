@@ -189,3 +189,25 @@ def test_the_command_on_what_is_not_carried(file: str, tmp_path: Path) -> None:
     assert "0 -> 1: 3 bytes, 1 left over" in result.stdout
     other = Path(__file__).parent / "data" / "good" / "ideal.schedule.json"
     assert run(str(other)).exit_code == 2
+
+
+def test_solve_on_planes(tmp_path: Path) -> None:
+    """The command line solves, prints, saves and verifies answers that are several schedules."""
+    problem = om.Demand.from_matrix([[0, 3, 1], [2, 0, 2], [0, 1, 0]], delay_s=0.5, planes=2)
+    om.save(problem, tmp_path / "two.json")
+    answer = str(tmp_path / "two.schedule.json")
+    runner = CliRunner()
+    told = runner.invoke(
+        main, ["solve", str(tmp_path / "two.json"), "--method", "spectra", "-o", answer]
+    )
+    assert told.exit_code == 0, told.output
+    assert "on 2 planes" in told.stdout
+    assert f"{problem.lower_bound():g} s" in told.stdout
+    assert runner.invoke(main, ["verify", answer]).exit_code == 0
+    assert run(answer).exit_code == 0
+    said = runner.invoke(
+        main, ["solve", str(tmp_path / "two.json"), "--method", "spectra", "--json"]
+    )
+    tree = json.loads(said.stdout)
+    solution: Any = om.load(answer)
+    assert tree["slots"] == sum(part.n_slots for part in solution.answer.schedules)

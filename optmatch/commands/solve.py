@@ -188,7 +188,7 @@ def _result_object(solution: Solution) -> dict[str, Any]:
         "objective": solution.objective,
         "lower_bound": solution.lower_bound,
         "gap": solution.gap,
-        "slots": solution.schedule and solution.schedule.n_slots,
+        "slots": sum(_slots(solution)) if solution.objective is not None else None,
         "method": solution.method,
         "seed": solution.seed,
         "time_s": solution.time_s,
@@ -202,11 +202,9 @@ def _print(name: str, solution: Solution, verbose: bool) -> None:
     rows: dict[str, str] = {}
     if solution.status is Status.INFEASIBLE:
         rows["reason"] = str(solution.stats.get("reason", "none given"))
-    if solution.schedule is not None:
-        rows["matchings"] = str(solution.schedule.n_slots)
-    elif solution.answer is not None:
-        slots = [schedule.n_slots for schedule in solution.answer.schedules]
-        rows["matchings"] = f"{sum(slots)} on {len(slots)} planes"
+    if slots := _slots(solution):
+        planes = f" on {len(slots)} planes" if len(slots) > 1 else ""
+        rows["matchings"] = f"{sum(slots)}{planes}"
     unit = _UNITS[getattr(solution.problem, "objective", "total-cells")]
     if solution.objective is not None:
         rows["objective"] = f"{solution.objective:g} {unit}"
@@ -223,6 +221,14 @@ def _print(name: str, solution: Solution, verbose: bool) -> None:
     width = max(map(len, rows))
     for key, text in rows.items():
         click.echo(f"  {key:<{width}}  {text}")
+
+
+def _slots(solution: Solution) -> list[int]:
+    """Count the slots of each plane; empty without an answer."""
+    if solution.schedule is not None:
+        return [solution.schedule.n_slots]
+    schedules = getattr(solution.answer, "schedules", ())
+    return [schedule.n_slots for schedule in schedules]
 
 
 def _explain(name: str, solution: Solution, saved: str | None) -> None:
