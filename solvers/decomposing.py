@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import Limit, Limits, NewBest, OnEvent, Solution, Status, Tick
+from optmatch.model import InputError, Limit, Limits, NewBest, OnEvent, Solution, Status, Tick
 from optmatch.problems import CountProof, Demand
 from optmatch.solvers.covering import Desk, assign, new_desk
 from optmatch.solvers.plans import Plan, serve
@@ -37,6 +37,7 @@ def solve_matchings(
     rng, on_event
         As for every method.
     """
+    refuse_cells(problem, "best")
     clock = limits.start()
     best: Plan | None = None
     limit: Limit | None = None
@@ -61,6 +62,21 @@ def solve_matchings(
     except KeyboardInterrupt:
         limit = Limit.INTERRUPTED
     return conclude_count(problem, best, bound, limit, "best", {"decompositions": done})
+
+
+def refuse_cells(problem: Demand, name: str) -> None:
+    """Refuse fabrics on which not every permutation can be had.
+
+    Raises
+    ------
+    InputError
+        Saying so.
+    """
+    if problem.fabric.graph is not None or problem.fabric.bidirectional:
+        raise InputError(
+            f"method {name!r}: the fewest matchings are found for an ideal switch only",
+            where="method",
+        )
 
 
 def conclude_count(

@@ -31,7 +31,7 @@ from optmatch.solvers.plans import Plan, only_demanded, tidy, trim
 from optmatch.solvers.portfolio import rebuild
 from optmatch.solvers.scheduling import Work, solve_demand
 
-_WARM_STARTS = 60
+_WARM_STARTS = 200
 _LARGEST = 20_000  # circuits in all slots of a model
 
 

@@ -15,7 +15,7 @@ from optmatch.model import Bound, Event, Limit, Limits, NewBest, OnEvent, Soluti
 from optmatch.problems import CountProof, Demand
 from optmatch.problems.demand_proof import Axis
 from optmatch.solvers.cpsat import minimise
-from optmatch.solvers.decomposing import Decomposer, conclude_count
+from optmatch.solvers.decomposing import Decomposer, conclude_count, refuse_cells
 from optmatch.solvers.plans import Plan
 
 _WARM_STARTS = 60
@@ -59,6 +59,7 @@ def solve_count(
         OPTIMAL with a `CountProof` where counting is enough; else the bound is CP-SAT's word
         (``stats["bound_by"]``).
     """
+    refuse_cells(problem, "ilp")
     clock = limits.start()
     demand = problem.ticks
     best: Plan | None = None

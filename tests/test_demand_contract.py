@@ -16,7 +16,7 @@ COUNT = tuple(name for name in NAMES if name in ("best", "ilp") or name.startswi
 class DemandContract(SolverContract):
     """What methods for demands have in common."""
 
-    examples = 3 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 12
+    examples = 3 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 5
     problems = demand_problems()
     tiny_problems = demand_problems(tiny=True)
     iterates = False

@@ -290,6 +290,15 @@ def test_counting_refutes_a_number_of_matchings() -> None:
     assert solution.objective <= 4
 
 
+@pytest.mark.parametrize("method", ["best", "ilp", "eclipse"])
+def test_fewest_matchings_are_not_for_every_switch_and_method(method: str) -> None:
+    """Covers decompose nothing, and a mesh does not have every permutation."""
+    swap = np.array([[0.0, 1.0], [1.0, 0.0]])
+    on_mesh = om.Demand(om.HexMesh(2, 2, ports=2), swap, objective="matchings")
+    with pytest.raises(om.InputError, match=r"ideal switch only|needs a decomposition"):
+        om.solve(on_mesh, method)
+
+
 def test_fewest_matchings_by_search_and_by_proof() -> None:
     """The heuristic finds what the sum was made of; the exact method proves it or does better."""
     rng = np.random.default_rng(5)
