@@ -320,6 +320,9 @@ def test_schemas_know_every_problem_and_fabric() -> None:
     assert SCHEMAS["problem"]["properties"]["kind"]["enum"] == list(PROBLEMS)
     assert definitions["fabric"]["properties"]["type"]["enum"] == list(FABRICS)
     rules = {"hex-mesh": "grid-mesh", "square-mesh": "grid-mesh", "triangular-mesh": "grid-mesh"}
+    rules |= {
+        kind: "feed-forward" for kind in FABRICS if issubclass(FABRICS[kind], om.FeedForward)
+    }
     for kind, cls in [*PROBLEMS.items(), *FABRICS.items()]:
         rule = definitions[rules.get(kind, kind)]
         names = {field.name for field in fields(cls)}  # type: ignore[arg-type]

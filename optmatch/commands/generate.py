@@ -53,7 +53,7 @@ FABRIC_OPTIONS = (
     ),
     click.option("--tx", type=_PORTS, help="Terminals that send: a number or a list; with --rx."),
     click.option("--rx", type=_PORTS, help="Terminals that receive."),
-    click.option("--size", type=int, help="Ports of an ideal switch."),
+    click.option("--size", type=int, help="Ports of a switch that is no mesh."),
 )
 FILE_OPTIONS = (
     click.option(

@@ -1,14 +1,32 @@
 """Switches as graphs of cells: how cells join, where ports sit, which pairs can meet."""
 
+from optmatch.fabrics.benes import Benes, DilatedBenes
 from optmatch.fabrics.cellgraph import EXITS, TERMINAL_NAMES, CellGraph, Links, state_between
+from optmatch.fabrics.courses import Clements, Reck, SpankeBenes
+from optmatch.fabrics.crossbar import Crossbar, Piloss, SwitchAndSelect
 from optmatch.fabrics.fabric import Fabric
+from optmatch.fabrics.feedforward import FeedForward
 from optmatch.fabrics.ideal import IdealSwitch
 from optmatch.fabrics.mesh import HexMesh, Mesh, SmartLightMesh, SquareMesh, TriangularMesh
 from optmatch.fabrics.reach import UNREACHED, Walks, forced_links, shortest_routes, walk
 
 FABRICS: dict[str, type[Fabric]] = {
     fabric.type: fabric
-    for fabric in (HexMesh, SmartLightMesh, SquareMesh, TriangularMesh, IdealSwitch)
+    for fabric in (
+        HexMesh,
+        SmartLightMesh,
+        SquareMesh,
+        TriangularMesh,
+        IdealSwitch,
+        Benes,
+        DilatedBenes,
+        SpankeBenes,
+        Crossbar,
+        SwitchAndSelect,
+        Piloss,
+        Clements,
+        Reck,
+    )
 }
 """Fabric classes by the ``"type"`` that files use."""
 
@@ -17,14 +35,23 @@ __all__ = [
     "FABRICS",
     "TERMINAL_NAMES",
     "UNREACHED",
+    "Benes",
     "CellGraph",
+    "Clements",
+    "Crossbar",
+    "DilatedBenes",
     "Fabric",
+    "FeedForward",
     "HexMesh",
     "IdealSwitch",
     "Links",
     "Mesh",
+    "Piloss",
+    "Reck",
     "SmartLightMesh",
+    "SpankeBenes",
     "SquareMesh",
+    "SwitchAndSelect",
     "TriangularMesh",
     "Walks",
     "forced_links",

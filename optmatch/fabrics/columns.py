@@ -1,0 +1,121 @@
+"""Cells in columns from left to right: the bench on which feed-forward fabrics are wired."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics.cellgraph import CellGraph
+
+LINE = 0.5
+"""Between two parallel waveguides, in lengths of a cell."""
+GAP, SLOPE = 0.5, 0.35
+"""Between two columns: at least this, or a share of the height that a link climbs there."""
+
+Wire = int | None
+"""What can be led to a cell: the terminal light comes from, ``~k`` for input k, None for dark."""
+
+
+class Columns(NamedTuple):
+    """A feed-forward fabric that is wired."""
+
+    graph: CellGraph
+    sources: NDArray[np.int32]
+    """``sources[input]``: the terminal where its light enters."""
+    destinations: NDArray[np.int32]
+    """``destinations[output]``: the terminal where its light leaves."""
+    count: int  # type: ignore[assignment]  # not the method of tuples
+
+
+class Bench:
+    """Places cells one by one, each in the first column to the right of all that lead to it.
+
+    Parameters
+    ----------
+    n_inputs
+        The number of inputs; ``~0``, ``~1``, ... are their wires.
+
+    Examples
+    --------
+    Two cells in a row:
+
+    >>> bench = Bench(2)
+    >>> wires = bench.place(*bench.place(~0, ~1, line=0), line=0)
+    >>> wired = bench.finish(wires)
+    >>> wired.count, wired.sources.tolist(), wired.destinations.tolist()
+    (2, [0, 1], [6, 7])
+    """
+
+    def __init__(self, n_inputs: int) -> None:
+        self._sources = [-1] * n_inputs
+        self._mate: list[int] = []
+        self._columns: list[int] = []
+        self._lines: list[float] = []
+
+    def place(self, upper: Wire, lower: Wire, line: float, column: int = 0) -> tuple[int, int]:
+        """Place a cell: its side 1 is the upper one, its end a looks to the left.
+
+        Parameters
+        ----------
+        upper, lower
+            The wires that lead to a1 and a2.
+        line
+            The height of its upper side, in lines from the top; the lower side is on the next.
+        column
+            The column may not be further to the left.
+
+        Returns
+        -------
+        tuple of int
+            The wires that leave by b1 and b2.
+        """
+        first = len(self._mate)
+        self._mate += [-1] * 4
+        for terminal, wire in ((first, upper), (first + 1, lower)):
+            if wire is None:
+                continue
+            if wire < 0:
+                self._sources[~wire] = terminal
+            else:
+                self._mate[terminal], self._mate[wire] = wire, terminal
+                column = max(column, self._columns[wire // 4] + 1)
+        self._columns.append(column)
+        self._lines.append(line)
+        return first + 2, first + 3
+
+    def finish(self, outputs: Sequence[int]) -> Columns:
+        """Draw the columns far enough apart, and number the free terminals.
+
+        Parameters
+        ----------
+        outputs
+            The wires that become output 0, 1, ...
+
+        Returns
+        -------
+        Columns
+            Of the perimeter, inputs come first, then outputs, then terminals without a port.
+        """
+        mate = np.array(self._mate, dtype=np.int32)
+        columns, lines = np.array(self._columns), np.array(self._lines)
+        free = np.flatnonzero(mate < 0)
+        perimeter = [*self._sources, *outputs]
+        perimeter += np.setdiff1d(free, perimeter).tolist()
+
+        joined = np.flatnonzero((mate >= 0) & (np.arange(len(mate)) % 4 >= 2))
+        left, right = joined // 4, mate[joined] // 4
+        climbs = np.zeros(columns.max() + 1)
+        np.maximum.at(climbs, columns[left], LINE * np.abs(lines[left] - lines[right]))
+        steps = 1 + np.maximum(GAP, SLOPE * climbs)
+        x = np.concatenate([[0.0], np.cumsum(steps)])[columns]
+        y = -LINE * (lines + 0.5)
+        ends = np.stack([np.stack([x, y], axis=1), np.stack([x + 1, y], axis=1)], axis=1)
+        return Columns(
+            CellGraph(mate=mate, ends=ends, perimeter=np.array(perimeter, dtype=np.int32)),
+            np.array(self._sources, dtype=np.int32),
+            np.array(outputs, dtype=np.int32),
+            int(columns.max()) + 1,
+        )

@@ -1,0 +1,82 @@
+"""Feed-forward fabrics: light enters on the left, passes column after column, leaves on the right.
+
+All have n inputs and n outputs of their own. A cell that splits or joins only (1x2 or 2x1) is a
+2x2 cell with a terminal that stays free.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics.cellgraph import CellGraph
+from optmatch.fabrics.columns import Bench, Columns
+from optmatch.fabrics.fabric import Fabric
+from optmatch.model import integer
+
+Blocking = Literal["rearrangeable", "wide-sense", "strict-sense"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FeedForward(Fabric):
+    """A fabric of n inputs and n outputs; subclasses say how its cells are wired."""
+
+    n: int
+    blocking: ClassVar[Blocking]
+    """What holds any permutation: ``"rearrangeable"`` if circuits in use may have to move for a
+    new one, ``"wide-sense"`` if none moves as long as routes are chosen by the rule of the fabric,
+    ``"strict-sense"`` if none ever has to."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n", integer("n", self.n, at_least=2))
+
+    @property
+    def n_ports(self) -> int:
+        """The number of ports: port k is input k and output k."""
+        return self.n
+
+    @property
+    def bidirectional(self) -> bool:
+        """Inputs and outputs are separate."""
+        return False
+
+    @property
+    def graph(self) -> CellGraph:
+        """The cells and how they join; end a of each looks to the left."""
+        return _wired(self).graph
+
+    @property
+    def n_stages(self) -> int:
+        """The number of columns of cells, which is the most cells that any route passes."""
+        return _wired(self).count
+
+    @property
+    def port_names(self) -> tuple[str, ...]:
+        """Input and output, as ``"in 3>out 3"``."""
+        return tuple(f"in {port}>out {port}" for port in range(self.n))
+
+    @property
+    def source_terminals(self) -> NDArray[np.int32]:
+        """``source_terminals[port]``: where light from this input enters."""
+        return _wired(self).sources
+
+    @property
+    def destination_terminals(self) -> NDArray[np.int32]:
+        """``destination_terminals[port]``: where light to this output leaves."""
+        return _wired(self).destinations
+
+    @staticmethod
+    @abstractmethod
+    def _wire(bench: Bench, n: int) -> list[int]:
+        """Place all cells; return the wires of the outputs."""
+
+
+@lru_cache(maxsize=64)
+def _wired(fabric: FeedForward) -> Columns:
+    bench = Bench(fabric.n)
+    return bench.finish(fabric._wire(bench, fabric.n))

@@ -1,0 +1,326 @@
+"""Feed-forward fabrics have the cells they must, and hold every permutation, left to right."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from itertools import permutations, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import optmatch as om
+from optmatch.cli import main
+from optmatch.fabrics import FABRICS
+from optmatch.fabrics.columns import Bench
+from optmatch.fabrics.light import trace
+from optmatch.io import dumps, loads
+from optmatch.plotting import save_picture
+
+CLASSES: list[Any] = [cls for cls in FABRICS.values() if issubclass(cls, om.FeedForward)]
+PLANAR: list[Any] = [om.SpankeBenes, om.Clements, om.Reck, om.Crossbar]
+DILATED: list[Any] = [om.DilatedBenes, om.SwitchAndSelect]
+each_class = pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.type)
+
+
+def outputs(fabric: om.FeedForward, states: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Trace light from every input: the output it comes to, -1 for another terminal."""
+    graph = fabric.graph
+    place = np.full(len(graph.mate), -1)
+    place[fabric.destination_terminals] = np.arange(fabric.n)
+    light = trace(graph, states, np.tile(fabric.source_terminals, (len(states), 1)))
+    assert (light.entered % 4 < 2).all()
+    assert (light.left % 4 >= 2).all()
+    found: np.ndarray[Any, Any] = place[light.arrived]
+    return found
+
+
+def all_states(n_cells: int) -> np.ndarray[Any, Any]:
+    """Every state of so many cells."""
+    return np.arange(2**n_cells)[:, None] >> np.arange(n_cells) & 1
+
+
+def column_of(fabric: om.FeedForward) -> np.ndarray[Any, Any]:
+    """Tell the column of each cell by where it is drawn."""
+    return np.unique(fabric.graph.ends[:, 0, 0], return_inverse=True)[1]
+
+
+def test_the_names() -> None:
+    """As files and options call them."""
+    assert [cls.type for cls in CLASSES] == [
+        *("benes", "dilated-benes", "spanke-benes", "crossbar"),
+        *("switch-and-select", "piloss", "clements", "reck"),
+    ]
+
+
+@pytest.mark.parametrize(("n", "cells"), [(8, 20), (16, 56), (32, 144), (64, 352), (128, 832)])
+def test_the_cells_of_published_benes_networks(n: int, cells: int) -> None:
+    """Powers of two: every route passes every column."""
+    fabric = om.Benes(n)
+    levels = n.bit_length() - 1
+    assert (fabric.n_cells, fabric.n_stages) == (cells, 2 * levels - 1)
+    if n <= 32:
+        assert (fabric.route_cells() == 2 * levels - 1).all()
+    dilated = om.DilatedBenes(n)
+    assert (dilated.n_cells, dilated.n_stages) == (2 * n * levels, 2 * levels)
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 7, 12, 33, 100])
+def test_benes_networks_of_any_size(n: int) -> None:
+    """Cells by the recursion of arbitrary sizes, columns by the logarithm."""
+
+    def cells(size: int) -> int:
+        if size <= 2:
+            return size - 1
+        return 2 * (size // 2) + cells(size // 2) + cells(size - size // 2)
+
+    fabric = om.Benes(n)
+    assert fabric.n_cells == cells(n) >= math.log2(math.factorial(n))
+    assert fabric.n_stages == 2 * math.ceil(math.log2(n)) - 1
+    assert om.DilatedBenes(n).n_stages == 2 * math.ceil(math.log2(n))
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 8, 32])
+def test_the_cells_of_the_others(n: int) -> None:
+    """Closed formulas, for any size; route lengths where all are known."""
+    half, full = n * (n - 1) // 2, n * n
+    levels = math.ceil(math.log2(n))
+    expected: dict[Any, tuple[int, int]] = {
+        om.SpankeBenes: (half, n if n > 2 else 1),
+        om.Clements: (half, n if n > 2 else 1),
+        om.Reck: (half, 2 * n - 3),
+        om.Crossbar: (full, 2 * n - 1),
+        om.Piloss: (full, n),
+        om.SwitchAndSelect: (2 * n * (n - 1), 2 * levels),
+    }
+    for cls, counts in expected.items():
+        fabric = cls(n)
+        assert (fabric.n_cells, fabric.n_stages) == counts, cls
+    i, j = np.indices((n, n))
+    assert np.array_equal(om.Crossbar(n).route_cells(), n - i + j)
+    assert (om.Piloss(n).route_cells() == n).all()
+    assert om.SwitchAndSelect(n).route_cells().max() == 2 * levels
+
+
+@each_class
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 6, 7, 9, 16])
+def test_light_goes_from_left_to_right(cls: Any, n: int) -> None:
+    """In any state, whatever the input; each cell leads to columns further right only."""
+    fabric = cls(n)
+    graph, column = fabric.graph, column_of(fabric)
+    assert fabric.dead_pairs() == []
+    outputs(fabric, np.random.default_rng(n).integers(0, 2, (50, fabric.n_cells)))
+    assert column.max() + 1 == fabric.n_stages
+    joined = np.flatnonzero(graph.mate >= 0)
+    assert (joined % 4 // 2 != graph.mate[joined] % 4 // 2).all()
+    right = joined[joined % 4 >= 2]
+    assert (column[right // 4] < column[graph.mate[right] // 4]).all()
+    assert np.array_equal(graph.perimeter[:n], fabric.source_terminals)
+    assert np.array_equal(graph.perimeter[n : 2 * n], fabric.destination_terminals)
+    assert (fabric.source_terminals % 4 < 2).all()
+    assert (fabric.destination_terminals % 4 >= 2).all()
+
+
+@each_class
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 8, 11])
+def test_cells_are_drawn_apart(cls: Any, n: int) -> None:
+    """No two of a column overlap, and columns leave room between them."""
+    ends = cls(n).graph.ends
+    assert np.allclose(ends[:, 1] - ends[:, 0], [1.0, 0.0])
+    for x in np.unique(ends[:, 0, 0]):
+        heights = np.sort(ends[ends[:, 0, 0] == x, 0, 1])
+        assert (np.diff(heights) >= 0.99).all()
+    assert (np.diff(np.unique(ends[:, 0, 0])) >= 1.49).all()
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 8])
+@pytest.mark.parametrize("cls", PLANAR, ids=lambda cls: cls.type)
+def test_planar_fabrics_cross_nothing(cls: Any, n: int) -> None:
+    """No two straight links between terminals meet; those of a Benes network do."""
+    assert crossings(cls(n)) == 0
+    assert crossings(om.Benes(4)) > 0
+
+
+def crossings(fabric: om.FeedForward) -> int:
+    """Count the pairs of links that cross when drawn straight."""
+    graph = fabric.graph
+    left = np.flatnonzero((graph.mate >= 0) & (np.arange(len(graph.mate)) % 4 >= 2))
+    places = graph.terminal_positions()
+    p, q = places[left], places[graph.mate[left]]
+
+    def side(a: Any, b: Any, c: Any) -> Any:
+        return np.sign((b - a)[..., 0] * (c - a)[..., 1] - (b - a)[..., 1] * (c - a)[..., 0])
+
+    a, b, c, d = p[:, None], q[:, None], p[None], q[None]
+    crossed = (side(a, b, c) * side(a, b, d) < 0) & (side(c, d, a) * side(c, d, b) < 0)
+    return int(crossed.sum()) // 2
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 6])
+def test_courses_of_brick_hold_every_permutation(n: int) -> None:
+    """They make exactly n! permutations by n columns; without the last one fewer."""
+    for cls in (om.SpankeBenes, om.Clements):
+        fabric = cls(n)
+        states = all_states(fabric.n_cells)
+        found = outputs(fabric, states)
+        assert len(np.unique(found, axis=0)) == math.factorial(n)
+        if n > 2:
+            fewer = states[(states[:, column_of(fabric) == n - 1] == 0).all(axis=1)]
+            assert len(np.unique(outputs(fabric, fewer), axis=0)) < math.factorial(n)
+
+
+@pytest.mark.parametrize("fabric", [om.Benes(n) for n in range(2, 7)] + [om.Reck(5), om.Reck(6)])
+def test_all_states_of_rearrangeable_fabrics(fabric: Any) -> None:
+    """Exactly n! permutations, sizes that are no powers of two included."""
+    found = outputs(fabric, all_states(fabric.n_cells))
+    assert len(np.unique(found, axis=0)) == math.factorial(fabric.n)
+
+
+@each_class
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_every_small_permutation_is_routed(cls: Any, n: int) -> None:
+    """By the exact method, and verified; light comes to the outputs wanted."""
+    for matching in permutations(range(n)):
+        problem = om.Routing(cls(n), np.array(matching, dtype=np.int32))
+        solution = om.solve(problem, "ilp")
+        assert solution.status is om.Status.OPTIMAL
+        assert om.verify(problem, solution).ok
+        assert solution.schedule is not None
+        states = solution.schedule.cell_states
+        assert states is not None
+        assert outputs(cls(n), np.where(states < 0, 0, states))[0].tolist() == list(matching)
+
+
+@each_class
+@pytest.mark.parametrize("method", ["negotiated", "ilp"])
+def test_general_methods_route_partial_matchings(cls: Any, method: str) -> None:
+    """Idle ports leave cells free; the answer is verified."""
+    problem = om.Routing(cls(5), np.array([3, -1, 0, -1, 1]))
+    solution = om.solve(problem, method, seed=1)
+    assert om.verify(problem, solution).ok
+    assert solution.status in (om.Status.OPTIMAL, om.Status.FEASIBLE)
+
+
+@pytest.mark.parametrize("cls", DILATED, ids=lambda cls: cls.type)
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 6, 7, 8, 11])
+def test_dilated_fabrics_can_carry_one_circuit_in_each_cell(cls: Any, n: int) -> None:
+    """Every permutation of a few ports, and some of many, has routes that share no cell."""
+    fabric, rng = cls(n), np.random.default_rng(n)
+    some = [rng.permutation(n).tolist() for _ in range(20)]
+    routes = [cells_of_routes(fabric, port) for port in range(n)]
+    for matching in some if n > 4 else permutations(range(n)):
+        assert disjoint([routes[i][j] for i, j in enumerate(matching)], frozenset())
+    if n > 2:
+        routes = [cells_of_routes(om.Benes(n), port) for port in range(n)]
+        assert not disjoint([routes[i][i] for i in range(n)], frozenset())
+
+
+def cells_of_routes(fabric: om.FeedForward, source: int) -> list[list[frozenset[int]]]:
+    """List the cells of every route from an input, by output."""
+    graph, found = fabric.graph, [[] for _ in range(fabric.n)]  # type: ignore[var-annotated]
+    place = {int(t): k for k, t in enumerate(fabric.destination_terminals)}
+    open_ends = [(int(fabric.source_terminals[source]), frozenset[int]())]
+    while open_ends:
+        entered, cells = open_ends.pop()
+        cells |= {entered // 4}
+        for left in graph.exits[entered].tolist():
+            if left in place:
+                found[place[left]].append(cells)
+            elif graph.mate[left] >= 0:
+                open_ends.append((int(graph.mate[left]), cells))
+    return found
+
+
+def disjoint(choices: list[list[frozenset[int]]], used: frozenset[int]) -> bool:
+    """Try to choose one set each, such that no two have a cell in common."""
+    if not choices:
+        return True
+    return any(not cells & used and disjoint(choices[1:], cells | used) for cells in choices[0])
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 7])
+def test_the_direct_rule_of_crossbars(n: int) -> None:
+    """With all in cross but one cell for each circuit, in bar, every permutation holds."""
+    rng = np.random.default_rng(n)
+    for cls in (om.Crossbar, om.Piloss):
+        fabric: Any = cls(n)
+        rows = lit(fabric, fabric.source_terminals)
+        columns = lit(fabric, fabric.destination_terminals)
+        for matching in [rng.permutation(n) for _ in range(5)]:
+            states = np.ones((1, fabric.n_cells), dtype=np.int8)
+            for i, j in enumerate(matching):
+                (meeting,) = rows[i] & columns[j]
+                states[0, meeting] = 0
+            assert outputs(fabric, states)[0].tolist() == matching.tolist()
+
+
+def lit(fabric: om.FeedForward, terminals: np.ndarray[Any, Any]) -> list[set[int]]:
+    """List the cells that light from each terminal passes if all cells are in cross."""
+    states = np.ones((len(terminals), fabric.n_cells), dtype=np.int8)
+    light = trace(fabric.graph, states, terminals[:, None])
+    return [set((light.left[light.slot == k] // 4).tolist()) for k in range(len(terminals))]
+
+
+@pytest.mark.parametrize("n", [2, 4])
+def test_the_ring_of_piloss_is_strictly_non_blocking(n: int) -> None:
+    """Row of an input and column of an output meet in exactly one cell, in n different ones."""
+    fabric = om.Piloss(n)
+    rows = lit(fabric, fabric.source_terminals)
+    columns = lit(fabric, fabric.destination_terminals)
+    met = [row & column for row, column in product(rows, columns)]
+    assert [len(cells) for cells in met] == [1] * n * n
+    assert set().union(*met) == set(range(n * n))
+
+
+@each_class
+def test_fabrics_are_values_in_files_and_commands(cls: Any) -> None:
+    """Equal by class and size, also after pickling and writing."""
+    fabric = cls(5)
+    assert pickle.loads(pickle.dumps(fabric)) == fabric == cls(np.int64(5)) != cls(4)
+    problem = om.AllToAll(fabric)
+    assert loads(dumps(problem)) == problem
+    arguments = ["generate", "all-to-all", "--fabric", cls.type, "--size", "5"]
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 0, done.output
+    assert loads(done.stdout) == problem
+    assert fabric.describe_port(3).startswith("port 3 (in 3>out 3, from cell ")
+    assert fabric.blocking in ("rearrangeable", "wide-sense", "strict-sense")
+
+
+@each_class
+def test_a_wrong_size_is_named(cls: Any) -> None:
+    """Below 2, or no number."""
+    for n, message in ((1, "n = 1: must be >= 2"), (2.5, "n = 2.5: not a whole"), (True, "True")):
+        with pytest.raises(om.InputError, match=message):
+            cls(n)
+
+
+def test_the_same_cells_are_two_fabrics() -> None:
+    """Clements and Spanke-Benes join alike, and a file tells them apart."""
+    clements, planar = om.Clements(6), om.SpankeBenes(6)
+    assert clements.graph == planar.graph
+    assert clements != planar
+
+
+@each_class
+def test_pictures(cls: Any, tmp_path: Path) -> None:
+    """Drawn like any other fabric."""
+    solution = om.solve(om.Routing(cls(4), np.array([2, 0, 3, 1])), "ilp")
+    for name in ("slot.svg", "slot.html"):
+        save_picture(solution, tmp_path / name)
+        assert (tmp_path / name).stat().st_size > 1000
+
+
+def test_a_cell_stands_to_the_right_of_what_leads_to_it() -> None:
+    """And not to the left of where it is wanted; long climbs push columns apart."""
+    bench = Bench(2)
+    near, _ = bench.place(~0, None, line=0)
+    far, _ = bench.place(~1, None, line=20, column=2)
+    wired = bench.finish(bench.place(near, far, line=0))
+    assert wired.count == 4
+    assert wired.sources.tolist() == [0, 4]
+    gaps = np.diff(np.unique(wired.graph.ends[:, 0, 0])) - 1
+    assert gaps[-1] > gaps[0] > 0
