@@ -179,6 +179,42 @@ def test_all_states_of_rearrangeable_fabrics(fabric: Any) -> None:
     assert len(np.unique(found, axis=0)) == math.factorial(fabric.n)
 
 
+def held(fabric: om.FeedForward, n_cells: int) -> int:
+    """Count what light from all inputs can do in the first cells, one cell after the other."""
+    graph = fabric.graph
+    beams = fabric.source_terminals[None].astype(np.int32)
+    for cell in range(n_cells):
+        after = []
+        for state in (0, 1):
+            left = graph.exits[beams, state]
+            onward = np.where(graph.mate[left] >= 0, graph.mate[left], left)
+            after.append(np.where(beams // 4 == cell, onward, beams))
+        rows = np.ascontiguousarray(np.concatenate(after)).view(f"V{4 * fabric.n}")
+        beams = np.unique(rows).view(np.int32).reshape(-1, fabric.n)
+    return len(beams)
+
+
+def test_the_published_count_of_seven_courses() -> None:
+    """Of eight lines 7 columns make 37,136 permutations, the eighth makes it all 40,320."""
+    planar = om.SpankeBenes(8)
+    assert held(planar, int((column_of(planar) < 7).sum())) == 37_136
+    assert held(planar, planar.n_cells) == 40_320
+
+
+@pytest.mark.parametrize("fabric", [om.Benes(7), om.Benes(8), om.Reck(7), om.Clements(7)])
+def test_rearrangeable_fabrics_of_seven_and_eight(fabric: Any) -> None:
+    """Exactly n! permutations again; no light of n inputs ends outside the outputs."""
+    assert held(fabric, fabric.n_cells) == math.factorial(fabric.n)
+
+
+@pytest.mark.parametrize("n", [7, 12, 33])
+def test_benes_networks_of_any_size_are_routed(n: int) -> None:
+    """One random permutation each, by the exact method, verified."""
+    matching = np.random.default_rng(n).permutation(n).astype(np.int32)
+    problem = om.Routing(om.Benes(n), matching)
+    assert om.verify(problem, om.solve(problem, "ilp")).ok
+
+
 @each_class
 @pytest.mark.parametrize("n", [2, 3, 4])
 def test_every_small_permutation_is_routed(cls: Any, n: int) -> None:

@@ -12,8 +12,9 @@ from optmatch.fabrics.cellgraph import CellGraph
 
 LINE = 0.5
 """Between two parallel waveguides, in lengths of a cell."""
-GAP, SLOPE = 0.5, 0.35
-"""Between two columns: at least this, or a share of the height that a link climbs there."""
+GAP, SLOPE = 0.5, 0.45
+"""Between two columns: at least this, or a share of the height that a link climbs there; with a
+smaller one the curves of steep links would turn back."""
 
 Wire = int | None
 """What can be led to a cell: the terminal light comes from, ``~k`` for input k, None for dark."""
