@@ -14,10 +14,11 @@ from optmatch.model import Limits, OnEvent, Solution
 from optmatch.problems import Demand
 from optmatch.solvers.covering import ECLIPSE, Rating, cover, new_desk
 from optmatch.solvers.greedy import cover_heaviest_first
-from optmatch.solvers.plans import Plan, trim
+from optmatch.solvers.plans import Plan, join, trim
 from optmatch.solvers.scheduling import Work, solve_demand
 
 _SLICE = 4  # slots between two looks at the clock
+_LARGE = 128  # ports: from so many on, a look after every slot
 
 
 def solve(
@@ -58,20 +59,17 @@ def cover_by(work: Work, rating: Rating, demand: np.ndarray | None = None) -> Pl
     ticks = np.zeros(room, dtype=np.int64)
     done = 0
     while work.clock.remaining_s > 0:
-        if done + _SLICE > len(ticks):
+        until = done + (_SLICE if n < _LARGE else 1)
+        if until > len(ticks):
             matchings = np.concatenate([matchings, np.zeros_like(matchings)])
             ticks = np.concatenate([ticks, np.zeros_like(ticks)])
         found = cover(
-            desk, rest, work.delay, rating, matchings[: done + _SLICE], ticks, done, work.shortest
+            desk, rest, work.delay, rating, matchings[:until], ticks, done, work.shortest
         )
         done = int(found)
         if not rest.any():
             break
     plan = Plan(matchings[:done].copy(), ticks[:done].copy())
     if rest.any():
-        tail = cover_heaviest_first(rest, work.shortest)
-        plan = Plan(
-            np.concatenate([plan.matchings, tail.matchings]),
-            np.concatenate([plan.ticks, tail.ticks]),
-        )
+        plan = join(plan, cover_heaviest_first(rest, work.shortest))
     return trim(plan, work.demand, work.shortest) if demand is None else plan

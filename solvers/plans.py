@@ -80,6 +80,14 @@ def trim(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
     return Plan(plan.matchings[kept], ticks[kept])
 
 
+def join(first: Plan, second: Plan) -> Plan:
+    """Put the slots of two plans one after the other."""
+    return Plan(
+        np.concatenate([first.matchings, second.matchings]),
+        np.concatenate([first.ticks, second.ticks]),
+    )
+
+
 def tidy(plan: Plan) -> Plan:
     """Put slots with the same matching together, the longest slots first.
 

@@ -8,6 +8,7 @@ neighbourhood search).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -20,7 +21,7 @@ from optmatch.solvers.durations import shorten
 from optmatch.solvers.eclipse import cover_by
 from optmatch.solvers.exchange import exchange
 from optmatch.solvers.greedy import cover_by_busiest, cover_heaviest_first
-from optmatch.solvers.plans import Plan, serve, tidy, trim
+from optmatch.solvers.plans import Plan, join, serve, tidy, trim
 from optmatch.solvers.scheduling import Work, solve_demand
 
 MOVES = 100
@@ -29,6 +30,8 @@ MOVES = 100
 _RULES = (Rating(1.0, 3.0, 8), Rating(0.5, 10.0), Rating(1.0, 10.0), Rating(0.5, 3.0), ECLIPSE)
 _FIRST_RULES = 3  # of those that fit, where time is short
 _MANY = 6000  # circuits: from so many on, rules that compare lengths take seconds
+_HUGE = 200  # ports: from so many on, rules that cannot look at the clock are left out
+_STEPS = 100_000_000  # what exchanges may take where time is limited: about a second
 _LARGE = 128  # from so many ports on, durations are not set by an LP at every step
 
 
@@ -65,7 +68,10 @@ def solve_best(
 
 def polish(work: Work, plan: Plan, *, programme: bool = True) -> Plan:
     """Exchange circuits between slots, and set the durations anew."""
-    plan = exchange(tidy(plan), work.demand, work.shortest)
+    plan = tidy(plan)
+    steps = len(plan.ticks) ** 2 * len(work.demand)  # of one round of exchanges
+    if steps < _STEPS or work.clock.remaining_s == np.inf:
+        plan = exchange(plan, work.demand, work.shortest, max(1, min(20, _STEPS // (steps + 1))))
     if programme and len(work.demand) < _LARGE:
         plan = shorten(plan, work.demand, work.shortest)
     return trim(plan, work.demand, work.shortest)
@@ -83,6 +89,8 @@ def _rules(work: Work) -> list[Callable[[], Plan]]:
         partial(cover_by_busiest, demand, shortest),
         partial(cover_heaviest_first, demand, shortest),
     ]
+    if len(demand) > _HUGE:
+        return [colours[1], exact, *rated]
     first = [exact] if work.delay == 0 or (short and (lines == lines[0]).all()) else []
     covers = [*colours, *rated] if np.count_nonzero(demand) > _MANY else [*rated, *colours]
     return [*first, *covers, *([] if first else [exact])]
@@ -93,8 +101,13 @@ def _exactly(work: Work) -> Plan:
     from optmatch.solvers.birkhoff import decompose
     from optmatch.solvers.stuffing import stuff
 
-    terms = decompose(stuff(work.demand, "least"), "bottleneck", deadline=None)
+    left = work.clock.remaining_s
+    deadline = None if left == np.inf else time.perf_counter() + left / 2
+    terms = decompose(stuff(work.demand, "least"), "bottleneck", deadline=deadline)
     plan = Plan(terms.permutations, np.maximum(terms.weights, work.shortest))
+    rest = np.maximum(work.demand - serve(plan), 0)
+    if rest.any():
+        plan = join(plan, cover_heaviest_first(rest, work.shortest))
     return trim(plan, work.demand, work.shortest)
 
 
@@ -138,7 +151,4 @@ def _replace_some(work: Work, plan: Plan) -> Plan:
         float(rng.choice([0.0, 3.0, 10.0, 20.0])),
         int(rng.choice([6, 12, 20])),
     )
-    new = cover_by(work, rating, rest)
-    return Plan(
-        np.concatenate([base.matchings, new.matchings]), np.concatenate([base.ticks, new.ticks])
-    )
+    return join(base, cover_by(work, rating, rest))

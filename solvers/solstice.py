@@ -14,7 +14,7 @@ from optmatch.model import Limits, OnEvent, Solution
 from optmatch.problems import Demand
 from optmatch.solvers.covering import assign, new_desk
 from optmatch.solvers.greedy import cover_heaviest_first
-from optmatch.solvers.plans import Plan, serve, trim
+from optmatch.solvers.plans import Plan, join, serve, trim
 from optmatch.solvers.scheduling import Work, solve_demand
 from optmatch.solvers.stuffing import stuff
 
@@ -55,9 +55,5 @@ def build(work: Work) -> Iterator[Plan]:
     )
     left = np.maximum(work.demand - serve(plan), 0)
     if left.any():
-        tail = cover_heaviest_first(left, work.shortest)
-        plan = Plan(
-            np.concatenate([plan.matchings, tail.matchings]),
-            np.concatenate([plan.ticks, tail.ticks]),
-        )
+        plan = join(plan, cover_heaviest_first(left, work.shortest))
     yield trim(plan, work.demand, work.shortest)

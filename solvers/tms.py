@@ -18,7 +18,7 @@ from optmatch.model import Limits, OnEvent, Solution
 from optmatch.problems import Demand
 from optmatch.solvers.birkhoff import decompose
 from optmatch.solvers.greedy import cover_heaviest_first
-from optmatch.solvers.plans import Plan, serve, trim
+from optmatch.solvers.plans import Plan, join, serve, trim
 from optmatch.solvers.scheduling import Work, solve_demand
 from optmatch.solvers.stuffing import stuff
 
@@ -53,11 +53,7 @@ def build(work: Work) -> Iterator[Plan]:
         plan = Plan(terms.permutations[kept], held)
         left = np.maximum(demand - serve(plan), 0)
         if left.any():
-            tail = cover_heaviest_first(left, work.shortest)
-            plan = Plan(
-                np.concatenate([plan.matchings, tail.matchings]),
-                np.concatenate([plan.ticks, tail.ticks]),
-            )
+            plan = join(plan, cover_heaviest_first(left, work.shortest))
         yield trim(plan, demand, work.shortest)
         if count >= len(order):
             return
