@@ -66,8 +66,9 @@ def _levels(n: int) -> int:
 class DilatedBenes(FeedForward):
     """A Benes network where no two circuits need to pass the same cell, and leak into each other.
 
-    Of `Benes` every cell becomes two, and those of the middle column four. For n = 2^r there are
-    ``2*n*r`` cells; a route passes at most ``2*ceil(log2(n))``.
+    Of `Benes` every cell becomes two, and those of the middle column four; a half of one wire
+    becomes a cell. For n = 2^r there are ``2*n*r`` cells; a route passes at most
+    ``2*ceil(log2(n))``.
 
     Parameters
     ----------
