@@ -183,15 +183,15 @@ def _columns(fabric: Fabric) -> tuple[PortMark, ...]:
 def _around(fabric: Fabric, graph: CellGraph) -> tuple[PortMark, ...]:
     """Put each port before the corner of the mesh at which its terminal is free."""
     spokes = _spokes(graph)
-    place = {int(terminal): k for k, terminal in enumerate(graph.perimeter)}
     wanted: list[tuple[int, Literal["both", "in", "out"], int, str]] = []
     for port in range(fabric.n_ports):
         source, destination = fabric.source_terminals[port], fabric.destination_terminals[port]
         if fabric.bidirectional:
             wanted.append((port, "both", int(source), fabric.port_names[port]))
         else:
-            wanted.append((port, "in", int(source), f"t{place[int(source)]} in"))
-            wanted.append((port, "out", int(destination), f"t{place[int(destination)]} out"))
+            sends, receives = fabric.port_names[port].split(">")
+            wanted.append((port, "in", int(source), sends))
+            wanted.append((port, "out", int(destination), receives))
     corners = [_corner(graph, spokes, terminal) for _, _, terminal, _ in wanted]
     shared: defaultdict[tuple[float, ...], int] = defaultdict(int)
     for corner, outward, _ in corners:
