@@ -18,8 +18,8 @@ from optmatch.solvers.factorise import schedule_all, without_routing
 from optmatch.solvers.factory import Factory, Slot
 from optmatch.solvers.router import Router
 
-MOST_LITERALS = 2_000_000
-"""Larger models are not built: CP-SAT would need gigabytes and not get anywhere."""
+MOST_LITERALS = 150_000
+"""Larger models are not built: CP-SAT would not get anywhere with them."""
 
 
 def solve(

@@ -1,0 +1,64 @@
+"""The joint model of pairs, slots and routes, and the longest route: proofs by search."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import optmatch as om
+
+
+@pytest.mark.parametrize(
+    "mesh", [om.HexMesh(2, 2, ports=6), om.HexMesh(3, 3, tx=4, rx=4)], ids=["2x2", "tx-rx"]
+)
+def test_the_joint_model_beats_the_search(mesh: om.HexMesh) -> None:
+    """Fewer slots, or as many and fewer cells; what CP-SAT refuted is noted as such."""
+    problem = om.AllToAll(mesh)
+    exact, quick = om.solve(problem, "ilp", seed=0), om.solve(problem, seed=0)
+    assert exact.status is om.Status.OPTIMAL
+    assert exact.schedule is not None
+    assert quick.schedule is not None
+    assert exact.objective is not None
+    assert quick.objective is not None
+    assert (exact.schedule.n_slots, exact.objective) < (quick.schedule.n_slots, quick.objective)
+    assert exact.stats["bound_by"] == "cp-sat"
+    report = om.verify(problem, exact)
+    assert any("exhaustive search" in note for note in report.notes)
+
+
+def test_what_is_too_large_for_the_joint_model_keeps_its_start() -> None:
+    """36 ports on 9x9: the answer of the search, and the limit that says why."""
+    problem = om.AllToAll(om.HexMesh(9, 9, ports=36))
+    solution = om.solve(problem, "ilp", seed=0)
+    assert solution.limit is om.Limit.MEMORY
+    assert solution.schedule is not None
+
+
+def test_longest_routes_are_refuted_one_by_one() -> None:
+    """On a crowded mesh the longest of all shortest routes is not enough, and that is proved."""
+    fabric = om.HexMesh(3, 3, ports=12)
+    rng = np.random.default_rng(7)
+    searched = 0
+    for _ in range(12):
+        order = rng.permutation(12)
+        matching = np.empty(12, dtype=np.int32)
+        matching[order[0::2]], matching[order[1::2]] = order[1::2], order[0::2]
+        problem = om.Routing(fabric, matching, objective="worst-cells")
+        solution = om.solve(problem, "ilp", seed=0)
+        if solution.status is om.Status.INFEASIBLE:
+            continue
+        assert solution.status is om.Status.OPTIMAL
+        assert solution.objective is not None
+        if solution.stats.get("bound_by") == "cp-sat":
+            searched += 1
+            assert solution.objective > problem.lower_bound()
+    assert searched
+
+
+def test_an_infeasible_matching_has_no_longest_route() -> None:
+    """The proof is that of the total, with its cut."""
+    fabric = om.HexMesh(2, 2, ports=[2, 10, 5, 15])
+    matching = np.array([1, 0, 3, 2], dtype=np.int32)
+    solution = om.solve(om.Routing(fabric, matching, objective="worst-cells"), "ilp", seed=0)
+    assert solution.status is om.Status.INFEASIBLE
+    assert "must pass the links" in solution.stats["reason"]
