@@ -183,7 +183,7 @@ def _ends(mesh: om.HexMesh) -> list[tuple[int, int]]:
                 "status": om.Status.INFEASIBLE,
                 "lower_bound": np.inf,
             },
-            "the lower bound is supported",
+            "infeasibility is supported",
         ),
     ],
 )

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from optmatch.model import Schedule, Solution, Status
 from optmatch.problems import Demand, PlaneSchedules
-from optmatch.verify.claims import SEARCH
+from optmatch.verify.bound_rules import check_objective, check_support
 from optmatch.verify.demand import replay_demand
 from optmatch.verify.demand_bounds import bound_demand, check_proof
 from optmatch.verify.proofs import ProofError
-from optmatch.verify.report import Findings, agree, as_number
+from optmatch.verify.report import Findings, agree
 
 
 def verify_demand(
@@ -48,7 +47,7 @@ def verify_demand(
     if subject.status is Status.UNKNOWN:
         findings.notes.append("status unknown: there is no answer to check")
     elif replayed:
-        _check_answer(subject, findings)
+        check_objective(subject, findings)
     elif answered:
         findings.skipped.append("objective: nothing could be replayed")
     for name, value in subject.stats.items():
@@ -71,38 +70,8 @@ def _check_bound(problem: Demand, solution: Solution, findings: Findings) -> Non
             findings.refuse("the certificate is a proof", "certificate", str(exc), "a valid proof")
     findings.figures["lower_bound_recomputed"] = recomputed
     findings.figures["lower_bound_checked"] = checked
-    claimed = as_number(solution.lower_bound)
-    if solution.status is Status.INFEASIBLE:
-        findings.expect(
-            "of an infeasible problem the bound is infinite", "lower_bound", claimed, math.inf
-        )
-        claimed = math.inf
-    if not (claimed <= checked or agree(claimed, checked)):
-        if solution.stats.get("bound_by") == SEARCH:
-            findings.notes.append(
-                f"lower bound {claimed:g} comes from an exhaustive search; {checked:g} was checked"
-            )
-        else:
-            findings.refuse("the lower bound is supported", "lower_bound", claimed, checked)
+    claimed = check_support(solution, checked, findings)
     if not (claimed >= recomputed or agree(claimed, recomputed)):
         findings.refuse(
             "the lower bound is not below the busiest line", "lower_bound", claimed, recomputed
-        )
-
-
-def _check_answer(solution: Solution, findings: Findings) -> None:
-    """Check the objective, that the bound is not above it, and that optimal is optimal."""
-    objective = float(findings.figures["objective"])
-    claimed = as_number(solution.lower_bound)
-    if not agree(solution.objective, objective):
-        findings.refuse(
-            "the objective is as recomputed", "objective", solution.objective, objective
-        )
-    if not (claimed <= objective or agree(claimed, objective)):
-        findings.refuse(
-            "the lower bound is not above the objective", "lower_bound", claimed, objective
-        )
-    if solution.status is Status.OPTIMAL and not agree(claimed, objective):
-        findings.refuse(
-            "optimal means that the bound is reached", "lower_bound", claimed, objective
         )

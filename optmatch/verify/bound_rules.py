@@ -1,0 +1,67 @@
+"""The rules that the claims of every solution obey: about its bound, and its objective."""
+
+from __future__ import annotations
+
+import math
+
+from optmatch.model import Solution, Status
+from optmatch.verify.report import Findings, agree, as_number
+
+SEARCH = "cp-sat"
+"""The value of ``stats["bound_by"]`` that says: by exhaustive search, without a short proof."""
+
+
+def check_support(solution: Solution, checked: float, findings: Findings) -> float:
+    """Check that the claimed bound follows from the checked one, or is marked as a search's.
+
+    Parameters
+    ----------
+    solution
+        Its bound may be any value, also one that is no number.
+    checked
+        The best bound that could be shown.
+    findings
+        Receives violations and notes.
+
+    Returns
+    -------
+    float
+        The bound claimed, NaN if it is no number; infinite for what is claimed infeasible.
+    """
+    claimed = as_number(solution.lower_bound)
+    if solution.status is Status.INFEASIBLE:
+        findings.expect(
+            "of an infeasible problem the bound is infinite", "lower_bound", claimed, math.inf
+        )
+        claimed = math.inf
+    if claimed <= checked or agree(claimed, checked):
+        return claimed
+    if solution.stats.get("bound_by") == SEARCH:
+        findings.notes.append(
+            f"lower bound {claimed:g} comes from an exhaustive search; {checked:g} was checked"
+        )
+    elif solution.status is Status.INFEASIBLE:
+        findings.refuse(
+            "infeasibility is supported", "status", "infeasible", "a dead pair or a proof"
+        )
+    else:
+        findings.refuse("the lower bound is supported", "lower_bound", claimed, checked)
+    return claimed
+
+
+def check_objective(solution: Solution, findings: Findings) -> None:
+    """Check the objective, that the bound is not above it, and that optimal means they meet."""
+    objective = float(findings.figures["objective"])
+    claimed = as_number(solution.lower_bound)
+    if not agree(solution.objective, objective):
+        findings.refuse(
+            "the objective is as recomputed", "objective", solution.objective, objective
+        )
+    if not (claimed <= objective or agree(claimed, objective)):
+        findings.refuse(
+            "the lower bound is not above the objective", "lower_bound", claimed, objective
+        )
+    if solution.status is Status.OPTIMAL and not agree(claimed, objective):
+        findings.refuse(
+            "optimal means that the bound is reached", "lower_bound", claimed, objective
+        )
