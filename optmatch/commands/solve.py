@@ -205,11 +205,11 @@ def _print(name: str, solution: Solution, verbose: bool) -> None:
     if slots := _slots(solution):
         planes = f" on {len(slots)} planes" if len(slots) > 1 else ""
         rows["matchings"] = f"{sum(slots)}{planes}"
-    unit = _UNITS[getattr(solution.problem, "objective", "total-cells")]
+    unit = _UNITS.get(getattr(solution.problem, "objective", "total-cells"), "")
     if solution.objective is not None:
-        rows["objective"] = f"{solution.objective:g} {unit}"
+        rows["objective"] = f"{solution.objective:g} {unit}".rstrip()
     if math.isfinite(solution.lower_bound):
-        rows["lower bound"] = f"{solution.lower_bound:g} {unit}"
+        rows["lower bound"] = f"{solution.lower_bound:g} {unit}".rstrip()
     if math.isfinite(solution.gap):
         rows["gap"] = f"{100 * solution.gap:.3g} %"
     rows["method"] = f"{solution.method}, seed {solution.seed}, {solution.time_s:.3g} s"

@@ -2,31 +2,65 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import lru_cache
-from typing import Any, TypeVar, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from optmatch.fabrics import FABRICS, Fabric
 from optmatch.io.text import place_in, plain, pointer
 from optmatch.model import FormatError, InputError
 
 T = TypeVar("T")
 
 
-def to_object(value: Any, **nested: Callable[[Any], Any]) -> dict[str, Any]:
+def to_object(
+    value: Any, *, keep_ndim: int | None = None, **nested: Callable[[Any], Any]
+) -> dict[str, Any]:
     """Write the fields of a data class, all of them, in their order.
+
+    Data classes in fields, in sequences and in mappings are written the same way; a fabric has
+    its type in front.
 
     Parameters
     ----------
     value
         The data class.
+    keep_ndim
+        Arrays of at least so many dimensions stay arrays, to be laid beside the text if they are
+        large; None turns all into lists.
     nested
-        For fields that are data classes themselves: what writes them.
+        For fields with a form of their own: what writes them.
+
+    Raises
+    ------
+    InputError
+        If a fabric is not one of ours.
     """
     entries = {field.name: getattr(value, field.name) for field in fields(value)}
-    return {name: nested.get(name, plain)(entry) for name, entry in entries.items()}
+    return {
+        name: nested[name](entry) if name in nested else _write(entry, keep_ndim)
+        for name, entry in entries.items()
+    }
+
+
+def _write(entry: Any, keep_ndim: int | None) -> Any:
+    if isinstance(entry, Fabric):
+        if FABRICS.get(entry.type) is not type(entry):
+            raise InputError(f"{type(entry).__name__} has no file format", where="/fabric")
+        return {"type": entry.type, **to_object(entry, keep_ndim=keep_ndim)}
+    if is_dataclass(entry):
+        return to_object(entry, keep_ndim=keep_ndim)
+    if isinstance(entry, np.ndarray) and keep_ndim is not None and entry.ndim >= keep_ndim:
+        return entry
+    if isinstance(entry, Mapping):
+        return {str(key): _write(part, keep_ndim) for key, part in entry.items()}
+    if isinstance(entry, tuple | list):
+        return [_write(part, keep_ndim) for part in entry]
+    return plain(entry)
 
 
 def from_object(
@@ -39,6 +73,9 @@ def from_object(
 ) -> T:
     """Build a data class from a JSON object.
 
+    Fields whose type is a data class, a fabric, or a tuple or mapping of them are built the same
+    way.
+
     Parameters
     ----------
     cls
@@ -50,7 +87,7 @@ def from_object(
     tags
         Keys that are no fields and were read before.
     nested
-        For fields that are data classes themselves: what reads them.
+        For fields with a form of their own: what reads them.
 
     Raises
     ------
@@ -67,13 +104,8 @@ def from_object(
     values = {}
     for name in known:
         if name in tree:
-            place = pointer(where, name)
-            if name in nested:
-                values[name] = nested[name](tree[name], place)
-                continue
-            if name in _arrays(cls) and tree[name] is not None:
-                check_numbers(tree[name], place)
-            values[name] = tree[name]
+            read = nested[name] if name in nested else _readers(cls)[name]
+            values[name] = read(tree[name], pointer(where, name))
     try:
         return cls(**values)
     except InputError as exc:
@@ -145,13 +177,66 @@ def _needed(field: Field[Any]) -> bool:
 
 
 @lru_cache
-def _arrays(cls: Callable[..., Any]) -> frozenset[str]:
-    """Name the fields that are arrays, or arrays or None."""
-    hints = get_type_hints(cls)
-    kinds = {name: getattr(hint, "__args__", ()) for name, hint in hints.items()}
-    return frozenset(
-        name
-        for name, hint in hints.items()
-        if get_origin(hint) is np.ndarray
-        or (any(get_origin(part) is np.ndarray for part in kinds[name]))
-    )
+def _readers(cls: Callable[..., Any]) -> Mapping[str, Callable[[Any, str], Any]]:
+    """Find what reads each field, by its type."""
+    return {name: _reader(hint) for name, hint in get_type_hints(cls).items()}
+
+
+def _reader(hint: Any) -> Callable[[Any, str], Any]:
+    if get_origin(hint) in (Union, types.UnionType):
+        return _choice([part for part in get_args(hint) if part is not type(None)])
+    if get_origin(hint) is np.ndarray:
+        return _array
+    if hint is Fabric:
+        return _fabric
+    if is_dataclass(hint):
+        return lambda tree, where: from_object(hint, tree, where)  # type: ignore[arg-type]
+    parts = [part for part in get_args(hint) if part is not Ellipsis]
+    if get_origin(hint) is tuple and len(set(parts)) == 1:
+        return _sequence(_reader(parts[0]))
+    if get_origin(hint) is Mapping:
+        return _members(_reader(parts[1]))
+    return lambda tree, where: tree
+
+
+def _choice(parts: list[Any]) -> Callable[[Any, str], Any]:
+    """Read the one structured type among several; what it is not is left to the constructor."""
+    structured = [part for part in parts if part is Fabric or is_dataclass(part)]
+    arrays = [part for part in parts if get_origin(part) is np.ndarray]
+    others = [part for part in parts if get_origin(part) in (tuple, Mapping)]
+    chosen = (*structured, *arrays, *others)
+    read = _reader(chosen[0]) if chosen else _reader(None)
+
+    def read_one(tree: Any, where: str) -> Any:
+        if tree is None or (not arrays and not isinstance(tree, dict | list)):
+            return tree
+        return read(tree, where)
+
+    return read_one
+
+
+def _array(tree: Any, where: str) -> Any:
+    check_numbers(tree, where)
+    return tree
+
+
+def _fabric(tree: Any, where: str) -> Fabric:
+    check_object(tree, where)
+    return from_object(choose(tree, "type", FABRICS, where), tree, where, tags=("type",))
+
+
+def _sequence(read: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+    def read_all(tree: Any, where: str) -> Any:
+        if not isinstance(tree, list):
+            return tree
+        return tuple(read(part, pointer(where, index)) for index, part in enumerate(tree))
+
+    return read_all
+
+
+def _members(read: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+    def read_all(tree: Any, where: str) -> Any:
+        check_object(tree, where)
+        return {key: read(part, pointer(where, key)) for key, part in tree.items()}
+
+    return read_all

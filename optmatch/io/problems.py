@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from optmatch.fabrics import FABRICS, Fabric
 from optmatch.io.fields import check_object, choose, from_object, to_object
 from optmatch.io.text import canonical, digest, pointer
 from optmatch.model import FormatError, InputError, Problem
 from optmatch.problems import PROBLEMS
 
 PROBLEM_FORMAT = "optmatch/problem/1"
-
-_AS_THEY_ARE: dict[str, Callable[[Any], Any]] = {"demand_bytes": lambda array: array}
 
 
 def problem_to_tree(problem: Problem, *, arrays: bool = False) -> dict[str, Any]:
@@ -32,7 +29,7 @@ def problem_to_tree(problem: Problem, *, arrays: bool = False) -> dict[str, Any]
     return {
         "format": PROBLEM_FORMAT,
         "kind": problem.kind,
-        **to_object(problem, fabric=_fabric_to_tree, **(_AS_THEY_ARE if arrays else {})),
+        **to_object(problem, keep_ndim=2 if arrays else None),
     }
 
 
@@ -49,7 +46,7 @@ def problem_from_tree(tree: Any, where: str = "") -> Problem:
     check_object(tree, where)
     check_format(tree, where, PROBLEM_FORMAT)
     cls: Callable[..., Problem] = choose(tree, "kind", PROBLEMS, where)
-    return from_object(cls, tree, where, tags=("format", "kind"), fabric=_fabric_from_tree)
+    return from_object(cls, tree, where, tags=("format", "kind"))
 
 
 def problem_digest(problem: Problem) -> str:
@@ -78,14 +75,3 @@ def check_format(tree: dict[str, Any], where: str, *known: str) -> str:
             where=pointer(where, "format"),
         )
     return found
-
-
-def _fabric_to_tree(fabric: Fabric) -> dict[str, Any]:
-    if FABRICS.get(fabric.type) is not type(fabric):
-        raise InputError(f"{type(fabric).__name__} has no file format", where="/fabric")
-    return {"type": fabric.type, **to_object(fabric)}
-
-
-def _fabric_from_tree(tree: Any, where: str) -> Fabric:
-    check_object(tree, where)
-    return from_object(choose(tree, "type", FABRICS, where), tree, where, tags=("type",))

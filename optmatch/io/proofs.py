@@ -18,15 +18,10 @@ from optmatch.io.fields import (
 )
 from optmatch.io.text import pointer
 from optmatch.model import FormatError, InputError, frozen
-from optmatch.problems import ConfigurationProof, CountProof, LineProof, RoutingProof
+from optmatch.problems import PROOFS, RoutingProof
 
 _SMALL = ("circuit", "terminal", "one_way", "children", "infeasible")
 _PRICES = ("links", "starts", "link", "price")
-_OF_DEMANDS: dict[str, type[LineProof | ConfigurationProof | CountProof]] = {
-    "line": LineProof,
-    "configuration": ConfigurationProof,
-    "count": CountProof,
-}
 
 
 def certificate_to_tree(certificate: Any) -> Any:
@@ -35,15 +30,15 @@ def certificate_to_tree(certificate: Any) -> Any:
         return None
     if isinstance(certificate, RoutingProof):
         return _proof_to_tree(certificate)
-    for name, proof_class in _OF_DEMANDS.items():
+    for name, proof_class in PROOFS.items():
         if isinstance(certificate, proof_class):
-            return {"proof": name, **to_object(certificate, duals=lambda array: array)}
+            return {"proof": name, **to_object(certificate, keep_ndim=1)}
     if isinstance(certificate, tuple | list):
         return [certificate_to_tree(proof) for proof in certificate]
     raise InputError(f"a certificate of type {type(certificate).__name__} has no file format")
 
 
-def certificate_from_tree(tree: Any, where: str, fabric: Fabric) -> Any:
+def certificate_from_tree(tree: Any, where: str, fabric: Fabric | None) -> Any:
     """Build a certificate from its JSON form; a list becomes a tuple.
 
     Parameters
@@ -53,18 +48,18 @@ def certificate_from_tree(tree: Any, where: str, fabric: Fabric) -> Any:
     where
         Its JSON pointer.
     fabric
-        The switch whose links have the prices.
+        The switch whose links have the prices; None if there is none.
     """
     if tree is None:
         return None
-    links = 0 if fabric.graph is None else fabric.graph.links.count
+    links = 0 if fabric is None or fabric.graph is None else fabric.graph.links.count
     if isinstance(tree, list):
         return tuple(
             None if entry is None else _proof_from_tree(entry, pointer(where, slot), links)
             for slot, entry in enumerate(tree)
         )
     if isinstance(tree, dict) and "proof" in tree:
-        return from_object(choose(tree, "proof", _OF_DEMANDS, where), tree, where, tags=("proof",))
+        return from_object(choose(tree, "proof", PROOFS, where), tree, where, tags=("proof",))
     return _proof_from_tree(tree, where, links)
 
 

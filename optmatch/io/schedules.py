@@ -24,7 +24,7 @@ from optmatch.model import (
     integer,
     number,
 )
-from optmatch.problems import PlaneSchedules
+from optmatch.problems import ANSWERS, PlaneSchedules
 
 SCHEDULE_FORMAT = "optmatch/schedule/1"
 
@@ -37,7 +37,8 @@ def solution_to_tree(solution: Solution) -> dict[str, Any]:
     InputError
         If a part has no file format.
     """
-    answer = {} if solution.answer is None else {"answer": _answer_to_tree(solution.answer)}
+    answer = {} if solution.answer is None else {"answer": _answer_to_tree(solution)}
+    schedule = solution.schedule and to_object(solution.schedule, keep_ndim=1)
     return {
         "format": SCHEDULE_FORMAT,
         "problem": problem_to_tree(solution.problem, arrays=True),
@@ -50,7 +51,7 @@ def solution_to_tree(solution: Solution) -> dict[str, Any]:
         "seed": solution.seed,
         "time_s": plain(solution.time_s),
         "stats": plain(solution.stats),
-        "schedule": solution.schedule and _schedule_to_tree(solution.schedule),
+        "schedule": schedule,
         **answer,
         "certificate": certificate_to_tree(solution.certificate),
     }
@@ -79,7 +80,8 @@ def solution_from_tree(tree: Any) -> Solution:
             f"problem_sha256 = {shorten(digest, 66)}, but the problem in this file has {found}",
             where="/problem_sha256",
         )
-    solution = from_object(
+    fabric = getattr(problem, "fabric", None)
+    return from_object(
         Solution,
         tree,
         "",
@@ -87,10 +89,9 @@ def solution_from_tree(tree: Any) -> Solution:
         problem=lambda _tree, _where: problem,
         schedule=lambda part, where: _schedule_from_tree(part, where, problem),
         answer=lambda part, where: _answer_from_tree(part, where, problem),
-        certificate=lambda part, where: certificate_from_tree(part, where, problem.fabric),
+        certificate=lambda part, where: certificate_from_tree(part, where, fabric),
         **_READERS,
     )
-    return solution
 
 
 def _check_shape(schedule: Schedule, problem: Problem, where: str) -> None:
@@ -105,13 +106,6 @@ def _check_shape(schedule: Schedule, problem: Problem, where: str) -> None:
             )
 
 
-def _schedule_to_tree(schedule: Schedule) -> dict[str, Any]:
-    def keep(array: Any) -> Any:
-        return array
-
-    return to_object(schedule, matchings=keep, durations_s=keep, cell_states=keep)
-
-
 def _schedule_from_tree(tree: Any, where: str, problem: Problem) -> Schedule | None:
     if tree is None:
         return None
@@ -124,15 +118,22 @@ def _schedule_from_tree(tree: Any, where: str, problem: Problem) -> Schedule | N
     return schedule
 
 
-def _answer_to_tree(answer: Any) -> dict[str, Any]:
-    if not isinstance(answer, PlaneSchedules):
-        raise InputError(f"an answer of type {type(answer).__name__} has no file format")
-    return {"schedules": [_schedule_to_tree(schedule) for schedule in answer.schedules]}
+def _answer_to_tree(solution: Solution) -> dict[str, Any]:
+    if not isinstance(solution.answer, ANSWERS.get(solution.problem.kind, ())):
+        raise InputError(
+            f"an answer of type {type(solution.answer).__name__} has no file format for"
+            f" {solution.problem.kind}"
+        )
+    return to_object(solution.answer, keep_ndim=1)
 
 
-def _answer_from_tree(tree: Any, where: str, problem: Problem) -> PlaneSchedules | None:
+def _answer_from_tree(tree: Any, where: str, problem: Problem) -> Any:
     if tree is None:
         return None
+    if problem.kind not in ANSWERS:
+        raise FormatError(f"a schedule is the whole answer to {problem.kind}", where=where)
+    if problem.kind != "demand":
+        return from_object(ANSWERS[problem.kind], tree, where)
 
     def schedules(parts: Any, place: str) -> Any:
         if not isinstance(parts, list):

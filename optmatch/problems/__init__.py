@@ -1,5 +1,6 @@
 """The questions: one module each, a frozen value with its lower bound."""
 
+from optmatch.model import Value
 from optmatch.problems.alltoall import AllToAll
 from optmatch.problems.carried import completion_s, held_ticks
 from optmatch.problems.demand import Demand, PlaneSchedules
@@ -12,8 +13,20 @@ PROBLEMS: dict[str, type[AllToAll | Demand | Routing]] = {
 }
 """Problem classes by the ``"kind"`` that files use."""
 
+ANSWERS: dict[str, type[Value]] = {"demand": PlaneSchedules}
+"""What answers a problem of a kind where a schedule does not, or not alone."""
+
+PROOFS: dict[str, type[Value]] = {
+    "line": LineProof,
+    "configuration": ConfigurationProof,
+    "count": CountProof,
+}
+"""Certificates by the name that files use; a `RoutingProof` has a form of its own."""
+
 __all__ = [
+    "ANSWERS",
     "PROBLEMS",
+    "PROOFS",
     "AllToAll",
     "ConfigurationProof",
     "CountProof",

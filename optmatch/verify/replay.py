@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
-from optmatch.model import FREE, InputError, Problem, Schedule, Solution
-from optmatch.problems import AllToAll, Demand, PlaneSchedules, Routing
+from optmatch.model import FREE, InputError, Problem, Schedule, Solution, Value
+from optmatch.problems import ANSWERS, AllToAll, Demand, Routing
 from optmatch.verify.bounds import bound_objective, count_slots
 from optmatch.verify.claims import check_claims
 from optmatch.verify.demand_claims import verify_demand
@@ -20,7 +23,7 @@ from optmatch.verify.matchings import (
 from optmatch.verify.report import Findings, Report
 
 
-def verify(problem: Problem, subject: Schedule | PlaneSchedules | Solution) -> Report:
+def verify(problem: Problem, subject: Schedule | Value | Solution) -> Report:
     """Check an answer by replaying it, with code that no method shares.
 
     Parameters
@@ -28,7 +31,8 @@ def verify(problem: Problem, subject: Schedule | PlaneSchedules | Solution) -> R
     problem
         The question: `AllToAll`, `Routing` or `Demand`.
     subject
-        A schedule, one for each plane of a `Demand`, or a solution with all that it claims.
+        A schedule, an answer of the problem's own kind (a `PlaneSchedules` of a `Demand`), or a
+        solution with all that it claims.
 
     Returns
     -------
@@ -63,33 +67,45 @@ def verify(problem: Problem, subject: Schedule | PlaneSchedules | Solution) -> R
     >>> print(verify(problem, Schedule(matchings=[[1, 0]], durations_s=[2.0])).violations[0])
     durations_s[0]: a slot lasts slot_s: got 2.0, expected 1.0
     """
-    if not isinstance(problem, (AllToAll, Demand, Routing)):
+    check = next((c for kind, c in _CHECKS.items() if isinstance(problem, kind)), None)
+    if check is None:
         raise InputError(
             f"problem of type {type(problem).__name__}: cannot be verified", where="problem"
         )
-    findings = Findings()
-    if isinstance(problem, Demand) and isinstance(subject, (Schedule, PlaneSchedules, Solution)):
-        verify_demand(problem, subject, findings)
-        return findings.report()
-    if isinstance(problem, Demand):
+    answer = ANSWERS.get(problem.kind)
+    forms = (Schedule, Solution) if answer is None else (Schedule, answer, Solution)
+    if not isinstance(subject, forms):
         raise InputError(
-            f"subject of type {type(subject).__name__}: a Schedule, PlaneSchedules or a Solution",
+            f"subject of type {type(subject).__name__}:"
+            f" {' or '.join(form.__name__ for form in forms)} is expected",
             where="subject",
         )
+    findings = Findings()
+    check(problem, subject, findings)
+    return findings.report()
+
+
+def _verify_schedule(
+    problem: AllToAll | Routing, subject: Schedule | Solution, findings: Findings
+) -> None:
+    """Check a schedule of all pairs, or of one matching, and what a solution says of it."""
     if isinstance(subject, Solution):
         traced = None
         if subject.schedule is not None:
             traced = replay(problem, subject.schedule, findings)
         _add_bounds(problem, findings)
         check_claims(problem, subject, traced, findings)
-    elif isinstance(subject, Schedule):
+    else:
         replay(problem, subject, findings)
         _add_bounds(problem, findings)
-    else:
-        raise InputError(
-            f"subject of type {type(subject).__name__}: a Schedule or a Solution", where="subject"
-        )
-    return findings.report()
+
+
+_CHECKS: dict[type[Problem], Callable[[Any, Any, Findings], None]] = {
+    AllToAll: _verify_schedule,
+    Demand: verify_demand,
+    Routing: _verify_schedule,
+}
+"""What checks the answers to each kind of problem."""
 
 
 def replay(problem: AllToAll | Routing, schedule: Schedule, findings: Findings) -> Traced | None:
