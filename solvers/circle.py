@@ -7,8 +7,10 @@ import numpy as np
 from optmatch.model import Limits, OnEvent, Solution
 from optmatch.problems import AllToAll
 from optmatch.solvers.factorise import schedule_all
+from optmatch.solvers.live import on_live_ports
 
 
+@on_live_ports
 def solve(
     problem: AllToAll, limits: Limits, rng: np.random.Generator, on_event: OnEvent
 ) -> Solution:

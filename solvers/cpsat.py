@@ -16,7 +16,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from optmatch.fabrics import CellGraph
-from optmatch.model import Bound, Clock, Limit, NewBest, OnEvent, SolverError, Tick
+from optmatch.model import FREE, Bound, Clock, Limit, NewBest, OnEvent, SolverError, Tick
 
 WORKERS = 4  # interleaved, so that a run is the same on every machine
 _POLL_S = 0.05
@@ -148,9 +148,14 @@ class Flow:
         for cell, end in sorted(passages):  # light that crosses a cell towards this end
             entered = (4 * cell + 2 * (1 - end), 4 * cell + 2 * (1 - end) + 1)
             left = (4 * cell + 2 * end, 4 * cell + 2 * end + 1)
-            comes = [self.leaves[int(mate[t])] for t in entered if int(mate[t]) in self.leaves]
-            comes += [lit] if source in entered else []
-            model.add(sum(comes) == sum(self.leaves[t] for t in left if t in self.leaves))
+            for came, gone in (
+                [(entered, left)]
+                if graph.stuck[cell] == FREE
+                else [((t,), (int(graph.exits[t, 0]),)) for t in (*entered, *left)]
+            ):
+                comes = [self.leaves[int(mate[t])] for t in came if int(mate[t]) in self.leaves]
+                comes += [lit] if source in came else []
+                model.add(sum(comes) == sum(self.leaves[t] for t in gone if t in self.leaves))
 
     def terminals(self, outcome: Outcome) -> list[int]:
         """Follow the light from the source; loops beside the route are left out."""

@@ -15,9 +15,11 @@ from optmatch.problems import AllToAll
 from optmatch.solvers import factors as combinatorics
 from optmatch.solvers.dead import refuse_dead_pairs
 from optmatch.solvers.factory import Factory, all_slots
+from optmatch.solvers.live import on_live_ports
 from optmatch.solvers.router import Router
 
 
+@on_live_ports
 def solve(
     problem: AllToAll, limits: Limits, rng: np.random.Generator, on_event: OnEvent
 ) -> Solution:

@@ -16,12 +16,14 @@ from optmatch.problems import AllToAll
 from optmatch.solvers.cpsat import Flow, Literal, Outcome, minimise, share_links
 from optmatch.solvers.factorise import schedule_all, without_routing
 from optmatch.solvers.factory import Factory, Slot
+from optmatch.solvers.live import on_live_ports
 from optmatch.solvers.router import Router
 
 MOST_LITERALS = 150_000
 """Larger models are not built: CP-SAT would not get anywhere with them."""
 
 
+@on_live_ports
 def solve(
     problem: AllToAll, limits: Limits, rng: np.random.Generator, on_event: OnEvent
 ) -> Solution:

@@ -17,7 +17,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import EXITS
 from optmatch.problems.proof import PRICE_UNITS
 from optmatch.solvers.kernel import kernel
 
@@ -30,7 +29,6 @@ FAR = 1 << 40
 _CAP = 64 * UNIT  # no link becomes dearer than this by one contest
 _GUESS_BITS = 26
 _GUESS_MASK = (1 << _GUESS_BITS) - 1
-_EXITS = np.ascontiguousarray(EXITS, dtype=np.int64)
 
 BLOCKED = -(1 << 30)
 """Negotiation failed because a circuit has no way at all."""
@@ -40,6 +38,7 @@ class Wiring(NamedTuple):
     """What the kernels know of a fabric."""
 
     mate: NDArray[np.int64]
+    exits: NDArray[np.int64]  # (terminal entered, state): the terminal left
     link: NDArray[np.int64]
     ends: NDArray[np.int64]  # the one or two terminals of each link, -1 for none
     cell_cost: NDArray[np.int64]  # (cells, state)
@@ -134,7 +133,7 @@ def _pop(keys, items, size):
 
 
 @kernel
-def cost_to_go(mate, cell_cost, exit_cost, target, out, keys, items):
+def cost_to_go(mate, exits, cell_cost, exit_cost, target, out, keys, items):
     """Write to ``out[u]`` the least cost from leaving by u to leaving by `target`, or `FAR`."""
     for terminal in range(len(mate)):
         out[terminal] = FAR
@@ -147,7 +146,7 @@ def cost_to_go(mate, cell_cost, exit_cost, target, out, keys, items):
         if cost > out[leaving] or exit_cost[leaving] >= FAR:
             continue
         for state in range(2):
-            before = mate[(leaving & ~3) + _EXITS[leaving & 3, state]]
+            before = mate[exits[leaving, state]]  # light in a cell comes back the way it went
             if before >= 0:
                 total = cost + cell_cost[leaving >> 2, state] + exit_cost[leaving]
                 if total < out[before]:
@@ -167,7 +166,7 @@ def find_route(wiring, desk, port, partner, route):
     so_far = np.int64(0)
     while True:
         for state in range(2):
-            leaving = (at & ~3) + _EXITS[at & 3, state]
+            leaving = wiring.exits[at, state]
             price = desk.exit_cost[leaving]
             if to_go[leaving] >= FAR or price >= FAR:
                 continue

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import UNREACHED, Fabric
-from optmatch.model import FREE
+from optmatch.fabrics import UNREACHED, CellGraph, Fabric
+from optmatch.model import BAR, CROSS, FREE
 from optmatch.solvers.pathfinder import (
     FULL,
     UNIT,
@@ -31,9 +31,10 @@ def _wire(fabric: Fabric, bar_cost: int, cross_cost: int) -> tuple[Wiring, NDArr
     target = fabric.destination_terminals.astype(np.int64)
     wiring = Wiring(
         mate=graph.mate.astype(np.int64),
+        exits=graph.exits.astype(np.int64),
         link=links.of_terminal.astype(np.int64),
         ends=np.stack([first, graph.mate[first]], axis=1).astype(np.int64),
-        cell_cost=np.tile(np.array([bar_cost, cross_cost], dtype=np.int64), (graph.n_cells, 1)),
+        cell_cost=_fit(np.tile([bar_cost, cross_cost], (graph.n_cells, 1)), graph),
         source=fabric.source_terminals.astype(np.int64),
         target=target,
         to_go=np.empty((len(target), terminals), dtype=np.int64),
@@ -42,6 +43,7 @@ def _wire(fabric: Fabric, bar_cost: int, cross_cost: int) -> tuple[Wiring, NDArr
     for port, terminal in enumerate(target):
         cost_to_go(
             wiring.mate,
+            wiring.exits,
             wiring.cell_cost,
             desk.exit_cost,
             terminal,
@@ -55,6 +57,14 @@ def _wire(fabric: Fabric, bar_cost: int, cross_cost: int) -> tuple[Wiring, NDArr
     for array in (*wiring, least):
         array.flags.writeable = False
     return wiring, least
+
+
+def _fit(cell_cost: NDArray[np.int64], graph: CellGraph) -> NDArray[np.int64]:
+    """Let a stuck cell cost what its state costs, whatever it is told."""
+    fitted = cell_cost.astype(np.int64)
+    for state in (BAR, CROSS):
+        fitted[graph.stuck == state] = fitted[graph.stuck == state][:, [state]]
+    return fitted
 
 
 class Router:
@@ -130,7 +140,9 @@ class Router:
         cell_cost
             ``cell_cost[cell, state]``, not below the cost that the router was made with.
         """
-        wiring = self.wiring if cell_cost is None else self.wiring._replace(cell_cost=cell_cost)
+        wiring = self.wiring
+        if cell_cost is not None:
+            wiring = wiring._replace(cell_cost=_fit(cell_cost, self.graph))
         return int(shorten(wiring, self.desk, self.no_cost, order, partner, routes, lengths))
 
     def states(

@@ -1,10 +1,11 @@
 """Switches as graphs of cells: how cells join, where ports sit, which pairs can meet."""
 
 from optmatch.fabrics.benes import Benes, DilatedBenes
-from optmatch.fabrics.cellgraph import EXITS, TERMINAL_NAMES, CellGraph, Links, state_between
+from optmatch.fabrics.cellgraph import DEAD, EXITS, TERMINAL_NAMES, CellGraph, Links, state_between
 from optmatch.fabrics.courses import Clements, Reck, SpankeBenes
 from optmatch.fabrics.crossbar import Crossbar, Piloss, SwitchAndSelect
 from optmatch.fabrics.fabric import Fabric
+from optmatch.fabrics.faults import Fault, FaultKind, Faulty, break_cells
 from optmatch.fabrics.feedforward import FeedForward
 from optmatch.fabrics.ideal import IdealSwitch
 from optmatch.fabrics.mesh import HexMesh, Mesh, SmartLightMesh, SquareMesh, TriangularMesh
@@ -26,11 +27,13 @@ FABRICS: dict[str, type[Fabric]] = {
         Piloss,
         Clements,
         Reck,
+        Faulty,
     )
 }
 """Fabric classes by the ``"type"`` that files use."""
 
 __all__ = [
+    "DEAD",
     "EXITS",
     "FABRICS",
     "TERMINAL_NAMES",
@@ -41,6 +44,9 @@ __all__ = [
     "Crossbar",
     "DilatedBenes",
     "Fabric",
+    "Fault",
+    "FaultKind",
+    "Faulty",
     "FeedForward",
     "HexMesh",
     "IdealSwitch",
@@ -54,6 +60,7 @@ __all__ = [
     "SwitchAndSelect",
     "TriangularMesh",
     "Walks",
+    "break_cells",
     "forced_links",
     "shortest_routes",
     "state_between",

@@ -21,13 +21,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import BAR, CROSS, InputError, Value, frozen
+from optmatch.model import BAR, CROSS, FREE, InputError, Value, frozen
 
 TERMINAL_NAMES = ("a1", "a2", "b1", "b2")
 
 EXITS = np.array([[2, 3], [3, 2], [0, 1], [1, 0]], dtype=np.int32)
 """``EXITS[k, state]``: entering at terminal k of a cell in this state, light leaves here."""
 EXITS.flags.writeable = False
+
+DEAD = 2
+"""The entry of `CellGraph.stuck` for a cell that carries no light."""
 
 
 class Links(NamedTuple):
@@ -51,12 +54,16 @@ class CellGraph(Value):
         shape (cells, 2, 2). Side 1 of a cell lies to the left of the way from a to b.
     perimeter
         The free terminals, in the order in which they are numbered from outside.
+    stuck
+        ``stuck[cell]``: -1 (`FREE`) where the cell works, `BAR` or `CROSS` where it stays in that
+        state whatever it is told, `DEAD` where it carries no light and so is joined to nothing;
+        int8, shape (cells,). None where all cells work.
 
     Raises
     ------
     InputError
-        If joins are not mutual, a terminal is joined to itself, or `perimeter` is not the free
-        terminals.
+        If joins are not mutual, a terminal is joined to itself, `perimeter` is not the free
+        terminals, or a dead cell is joined to another.
 
     Examples
     --------
@@ -70,6 +77,7 @@ class CellGraph(Value):
     mate: NDArray[np.int32]
     ends: NDArray[np.float64]
     perimeter: NDArray[np.int32]
+    stuck: NDArray[np.int8] = None  # type: ignore[assignment]  # never None once built
 
     def __post_init__(self) -> None:
         mate = frozen("mate", self.mate, 1, np.int32)
@@ -85,8 +93,25 @@ class CellGraph(Value):
             raise InputError("a terminal is joined to itself")
         if not np.array_equal(np.sort(perimeter), np.flatnonzero(mate < 0)):
             raise InputError("perimeter must list each free terminal once")
-        for name, array in (("mate", mate), ("ends", ends), ("perimeter", perimeter)):
+        checked = {
+            "mate": mate,
+            "ends": ends,
+            "perimeter": perimeter,
+            "stuck": self._check_stuck(mate),
+        }
+        for name, array in checked.items():
             object.__setattr__(self, name, array)
+
+    def _check_stuck(self, mate: NDArray[np.int32]) -> NDArray[np.int8]:
+        works = np.full(len(mate) // 4, FREE, dtype=np.int8)
+        stuck = frozen("stuck", works if self.stuck is None else self.stuck, 1, np.int8)
+        if stuck.shape != works.shape or ((stuck < FREE) | (stuck > DEAD)).any():
+            raise InputError(f"stuck has an entry from {FREE} to {DEAD} for each cell")
+        for terminal in np.flatnonzero(np.repeat(stuck == DEAD, 4) & (mate >= 0))[:1]:
+            raise InputError(
+                f"mate[{terminal}] = {mate[terminal]}: a dead cell is joined to nothing"
+            )
+        return stuck
 
     @property
     def n_cells(self) -> int:
@@ -100,9 +125,11 @@ class CellGraph(Value):
 
     @property
     def exits(self) -> NDArray[np.int32]:
-        """``exits[terminal, state]``: where light that enters at a terminal leaves its cell."""
-        cells = np.arange(self.n_cells, dtype=np.int32)[:, None, None]
-        return (4 * cells + EXITS[None]).reshape(-1, 2).astype(np.int32)
+        """``exits[terminal, state]``: where light that enters at a terminal leaves its cell.
+
+        A stuck cell leads light one way in both states; a dead one back to where it came from.
+        """
+        return _exits(self)
 
     def terminal_name(self, terminal: int) -> str:
         """Return a name for messages, such as ``"cell 40 a2"``."""
@@ -140,6 +167,20 @@ def _links(graph: CellGraph) -> Links:
     numbering = of_terminal.astype(np.int32)
     numbering.flags.writeable = False
     return Links(numbering, len(numbers))
+
+
+@lru_cache(maxsize=64)
+def _exits(graph: CellGraph) -> NDArray[np.int32]:
+    first = 4 * np.arange(graph.n_cells, dtype=np.int32)[:, None, None]
+    exits: NDArray[np.int32] = first + EXITS[None]
+    for state in (BAR, CROSS):
+        exits[graph.stuck == state] = exits[graph.stuck == state][:, :, [state]]
+    exits[graph.stuck == DEAD] = (first + np.arange(4, dtype=np.int32)[:, None])[
+        graph.stuck == DEAD
+    ]
+    exits = exits.reshape(-1, 2)
+    exits.flags.writeable = False
+    return exits
 
 
 def state_between(entered: int, left: int) -> int:

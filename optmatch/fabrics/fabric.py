@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from optmatch.fabrics.cellgraph import CellGraph
 from optmatch.fabrics.reach import UNREACHED, shortest_routes, walk
-from optmatch.model import Value
+from optmatch.model import InputError, Value
 
 
 class Fabric(Value):
@@ -60,6 +61,38 @@ class Fabric(Value):
         """``destination_terminals[port]``: where light to this port leaves; empty if no cells."""
         return np.empty(0, dtype=np.int32)
 
+    @property
+    def dead_ports(self) -> Sequence[int]:
+        """Ports that are out of use, ascending; none unless the fabric has faults."""
+        return ()
+
+    @property
+    def live_ports(self) -> NDArray[np.int64]:
+        """The ports that may take part in circuits, ascending."""
+        return np.setdiff1d(np.arange(self.n_ports), np.array(self.dead_ports, dtype=np.int64))
+
+    def refuse_dead_ports(self, name: str, used: ArrayLike) -> None:
+        """Raise if a dead port is used.
+
+        Parameters
+        ----------
+        name
+            How messages call the array.
+        used
+            ``used[port]``: whether the port takes part in a circuit; shape (ports,).
+
+        Raises
+        ------
+        InputError
+            Naming the first dead port that is used.
+        """
+        dead = np.array(self.dead_ports, dtype=np.int64)
+        for port in dead[np.asarray(used, dtype=bool)[dead]].tolist():
+            raise InputError(
+                f"{name}[{port}]: {self.describe_port(port)} is dead and takes part in no circuit",
+                where=f"{name}[{port}]",
+            )
+
     def describe_port(self, port: int) -> str:
         """Return a port for messages, with its terminals."""
         if self.graph is None:
@@ -77,13 +110,13 @@ class Fabric(Value):
         -------
         NDArray
             ``cells[source, destination]``, int32, shape (ports, ports); ``UNREACHED`` for a dead
-            pair, 0 on the diagonal of bidirectional ports and everywhere on a fabric without
-            cells.
+            pair and for pairs with a dead port, 0 on the diagonal of bidirectional ports and
+            everywhere on a fabric without cells.
         """
         return _route_cells(self)
 
     def dead_pairs(self) -> list[tuple[int, int]]:
-        """Find the pairs of different ports that no state of the cells can connect.
+        """Find the pairs of different live ports that no state of the cells can connect.
 
         Returns
         -------
@@ -91,6 +124,7 @@ class Fabric(Value):
             In ascending order; of a bidirectional pair only the one with source < destination.
         """
         dead = self.route_cells() == UNREACHED
+        dead[list(self.dead_ports)] = dead[:, list(self.dead_ports)] = False
         if self.bidirectional:
             dead = np.triu(dead, 1)
         return [(int(i), int(j)) for i, j in np.argwhere(dead) if i != j]
@@ -126,8 +160,14 @@ class Fabric(Value):
 @lru_cache(maxsize=64)
 def _route_cells(fabric: Fabric) -> NDArray[np.int32]:
     graph: Any = fabric.graph
-    if graph is None:
-        table = np.zeros((fabric.n_ports, fabric.n_ports), dtype=np.int32)
-        table.flags.writeable = False
-        return table
-    return shortest_routes(graph, fabric.source_terminals, fabric.destination_terminals)
+    table = (
+        np.zeros((fabric.n_ports, fabric.n_ports), dtype=np.int32)
+        if graph is None
+        else shortest_routes(graph, fabric.source_terminals, fabric.destination_terminals).copy()
+    )
+    for port in fabric.dead_ports:
+        itself = table[port, port]
+        table[port] = table[:, port] = UNREACHED
+        table[port, port] = itself
+    table.flags.writeable = False
+    return table

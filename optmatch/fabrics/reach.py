@@ -144,7 +144,7 @@ def forced_links(graph: CellGraph, terminal: int) -> frozenset[int]:
     found: set[int] = set()
     entered = terminal
     while True:
-        inward = [u for u in graph.exits[entered].tolist() if graph.mate[u] >= 0]
+        inward = [u for u in set(graph.exits[entered].tolist()) if graph.mate[u] >= 0]
         if len(inward) != 1 or int(graph.links.of_terminal[inward[0]]) in found:
             return frozenset(found)
         found.add(int(graph.links.of_terminal[inward[0]]))
@@ -171,7 +171,7 @@ def _reuses_a_link(
     found, counts = np.unique(np.concatenate(visits or [pair]), return_counts=True)
     twice = np.zeros(n_sources * len(destinations), dtype=bool)
     twice[found[counts > 1] // graph.links.count] = True
-    return twice.reshape(n_sources, -1)
+    return twice.reshape(n_sources, len(destinations))
 
 
 def _shortest_route(graph: CellGraph, source: int, destination: int) -> int:

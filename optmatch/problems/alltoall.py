@@ -17,8 +17,8 @@ class AllToAll(Value):
     """Connect every pair of ports exactly once, in the fewest matchings, by short routes.
 
     Bidirectional ports: each unordered pair. Ports with an input and an output: each ordered pair
-    of different ports. The objective is the number of cells on all routes of all matchings
-    together.
+    of different ports. Of a fabric with faults: the pairs of its live ports. The objective is the
+    number of cells on all routes of all matchings together.
 
     Parameters
     ----------
@@ -53,6 +53,7 @@ class AllToAll(Value):
     def pairs(self) -> NDArray[np.int32]:
         """``pairs[k] = source, destination``: what must meet; int32, (pairs, 2), ascending."""
         wanted = ~np.eye(self.fabric.n_ports, dtype=bool)
+        wanted[list(self.fabric.dead_ports)] = wanted[:, list(self.fabric.dead_ports)] = False
         if self.fabric.bidirectional:
             wanted = np.triu(wanted)
         return np.argwhere(wanted).astype(np.int32)
@@ -61,11 +62,12 @@ class AllToAll(Value):
     def min_slots(self) -> int:
         """The fewest matchings that can hold all pairs, by counting.
 
-        A port meets one other in a slot and has N - 1 to meet, so N - 1 at least. Bidirectional
+        Of N live ports each meets one other in a slot and has N - 1 to meet, so N - 1 at least.
+        Bidirectional
         ports of odd number N leave one idle in each slot, so N (N - 1) / 2 pairs need N slots.
         """
-        n = self.fabric.n_ports
-        return n if self.fabric.bidirectional and n % 2 and n > 1 else n - 1
+        n = len(self.fabric.live_ports)
+        return n if self.fabric.bidirectional and n % 2 and n > 1 else max(0, n - 1)
 
     def lower_bound(self) -> float:
         """Add up the shortest routes of all pairs, as if alone; infinite with a dead pair."""

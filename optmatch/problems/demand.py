@@ -65,7 +65,8 @@ class Demand(_InTicks):
     ------
     InputError
         Naming the entry that is negative, on a forbidden diagonal, or between ports that cannot be
-        connected; the line whose sum differs, with both sums; or the option out of range.
+        connected; the dead port that has a demand; the line whose sum differs, with both sums; or
+        the option out of range.
 
     Examples
     --------
@@ -312,6 +313,7 @@ def _check_entries(fabric: Fabric, demand: NDArray[np.float64], *, with_packets:
                 " a bidirectional port cannot meet itself",
                 where=f"demand_bytes[{port}, {port}]",
             )
+    fabric.refuse_dead_ports("demand_bytes", (demand > 0).any(axis=0) | (demand > 0).any(axis=1))
     if with_packets or not demand.any():
         return
     for i, j in np.argwhere((demand > 0) & (fabric.route_cells() == UNREACHED))[:1]:

@@ -36,7 +36,7 @@ class Routing(Value):
     Raises
     ------
     InputError
-        If `matching` is no matching of the ports of `fabric`.
+        If `matching` is no matching of the live ports of `fabric`.
 
     Examples
     --------
@@ -75,6 +75,8 @@ class Routing(Value):
                         f"matching[{i}] = {matching[i]}, but matching[{matching[i]}] ="
                         f" {matching[matching[i]]}: circuits of bidirectional ports are mutual"
                     )
+        held = matching != IDLE
+        self.fabric.refuse_dead_ports("matching", held | np.isin(np.arange(len(held)), matching))
         if self.objective not in get_args(Objective):
             raise InputError(
                 f"objective = {self.objective!r}: one of {', '.join(get_args(Objective))}",

@@ -153,7 +153,7 @@ def _trace_every_state(fabric: Fabric) -> Traces:
             state = states[light, entered // 4]
             left = graph.exits[entered, state]
             traces.cells[light, source] += 1
-            traces.bar_cells[light, source] += state == BAR
+            traces.bar_cells[light, source] += (left ^ entered) & 1 == BAR  # stuck cells: as is
             traces.destination[light, source] = port_at[left]
             inside = graph.mate[left] >= 0
             light, entered = light[inside], graph.mate[left[inside]]

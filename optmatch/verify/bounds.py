@@ -14,7 +14,7 @@ from optmatch.problems import AllToAll, Routing
 
 
 def count_slots(fabric: Fabric) -> int:
-    """Count the slots that all pairs need at least.
+    """Count the slots that all pairs of live ports need at least.
 
     Bidirectional ports: N (N - 1) / 2 pairs, of which a slot holds N / 2, rounded down. Otherwise
     N (N - 1) pairs, of which a slot holds N.
@@ -25,7 +25,7 @@ def count_slots(fabric: Fabric) -> int:
     >>> [count_slots(HexMesh(3, 3, ports=n)) for n in (1, 7, 8)], count_slots(IdealSwitch(4))
     ([0, 7, 7], 3)
     """
-    n = fabric.n_ports
+    n = fabric.n_ports - len(fabric.dead_ports)
     pairs, at_once = (n * (n - 1) // 2, n // 2) if fabric.bidirectional else (n * (n - 1), n)
     return math.ceil(pairs / at_once) if pairs else 0
 
@@ -46,7 +46,8 @@ def bound_objective(problem: AllToAll | Routing) -> float:
     """
     fabric = problem.fabric
     if isinstance(problem, AllToAll):
-        wanted = ~np.eye(fabric.n_ports, dtype=bool)
+        live = ~np.isin(np.arange(fabric.n_ports), fabric.dead_ports)
+        wanted = live[:, None] & live & ~np.eye(fabric.n_ports, dtype=bool)
     else:
         wanted = problem.matching[:, None] == np.arange(fabric.n_ports)
     if fabric.bidirectional:
@@ -116,8 +117,9 @@ def _walk(
         port, came, left = port[new], came[new], left[new]
         cells[port, left] = distance
         entered[port, left] = came
-        kept = (entered[port, left] == came) & (graph.mate[left] >= 0)  # of equals, one goes on
-        port, at = port[kept], graph.mate[left[kept]].astype(np.int64)
+        port, left = np.divmod(np.unique(port * n_terminals + left), n_terminals)
+        port, left = port[graph.mate[left] >= 0], left[graph.mate[left] >= 0]
+        at = graph.mate[left].astype(np.int64)
     return cells, entered
 
 

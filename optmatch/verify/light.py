@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import CellGraph, Fabric
+from optmatch.fabrics import DEAD, CellGraph, Fabric
 from optmatch.fabrics.light import Light, trace
 from optmatch.model import CROSS, FREE, IDLE, Schedule
 from optmatch.verify.report import Findings
@@ -49,6 +49,7 @@ def check_light(fabric: Fabric, schedule: Schedule, findings: Findings) -> Trace
     _check_arrival(graph, matchings, "light comes back from the partner", back, starts, findings)
     _check_sharing(graph, matchings, light, fabric.bidirectional, findings)
     _check_dark_cells(states, light, findings)
+    _check_stuck_cells(graph, states, findings)
     _find_loops(graph, states, findings)
 
     cells = np.zeros(matchings.shape, dtype=np.int64)
@@ -124,6 +125,20 @@ def _check_dark_cells(states: NDArray[np.int8], light: Light, findings: Findings
             FREE,
         )
     findings.figures["cells_used_max"] = int(lit.sum(axis=1).max(initial=0))
+
+
+def _check_stuck_cells(graph: CellGraph, states: NDArray[np.int8], findings: Findings) -> None:
+    """Check that no cell is told to be what it cannot be; what is told does not move its light."""
+    for slot, cell in np.argwhere(
+        (graph.stuck != FREE) & (states != FREE) & (states != graph.stuck)
+    ):
+        dead = graph.stuck[cell] == DEAD
+        findings.refuse(
+            "a dead cell is stated free" if dead else "a stuck cell is stated as it is, or free",
+            f"cell_states[{slot}, {cell}]",
+            int(states[slot, cell]),
+            FREE if dead else int(graph.stuck[cell]),
+        )
 
 
 def _find_loops(graph: CellGraph, states: NDArray[np.int8], findings: Findings) -> None:

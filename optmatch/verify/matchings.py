@@ -65,6 +65,15 @@ def check_matchings(fabric: Fabric, schedule: Schedule, findings: Findings) -> b
     if len(findings.violations) > before:
         return False
     for slot, row in enumerate(matchings):
+        for port in fabric.dead_ports:
+            if row[port] != IDLE or (row == port).any():
+                sources = np.flatnonzero(row == port).tolist()
+                findings.refuse(
+                    "a dead port takes part in no circuit",
+                    f"slot {slot}, port {port}",
+                    f"to {row[port]}, from {sources}",
+                    "idle",
+                )
         uses = np.bincount(row[row != IDLE], minlength=n_ports)
         for port in np.flatnonzero(uses > 1):
             findings.refuse(
@@ -107,13 +116,14 @@ def check_times(problem: AllToAll, schedule: Schedule, findings: Findings) -> No
 
 
 def check_coverage(problem: AllToAll, schedule: Schedule, findings: Findings) -> None:
-    """Check that each two different ports meet exactly once, and that nothing else does."""
+    """Check that each two different live ports meet exactly once, and that nothing else does."""
     n_ports = problem.fabric.n_ports
     slots, sources = np.nonzero(schedule.matchings != IDLE)
     destinations = schedule.matchings[slots, sources]
     meetings = np.zeros((n_ports, n_ports), dtype=np.int64)
     np.add.at(meetings, (sources, destinations), 1)
     wanted = np.ones_like(meetings) - np.eye(n_ports, dtype=np.int64)
+    wanted[list(problem.fabric.dead_ports)] = wanted[:, list(problem.fabric.dead_ports)] = 0
     for i, j in np.argwhere(meetings != wanted):
         if problem.fabric.bidirectional and i > j:
             continue  # named as (j, i): circuits are mutual

@@ -261,7 +261,8 @@ class ProofChecker:
         waiting: list[tuple[int, int]] = []
 
         def enter(terminal: int, cost: int) -> None:
-            for left, cell_cost in zip(self.exits[terminal], cell_costs, strict=True):
+            for left in self.exits[terminal]:
+                cell_cost = cell_costs[(left ^ terminal) & 1]  # a stuck cell has one state only
                 link = self.link_of[left]
                 if left in settled or left in case.exits or link in case.links:
                     continue

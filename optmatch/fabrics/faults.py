@@ -1,0 +1,210 @@
+"""Fabrics with faults: cells that are stuck or dead, and ports that are out of use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics.cellgraph import DEAD, CellGraph
+from optmatch.fabrics.fabric import Fabric
+from optmatch.model import BAR, CROSS, FREE, InputError, integer
+
+FaultKind = Literal["stuck-bar", "stuck-cross", "dead-cell", "dead-port"]
+
+_FIELDS = dict(
+    zip(get_args(FaultKind), ("stuck_bar", "stuck_cross", "dead_cells", "dead_ports"), strict=True)
+)
+_STATES: dict[str, int] = {"stuck-bar": BAR, "stuck-cross": CROSS, "dead-cell": DEAD}
+_WORDS = {
+    "stuck-bar": "cell {} stuck in bar",
+    "stuck-cross": "cell {} stuck in cross",
+    "dead-cell": "dead cell {}",
+    "dead-port": "dead port {}",
+}
+
+
+class Fault(NamedTuple):
+    """What is broken, and where.
+
+    Examples
+    --------
+    >>> print(Fault("stuck-bar", 12))
+    cell 12 stuck in bar
+    """
+
+    kind: FaultKind
+    place: int
+    """The cell, or the port."""
+
+    def __str__(self) -> str:
+        return _WORDS[self.kind].format(self.place)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Faulty(Fabric):
+    """A fabric of which some cells and ports are broken; ports and cells keep their numbers.
+
+    A stuck cell leads light as its state does, whatever it is told; a dead one leads none. A dead
+    port takes part in no circuit: an all-to-all is one of the live ports, and other problems may
+    not use it. A port at a dead cell is not a dead port: it still wants its circuits, and cannot
+    have them, unless it is listed too.
+
+    Parameters
+    ----------
+    fabric
+        The fabric without faults.
+    stuck_bar, stuck_cross, dead_cells
+        Cells that are broken in this way; each cell in one list at most.
+    dead_ports
+        Ports that are out of use.
+
+    Raises
+    ------
+    InputError
+        If a cell or port does not exist or is listed twice, or `fabric` has faults itself.
+
+    Examples
+    --------
+    >>> from optmatch.fabrics import HexMesh
+    >>> mesh = Faulty(HexMesh(2, 2, ports=4), stuck_bar=[3], dead_ports=[2])
+    >>> mesh.n_ports, mesh.live_ports.tolist(), [str(fault) for fault in mesh.faults]
+    (4, [0, 1, 3], ['cell 3 stuck in bar', 'dead port 2'])
+    """
+
+    fabric: Fabric
+    stuck_bar: tuple[int, ...] = ()
+    stuck_cross: tuple[int, ...] = ()
+    dead_cells: tuple[int, ...] = ()
+    dead_ports: tuple[int, ...] = ()
+    type: ClassVar[str] = "faulty"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.fabric, Faulty):
+            raise InputError("a fabric with faults has no further ones: list all", where="fabric")
+        taken: dict[int, str] = {}
+        for name in ("stuck_bar", "stuck_cross", "dead_cells"):
+            cells = _places(name, getattr(self, name), self.fabric.n_cells, "cells", taken)
+            object.__setattr__(self, name, cells)
+        ports = _places("dead_ports", self.dead_ports, self.fabric.n_ports, "ports", {})
+        object.__setattr__(self, "dead_ports", ports)
+
+    @classmethod
+    def of(cls, fabric: Fabric, faults: Iterable[Fault]) -> Faulty:
+        """Break a fabric in the given ways.
+
+        Examples
+        --------
+        >>> from optmatch.fabrics import HexMesh
+        >>> Faulty.of(HexMesh(1, 1), [Fault("dead-cell", 4), Fault("dead-cell", 2)]).dead_cells
+        (2, 4)
+        """
+        places: dict[str, list[int]] = {name: [] for name in _FIELDS.values()}
+        for fault in faults:
+            places[_FIELDS[fault.kind]].append(fault.place)
+        return cls(fabric, **places)  # type: ignore[arg-type]  # the constructor makes tuples
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """All faults, by kind and place."""
+        return tuple(
+            Fault(kind, place) for kind, name in _FIELDS.items() for place in getattr(self, name)
+        )
+
+    @property
+    def n_ports(self) -> int:
+        """The number of ports, the dead ones too."""
+        return self.fabric.n_ports
+
+    @property
+    def bidirectional(self) -> bool:
+        """Whether a circuit occupies both its ports in both directions."""
+        return self.fabric.bidirectional
+
+    @property
+    def graph(self) -> CellGraph | None:
+        """The cells, with their faults; dead ones are joined to nothing."""
+        return _broken_graph(self)
+
+    @property
+    def port_names(self) -> tuple[str, ...]:
+        """The names of all ports."""
+        return self.fabric.port_names
+
+    @property
+    def source_terminals(self) -> NDArray[np.int32]:
+        """``source_terminals[port]``: where light from this port enters."""
+        return self.fabric.source_terminals
+
+    @property
+    def destination_terminals(self) -> NDArray[np.int32]:
+        """``destination_terminals[port]``: where light to this port leaves."""
+        return self.fabric.destination_terminals
+
+
+def break_cells(graph: CellGraph, stuck: NDArray[np.int8]) -> CellGraph:
+    """Return a graph in which some cells are stuck, or dead and cut off.
+
+    Parameters
+    ----------
+    graph
+        Cells that work.
+    stuck
+        As `CellGraph` takes it.
+
+    Returns
+    -------
+    CellGraph
+        With the same terminals; those that were joined to a dead cell are free, and come last in
+        the perimeter.
+
+    Examples
+    --------
+    >>> from optmatch.fabrics import SquareMesh
+    >>> graph = SquareMesh(1, 1).graph
+    >>> broken = break_cells(graph, np.array([DEAD, FREE, FREE, FREE], dtype=np.int8))
+    >>> len(graph.perimeter), len(broken.perimeter)
+    (8, 12)
+    """
+    mate, ends = graph.mate.copy(), np.flatnonzero(np.repeat(stuck == DEAD, 4))
+    cut = np.union1d(ends, mate[ends][mate[ends] >= 0])
+    mate[cut] = -1
+    new = np.setdiff1d(np.flatnonzero(mate < 0), graph.perimeter)
+    perimeter = np.concatenate([graph.perimeter, new]).astype(np.int32)
+    return CellGraph(mate=mate, ends=graph.ends, perimeter=perimeter, stuck=stuck)
+
+
+@lru_cache(maxsize=64)
+def _broken_graph(fabric: Faulty) -> CellGraph | None:
+    graph = fabric.fabric.graph
+    if graph is None:
+        return None
+    stuck = np.full(graph.n_cells, FREE, dtype=np.int8)
+    for fault in fabric.faults:
+        if fault.kind in _STATES:
+            stuck[fault.place] = _STATES[fault.kind]
+    return break_cells(graph, stuck)
+
+
+def _places(
+    name: str, given: Any, count: int, what: str, taken: dict[int, str]
+) -> tuple[int, ...]:
+    """Check and sort the places of faults; `taken` remembers who has which."""
+    if isinstance(given, (str, bytes)) or not isinstance(given, (Sequence, np.ndarray)):
+        raise InputError(f"{name} = {given!r}: a list of {what}", where=name)
+    found = []
+    for k, value in enumerate(given):
+        place = f"{name}[{k}]"
+        number = integer(place, value, at_least=0)
+        if number >= count:
+            exist = f"0 .. {count - 1}" if count else "none"
+            raise InputError(f"{place} = {number}: {what} are {exist}", where=place)
+        if number in taken:
+            raise InputError(f"{place} = {number}: is {taken[number]} already", where=place)
+        taken[number] = place
+        found.append(number)
+    return tuple(sorted(found))

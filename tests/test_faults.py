@@ -1,0 +1,220 @@
+"""Fabrics with faults: what light does in them, and that every method and the verifier know."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import optmatch as om
+from optmatch.fabrics import DEAD, UNREACHED, Fault, Faulty, break_cells
+from optmatch.fabrics.light import trace
+from optmatch.io.problems import problem_from_tree, problem_to_tree
+from optmatch.model import BAR, CROSS, FREE, IDLE
+
+SMALL = om.SquareMesh(2, 1, ports=[0, 2, 5, 7, 10])
+"""Seven cells: every state can be tried."""
+
+
+@st.composite
+def broken(draw: st.DrawFn, fabric: om.Fabric = SMALL, most: int = 3) -> Faulty:
+    """Draw some faults of cells."""
+    kinds = st.sampled_from(["stuck-bar", "stuck-cross", "dead-cell"])
+    cells = draw(
+        st.lists(st.integers(0, fabric.n_cells - 1), min_size=1, max_size=most, unique=True)
+    )
+    return Faulty.of(fabric, [Fault(draw(kinds), cell) for cell in cells])
+
+
+def held_matchings(mesh: Faulty) -> set[tuple[int, ...]]:
+    """List what the ports see in every state, by the graph without faults and fixed cells."""
+    intact: Any = mesh.fabric.graph
+    choices = [(BAR, CROSS)] * intact.n_cells
+    for cell in (*mesh.stuck_bar, *mesh.stuck_cross):
+        choices[cell] = (BAR,) if cell in mesh.stuck_bar else (CROSS,)
+    for cell in mesh.dead_cells:
+        choices[cell] = (FREE,)  # light that comes to a free cell is lost
+    states = np.array(list(itertools.product(*choices)), dtype=np.int8)
+    starts = np.tile(mesh.source_terminals, (len(states), 1))
+    arrived = trace(intact, states, starts).arrived
+    port_at = dict(zip(mesh.destination_terminals.tolist(), range(mesh.n_ports), strict=True))
+    return {tuple(port_at.get(t, IDLE) for t in row) for row in arrived.tolist()}
+
+
+def holds(found: set[tuple[int, ...]], matching: NDArray[np.int32]) -> bool:
+    """Tell whether some state holds all circuits of a matching."""
+    return any(
+        all(partner in (IDLE, row[i]) for i, partner in enumerate(matching)) for row in found
+    )
+
+
+def matchings(n_ports: int) -> st.SearchStrategy[NDArray[np.int32]]:
+    """Draw two circuits of bidirectional ports."""
+
+    def pair_up(order: list[int]) -> NDArray[np.int32]:
+        matching = np.full(n_ports, IDLE, dtype=np.int32)
+        for i, j in (order[:2], order[2:4]):
+            matching[i], matching[j] = j, i
+        return matching
+
+    return st.permutations(range(n_ports)).map(pair_up)
+
+
+def test_ways_of_light_in_broken_cells() -> None:
+    """A stuck cell has one way in both states; a dead one sends light back, and joins nothing."""
+    graph = om.HexMesh(1, 1).graph
+    stuck = np.array([BAR, CROSS, DEAD, FREE, FREE, FREE], dtype=np.int8)
+    broken_graph = break_cells(graph, stuck)
+    exits = broken_graph.exits
+    assert exits[0].tolist() == [2, 2]
+    assert exits[4].tolist() == [7, 7]
+    assert [row.tolist() for row in exits[8:12]] == [[k, k] for k in range(8, 12)]
+    assert (broken_graph.mate[8:12] == -1).all()
+    assert np.array_equal(exits[12:], graph.exits[12:])
+    assert np.array_equal(broken_graph.perimeter[: len(graph.perimeter)], graph.perimeter)
+
+
+@given(broken(), matchings(SMALL.n_ports))
+@settings(deadline=None, max_examples=60)
+def test_routing_honours_faults(mesh: Faulty, matching: NDArray[np.int32]) -> None:
+    """Exactly what some state of the working cells holds is routed; the rest is refuted."""
+    problem = om.Routing(mesh, matching)
+    possible = holds(held_matchings(mesh), matching)
+    solution = om.solve(problem, "ilp", seed=0)
+    assert (solution.status is om.Status.OPTIMAL) == possible
+    assert (solution.status is om.Status.INFEASIBLE) == (not possible)
+    found = om.solve(problem, "negotiated", seed=0, limits=om.Limits(iterations=6))
+    assert possible or found.schedule is None
+    if solution.schedule is not None and solution.schedule.cell_states is not None:
+        stated = solution.schedule.cell_states[0]
+        assert set(stated[list(mesh.stuck_bar)]) <= {BAR, FREE}
+        assert set(stated[list(mesh.stuck_cross)]) <= {CROSS, FREE}
+        assert set(stated[list(mesh.dead_cells)]) <= {FREE}
+
+
+@given(broken())
+@settings(deadline=None, max_examples=60)
+def test_dead_pairs_are_those_no_state_connects(mesh: Faulty) -> None:
+    """By enumeration of all states of the working cells."""
+    rows = held_matchings(mesh)
+    n = mesh.n_ports
+    reached = [[any(row[i] == j for row in rows) for j in range(n)] for i in range(n)]
+    expected = [(i, j) for i in range(n) for j in range(i + 1, n) if not reached[i][j]]
+    assert mesh.dead_pairs() == expected
+
+
+@pytest.mark.parametrize("method", ["circle", "negotiated", "ilp"])
+@pytest.mark.parametrize(
+    "fabric",
+    [om.HexMesh(3, 3, ports=5), om.HexMesh(3, 3, tx=4, rx=4), om.Benes(4), om.IdealSwitch(4)],
+    ids=lambda fabric: str(fabric.type),
+)
+def test_all_to_all_of_live_ports(method: str, fabric: om.Fabric) -> None:
+    """Every pair of live ports meets, and a dead port stays idle."""
+    mesh = Faulty(fabric, dead_ports=[1])
+    solution = om.solve(om.AllToAll(mesh), method, seed=0, limits=om.Limits(iterations=200))
+    assert solution.schedule is not None
+    table = solution.schedule.matchings
+    assert (table[:, 1] == IDLE).all() and not (table == 1).any()
+    live = mesh.live_ports.tolist()
+    met = {(i, int(row[i])) for row in table for i in live if row[i] != IDLE}
+    assert met == {(i, j) for i in live for j in live if i != j}
+
+
+@pytest.mark.parametrize("dead", [[0, 1, 2], [0, 1, 2, 3]])
+@pytest.mark.parametrize("method", ["circle", "negotiated", "ilp"])
+def test_all_to_all_of_one_or_no_live_port(method: str, dead: list[int]) -> None:
+    """Nobody to meet: no slots."""
+    for fabric in (om.HexMesh(2, 2, ports=4), om.IdealSwitch(4)):
+        problem = om.AllToAll(Faulty(fabric, dead_ports=dead))
+        solution = om.solve(problem, method, seed=0)
+        assert solution.status is om.Status.OPTIMAL
+        assert solution.schedule is not None and solution.schedule.n_slots == 0
+
+
+def test_dead_ports_are_refused_by_name() -> None:
+    """A matching or a demand that uses one is bad input."""
+    mesh = Faulty(om.HexMesh(2, 2, ports=4), dead_ports=[1])
+    rule = r"port 1 \(t\d+, cell \d+ [ab][12]\) is dead and takes part in no circuit"
+    with pytest.raises(om.InputError, match=r"matching\[1\]: " + rule):
+        om.Routing(mesh, [1, 0, -1, -1])
+    demand = np.zeros((4, 4))
+    demand[0, 1] = 3
+    with pytest.raises(om.InputError, match=r"demand_bytes\[1\]: " + rule):
+        om.Demand(mesh, demand)
+
+
+@pytest.mark.parametrize(
+    ("faults", "message"),
+    [
+        ({"stuck_bar": [6]}, r"stuck_bar\[0\] = 6: cells are 0 \.\. 5"),
+        ({"stuck_bar": [2], "dead_cells": [1, 2]}, r"dead_cells\[1\] = 2: is stuck_bar\[0\]"),
+        ({"dead_ports": [2]}, r"dead_ports\[0\] = 2: ports are 0 \.\. 1"),
+        ({"dead_ports": [0, 0]}, r"dead_ports\[1\] = 0: is dead_ports\[0\] already"),
+        ({"stuck_cross": [-1]}, r"stuck_cross\[0\] = -1: must be >= 0"),
+        ({"stuck_cross": "1"}, r"stuck_cross = '1': a list of cells"),
+        ({"stuck_cross": [1.5]}, r"stuck_cross\[0\] = 1\.5: not a whole number"),
+    ],
+)
+def test_bad_faults_are_refused(faults: dict[str, Any], message: str) -> None:
+    """With the entry, its value and the rule."""
+    with pytest.raises(om.InputError, match=message):
+        Faulty(om.HexMesh(1, 1, ports=[0, 5]), **faults)
+
+
+def test_a_fabric_without_cells_has_dead_ports_only() -> None:
+    """And faults are not nested."""
+    with pytest.raises(om.InputError, match="cells are none"):
+        Faulty(om.IdealSwitch(3), dead_cells=[0])
+    with pytest.raises(om.InputError, match="list all"):
+        Faulty(Faulty(om.IdealSwitch(3)), dead_ports=[0])
+
+
+def test_faults_survive_files() -> None:
+    """The fabric is nested in its description, and equal when read back."""
+    mesh = Faulty(om.HexMesh(2, 2, ports=4), stuck_bar=(3,), dead_cells=[9, 1], dead_ports=(2,))
+    problem = om.AllToAll(mesh)
+    tree = problem_to_tree(problem)
+    assert tree["fabric"]["type"] == "faulty" and tree["fabric"]["fabric"]["type"] == "hex-mesh"
+    assert problem_from_tree(tree) == problem
+    assert Faulty.of(mesh.fabric, mesh.faults) == mesh
+
+
+def test_the_verifier_knows_stuck_and_dead() -> None:
+    """It refuses states that a cell cannot have, light that a fault leads astray, dead ports."""
+    intact = om.HexMesh(2, 2, ports=4)
+    problem = om.AllToAll(intact)
+    solution = om.solve(problem, seed=0)
+    assert solution.schedule is not None and solution.schedule.cell_states is not None
+    states = solution.schedule.cell_states
+    slot, cell = (int(k) for k in np.argwhere(states == CROSS)[0])
+    for faults, rule in (
+        ({"stuck_bar": [cell]}, "a stuck cell is stated as it is, or free"),
+        ({"stuck_bar": [cell]}, "light reaches its partner"),
+        ({"dead_cells": [cell]}, "a dead cell is stated free"),
+        ({"dead_cells": [cell]}, "light reaches its partner"),
+        ({"dead_ports": [0]}, "a dead port takes part in no circuit"),
+    ):
+        report = om.verify(om.AllToAll(Faulty(intact, **faults)), solution.schedule)
+        assert rule in {violation.rule for violation in report.violations}
+    agreeing = Faulty(intact, stuck_cross=[cell])
+    report = om.verify(om.AllToAll(agreeing), solution.schedule)
+    wrong = {violation.where for violation in report.violations}
+    assert f"cell_states[{slot}, {cell}]" not in wrong
+
+
+def test_bounds_on_many_stuck_cells() -> None:
+    """Light walks on through stuck cells once, however many there are."""
+    fabric = om.Crossbar(12)
+    cells = range(fabric.n_cells)
+    stuck = Faulty(fabric, stuck_bar=cells)
+    table = stuck.route_cells()
+    assert (np.count_nonzero(table != UNREACHED, axis=1) == 1).all()
+    matching = np.argmax(table != UNREACHED, axis=1)
+    solution = om.solve(om.Routing(stuck, matching), "ilp", seed=0)
+    assert solution.status is om.Status.OPTIMAL
