@@ -1,0 +1,375 @@
+"""Racks of chips: servers in a grid, fibres between neighbours, perhaps cells inside a server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics.cellgraph import CellGraph
+from optmatch.fabrics.fabric import Fabric
+from optmatch.model import InputError, Value, integer
+
+AXES = ("x", "y", "z")
+
+
+class Wiring(NamedTuple):
+    """What follows from the fields of a rack; arrays are read-only."""
+
+    chips: NDArray[np.int32]
+    """``chips[chip] = rack, x, y, z``."""
+    servers: NDArray[np.int32]
+    """``servers[server] = rack, x, y, z`` in the grid of servers."""
+    server_of_chip: NDArray[np.int32]
+    edges: NDArray[np.int32]
+    """``edges[edge] = server from, server to``, in ascending order."""
+    edge_fibres: NDArray[np.int32]
+    edge_of_fibre: NDArray[np.int32]
+
+
+class Joined(NamedTuple):
+    """The cells of all servers as one graph, joined by fibres."""
+
+    graph: CellGraph
+    sources: NDArray[np.int32]
+    destinations: NDArray[np.int32]
+    fibre_of_terminal: NDArray[np.int32]
+    """``fibre_of_terminal[terminal]``: the fibre whose light enters here, -1 if none does."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RackFabric(Value):
+    """Racks of chips on optical servers; the default is one of 4x4x4 chips, four to a server.
+
+    A server is a block of chips on an interposer, which connects the ports of its chips and its
+    fibres with one another; neighbours in the grid of servers are joined by fibres. A circuit goes
+    from the transmitter of a chip's port to the receiver of another one's, over one fibre between
+    each two servers on its way, and has all of it for itself. A rack is no `Fabric`: its fibres,
+    not its ports alone, say which circuits hold at once.
+
+    Chips are numbered server by server, x fastest inside a server; servers rack by rack, x fastest
+    inside a rack. Port k of chip c is port ``ports_per_chip * c + k``. Fibres are numbered edge by
+    edge.
+
+    Parameters
+    ----------
+    chips
+        How many chips a rack has along x, y and z.
+    server
+        How many of them one server has along x, y and z; each divides that of the rack.
+    fibres
+        Fibres from a server to each neighbour, and as many back. Where a ring of two servers
+        closes, both ways join the same two servers, which so have twice as many.
+    wrap
+        Whether the last server along each axis is a neighbour of the first.
+    ports_per_chip
+        Transmitters of a chip; it has as many receivers.
+    racks
+        How many such racks there are; no fibre joins two of them.
+    interposer
+        The cells inside each server: a fabric with inputs and outputs of its own. Port
+        ``ports_per_chip * k + i`` of it belongs to port i of the server's k-th chip; the fibres
+        that leave follow on the outputs, those that arrive on the inputs. None for an ideal
+        interposer, which connects whatever is asked for.
+
+    Raises
+    ------
+    InputError
+        Naming the field that is out of range, or an interposer that has no cells, bidirectional
+        ports, or too few of them.
+
+    Examples
+    --------
+    >>> rack = RackFabric()
+    >>> rack.n_chips, rack.n_servers, rack.n_ports, rack.n_fibres
+    (64, 16, 384, 768)
+    >>> rack.edges[:4].tolist(), rack.edge_fibres[:4].tolist()
+    ([[0, 1], [0, 2], [0, 4], [0, 12]], [16, 16, 8, 8])
+    """
+
+    chips: tuple[int, int, int] = (4, 4, 4)
+    server: tuple[int, int, int] = (2, 2, 1)
+    fibres: int = 8
+    wrap: bool = True
+    ports_per_chip: int = 6
+    racks: int = 1
+    interposer: Fabric | None = None
+    type: ClassVar[str] = "rack"
+
+    def __post_init__(self) -> None:
+        for name in ("chips", "server"):
+            object.__setattr__(self, name, _sides(name, getattr(self, name)))
+        for axis, whole, part in zip(AXES, self.chips, self.server, strict=True):
+            if whole % part:
+                raise InputError(
+                    f"server = {part} chips along {axis}: does not divide the {whole} of the rack",
+                    where="server",
+                )
+        for name, least in (("fibres", 0), ("ports_per_chip", 1), ("racks", 1)):
+            object.__setattr__(self, name, integer(name, getattr(self, name), at_least=least))
+        if not isinstance(self.wrap, bool):
+            raise InputError(f"wrap = {self.wrap!r}: true or false", where="wrap")
+        if self.interposer is not None:
+            self._check_interposer(self.interposer)
+
+    def _check_interposer(self, interposer: Fabric) -> None:
+        if interposer.graph is None or interposer.bidirectional:
+            raise InputError(
+                "interposer: cells with inputs and outputs are expected; leave it out for an ideal"
+                " one",
+                where="interposer",
+            )
+        leaving = np.zeros(self.n_servers, dtype=np.int64)
+        np.add.at(leaving, self.edges[:, 0], self.edge_fibres)
+        needed = self.chips_per_server * self.ports_per_chip + int(leaving.max(initial=0))
+        if interposer.n_ports < needed:
+            raise InputError(
+                f"interposer: {interposer.n_ports} ports, but chips and fibres of a server need"
+                f" {needed}",
+                where="interposer",
+            )
+
+    @property
+    def chips_per_server(self) -> int:
+        """The number of chips of a server."""
+        return int(np.prod(self.server))
+
+    @property
+    def chips_per_rack(self) -> int:
+        """The number of chips of a rack."""
+        return int(np.prod(self.chips))
+
+    @property
+    def server_grid(self) -> tuple[int, int, int]:
+        """How many servers a rack has along x, y and z."""
+        x, y, z = (whole // part for whole, part in zip(self.chips, self.server, strict=True))
+        return x, y, z
+
+    @property
+    def n_chips(self) -> int:
+        """The number of chips of all racks."""
+        return self.racks * self.chips_per_rack
+
+    @property
+    def n_servers(self) -> int:
+        """The number of servers of all racks."""
+        return self.n_chips // self.chips_per_server
+
+    @property
+    def n_ports(self) -> int:
+        """The number of ports of all chips."""
+        return self.n_chips * self.ports_per_chip
+
+    @property
+    def n_fibres(self) -> int:
+        """The number of fibres, each direction counted."""
+        return len(_wire(self).edge_of_fibre)
+
+    @property
+    def bidirectional(self) -> bool:
+        """Transmitters and receivers are separate."""
+        return False
+
+    @property
+    def chip_coordinates(self) -> NDArray[np.int32]:
+        """``chip_coordinates[chip] = rack, x, y, z``; int32, shape (chips, 4)."""
+        return _wire(self).chips
+
+    @property
+    def server_coordinates(self) -> NDArray[np.int32]:
+        """``server_coordinates[server] = rack, x, y, z`` in the grid of servers."""
+        return _wire(self).servers
+
+    @property
+    def server_of_chip(self) -> NDArray[np.int32]:
+        """``server_of_chip[chip]``; int32, shape (chips,)."""
+        return _wire(self).server_of_chip
+
+    @property
+    def edges(self) -> NDArray[np.int32]:
+        """``edges[edge] = server from, server to``, ascending; int32, shape (edges, 2)."""
+        return _wire(self).edges
+
+    @property
+    def edge_fibres(self) -> NDArray[np.int32]:
+        """``edge_fibres[edge]``: how many fibres the edge has; int32, shape (edges,)."""
+        return _wire(self).edge_fibres
+
+    @property
+    def edge_of_fibre(self) -> NDArray[np.int32]:
+        """``edge_of_fibre[fibre]``; int32, shape (fibres,)."""
+        return _wire(self).edge_of_fibre
+
+    @property
+    def graph(self) -> CellGraph | None:
+        """The cells of all servers, joined by the fibres; None with ideal interposers."""
+        return None if self.interposer is None else _join(self).graph
+
+    @property
+    def n_cells(self) -> int:
+        """The number of cells of all servers."""
+        return 0 if self.interposer is None else self.n_servers * self.interposer.n_cells
+
+    @property
+    def source_terminals(self) -> NDArray[np.int32]:
+        """``source_terminals[port]``: where its light enters; empty with ideal interposers."""
+        return np.empty(0, np.int32) if self.interposer is None else _join(self).sources
+
+    @property
+    def destination_terminals(self) -> NDArray[np.int32]:
+        """``destination_terminals[port]``: where light to it leaves; empty if there are none."""
+        return np.empty(0, np.int32) if self.interposer is None else _join(self).destinations
+
+    @property
+    def fibre_of_terminal(self) -> NDArray[np.int32]:
+        """``fibre_of_terminal[terminal]``: the fibre whose light enters there, or -1."""
+        return np.empty(0, np.int32) if self.interposer is None else _join(self).fibre_of_terminal
+
+    def chip_at(self, x: int, y: int, z: int, rack: int = 0) -> int:
+        """Return the chip at a place; coordinates beyond a side start again from 0.
+
+        Examples
+        --------
+        >>> RackFabric().chip_at(2, 0, 0), RackFabric().chip_at(-1, 0, 0)
+        (4, 5)
+        """
+        place = [at % side for at, side in zip((x, y, z), self.chips, strict=True)]
+        block = [at // side for at, side in zip(place, self.server, strict=True)]
+        slot = [at % side for at, side in zip(place, self.server, strict=True)]
+        server = rack * (self.n_servers // self.racks) + _number(block, self.server_grid)
+        return server * self.chips_per_server + _number(slot, self.server)
+
+    def describe_chip(self, chip: int) -> str:
+        """Return a chip for messages, with its place.
+
+        Examples
+        --------
+        >>> RackFabric().describe_chip(5)
+        'chip 5 (rack 0, x 3 y 0 z 0, server 1)'
+        """
+        rack, x, y, z = self.chip_coordinates[chip].tolist()
+        return f"chip {chip} (rack {rack}, x {x} y {y} z {z}, server {self.server_of_chip[chip]})"
+
+    def to_networkx(self) -> Any:
+        """Return the servers and fibres as a graph of networkx.
+
+        Returns
+        -------
+        networkx.DiGraph
+            A node for each server with its ``place`` (rack, x, y, z) and its ``chips``; an edge
+            for each neighbour with its number ``edge`` and its ``fibres``.
+
+        Examples
+        --------
+        >>> graph = RackFabric().to_networkx()
+        >>> len(graph), graph.edges[0, 4]["fibres"], graph.nodes[1]["chips"]
+        (16, 8, [4, 5, 6, 7])
+        """
+        import networkx  # here alone: who only reads files must not pay for it
+
+        graph = networkx.DiGraph()
+        size = self.chips_per_server
+        for server, place in enumerate(self.server_coordinates.tolist()):
+            chips = list(range(server * size, (server + 1) * size))
+            graph.add_node(server, place=tuple(place), chips=chips)
+        for edge, (tail, head) in enumerate(self.edges.tolist()):
+            graph.add_edge(tail, head, edge=edge, fibres=int(self.edge_fibres[edge]))
+        return graph
+
+
+def _sides(name: str, given: Any) -> tuple[int, int, int]:
+    if isinstance(given, str) or not isinstance(given, Sequence) or len(given) != 3:
+        raise InputError(f"{name} = {given!r}: three sides are expected", where=name)
+    x, y, z = (integer(f"{name}[{k}]", side, at_least=1) for k, side in enumerate(given))
+    return x, y, z
+
+
+def _number(place: Sequence[int], sides: Sequence[int]) -> int:
+    return place[0] + sides[0] * (place[1] + sides[1] * place[2])
+
+
+def _places(count: int, sides: tuple[int, int, int]) -> NDArray[np.int64]:
+    """Return x, y, z of the numbers below `count`, x fastest."""
+    numbers = np.arange(count)
+    x, y, z = sides
+    return np.stack([numbers % x, numbers // x % y, numbers // (x * y) % z], axis=1)
+
+
+@lru_cache(maxsize=64)
+def _wire(rack: RackFabric) -> Wiring:
+    grid, size = rack.server_grid, rack.chips_per_server
+    per_rack = rack.chips_per_rack // size
+    places = _places(rack.n_servers, grid)
+    servers = np.concatenate([np.arange(rack.n_servers)[:, None] // per_rack, places], axis=1)
+    server_of_chip = np.arange(rack.n_chips) // size
+    slots = _places(rack.n_chips, rack.server)
+    chips = servers[server_of_chip].copy()
+    chips[:, 1:] = places[server_of_chip] * rack.server + slots
+    count: dict[tuple[int, int], int] = {}
+    for server, place in enumerate(places.tolist()):
+        for neighbour in _neighbours(place, grid, rack.wrap):
+            edge = server, server // per_rack * per_rack + _number(neighbour, grid)
+            count[edge] = count.get(edge, 0) + rack.fibres
+    edges = np.array(sorted(count), dtype=np.int32).reshape(-1, 2)
+    fibres = np.array([count[a, b] for a, b in edges.tolist()], dtype=np.int32)
+    of_fibre = np.repeat(np.arange(len(edges), dtype=np.int32), fibres)
+    return Wiring(*map(_read_only, (chips, servers, server_of_chip, edges, fibres, of_fibre)))
+
+
+def _neighbours(place: list[int], grid: tuple[int, int, int], wrap: bool) -> list[list[int]]:
+    """List the neighbours of a server; in a ring of two the same one stands there twice."""
+    found = []
+    for axis, side in enumerate(grid):
+        for step in (-1, 1):
+            at = place[axis] + step
+            if side > 1 and (wrap or 0 <= at < side):
+                found.append([*place[:axis], at % side, *place[axis + 1 :]])
+    return found
+
+
+@lru_cache(maxsize=8)
+def _join(rack: RackFabric) -> Joined:
+    interposer: Any = rack.interposer
+    cells: CellGraph = interposer.graph
+    terminals, inner = len(cells.mate), rack.chips_per_server * rack.ports_per_chip
+    first = terminals * np.arange(rack.n_servers)
+    mate = np.where(cells.mate < 0, -1, cells.mate + first[:, None]).ravel()
+    leaves = first[:, None] + interposer.destination_terminals
+    enters = first[:, None] + interposer.source_terminals
+    ends_of_fibre = rack.edges[rack.edge_of_fibre]
+    out = leaves[ends_of_fibre[:, 0], inner + _rank(ends_of_fibre[:, 0])]
+    into = enters[ends_of_fibre[:, 1], inner + _rank(ends_of_fibre[:, 1])]
+    mate[out], mate[into] = into, out
+    fibre_of_terminal = np.full(len(mate), -1)
+    fibre_of_terminal[into] = np.arange(len(into))
+    free = (first[:, None] + cells.perimeter).ravel()
+    rows, columns = np.divmod(np.arange(rack.n_servers), max(1, rack.server_grid[0]))
+    shift = (np.ptp(cells.ends, axis=(0, 1)) + 2) * np.stack([columns, -rows], axis=1)
+    graph = CellGraph(
+        mate=mate.astype(np.int32),
+        ends=(cells.ends + shift[:, None, None, :]).reshape(-1, 2, 2),
+        perimeter=free[mate[free] < 0].astype(np.int32),
+        stuck=np.tile(cells.stuck, rack.n_servers),
+    )
+    ports = (leaves[:, :inner].ravel(), enters[:, :inner].ravel(), fibre_of_terminal)
+    destinations, sources, of_terminal = map(_read_only, ports)
+    return Joined(graph, sources, destinations, of_terminal)
+
+
+def _rank(groups: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Count for each entry how many equal ones stand before it."""
+    order = np.argsort(groups, kind="stable")
+    starts = np.searchsorted(groups[order], groups[order])
+    rank = np.empty(len(groups), dtype=np.int64)
+    rank[order] = np.arange(len(groups)) - starts
+    return rank
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[np.int32]:
+    frozen = array.astype(np.int32)
+    frozen.flags.writeable = False
+    return frozen
