@@ -4,11 +4,13 @@ from optmatch.fabrics.benes import Benes, DilatedBenes
 from optmatch.fabrics.cellgraph import DEAD, EXITS, TERMINAL_NAMES, CellGraph, Links, state_between
 from optmatch.fabrics.courses import Clements, Reck, SpankeBenes
 from optmatch.fabrics.crossbar import Crossbar, Piloss, SwitchAndSelect
+from optmatch.fabrics.cubes import Breach, CubeCircuit, FacePort, check_cubes, face_port, wrap_ring
 from optmatch.fabrics.fabric import Fabric
 from optmatch.fabrics.faults import Fault, FaultKind, Faulty, break_cells
 from optmatch.fabrics.feedforward import FeedForward
 from optmatch.fabrics.ideal import IdealSwitch
 from optmatch.fabrics.mesh import HexMesh, Mesh, SmartLightMesh, SquareMesh, TriangularMesh
+from optmatch.fabrics.rack import RackFabric
 from optmatch.fabrics.reach import UNREACHED, Walks, forced_links, shortest_routes, walk
 
 FABRICS: dict[str, type[Fabric]] = {
@@ -39,11 +41,14 @@ __all__ = [
     "TERMINAL_NAMES",
     "UNREACHED",
     "Benes",
+    "Breach",
     "CellGraph",
     "Clements",
     "Crossbar",
+    "CubeCircuit",
     "DilatedBenes",
     "Fabric",
+    "FacePort",
     "Fault",
     "FaultKind",
     "Faulty",
@@ -53,6 +58,7 @@ __all__ = [
     "Links",
     "Mesh",
     "Piloss",
+    "RackFabric",
     "Reck",
     "SmartLightMesh",
     "SpankeBenes",
@@ -61,8 +67,11 @@ __all__ = [
     "TriangularMesh",
     "Walks",
     "break_cells",
+    "check_cubes",
+    "face_port",
     "forced_links",
     "shortest_routes",
     "state_between",
     "walk",
+    "wrap_ring",
 ]

@@ -188,7 +188,8 @@ def _check_slices(
     slices: Mapping[str, Sequence[int]],
     shapes: Mapping[str, Sequence[int]],
 ) -> list[Breach]:
-    found, owner = [], {}
+    found: list[Breach] = []
+    owner: dict[int, str] = {}
     for name, cubes in slices.items():
         for cube in cubes:
             if not 0 <= cube < n_cubes:

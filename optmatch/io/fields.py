@@ -10,11 +10,12 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from optmatch.fabrics import FABRICS, Fabric
+from optmatch.fabrics import FABRICS, Fabric, RackFabric
 from optmatch.io.text import place_in, plain, pointer
 from optmatch.model import FormatError, InputError
 
 T = TypeVar("T")
+_RACKS = {RackFabric.type: RackFabric}
 
 
 def to_object(
@@ -51,6 +52,8 @@ def _write(entry: Any, keep_ndim: int | None) -> Any:
     if isinstance(entry, Fabric):
         if FABRICS.get(entry.type) is not type(entry):
             raise InputError(f"{type(entry).__name__} has no file format", where="/fabric")
+        return {"type": entry.type, **to_object(entry, keep_ndim=keep_ndim)}
+    if isinstance(entry, RackFabric):
         return {"type": entry.type, **to_object(entry, keep_ndim=keep_ndim)}
     if is_dataclass(entry):
         return to_object(entry, keep_ndim=keep_ndim)
@@ -188,7 +191,9 @@ def _reader(hint: Any) -> Callable[[Any, str], Any]:
     if get_origin(hint) is np.ndarray:
         return _array
     if hint is Fabric:
-        return _fabric
+        return _switch(FABRICS)
+    if hint is RackFabric:
+        return _switch(_RACKS)
     if is_dataclass(hint):
         return lambda tree, where: from_object(hint, tree, where)  # type: ignore[arg-type]
     parts = [part for part in get_args(hint) if part is not Ellipsis]
@@ -201,6 +206,8 @@ def _reader(hint: Any) -> Callable[[Any, str], Any]:
 
 def _choice(parts: list[Any]) -> Callable[[Any, str], Any]:
     """Read the one structured type among several; what it is not is left to the constructor."""
+    if {Fabric, RackFabric} <= set(parts):
+        return _switch({**FABRICS, **_RACKS})
     structured = [part for part in parts if part is Fabric or is_dataclass(part)]
     arrays = [part for part in parts if get_origin(part) is np.ndarray]
     others = [part for part in parts if get_origin(part) in (tuple, Mapping)]
@@ -220,9 +227,14 @@ def _array(tree: Any, where: str) -> Any:
     return tree
 
 
-def _fabric(tree: Any, where: str) -> Fabric:
-    check_object(tree, where)
-    return from_object(choose(tree, "type", FABRICS, where), tree, where, tags=("type",))
+def _switch(known: Mapping[str, Callable[..., Any]]) -> Callable[[Any, str], Any]:
+    """Read a fabric or a rack: its type says which."""
+
+    def read(tree: Any, where: str) -> Any:
+        check_object(tree, where)
+        return from_object(choose(tree, "type", known, where), tree, where, tags=("type",))
+
+    return read
 
 
 def _sequence(read: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
