@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from optmatch.fabrics import UNREACHED, Fabric
 from optmatch.model import Problem, Solution, Status
+from optmatch.solvers.culprits import name_culprits
 
 
 def refuse_dead_pairs(
@@ -22,12 +24,12 @@ def refuse_dead_pairs(
     Returns
     -------
     Solution or None
-        None if there is no such pair.
+        None if there is no such pair. Of a fabric with faults it names those that kill a pair.
     """
     if not dead:
         return None
     reasons = "; ".join(problem.fabric.explain_dead_pair(i, j) for i, j in dead)
-    return Solution(
+    refused = Solution(
         problem=problem,
         status=Status.INFEASIBLE,
         lower_bound=float("inf"),
@@ -37,3 +39,9 @@ def refuse_dead_pairs(
             "dead_pairs": [list(pair) for pair in dead],
         },
     )
+
+    def some_pair_is_dead(fabric: Fabric) -> bool:
+        table = fabric.route_cells()
+        return any(table[i, j] == UNREACHED for i, j in dead)
+
+    return name_culprits(refused, some_pair_is_dead)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import CellGraph
+from optmatch.fabrics import CellGraph, Fabric
 from optmatch.model import (
     Bound as BoundEvent,
 )
@@ -26,10 +26,13 @@ from optmatch.model import (
     Solution,
     Status,
     Tick,
+    ignore,
 )
 from optmatch.problems import Routing, RoutingProof
 from optmatch.solvers.columns import Bound, Closed, Column, Master, cost_step
+from optmatch.solvers.culprits import name_culprits
 from optmatch.solvers.negotiated import Negotiation, Routes, one_slot, without_search
+from optmatch.solvers.negotiated import route as negotiate
 from optmatch.solvers.pathfinder import UNIT
 
 _WARM_STARTS = 4
@@ -68,8 +71,28 @@ def route(
     -------
     Solution
         With a `RoutingProof` as certificate where the bound of the problem itself is not enough.
-        An infeasible matching comes with a reason: a dead pair, or a cut.
+        An infeasible matching comes with a reason: a dead pair, or a cut; on a fabric with faults
+        it names those that forbid it.
     """
+    clock = limits.start()
+    solution = _route(problem, limits, rng, on_event)
+    if "culprits" in solution.stats:
+        return solution
+
+    def no_routing(fabric: Fabric) -> bool | None:
+        fixed = replace(problem, fabric=fabric, objective="total-cells")
+        left = replace(limits, time_s=limits.time_s and clock.remaining_s)
+        if negotiate(fixed, replace(left, iterations=_WARM_STARTS), rng, ignore).schedule:
+            return False
+        status = _route(fixed, left, rng, ignore).status
+        return None if status is Status.UNKNOWN else status is Status.INFEASIBLE
+
+    return name_culprits(solution, no_routing, clock)
+
+
+def _route(
+    problem: Routing, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+) -> Solution:
     decided = without_search(problem, "ilp")
     if decided is not None:
         return decided

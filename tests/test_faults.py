@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import optmatch as om
-from optmatch.fabrics import DEAD, UNREACHED, Fault, Faulty, break_cells
+from optmatch.fabrics import DEAD, UNREACHED, Fault, FaultKind, Faulty, break_cells
 from optmatch.fabrics.light import trace
 from optmatch.io.problems import problem_from_tree, problem_to_tree
 from optmatch.model import BAR, CROSS, FREE, IDLE
@@ -24,6 +24,7 @@ SMALL = om.SquareMesh(2, 1, ports=[0, 2, 5, 7, 10])
 @st.composite
 def broken(draw: st.DrawFn, fabric: om.Fabric = SMALL, most: int = 3) -> Faulty:
     """Draw some faults of cells."""
+    kinds: st.SearchStrategy[FaultKind]
     kinds = st.sampled_from(["stuck-bar", "stuck-cross", "dead-cell"])
     cells = draw(
         st.lists(st.integers(0, fabric.n_cells - 1), min_size=1, max_size=most, unique=True)
@@ -34,7 +35,7 @@ def broken(draw: st.DrawFn, fabric: om.Fabric = SMALL, most: int = 3) -> Faulty:
 def held_matchings(mesh: Faulty) -> set[tuple[int, ...]]:
     """List what the ports see in every state, by the graph without faults and fixed cells."""
     intact: Any = mesh.fabric.graph
-    choices = [(BAR, CROSS)] * intact.n_cells
+    choices: list[tuple[int, ...]] = [(BAR, CROSS)] * intact.n_cells
     for cell in (*mesh.stuck_bar, *mesh.stuck_cross):
         choices[cell] = (BAR,) if cell in mesh.stuck_bar else (CROSS,)
     for cell in mesh.dead_cells:
@@ -142,7 +143,7 @@ def test_dead_ports_are_refused_by_name() -> None:
     mesh = Faulty(om.HexMesh(2, 2, ports=4), dead_ports=[1])
     rule = r"port 1 \(t\d+, cell \d+ [ab][12]\) is dead and takes part in no circuit"
     with pytest.raises(om.InputError, match=r"matching\[1\]: " + rule):
-        om.Routing(mesh, [1, 0, -1, -1])
+        om.Routing(mesh, np.array([1, 0, -1, -1], dtype=np.int32))
     demand = np.zeros((4, 4))
     demand[0, 1] = 3
     with pytest.raises(om.InputError, match=r"demand_bytes\[1\]: " + rule):
@@ -206,6 +207,40 @@ def test_the_verifier_knows_stuck_and_dead() -> None:
     report = om.verify(om.AllToAll(agreeing), solution.schedule)
     wrong = {violation.where for violation in report.violations}
     assert f"cell_states[{slot}, {cell}]" not in wrong
+
+
+@given(broken(most=5), matchings(SMALL.n_ports))
+@settings(deadline=None, max_examples=60)
+def test_culprits_are_needed_and_enough(mesh: Faulty, matching: NDArray[np.int32]) -> None:
+    """With them alone the matching is impossible; with any one of them repaired it is not."""
+    solution = om.solve(om.Routing(mesh, matching), "ilp", seed=0)
+    if solution.status is not om.Status.INFEASIBLE:
+        assert "culprits" not in solution.stats
+        return
+    assert solution.stats["culprits_minimal"]
+    culprits = [fault for fault in mesh.faults if str(fault) in solution.stats["culprits"]]
+    assert len(culprits) == len(solution.stats["culprits"])
+    assert not holds(held_matchings(Faulty.of(mesh.fabric, culprits)), matching)
+    for repaired in culprits:
+        others = [fault for fault in culprits if fault != repaired]
+        assert holds(held_matchings(Faulty.of(mesh.fabric, others)), matching)
+    said = ", ".join(solution.stats["culprits"])
+    ending = f"at fault: {said}" if said else "without faults it cannot be done either"
+    assert solution.stats["reason"].endswith(ending)
+
+
+@pytest.mark.parametrize("method", ["circle", "negotiated", "ilp"])
+def test_all_to_all_names_who_kills_a_pair(method: str) -> None:
+    """Of several faults only those that a dead pair needs."""
+    mesh = om.HexMesh(3, 3, ports=6)
+    cell = int(mesh.source_terminals[4]) // 4
+    others = [k for k in range(mesh.n_cells) if k not in mesh.source_terminals // 4][:2]
+    problem = om.AllToAll(Faulty(mesh, dead_cells=[cell], stuck_bar=others, dead_ports=[0]))
+    solution = om.solve(problem, method, seed=0)
+    assert solution.status is om.Status.INFEASIBLE
+    assert solution.stats["culprits"] == [f"dead cell {cell}"]
+    assert [1, 4] in solution.stats["dead_pairs"]
+    assert solution.stats["reason"].endswith(f"at fault: dead cell {cell}")
 
 
 def test_bounds_on_many_stuck_cells() -> None:

@@ -77,10 +77,10 @@ class Faulty(Fabric):
     """
 
     fabric: Fabric
-    stuck_bar: tuple[int, ...] = ()
-    stuck_cross: tuple[int, ...] = ()
-    dead_cells: tuple[int, ...] = ()
-    dead_ports: tuple[int, ...] = ()
+    stuck_bar: Sequence[int] = ()
+    stuck_cross: Sequence[int] = ()
+    dead_cells: Sequence[int] = ()
+    dead_ports: Sequence[int] = ()
     type: ClassVar[str] = "faulty"
 
     def __post_init__(self) -> None:
@@ -106,7 +106,7 @@ class Faulty(Fabric):
         places: dict[str, list[int]] = {name: [] for name in _FIELDS.values()}
         for fault in faults:
             places[_FIELDS[fault.kind]].append(fault.place)
-        return cls(fabric, **places)  # type: ignore[arg-type]  # the constructor makes tuples
+        return cls(fabric, **places)
 
     @property
     def faults(self) -> tuple[Fault, ...]:
