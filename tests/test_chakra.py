@@ -1,4 +1,4 @@
-"""Chakra traces: sends and all-to-alls add up, damage is named."""
+"""Chakra traces: every node is read, what ranks send adds up, damage is named."""
 
 from __future__ import annotations
 
@@ -6,119 +6,265 @@ import gzip
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 
 import optmatch as om
 from optmatch.cli import main
 from optmatch.io import loads, read_chakra, read_matrix
+from optmatch.io.chakra import MISSING, read_trace, siblings
+from optmatch.io.chakra_schema import COLLECTIVE, COLLECTIVES, COMPUTE, RECEIVE, SEND
+from optmatch.io.chakra_write import Node, trace_bytes
+from optmatch.io.groups import groups_text, read_groups
 
-SEND, RECEIVE, COLLECTIVE, COMPUTE = 5, 6, 7, 4
-
-
-def varint(value: int) -> bytes:
-    """Encode a number as protobuf does."""
-    parts = []
-    while value > 127:
-        parts.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*parts, value])
+WIDTHS = ("int32", "int64", "uint32", "uint64", "sint32", "sint64", "fixed32", "fixed64")
 
 
-def field(number: int, value: int | bytes) -> bytes:
-    """Encode a field."""
-    if isinstance(value, int):
-        return varint(number << 3) + varint(value)
-    return varint(number << 3 | 2) + varint(len(value)) + value
-
-
-def node(number: int, kind: int, **attributes: int | str) -> bytes:
-    """Encode a node with its length; integers as uint64_val, text as string_val."""
-    message = field(1, number) + field(2, b"name") + field(3, kind) + field(5, 7) + field(7, 160)
-    for name, value in attributes.items():
-        coded = field(13, value) if isinstance(value, int) else field(29, value.encode())
-        message += field(10, field(1, name.encode()) + coded)
-    return varint(len(message)) + message
-
-
-def trace(folder: Path, *ranks: bytes, name: str = "run") -> list[Path]:
+def trace(folder: Path, *ranks: list[Node], name: str = "run", **how: Any) -> list[Path]:
     """Write a file for each rank."""
-    metadata = field(1, b"0.0.4")
     paths = []
     for rank, nodes in enumerate(ranks):
         paths.append(folder / f"{name}.{rank}.et")
-        paths[-1].write_bytes(varint(len(metadata)) + metadata + nodes)
+        paths[-1].write_bytes(trace_bytes(nodes, **how))
     return paths
+
+
+def send(number: int, **attributes: int | str) -> Node:
+    """Make a node that sends."""
+    return Node(number, SEND, attributes=attributes)
+
+
+def collective(number: int, name: str, size: int | None, **attributes: int | str) -> Node:
+    """Make a collective."""
+    given = {} if size is None else {"comm_size": size}
+    return Node(
+        number,
+        COLLECTIVE,
+        attributes={"comm_type": COLLECTIVES.index(name), **given, **attributes},
+    )
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> list[Node]:
+    """Draw a trace: numbers in any order, dependencies on any other node, odd attributes."""
+    numbers = draw(st.lists(st.integers(0, 2**64 - 1), unique=True, max_size=12))
+    known = st.sampled_from(("comm_size", "comm_src", "comm_dst", "comm_tag", "num_ops"))
+    return [
+        Node(
+            id=number,
+            kind=draw(st.integers(0, 12)),
+            name=draw(st.text(max_size=3)),
+            parents=draw(st.lists(st.sampled_from(numbers), max_size=3)),
+            start_us=draw(st.integers(0, 2**63 - 1)),
+            duration_us=draw(st.integers(0, 2**63 - 1)),
+            attributes={
+                **draw(st.dictionaries(known, st.integers(0, 2**31 - 1))),
+                **draw(st.dictionaries(st.just("pg_name"), st.text(min_size=1, max_size=2))),
+                **draw(st.dictionaries(st.just("is_cpu_op"), st.booleans())),
+            },
+        )
+        for number in numbers
+    ]
+
+
+@given(nodes(), st.sampled_from(WIDTHS), st.booleans())
+def test_what_is_written_is_read(
+    tmp_path_factory: pytest.TempPathFactory, given: list[Node], width: str, compress: bool
+) -> None:
+    """All columns, whatever the width of numbers, compressed or not."""
+    path = tmp_path_factory.mktemp("trace") / "run.7.et"
+    path.write_bytes(trace_bytes(given, integers=width, compress=compress))
+    found = read_trace(path)
+    assert (found.rank, found.node_id.tolist()) == (7, [node.id for node in given])
+    assert found.kind.tolist() == [node.kind for node in given]
+    assert found.start_us.tolist() == [node.start_us for node in given]
+    assert found.duration_us.tolist() == [node.duration_us for node in given]
+    for k, node in enumerate(given):
+        places = found.parents[found.first_parent[k] : found.first_parent[k + 1]]
+        assert found.node_id[places].tolist() == list(node.parents)
+        group = found.group_names[found.group[k]] if found.group[k] >= 0 else None
+        assert group == node.attributes.get("pg_name")
+        for name, column in (
+            ("comm_size", found.size_bytes),
+            ("comm_src", found.source),
+            ("comm_dst", found.destination),
+            ("comm_tag", found.tag),
+            ("num_ops", found.operations),
+        ):
+            assert column[k] == node.attributes.get(name, MISSING)
+
+
+@given(nodes(), st.data())
+def test_a_trace_that_is_cut_is_refused(
+    tmp_path_factory: pytest.TempPathFactory, given: list[Node], data: st.DataObject
+) -> None:
+    """At every byte but those between two nodes."""
+    path = tmp_path_factory.mktemp("trace") / "run.0.et"
+    content = trace_bytes(given)
+    ends = {len(trace_bytes(given[:k])) for k in range(len(given) + 1)}
+    at = data.draw(st.integers(0, len(content)).filter(lambda k: k not in ends))
+    path.write_bytes(content[:at])
+    begun = max((end for end in ends if end <= at), default=0)
+    with pytest.raises(om.FormatError, match=rf"run\.0\.et: byte {begun}: "):
+        read_trace(path)
 
 
 def test_sends_add_up(tmp_path: Path) -> None:
     """Each counts where it is sent; receives and computations do not."""
-    first = node(1, SEND, comm_src=0, comm_dst=1, comm_size=300) + node(2, COMPUTE)
-    first += node(3, SEND, comm_dst=2, comm_size=5, comm_tag=7)
-    second = node(1, RECEIVE, comm_src=0, comm_dst=1, comm_size=300)
-    second += node(2, SEND, comm_src=1, comm_dst=0, comm_size=2**40)
-    second += node(3, SEND, comm_src=1, comm_dst=0, comm_size=1)
-    paths = trace(tmp_path, first, second, b"")
+    first = [send(1, comm_src=0, comm_dst=1, comm_size=300), Node(2, COMPUTE)]
+    first += [send(3, comm_dst=2, comm_size=5, comm_tag=7)]
+    second = [Node(1, RECEIVE, attributes={"comm_src": 0, "comm_dst": 1, "comm_size": 300})]
+    second += [send(2, comm_src=1, comm_dst=0, comm_size=2**40)]
+    second += [send(3, comm_src=1, comm_dst=0, comm_size=1)]
+    paths = trace(tmp_path, first, second, [])
     wanted = [[0.0, 300.0, 5.0], [2.0**40 + 1, 0.0, 0.0], [0.0, 0.0, 0.0]]
     assert read_chakra(paths).tolist() == wanted
     paths[1].write_bytes(gzip.compress(paths[1].read_bytes()))
     trace(tmp_path, first, name="other")
     assert read_matrix(paths[2]).tolist() == wanted
+    assert siblings(tmp_path / "run") == paths
+
+
+@pytest.mark.parametrize(
+    ("name", "to_next"),
+    [("ALL_REDUCE", 120.0), ("ALL_GATHER", 180.0), ("REDUCE_SCATTER", 60.0), ("BARRIER", 0.0)],
+)
+def test_rings(tmp_path: Path, name: str, to_next: float) -> None:
+    """Three ranks and 90 bytes: who sends to whom is the order of the group."""
+    each = [collective(1, name, 90, pg_name="7")]
+    paths = trace(tmp_path, [], each, each, each)
+    wanted = np.zeros((4, 4))
+    wanted[2, 3] = wanted[3, 1] = wanted[1, 2] = to_next
+    assert read_chakra(paths, groups={"7": [2, 3, 1]}).tolist() == wanted.tolist()
 
 
 def test_an_all_to_all_is_spread_evenly(tmp_path: Path) -> None:
-    """What a rank keeps for itself is no demand."""
-    both = [node(1, COLLECTIVE, comm_type=6, comm_size=80)] * 2
-    assert read_chakra(trace(tmp_path, *both)).tolist() == [[0.0, 40.0], [40.0, 0.0]]
+    """What a rank keeps for itself is no demand; without a group it is one of all ranks."""
+    both = [collective(1, "ALL_TO_ALL", 80)]
+    assert read_chakra(trace(tmp_path, both, both)).tolist() == [[0.0, 40.0], [40.0, 0.0]]
+    inside = [collective(1, "ALL_TO_ALL", 80, pg_name="a")]
+    paths = trace(tmp_path, inside, [], inside)
+    found = read_chakra(paths, groups={"a": (0, 2)})
+    assert found.tolist() == [[0.0, 0.0, 40.0], [0.0, 0.0, 0.0], [40.0, 0.0, 0.0]]
 
 
 def test_the_command_reads_them(tmp_path: Path) -> None:
-    """By the file of any rank."""
-    paths = trace(tmp_path, node(1, SEND, comm_dst=1, comm_size=9), b"")
+    """By the file of any rank, with the groups beside."""
+    paths = trace(tmp_path, [send(1, comm_dst=1, comm_size=9)], [])
     result = CliRunner().invoke(main, ["generate", "demand", "--matrix", str(paths[0])])
     assert result.exit_code == 0, result.output
     problem: Any = loads(result.stdout)
     assert problem.demand_bytes.tolist() == [[0.0, 9.0], [0.0, 0.0]]
+    both = [collective(1, "ALL_GATHER", 7, pg_name="1")]
+    paths = trace(tmp_path, both, both)
+    (tmp_path / "groups.json").write_text(groups_text({"1": [0, 1]}))
+    options = ["--matrix", str(paths[0]), "--groups", str(tmp_path / "groups.json")]
+    result = CliRunner().invoke(main, ["generate", "demand", *options])
+    assert result.exit_code == 0, result.output
+    problem = loads(result.stdout)
+    assert problem.demand_bytes.tolist() == [[0.0, 7.0], [7.0, 0.0]]
 
 
-def test_other_collectives_depend_on_their_algorithm(tmp_path: Path) -> None:
-    """Refused, or left out where the caller says so."""
-    nodes = node(1, COLLECTIVE, comm_type=0, comm_size=80)
-    nodes += node(2, SEND, comm_dst=0, comm_size=4)
-    paths = trace(tmp_path, nodes)
-    with pytest.raises(om.FormatError, match="node 1: collective ALL_REDUCE"):
+def test_collectives_can_be_left_out(tmp_path: Path) -> None:
+    """Those that are no all-to-all."""
+    given = [collective(1, "BROADCAST", 80), send(2, comm_dst=0, comm_size=4)]
+    paths = trace(tmp_path, given)
+    with pytest.raises(om.FormatError, match=r"node 1: collective BROADCAST: .* root"):
         read_chakra(paths)
     assert read_chakra(paths, skip_collectives=True).tolist() == [[4.0]]
 
 
 @pytest.mark.parametrize(
-    ("nodes", "message"),
+    ("node", "message"),
     [
-        (node(8, SEND, comm_dst=1), "node 8: rank 1: ranks are 0 .. 0"),
-        (node(8, SEND, comm_size=1), "node 8: comm_dst is missing"),
-        (node(8, SEND, comm_dst=0, comm_size="big"), "node 8: comm_size is missing or no whole"),
-        (node(8, COLLECTIVE, comm_type=6, comm_size=1, pg_name="2"), "node 8: all-to-all of a g"),
-        (node(8, COMPUTE)[:-3], "cut off"),
-        (b"\x80", "no number of protobuf"),
-        (b"\x02\x0b\x00", "wire type 3: not a Chakra trace"),
-        (b"\x03\x12\x7f\x00", "a field is cut off"),
-        (b"\x04\x18\x05\x50\x01", "an attribute is no message"),
+        (send(8, comm_dst=1, comm_size=1), "node 8: rank 1: ranks are 0 .. 0"),
+        (send(8, comm_size=1), "node 8: comm_dst is missing"),
+        (send(8, comm_dst=0, comm_size="big"), "node 8: comm_size = b'big': a whole number"),
+        (send(8, comm_dst=0, comm_size=True), "node 8: comm_size = True: a whole number"),
+        (send(8, comm_dst=0), "node 8: comm_size is missing"),
+        (collective(8, "ALL_REDUCE", None), "node 8: comm_size is missing"),
+        (collective(8, "ALL_REDUCE", 1, pg_name="2"), "node 8: group 2: its members are not kno"),
+        (collective(8, "ALL_REDUCE", 1, pg_name="3"), "node 8: rank 0 is no member of group 3"),
+        (
+            Node(8, COLLECTIVE, attributes={"comm_type": 99, "comm_size": 1}),
+            "node 8: comm_type = 99",
+        ),
+        (Node(8, parents=[5]), "node 8: waits for node 5, which is not there"),
     ],
 )
-def test_damage_is_named(tmp_path: Path, nodes: bytes, message: str) -> None:
-    """File and node."""
-    paths = trace(tmp_path, nodes)
+def test_flaws_of_nodes_are_named(tmp_path: Path, node: Node, message: str) -> None:
+    """File, node and value."""
+    paths = trace(tmp_path, [node])
     with pytest.raises(om.FormatError, match=message) as caught:
-        read_chakra(paths)
+        read_chakra(paths, groups={"3": (1, 2)})
     assert str(paths[0]) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "byte 0: a trace begins with what describes it"),
+        (trace_bytes([Node(3)])[8:], "byte 0: a trace begins with what describes it"),
+        (trace_bytes([Node(3), Node(3)]), "node 3: is there twice"),
+        (trace_bytes([Node(3)]) + b"\x80", "node number 1, after node 3, is cut off"),
+        (trace_bytes([Node(3)]) + b"\x02\x0b\x00\x00", r"byte 13: node number 1, .* is damaged"),
+        (trace_bytes([]) + b"\x04\x08\x01\x52\x03", "byte 8: node number 0 is cut off"),
+        (trace_bytes([Node(1)], compress=True)[:-9], "cannot be read"),
+    ],
+)
+def test_damage_is_named(tmp_path: Path, content: bytes, message: str) -> None:
+    """File, byte, and the last node that was whole."""
+    path = tmp_path / "run.0.et"
+    path.write_bytes(content)
+    with pytest.raises(om.FormatError, match=message) as caught:
+        read_trace(path)
+    assert str(path) in str(caught.value)
 
 
 def test_ranks_must_be_complete(tmp_path: Path) -> None:
     """From 0 on, each with a file named after it."""
-    paths = trace(tmp_path, b"", b"")
+    paths = trace(tmp_path, [], [])
     with pytest.raises(om.FormatError, match=r"ranks \[1\]: a file for each of 0 .. 0"):
         read_chakra(paths[1:])
     with pytest.raises(om.FormatError, match=r"named name.RANK.et"):
         read_matrix(tmp_path / "trace.et")
     with pytest.raises(om.FormatError, match="cannot be read"):
         read_chakra([tmp_path / "none.0.et"])
+    with pytest.raises(om.FormatError, match=r"no file name.RANK.et"):
+        siblings(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[1]", "an object is expected"),
+        ('{"1": 3}', "/1: 3: a list of ranks"),
+        ('{"1": []}', "a list of ranks"),
+        ('{"1": [0, 4]}', r"/1/1: group 1: rank 4: ranks are 0 .. 3"),
+        ('{"1": [0, "a"]}', r"group 1: rank 'a'"),
+        ('{"1": [0, 2, 0]}', r"/1/2: group 1: rank 0 is a member twice"),
+        ('{"1": [0], "1": [1]}', "occurs twice"),
+        ("{", "not JSON"),
+    ],
+)
+def test_flaws_of_groups_are_named(tmp_path: Path, text: str, message: str) -> None:
+    """Group and rank."""
+    path = tmp_path / "groups.json"
+    path.write_text(text)
+    with pytest.raises(om.FormatError, match=message) as caught:
+        read_groups(path, n_ranks=4)
+    assert str(path) in str(caught.value)
+
+
+def test_groups_are_read_as_they_are_written(tmp_path: Path) -> None:
+    """Also without knowing how many ranks there are; a file that is not there is named."""
+    path = tmp_path / "groups.json"
+    path.write_text(groups_text({"1": [3, 1], "x": [0]}))
+    assert read_groups(path) == {"1": (3, 1), "x": (0,)}
+    with pytest.raises(om.FormatError, match=r"ranks are 0 .. 2"):
+        read_groups(path, n_ranks=3)
+    with pytest.raises(om.FormatError, match="cannot be read"):
+        read_groups(tmp_path / "none.json")

@@ -109,6 +109,7 @@ _DEMAND_OPTIONS = (
 )
 @click.option("--name", help="Which matrix of a file that holds several.")
 @click.option("--transposed", is_flag=True, help="Rows of the file are destinations.")
+@click.option("--groups", type=click.Path(), help="Chakra: the JSON file of communicator groups.")
 @click.option(
     "--model", type=click.Choice(list(MODELS)), help="Traffic to draw, without --matrix."
 )
@@ -125,6 +126,7 @@ def demand(
     matrix: str | None,
     name: str | None,
     transposed: bool,
+    groups: str | None,
     model: str | None,
     seed: int,
     **options: Any,
@@ -143,10 +145,10 @@ def demand(
 
         fits = all(value is None for value in shape.values())
         fabric = None if fits else build_fabric(type_, shape)
-        given = read_matrix(matrix, name=name, transposed=transposed)
+        given = read_matrix(matrix, name=name, transposed=transposed, groups=groups)
     elif model is not None and matrix is None:
-        if name is not None or transposed:
-            raise click.UsageError("--name and --transposed are for --matrix")
+        if name is not None or transposed or groups is not None:
+            raise click.UsageError("--name, --transposed and --groups are for --matrix")
         fabric = build_fabric(type_, shape)
         given = _draw(model, fabric, seed, drawn)
     else:

@@ -1,6 +1,6 @@
 """Files: the only place that knows formats."""
 
-from optmatch.io.chakra import read_chakra
+from optmatch.io.chakra_demand import read_chakra
 from optmatch.io.files import check_target, dumps, load, loads, save
 from optmatch.io.matrices import from_graph, read_matrix
 from optmatch.io.problems import problem_digest

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.io.chakra import read_chakra, siblings
+from optmatch.io.chakra import siblings
+from optmatch.io.chakra_demand import read_chakra
 from optmatch.io.fields import shorten
+from optmatch.io.groups import read_groups
 from optmatch.io.matrix_market import parse_matrix_market
 from optmatch.io.text import parse, pointer
 from optmatch.model import FormatError, InputError
@@ -26,7 +28,11 @@ _QOBLIB = "scaled_doubly_stochastic_matrix"
 
 
 def read_matrix(
-    path: str | os.PathLike[str], *, name: str | None = None, transposed: bool = False
+    path: str | os.PathLike[str],
+    *,
+    name: str | None = None,
+    transposed: bool = False,
+    groups: str | os.PathLike[str] | None = None,
 ) -> Matrix:
     r"""Read a demand matrix; the ending says how.
 
@@ -41,6 +47,8 @@ def read_matrix(
         Which array of an ``.npz`` or instance of a ``.json``; needed where there are several.
     transposed
         Whether rows are destinations in the file.
+    groups
+        The file of communicator groups that belongs to a trace.
 
     Returns
     -------
@@ -64,8 +72,11 @@ def read_matrix(
     file = os.fspath(path)
     suffix = Path(file).suffix.lower()
     if suffix == ".et":
-        matrix = check_matrix(read_chakra(siblings(path)))
+        members = None if groups is None else read_groups(groups)
+        matrix = check_matrix(read_chakra(siblings(path), groups=members))
         return np.ascontiguousarray(matrix.T) if transposed else matrix
+    if groups is not None:
+        raise FormatError("groups belong to a trace, name.RANK.et", path=file)
     if suffix not in _READERS:
         raise FormatError(
             f"suffix {suffix!r}: matrices end in {', '.join([*_READERS, '.et'])}", path=file

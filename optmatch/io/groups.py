@@ -1,0 +1,80 @@
+"""Communicator groups: which ranks are members of which, as JSON beside a trace."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from optmatch.io.fields import check_object, shorten
+from optmatch.io.text import layout, parse, pointer
+from optmatch.model import FormatError, InputError
+
+Groups = dict[str, tuple[int, ...]]
+
+
+def read_groups(path: str | os.PathLike[str], *, n_ranks: int | None = None) -> Groups:
+    """Read a file of communicator groups.
+
+    Parameters
+    ----------
+    path
+        JSON: ``{"1": [0, 1], "2": [2, 3]}``, by the name that the attribute `pg_name` has.
+    n_ranks
+        How many ranks there are; None if that is not known.
+
+    Returns
+    -------
+    dict
+        The members of each group, in the order of the file, which is the order of the ring.
+
+    Raises
+    ------
+    FormatError
+        If it is no such file, a rank is none, or is twice in a group; group and rank are named.
+    """
+    file = os.fspath(path)
+    try:
+        tree = parse(Path(path).read_bytes(), file)
+        return _checked(tree, n_ranks)
+    except OSError as exc:
+        raise FormatError(f"cannot be read: {exc.strerror}", path=file) from exc
+    except InputError as exc:
+        exc.path = exc.path or file
+        raise
+
+
+def groups_text(groups: Mapping[str, Sequence[int]]) -> str:
+    """Write groups as JSON.
+
+    Examples
+    --------
+    >>> print(groups_text({"1": (0, 1), "2": (2, 3)}), end="")
+    {
+      "1": [0,1],
+      "2": [2,3]
+    }
+    """
+    return layout({name: [int(rank) for rank in ranks] for name, ranks in groups.items()}) + "\n"
+
+
+def _checked(tree: object, n_ranks: int | None) -> Groups:
+    check_object(tree, "")
+    groups: Groups = {}
+    for name, members in tree.items():  # type: ignore[attr-defined]
+        where = pointer("", name)
+        if not isinstance(members, list) or not members:
+            raise FormatError(f"{shorten(members)}: a list of ranks is expected", where=where)
+        for place, rank in enumerate(members):
+            if type(rank) is not int or rank < 0 or (n_ranks is not None and rank >= n_ranks):
+                allowed = "whole numbers >= 0" if n_ranks is None else f"0 .. {n_ranks - 1}"
+                raise FormatError(
+                    f"group {name}: rank {shorten(rank)}: ranks are {allowed}",
+                    where=pointer(where, place),
+                )
+            if members.index(rank) != place:
+                raise FormatError(
+                    f"group {name}: rank {rank} is a member twice", where=pointer(where, place)
+                )
+        groups[name] = tuple(members)
+    return groups
