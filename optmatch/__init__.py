@@ -25,6 +25,8 @@ from optmatch.fabrics import (
 )
 from optmatch.io import load, save
 from optmatch.model import (
+    DEVICES,
+    Device,
     FormatError,
     InfeasibleError,
     InputError,
@@ -54,7 +56,7 @@ from optmatch.problems import (
 # Now, not on first use: a later import of a module would take the place of its function.
 from optmatch.simulate import Simulation, simulate
 from optmatch.solve import solve
-from optmatch.verify import Report, Violation, verify
+from optmatch.verify import Optics, Report, Violation, measure_optics, verify
 
 __version__ = "0.1.0"
 
@@ -62,6 +64,7 @@ show_objects()
 del show_objects
 
 __all__ = [
+    "DEVICES",
     "AllToAll",
     "Benes",
     "CellGraph",
@@ -70,6 +73,7 @@ __all__ = [
     "CountProof",
     "Crossbar",
     "Demand",
+    "Device",
     "DilatedBenes",
     "Fabric",
     "Fault",
@@ -85,6 +89,7 @@ __all__ = [
     "Limits",
     "LineProof",
     "OptMatchError",
+    "Optics",
     "Piloss",
     "PlaneSchedules",
     "RackFabric",
@@ -106,6 +111,7 @@ __all__ = [
     "VerificationError",
     "Violation",
     "load",
+    "measure_optics",
     "save",
     "simulate",
     "solve",

@@ -1,5 +1,6 @@
 """Nouns without algorithms: schedule, solution, limits, events, errors."""
 
+from optmatch.model.device import DEVICES, Device, find_device
 from optmatch.model.errors import (
     FormatError,
     InfeasibleError,
@@ -20,11 +21,13 @@ from optmatch.model.values import FrozenMap, Value, frozen, integer, number
 __all__ = [
     "BAR",
     "CROSS",
+    "DEVICES",
     "FREE",
     "IDLE",
     "RTOL",
     "Bound",
     "Clock",
+    "Device",
     "Event",
     "FormatError",
     "FrozenMap",
@@ -45,6 +48,7 @@ __all__ = [
     "Tick",
     "Value",
     "VerificationError",
+    "find_device",
     "frozen",
     "ignore",
     "integer",

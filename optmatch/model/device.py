@@ -1,0 +1,253 @@
+r"""What a cell does to light: the interferometer behind every 2x2 cell, and its imperfections.
+
+A cell is a Mach-Zehnder interferometer: a 50:50 coupler, two arms of phase ``phi_up`` (from side
+1) and ``phi_low`` (from side 2), and another 50:50 coupler. With
+:math:`\Delta = (\varphi_{up} + \varphi_{low}) / 2` and
+:math:`\vartheta = (\varphi_{up} - \varphi_{low}) / 2` light that enters at one end, on side 1 and
+side 2, leaves at the other end, on side 1 and side 2, by
+
+.. math:: T = j e^{j\Delta} \begin{pmatrix} \sin\vartheta & \cos\vartheta \\
+              \cos\vartheta & -\sin\vartheta \end{pmatrix}
+
+So :math:`\vartheta = 0`, the passive state, is cross, and :math:`\vartheta = \pi/2` is bar. A
+phase grows along the way (:math:`e^{+j\varphi}`). T is symmetric: backwards it is the same.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from optmatch.model.errors import InputError
+from optmatch.model.schedule import BAR, CROSS
+from optmatch.model.values import Value, number
+
+_MAY_LEAK_NOTHING = ("bar_extinction_db", "cross_extinction_db")
+
+
+def transfer(theta_rad: ArrayLike, delta_rad: ArrayLike = 0.0) -> NDArray[np.complex128]:
+    r"""Return the matrix T of lossless interferometers, as at the top of this module.
+
+    Parameters
+    ----------
+    theta_rad
+        Half the difference of the phases of the arms, in radians.
+    delta_rad
+        Half their sum, in radians.
+
+    Returns
+    -------
+    NDArray
+        ``T[..., side left by, side entered]``, complex128.
+
+    References
+    ----------
+    .. [1] Sanchez-Jacome (2025), thesis, chapter 2, repository ricarvid1/dsj-thesis.
+
+    Examples
+    --------
+    The passive state swaps the sides:
+
+    >>> np.abs(transfer(0.0)).tolist()
+    [[0.0, 1.0], [1.0, 0.0]]
+    """
+    theta, delta = np.broadcast_arrays(theta_rad, delta_rad)
+    return _matrix(np.sin(theta), np.cos(theta), delta)
+
+
+def _matrix(
+    straight: NDArray[np.float64], across: NDArray[np.float64], delta: ArrayLike
+) -> NDArray[np.complex128]:
+    rows = np.stack([straight, across, across, -straight], axis=-1)
+    factor = 1j * np.exp(1j * np.asarray(delta, dtype=np.float64))
+    matrix: NDArray[np.complex128] = factor[..., None, None] * rows.reshape(*rows.shape[:-1], 2, 2)
+    return matrix
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Device(Value):
+    r"""What one cell, one waveguide and one facet of a chip do to light.
+
+    Parameters
+    ----------
+    name
+        What reports call it.
+    source
+        Where the numbers come from, and which of them are assumed.
+    bar_loss_db, cross_loss_db
+        What the wanted way through a cell loses in this state. Where more would come out of the
+        cell than went in (no loss, but a leak), it loses just what leaks.
+    bar_extinction_db, cross_extinction_db
+        Power at the wanted over power at the other output; None for a cell that does not leak. It
+        is an angle: :math:`\tan^2` of the distance of :math:`\vartheta` from its ideal value.
+    phase_error_rad
+        Root mean square of the error of the phase of each arm of each cell, drawn once for a chip.
+    waveguide_loss_db_per_m, bend_loss_db, crossing_loss_db
+        Of the waveguides between cells: per metre, for each bend, for each waveguide crossed.
+    coupling_loss_db
+        Between a fibre and the chip, at each facet. A circuit passes two.
+    cell_length_m, cell_delay_s
+        Of the way through one cell. Waveguides between cells are as fast.
+    access_delay_s
+        Of the ways between both facets and the mesh, together.
+
+    Raises
+    ------
+    InputError
+        If a number is negative or not finite.
+
+    Examples
+    --------
+    >>> device = Device(bar_loss_db=0.5, bar_extinction_db=30.0)
+    >>> power = np.abs(device.cell(BAR)) ** 2
+    >>> print(f"{10 * np.log10(power[0, 0]):.2f} dB, {10 * np.log10(power[1, 0]):.2f} dB")
+    -0.50 dB, -30.50 dB
+    """
+
+    name: str = "custom"
+    source: str = ""
+    bar_loss_db: float = 0.0
+    cross_loss_db: float = 0.0
+    bar_extinction_db: float | None = None
+    cross_extinction_db: float | None = None
+    phase_error_rad: float = 0.0
+    waveguide_loss_db_per_m: float = 0.0
+    bend_loss_db: float = 0.0
+    crossing_loss_db: float = 0.0
+    coupling_loss_db: float = 0.0
+    cell_length_m: float = 0.0
+    cell_delay_s: float = 0.0
+    access_delay_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            name, value = field.name, getattr(self, field.name)
+            if name in ("name", "source"):
+                if not isinstance(value, str):
+                    raise InputError(f"{name} = {value!r}: not a text", where=name)
+            elif value is not None or name not in _MAY_LEAK_NOTHING:
+                object.__setattr__(self, name, number(name, value))
+
+    def cell(
+        self, states: ArrayLike, errors_rad: NDArray[np.float64] | None = None
+    ) -> NDArray[np.complex128]:
+        """Return the matrices of cells in given states.
+
+        Parameters
+        ----------
+        states
+            0 bar, 1 cross; any shape.
+        errors_rad
+            ``errors_rad[..., arm]``: errors of the phases of the arms; None for none.
+
+        Returns
+        -------
+        NDArray
+            ``T[..., side left by, side entered]``, complex128: amplitudes, so powers are their
+            squares. A leak of nothing is exactly zero.
+        """
+        chosen = np.asarray(states)
+        if not np.isin(chosen, (BAR, CROSS)).all():
+            raise InputError("a cell is in bar (0) or in cross (1)", where="states")
+        loss_db = np.array([self.bar_loss_db, self.cross_loss_db])
+        ratio = np.array([_ratio(self.bar_extinction_db), _ratio(self.cross_extinction_db)])
+        tilt = np.arctan(np.sqrt(ratio))
+        straight = np.array([np.cos(tilt[BAR]), np.sin(tilt[CROSS])])
+        across = np.array([np.sin(tilt[BAR]), np.cos(tilt[CROSS])])
+        gain = np.sqrt(np.minimum(1.0, 10 ** (-loss_db / 10) * (1 + ratio)))
+        if errors_rad is None:
+            matrix = _matrix(straight, across, 0.0)[chosen]
+        else:
+            turn = (errors_rad[..., 0] - errors_rad[..., 1]) / 2
+            s, c = straight[chosen], across[chosen]
+            sine, cosine = np.sin(turn), np.cos(turn)
+            delta = (errors_rad[..., 0] + errors_rad[..., 1]) / 2
+            matrix = _matrix(s * cosine + c * sine, c * cosine - s * sine, delta)
+        scaled: NDArray[np.complex128] = gain[chosen][..., None, None] * matrix
+        return scaled
+
+    def draw_errors(self, n_cells: int, seed: int) -> NDArray[np.float64] | None:
+        """Draw the phase errors of one chip: ``errors_rad[cell, arm]``; None if there are none."""
+        if self.phase_error_rad == 0.0:
+            return None
+        return np.random.default_rng(seed).normal(0.0, self.phase_error_rad, (n_cells, 2))
+
+
+def _ratio(extinction_db: float | None) -> float:
+    """Return power at the other over power at the wanted output."""
+    return 0.0 if extinction_db is None else math.pow(10, -extinction_db / 10)
+
+
+_THESIS = "Sanchez-Jacome (2025), thesis, chapter 2, repository ricarvid1/dsj-thesis"
+
+DEVICES: dict[str, Device] = {
+    device.name: device
+    for device in (
+        Device(name="ideal", source="loses and leaks nothing, takes no time"),
+        Device(
+            name="smartlight",
+            source=f"iPronics SmartLight, first generation, typical figures: {_THESIS};"
+            " see also Nat. Commun. 15, 1563 (2024)",
+            bar_loss_db=0.48,
+            cross_loss_db=0.48,
+            bar_extinction_db=33.0,
+            cross_extinction_db=44.0,
+            waveguide_loss_db_per_m=200.0,
+            coupling_loss_db=3.34,
+            cell_length_m=811e-6,
+            cell_delay_s=11.25e-12,
+            access_delay_s=48e-12,
+        ),
+        Device(
+            name="silicon-electro-optic",
+            source="Lu et al., Opt. Express 24, 9295 (2016), 16x16 Benes: 14 dB all bar and 6.7 dB"
+            " all cross over 7 cells, waveguides and their crossings included; assumed:"
+            " extinction 20 dB, cells 1 mm long, group index 4",
+            bar_loss_db=2.0,
+            cross_loss_db=0.957,
+            bar_extinction_db=20.0,
+            cross_extinction_db=20.0,
+            cell_length_m=1e-3,
+            cell_delay_s=13.3e-12,
+        ),
+        Device(
+            name="mems-crossbar",
+            source="Henriksson (2025), UCB/EECS-2025-31753, 32x32: at most 4.6 dB on the chip,"
+            " crosstalk below -80 dB; assumed: 0.5 dB of it where light turns (bar), the rest in"
+            " the 62 cells that it passes (cross), 80 dB of extinction for one cell, cells"
+            " 0.11 mm long, group index 4",
+            bar_loss_db=0.5,
+            cross_loss_db=0.066,
+            bar_extinction_db=80.0,
+            cross_extinction_db=80.0,
+            cell_length_m=110e-6,
+            cell_delay_s=1.47e-12,
+        ),
+    )
+}
+"""Presets by name; ``source`` says where their figures come from and what is assumed."""
+
+
+def find_device(device: Device | str) -> Device:
+    """Return a preset by its name; a device is returned as it is.
+
+    Raises
+    ------
+    InputError
+        If there is no preset of that name.
+
+    Examples
+    --------
+    >>> find_device("smartlight").bar_loss_db
+    0.48
+    """
+    if isinstance(device, Device):
+        return device
+    if device not in DEVICES:
+        raise InputError(
+            f"device = {device!r}: unknown; presets are {', '.join(DEVICES)}", where="device"
+        )
+    return DEVICES[device]
