@@ -1,0 +1,212 @@
+"""Phases of a rail: runs of operations of one dimension, for ranks that are switched together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import InputError, Value, frozen
+from optmatch.problems.rail_step import (
+    ALL_TO_ALL,
+    DIMENSIONS,
+    SEND,
+    Dimension,
+    Step,
+    joined,
+    ring_bytes,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Phase(Value):
+    """A run of operations of one dimension on one rail, at all ranks of one stage.
+
+    Parameters
+    ----------
+    rail
+        The rail.
+    stage
+        The stage on this rail: ranks that are switched together, numbered from 0 up.
+    position
+        The number of the phase at its stage, from 0 up.
+    ranks
+        The ranks of the stage, ascending.
+    dimension
+        What communicates.
+    groups
+        The groups that take part, indices of the step's groups, ascending.
+    first, last
+        ``first[k]``, ``last[k]``: the first and the last operation of ``ranks[k]`` in the phase.
+    n_operations
+        How many operations each rank has in the phase.
+    circuits
+        ``circuits[k] = sender, receiver``: ranks between which bytes go, with a ring over each
+        group that has a collective; the other end may be in another stage; int32, (circuits, 2).
+    circuit_bytes
+        ``circuit_bytes[k]``: what goes over the circuit in the whole phase.
+    """
+
+    rail: int
+    stage: int
+    position: int
+    ranks: tuple[int, ...]
+    dimension: Dimension
+    groups: tuple[int, ...]
+    first: NDArray[np.int64]
+    last: NDArray[np.int64]
+    n_operations: int
+    circuits: NDArray[np.int32]
+    circuit_bytes: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        for name, ndim, dtype in (
+            ("first", 1, np.int64),
+            ("last", 1, np.int64),
+            ("circuits", 2, np.int32),
+            ("circuit_bytes", 1, np.float64),
+        ):
+            object.__setattr__(self, name, frozen(name, getattr(self, name), ndim, dtype))
+
+
+def stages(step: Step) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """Find what is switched together: ranks that a group other than a pipeline joins on a rail.
+
+    Returns
+    -------
+    tuple
+        Pairs of rail and ranks, ascending; a rank that only pipelines is a stage of its own.
+
+    Examples
+    --------
+    >>> from optmatch.problems.rail_step import Group
+    >>> none = dict.fromkeys(("rank", "kind", "group", "size_bytes", "duration_s"), [])
+    >>> two = (Group("dp.0", "dp", (0, 1), rail=0), Group("pp.0", "pp", (1, 2), rail=0))
+    >>> stages(Step(groups=two, **none, peer=[], match=[], dep_start=[0], dep=[]))
+    ((0, (0, 1)), (0, (2,)))
+    """
+    head: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def find(node: tuple[int, int]) -> tuple[int, int]:
+        while head.setdefault(node, node) != node:
+            head[node] = node = head[head[node]]
+        return node
+
+    for group in step.groups:
+        if group.rail < 0:
+            continue
+        nodes = [(group.rail, rank) for rank in group.ranks]
+        for node in nodes:
+            find(node)
+            if group.dimension != "pp":
+                one, two = sorted((find(nodes[0]), find(node)))
+                head[two] = one
+    found: dict[tuple[int, int], list[int]] = {}
+    for node in sorted(head):
+        found.setdefault(find(node), []).append(node[1])
+    return tuple((rail, tuple(found[rail, rank])) for rail, rank in sorted(found))
+
+
+def phases(step: Step) -> tuple[Phase, ...]:
+    """Split the communication of each stage into phases.
+
+    Returns
+    -------
+    tuple of Phase
+        By rail, then stage, then order in time.
+
+    Raises
+    ------
+    InputError
+        If two ranks of a stage go through different dimensions, naming both.
+
+    Notes
+    -----
+    Time O(operations), but for the sorting of circuits.
+    """
+    dimension = np.array([*(DIMENSIONS.index(g.dimension) for g in step.groups), -1])[step.group]
+    rail = step.rail
+    result: list[Phase] = []
+    count: dict[int, int] = {}
+    for on, ranks in stages(step):
+        number = count[on] = count.get(on, -1) + 1
+        runs = [_runs(step, rank, on, rail, dimension) for rank in ranks]
+        orders = [[int(dimension[run[0]]) for run in rank_runs] for rank_runs in runs]
+        for rank, order in zip(ranks, orders, strict=True):
+            if order != orders[0]:
+                raise InputError(
+                    f"rail {on}: rank {rank} goes through {_names(order)}, rank {ranks[0]} of the"
+                    f" same stage through {_names(orders[0])}",
+                    where="groups",
+                )
+        for position, dim in enumerate(orders[0]):
+            parts = [rank_runs[position] for rank_runs in runs]
+            circuits, circuit_bytes = _circuits(step, np.concatenate(parts))
+            result.append(
+                Phase(
+                    rail=on,
+                    stage=number,
+                    position=position,
+                    ranks=ranks,
+                    dimension=DIMENSIONS[dim],
+                    groups=tuple(np.unique(step.group[np.concatenate(parts)]).tolist()),
+                    first=np.array([part[0] for part in parts]),
+                    last=np.array([part[-1] for part in parts]),
+                    n_operations=max(map(len, parts)),
+                    circuits=circuits,
+                    circuit_bytes=circuit_bytes,
+                )
+            )
+    return tuple(result)
+
+
+def _runs(
+    step: Step, rank: int, on: int, rail: NDArray[np.int32], dimension: NDArray[np.int64]
+) -> list[NDArray[np.int64]]:
+    """Cut what a rank does on a rail where the dimension changes."""
+    start, end = step.rank_start[rank : rank + 2]
+    own = start + np.flatnonzero(rail[start:end] == on)
+    cuts = np.flatnonzero(np.diff(dimension[own])) + 1
+    return [run for run in np.split(own, cuts) if len(run)]
+
+
+def _circuits(
+    step: Step, operations: NDArray[np.int64]
+) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """Add up the bytes between ranks."""
+    total: dict[tuple[int, int], float] = {}
+    kind, group = step.kind[operations], step.group[operations]
+    for number in np.unique(group):
+        members = step.groups[number].ranks
+        ours = operations[(group == number) & (kind < SEND)]
+        if len(ours):
+            first = ours[step.rank[ours] == step.rank[ours[0]]]  # all members do the same
+            shifted = step.kind[first] == ALL_TO_ALL
+            sent = ring_bytes(step.kind[first], step.size_bytes[first], len(members))
+            _add(total, joined(step.groups[number]), float(sent[~shifted].sum()))
+            pairs = [(a, b) for a in members for b in members if a != b]
+            each = float(sent[shifted].sum()) / max(1, len(members) - 1)
+            _add(total, pairs, each)
+    messages = operations[kind >= SEND]
+    _, once = np.unique(step.match[messages], return_index=True)  # both ends may be in the stage
+    for k in messages[once]:
+        one, two = int(step.rank[k]), int(step.peer[k])
+        pair = (one, two) if step.kind[k] == SEND else (two, one)
+        _add(total, [pair], float(step.size_bytes[k]))
+    ordered = sorted(total)
+    return np.array(ordered, dtype=np.int32).reshape(-1, 2), np.array([total[p] for p in ordered])
+
+
+def _add(
+    total: dict[tuple[int, int], float], pairs: Iterable[tuple[int, int]], amount: float
+) -> None:
+    if amount > 0:
+        for pair in pairs:
+            total[pair] = total.get(pair, 0.0) + amount
+
+
+def _names(order: list[int]) -> str:
+    shown = " ".join(DIMENSIONS[dim] for dim in order[:8])
+    return (shown or "nothing") + (" ..." if len(order) > 8 else "")

@@ -1,0 +1,367 @@
+"""One step of a training job: what every rank computes, sends and receives, and after what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from optmatch.model import InputError, Value, frozen
+
+Dimension = Literal["dp", "tp", "pp", "cp", "ep"]
+DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
+
+OPERATIONS = (
+    *("compute", "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast"),
+    *("send", "recv"),
+)
+"""Names of the kinds of operations; the number of a kind is its place here."""
+COMPUTE, ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, BROADCAST, SEND, RECV = range(8)
+SCALE_UP = -1
+"""The rail of a group inside one server."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Group(Value):
+    """Ranks that communicate in one dimension of parallelism.
+
+    Parameters
+    ----------
+    name
+        Its name in traces and messages.
+    dimension
+        ``"dp"``, ``"tp"``, ``"pp"``, ``"cp"`` or ``"ep"``.
+    ranks
+        Its members, in the order of their ring or pipeline.
+    rail
+        The rail that joins them; -1 if all sit in one server.
+    """
+
+    name: str
+    dimension: Dimension
+    ranks: tuple[int, ...]
+    rail: int = SCALE_UP
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ranks", tuple(int(rank) for rank in self.ranks))
+        if self.dimension not in DIMENSIONS:
+            allowed = ", ".join(DIMENSIONS)
+            raise InputError(
+                f"group {self.name}: dimension = {self.dimension!r}: one of {allowed}",
+                where="dimension",
+            )
+        if not self.ranks or min(self.ranks) < 0:
+            raise InputError(f"group {self.name}: its ranks are no ranks", where="ranks")
+        if len(set(self.ranks)) < len(self.ranks):
+            twice = next(rank for rank in self.ranks if self.ranks.count(rank) > 1)
+            raise InputError(f"group {self.name}: rank {twice} is in it twice", where="ranks")
+
+
+class _Derived(Value):
+    """A place for what is derived once and is no field."""
+
+    __slots__ = ("_rank_start",)
+    _rank_start: NDArray[np.int64]
+
+
+_COLUMNS: dict[str, type[np.generic]] = {
+    "rank": np.int32,
+    "kind": np.int8,
+    "group": np.int32,
+    "size_bytes": np.float64,
+    "duration_s": np.float64,
+    "peer": np.int32,
+    "match": np.int32,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Step(_Derived):
+    """The operations of all ranks in one step, as columns.
+
+    The operations of a rank stand together, in program order, ranks ascending. An operation
+    starts when all that it depends on has ended, and no earlier than its predecessor in program
+    order of the same stream: a rank has one stream for what it computes, one for the collectives
+    of each dimension, and one for what it sends to, and one for what it receives from, each rank.
+
+    Parameters
+    ----------
+    groups
+        The groups; a rank may be in many.
+    rank
+        ``rank[operation]``, ascending.
+    kind
+        ``kind[operation]``: an index of `OPERATIONS`.
+    group
+        ``group[operation]``: an index of `groups`; -1 of computation.
+    size_bytes
+        All-reduce, reduce-scatter, all-to-all, broadcast: the whole buffer of a rank. All-gather:
+        its own shard. Send and receive: the message. Computation: 0.
+    duration_s
+        ``duration_s[operation]``: of computation; 0 of communication, which lasts as long as its
+        bytes need on the circuits that are there.
+    peer
+        ``peer[operation]``: the other rank of a send or receive, else -1.
+    match
+        ``match[operation]``: the same number at all ranks that take part in one collective or in
+        one send and receive; -1 of computation.
+    names
+        ``names[operation]`` in the trace, for messages; empty if there are none.
+    dep_start, dep
+        Operation k depends on ``dep[dep_start[k]:dep_start[k + 1]]``, operations of its own rank
+        that stand before it; `dep_start` has one entry more than there are operations.
+
+    Raises
+    ------
+    InputError
+        Naming operation, rank and group: of a column of another length, a dependency on what
+        comes later, a rank that is not in the group of its operation, or a collective, send or
+        receive of which a part is missing or differs.
+
+    Notes
+    -----
+    Sizes are meant as in Chakra traces under astra-sim. Checks take time O(operations log
+    operations).
+
+    Examples
+    --------
+    >>> pair = Group("pp.0", "pp", (0, 1), rail=0)
+    >>> step = Step(
+    ...     groups=(pair,), rank=[0, 0, 1], kind=[COMPUTE, SEND, RECV], group=[-1, 0, 0],
+    ...     size_bytes=[0, 8, 8], duration_s=[1, 0, 0], peer=[-1, 1, 0], match=[-1, 0, 0],
+    ...     dep_start=[0, 0, 1, 1], dep=[0])
+    >>> step.n_ranks, step.n_operations, step.rank_start.tolist()
+    (2, 3, [0, 2, 3])
+    """
+
+    groups: tuple[Group, ...]
+    rank: NDArray[np.int32]
+    kind: NDArray[np.int8]
+    group: NDArray[np.int32]
+    size_bytes: NDArray[np.float64]
+    duration_s: NDArray[np.float64]
+    peer: NDArray[np.int32]
+    match: NDArray[np.int32]
+    dep_start: NDArray[np.int64]
+    dep: NDArray[np.int64]
+    names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "groups", tuple(self.groups))
+        for name, dtype in _COLUMNS.items():
+            object.__setattr__(self, name, _column(name, getattr(self, name), dtype))
+        for name in ("dep_start", "dep"):
+            object.__setattr__(self, name, _column(name, getattr(self, name), np.int64))
+        object.__setattr__(self, "names", tuple(self.names))
+        _check_columns(self)
+        _check_members(self)
+        _check_matches(self)
+        counts = np.bincount(self.rank, minlength=1 + _last_rank(self))
+        start = np.concatenate([[0], np.cumsum(counts)])
+        object.__setattr__(self, "_rank_start", frozen("rank_start", start, 1, np.int64))
+
+    @property
+    def n_ranks(self) -> int:
+        """How many ranks there are: all that act or are in a group."""
+        return len(self._rank_start) - 1
+
+    @property
+    def n_operations(self) -> int:
+        """How many operations there are."""
+        return len(self.rank)
+
+    @property
+    def rank_start(self) -> NDArray[np.int64]:
+        """Rank r has the operations from ``rank_start[r]`` up to ``rank_start[r + 1]``."""
+        return self._rank_start
+
+    @property
+    def rail(self) -> NDArray[np.int32]:
+        """``rail[operation]``: the rail it uses, -1 inside a server or without communication."""
+        rails = np.array([*(group.rail for group in self.groups), SCALE_UP], dtype=np.int32)
+        return rails[self.group]
+
+    def describe(self, operation: int) -> str:
+        """Name an operation for a message."""
+        kind = OPERATIONS[self.kind[operation]]
+        name = f" {self.names[operation]!r}" if self.names else ""
+        group = self.group[operation]
+        inside = f" in group {self.groups[group].name}" if group >= 0 else ""
+        return f"operation {operation}{name} ({kind}) of rank {self.rank[operation]}{inside}"
+
+
+def ring_bytes(kind: ArrayLike, size_bytes: ArrayLike, members: ArrayLike) -> NDArray[np.float64]:
+    r"""Return what each member of a group sends to its successor on a ring.
+
+    Of :math:`n` members and size :math:`S`: all-reduce :math:`2 (n-1) S / n`, all-gather
+    :math:`(n-1) S`, reduce-scatter :math:`(n-1) S / n`, broadcast :math:`S`. An all-to-all is no
+    ring: the sum over all peers, :math:`(n-1) S / n`. A message :math:`S`, computation 0.
+
+    Parameters
+    ----------
+    kind, size_bytes, members
+        Kind, size and number of members of the group of each operation.
+
+    Examples
+    --------
+    >>> ring_bytes([ALL_REDUCE, ALL_GATHER], [8.0, 8.0], 4).tolist()
+    [12.0, 24.0]
+    """
+    n = np.maximum(np.asarray(members, dtype=np.float64), 1.0)
+    size = np.asarray(size_bytes, dtype=np.float64)
+    share = (n - 1) / n
+    factors = np.stack(np.broadcast_arrays(0 * n, 2 * share, n - 1, share, share, 1.0, 1.0, 1.0))
+    kinds = np.broadcast_to(np.asarray(kind), np.broadcast_shapes(np.shape(kind), n.shape))
+    chosen: NDArray[np.float64] = np.take_along_axis(
+        np.broadcast_to(factors.reshape(8, -1), (8, kinds.size)), kinds.reshape(1, -1), axis=0
+    ).reshape(kinds.shape)
+    return chosen * size
+
+
+def _column(name: str, value: Any, dtype: type[np.generic]) -> NDArray[Any]:
+    if isinstance(value, np.ndarray) and value.dtype == dtype and not value.flags.writeable:
+        return value  # checked before: steps are large, and derived ones share columns
+    return frozen(name, value, 1, dtype)
+
+
+def _last_rank(step: Step) -> int:
+    members = [max(group.ranks) for group in step.groups]
+    return max([*members, int(step.rank.max(initial=-1))], default=-1)
+
+
+def _check_columns(step: Step) -> None:
+    n = len(step.rank)
+    for name in _COLUMNS:
+        if len(getattr(step, name)) != n:
+            raise InputError(
+                f"{name} has {len(getattr(step, name))} entries, rank has {n}", where=name
+            )
+    if step.names and len(step.names) != n:
+        raise InputError(f"names has {len(step.names)} entries, rank has {n}", where="names")
+    if n and (step.rank[0] < 0 or (np.diff(step.rank) < 0).any()):
+        raise InputError("rank: not ascending from 0 up", where="rank")
+    for name, low, high in (("kind", 0, len(OPERATIONS) - 1), ("group", -1, len(step.groups) - 1)):
+        column = getattr(step, name)
+        for k in np.flatnonzero((column < low) | (column > high))[:1]:
+            raise InputError(
+                f"{name}[{k}] = {column[k]} (rank {step.rank[k]}): from {low} to {high}",
+                where=f"{name}[{k}]",
+            )
+    for name in ("size_bytes", "duration_s"):
+        column = getattr(step, name)
+        for k in np.flatnonzero(column < 0)[:1]:
+            raise InputError(f"{name}[{k}] = {column[k]:g}: must be >= 0", where=f"{name}[{k}]")
+    _check_dependencies(step)
+
+
+def _check_dependencies(step: Step) -> None:
+    n, start = len(step.rank), step.dep_start
+    if len(start) != n + 1 or start[0] != 0 or start[-1] != len(step.dep):
+        raise InputError(
+            f"dep_start: {n + 1} offsets from 0 to {len(step.dep)} are expected", where="dep_start"
+        )
+    if (np.diff(start) < 0).any():
+        raise InputError("dep_start: not ascending", where="dep_start")
+    later = np.repeat(np.arange(n), np.diff(start))
+    wrong = (step.dep < 0) | (step.dep >= later)
+    wrong |= step.rank[np.where(wrong, 0, step.dep)] != step.rank[later] if n else wrong
+    for k in np.flatnonzero(wrong)[:1]:
+        raise InputError(
+            f"{step.describe(int(later[k]))} depends on operation {step.dep[k]}:"
+            " an earlier one of the same rank is expected",
+            where=f"dep[{k}]",
+        )
+
+
+def _check_members(step: Step) -> None:
+    """Refuse communication without a group, and ranks that are not in the group they name."""
+    talks = step.kind != COMPUTE
+    for k in np.flatnonzero(talks != (step.group >= 0))[:1]:
+        raise InputError(
+            f"{step.describe(int(k))}: communication has a group, computation none",
+            where=f"group[{k}]",
+        )
+    wide = 1 + _last_rank(step)
+    members = [group * wide + rank for group, g in enumerate(step.groups) for rank in g.ranks]
+    inside = np.array(sorted(members), dtype=np.int64)
+    for column, of in ((step.rank, talks), (step.peer, step.kind >= SEND)):
+        at = np.flatnonzero(of)
+        keys = step.group[at].astype(np.int64) * wide + column[at]
+        for k in at[~np.isin(keys, inside) | (column[at] < 0) | (column[at] >= wide)][:1]:
+            raise InputError(
+                f"{step.describe(int(k))}: rank {column[k]} is not in that group, which has ranks"
+                f" {', '.join(map(str, step.groups[step.group[k]].ranks[:8]))}",
+                where=f"group[{k}]",
+            )
+
+
+def _check_matches(step: Step) -> None:
+    """Each collective has a part at every member, each message a sender and a receiver."""
+    talks = step.kind != COMPUTE
+    for k in np.flatnonzero(talks != (step.match >= 0))[:1]:
+        raise InputError(f"{step.describe(int(k))}: match = {step.match[k]}", where=f"match[{k}]")
+    at = np.flatnonzero(talks)
+    at = at[np.argsort(step.match[at], kind="stable")]
+    if not len(at):
+        return
+    first = np.flatnonzero(np.diff(step.match[at], prepend=-1))
+    size = np.diff(first, append=len(at))
+    head = np.repeat(at[first], size)
+    message = step.kind[head] >= SEND
+    same = (step.group[at] == step.group[head]) & np.where(
+        message, step.kind[at] >= SEND, step.kind[at] == step.kind[head]
+    )
+    same &= step.size_bytes[at] == step.size_bytes[head]
+    for k in np.flatnonzero(~same)[:1]:
+        raise InputError(
+            f"{step.describe(int(at[k]))} belongs to {step.describe(int(head[k]))}, but kind,"
+            " group or size differ",
+            where=f"match[{at[k]}]",
+        )
+    n_members = np.array([len(group.ranks) for group in step.groups])
+    expected = np.where(message[first], 2, n_members[step.group[at[first]]])
+    for k in np.flatnonzero(size != expected)[:1]:
+        raise InputError(
+            f"{step.describe(int(at[first[k]]))}: {size[k]} of {expected[k]} parts are there",
+            where=f"match[{at[first[k]]}]",
+        )
+    _check_pairs(step, at, first, message)
+
+
+def _check_pairs(
+    step: Step, at: NDArray[np.int64], first: NDArray[np.int64], message: NDArray[np.bool_]
+) -> None:
+    one = at[first[message[first]]]
+    two = at[first[message[first]] + 1]
+    fits = (step.kind[one] + step.kind[two] == SEND + RECV) & (step.kind[one] != step.kind[two])
+    fits &= (step.peer[one] == step.rank[two]) & (step.peer[two] == step.rank[one])
+    for k in np.flatnonzero(~fits)[:1]:
+        raise InputError(
+            f"{step.describe(int(one[k]))} and {step.describe(int(two[k]))} are no send and"
+            " receive between the same ranks",
+            where=f"match[{one[k]}]",
+        )
+    rest = at[~message]
+    twice = (np.diff(step.match[rest], prepend=-1) == 0) & (
+        np.diff(step.rank[rest], prepend=-1) == 0
+    )
+    for k in np.flatnonzero(twice)[:1]:
+        raise InputError(
+            f"{step.describe(int(rest[k]))}: the rank takes part twice", where=f"match[{rest[k]}]"
+        )
+
+
+def joined(group: Group) -> list[tuple[int, int]]:
+    """List the circuits of a ring over a group, sender first, in its order.
+
+    Examples
+    --------
+    >>> joined(Group("dp.0", "dp", (0, 2, 4), rail=0))
+    [(0, 2), (2, 4), (4, 0)]
+    """
+    if len(group.ranks) < 2:
+        return []
+    return [*pairwise(group.ranks), (group.ranks[-1], group.ranks[0])]
