@@ -1,0 +1,347 @@
+"""Steps of training jobs from Chakra traces: nodes become operations, matched over ranks."""
+
+from __future__ import annotations
+
+import heapq
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.io.chakra import MISSING, Integers, Trace, read_traces, siblings
+from optmatch.io.chakra_demand import members_of
+from optmatch.io.chakra_pairs import Messages, pair_messages
+from optmatch.io.chakra_schema import COLLECTIVE, COLLECTIVES, RECEIVE, SEND
+from optmatch.io.groups import read_groups
+from optmatch.model import InputError
+from optmatch.problems.rail_step import DIMENSIONS, OPERATIONS, Dimension, Group, Step
+
+_KINDS = {
+    "ALL_REDUCE": "all-reduce",
+    "ALL_GATHER": "all-gather",
+    "REDUCE_SCATTER": "reduce-scatter",
+    "REDUCE_SCATTER_BLOCK": "reduce-scatter",
+    "ALL_TO_ALL": "all-to-all",
+    "BROADCAST": "broadcast",
+    "BARRIER": "all-reduce",  # of nothing
+}
+_KIND_OF = np.array(
+    [OPERATIONS.index(_KINDS[name]) if name in _KINDS else -1 for name in COLLECTIVES]
+)
+_ALL_TO_ALL = OPERATIONS.index("all-to-all")
+ALL_RANKS = "all"
+"""The name of the group of collectives that name none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceOptions:
+    """What traces do not tell.
+
+    Parameters
+    ----------
+    gpus_per_server, stride
+        How many GPUs a server has, and how far apart their ranks are: 1 if they are neighbours,
+        the degree of data parallelism if its ranks come first.
+    dimensions
+        The dimensions of groups by name. Of the others, one that sends and receives is a
+        pipeline, one with an all-to-all has experts, one inside a server is tensor parallel, and
+        the rest is data parallel.
+    leave_out
+        Names of groups whose collectives take no time, such as the one of all ranks.
+    flops_per_s
+        What a GPU reaches: the time of computations that have operations but no duration; None
+        if they take none.
+    """
+
+    gpus_per_server: int = 1
+    stride: int = 1
+    dimensions: Mapping[str, Dimension] = field(default_factory=dict)
+    leave_out: Collection[str] = ()
+    flops_per_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("gpus_per_server", "stride"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} = {getattr(self, name)}: must be >= 1", where=name)
+        for name, dimension in self.dimensions.items():
+            if dimension not in DIMENSIONS:
+                raise InputError(
+                    f"group {name}: dimension {dimension!r}: one of {', '.join(DIMENSIONS)}"
+                )
+
+    def rail(self, ranks: Sequence[int]) -> int | None:
+        """Return the rail of a group, -1 inside a server, None if there are several.
+
+        Examples
+        --------
+        >>> neighbours = TraceOptions(gpus_per_server=2)
+        >>> neighbours.rail([0, 2]), neighbours.rail([2, 3]), neighbours.rail([0, 3])
+        (0, -1, None)
+        >>> TraceOptions(gpus_per_server=2, stride=4).rail([0, 4])
+        -1
+        """
+        block, place = np.divmod(np.asarray(ranks), self.stride)
+        server, rail = np.divmod(block, self.gpus_per_server)
+        if len(set(zip(server.tolist(), place.tolist(), strict=True))) == 1:
+            return -1
+        return int(rail[0]) if (rail == rail[0]).all() else None
+
+
+def read_step(
+    prefix: str | os.PathLike[str],
+    groups: str | os.PathLike[str] | None = None,
+    options: TraceOptions | None = None,
+) -> Step:
+    """Read the Chakra traces of all ranks as one step of a job.
+
+    Parameters
+    ----------
+    prefix
+        ``folder/name`` of ``folder/name.RANK.et``, or the file of one rank.
+    groups
+        The file of communicator groups; None if no node names one.
+    options
+        What traces do not tell.
+
+    Returns
+    -------
+    Step
+        Computations take their duration; communication takes what its circuits need, whatever the
+        trace has measured. The k-th collective of a group at one rank belongs to the k-th at the
+        others. A send belongs to the receive between the same ranks with the same tag, in order.
+
+    Raises
+    ------
+    FormatError
+        Naming file and node, and group and rank: whatever `read_trace` refuses, a rank that is
+        not in the group of its collective, members whose collectives differ, a message without
+        its other end, or with several that are possible; dependencies in a circle; a group on
+        several rails.
+    """
+    traces = read_traces(siblings(prefix))
+    members = {} if groups is None else read_groups(groups, n_ranks=len(traces))
+    return step_of(traces, members, options or TraceOptions())
+
+
+def step_of(
+    traces: Sequence[Trace], groups: Mapping[str, Sequence[int]], options: TraceOptions
+) -> Step:
+    """Make a step of traces; see `read_step`."""
+    draft = _Draft(traces, groups, options)
+    draft.match_collectives()
+    draft.match_messages()
+    return draft.step()
+
+
+class _Draft:
+    """Columns of all ranks, one trace after the other, before they are a step."""
+
+    def __init__(
+        self, traces: Sequence[Trace], groups: Mapping[str, Sequence[int]], options: TraceOptions
+    ) -> None:
+        self.traces, self.members, self.options = traces, groups, options
+        orders = [_order(trace) for trace in traces]
+        self.first = np.concatenate([[0], np.cumsum([len(order) for order in orders])])
+        self.node = np.concatenate([*orders, np.zeros(0, dtype=np.int64)]).astype(np.int64)
+        self.rank = np.repeat(np.arange(len(traces)), np.diff(self.first))
+        self.kind = np.zeros(len(self.node), dtype=np.int64)
+        self.group = np.full(len(self.node), MISSING)
+        self.peer = np.full(len(self.node), MISSING)
+        self.match = np.full(len(self.node), MISSING)
+        self.names: dict[str, int] = {}
+        self.ranks: list[tuple[int, ...]] = []
+        self.n_matches = 0
+        self.deps = _dependencies(traces, orders, self.first)
+        for trace, start, end in zip(traces, self.first[:-1], self.first[1:], strict=True):
+            self._collectives(trace, int(start), int(end))
+
+    def place(self, operation: int) -> tuple[Trace, int]:
+        """Return trace and node of an operation."""
+        return self.traces[self.rank[operation]], int(self.node[operation])
+
+    def number(self, name: str, ranks: Sequence[int]) -> int:
+        """Return the number of a group, a new one if it is new."""
+        if name not in self.names:
+            self.ranks.append(tuple(ranks))
+        return self.names.setdefault(name, len(self.names))
+
+    def column(self, name: str) -> Integers:
+        """Put a column of all traces together, in the order of operations."""
+        parts = [getattr(trace, name) for trace in self.traces]
+        offsets = np.repeat(np.cumsum([0, *map(len, parts)])[: len(parts)], np.diff(self.first))
+        joined = np.concatenate([*parts, np.zeros(0, dtype=np.int64)]).astype(np.int64)
+        chosen: Integers = joined[self.node + offsets]
+        return chosen
+
+    def _collectives(self, trace: Trace, start: int, end: int) -> None:
+        """Set kind and group of the collectives of a rank."""
+        nodes = self.node[start:end]
+        at = np.flatnonzero(trace.kind[nodes] == COLLECTIVE)
+        for group in np.unique(trace.group[nodes[at]]).tolist():
+            ours = at[trace.group[nodes[at]] == group]
+            name = trace.group_names[group] if group != MISSING else ALL_RANKS
+            if name in self.options.leave_out:
+                continue
+            collective = trace.collective[nodes[ours]].astype(np.int64)
+            wrong = (collective < 0) | (collective >= len(COLLECTIVES))
+            kinds = np.where(wrong, -1, _KIND_OF[np.where(wrong, 0, collective)])
+            for k in np.flatnonzero(kinds < 0)[:1]:
+                kind = COLLECTIVES[collective[k]] if not wrong[k] else f"comm_type {collective[k]}"
+                raise trace.fail(int(nodes[ours[k]]), f"{kind}: no collective of a step")
+            node = int(nodes[ours[0]])
+            ranks = members_of(trace, node, group, self.members, len(self.traces))
+            self.kind[start + ours] = kinds
+            self.group[start + ours] = self.number(name, ranks)
+
+    def match_collectives(self) -> None:
+        """Give one number to the k-th collective of a group at each of its ranks."""
+        sizes, codes = self.column("size_bytes"), self.column("collective")
+        barrier = codes == COLLECTIVES.index("BARRIER")
+        for name, group in self.names.items():
+            at = np.flatnonzero(self.group == group)
+            parts = [at[self.rank[at] == rank] for rank in self.ranks[group]]
+            longest = max(parts, key=len)
+            for rank, part in zip(self.ranks[group], parts, strict=True):
+                if len(part) < len(longest):
+                    trace, node = self.place(int(longest[len(part)]))
+                    raise trace.fail(
+                        node, f"group {name}: rank {rank} has no part in this collective"
+                    )
+                differs = (self.kind[part] != self.kind[longest]) | (
+                    (sizes[part] != sizes[longest]) & ~barrier[part]
+                )
+                for k in np.flatnonzero(differs)[:1]:
+                    trace, node = self.place(int(part[k]))
+                    other, there = self.place(int(longest[k]))
+                    raise trace.fail(
+                        node,
+                        f"group {name}: kind or size differs from {other.place(there)} of rank"
+                        f" {other.rank}",
+                    )
+                self.match[part] = self.n_matches + np.arange(len(part))
+            self.n_matches += len(longest)
+
+    def match_messages(self) -> None:
+        """Pair sends and receives."""
+        kinds = self.column("kind")
+        at = np.flatnonzero((kinds == SEND) | (kinds == RECEIVE))
+        groups = [
+            self.traces[r].group[n] for r, n in zip(self.rank[at], self.node[at], strict=True)
+        ]
+        names = [
+            self.traces[r].group_names[g] if g != MISSING else ""
+            for r, g in zip(self.rank[at], groups, strict=True)
+        ]
+        for name, operation in zip(names, at, strict=True):
+            if name and name not in self.members:
+                trace, node = self.place(int(operation))
+                raise trace.fail(node, f"group {name}: its members are not known")
+        messages = Messages(
+            sends=kinds[at] == SEND,
+            rank=self.rank[at],
+            source=self.column("source")[at],
+            destination=self.column("destination")[at],
+            tag=self.column("tag")[at],
+            size_bytes=self.column("size_bytes")[at],
+            group=tuple(names),
+            members=self.members,
+            n_ranks=len(self.traces),
+            fail=lambda k, text: self.place(int(at[k]))[0].fail(self.place(int(at[k]))[1], text),
+        )
+        self.peer[at], pairs = pair_messages(messages)
+        self.match[at] = self.n_matches + pairs
+        send, receive = OPERATIONS.index("send"), OPERATIONS.index("recv")
+        self.kind[at] = np.where(messages.sends, send, receive)
+        collective = set(self.names)
+        for k, name in zip(at, names, strict=True):
+            pair = sorted((int(self.rank[k]), int(self.peer[k])))
+            if not name or name in collective:  # a pipeline shares no phase with collectives
+                name, ranks = f"{name or 'pair'}.{pair[0]}-{pair[1]}", tuple(pair)
+            else:
+                ranks = tuple(self.members[name])
+            self.group[k] = self.number(name, ranks)
+
+    def step(self) -> Step:
+        """Put the step together."""
+        talks = self.group >= 0
+        size = np.where(talks, self.column("size_bytes").clip(min=0), 0)
+        duration = self.column("duration_us") * 1e-6
+        if self.options.flops_per_s is not None:
+            counted = self.column("operations").clip(min=0) / self.options.flops_per_s
+            duration = np.where(duration > 0, duration, counted)
+        kinds = self.column("kind")
+        silent = talks | (kinds == COLLECTIVE)  # left out, or as long as its circuits need
+        dep_start, dep = self.deps
+        return Step(
+            groups=tuple(self._groups()),
+            rank=self.rank.astype(np.int32),
+            kind=self.kind.astype(np.int8),
+            group=self.group.astype(np.int32),
+            size_bytes=size.astype(np.float64),
+            duration_s=np.where(silent, 0.0, duration),
+            peer=self.peer.astype(np.int32),
+            match=self.match.astype(np.int32),
+            dep_start=dep_start,
+            dep=dep,
+        )
+
+    def _groups(self) -> list[Group]:
+        messages = set(np.unique(self.group[self.peer != MISSING]).tolist())
+        experts = set(np.unique(self.group[self.kind == _ALL_TO_ALL]).tolist())
+        found = []
+        for name, number in self.names.items():
+            ranks = self.ranks[number]
+            rail = self.options.rail(ranks)
+            if rail is None:
+                trace, node = self.place(int(np.flatnonzero(self.group == number)[0]))
+                raise trace.fail(
+                    node, f"group {name}: its ranks are on several rails and several servers"
+                )
+            guess = "pp" if number in messages else "ep" if number in experts else "dp"
+            guess = "tp" if guess == "dp" and rail < 0 else guess
+            dimension = cast(Dimension, guess)
+            found.append(Group(name, self.options.dimensions.get(name, dimension), ranks, rail))
+        return found
+
+
+def _order(trace: Trace) -> Integers:
+    """Order nodes after what they wait for: as in the file, but where that is too early."""
+    n = len(trace.node_id)
+    child = np.repeat(np.arange(n), np.diff(trace.first_parent))
+    if (trace.parents < child).all():
+        return np.arange(n)
+    children: list[list[int]] = [[] for _ in range(n)]
+    for one, other in zip(trace.parents.tolist(), child.tolist(), strict=True):
+        children[one].append(other)
+    waits = np.diff(trace.first_parent).tolist()
+    ready = [node for node in range(n) if not waits[node]]
+    order = []
+    while ready:
+        node = heapq.heappop(ready)
+        order.append(node)
+        for other in children[node]:
+            waits[other] -= 1
+            if not waits[other]:
+                heapq.heappush(ready, other)
+    if len(order) < n:
+        raise trace.fail(next(k for k in range(n) if waits[k]), "waits for itself, in a circle")
+    return np.array(order, dtype=np.int64)
+
+
+def _dependencies(
+    traces: Sequence[Trace], orders: Sequence[Integers], first: NDArray[np.int64]
+) -> tuple[Integers, Integers]:
+    """Put dependencies together, by operations."""
+    counts, deps = [np.zeros(1, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+    for trace, order, start in zip(traces, orders, first[:-1], strict=True):
+        place = np.empty(len(order), dtype=np.int64)
+        place[order] = np.arange(len(order))
+        count = np.diff(trace.first_parent)[order]
+        begin = np.repeat(trace.first_parent[:-1][order], count)
+        within = np.arange(len(begin)) - np.repeat(np.cumsum(count) - count, count)
+        deps.append(int(start) + place[trace.parents[begin + within]])
+        counts.append(count)
+    return np.cumsum(np.concatenate(counts)), np.concatenate(deps)
