@@ -49,8 +49,10 @@ from optmatch.problems import (
     Demand,
     LineProof,
     PlaneSchedules,
+    RailJob,
     Routing,
     RoutingProof,
+    TransformerModel,
 )
 
 # Now, not on first use: a later import of a module would take the place of its function.
@@ -93,6 +95,7 @@ __all__ = [
     "Piloss",
     "PlaneSchedules",
     "RackFabric",
+    "RailJob",
     "Reck",
     "Report",
     "Routing",
@@ -107,6 +110,7 @@ __all__ = [
     "SquareMesh",
     "Status",
     "SwitchAndSelect",
+    "TransformerModel",
     "TriangularMesh",
     "VerificationError",
     "Violation",

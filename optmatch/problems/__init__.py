@@ -2,24 +2,32 @@
 
 from optmatch.model import Value
 from optmatch.problems.alltoall import AllToAll
+from optmatch.problems.blueprint import Blueprint
 from optmatch.problems.carried import completion_s, held_ticks
 from optmatch.problems.demand import Demand, PlaneSchedules
 from optmatch.problems.demand_proof import ConfigurationProof, CountProof, LineProof
+from optmatch.problems.load_proof import LoadProof
 from optmatch.problems.proof import RoutingProof
+from optmatch.problems.rail_job import RailJob
+from optmatch.problems.rail_model import TransformerModel
+from optmatch.problems.rail_phases import Phase
+from optmatch.problems.rail_step import Group, Step
 from optmatch.problems.routing import Routing
+from optmatch.problems.slices import Allocation, SliceAllocation
 
-PROBLEMS: dict[str, type[AllToAll | Demand | Routing]] = {
-    problem.kind: problem for problem in (AllToAll, Demand, Routing)
+PROBLEMS: dict[str, type[AllToAll | Demand | Routing | SliceAllocation | RailJob]] = {
+    problem.kind: problem for problem in (AllToAll, Demand, Routing, SliceAllocation, RailJob)
 }
 """Problem classes by the ``"kind"`` that files use."""
 
-ANSWERS: dict[str, type[Value]] = {"demand": PlaneSchedules}
+ANSWERS: dict[str, type[Value]] = {"demand": PlaneSchedules, "slice-allocation": Allocation}
 """What answers a problem of a kind where a schedule does not, or not alone."""
 
 PROOFS: dict[str, type[Value]] = {
     "line": LineProof,
     "configuration": ConfigurationProof,
     "count": CountProof,
+    "load": LoadProof,
 }
 """Certificates by the name that files use; a `RoutingProof` has a form of its own."""
 
@@ -28,13 +36,22 @@ __all__ = [
     "PROBLEMS",
     "PROOFS",
     "AllToAll",
+    "Allocation",
+    "Blueprint",
     "ConfigurationProof",
     "CountProof",
     "Demand",
+    "Group",
     "LineProof",
+    "LoadProof",
+    "Phase",
     "PlaneSchedules",
+    "RailJob",
     "Routing",
     "RoutingProof",
+    "SliceAllocation",
+    "Step",
+    "TransformerModel",
     "completion_s",
     "held_ticks",
 ]
