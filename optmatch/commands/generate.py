@@ -18,7 +18,7 @@ from optmatch.problems import AllToAll, Routing
 _FIELDS = {"size": "n"}  # the option is named for people, the field for formulas
 
 
-class _Integers(click.ParamType[Any]):
+class Integers(click.ParamType[Any]):
     """A comma-separated list of whole numbers; if `single`, one number alone stays a number."""
 
     name = "integers"
@@ -37,7 +37,7 @@ class _Integers(click.ParamType[Any]):
         return numbers[0] if self.single and "," not in value and numbers else numbers
 
 
-_PORTS = _Integers(single=True)
+_PORTS = Integers(single=True)
 FABRIC_OPTIONS = (
     click.option(
         "--fabric",
@@ -105,7 +105,7 @@ def all_to_all(
 @generate.command()
 @with_options(FABRIC_OPTIONS)
 @click.option(
-    "--matching", type=_Integers(single=False), help="Destinations by source, -1 idle: 1,0,3,2"
+    "--matching", type=Integers(single=False), help="Destinations by source, -1 idle: 1,0,3,2"
 )
 @click.option("--random-matching", is_flag=True, help="A random matching of all ports.")
 @click.option(

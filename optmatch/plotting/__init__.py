@@ -1,7 +1,8 @@
 """Pictures: data first (`*_data`), then matplotlib (`plot_*`), the HTML viewer, and files."""
 
+from optmatch.plotting.costs import CostsData, costs_data, plot_costs
 from optmatch.plotting.figures import plot_contact_sheet, plot_matchings, plot_slot
-from optmatch.plotting.files import SUFFIXES, fabric_svg, save_picture
+from optmatch.plotting.files import SUFFIXES, fabric_svg, save_figure, save_picture
 from optmatch.plotting.gantt import GanttData, gantt_data, plot_gantt
 from optmatch.plotting.geometry import MeshData, PortMark, mesh_data
 from optmatch.plotting.slots import (
@@ -21,6 +22,7 @@ __all__ = [
     "CELL_LOSS_DB",
     "SUFFIXES",
     "CircuitData",
+    "CostsData",
     "Drawable",
     "GanttData",
     "MeshData",
@@ -29,13 +31,16 @@ __all__ = [
     "SlotData",
     "TogglesData",
     "all_slots_data",
+    "costs_data",
     "fabric_svg",
     "gantt_data",
     "mesh_data",
     "plot_contact_sheet",
+    "plot_costs",
     "plot_gantt",
     "plot_matchings",
     "plot_slot",
+    "save_figure",
     "save_picture",
     "schedule_data",
     "slot_data",

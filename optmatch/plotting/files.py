@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -54,16 +55,8 @@ def save_picture(
     SolverUnavailable
         If matplotlib is not installed.
     """
-    target = Path(path)
+    target = _checked(path, SUFFIXES, force)
     suffix = target.suffix.lower()
-    if suffix not in SUFFIXES:
-        raise InputError(
-            f"suffix {target.suffix!r}: pictures end in {', '.join(SUFFIXES)}", path=str(target)
-        )
-    if target.is_dir():
-        raise InputError("is a directory", path=str(target))
-    if target.exists() and not force:
-        raise InputError("exists already; force replaces it", path=str(target))
     if suffix == ".html":
         if slot is not None:
             raise InputError("the viewer has all slots; slot is for drawings", where="slot")
@@ -71,6 +64,30 @@ def save_picture(
     else:
         content = _drawn(shown, suffix[1:], slot)
     _replace(target, content)
+    return target
+
+
+def save_figure(
+    draw: Callable[[], Figure], path: str | os.PathLike[str], *, force: bool = False
+) -> Path:
+    """Write a figure to a file; it is drawn when the file is known to be writeable.
+
+    Parameters
+    ----------
+    draw
+        Draws it.
+    path
+        Ends in .png, .svg or .pdf.
+    force
+        Whether an existing file may be replaced.
+
+    Raises
+    ------
+    InputError
+        If the suffix is unknown, the file exists, or its folder does not.
+    """
+    target = _checked(path, SUFFIXES[:3], force)
+    _replace(target, _encoded(draw(), target.suffix.lower()[1:]))
     return target
 
 
@@ -88,6 +105,19 @@ def fabric_svg(fabric: Fabric) -> str:
     figure.savefig(buffer, format="svg", metadata={"Date": None})
     text = buffer.getvalue()
     return text[text.index("<svg") :]
+
+
+def _checked(path: str | os.PathLike[str], suffixes: tuple[str, ...], force: bool) -> Path:
+    target = Path(path)
+    if target.suffix.lower() not in suffixes:
+        raise InputError(
+            f"suffix {target.suffix!r}: pictures end in {', '.join(suffixes)}", path=str(target)
+        )
+    if target.is_dir():
+        raise InputError("is a directory", path=str(target))
+    if target.exists() and not force:
+        raise InputError("exists already; force replaces it", path=str(target))
+    return target
 
 
 def _drawn(shown: Drawable, kind: str, slot: int | None) -> bytes:

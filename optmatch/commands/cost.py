@@ -1,0 +1,124 @@
+"""`optmatch cost`: what the networks of a cluster cost and draw."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from optmatch.commands.generate import Integers
+from optmatch.commands.outcome import print_object, say
+from optmatch.costs import PRICES, CostComparison, Prices, compare_costs
+
+_SIZES = "128,256,512,1024,2048,4096,8192,16384"
+
+
+@click.command()
+@click.option(
+    "--gpus",
+    type=Integers(single=False),
+    default=_SIZES,
+    show_default=True,
+    help="Sizes of the cluster.",
+)
+@click.option(
+    "--hardware",
+    type=click.Choice(list(PRICES)),
+    default="h200",
+    show_default=True,
+    help="Prices.",
+)
+@click.option("--gpus-per-server", type=int, help="Also the number of rails.  [default: 8, or 32]")
+@click.option("--transceiver-usd", type=float, help="Another price of a transceiver, as 219.")
+@click.option("--ocs-port-usd", type=float, help="Another price of a port of the optical switch.")
+@click.option("--ocs-port-watts", type=float, help="Another power of such a port.")
+@click.option("--csv", "as_csv", is_flag=True, help="A row for each size and design.")
+@click.option("--json", "as_json", is_flag=True, help="One object, with sources of the prices.")
+@click.option("-o", "--output", type=click.Path(), help="A picture too: x.png, .svg or .pdf")
+@click.option("--force", is_flag=True, help="Replace a file that is there.")
+def cost(
+    gpus: list[int],
+    hardware: str,
+    as_csv: bool,
+    as_json: bool,
+    output: str | None,
+    force: bool,
+    **changes: Any,
+) -> None:
+    """Compare fat tree, electrical rails and photonic rails: parts, cost and power."""
+    if as_csv and as_json:
+        raise click.UsageError("either --csv or --json")
+    prices = _changed(PRICES[hardware], **changes)
+    rows = compare_costs(gpus, prices)
+    if output is not None:
+        from optmatch.plotting import plot_costs, save_figure
+
+        save_figure(lambda: plot_costs(rows), output, force=force)
+    if as_json:
+        _print_object(rows, prices)
+    elif as_csv:
+        _print_csv(rows)
+    else:
+        _print_table(rows)
+    if output is not None:
+        say(f"{output}: written")
+
+
+def _changed(
+    prices: Prices,
+    gpus_per_server: int | None,
+    transceiver_usd: float | None,
+    ocs_port_usd: float | None,
+    ocs_port_watts: float | None,
+) -> Prices:
+    """Put given prices in place of published ones."""
+    mine = "given at the command line"
+    ocs, transceiver = prices.ocs_port, prices.transceiver
+    if transceiver_usd is not None:
+        transceiver = replace(transceiver, usd=transceiver_usd, source=mine)
+    if ocs_port_usd is not None:
+        ocs = replace(ocs, usd=ocs_port_usd, source=mine)
+    if ocs_port_watts is not None:
+        ocs = replace(ocs, watts=ocs_port_watts, source=mine)
+    servers = prices.gpus_per_server if gpus_per_server is None else gpus_per_server
+    return replace(prices, transceiver=transceiver, ocs_port=ocs, gpus_per_server=servers)
+
+
+def _print_table(rows: tuple[CostComparison, ...]) -> None:
+    head = ("GPUs", "design", "switch ports", "OCS ports", "transceivers", "M$", "kW")
+    click.echo(f"{head[0]:>7}  {head[1]:<16}" + "".join(f"{text:>14}" for text in head[2:]))
+    for row in rows:
+        for network in row.networks:
+            counts = (network.switch_ports, network.ocs_ports, network.transceivers)
+            click.echo(
+                f"{row.n_gpus:>7}  {network.design:<16}"
+                + "".join(f"{count:>14}" for count in counts)
+                + f"{network.cost_usd / 1e6:>14.3f}{network.power_w / 1e3:>14.1f}"
+            )
+        click.echo(
+            f"{'':>7}  photonic against electrical rail: {row.cost_ratio:.2f}x cheaper,"
+            f" {row.power_ratio:.2f}x less power"
+        )
+
+
+_COLUMNS = ("switch_ports", "ocs_ports", "transceivers", "cost_usd", "power_w")
+
+
+def _print_csv(rows: tuple[CostComparison, ...]) -> None:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("n_gpus", "design", *_COLUMNS))
+    for row in rows:
+        for network in row.networks:
+            figures = [getattr(network, name) for name in _COLUMNS]
+            writer.writerow((row.n_gpus, network.design, *figures))
+    click.echo(text.getvalue(), nl=False)
+
+
+def _print_object(rows: tuple[CostComparison, ...], prices: Prices) -> None:
+    from optmatch.io.fields import to_object
+
+    print_object("cost", {"prices": to_object(prices), "sizes": [to_object(row) for row in rows]})
