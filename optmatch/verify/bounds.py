@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import CellGraph, Fabric
 from optmatch.problems import AllToAll, Routing
+from optmatch.verify.forward import forward_lengths
 
 
 def count_slots(fabric: Fabric) -> int:
@@ -84,6 +85,11 @@ def route_lengths(fabric: Fabric) -> NDArray[np.float64]:
     if graph is None:
         return table
     starts, ends = fabric.source_terminals, fabric.destination_terminals
+    one_way = forward_lengths(graph, starts, ends)
+    if one_way is not None:
+        one_way[starts[:, None] == ends] = 0
+        one_way.flags.writeable = False
+        return one_way
     cells, entered = _walk(graph, starts)
     twice = _passes_a_link_twice(graph, entered, ends)
     for i, j in np.ndindex(table.shape):

@@ -1,0 +1,88 @@
+"""Shortest routes where light only goes forward: whole columns of cells at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics.cellgraph import CellGraph
+
+UNREACHED = np.iinfo(np.int32).max
+_AT_ONCE = 256  # destinations: a table of all would take gigabytes for a thousand ports
+
+
+def columns_of(graph: CellGraph) -> NDArray[np.int64] | None:
+    """Count the cells that light may still have to pass after each cell.
+
+    Parameters
+    ----------
+    graph
+        The cells.
+
+    Returns
+    -------
+    NDArray or None
+        ``columns[cell]``, 0 for the last ones; None if ends of a kind are joined, or if light can
+        come round.
+
+    Examples
+    --------
+    >>> from optmatch.fabrics import Benes, HexMesh
+    >>> columns_of(Benes(4).graph).tolist(), columns_of(HexMesh(1, 1).graph)
+    ([2, 2, 1, 1, 0, 0], None)
+    """
+    left = np.flatnonzero((graph.mate >= 0) & (np.arange(len(graph.mate)) % 4 >= 2))
+    entered = graph.mate[left].astype(np.int64)
+    if 2 * len(left) != np.count_nonzero(graph.mate >= 0) or (entered % 4 >= 2).any():
+        return None
+    columns = np.zeros(graph.n_cells, dtype=np.int64)
+    for _ in range(graph.n_cells + 1):
+        before = columns.copy()
+        np.maximum.at(columns, left // 4, before[entered // 4] + 1)
+        if np.array_equal(columns, before):
+            return columns
+    return None
+
+
+def forward_routes(
+    graph: CellGraph,
+    columns: NDArray[np.int64],
+    sources: NDArray[np.int32],
+    destinations: NDArray[np.int32],
+) -> NDArray[np.int32]:
+    """Count the cells on the shortest route between given terminals.
+
+    Parameters
+    ----------
+    graph, columns
+        The cells, and their `columns_of`.
+    sources, destinations
+        Free terminals where light enters and leaves, shapes (k,) and (m,).
+
+    Returns
+    -------
+    NDArray
+        ``cells[i, j]``, int32, shape (k, m); ``UNREACHED`` where no light comes through.
+
+    Notes
+    -----
+    Since no link can be passed twice, the shortest walk is a route. Time O(cells * m).
+    """
+    table = np.empty((len(sources), len(destinations)), dtype=np.int32)
+    exits = graph.exits
+    order = np.argsort(columns, kind="stable")
+    stages = np.split(order, np.flatnonzero(np.diff(columns[order])) + 1)
+    for first in range(0, len(destinations), _AT_ONCE):
+        some = destinations[first : first + _AT_ONCE]
+        to_go = np.full((len(graph.mate), len(some)), UNREACHED, dtype=np.int32)
+        to_go[some, np.arange(len(some))] = 0  # of light that leaves there
+        for cells in stages:
+            for k in (0, 1):
+                entered = 4 * cells + k
+                cost = to_go[exits[entered]].min(axis=1)
+                cost[cost != UNREACHED] += 1
+                to_go[entered] = cost
+                before = graph.mate[entered]
+                to_go[before[before >= 0]] = cost[before >= 0]
+        table[:, first : first + _AT_ONCE] = to_go[sources]
+    return table
