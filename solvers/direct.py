@@ -1,0 +1,148 @@
+"""Fabrics where two ports alone decide their route: crossbars, and trees of switches.
+
+In a `Crossbar` and in `Piloss` each input has a row and each output a column, along which light
+runs as long as cells are in cross; the one cell where the two meet is put in bar. In
+`SwitchAndSelect` the number of the output is the address in the tree of the input, and the other
+way round. So no circuit ever moves for another one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import FREE
+from optmatch.solvers.kernel import kernel
+
+
+def route_crossbar(matchings: NDArray[np.int32], *, ring: bool = False) -> NDArray[np.int8]:
+    """Route matchings on a crossbar.
+
+    Parameters
+    ----------
+    matchings
+        ``matchings[k, source] = destination``, -1 where idle; int32, shape (k, n).
+    ring
+        Whether it is wound round, as `Piloss` is.
+
+    Returns
+    -------
+    NDArray
+        ``cell_states[k, cell]``, int8, -1 where no light passes.
+
+    Notes
+    -----
+    Time O(n squared) for each matching.
+
+    Examples
+    --------
+    >>> route_crossbar(np.array([[1, 0]], dtype=np.int32)).tolist()
+    [[1, 0, 0, 1]]
+    >>> route_crossbar(np.array([[1, 0]], dtype=np.int32), ring=True).tolist()
+    [[0, 0, 1, 1]]
+    """
+    n = matchings.shape[1]
+    states = np.full((len(matchings), n * n), FREE, dtype=np.int8)
+    if ring:
+        ports = np.arange(n)  # by the flat fold of the ring: 0, n - 1, 1, n - 2, ...
+        meet_on_ring(matchings, np.where(ports % 2, n - 1 - ports // 2, ports // 2), states)
+    else:
+        meet(matchings, states)
+    return states
+
+
+def route_trees(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
+    """Route matchings on switches and selectors.
+
+    Parameters
+    ----------
+    matchings
+        As for `route_crossbar`.
+
+    Returns
+    -------
+    NDArray
+        ``cell_states[k, cell]``, int8, -1 where no light passes.
+
+    Notes
+    -----
+    Time O(n squared) for each matching, nearly all of it for the cells without light.
+
+    Examples
+    --------
+    >>> route_trees(np.array([[1, 0]], dtype=np.int32)).tolist()
+    [[1, 0, 1, 0]]
+    """
+    n = matchings.shape[1]
+    states = np.full((len(matchings), 2 * n * (n - 1)), FREE, dtype=np.int8)
+    address(matchings, states)
+    return states
+
+
+@kernel
+def meet(matchings, states):
+    """Set the cells of a crossbar, that of row i and column j being ``i * n + j``."""
+    n = matchings.shape[1]
+    for row in range(len(matchings)):
+        state = states[row]
+        for i in range(n):
+            j = matchings[row, i]
+            if j < 0:
+                continue
+            for column in range(j):
+                state[i * n + column] = 1
+            state[i * n + j] = 0
+            for below in range(i + 1, n):
+                state[below * n + j] = 1
+
+
+@kernel
+def meet_on_ring(matchings, place, states):
+    """Set the cells of a ring, where row i meets column ``i + stage`` in ``stage * n + i``.
+
+    Input k is row ``place[k]``, output k the column that meets this row last.
+    """
+    n = matchings.shape[1]
+    for row in range(len(matchings)):
+        state = states[row]
+        for source in range(n):
+            if matchings[row, source] < 0:
+                continue
+            i, j = place[source], (place[matchings[row, source]] - 1) % n
+            meeting = (j - i) % n
+            for stage in range(meeting):
+                state[stage * n + i] = 1
+            state[meeting * n + i] = 0
+            for stage in range(meeting + 1, n):
+                state[stage * n + (j - stage) % n] = 1
+
+
+@kernel
+def address(matchings, states):
+    """Set the cells of trees; in one that splits the root comes first, in one that joins last."""
+    n = matchings.shape[1]
+    for row in range(len(matchings)):
+        state = states[row]
+        for i in range(n):
+            j = matchings[row, i]
+            if j < 0:
+                continue
+            first, lines, leaf = i * (n - 1), n, j
+            while lines > 1:
+                half = (lines + 1) // 2
+                if leaf < half:
+                    state[first] = 0
+                    first, lines = first + 1, half
+                else:
+                    state[first] = 1
+                    first, lines, leaf = first + half, lines - half, leaf - half
+            first, lines, leaf = (n + j) * (n - 1), n, i
+            while lines > 1:
+                half = (lines + 1) // 2
+                root = first + lines - 2
+                if leaf < half:
+                    state[root] = 0
+                    lines = half
+                else:
+                    state[root] = 1
+                    first, lines, leaf = first + half - 1, lines - half, leaf - half
