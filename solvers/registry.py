@@ -70,10 +70,11 @@ _OURS = (
             "routing": "optmatch.solvers.ilp:route",
             "all-to-all": "optmatch.solvers.joint:solve",
             "demand": "optmatch.solvers.permutations_ilp:solve",
+            "slice-allocation": "optmatch.solvers.slices_ilp:solve",
         },
         exact=True,
         deterministic=True,
-        summary="exact: branch and price on routes; CP-SAT for all-to-all and demands",
+        summary="exact: branch and price on routes; CP-SAT for all-to-all, demands and slices",
     ),
     Method(
         name="circle",
@@ -81,6 +82,20 @@ _OURS = (
         exact=False,
         deterministic=True,
         summary="the round-robin tournament as it is, each matching routed",
+    ),
+    *(
+        Method(
+            name=name,
+            accepts={"slice-allocation": f"optmatch.solvers.slice_methods:solve_{function}"},
+            exact=False,
+            deterministic=True,
+            summary=summary,
+        )
+        for name, function, summary in (
+            ("optical", "optical", "a block of servers, else scattered ones joined by circuits"),
+            ("first-fit", "first_fit", "the first free aligned block of servers"),
+            ("best-fit", "best_fit", "the free aligned block that leaves the fewest gaps"),
+        )
     ),
     *(
         Method(
@@ -119,7 +134,12 @@ _OURS = (
     ),
 )
 
-_DEFAULTS = {"routing": "negotiated", "all-to-all": "negotiated", "demand": "best"}
+_DEFAULTS = {
+    "routing": "negotiated",
+    "all-to-all": "negotiated",
+    "demand": "best",
+    "slice-allocation": "optical",
+}
 
 
 _OWN = {method.name: method for method in _OURS}
