@@ -57,7 +57,7 @@ from optmatch.problems import (
 
 # Now, not on first use: a later import of a module would take the place of its function.
 from optmatch.simulate import Simulation, simulate
-from optmatch.solve import solve
+from optmatch.solve import settle_free_cells, solve
 from optmatch.verify import Optics, Report, Violation, measure_optics, verify
 
 __version__ = "0.1.0"
@@ -117,6 +117,7 @@ __all__ = [
     "load",
     "measure_optics",
     "save",
+    "settle_free_cells",
     "simulate",
     "solve",
     "verify",

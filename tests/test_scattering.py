@@ -232,13 +232,14 @@ def test_what_is_refused() -> None:
 
 SIMULATED = [
     om.HexMesh(5, 5),
-    pytest.param(om.HexMesh(9, 9), marks=pytest.mark.slow),
+    om.HexMesh(9, 9),
     om.Benes(8),
     om.Benes(16),
     om.Clements(8),
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fabric", SIMULATED, ids=lambda f: f"{f.type}-{f.n_ports}")
 def test_sax_finds_the_same(fabric: om.Fabric) -> None:
     """An independent simulator agrees to 1e-12, with lossy, leaky cells in random states."""

@@ -1,0 +1,183 @@
+"""States for free cells: where stray light goes, chosen so that least of it meets other circuits.
+
+The model adds powers, as if all light were incoherent: what enters a cell leaves by the wanted and
+the other output, and p = (I - M)^-1 b is the power everywhere. It is linear in what one cell does,
+so the powers p of each circuit and the adjoints q of each receiver tell at once what every flip of
+a cell would change, to first order.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csc_matrix, identity
+from scipy.sparse.linalg import splu
+
+from optmatch.fabrics import EXITS, CellGraph
+from optmatch.fabrics.waveguides import measure_waveguides
+from optmatch.model import (
+    BAR,
+    CROSS,
+    FREE,
+    Device,
+    InputError,
+    Problem,
+    Schedule,
+    Solution,
+    find_device,
+)
+
+ROUNDS = 12
+"""How often all free cells of a slot are reconsidered, at most."""
+
+WORTH_WHILE = 0.01
+"""A round that does not promise to lower the cost by this share (0.01 dB) is not begun."""
+
+
+def settle(
+    problem: Problem, subject: Schedule | Solution, device: Device | str
+) -> NDArray[np.int8]:
+    """Choose a state for every free cell; see `optmatch.settle_free_cells`."""
+    fabric, chosen = problem.fabric, find_device(device)
+    graph: CellGraph | None = fabric.graph
+    schedule = subject.schedule if isinstance(subject, Solution) else subject
+    if graph is None or schedule is None or schedule.cell_states is None:
+        raise InputError("free cells are settled on fabrics with cells, in a schedule with states")
+    flow = _Flow.of(graph, chosen)
+    settled = schedule.cell_states.copy()
+    for states, matching in zip(settled, schedule.matchings, strict=True):
+        source = np.flatnonzero(matching >= 0)
+        ends = _Ends(
+            fabric.source_terminals[source], fabric.destination_terminals[matching[source]]
+        )
+        free = np.flatnonzero((states == FREE) & (graph.stuck == FREE))
+        states[states == FREE] = CROSS
+        states[graph.stuck == BAR] = BAR
+        if len(free) and len(source) > 1:
+            _descend(flow, ends, states, free)
+    return settled
+
+
+class _Ends(NamedTuple):
+    """Where circuits begin and end."""
+
+    sources: NDArray[np.int32]
+    destinations: NDArray[np.int32]
+
+
+class _Flow(NamedTuple):
+    """How power gets from the entry of one cell to the entry of the next."""
+
+    graph: CellGraph
+    by_state: NDArray[np.float64]
+    """``by_state[state, straight or across]``: shares of the power in a cell."""
+    kept: NDArray[np.float64]
+    """``kept[terminal]``: the share that gets from there to the joined terminal."""
+    ahead: NDArray[np.int64]
+    """``ahead[terminal, straight or across]``: where light that enters there may leave."""
+
+    @classmethod
+    def of(cls, graph: CellGraph, device: Device) -> _Flow:
+        guides = measure_waveguides(graph)
+        loss_db = guides.length * device.cell_length_m * device.waveguide_loss_db_per_m
+        loss_db += guides.bends * device.bend_loss_db + guides.crossings * device.crossing_loss_db
+        kept = np.where(graph.mate < 0, 0.0, 10 ** (-loss_db / 10)[graph.links.of_terminal])
+        terminals = np.arange(len(graph.mate))
+        ahead = 4 * (terminals // 4)[:, None] + EXITS[terminals % 4]
+        return cls(graph, np.abs(device.cell([BAR, CROSS])[:, 0]) ** 2, kept, ahead)
+
+    def shares(self, states: NDArray[np.int8]) -> NDArray[np.float64]:
+        """Return ``shares[terminal, straight or across]`` of what enters there."""
+        shares = self.by_state[states].copy()
+        shares[self.graph.stuck > CROSS] = 0.0  # dead cells
+        return np.repeat(shares, 4, axis=0)
+
+
+class _Powers(NamedTuple):
+    """All powers in one setting."""
+
+    ratios: NDArray[np.float64]
+    """``ratios[circuit]``: crosstalk over signal."""
+    signal: NDArray[np.float64]
+    entering: NDArray[np.float64]
+    """``entering[terminal, circuit]``: from the source of each circuit."""
+    worth: NDArray[np.float64]
+    """``worth[terminal, circuit]``: the share of what leaves there that gets to a receiver."""
+
+    @property
+    def cost(self) -> float:
+        return float((self.ratios**4).sum())
+
+
+def _spread(flow: _Flow, ends: _Ends, states: NDArray[np.int8]) -> _Powers:
+    """Find all powers by one factorisation."""
+    n, circuits = len(flow.graph.mate), np.arange(len(ends.sources))
+    shares = flow.shares(states)
+    onward = flow.graph.mate[flow.ahead]
+    joined = onward >= 0
+    values = (shares * flow.kept[flow.ahead])[joined]
+    places = (onward[joined], np.repeat(np.arange(n), 2).reshape(n, 2)[joined])
+    # a closed loop without loss would be singular; what it holds gets nowhere
+    matrix = csc_matrix((values * (1 - 1e-9), places), shape=(n, n))
+    factors = splu(
+        (identity(n, format="csc") - matrix).tocsc(),
+        permc_spec="MMD_AT_PLUS_A",
+        diag_pivot_thresh=0.0,
+        options={"SymmetricMode": True},
+    )
+    sent, received = np.zeros((n, len(circuits))), np.zeros((n, len(circuits)))
+    sent[ends.sources, circuits] = 1.0
+    at, share = flow.ahead[ends.destinations], shares[ends.destinations]  # the same backwards
+    received[at, circuits[:, None]] = share
+    entering, adjoint = _solve(factors, sent, "N"), _solve(factors, received, "T")
+    worth = np.where(flow.graph.mate[:, None] < 0, 0.0, adjoint[flow.graph.mate])
+    worth *= flow.kept[:, None]
+    worth[ends.destinations, circuits] = 1.0
+    arriving = (entering[at] * share[..., None]).sum(axis=1)  # by receiver, then by sender
+    signal = arriving.diagonal().copy()
+    np.fill_diagonal(arriving, 0.0)
+    return _Powers(arriving.sum(axis=1) / signal, signal, entering, worth)
+
+
+def _solve(factors: Any, right: NDArray[np.float64], trans: str) -> NDArray[np.float64]:
+    """Solve for few right sides at once: for more, BLAS starts threads that wait."""
+    parts = [factors.solve(right[:, k : k + 8], trans=trans) for k in range(0, right.shape[1], 8)]
+    return np.concatenate(parts, axis=1)
+
+
+def _promise(
+    flow: _Flow, now: _Powers, states: NDArray[np.int8], free: NDArray[np.intp]
+) -> NDArray[np.float64]:
+    """Tell to first order by how much the cost would grow if each free cell were flipped."""
+    weight = 4 * now.ratios**3 / now.signal
+    everyone = now.worth @ weight
+    terminals = 4 * free[:, None] + np.arange(4)
+    change = flow.by_state[1 - states[free]] - flow.by_state[states[free]]
+    grown = np.zeros(len(free))
+    for way in (0, 1):
+        left = flow.ahead[terminals, way]
+        others = everyone[left][..., None] - now.worth[left] * weight
+        grown += change[:, way] * (now.entering[terminals] * others).sum(axis=(1, 2))
+    return grown
+
+
+def _descend(flow: _Flow, ends: _Ends, states: NDArray[np.int8], free: NDArray[np.intp]) -> None:
+    """Flip free cells, in place, as long as it helps."""
+    now = _spread(flow, ends, states)
+    for _ in range(ROUNDS):
+        grown = _promise(flow, now, states, free)
+        if np.minimum(grown, 0.0).sum() > -WORTH_WHILE * now.cost:
+            return
+        order = free[np.argsort(grown)][: int((grown < -1e-6 * now.cost).sum())]
+        while len(order):
+            tried = states.copy()
+            tried[order] = 1 - tried[order]
+            then = _spread(flow, ends, tried)
+            if then.cost < now.cost:
+                break
+            order = order[: len(order) // 2]
+        if not len(order):
+            return
+        states[:], now = tried, then
