@@ -15,6 +15,7 @@ from optmatch.problems.rail_step import (
     SEND,
     Dimension,
     Step,
+    dimensions,
     joined,
     ring_bytes,
 )
@@ -109,6 +110,16 @@ def stages(step: Step) -> tuple[tuple[int, tuple[int, ...]], ...]:
     return tuple((rail, tuple(found[rail, rank])) for rail, rank in sorted(found))
 
 
+def stage_keys(step: Step) -> list[tuple[int, int]]:
+    """List rail and number of each of the `stages`, as phases name them."""
+    counted: dict[int, int] = {}
+    keys = []
+    for rail, _ in stages(step):
+        keys.append((rail, counted.get(rail, 0)))
+        counted[rail] = counted.get(rail, 0) + 1
+    return keys
+
+
 def phases(step: Step) -> tuple[Phase, ...]:
     """Split the communication of each stage into phases.
 
@@ -126,12 +137,10 @@ def phases(step: Step) -> tuple[Phase, ...]:
     -----
     Time O(operations), but for the sorting of circuits.
     """
-    dimension = np.array([*(DIMENSIONS.index(g.dimension) for g in step.groups), -1])[step.group]
+    dimension = dimensions(step)
     rail = step.rail
     result: list[Phase] = []
-    count: dict[int, int] = {}
-    for on, ranks in stages(step):
-        number = count[on] = count.get(on, -1) + 1
+    for (on, number), (_, ranks) in zip(stage_keys(step), stages(step), strict=True):
         runs = [_runs(step, rank, on, rail, dimension) for rank in ranks]
         orders = [[int(dimension[run[0]]) for run in rank_runs] for rank_runs in runs]
         for rank, order in zip(ranks, orders, strict=True):

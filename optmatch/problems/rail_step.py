@@ -193,6 +193,11 @@ class Step(_Derived):
         return f"operation {operation}{name} ({kind}) of rank {self.rank[operation]}{inside}"
 
 
+def dimensions(step: Step) -> NDArray[np.int64]:
+    """Return the dimension of each operation, an index of `DIMENSIONS`; -1 of computation."""
+    return np.array([*(DIMENSIONS.index(g.dimension) for g in step.groups), -1])[step.group]
+
+
 def ring_bytes(kind: ArrayLike, size_bytes: ArrayLike, members: ArrayLike) -> NDArray[np.float64]:
     r"""Return what each member of a group sends to its successor on a ring.
 

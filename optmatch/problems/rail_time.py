@@ -14,11 +14,15 @@ from optmatch.problems.rail_step import (
     COMPUTE,
     DIMENSIONS,
     SEND,
+    Dimension,
     Step,
+    dimensions,
     ring_bytes,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from optmatch.problems.rail_job import RailJob
 
 
@@ -60,7 +64,7 @@ def events(job: RailJob) -> Events:
     _, part, event_of = np.unique(key, return_index=True, return_inverse=True)
     event_of = event_of.reshape(-1)
     later = np.repeat(np.arange(n), np.diff(step.dep_start))
-    dimension = np.array([*(DIMENSIONS.index(g.dimension) for g in step.groups), -1])[step.group]
+    dimension = dimensions(step)
     message = np.where(step.kind >= SEND, step.kind, 0)
     order = np.lexsort([np.arange(n), message, step.peer, dimension, step.rank])
     next_in = np.ones(max(0, n - 1), dtype=bool)
@@ -71,11 +75,23 @@ def events(job: RailJob) -> Events:
     return Events(event_of, part, event_of[one], event_of[two], durations_s(job, step)[part])
 
 
-def durations_s(job: RailJob, step: Step) -> NDArray[np.float64]:
-    """Return how long each operation lasts, with all its circuits there, in seconds."""
+def durations_s(
+    job: RailJob, step: Step, rates: Mapping[Dimension, float] | None = None
+) -> NDArray[np.float64]:
+    """Return how long each operation lasts, with all its circuits there, in seconds.
+
+    Parameters
+    ----------
+    job, step
+        The job, and its step.
+    rates
+        What a rank sends over its rail in each dimension, in bytes per second; None for all its
+        ports in each.
+    """
     sizes = np.array([*(len(group.ranks) for group in step.groups), 1])[step.group]
     rails = step.rail >= 0
-    rate = np.where(rails, job.rail_bytes_per_s, job.scale_up_bytes_per_s)
+    on_rail = np.array([(rates or {}).get(d, job.rail_bytes_per_s) for d in DIMENSIONS] + [1.0])
+    rate = np.where(rails, on_rail[dimensions(step)], job.scale_up_bytes_per_s)
     messages = np.where(step.kind == ALL_REDUCE, 2 * (sizes - 1), sizes - 1)
     messages = np.where((step.kind >= SEND) | (step.kind == BROADCAST), 1, messages)
     sent = ring_bytes(step.kind, step.size_bytes, sizes) / rate + messages * job.latency_s

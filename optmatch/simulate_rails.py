@@ -1,0 +1,441 @@
+"""The replay of a training step over rails that are switched: what waits, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import InputError, Value, frozen, number
+from optmatch.problems import RailJob
+from optmatch.problems.rail_fold import Fold, fold
+from optmatch.problems.rail_phases import Phase, stage_keys
+from optmatch.problems.rail_step import Dimension, Step
+from optmatch.problems.rail_time import Events, durations_s, ends_s, events
+
+RailPolicy = Literal["all-links", "static", "on-demand", "provisioned"]
+"""When a rail is switched: never, as all links are there or all have a share of the ports; when
+all ranks of a group have issued an operation; or as soon as the last phase has ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RailSimulation(Value):
+    """What happened in one step.
+
+    A *boundary* is where a stage of a rail goes from one phase to the next, or from the last
+    phase of the step before to its first one. Boundaries are in the order of the job's phases,
+    which they lead to.
+
+    Parameters
+    ----------
+    policy
+        When rails were switched.
+    delay_s
+        The reconfiguration delay, in seconds.
+    step_s
+        When the last operation ended, in seconds from the beginning of the step.
+    start_s, end_s
+        ``start_s[operation]``, ``end_s[operation]``, in seconds.
+    switched
+        ``switched[boundary]``: whether circuits were changed.
+    asked_s
+        ``asked_s[boundary]``: when the change was asked for; 0 where nothing is changed.
+    begun_s, ready_s
+        When it began and when the new circuits were there.
+    window_s
+        ``window_s[boundary]``: from the last end of the phase before to the first moment when an
+        operation of the next one was ready, at any rank of the stage; of a first phase, from the
+        beginning of the step.
+    exposed_s
+        ``exposed_s[boundary]``: how long the first operation that was ready waited for its
+        circuits.
+    circuits
+        ``circuits[boundary]``: how many new circuits start at the stage.
+    """
+
+    policy: RailPolicy
+    delay_s: float
+    step_s: float
+    start_s: NDArray[np.float64]
+    end_s: NDArray[np.float64]
+    switched: NDArray[np.bool_]
+    asked_s: NDArray[np.float64]
+    begun_s: NDArray[np.float64]
+    ready_s: NDArray[np.float64]
+    window_s: NDArray[np.float64]
+    exposed_s: NDArray[np.float64]
+    circuits: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        for name in ("delay_s", "step_s"):
+            object.__setattr__(self, name, number(name, getattr(self, name)))
+        for name in ("start_s", "end_s", "asked_s", "begun_s", "ready_s", "window_s", "exposed_s"):
+            object.__setattr__(self, name, frozen(name, getattr(self, name), 1, np.float64))
+        object.__setattr__(self, "switched", frozen("switched", self.switched, 1, np.bool_))
+        object.__setattr__(self, "circuits", frozen("circuits", self.circuits, 1, np.int64))
+
+    @property
+    def circuits_changed(self) -> int:
+        """How many circuits were set up in the step, on all rails."""
+        return int(self.circuits[self.switched].sum())
+
+    def switches_per_rank(self, job: RailJob) -> NDArray[np.int64]:
+        """Count the reconfigurations that each rank sees; of several rails, on all of them.
+
+        Parameters
+        ----------
+        job
+            What was simulated.
+        """
+        counts = np.zeros(job.step().n_ranks, np.int64)
+        for phase, switched in zip(job.phases(), self.switched.tolist(), strict=True):
+            counts[list(phase.ranks)] += switched
+        return counts
+
+
+def simulate_rails(
+    job: RailJob,
+    policy: RailPolicy = "on-demand",
+    *,
+    delay_s: float | None = None,
+    ports: Mapping[Dimension, int] | None = None,
+) -> RailSimulation:
+    """Replay one step, event by event.
+
+    Parameters
+    ----------
+    job
+        The job.
+    policy
+        ``"on-demand"``: a stage is switched when all ranks of a group have issued an operation of
+        its next phase (both ends, of a message) and its last phase has ended. ``"provisioned"``:
+        as soon as its last phase has ended; the first phase of a step is still asked for on
+        demand. ``"all-links"``: the circuits of all phases are there at once. ``"static"``: each
+        dimension has some ports of its own all the time.
+    delay_s
+        As if a reconfiguration took so long; None for that of the job.
+    ports
+        For ``"static"``: the ports of each dimension that rides rails, in all no more than a GPU
+        has.
+
+    Returns
+    -------
+    RailSimulation
+        The step begins with the circuits of its last phase: it repeats.
+
+    Raises
+    ------
+    InputError
+        If a step cannot end, since ranks wait for each other; or if `ports` does not fit.
+
+    Notes
+    -----
+    Each stage of a rail has its own state, and only stages that change are switched: a message
+    between two stages needs both in its phase. With ``"per-circuit"`` switching the others go on;
+    with ``"all-stop"`` everything on the rail stands still for the delay. Ranks that behave alike
+    are simulated once: time O(operations) to find them, and O(e log e) for the e events of the
+    rest.
+
+    Examples
+    --------
+    >>> from optmatch.problems import TransformerModel
+    >>> model = TransformerModel(layers=8, hidden=1024, heads=8, sequence=128, vocabulary=1000,
+    ...                          ffn=4096)
+    >>> job = RailJob(n_gpus=8, gpus_per_server=2, dp=2, tp=2, pp=2, model=model, batch=8)
+    >>> slow, early = (simulate_rails(job, policy, delay_s=1e-4)
+    ...                for policy in ("on-demand", "provisioned"))
+    >>> slow.switches_per_rank(job).tolist(), slow.step_s > early.step_s > job.lower_bound()
+    ([2, 2, 2, 2, 4, 4, 4, 4], True)
+    """
+    if policy not in get_args(RailPolicy):
+        allowed = ", ".join(get_args(RailPolicy))
+        raise InputError(f"policy = {policy!r}: one of {allowed}", where="policy")
+    delay = job.delay_s if delay_s is None else number("delay_s", delay_s)
+    step, phases = job.step(), job.phases()
+    folded = fold(step)
+    given = _fold_events(job, folded, _rates(job, ports) if policy == "static" else None)
+    if policy in ("all-links", "static"):
+        end = ends_s(given, step)
+        start, changes = end - given.duration_s, _no_changes(len(phases))
+    else:
+        run = _Run(job, policy, delay, folded, given)
+        start, end, changes = run.start, run.end, run.changes()
+    return RailSimulation(
+        policy=policy,
+        delay_s=delay,
+        step_s=float(end.max(initial=0.0)),
+        start_s=start[folded.event],
+        end_s=end[folded.event],
+        circuits=new_circuits(phases),
+        **changes,
+    )
+
+
+def new_circuits(phases: tuple[Phase, ...]) -> NDArray[np.int64]:
+    """Count the circuits of each phase that its stage did not have in the phase before it.
+
+    Parameters
+    ----------
+    phases
+        Of a job, in their order; the first of a stage follows its last one.
+    """
+    found = np.zeros(len(phases), np.int64)
+    for number_, before in enumerate(_before(phases)):
+        old = set(map(tuple, phases[before].circuits.tolist()))
+        ranks = set(phases[number_].ranks)
+        made = [tuple(pair) for pair in phases[number_].circuits.tolist() if pair[0] in ranks]
+        found[number_] = sum(pair not in old for pair in made)
+    return found
+
+
+def _before(phases: tuple[Phase, ...]) -> list[int]:
+    """Find the phase before each, around the end of the step."""
+    last = {(phase.rail, phase.stage): k for k, phase in enumerate(phases)}
+    return [
+        k - 1 if phase.position else last[phase.rail, phase.stage]
+        for k, phase in enumerate(phases)
+    ]
+
+
+def _no_changes(n: int) -> dict[str, NDArray[Any]]:
+    zeros = np.zeros(n)
+    names = ("asked_s", "begun_s", "ready_s", "window_s", "exposed_s")
+    return {"switched": zeros != 0, **dict.fromkeys(names, zeros)}
+
+
+def _rates(job: RailJob, ports: Mapping[Dimension, int] | None) -> dict[Dimension, float]:
+    """Return what each dimension sends over its own ports, per second."""
+    riding = {group.dimension for group in job.groups() if group.rail >= 0}
+    given = dict(ports or {})
+    for dimension in sorted(riding):
+        if given.get(dimension, 0) < 1:
+            raise InputError(f"ports: {dimension} rides a rail and has no port", where="ports")
+    if sum(given.values()) > job.ports_per_gpu:
+        raise InputError(
+            f"ports: {sum(given.values())} in all, a GPU has {job.ports_per_gpu}", where="ports"
+        )
+    return {dimension: count * job.port_bytes_per_s for dimension, count in given.items()}
+
+
+def _fold_events(job: RailJob, folded: Fold, rates: dict[Dimension, float] | None) -> Events:
+    """List the events of one rank of each class, and what comes before what."""
+    step = job.step()
+    every = events(job)
+    lasts = durations_s(job, step, rates)
+    _, part = np.unique(folded.event, return_index=True)
+    kind = folded.event[every.part]  # events of ranks that stand for others, once
+    stands = np.zeros(step.n_ranks, dtype=bool)
+    stands[folded.ranks] = True
+    shown = np.zeros(len(every.part), dtype=bool)
+    shown[every.event_of[stands[step.rank]]] = True
+    chosen = shown[every.before] & shown[every.after]
+    pairs = np.stack([kind[every.before[chosen]], kind[every.after[chosen]]])
+    before, after = np.unique(pairs, axis=1)
+    return Events(folded.event, part, before, after, lasts[part])
+
+
+class _Change(NamedTuple):
+    """A boundary that was passed."""
+
+    switched: bool
+    asked: float
+    begun: float
+    ready: float
+
+
+class _Stage:
+    """A stage of a rail: its phases, and where it stands."""
+
+    def __init__(self, rail: int) -> None:
+        self.rail = rail
+        self.dimensions: list[str] = []
+        self.left: list[int] = []  # events of each phase that have not ended
+        self.now = -1  # the phase it is in
+        self.turning = False
+        self.asked: dict[int, float] = {}
+        self.idle_s: list[float] = []  # when the last event of each phase ended
+        self.wanted: dict[int, float] = {}  # when the first event of each phase was ready
+        self.changes: list[_Change] = []
+
+
+class _Run:
+    """One step in time."""
+
+    def __init__(
+        self, job: RailJob, policy: RailPolicy, delay: float, folded: Fold, given: Events
+    ) -> None:
+        self.early = policy == "provisioned"
+        self.delay, self.all_stop = delay, job.switching == "all-stop"
+        self.given, self.step, self.phases = given, job.step(), job.phases()
+        self.stages, self.places, self.stage_of = _stages(self.step, self.phases, folded)
+        n = len(given.part)
+        self.start, self.end = np.full(n, -1.0), np.full(n, -1.0)
+        self.waiting: dict[int, set[int]] = {k: set() for k in range(len(self.stages))}
+        self.sending: dict[int, dict[int, float]] = {stage.rail: {} for stage in self.stages}
+        self.still_s: dict[int, tuple[float, float]] = {}  # rails that stand still: from, until
+        self.queue: list[tuple[float, int, int]] = []  # when, what: event, or ~stage
+        self._advance()
+
+    def _advance(self) -> None:
+        order = np.argsort(self.given.before, kind="stable")
+        after = self.given.after[order].tolist()
+        n = len(self.given.part)
+        first = np.searchsorted(self.given.before[order], np.arange(n + 1)).tolist()
+        waits = np.bincount(self.given.after, minlength=n).tolist()
+        for event in [event for event in range(n) if waits[event] == 0]:
+            self._issue(event, 0.0)
+        ended = 0
+        while self.queue:
+            now, _, what = heappop(self.queue)
+            if what < 0:
+                self._turned(~what, now)
+                continue
+            if self.end[what] > now:  # it stood still in the meantime
+                heappush(self.queue, (self.end[what], 1, what))
+                continue
+            ended += 1
+            for later in after[first[what] : first[what + 1]]:
+                waits[later] -= 1
+                if waits[later] == 0:
+                    self._issue(later, now)
+            self._ended(what, now)
+        if ended < n:
+            operation = int(self.given.part[np.flatnonzero(self.end < 0)[0]])
+            raise InputError(
+                f"{self.step.describe(operation)} never starts: its ranks go through their phases"
+                " in an order that no switching can serve",
+                where="groups",
+            )
+
+    def _issue(self, event: int, now: float) -> None:
+        """All that comes before an event has ended: it starts, or asks for its circuits."""
+        for number_, phase in self.places.get(event, ()):
+            stage = self.stages[number_]
+            stage.wanted.setdefault(phase, now)
+            if not self.early or phase == 0:
+                stage.asked.setdefault(phase, now)
+                self._turn(number_, now)
+        self._start(event, now)
+
+    def _start(self, event: int, now: float) -> None:
+        places = self.places.get(event, ())
+        for number_, phase in places:
+            if self.stages[number_].now != phase:
+                self.waiting[number_].add(event)
+                return
+        if places:
+            rail = self.stages[places[0][0]].rail
+            now = max(now, self.still_s.get(rail, (0.0, 0.0))[1])
+            self.sending[rail][event] = now
+        self.start[event] = now
+        self.end[event] = now + self.given.duration_s[event]
+        heappush(self.queue, (self.end[event], 1, event))
+
+    def _ended(self, event: int, now: float) -> None:
+        for number_, phase in self.places.get(event, ()):
+            stage = self.stages[number_]
+            self.sending[stage.rail].pop(event, None)
+            stage.left[phase] -= 1
+            if stage.left[phase] == 0:
+                stage.idle_s[phase] = now
+                if self.early:
+                    stage.asked.setdefault(phase + 1, now)
+                self._turn(number_, now)
+
+    def _turn(self, number_: int, now: float) -> None:
+        """Begin to switch a stage to its next phase, if it was asked for and can be."""
+        stage = self.stages[number_]
+        following = stage.now + 1
+        if (
+            stage.turning
+            or following == len(stage.dimensions)
+            or following not in stage.asked
+            or (stage.now >= 0 and stage.left[stage.now])
+        ):
+            return
+        begin, ready = now, now
+        switched = stage.dimensions[following] != stage.dimensions[stage.now]  # [-1]: the last
+        if switched:
+            begin, ready = self._stand_still(stage.rail, now) if self.all_stop else (now, now)
+            ready = begin + self.delay
+        stage.turning = True
+        stage.changes.append(_Change(switched, stage.asked[following], begin, ready))
+        heappush(self.queue, (ready, 0, ~number_))
+
+    def _stand_still(self, rail: int, now: float) -> tuple[float, float]:
+        """Stop everything on a rail, after an earlier stop that is not over."""
+        since, until = self.still_s.get(rail, (-1.0, -1.0))
+        if since == now or now < since:
+            return since, until  # together with one that begins at the same time
+        begin = max(now, until)
+        self.still_s[rail] = (begin, begin + self.delay)
+        for event in self.sending[rail]:
+            self.end[event] += self.delay
+        return begin, begin + self.delay
+
+    def _turned(self, number_: int, now: float) -> None:
+        stage = self.stages[number_]
+        stage.now, stage.turning = stage.now + 1, False
+        free, self.waiting[number_] = sorted(self.waiting[number_]), set()
+        for event in free:
+            self._start(event, now)
+
+    def changes(self) -> dict[str, NDArray[Any]]:
+        """Write down all boundaries, by phase."""
+        rows = []
+        for phase in self.phases:
+            stage, k = self.stages[self.stage_of[phase.rail, phase.stage]], phase.position
+            change = stage.changes[k]
+            before = stage.idle_s[k - 1] if k else 0.0
+            rows.append(
+                (
+                    *change,
+                    max(0.0, stage.wanted[k] - before),
+                    max(0.0, change.ready - max(stage.wanted[k], before)),
+                )
+            )
+        table = np.array(rows, dtype=np.float64).reshape(-1, 6)
+        names = ("switched", "asked_s", "begun_s", "ready_s", "window_s", "exposed_s")
+        return {**dict(zip(names, table.T, strict=True)), "switched": table[:, 0] != 0}
+
+
+def _stages(
+    step: Step, phases: tuple[Phase, ...], folded: Fold
+) -> tuple[list[_Stage], dict[int, list[tuple[int, int]]], dict[tuple[int, int], int]]:
+    """Take one stage of each class; say which phases an event is part of, and what stands where.
+
+    Returns
+    -------
+    tuple
+        The stages; by event the numbers of stage and phase; by rail and stage of a phase the
+        number of the one that stands for it.
+    """
+    rail = step.rail
+    classes = dict(zip(stage_keys(step), folded.stage_class.tolist(), strict=True))
+    stands: dict[int, tuple[int, int]] = {}  # for each class its first stage
+    number_of: dict[int, int] = {}
+    stage_of: dict[tuple[int, int], int] = {}
+    found: list[_Stage] = []
+    places: dict[int, list[tuple[int, int]]] = {}
+    for phase in phases:
+        key = phase.rail, phase.stage
+        kind = classes[key]
+        if stands.setdefault(kind, key) == key:
+            if phase.position == 0:
+                number_of[kind] = len(found)
+                found.append(_Stage(phase.rail))
+            stage = found[number_of[kind]]
+            spans = zip(phase.first.tolist(), phase.last.tolist(), strict=True)
+            own = np.concatenate([np.arange(first, last + 1) for first, last in spans])
+            inside = np.unique(folded.event[own[rail[own] == phase.rail]]).tolist()
+            for event in inside:
+                places.setdefault(event, []).append((number_of[kind], phase.position))
+            stage.dimensions.append(phase.dimension)
+            stage.left.append(len(inside))
+            stage.idle_s.append(0.0)
+        stage_of[key] = number_of[kind]
+    return found, places, stage_of
