@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import (
+    IDLE,
     Clock,
     Limit,
     NewBest,
@@ -28,8 +29,10 @@ from optmatch.solvers.toggles import Sequence
 MOVES_PER_SLOT = 96
 """Exchanges to try without an iteration limit, for each slot."""
 
+FAILED = 1000 * UNIT
+"""The price of a contested link in the search; a slot of less excess has routes."""
+
 _MOST_PRICED = 600_000  # pairs times links: larger linear programmes take minutes
-_FAILED = 1000 * UNIT  # the price of a contested link in the search
 _QUICK = Effort(rounds=24)  # most negotiations end within ten rounds, or never
 
 
@@ -42,7 +45,7 @@ class Slot(NamedTuple):
     partner: NDArray[np.int64]  # of each vertex
     routes: NDArray[np.int32]  # (ports, width): terminals left, by source port
     lengths: NDArray[np.int64]  # (ports,): 0 where the port starts no circuit
-    excess: int  # cost beyond the shortest routes, `_FAILED` for each contested link
+    excess: int  # cost beyond the shortest routes, `FAILED` for each contested link
 
 
 class Factory:
@@ -75,6 +78,13 @@ class Factory:
         """Return the matching of a factor."""
         return combinatorics.matchings(partner, self.n_ports, self.bidirectional)
 
+    def factor(self, matching: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Return the factor of a matching of all ports, or of all but one that is benched."""
+        if not self.bidirectional:
+            return np.concatenate([matching + self.n_ports, np.argsort(matching)])
+        partner = np.where(matching == IDLE, self.n_ports, matching).astype(np.int64)
+        return np.append(partner, np.flatnonzero(matching == IDLE)[: self.n_ports % 2])
+
     def sources(self, partner: NDArray[np.int64]) -> NDArray[np.int64]:
         """List the ports that start a circuit, the farthest pairs first."""
         matching = self.matching(partner)
@@ -100,7 +110,7 @@ class Factory:
         if cost >= 0:
             excess = cost - int(self.router.least[order, destinations[order]].sum())
         else:
-            excess = (-cost if cost > BLOCKED else len(order)) * _FAILED
+            excess = (-cost if cost > BLOCKED else len(order)) * FAILED
         return Slot(partner, routes, lengths, excess)
 
     def route_all(self, factors: NDArray[np.int64]) -> Limit | None:
@@ -116,13 +126,13 @@ class Factory:
         """Route one factor afresh, with more patience from try to try."""
         slot = self.settle(partner, *self.router.empty_routes(), EFFORTS[0])
         for effort in EFFORTS[1:]:
-            if slot.excess < _FAILED:
+            if slot.excess < FAILED:
                 break
             slot = self.settle(partner, *self.router.empty_routes(), effort)
         return slot
 
-    def exchange_pairs(self) -> Limit | None:
-        """Exchange pairs among three slots at a time, until no cell is wasted or a limit."""
+    def exchange_pairs(self, tolerated: int = 0) -> Limit | None:
+        """Exchange pairs among three slots at a time, until none wastes more, or a limit."""
         slots, vertices = len(self.plan), len(self.plan[0].partner)
         if slots < 3:
             return Limit.EXHAUSTED if self._excess() else None
@@ -132,9 +142,9 @@ class Factory:
         place = np.empty(vertices, dtype=np.int64)
         path = np.empty(vertices + 2, dtype=np.int64)
         three = np.arange(3)
-        best = now = self._excess()
+        best = self._excess()
         move = 0
-        while now:
+        while wasteful := [k for k, slot in enumerate(self.plan) if slot.excess > tolerated]:
             limit = self.clock.exceeded(move)
             if limit is not None:
                 return limit
@@ -143,7 +153,7 @@ class Factory:
             move += 1
             if move % 64 == 0:
                 self.on_event(Tick("exchange", move, most))
-            chosen = self._three_slots()
+            chosen = self._three_slots(wasteful)
             old = np.stack([self.plan[slot].partner for slot in chosen])
             new = np.empty_like(old)
             start = int(self.rng.integers(vertices))
@@ -154,16 +164,15 @@ class Factory:
             now = self._excess()
             if now < best:
                 best = now
-                if best < _FAILED:
+                if best < FAILED:
                     self.on_event(NewBest(base + best / UNIT))
         return None
 
     def _excess(self) -> int:
         return sum(slot.excess for slot in self.plan)
 
-    def _three_slots(self) -> list[int]:
+    def _three_slots(self, wasteful: list[int]) -> list[int]:
         """Pick a slot that wastes cells and two others, in random order."""
-        wasteful = [k for k, slot in enumerate(self.plan) if slot.excess]
         first = wasteful[self.rng.integers(len(wasteful))]
         others = self.rng.choice(len(self.plan) - 1, size=2, replace=False)
         chosen = [first, *(int(k) + (k >= first) for k in others)]
@@ -192,7 +201,7 @@ class Factory:
     def finish(self, limit: Limit | None, name: str, *, polish: bool) -> Solution:
         """Turn the plan into a schedule: spill what did not fit, order the slots, count."""
         self._spill()
-        states = np.stack([self._states(slot) for slot in self.plan])
+        states = np.stack([self.states(slot) for slot in self.plan])
         sequence = Sequence(states)
         toggles = {"toggles_unordered": sequence.count()}
         if polish:
@@ -236,14 +245,15 @@ class Factory:
             },
         )
 
-    def _states(self, slot: Slot) -> NDArray[np.int8]:
+    def states(self, slot: Slot) -> NDArray[np.int8]:
+        """Return the cell states of a slot."""
         return self.router.states(self.sources(slot.partner), slot.routes, slot.lengths)
 
     def _spill(self) -> None:
         """Take out of slots what could not be routed, and fill new slots with it."""
         plan, left = [], []
         for slot in self.plan:
-            if slot.excess < _FAILED:
+            if slot.excess < FAILED:
                 plan.append(slot)
                 continue
             destinations = self.destinations(slot.partner)
@@ -288,7 +298,7 @@ class Factory:
             if packed.partner[i] == packed.partner[far] == self._idle:
                 tried = self.with_circuit(packed, i, j, [])
                 wider = self.settle(tried.partner, tried.routes, tried.lengths, Effort())
-            if wider is not None and wider.excess < _FAILED:
+            if wider is not None and wider.excess < FAILED:
                 packed = wider
             else:
                 rest.append((i, j))

@@ -75,7 +75,7 @@ def route(
         it names those that forbid it.
     """
     clock = limits.start()
-    solution = _route(problem, limits, rng, on_event)
+    solution = search(problem, limits, rng, on_event)
     if "culprits" in solution.stats:
         return solution
 
@@ -84,15 +84,16 @@ def route(
         left = replace(limits, time_s=limits.time_s and clock.remaining_s)
         if negotiate(fixed, replace(left, iterations=_WARM_STARTS), rng, ignore).schedule:
             return False
-        status = _route(fixed, left, rng, ignore).status
+        status = search(fixed, left, rng, ignore).status
         return None if status is Status.UNKNOWN else status is Status.INFEASIBLE
 
     return name_culprits(solution, no_routing, clock)
 
 
-def _route(
+def search(
     problem: Routing, limits: Limits, rng: np.random.Generator, on_event: OnEvent
 ) -> Solution:
+    """Do as `route` does, and leave open whose fault it is that there is no routing."""
     decided = without_search(problem, "ilp")
     if decided is not None:
         return decided

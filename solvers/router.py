@@ -83,6 +83,7 @@ class Router:
         if graph is None:
             raise ValueError("a fabric without cells needs no routes")
         self.graph = graph
+        self.bidirectional = fabric.bidirectional
         self.wiring, self.least = _wire(fabric, bar_cost, cross_cost)
         self.no_cost = np.zeros(len(graph.mate), dtype=np.int64)
         longest = int(fabric.route_cells()[fabric.route_cells() != UNREACHED].max(initial=0))

@@ -16,10 +16,12 @@ from optmatch.model import BAR, CROSS, FREE, InputError, integer
 
 FaultKind = Literal["stuck-bar", "stuck-cross", "dead-cell", "dead-port"]
 
+STATES: dict[str, int] = {"stuck-bar": BAR, "stuck-cross": CROSS, "dead-cell": DEAD}
+"""What faults of cells stand for in `CellGraph.stuck`."""
+
 _FIELDS = dict(
     zip(get_args(FaultKind), ("stuck_bar", "stuck_cross", "dead_cells", "dead_ports"), strict=True)
 )
-_STATES: dict[str, int] = {"stuck-bar": BAR, "stuck-cross": CROSS, "dead-cell": DEAD}
 _WORDS = {
     "stuck-bar": "cell {} stuck in bar",
     "stuck-cross": "cell {} stuck in cross",
@@ -185,8 +187,8 @@ def _broken_graph(fabric: Faulty) -> CellGraph | None:
         return None
     stuck = np.full(graph.n_cells, FREE, dtype=np.int8)
     for fault in fabric.faults:
-        if fault.kind in _STATES:
-            stuck[fault.place] = _STATES[fault.kind]
+        if fault.kind in STATES:
+            stuck[fault.place] = STATES[fault.kind]
     return break_cells(graph, stuck)
 
 
