@@ -108,7 +108,7 @@ class _Run:
             for value in loads_possible(self.pod.rack(rack), plan)
         }
         most = int(self.pod.fabric.edge_fibres.max(initial=0))
-        for largest in sorted(values):
+        for largest in sorted(values) or [most]:
             if self.best is not None and load_of(self.problem, self.best) <= largest:
                 break
             if not self._settle(racks, largest):

@@ -7,6 +7,7 @@ from optmatch.solvers.TEMPLATE import METHOD
 from optmatch.testing import SolverContract, all_to_all_problems, routing_problems
 
 # As plain Python the kernels are some hundred times slower, and run for coverage.
+ELSEWHERE = ("demand", "slice-allocation")
 EXAMPLES = 3 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 50
 
 
@@ -68,7 +69,7 @@ class TestIlpAllToAll(AllToAllContract):
 def test_every_method_is_under_contract() -> None:
     """On every kind of problem that it accepts; a new method brings a class above.
 
-    Those for demands are in a file of their own.
+    Those for demands and slices are in files of their own.
     """
     contracts = [cls for cls in globals().values() if isinstance(cls, type)]
     covered = {
@@ -77,7 +78,7 @@ def test_every_method_is_under_contract() -> None:
         if issubclass(cls, SolverContract) and isinstance(getattr(cls, "method", None), str)
     }
     wanted = {(method.name, kind) for method in methods().values() for kind in method.accepts}
-    assert covered == {(name, kind) for name, kind in wanted if kind != "demand"}
+    assert covered == {(name, kind) for name, kind in wanted if kind not in ELSEWHERE}
 
 
 def test_the_template_is_not_offered_to_users() -> None:

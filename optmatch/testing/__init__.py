@@ -4,6 +4,7 @@ from optmatch.testing.contract import SolverContract
 from optmatch.testing.demands import demand_problems
 from optmatch.testing.oracle import brute_force
 from optmatch.testing.problems import all_to_all_problems, routing_problems, smallest_problems
+from optmatch.testing.slices import slice_problems
 
 __all__ = [
     "SolverContract",
@@ -11,5 +12,6 @@ __all__ = [
     "brute_force",
     "demand_problems",
     "routing_problems",
+    "slice_problems",
     "smallest_problems",
 ]

@@ -13,6 +13,7 @@ from optmatch.model import IDLE, Problem
 from optmatch.problems import AllToAll, Routing
 from optmatch.problems.routing import Objective
 from optmatch.testing.demands import smallest_demands
+from optmatch.testing.slices import smallest_slices
 
 _TINY = (HexMesh(1, 1), HexMesh(1, 2), SquareMesh(1, 2), SquareMesh(2, 2), TriangularMesh(1, 2))
 _SMALL = (HexMesh(2, 2), HexMesh(3, 3), SquareMesh(3, 3), TriangularMesh(2, 3))
@@ -132,4 +133,6 @@ def smallest_problems(kind: str) -> list[Problem]:
         idle = [Routing(f, np.full(f.n_ports, IDLE, dtype=np.int32)) for f in switches]
         swap = np.array([1, 0], dtype=np.int32)
         return [*idle, Routing(switches[1], swap), Routing(switches[4], swap)]
+    if kind == "slice-allocation":
+        return list(smallest_slices())
     return list(smallest_demands()) if kind == "demand" else []
