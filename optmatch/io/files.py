@@ -55,9 +55,9 @@ def save(obj: Problem | Solution, path: str | os.PathLike[str], *, force: bool =
     new = array_file(tree)
     beside = None if new is None else target.with_name(new)
     if beside is not None:
-        _replace(beside, arrays)
+        replace_file(beside, arrays)
     try:
-        _replace(target, (layout(tree) + "\n").encode())
+        replace_file(target, (layout(tree) + "\n").encode())
     except BaseException:
         if beside is not None and beside != former:
             beside.unlink(missing_ok=True)
@@ -168,8 +168,8 @@ def _former_arrays(target: Path) -> Path | None:
     return target.with_name(name) if name is not None and ours and name.endswith(".npz") else None
 
 
-def _replace(target: Path, content: bytes) -> None:
-    """Write under another name in the same folder, then rename."""
+def replace_file(target: Path, content: bytes) -> None:
+    """Write a file under another name in the same folder, then rename it."""
     part = target.with_name(f".{target.name}.{os.urandom(4).hex()}.part")
     try:
         with part.open("xb") as file:
