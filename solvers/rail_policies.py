@@ -1,0 +1,180 @@
+"""Simple policies: circuits split once, changed on demand, or as soon as the last phase ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import InputError
+from optmatch.problems.rail_plan import RailPlan
+from optmatch.problems.rail_step import SEND
+from optmatch.solvers.rail_talks import Talk, Talks
+from optmatch.solvers.rail_timetable import Turn, build_plan, longest_paths
+
+
+class Span(NamedTuple):
+    """Communication of one class that goes on without a change of its circuits."""
+
+    nodes: list[int]
+    facing: dict[tuple[int, int], tuple[int, int]]
+    """By end and lane: the label, and the place in the program that says whom."""
+
+
+def usual_lanes(talks: Talks) -> dict[int, int]:
+    """Choose lanes as a controller does that knows no better: all, shared where they must be.
+
+    A pipeline needs circuits to both neighbours at once; with two lanes or more, those onward
+    take the even ones, those back the odd ones.
+
+    Returns
+    -------
+    dict
+        A bit for each lane, by node.
+    """
+    everything = (1 << talks.n_lanes) - 1
+    even = sum(1 << lane for lane in range(0, talks.n_lanes, 2))
+    faces: dict[int, set[int]] = {}
+    for talk in talks.talks.values():
+        if talk.kind >= SEND:
+            for use in talk.uses:
+                faces.setdefault(use.end, set()).add(use.label[0])
+    shared = talks.n_lanes > 1 and any(len(labels) > 1 for labels in faces.values())
+
+    def choose(talk: Talk) -> int:
+        if talk.kind < SEND or not shared:
+            return everything
+        return even if talk.ahead else everything & ~even
+
+    return {node: choose(talk) for node, talk in talks.talks.items()}
+
+
+def spans(talks: Talks, cls: int, nodes: NDArray[np.int64], lanes: dict[int, int]) -> list[Span]:
+    """Cut what a class does where an end has to face somebody else."""
+    found: list[Span] = []
+    for node in nodes.tolist():
+        wanted = dict(_wanted(talks.talks[node], cls, lanes[node]))
+        known = found[-1].facing if found else None
+        if known is None or any(known.get(at, new)[0] != new[0] for at, new in wanted.items()):
+            found.append(Span([], {}))
+        found[-1].nodes.append(node)
+        for at, new in wanted.items():
+            found[-1].facing.setdefault(at, new)
+    return found
+
+
+def _wanted(talk: Talk, cls: int, lanes: int) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    for use in talk.uses:
+        if use.end // 2 == cls:
+            for lane in range(lanes.bit_length()):
+                if lanes >> lane & 1:
+                    yield (use.end, lane), (use.label[lane % 2], use.place)
+
+
+class Switch(NamedTuple):
+    """A change of circuits of one class, before one of its spans."""
+
+    span: Span
+    previous: Span | None
+    changes: dict[tuple[int, int], int]
+    """By end and lane: the place in the program that says whom to face."""
+
+
+def switches(every: list[list[Span]]) -> list[Switch]:
+    """List the changes that the spans of all classes need, in a step that repeats."""
+    found = []
+    for row in every:
+        state = {at: new[0] for span in row for at, new in span.facing.items()}
+        for number, span in enumerate(row):
+            changes = {
+                at: place for at, (label, place) in span.facing.items() if state[at] != label
+            }
+            state |= {at: label for at, (label, _) in span.facing.items()}
+            if changes:
+                previous = row[number - 1] if number else None
+                found.append(Switch(span, previous, changes))
+    return found
+
+
+def plan_by_demand(talks: Talks, *, provisioned: bool) -> RailPlan:
+    """Change circuits when they are asked for.
+
+    A class changes its circuits when its last span has ended and somebody has asked.
+
+    Parameters
+    ----------
+    talks
+        The folded job.
+    provisioned
+        False: who asks is a communication that is ready at all its members. True: the end of the
+        last span; only in the beginning of a step the first communication still has to.
+
+    Raises
+    ------
+    InputError
+        If the classes go through their spans in orders that contradict each other.
+    """
+    for order in (talks.folded.order, by_time(talks)):
+        plan = _plan_in_order(talks, order, provisioned)
+        if plan is not None:
+            return plan
+    raise InputError("operations wait for each other whatever is switched", where="recorded")
+
+
+def by_time(talks: Talks) -> tuple[NDArray[np.int64], ...]:
+    """Order the communication of each class by when it starts with all circuits there.
+
+    Such orders never contradict each other, as programs may where a rank posts receives early.
+    """
+    lanes = (1 << talks.n_lanes) - 1
+    durations = lasting(talks, dict.fromkeys(talks.talks, lanes))
+    timed = longest_paths(durations, talks.pairs())
+    if timed is None:
+        raise InputError("operations wait for themselves", where="recorded")
+    start, place = timed.start_s, timed.order
+    return tuple(
+        np.array(sorted(nodes.tolist(), key=lambda node: (start[node], place[node])), np.int64)
+        for nodes in talks.folded.order
+    )
+
+
+def lasting(talks: Talks, lanes: dict[int, int]) -> list[float]:
+    """Return how long each node lasts, communication on the lanes given."""
+    durations = list(talks.duration_s)
+    for node, used in lanes.items():
+        durations[node] = talks.seconds(node, used.bit_count())
+    return durations
+
+
+def _plan_in_order(
+    talks: Talks, order: tuple[NDArray[np.int64], ...], provisioned: bool
+) -> RailPlan | None:
+    lanes = usual_lanes(talks)
+    every = [spans(talks, cls, nodes, lanes) for cls, nodes in enumerate(order)]
+    durations, pairs = lasting(talks, lanes), talks.pairs()
+    causes: dict[int, list[int]] = {}
+    for one, two in pairs:
+        causes.setdefault(two, []).append(one)
+    for row in every:
+        for span, following in pairwise(row):
+            pairs += [(one, two) for one in span.nodes for two in following.nodes]
+    wanted = switches(every)
+    asks: list[list[int]] = []
+    for number, switch in enumerate(wanted, start=len(durations)):
+        drained = switch.previous.nodes if switch.previous else []
+        early = provisioned and switch.previous is not None
+        asks.append(drained if early else causes.get(switch.span.nodes[0], []))
+        pairs += [(one, number) for one in {*drained, *asks[-1]}]
+        pairs += [(number, two) for two in switch.span.nodes]
+    timed = longest_paths(durations + [talks.job.delay_s] * len(wanted), pairs)
+    if timed is None:
+        return None
+    turns = []
+    for number, (switch, asked) in enumerate(zip(wanted, asks, strict=True), len(durations)):
+        at = timed.start_s[number]
+        asked_s = max((timed.end_s[node] for node in asked), default=0.0)
+        turns += [Turn(at, asked_s, *where, place) for where, place in switch.changes.items()]
+    return build_plan(talks, timed, lanes, turns)
