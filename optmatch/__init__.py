@@ -58,7 +58,7 @@ from optmatch.problems import (
 # Now, not on first use: a later import of a module would take the place of its function.
 from optmatch.simulate import Simulation, simulate
 from optmatch.solve import settle_free_cells, solve
-from optmatch.verify import Optics, Report, Violation, measure_optics, verify
+from optmatch.verify import Budget, Optics, Report, Violation, measure_optics, verify
 
 __version__ = "0.1.0"
 
@@ -69,6 +69,7 @@ __all__ = [
     "DEVICES",
     "AllToAll",
     "Benes",
+    "Budget",
     "CellGraph",
     "Clements",
     "ConfigurationProof",

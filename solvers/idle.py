@@ -43,8 +43,10 @@ def settle(
     fabric, chosen = problem.fabric, find_device(device)
     graph: CellGraph | None = fabric.graph
     schedule = subject.schedule if isinstance(subject, Solution) else subject
-    if graph is None or schedule is None or schedule.cell_states is None:
-        raise InputError("free cells are settled on fabrics with cells, in a schedule with states")
+    if graph is None:
+        raise InputError(f"a fabric of type {fabric.type} has no cells, and no optics")
+    if schedule is None or schedule.cell_states is None:
+        raise InputError("optics need one schedule, with cell states")
     flow = _Flow.of(graph, chosen)
     settled = schedule.cell_states.copy()
     for states, matching in zip(settled, schedule.matchings, strict=True):

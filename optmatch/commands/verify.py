@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from optmatch.commands import optics
+from optmatch.commands.generate import with_options
 from optmatch.commands.outcome import (
     CHECK_FAILED,
     SOLVED,
@@ -18,23 +20,35 @@ from optmatch.commands.outcome import (
 
 @click.command()
 @click.argument("files", metavar="SCHEDULE...", nargs=-1, required=True, type=click.Path())
+@with_options(optics.OPTIONS)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per schedule, on one line.")
 @click.pass_context
-def verify(ctx: click.Context, files: tuple[str, ...], as_json: bool) -> None:
-    """Replay schedules: coverage, light, lengths and bounds. `-` is stdin."""
-    ctx.exit(for_each(files, lambda file: _verify(file, as_json), as_json=as_json))
+def verify(ctx: click.Context, /, files: tuple[str, ...], as_json: bool, **options: Any) -> None:
+    """Replay schedules: coverage, light, lengths and bounds. `-` is stdin.
+
+    Exit code 5 if a rule does not hold or, with --optics, the budget is not kept.
+    """
+    optics.check_options(options)
+    ctx.exit(for_each(files, lambda file: _verify(file, options, as_json), as_json=as_json))
 
 
-def _verify(file: str, as_json: bool) -> int:
+def _verify(file: str, options: dict[str, Any], as_json: bool) -> int:
     from optmatch.verify import verify as replay
 
     solution = read_solution(file)
     report = replay(solution.problem, solution)
+    measured = None
+    if options["optics"] and report.ok:  # light through wrong states means nothing
+        measured = optics.measure(solution, options)
     if as_json:
-        print_object("report", {"file": file, **_report_object(report)})
+        found = {} if measured is None else {"optics": optics.optics_object(measured)}
+        print_object("report", {"file": file, **_report_object(report), **found})
     else:
         _print(name_of(file), report)
-    return SOLVED if report.ok else CHECK_FAILED
+        if measured is not None:
+            optics.print_optics(measured, per_slot=options["per_slot"])
+    kept = measured is None or measured.ok
+    return SOLVED if report.ok and kept else CHECK_FAILED
 
 
 def _report_object(report: Any) -> dict[str, Any]:

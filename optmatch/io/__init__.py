@@ -1,6 +1,7 @@
 """Files: the only place that knows formats."""
 
 from optmatch.io.chakra_demand import read_chakra
+from optmatch.io.devices import read_device, write_device
 from optmatch.io.files import check_target, dumps, load, loads, save
 from optmatch.io.matrices import from_graph, read_matrix
 from optmatch.io.problems import problem_digest
@@ -13,6 +14,8 @@ __all__ = [
     "loads",
     "problem_digest",
     "read_chakra",
+    "read_device",
     "read_matrix",
     "save",
+    "write_device",
 ]

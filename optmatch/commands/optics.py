@@ -1,0 +1,169 @@
+"""What `optmatch verify --optics` adds: the options, the measurement, and how it is shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from optmatch.model import DEVICES, Device, Solution
+
+OPTIONS = (
+    click.option("--optics", is_flag=True, help="Also losses, crosstalk, delays and loops."),
+    click.option(
+        "--device",
+        metavar="NAME|FILE",
+        help=f"Of the cells: {', '.join(DEVICES)}, or a JSON file.  [default: smartlight]",
+    ),
+    click.option(
+        "--idle",
+        type=click.Choice(["least-leak", "cross", "bar", "keep"]),
+        help="States of free cells; keep: as they were last driven.  [default: least-leak]",
+    ),
+    click.option(
+        "--frequencies",
+        "frequencies_hz",
+        metavar="HZ,...",
+        help="Distances from the central frequency; the worst one counts.  [default: 0]",
+    ),
+    click.option(
+        "--chip-seed", type=click.IntRange(min=0), help="Of the phase errors.  [default: 0]"
+    ),
+    click.option(
+        "--max-loss-db", type=click.FloatRange(min=0), help="Budget: insertion loss of a circuit."
+    ),
+    click.option(
+        "--min-signal-to-crosstalk-db", type=click.FloatRange(min=0), help="Budget: all loaded."
+    ),
+    click.option(
+        "--max-delay-spread",
+        type=click.FloatRange(min=0),
+        help="Budget: seconds between circuits.",
+    ),
+    click.option("--per-slot", is_flag=True, help="The worst values of each slot."),
+)
+
+
+class Measured(NamedTuple):
+    """What was measured of one schedule."""
+
+    optics: Any
+    margins: list[Any]
+    gain_db: float | None
+    """By how much settled free cells improve the worst signal over crosstalk."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the budget is kept."""
+        return all(margin.ok for margin in self.margins)
+
+
+def check_options(options: dict[str, Any]) -> None:
+    """Refuse options of optics without `--optics`."""
+    for name, value in options.items():
+        given = value is not None and value is not False
+        if given and name != "optics" and not options["optics"]:
+            option = {"frequencies_hz": "frequencies"}.get(name, name)
+            raise click.UsageError(f"--{option.replace('_', '-')}: only with --optics")
+
+
+def read_frequencies(text: str | None) -> list[float]:
+    """Read numbers separated by commas; one zero if there is no text."""
+    try:
+        return [float(part) for part in (text or "0").split(",")]
+    except ValueError as exc:
+        raise click.UsageError(
+            f"--frequencies {text}: numbers in Hz, separated by commas"
+        ) from exc
+
+
+def choose_device(name: str | None) -> Device:
+    """Return a preset, or the device of a file."""
+    from optmatch.io import read_device
+    from optmatch.model import find_device
+
+    if name is not None and name not in DEVICES and Path(name).suffix == ".json":
+        return read_device(name)
+    return find_device(name or "smartlight")
+
+
+def measure(solution: Solution, options: dict[str, Any]) -> Measured:
+    """Measure the schedule of a solution as the options say."""
+    from optmatch.solve import settle_free_cells
+    from optmatch.verify import Budget, measure_optics
+
+    problem, device = solution.problem, choose_device(options["device"])
+    shared: dict[str, Any] = {
+        "frequencies_hz": read_frequencies(options["frequencies_hz"]),
+        "seed": options["chip_seed"] or 0,
+    }
+    gain_db = None
+    if options["idle"] in (None, "least-leak"):
+        settled = settle_free_cells(problem, solution, device)
+        optics = measure_optics(problem, solution, device, idle=settled, **shared)
+        passive = measure_optics(problem, solution, device, idle="cross", **shared)
+        ratio = "worst_signal_to_crosstalk_db"
+        if optics.figures.get(ratio, float("inf")) < float("inf"):
+            gain_db = optics.figures[ratio] - passive.figures[ratio]
+    else:
+        optics = measure_optics(problem, solution, device, idle=options["idle"], **shared)
+    budget = Budget(
+        insertion_loss_db=options["max_loss_db"],
+        signal_to_crosstalk_db=options["min_signal_to_crosstalk_db"],
+        delay_spread_s=options["max_delay_spread"],
+    )
+    return Measured(optics, budget.margins(optics), gain_db)
+
+
+def optics_object(measured: Measured) -> dict[str, Any]:
+    """Return what `--json` prints."""
+    optics = measured.optics
+    return {
+        "device": optics.device.name,
+        "frequencies_hz": optics.frequencies_hz,
+        "figures": optics.figures,
+        "gain_of_settled_cells_db": measured.gain_db,
+        "budget_ok": measured.ok,
+        "budget": [margin._asdict() | {"ok": margin.ok} for margin in measured.margins],
+        "slots": optics.slot_rows(),
+        "notes": list(optics.notes),
+    }
+
+
+def print_optics(measured: Measured, *, per_slot: bool) -> None:
+    """Print figures, budget and, if asked for, slots."""
+    optics = measured.optics
+    click.echo(f"  optics of {optics.device.name}:")
+    rows = {key.replace("_", " "): f"{value:.4g}" for key, value in optics.figures.items()}
+    if measured.gain_db is not None:
+        rows["gain of settled free cells db"] = f"{measured.gain_db:.2f}"
+    width = max(map(len, rows))
+    for key, text in rows.items():
+        click.echo(f"    {key:<{width}}  {text}")
+    for margin in measured.margins:
+        verdict = click.style("ok", fg="green") if margin.ok else click.style("FAILED", fg="red")
+        click.echo(f"    budget {verdict}: {margin}")
+    for row in optics.slot_rows() if per_slot else ():
+        click.echo(f"    slot {row['slot']}: {_describe(row)}")
+    for note in optics.notes[:20]:
+        click.echo(f"    note: {note}")
+    if len(optics.notes) > 20:
+        click.echo(f"    ... and {len(optics.notes) - 20} more notes; --json has them all")
+
+
+def _describe(row: dict[str, Any]) -> str:
+    if not row["circuits"]:
+        return "no circuit"
+    faint, noisy = row["worst_loss_circuit"], row["worst_crosstalk_circuit"]
+    parts = [
+        f"loss {row['worst_insertion_loss_db']:.2f} dB ({faint[0]} to {faint[1]})",
+        f"signal to crosstalk {row['worst_signal_to_crosstalk_db']:.1f} dB"
+        f" ({noisy[0]} to {noisy[1]})",
+        f"route {1e3 * row['longest_route_m']:.3g} mm, {1e12 * row['longest_delay_s']:.4g} ps",
+    ]
+    if row["loops"]:
+        count = len(row["loops"])
+        loops = "1 loop" if count == 1 else f"{count} loops"
+        parts.append(f"{loops} with at most {row['loop_power_db']:.1f} dB")
+    return ", ".join(parts)
