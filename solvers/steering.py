@@ -1,0 +1,139 @@
+"""Bandwidth steering: the ports of chips, shared among rings such that the least gets the most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import SolverError
+from optmatch.problems.rings import Ring, Steering, check_rings
+
+
+def steer(
+    rings: Sequence[Sequence[int]],
+    demands: Sequence[float] | None = None,
+    *,
+    ports: int = 6,
+    link_units: float | None = None,
+) -> Steering:
+    r"""Share the ports of each chip among the rings through it.
+
+    Parameters
+    ----------
+    rings
+        The chips of each ring, in order; `optmatch.problems.slice_rings` has those of a slice.
+    demands
+        ``demands[ring]`` > 0; None for equal ones.
+    ports
+        Ports of a chip.
+    link_units
+        What a ring can use at most, in ports; None for no limit.
+
+    Returns
+    -------
+    Steering
+        With the exact optimum of the linear program and the prices of its dual, which
+        `optmatch.verify.check_steering` checks; and with whole ports.
+
+    Raises
+    ------
+    InputError
+        Naming the ring or demand that is wrong.
+
+    Notes
+    -----
+    The program of `Steering`, by HiGHS. Whole ports are dealt out one by one, each to the ring
+    with the least units over demand. Until the best least ratio is reached no ring has got more
+    than it needs for that ratio, so none is left without: whole ports allow no larger one.
+
+    References
+    ----------
+    .. [1] Vijaya Kumar et al. (2025). Reconfigurable Torus Fabrics for Multi-tenant ML.
+       arXiv:2508.03674
+
+    Examples
+    --------
+    >>> from optmatch.problems import slice_rings
+    >>> steering = steer(slice_rings((2, 2, 1)))
+    >>> steering.level, steering.units.tolist()
+    (3.0, [3])
+    >>> steer(slice_rings((2, 2, 4)), [2] * 4 + [1] * 4).units.tolist()
+    [2, 2, 2, 2, 1, 1, 1, 1]
+    """
+    checked, asked = check_rings(rings, demands, ports, link_units)
+    chips = 1 + max((chip for ring in checked for chip in ring), default=-1)
+    level, chip_prices, link_prices = _program(checked, asked, chips, ports, link_units)
+    shares = np.zeros((chips, len(checked)))
+    for r, ring in enumerate(checked):
+        shares[list(ring), r] = 2 * level * asked[r] / ports
+    return Steering(
+        rings=checked,
+        demands=asked,
+        ports=ports,
+        link_units=link_units,
+        shares=shares,
+        level=level,
+        units=_deal(checked, asked, chips, ports, link_units),
+        chip_prices=chip_prices,
+        link_prices=link_prices,
+    )
+
+
+def _program(
+    rings: tuple[Ring, ...],
+    demands: NDArray[np.float64],
+    chips: int,
+    ports: int,
+    link_units: float | None,
+) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+    """Solve the linear program over shares and level; return the level and the dual prices."""
+    from scipy.optimize import linprog
+    from scipy.sparse import lil_array
+
+    members = [(chip, r) for r, ring in enumerate(rings) for chip in ring]
+    if not members:
+        return 0.0, np.zeros(chips), np.zeros(0)
+    capped = 0 if link_units is None else len(rings)
+    rows = lil_array((len(members) + chips + capped, len(members) + 1))
+    limits = np.zeros(rows.shape[0])
+    limits[len(members) : len(members) + chips] = 1.0
+    for k, (chip, r) in enumerate(members):
+        rows[k, k], rows[k, len(members)] = -ports / 2, demands[r]
+        rows[len(members) + chip, k] = 1.0
+    for r in range(capped):
+        rows[len(members) + chips + r, len(members)] = demands[r]
+        limits[len(members) + chips + r] = link_units
+    goal = np.zeros(len(members) + 1)
+    goal[-1] = -1.0
+    outcome = linprog(goal, A_ub=rows.tocsr(), b_ub=limits, method="highs")
+    if outcome.status != 0:
+        raise SolverError(f"HiGHS: {outcome.message}")
+    prices = np.maximum(-outcome.ineqlin.marginals, 0.0)
+    link_prices = np.zeros(len(rings))
+    link_prices[:capped] = prices[len(members) + chips :]
+    return float(outcome.x[-1]), prices[len(members) : len(members) + chips], link_prices
+
+
+def _deal(
+    rings: tuple[Ring, ...],
+    demands: NDArray[np.float64],
+    chips: int,
+    ports: int,
+    link_units: float | None,
+) -> NDArray[np.int64]:
+    """Deal whole ports out, one pair at a time."""
+    left = np.full(chips, ports // 2)
+    units = np.zeros(len(rings), dtype=np.int64)
+    most = ports // 2 if link_units is None else int(min(link_units, ports // 2))
+    open_ = set(range(len(rings)))
+    while open_:
+        r = min(open_, key=lambda r: (units[r] / demands[r], r))
+        ring = list(rings[r])
+        if units[r] < most and (left[ring] > 0).all():
+            left[ring] -= 1
+            units[r] += 1
+        else:
+            open_.remove(r)
+    return units
