@@ -25,8 +25,8 @@ SIZE, DEPTH, PLACE, UPPER, LOWER, IN, OUT = range(7)  # as in `looping`
 
 EXACT = 64
 """In blocks of more lines each loop takes the direction that its own cells prefer."""
-MOST_BLOCKS = 400_000
-"""After so many visits to blocks a search settles for what is at hand."""
+MOST_VISITS = 400_000
+"""After so many visits to blocks a search settles for what it has."""
 FORBIDDEN = 1 << 40
 """The price of a state that a cell cannot take."""
 
@@ -52,6 +52,7 @@ class _Task(NamedTuple):
     blocks: NDArray[np.int64]
     wide: bool
     worst: bool
+    visits: int
     price: NDArray[np.int64]
     least: NDArray[np.int64]  # of any route through a block
 
@@ -78,6 +79,7 @@ def choose_loops(
     *,
     dilated: bool = False,
     worst: bool = False,
+    visits: int = MOST_VISITS,
 ) -> Choice:
     """Route matchings on a Benes network at the least cost.
 
@@ -92,11 +94,14 @@ def choose_loops(
         Whether the network is a dilated one.
     worst
         Whether the cost of a matching is what its dearest circuit pays, not what all pay.
+    visits
+        How many blocks to look at for each matching, and beyond 64 ports for each block of
+        `EXACT` lines.
 
     Returns
     -------
     Choice
-        Exact up to ``EXACT`` lines, unless loops are so many that ``MOST_BLOCKS`` do not suffice:
+        Exact up to ``EXACT`` lines, unless there are so many loops that `visits` do not suffice:
         every way to route a matching is a choice of directions.
 
     Examples
@@ -134,7 +139,7 @@ def choose_loops(
         np.empty(len(matchings), dtype=np.int64),
         np.empty(len(matchings), dtype=np.bool_),
     )
-    task = _Task(net.blocks, dilated, worst, np.ascontiguousarray(price), least)
+    task = _Task(net.blocks, dilated, worst, visits, np.ascontiguousarray(price), least)
     search(matchings, task, room, *choice)
     return choice
 
@@ -243,7 +248,7 @@ def _choose_half(depth, task, room):
             return -1
         if frame[TURN] > 0:
             room.tally[0] += 1
-            if size > EXACT or room.tally[0] > MOST_BLOCKS:
+            if size > EXACT or room.tally[0] > task.visits:
                 room.tally[1] = 1
                 return -1
             loop = size & 1  # one loop is turned at a time: a Gray code

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from optmatch.fabrics import DEAD, Fabric, Faulty, FeedForward
 from optmatch.model import BAR, CROSS, FREE, IDLE, InputError, frozen
 from optmatch.model.schedule import check_matchings
-from optmatch.solvers.choosing import FORBIDDEN, choose_loops
+from optmatch.solvers.choosing import FORBIDDEN, MOST_VISITS, choose_loops
 from optmatch.solvers.direct import route_crossbar, route_trees
 from optmatch.solvers.kernel import kernel
 from optmatch.solvers.looping import route_dilated, route_loops
@@ -108,7 +108,8 @@ def route_batch(
         if len(driven) != fabric.n_cells or (driven < FREE).any() or (driven > CROSS).any():
             raise InputError(f"previous: not -1, 0 or 1 for each of {fabric.n_cells} cells")
     if prefer == "toggles":
-        return follow(fabric, rows, driven)
+        states = list(follow(fabric, rows, driven))
+        return np.array(states, dtype=np.int8).reshape(-1, fabric.n_cells)
     if prefer == "loss":
         price = price_states(fabric, bar_loss_db / MICRO_DB, cross_loss_db / MICRO_DB)
     else:
@@ -121,6 +122,13 @@ def exact_router(fabric: Fabric) -> FeedForward | None:
     """Return the feed-forward fabric whose router fits, itself or below its faults, if any."""
     inner = fabric.fabric if isinstance(fabric, Faulty) else fabric
     return inner if isinstance(inner, FeedForward) and inner.type in _ROUTERS else None
+
+
+def holds_every_matching(fabric: Fabric) -> bool:
+    """Tell whether each matching has its states, if there are cells, and a router finds them."""
+    if fabric.graph is None:
+        return not fabric.bidirectional
+    return isinstance(fabric, FeedForward)
 
 
 def price_states(fabric: Fabric, bar: float, cross: float) -> NDArray[np.int64]:
@@ -136,6 +144,7 @@ def route_cheaply(
     price: NDArray[np.int64] | None = None,
     *,
     worst: bool = False,
+    visits: int = MOST_VISITS,
 ) -> Routed:
     """Route matchings of a feed-forward fabric, perhaps with faults, at the least cost.
 
@@ -145,7 +154,7 @@ def route_cheaply(
         One for which there is an `exact_router`.
     matchings
         Checked ones, int32, shape (k, n).
-    price, worst
+    price, worst, visits
         As for `choose_loops`; None for any routes. States that a fault forbids may have any price.
 
     Returns
@@ -163,7 +172,9 @@ def route_cheaply(
         price = price.copy()
         for state in (BAR, CROSS):
             price[(stuck == DEAD) | (stuck == 1 - state), state] = FORBIDDEN
-        found = choose_loops(matchings, price, dilated=_LOOPING[inner.type], worst=worst)
+        found = choose_loops(
+            matchings, price, dilated=_LOOPING[inner.type], worst=worst, visits=visits
+        )
         return Routed(found.states, found.cost < FORBIDDEN, found.exact)
     states = _ROUTERS[inner.type](matchings)
     wrong = (states != FREE) & (stuck != FREE) & (states != stuck)
@@ -175,7 +186,8 @@ def follow(
     matchings: NDArray[np.int32],
     driven: NDArray[np.int8],
     price: NDArray[np.int64] | None = None,
-) -> NDArray[np.int8]:
+    visits: int = MOST_VISITS,
+) -> Iterator[NDArray[np.int8]]:
     """Route matchings one after the other, each with the fewest toggles from those before it.
 
     Parameters
@@ -186,17 +198,23 @@ def follow(
         ``driven[cell]``: the states before the first matching, -1 where not known.
     price
         What comes before toggles: a price of 1 outweighs all toggles of a matching.
+    visits
+        As for `choose_loops`, for each matching.
+
+    Yields
+    ------
+    NDArray
+        The states for each matching.
     """
-    rows = []
     for matching in matchings:
         changes = np.zeros((fabric.n_cells, 2, 2), dtype=np.int64)
         for state in (BAR, CROSS):  # circuits that share a cell share its toggle
             changes[driven == 1 - state, state] = 2, 1
         if price is not None:
             changes += price * (2 * fabric.n_cells + 1)
-        rows.append(route_cheaply(fabric, matching[None], changes).states[0])
-        driven = np.where(rows[-1] == FREE, driven, rows[-1])
-    return np.array(rows, dtype=np.int8).reshape(-1, fabric.n_cells)
+        states = route_cheaply(fabric, matching[None], changes, visits=visits).states[0]
+        yield states
+        driven = np.where(states == FREE, driven, states)
 
 
 def count_cells(

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from optmatch.fabrics import Fabric, Faulty, FeedForward
 from optmatch.model import InputError, Limits, OnEvent, Problem, Solution
 
 _log = logging.getLogger("optmatch")
@@ -36,6 +37,8 @@ class Method:
         Whether its result is a function of problem, seed and iteration limit alone.
     summary
         One line for `optmatch methods`.
+    suits
+        Whether it takes a problem of such a kind; None if it takes all.
     """
 
     name: str
@@ -43,14 +46,24 @@ class Method:
     exact: bool
     deterministic: bool
     summary: str
+    suits: Callable[[Any], bool] | None = None
+
+    def takes(self, problem: Problem) -> bool:
+        """Tell whether this problem can be given to it."""
+        return problem.kind in self.accepts and (self.suits is None or self.suits(problem))
 
     def run(
         self, problem: Problem, limits: Limits, rng: np.random.Generator, on_event: OnEvent
     ) -> Solution:
-        """Solve `problem`; its kind must be accepted."""
+        """Solve `problem`, which it must take."""
         module, function = self.accepts[problem.kind].split(":")
         run: Run = getattr(importlib.import_module(module), function)
         return run(problem, limits, rng, on_event)
+
+
+def _is_feed_forward(problem: Problem) -> bool:
+    fabric: Fabric = problem.fabric
+    return isinstance(fabric.fabric if isinstance(fabric, Faulty) else fabric, FeedForward)
 
 
 _OURS = (
@@ -71,10 +84,29 @@ _OURS = (
             "all-to-all": "optmatch.solvers.joint:solve",
             "demand": "optmatch.solvers.permutations_ilp:solve",
             "slice-allocation": "optmatch.solvers.slices_ilp:solve",
+            "reroute": "optmatch.solvers.reroute_ilp:solve",
         },
         exact=True,
         deterministic=True,
         summary="exact: branch and price on routes; CP-SAT for all-to-all, demands and slices",
+    ),
+    Method(
+        name="constructive",
+        accepts={
+            "routing": "optmatch.solvers.constructive:route",
+            "all-to-all": "optmatch.solvers.constructive:solve",
+        },
+        exact=False,
+        deterministic=True,
+        summary="the exact algorithm of a feed-forward fabric, its free choices spent",
+        suits=_is_feed_forward,
+    ),
+    Method(
+        name="greedy",
+        accepts={"reroute": "optmatch.solvers.reroute_greedy:solve"},
+        exact=False,
+        deterministic=True,
+        summary="splice the nearest spare in, and move others only if nothing else helps",
     ),
     Method(
         name="circle",
@@ -139,6 +171,7 @@ _DEFAULTS = {
     "all-to-all": "negotiated",
     "demand": "best",
     "slice-allocation": "optical",
+    "reroute": "greedy",
 }
 
 
@@ -171,7 +204,8 @@ def methods() -> dict[str, Method]:
 
 def default_method(problem: Problem) -> str:
     """Return the name of the method that a user should try first."""
-    return _DEFAULTS[problem.kind]
+    first = _OWN["constructive"]
+    return first.name if first.takes(problem) else _DEFAULTS[problem.kind]
 
 
 def find_method(name: str, problem: Problem) -> Method:
@@ -180,12 +214,12 @@ def find_method(name: str, problem: Problem) -> Method:
     Raises
     ------
     InputError
-        If there is none of that name, or it does not accept this kind of problem.
+        If there is none of that name, or it does not take this problem.
     """
-    if name in _OWN and problem.kind in _OWN[name].accepts:
+    if name in _OWN and _OWN[name].takes(problem):
         return _OWN[name]  # without a look at what else is installed
     known = methods()
-    fitting = ", ".join(sorted(m for m in known if problem.kind in known[m].accepts))
+    fitting = ", ".join(sorted(m for m in known if known[m].takes(problem)))
     if name not in known:
         raise InputError(
             f"method = {name!r}: unknown; for {problem.kind}: {fitting}", where="method"
@@ -193,6 +227,12 @@ def find_method(name: str, problem: Problem) -> Method:
     if problem.kind not in known[name].accepts:
         raise InputError(
             f"method = {name!r}: does not accept {problem.kind} problems; these do: {fitting}",
+            where="method",
+        )
+    if not known[name].takes(problem):
+        raise InputError(
+            f"method = {name!r}: not for {problem.kind} on a {problem.fabric.type}; these are:"
+            f" {fitting}",
             where="method",
         )
     return known[name]

@@ -22,6 +22,7 @@ from optmatch.model import (
     Tick,
 )
 from optmatch.problems import Demand, PlaneSchedules, completion_s
+from optmatch.solvers.feedforward import holds_every_matching, route_cheaply
 from optmatch.solvers.ordering import keep_circuits
 from optmatch.solvers.packets import leave_to_packets
 from optmatch.solvers.planes import spread
@@ -158,7 +159,7 @@ def _empty(problem: Demand) -> Plan:
 def _plain(problem: Demand) -> bool:
     """Tell whether the slots and delays of a plan are all that decides when it ends."""
     return (
-        problem.fabric.graph is None
+        holds_every_matching(problem.fabric)
         and problem.planes == 1
         and problem.packet_share == 0
         and problem.switching == "all-stop"
@@ -166,13 +167,18 @@ def _plain(problem: Demand) -> bool:
 
 
 def _finisher(problem: Demand) -> Callable[[Plan], Candidate]:
-    """Choose how a plan becomes schedules: on an ideal switch, or realised on cells."""
-    if problem.fabric.graph is not None or problem.fabric.bidirectional:
-        from optmatch.solvers.realisable import Realiser  # no router on an ideal switch
+    """Choose how a plan becomes schedules: as it is, routed, or cut down to what can be."""
+    fabric = problem.fabric
+    if not holds_every_matching(fabric):
+        from optmatch.solvers.realisable import Realiser  # elsewhere no router is needed
 
         realiser = Realiser(problem)
         return lambda plan: candidate(problem, realiser.realise(plan), realiser.states)
-    return lambda plan: candidate(problem, plan)
+    if fabric.graph is None:
+        return lambda plan: candidate(problem, plan)
+    return lambda plan: candidate(
+        problem, plan, lambda share: route_cheaply(fabric, share.matchings).states
+    )
 
 
 def candidate(
