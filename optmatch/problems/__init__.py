@@ -12,15 +12,24 @@ from optmatch.problems.rail_job import RailJob
 from optmatch.problems.rail_model import TransformerModel
 from optmatch.problems.rail_phases import Phase
 from optmatch.problems.rail_step import Group, Step
+from optmatch.problems.reroute import Reroute
+from optmatch.problems.reroute_proof import CutProof
+from optmatch.problems.rings import Steering, slice_rings
 from optmatch.problems.routing import Routing
 from optmatch.problems.slices import Allocation, SliceAllocation
+from optmatch.problems.transition import Transition
 
-PROBLEMS: dict[str, type[AllToAll | Demand | Routing | SliceAllocation | RailJob]] = {
-    problem.kind: problem for problem in (AllToAll, Demand, Routing, SliceAllocation, RailJob)
+PROBLEMS: dict[str, type[AllToAll | Demand | Reroute | Routing | RailJob | SliceAllocation]] = {
+    problem.kind: problem
+    for problem in (AllToAll, Demand, Reroute, Routing, RailJob, SliceAllocation)
 }
 """Problem classes by the ``"kind"`` that files use."""
 
-ANSWERS: dict[str, type[Value]] = {"demand": PlaneSchedules, "slice-allocation": Allocation}
+ANSWERS: dict[str, type[Value]] = {
+    "demand": PlaneSchedules,
+    "slice-allocation": Allocation,
+    "reroute": Transition,
+}
 """What answers a problem of a kind where a schedule does not, or not alone."""
 
 PROOFS: dict[str, type[Value]] = {
@@ -28,6 +37,7 @@ PROOFS: dict[str, type[Value]] = {
     "configuration": ConfigurationProof,
     "count": CountProof,
     "load": LoadProof,
+    "cut": CutProof,
 }
 """Certificates by the name that files use; a `RoutingProof` has a form of its own."""
 
@@ -40,6 +50,7 @@ __all__ = [
     "Blueprint",
     "ConfigurationProof",
     "CountProof",
+    "CutProof",
     "Demand",
     "Group",
     "LineProof",
@@ -47,11 +58,15 @@ __all__ = [
     "Phase",
     "PlaneSchedules",
     "RailJob",
+    "Reroute",
     "Routing",
     "RoutingProof",
     "SliceAllocation",
+    "Steering",
     "Step",
     "TransformerModel",
+    "Transition",
     "completion_s",
     "held_ticks",
+    "slice_rings",
 ]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from optmatch.model import FREE, InputError, Problem, Schedule, Solution, Value
-from optmatch.problems import ANSWERS, AllToAll, Demand, Routing, SliceAllocation
+from optmatch.problems import ANSWERS, AllToAll, Demand, Reroute, Routing, SliceAllocation
 from optmatch.verify.bounds import bound_objective, count_slots
 from optmatch.verify.claims import check_claims
 from optmatch.verify.demand_claims import verify_demand
@@ -21,6 +21,7 @@ from optmatch.verify.matchings import (
     check_times,
 )
 from optmatch.verify.report import Findings, Report
+from optmatch.verify.reroute_claims import verify_reroute
 from optmatch.verify.slices import verify_slice
 
 
@@ -104,6 +105,7 @@ def _verify_schedule(
 _CHECKS: dict[type[Problem], Callable[[Any, Any, Findings], None]] = {
     AllToAll: _verify_schedule,
     Demand: verify_demand,
+    Reroute: verify_reroute,
     Routing: _verify_schedule,
     SliceAllocation: verify_slice,
 }

@@ -1,0 +1,132 @@
+"""The answer to a failure: which spare takes over what, and every change in its order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import BAR, CROSS, InputError, Value, frozen
+
+DROP, SET, RAISE = 0, 1, 2
+"""The kinds of steps: a circuit goes dark, a cell is set, a circuit carries light again."""
+
+STEP_NAMES = ("drop", "set", "raise")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Transition(Value):
+    """How a running state gets over a failure.
+
+    Parameters
+    ----------
+    moves
+        ``moves[k] = lost, spare``: the chips of a rack, or the ports of a switch, whose circuits a
+        spare takes over; int32, shape (moves, 2).
+    changed
+        The circuits whose ports or routes change, by number, ascending; int32, shape (changed,).
+    circuits
+        ``circuits[k] = source port, destination port`` of circuit ``changed[k]`` from now on.
+    routes
+        ``routes[k]``: the way of circuit ``changed[k]``: the fibres it passes in a rack with ideal
+        interposers, else the terminals at which it enters cells, in order.
+    steps
+        ``steps[k] = kind, circuit or cell, state``; int32, shape (steps, 3). `DROP` takes the
+        light off a circuit, `SET` puts a cell in a state, `RAISE` gives a circuit light on its new
+        route. The state is -1 for circuits.
+
+    Raises
+    ------
+    InputError
+        If shapes disagree, or a step is of no known kind.
+
+    Examples
+    --------
+    >>> nothing = Transition(moves=[], changed=[], circuits=[], routes=[], steps=[])
+    >>> nothing.n_set
+    0
+    """
+
+    moves: NDArray[np.int32]
+    changed: NDArray[np.int32]
+    circuits: NDArray[np.int32]
+    routes: tuple[tuple[int, ...], ...]
+    steps: NDArray[np.int32]
+
+    def __post_init__(self) -> None:
+        pairs = (("moves", 2), ("circuits", 2), ("steps", 3))
+        for name, width in pairs:
+            array = frozen(name, getattr(self, name), 2, np.int32)
+            if array.size == 0:
+                array = frozen(name, np.empty((0, width)), 2, np.int32)
+            if array.shape[1] != width:
+                raise InputError(f"{name} has {array.shape[1]} columns, not {width}", where=name)
+            object.__setattr__(self, name, array)
+        object.__setattr__(self, "changed", frozen("changed", self.changed, 1, np.int32))
+        object.__setattr__(self, "routes", read_routes(self.routes))
+        if not len(self.changed) == len(self.circuits) == len(self.routes):
+            raise InputError(
+                f"changed, circuits and routes have {len(self.changed)}, {len(self.circuits)} and"
+                f" {len(self.routes)} entries"
+            )
+        for k, (kind, _, state) in enumerate(self.steps.tolist()):
+            if kind not in (DROP, SET, RAISE):
+                raise InputError(f"steps[{k}, 0] = {kind}: kinds are 0, 1, 2", where="steps")
+            if state not in ((BAR, CROSS) if kind == SET else (-1,)):
+                raise InputError(f"steps[{k}, 2] = {state}: no state of that step", where="steps")
+
+    @property
+    def n_set(self) -> int:
+        """How many cells are set."""
+        return int(np.count_nonzero(self.steps[:, 0] == SET))
+
+    def describe(self) -> list[str]:
+        """Return the steps in words, one line each.
+
+        Examples
+        --------
+        >>> Transition(moves=[], changed=[4], circuits=[[0, 1]], routes=[[7]],
+        ...            steps=[[1, 9, 0], [2, 4, -1]]).describe()
+        ['set cell 9 to bar', 'raise circuit 4: port 0 to port 1']
+        """
+        ports = dict(zip(self.changed.tolist(), self.circuits.tolist(), strict=True))
+        lines = []
+        for kind, which, state in self.steps.tolist():
+            if kind == SET:
+                lines.append(f"set cell {which} to {'cross' if state == CROSS else 'bar'}")
+                continue
+            line = f"{STEP_NAMES[kind]} circuit {which}"
+            if kind == RAISE and which in ports:
+                line += ": port {} to port {}".format(*ports[which])
+            lines.append(line)
+        return lines
+
+
+def read_routes(given: Any) -> tuple[tuple[int, ...], ...]:
+    """Turn sequences of sequences of whole numbers into tuples.
+
+    Raises
+    ------
+    InputError
+        Naming the entry that is no whole number.
+
+    Examples
+    --------
+    >>> read_routes([[1, 2], []])
+    ((1, 2), ())
+    """
+    if isinstance(given, str) or not hasattr(given, "__iter__"):
+        raise InputError(f"routes = {given!r}: a list of routes", where="routes")
+    routes = []
+    for k, route in enumerate(given):
+        if isinstance(route, str) or not hasattr(route, "__iter__"):
+            raise InputError(f"routes[{k}] = {route!r}: a list of numbers", where=f"routes[{k}]")
+        entries = list(route)
+        for at, entry in enumerate(entries):
+            if isinstance(entry, bool) or not isinstance(entry, (int, np.integer)):
+                place = f"routes[{k}][{at}]"
+                raise InputError(f"{place} = {entry!r}: not a whole number", where=place)
+        routes.append(tuple(map(int, entries)))
+    return tuple(routes)

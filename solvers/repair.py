@@ -1,0 +1,218 @@
+"""Getting over a failure quickly: which spare takes over, and who has to make room.
+
+First everybody else stays where they are: each way to hand the lost units to spares is routed
+through what is free, the nearest first, until no further one can be better. Only if none works
+are circuits moved that the failure did not hit, as few as possible and those of hit jobs first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import combinations, islice, permutations
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import Clock, Limits
+from optmatch.problems.reroute_bound import FAR, distances
+from optmatch.solvers.board import Board, Found, Path
+
+EFFORT = 400
+"""How many sets of circuits that make room are tried."""
+_MOST_HANDOVERS = 60
+_FEW = 40
+_ROUNDS_TOGETHER = 10
+Handover = tuple[int, ...]
+"""The spare of each lost unit, in their order."""
+
+
+class Case(NamedTuple):
+    """What is to be done."""
+
+    hit: tuple[int, ...]
+    """Circuits without light, or with an end that is lost."""
+    lost: tuple[int, ...]
+    spares: tuple[int, ...]
+    owners: NDArray[np.int32]
+
+
+class Plan(NamedTuple):
+    """What will be done."""
+
+    levels: tuple[int, int, int, int, int]
+    """Circuits of others disturbed, circuits changed, cells set, worst loss, length."""
+    handover: Handover
+    changed: tuple[int, ...]
+    paths: list[Path]
+
+
+class Reach:
+    """How far it is from unit to unit, in hundredths of a dB: no route is shorter."""
+
+    def __init__(self, board: Board, loss_units: tuple[int, int]) -> None:
+        hops: Any = distances(board.fabric).astype(np.int64)
+        near = hops != FAR
+        cells, fibres = np.where(near, hops, 0), np.zeros_like(hops)
+        if board.fabric.n_ports != board.ways.units or board.fabric.graph is None:
+            cells, fibres = (cells + 1) * (board.fabric.n_cells > 0), cells
+        loss = cells * loss_units[0] + fibres * loss_units[1]
+        self.loss: list[list[int]] = np.where(near, loss, FAR).tolist()
+
+    def bound(self, ends: Sequence[tuple[int, int]]) -> tuple[int, int]:
+        """Return the worst loss and the sum of losses if nothing is in the way."""
+        each = [self.loss[a][b] for a, b in ends]
+        return max(each, default=0), sum(each)
+
+
+def repair(
+    board: Board, case: Case, reach: Reach, *, effort: int = EFFORT, clock: Clock | None = None
+) -> Plan | None:
+    """Find a way over a failure.
+
+    Parameters
+    ----------
+    board
+        The state, with all that has failed taken out; it is as before on return.
+    case
+        Whom the failure hits.
+    reach
+        Distances, to look at near spares first.
+    effort
+        How many sets of circuits that might move are tried at most; 0 to move none.
+    clock
+        Ends the search too.
+
+    Returns
+    -------
+    Plan or None
+        None if none was found; that proves nothing.
+    """
+    if len(case.lost) > len(case.spares):
+        return None
+    for circuit in case.hit:
+        board.lift(board.paths[circuit])
+    try:
+        plan = _best_handover(board, case, reach, ())
+        if plan is None and effort:
+            plan = _make_room(board, case, reach, effort, clock or Limits().start())
+    finally:
+        for circuit in case.hit:
+            board.put(board.paths[circuit])
+    return plan
+
+
+def new_ends(
+    board: Board, case: Case, handover: Handover, circuits: Sequence[int]
+) -> list[tuple[int, int]]:
+    """Return the units of circuits after the lost ones have been handed over."""
+    after = dict(zip(case.lost, handover, strict=True))
+    pairs = board.ends[list(circuits)].tolist()
+    return [(after.get(a, a), after.get(b, b)) for a, b in pairs]
+
+
+def _best_handover(board: Board, case: Case, reach: Reach, moving: tuple[int, ...]) -> Plan | None:
+    """Try the ways to hand over, nearest first, until no other can be better."""
+    circuits = (*case.hit, *moving)
+    choices = []
+    for handover in islice(permutations(case.spares, len(case.lost)), _MOST_HANDOVERS):
+        ends = new_ends(board, case, handover, circuits)
+        choices.append((reach.bound(ends), handover, ends))
+    choices.sort()
+    best: Plan | None = None
+    for (worst, _), handover, ends in choices:
+        if worst >= FAR or (best is not None and best.levels[2:4] <= (0, worst)):
+            break
+        found = board.route(ends, _ROUNDS_TOGETHER if moving else 24)
+        if found is not None:
+            plan = _plan(board, case, handover, circuits, found)
+            if best is None or plan.levels < best.levels:
+                best = plan
+    return best
+
+
+def _plan(
+    board: Board, case: Case, handover: Handover, circuits: Sequence[int], found: Found
+) -> Plan:
+    """Leave out what moved in vain, and count."""
+    kept = (
+        sorted(
+            (circuit, path)
+            for circuit, path in zip(circuits, found.paths, strict=True)
+            if circuit in case.hit or not np.array_equal(path, board.paths[circuit])
+        )
+        if len(circuits) > len(case.hit)
+        else list(zip(circuits, found.paths, strict=True))
+    )
+    changed = tuple(circuit for circuit, _ in kept)
+    paths = [path for _, path in kept]
+    sums = found.levels if len(kept) == len(circuits) else board.sum_up(paths)
+    moved = np.setdiff1d(changed, case.hit)
+    hit_jobs = case.owners[list(case.hit)]
+    foreign = int(np.count_nonzero(~np.isin(case.owners[moved], hit_jobs))) if len(moved) else 0
+    return Plan((foreign, len(changed), *sums), handover, changed, paths)
+
+
+def _make_room(board: Board, case: Case, reach: Reach, effort: int, clock: Clock) -> Plan | None:
+    """Let other circuits move too: few, and those of hit jobs before those of others."""
+    if not _alone(board, case):
+        return None
+    for tried, moving in enumerate(islice(_movable(board, case), effort)):
+        if clock.exceeded(tried):
+            return None
+        for circuit in moving:
+            board.lift(board.paths[circuit])
+        plan = _best_handover(board, case, reach, moving)
+        for circuit in moving:
+            board.put(board.paths[circuit])
+        if plan is not None:
+            return plan
+    return None
+
+
+def _alone(board: Board, case: Case) -> bool:
+    """Tell whether each hit circuit has a way for some handover if all others are off."""
+    rest = [path for k, path in enumerate(board.paths) if k not in case.hit]
+    for path in rest:
+        board.lift(path)
+    handovers = list(islice(permutations(case.spares, len(case.lost)), _MOST_HANDOVERS))
+    found = any(
+        all(board.route([pair]) for pair in new_ends(board, case, handover, case.hit))
+        for handover in handovers
+    )
+    for path in rest:
+        board.put(path)
+    return found
+
+
+def _movable(board: Board, case: Case) -> Iterator[tuple[int, ...]]:
+    """Yield sets of circuits that may move, in the order of the objective."""
+    hit_jobs = set(case.owners[list(case.hit)].tolist())
+    rest = [k for k in range(len(board.paths)) if k not in set(case.hit)]
+    own = [k for k in rest if int(case.owners[k]) in hit_jobs]
+    others = [k for k in rest if int(case.owners[k]) not in hit_jobs]
+    yield from combinations(own, 1)
+    if len(own) <= _FEW:
+        yield from combinations(own, 2)
+    if len(own) > 2:
+        yield tuple(own)
+    yield from combinations(others, 1)
+    if own:
+        yield from ((k, *own) for k in others)
+    if len(others) <= _FEW:
+        yield from combinations(others, 2)
+        yield from combinations(others, 3)
+    if len(others) > 3:
+        yield (*own, *others)
+
+
+def count_handovers(lost: int, spares: int) -> int:
+    """Count the ways to hand lost units over to spares.
+
+    Examples
+    --------
+    >>> count_handovers(2, 4)
+    12
+    """
+    return math.perm(spares, lost)

@@ -1,0 +1,185 @@
+"""The ways that light has through a fabric, as one graph: cells of a mesh, or fibres of a rack.
+
+Nodes are light going one way: out of a unit (a chip or a port), towards a terminal of a cell, over
+the fibres of an edge, into a unit. Arcs lead from node to node, through a cell in a state or
+through an ideal interposer. A node uses one unit of its *resource*: the waveguide, of which both
+directions are one resource, the fibres of the edge, or the ports of the chip. A circuit is a path
+from a unit out to a unit in, and circuits hold together if no resource is overdrawn: through a
+cell in two states there are no two paths that share no waveguide.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics import EXITS, CellGraph, Fabric, RackFabric
+
+Ints = NDArray[np.int32]
+
+
+class Ways(NamedTuple):
+    """A graph of ways; arrays are read-only. Units come first: ``u`` out, ``units + u`` in."""
+
+    units: int
+    per_unit: int
+    first: Ints
+    """``first[node] .. first[node + 1]``: its arcs."""
+    head: Ints
+    """``head[arc]``: the node it leads to."""
+    cell: Ints
+    """``cell[arc]``: the cell it passes, -1 for none."""
+    state: Ints
+    """``state[arc]``: the state which that cell must have."""
+    resource: Ints
+    """``resource[node]``"""
+    capacity: Ints
+    """``capacity[resource]``: how many circuits it holds."""
+    fibre: Ints
+    """``fibre[node]``: the fibre (with cells) or the edge (without) that the node is, or -1."""
+    terminal: Ints
+    """``terminal[node]``: where light is about to enter a cell, -1 if it does not."""
+    inner: int
+    """The first node that is no unit."""
+    port_in: Ints
+    """``port_in[node]``: the port of the stub into which its light enters, -1 if none does."""
+    port_out: Ints
+    """``port_out[node]``: the port by whose stub it leaves, -1 if by none."""
+
+    def leaving(self, unit: int) -> int:
+        """Return the node of light that comes out of a unit."""
+        return unit
+
+    def entering(self, unit: int) -> int:
+        """Return the node of light that goes into a unit."""
+        return self.units + unit
+
+
+@lru_cache(maxsize=8)
+def find_ways(fabric: Fabric | RackFabric) -> Ways:
+    """Build the graph of a rack, or of a switch with cells.
+
+    Parameters
+    ----------
+    fabric
+        A rack with or without cells, or a switch with cells.
+
+    Notes
+    -----
+    Time and memory are linear in cells, or in neighbouring fibres.
+
+    Examples
+    --------
+    >>> from optmatch.fabrics import HexMesh
+    >>> ways = find_ways(HexMesh(1, 1, ports=2))
+    >>> ways.units, len(ways.resource), len(ways.capacity)
+    (2, 52, 22)
+    """
+    if fabric.graph is not None:
+        return _through_cells(fabric, fabric.graph)
+    if not isinstance(fabric, RackFabric):
+        raise TypeError("a switch without cells has no ways to choose")
+    return _through_servers(fabric)
+
+
+def _through_servers(rack: RackFabric) -> Ways:
+    units, size = rack.n_chips, rack.chips_per_server
+    edges, inner = rack.edges.tolist(), 2 * rack.n_chips
+    out: list[list[int]] = [[] for _ in range(rack.n_servers)]
+    for edge, (tail, _) in enumerate(edges):
+        out[tail].append(edge)
+    arcs: list[list[int]] = []
+    for unit in range(units):
+        server = unit // size
+        arcs.append([inner + edge for edge in out[server]])
+        arcs[unit] += [units + d for d in range(server * size, (server + 1) * size)]
+    arcs += [[] for _ in range(units)]
+    for tail, head in edges:
+        onward = [inner + edge for edge in out[head] if edges[edge][1] != tail]
+        arcs.append(onward + [units + d for d in range(head * size, (head + 1) * size)])
+    first, heads = _rows(arcs)
+    nodes = inner + len(edges)
+    ports = np.full(inner, rack.ports_per_chip, dtype=np.int32)
+    none = np.full(nodes, -1)
+    fibre = none.copy()
+    fibre[inner:] = np.arange(len(edges))
+    return Ways(
+        units,
+        rack.ports_per_chip,
+        first,
+        heads,
+        _kept(np.full(len(heads), -1)),
+        _kept(np.zeros(len(heads))),
+        _kept(np.arange(nodes)),
+        _kept(np.concatenate([ports, rack.edge_fibres])),
+        _kept(fibre),
+        _kept(none),
+        inner,
+        _kept(none),
+        _kept(none),
+    )
+
+
+def _through_cells(fabric: Fabric | RackFabric, graph: CellGraph) -> Ways:
+    per_unit = fabric.ports_per_chip if isinstance(fabric, RackFabric) else 1
+    units, n_terminals = fabric.n_ports // per_unit, len(graph.mate)
+    inner = 2 * units
+    into, out_of = inner, inner + n_terminals  # the first node towards a terminal, out of one
+    sources, destinations = fabric.source_terminals, fabric.destination_terminals
+    terminals = np.arange(n_terminals)
+    exits = terminals[:, None] // 4 * 4 + EXITS[terminals % 4]  # faults are known later
+    onward = graph.mate[exits]
+    port_at = np.full(n_terminals, -1)
+    port_at[destinations] = np.arange(fabric.n_ports)
+    heads = np.where(onward >= 0, into + onward, np.where(port_at[exits] >= 0, out_of + exits, -1))
+    tail = [np.arange(fabric.n_ports) // per_unit, np.repeat(into + terminals, 2)]
+    head = [into + sources, heads.ravel()]
+    cell = [np.full(fabric.n_ports, -1), np.repeat(terminals // 4, 2)]
+    state = [np.zeros(fabric.n_ports, dtype=np.int64), np.tile([0, 1], n_terminals)]
+    tail.append(np.asarray(out_of + destinations))
+    head.append(units + np.arange(fabric.n_ports) // per_unit)
+    cell.append(cell[0])
+    state.append(state[0])
+    tails, all_heads = np.concatenate(tail), np.concatenate(head)
+    order = np.argsort(tails, kind="stable")
+    order = order[all_heads[order] >= 0]
+    nodes, links = inner + 2 * n_terminals, graph.links
+    none = np.full(nodes, -1)
+    port_in, port_out, terminal, fibre = (none.copy() for _ in range(4))
+    port_in[into + sources] = np.arange(fabric.n_ports)
+    port_out[out_of + destinations] = np.arange(fabric.n_ports)
+    terminal[into:out_of] = terminals
+    if isinstance(fabric, RackFabric):
+        fibre[into:out_of] = fabric.fibre_of_terminal
+    resource = np.concatenate(
+        [links.count + np.arange(inner), links.of_terminal, links.of_terminal]
+    )
+    return Ways(
+        units,
+        per_unit,
+        _kept(np.searchsorted(tails[order], np.arange(nodes + 1))),
+        _kept(all_heads[order]),
+        _kept(np.concatenate(cell)[order]),
+        _kept(np.concatenate(state)[order]),
+        _kept(resource),
+        _kept(np.concatenate([np.ones(links.count), np.full(inner, per_unit)])),
+        _kept(fibre),
+        _kept(terminal),
+        inner,
+        _kept(port_in),
+        _kept(port_out),
+    )
+
+
+def _rows(rows: list[list[int]]) -> tuple[Ints, Ints]:
+    lengths = [0, *map(len, rows)]
+    return _kept(np.cumsum(lengths)), _kept(np.array([entry for row in rows for entry in row]))
+
+
+def _kept(array: NDArray[np.generic]) -> Ints:
+    kept = np.asarray(array).astype(np.int32)
+    kept.flags.writeable = False
+    return kept
