@@ -41,7 +41,7 @@ class Trace(NamedTuple):
     node_id: NDArray[np.uint64]
     kind: NDArray[np.int8]
     start_us: Integers
-    duration_us: Integers
+    duration_us: Integers | NDArray[np.float64]
     parents: Integers
     """Places of the nodes that a node waits for; of node k from ``first_parent[k]`` on."""
     first_parent: Integers
@@ -58,10 +58,12 @@ class Trace(NamedTuple):
     """Floating-point operations of a computation."""
     tensor_bytes: Integers
     group_names: tuple[str, ...]
+    noun: str = "node"
+    """What messages call a node."""
 
     def place(self, node: int) -> str:
-        """Return what messages call a node."""
-        return f"node {int(self.node_id[node])}"
+        """Return what messages call one node."""
+        return f"{self.noun} {int(self.node_id[node])}"
 
     def fail(self, node: int, message: str) -> FormatError:
         """Return an error about a node."""

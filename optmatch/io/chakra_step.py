@@ -6,7 +6,7 @@ import heapq
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -169,11 +169,15 @@ class _Draft:
         return self.names.setdefault(name, len(self.names))
 
     def column(self, name: str) -> Integers:
-        """Put a column of all traces together, in the order of operations."""
+        """Put a column of whole numbers of all traces together, in the order of operations."""
+        chosen: Integers = self._joined(name, np.int64)
+        return chosen
+
+    def _joined(self, name: str, dtype: type[np.generic]) -> NDArray[Any]:
         parts = [getattr(trace, name) for trace in self.traces]
         offsets = np.repeat(np.cumsum([0, *map(len, parts)])[: len(parts)], np.diff(self.first))
-        joined = np.concatenate([*parts, np.zeros(0, dtype=np.int64)]).astype(np.int64)
-        chosen: Integers = joined[self.node + offsets]
+        joined: NDArray[Any] = np.concatenate([*parts, np.zeros(0, dtype)]).astype(dtype)
+        chosen: NDArray[Any] = joined[self.node + offsets]
         return chosen
 
     def _collectives(self, trace: Trace, start: int, end: int) -> None:
@@ -268,7 +272,7 @@ class _Draft:
         """Put the step together."""
         talks = self.group >= 0
         size = np.where(talks, self.column("size_bytes").clip(min=0), 0)
-        duration = self.column("duration_us") * 1e-6
+        duration = self._joined("duration_us", np.float64) * 1e-6
         if self.options.flops_per_s is not None:
             counted = self.column("operations").clip(min=0) / self.options.flops_per_s
             duration = np.where(duration > 0, duration, counted)
