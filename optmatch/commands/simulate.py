@@ -1,4 +1,4 @@
-"""`optmatch simulate`: replay schedules of demands in time."""
+"""`optmatch simulate`: replay schedules of demands, and steps of rail jobs, in time."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from optmatch.commands.outcome import (
     for_each,
     name_of,
     print_object,
-    read_solution,
+    read,
 )
-from optmatch.model import InputError
+from optmatch.commands.simulate_rails import POLICIES, simulate_job
+from optmatch.model import InputError, Problem, Solution
 
 _CHANGES = {
     "switching": "switching",
@@ -25,7 +26,7 @@ _CHANGES = {
 
 
 @click.command()
-@click.argument("files", metavar="SCHEDULE...", nargs=-1, required=True, type=click.Path())
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
 @click.option(
     "--switching",
     type=click.Choice(["all-stop", "per-circuit"]),
@@ -34,26 +35,55 @@ _CHANGES = {
 @click.option("--delay", type=float, help="As if a reconfiguration took so many seconds.")
 @click.option("--packet-rate", type=float, help="As if a packet network carried so much per port.")
 @click.option("--flows", is_flag=True, help="A line for each flow: when it was complete.")
+@click.option(
+    "--policy",
+    type=click.Choice(POLICIES),
+    help="Of a rail job: when rails are switched.  [default: on-demand; of a plan, as it says]",
+)
+@click.option("--phases", is_flag=True, help="Of a rail job: a line for each phase.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per schedule, on one line.")
 @click.pass_context
 def simulate(
-    ctx: click.Context, /, files: tuple[str, ...], flows: bool, as_json: bool, **changes: Any
+    ctx: click.Context,
+    /,
+    files: tuple[str, ...],
+    flows: bool,
+    policy: str | None,
+    phases: bool,
+    as_json: bool,
+    **changes: Any,
 ) -> None:
-    """Replay schedules of demands: when each flow ends, what waits, what is left. `-` is stdin.
+    """Replay schedules of demands, or one step of rail jobs or their plans. `-` is stdin.
 
-    Exit code 5 if demand is left over.
+    Of demands: when each flow ends, what waits, what is left; exit code 5 if something is. Of
+    rail jobs: the time of a step, and how much of it waits for switches.
     """
     given = {_CHANGES[name]: value for name, value in changes.items() if value is not None}
-    ctx.exit(for_each(files, lambda file: _run(file, given, flows, as_json), as_json=as_json))
+
+    def run(file: str) -> int:
+        from optmatch.problems import RailJob
+
+        subject = read(file)
+        problem = subject.problem if isinstance(subject, Solution) else subject
+        if isinstance(problem, RailJob):
+            chosen = problem if subject is problem else subject
+            return simulate_job(file, chosen, policy, given, phases, as_json)  # type: ignore[arg-type]
+        return _run(file, subject, given, flows, as_json)
+
+    ctx.exit(for_each(files, run, as_json=as_json))
 
 
-def _run(file: str, changes: dict[str, Any], flows: bool, as_json: bool) -> int:
+def _run(
+    file: str, solution: Problem | Solution, changes: dict[str, Any], flows: bool, as_json: bool
+) -> int:
     from optmatch.problems import Demand
     from optmatch.simulate import simulate as replay
 
-    solution = read_solution(file)
+    if not isinstance(solution, Solution):
+        raise InputError("a problem file; a schedule file is expected here", path=name_of(file))
     if not isinstance(solution.problem, Demand):
-        raise InputError(f"a schedule of kind {solution.problem.kind}: only demands are simulated")
+        kind = solution.problem.kind
+        raise InputError(f"a schedule of kind {kind}: only demands and rail jobs are simulated")
     problem = replace(solution.problem, **changes)
     outcome = replay(problem, solution)
     asked = problem.demand_bytes

@@ -1,0 +1,84 @@
+"""What a plan of rails says: windows, exposed delays and changed circuits, as of a simulation."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import IDLE, InputError
+from optmatch.problems import RailJob
+from optmatch.problems.rail_plan import RailPlan, RailTimeline, ranks_of_rails
+from optmatch.problems.rail_time import events
+from optmatch.simulate_rails import RailSimulation
+
+
+def read_plan(job: RailJob, plan: RailPlan) -> RailSimulation:
+    """Measure a plan at the boundaries of phases.
+
+    Parameters
+    ----------
+    job
+        What the plan answers.
+    plan
+        The plan. That it is true is for ``verify`` to say.
+
+    Returns
+    -------
+    RailSimulation
+        With policy ``"plan"``. A boundary is switched if a transmit port of its stage has another
+        partner when the phase begins than it had when the last one ended.
+
+    Raises
+    ------
+    InputError
+        If the plan has not as many operations as the step, or lacks a rail.
+    """
+    step, phases = job.step(), job.phases()
+    if len(plan.start_s) != step.n_operations:
+        raise InputError(
+            f"a plan of {len(plan.start_s)} operations, the step has {step.n_operations}",
+            where="start_s",
+        )
+    given = events(job)
+    ready = np.zeros(len(given.part))
+    np.maximum.at(ready, given.after, plan.end_s[given.part][given.before])
+    ready_s = ready[given.event_of]
+    timelines = {rail: timeline for timeline in plan.rails for rail in timeline.rails}
+    places = ranks_of_rails(step)
+    rows = []
+    for k, phase in enumerate(phases):
+        if phase.rail not in timelines:
+            raise InputError(f"the plan lacks rail {phase.rail}", where="rails")
+        before = phases[k - 1] if phase.position else None
+        ended = float(plan.end_s[before.last].max()) if before else 0.0
+        first = phase.first[np.argmin(ready_s[phase.first])]
+        wanted, began = float(ready_s[first]), float(plan.start_s[first])
+        members = np.searchsorted(places[phase.rail], phase.ranks)
+        state, circuits = _change(timelines[phase.rail], job, members, ended, began)
+        timeline = timelines[phase.rail]
+        asked = (timeline.asked_s[state], timeline.starts_s[state]) if circuits else (0.0, 0.0)
+        done = asked[1] + job.delay_s if circuits else 0.0
+        window, exposed = max(0.0, wanted - ended), max(0.0, began - max(wanted, ended))
+        rows.append((*asked, done, window, exposed, circuits))
+    table = np.array(rows, dtype=np.float64).reshape(-1, 6)
+    names = ("asked_s", "begun_s", "ready_s", "window_s", "exposed_s")
+    return RailSimulation(
+        policy="plan",
+        delay_s=job.delay_s,
+        step_s=plan.step_s,
+        start_s=plan.start_s,
+        end_s=plan.end_s,
+        switched=table[:, 5] > 0,
+        circuits=table[:, 5].astype(np.int64),
+        **dict(zip(names, table[:, :5].T, strict=True)),
+    )
+
+
+def _change(
+    timeline: RailTimeline, job: RailJob, members: NDArray[np.int64], ended: float, began: float
+) -> tuple[int, int]:
+    """Return the last state up to a moment, and how many circuits are new since another."""
+    ports = (members[:, None] * job.ports_per_gpu + np.arange(job.ports_per_gpu)).reshape(-1)
+    states = np.searchsorted(timeline.starts_s, [ended, began], side="right") - 1
+    old, new = timeline.matchings[states][:, ports]
+    return int(states[1]), int(((new != old) & (new != IDLE)).sum())
