@@ -5,6 +5,7 @@ from optmatch.plotting.figures import plot_contact_sheet, plot_matchings, plot_s
 from optmatch.plotting.files import SUFFIXES, fabric_svg, save_figure, save_picture
 from optmatch.plotting.gantt import GanttData, gantt_data, plot_gantt
 from optmatch.plotting.geometry import MeshData, PortMark, mesh_data
+from optmatch.plotting.heat import HeatData, heat_data, plot_heat
 from optmatch.plotting.slots import (
     CircuitData,
     Drawable,
@@ -25,6 +26,7 @@ __all__ = [
     "CostsData",
     "Drawable",
     "GanttData",
+    "HeatData",
     "MeshData",
     "PortMark",
     "ScheduleData",
@@ -34,10 +36,12 @@ __all__ = [
     "costs_data",
     "fabric_svg",
     "gantt_data",
+    "heat_data",
     "mesh_data",
     "plot_contact_sheet",
     "plot_costs",
     "plot_gantt",
+    "plot_heat",
     "plot_matchings",
     "plot_slot",
     "save_figure",
