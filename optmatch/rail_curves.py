@@ -20,8 +20,9 @@ from optmatch.simulate_rails import RailPolicy, simulate_rails
 Curves = dict[str, dict[tuple[str, float], float]]
 """By case: step time in seconds, by policy and delay in seconds."""
 
-_ROUNDS = 40
+_ROUNDS = 60
 _MARGIN = 1e-9
+_EXACT_S = 1e-9
 
 
 def read_curves(path: str | os.PathLike[str]) -> Curves:
@@ -160,18 +161,27 @@ def _solve(
     low: float,
     high: float,
 ) -> PipelineWindows:
-    """Bisect: the step time is monotone in each window."""
+    """Solve for one window by false position: the step time is monotone in it, piecewise linear.
+
+    The end that stays is given half its weight (the Illinois rule), so both move.
+    """
     low, high = low * (1 + _MARGIN), high * (1 - _MARGIN)
-    first = residual(_with(windows, name, low))
-    if first * residual(_with(windows, name, high)) > 0:
+    below, above = residual(_with(windows, name, low)), residual(_with(windows, name, high))
+    if below * above > 0:
         raise InputError(f"{name}: no window of {low:g} to {high:g} s gives this step time")
     for _ in range(_ROUNDS):
-        middle = (low + high) / 2
-        if residual(_with(windows, name, middle)) * first > 0:
-            low = middle
+        if abs(above - below) <= _EXACT_S or abs(high - low) <= _EXACT_S:
+            break
+        middle = high - above * (high - low) / (above - below)
+        found = residual(_with(windows, name, middle))
+        if abs(found) <= _EXACT_S:
+            return _with(windows, name, middle)
+        if found * above < 0:
+            low, below = high, above
         else:
-            high = middle
-    return _with(windows, name, (low + high) / 2)
+            below /= 2
+        high, above = middle, found
+    return _with(windows, name, high)
 
 
 def _with(windows: PipelineWindows, name: str, value: float) -> PipelineWindows:
