@@ -1,0 +1,126 @@
+"""`optmatch generate rail-trace`: a rail job from Chakra traces or from a list of phases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from optmatch.commands.generate import FILE_OPTIONS, with_options, write_problem
+from optmatch.problems import RailJob
+from optmatch.problems.rail_step import DIMENSIONS, Dimension
+
+_JOB_OPTIONS = (
+    click.option("--ports-per-gpu", type=int, default=1, show_default=True, help="On its rail."),
+    click.option(
+        "--port-rate",
+        "port_bytes_per_s",
+        type=float,
+        default=50e9,
+        show_default=True,
+        help="Bytes per second of a port.",
+    ),
+    click.option(
+        "--scale-up-rate",
+        "scale_up_bytes_per_s",
+        type=float,
+        default=450e9,
+        show_default=True,
+        help="Bytes per second of a GPU inside its server.",
+    ),
+    click.option(
+        "--latency",
+        "latency_s",
+        type=float,
+        default=500e-9,
+        show_default=True,
+        help="Seconds of each message.",
+    ),
+    click.option("--radix", type=int, help="Ports of the switch of a rail.  [default: enough]"),
+    click.option(
+        "--delay",
+        "delay_s",
+        type=float,
+        default=0.01,
+        show_default=True,
+        help="Seconds to reconfigure.",
+    ),
+    click.option(
+        "--switching",
+        type=click.Choice(["per-circuit", "all-stop"]),
+        default="per-circuit",
+        show_default=True,
+        help="Whether circuits that stay go on during the delay.",
+    ),
+)
+
+
+class _Named(click.ParamType[tuple[str, Dimension]]):
+    """The name of a group and its dimension, ``NAME=pp``."""
+
+    name = "name=dimension"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, Dimension]:
+        """Parse the text."""
+        name, equals, dimension = str(value).rpartition("=")
+        if not equals or dimension not in DIMENSIONS:
+            self.fail(f"{value!r}: NAME=DIMENSION, one of {', '.join(DIMENSIONS)}", param, ctx)
+        return name, dimension
+
+
+@click.command("rail-trace")
+@click.option("--chakra", type=click.Path(), help="Traces PREFIX.RANK.et, by their prefix.")
+@click.option("--phases", type=click.Path(), help="A list of phases instead: .csv or .json")
+@click.option("--groups", type=click.Path(), help="JSON with the ranks of each group.")
+@click.option(
+    "--gpus-per-server", type=int, default=1, show_default=True, help="The number of rails."
+)
+@click.option(
+    "--stride", type=int, default=1, show_default=True, help="Between the ranks of a server."
+)
+@click.option(
+    "--dimension", "dimensions", type=_Named(), multiple=True, help="NAME=dp, tp, pp, cp or ep."
+)
+@click.option("--leave-out", multiple=True, help="A group whose collectives take no time.")
+@click.option(
+    "--flops", "flops_per_s", type=float, help="Of a GPU, for computations without a duration."
+)
+@with_options(_JOB_OPTIONS)
+@with_options(FILE_OPTIONS)
+def rail_trace(
+    chakra: str | None,
+    phases: str | None,
+    groups: str | None,
+    gpus_per_server: int,
+    stride: int,
+    dimensions: tuple[tuple[str, Dimension], ...],
+    leave_out: tuple[str, ...],
+    flops_per_s: float | None,
+    output: str,
+    force: bool,
+    **options: Any,
+) -> None:
+    """One recorded step of a training job: Chakra traces, or a list of phases."""
+    from optmatch.io.chakra_step import TraceOptions, read_step
+    from optmatch.io.groups import read_groups
+    from optmatch.io.phases import read_phase_list
+
+    told = TraceOptions(
+        gpus_per_server=gpus_per_server,
+        stride=stride,
+        dimensions=dict(dimensions),
+        leave_out=leave_out,
+        flops_per_s=flops_per_s,
+    )
+    if chakra is not None and phases is None:
+        step = read_step(chakra, groups, told)
+    elif phases is not None and chakra is None:
+        step = read_phase_list(phases, {} if groups is None else read_groups(groups), told)
+    else:
+        raise click.UsageError("either --chakra or --phases")
+    job = RailJob(
+        n_gpus=max(1, step.n_ranks), gpus_per_server=gpus_per_server, recorded=step, **options
+    )
+    write_problem(job, output, force)
