@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from optmatch.compare import compare_fabrics, compare_methods
 from optmatch.fabrics import (
     Benes,
     CellGraph,
@@ -115,6 +116,8 @@ __all__ = [
     "TriangularMesh",
     "VerificationError",
     "Violation",
+    "compare_fabrics",
+    "compare_methods",
     "load",
     "measure_optics",
     "save",

@@ -1,5 +1,6 @@
 """Pictures: data first (`*_data`), then matplotlib (`plot_*`), the HTML viewer, and files."""
 
+from optmatch.plotting.comparison import FabricsData, fabrics_data, plot_fabrics
 from optmatch.plotting.costs import CostsData, costs_data, plot_costs
 from optmatch.plotting.figures import plot_contact_sheet, plot_matchings, plot_slot
 from optmatch.plotting.files import SUFFIXES, fabric_svg, save_figure, save_picture
@@ -25,6 +26,7 @@ __all__ = [
     "CircuitData",
     "CostsData",
     "Drawable",
+    "FabricsData",
     "GanttData",
     "HeatData",
     "MeshData",
@@ -35,11 +37,13 @@ __all__ = [
     "all_slots_data",
     "costs_data",
     "fabric_svg",
+    "fabrics_data",
     "gantt_data",
     "heat_data",
     "mesh_data",
     "plot_contact_sheet",
     "plot_costs",
+    "plot_fabrics",
     "plot_gantt",
     "plot_heat",
     "plot_matchings",

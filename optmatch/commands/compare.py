@@ -1,0 +1,255 @@
+"""`optmatch compare`: methods side by side on problems, or fabrics on the same matchings."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import click
+
+from optmatch.commands.generate import draw_matching
+from optmatch.commands.interrupt import at_events
+from optmatch.commands.outcome import INTERRUPTED, SOLVED, name_of, print_object, read, say
+from optmatch.commands.progress import Progress
+from optmatch.model import InputError, Problem, Solution
+from optmatch.model.comparison import FabricRow, MethodRow
+
+FABRIC_COLUMNS = (
+    "name",
+    "cells",
+    "stages",
+    "crossings",
+    "area_cells",
+    "routed",
+    "matchings",
+    "worst_route_cells",
+    "worst_insertion_loss_db",
+    "worst_signal_to_crosstalk_db",
+    "toggles",
+    "time_s",
+)
+METHOD_COLUMNS = tuple(field.name for field in fields(MethodRow))
+
+
+@click.command()
+@click.argument("files", metavar="[FILE...]", nargs=-1, type=click.Path())
+@click.option("--methods", metavar="NAME,...", help="Methods to try on each FILE.")
+@click.option(
+    "--fabrics",
+    metavar="NAME,...",
+    help="Instead of FILEs: benes, crossbar, ... and meshes as hex-mesh:9x9.",
+)
+@click.option("--size", type=click.IntRange(min=2), help="Of fabrics: the number of ports.")
+@click.option(
+    "--count",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    help="Of fabrics: random matchings of all ports.",
+)
+@click.option(
+    "--device",
+    metavar="NAME|FILE",
+    help="Of fabrics: what cells do to light.  [default: smartlight]",
+)
+@click.option(
+    "--time-limit",
+    "time_limit_s",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0),
+    default=10.0,
+    show_default=True,
+    help="For one method on one FILE, or one matching on one fabric.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(),
+    help="x.csv; of fabrics also x.png, .svg or .pdf.  [default: none]",
+)
+@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@click.pass_context
+def compare(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None:
+    """Put methods side by side on problem files, or fabrics on the same random matchings.
+
+    Ctrl-C ends with the rows that are there.
+    """
+    of_fabrics = options["fabrics"] is not None
+    if of_fabrics == bool(files) or of_fabrics == (options["methods"] is not None):
+        raise click.UsageError("either FILE... --methods NAME,... or --fabrics NAME,... --size N")
+    _check_output(options["output"], options["force"], of_fabrics)
+    rows: list[Any] = []
+    run = _run_fabrics if of_fabrics else _run_methods
+    code = SOLVED
+    try:
+        run(files, options, rows.append)
+    except KeyboardInterrupt:
+        say("interrupted: these rows are there")
+        code = INTERRUPTED
+    columns = FABRIC_COLUMNS if of_fabrics else METHOD_COLUMNS
+    table = [{name: getattr(row, name) for name in columns} for row in rows]
+    if options["as_json"]:
+        print_object("comparison", {"of": "fabrics" if of_fabrics else "methods", "rows": table})
+    else:
+        _print(table, rows)
+    if options["output"] is not None and rows:
+        _save(options["output"], table, rows)
+    ctx.exit(code)
+
+
+def _run_methods(
+    files: Sequence[str], options: dict[str, Any], keep: Callable[[MethodRow], None]
+) -> None:
+    """Solve every file by every method."""
+    from optmatch.compare import compare_methods
+
+    problems: dict[str, Problem] = {}
+    for file in files:
+        problem = read(file)
+        if isinstance(problem, Solution):
+            raise InputError("a schedule file; a problem file is expected", path=name_of(file))
+        problems[name_of(file)] = problem
+
+    def listen_and_keep(row: MethodRow) -> None:
+        keep(row)
+        if row.reason == "interrupted":
+            raise KeyboardInterrupt
+
+    with _listener("methods", options["quiet"]) as listen:
+        compare_methods(
+            problems,
+            _names(options["methods"]),
+            seed=options["seed"],
+            time_limit_s=options["time_limit_s"],
+            on_event=listen,
+            on_row=listen_and_keep,
+        )
+
+
+def _run_fabrics(
+    files: Sequence[str], options: dict[str, Any], keep: Callable[[FabricRow], None]
+) -> None:
+    """Measure every fabric on the same matchings."""
+    from optmatch.commands.optics import choose_device
+    from optmatch.compare import compare_fabrics
+    from optmatch.fabrics import IdealSwitch
+
+    if options["size"] is None:
+        raise click.UsageError("--size: needed with --fabrics")
+    size, seed, count = options["size"], options["seed"], options["count"]
+    device = choose_device(options["device"])
+    fabrics = {name: build(name, size) for name in _names(options["fabrics"])}
+    matchings = [draw_matching(IdealSwitch(size), seed + k) for k in range(count)]
+    with _listener("fabrics", options["quiet"]) as listen:
+        for name, fabric in fabrics.items():
+            (row,) = compare_fabrics(
+                {name: fabric},
+                matchings,
+                device,
+                seed=seed,
+                time_limit_s=options["time_limit_s"],
+                on_event=listen,
+            )
+            keep(row)
+
+
+def build(text: str, size: int) -> Any:
+    """Make a fabric of so many inputs and outputs from its name, meshes with rows and columns.
+
+    Examples
+    --------
+    >>> build("benes", 8).n_cells, build("hex-mesh:3x4", 4).n_cells
+    (20, 49)
+    """
+    from optmatch.fabrics import FABRICS
+
+    name, _, extent = text.partition(":")
+    if name not in FABRICS:
+        raise click.UsageError(f"--fabrics: {name!r} is unknown; known are {', '.join(FABRICS)}")
+    known = {field.name for field in fields(FABRICS[name])}  # type: ignore[arg-type]
+    given: dict[str, Any] = {}
+    if extent:
+        try:
+            given["rows"], given["cols"] = map(int, extent.split("x"))
+        except ValueError as exc:
+            raise click.UsageError(f"--fabrics: {text!r}: as hex-mesh:9x9") from exc
+    given |= {"n": size} if "n" in known else {"tx": size, "rx": size}
+    needs_extent = {"rows", "cols"} <= known
+    if not set(given) <= known or needs_extent != bool(extent):
+        raise click.UsageError(
+            f"--fabrics: {text!r}: "
+            + ("needs rows and columns, as hex-mesh:9x9" if needs_extent else "cannot be compared")
+        )
+    return FABRICS[name](**given)
+
+
+def _listener(name: str, quiet: bool) -> Any:
+    from optmatch.model import ignore
+
+    return at_events(ignore if quiet else Progress(name, terminal=sys.stderr.isatty()))
+
+
+def _names(text: str) -> list[str]:
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    if not names or len(set(names)) < len(names):
+        raise click.UsageError(f"{text!r}: different names, separated by commas")
+    return names
+
+
+def _check_output(output: str | None, force: bool, of_fabrics: bool) -> None:
+    """Refuse a file that could not be written, before work is spent on it."""
+    from optmatch.io import check_target
+
+    if output is None:
+        return
+    kinds = (".csv", ".png", ".svg", ".pdf") if of_fabrics else (".csv",)
+    if Path(output).suffix.lower() not in kinds:
+        raise click.UsageError(f"-o {output}: ends in {', '.join(kinds)}")
+    check_target(output, force=force)
+
+
+def _save(output: str, table: list[dict[str, Any]], rows: list[Any]) -> None:
+    if Path(output).suffix.lower() == ".csv":
+        from optmatch.io.files import replace_file
+
+        text = io.StringIO()
+        writer = csv.DictWriter(text, fieldnames=list(table[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(table)
+        replace_file(Path(output), text.getvalue().encode())
+    else:
+        from optmatch.plotting import plot_fabrics, save_figure
+
+        save_figure(lambda: plot_fabrics(rows), output, force=True)  # checked before the work
+    say(f"{output}: written")
+
+
+def _print(table: list[dict[str, Any]], rows: list[Any]) -> None:
+    """Print rows as a table; reasons of refusals below it."""
+    names = [name for name in (table[0] if table else ()) if name != "reason"]
+    lines = [[name.replace("_", " ") for name in names]]
+    lines += [[_text(row[name]) for name in names] for row in table]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = [
+            text.ljust(width) if k == 0 else text.rjust(width)
+            for k, (text, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        click.echo("  ".join(cells).rstrip())
+    for row in rows:
+        if isinstance(row, MethodRow) and row.status == "refused":
+            click.echo(f"{row.name}: {row.method}: {row.reason}")
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

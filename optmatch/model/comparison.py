@@ -1,0 +1,124 @@
+"""Rows of comparisons: what a fabric needs for matchings, what a method makes of a problem."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model.values import Value, frozen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FabricRow(Value):
+    """What one fabric needs to realise the matchings of a comparison, and what light meets there.
+
+    Parameters
+    ----------
+    name
+        What the fabric is called.
+    ports, cells
+        Their numbers.
+    stages
+        Columns of cells; None where light recirculates.
+    crossings
+        How many times waveguides cross, as drawn.
+    area_cells
+        Of the rectangle around all cells as drawn, in squares of the length of a cell: a proxy for
+        the area of the chip.
+    matchings, routed
+        How many were asked for, and how many of them a routing was found for.
+    route_cells, insertion_loss_db, signal_to_crosstalk_db
+        Of each circuit of each routed matching: cells passed, loss from fibre to fibre, and signal
+        over crosstalk with all circuits loaded; the latter is infinite where nothing leaks.
+    toggles
+        How often cells are driven to the other state when the routed matchings follow each other.
+    time_s
+        Seconds spent on routing.
+
+    Examples
+    --------
+    >>> row = FabricRow(name="benes", ports=2, cells=1, stages=1, crossings=0, area_cells=1.0,
+    ...     matchings=1, routed=1, route_cells=[1, 1], insertion_loss_db=[3.0, 4.0],
+    ...     signal_to_crosstalk_db=[25.0, 24.0], toggles=0, time_s=0.1)
+    >>> row.worst_insertion_loss_db, row.worst_signal_to_crosstalk_db
+    (4.0, 24.0)
+    """
+
+    name: str
+    ports: int
+    cells: int
+    stages: int | None
+    crossings: int
+    area_cells: float
+    matchings: int
+    routed: int
+    route_cells: NDArray[np.int32]
+    insertion_loss_db: NDArray[np.float64]
+    signal_to_crosstalk_db: NDArray[np.float64]
+    toggles: int
+    time_s: float
+
+    def __post_init__(self) -> None:
+        route = frozen("route_cells", self.route_cells, 1, np.int32)
+        loss = frozen("insertion_loss_db", self.insertion_loss_db, 1, np.float64)
+        ratio = np.array(self.signal_to_crosstalk_db, dtype=np.float64)  # infinite without leaks
+        ratio.flags.writeable = False
+        for name, array in (
+            ("route_cells", route),
+            ("insertion_loss_db", loss),
+            ("signal_to_crosstalk_db", ratio),
+        ):
+            object.__setattr__(self, name, array)
+
+    @property
+    def worst_route_cells(self) -> int | None:
+        """The most cells that a circuit passes; None without one."""
+        return int(self.route_cells.max()) if len(self.route_cells) else None
+
+    @property
+    def worst_insertion_loss_db(self) -> float | None:
+        """The largest loss of a circuit; None without one."""
+        return float(self.insertion_loss_db.max()) if len(self.route_cells) else None
+
+    @property
+    def worst_signal_to_crosstalk_db(self) -> float | None:
+        """The lowest signal over crosstalk of a circuit; None without one."""
+        return float(self.signal_to_crosstalk_db.min()) if len(self.route_cells) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MethodRow:
+    """What one method makes of one problem.
+
+    Parameters
+    ----------
+    name
+        What the problem is called.
+    kind
+        Of the problem.
+    method
+        Its name.
+    status
+        What is proved, or ``"refused"``.
+    objective, lower_bound, gap
+        As in `Solution`; None without an answer.
+    slots
+        The number of matchings; None without a schedule.
+    time_s
+        Seconds spent.
+    reason
+        Why it stopped early or refused; empty with a proof.
+    """
+
+    name: str
+    kind: str
+    method: str
+    status: str
+    objective: float | None = None
+    lower_bound: float | None = None
+    gap: float | None = None
+    slots: int | None = None
+    time_s: float = 0.0
+    reason: str = ""

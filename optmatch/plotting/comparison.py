@@ -1,0 +1,167 @@
+"""Comparisons of fabrics: a row for each, with what its light meets and what it takes to build."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import InputError
+from optmatch.model.comparison import FabricRow
+from optmatch.plotting import palette
+from optmatch.plotting.figures import blank_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LOSS, RATIO, CELLS, TOGGLES = (palette.CIRCUIT_COLOURS[k] for k in (0, 4, 5, 14))
+
+
+class FabricsData(NamedTuple):
+    """Fabrics by rising worst loss; those that route nothing come last."""
+
+    names: tuple[str, ...]
+    loss_db: tuple[NDArray[np.float64], ...]
+    """Of all circuits of each fabric."""
+    ratio_db: tuple[NDArray[np.float64], ...]
+    """Signal over crosstalk of all circuits of each fabric, where finite."""
+    cells: NDArray[np.int64]
+    area_cells: NDArray[np.float64]
+    toggles: NDArray[np.int64]
+    routed: tuple[str, ...]
+    """Such as ``"; routed 9 of 10"``, empty where all are."""
+
+
+def fabrics_data(rows: Sequence[FabricRow]) -> FabricsData:
+    """Lay out a comparison.
+
+    Parameters
+    ----------
+    rows
+        Of `compare_fabrics`.
+
+    Raises
+    ------
+    InputError
+        If there are none.
+
+    Examples
+    --------
+    >>> row = FabricRow(name="benes", ports=2, cells=1, stages=1, crossings=0, area_cells=1.0,
+    ...     matchings=1, routed=1, route_cells=[1, 1], insertion_loss_db=[3.0, 4.0],
+    ...     signal_to_crosstalk_db=[np.inf, 24.0], toggles=0, time_s=0.1)
+    >>> fabrics_data([row]).ratio_db[0].tolist()
+    [24.0]
+    """
+    if not rows:
+        raise InputError("no fabrics to draw", where="rows")
+
+    def key(row: FabricRow) -> float:
+        worst = row.worst_insertion_loss_db
+        return np.inf if worst is None else worst
+
+    ordered = sorted(rows, key=key)
+    ratios = [row.signal_to_crosstalk_db for row in ordered]
+    return FabricsData(
+        names=tuple(row.name for row in ordered),
+        loss_db=tuple(row.insertion_loss_db for row in ordered),
+        ratio_db=tuple(ratio[np.isfinite(ratio)] for ratio in ratios),
+        cells=np.array([row.cells for row in ordered]),
+        area_cells=np.array([row.area_cells for row in ordered]),
+        toggles=np.array([row.toggles for row in ordered]),
+        routed=tuple(
+            "" if row.routed == row.matchings else f"; routed {row.routed} of {row.matchings}"
+            for row in ordered
+        ),
+    )
+
+
+def plot_fabrics(rows: Sequence[FabricRow], *, fig: Figure | None = None) -> Figure:
+    """Draw a comparison: losses and crosstalk of all circuits, cells, area and toggles.
+
+    Parameters
+    ----------
+    rows
+        Of `compare_fabrics`.
+    fig
+        An empty figure to draw in; None makes a new one.
+
+    Returns
+    -------
+    Figure
+        Four axes with a common row for each fabric; the lowest worst loss is on top.
+    """
+    data = fabrics_data(rows)
+    count = len(data.names)
+    fig = fig or blank_figure(12.0, 1.6 + 0.45 * count)
+    left, middle, third, right = fig.subplots(1, 4, sharey=True, width_ratios=[3, 3, 2, 2])
+    _draw_spread(left, data.loss_db, LOSS, worst=np.max)
+    left.set_xlabel("insertion loss of circuits, dB")
+    _draw_spread(middle, data.ratio_db, RATIO, worst=np.min)
+    middle.set_xlabel("signal to crosstalk, dB")
+    _draw_bars(third, data.cells, CELLS)
+    third.set_xlabel("cells (area as drawn, in cells²)")
+    for k, area in enumerate(data.area_cells):
+        third.annotate(
+            f"{data.cells[k]:,} ({area:,.0f})",
+            (data.cells[k], k),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+        )
+    _draw_bars(right, data.toggles, TOGGLES)
+    right.set_xlabel("toggles")
+    for k, toggles in enumerate(data.toggles):
+        right.annotate(
+            f"{toggles:,}{data.routed[k]}",
+            (toggles, k),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+        )
+    some = rows[0]
+    fig.suptitle(f"{some.matchings} matchings of {some.ports} ports on each fabric", fontsize=11)
+    left.set_yticks(range(count), data.names)
+    left.set_ylim(count - 0.5, -0.5)
+    return fig
+
+
+def _draw_spread(
+    ax: Axes,
+    values: Sequence[NDArray[np.float64]],
+    colour: str,
+    *,
+    worst: Callable[[NDArray[np.float64]], float],
+) -> None:
+    """Draw every circuit as a faint stroke, and the worst as a mark with its value."""
+    for k, of_fabric in enumerate(values):
+        if not len(of_fabric):
+            ax.annotate(
+                "none", (0.02, k), xycoords=("axes fraction", "data"), va="center", fontsize=8
+            )
+            continue
+        ax.plot(of_fabric, np.full(len(of_fabric), k), "|", color=colour, alpha=0.3, ms=12)
+        extreme = float(worst(of_fabric))
+        ax.plot([extreme], [k], "D", color=colour, ms=5)
+        ax.annotate(
+            f"{extreme:.1f}",
+            (extreme, k),
+            xytext=(0, 8),
+            textcoords="offset points",
+            ha="center",
+            fontsize=8,
+        )
+    ax.grid(axis="x", color=palette.CELL_FILL)
+    ax.set_axisbelow(True)
+
+
+def _draw_bars(ax: Axes, values: NDArray[np.int64], colour: str) -> None:
+    ax.barh(range(len(values)), values, height=0.55, color=colour, alpha=0.85)
+    ax.set_xlim(0, max(1.0, 2.1 * float(values.max())))
+    ax.grid(axis="x", color=palette.CELL_FILL)
+    ax.set_axisbelow(True)
