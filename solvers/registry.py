@@ -84,6 +84,7 @@ _OURS = (
             "all-to-all": "optmatch.solvers.joint:solve",
             "demand": "optmatch.solvers.permutations_ilp:solve",
             "slice-allocation": "optmatch.solvers.slices_ilp:solve",
+            "reroute": "optmatch.solvers.reroute_ilp:solve",
         },
         exact=True,
         deterministic=True,

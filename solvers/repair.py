@@ -7,7 +7,6 @@ are circuits moved that the failure did not hit, as few as possible and those of
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from itertools import combinations, islice, permutations
 from typing import Any, NamedTuple
@@ -36,6 +35,10 @@ class Case(NamedTuple):
     lost: tuple[int, ...]
     spares: tuple[int, ...]
     owners: NDArray[np.int32]
+
+    def foreign(self, circuit: int) -> bool:
+        """Tell whether a circuit is of a job of which nothing was hit."""
+        return not bool((self.owners[list(self.hit)] == self.owners[circuit]).any())
 
 
 class Plan(NamedTuple):
@@ -126,32 +129,36 @@ def _best_handover(board: Board, case: Case, reach: Reach, moving: tuple[int, ..
             break
         found = board.route(ends, _ROUNDS_TOGETHER if moving else 24)
         if found is not None:
-            plan = _plan(board, case, handover, circuits, found)
+            plan = settle(board, case, handover, circuits, found)
             if best is None or plan.levels < best.levels:
                 best = plan
     return best
 
 
-def _plan(
+def settle(
     board: Board, case: Case, handover: Handover, circuits: Sequence[int], found: Found
 ) -> Plan:
-    """Leave out what moved in vain, and count."""
-    kept = (
-        sorted(
-            (circuit, path)
-            for circuit, path in zip(circuits, found.paths, strict=True)
-            if circuit in case.hit or not np.array_equal(path, board.paths[circuit])
-        )
-        if len(circuits) > len(case.hit)
-        else list(zip(circuits, found.paths, strict=True))
-    )
-    changed = tuple(circuit for circuit, _ in kept)
-    paths = [path for _, path in kept]
-    sums = found.levels if len(kept) == len(circuits) else board.sum_up(paths)
-    moved = np.setdiff1d(changed, case.hit)
-    hit_jobs = case.owners[list(case.hit)]
-    foreign = int(np.count_nonzero(~np.isin(case.owners[moved], hit_jobs))) if len(moved) else 0
-    return Plan((foreign, len(changed), *sums), handover, changed, paths)
+    """Make a plan of new routes: leave out what moved in vain, and count.
+
+    Parameters
+    ----------
+    board, case, handover
+        The state, whom the failure hits, and who takes over.
+    circuits
+        Those that are hit, then those that may have moved.
+    found
+        Their routes.
+    """
+    if len(circuits) == len(case.hit):
+        return Plan((0, len(circuits), *found.levels), handover, tuple(circuits), found.paths)
+    kept = [
+        (circuit, path)
+        for circuit, path in zip(circuits, found.paths, strict=True)
+        if circuit in case.hit or not np.array_equal(path, board.paths[circuit])
+    ]
+    changed, paths = tuple(circuit for circuit, _ in kept), [path for _, path in kept]
+    foreign = sum(circuit not in case.hit and case.foreign(circuit) for circuit in changed)
+    return Plan((foreign, len(changed), *board.sum_up(paths)), handover, changed, paths)
 
 
 def _make_room(board: Board, case: Case, reach: Reach, effort: int, clock: Clock) -> Plan | None:
@@ -188,10 +195,7 @@ def _alone(board: Board, case: Case) -> bool:
 
 def _movable(board: Board, case: Case) -> Iterator[tuple[int, ...]]:
     """Yield sets of circuits that may move, in the order of the objective."""
-    hit_jobs = set(case.owners[list(case.hit)].tolist())
-    rest = [k for k in range(len(board.paths)) if k not in set(case.hit)]
-    own = [k for k in rest if int(case.owners[k]) in hit_jobs]
-    others = [k for k in rest if int(case.owners[k]) not in hit_jobs]
+    own, others = split_rest(board, case)
     yield from combinations(own, 1)
     if len(own) <= _FEW:
         yield from combinations(own, 2)
@@ -207,12 +211,8 @@ def _movable(board: Board, case: Case) -> Iterator[tuple[int, ...]]:
         yield (*own, *others)
 
 
-def count_handovers(lost: int, spares: int) -> int:
-    """Count the ways to hand lost units over to spares.
-
-    Examples
-    --------
-    >>> count_handovers(2, 4)
-    12
-    """
-    return math.perm(spares, lost)
+def split_rest(board: Board, case: Case) -> tuple[list[int], list[int]]:
+    """List the circuits that were not hit: those of hit jobs, and those of others."""
+    rest = sorted(set(range(len(board.paths))) - set(case.hit))
+    own = set(np.flatnonzero(np.isin(case.owners, case.owners[list(case.hit)])).tolist())
+    return [k for k in rest if k in own], [k for k in rest if k not in own]

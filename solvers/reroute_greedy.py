@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -52,33 +54,56 @@ def solve(
     plan = repair(board, case, Reach(board, problem.loss_units), clock=clock)
     if plan is None:
         return give_up(problem, clock.exceeded(EFFORT) or Limit.EXHAUSTED, bound)
-    return answer(problem, board, plan, bound, on_event)
+    return answer(problem, board, plan, on_event)
 
 
-def answer(
-    problem: Reroute, board: Board, plan: Plan, bound: float, on_event: OnEvent
-) -> Solution:
-    """Make a solution of a plan; optimal if it meets the bound."""
-    objective = problem.weigh(plan.levels)
-    limit: Limit | None = Limit.EXHAUSTED
+def answer(problem: Reroute, board: Board, plan: Plan, on_event: OnEvent) -> Solution:
+    """Report a plan and make a solution of it; optimal if it meets the bound."""
+    limit = Limit.EXHAUSTED
     try:
-        on_event(NewBest(objective))
+        on_event(NewBest(problem.weigh(plan.levels)))
     except KeyboardInterrupt:
         limit = Limit.INTERRUPTED
-    optimal = problem.bound() == plan.levels
+    return make_solution(problem, board, plan, problem.bound() or (), limit=limit)
+
+
+def make_solution(
+    problem: Reroute,
+    board: Board,
+    plan: Plan,
+    bound: Sequence[int],
+    *,
+    limit: Limit,
+    bound_by: str | None = None,
+) -> Solution:
+    """Make a solution of a plan.
+
+    Parameters
+    ----------
+    problem, board, plan
+        What was asked, the state, and what will be done.
+    bound
+        What is proved of the five levels of the objective.
+    limit
+        Why the search stopped, if the plan does not meet the bound.
+    bound_by
+        What shows the bound, if it is not the problem's own.
+    """
+    optimal = tuple(bound) == plan.levels
+    stats = levels_stats(plan)
     return Solution(
         problem=problem,
         answer=make_transition(board, case_of(problem), plan),
         status=Status.OPTIMAL if optimal else Status.FEASIBLE,
         limit=None if optimal else limit,
-        objective=objective,
-        lower_bound=bound,
+        objective=problem.weigh(plan.levels),
+        lower_bound=problem.weigh(bound),
         method="greedy",
-        stats=levels_stats(plan),
+        stats=stats if bound_by is None else {**stats, "bound_by": bound_by},
     )
 
 
-def levels_stats(plan: Plan) -> dict[str, float]:
+def levels_stats(plan: Plan) -> dict[str, Any]:
     """Name the levels of the objective."""
     disturbed, changed, cells_set, worst, length = plan.levels
     return {
