@@ -157,25 +157,28 @@ class _Attributes(dict[bytes, tuple[int, ...]]):
         self._parse = messages().attribute.FromString
 
     def __missing__(self, raw: bytes) -> tuple[int, ...]:
-        parsed = self._parse(raw)
+        fields = self._parse(raw).ListFields()  # the name, and the value if there is one
+        place = _PLACE.get(fields[0][1]) if fields and fields[0][0].number == 1 else None
+        found: tuple[int, ...] = ()
+        if place is not None:
+            value = fields[-1][1]
+            exact = type(value) is int and -_LARGEST < value < _LARGEST
+            plain = exact and _ATTRIBUTES[place] != "pg_name"
+            found = (place, value if plain else self._convert(_ATTRIBUTES[place], fields[1:]))
         if len(self) >= _MOST_ATTRIBUTES:
             self.clear()
-        place = _PLACE.get(parsed.name)
-        found = () if place is None else (place, self._value(parsed))
         self[raw] = found
         return found
 
-    def _value(self, parsed: Any) -> int:
-        name, (field, value) = parsed.name.decode(), parsed.ListFields()[-1]
-        value = None if field.name in ("name", "doc_string") else value
+    def _convert(self, name: str, fields: list[tuple[Any, Any]]) -> int:
+        """Return the number of a group; refuse what is no whole number."""
+        value = fields[0][1] if fields else None
         if name == "pg_name" and value is not None:
             text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
             return self.groups.setdefault(text, len(self.groups)) if text else MISSING
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise FormatError(f"{name} = {value!r}: a whole number is expected")
-        if abs(value) >= _LARGEST:
+        if type(value) is int:
             raise FormatError(f"{name} = {value}: numbers are below 2**63")
-        return value
+        raise FormatError(f"{name} = {value!r}: a whole number is expected")
 
 
 class _Columns:
@@ -188,16 +191,16 @@ class _Columns:
         self.duration: list[int] = []
         self.parents: list[int] = []
         self.first_parent: list[int] = [0]
-        self.told: list[int] = []  # node, place of the attribute, value; and again
+        self.told: list[int] = []  # place of an attribute, value; and again
+        self.first_told: list[int] = [0]
         self.attributes = _Attributes()
 
     def add(self, node: Any) -> None:
         """Append a node. Empty lists are left out before they are copied, which takes longer."""
-        told, attributes, place = self.told, self.attributes, len(self.node_id)
+        told, attributes = self.told, self.attributes
         for raw in node.attr:
-            if known := attributes[raw]:
-                told.append(place)
-                told += known
+            told += attributes[raw]
+        self.first_told.append(len(told))
         if parents := node.data_deps:
             self.parents += parents[:]
         if parents := node.ctrl_deps:
@@ -212,9 +215,10 @@ class _Columns:
         """Turn the lists into arrays; dependencies become places."""
         ids = np.array(self.node_id, dtype=np.uint64)
         first_parent = np.array(self.first_parent, dtype=np.int64)
-        told = np.array(self.told, dtype=np.int64).reshape(-1, 3)
+        attribute, value = np.array(self.told, dtype=np.int64).reshape(-1, 2).T
+        node = np.repeat(np.arange(len(ids)), np.diff(self.first_told) // 2)
         table = np.full((len(_ATTRIBUTES), len(ids)), MISSING, dtype=np.int64)
-        table[told[:, 1], told[:, 0]] = told[:, 2]
+        table[attribute, node] = value
         return Trace(
             path=path,
             rank=rank,
