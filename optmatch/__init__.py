@@ -51,10 +51,13 @@ from optmatch.problems import (
     LineProof,
     PlaneSchedules,
     RailJob,
+    Reroute,
     Routing,
     RoutingProof,
     TransformerModel,
+    Transition,
 )
+from optmatch.rerouter import Rerouter
 
 # Now, not on first use: a later import of a module would take the place of its function.
 from optmatch.simulate import Simulation, simulate
@@ -100,6 +103,8 @@ __all__ = [
     "RailJob",
     "Reck",
     "Report",
+    "Reroute",
+    "Rerouter",
     "Routing",
     "RoutingProof",
     "Schedule",
@@ -113,6 +118,7 @@ __all__ = [
     "Status",
     "SwitchAndSelect",
     "TransformerModel",
+    "Transition",
     "TriangularMesh",
     "VerificationError",
     "Violation",

@@ -67,8 +67,7 @@ class Board:
         self.paths: list[Path] = [
             self._path(problem, k, way) for k, way in enumerate(problem.ways)
         ]
-        for path in self.paths:
-            self.put(path)
+        self.put(self.paths)
         self.shut_ports(problem.dead_ports)
         self.shut_fibres(problem.failed_fibres)
         self.break_cells(problem.stuck, problem.dead_cells)
@@ -131,13 +130,15 @@ class Board:
         sizes = len(ways.resource), len(ways.head), len(ways.capacity), len(self.now)
         return make_workspace(*sizes, circuits)
 
-    def lift(self, path: Path) -> None:
-        """Take a circuit off: what it used is free."""
-        np.add.at(self.free, self.ways.resource[path], 1)
+    def lift(self, paths: Sequence[Path]) -> None:
+        """Take circuits off: what they used is free."""
+        if paths:
+            np.add.at(self.free, self.ways.resource[np.concatenate(paths)], 1)
 
-    def put(self, path: Path) -> None:
-        """Put a circuit on: what it uses is no longer free."""
-        np.subtract.at(self.free, self.ways.resource[path], 1)
+    def put(self, paths: Sequence[Path]) -> None:
+        """Put circuits on: what they use is no longer free."""
+        if paths:
+            np.subtract.at(self.free, self.ways.resource[np.concatenate(paths)], 1)
 
     def cells_of(self, path: Path) -> list[tuple[int, int]]:
         """List the cells that a path passes, and the states they must have."""

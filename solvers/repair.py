@@ -22,6 +22,7 @@ EFFORT = 400
 """How many sets of circuits that make room are tried."""
 _MOST_HANDOVERS = 60
 _FEW = 40
+_ROUNDS_ALONE = 24
 _ROUNDS_TOGETHER = 10
 Handover = tuple[int, ...]
 """The spare of each lost unit, in their order."""
@@ -94,40 +95,38 @@ def repair(
     """
     if len(case.lost) > len(case.spares):
         return None
-    for circuit in case.hit:
-        board.lift(board.paths[circuit])
+    hit = [board.paths[circuit] for circuit in case.hit]
+    board.lift(hit)
     try:
         plan = _best_handover(board, case, reach, ())
         if plan is None and effort:
             plan = _make_room(board, case, reach, effort, clock or Limits().start())
     finally:
-        for circuit in case.hit:
-            board.put(board.paths[circuit])
+        board.put(hit)
     return plan
 
 
 def new_ends(
-    board: Board, case: Case, handover: Handover, circuits: Sequence[int]
-) -> list[tuple[int, int]]:
-    """Return the units of circuits after the lost ones have been handed over."""
-    after = dict(zip(case.lost, handover, strict=True))
+    board: Board, case: Case, circuits: Sequence[int]
+) -> Iterator[tuple[Handover, list[tuple[int, int]]]]:
+    """Yield the ways to hand lost units over, each with the units of circuits from then on."""
     pairs = board.ends[list(circuits)].tolist()
-    return [(after.get(a, a), after.get(b, b)) for a, b in pairs]
+    for handover in islice(permutations(case.spares, len(case.lost)), _MOST_HANDOVERS):
+        after = dict(zip(case.lost, handover, strict=True))
+        yield handover, [(after.get(a, a), after.get(b, b)) for a, b in pairs]
 
 
 def _best_handover(board: Board, case: Case, reach: Reach, moving: tuple[int, ...]) -> Plan | None:
     """Try the ways to hand over, nearest first, until no other can be better."""
     circuits = (*case.hit, *moving)
-    choices = []
-    for handover in islice(permutations(case.spares, len(case.lost)), _MOST_HANDOVERS):
-        ends = new_ends(board, case, handover, circuits)
-        choices.append((reach.bound(ends), handover, ends))
-    choices.sort()
+    choices = sorted(
+        (reach.bound(ends), handover, ends) for handover, ends in new_ends(board, case, circuits)
+    )
     best: Plan | None = None
     for (worst, _), handover, ends in choices:
         if worst >= FAR or (best is not None and best.levels[2:4] <= (0, worst)):
             break
-        found = board.route(ends, _ROUNDS_TOGETHER if moving else 24)
+        found = board.route(ends, _ROUNDS_TOGETHER if moving else _ROUNDS_ALONE)
         if found is not None:
             plan = settle(board, case, handover, circuits, found)
             if best is None or plan.levels < best.levels:
@@ -163,39 +162,49 @@ def settle(
 
 def _make_room(board: Board, case: Case, reach: Reach, effort: int, clock: Clock) -> Plan | None:
     """Let other circuits move too: few, and those of hit jobs before those of others."""
-    if not _alone(board, case):
+    own, others = split_rest(board, case)
+    rest = [board.paths[circuit] for circuit in (*own, *others)]
+    board.lift(rest)
+    wanted = _wanted(board, case)
+    board.put(rest)
+    if wanted is None:
         return None
-    for tried, moving in enumerate(islice(_movable(board, case), effort)):
+    in_the_way = [
+        -len(wanted.intersection(board.ways.resource[path].tolist())) for path in board.paths
+    ]
+    own.sort(key=in_the_way.__getitem__)
+    others.sort(key=in_the_way.__getitem__)
+    for tried, moving in enumerate(islice(_movable(own, others), effort)):
         if clock.exceeded(tried):
             return None
-        for circuit in moving:
-            board.lift(board.paths[circuit])
+        lifted = [board.paths[circuit] for circuit in moving]
+        board.lift(lifted)
         plan = _best_handover(board, case, reach, moving)
-        for circuit in moving:
-            board.put(board.paths[circuit])
+        board.put(lifted)
         if plan is not None:
             return plan
     return None
 
 
-def _alone(board: Board, case: Case) -> bool:
-    """Tell whether each hit circuit has a way for some handover if all others are off."""
-    rest = [path for k, path in enumerate(board.paths) if k not in case.hit]
-    for path in rest:
-        board.lift(path)
-    handovers = list(islice(permutations(case.spares, len(case.lost)), _MOST_HANDOVERS))
-    found = any(
-        all(board.route([pair]) for pair in new_ends(board, case, handover, case.hit))
-        for handover in handovers
-    )
-    for path in rest:
-        board.put(path)
-    return found
+def _wanted(board: Board, case: Case) -> set[int] | None:
+    """Find what hit circuits would use if all others were off; None if one is cut off then too."""
+    for _, ends in new_ends(board, case, case.hit):
+        ways = [board.route([pair]) for pair in ends]
+        paths = [path for found in ways if found is not None for path in found.paths]
+        if len(paths) == len(ends):
+            return set(board.ways.resource[np.concatenate(paths)].tolist())
+    return None
 
 
-def _movable(board: Board, case: Case) -> Iterator[tuple[int, ...]]:
+def split_rest(board: Board, case: Case) -> tuple[list[int], list[int]]:
+    """List the circuits that were not hit: those of hit jobs, and those of others."""
+    rest = sorted(set(range(len(board.paths))) - set(case.hit))
+    own = set(np.flatnonzero(np.isin(case.owners, case.owners[list(case.hit)])).tolist())
+    return [k for k in rest if k in own], [k for k in rest if k not in own]
+
+
+def _movable(own: Sequence[int], others: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """Yield sets of circuits that may move, in the order of the objective."""
-    own, others = split_rest(board, case)
     yield from combinations(own, 1)
     if len(own) <= _FEW:
         yield from combinations(own, 2)
@@ -209,10 +218,3 @@ def _movable(board: Board, case: Case) -> Iterator[tuple[int, ...]]:
         yield from combinations(others, 3)
     if len(others) > 3:
         yield (*own, *others)
-
-
-def split_rest(board: Board, case: Case) -> tuple[list[int], list[int]]:
-    """List the circuits that were not hit: those of hit jobs, and those of others."""
-    rest = sorted(set(range(len(board.paths))) - set(case.hit))
-    own = set(np.flatnonzero(np.isin(case.owners, case.owners[list(case.hit)])).tolist())
-    return [k for k in rest if k in own], [k for k in rest if k not in own]

@@ -66,13 +66,11 @@ class Search:
         """
         board, case = self.board, self.case
         lifted = [board.paths[circuit] for circuit in (*case.hit, *movable)]
-        for path in lifted:
-            board.lift(path)
+        board.lift(lifted)
         try:
             model = Model(board, case, movable)
         finally:
-            for path in lifted:
-                board.put(path)
+            board.put(lifted)
         if few:
             outcome = self._run(model, model.movers_cost)
             if not outcome.optimal:

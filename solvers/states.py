@@ -57,7 +57,7 @@ def fill_rack(
     --------
     >>> state = fill_rack(RackFabric())
     >>> len(state.circuits), state.spares
-    (328, (60, 61, 62, 63))
+    (352, (60, 61, 62, 63))
     """
     if rack.ports_per_chip < 6:
         raise InputError(f"ports_per_chip = {rack.ports_per_chip}: a torus needs 6")

@@ -1,0 +1,387 @@
+"""The view of a controller: it holds a running state and answers failures at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from optmatch.fabrics import RackFabric
+from optmatch.model import BAR, CROSS, InfeasibleError, InputError, LimitReached
+from optmatch.problems import Reroute, Transition
+
+if TYPE_CHECKING:
+    from optmatch.solvers.board import Board
+    from optmatch.solvers.repair import Case, Reach
+
+Parts = int | Iterable[int] | None
+Stuck = Literal["bar", "cross"] | None
+
+
+class Failure(NamedTuple):
+    """What has failed, by kind."""
+
+    chips: tuple[int, ...] = ()
+    ports: tuple[int, ...] = ()
+    fibres: tuple[int, ...] = ()
+    stuck_bar: tuple[int, ...] = ()
+    stuck_cross: tuple[int, ...] = ()
+    dead_cells: tuple[int, ...] = ()
+
+
+_FIELDS = (
+    "failed_chips",
+    "failed_ports",
+    "failed_fibres",
+    "stuck_bar",
+    "stuck_cross",
+    "dead_cells",
+)
+
+
+class _Snapshot(NamedTuple):
+    """A state with what was derived from it; never changed, so readers need no lock."""
+
+    state: Reroute
+    board: Board
+    reach: Reach
+    of_unit: dict[int, list[int]]
+    """The circuits of each unit."""
+    through: dict[int, list[int]]
+    """The circuits through each cell, or fibre where there are no cells."""
+    answers: dict[Failure, Transition]
+
+
+class _Proposal(NamedTuple):
+    failure: Failure
+    transition: Transition
+    restored: tuple[int, int] | None = None
+    """The unit that gets its circuits back, and its stand-in, which has not failed."""
+
+
+class Rerouter:
+    """Holds a running state; says how to get over failures, and follows what was done.
+
+    `fail` proposes and changes nothing; `apply` takes the proposal over, `rollback` drops it, or
+    takes back what was applied last. Reading `state` and asking for what is prepared never waits;
+    other calls exclude each other.
+
+    Parameters
+    ----------
+    state
+        A `Reroute` whose circuits all have light; earlier failures may be in it.
+    prepare
+        Whether the answer to the failure of each chip (or port of a switch) is worked out ahead,
+        now and after each change.
+
+    Raises
+    ------
+    InputError
+        If a circuit of the state is hit by a failure in it.
+
+    Examples
+    --------
+    >>> from optmatch import RackFabric, Reroute, Rerouter
+    >>> state = Reroute(RackFabric(), [[0, 6], [6, 0]], routes=[[], []], spares=[2, 63])
+    >>> controller = Rerouter(state)
+    >>> transition = controller.fail(chip=0)
+    >>> transition.moves.tolist(), transition.describe()[0]
+    ([[0, 2]], 'raise circuit 0: port 12 to port 6')
+    >>> controller.apply().spares
+    (63,)
+    """
+
+    def __init__(self, state: Reroute, *, prepare: bool = True) -> None:
+        if state.hit.any():
+            circuit = int(np.flatnonzero(state.hit)[0])
+            raise InputError(f"circuit {circuit} has no light in this state", where="state")
+        self._lock = threading.RLock()
+        self._ahead = prepare
+        self._proposal: _Proposal | None = None
+        self._history: list[Reroute] = []
+        self._stand_ins: dict[int, int] = {}
+        self._now = self._look(state)
+
+    @property
+    def state(self) -> Reroute:
+        """The state as it is now, without what is only proposed."""
+        return self._now.state
+
+    @property
+    def stand_ins(self) -> dict[int, int]:
+        """The spare that has the circuits of each failed unit."""
+        return dict(self._stand_ins)
+
+    def fail(
+        self,
+        *,
+        chip: Parts = None,
+        port: Parts = None,
+        fibre: Parts = None,
+        cell: Parts = None,
+        stuck: Stuck = None,
+    ) -> Transition:
+        """Say how to get over the failure of one part, or of several at once.
+
+        Parameters
+        ----------
+        chip, port, fibre, cell
+            What has failed: a number, or several.
+        stuck
+            The state in which the cells stay; None if they carry no light.
+
+        Returns
+        -------
+        Transition
+            Take it over with `apply`.
+
+        Raises
+        ------
+        InputError
+            If a part does not exist, or has failed before.
+        InfeasibleError
+            If it is proved that nothing helps: too few spares, or an end that is cut off.
+        LimitReached
+            If no way was found; method ``ilp`` may find one, or prove that there is none.
+        """
+        cells = _numbers(cell)
+        failure = Failure(
+            _numbers(chip),
+            _numbers(port),
+            _numbers(fibre),
+            cells if stuck == "bar" else (),
+            cells if stuck == "cross" else (),
+            cells if stuck is None else (),
+        )
+        now = self._now
+        transition = now.answers.get(failure)
+        if transition is None:
+            with self._lock:
+                now = self._now
+                transition = self._answer(now, failure)
+        self._proposal = _Proposal(failure, transition)
+        return transition
+
+    def apply(self) -> Reroute:
+        """Take over what was proposed last; return the new state."""
+        with self._lock:
+            if self._proposal is None:
+                raise InputError("nothing is proposed: fail or give_back first")
+            proposal, before = self._proposal, self._now.state
+            after = _with(before, proposal.failure).after(proposal.transition)
+            if proposal.restored is None:
+                self._stand_ins.update(proposal.transition.moves.tolist())
+            else:
+                unit, stand_in = proposal.restored
+                left = [part for part in before.spares if part != unit]
+                changes: dict[str, Any] = _failures(before)
+                after = replace(after, spares=(*left, stand_in), **changes)
+                self._stand_ins.pop(unit, None)
+            self._proposal = None
+            self._history.append(before)
+            self._now = self._look(after)
+            return after
+
+    def rollback(self) -> Reroute:
+        """Drop what is proposed; if nothing is, return to the state before the last change.
+
+        That is for a false alarm, or changes that were never made: circuits, cells, spares and
+        failures are again as they were then.
+        """
+        with self._lock:
+            if self._proposal is not None:
+                self._proposal = None
+            elif self._history:
+                before = self._history.pop()
+                gone = set(before.spares)
+                self._stand_ins = {u: s for u, s in self._stand_ins.items() if s not in gone}
+                self._now = self._look(before)
+            else:
+                raise InputError("nothing was applied")
+            return self.state
+
+    def repair(
+        self,
+        *,
+        chip: Parts = None,
+        port: Parts = None,
+        fibre: Parts = None,
+        cell: Parts = None,
+    ) -> Reroute:
+        """Take failed parts into use again; a unit whose circuits went to a spare is a spare now.
+
+        Raises
+        ------
+        InputError
+            If a part has not failed.
+        """
+        kinds = {
+            "chip": (_numbers(chip), ("failed_chips",)),
+            "port": (_numbers(port), ("failed_ports",)),
+            "fibre": (_numbers(fibre), ("failed_fibres",)),
+            "cell": (_numbers(cell), ("stuck_bar", "stuck_cross", "dead_cells")),
+        }
+        with self._lock:
+            before = self._now.state
+            changes: dict[str, Any] = {}
+            for what, (parts, fields) in kinds.items():
+                failed = {part for field in fields for part in getattr(before, field)}
+                for part in parts:
+                    if part not in failed:
+                        raise InputError(f"{what} {part} has not failed", where=what)
+                for field in fields if parts else ():
+                    left = [part for part in getattr(before, field) if part not in parts]
+                    changes[field] = tuple(left)
+            units = kinds["chip" if isinstance(before.fabric, RackFabric) else "port"][0]
+            idle = [u for u in units if not self._now.of_unit.get(u) and u not in before.spares]
+            after = replace(before, spares=(*before.spares, *idle), **changes)
+            self._proposal = None
+            self._history.append(before)
+            self._now = self._look(after)
+            return after
+
+    def give_back(self, unit: int) -> Transition:
+        """Say how a repaired chip (or port of a switch) gets its circuits back from its stand-in.
+
+        The stand-in is a spare again once that is applied.
+
+        Raises
+        ------
+        InputError
+            If nobody stands in for the unit, or it has not been repaired.
+        """
+        with self._lock:
+            now = self._now
+            if unit not in self._stand_ins or unit not in now.state.spares:
+                raise InputError(f"unit {unit} has no stand-in, or is not repaired", where="unit")
+            stand_in = self._stand_ins[unit]
+            rack = isinstance(now.state.fabric, RackFabric)
+            leaving = Failure(chips=(stand_in,)) if rack else Failure(ports=(stand_in,))
+            transition = self._answer(now, leaving, (unit,))
+            self._proposal = _Proposal(leaving, transition, (unit, stand_in))
+            return transition
+
+    def _look(self, state: Reroute) -> _Snapshot:
+        """Derive all that answers need, and prepare them."""
+        from optmatch.solvers.board import Board
+        from optmatch.solvers.repair import Reach
+
+        board = Board(state)
+        of_unit: dict[int, list[int]] = {}
+        through: dict[int, list[int]] = {}
+        for circuit, (units, way) in enumerate(zip(board.ends.tolist(), state.ways, strict=True)):
+            for unit in set(units):
+                of_unit.setdefault(unit, []).append(circuit)
+            for part in set(way) if state.fabric.graph is None else {t // 4 for t in way}:
+                through.setdefault(part, []).append(circuit)
+        reach = Reach(board, state.loss_units)
+        now = _Snapshot(state, board, reach, of_unit, through, {})
+        if self._ahead:
+            rack = isinstance(state.fabric, RackFabric)
+            failed = state.failed_chips if rack else state.failed_ports
+            for unit in range(state.n_units):
+                failure = Failure(chips=(unit,)) if rack else Failure(ports=(unit,))
+                if unit not in failed:
+                    try:
+                        now.answers[failure] = self._answer(now, failure)
+                    except (InfeasibleError, LimitReached):
+                        continue  # said when it is asked for
+        return now
+
+    def _answer(
+        self, now: _Snapshot, failure: Failure, spares: tuple[int, ...] | None = None
+    ) -> Transition:
+        """Work out a transition."""
+        from optmatch.solvers.changes import make_transition
+        from optmatch.solvers.repair import repair
+
+        case, board = self._case(now, failure, spares)
+        if len(case.lost) > len(case.spares):
+            raise InfeasibleError(
+                f"{len(case.lost)} units with circuits are lost, {len(case.spares)} live spares"
+                " are there"
+            )
+        plan = repair(board, case, now.reach)
+        if plan is None:
+            if _with(now.state, failure).bound() is None:
+                raise InfeasibleError(
+                    "a circuit has no way between its ends, or any spare of them"
+                )
+            raise LimitReached("no way over the failure was found; method ilp settles it")
+        return make_transition(board, case, plan)
+
+    def _case(
+        self, now: _Snapshot, failure: Failure, spares: tuple[int, ...] | None
+    ) -> tuple[Case, Board]:
+        """Find whom a failure hits, on a board without what has failed."""
+        from optmatch.solvers.repair import Case
+
+        state = now.state
+        if spares is None:
+            _check_new(state, failure)
+        rack = isinstance(state.fabric, RackFabric)
+        kinds = [field for field, parts in zip(_FIELDS, failure, strict=True) if parts]
+        if kinds == ["failed_chips"] or (kinds == ["failed_ports"] and not rack):
+            gone = failure.chips or failure.ports
+            lost = tuple(sorted(unit for unit in gone if now.of_unit.get(unit)))
+            hit = {circuit for unit in lost for circuit in now.of_unit[unit]}
+            live = state.live_spares if spares is None else spares
+            live = tuple(spare for spare in live if spare not in gone)
+            return Case(tuple(sorted(hit)), lost, live, state.owners), now.board
+        board = now.board.fork()
+        board.shut_fibres(failure.fibres)
+        stuck = dict.fromkeys(failure.stuck_bar, BAR)
+        stuck |= dict.fromkeys(failure.stuck_cross, CROSS)
+        board.break_cells(stuck, failure.dead_cells)
+        if kinds == ["failed_fibres"] and state.fabric.graph is None:
+            hit = {circuit for fibre in failure.fibres for circuit in now.through.get(fibre, ())}
+            return Case(tuple(sorted(hit)), (), state.live_spares, state.owners), board
+        if set(kinds) <= {"stuck_bar", "stuck_cross", "dead_cells"}:
+            broken = [*failure.dead_cells]
+            broken += [c for c, s in stuck.items() if state.cell_states[c] != s]  # type: ignore[index]
+            hit = {circuit for cell in broken for circuit in now.through.get(cell, ())}
+            return Case(tuple(sorted(hit)), (), state.live_spares, state.owners), board
+        problem = _with(state, failure)
+        board.shut_ports(sorted(problem.dead_ports - state.dead_ports))
+        hits = tuple(np.flatnonzero(problem.hit).tolist())
+        return Case(hits, problem.lost, problem.live_spares, state.owners), board
+
+
+def _numbers(parts: Parts) -> tuple[int, ...]:
+    if parts is None:
+        return ()
+    if isinstance(parts, int | np.integer):
+        return (int(parts),)
+    return tuple(sorted(int(part) for part in parts))
+
+
+def _failures(state: Reroute) -> dict[str, tuple[int, ...]]:
+    """List what has failed, by field."""
+    return {field: getattr(state, field) for field in _FIELDS}
+
+
+def _with(state: Reroute, failure: Failure) -> Reroute:
+    """Return a state in which more has failed."""
+    changes: dict[str, Any] = {
+        field: (*getattr(state, field), *parts)
+        for field, parts in zip(_FIELDS, failure, strict=True)
+        if parts
+    }
+    return replace(state, **changes)
+
+
+def _check_new(state: Reroute, failure: Failure) -> None:
+    """Refuse parts that do not exist, or have failed before."""
+    rack = state.fabric if isinstance(state.fabric, RackFabric) else None
+    chips, fibres = (rack.n_chips, rack.n_fibres) if rack is not None else (0, 0)
+    cells = state.fabric.n_cells
+    counts = (chips, state.fabric.n_ports, fibres, cells, cells, cells)
+    for field, parts, count in zip(_FIELDS, failure, counts, strict=True):
+        for part in parts:
+            if not 0 <= part < count:
+                raise InputError(f"{field}: {part} is none of {count}", where=field)
+            if part in getattr(state, field):
+                raise InputError(f"{field}: {part} has failed already", where=field)
