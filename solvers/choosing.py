@@ -45,7 +45,8 @@ class Choice(NamedTuple):
     cost: NDArray[np.int64]
     """``cost[k]``: what is paid for matching k."""
     exact: NDArray[np.bool_]
-    """``exact[k]``: whether no routes of matching k cost less."""
+    """``exact[k]``: whether no routes of matching k cost less; on a dilated network, none of those
+    on which no two circuits share a cell."""
 
 
 class _Task(NamedTuple):
@@ -58,15 +59,17 @@ class _Task(NamedTuple):
 
 
 class _Room(NamedTuple):
-    forth: NDArray[np.int32]  # (depths, lines): the output of an input, -1 for none
-    back: NDArray[np.int32]  # the input of an output
-    entered: NDArray[np.int8]  # at an input, which of its two wires has light
-    left: NDArray[np.int8]  # at an output
+    """Where a search keeps its notes, in few types, so that each kernel is compiled once."""
+
+    forth: NDArray[np.int64]  # (depths, lines): the output of an input, -1 for none
+    back: NDArray[np.int64]  # the input of an output
+    entered: NDArray[np.int64]  # at an input, which of its two wires has light
+    left: NDArray[np.int64]  # at an output
     paid: NDArray[np.int64]  # outside of its block, by the line at an input
-    loop: NDArray[np.int32]  # the loop of the line at an input
-    side: NDArray[np.int8]  # the half that it goes to if its loop is not turned
-    turned: NDArray[np.int8]  # (depths, loops): whether a loop is
-    kept: NDArray[np.int8]  # the same in the best setting
+    loop: NDArray[np.int64]  # the loop of the line at an input
+    side: NDArray[np.int64]  # the half that it goes to if its loop is not turned
+    turned: NDArray[np.int64]  # (depths, loops): whether a loop is
+    kept: NDArray[np.int64]  # the same in the best setting
     costs: NDArray[np.int64]  # (depths, loops, 2): of the cells of a loop, either way
     states: NDArray[np.int8]  # (depths, cells): in the best setting; last row: in this one
     frames: NDArray[np.int64]  # (depths, 10): the search of the block open at this depth
@@ -95,14 +98,13 @@ def choose_loops(
     worst
         Whether the cost of a matching is what its dearest circuit pays, not what all pay.
     visits
-        How many blocks to look at for each matching, and beyond 64 ports for each block of
-        `EXACT` lines.
+        How many blocks to look at for each matching, more or less.
 
     Returns
     -------
     Choice
         Exact up to ``EXACT`` lines, unless there are so many loops that `visits` do not suffice:
-        every way to route a matching is a choice of directions.
+        every way to route a matching on a Benes network is a choice of directions.
 
     Examples
     --------
@@ -117,15 +119,15 @@ def choose_loops(
     depths = int(net.blocks[-1, DEPTH]) + 2
     lines = depths, net.width + 2
     room = _Room(
-        forth=np.empty(lines, dtype=np.int32),
-        back=np.empty(lines, dtype=np.int32),
-        entered=np.zeros(lines, dtype=np.int8),
-        left=np.zeros(lines, dtype=np.int8),
+        forth=np.empty(lines, dtype=np.int64),
+        back=np.empty(lines, dtype=np.int64),
+        entered=np.zeros(lines, dtype=np.int64),
+        left=np.zeros(lines, dtype=np.int64),
         paid=np.zeros(lines, dtype=np.int64),
-        loop=np.empty(lines, dtype=np.int32),
-        side=np.empty(lines, dtype=np.int8),
-        turned=np.empty(lines, dtype=np.int8),
-        kept=np.empty(lines, dtype=np.int8),
+        loop=np.empty(lines, dtype=np.int64),
+        side=np.empty(lines, dtype=np.int64),
+        turned=np.empty(lines, dtype=np.int64),
+        kept=np.empty(lines, dtype=np.int64),
         costs=np.empty((*lines, 2), dtype=np.int64),
         states=np.empty((depths, net.cells), dtype=np.int8),
         frames=np.empty((depths, 10), dtype=np.int64),
@@ -139,8 +141,9 @@ def choose_loops(
         np.empty(len(matchings), dtype=np.int64),
         np.empty(len(matchings), dtype=np.bool_),
     )
-    task = _Task(net.blocks, dilated, worst, visits, np.ascontiguousarray(price), least)
-    search(matchings, task, room, *choice)
+    share = max(1, visits // -(-matchings.shape[1] // EXACT))  # of each block that is searched
+    task = _Task(net.blocks, dilated, worst, share, np.ascontiguousarray(price), least)
+    search(matchings, 0, _NEVER, task, room, *choice)
     return choice
 
 
@@ -166,26 +169,27 @@ def _bound_blocks(blocks, wide, cheapest, least):
 
 
 @kernel
-def search(matchings, task, room, states, cost, exact):
-    """Find the best states for each matching; arguments as of `choose_loops`."""
+def search(matchings, root, bound, task, room, states, cost, exact):
+    """Find the best states of block `root` for each matching, if they cost less than `bound`."""
     for row in range(len(matchings)):
-        room.forth[0] = -1
-        room.back[0] = -1
+        for line in range(room.forth.shape[1]):
+            room.forth[0, line] = room.back[0, line] = -1
         for i in range(matchings.shape[1]):
             o = matchings[row, i]
             if o >= 0:
                 room.forth[0, i] = o
                 room.back[0, o] = i
-        room.tally[:] = 0
-        cost[row] = _search_one(task, room)
+        room.tally[0] = room.tally[1] = 0
+        cost[row] = _search_one(root, bound, task, room)
         exact[row] = room.tally[1] == 0
-        states[row] = room.states[-1]
+        for cell in range(states.shape[1]):
+            states[row, cell] = room.states[-1, cell]
 
 
 @kernel
-def _search_one(task, room):
+def _search_one(root, bound, task, room):
     """Go down into halves and back up, with one open block at each depth; return the cost."""
-    cost = _open(0, _NEVER, task, room)
+    cost = _open(root, bound, task, room)
     depth = 0 if cost < 0 else -1
     while depth >= 0:
         half = _choose_half(depth, task, room)
@@ -275,7 +279,8 @@ def _add_half(depth, cost, task, room):
         frame[HALF] = 2
     elif frame[HALF] == 2:
         frame[BEST] = frame[FOUND]
-        room.kept[depth] = room.turned[depth]
+        for loop in range(room.kept.shape[1]):
+            room.kept[depth, loop] = room.turned[depth, loop]
         number = frame[NUMBER]
         for cell in range(blocks[blocks[number, UPPER], IN], blocks[number, OUT]):
             room.states[depth, cell] = room.states[-1, cell]
@@ -287,7 +292,8 @@ def _close(depth, task, room):
     frame, blocks = room.frames[depth], task.blocks
     number = frame[NUMBER]
     if frame[BEST] < frame[BOUND]:
-        room.turned[depth] = room.kept[depth]
+        for loop in range(room.kept.shape[1]):
+            room.turned[depth, loop] = room.kept[depth, loop]
         for cell in range(blocks[blocks[number, UPPER], IN], blocks[number, OUT]):
             room.states[-1, cell] = room.states[depth, cell]
         _set_columns(number, task, room)
@@ -334,27 +340,29 @@ def _find_loops(number, task, room):
     """Find the loops of a block, and what they cost; the lines of odd wires are loop 0."""
     size, depth = task.blocks[number, SIZE], task.blocks[number, DEPTH]
     place = task.blocks[number, PLACE]
-    room.loop[depth, place : place + size] = -1
-    loops = 0
-    if size & 1:
-        _mark(size - 1, 1, 0, depth, place, room)
+    for line in range(place, place + size):
+        room.loop[depth, line] = -1
+    loops, lower = 0, size & 1
+    if lower:
+        _mark(size - lower, lower, loops, depth, place, room)
         i = room.back[depth, place + size - 1]
         if i >= 0:
-            _mark(i, 1, 0, depth, place, room)
-            _mark(i ^ 1, 0, 0, depth, place, room)
-        loops = 1
+            _mark(i, lower, loops, depth, place, room)
+            _mark(i ^ 1, 1 - lower, loops, depth, place, room)
+        loops += 1
     for i in range(size):
         if room.forth[depth, place + i] >= 0 and room.loop[depth, place + i] < 0:
             _mark(i, i & 1, loops, depth, place, room)
             _mark(i ^ 1, 1 - (i & 1), loops, depth, place, room)
             loops += 1
     costs = room.costs[depth]
-    costs[:loops] = 0
+    for loop in range(loops):
+        costs[loop, 0] = costs[loop, 1] = 0
     for line in range(place, place + size):
         if room.forth[depth, line] >= 0:
             loop, side = room.loop[depth, line], room.side[depth, line]
-            costs[loop, 0] += _pass_columns(number, line - place, side, False, task, room)
-            costs[loop, 1] += _pass_columns(number, line - place, 1 - side, False, task, room)
+            costs[loop, 0] += _pass_columns(number, line - place, side, task, room)
+            costs[loop, 1] += _pass_columns(number, line - place, 1 - side, task, room)
     return loops
 
 
@@ -373,9 +381,10 @@ def _mark(i, side, loop, depth, place, room):
 
 
 @kernel
-def _pass_columns(number, i, side, write, task, room):
-    """Return what the line at input i pays in the outer columns; `write` the states, too."""
-    size, depth, place, _, _, first, last = task.blocks[number]
+def _pass_columns(number, i, side, task, room):
+    """Set the cells that the line at input i passes in the outer columns; return what it pays."""
+    blocks, size, depth = task.blocks, task.blocks[number, SIZE], task.blocks[number, DEPTH]
+    place, first, last = blocks[number, PLACE], blocks[number, IN], blocks[number, OUT]
     o = room.forth[depth, place + i]
     cost = 0
     if i >> 1 < size >> 1:
@@ -384,16 +393,14 @@ def _pass_columns(number, i, side, write, task, room):
         if task.wide:
             cell, state, shared = first + i, room.entered[depth, place + i] ^ side, 0
         cost += task.price[cell, state, shared]
-        if write:
-            room.states[-1, cell] = state
+        room.states[-1, cell] = state
     if o >> 1 < size >> 1:
         cell, state = last + (o >> 1), (o & 1) ^ side
         shared = 1 if room.back[depth, place + (o ^ 1)] >= 0 else 0
         if task.wide:
             cell, state, shared = last + o, room.left[depth, place + o] ^ side, 0
         cost += task.price[cell, state, shared]
-        if write:
-            room.states[-1, cell] = state
+        room.states[-1, cell] = state
     return cost
 
 
@@ -404,8 +411,8 @@ def _split(number, task, room):
     size, depth, place = blocks[number, SIZE], blocks[number, DEPTH], blocks[number, PLACE]
     for half in (blocks[number, UPPER], blocks[number, LOWER]):
         start, lines = blocks[half, PLACE], blocks[half, SIZE]
-        room.forth[depth + 1, start : start + lines + 1] = -1
-        room.back[depth + 1, start : start + lines + 1] = -1
+        for line in range(start, start + lines + 1):
+            room.forth[depth + 1, line] = room.back[depth + 1, line] = -1
     for i in range(size):
         o = room.forth[depth, place + i]
         if o < 0:
@@ -420,18 +427,18 @@ def _split(number, task, room):
             room.entered[depth + 1, at] = room.entered[depth, place + i] if i == odd else i & 1
             room.left[depth + 1, to] = room.left[depth, place + o] if o == odd else o & 1
         if task.worst:
-            cost = _pass_columns(number, i, side, False, task, room)
+            cost = _pass_columns(number, i, side, task, room)
             room.paid[depth + 1, at] = room.paid[depth, place + i] + cost
 
 
 @kernel
 def _set_columns(number, task, room):
     """Set the cells of the outer columns of a block, as its loops are turned."""
-    size, depth, place, _, _, first, last = task.blocks[number]
-    cells = size - (size & 1) if task.wide else size >> 1
-    room.states[-1, first : first + cells] = FREE
-    room.states[-1, last : last + cells] = FREE
+    blocks, size, depth = task.blocks, task.blocks[number, SIZE], task.blocks[number, DEPTH]
+    place, first, last = blocks[number, PLACE], blocks[number, IN], blocks[number, OUT]
+    for cell in range(size - (size & 1) if task.wide else size >> 1):
+        room.states[-1, first + cell] = room.states[-1, last + cell] = FREE
     for i in range(size):
         if room.forth[depth, place + i] >= 0:
             side = room.side[depth, place + i] ^ room.turned[depth, room.loop[depth, place + i]]
-            _pass_columns(number, i, side, True, task, room)
+            _pass_columns(number, i, side, task, room)

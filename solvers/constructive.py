@@ -30,7 +30,6 @@ from optmatch.model import (
 from optmatch.problems import AllToAll, Routing
 from optmatch.solvers import factorise, ilp, negotiated
 from optmatch.solvers import factors as combinatorics
-from optmatch.solvers.choosing import EXACT
 from optmatch.solvers.dead import refuse_dead_pairs
 from optmatch.solvers.factory import all_slots
 from optmatch.solvers.feedforward import (
@@ -246,8 +245,7 @@ def _plans(
     driven = np.full(fabric.n_cells, FREE, dtype=np.int8)
     rows = list[NDArray[np.int8]]()
     price = price_states(fabric, 1, 1)
-    visits = max(1, _VISITS // (len(states) * -(-fabric.n_ports // EXACT)))
-    for row in follow(fabric, matchings, driven, price, visits):
+    for row in follow(fabric, matchings, driven, price, _VISITS // max(1, len(states))):
         if clock.remaining_s <= 0:
             return
         rows.append(row)

@@ -43,7 +43,7 @@ class Routed(NamedTuple):
     held: NDArray[np.bool_]
     """``held[k]``: whether matching k is carried in spite of all faults."""
     exact: NDArray[np.bool_]
-    """``exact[k]``: whether the states are the best for what was asked, or prove that none do."""
+    """``exact[k]``: whether the states are the best there are, as `choose_loops` knows."""
 
 
 def route_batch(
@@ -160,8 +160,7 @@ def route_cheaply(
     Returns
     -------
     Routed
-        A matching is not `held` where a cell would have to be in a state that a fault forbids; if
-        `exact`, no states hold it.
+        A matching is not `held` where a cell would have to be in a state that a fault forbids.
     """
     inner: Any = exact_router(fabric)
     stuck = fabric.graph.stuck if fabric.graph is not None else np.empty(0, dtype=np.int8)

@@ -2,9 +2,15 @@
 
 import os
 
+from optmatch.problems import AllToAll
 from optmatch.solvers import methods
 from optmatch.solvers.TEMPLATE import METHOD
-from optmatch.testing import SolverContract, all_to_all_problems, routing_problems
+from optmatch.testing import (
+    SolverContract,
+    all_to_all_problems,
+    feed_forward_fabrics,
+    routing_problems,
+)
 
 # As plain Python the kernels are some hundred times slower, and run for coverage.
 ELSEWHERE = ("demand", "slice-allocation")
@@ -64,6 +70,22 @@ class TestIlpAllToAll(AllToAllContract):
     method = "ilp"
     iterates = False
     problems = all_to_all_problems(tiny=True)
+
+
+class TestConstructiveRouting(RoutingContract):
+    """The exact routers of feed-forward fabrics, and what takes over where faults stop them."""
+
+    method = "constructive"
+    problems = routing_problems(switches=feed_forward_fabrics())
+    tiny_problems = routing_problems(switches=feed_forward_fabrics(tiny=True))
+
+
+class TestConstructiveAllToAll(AllToAllContract):
+    """A tournament on a feed-forward fabric."""
+
+    method = "constructive"
+    problems = feed_forward_fabrics(most_ports=5).map(AllToAll)
+    tiny_problems = feed_forward_fabrics(tiny=True).map(AllToAll)
 
 
 def test_every_method_is_under_contract() -> None:

@@ -3,7 +3,12 @@
 from optmatch.testing.contract import SolverContract
 from optmatch.testing.demands import demand_problems
 from optmatch.testing.oracle import brute_force
-from optmatch.testing.problems import all_to_all_problems, routing_problems, smallest_problems
+from optmatch.testing.problems import (
+    all_to_all_problems,
+    feed_forward_fabrics,
+    routing_problems,
+    smallest_problems,
+)
 from optmatch.testing.slices import slice_problems
 
 __all__ = [
@@ -11,6 +16,7 @@ __all__ = [
     "all_to_all_problems",
     "brute_force",
     "demand_problems",
+    "feed_forward_fabrics",
     "routing_problems",
     "slice_problems",
     "smallest_problems",

@@ -8,7 +8,18 @@ from typing import get_args
 import numpy as np
 from hypothesis import strategies as st
 
-from optmatch.fabrics import Fabric, HexMesh, IdealSwitch, Mesh, SquareMesh, TriangularMesh
+from optmatch.fabrics import (
+    FABRICS,
+    Benes,
+    Fabric,
+    Faulty,
+    FeedForward,
+    HexMesh,
+    IdealSwitch,
+    Mesh,
+    SquareMesh,
+    TriangularMesh,
+)
 from optmatch.model import IDLE, Problem
 from optmatch.problems import AllToAll, Routing
 from optmatch.problems.routing import Objective
@@ -50,7 +61,36 @@ def _with_ports(mesh: Mesh, draw: st.DrawFn, most_ports: int) -> Fabric:
 
 
 @st.composite
-def routing_problems(draw: st.DrawFn, *, tiny: bool = False, most_ports: int = 12) -> Routing:
+def feed_forward_fabrics(draw: st.DrawFn, *, tiny: bool = False, most_ports: int = 8) -> Fabric:
+    """Draw a feed-forward fabric, some of them with a few faults.
+
+    Parameters
+    ----------
+    draw
+        Given by hypothesis.
+    tiny
+        Whether every state of the cells is to be enumerable.
+    most_ports
+        The number of ports is at most this.
+    """
+    classes = [cls for cls in FABRICS.values() if issubclass(cls, FeedForward)]
+    fabric = draw(st.sampled_from(classes))(draw(st.integers(2, 3 if tiny else most_ports)))
+    if draw(st.integers(0, 2)):
+        return fabric
+    cells = draw(st.permutations(range(fabric.n_cells)))
+    bar, cross, dead = (draw(st.integers(0, 1)) for _ in range(3))
+    ports = draw(st.lists(st.integers(0, fabric.n_ports - 1), max_size=1))
+    return Faulty(fabric, cells[:1][:bar], cells[1:2][:cross], cells[2:3][:dead], ports)
+
+
+@st.composite
+def routing_problems(
+    draw: st.DrawFn,
+    *,
+    tiny: bool = False,
+    most_ports: int = 12,
+    switches: st.SearchStrategy[Fabric] | None = None,
+) -> Routing:
     """Draw a matching, perhaps with idle ports and perhaps impossible, and an objective.
 
     Parameters
@@ -61,13 +101,17 @@ def routing_problems(draw: st.DrawFn, *, tiny: bool = False, most_ports: int = 1
         Whether `brute_force` is to be able to solve it.
     most_ports
         The number of ports is at most this.
+    switches
+        The fabrics to draw from, instead of meshes and ideal switches of such sizes.
 
     Examples
     --------
     >>> routing_problems(tiny=True)
     routing_problems(tiny=True)
     """
-    fabric = draw(fabrics(tiny=tiny, most_ports=most_ports))
+    if switches is None:
+        switches = fabrics(tiny=tiny, most_ports=most_ports)
+    fabric = draw(switches)
     order = draw(st.permutations(range(fabric.n_ports)))
     most = fabric.n_ports // (2 if fabric.bidirectional else 1)
     circuits = most - draw(st.integers(0, most))  # full matchings are the first to be tried
@@ -78,7 +122,8 @@ def routing_problems(draw: st.DrawFn, *, tiny: bool = False, most_ports: int = 1
     else:
         sources = draw(st.permutations(range(fabric.n_ports)))
         for i, j in zip(sources[:circuits], order[:circuits], strict=True):
-            matching[i] = j
+            if i not in fabric.dead_ports and j not in fabric.dead_ports:
+                matching[i] = j
     objective: Objective = draw(st.sampled_from(get_args(Objective)))
     bar_loss_db = draw(st.sampled_from((0.48, 0.25)))
     return Routing(fabric, matching, objective=objective, bar_loss_db=bar_loss_db)
@@ -118,7 +163,7 @@ def smallest_problems(kind: str) -> list[Problem]:
     Examples
     --------
     >>> [problem.fabric.n_ports for problem in smallest_problems("all-to-all")]
-    [1, 2, 1, 1, 2]
+    [1, 2, 1, 1, 2, 2]
     """
     switches: list[Fabric] = [
         HexMesh(1, 1, ports=[0]),
@@ -126,13 +171,14 @@ def smallest_problems(kind: str) -> list[Problem]:
         HexMesh(1, 1, tx=[0], rx=[5]),
         IdealSwitch(1),
         IdealSwitch(2),
+        Benes(2),
     ]
     if kind == "all-to-all":
         return [AllToAll(fabric) for fabric in switches]
     if kind == "routing":
         idle = [Routing(f, np.full(f.n_ports, IDLE, dtype=np.int32)) for f in switches]
         swap = np.array([1, 0], dtype=np.int32)
-        return [*idle, Routing(switches[1], swap), Routing(switches[4], swap)]
+        return [*idle, *(Routing(switches[k], swap) for k in (1, 4, 5))]
     if kind == "slice-allocation":
         return list(smallest_slices())
     return list(smallest_demands()) if kind == "demand" else []
