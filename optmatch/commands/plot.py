@@ -23,9 +23,7 @@ def plot(file: str, output: str, slot: int | None, force: bool) -> None:
             f"status {solution.status.value}: there is no schedule to draw", path=name_of(file)
         )
     if solution.schedule is None and (slot is not None or output.endswith(".html")):
-        raise InputError(
-            "a schedule on several planes: only a picture of all slots", path=name_of(file)
-        )
+        raise InputError("no single schedule: only a picture of all over time", path=name_of(file))
     n_slots = 0 if solution.schedule is None else solution.schedule.n_slots
     if slot is not None and slot >= n_slots:
         raise InputError(f"--slot {slot}: slots are 0 .. {n_slots - 1}", path=name_of(file))

@@ -7,6 +7,7 @@ from optmatch.plotting.files import SUFFIXES, fabric_svg, save_figure, save_pict
 from optmatch.plotting.gantt import GanttData, gantt_data, plot_gantt
 from optmatch.plotting.geometry import MeshData, PortMark, mesh_data
 from optmatch.plotting.heat import HeatData, heat_data, plot_heat
+from optmatch.plotting.rail_gantt import RailGanttData, plot_rails, rail_gantt_data
 from optmatch.plotting.slots import (
     CircuitData,
     Drawable,
@@ -31,6 +32,7 @@ __all__ = [
     "HeatData",
     "MeshData",
     "PortMark",
+    "RailGanttData",
     "ScheduleData",
     "SlotData",
     "TogglesData",
@@ -48,6 +50,8 @@ __all__ = [
     "plot_heat",
     "plot_matchings",
     "plot_slot",
+    "plot_rails",
+    "rail_gantt_data",
     "save_figure",
     "save_picture",
     "schedule_data",

@@ -13,9 +13,11 @@ from optmatch.fabrics import Fabric
 from optmatch.model import InputError, Solution
 from optmatch.plotting.figures import draw_fabric, new_figure, plot_contact_sheet, plot_slot
 from optmatch.plotting.gantt import plot_gantt
+from optmatch.plotting.rail_gantt import plot_rails
 from optmatch.plotting.slots import Drawable, parts
 from optmatch.plotting.viewer import viewer_page
-from optmatch.problems import Demand
+from optmatch.problems import Demand, RailJob
+from optmatch.problems.rail_plan import RailPlan
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,8 +39,8 @@ def save_picture(
     path
         Ends in .png, .svg or .pdf for a drawing, in .html for the viewer.
     slot
-        Draw this slot alone; None draws all on one sheet, of a demand as bars over time. The
-        viewer always has all slots.
+        Draw this slot alone; None draws all on one sheet; of a demand, and of a plan of rails, as
+        bars over time. The viewer always has all slots.
     force
         Whether an existing file may be replaced.
 
@@ -121,6 +123,11 @@ def _checked(path: str | os.PathLike[str], suffixes: tuple[str, ...], force: boo
 
 
 def _drawn(shown: Drawable, kind: str, slot: int | None) -> bytes:
+    if isinstance(shown, Solution) and isinstance(shown.answer, RailPlan):
+        if slot is not None:
+            raise InputError("a plan of rails has no slots", where="slot")
+        job = cast(RailJob, shown.problem)
+        return _encoded(cast("Figure", plot_rails(job, shown.answer).figure), kind)
     if slot is None and isinstance(shown, Solution) and isinstance(shown.problem, Demand):
         return _encoded(cast("Figure", plot_gantt(shown).figure), kind)
     fabric, schedule = parts(shown)
