@@ -20,6 +20,9 @@ class SaxCircuit:
     ----------
     graph
         The cells.
+    guided
+        Whether waveguides are instances of their own, with factors as settings; else terminals are
+        joined directly, and all factors are 1.
     refined
         Whether each solution is improved by one step of iterative refinement. The back end, KLU,
         accepts pivots a thousand times smaller than their neighbours, and on a mesh with leaks
@@ -36,14 +39,14 @@ class SaxCircuit:
        https://github.com/flaport/sax
     """
 
-    def __init__(self, graph: CellGraph, *, refined: bool = True) -> None:
+    def __init__(self, graph: CellGraph, *, guided: bool = True, refined: bool = True) -> None:
         try:
             self._sax, self._klujax = import_module("sax"), import_module("klujax")
             jax = import_module("jax")
         except ImportError as exc:
             raise SolverUnavailable("sax is needed: pip install 'optmatch[crosscheck]'") from exc
         jax.config.update("jax_enable_x64", True)
-        self.graph, self.refined = graph, refined
+        self.graph, self.guided, self.refined = graph, guided, refined
         netlist = {
             "instances": {
                 **{f"cell{k}": "cell" for k in range(graph.n_cells)},
@@ -53,7 +56,7 @@ class SaxCircuit:
             "ports": {f"t{k}": _pin(t) for k, t in enumerate(graph.perimeter.tolist())},
         }
         models = {"cell": _cell, "guide": _guide}
-        self._circuit, _ = self._sax.circuit(netlist, models=models, backend="klu")
+        self.circuit, _ = self._sax.circuit(netlist, models=models, backend="klu")
 
     def scatter(
         self, cells: NDArray[np.complex128], waveguides: NDArray[np.complex128]
@@ -65,17 +68,23 @@ class SaxCircuit:
         cells, waveguides
             As for `optmatch.verify.scattering.scatter`.
         """
+        settings = self.settings(cells, waveguides)
+        solve = self._refine if self.refined else self._klujax.solve_with_symbol
+        with patch.object(self._klujax, "solve_with_symbol", solve):
+            matrix, places = self._sax.sdense(self.circuit(**settings))
+        order = [places[f"t{k}"] for k in range(len(self.graph.perimeter))]
+        amplitude: NDArray[np.complex128] = np.asarray(matrix)[np.ix_(order, order)].T
+        return amplitude  # sax has [entered at, left at]
+
+    def settings(
+        self, cells: NDArray[np.complex128], waveguides: NDArray[np.complex128]
+    ) -> dict[str, Any]:
+        """Return matrices and factors as arguments of ``circuit``."""
         settings: dict[str, Any] = {
             f"cell{k}": {"t11": t[0, 0], "t12": t[0, 1], "t22": t[1, 1]}
             for k, t in enumerate(cells)
         }
-        settings |= {f"guide{link}": {"t": waveguides[link]} for link in self._joined()}
-        solve = self._refine if self.refined else self._klujax.solve_with_symbol
-        with patch.object(self._klujax, "solve_with_symbol", solve):
-            matrix, places = self._sax.sdense(self._circuit(**settings))
-        order = [places[f"t{k}"] for k in range(len(self.graph.perimeter))]
-        amplitude: NDArray[np.complex128] = np.asarray(matrix)[np.ix_(order, order)].T
-        return amplitude  # sax has [entered at, left at]
+        return settings | {f"guide{link}": {"t": waveguides[link]} for link in self._joined()}
 
     @property
     def _refine(self) -> Any:
@@ -88,16 +97,21 @@ class SaxCircuit:
         return refine
 
     def _joined(self) -> list[int]:
-        """List the links that lead from cell to cell."""
+        """List the links that are instances: those that lead from cell to cell."""
+        if not self.guided:
+            return []
         number: list[int] = np.unique(self.graph.links.of_terminal[self.graph.mate >= 0]).tolist()
         return number
 
     def _connect(self) -> dict[str, str]:
         joins = {}
         for terminal in np.flatnonzero(self.graph.mate > np.arange(len(self.graph.mate))).tolist():
-            link = self.graph.links.of_terminal[terminal]
-            joins[_pin(terminal)] = f"guide{link},in"
-            joins[f"guide{link},out"] = _pin(self.graph.mate[terminal])
+            link, mate = self.graph.links.of_terminal[terminal], int(self.graph.mate[terminal])
+            if self.guided:
+                joins[_pin(terminal)] = f"guide{link},in"
+                joins[f"guide{link},out"] = _pin(mate)
+            else:
+                joins[_pin(terminal)] = _pin(mate)
         return joins
 
 
