@@ -29,7 +29,6 @@ from optmatch.model import (
 )
 from optmatch.problems import AllToAll, Routing
 from optmatch.solvers import factorise, ilp, negotiated
-from optmatch.solvers import factors as combinatorics
 from optmatch.solvers.dead import refuse_dead_pairs
 from optmatch.solvers.factory import all_slots
 from optmatch.solvers.feedforward import (
@@ -42,8 +41,8 @@ from optmatch.solvers.feedforward import (
 from optmatch.solvers.toggles import Sequence
 
 _NAME = "constructive"
-_RENAMINGS = 8  # tournaments to try until all matchings of one get past the faults
-_VISITS = 1_000_000  # blocks to look at for all slots of an all-to-all: about a second
+_RENAMINGS = 8  # of the ports, until all slots get past the faults
+_VISITS = 400_000  # blocks to look at for all slots of an all-to-all: half a second or so
 _FEW_CELLS = 200  # so few that a general method may be the exact one
 _MOST_ORDERED = 4 * 10**8  # slots cubed times cells; a sweep over the order takes about a second
 
@@ -126,7 +125,7 @@ def route(
 def solve(
     problem: AllToAll, limits: Limits, rng: np.random.Generator, on_event: OnEvent
 ) -> Solution:
-    """Solve an all-to-all of a feed-forward fabric: a tournament, each matching routed.
+    """Solve an all-to-all of a feed-forward fabric: every port meets all others in turn.
 
     Parameters
     ----------
@@ -169,7 +168,7 @@ def solve(
             "slots": len(best.matchings),
             "slots_lower_bound": problem.min_slots,
             "worst_route_cells": int(passed.max(initial=0)),
-            "toggles": Sequence(best.states).count() if len(best.states) else 0,
+            "toggles": _count_toggles(best.states),
         },
     )
 
@@ -231,9 +230,9 @@ def _unknown(problem: Routing | AllToAll, bound: float, limit: Limit | None) -> 
 def _plans(
     problem: AllToAll, clock: Clock, rng: np.random.Generator, on_event: OnEvent
 ) -> Iterator[Slots | None]:
-    """Yield the tournament as it is routed, then in order and with its loops turned."""
+    """Yield the slots as they are routed first, then in order and with their loops turned."""
     fabric = problem.fabric
-    plan = _tournament(problem, rng)
+    plan = _first_plan(problem, rng)
     yield plan
     if plan is None:
         return
@@ -251,25 +250,42 @@ def _plans(
         rows.append(row)
         on_event(Tick("turn loops", len(rows), len(states)))
     turned = np.array(rows, dtype=np.int8).reshape(states.shape)
-    counts = [Sequence(plan).count() if len(plan) else 0 for plan in (states, turned)]
-    if counts[1] < counts[0]:
+    if _count_toggles(turned) < _count_toggles(states):
         states = turned
     yield Slots(matchings, states, float(count_cells(fabric, matchings, states)[0].sum()))
 
 
-def _tournament(problem: AllToAll, rng: np.random.Generator) -> Slots | None:
-    """Route a tournament of the live ports, under other names if faults are in the way."""
+def _first_plan(problem: AllToAll, rng: np.random.Generator) -> Slots | None:
+    """Route the rounds of the live ports with fewer toggles, renamed if faults are in the way."""
     fabric = problem.fabric
     live = fabric.live_ports
-    factors = combinatorics.tournament(len(live), bidirectional=False)[: problem.min_slots]
-    rounds = combinatorics.matchings(factors, len(live), bidirectional=False)
     for _ in range(_RENAMINGS):
-        matchings = np.full((len(rounds), fabric.n_ports), IDLE, dtype=np.int32)
-        for slot, partners in enumerate(rounds):
-            matchings[slot, live] = live[partners]
-        routed = route_cheaply(fabric, matchings)
-        if routed.held.all():
-            cells = float(count_cells(fabric, matchings, routed.states)[0].sum())
-            return Slots(matchings, routed.states, cells)
+        found = list[Slots]()
+        for rounds in _all_rounds(len(live)):
+            matchings = np.full((len(rounds), fabric.n_ports), IDLE, dtype=np.int32)
+            matchings[:, live] = live[rounds]
+            routed = route_cheaply(fabric, matchings)
+            if routed.held.all():
+                cells = float(count_cells(fabric, matchings, routed.states)[0].sum())
+                found.append(Slots(matchings, routed.states, cells))
+        if found:
+            return min(found, key=lambda plan: _count_toggles(plan.states))
         live = rng.permutation(live)
     return None
+
+
+def _all_rounds(n: int) -> Iterator[NDArray[np.int64]]:
+    """Yield ways to let n ports meet in n - 1 matchings.
+
+    Shifts by one port more each time; if n is a power of two, also partners whose numbers differ
+    in the same bits, one bit changing from one matching to the next. Both change few cells.
+    """
+    ports = np.arange(n)
+    yield (ports + ports[1:, None]) % max(n, 1)
+    if n & (n - 1) == 0:
+        bits = ports[1:, None]
+        yield ports ^ bits ^ bits >> 1
+
+
+def _count_toggles(states: NDArray[np.int8]) -> int:
+    return Sequence(states).count() if len(states) else 0
