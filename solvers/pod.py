@@ -53,6 +53,7 @@ class Pod:
         self.free[list(reserved)] = False
         self.lit = np.zeros(fabric.n_fibres, dtype=np.bool_)
         self.loads = np.zeros(len(fabric.edges), dtype=np.int64)
+        self.changes = np.zeros(fabric.racks, dtype=np.int64)
         self._ends = fabric.edges[: self.edges].astype(np.int64)
         self._fibres = fabric.edge_fibres.astype(np.int64)
 
@@ -74,6 +75,7 @@ class Pod:
 
     def _change(self, slice_: Allocation, by: int) -> None:
         self.free[slice_.servers] = by < 0
+        self.changes[slice_.servers[0] // self.servers] += 1
         self.lit[slice_.fibres[:, 1]] = by > 0
         np.add.at(self.loads, self.fabric.edge_of_fibre[slice_.fibres[:, 1]], by)
 
@@ -87,8 +89,8 @@ class Pod:
         rule
             ``"first-fit"``: the first free block, each side aligned to its own length;
             ``"best-fit"``: of these blocks one in the fullest rack, with the fewest free
-            neighbours; ``"optical"``: best fit, and if no block is free, scattered servers of the
-            fullest rack that can join them.
+            neighbours; ``"optical"``: the fullest rack that can hold the slice, on such a block
+            if one is free, else on scattered servers joined by circuits.
 
         Returns
         -------
@@ -103,16 +105,23 @@ class Pod:
         return None
 
     def _placements(self, plans: list[Blueprint], rule: str) -> Iterator[tuple[Blueprint, Plan]]:
-        for plan, rack, block in self._blocks(plans, best=rule != "first-fit"):
-            found = self.join(rack, plan, block)
+        blocks = self._blocks(plans, best=rule != "first-fit")
+        block = next(blocks, None)
+        for rack in self.fullest_first(plans) if rule == "optical" else ():
+            while block is not None and block[1] == rack:
+                found = self.join(rack, block[0], block[2])
+                if found is not None:
+                    yield block[0], found
+                block = next(blocks, None)
+            for plan in tell_apart(plans):
+                found = self.scatter(rack, plan, NODES)
+                if found is not None:
+                    yield plan, found
+        while block is not None:
+            found = self.join(block[1], block[0], block[2])
             if found is not None:
-                yield plan, found
-        if rule == "optical":
-            for rack in self.fullest_first(plans):
-                for plan in tell_apart(plans):
-                    found = self.scatter(rack, plan, NODES)
-                    if found is not None:
-                        yield plan, found
+                yield block[0], found
+            block = next(blocks, None)
 
     def fullest_first(self, plans: list[Blueprint]) -> list[int]:
         """List the racks with enough free servers, those with the fewest first."""

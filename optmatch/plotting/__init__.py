@@ -19,6 +19,7 @@ from optmatch.plotting.slots import (
     slot_data,
     toggles_data,
 )
+from optmatch.plotting.studies import plot_study, study_data
 from optmatch.plotting.viewer import CELL_LOSS_DB, solution_html, viewer_page
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "plot_heat",
     "plot_matchings",
     "plot_slot",
+    "plot_study",
     "plot_rails",
     "rail_gantt_data",
     "save_figure",
@@ -57,6 +59,7 @@ __all__ = [
     "schedule_data",
     "slot_data",
     "solution_html",
+    "study_data",
     "toggles_data",
     "viewer_page",
 ]

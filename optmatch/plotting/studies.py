@@ -1,0 +1,167 @@
+"""Pictures of studies of racks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from optmatch.model import InputError
+from optmatch.plotting import palette
+from optmatch.plotting.figures import blank_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Tables = Mapping[str, Sequence[Mapping[str, Any]]]
+
+
+class Panel(NamedTuple):
+    """A chart: a line or a group of bars for each series."""
+
+    title: str
+    ylabel: str
+    labels: list[str]
+    """Along the x axis."""
+    series: dict[str, list[float]]
+    errors: dict[str, list[float]]
+    """Half widths of confidence intervals; empty lists where there are none."""
+    lines: bool
+
+
+def study_data(name: str, tables: Tables) -> list[Panel]:
+    """Lay out the tables of a study as charts.
+
+    Parameters
+    ----------
+    name
+        ``"slices"``, ``"spares"`` or ``"blast-radius"``.
+    tables
+        Rows of figures, as the study returns them.
+
+    Raises
+    ------
+    InputError
+        If there is nothing to draw.
+
+    Examples
+    --------
+    >>> rows = [{"spares": 0, "unit": "chip", "covered_failures": 0.5}]
+    >>> study_data("spares", {"cover": rows})[0].series
+    {'chip': [0.5]}
+    """
+    panels = {"slices": _slices, "spares": _spares, "blast-radius": _blast}[name](tables)
+    if not any(panel.series for panel in panels):
+        raise InputError("nothing to draw: the study has no rows")
+    return panels
+
+
+def _slices(tables: Tables) -> list[Panel]:
+    names = ("fragmentation", "unusable", "rejected_part")
+    rules = tables["rules"]
+    panels = [
+        Panel(
+            "requests that come and go",
+            "part of free servers, of requests",
+            ["fragmented", "unusable", "rejected"],
+            {row["rule"]: [row[name] for name in names] for row in rules},
+            {row["rule"]: [row[f"{name}_half_width"] for name in names] for row in rules},
+            lines=False,
+        )
+    ]
+    found = tables["fragmented"]
+    shapes = list(dict.fromkeys(row["shape"] for row in found))
+    by_rule = {row["rule"]: [r for r in found if r["rule"] == row["rule"]] for row in found}
+    panels.append(
+        Panel(
+            "slices that a fragmented pod still holds",
+            "slices placed",
+            shapes,
+            {rule: [row["placed"] for row in rows] for rule, rows in by_rule.items()},
+            {rule: [row["placed_half_width"] for row in rows] for rule, rows in by_rule.items()},
+            lines=False,
+        )
+    )
+    tenants = tables["tenants"]
+    panels.append(
+        Panel(
+            "bandwidth of a tenant's chip",
+            "part of its ports in use",
+            [row["shape"] for row in tenants],
+            {
+                "fixed torus": [row["fixed"] for row in tenants],
+                "steered": [row["steered"] for row in tenants],
+            },
+            {},
+            lines=False,
+        )
+    )
+    return panels
+
+
+def _spares(tables: Tables) -> list[Panel]:
+    rows = tables["cover"]
+    units = list(dict.fromkeys(row["unit"] for row in rows))
+    most = max((row["spares"] for row in rows), default=0)
+    series = {unit: [r["covered_failures"] for r in rows if r["unit"] == unit] for unit in units}
+    return [
+        Panel(
+            "failures that the spares of a rack cover",
+            "part of the time that something is down",
+            [str(spares) for spares in range(most + 1)],
+            series,
+            {},
+            lines=True,
+        )
+    ]
+
+
+def _blast(tables: Tables) -> list[Panel]:
+    rows = tables["blast"]
+    return [
+        Panel(
+            "blast radius of a failed chip",
+            "chips whose circuits change",
+            [row["repair"] for row in rows],
+            {"mean": [row["chips"] for row in rows]} if rows else {},
+            {"mean": [row["chips_half_width"] for row in rows]},
+            lines=False,
+        )
+    ]
+
+
+def plot_study(name: str, tables: Tables, *, fig: Figure | None = None) -> Figure:
+    """Draw the tables of a study, one chart beside the other.
+
+    Parameters
+    ----------
+    name
+        ``"slices"``, ``"spares"`` or ``"blast-radius"``.
+    tables
+        Rows of figures, as the study returns them.
+    fig
+        Where to draw; None makes a new figure.
+    """
+    panels = study_data(name, tables)
+    figure = blank_figure(5.0 * len(panels), 3.6) if fig is None else fig
+    for number, panel in enumerate(panels, 1):
+        _draw(figure.add_subplot(1, len(panels), number), panel)
+    return figure
+
+
+def _draw(ax: Axes, panel: Panel) -> None:
+    width = 0.8 / max(1, len(panel.series))
+    for k, (name, values) in enumerate(panel.series.items()):
+        colour = palette.circuit_colour(k)
+        if panel.lines:
+            ax.plot(range(len(values)), values, marker="o", color=colour, label=name)
+            continue
+        places = [i + (k - (len(panel.series) - 1) / 2) * width for i in range(len(values))]
+        errors = panel.errors.get(name) or None
+        ax.bar(places, values, width, yerr=errors, color=colour, label=name, capsize=2)
+    ax.set_xticks(range(len(panel.labels)), panel.labels)
+    ax.set_title(panel.title, fontsize=10)
+    ax.set_ylabel(panel.ylabel)
+    ax.tick_params(labelsize=8)
+    if len(panel.series) > 1:
+        ax.legend(fontsize=8, frameon=False)

@@ -1,0 +1,134 @@
+"""How many spares a rack needs: the distribution of what has failed at a time."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics import RackFabric
+from optmatch.model import InputError, integer, number
+
+DAYS_PER_YEAR = 365.25
+
+
+class SpareCover(NamedTuple):
+    """How often spares suffice."""
+
+    spares: int
+    unit: str
+    """``"chip"`` or ``"server"``: what one spare replaces."""
+    covered: float
+    """Pr(F <= K): at any time no more is down than there are spares."""
+    covered_failures: float
+    """Pr(F <= K | F >= 1): of the times at which something is down."""
+    conservative: float
+    """1 - Pr(F >= K), as if K failures used up K spares and one more was needed."""
+    mean_down: float
+    """Mean number of units that are down."""
+
+
+def cover_failures(
+    fabric: RackFabric,
+    spares: int,
+    *,
+    unit: str = "chip",
+    chip_failures_per_year: float = 0.09,
+    server_failures_per_year: float = 0.03,
+    repair_days: float = 7.0,
+) -> SpareCover:
+    """Compute how often the spares of a rack cover all that has failed in it.
+
+    Parameters
+    ----------
+    fabric
+        The racks; one of them is looked at.
+    spares
+        How many units are kept aside. They fail like the others, and those that are down count
+        among F as well: a rack of n units and K spares runs n - K, as long as F <= K.
+    unit
+        ``"chip"``: a spare chip replaces any chip. ``"server"``: a spare server replaces a server
+        of which anything has failed.
+    chip_failures_per_year
+        Of one chip by itself.
+    server_failures_per_year
+        Of a server as a whole: a group that shares a risk, all its chips are down at once.
+    repair_days
+        Until what has failed is back, on average.
+
+    Raises
+    ------
+    InputError
+        If there are more spares than units, or a rate is negative.
+
+    Notes
+    -----
+    Chips and servers fail independently of one another, at constant rates, and are repaired in
+    parallel; so each is down with probability r t / (1 + r t), and the number of chips down in a
+    server is a mixture of all and a binomial number. The distribution in the rack is their
+    convolution, exact up to rounding. It is of the whole rack, spares included.
+
+    Examples
+    --------
+    >>> cover = cover_failures(RackFabric(), 4)
+    >>> cover.covered_failures > 0.95, cover.covered > cover.conservative
+    (True, True)
+    """
+    spares = integer("spares", spares, at_least=0)
+    if unit not in ("chip", "server"):
+        raise InputError(f"unit = {unit!r}: chip or server", where="unit")
+    alone = _down(number("chip_failures_per_year", chip_failures_per_year), repair_days)
+    whole = _down(number("server_failures_per_year", server_failures_per_year), repair_days)
+    size = fabric.chips_per_server
+    servers = fabric.chips_per_rack // size
+    units = servers if unit == "server" else fabric.chips_per_rack
+    if spares > units:
+        raise InputError(f"spares = {spares}: a rack has {units} {unit}s", where="spares")
+    one = distribution_of_server(size, alone, whole)
+    if unit == "server":
+        one = np.array([one[0], one[1:].sum()])
+    down = np.ones(1)
+    for _ in range(servers):
+        down = np.convolve(down, one)
+    covered = float(down[: spares + 1].sum())
+    some = float(down[1:].sum())
+    return SpareCover(
+        spares=spares,
+        unit=unit,
+        covered=covered,
+        covered_failures=float(down[1 : spares + 1].sum()) / some if some else 1.0,
+        conservative=float(down[:spares].sum()),
+        mean_down=float(down @ np.arange(len(down))),
+    )
+
+
+def distribution_of_server(size: int, alone: float, whole: float) -> NDArray[np.float64]:
+    """Return the probabilities that 0, 1, ... chips of a server are down.
+
+    Parameters
+    ----------
+    size
+        Chips of the server.
+    alone
+        Probability that a chip is down by itself.
+    whole
+        Probability that the server is down, and so all its chips.
+
+    Examples
+    --------
+    >>> distribution_of_server(1, 0.5, 0.5).tolist()
+    [0.25, 0.75]
+    """
+    down = np.ones(1)
+    for _ in range(size):
+        down = np.convolve(down, [1 - alone, alone])
+    down = down * (1 - whole)
+    down[-1] += whole
+    return down
+
+
+def _down(failures_per_year: float, repair_days: float) -> float:
+    """Return the part of the time that something is down."""
+    expected = failures_per_year * number("repair_days", repair_days) / DAYS_PER_YEAR
+    return expected / (1 + expected)
