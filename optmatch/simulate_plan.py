@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from optmatch.model import IDLE, InputError
 from optmatch.problems import RailJob
 from optmatch.problems.rail_plan import RailPlan, RailTimeline, ranks_of_rails
-from optmatch.problems.rail_time import events
 from optmatch.simulate_rails import RailSimulation
 
 
@@ -39,7 +38,7 @@ def read_plan(job: RailJob, plan: RailPlan) -> RailSimulation:
             f"a plan of {len(plan.start_s)} operations, the step has {step.n_operations}",
             where="start_s",
         )
-    given = events(job)
+    given = job.events()
     ready = np.zeros(len(given.part))
     np.maximum.at(ready, given.after, plan.end_s[given.part][given.before])
     ready_s = ready[given.event_of]

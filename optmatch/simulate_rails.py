@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from optmatch.model import InputError, Value, frozen, number
 from optmatch.problems import RailJob
-from optmatch.problems.rail_fold import Fold, fold
+from optmatch.problems.rail_fold import Fold
 from optmatch.problems.rail_phases import Phase
 from optmatch.problems.rail_step import Dimension
-from optmatch.problems.rail_time import Events, durations_s, ends_s, events
+from optmatch.problems.rail_time import Events, durations_s, ends_s
 from optmatch.simulate_stages import Run
 
 RailPolicy = Literal["all-links", "static", "on-demand", "provisioned"]
@@ -156,7 +156,7 @@ def simulate_rails(
         raise InputError(f"policy = {policy!r}: one of {allowed}", where="policy")
     delay = job.delay_s if delay_s is None else number("delay_s", delay_s)
     step, phases = job.step(), job.phases()
-    folded = fold(step)
+    folded = job.fold()
     given = _fold_events(job, folded, _rates(job, ports) if policy == "static" else None)
     if policy in ("all-links", "static"):
         end = ends_s(given, step)
@@ -224,7 +224,7 @@ def _rates(job: RailJob, ports: Mapping[Dimension, int] | None) -> dict[Dimensio
 def _fold_events(job: RailJob, folded: Fold, rates: dict[Dimension, float] | None) -> Events:
     """List the events of one rank of each class, and what comes before what."""
     step = job.step()
-    every = events(job)
+    every = job.events()
     lasts = durations_s(job, step, rates)
     _, part = np.unique(folded.event, return_index=True)
     kind = folded.event[every.part]  # events of ranks that stand for others, once

@@ -65,7 +65,7 @@ class Run:
         n = len(given.part)
         self.start, self.end = np.full(n, -1.0), np.full(n, -1.0)
         self.waiting: dict[int, set[int]] = {k: set() for k in range(len(self.stages))}
-        self.sending: dict[int, dict[int, float]] = {stage.rail: {} for stage in self.stages}
+        self.sending: dict[int, set[int]] = {stage.rail: set() for stage in self.stages}
         self.still_s: dict[int, tuple[float, float]] = {}  # rails that stand still: from, until
         self.queue: list[tuple[float, int, int]] = []  # when, what: event, or ~stage
         self._advance()
@@ -120,7 +120,7 @@ class Run:
         if places:
             rail = self.stages[places[0][0]].rail
             now = max(now, self.still_s.get(rail, (0.0, 0.0))[1])
-            self.sending[rail][event] = now
+            self.sending[rail].add(event)
         self.start[event] = now
         self.end[event] = now + self.given.duration_s[event]
         heappush(self.queue, (self.end[event], 1, event))
@@ -128,7 +128,7 @@ class Run:
     def _ended(self, event: int, now: float) -> None:
         for number_, phase in self.places.get(event, ()):
             stage = self.stages[number_]
-            self.sending[stage.rail].pop(event, None)
+            self.sending[stage.rail].discard(event)
             stage.left[phase] -= 1
             if stage.left[phase] == 0:
                 stage.idle_s[phase] = now
@@ -164,7 +164,10 @@ class Run:
         begin = max(now, until)
         self.still_s[rail] = (begin, begin + self.delay)
         for event in self.sending[rail]:
-            self.end[event] += self.delay
+            if self.end[event] > begin:
+                self.end[event] += self.delay
+                if self.start[event] >= begin:
+                    self.start[event] = begin + self.delay
         return begin, begin + self.delay
 
     def _turned(self, number_: int, now: float) -> None:

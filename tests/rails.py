@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
 
 import optmatch as om
-from optmatch.problems.rail_step import COMPUTE, RECV, SEND, Group, Step
+from optmatch.problems.rail_step import ALL_REDUCE, COMPUTE, RECV, SEND, Group, Step
+from optmatch.problems.rail_windows import PipelineWindows
+from optmatch.rail_curves import fit_windows, forward_s, read_curves, windows_job
 
 PAIR = Group("pp.0", "pp", (0, 1), rail=0)
 MODEL = om.TransformerModel(
@@ -82,3 +86,77 @@ def random_jobs(draw: Any) -> om.RailJob:
         delay_s=draw(st.sampled_from([0.0, 1e-5, 1e-3, 0.1])),
         order=draw(st.permutations(["dp", "tp", "pp", "cp"])),
     )
+
+
+def served_jobs() -> st.SearchStrategy[om.RailJob]:
+    """Draw jobs whose phases can follow each other.
+
+    With several parts of the model at a rank, and gradients between micro-batches, two stages may
+    each wait in one phase for what the other sends in a later one.
+    """
+    return random_jobs().filter(
+        lambda job: job.schedule != "interleaved" or job.zero_stage + job.ep + job.cp == 2
+    )
+
+
+CURVES = read_curves(
+    Path(__file__).parent.parent / "instances" / "rails" / "published-step-times.csv"
+)
+"""Published step times, by case, policy and delay."""
+
+
+def message_s(case: str) -> float:
+    """Return how long a message between stages takes: the batch is shared by all replicas."""
+    replicas = int(case[case.index("dp") + 2])
+    return 2**30 / replicas / (1 if case.startswith("h200") else 4) / 50e9
+
+
+@cache
+def fitted(case: str) -> tuple[PipelineWindows, om.RailJob]:
+    """Measure the windows of a published case at 250 ms."""
+    times = CURVES[case]
+    forward = forward_s(times["all-links", 0.0], times["compute", 0.0], 4, message_s(case))
+    known = PipelineWindows(
+        stages=4,
+        replicas=int(case[case.index("dp") + 2]),
+        forward_s=forward,
+        backward_s=2 * forward,
+        quiet_s=forward,
+        slack_s=0.0,
+        last_s=0.0,
+        message_bytes=message_s(case) * 50e9,
+        gradient_bytes=48.9e6,
+    )
+    windows = fit_windows(known, times, 0.25, 50e9)
+    return windows, windows_job(windows, 50e9)
+
+
+def chain_step(pattern: list[tuple[str, int]]) -> Step:
+    """Return a step of two stages of two replicas; in each phase so many operations in a row."""
+    groups = (
+        Group("dp.0", "dp", (0, 1), rail=0),
+        Group("dp.1", "dp", (2, 3), rail=0),
+        Group("pp.0", "pp", (0, 2), rail=0),
+        Group("pp.1", "pp", (1, 3), rail=0),
+    )
+    rows, deps, start = [], [], 0
+    for rank in range(4):
+        stage, place = divmod(rank, 2)
+        number = 0
+        for dimension, count in pattern:
+            for _ in range(count):
+                message = dimension == "pp"
+                group = 2 + place if message else stage
+                kind = (SEND if (stage + number) % 2 else RECV) if message else ALL_REDUCE
+                peer = (rank + 2) % 4 if message else -1
+                rows.append((rank, kind, group, 1e6, 0.0, peer, group * 1000 + number))
+                deps.append([start + number - 1] if number else [])
+                number += 1
+        start += number
+    names = ("rank", "kind", "group", "size_bytes", "duration_s", "peer", "match")
+    columns: dict[str, Any] = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+    lengths = [0]
+    for row in deps:
+        lengths.append(lengths[-1] + len(row))
+    flat: Any = [op for row in deps for op in row]
+    return Step(groups=groups, **columns, dep_start=lengths, dep=flat)  # type: ignore[arg-type]

@@ -69,8 +69,8 @@ def fold(step: Step) -> Fold:
     while True:
         keys = _mix(colour[step.rank], local)
         if len(at):
-            sums = np.add.reduceat(keys[at], first)
-            keys[at] = np.repeat(_mix(sums, np.uint64(1)), np.diff(first, append=len(at)))
+            sizes = np.diff(first, append=len(at))
+            keys[at] = np.repeat(_mix(np.add.reduceat(keys[at], first), sizes), sizes)
         around, stage_key = _surroundings(colour, places)
         refined = _number(
             [
@@ -130,7 +130,8 @@ def _mix(one: Any, two: Any) -> Any:
     """Hash pairs of integers to 64 bits, as splitmix64 does; single ones or arrays."""
     with np.errstate(over="ignore"):
         z = np.asarray(one).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        z = z + (np.asarray(two).astype(np.uint64) + np.uint64(1)) * np.uint64(0xD1B54A32D192ED03)
+        z = z + np.asarray(two).astype(np.uint64) * np.uint64(0xD1B54A32D192ED03)
+        z = z + np.uint64(0x8CB92BA72F3D8DD7)  # else twice a number has twice its hash
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         return z ^ (z >> np.uint64(31))

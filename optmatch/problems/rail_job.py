@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, TypeVar, get_args
 
 import numpy as np
 
 from optmatch.fabrics import Fabric
 from optmatch.model import InputError, Value, integer, number
 from optmatch.model.schedule import Switching
+from optmatch.problems.rail_fold import Fold, fold
 from optmatch.problems.rail_layout import SPLITS, Split, make_groups, positions
 from optmatch.problems.rail_model import TransformerModel
 from optmatch.problems.rail_phases import Phase, phases, stages
 from optmatch.problems.rail_program import PipelineSchedule, build_step
 from optmatch.problems.rail_step import Group, Step
-from optmatch.problems.rail_time import ends_with_all_links
+from optmatch.problems.rail_time import Events, ends_with_all_links, events
+
+T = TypeVar("T")
 
 
 class _Built(Value):
@@ -23,6 +27,12 @@ class _Built(Value):
 
     __slots__ = ("_built",)
     _built: dict[str, Any]
+
+    def _once(self, name: str, derive: Callable[[], T]) -> T:
+        if name not in self._built:
+            self._built[name] = derive()
+        found: T = self._built[name]
+        return found
 
 
 _COUNTS = ("n_gpus", "gpus_per_server", "dp", "tp", "pp", "cp", "ep", "virtual_stages")
@@ -144,33 +154,29 @@ class RailJob(_Built):
         """List the communicator groups that communicate: of two ranks or more."""
         if self.recorded is not None:
             return self.recorded.groups
-        if "groups" not in self._built:
-            self._built["groups"] = make_groups(self)
-        groups: tuple[Group, ...] = self._built["groups"]
-        return groups
+        return self._once("groups", lambda: make_groups(self))
 
     def step(self) -> Step:
         """Return the operations of all ranks in one step."""
         if self.recorded is not None:
             return self.recorded
-        if "step" not in self._built:
-            self._built["step"] = build_step(self)
-        step: Step = self._built["step"]
-        return step
+        return self._once("step", lambda: build_step(self))
 
     def phases(self) -> tuple[Phase, ...]:
         """Return the phases of all rails and stages."""
-        if "phases" not in self._built:
-            self._built["phases"] = phases(self.step())
-        found: tuple[Phase, ...] = self._built["phases"]
-        return found
+        return self._once("phases", lambda: phases(self.step()))
+
+    def fold(self) -> Fold:
+        """Return the classes of ranks that behave alike."""
+        return self._once("fold", lambda: fold(self.step()))
+
+    def events(self) -> Events:
+        """Return what happens in the step, and what has to happen before what."""
+        return self._once("events", lambda: events(self))
 
     def lower_bound(self) -> float:
         """Return the time of a step with all links of all phases there at once, in seconds."""
-        if "bound" not in self._built:
-            self._built["bound"] = float(ends_with_all_links(self).max(initial=0.0))
-        bound: float = self._built["bound"]
-        return bound
+        return self._once("bound", lambda: float(ends_with_all_links(self).max(initial=0.0)))
 
     @property
     def rail_bytes_per_s(self) -> float:

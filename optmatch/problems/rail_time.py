@@ -135,4 +135,4 @@ def ends_s(given: Events, describe: Step | None = None) -> NDArray[np.float64]:
 
 def ends_with_all_links(job: RailJob) -> NDArray[np.float64]:
     """Return when each event ends if the links of all dimensions are there at once, in seconds."""
-    return ends_s(events(job), job.step())
+    return ends_s(job.events(), job.step())
