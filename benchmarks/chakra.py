@@ -18,8 +18,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from optmatch.io.chakra import read_trace
+from optmatch.io.chakra_options import TraceOptions
 from optmatch.io.chakra_schema import COLLECTIVE, COMPUTE, SEND
-from optmatch.io.chakra_step import TraceOptions, step_of
+from optmatch.io.chakra_step import step_of
 from optmatch.io.chakra_write import Node, trace_bytes
 
 

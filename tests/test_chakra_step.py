@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import optmatch as om
+from optmatch.io.chakra_options import TraceOptions
 from optmatch.io.chakra_schema import COLLECTIVE, COLLECTIVES, RECEIVE, SEND
-from optmatch.io.chakra_step import TraceOptions, read_step
+from optmatch.io.chakra_step import read_step
 from optmatch.io.chakra_write import Node, step_traces, trace_bytes
 from optmatch.io.groups import groups_text
-from optmatch.problems.rail_step import OPERATIONS, Group, Step
+from optmatch.problems.rail_step import OPERATIONS, Dimension, Group, Step
 
 COMPUTE, ALL_TO_ALL, SENDS, RECEIVES = map(
     OPERATIONS.index, ("compute", "all-to-all", "send", "recv")
@@ -27,7 +28,9 @@ def steps(draw: st.DrawFn) -> Step:
     """Draw a step of up to four servers of one GPU: pipelines and collectives in any order."""
     n_ranks = draw(st.integers(2, 4))
     some = st.lists(st.integers(0, n_ranks - 1), unique=True, min_size=2, max_size=n_ranks)
-    groups = [Group(f"g{k}", "dp", tuple(draw(some)), 0) for k in range(draw(st.integers(0, 2)))]
+    both: list[Dimension] = ["dp", "cp"]
+    kinds = both[: draw(st.integers(0, 2))]
+    groups = [Group(f"g{k}", kind, tuple(draw(some)), 0) for k, kind in enumerate(kinds)]
     pairs = [
         Group(f"p{k}", "pp", tuple(draw(some)[:2]), 0) for k in range(draw(st.integers(0, 2)))
     ]
@@ -99,7 +102,8 @@ def test_a_step_survives_its_traces(tmp_path_factory: pytest.TempPathFactory, st
     contents = step_traces(step) + [trace_bytes([])] * (n_ranks - step.n_ranks)
     groups = {group.name: group.ranks for group in step.groups}
     prefix, file = write(tmp_path_factory.mktemp("step"), contents or [trace_bytes([])], groups)
-    found = read_step(prefix, file)
+    dimensions = {group.name: group.dimension for group in step.groups}
+    found = read_step(prefix, file, TraceOptions(dimensions=dimensions))
     for name in ("rank", "kind", "size_bytes", "peer", "dep_start", "dep"):
         assert getattr(found, name).tolist() == getattr(step, name).tolist(), name
     np.testing.assert_allclose(found.duration_s, step.duration_s, atol=5e-7)
@@ -291,6 +295,19 @@ def test_what_does_not_fit_is_named(
     """File, node, rank and group."""
     with pytest.raises(om.FormatError, match=complaint):
         read(tmp_path, *ranks, groups={"p": [0, 1], "q": [0, 1, 2]})
+
+
+def test_groups_that_overlap(tmp_path: Path) -> None:
+    """Rank, node and both groups are named; told that one is another dimension, they may."""
+    first, second = (collective(k, "ALL_REDUCE", pg_name="pq"[k]) for k in (0, 1))
+    ranks, groups = [[first], [first, second], [second]], {"p": [0, 1], "q": [1, 2]}
+    complaint = r"node 1: rank 1 is in the groups p and q, both dp: tell the dimension of one"
+    with pytest.raises(om.FormatError, match=complaint):
+        read(tmp_path, *ranks, groups=groups)
+    step = read(tmp_path, *ranks, groups=groups, dimensions={"q": "cp"})
+    assert [group.dimension for group in step.groups] == ["dp", "cp"]
+    same = {"p": [0, 1], "q": [1, 0]}
+    assert len(read(tmp_path, [first, second], [first, second], [], groups=same).groups) == 2
 
 
 def test_a_group_on_several_rails(tmp_path: Path) -> None:

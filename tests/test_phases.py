@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import optmatch as om
 from optmatch.io import loads
-from optmatch.io.chakra_step import TraceOptions
+from optmatch.io.chakra_options import TraceOptions
 from optmatch.io.chakra_write import step_traces
 from optmatch.io.groups import groups_text
 from optmatch.io.phases import read_phase_list

@@ -103,7 +103,8 @@ def rail_trace(
     **options: Any,
 ) -> None:
     """One recorded step of a training job: Chakra traces, or a list of phases."""
-    from optmatch.io.chakra_step import TraceOptions, read_step
+    from optmatch.io.chakra_options import TraceOptions
+    from optmatch.io.chakra_step import read_step
     from optmatch.io.groups import read_groups
     from optmatch.io.phases import read_phase_list
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import heapq
 import os
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -13,11 +12,11 @@ from numpy.typing import NDArray
 
 from optmatch.io.chakra import MISSING, Integers, Trace, read_traces, siblings
 from optmatch.io.chakra_demand import members_of
+from optmatch.io.chakra_options import TraceOptions
 from optmatch.io.chakra_pairs import Messages, pair_messages
 from optmatch.io.chakra_schema import COLLECTIVE, COLLECTIVES, RECEIVE, SEND
 from optmatch.io.groups import read_groups
-from optmatch.model import InputError
-from optmatch.problems.rail_step import DIMENSIONS, OPERATIONS, Dimension, Group, Step
+from optmatch.problems.rail_step import OPERATIONS, Dimension, Group, Step
 
 _KINDS = {
     "ALL_REDUCE": "all-reduce",
@@ -34,60 +33,6 @@ _KIND_OF = np.array(
 _ALL_TO_ALL = OPERATIONS.index("all-to-all")
 ALL_RANKS = "all"
 """The name of the group of collectives that name none."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceOptions:
-    """What traces do not tell.
-
-    Parameters
-    ----------
-    gpus_per_server, stride
-        How many GPUs a server has, and how far apart their ranks are: 1 if they are neighbours,
-        the degree of data parallelism if its ranks come first.
-    dimensions
-        The dimensions of groups by name. Of the others, one that sends and receives is a
-        pipeline, one with an all-to-all has experts, one inside a server is tensor parallel, and
-        the rest is data parallel.
-    leave_out
-        Names of groups whose collectives take no time, such as the one of all ranks.
-    flops_per_s
-        What a GPU reaches: the time of computations that have operations but no duration; None
-        if they take none.
-    """
-
-    gpus_per_server: int = 1
-    stride: int = 1
-    dimensions: Mapping[str, Dimension] = field(default_factory=dict)
-    leave_out: Collection[str] = ()
-    flops_per_s: float | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("gpus_per_server", "stride"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} = {getattr(self, name)}: must be >= 1", where=name)
-        for name, dimension in self.dimensions.items():
-            if dimension not in DIMENSIONS:
-                raise InputError(
-                    f"group {name}: dimension {dimension!r}: one of {', '.join(DIMENSIONS)}"
-                )
-
-    def rail(self, ranks: Sequence[int]) -> int | None:
-        """Return the rail of a group, -1 inside a server, None if there are several.
-
-        Examples
-        --------
-        >>> neighbours = TraceOptions(gpus_per_server=2)
-        >>> neighbours.rail([0, 2]), neighbours.rail([2, 3]), neighbours.rail([0, 3])
-        (0, -1, None)
-        >>> TraceOptions(gpus_per_server=2, stride=4).rail([0, 4])
-        -1
-        """
-        block, place = np.divmod(np.asarray(ranks), self.stride)
-        server, rail = np.divmod(block, self.gpus_per_server)
-        if len(set(zip(server.tolist(), place.tolist(), strict=True))) == 1:
-            return -1
-        return int(rail[0]) if (rail == rail[0]).all() else None
 
 
 def read_step(
@@ -119,7 +64,7 @@ def read_step(
         Naming file and node, and group and rank: whatever `read_trace` refuses, a rank that is
         not in the group of its collective, members whose collectives differ, a message without
         its other end, or with several that are possible; dependencies in a circle; a group on
-        several rails.
+        several rails; different groups of one dimension that overlap.
     """
     traces = read_traces(siblings(prefix))
     members = {} if groups is None else read_groups(groups, n_ranks=len(traces))
@@ -308,7 +253,22 @@ class _Draft:
             guess = "tp" if guess == "dp" and rail < 0 else guess
             dimension = cast(Dimension, guess)
             found.append(Group(name, self.options.dimensions.get(name, dimension), ranks, rail))
+        self._check_overlaps(found)
         return found
+
+    def _check_overlaps(self, groups: list[Group]) -> None:
+        """Refuse a rank in two different groups of one dimension: one of them is another one."""
+        of: dict[tuple[str, int], int] = {}
+        for number, group in enumerate(groups):
+            for rank in group.ranks if group.dimension != "pp" else ():
+                other = groups[of.setdefault((group.dimension, rank), number)]
+                if set(other.ranks) != set(group.ranks):
+                    trace, node = self.place(int(np.flatnonzero(self.group == number)[0]))
+                    raise trace.fail(
+                        node,
+                        f"rank {rank} is in the groups {other.name} and {group.name}, both"
+                        f" {group.dimension}: tell the dimension of one of them",
+                    )
 
 
 def _order(trace: Trace) -> Integers:

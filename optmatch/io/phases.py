@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from optmatch.io.chakra import MISSING, Trace
+from optmatch.io.chakra_options import TraceOptions
 from optmatch.io.chakra_schema import COLLECTIVE, COLLECTIVES, COMPUTE, RECEIVE, SEND
-from optmatch.io.chakra_step import TraceOptions, step_of
+from optmatch.io.chakra_step import step_of
 from optmatch.io.fields import shorten
 from optmatch.io.matrices import EXACT
 from optmatch.io.text import parse
