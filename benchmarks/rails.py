@@ -1,0 +1,120 @@
+"""Photonic rails: the replay of a step of 2,048 GPUs, and published step times predicted.
+
+    python benchmarks/rails.py [--repeats 3] [--curves FILE]
+
+The published cases are those of `instances/rails/published-step-times.csv`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import optmatch as om
+from optmatch.problems.rail_windows import PipelineWindows
+from optmatch.rail_curves import Curves, fit_windows, forward_s, predict, read_curves
+from optmatch.simulate_rails import simulate_rails
+
+CURVES = Path(__file__).parent.parent / "instances" / "rails" / "published-step-times.csv"
+CASES = {  # replicas, bytes of a message between stages
+    "h200-dp2": (2, 2**29),
+    "h200-dp4": (4, 2**28),
+    "h200-dp8": (8, 2**27),
+    "gb200-dp4": (4, 2**26),
+}
+RATE, MEASURED_S = 50e9, 0.25
+
+
+def large_job() -> om.RailJob:
+    """Return a job of 2,048 GPUs: 32 x 8 x 8, 8 micro-batches, a model of 96 layers."""
+    model = om.TransformerModel(
+        layers=96, hidden=8192, heads=64, sequence=4096, vocabulary=32000, ffn=28672
+    )
+    return om.RailJob(
+        n_gpus=2048, gpus_per_server=8, dp=32, tp=8, pp=8, model=model, batch=512, micro_batch=2
+    )
+
+
+def best_of(repeats: int, run: Callable[[], Any]) -> float:
+    """Return the shortest time, in seconds."""
+    times = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - started)
+    return min(times)
+
+
+def show_simulation(repeats: int) -> None:
+    """Print the time to derive and to replay a step of 2,048 GPUs, from nothing each time."""
+    job = large_job()
+    print(f"a step of {job.n_gpus} GPUs, {job.step().n_operations} operations, best of {repeats}")
+    print(f"  derive it: {best_of(repeats, lambda: large_job().step()):.2f} s")
+    for policy in ("on-demand", "provisioned"):
+        for switching in ("per-circuit", "all-stop"):
+            whole = best_of(
+                repeats,
+                lambda: simulate_rails(replace(large_job(), switching=switching), policy),  # noqa: B023
+            )
+            found = simulate_rails(replace(job, switching=switching), policy)
+            print(
+                f"  {policy}, {switching}: {whole:.2f} s with deriving it;"
+                f" step {found.step_s:.4f} s, with all links {job.lower_bound():.4f} s,"
+                f" {found.circuits_changed} circuits changed"
+            )
+
+
+def measure(case: str, curves: Curves) -> PipelineWindows:
+    """Fit the windows of a published case at one delay."""
+    replicas, message_bytes = CASES[case]
+    times = curves[case]
+    forward = forward_s(times["all-links", 0.0], times["compute", 0.0], 4, message_bytes / RATE)
+    known = PipelineWindows(
+        stages=4,
+        replicas=replicas,
+        forward_s=forward,
+        backward_s=2 * forward,
+        quiet_s=forward,
+        slack_s=0.0,
+        last_s=0.0,
+        message_bytes=message_bytes,
+        gradient_bytes=48.9e6,
+    )
+    return fit_windows(known, times, MEASURED_S, RATE)
+
+
+def show_curves(curves: Curves) -> None:
+    """Print the largest error of each published curve, and the windows."""
+    print(f"published step times, windows measured at {1e3 * MEASURED_S:.0f} ms: largest error")
+    for case in CASES:
+        windows = measure(case, curves)
+        row = []
+        for policy in ("on-demand", "provisioned"):
+            points = {d: t for (name, d), t in curves[case].items() if name == policy}
+            found = predict(windows, policy, list(points), RATE)
+            errors = np.abs(found / np.array(list(points.values())) - 1)
+            row.append(f"{policy} {100 * errors.max():.3f} % of {len(points)} delays")
+        print(
+            f"  {case}: {', '.join(row)}; forward {1e3 * windows.forward_s:.1f} ms,"
+            f" slack {1e3 * windows.slack_s:.2f} ms, last {1e3 * windows.last_s:.1f} ms"
+        )
+
+
+def main() -> None:
+    """Run what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--curves", type=Path, default=CURVES)
+    given = parser.parse_args()
+    show_curves(read_curves(given.curves))
+    show_simulation(given.repeats)
+
+
+if __name__ == "__main__":
+    main()
