@@ -15,6 +15,8 @@ from optmatch.fabrics import (
     FeedForward,
     HexMesh,
     IdealSwitch,
+    Netlist,
+    NetlistError,
     Piloss,
     RackFabric,
     Reck,
@@ -24,7 +26,7 @@ from optmatch.fabrics import (
     SwitchAndSelect,
     TriangularMesh,
 )
-from optmatch.io import load, save
+from optmatch.io import load, read_netlist, save
 from optmatch.model import (
     DEVICES,
     Device,
@@ -61,8 +63,10 @@ from optmatch.rerouter import Rerouter
 
 # Now, not on first use: a later import of a module would take the place of its function.
 from optmatch.simulate import Simulation, simulate
+from optmatch.simulate_rails import RailSimulation, simulate_rails
 from optmatch.solve import settle_free_cells, solve
 from optmatch.verify import Budget, Optics, Report, Violation, measure_optics, verify
+from optmatch.yields import YieldStudy, study_yield
 
 __version__ = "0.1.0"
 
@@ -95,12 +99,15 @@ __all__ = [
     "LimitReached",
     "Limits",
     "LineProof",
+    "Netlist",
+    "NetlistError",
     "OptMatchError",
     "Optics",
     "Piloss",
     "PlaneSchedules",
     "RackFabric",
     "RailJob",
+    "RailSimulation",
     "Reck",
     "Report",
     "Reroute",
@@ -122,13 +129,17 @@ __all__ = [
     "TriangularMesh",
     "VerificationError",
     "Violation",
+    "YieldStudy",
     "compare_fabrics",
     "compare_methods",
     "load",
     "measure_optics",
+    "read_netlist",
     "save",
     "settle_free_cells",
     "simulate",
+    "simulate_rails",
     "solve",
+    "study_yield",
     "verify",
 ]

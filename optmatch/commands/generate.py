@@ -9,8 +9,9 @@ from typing import Any
 import click
 import numpy as np
 
+from optmatch.commands.netlist import NETLIST_NAMES, NETLIST_OPTIONS, read_fabric
 from optmatch.commands.outcome import say
-from optmatch.fabrics import FABRICS, Fabric
+from optmatch.fabrics import FABRICS, Fabric, Faulty
 from optmatch.io import dumps, save
 from optmatch.model import Problem
 from optmatch.problems import AllToAll, Routing
@@ -38,11 +39,12 @@ class Integers(click.ParamType[Any]):
 
 
 _PORTS = Integers(single=True)
+_LIST = Integers(single=False)
 FABRIC_OPTIONS = (
     click.option(
         "--fabric",
         "type_",
-        type=click.Choice(list(FABRICS)),
+        type=click.Choice([name for name in FABRICS if name not in ("faulty", "netlist")]),
         default="hex-mesh",
         show_default=True,
     ),
@@ -55,6 +57,16 @@ FABRIC_OPTIONS = (
     click.option("--rx", type=_PORTS, help="Terminals that receive."),
     click.option("--size", type=int, help="Ports of a switch that is no mesh."),
 )
+CONDITION_OPTIONS = (
+    click.option("--netlist", type=click.Path(), help="The fabric of a netlist, YAML or JSON."),
+    *NETLIST_OPTIONS,
+    click.option("--stuck-bar", type=_LIST, help="Cells that stay in bar: 3,14."),
+    click.option("--stuck-cross", type=_LIST, help="Cells that stay in cross."),
+    click.option("--dead-cells", type=_LIST, help="Cells that carry no light."),
+    click.option("--dead-ports", type=_LIST, help="Ports that take part in no circuit."),
+)
+_FAULTS = ("stuck_bar", "stuck_cross", "dead_cells", "dead_ports")
+CONDITION_NAMES = ("netlist", *NETLIST_NAMES, *_FAULTS)
 FILE_OPTIONS = (
     click.option(
         "-o", "--output", type=click.Path(), default="-", show_default="stdout", help="The file."
@@ -81,6 +93,7 @@ def generate() -> None:
 
 @generate.command("all-to-all")
 @with_options(FABRIC_OPTIONS)
+@with_options(CONDITION_OPTIONS)
 @click.option(
     "--slot", "slot_s", type=float, default=1.0, show_default=True, help="Seconds per matching."
 )
@@ -104,6 +117,7 @@ def all_to_all(
 
 @generate.command()
 @with_options(FABRIC_OPTIONS)
+@with_options(CONDITION_OPTIONS)
 @click.option(
     "--matching", type=Integers(single=False), help="Destinations by source, -1 idle: 1,0,3,2"
 )
@@ -197,6 +211,24 @@ def draw_matching(fabric: Fabric, seed: int) -> list[int]:
 
 def build_fabric(type_: str, options: dict[str, Any]) -> Fabric:
     """Make the fabric that the options describe."""
+    conditions = {name: options.pop(name, None) for name in CONDITION_NAMES}
+    faults = {name: conditions[name] for name in _FAULTS if conditions[name] is not None}
+    netlist = conditions.pop("netlist")
+    if netlist is not None:
+        for name in (name for name, value in options.items() if value is not None):
+            raise click.UsageError(f"--{name}: no option of a netlist")
+        fabric = read_fabric(netlist, conditions)
+    else:
+        for name in (name for name in NETLIST_NAMES if conditions[name] is not None):
+            raise click.UsageError(f"--{name.replace('_', '-')}: only with --netlist")
+        fabric = _build(type_, options)
+    return Faulty(fabric, **faults) if faults else fabric
+
+
+def _build(type_: str, options: dict[str, Any]) -> Fabric:
+    """Make a fabric of ours from the options of its type."""
+    if type_ in ("faulty", "netlist"):
+        raise click.UsageError(f"--fabric {type_}: --netlist and faults are options of their own")
     cls = FABRICS[type_]
     known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
     given = {name: value for name, value in options.items() if value is not None}

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.commands.generate import (
+    CONDITION_NAMES,
+    CONDITION_OPTIONS,
     FABRIC_OPTIONS,
     FILE_OPTIONS,
     build_fabric,
@@ -20,7 +22,7 @@ from optmatch.fabrics import Fabric
 from optmatch.problems import Demand
 from optmatch.problems.traffic import MODELS
 
-_FABRIC_NAMES = ("rows", "cols", "ports", "tx", "rx", "size")
+_FABRIC_NAMES = ("rows", "cols", "ports", "tx", "rx", "size", *CONDITION_NAMES)
 _MODEL_OPTIONS = (
     click.option("--count", type=int, help="permutations: how many.  [default: twice the ports]"),
     click.option(
@@ -104,6 +106,7 @@ _DEMAND_OPTIONS = (
 
 @click.command()
 @with_options(FABRIC_OPTIONS)
+@with_options(CONDITION_OPTIONS)
 @click.option(
     "--matrix", type=click.Path(), help=".csv .tsv .txt .npy .npz .mtx, QOBLIB .json, Chakra .et"
 )

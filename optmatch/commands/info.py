@@ -1,4 +1,4 @@
-"""`optmatch info`: what a report of a defect should say about the machine."""
+"""`optmatch info`: what a fabric can do; without a file, the machine for reports of defects."""
 
 from __future__ import annotations
 
@@ -9,15 +9,27 @@ from typing import Any
 
 import click
 
-from optmatch.commands.outcome import print_object
+from optmatch.commands.generate import with_options
+from optmatch.commands.netlist import NETLIST_OPTIONS, fabric_of
+from optmatch.commands.outcome import SOLVED, for_each, name_of, print_object
+from optmatch.fabrics import Fabric
 
+_SHOWN = 8
 _PACKAGES = ("numpy", "scipy", "numba", "ortools", "networkx", "click", "matplotlib")
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def info(as_json: bool) -> None:
-    """Show versions, platform and the folder of compiled kernels."""
+@click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path())
+@with_options(NETLIST_OPTIONS)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object for each file.")
+@click.pass_context
+def info(ctx: click.Context, /, files: tuple[str, ...], as_json: bool, **options: Any) -> None:
+    """Show what the fabric of each FILE can do: a netlist, a problem or a schedule.
+
+    Without a FILE: versions, platform and the folder of compiled kernels.
+    """
+    if files:
+        ctx.exit(for_each(files, lambda file: _show(file, options, as_json), as_json=as_json))
     found = collect()
     if as_json:
         print_object("info", found)
@@ -27,6 +39,44 @@ def info(as_json: bool) -> None:
         click.echo(
             f"{name.replace('_', ' '):<{width}}  {'not installed' if value is None else value}"
         )
+
+
+def _show(file: str, options: dict[str, Any], as_json: bool) -> int:
+    fabric = fabric_of(file, options)
+    found = describe_fabric(fabric)
+    if as_json:
+        print_object("fabric", {"file": file, **found})
+        return SOLVED
+    click.echo(f"{name_of(file)}: {found.pop('type')}")
+    dead = found.pop("dead_pairs")
+    found["dead_pairs"] = f"{len(dead)}" + "".join(f", {i}-{j}" for i, j in dead[:_SHOWN])
+    if len(dead) > _SHOWN:
+        found["dead_pairs"] += " and more"
+    for name, value in found.items():
+        click.echo(f"  {name.replace('_', ' '):<19}  {value}")
+    return SOLVED
+
+
+def describe_fabric(fabric: Fabric) -> dict[str, Any]:
+    """Return what a fabric is and can do; matchings are counted for few ports only."""
+    found: dict[str, Any] = {
+        "type": fabric.type,
+        "ports": fabric.n_ports,
+        "bidirectional": fabric.bidirectional,
+        "cells": fabric.n_cells,
+        "dead_pairs": fabric.dead_pairs(),
+    }
+    if fabric.graph is None:
+        return found
+    from optmatch.solvers.reachable import count_matchings
+
+    counted = count_matchings(fabric)
+    if counted is not None:
+        kind = "pairings" if fabric.bidirectional else "permutations"
+        found |= {kind: counted.total, f"{kind}_held": counted.held}
+        if counted.held + counted.refuted < counted.total:
+            found[f"{kind}_open"] = counted.total - counted.held - counted.refuted
+    return found
 
 
 def collect() -> dict[str, Any]:

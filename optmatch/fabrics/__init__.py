@@ -10,6 +10,9 @@ from optmatch.fabrics.faults import Fault, FaultKind, Faulty, break_cells
 from optmatch.fabrics.feedforward import FeedForward
 from optmatch.fabrics.ideal import IdealSwitch
 from optmatch.fabrics.mesh import HexMesh, Mesh, SmartLightMesh, SquareMesh, TriangularMesh
+from optmatch.fabrics.netlist import Netlist
+from optmatch.fabrics.netlist_flaws import NetlistError
+from optmatch.fabrics.netlist_tree import netlist_from_tree
 from optmatch.fabrics.rack import RackFabric
 from optmatch.fabrics.reach import UNREACHED, Walks, forced_links, shortest_routes, walk
 
@@ -30,6 +33,7 @@ FABRICS: dict[str, type[Fabric]] = {
         Clements,
         Reck,
         Faulty,
+        Netlist,
     )
 }
 """Fabric classes by the ``"type"`` that files use."""
@@ -57,6 +61,8 @@ __all__ = [
     "IdealSwitch",
     "Links",
     "Mesh",
+    "Netlist",
+    "NetlistError",
     "Piloss",
     "RackFabric",
     "Reck",
@@ -70,6 +76,7 @@ __all__ = [
     "check_cubes",
     "face_port",
     "forced_links",
+    "netlist_from_tree",
     "shortest_routes",
     "state_between",
     "walk",

@@ -4,6 +4,7 @@ from optmatch.io.chakra_demand import read_chakra
 from optmatch.io.devices import read_device, write_device
 from optmatch.io.files import check_target, dumps, load, loads, save
 from optmatch.io.matrices import from_graph, read_matrix
+from optmatch.io.netlists import read_netlist
 from optmatch.io.problems import problem_digest
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "read_chakra",
     "read_device",
     "read_matrix",
+    "read_netlist",
     "save",
     "write_device",
 ]

@@ -28,6 +28,8 @@ class Exporter(NamedTuple):
     """Kinds of problems; empty for all with a schedule, or a plan of rails."""
     function: str
     """``module:function``, loaded when it is needed."""
+    cells: bool = False
+    """Whether it writes cell states, so only schedules that have some."""
 
     def write(self, solution: Solution) -> Exported:
         """Write a solution.
@@ -51,8 +53,8 @@ _JOB = ("rail-job",)
 
 EXPORTERS: dict[str, Exporter] = {
     "csv": Exporter(
-        "timeline: operations, circuits and reconfigurations with their times", (),
-        "optmatch.io.timeline:timeline_csv",
+        "phases theta and phi of all set cells, with their convention; of a switch without cells"
+        " and of a plan the timeline", (), "optmatch.io.cells:write_csv",
     ),
     "perfetto": Exporter(
         "the same as trace events, for ui.perfetto.dev", (), "optmatch.io.timeline:trace_events"
@@ -86,6 +88,22 @@ EXPORTERS: dict[str, Exporter] = {
     "openoptics-matrix": Exporter(
         "OpenOptics from_schedule: peers by slice and port, text", (),
         "optmatch.io.openoptics:peer_matrix",
+    ),
+    "timeline": Exporter(
+        "operations, circuits and reconfigurations with their times, CSV", (),
+        "optmatch.io.timeline:timeline_csv",
+    ),
+    "json": Exporter(
+        "phases theta and phi of all set cells, with their convention", (),
+        "optmatch.io.cells:write_phases_json", cells=True,
+    ),
+    "smartlight": Exporter(
+        'a line for each slot: [cell, "x" | "="] of all set cells, JSON', (),
+        "optmatch.io.cells:write_smartlight", cells=True,
+    ),
+    "netlist": Exporter(
+        "netlist of gdsfactory and sax, cell states as settings, a file for each slot", (),
+        "optmatch.io.netlists:write_netlist", cells=True,
     ),
 }  # fmt: skip
 """Exporters by the name of their format."""

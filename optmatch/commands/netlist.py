@@ -1,0 +1,75 @@
+"""Fabrics that come from a netlist, and fabrics with faults, on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from optmatch.commands.outcome import STDIN, name_of, read
+from optmatch.model import FormatError, InputError
+
+if TYPE_CHECKING:
+    from optmatch.fabrics import Fabric
+
+NETLIST_OPTIONS = (
+    click.option(
+        "--pins", help="Names of pins, as w1=a1,w2=a2,e1=b1,e2=b2.  [default: known ones]"
+    ),
+    click.option("--open-pins", is_flag=True, default=None, help="Pins may lead nowhere."),
+    click.option(
+        "--directed/--bidirectional",
+        default=None,
+        help="Ports in... send to ports out...; or each does both.  [default: by their names]",
+    ),
+)
+NETLIST_NAMES = ("pins", "open_pins", "directed")
+
+
+def read_fabric(file: str, options: dict[str, Any]) -> Fabric:
+    """Read a netlist; `options` may have those of `NETLIST_OPTIONS`.
+
+    Raises
+    ------
+    NetlistError
+        With every flaw.
+    """
+    from optmatch.io.netlists import read_netlist
+
+    given: dict[str, Any] = {
+        name: options[name] for name in NETLIST_NAMES if options.get(name) is not None
+    }
+    if "pins" in given:
+        given["pins"] = _split(given["pins"])
+    return read_netlist(file, **given)
+
+
+def fabric_of(file: str, options: dict[str, Any]) -> Fabric:
+    """Return the fabric of a netlist, a problem or a schedule, whichever a file is."""
+    if file == STDIN or _is_ours(file):
+        found: Any = read(file)
+        fabric = getattr(getattr(found, "problem", found), "fabric", None)
+        if fabric is None:
+            raise InputError("a problem without a fabric", path=name_of(file))
+        return fabric  # type: ignore[no-any-return]
+    return read_fabric(file, options)
+
+
+def _is_ours(file: str) -> bool:
+    """Tell whether a file is JSON with our tag, or cannot be read at all."""
+    try:
+        tree = json.loads(Path(file).read_bytes())
+    except OSError as exc:
+        raise FormatError(f"cannot be read: {exc.strerror}", path=file) from exc
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(tree, dict) and "format" in tree
+
+
+def _split(text: str) -> dict[str, str]:
+    pairs = [part.partition("=") for part in text.split(",")]
+    if any(not equals for _, equals, _ in pairs):
+        raise click.UsageError("--pins: name=pin, separated by commas")
+    return {name.strip(): pin.strip() for name, _, pin in pairs}

@@ -1,0 +1,172 @@
+"""Fabrics from netlists: 2x2 cells by name, joined pin by pin, with every flaw listed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics.cellgraph import TERMINAL_NAMES, CellGraph
+from optmatch.fabrics.fabric import Fabric
+from optmatch.fabrics.layout import lay_out
+from optmatch.fabrics.netlist_flaws import (
+    CONVENTIONS,
+    NetlistError,
+    find_flaws,
+    find_port_flaws,
+    split_pin,
+)
+from optmatch.model import FrozenMap, InputError, frozen
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Netlist(Fabric):
+    """Cells by name, and what their pins are joined to.
+
+    A pin is ``"instance,pin"`` with pin a1, a2, b1 or b2, as in `CellGraph`: a cell in bar joins
+    a1 to b1 and a2 to b2.
+
+    Parameters
+    ----------
+    instances
+        The cells, in the order of their numbers.
+    connections
+        For pins the pins they are joined to; each join once.
+    ports
+        Names of ports with their pins, in the order in which they become port 0, 1, ...
+    tx, rx
+        Where light comes in and goes out at different pins: two equally long lists of names in
+        `ports`; port k sends at ``tx[k]`` and receives at ``rx[k]``. None where each port does
+        both.
+    open_pins
+        Pins that are meant to lead nowhere. Others that do are flaws.
+    ends
+        Where the two ends of each cell are drawn, shape (cells, 2, 2), in lengths of a cell; None
+        for a layout that follows the joins.
+
+    Raises
+    ------
+    NetlistError
+        With every flaw: unknown instances and pins, pins connected twice or to nothing, names that
+        are not there or there twice, parts that are not connected.
+
+    Examples
+    --------
+    >>> pair = Netlist(
+    ...     instances=["m1", "m2"],
+    ...     connections={"m1,b1": "m2,a1", "m1,b2": "m2,a2"},
+    ...     ports=[("w1", "m1,a1"), ("w2", "m1,a2"), ("e1", "m2,b1"), ("e2", "m2,b2")],
+    ... )
+    >>> pair.n_cells, pair.n_ports, pair.dead_pairs()
+    (2, 4, [(0, 1), (2, 3)])
+    >>> try:
+    ...     Netlist(["m1"], {"m1,b1": "m3,a1"}, [("w", "m1,a1"), ("e", "m1,b3")])
+    ... except NetlistError as error:
+    ...     for flaw in error.flaws:
+    ...         print(flaw)
+    connection m1,b1 to m3,a1: there is no instance m3
+    port e at m1,b3: a cell has no pin b3
+    pin m1,a2 is connected to nothing
+    pin m1,b2 is connected to nothing
+    """
+
+    instances: Sequence[str]
+    connections: Mapping[str, str]
+    ports: Sequence[tuple[str, str]]
+    tx: Sequence[str] | None = None
+    rx: Sequence[str] | None = None
+    open_pins: Sequence[str] = ()
+    ends: NDArray[np.float64] | None = None
+    type: ClassVar[str] = "netlist"
+
+    def __post_init__(self) -> None:
+        for name in ("instances", "open_pins", "tx", "rx"):
+            given = getattr(self, name)
+            if given is None:
+                continue
+            if isinstance(given, str) or not all(isinstance(entry, str) for entry in given):
+                raise InputError(f"{name}: a list of names", where=name)
+            object.__setattr__(self, name, tuple(given))
+        joins, ports = dict(self.connections), tuple((name, pin) for name, pin in self.ports)
+        for name, pairs in (("connections", joins.items()), ("ports", ports)):
+            if not all(isinstance(entry, str) for pair in pairs for entry in pair):
+                raise InputError(f"{name}: pairs of names", where=name)
+        object.__setattr__(self, "connections", FrozenMap(joins))
+        object.__setattr__(self, "ports", ports)
+        flaws = find_flaws(
+            self.instances,
+            list(joins.items()),
+            ports,
+            self.open_pins,
+            {"cell": CONVENTIONS["cell"]},
+        ) + find_port_flaws(ports, self.tx, self.rx)
+        if flaws:
+            raise NetlistError(flaws)
+        if self.ends is not None:
+            ends = frozen("ends", self.ends, 3, np.float64)
+            if ends.shape != (len(self.instances), 2, 2):
+                raise InputError(f"ends has the shape {ends.shape}", where="ends")
+            object.__setattr__(self, "ends", ends)
+
+    @property
+    def n_ports(self) -> int:
+        """The number of ports."""
+        return len(self.ports if self.tx is None else self.tx)
+
+    @property
+    def bidirectional(self) -> bool:
+        """Whether each port is one pin, for both directions."""
+        return self.tx is None
+
+    @property
+    def graph(self) -> CellGraph:
+        """The cells and how they join."""
+        return _graph(self)
+
+    @property
+    def port_names(self) -> tuple[str, ...]:
+        """The names of the ports, as ``"west 3"`` or ``"in 3>out 3"`` (sends, receives)."""
+        if self.tx is None or self.rx is None:
+            return tuple(name for name, _ in self.ports)
+        return tuple(f"{i}>{j}" for i, j in zip(self.tx, self.rx, strict=True))
+
+    @property
+    def source_terminals(self) -> NDArray[np.int32]:
+        """``source_terminals[port]``: where light from this port enters."""
+        return self._terminals(self.tx)
+
+    @property
+    def destination_terminals(self) -> NDArray[np.int32]:
+        """``destination_terminals[port]``: where light to this port leaves."""
+        return self._terminals(self.rx)
+
+    def _terminals(self, names: Sequence[str] | None) -> NDArray[np.int32]:
+        number = {name: cell for cell, name in enumerate(self.instances)}
+        pins = dict(self.ports)
+        chosen = pins.values() if names is None else [pins[name] for name in names]
+        return np.array([_terminal(pin, number) for pin in chosen], dtype=np.int32)
+
+
+@lru_cache(maxsize=32)
+def _graph(netlist: Netlist) -> CellGraph:
+    number = {name: cell for cell, name in enumerate(netlist.instances)}
+    mate = np.full(4 * len(number), -1, dtype=np.int32)
+    for first, second in netlist.connections.items():
+        i, j = _terminal(first, number), _terminal(second, number)
+        mate[i], mate[j] = j, i
+    ports = [_terminal(pin, number) for _, pin in netlist.ports]
+    others = np.setdiff1d(np.flatnonzero(mate < 0), ports)
+    return CellGraph(
+        mate=mate,
+        ends=lay_out(mate) if netlist.ends is None else netlist.ends,
+        perimeter=np.concatenate([ports, others]).astype(np.int32),
+    )
+
+
+def _terminal(pin: str, number: Mapping[str, int]) -> int:
+    instance, name = split_pin(pin)
+    return 4 * number[instance] + TERMINAL_NAMES.index(name)

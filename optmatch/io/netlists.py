@@ -1,0 +1,217 @@
+"""Netlists of gdsfactory and sax, as YAML or JSON: read as fabrics, written with cell states."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics import Fabric, Faulty, Netlist
+from optmatch.fabrics.cellgraph import TERMINAL_NAMES
+from optmatch.fabrics.netlist_tree import netlist_from_tree
+from optmatch.io.text import layout, parse
+from optmatch.model import FREE, FormatError, InputError, Solution, SolverUnavailable
+
+_STATES = {0: "bar", 1: "cross"}
+
+
+def read_netlist(
+    path: str | os.PathLike[str],
+    *,
+    pins: Mapping[str, str] | None = None,
+    directed: bool | None = None,
+    open_pins: bool = False,
+) -> Netlist:
+    """Read a netlist of 2x2 cells as a fabric.
+
+    Parameters
+    ----------
+    path
+        YAML or JSON, of the form that gdsfactory and sax share.
+    pins, directed, open_pins
+        As of `netlist_from_tree`.
+
+    Raises
+    ------
+    NetlistError
+        With every flaw, by the names of the netlist.
+    FormatError
+        If the file cannot be read, or is neither YAML nor JSON.
+    SolverUnavailable
+        If it is YAML, and PyYAML is not installed.
+    """
+    flaws: list[str] = []
+    try:
+        tree = read_tree(path, flaws)
+        return netlist_from_tree(
+            tree, pins=pins, directed=directed, open_pins=open_pins, flaws=flaws
+        )
+    except InputError as exc:
+        exc.path = exc.path or os.fspath(path)
+        raise
+
+
+def read_tree(path: str | os.PathLike[str], flaws: list[str]) -> Any:
+    """Read YAML or JSON; keys that are there twice, which YAML would drop, are `flaws`."""
+    try:
+        content = Path(path).read_bytes()
+    except OSError as exc:
+        raise FormatError(f"cannot be read: {exc.strerror}", path=os.fspath(path)) from exc
+    if content.lstrip()[:1] == b"{":
+        return parse(content, os.fspath(path))
+    try:
+        import yaml
+    except ImportError as exc:
+        raise SolverUnavailable("YAML needs PyYAML: pip install 'optmatch[netlist]'") from exc
+
+    try:
+        flaws += _repeated_keys(yaml.compose(content, yaml.SafeLoader))
+        return yaml.safe_load(content)
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as exc:
+        mark = getattr(exc, "problem_mark", None)
+        place = "" if mark is None else f":{mark.line + 1}:{mark.column + 1}"
+        problem = getattr(exc, "problem", None) or "a mapping is expected"
+        raise FormatError(f"{problem}: not YAML", path=f"{os.fspath(path)}{place}") from exc
+
+
+def _repeated_keys(node: Any) -> list[str]:
+    """Find keys that are there twice, below a node as PyYAML composes them."""
+    found, waiting, visited = [], [node], set[int]()
+    while waiting:
+        node = waiting.pop()
+        if node is None or isinstance(node.value, str) or id(node) in visited:
+            continue
+        visited.add(id(node))
+        seen = set()
+        for entry in node.value:
+            key, value = entry if isinstance(entry, tuple) else (None, entry)
+            waiting.append(value)
+            if key is not None and isinstance(key.value, str):
+                if key.value in seen:
+                    found.append(f"{key.value} is there twice, line {key.start_mark.line + 1}")
+                seen.add(key.value)
+    return found
+
+
+def states_of(tree: Mapping[str, Any]) -> NDArray[np.int8]:
+    """Read the states of the cells out of the settings of a netlist that was written here.
+
+    Returns
+    -------
+    NDArray
+        ``states[cell]``, int8: 0 bar, 1 cross, -1 where the settings say neither.
+    """
+    numbers = {name: state for state, name in _STATES.items()}
+    settings = [instance.get("settings") or {} for instance in tree["instances"].values()]
+    stated = [str(entry.get("state")) for entry in settings]
+    return np.array([numbers.get(state, FREE) for state in stated], dtype=np.int8)
+
+
+def netlist_tree(fabric: Fabric, states: NDArray[np.int8] | None = None) -> dict[str, Any]:
+    """Write a fabric as a netlist with our names of pins.
+
+    Parameters
+    ----------
+    fabric
+        A fabric with cells.
+    states
+        ``states[cell]``, for the settings of the cells; None for none.
+
+    Raises
+    ------
+    InputError
+        If there are no cells.
+    """
+    fabric = fabric.fabric if isinstance(fabric, Faulty) else fabric
+    graph = fabric.graph
+    if graph is None:
+        raise InputError("a switch without cells has no netlist", where="fabric")
+    names = (
+        list(fabric.instances)
+        if isinstance(fabric, Netlist)
+        else [f"cell{cell}" for cell in range(graph.n_cells)]
+    )
+
+    def pin(terminal: int) -> str:
+        return f"{names[terminal // 4]},{TERMINAL_NAMES[terminal % 4]}"
+
+    mate = graph.mate.tolist()
+    ports = _ports(fabric)
+    used = set(ports.values())
+    stated = np.full(graph.n_cells, FREE) if states is None else states
+    given = [_STATES.get(int(state)) for state in stated]
+    placements = {}
+    for name, (a, b) in zip(names, graph.ends.tolist(), strict=True):
+        angle = math.degrees(math.atan2(b[1] - a[1], b[0] - a[0]))
+        placements[name] = {
+            "x": (a[0] + b[0]) / 2,
+            "y": (a[1] + b[1]) / 2,
+            "rotation": angle,
+        }
+    return {
+        "instances": {
+            name: {"component": "mzi2x2", "settings": {} if state is None else {"state": state}}
+            for name, state in zip(names, given, strict=True)
+        },
+        "connections": {pin(t): pin(u) for t, u in enumerate(mate) if u > t},
+        "ports": {name: pin(terminal) for name, terminal in ports.items()},
+        "placements": placements,
+        "info": {
+            "cell_length": 1.0,
+            "open_pins": [pin(t) for t, u in enumerate(mate) if u < 0 and t not in used],
+        },
+    }
+
+
+def _ports(fabric: Fabric) -> dict[str, int]:
+    """Name the terminals of the ports, such that a reader finds the same ports again."""
+    sources = fabric.source_terminals.tolist()
+    if fabric.bidirectional:
+        names = [name.replace(" ", "_") for name in fabric.port_names]
+        return dict(zip(names, sources, strict=True))
+    if isinstance(fabric, Netlist) and fabric.tx is not None and fabric.rx is not None:
+        tx, rx = list(fabric.tx), list(fabric.rx)
+    else:
+        tx = [f"in{port}" for port in range(fabric.n_ports)]
+        rx = [f"out{port}" for port in range(fabric.n_ports)]
+    return dict(zip([*tx, *rx], [*sources, *fabric.destination_terminals.tolist()], strict=True))
+
+
+def write_netlist(solution: Solution) -> str | dict[str, str]:
+    """Write each slot of a schedule as a netlist, the states as settings of the cells.
+
+    Returns
+    -------
+    str or dict
+        JSON, which is YAML too; of several slots one for each, by ending.
+
+    Raises
+    ------
+    InputError
+        If there is no schedule, or it states no cells.
+    """
+    states = stated_cells(solution)
+    texts = [layout(netlist_tree(solution.problem.fabric, row)) + "\n" for row in states]
+    if len(texts) == 1:
+        return texts[0]
+    return {f".{slot}.yml": text for slot, text in enumerate(texts)}
+
+
+def stated_cells(solution: Solution) -> NDArray[np.int8]:
+    """Return the cell states of a schedule.
+
+    Raises
+    ------
+    InputError
+        If there is no schedule, or it states no cells.
+    """
+    if solution.schedule is None:
+        raise InputError(f"status {solution.status.value}: there is no schedule to write")
+    if solution.schedule.cell_states is None:
+        raise InputError("a switch without cells: there are no cell states to write")
+    return solution.schedule.cell_states
