@@ -223,8 +223,11 @@ def _square(
 def _blocks(kind: str, matrices: Iterable[NDArray[np.float64]]) -> str:
     parts = []
     for topology, matrix in enumerate(matrices):
-        rows = (" ".join(map(_number, row)) for row in matrix.tolist())
-        parts.append(f"{kind} {topology}\n" + "\n".join(rows) + "\nEND\n")
+        cells = [["0"] * len(matrix) for _ in matrix]
+        for row, column in np.argwhere(matrix).tolist():  # few are not 0
+            cells[row][column] = _number(float(matrix[row, column]))
+        rows = "".join(" ".join(row) + "\n" for row in cells)
+        parts.append(f"{kind} {topology}\n{rows}END\n")
     return "\n".join(parts)
 
 

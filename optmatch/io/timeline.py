@@ -90,8 +90,8 @@ def trace_events(solution: Solution) -> str:
     InputError
         If there is neither a schedule nor a plan of rails.
     """
-    events = list(_events(solution))
-    lines = ",\n".join(json.dumps(event, separators=(",", ":")) for event in events)
+    write = json.JSONEncoder(separators=(",", ":")).encode
+    lines = ",\n".join(map(write, _events(solution)))
     return f'{{"displayTimeUnit":"ms","traceEvents":[\n{lines}\n]}}\n'
 
 
