@@ -46,7 +46,13 @@ class Outcome:
 
 
 def minimise(
-    model: cp_model.CpModel, clock: Clock, on_event: OnEvent, *, seed: int, workers: int = WORKERS
+    model: cp_model.CpModel,
+    clock: Clock,
+    on_event: OnEvent,
+    *,
+    seed: int,
+    workers: int = WORKERS,
+    linear: bool = True,
 ) -> Outcome:
     """Run CP-SAT until it is done, the clock is, or somebody interrupts.
 
@@ -62,12 +68,16 @@ def minimise(
         Seed of the search.
     workers
         Strategies, interleaved.
+    linear
+        Whether linear relaxations help; without them, models of conditions are searched faster.
     """
     solver = cp_model.CpSolver()
     parameters = solver.parameters
     parameters.num_workers = workers
-    parameters.interleave_search = True
+    parameters.interleave_search = workers > 1  # alone it would not heed a limit of conflicts
     parameters.random_seed = seed
+    if not linear:
+        parameters.linearization_level = 0
     parameters.catch_sigint_signal = False
     if np.isfinite(clock.remaining_s):
         parameters.max_time_in_seconds = max(clock.remaining_s, 1e-3)

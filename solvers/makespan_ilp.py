@@ -1,8 +1,13 @@
 """Method `ilp` for the completion time: a CP-SAT model for each number of slots that could do.
 
-With k slots in order of duration, a line of d entries uses a slot for each; so its m largest
-entries have at most k - d + m slots, and the longest that many slots hold them together. These
-inequalities contain the line bound and much more where delays are long.
+Every slot is accounted for on every line: its whole duration goes to one entry, or is idle. So
+what a line holds too long and what it idles add up to the same sum, that of the slots, less its
+demand; near the optimum this is little, and propagates far.
+
+The m largest of d entries have at most k - d + m of k slots, so the longest that many hold them
+together. The m smallest have at least m slots, so the shortest m together are no longer than they
+are, but for what is held too long. These inequalities contain the line bound and much more where
+delays are long.
 """
 
 from __future__ import annotations
@@ -166,16 +171,17 @@ class _Search:
 
     def _ask(self, slots: int, upper: int) -> tuple[Outcome, _Slots]:
         model = cp_model.CpModel()
-        terms = _Slots(model, self.demand, slots, self.problem.min_slot_ticks)
-        model.add(sum(terms.ticks) <= upper - 1 - slots * self.delay)
-        model.minimize(sum(terms.ticks))
+        most = upper - 1 - slots * self.delay
+        shortest = self.problem.min_slot_ticks
+        terms = _Slots(model, self.demand, slots, shortest=shortest, most=most)
+        model.minimize(terms.total)
 
         def tell(event: Event) -> None:  # objectives there are ticks of slots alone
             if not isinstance(event, NewBest | Bound):
                 self.on_event(event)
 
         seed = int(self.rng.integers(1 << 30))
-        return minimise(model, self.clock, tell, seed=seed), terms
+        return minimise(model, self.clock, tell, seed=seed, workers=1, linear=False), terms
 
     def conclude(self, limit: Limit | None) -> Solution:
         """Say what is found and proved."""
@@ -217,52 +223,71 @@ def _busiest_line(problem: Demand) -> LineProof | None:
 
 
 class _Slots:
-    """The variables of k slots, the longest first."""
+    """The variables of k slots, the longest first, that last at most `most` ticks together."""
 
     def __init__(
-        self, model: cp_model.CpModel, demand: NDArray[np.int64], k: int, shortest: int
-    ) -> None:
-        self.n = len(demand)
-        largest = max(int(demand.max()), shortest)
-        self.ticks = [model.new_int_var(shortest, largest, "") for _ in range(k)]
-        for longer, shorter in itertools.pairwise(self.ticks):
-            model.add(longer >= shorter)
-        pairs = [(int(i), int(j)) for i, j in np.argwhere(demand)]
-        self.uses = [{pair: model.new_bool_var("") for pair in pairs} for _ in range(k)]
-        for pair in pairs:
-            self._serve(model, pair, int(demand[pair]))
-        for line in range(self.n):
-            for axis, entries in ((0, demand[line]), (1, demand[:, line])):
-                sizes = np.sort(entries[entries > 0])[::-1]
-                if len(sizes):
-                    self._share(model, [p for p in pairs if p[axis] == line], sizes, k)
-
-    def _serve(self, model: cp_model.CpModel, pair: tuple[int, int], size: int) -> None:
-        """Hold a circuit long enough, over all slots."""
-        parts = []
-        for ticks, uses in zip(self.ticks, self.uses, strict=True):
-            part = model.new_int_var(0, size, "")
-            model.add(part <= ticks)
-            model.add(part == 0).only_enforce_if(~uses[pair])
-            parts.append(part)
-        model.add(sum(parts) >= size)
-        model.add_bool_or([uses[pair] for uses in self.uses])
-
-    def _share(
         self,
         model: cp_model.CpModel,
-        pairs: list[tuple[int, int]],
-        sizes: NDArray[np.int64],
+        demand: NDArray[np.int64],
         k: int,
+        *,
+        shortest: int,
+        most: int,
     ) -> None:
-        """Let one port have one circuit at a time, and bound its slots by its entries."""
-        for uses in self.uses:
-            model.add_at_most_one(uses[pair] for pair in pairs)
-        if len(pairs) == k:
-            for pair in pairs:
-                model.add_exactly_one(uses[pair] for uses in self.uses)
-        for m, total in enumerate(np.cumsum(sizes).tolist(), start=1):
-            model.add(sum(self.ticks[: k - len(pairs) + m]) >= total)
+        self.n, self.model = len(demand), model
+        sums = np.maximum.outer(demand.sum(axis=1), demand.sum(axis=0))
+        largest = max(int((demand + most - sums)[demand > 0].max()), shortest)
+        self.longest = min(largest, most)
+        self.ticks = [model.new_int_var(shortest, self.longest, "") for _ in range(k)]
+        for longer, shorter in itertools.pairwise(self.ticks):
+            model.add(longer >= shorter)
+        self.total = model.new_int_var(int(sums.max()), most, "")
+        model.add(sum(self.ticks) == self.total)
+        pairs = [(int(i), int(j)) for i, j in np.argwhere(demand)]
+        self.uses = [{pair: model.new_bool_var("") for pair in pairs} for _ in range(k)]
+        self.parts: list[dict[tuple[int, int], cp_model.IntVar]] = [{} for _ in range(k)]
+        self.held = {
+            pair: self._hold(pair, int(demand[pair]), int(most - sums[pair])) for pair in pairs
+        }
+        for line in range(self.n):
+            for axis, entries in ((0, demand[line]), (1, demand[:, line])):
+                if entries.any():
+                    self._share([p for p in pairs if p[axis] == line], entries[entries > 0])
+
+    def _hold(self, pair: tuple[int, int], size: int, spare: int) -> cp_model.IntVar:
+        """Hold a circuit long enough, over all slots; what is spare on its lines bounds it."""
+        model = self.model
+        for ticks, uses, parts in zip(self.ticks, self.uses, self.parts, strict=True):
+            parts[pair] = self._duration_if(uses[pair], ticks)
+        held = model.new_int_var(size, size + spare, "")
+        model.add(sum(parts[pair] for parts in self.parts) == held)
+        model.add_bool_or([uses[pair] for uses in self.uses])
+        return held
+
+    def _duration_if(self, holds: cp_model.IntVar, ticks: cp_model.IntVar) -> cp_model.IntVar:
+        """Return what is the duration of a slot if a literal holds, and zero otherwise."""
+        part = self.model.new_int_var(0, self.longest, "")
+        self.model.add(part == ticks).only_enforce_if(holds)
+        self.model.add(part == 0).only_enforce_if(~holds)
+        return part
+
+    def _share(self, pairs: list[tuple[int, int]], sizes: NDArray[np.int64]) -> None:
+        """Let a port have one circuit or none at a time, and bound its slots by its entries."""
+        model, k = self.model, len(self.ticks)
+        idle_ticks = []
+        for ticks, uses, parts in zip(self.ticks, self.uses, self.parts, strict=True):
+            idle = model.new_bool_var("")
+            model.add_exactly_one([uses[pair] for pair in pairs] + [idle])
+            idle_ticks.append(self._duration_if(idle, ticks))
+            model.add(sum(parts[pair] for pair in pairs) + idle_ticks[-1] == ticks)
+        model.add(sum(self.held[pair] for pair in pairs) + sum(idle_ticks) == self.total)
+        ascending = np.sort(sizes)
+        for m, largest in enumerate(np.cumsum(ascending[::-1]).tolist(), start=1):
+            model.add(sum(self.ticks[: k - len(pairs) + m]) >= largest)
+        for m, smallest in enumerate(np.cumsum(ascending).tolist(), start=1):
+            model.add(sum(self.ticks[k - m :]) <= self.total - int(ascending.sum()) + smallest)
+        for pair in pairs:  # the others need a slot each
+            model.add(sum(uses[pair] for uses in self.uses) <= k - len(pairs) + 1)
 
     def read(self, outcome: Outcome) -> Plan:
         """Return the plan of a solution."""

@@ -1,0 +1,122 @@
+"""The earliest completion of a demand: against exhaustive search, and how searches end early."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import permutations, product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import optmatch as om
+from optmatch.problems import traffic
+
+Matrix = tuple[tuple[int, ...], ...]
+
+
+def earliest(demand: Matrix, delay: int, shortest: int) -> int:
+    """Try every matching with every duration, slot after slot."""
+    n = len(demand)
+    longest = max(max(max(row) for row in demand), shortest)
+    durations = range(max(shortest, 1), longest + 1)
+
+    @cache
+    def search(left: Matrix) -> int:
+        if not any(map(any, left)):
+            return 0
+        best = 10**9
+        for matching, duration in product(permutations(range(n)), durations):
+            after = [list(row) for row in left]
+            for i, j in enumerate(matching):
+                after[i][j] = max(0, after[i][j] - duration)
+            rest = tuple(map(tuple, after))
+            if rest != left:
+                best = min(best, delay + duration + search(rest))
+        return best
+
+    return search(demand)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.integers(0, 3), min_size=9, max_size=9),
+    st.integers(0, 2),
+    st.integers(0, 2),
+)
+def test_no_plan_is_earlier(entries: list[int], delay: int, shortest: int) -> None:
+    """Of all matchings and whole durations on three ports none does better."""
+    demand = np.array(entries).reshape(3, 3)
+    problem = om.Demand(
+        om.IdealSwitch(3),
+        demand,
+        delay_s=float(delay),
+        min_slot_s=float(shortest),
+        quantum_s=1.0,
+    )
+    solution = om.solve(problem, "ilp", seed=0)
+    assert solution.status is om.Status.OPTIMAL
+    found = earliest(tuple(map(tuple, demand.tolist())), delay, shortest)
+    assert solution.objective == found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_five_ports_are_proved(seed: int) -> None:
+    """Where the line bound is not reached, and more slots than entries of a line could do."""
+    rng = np.random.default_rng(seed)
+    demand = np.zeros((5, 5))
+    for weight in rng.integers(1, 9, size=7):
+        demand[np.arange(5), rng.permutation(5)] += weight
+    problem = om.Demand(om.IdealSwitch(5), demand, delay_s=3.0)
+    solution = om.solve(problem, "ilp", seed=seed)
+    quick = om.solve(problem, "best", seed=seed, time_limit_s=0.2)
+    assert solution.status is om.Status.OPTIMAL
+    assert quick.objective is not None and solution.objective is not None
+    assert solution.objective <= quick.objective
+
+
+def test_a_conflict_limit_leaves_a_bound() -> None:
+    """One conflict proves nothing, but the answer and the line bound stay."""
+    demand = traffic.permutations(5, np.random.default_rng(1), count=10, bytes=200)
+    problem = om.Demand(om.IdealSwitch(5), demand, delay_s=20.0)
+    solution = om.solve(problem, "ilp", seed=0, limits=om.Limits(iterations=1))
+    assert solution.status is om.Status.FEASIBLE
+    assert solution.limit is om.Limit.ITERATIONS
+    assert solution.objective is not None
+    assert problem.lower_bound() <= solution.lower_bound < solution.objective
+
+
+def test_an_interrupt_keeps_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while CP-SAT runs: the plan so far, with the bound so far."""
+
+    def interrupt(*_args: object, **_options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("optmatch.solvers.makespan_ilp.minimise", interrupt)
+    demand = np.random.default_rng(1).integers(50, 100, size=(6, 6)).astype(float)
+    problem = om.Demand(om.IdealSwitch(6), demand, delay_s=20.0)
+    solution = om.solve(problem, "ilp", seed=0, time_limit_s=20.0)
+    assert solution.limit is om.Limit.INTERRUPTED
+    assert solution.objective is not None
+
+
+def test_too_large_a_model_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer of the warm start, and the reason."""
+    monkeypatch.setattr("optmatch.solvers.makespan_ilp._LARGEST", 100)
+    demand = np.random.default_rng(2).integers(50, 100, size=(6, 6)).astype(float)
+    problem = om.Demand(om.IdealSwitch(6), demand, delay_s=20.0)
+    solution = om.solve(problem, "ilp", seed=0, limits=om.Limits(iterations=2))
+    assert solution.limit is om.Limit.MEMORY
+    assert solution.objective is not None
+
+
+@pytest.mark.parametrize("field", [{"planes": 2}, {"switching": "per-circuit"}])
+def test_other_kinds_of_switching_get_plans_without_a_search(field: dict[str, object]) -> None:
+    """The models say nothing of them."""
+    demand = np.array([[0, 3, 1], [2, 0, 5], [4, 1, 0]], dtype=float)
+    problem = om.Demand(om.IdealSwitch(3), demand, delay_s=1.0, **field)  # type: ignore[arg-type]
+    solution = om.solve(problem, "ilp", seed=0, limits=om.Limits(iterations=20))
+    assert solution.objective is not None
+    assert "bound_by" not in solution.stats
