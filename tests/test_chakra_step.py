@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from optmatch.io.chakra_schema import COLLECTIVE, COLLECTIVES, RECEIVE, SEND
 from optmatch.io.chakra_step import read_step
 from optmatch.io.chakra_write import Node, step_traces, trace_bytes
 from optmatch.io.groups import groups_text
+from optmatch.problems import RailJob
 from optmatch.problems.rail_step import OPERATIONS, Dimension, Group, Step
+from optmatch.simulate_rails import simulate_rails
 
 COMPUTE, ALL_TO_ALL, SENDS, RECEIVES = map(
     OPERATIONS.index, ("compute", "all-to-all", "send", "recv")
@@ -319,3 +322,29 @@ def test_a_group_on_several_rails(tmp_path: Path) -> None:
         TraceOptions(dimensions={"p": "x"})  # type: ignore[dict-item]
     with pytest.raises(om.InputError, match=r"stride = 0: must be >= 1"):
         TraceOptions(stride=0)
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_a_job_behaves_as_its_traces(tmp_path: Path, compress: bool) -> None:
+    """Same phases, and the same step times but for rounding to microseconds."""
+    model = om.TransformerModel(
+        layers=8, hidden=4096, heads=8, sequence=2048, vocabulary=1000, ffn=16384
+    )
+    job = RailJob(
+        n_gpus=16, gpus_per_server=2, dp=2, tp=2, pp=4, model=model, batch=16, micro_batch=2,
+        delay_s=0.005,
+    )  # fmt: skip
+    step = job.step()
+    contents = step_traces(step)
+    contents = [gzip.compress(content) for content in contents] if compress else contents
+    groups = {group.name: group.ranks for group in step.groups}
+    prefix, file = write(tmp_path, contents, groups)
+    found = read_step(prefix, file, TraceOptions(gpus_per_server=2, stride=2))
+    assert {g.name: g for g in found.groups} == {g.name: g for g in step.groups}
+    recorded = RailJob(n_gpus=16, gpus_per_server=2, recorded=found, delay_s=0.005)
+    for one, two in zip(job.phases(), recorded.phases(), strict=True):
+        assert (one.rail, one.ranks, one.dimension) == (two.rail, two.ranks, two.dimension)
+        np.testing.assert_allclose(one.circuit_bytes, two.circuit_bytes, rtol=1e-6)
+    for policy in ("on-demand", "provisioned", "all-links"):
+        times = [simulate_rails(j, policy).step_s for j in (job, recorded)]
+        assert times[0] == pytest.approx(times[1], rel=1e-3)
