@@ -74,6 +74,7 @@ def make_solution(
     bound: Sequence[int],
     *,
     limit: Limit,
+    method: str = "greedy",
     bound_by: str | None = None,
 ) -> Solution:
     """Make a solution of a plan.
@@ -86,6 +87,8 @@ def make_solution(
         What is proved of the five levels of the objective.
     limit
         Why the search stopped, if the plan does not meet the bound.
+    method
+        Whose solution it is.
     bound_by
         What shows the bound, if it is not the problem's own.
     """
@@ -98,7 +101,7 @@ def make_solution(
         limit=None if optimal else limit,
         objective=problem.weigh(plan.levels),
         lower_bound=problem.weigh(bound),
-        method="greedy",
+        method=method,
         stats=stats if bound_by is None else {**stats, "bound_by": bound_by},
     )
 
@@ -115,10 +118,10 @@ def levels_stats(plan: Plan) -> dict[str, Any]:
     }
 
 
-def give_up(problem: Reroute, limit: Limit, bound: float) -> Solution:
+def give_up(problem: Reroute, limit: Limit, bound: float, method: str = "greedy") -> Solution:
     """Say that nothing was found, and nothing proved."""
     return Solution(
-        problem=problem, status=Status.UNKNOWN, limit=limit, lower_bound=bound, method="greedy"
+        problem=problem, status=Status.UNKNOWN, limit=limit, lower_bound=bound, method=method
     )
 
 

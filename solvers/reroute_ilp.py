@@ -40,6 +40,7 @@ class Search:
         self.seed = int(rng.integers(2**31))
         self.best: Plan | None = None
         self.limit: Limit | None = None
+        self.models = 0
         self.proved = False
         """Whether the best plan is the best of all, or there is none at all."""
         self.settled = (0, 0)
@@ -88,13 +89,16 @@ class Search:
         return bool(outcome.optimal or outcome.infeasible)
 
     def _run(self, model: Model, objective: Any) -> Any:
-        outcome = model.solve(objective, self.clock, seed=self.seed)
+        self.models += 1
+        remaining = self.clock.remaining_s
+        clock = Limits(time_s=remaining if math.isfinite(remaining) else None).start()
+        outcome = model.solve(objective, clock, seed=self.seed)
         self.limit = self.limit or outcome.limit
         return outcome
 
     def stopped(self) -> bool:
         """Tell whether a limit was met."""
-        self.limit = self.limit or (Limit.TIME if self.clock.remaining_s <= 0.0 else None)
+        self.limit = self.limit or self.clock.exceeded(self.models)
         return self.limit is not None
 
     def has(self, disturbed: int, moved: int) -> bool:
@@ -114,7 +118,7 @@ def solve(
     problem
         The state and what has failed.
     limits
-        Time stops the search with the best so far; iterations bound the conflicts of each model.
+        Both stop the search with the best so far; iterations count models, each solved to its end.
     rng
         Seeds CP-SAT.
     on_event
@@ -129,7 +133,7 @@ def solve(
         return refuse(problem, "ilp")
     clock = limits.start()
     if clock.remaining_s <= 0.0:
-        return give_up(problem, Limit.TIME, problem.weigh(bound))
+        return give_up(problem, Limit.TIME, problem.weigh(bound), "ilp")
     search = Search(problem, clock, on_event, rng)
     plan = repair(search.board, search.case, Reach(search.board, problem.loss_units))
     if plan is not None:
@@ -207,7 +211,8 @@ def _conclude(search: Search, bound: tuple[int, ...], certificate: Any) -> Solut
         )
     levels = max(tuple(bound), (*search.settled, 0, *bound[3:]))
     if best is None:
-        return give_up(problem, search.limit or Limit.EXHAUSTED, problem.weigh(levels))
+        stopped = search.limit or Limit.EXHAUSTED
+        return give_up(problem, stopped, problem.weigh(levels), "ilp")
     if search.proved:
         levels = best.levels
     return make_solution(
@@ -216,6 +221,7 @@ def _conclude(search: Search, bound: tuple[int, ...], certificate: Any) -> Solut
         best,
         levels,
         limit=search.limit or Limit.EXHAUSTED,
+        method="ilp",
         bound_by=None if levels == bound else "cp-sat",
     )
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import IdealSwitch, Mesh
 from optmatch.model import Limits, Problem, Solution, ignore
-from optmatch.problems import AllToAll, Demand, Routing
+from optmatch.problems import AllToAll, Demand, Reroute, Routing
 from optmatch.solvers import Method
 
 
@@ -41,6 +41,14 @@ def relabelled(problem: Problem, order: Sequence[int] | NDArray[np.int64]) -> Pr
     if isinstance(problem, Demand):
         demand = problem.demand_bytes[np.ix_(order, order)]
         return replace(problem, fabric=fabric, demand_bytes=demand)
+    if isinstance(problem, Reroute):
+        places = {old: k for k, old in enumerate(order)}
+        parts = {
+            name: tuple(places[port] for port in getattr(problem, name))
+            for name in ("spares", "failed_ports")
+        }
+        pairs = [[places[port] for port in pair] for pair in problem.circuits.tolist()]
+        return replace(problem, fabric=fabric, circuits=pairs, **parts)  # type: ignore[arg-type]
     return replace(problem, fabric=fabric)  # type: ignore[type-var]
 
 

@@ -1,0 +1,244 @@
+"""Small failures of meshes and racks, and the best answers to tiny ones by trying everything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from optmatch.fabrics import Benes, Fabric, HexMesh, RackFabric, SquareMesh
+from optmatch.model import FREE
+from optmatch.problems import Reroute
+
+_TINY: tuple[Fabric, ...] = (
+    HexMesh(1, 2, ports=[0, 1, 3, 4, 7, 10]),
+    HexMesh(1, 1, ports=[0, 1, 4, 5, 8]),
+    SquareMesh(1, 2, ports=[0, 2, 4, 6, 8, 10]),
+    HexMesh(1, 1, tx=[0, 3, 6], rx=[5, 8, 11]),
+)
+_SMALL: tuple[Fabric, ...] = (HexMesh(3, 3, ports=12), HexMesh(2, 2, tx=4, rx=4), Benes(8))
+_RING = RackFabric((6, 2, 1), (2, 2, 1), fibres=2)
+_RACKS: tuple[RackFabric, ...] = (
+    _RING,
+    RackFabric((4, 2, 2), (2, 1, 1), fibres=1, ports_per_chip=2),
+    replace(_RING, fibres=1, ports_per_chip=2, interposer=Benes(12)),
+)
+
+
+@st.composite
+def reroute_problems(draw: st.DrawFn, *, tiny: bool = False) -> Reroute:
+    """Draw a running state of a mesh or a rack, and what fails in it.
+
+    Parameters
+    ----------
+    draw
+        Given by hypothesis.
+    tiny
+        Whether `best_reroute` is to be able to solve it: a mesh of few cells.
+
+    Examples
+    --------
+    >>> reroute_problems(tiny=True)
+    reroute_problems(tiny=True)
+    """
+    fabric: Any = draw(st.sampled_from(_TINY if tiny else (*_TINY, *_SMALL, *_RACKS)))
+    rng = np.random.default_rng(draw(st.integers(0, 2**16)))
+    state = draw_rack_state(fabric, rng) if fabric.graph is None else draw_state(fabric, rng)
+    return fail_something(state, rng)
+
+
+def draw_state(fabric: Any, rng: np.random.Generator) -> Reroute:
+    """Set all cells at random, and call some of the pairs that are then connected circuits.
+
+    Examples
+    --------
+    >>> mesh = HexMesh(1, 1, ports=12)
+    >>> len(draw_state(mesh, np.random.default_rng(0)).circuits) > 0
+    True
+    """
+    states = rng.integers(0, 2, fabric.n_cells).astype(np.int8)
+    port_at = {int(t): port for port, t in enumerate(fabric.destination_terminals)}
+    link_of = fabric.graph.links.of_terminal
+    circuits: list[tuple[int, int]] = []
+    taken: set[int] = set()
+    lit: set[int] = set()
+    for source in rng.permutation(fabric.n_ports).tolist():
+        way, left = follow(fabric.graph, states, int(fabric.source_terminals[source]))
+        links = [*link_of[way].tolist(), int(link_of[left])]
+        alone = len(set(links)) == len(links) and taken.isdisjoint(links)
+        if left in port_at and port_at[left] != source and alone and rng.random() < 0.7:
+            circuits.append((source, port_at[left]))
+            taken.update(links)
+            lit.update(terminal // 4 for terminal in way)
+    for cell in set(range(fabric.n_cells)) - lit:
+        if rng.random() < 0.3:
+            states[cell] = FREE
+    return Reroute(
+        fabric,
+        circuits,  # type: ignore[arg-type]
+        rng.integers(0, 3, len(circuits)).astype(np.int32),
+        _draw_spares(fabric, circuits, rng),
+        cell_states=states,
+    )
+
+
+def draw_rack_state(rack: RackFabric, rng: np.random.Generator) -> Reroute:
+    """Connect chips at random over the fewest fibres that are free.
+
+    Examples
+    --------
+    >>> state = draw_rack_state(RackFabric(), np.random.default_rng(0))
+    >>> len(state.circuits) == len(state.routes) > 0
+    True
+    """
+    circuits: list[tuple[int, int]] = []
+    routes: list[tuple[int, ...]] = []
+    free = set(range(rack.n_fibres))
+    outs, ins = (rng.permutation(rack.n_ports).tolist() for _ in range(2))
+    for source, destination in list(zip(outs, ins, strict=True))[: rack.n_ports // 3]:
+        chips = source // rack.ports_per_chip, destination // rack.ports_per_chip
+        start, goal = (int(rack.server_of_chip[chip]) for chip in chips)
+        route = _find_fibres(rack, free, start, goal)
+        if route is not None and chips[0] != chips[1]:
+            circuits.append((source, destination))
+            routes.append(route)
+            free.difference_update(route)
+    return Reroute(
+        rack,
+        circuits,  # type: ignore[arg-type]
+        rng.integers(0, 3, len(circuits)).astype(np.int32),
+        _draw_spares(rack, circuits, rng),
+        tuple(routes),
+    )
+
+
+def _find_fibres(
+    rack: RackFabric, free: set[int], start: int, goal: int
+) -> tuple[int, ...] | None:
+    routes: dict[int, tuple[int, ...]] = {start: ()}
+    waiting = [start]
+    for server in waiting:
+        for fibre in sorted(free):
+            tail, head = rack.edges[rack.edge_of_fibre[fibre]].tolist()
+            if tail == server and head not in routes:
+                routes[head] = (*routes[server], fibre)
+                waiting.append(head)
+    return routes.get(goal)
+
+
+def _draw_spares(
+    fabric: Any, circuits: Sequence[tuple[int, int]], rng: np.random.Generator
+) -> tuple[int, ...]:
+    per_unit = fabric.ports_per_chip if isinstance(fabric, RackFabric) else 1
+    busy = {port // per_unit for pair in circuits for port in pair}
+    idle = [unit for unit in range(fabric.n_ports // per_unit) if unit not in busy]
+    chosen = rng.permutation(idle)[: rng.integers(0, 4)] if idle else []
+    return tuple(sorted(int(unit) for unit in chosen))
+
+
+def fail_something(state: Reroute, rng: np.random.Generator) -> Reroute:
+    """Let one to three parts of a state fail.
+
+    Examples
+    --------
+    >>> mesh = draw_state(HexMesh(1, 1, ports=12), np.random.default_rng(0))
+    >>> fail_something(mesh, np.random.default_rng(1)) == mesh
+    False
+    """
+    fabric = state.fabric
+    rack = isinstance(fabric, RackFabric)
+    cells: Any = rng.permutation(fabric.n_cells).tolist() if fabric.graph is not None else []
+    failed: dict[str, tuple[int, ...]] = {}
+    for _ in range(int(rng.integers(1, 4))):
+        kinds = ["failed_ports"]
+        kinds += ["failed_chips", "failed_fibres"] if rack else []
+        kinds += ["stuck_bar", "stuck_cross", "dead_cells"] if len(cells) > 2 else []
+        kind = str(rng.choice(kinds))
+        if kind in ("stuck_bar", "stuck_cross", "dead_cells"):
+            part = cells.pop()
+        else:
+            counts = {"failed_chips": state.n_units, "failed_ports": fabric.n_ports}
+            most = counts.get(kind) or fabric.n_fibres  # type: ignore[union-attr]
+            part = int(rng.integers(most))
+        failed[kind] = tuple({*failed.get(kind, ()), part})
+    return replace(state, **failed)  # type: ignore[arg-type]
+
+
+def best_reroute(problem: Reroute) -> float | None:
+    """Find the best objective by trying every state of the cells of a mesh.
+
+    Parameters
+    ----------
+    problem
+        On a mesh of at most a dozen cells or so.
+
+    Returns
+    -------
+    float or None
+        None where nothing helps.
+    """
+    fabric: Any = problem.fabric
+    now = np.array(problem.cell_states)
+    for cell, state in problem.stuck.items():
+        now[cell] = state
+    best: tuple[int, ...] | None = None
+    for code in range(2**fabric.n_cells):
+        states = (code >> np.arange(fabric.n_cells) & 1).astype(np.int8)
+        if any(states[cell] != state for cell, state in problem.stuck.items()):
+            continue
+        for handover in permutations(problem.live_spares, len(problem.lost)):
+            levels = _levels(problem, states, now, dict(zip(problem.lost, handover, strict=True)))
+            if levels is not None and (best is None or levels < best):
+                best = levels
+    return None if best is None else problem.weigh(best)
+
+
+def _levels(
+    problem: Reroute, states: NDArray[np.int8], now: NDArray[np.int8], after: dict[int, int]
+) -> tuple[int, ...] | None:
+    """Return what it costs to end in these states; None if they do not hold the circuits."""
+    fabric: Any = problem.fabric
+    link_of = fabric.graph.links.of_terminal
+    used: set[int] = set()
+    changed: list[int] = []
+    ways = []
+    for circuit, ends in enumerate(problem.circuits.tolist()):
+        source, destination = (after.get(port, port) for port in ends)
+        way, left = follow(fabric.graph, states, int(fabric.source_terminals[source]))
+        links = [*link_of[way].tolist(), int(link_of[left])]
+        broken = any(terminal // 4 in problem.dead_cells for terminal in way)
+        if left != fabric.destination_terminals[destination] or broken:
+            return None
+        if len(set(links)) < len(links) or not used.isdisjoint(links):
+            return None
+        used.update(links)
+        if problem.hit[circuit] or tuple(way) != problem.ways[circuit]:
+            changed.append(circuit)
+            ways.append(way)
+    touched = {terminal // 4 for way in ways for terminal in way}
+    sets = sum(now[cell] != states[cell] for cell in touched)
+    lengths = [len(way) for way in ways]
+    worst = max(lengths, default=0) * problem.loss_units[0]
+    disturbed = sum(bool(problem.foreign[circuit]) for circuit in changed)
+    return disturbed, len(changed), int(sets), worst, sum(lengths)
+
+
+def follow(graph: Any, states: NDArray[np.int8], start: int) -> tuple[list[int], int]:
+    """Follow light from a free terminal; return the terminals it enters, and where it leaves.
+
+    Examples
+    --------
+    >>> follow(HexMesh(1, 1).graph, np.zeros(6, dtype=np.int8), 0)[0]
+    [0]
+    """
+    way, at, left = [], start, -1
+    while at >= 0:
+        way.append(at)
+        left = int(graph.exits[at, states[at // 4]])
+        at = int(graph.mate[left])
+    return way, left
