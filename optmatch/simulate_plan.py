@@ -24,8 +24,8 @@ def read_plan(job: RailJob, plan: RailPlan) -> RailSimulation:
     Returns
     -------
     RailSimulation
-        With policy ``"plan"``. A boundary is switched if a transmit port of its stage has another
-        partner when the phase begins than it had when the last one ended.
+        With policy ``"plan"``. A boundary is switched if a port of its stage has another
+        partner when the phase begins than it had in the last operation of the one before.
 
     Raises
     ------
@@ -53,13 +53,14 @@ def read_plan(job: RailJob, plan: RailPlan) -> RailSimulation:
         first = phase.first[np.argmin(ready_s[phase.first])]
         wanted, began = float(ready_s[first]), float(plan.start_s[first])
         members = np.searchsorted(places[phase.rail], phase.ranks)
-        state, circuits = _change(timelines[phase.rail], job, members, ended, began)
+        used = float(plan.start_s[before.last].max()) if before else -np.inf
+        state, changed, circuits = _change(timelines[phase.rail], job, members, used, began)
         timeline = timelines[phase.rail]
-        asked = (timeline.asked_s[state], timeline.starts_s[state]) if circuits else (0.0, 0.0)
-        done = asked[1] + job.delay_s if circuits else 0.0
+        asked = (timeline.asked_s[state], timeline.starts_s[state]) if changed else (0.0, 0.0)
+        done = asked[1] + job.delay_s if changed else 0.0
         window, exposed = max(0.0, wanted - ended), max(0.0, began - max(wanted, ended))
-        rows.append((*asked, done, window, exposed, circuits))
-    table = np.array(rows, dtype=np.float64).reshape(-1, 6)
+        rows.append((*asked, done, window, exposed, circuits, changed))
+    table = np.array(rows, dtype=np.float64).reshape(-1, 7)
     names = ("asked_s", "begun_s", "ready_s", "window_s", "exposed_s")
     return RailSimulation(
         policy="plan",
@@ -67,17 +68,30 @@ def read_plan(job: RailJob, plan: RailPlan) -> RailSimulation:
         step_s=plan.step_s,
         start_s=plan.start_s,
         end_s=plan.end_s,
-        switched=table[:, 5] > 0,
+        switched=table[:, 6] != 0,
         circuits=table[:, 5].astype(np.int64),
         **dict(zip(names, table[:, :5].T, strict=True)),
     )
 
 
 def _change(
-    timeline: RailTimeline, job: RailJob, members: NDArray[np.int64], ended: float, began: float
-) -> tuple[int, int]:
-    """Return the last state up to a moment, and how many circuits are new since another."""
+    timeline: RailTimeline, job: RailJob, members: NDArray[np.int64], used: float, began: float
+) -> tuple[int, bool, int]:
+    """Return the state at a moment, whether ports changed since another, and new circuits."""
     ports = (members[:, None] * job.ports_per_gpu + np.arange(job.ports_per_gpu)).reshape(-1)
-    states = np.searchsorted(timeline.starts_s, [ended, began], side="right") - 1
-    old, new = timeline.matchings[states][:, ports]
-    return int(states[1]), int(((new != old) & (new != IDLE)).sum())
+    states = np.searchsorted(timeline.starts_s, [used, began], side="right") - 1
+    states = np.maximum(states, 0)  # before the step: what the first state is
+    rows = timeline.matchings[states]
+    (old, new), (old_from, new_from) = (
+        rows[:, ports],
+        np.stack(list(map(_inverse, rows)))[:, ports],
+    )
+    changed = bool((new != old).any() or (new_from != old_from).any())
+    return int(states[1]), changed, int(((new != old) & (new != IDLE)).sum())
+
+
+def _inverse(matching: NDArray[np.int32]) -> NDArray[np.int64]:
+    senders = np.flatnonzero(matching != IDLE)
+    found = np.full(len(matching), IDLE, np.int64)
+    found[matching[senders]] = senders
+    return found

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from optmatch.model import InputError, Value, frozen, number
 from optmatch.problems import RailJob
 from optmatch.problems.rail_fold import Fold
-from optmatch.problems.rail_phases import Phase
+from optmatch.problems.rail_phases import new_circuits
 from optmatch.problems.rail_step import Dimension
 from optmatch.problems.rail_time import Events, durations_s, ends_s
 from optmatch.simulate_stages import Run
@@ -170,35 +170,9 @@ def simulate_rails(
         step_s=float(end.max(initial=0.0)),
         start_s=start[folded.event],
         end_s=end[folded.event],
-        circuits=new_circuits(phases),
+        circuits=new_circuits(phases)[1],
         **changes,
     )
-
-
-def new_circuits(phases: tuple[Phase, ...]) -> NDArray[np.int64]:
-    """Count the circuits of each phase that its stage did not have in the phase before it.
-
-    Parameters
-    ----------
-    phases
-        Of a job, in their order; the first of a stage follows its last one.
-    """
-    found = np.zeros(len(phases), np.int64)
-    for number_, before in enumerate(_before(phases)):
-        old = set(map(tuple, phases[before].circuits.tolist()))
-        ranks = set(phases[number_].ranks)
-        made = [tuple(pair) for pair in phases[number_].circuits.tolist() if pair[0] in ranks]
-        found[number_] = sum(pair not in old for pair in made)
-    return found
-
-
-def _before(phases: tuple[Phase, ...]) -> list[int]:
-    """Find the phase before each, around the end of the step."""
-    last = {(phase.rail, phase.stage): k for k, phase in enumerate(phases)}
-    return [
-        k - 1 if phase.position else last[phase.rail, phase.stage]
-        for k, phase in enumerate(phases)
-    ]
 
 
 def _no_changes(n: int) -> dict[str, NDArray[Any]]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from optmatch.model import InputError
 from optmatch.problems import RailJob
 from optmatch.problems.rail_fold import Fold
-from optmatch.problems.rail_phases import Phase, stage_keys
+from optmatch.problems.rail_phases import Phase, new_circuits, stage_keys
 from optmatch.problems.rail_step import Step
 from optmatch.problems.rail_time import Events
 
@@ -30,7 +30,7 @@ class _Stage:
 
     def __init__(self, rail: int) -> None:
         self.rail = rail
-        self.dimensions: list[str] = []
+        self.changes_to: list[bool] = []  # whether a phase needs other circuits than the last one
         self.left: list[int] = []  # events of each phase that have not ended
         self.now = -1  # the phase it is in
         self.turning = False
@@ -142,13 +142,13 @@ class Run:
         following = stage.now + 1
         if (
             stage.turning
-            or following == len(stage.dimensions)
+            or following == len(stage.changes_to)
             or following not in stage.asked
             or (stage.now >= 0 and stage.left[stage.now])
         ):
             return
         begin, ready = now, now
-        switched = stage.dimensions[following] != stage.dimensions[stage.now]  # [-1]: the last
+        switched = stage.changes_to[following]
         if switched:
             begin, ready = self._stand_still(stage.rail, now) if self.all_stop else (now, now)
             ready = begin + self.delay
@@ -214,7 +214,8 @@ def _stages(
     stage_of: dict[tuple[int, int], int] = {}
     found: list[_Stage] = []
     places: dict[int, list[tuple[int, int]]] = {}
-    for phase in phases:
+    changed, _ = new_circuits(phases)
+    for k, phase in enumerate(phases):
         key = phase.rail, phase.stage
         kind = classes[key]
         if stands.setdefault(kind, key) == key:
@@ -227,7 +228,7 @@ def _stages(
             inside = np.unique(folded.event[own[rail[own] == phase.rail]]).tolist()
             for event in inside:
                 places.setdefault(event, []).append((number_of[kind], phase.position))
-            stage.dimensions.append(phase.dimension)
+            stage.changes_to.append(bool(changed[k]))
             stage.left.append(len(inside))
             stage.idle_s.append(0.0)
         stage_of[key] = number_of[kind]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from rails import CURVES, chain_step, fitted, message_s, served_jobs, small_job
 
@@ -18,13 +18,28 @@ from optmatch.cli import main
 from optmatch.io import dumps
 from optmatch.problems.rail_fold import Fold
 from optmatch.problems.rail_phases import stages
+from optmatch.problems.rail_plan import RailPlan
 from optmatch.problems.rail_time import events
 from optmatch.problems.rail_windows import PipelineWindows
 from optmatch.rail_curves import fit_windows, forward_s, predict, read_curves
+from optmatch.simulate_plan import read_plan
 from optmatch.simulate_rails import simulate_rails
 
 relaxed = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 POLICIES = st.sampled_from(["on-demand", "provisioned"])
+
+
+def switched_phases(job: om.RailJob) -> list[bool]:
+    """Walk through two steps and note what each phase lacks in the second."""
+    found: dict[tuple[int, int, int], bool] = {}
+    held: dict[tuple[int, int], set[bytes]] = {}
+    for phase in [*job.phases(), *job.phases()]:
+        wanted = {row.tobytes() for row in phase.circuits}
+        here = phase.rail, phase.stage
+        found[*here, phase.position] = not wanted <= held.get(here, set())
+        if found[*here, phase.position]:
+            held[here] = wanted
+    return [found[phase.rail, phase.stage, phase.position] for phase in job.phases()]
 
 
 def fixed_point(job: om.RailJob, *, early: bool) -> float:
@@ -35,7 +50,7 @@ def fixed_point(job: om.RailJob, *, early: bool) -> float:
         spans = zip(phase.first, phase.last, strict=True)
         own = np.concatenate([np.arange(first, last + 1) for first, last in spans])
         inside.append(np.unique(given_.event_of[own[step.rail[own] == phase.rail]]))
-    last = {(phase.rail, phase.stage): phase.dimension for phase in phases}
+    changed = switched_phases(job)
     start = np.zeros(len(given_.part))
     for _ in range(10_000):
         end = start + given_.duration_s
@@ -43,12 +58,11 @@ def fixed_point(job: om.RailJob, *, early: bool) -> float:
         np.maximum.at(ready, given_.after, end[given_.before])
         fresh = ready.copy()
         idle = 0.0
-        for phase, own in zip(phases, inside, strict=True):
+        for phase, own, change in zip(phases, inside, changed, strict=True):
             first = phase.position == 0
             asked = idle if early and not first else ready[own].min()
-            before = last[phase.rail, phase.stage] if first else ""
             begin = max(asked, 0.0 if first else idle)
-            done = begin + (0.0 if before == phase.dimension else job.delay_s)
+            done = begin + (job.delay_s if change else 0.0)
             fresh[own] = np.maximum(fresh[own], done)
             idle = float(end[own].max())
         if (fresh == start).all():
@@ -261,6 +275,44 @@ def test_the_forward_pass_follows_from_the_published_step() -> None:
         forward = forward_s(times["all-links", 0.0], times["compute", 0.0], 4, message_s(case))
         slack = fitted(case)[0].slack_s
         assert forward + slack == pytest.approx(kink_ms / 1e3, rel=0.01)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(served_jobs(), POLICIES)
+def test_plans_of_the_same_policy_agree(job: om.RailJob, policy: Any) -> None:
+    """A solver that shares no code with the replay finds the same step time.
+
+    Not so where one phase needs several matchings, which a plan counts and the replay does not:
+    an all-to-all, or messages both ways at the same time.
+    """
+    single: Any = {"micro_batch": -1, "schedule": "1f1b", "virtual_stages": 1}
+    job = replace(job, switching="per-circuit", ports_per_gpu=1, **single)
+    assume(job.ep == 1 and job.dp * job.cp > 1)
+    solution = om.solve(job, policy, seed=0)
+    assert solution.objective == pytest.approx(simulate_rails(job, policy).step_s)
+    assert isinstance(solution.answer, RailPlan)
+    told = read_plan(job, solution.answer)
+    assert told.step_s == solution.objective
+    np.testing.assert_allclose(told.window_s, simulate_rails(job, policy).window_s, atol=1e-9)
+
+
+def test_a_plan_is_read_as_it_stands(tmp_path: Any) -> None:
+    """By the command too, without changes; each stage changes as often as the job says."""
+    job = small_job()
+    solution = om.solve(job, "provisioned", seed=0)
+    assert isinstance(solution.answer, RailPlan)
+    told = read_plan(job, solution.answer)
+    expected = simulate_rails(job, "provisioned")
+    assert told.switched.tolist() == expected.switched.tolist()
+    om.save(solution, tmp_path / "plan.json")
+    done = run(str(tmp_path / "plan.json"), "--json")
+    assert (done.exit_code, json.loads(done.stdout)["policy"]) == (0, "plan")
+    assert run(str(tmp_path / "plan.json"), "--delay", "1").exit_code == 2
+    anew = run(str(tmp_path / "plan.json"), "--delay", "1", "--policy", "on-demand", "--json")
+    late = simulate_rails(job, "on-demand", delay_s=1.0).step_s
+    assert json.loads(anew.stdout)["step_s"] == late
+    with pytest.raises(om.InputError, match="operations, the step has"):
+        read_plan(small_job(dp=4), solution.answer)
 
 
 def run(*arguments: str) -> Any:

@@ -171,6 +171,39 @@ def phases(step: Step) -> tuple[Phase, ...]:
     return tuple(result)
 
 
+def new_circuits(given: tuple[Phase, ...]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """Tell which phases need circuits that their stage does not have from the phases before.
+
+    Parameters
+    ----------
+    given
+        All phases of a job, in their order. A step begins with the circuits it ends with.
+
+    Returns
+    -------
+    tuple
+        ``changed[phase]``, and ``circuits[phase]``: how many of the new circuits start at ranks
+        of the stage.
+    """
+    changed, counts = np.zeros(len(given), dtype=bool), np.zeros(len(given), np.int64)
+    places: dict[tuple[int, int], list[int]] = {}
+    for k, phase in enumerate(given):
+        places.setdefault((phase.rail, phase.stage), []).append(k)
+    for own in places.values():
+        held = _pairs(given[own[-1]])
+        for k in own * 2:  # what is held in the end depends on what was held before
+            wanted = _pairs(given[k])
+            fresh = wanted - held
+            changed[k] = bool(fresh)
+            counts[k] = sum(sender in given[k].ranks for sender, _ in fresh)
+            held = wanted if fresh else held
+    return changed, counts
+
+
+def _pairs(phase: Phase) -> set[tuple[int, int]]:
+    return {(sender, receiver) for sender, receiver in phase.circuits.tolist()}
+
+
 def _runs(
     step: Step, rank: int, on: int, rail: NDArray[np.int32], dimension: NDArray[np.int64]
 ) -> list[NDArray[np.int64]]:
