@@ -46,18 +46,23 @@ from optmatch.model import (
 )
 from optmatch.notebook import show_objects
 from optmatch.problems import (
+    Allocation,
     AllToAll,
     ConfigurationProof,
     CountProof,
     Demand,
     LineProof,
+    LoadProof,
     PlaneSchedules,
     RailJob,
     Reroute,
     Routing,
     RoutingProof,
+    SliceAllocation,
+    Steering,
     TransformerModel,
     Transition,
+    slice_rings,
 )
 from optmatch.rerouter import Rerouter
 
@@ -65,7 +70,15 @@ from optmatch.rerouter import Rerouter
 from optmatch.simulate import Simulation, simulate
 from optmatch.simulate_rails import RailSimulation, simulate_rails
 from optmatch.solve import settle_free_cells, solve
-from optmatch.verify import Budget, Optics, Report, Violation, measure_optics, verify
+from optmatch.verify import (
+    Budget,
+    Optics,
+    Report,
+    Violation,
+    check_steering,
+    measure_optics,
+    verify,
+)
 from optmatch.yields import YieldStudy, study_yield
 
 __version__ = "0.1.0"
@@ -74,8 +87,8 @@ show_objects()
 del show_objects
 
 __all__ = [
-    "DEVICES",
     "AllToAll",
+    "Allocation",
     "Benes",
     "Budget",
     "CellGraph",
@@ -83,6 +96,7 @@ __all__ = [
     "ConfigurationProof",
     "CountProof",
     "Crossbar",
+    "DEVICES",
     "Demand",
     "Device",
     "DilatedBenes",
@@ -99,6 +113,7 @@ __all__ = [
     "LimitReached",
     "Limits",
     "LineProof",
+    "LoadProof",
     "Netlist",
     "NetlistError",
     "OptMatchError",
@@ -116,6 +131,7 @@ __all__ = [
     "RoutingProof",
     "Schedule",
     "Simulation",
+    "SliceAllocation",
     "SmartLightMesh",
     "Solution",
     "SolverError",
@@ -123,6 +139,7 @@ __all__ = [
     "SpankeBenes",
     "SquareMesh",
     "Status",
+    "Steering",
     "SwitchAndSelect",
     "TransformerModel",
     "Transition",
@@ -130,6 +147,7 @@ __all__ = [
     "VerificationError",
     "Violation",
     "YieldStudy",
+    "check_steering",
     "compare_fabrics",
     "compare_methods",
     "load",
@@ -139,6 +157,7 @@ __all__ = [
     "settle_free_cells",
     "simulate",
     "simulate_rails",
+    "slice_rings",
     "solve",
     "study_yield",
     "verify",

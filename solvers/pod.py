@@ -14,10 +14,13 @@ from optmatch.problems import Allocation, Blueprint, SliceAllocation
 from optmatch.problems.blueprint import Shape, draw, orient
 from optmatch.problems.server_routes import pool_routes
 from optmatch.problems.slices import connect
-from optmatch.solvers.slicing import FOUND, Plan, Rack, Search
+from optmatch.solvers.slicing import EXHAUSTED, FOUND, Plan, Rack, Search
 
-NODES = 4000
-"""A scheduler looks at so many steps for each largest load in one rack."""
+NODES = 1000
+"""A scheduler looks at so many steps for each largest load in one rack and each start."""
+
+TURNS = 6
+"""So many starts are tried."""
 
 
 class Pod:
@@ -153,9 +156,14 @@ class Pod:
         """Find servers and routes anywhere in a rack, first for the least conceivable load."""
         there = self.rack(rack)
         for largest in loads_possible(there, plan):
-            search = Search(there, plan, self.routes, largest)
-            if search.run(budget) == FOUND:
-                return self.globally(rack, search.answer())
+            for turn in range(TURNS):  # from other servers: a search that starts badly stays bad
+                turned = np.roll(there.servers, turn * len(there.servers) // TURNS)
+                search = Search(there._replace(servers=turned), plan, self.routes, largest)
+                status = search.run(budget)
+                if status == FOUND:
+                    return self.globally(rack, search.answer())
+                if status == EXHAUSTED:
+                    break
         return None
 
     def globally(self, rack: int, found: Plan) -> Plan:

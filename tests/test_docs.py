@@ -112,7 +112,11 @@ def test_the_readme_lists_the_methods() -> None:
     told = {name: (set(kinds.split(", ")), exact == "yes") for name, _, kinds, exact in rows}
     assert told == {m.name: (set(m.accepts), m.exact) for m in methods().values()}
     marked = [name for name, mark, _, _ in rows if mark]
-    kinds = (om.AllToAll(om.IdealSwitch(2)), om.Demand.from_matrix([[1]]))
+    kinds = (
+        om.AllToAll(om.IdealSwitch(2)),
+        om.Demand.from_matrix([[1]]),
+        om.SliceAllocation(om.RackFabric(), (2, 2, 1)),
+    )
     assert marked == [default_method(problem) for problem in kinds]
 
 

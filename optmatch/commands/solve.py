@@ -33,6 +33,7 @@ _UNITS = {
     "loss-db": "dB",
     "completion-s": "s",
     "matchings": "matchings",
+    "slice-allocation": "circuits",
 }
 
 
@@ -205,7 +206,9 @@ def _print(name: str, solution: Solution, verbose: bool) -> None:
     if slots := _slots(solution):
         planes = f" on {len(slots)} planes" if len(slots) > 1 else ""
         rows["matchings"] = f"{sum(slots)}{planes}"
-    unit = _UNITS.get(getattr(solution.problem, "objective", "total-cells"), "")
+    kind = solution.problem.kind
+    default = kind if kind in _UNITS else "total-cells"
+    unit = _UNITS.get(getattr(solution.problem, "objective", default), "")
     if solution.objective is not None:
         rows["objective"] = f"{solution.objective:g} {unit}".rstrip()
     if math.isfinite(solution.lower_bound):

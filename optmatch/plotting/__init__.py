@@ -8,6 +8,7 @@ from optmatch.plotting.gantt import GanttData, gantt_data, plot_gantt
 from optmatch.plotting.geometry import MeshData, PortMark, mesh_data
 from optmatch.plotting.heat import HeatData, heat_data, plot_heat
 from optmatch.plotting.rail_gantt import RailGanttData, plot_rails, rail_gantt_data
+from optmatch.plotting.slices import SliceData, plot_slice, slice_data
 from optmatch.plotting.slots import (
     CircuitData,
     Drawable,
@@ -35,6 +36,7 @@ __all__ = [
     "PortMark",
     "RailGanttData",
     "ScheduleData",
+    "SliceData",
     "SlotData",
     "TogglesData",
     "all_slots_data",
@@ -50,6 +52,7 @@ __all__ = [
     "plot_gantt",
     "plot_heat",
     "plot_matchings",
+    "plot_slice",
     "plot_slot",
     "plot_study",
     "plot_rails",
@@ -57,6 +60,7 @@ __all__ = [
     "save_figure",
     "save_picture",
     "schedule_data",
+    "slice_data",
     "slot_data",
     "solution_html",
     "study_data",

@@ -14,9 +14,10 @@ from optmatch.model import InputError, Solution
 from optmatch.plotting.figures import draw_fabric, new_figure, plot_contact_sheet, plot_slot
 from optmatch.plotting.gantt import plot_gantt
 from optmatch.plotting.rail_gantt import plot_rails
+from optmatch.plotting.slices import plot_slice
 from optmatch.plotting.slots import Drawable, parts
 from optmatch.plotting.viewer import viewer_page
-from optmatch.problems import Demand, RailJob
+from optmatch.problems import Allocation, Demand, RailJob
 from optmatch.problems.rail_plan import RailPlan
 
 if TYPE_CHECKING:
@@ -130,6 +131,8 @@ def _drawn(shown: Drawable, kind: str, slot: int | None) -> bytes:
         return _encoded(cast("Figure", plot_rails(job, shown.answer).figure), kind)
     if slot is None and isinstance(shown, Solution) and isinstance(shown.problem, Demand):
         return _encoded(cast("Figure", plot_gantt(shown).figure), kind)
+    if slot is None and isinstance(shown, Solution) and isinstance(shown.answer, Allocation):
+        return _encoded(cast("Figure", plot_slice(shown).figure), kind)
     fabric, schedule = parts(shown)
     if slot is None and schedule.n_slots == 1:
         slot = 0

@@ -12,7 +12,12 @@ from optmatch.problems.slices import Allocation, SliceAllocation, wire
 
 
 def crowd(
-    fabric: RackFabric, shapes: Sequence[Shape], rng: np.random.Generator, *, routes: int = 5
+    fabric: RackFabric,
+    shapes: Sequence[Shape],
+    rng: np.random.Generator,
+    *,
+    routes: int = 5,
+    reserved: tuple[int, ...] = (),
 ) -> tuple[Allocation, ...]:
     """Put slices on random servers of random racks, each pair on a random route of those offered.
 
@@ -26,6 +31,8 @@ def crowd(
         Draws servers and routes.
     routes
         How many routes are offered to each pair.
+    reserved
+        Servers that are kept out.
 
     Examples
     --------
@@ -35,7 +42,7 @@ def crowd(
     """
     placed: tuple[Allocation, ...] = ()
     for shape in shapes:
-        problem = SliceAllocation(fabric, shape, placed=placed, routes=routes)
+        problem = SliceAllocation(fabric, shape, placed=placed, reserved=reserved, routes=routes)
         found = None if problem.dead_end() else _put(problem, rng)
         if found is not None:
             placed = (*placed, found)

@@ -240,19 +240,20 @@ def connect(
     size, ports = fabric.chips_per_server, fabric.ports_per_chip
     slot, chip, port = plan.circuits[:, [0, 3]], plan.circuits[:, [1, 4]], plan.circuits[:, [2, 5]]
     circuits = (at[slot] * size + chip) * ports + port
-    first = np.searchsorted(fabric.edge_of_fibre, np.arange(len(fabric.edges)))
+    edges, counts = fabric.edges, fabric.edge_fibres
+    last = np.cumsum(counts)  # fibres are numbered edge by edge
     taken: dict[int, list[int]] = {}
     uses: list[NDArray[np.int64]] = []
     passed: list[tuple[int, ...]] = []
     for pair, route in enumerate(routes):
         members = np.flatnonzero(plan.pair_of == pair)
-        passed.append((int(fabric.edges[route[0], 0]), *fabric.edges[list(route), 1].tolist()))
+        passed.append((int(edges[route[0], 0]), *edges[list(route), 1].tolist()))
         table = np.empty((len(members), len(route), 2), dtype=np.int64)
         table[:, :, 0] = members[:, None]
         for hop, edge in enumerate(map(int, route)):
             if edge not in taken:
-                span = slice(first[edge], first[edge] + fabric.edge_fibres[edge])
-                taken[edge] = (np.flatnonzero(~lit[span]) + first[edge]).tolist()[::-1]
+                first = last[edge] - counts[edge]
+                taken[edge] = (np.flatnonzero(~lit[first : last[edge]]) + first).tolist()[::-1]
             if len(taken[edge]) < len(members):
                 raise InputError(f"edge {edge}: too few free fibres for {len(members)} circuits")
             table[:, hop, 1] = [taken[edge].pop() for _ in members]

@@ -1,0 +1,67 @@
+"""`optmatch generate slice-allocation`: one more slice for racks in use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import numpy as np
+
+from optmatch.commands.generate import FILE_OPTIONS, Integers, with_options, write_problem
+from optmatch.commands.study import RACK_OPTIONS, build_racks
+from optmatch.problems import SliceAllocation
+
+
+@click.command("slice-allocation")
+@with_options(RACK_OPTIONS)
+@click.option("--shape", metavar="AxBxC", required=True, help="Chips of the slice.")
+@click.option(
+    "--placed", metavar="AxBxC,...", help="Slices that are there, on random servers and routes."
+)
+@click.option(
+    "--reserved",
+    type=Integers(single=False),
+    help="Servers to keep out, as 0,3: failed ones, or spares.",
+)
+@click.option(
+    "--routes", type=int, default=5, show_default=True, help="Offered to each pair of servers."
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Of the slices that are there.",
+)
+@with_options(FILE_OPTIONS)
+def slice_allocation(
+    output: str,
+    force: bool,
+    shape: str,
+    placed: str | None,
+    reserved: list[int] | None,
+    routes: int,
+    seed: int,
+    **options: Any,
+) -> None:
+    """One more torus of chips, on servers anywhere in a rack."""
+    from optmatch.problems.crowd import crowd
+    from optmatch.studies.arrivals import parse_shape
+
+    fabric = build_racks(options, racks=1)
+    there = [] if placed is None else [parse_shape(part) for part in placed.split(",")]
+    slices = crowd(
+        fabric,
+        there,
+        np.random.default_rng(seed),
+        routes=routes,
+        reserved=tuple(reserved or ()),
+    )
+    problem = SliceAllocation(
+        fabric,
+        parse_shape(shape),
+        placed=slices,
+        reserved=tuple(reserved or ()),
+        routes=routes,
+    )
+    write_problem(problem, output, force)
