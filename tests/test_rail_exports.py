@@ -9,15 +9,18 @@ import json
 import subprocess
 import sys
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
-from hypothesis import strategies as st
+from plans import demands, pipeline, rails
 
 import optmatch as om
+from optmatch.cli import main
 from optmatch.io.astra import parse_circuit_schedules, read_circuit_schedules
 from optmatch.io.chakra_options import TraceOptions
 from optmatch.io.chakra_step import read_step
@@ -27,8 +30,7 @@ from optmatch.io.openoptics import peers_of, read_circuits
 from optmatch.io.topologies import topologies
 from optmatch.model import Status
 from optmatch.problems import Group, PlaneSchedules, RailJob, Step
-from optmatch.problems.rail_plan import RailPlan, RailTimeline
-from optmatch.problems.rail_step import ALL_REDUCE, COMPUTE, OPERATIONS
+from optmatch.problems.rail_step import OPERATIONS
 
 FORMATS = (
     *("timeline", "perfetto", "chakra", "openoptics", "openoptics-matrix"),
@@ -58,76 +60,6 @@ def text(solution: om.Solution, to: str) -> str:
     content = exported(solution, to)
     assert isinstance(content, str)
     return content
-
-
-def rails() -> om.Solution:
-    """Plan four GPUs that compute, reduce over neighbours, then over the others."""
-    groups = (
-        Group("dp.0", "dp", (0, 1), 0),
-        Group("dp.1", "dp", (2, 3), 0),
-        Group("cp.0", "cp", (0, 2), 0),
-        Group("cp.1", "cp", (1, 3), 0),
-    )
-    rows = [
-        row
-        for rank in range(4)
-        for row in (
-            (rank, COMPUTE, -1, 0.0, 1.0, -1),
-            (rank, ALL_REDUCE, rank // 2, 12.5e9, 0.0, rank // 2),
-            (rank, ALL_REDUCE, 2 + rank % 2, 25e9, 0.0, 2 + rank % 2),
-        )
-    ]
-    columns: Any = [np.array(column) for column in zip(*rows, strict=True)]
-    rank, kind, group, size, duration, match = columns
-    step = Step(
-        groups=groups, rank=rank, kind=kind, group=group, size_bytes=size, duration_s=duration,
-        peer=np.full(12, -1), match=match,
-        dep_start=np.cumsum([0, *[0, 1, 1] * 4]), dep=np.delete(np.arange(12), np.s_[2::3]),
-    )  # fmt: skip
-    job = RailJob(
-        n_gpus=4, gpus_per_server=1, recorded=step, port_bytes_per_s=12.5e9, latency_s=0.0,
-        delay_s=0.5,
-    )  # fmt: skip
-    timeline = RailTimeline(
-        rails=(0,),
-        matchings=np.array([[1, 0, 3, 2], [2, 3, 0, 1], [1, 0, 3, 2]]),
-        asked_s=np.array([0.0, 2.0, 4.5]),
-        starts_s=np.array([0.0, 2.0, 4.5]),
-    )
-    start = np.tile([0.0, 1.0, 2.5], 4)
-    plan = RailPlan(
-        rails=(timeline,), start_s=start, end_s=np.tile([1.0, 2.0, 4.5], 4),
-        ports=np.tile([0, 1, 1], 4), step_s=4.5,
-    )  # fmt: skip
-    return om.Solution(
-        problem=job, schedule=None, answer=plan, status=Status.OPTIMAL, objective=4.5,
-        lower_bound=4.5, method="by hand",
-    )  # fmt: skip
-
-
-@st.composite
-def demands(draw: st.DrawFn) -> om.Solution:
-    """Draw a schedule of a demand, on one plane or on two."""
-    n, planes = draw(st.integers(1, 5)), draw(st.integers(1, 2))
-    problem = om.Demand(
-        om.IdealSwitch(n), np.ones((n, n)), rate_bytes_per_s=2.5e9, delay_s=0.25, planes=planes
-    )
-    schedules = []
-    for _ in range(planes):
-        slots = draw(st.integers(1, 4))
-        rows = [draw(st.permutations(range(n))) for _ in range(slots)]
-        kept = draw(st.lists(st.booleans(), min_size=n * slots, max_size=n * slots))
-        matchings = np.where(np.reshape(kept, (slots, n)), rows, -1)
-        lasts = draw(st.lists(st.integers(1, 9), min_size=slots, max_size=slots))
-        schedules.append(
-            om.Schedule(matchings=matchings, durations_s=np.array(lasts) / 4, delay_s=0.25)
-        )
-    several = PlaneSchedules(schedules=tuple(schedules)) if planes > 1 else None
-    return om.Solution(
-        problem=problem, schedule=None if several else schedules[0], answer=several,
-        status=Status.FEASIBLE, limit=om.Limit.EXHAUSTED, objective=1e9, lower_bound=0.0,
-        method="by hand",
-    )  # fmt: skip
 
 
 def parts(solution: om.Solution) -> tuple[om.Schedule, ...]:
@@ -425,3 +357,51 @@ def test_the_command_in_a_process(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout) == (2, "")
         assert message in done.stderr
     assert (tmp_path / "there.txt").read_text() == "old"
+
+
+def test_arrows_join_messages() -> None:
+    """From each send to its receive, in the order of the messages between two ranks."""
+    content = text(pipeline(), "perfetto")
+    assert len(check_trace(content)) == 8
+    events = json.loads(content)["traceEvents"]
+    names = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    arrows = [(e["ph"], names[e["pid"]], e["ts"]) for e in events if e.get("cat") == "message"]
+    forth = [
+        ("s", "rank 0", 0.0),
+        ("f", "rank 1", 1e6),
+        ("s", "rank 0", 1e6),
+        ("f", "rank 1", 2e6),
+    ]
+    back = [("s", "rank 1", 0.0), ("f", "rank 0", 1e6), ("s", "rank 1", 1e6), ("f", "rank 0", 2e6)]
+    assert arrows == forth + back
+
+
+def test_the_command_writes_traces_of_rails(tmp_path: Path) -> None:
+    """Several files need a name to begin with; groups with numbers for names keep them."""
+    om.save(rails(), tmp_path / "plan.json")
+    command = ["export", str(tmp_path / "plan.json"), "--to"]
+    refused = CliRunner().invoke(main, [*command, "chakra"])
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "chakra: several files" in refused.stderr
+    done = CliRunner().invoke(main, [*command, "chakra", "-o", str(tmp_path / "run")])
+    assert done.exit_code == 0, done.output
+    assert len(list(tmp_path.glob("run.*.et"))) == 4
+    shown = CliRunner().invoke(main, [*command, "astra-mapping"])
+    assert shown.stdout == "mapping: {1: 0, 2: 0, 3: 1, 4: 1}\n"
+
+
+def test_plans_that_do_not_fit_their_job() -> None:
+    """A rail that no group is on, and a switch that is too small."""
+    solution = rails()
+    plan: Any = solution.answer
+    (timeline,) = plan.rails
+    for changed, message in (
+        (replace(timeline, rails=(7,)), "rail 7: no group of the job is on it"),
+        (
+            replace(timeline, matchings=timeline.matchings[:, :2] * 0 - 1),
+            "4 ports, its switch has 2",
+        ),
+    ):
+        wrong = replace(solution, answer=replace(plan, rails=(changed,)))
+        with pytest.raises(om.InputError, match=message):
+            exported(wrong, "astra-bw")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_rail_exports import rails
+from plans import rails
 
 import optmatch as om
 from optmatch.plotting import plot_rails, rail_gantt_data, save_picture
