@@ -21,7 +21,7 @@ from optmatch.solvers.board import Board, Found, Path
 EFFORT = 400
 """How many sets of circuits that make room are tried."""
 _MOST_HANDOVERS = 60
-_FEW = 40
+_IN_PAIRS, _IN_TRIPLES = 8, 6
 _ROUNDS_ALONE = 24
 _ROUNDS_TOGETHER = 10
 Handover = tuple[int, ...]
@@ -204,17 +204,22 @@ def split_rest(board: Board, case: Case) -> tuple[list[int], list[int]]:
 
 
 def _movable(own: Sequence[int], others: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield sets of circuits that may move, in the order of the objective."""
-    yield from combinations(own, 1)
-    if len(own) <= _FEW:
-        yield from combinations(own, 2)
-    if len(own) > 2:
+    """Yield sets of circuits that may move, in the order of the objective.
+
+    Each alone; then pairs and triples of those that are most in the way, which stand first; then
+    all.
+    """
+    yield from _of(own)
+    if len(own) > 1:
         yield tuple(own)
     yield from combinations(others, 1)
     if own:
-        yield from ((k, *own) for k in others)
-    if len(others) <= _FEW:
-        yield from combinations(others, 2)
-        yield from combinations(others, 3)
-    if len(others) > 3:
-        yield (*own, *others)
+        yield from ((k, *own) for k in others[: _IN_PAIRS + _IN_TRIPLES])
+    yield from islice(_of(others), len(others), None)
+    yield (*own, *others)
+
+
+def _of(circuits: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    yield from combinations(circuits, 1)
+    yield from combinations(circuits[:_IN_PAIRS], 2)
+    yield from combinations(circuits[:_IN_TRIPLES], 3)

@@ -137,8 +137,8 @@ def _draw_spares(
     per_unit = fabric.ports_per_chip if isinstance(fabric, RackFabric) else 1
     busy = {port // per_unit for pair in circuits for port in pair}
     idle = [unit for unit in range(fabric.n_ports // per_unit) if unit not in busy]
-    chosen = rng.permutation(idle)[: rng.integers(0, 4)] if idle else []
-    return tuple(sorted(int(unit) for unit in chosen))
+    chosen = rng.permutation(np.array(idle, dtype=np.int64))[: rng.integers(0, 4)]
+    return tuple(sorted(chosen.tolist()))
 
 
 def fail_something(state: Reroute, rng: np.random.Generator) -> Reroute:
