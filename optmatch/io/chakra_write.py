@@ -100,8 +100,8 @@ def step_traces(step: Step) -> list[bytes]:
     >>> pair = Group("pp.0", "pp", (0, 1), rail=0)
     >>> step = Step(groups=(pair,), rank=[0, 1], kind=[6, 7], group=[0, 0], size_bytes=[8, 8],
     ...             duration_s=[0, 0], peer=[1, 0], match=[0, 0], dep_start=[0, 0, 0], dep=[])
-    >>> [len(content) for content in step_traces(step)]
-    [121, 121]
+    >>> [b"pp.0" in content for content in step_traces(step)]
+    [True, True]
     """
     for k in (step.duration_s > 1e12).nonzero()[0][:1]:
         raise InputError(f"{step.describe(int(k))} takes {step.duration_s[k]:g} s")
