@@ -114,11 +114,13 @@ def settle_free_cells(
 
     Notes
     -----
-    A descent from all in cross, in a model that adds powers: each round flips the free cells that
-    promise to lower the sum of the fourth powers of all crosstalk-to-signal ratios, which the
-    worst one dominates, or half of them, or a quarter, until the sum falls. No choice changes what
-    leaks from one lit way into another in one cell: where circuits share cells, as on meshes, the
-    gain is small. A round takes two sparse solutions for each circuit of a slot.
+    Descents from all in cross, all in bar and a few random states, in a model that adds powers:
+    each round flips the free cells that promise to lower the sum of the fourth powers of all
+    crosstalk-to-signal ratios, which the worst one dominates, or half of them, or a quarter, until
+    the sum falls. It ends near the sum that free cells would leave if they swallowed all light,
+    which is a lower bound. No choice changes what leaks from one lit way into another in one cell:
+    where circuits share cells, as on meshes, the gain is small. A round takes two sparse solutions
+    for each circuit of a slot.
 
     Examples
     --------

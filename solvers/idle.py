@@ -35,6 +35,9 @@ ROUNDS = 12
 WORTH_WHILE = 0.01
 """A round that does not promise to lower the cost by this share (0.01 dB) is not begun."""
 
+STARTS, START_TERMINALS = 8, 4000
+"""A slot has at most so many descents, and so many terminals in all of them, but always two."""
+
 
 def settle(
     problem: Problem, subject: Schedule | Solution, device: Device | str
@@ -54,11 +57,12 @@ def settle(
         ends = _Ends(
             fabric.source_terminals[source], fabric.destination_terminals[matching[source]]
         )
-        free = np.flatnonzero((states == FREE) & (graph.stuck == FREE))
-        states[states == FREE] = CROSS
         states[graph.stuck == BAR] = BAR
+        states[graph.stuck >= CROSS] = CROSS
+        free = np.flatnonzero(states == FREE)
         if len(free) and len(source) > 1:
-            _descend(flow, ends, states, free)
+            states[:] = _choose(flow, ends, states, free)
+        states[states == FREE] = CROSS
     return settled
 
 
@@ -91,9 +95,12 @@ class _Flow(NamedTuple):
         return cls(graph, np.abs(device.cell([BAR, CROSS])[:, 0]) ** 2, kept, ahead)
 
     def shares(self, states: NDArray[np.int8]) -> NDArray[np.float64]:
-        """Return ``shares[terminal, straight or across]`` of what enters there."""
-        shares = self.by_state[states].copy()
-        shares[self.graph.stuck > CROSS] = 0.0  # dead cells
+        """Return ``shares[terminal, straight or across]`` of what enters there.
+
+        Free and dead cells swallow all.
+        """
+        shares = self.by_state[states]
+        shares[(states == FREE) | (self.graph.stuck > CROSS)] = 0.0
         return np.repeat(shares, 4, axis=0)
 
 
@@ -165,13 +172,40 @@ def _promise(
     return grown
 
 
-def _descend(flow: _Flow, ends: _Ends, states: NDArray[np.int8], free: NDArray[np.intp]) -> None:
-    """Flip free cells, in place, as long as it helps."""
+def _choose(
+    flow: _Flow, ends: _Ends, stated: NDArray[np.int8], free: NDArray[np.intp]
+) -> NDArray[np.int8]:
+    """Descend from all in cross, all in bar and random states, and return the best.
+
+    If free cells swallowed all light, crosstalk would be least: nobody looks further than that.
+    """
+    enough = (1 + WORTH_WHILE) * _spread(flow, ends, stated).cost
+    rng = np.random.default_rng(0)
+    best, least = stated, np.inf
+    for start in range(max(2, min(STARTS, START_TERMINALS // len(flow.graph.mate)))):
+        states = stated.copy()
+        states[free] = (CROSS, BAR)[start] if start < 2 else rng.integers(0, 2, len(free))
+        cost = _descend(flow, ends, states, free, enough)
+        if cost < least:
+            best, least = states, cost
+        if least <= enough:
+            break
+    return best
+
+
+def _descend(
+    flow: _Flow,
+    ends: _Ends,
+    states: NDArray[np.int8],
+    free: NDArray[np.intp],
+    enough: float,
+) -> float:
+    """Flip free cells, in place, as long as it helps; return the cost."""
     now = _spread(flow, ends, states)
     for _ in range(ROUNDS):
         grown = _promise(flow, now, states, free)
-        if np.minimum(grown, 0.0).sum() > -WORTH_WHILE * now.cost:
-            return
+        if now.cost <= enough or np.minimum(grown, 0.0).sum() > -WORTH_WHILE * now.cost:
+            break
         order = free[np.argsort(grown)][: int((grown < -1e-6 * now.cost).sum())]
         while len(order):
             tried = states.copy()
@@ -181,5 +215,6 @@ def _descend(flow: _Flow, ends: _Ends, states: NDArray[np.int8], free: NDArray[n
                 break
             order = order[: len(order) // 2]
         if not len(order):
-            return
+            break
         states[:], now = tried, then
+    return now.cost

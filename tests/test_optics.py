@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
 import time
 from dataclasses import fields
 from pathlib import Path
@@ -36,6 +37,20 @@ def solved(fabric: om.Fabric, matching: list[int]) -> tuple[om.Routing, om.Solut
     """Route one matching."""
     problem = om.Routing(fabric, np.array(matching, dtype=np.int32))
     return problem, om.solve(problem, seed=0)
+
+
+@pytest.fixture(autouse=True)
+def balance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In every test: what leaves and what is lost is what enters, to 1e-12."""
+    measure = om.measure_optics
+
+    def balanced(*args: Any, **options: Any) -> om.Optics:
+        optics = measure(*args, **options)
+        assert optics.energy_error < 1e-12
+        return optics
+
+    for module in (om, sys.modules["optmatch.verify"]):
+        monkeypatch.setattr(module, "measure_optics", balanced)
 
 
 def call(*args: Any) -> Result:
@@ -220,7 +235,6 @@ def test_energy_is_kept(device: om.Device, idle: Any) -> None:
     optics = om.measure_optics(
         problem, solution, device, idle=idle, frequencies_hz=[-20e9, 0.0, 7e9], seed=1
     )
-    assert optics.energy_error < 1e-12
     assert (optics.lost >= 0).all()
     assert optics.figures["energy_error"] == optics.energy_error
 
@@ -242,6 +256,21 @@ def test_an_ideal_device_leads_all_light_to_the_partner() -> None:
     assert leaky.loops == optics.loops
     assert leaky.loop_power[slot] > 0
     assert not leaky.notes
+
+
+def test_light_that_goes_round_almost_for_ever_is_noted() -> None:
+    """A loop without loss that leaks next to nothing costs digits, and the notes say so."""
+    mesh = om.SquareMesh(3, 3)
+    idle = np.full((1, mesh.n_ports), -1, dtype=np.int32)
+    states = np.zeros((1, mesh.n_cells), dtype=np.int8)
+    schedule = om.Schedule(matchings=idle, durations_s=np.ones(1), cell_states=states)
+    measure = sys.modules["optmatch.verify.measure"].measure_optics
+    for extinction_db, error in ((100.0, 1e-3), (160.0, 1e-9)):
+        device = om.Device(bar_extinction_db=extinction_db, cross_extinction_db=extinction_db)
+        optics = measure(om.Routing(mesh, idle[0]), schedule, device)
+        assert optics.energy_error < error
+        noted = any("energy is off by" in note for note in optics.notes)
+        assert noted == (extinction_db < 120)
 
 
 def test_free_cells_are_put_where_one_says() -> None:
@@ -279,7 +308,6 @@ def test_faults_are_seen_by_light() -> None:
     broken = om.measure_optics(om.Routing(faulty, matching[0]), schedule, "smartlight")
     assert broken.lost[0, 0, 0] == 1.0
     assert broken.cell_states[0, stuck] == BAR
-    assert broken.energy_error < 1e-12
 
 
 @pytest.mark.parametrize("fabric", [om.SwitchAndSelect(8), om.Benes(5), om.HexMesh(4, 4, ports=8)])

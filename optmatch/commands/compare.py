@@ -138,13 +138,14 @@ def _run_fabrics(
     files: Sequence[str], options: dict[str, Any], keep: Callable[[FabricRow], None]
 ) -> None:
     """Measure every fabric on the same matchings."""
-    from optmatch.commands.optics import choose_device
+    from optmatch.commands.optics import choose_device, use_one_thread
     from optmatch.compare import compare_fabrics
     from optmatch.fabrics import IdealSwitch
 
     if options["size"] is None:
         raise click.UsageError("--size: needed with --fabrics")
     size, seed, count = options["size"], options["seed"], options["count"]
+    use_one_thread()
     device = choose_device(options["device"])
     fabrics = {name: build(name, size) for name in _names(options["fabrics"])}
     matchings = [draw_matching(IdealSwitch(size), seed + k) for k in range(count)]

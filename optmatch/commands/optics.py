@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,11 +89,21 @@ def choose_device(name: str | None) -> Device:
     return find_device(name or "smartlight")
 
 
+def use_one_thread() -> None:
+    """Keep SciPy from threads, unless the user wants them; called before SciPy is loaded.
+
+    The systems of optics are many and small. Threads that share one of them wait for each other,
+    on a busy machine for longer than all the rest takes.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
 def measure(solution: Solution, options: dict[str, Any]) -> Measured:
     """Measure the schedule of a solution as the options say."""
     from optmatch.solve import settle_free_cells
     from optmatch.verify import Budget, measure_optics
 
+    use_one_thread()
     problem, device = solution.problem, choose_device(options["device"])
     shared: dict[str, Any] = {
         "frequencies_hz": read_frequencies(options["frequencies_hz"]),

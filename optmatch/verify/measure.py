@@ -31,6 +31,9 @@ from optmatch.verify.optics import Loop, Optics
 
 Idle = Literal["cross", "bar", "keep"]
 
+DIGITS_LOST = 1e-9
+"""A balance of energy that is worse than this is worth a note."""
+
 
 def measure_optics(
     problem: Problem,
@@ -90,19 +93,13 @@ def measure_optics(
     '7.16 dB'
     """
     fabric, chosen = problem.fabric, find_device(device)
-    graph, schedule = fabric.graph, _schedule_of(subject)
-    if graph is None:
-        raise InputError(f"a fabric of type {fabric.type} has no cells, and no optics")
-    if schedule.n_ports != fabric.n_ports or schedule.cell_states is None:
-        raise InputError("optics need a schedule of the fabric's ports, with cell states")
-    if schedule.cell_states.shape[1] != graph.n_cells:
-        raise InputError(
-            f"cell_states of {schedule.cell_states.shape[1]} cells, a fabric of {graph.n_cells}"
-        )
+    graph: CellGraph = fabric.graph
+    schedule = _schedule_of(fabric, subject)
+    stated = np.asarray(schedule.cell_states)
     frequencies = frozen("frequencies_hz", np.asarray(frequencies_hz), 1, np.float64)
     if not len(frequencies):
         raise InputError("frequencies_hz: at least one", where="frequencies_hz")
-    states = _settle(graph, schedule.cell_states, idle)
+    states = _settle(graph, stated, idle)
     chip = _build_chip(graph, chosen, integer("seed", seed, at_least=0))
     place = np.full(len(graph.mate), -1)
     place[graph.perimeter] = np.arange(len(graph.perimeter))
@@ -122,11 +119,7 @@ def measure_optics(
         delay_s=lit * ((cells + links) * chosen.cell_delay_s + chosen.access_delay_s),
         loops=tuple(slot.loops for slot in slots),
         loop_power=np.array([slot.loop_power for slot in slots]),
-        notes=tuple(
-            f"slot {k}: no light gets into loop {list(loop)}, which is free of loss"
-            for k, slot in enumerate(slots)
-            for loop in slot.closed
-        ),
+        notes=_notes(slots),
     )
 
 
@@ -151,11 +144,35 @@ class _Slot(NamedTuple):
     """The loops that neither lose nor leak."""
 
 
-def _schedule_of(subject: Schedule | Solution) -> Schedule:
+def _schedule_of(fabric: Fabric, subject: Schedule | Solution) -> Schedule:
+    """Return the schedule, if it is one of the fabric's ports and cells."""
+    if fabric.graph is None:
+        raise InputError(f"a fabric of type {fabric.type} has no cells, and no optics")
     schedule = subject.schedule if isinstance(subject, Solution) else subject
     if not isinstance(schedule, Schedule):
         raise InputError("optics need a schedule; of several planes, one at a time")
+    if schedule.n_ports != fabric.n_ports or schedule.cell_states is None:
+        raise InputError("optics need a schedule of the fabric's ports, with cell states")
+    if schedule.cell_states.shape[1] != fabric.n_cells:
+        raise InputError(
+            f"cell_states of {schedule.cell_states.shape[1]} cells, a fabric of {fabric.n_cells}"
+        )
     return schedule
+
+
+def _notes(slots: Sequence[_Slot]) -> tuple[str, ...]:
+    """Say what a reader of the figures should know."""
+    notes = []
+    for k, slot in enumerate(slots):
+        for loop in slot.closed:
+            notes.append(f"slot {k}: no light gets into loop {list(loop)}, which is free of loss")
+        error = np.abs(slot.power.sum(axis=2) + slot.lost - 1).max(initial=0.0)
+        if error > DIGITS_LOST:
+            notes.append(
+                f"slot {k}: energy is off by {error:.1e}: light goes round almost without loss,"
+                " and figures have few digits"
+            )
+    return tuple(notes)
 
 
 def _settle(graph: CellGraph, given: NDArray[np.int8], idle: Idle | ArrayLike) -> NDArray[np.int8]:

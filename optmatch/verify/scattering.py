@@ -25,9 +25,9 @@ AT_ONCE = 8
 """Inputs that are solved for together: so few that BLAS starts no threads, which would only wait
 for each other."""
 
-FAINT = 1e-8
-"""Weaker amplitudes do not count as a way in: their power, of -160 dB, is lost in the rounding of
-what goes round in a loop that they lead to."""
+FAINT = 1e-6
+"""Where light would become stronger than the inverse of this, weaker amplitudes do not count as a
+way in: what a loop loses by them in a turn drowns in rounding."""
 
 
 class Waves(NamedTuple):
@@ -95,7 +95,7 @@ def scatter(
     stable, since passive cells make :math:`I - CS` positive semidefinite. A loss-free loop makes
     it singular, but only for light that no port can send there: such light does not leak out, so
     by reciprocity none gets in. What no port can send light to is therefore left out. In a loop
-    that loses next to nothing (a leak of 1e-10, say) digits are lost; the balance of energy tells.
+    that loses next to nothing (leaks of -100 dB) digits are lost; the balance of energy tells.
     Time is about that of a nested dissection: O(c^1.5) for c cells of a mesh, O(c log c) for each
     input.
 
@@ -117,13 +117,28 @@ def scatter(
     before = graph.mate[pattern.row]
     values = cells[before // 4, before & 1, pattern.column & 1]
     values = values * waveguides[graph.links.of_terminal[pattern.row]]
-    if (np.abs(values) < FAINT).any():
-        values[~_reached(graph, pattern, values, inputs)[pattern.row]] = 0.0
     entering = np.zeros((len(graph.mate), len(inputs)), dtype=np.complex128)
     entering[inputs, np.arange(len(inputs))] = 1.0
     if len(pattern.unknowns):
-        entering[pattern.unknowns] = _solve(pattern, values, inputs)
+        entering[pattern.unknowns] = _solve_lit(pattern, values, inputs)
     return Waves(entering, _leave(graph, cells, entering))
+
+
+def _solve_lit(
+    pattern: _Pattern, values: NDArray[np.complex128], inputs: NDArray[np.integer]
+) -> NDArray[np.complex128]:
+    """Solve for the unknowns that light reaches; the others are zero."""
+    size = np.abs(values)
+    for dark in (0.0, FAINT):
+        if (size <= dark).any():
+            values[~_reached(pattern, size > dark, inputs)[pattern.row]] = 0.0
+        try:
+            solved = _solve(pattern, values, inputs)
+        except RuntimeError:  # from SuperLU: a pivot is zero
+            continue
+        if dark or np.abs(solved).max(initial=0.0) < 1 / FAINT:
+            return solved
+    raise SolverError("light grows without end: cells or waveguides amplify")
 
 
 def _solve(
@@ -137,15 +152,12 @@ def _solve(
     solved = np.zeros((n, len(inputs)), dtype=np.complex128, order="F")
     solved[pattern.place[pattern.row[first]], number[pattern.column[first]]] = values[first]
     data = np.concatenate([np.ones(n, dtype=np.complex128), -values])[pattern.order]
-    try:
-        factors = splu(
-            csc_matrix((data, pattern.indices, pattern.starts), shape=(n, n)),
-            permc_spec="NATURAL",
-            diag_pivot_thresh=0.0,
-            options={"SymmetricMode": True, "Equil": False},
-        )
-    except RuntimeError as exc:
-        raise SolverError("light grows without end: cells or waveguides amplify") from exc
+    factors = splu(
+        csc_matrix((data, pattern.indices, pattern.starts), shape=(n, n)),
+        permc_spec="NATURAL",
+        diag_pivot_thresh=0.0,
+        options={"SymmetricMode": True, "Equil": False},
+    )
     for k in range(0, len(inputs), AT_ONCE):
         solved[:, k : k + AT_ONCE] = factors.solve(solved[:, k : k + AT_ONCE])
     return solved
@@ -161,15 +173,11 @@ def _leave(
 
 
 def _reached(
-    graph: CellGraph,
-    pattern: _Pattern,
-    values: NDArray[np.complex128],
-    inputs: NDArray[np.integer],
+    pattern: _Pattern, bright: NDArray[np.bool_], inputs: NDArray[np.integer]
 ) -> NDArray[np.bool_]:
-    """Find the terminals at which light enters that is worth mentioning."""
-    bright = np.abs(values) >= FAINT
+    """Find the terminals at which light enters, if it goes only where entries are bright."""
     row, column = pattern.row[bright], pattern.column[bright]
-    lit = np.zeros(len(graph.mate), dtype=bool)
+    lit = np.zeros(len(pattern.place), dtype=bool)
     lit[inputs] = True
     count = 0
     while count < (count := int(np.count_nonzero(lit))):
