@@ -9,6 +9,7 @@ from optmatch.testing.problems import (
     routing_problems,
     smallest_problems,
 )
+from optmatch.testing.rails import rail_problems
 from optmatch.testing.reroutes import reroute_problems
 from optmatch.testing.slices import slice_problems
 
@@ -18,6 +19,7 @@ __all__ = [
     "brute_force",
     "demand_problems",
     "feed_forward_fabrics",
+    "rail_problems",
     "reroute_problems",
     "routing_problems",
     "slice_problems",

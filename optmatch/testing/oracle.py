@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import CellGraph, Fabric
 from optmatch.model import BAR, InputError, Problem
-from optmatch.problems import AllToAll, Demand, Reroute, Routing, SliceAllocation
+from optmatch.problems import AllToAll, Demand, RailJob, Reroute, Routing, SliceAllocation
 from optmatch.testing.demands import best_demand
+from optmatch.testing.rails import best_rail
 from optmatch.testing.reroutes import best_reroute
 from optmatch.testing.slices import best_slice
 
@@ -65,6 +66,8 @@ def brute_force(problem: Problem) -> float | None:
         return _best_all_to_all(problem)
     if isinstance(problem, Demand):
         return best_demand(problem, _largest_matchings(problem.fabric))
+    if isinstance(problem, RailJob):
+        return best_rail(problem)
     if isinstance(problem, Reroute):
         return best_reroute(problem)
     if isinstance(problem, SliceAllocation):

@@ -24,6 +24,7 @@ from optmatch.model import IDLE, Problem
 from optmatch.problems import AllToAll, Routing
 from optmatch.problems.routing import Objective
 from optmatch.testing.demands import smallest_demands
+from optmatch.testing.rails import smallest_rails
 from optmatch.testing.slices import smallest_slices
 
 _TINY = (HexMesh(1, 1), HexMesh(1, 2), SquareMesh(1, 2), SquareMesh(2, 2), TriangularMesh(1, 2))
@@ -179,6 +180,8 @@ def smallest_problems(kind: str) -> list[Problem]:
         idle = [Routing(f, np.full(f.n_ports, IDLE, dtype=np.int32)) for f in switches]
         swap = np.array([1, 0], dtype=np.int32)
         return [*idle, *(Routing(switches[k], swap) for k in (1, 4, 5))]
+    if kind == "rail-job":
+        return list(smallest_rails())
     if kind == "slice-allocation":
         return list(smallest_slices())
     return list(smallest_demands()) if kind == "demand" else []

@@ -1,0 +1,52 @@
+"""Every method for rail jobs keeps the contract."""
+
+from __future__ import annotations
+
+from optmatch.solvers import methods
+from optmatch.testing import SolverContract, rail_problems
+
+
+class RailContract(SolverContract):
+    """What methods for rail jobs have in common."""
+
+    examples = 15
+    problems = rail_problems()
+    tiny_problems = rail_problems(tiny=True)
+    iterates = False
+
+
+class TestStatic(RailContract):
+    """Ports split once."""
+
+    method = "static"
+
+
+class TestOnDemand(RailContract):
+    """Changed when asked for."""
+
+    method = "on-demand"
+
+
+class TestProvisioned(RailContract):
+    """Changed when free."""
+
+    method = "provisioned"
+
+
+class TestPrefetch(RailContract):
+    """Set up ahead."""
+
+    method = "prefetch"
+
+
+class TestIlpRails(RailContract):
+    """By CP-SAT."""
+
+    method = "ilp"
+
+
+def test_every_method_for_rail_jobs_is_under_contract() -> None:
+    """A new one brings a class above."""
+    covered = {cls.method for cls in RailContract.__subclasses__()}
+    known = {m.name for m in methods().values() if "rail-job" in m.accepts}
+    assert covered == known

@@ -1,0 +1,187 @@
+"""Plans of rail jobs: times of policies, folded steps, lanes, switches with cells."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from rails import CURVES, fitted, small_job
+
+import optmatch as om
+from optmatch.model import Status
+from optmatch.problems.rail_plan import RailPlan
+from optmatch.simulate_rails import simulate_rails
+from optmatch.solvers.rail_fold import fold
+from optmatch.solvers.rail_policies import share_lanes, usual_lanes
+from optmatch.solvers.rail_talks import list_talks
+
+POLICIES = ("on-demand", "provisioned")
+
+
+def plan_of(job: om.RailJob, method: str) -> RailPlan:
+    """Solve a job, and return its plan."""
+    answer = om.solve(job, method, seed=0).answer
+    assert isinstance(answer, RailPlan)
+    return answer
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("zero_stage", [0, 1, 3])
+@pytest.mark.parametrize("delay_s", [0.0, 1e-4, 1e-2, 1.0])
+@pytest.mark.parametrize("pp", [2, 3, 4])
+def test_policies_take_as_long_as_in_the_simulation(
+    policy: str, zero_stage: int, delay_s: float, pp: int
+) -> None:
+    """A longest path and a replay event by event, of codes that share nothing, agree."""
+    job = small_job(2, 2, pp, zero_stage=zero_stage, delay_s=delay_s)
+    simulated = simulate_rails(job, policy)  # type: ignore[arg-type]
+    assert plan_of(job, policy).step_s == pytest.approx(simulated.step_s, rel=1e-12)
+
+
+@pytest.mark.parametrize("case", ["h200-dp2", "h200-dp4"])
+def test_published_curves_come_out_of_the_plans(case: str) -> None:
+    """Every published point of both policies within 0.5 %, with windows measured at one delay."""
+    _, job = fitted(case)
+    for (policy, delay_s), published_s in CURVES[case].items():
+        if policy in POLICIES:
+            found = om.solve(replace(job, delay_s=delay_s), policy, seed=0)
+            assert found.objective == pytest.approx(published_s, rel=5e-3)
+
+
+@pytest.mark.parametrize("case", ["h200-dp2", "h200-dp4"])
+@pytest.mark.parametrize("delay_s", [0.01, 0.1])
+def test_the_best_plan_hides_all_delays_of_the_published_cases(case: str, delay_s: float) -> None:
+    """Never worse than a simple policy; here as fast as with all links, which proves it."""
+    job = replace(fitted(case)[1], delay_s=delay_s)
+    best = om.solve(job, "ilp", seed=0)
+    others = [om.solve(job, method, seed=0).objective for method in (*POLICIES, "prefetch")]
+    assert best.objective is not None
+    assert best.objective <= min(other for other in others if other is not None)
+    assert best.status is Status.OPTIMAL
+    assert best.lower_bound == pytest.approx(job.lower_bound())
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.sampled_from([(1, 2), (2, 2), (4, 1), (2, 3)]),
+    st.sampled_from([0, 1, 3]),
+    st.sampled_from([1, 2, 3, 4]),
+    st.sampled_from(["1f1b", "gpipe"]),
+    st.sampled_from([1e-5, 1e-3]),
+)
+def test_prefetching_is_never_worse(
+    degrees: tuple[int, int], zero_stage: int, ports: int, schedule: str, delay_s: float
+) -> None:
+    """It is the best of several plans, the simple ones among them; all pass the verifier."""
+    dp, pp = degrees
+    job = small_job(
+        dp,
+        2,
+        pp,
+        zero_stage=zero_stage,
+        ports_per_gpu=ports,
+        schedule=schedule,
+        micro_batch=1,
+        delay_s=delay_s,
+    )
+    found = om.solve(job, "prefetch", seed=0)
+    assert found.objective is not None
+    for method in ("static", *POLICIES):
+        other = om.solve(job, method, seed=0)
+        assert other.objective is None or found.objective <= other.objective
+
+
+def test_splitting_ports_can_be_the_best() -> None:
+    """With two ports and a long delay, one for replicas and one for the pipeline, all the time."""
+    job = small_job(2, 1, 2, ports_per_gpu=2, delay_s=10.0)
+    static = om.solve(job, "static", seed=0)
+    assert static.stats["reconfigurations"] == 0
+    assert static.objective is not None
+    assert om.solve(job, "prefetch", seed=0).objective == static.objective
+    assert static.objective < om.solve(job, "on-demand", seed=0).objective  # type: ignore[operator]
+
+
+def test_a_split_needs_a_port_for_each_kind_of_circuit() -> None:
+    """One port cannot hold a ring and a pipeline: there is no static plan, and it says why."""
+    found = om.solve(small_job(2, 1, 2), "static", seed=0)
+    assert found.status is Status.UNKNOWN
+    assert "kinds of circuits" in found.stats["reason"]
+
+
+@given(st.lists(st.floats(1.0, 1e12), min_size=1, max_size=5), st.integers(1, 9))
+def test_lanes_are_shared_by_the_root_of_traffic(traffic: list[float], lanes: int) -> None:
+    """All lanes are given, at least one each, more traffic never gets fewer."""
+    shares = share_lanes(traffic, lanes)
+    if len(traffic) > lanes:
+        assert shares is None
+        return
+    assert shares is not None
+    assert sum(shares) == lanes
+    assert min(shares) >= 1
+    for one, a in zip(shares, traffic, strict=True):
+        for two, b in zip(shares, traffic, strict=True):
+            assert one <= two or a >= b
+
+
+def test_replicas_and_rails_fold_to_stages() -> None:
+    """Ranks of one stage do the same, whatever their replica, rail or place in a server."""
+    job = small_job(4, 2, 3)
+    folded = fold(job)
+    assert len(folded.first) == 3
+    stage = np.arange(24) // 8  # pipelines count slowest
+    for number in range(3):
+        assert len(np.unique(folded.class_of[stage == number])) == 1
+
+
+def test_rails_that_are_alike_share_a_timeline() -> None:
+    """All rails of a job are there, once."""
+    plan = plan_of(small_job(2, 4, 2), "provisioned")
+    assert [timeline.rails for timeline in plan.rails] == [(0, 1, 2, 3)]
+
+
+def test_pipelines_share_lanes_only_where_they_must() -> None:
+    """Two stages meet on all lanes; with a third, forward and back take turns by lane."""
+    two, three = (list_talks(small_job(1, 1, pp, ports_per_gpu=2)) for pp in (2, 3))
+    assert set(usual_lanes(two).values()) == {0b11}
+    assert set(usual_lanes(three).values()) == {0b01, 0b10}
+
+
+@pytest.mark.parametrize(
+    "fabric",
+    [
+        om.Benes(8),
+        om.Crossbar(8),
+        om.HexMesh(7, 7, tx=8, rx=8),
+        om.HexMesh(5, 5, ports=8),
+    ],
+)
+def test_states_of_cells_are_found_for_every_matching(fabric: om.Fabric) -> None:
+    """On fabrics with cells a plan says how the light goes, and the verifier traces it."""
+    job = small_job(2, 1, 2, fabric=fabric, ports_per_gpu=2, delay_s=1e-3)
+    found = om.solve(job, "provisioned", seed=0)
+    assert found.status is Status.FEASIBLE, found.stats
+    assert found.answer.rails[0].cell_states.shape[1] == fabric.n_cells
+    assert om.verify(job, found).ok
+
+
+def test_bidirectional_ports_come_in_twos() -> None:
+    """A ring of one port does not exist there; the refusal names the number of ports."""
+    job = small_job(2, 1, 2, fabric=om.HexMesh(5, 5, ports=8))
+    with pytest.raises(om.InputError, match="ports_per_gpu = 1"):
+        om.solve(job, "provisioned", seed=0)
+
+
+def test_phase_times_enclose_their_operations() -> None:
+    """Phases of a stage follow one another, and the last ends with the step."""
+    job = small_job(2, 2, 3, delay_s=1e-4)
+    plan = plan_of(job, "provisioned")
+    times = plan.phase_times_s(job)
+    assert (times[:, 0] <= times[:, 1]).all()
+    for one, two, phase, following in zip(
+        times, times[1:], job.phases(), job.phases()[1:], strict=False
+    ):
+        if (phase.rail, phase.stage) == (following.rail, following.stage):
+            assert one[1] <= two[0]
