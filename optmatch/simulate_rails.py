@@ -13,7 +13,7 @@ from optmatch.model import InputError, Value, frozen, number
 from optmatch.problems import RailJob
 from optmatch.problems.rail_fold import Fold
 from optmatch.problems.rail_phases import new_circuits
-from optmatch.problems.rail_step import Dimension
+from optmatch.problems.rail_step import DIMENSIONS, RECV, Dimension, dimensions, ring_bytes
 from optmatch.problems.rail_time import Events, durations_s, ends_s
 from optmatch.simulate_stages import Run
 
@@ -120,7 +120,7 @@ def simulate_rails(
         As if a reconfiguration took so long; None for that of the job.
     ports
         For ``"static"``: the ports of each dimension that rides rails, in all no more than a GPU
-        has.
+        has; None for those of `split_ports`.
 
     Returns
     -------
@@ -181,10 +181,57 @@ def _no_changes(n: int) -> dict[str, NDArray[Any]]:
     return {"switched": zeros != 0, **dict.fromkeys(names, zeros)}
 
 
+def split_ports(job: RailJob) -> dict[Dimension, int]:
+    r"""Share the ports of a GPU among dimensions, in proportion to the square root of traffic.
+
+    With bytes :math:`b_i` over shares :math:`s_i` of the rate, :math:`\sum_i b_i / s_i` is least
+    where :math:`s_i \propto \sqrt{b_i}`. Every dimension gets a port, and each further one goes
+    where most is missing.
+
+    Parameters
+    ----------
+    job
+        The job; bytes are those of its busiest rank in each dimension.
+
+    Raises
+    ------
+    InputError
+        If there are fewer ports than dimensions that ride rails.
+
+    Examples
+    --------
+    >>> from optmatch.problems import TransformerModel
+    >>> model = TransformerModel(layers=8, hidden=1024, heads=8, sequence=128, vocabulary=1000,
+    ...                          ffn=4096)
+    >>> split_ports(RailJob(n_gpus=4, gpus_per_server=1, dp=2, pp=2, model=model, batch=8,
+    ...                     ports_per_gpu=8))
+    {'dp': 7, 'pp': 1}
+    """
+    step = job.step()
+    dimension = dimensions(step)
+    sizes = np.array([*(len(group.ranks) for group in step.groups), 1])[step.group]
+    sent = np.where(step.kind == RECV, 0.0, ring_bytes(step.kind, step.size_bytes, sizes))
+    roots: dict[Dimension, float] = {}
+    for number_, name in enumerate(DIMENSIONS):
+        own = (dimension == number_) & (step.rail >= 0)
+        if own.any():
+            roots[name] = float(np.sqrt(np.bincount(step.rank[own], sent[own]).max()))
+    if len(roots) > job.ports_per_gpu:
+        raise InputError(
+            f"ports: {len(roots)} dimensions ride rails ({', '.join(roots)}), a GPU has"
+            f" {job.ports_per_gpu}: static shares need a port for each",
+            where="ports",
+        )
+    total, ports = sum(roots.values()) or 1.0, dict.fromkeys(roots, 1)
+    while roots and sum(ports.values()) < job.ports_per_gpu:
+        ports[max(roots, key=lambda d: job.ports_per_gpu * roots[d] / total - ports[d])] += 1
+    return ports
+
+
 def _rates(job: RailJob, ports: Mapping[Dimension, int] | None) -> dict[Dimension, float]:
     """Return what each dimension sends over its own ports, per second."""
     riding = {group.dimension for group in job.groups() if group.rail >= 0}
-    given = dict(ports or {})
+    given = split_ports(job) if ports is None else dict(ports)
     for dimension in sorted(riding):
         if given.get(dimension, 0) < 1:
             raise InputError(f"ports: {dimension} rides a rail and has no port", where="ports")

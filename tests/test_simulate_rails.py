@@ -21,9 +21,9 @@ from optmatch.problems.rail_phases import stages
 from optmatch.problems.rail_plan import RailPlan
 from optmatch.problems.rail_time import events
 from optmatch.problems.rail_windows import PipelineWindows
-from optmatch.rail_curves import fit_windows, forward_s, predict, read_curves
+from optmatch.rail_curves import fit_windows, forward_s, predict, read_curves, windows_job
 from optmatch.simulate_plan import read_plan
-from optmatch.simulate_rails import simulate_rails
+from optmatch.simulate_rails import simulate_rails, split_ports
 
 relaxed = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 POLICIES = st.sampled_from(["on-demand", "provisioned"])
@@ -244,6 +244,32 @@ def test_static_shares_have_their_rates() -> None:
             simulate_rails(job, "static", ports=ports)  # type: ignore[arg-type]
     with pytest.raises(om.InputError, match="policy = 'never': one of all-links"):
         simulate_rails(job, "never")  # type: ignore[arg-type]
+
+
+@given(st.floats(0, 1e9), st.floats(1, 1e9), st.integers(2, 8))
+def test_ports_are_split_by_square_roots(gradients: float, messages: float, ports: int) -> None:
+    """Each dimension has a port, all are given, and no share is a port off the exact one."""
+    windows = PipelineWindows(
+        stages=2,
+        replicas=2,
+        forward_s=1,
+        backward_s=1,
+        quiet_s=0,
+        slack_s=0,
+        last_s=0,
+        message_bytes=messages,
+        gradient_bytes=gradients,
+    )
+    job = replace(windows_job(windows, 1e12), ports_per_gpu=ports)
+    shares = split_ports(job)
+    assert set(shares) == {"dp", "pp"}
+    assert sum(shares.values()) == ports
+    weights = np.sqrt([3 * gradients, messages])  # three exchanges, each of all bytes; a message
+    exact = ports * weights / weights.sum()
+    for share, wanted in zip(shares.values(), exact, strict=True):
+        assert 1 in shares.values() or abs(share - wanted) < 1
+    with pytest.raises(om.InputError, match=r"2 dimensions ride rails \(dp, pp\), a GPU has 1"):
+        split_ports(replace(job, ports_per_gpu=1))
 
 
 def test_windows_that_do_not_fit_are_refused() -> None:

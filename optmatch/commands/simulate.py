@@ -68,6 +68,8 @@ def simulate(
         if isinstance(problem, RailJob):
             chosen = problem if subject is problem else subject
             return simulate_job(file, chosen, policy, given, phases, as_json)  # type: ignore[arg-type]
+        if policy is not None or phases:
+            raise InputError("--policy and --phases are for rail jobs")
         return _run(file, subject, given, flows, as_json)
 
     ctx.exit(for_each(files, run, as_json=as_json))
