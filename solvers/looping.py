@@ -18,6 +18,7 @@ References
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import permutations
 from typing import NamedTuple
 
 import numpy as np
@@ -30,8 +31,6 @@ SIZE, DEPTH, PLACE, UPPER, LOWER, IN, OUT = range(7)
 """Columns of `Network.blocks`: lines; halvings before it; where its lines stand in a row of room;
 the blocks of its halves, -1 for none; the first cell of its first and of its last column."""
 
-_NO_FOURS = np.empty((0, 6), dtype=np.int8)
-
 
 class Network(NamedTuple):
     """The blocks of a network, the whole first, then its halves, their halves, and so on."""
@@ -43,7 +42,7 @@ class Network(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def network(n: int, *, dilated: bool = False, fours: bool = False) -> Network:
+def network(n: int, *, dilated: bool = False, leaf: int = 2) -> Network:
     """Divide a network into blocks, its cells numbered as those of `Benes`, `DilatedBenes`.
 
     Parameters
@@ -52,8 +51,8 @@ def network(n: int, *, dilated: bool = False, fours: bool = False) -> Network:
         The number of inputs.
     dilated
         Whether each line is a pair of wires.
-    fours
-        Whether to leave blocks of four lines whole, for those who look them up.
+    leaf
+        Blocks of so many lines are left whole, for those who look them up.
 
     Examples
     --------
@@ -64,7 +63,7 @@ def network(n: int, *, dilated: bool = False, fours: bool = False) -> Network:
     ends = [0]
     for number, (size, depth, _, _, _, first, _) in enumerate(blocks):
         half = size // 2
-        if size <= 2 or (fours and size == 4):
+        if size <= 2 or size == leaf:
             continue
         upper = first + (2 * half if dilated else half)
         lower = upper + _count(half, dilated)
@@ -91,19 +90,52 @@ def _count(n: int, dilated: bool) -> int:
     return (4 if dilated else 2) * half + _count(half, dilated) + _count(n - half, dilated)
 
 
+class Tables(NamedTuple):
+    """The states of small blocks, whose walks would be too short to be predicted."""
+
+    fours: NDArray[np.int8]
+    """``fours[4 * matching + choices]``: of four lines, idle ones too; digits of a matching are
+    its outputs plus 1, to base 5."""
+    eights: NDArray[np.int8]
+    """``eights[head + tail]``: of eight lines, all in use, every choice 0."""
+    heads: NDArray[np.int32]
+    """``heads[outputs]``, four digits to base 8: where permutations that begin so are."""
+    tails: NDArray[np.int32]
+    """``tails[outputs]``: where among them those are that end so."""
+
+
+_NO_TABLES = Tables(
+    fours=np.empty((0, 6), dtype=np.int8),
+    eights=np.empty((0, 20), dtype=np.int8),
+    heads=np.empty(0, dtype=np.int32),
+    tails=np.empty(0, dtype=np.int32),
+)
+
+
 @lru_cache(maxsize=1)
-def _fours() -> NDArray[np.int8]:
-    """Route all matchings of four lines, by the number of the matching and of the choices."""
+def _fours() -> Tables:
+    """Route all matchings of four lines."""
     digits = np.arange(5**4)[:, None] // 5 ** np.arange(4) % 5 - 1
     for row in digits:
         lit = row[row >= 0]
         if len(set(lit.tolist())) < len(lit):
             row[:] = -1
     rows = np.repeat(digits, 4, axis=0).astype(np.int32)
-    bits = np.arange(len(rows))[:, None] >> np.arange(2) & 1
     choices = np.zeros((len(rows), 6), dtype=np.int8)
-    choices[:, :2] = bits
-    return _run(network(4), _NO_FOURS, rows, choices)
+    choices[:, :2] = np.arange(len(rows))[:, None] >> np.arange(2) & 1
+    return _NO_TABLES._replace(fours=_run(network(4), _NO_TABLES, rows, choices))
+
+
+@lru_cache(maxsize=1)
+def _eights() -> Tables:
+    """Route all permutations of eight lines, in lexicographic order."""
+    rows = np.array(list(permutations(range(8))), dtype=np.int32)
+    heads, tails = (np.zeros(8**4, dtype=np.int32) for _ in range(2))
+    order, digits = np.arange(len(rows)), 8 ** np.arange(4)
+    heads[rows[:, :4] @ digits] = order // 24 * 24
+    tails[rows[:, 4:] @ digits] = order % 24
+    fours = _fours()
+    return Tables(fours.fours, _run(network(8, leaf=4), fours, rows, None), heads, tails)
 
 
 def route_loops(
@@ -126,15 +158,18 @@ def route_loops(
 
     Notes
     -----
-    Time O(n log n) for each matching, without recursion. Blocks of four lines are looked up in a
-    table: walks there are so short that the processor guesses their ends wrong.
+    Time O(n log n) for each matching, without recursion. Blocks of four lines, and of eight where
+    all are in use and nothing is chosen, are looked up in tables.
 
     Examples
     --------
     >>> route_loops(np.array([[1, 2, 0], [-1, 0, -1]], dtype=np.int32)).tolist()
     [[0, 1, 1], [0, 0, 1]]
     """
-    return _run(network(matchings.shape[1], fours=True), _fours(), matchings, choices)
+    n = matchings.shape[1]
+    if choices is None and n >= 8 and (matchings >= 0).all():
+        return _run(network(n, leaf=8), _eights(), matchings, None)
+    return _run(network(n, leaf=4), _fours(), matchings, choices)
 
 
 def route_dilated(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
@@ -160,7 +195,7 @@ def route_dilated(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
     """
     n = matchings.shape[1]
     narrow, wide = network(n), network(n, dilated=True)
-    halves = _run(narrow, _NO_FOURS, matchings, None)
+    halves = _run(narrow, _NO_TABLES, matchings, None)
     states = np.full((len(matchings), wide.cells), FREE, dtype=np.int8)
     widen(narrow.blocks, wide.blocks, matchings, halves, states)
     return states
@@ -168,103 +203,146 @@ def route_dilated(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
 
 def _run(
     net: Network,
-    fours: NDArray[np.int8],
+    tables: Tables,
     matchings: NDArray[np.int32],
     choices: NDArray[np.int8] | None,
 ) -> NDArray[np.int8]:
     if choices is None:
         choices = np.zeros((1, net.cells), dtype=np.int8)
     states = np.empty((len(matchings), net.cells), dtype=np.int8)
-    room = np.empty((2, 2, net.width), dtype=np.int32)
-    loop(net.blocks, fours, choices, matchings, states, room)
+    room = np.empty(4 * net.width, dtype=np.int32)
+    loop(net.blocks, tables, choices, matchings, states.reshape(-1), room)
     return states
 
 
-@kernel
-def _walk(i, side, forth, back, onto, ways, state, block):
-    """Settle lines from input i on, which goes to half `side`, until the loop ends.
+# Kernels keep all lines in one array and all states in another, since each view of an array that
+# a loop makes costs as much as several lines. ``room[forth + i]`` is the output of the line at
+# input i, -1 for none and for one that is settled; ``room[back + o]`` the input of output o. The
+# lines of the halves stand `upper` and `upper + beyond` behind `onto`, with those of their outputs
+# `width` further on. The cells of the outer columns begin at `first` and `last`.
 
-    ``forth[place + input]`` is the output of a line that is not settled, ``back`` the input of an
-    output; `onto` and `ways` receive the same of the halves, whose lines stand from `upper` and
-    `upper + beyond` on. The columns of `pairs` cells begin at `first` and `last`.
-    """
-    place, upper, beyond, pairs, first, last = block
+
+@kernel
+def _walk(i, side, room, states, block):
+    """Settle lines from input i on, which goes to half `side`, until the loop ends."""
+    forth, back, onto, pairs, first, last, upper, beyond, width = block
     while True:
-        o = forth[place + i]
+        o = room[forth + i]
         if o < 0:
             return
         # this line, and below the one with which it shares a cell of the last column
-        forth[place + i] = -1
-        onto[upper + side * beyond + (i >> 1)] = o >> 1
-        ways[upper + side * beyond + (o >> 1)] = i >> 1
+        room[forth + i] = -1
+        half = onto + upper + side * beyond
+        room[half + (i >> 1)] = o >> 1
+        room[half + width + (o >> 1)] = i >> 1
         if i >> 1 < pairs:
-            state[first + (i >> 1)] = (i & 1) ^ side
+            states[first + (i >> 1)] = (i & 1) ^ side
         if o >> 1 < pairs:
-            state[last + (o >> 1)] = (o & 1) ^ side
+            states[last + (o >> 1)] = (o & 1) ^ side
         o ^= 1
-        i = back[place + o]
+        i = room[back + o]
         if i < 0:
             return
-        forth[place + i] = -1
-        onto[upper + (1 - side) * beyond + (i >> 1)] = o >> 1
-        ways[upper + (1 - side) * beyond + (o >> 1)] = i >> 1
+        room[forth + i] = -1
+        half = onto + upper + (1 - side) * beyond
+        room[half + (i >> 1)] = o >> 1
+        room[half + width + (o >> 1)] = i >> 1
         if i >> 1 < pairs:
-            state[first + (i >> 1)] = (i & 1) ^ 1 ^ side
+            states[first + (i >> 1)] = (i & 1) ^ 1 ^ side
         i ^= 1
 
 
 @kernel
-def loop(blocks, fours, choices, matchings, states, room):
-    """Route matchings; arguments as of `route_loops`, with room for two depths of lines."""
+def _halve(choices, chosen, room, states, block):
+    """Settle an even number of lines that are all in use: every loop comes round."""
+    forth, back, onto, pairs, first, last, upper, beyond, width = block
+    upper += onto
+    lower = upper + beyond
+    for k in range(pairs):
+        i = 2 * k + choices[chosen + k]
+        while states[first + (i >> 1)] < 0:
+            o = room[forth + i]
+            at, to = i >> 1, o >> 1
+            states[first + at] = i & 1
+            states[last + to] = o & 1
+            room[upper + at] = to
+            room[upper + width + to] = at
+            i = room[back + (o ^ 1)]
+            at = i >> 1
+            room[lower + at] = to
+            room[lower + width + to] = at
+            i ^= 1
+
+
+@kernel
+def loop(blocks, tables, choices, matchings, states, room):
+    """Route matchings; arguments as of `route_loops`, states in one row, room for two depths."""
+    n, cells, width = matchings.shape[1], choices.shape[1], len(room) // 4
+    each = cells if len(choices) > 1 else 0
+    flat = choices.reshape(-1)
+    fours, eights, heads, tails = tables
     for row in range(len(matchings)):
-        state, chosen = states[row], choices[row if len(choices) > 1 else 0]
-        state[:] = -1
-        room[0] = -1
-        for i in range(matchings.shape[1]):
+        for k in range(cells):
+            states[row * cells + k] = -1
+        for k in range(2 * width):
+            room[k] = -1
+        lit = 0
+        for i in range(n):
             o = matchings[row, i]
             if o >= 0:
-                room[0, 0, i] = o
-                room[0, 1, o] = i
-        depth = -1
-        forth, back, onto, ways = room[0, 0], room[0, 1], room[1, 0], room[1, 1]
+                lit += 1
+                room[i] = o
+                room[width + o] = i
+        depth, forth, onto = -1, 0, 2 * width
         for number in range(len(blocks)):
-            size, place = blocks[number, SIZE], blocks[number, PLACE]
-            first, last = blocks[number, IN], blocks[number, OUT]
+            size, lines = blocks[number, SIZE], blocks[number, PLACE]
+            first, last = row * cells + blocks[number, IN], row * cells + blocks[number, OUT]
+            chosen = row * each + blocks[number, IN]
             if blocks[number, DEPTH] > depth:
                 depth = blocks[number, DEPTH]
-                now = depth & 1
-                forth, back = room[now, 0], room[now, 1]
-                onto, ways = room[1 - now, 0], room[1 - now, 1]
-                for k in range(room.shape[2]):
-                    onto[k] = ways[k] = -1
-            if size == 1:
-                continue
-            if size == 2:
-                if forth[place] >= 0:
-                    state[first] = forth[place]
-                elif forth[place + 1] >= 0:
-                    state[first] = 1 - forth[place + 1]
-                continue
-            if blocks[number, UPPER] < 0:  # four lines
-                entry = forth[place] + 5 * forth[place + 1] + 25 * forth[place + 2]
-                entry += 125 * forth[place + 3] + 156
-                entry = 4 * entry + chosen[first] + 2 * chosen[first + 1]
-                for k in range(6):
-                    state[first + k] = fours[entry, k]
+                forth = 2 * width * (depth & 1)
+                onto = 2 * width - forth
+                if lit < n or n & (n - 1) > 0:  # else there is light everywhere
+                    for k in range(2 * width):
+                        room[onto + k] = -1
+            lines += forth
+            if blocks[number, UPPER] < 0:
+                if size == 8:
+                    head = room[lines] + 8 * room[lines + 1] + 64 * room[lines + 2]
+                    head += 512 * room[lines + 3]
+                    tail = room[lines + 4] + 8 * room[lines + 5] + 64 * room[lines + 6]
+                    entry = heads[head] + tails[tail + 512 * room[lines + 7]]
+                    for k in range(20):
+                        states[first + k] = eights[entry, k]
+                elif size == 4:
+                    entry = 156 + room[lines] + 5 * room[lines + 1]
+                    entry += 25 * room[lines + 2] + 125 * room[lines + 3]
+                    entry = 4 * entry + flat[chosen] + 2 * flat[chosen + 1]
+                    for k in range(6):
+                        states[first + k] = fours[entry, k]
+                elif size == 2:
+                    if room[lines] >= 0:
+                        states[first] = room[lines]
+                    elif room[lines + 1] >= 0:
+                        states[first] = 1 - room[lines + 1]
                 continue
             upper = blocks[blocks[number, UPPER], PLACE]
             beyond = blocks[blocks[number, LOWER], PLACE] - upper
-            block = place, upper, beyond, size >> 1, first, last
+            pairs, back = size >> 1, lines + width
+            block = lines, back, onto, pairs, first, last, upper, beyond, width
+            if lit == n and size & 1 == 0:
+                _halve(flat, chosen, room, states, block)
+                continue
             if size & 1:
-                _walk(size - 1, 1, forth, back, onto, ways, state, block)
-                i = back[place + size - 1]
+                _walk(size - 1, 1, room, states, block)
+                i = room[back + size - 1]
                 if i >= 0:
-                    _walk(i, 1, forth, back, onto, ways, state, block)
-                    _walk(i ^ 1, 0, forth, back, onto, ways, state, block)
-            for k in range(size >> 1):
-                side = chosen[first + k]
-                _walk(2 * k, side, forth, back, onto, ways, state, block)
-                _walk(2 * k + 1, 1 - side, forth, back, onto, ways, state, block)
+                    _walk(i, 1, room, states, block)
+                    _walk(i ^ 1, 0, room, states, block)
+            for k in range(pairs):
+                side = flat[chosen + k]
+                _walk(2 * k, side, room, states, block)
+                _walk(2 * k + 1, 1 - side, room, states, block)
 
 
 @kernel
