@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from optmatch.model import InputError
 from optmatch.problems.rail_plan import RailPlan
 from optmatch.problems.rail_step import SEND
+from optmatch.solvers.rail_stopping import stopping_paths
 from optmatch.solvers.rail_talks import Talk, Talks
 from optmatch.solvers.rail_timetable import Turn, build_plan, longest_paths
 
@@ -74,6 +75,13 @@ def _wanted(talk: Talk, cls: int, lanes: int) -> Iterator[tuple[tuple[int, int],
                     yield (use.end, lane), (use.label[lane % 2], use.place)
 
 
+def standing(every: list[list[Span]]) -> Iterator[Turn]:
+    """List what all ends face when a step begins, as the step before has left them."""
+    for row in every:
+        last = {at: place for span in row for at, (_, place) in span.facing.items()}
+        yield from (Turn(0.0, 0.0, *at, place) for at, place in last.items())
+
+
 class Switch(NamedTuple):
     """A change of circuits of one class, before one of its spans."""
 
@@ -124,13 +132,101 @@ def plan_by_demand(talks: Talks, *, provisioned: bool) -> RailPlan:
     raise InputError("operations wait for each other whatever is switched", where="recorded")
 
 
+def plan_static(talks: Talks) -> RailPlan | None:
+    """Split the lanes once and never change a circuit.
+
+    Communications that can share a circuit are one kind; each kind gets lanes in proportion to
+    the square root of its traffic, which makes the sum of the times of all kinds least, rounded
+    to whole lanes and at least one.
+
+    Returns
+    -------
+    RailPlan or None
+        None if there are more kinds than lanes.
+    """
+    kinds = _kinds(talks)
+    shares = share_lanes([_busiest(talks, nodes) for nodes in kinds], talks.n_lanes)
+    if shares is None:
+        return None
+    lanes: dict[int, int] = {}
+    given = 0
+    for nodes, share in zip(kinds, shares, strict=True):
+        lanes |= dict.fromkeys(nodes, (1 << share) - 1 << given)
+        given += share
+    order, pairs = by_time(talks), talks.pairs()
+    every = [spans(talks, cls, nodes, lanes) for cls, nodes in enumerate(order)]
+    for cls, chain in enumerate(order):
+        pairs += share_ports(talks, cls, chain, lanes)
+    timed = longest_paths(talks.lasting(lanes), pairs)
+    return None if timed is None else build_plan(talks, timed, lanes, standing(every), [])
+
+
+def _kinds(talks: Talks) -> list[list[int]]:
+    """Put communications together that never need two circuits at one port."""
+    kinds: list[tuple[bool, list[int], dict[int, tuple[int, int]]]] = []
+    for node, talk in sorted(talks.talks.items()):
+        wanted = {use.end: use.label for use in talk.uses}
+        message = talk.kind >= SEND
+        for of_messages, nodes, facing in kinds:
+            fits = all(facing.get(end, label) == label for end, label in wanted.items())
+            if of_messages == message and fits:
+                nodes.append(node)
+                facing |= wanted
+                break
+        else:
+            kinds.append((message, [node], wanted))
+    return [nodes for _, nodes, _ in kinds]
+
+
+def _busiest(talks: Talks, nodes: list[int]) -> float:
+    """Return the most that one end carries of some communications, in bytes."""
+    carried: dict[int, float] = {}
+    for node in nodes:
+        for use in talks.talks[node].uses:
+            carried[use.end] = carried.get(use.end, 0.0) + talks.talks[node].bytes_sent
+    return max(carried.values())
+
+
+def share_ports(
+    talks: Talks, cls: int, nodes: NDArray[np.int64], lanes: dict[int, int]
+) -> Iterator[tuple[int, int]]:
+    """Let what uses the same ports of a class run one after another, in the order given."""
+    last: dict[tuple[int, int], int] = {}
+    for node in nodes.tolist():
+        for at, _ in _wanted(talks.talks[node], cls, lanes[node]):
+            if at in last and last[at] != node:
+                yield last[at], node
+            last[at] = node
+
+
+def share_lanes(traffic: list[float], lanes: int) -> list[int] | None:
+    """Share lanes in proportion to the square root of traffic, at least one each.
+
+    The largest remainders are rounded up, ties to the first.
+
+    Examples
+    --------
+    >>> share_lanes([900.0, 100.0], 4), share_lanes([1.0, 1.0], 1)
+    ([3, 1], None)
+    """
+    if len(traffic) > lanes:
+        return None
+    roots = [max(amount, 1e-300) ** 0.5 for amount in traffic]
+    shares, left, total = [1] * len(traffic), lanes - len(traffic), sum(roots)
+    while left > 0 and traffic:
+        missing = [lanes * root / total - share for root, share in zip(roots, shares, strict=True)]
+        shares[missing.index(max(missing))] += 1
+        left -= 1
+    return shares
+
+
 def by_time(talks: Talks) -> tuple[NDArray[np.int64], ...]:
     """Order the communication of each class by when it starts with all circuits there.
 
     Such orders never contradict each other, as programs may where a rank posts receives early.
     """
     lanes = (1 << talks.n_lanes) - 1
-    durations = lasting(talks, dict.fromkeys(talks.talks, lanes))
+    durations = talks.lasting(dict.fromkeys(talks.talks, lanes))
     timed = longest_paths(durations, talks.pairs())
     if timed is None:
         raise InputError("operations wait for themselves", where="recorded")
@@ -141,23 +237,17 @@ def by_time(talks: Talks) -> tuple[NDArray[np.int64], ...]:
     )
 
 
-def lasting(talks: Talks, lanes: dict[int, int]) -> list[float]:
-    """Return how long each node lasts, communication on the lanes given."""
-    durations = list(talks.duration_s)
-    for node, used in lanes.items():
-        durations[node] = talks.seconds(node, used.bit_count())
-    return durations
-
-
 def _plan_in_order(
     talks: Talks, order: tuple[NDArray[np.int64], ...], provisioned: bool
 ) -> RailPlan | None:
     lanes = usual_lanes(talks)
     every = [spans(talks, cls, nodes, lanes) for cls, nodes in enumerate(order)]
-    durations, pairs = lasting(talks, lanes), talks.pairs()
+    durations, pairs = talks.lasting(lanes), talks.pairs()
     causes: dict[int, list[int]] = {}
     for one, two in pairs:
         causes.setdefault(two, []).append(one)
+    for cls, nodes in enumerate(order):
+        pairs += share_ports(talks, cls, nodes, lanes)
     for row in every:
         for span, following in pairwise(row):
             pairs += [(one, two) for one in span.nodes for two in following.nodes]
@@ -169,7 +259,13 @@ def _plan_in_order(
         asks.append(drained if early else causes.get(switch.span.nodes[0], []))
         pairs += [(one, number) for one in {*drained, *asks[-1]}]
         pairs += [(number, two) for two in switch.span.nodes]
-    timed = longest_paths(durations + [talks.job.delay_s] * len(wanted), pairs)
+    lasts = durations + [talks.job.delay_s] * len(wanted)
+    if talks.job.switching == "all-stop":
+        rails = talks.rails()
+        changed = [rails[switch.span.nodes[0]] for switch in wanted]
+        timed = stopping_paths(lasts, pairs, [*rails, *changed], len(durations))
+    else:
+        timed = longest_paths(lasts, pairs)
     if timed is None:
         return None
     turns = []
@@ -177,4 +273,4 @@ def _plan_in_order(
         at = timed.start_s[number]
         asked_s = max((timed.end_s[node] for node in asked), default=0.0)
         turns += [Turn(at, asked_s, *where, place) for where, place in switch.changes.items()]
-    return build_plan(talks, timed, lanes, turns)
+    return build_plan(talks, timed, lanes, standing(every), turns)

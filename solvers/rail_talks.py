@@ -13,6 +13,7 @@ ring, or both neighbours of a pipeline, and its ends are these two ports.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -70,6 +71,24 @@ class Talks(NamedTuple):
         """List what comes before what, as pairs of nodes."""
         folded = self.folded
         return list(zip(folded.before.tolist(), folded.after.tolist(), strict=True))
+
+    def rails(self) -> list[int]:
+        """Return the rail that each node rides, -1 if none; of classes, that of one rank."""
+        rail = self.job.step().rail
+        found = [-1] * len(self.duration_s)
+        for cls, nodes in enumerate(self.folded.order):
+            begin = int(self.job.step().rank_start[self.folded.first[cls]])
+            for node in nodes.tolist():
+                place = next(u.place for u in self.talks[node].uses if u.end // 2 == cls)
+                found[node] = int(rail[begin + place])
+        return found
+
+    def lasting(self, lanes: Mapping[int, int]) -> list[float]:
+        """Return how long each node lasts, with the lanes of what communicates as bits."""
+        durations = list(self.duration_s)
+        for node, used in lanes.items():
+            durations[node] = self.seconds(node, used.bit_count())
+        return durations
 
     def seconds(self, node: int, lanes: int) -> float:
         """Return how long a communication lasts on so many lanes."""

@@ -41,6 +41,17 @@ def test_policies_take_as_long_as_in_the_simulation(
     assert plan_of(job, policy).step_s == pytest.approx(simulated.step_s, rel=1e-12)
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("delay_s", [0.0, 1e-4, 1e-2, 1.0])
+def test_switches_that_stop_as_a_whole(policy: str, delay_s: float) -> None:
+    """What is under way waits for every reconfiguration; as in the simulation, too."""
+    job = small_job(2, 2, 2, delay_s=delay_s, switching="all-stop")
+    simulated = simulate_rails(job, policy)  # type: ignore[arg-type]
+    assert plan_of(job, policy).step_s == pytest.approx(simulated.step_s, rel=1e-12)
+    gentle = plan_of(replace(job, switching="per-circuit"), policy)
+    assert gentle.step_s <= simulated.step_s * (1 + 1e-12)
+
+
 @pytest.mark.parametrize("case", ["h200-dp2", "h200-dp4"])
 def test_published_curves_come_out_of_the_plans(case: str) -> None:
     """Every published point of both policies within 0.5 %, with windows measured at one delay."""
