@@ -30,6 +30,7 @@ Outcome = Literal["survived", "failed", "unrepaired"]
 _QUICK = Effort(rounds=24)
 _EXCHANGES = 16  # for each slot, where circuits are left without a way
 _ROUNDS = 60  # of pricing, for a proof
+_MANY = 0.25  # of the slots: if so many are lost, a proof is more likely than a repair
 _CASES = 20  # of branch and price, for a proof about one matching
 
 
@@ -44,6 +45,16 @@ class Verdict(NamedTuple):
     states: NDArray[np.int8] | None = None
     culprits: tuple[Fault, ...] = ()
     """Faults that the proof needs no others than."""
+
+
+class _Damage(NamedTuple):
+    """Some faults, and what they mean to the router."""
+
+    faults: tuple[Fault, ...]
+    wiring: Wiring
+    """With the ways of stuck cells."""
+    base: NDArray[np.int64]
+    """Forbids to pass dead cells."""
 
 
 class Mender:
@@ -119,22 +130,25 @@ class Mender:
         touched = np.flatnonzero(hits.any(axis=1)).tolist()
         if not touched:
             return Verdict("survived", "untouched", self.matchings, states)
-        wiring, base = self._break(faults)
+        damage = self._break(faults)
         states = states.copy()
-        lost = []
+        lost: list[int] = []
         for slot in touched:
             row = self._known(slot, faults, hits[slot])
             if row is None:
-                row = self._reroute(slot, faults, wiring, base, _QUICK)
+                row = self._reroute(slot, damage, _QUICK)
                 if row is not None and len(faults) == 1:
                     self._rows[slot, faults[0]] = row
-            if row is None:
-                lost.append(slot)
-            else:
+            if row is not None:
                 states[slot] = row
+                continue
+            refuted = None if lost else self._refute(damage)
+            if refuted is not None:
+                return refuted
+            lost.append(slot)
         if not lost:
             return Verdict("survived", "rerouted", self.matchings, states)
-        return self._rescue(faults, states, lost, wiring, base)
+        return self._rescue(damage, states, lost)
 
     def _known(
         self, slot: int, faults: tuple[Fault, ...], hits: NDArray[np.bool_]
@@ -148,8 +162,8 @@ class Mender:
                 return row
         return None
 
-    def _break(self, faults: tuple[Fault, ...]) -> tuple[Wiring, NDArray[np.int64]]:
-        """Wiring with the ways of stuck cells, and what forbids to pass dead ones.
+    def _break(self, faults: tuple[Fault, ...]) -> _Damage:
+        """Break cells for the router.
 
         What a way costs at least stays as it was: still a lower bound, as the search needs it.
         """
@@ -162,47 +176,42 @@ class Mender:
                 base[ends] = base[mates[mates >= 0]] = FAR
             else:
                 exits[ends] = exits[ends][:, [STATES[fault.kind]]]
-        return wiring._replace(exits=exits), base
+        return _Damage(faults, wiring._replace(exits=exits), base)
 
-    def _reroute(
-        self,
-        slot: int,
-        faults: tuple[Fault, ...],
-        wiring: Wiring,
-        base: NDArray[np.int64],
-        effort: Effort,
-    ) -> NDArray[np.int8] | None:
+    def _reroute(self, slot: int, damage: _Damage, effort: Effort) -> NDArray[np.int8] | None:
         """Negotiate new ways for the circuits at broken cells; the others may give way."""
         routes, lengths = self._routes[slot][0].copy(), self._routes[slot][1].copy()
         order = np.flatnonzero(lengths)
         on_route = np.arange(routes.shape[1]) < lengths[:, None]
-        for fault, hit in zip(faults, _conflicts(self.states[[slot]], faults)[0], strict=True):
+        hits = _conflicts(self.states[[slot]], damage.faults)[0]
+        for fault, hit in zip(damage.faults, hits, strict=True):
             if hit:
                 lengths[((routes >> 2 == fault.place) & on_route).any(axis=1)] = 0
         partner = self.matchings[slot].astype(np.int64)
-        desk = self.router.desk
-        if negotiate(wiring, desk, effort, base, order, partner, routes, lengths) < 0:
-            return None
-        return self.router.states(order, routes, lengths)
+        status = negotiate(
+            damage.wiring, self.router.desk, effort, damage.base, order, partner, routes, lengths
+        )
+        return None if status < 0 else self.router.states(order, routes, lengths)
 
-    def _rescue(
-        self,
-        faults: tuple[Fault, ...],
-        states: NDArray[np.int8],
-        lost: list[int],
-        wiring: Wiring,
-        base: NDArray[np.int64],
-    ) -> Verdict:
-        """Prove that nothing helps, or find what does; the cheapest first."""
-        broken = Faulty.of(self.fabric, faults)
-        if self._dead(broken):
-            return Verdict("failed", "dead pair", culprits=faults)
-        if self._cuts.find(wiring, base >= FAR, self._needed) is not None:
-            return Verdict("failed", "cut", culprits=faults)
+    def _refute(self, damage: _Damage) -> Verdict | None:
+        """Look for a quick proof that nothing helps."""
+        if self._dead(Faulty.of(self.fabric, damage.faults)):
+            return Verdict("failed", "dead pair", culprits=damage.faults)
+        if self._cuts.find(damage.wiring, damage.base >= FAR, self._needed) is not None:
+            return Verdict("failed", "cut", culprits=damage.faults)
+        return None
+
+    def _rescue(self, damage: _Damage, states: NDArray[np.int8], lost: list[int]) -> Verdict:
+        """Find what helps, or prove that nothing does; the more likely first."""
+        broken = Faulty.of(self.fabric, damage.faults)
+        problem = None if self.problem is None else replace(self.problem, fabric=broken)
+        hopeless = len(lost) > _MANY * len(self.matchings)
+        if problem is not None and hopeless and self._too_dear(problem):
+            return Verdict("failed", "prices", culprits=damage.faults)
         left = []
         for slot in lost:
             for effort in EFFORTS[1:]:
-                row = self._reroute(slot, faults, wiring, base, effort)
+                row = self._reroute(slot, damage, effort)
                 if row is not None:
                     states[slot] = row
                     break
@@ -210,10 +219,12 @@ class Mender:
                 left.append(slot)
         if not left:
             return Verdict("survived", "rerouted", self.matchings, states)
-        if self.problem is None:
-            return self._search(broken, faults, states, left)
-        problem = replace(self.problem, fabric=broken)
-        return self._exchange(problem, states) or self._price(problem, faults)
+        if problem is None:
+            return self._search(broken, states, left)
+        exchanged = self._exchange(problem, states)
+        if exchanged is None and not hopeless and self._too_dear(problem):
+            return Verdict("failed", "prices", culprits=damage.faults)
+        return exchanged or Verdict("unrepaired", "effort")
 
     def _dead(self, broken: Faulty) -> bool:
         """Tell whether a pair is dead that must meet."""
@@ -245,22 +256,14 @@ class Mender:
             routes, lengths = _follow(factory.router, matching, states[slot])
             yield factory.settle(partner, routes, lengths, _QUICK)
 
-    def _price(self, problem: AllToAll, faults: tuple[Fault, ...]) -> Verdict:
-        """Look for prices of links that refute all schedules in as many slots."""
+    def _too_dear(self, problem: AllToAll) -> bool:
+        """Look for prices of links that no schedule in as many slots can pay."""
         pairs = problem.pairs.astype(np.int64)
         master = Master(Router(problem.fabric), pairs, capacity=len(self.matchings))
         found = master.bound({}, np.inf, Limits().start(), rounds=_ROUNDS)
-        if found.infeasible:
-            return Verdict("failed", "prices", culprits=faults)
-        return Verdict("unrepaired", "effort")
+        return found.infeasible
 
-    def _search(
-        self,
-        broken: Faulty,
-        faults: tuple[Fault, ...],
-        states: NDArray[np.int8],
-        left: list[int],
-    ) -> Verdict:
+    def _search(self, broken: Faulty, states: NDArray[np.int8], left: list[int]) -> Verdict:
         """Route what is left of given matchings exactly."""
         from optmatch.solvers.ilp import search
 
@@ -270,7 +273,7 @@ class Mender:
             rng, limits = np.random.default_rng(0), Limits(iterations=_CASES)
             found = search(problem, limits, rng, ignore)
             if found.status is Status.INFEASIBLE:
-                return Verdict("failed", "search", culprits=faults)
+                return Verdict("failed", "search", culprits=broken.faults)
             if found.schedule is None or found.schedule.cell_states is None:
                 outcome = Verdict("unrepaired", "effort")
             else:
