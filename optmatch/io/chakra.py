@@ -27,6 +27,7 @@ _ATTRIBUTES = (
     *("num_ops", "tensor_size"),
 )
 _PLACE = {name.encode(): k for k, name in enumerate(_ATTRIBUTES)}
+_GROUP = _ATTRIBUTES.index("pg_name")
 _MOST_ATTRIBUTES = 1 << 16
 """So many different ones are remembered; a trace has a few hundred, unless its tags are unique."""
 
@@ -157,28 +158,30 @@ class _Attributes(dict[bytes, tuple[int, ...]]):
         self._parse = messages().attribute.FromString
 
     def __missing__(self, raw: bytes) -> tuple[int, ...]:
-        fields = self._parse(raw).ListFields()  # the name, and the value if there is one
-        place = _PLACE.get(fields[0][1]) if fields and fields[0][0].number == 1 else None
+        parsed = self._parse(raw)
+        place = _PLACE.get(parsed.name)
         found: tuple[int, ...] = ()
         if place is not None:
-            value = fields[-1][1]
-            exact = type(value) is int and -_LARGEST < value < _LARGEST
-            plain = exact and _ATTRIBUTES[place] != "pg_name"
-            found = (place, value if plain else self._convert(_ATTRIBUTES[place], fields[1:]))
+            value = parsed.int64_val or parsed.uint64_val or parsed.int32_val  # most are these
+            usual = 0 < value < _LARGEST and place != _GROUP
+            found = (place, value if usual else self._convert(parsed, _ATTRIBUTES[place]))
         if len(self) >= _MOST_ATTRIBUTES:
             self.clear()
         self[raw] = found
         return found
 
-    def _convert(self, name: str, fields: list[tuple[Any, Any]]) -> int:
-        """Return the number of a group; refuse what is no whole number."""
-        value = fields[0][1] if fields else None
+    def _convert(self, parsed: Any, name: str) -> int:
+        """Return a number of any width, of a group its place; refuse what is no whole number."""
+        width = parsed.WhichOneof("value")
+        value = getattr(parsed, width) if width else None
         if name == "pg_name" and value is not None:
             text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
             return self.groups.setdefault(text, len(self.groups)) if text else MISSING
-        if type(value) is int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise FormatError(f"{name} = {value!r}: a whole number is expected")
+        if abs(value) >= _LARGEST:
             raise FormatError(f"{name} = {value}: numbers are below 2**63")
-        raise FormatError(f"{name} = {value!r}: a whole number is expected")
+        return value
 
 
 class _Columns:
