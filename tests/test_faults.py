@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -107,6 +110,42 @@ def test_dead_pairs_are_those_no_state_connects(mesh: Faulty) -> None:
     reached = [[any(row[i] == j for row in rows) for j in range(n)] for i in range(n)]
     expected = [(i, j) for i in range(n) for j in range(i + 1, n) if not reached[i][j]]
     assert mesh.dead_pairs() == expected
+
+
+COLUMNS = [om.Benes(4), om.Crossbar(3), om.SpankeBenes(4), om.SwitchAndSelect(2)]
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=40)
+def test_faults_in_columns_of_cells(data: st.DataObject) -> None:
+    """Feed-forward fabrics too: dead pairs, and which permutations are held, by enumeration."""
+    mesh = data.draw(broken(data.draw(st.sampled_from(COLUMNS)), most=2))
+    rows = held_matchings(mesh)
+    n = mesh.n_ports
+    reached = {(i, row[i]) for row in rows for i in range(n)}
+    assert set(mesh.dead_pairs()) == {
+        (i, j) for i in range(n) for j in range(n) if i != j and (i, j) not in reached
+    }
+    matching = np.array(data.draw(st.permutations(range(n))), dtype=np.int32)
+    for method in (None, "ilp"):
+        solution = om.solve(om.Routing(mesh, matching), method, seed=0)
+        possible = holds(rows, matching)
+        assert (solution.schedule is not None) <= possible
+        if method == "ilp":
+            assert (solution.status is om.Status.INFEASIBLE) == (not possible)
+
+
+@pytest.mark.parametrize("method", ["best", "greedy-cover", "solstice"])
+def test_demands_on_what_is_left(method: str) -> None:
+    """Realised around the faults; `solve` has it verified."""
+    mesh = Faulty(om.HexMesh(4, 4, ports=6), stuck_bar=[5], dead_cells=[20], dead_ports=[2])
+    demand = np.random.default_rng(0).random((6, 6)).round(2)
+    np.fill_diagonal(demand, 0)
+    demand[2] = demand[:, 2] = 0
+    problem = om.Demand(mesh, demand, delay_s=0.1)
+    solution = om.solve(problem, method, seed=0, limits=om.Limits(iterations=2))
+    assert solution.schedule is not None
+    assert (solution.schedule.matchings[:, 2] == IDLE).all()
 
 
 @pytest.mark.parametrize("method", ["circle", "negotiated", "ilp"])
@@ -253,3 +292,18 @@ def test_bounds_on_many_stuck_cells() -> None:
     matching = np.argmax(table != UNREACHED, axis=1)
     solution = om.solve(om.Routing(stuck, matching), "ilp", seed=0)
     assert solution.status is om.Status.OPTIMAL
+
+
+def test_the_command_line_names_the_faults(tmp_path: Path) -> None:
+    """At exit code 3, in the message and in the object."""
+    command = [sys.executable, "-m", "optmatch"]
+    options = "generate all-to-all --rows 2 --cols 2 --ports 4 --dead-cells 0,6 -o x.json"
+    subprocess.run([*command, *options.split()], cwd=tmp_path, check=True, capture_output=True)
+    problem = om.load(tmp_path / "x.json")
+    assert isinstance(problem, om.AllToAll)
+    assert problem.fabric == Faulty(om.HexMesh(2, 2, ports=4), dead_cells=[0, 6])
+    done = subprocess.run(
+        [*command, "solve", "x.json", "--json"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 3
+    assert "at fault: dead cell 6" in done.stdout + done.stderr
