@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import sys
 import time
@@ -19,6 +20,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 import optmatch as om
 from optmatch.cli import main
+from optmatch.commands.optics import use_one_thread
 from optmatch.fabrics import Faulty
 from optmatch.fabrics.waveguides import measure_waveguides
 from optmatch.io import files as files_module
@@ -418,6 +420,31 @@ def test_the_command_measures() -> None:
         found = json.loads(done.stdout)["optics"]
         assert found["gain_of_settled_cells_db"] is None
         assert found["frequencies_hz"] == [-1e9, 0.0]
+
+
+def test_a_refused_schedule_is_not_measured(tmp_path: Path) -> None:
+    """Light through wrong states means nothing: code 5, and the optics are said to be missing."""
+    tree = json.loads(ROUTED.read_text())
+    states = tree["schedule"]["cell_states"]
+    states[0] = [-1] * len(states[0])
+    (tmp_path / "dark.json").write_text(json.dumps(tree))
+    done = call("verify", tmp_path / "dark.json", "--optics")
+    assert done.exit_code == 5
+    assert "optics: not measured" in done.stdout
+    assert (
+        json.loads(call("verify", tmp_path / "dark.json", "--optics", "--json").stdout)["optics"]
+        is None
+    )
+
+
+def test_the_command_keeps_to_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless the user says otherwise."""
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    use_one_thread()
+    assert os.environ["OPENBLAS_NUM_THREADS"] == "1"
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "3")
+    use_one_thread()
+    assert os.environ["OPENBLAS_NUM_THREADS"] == "3"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from optmatch.commands.generate import draw_matching
+from optmatch.commands.generate import draw_ports
 from optmatch.commands.interrupt import at_events
 from optmatch.commands.outcome import INTERRUPTED, SOLVED, name_of, print_object, read, say
 from optmatch.commands.progress import Progress
@@ -51,6 +51,11 @@ METHOD_COLUMNS = tuple(field.name for field in fields(MethodRow))
     default=10,
     show_default=True,
     help="Of fabrics: random matchings of all ports.",
+)
+@click.option(
+    "--pairs",
+    is_flag=True,
+    help="Of fabrics: matchings that exchange ports in pairs, and meshes of bidirectional ports.",
 )
 @click.option(
     "--device",
@@ -140,15 +145,14 @@ def _run_fabrics(
     """Measure every fabric on the same matchings."""
     from optmatch.commands.optics import choose_device, use_one_thread
     from optmatch.compare import compare_fabrics
-    from optmatch.fabrics import IdealSwitch
 
     if options["size"] is None:
         raise click.UsageError("--size: needed with --fabrics")
     size, seed, count = options["size"], options["seed"], options["count"]
     use_one_thread()
     device = choose_device(options["device"])
-    fabrics = {name: build(name, size) for name in _names(options["fabrics"])}
-    matchings = [draw_matching(IdealSwitch(size), seed + k) for k in range(count)]
+    fabrics = {name: build(name, size, options["pairs"]) for name in _names(options["fabrics"])}
+    matchings = [draw_ports(size, options["pairs"], seed + k) for k in range(count)]
     with _listener("fabrics", options["quiet"]) as listen:
         for name, fabric in fabrics.items():
             (row,) = compare_fabrics(
@@ -162,8 +166,8 @@ def _run_fabrics(
             keep(row)
 
 
-def build(text: str, size: int) -> Any:
-    """Make a fabric of so many inputs and outputs from its name, meshes with rows and columns.
+def build(text: str, size: int, pairs: bool = False) -> Any:
+    """Make a fabric of so many ports from its name, meshes with rows and columns.
 
     Examples
     --------
@@ -182,7 +186,8 @@ def build(text: str, size: int) -> Any:
             given["rows"], given["cols"] = map(int, extent.split("x"))
         except ValueError as exc:
             raise click.UsageError(f"--fabrics: {text!r}: as hex-mesh:9x9") from exc
-    given |= {"n": size} if "n" in known else {"tx": size, "rx": size}
+    ports = {"ports": size} if pairs else {"tx": size, "rx": size}
+    given |= {"n": size} if "n" in known else ports
     needs_extent = {"rows", "cols"} <= known
     if not set(given) <= known or needs_extent != bool(extent):
         raise click.UsageError(

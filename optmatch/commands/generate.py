@@ -193,13 +193,17 @@ def draw_matching(fabric: Fabric, seed: int) -> list[int]:
     >>> sorted(draw_matching(IdealSwitch(4), seed=1))
     [0, 1, 2, 3]
     """
+    return draw_ports(fabric.n_ports, fabric.bidirectional, seed)
+
+
+def draw_ports(n: int, pairs: bool, seed: int) -> list[int]:
+    """Draw a matching of n ports, which exchanges them in pairs or has inputs and outputs."""
     rng = np.random.default_rng(seed)
-    n = fabric.n_ports
     order = rng.permutation(n)
     matching = np.full(n, -1)
-    if fabric.bidirectional:
-        pairs = order[: n - n % 2].reshape(-1, 2)
-        matching[pairs[:, 0]], matching[pairs[:, 1]] = pairs[:, 1], pairs[:, 0]
+    if pairs:
+        two = order[: n - n % 2].reshape(-1, 2)
+        matching[two[:, 0]], matching[two[:, 1]] = two[:, 1], two[:, 0]
     else:
         while (
             n > 1 and (order == np.arange(n)).any()

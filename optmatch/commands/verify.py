@@ -41,12 +41,16 @@ def _verify(file: str, options: dict[str, Any], as_json: bool) -> int:
     if options["optics"] and report.ok:  # light through wrong states means nothing
         measured = optics.measure(solution, options)
     if as_json:
-        found = {} if measured is None else {"optics": optics.optics_object(measured)}
+        found: dict[str, Any] = {"optics": None} if options["optics"] else {}
+        if measured is not None:
+            found = {"optics": optics.optics_object(measured)}
         print_object("report", {"file": file, **_report_object(report), **found})
     else:
         _print(name_of(file), report)
         if measured is not None:
             optics.print_optics(measured, per_slot=options["per_slot"])
+        elif options["optics"]:
+            click.echo("  optics: not measured, since the schedule is refused")
     kept = measured is None or measured.ok
     return SOLVED if report.ok and kept else CHECK_FAILED
 
