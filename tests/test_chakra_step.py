@@ -300,6 +300,15 @@ def test_what_does_not_fit_is_named(
         read(tmp_path, *ranks, groups={"p": [0, 1], "q": [0, 1, 2]})
 
 
+def test_a_group_of_one(tmp_path: Path) -> None:
+    """Takes no time and is no group; its rank may be in real ones."""
+    nodes = [collective(k, "ALL_REDUCE", pg_name=name) for k, name in enumerate("pq")]
+    step = read(tmp_path, nodes, nodes[:1], groups={"p": [0, 1], "q": [0]})
+    assert [group.name for group in step.groups] == ["p"]
+    assert step.kind.tolist() == [1, COMPUTE, 1]
+    assert step.duration_s.tolist() == [0.0] * 3
+
+
 def test_groups_that_overlap(tmp_path: Path) -> None:
     """Rank, node and both groups are named; told that one is another dimension, they may."""
     first, second = (collective(k, "ALL_REDUCE", pg_name="pq"[k]) for k in (0, 1))

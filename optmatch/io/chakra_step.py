@@ -142,6 +142,8 @@ class _Draft:
                 raise trace.fail(int(nodes[ours[k]]), f"{kind}: no collective of a step")
             node = int(nodes[ours[0]])
             ranks = members_of(trace, node, group, self.members, len(self.traces))
+            if len(ranks) < 2:  # some producers write them; there is nobody to talk to
+                continue
             self.kind[start + ours] = kinds
             self.group[start + ours] = self.number(name, ranks)
 
