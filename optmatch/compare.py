@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optmatch.fabrics import Fabric, FeedForward
-from optmatch.fabrics.waveguides import measure_waveguides
+from optmatch.fabrics.waveguides import measure_area, measure_waveguides
 from optmatch.model import (
     Device,
     InputError,
@@ -115,8 +115,6 @@ def _measure_fabric(
     time_s = time.perf_counter() - started
     found = [solution.schedule for solution in solutions if solution.schedule is not None]
     graph: Any = fabric.graph
-    corner = graph.ends.reshape(-1, 2)
-    width, height = np.ptp(corner, axis=0) + 0.5  # a cell is half as wide as it is long
     circuits: dict[str, NDArray[Any]] = {}
     toggles = 0
     if found:
@@ -141,7 +139,7 @@ def _measure_fabric(
         cells=fabric.n_cells,
         stages=fabric.n_stages if isinstance(fabric, FeedForward) else None,
         crossings=int(measure_waveguides(graph).crossings.sum()) // 2,
-        area_cells=float(width * height),
+        area_cells=measure_area(graph),
         matchings=len(matchings),
         routed=len(found),
         route_cells=circuits.get("route_cells", nothing).astype(np.int32),

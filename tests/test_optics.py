@@ -22,7 +22,7 @@ import optmatch as om
 from optmatch.cli import main
 from optmatch.commands.optics import use_one_thread
 from optmatch.fabrics import Faulty
-from optmatch.fabrics.waveguides import measure_waveguides
+from optmatch.fabrics.waveguides import measure_area, measure_waveguides
 from optmatch.io import files as files_module
 from optmatch.io import read_device, write_device
 from optmatch.model import BAR, CROSS
@@ -152,6 +152,16 @@ def test_waveguides_cross_where_they_must() -> None:
         assert not any(array.any() for array in measure_waveguides(mesh.graph))
 
 
+def test_columns_are_narrower_than_they_are_drawn() -> None:
+    """Heights and channels count for a fifth, lengths of cells in full; meshes are as drawn."""
+    triangle = om.Reck(3)  # cells at x = 0, 1.5, 3; the outer wires pass the middle column
+    assert measure_area(triangle.graph) == pytest.approx((3 + 2 * 0.1) * 0.3)
+    lengths = measure_waveguides(triangle.graph).length
+    assert sorted(lengths[lengths > 0].round(9)) == [0.1, 0.1, 1.2]
+    mesh = om.SquareMesh(2, 3)
+    assert measure_area(mesh.graph) == pytest.approx(3.5 * 2.5)
+
+
 def _sizes(n: int) -> list[int]:
     """Sizes of the half networks that have shuffles: n, n/2, ..., 4."""
     return [] if n < 4 else [n, *_sizes(n // 2)]
@@ -183,7 +193,7 @@ def test_losses_add_up_to_a_hundredth_of_a_decibel() -> None:
     optics = om.measure_optics(problem, solution, device)
     guides = measure_waveguides(problem.fabric.graph)
     per_link = guides.length * 811e-6 * 200 + 0.01 * guides.bends + 0.03 * guides.crossings
-    assert per_link.max() > 0.1
+    assert per_link.max() > 0.05
     extra = optics.insertion_loss_db - 3 * 0.48 - 2 * 3.34
     assert np.isclose(extra.sum(), _lit_links(problem, solution, per_link), atol=1e-9)
 

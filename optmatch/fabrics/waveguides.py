@@ -1,4 +1,9 @@
-"""The waveguides between cells, as drawn: how long they are, how they bend, what they cross."""
+"""The waveguides between cells: how long they are, how they bend, what they cross.
+
+Columns of cells are drawn for the eye, a cell as high as it is long. On a chip an interferometer
+is long and narrow, so heights, and the channels between columns, count for a fifth. Meshes are as
+drawn.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +15,12 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics.cellgraph import CellGraph
 
+SHRINK = 0.2
+"""Of what is drawn, heights and channels have so much on a chip: a cell is five times as long as
+it is high."""
+
 _SIDE = 0.25
-"""From the axis of a cell to its sides, in lengths of a cell; parallel lines are two apart."""
+"""From the axis of a cell to its sides as drawn, in lengths of a cell; lines are two apart."""
 
 
 class Waveguides(NamedTuple):
@@ -27,7 +36,7 @@ class Waveguides(NamedTuple):
 
 @lru_cache(maxsize=64)
 def measure_waveguides(graph: CellGraph) -> Waveguides:
-    """Measure the links between cells that lie apart, drawn as straight lines.
+    """Measure the links between cells that lie apart, as straight lines.
 
     Parameters
     ----------
@@ -56,13 +65,17 @@ def measure_waveguides(graph: CellGraph) -> Waveguides:
     length = np.zeros(links.count)
     bends, crossings = np.zeros((2, links.count), dtype=np.int64)
     first = np.flatnonzero(graph.mate > np.arange(len(graph.mate)))
-    corner = graph.ends.reshape(-1, 2)[np.arange(len(graph.mate)) // 2]
+    shrunk, side = _shrink(graph)
+    corner = shrunk.reshape(-1, 2)[np.arange(len(graph.mate)) // 2]
     apart = np.linalg.norm(corner[first] - corner[graph.mate[first]], axis=1) > 1e-6
     first = first[apart]
     point = graph.terminal_positions(inset=0.0, offset=_SIDE)
     start, end = point[first], point[graph.mate[first]]
     number = links.of_terminal[first]
-    length[number] = np.linalg.norm(end - start, axis=1)
+    level = np.where(np.arange(len(graph.mate)) % 2 == 0, side, -side)
+    way = corner[first] - corner[graph.mate[first]]
+    way[:, 1] += level[first] - level[graph.mate[first]]
+    length[number] = np.linalg.norm(way, axis=1)
     axis = graph.ends[first // 4, 1] - graph.ends[first // 4, 0]
     along = end - start
     bends[number] = 2 * (np.abs(axis[:, 0] * along[:, 1] - axis[:, 1] * along[:, 0]) > 1e-6)
@@ -71,6 +84,38 @@ def measure_waveguides(graph: CellGraph) -> Waveguides:
     for array in (length, bends, crossings):
         array.flags.writeable = False
     return Waveguides(length, bends, crossings)
+
+
+def measure_area(graph: CellGraph) -> float:
+    """Measure the rectangle around all cells, in squares of the length of a cell.
+
+    Examples
+    --------
+    One cell is a length by a fifth of a length; a mesh takes what it is drawn on.
+
+    >>> from optmatch.fabrics import HexMesh, SpankeBenes
+    >>> round(measure_area(SpankeBenes(2).graph), 3), round(measure_area(HexMesh(9, 9).graph))
+    (0.2, 246)
+    """
+    shrunk, side = _shrink(graph)
+    width, height = np.ptp(shrunk.reshape(-1, 2), axis=0)
+    if side < _SIDE:  # columns: all cells lie along x
+        return float(width * (height + 4 * side))
+    return float((width + 2 * side) * (height + 2 * side))
+
+
+def _shrink(graph: CellGraph) -> tuple[NDArray[np.float64], float]:
+    """Return the ends of cells on a chip, and the distance of their sides from the axis."""
+    ends = graph.ends
+    if (np.abs(ends[:, 0, 1] - ends[:, 1, 1]) > 1e-9).any():
+        return ends, _SIDE  # a mesh, whose cells lie in all directions
+    left, right = ends[..., 0].min(axis=1), ends[..., 0].max(axis=1)
+    marks = np.unique(np.concatenate([left, right]))
+    middle = (marks[:-1] + marks[1:]) / 2
+    covered = ((left <= middle[:, None]) & (middle[:, None] <= right)).any(axis=1)
+    steps = np.diff(marks) * np.where(covered, 1.0, SHRINK)
+    x = np.concatenate([[0.0], np.cumsum(steps)])[np.searchsorted(marks, ends[..., 0])]
+    return np.stack([x, SHRINK * ends[..., 1]], axis=-1), SHRINK * _SIDE
 
 
 def _count_crossed(

@@ -23,10 +23,10 @@ class FabricRow(Value):
     stages
         Columns of cells; None where light recirculates.
     crossings
-        How many times waveguides cross, as drawn.
+        How many times waveguides cross.
     area_cells
-        Of the rectangle around all cells as drawn, in squares of the length of a cell: a proxy for
-        the area of the chip.
+        Of the rectangle around all cells, in squares of the length of a cell, where an
+        interferometer is five times as long as high: a proxy for the area of the chip.
     matchings, routed
         How many were asked for, and how many of them a routing was found for.
     route_cells, insertion_loss_db, signal_to_crosstalk_db

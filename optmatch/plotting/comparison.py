@@ -103,7 +103,7 @@ def plot_fabrics(rows: Sequence[FabricRow], *, fig: Figure | None = None) -> Fig
     _draw_spread(middle, data.ratio_db, RATIO, worst=np.min)
     middle.set_xlabel("signal to crosstalk, dB")
     _draw_bars(third, data.cells, CELLS)
-    third.set_xlabel("cells (area as drawn, in cells²)")
+    third.set_xlabel("cells (area in lengths²)")
     for k, area in enumerate(data.area_cells):
         third.annotate(
             f"{data.cells[k]:,} ({area:,.0f})",
