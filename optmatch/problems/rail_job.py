@@ -274,26 +274,32 @@ def _check_pipeline(job: RailJob, model: TransformerModel) -> None:
 
 
 def _check_rails(job: RailJob) -> None:
-    """Refuse a switch with fewer ports than the GPUs of a rail have."""
-    if job.recorded is None:
-        busiest = job.n_gpus // job.gpus_per_server
-        ranks = np.flatnonzero(positions(job) % job.gpus_per_server == 0)
-    else:
-        on_rail: dict[int, int] = {}
-        for rail, members in stages(job.recorded):
-            on_rail[rail] = on_rail.get(rail, 0) + len(members)
-        busiest = max(on_rail.values(), default=0)
-        ranks = np.arange(busiest)
-    job.groups()
-    needed = busiest * job.ports_per_gpu
+    """Refuse groups without a rail, and a switch with fewer ports than the GPUs of a rail have."""
+    groups = job.groups()
+    rail, ranks = _busiest_rail(job)
+    needed = len(ranks) * job.ports_per_gpu
     limits = [("radix", job.radix)]
     if job.fabric is not None:
         limits.append(("fabric", job.fabric.n_ports))
     for name, ports in limits:
         if ports is not None and needed > ports:
-            first = int(ranks[ports // job.ports_per_gpu])
+            first = ranks[ports // job.ports_per_gpu]
+            own = [group.name for group in groups if group.rail == rail and first in group.ranks]
+            named = f" (of group {own[0]})" if own else ""
             raise InputError(
-                f"{name} = {ports} ports: a rail has {busiest} GPUs with {job.ports_per_gpu} ports"
-                f" each, {needed} in all; rank {first} is the first without one",
+                f"{name} = {ports} ports: rail {rail} has {len(ranks)} GPUs with"
+                f" {job.ports_per_gpu} ports each, {needed} in all; rank {first}{named} is the"
+                " first without one",
                 where=name,
             )
+
+
+def _busiest_rail(job: RailJob) -> tuple[int, list[int]]:
+    """Return the rail with most GPUs, and their ranks; of a model all rails are alike."""
+    if job.recorded is None:
+        return 0, np.flatnonzero(positions(job) % job.gpus_per_server == 0).tolist()
+    on_rail: dict[int, list[int]] = {0: []}
+    for rail, members in stages(job.recorded):
+        on_rail.setdefault(rail, []).extend(members)
+    busiest = max(on_rail, key=lambda rail: len(on_rail[rail]))
+    return busiest, sorted(on_rail[busiest])
