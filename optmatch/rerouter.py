@@ -56,6 +56,8 @@ class _Snapshot(NamedTuple):
 
 
 class _Proposal(NamedTuple):
+    state: Reroute
+    """What it is about."""
     failure: Failure
     transition: Transition
     restored: tuple[int, int] | None = None
@@ -162,15 +164,23 @@ class Rerouter:
             with self._lock:
                 now = self._now
                 transition = self._answer(now, failure)
-        self._proposal = _Proposal(failure, transition)
+        self._proposal = _Proposal(now.state, failure, transition)
         return transition
 
     def apply(self) -> Reroute:
-        """Take over what was proposed last; return the new state."""
+        """Take over what was proposed last; return the new state.
+
+        Raises
+        ------
+        InputError
+            If nothing is proposed, or the state has changed since.
+        """
         with self._lock:
             if self._proposal is None:
                 raise InputError("nothing is proposed: fail or give_back first")
             proposal, before = self._proposal, self._now.state
+            if proposal.state is not before:
+                raise InputError("the state has changed since this was proposed: ask again")
             after = _with(before, proposal.failure).after(proposal.transition)
             if proposal.restored is None:
                 self._stand_ins.update(proposal.transition.moves.tolist())
@@ -261,7 +271,7 @@ class Rerouter:
             rack = isinstance(now.state.fabric, RackFabric)
             leaving = Failure(chips=(stand_in,)) if rack else Failure(ports=(stand_in,))
             transition = self._answer(now, leaving, (unit,))
-            self._proposal = _Proposal(leaving, transition, (unit, stand_in))
+            self._proposal = _Proposal(now.state, leaving, transition, (unit, stand_in))
             return transition
 
     def _look(self, state: Reroute) -> _Snapshot:

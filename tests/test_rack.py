@@ -1,0 +1,169 @@
+"""Racks: how chips, servers and fibres are numbered, what is refused, and the rules of cubes."""
+
+from __future__ import annotations
+
+import re
+
+import networkx as nx
+import numpy as np
+import pytest
+
+import optmatch as om
+from optmatch.fabrics import CubeCircuit, FacePort, check_cubes, face_port, wrap_ring
+from optmatch.io import dumps, loads
+from optmatch.problems import Reroute
+
+
+def test_the_default_rack_is_a_ring_of_servers_along_each_axis() -> None:
+    """Of 2x2x4 servers; along the sides of two both ways lead to the same neighbour."""
+    rack = om.RackFabric()
+    assert (rack.n_chips, rack.n_servers, rack.server_grid) == (64, 16, (2, 2, 4))
+    places = {tuple(place): k for k, place in enumerate(rack.server_coordinates[:, 1:].tolist())}
+    for edge, (tail, head) in enumerate(rack.edges.tolist()):
+        a, b = (rack.server_coordinates[server, 1:] for server in (tail, head))
+        axis = np.flatnonzero(a != b)
+        assert len(axis) == 1
+        side = rack.server_grid[axis[0]]
+        assert (b[axis[0]] - a[axis[0]]) % side in (1, side - 1)
+        assert rack.edge_fibres[edge] == (16 if side == 2 else 8)
+    assert len(places) == 16
+
+
+def test_chips_lie_in_their_servers() -> None:
+    """The coordinates of a chip, divided by the sides of a server, are those of its server."""
+    rack = om.RackFabric((6, 2, 4), (3, 1, 2), racks=2)
+    for chip, (number, *place) in enumerate(rack.chip_coordinates.tolist()):
+        server = rack.server_of_chip[chip]
+        block = [at // side for at, side in zip(place, rack.server, strict=True)]
+        assert rack.server_coordinates[server].tolist() == [number, *block]
+        x, y, z = place
+        assert rack.chip_at(x, y, z, rack=number) == chip
+
+
+def test_no_fibre_joins_two_racks() -> None:
+    """A pod is so many racks side by side."""
+    rack = om.RackFabric(racks=3)
+    ends = rack.server_coordinates[:, 0][rack.edges]
+    assert (ends[:, 0] == ends[:, 1]).all()
+    assert rack.n_fibres == 3 * om.RackFabric().n_fibres
+
+
+def test_without_wrap_the_ends_are_no_neighbours() -> None:
+    """A line of servers has two ends."""
+    line = om.RackFabric((8, 2, 1), (2, 2, 1), wrap=False)
+    assert line.edges.tolist() == [[0, 1], [1, 0], [1, 2], [2, 1], [2, 3], [3, 2]]
+
+
+def test_networkx_knows_the_same_fibres() -> None:
+    """Nodes, chips, fibres; and the distance between far servers."""
+    rack = om.RackFabric()
+    graph = rack.to_networkx()
+    assert sum(fibres for _, _, fibres in graph.edges(data="fibres")) == rack.n_fibres
+    chips = [chip for _, of_server in graph.nodes(data="chips") for chip in of_server]
+    assert sorted(chips) == list(range(64))
+    assert nx.diameter(graph) == 1 + 1 + 2
+
+
+def test_cells_of_servers_are_joined_by_their_fibres() -> None:
+    """Light that leaves by a fibre of one server enters the neighbour that the edge names."""
+    interposer = om.Benes(12)
+    rack = om.RackFabric((6, 2, 1), (2, 2, 1), fibres=1, ports_per_chip=2, interposer=interposer)
+    graph = rack.graph
+    assert graph is not None
+    assert graph.n_cells == rack.n_cells == 3 * interposer.n_cells
+    per_server = 4 * interposer.n_cells
+    seen = set()
+    for terminal, fibre in enumerate(rack.fibre_of_terminal.tolist()):
+        if fibre >= 0:
+            tail, head = rack.edges[rack.edge_of_fibre[fibre]].tolist()
+            assert terminal // per_server == head
+            assert graph.mate[terminal] // per_server == tail
+            seen.add(fibre)
+    assert seen == set(range(rack.n_fibres))
+    ends = np.concatenate([rack.source_terminals, rack.destination_terminals])
+    assert (graph.mate[ends] < 0).all()
+    assert len(set(ends.tolist())) == 2 * rack.n_ports
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"chips": (4, 4)}, "chips = (4, 4): three sides are expected"),
+        ({"server": (3, 1, 1)}, "server = 3 chips along x: does not divide the 4 of the rack"),
+        ({"fibres": -1}, "fibres = -1: must be >= 0"),
+        ({"wrap": 1}, "wrap = 1: true or false"),
+        ({"racks": 0}, "racks = 0: must be >= 1"),
+        ({"interposer": om.IdealSwitch(80)}, "interposer: cells with inputs and outputs"),
+        ({"interposer": om.HexMesh(3, 3)}, "interposer: cells with inputs and outputs"),
+        ({"interposer": om.Benes(16)}, "16 ports, but chips and fibres of a server need 72"),
+    ],
+)
+def test_what_is_no_rack_is_refused(options: dict[str, object], message: str) -> None:
+    """With the field, its value and the rule."""
+    with pytest.raises(om.InputError, match=re.escape(message)):
+        om.RackFabric(**options)  # type: ignore[arg-type]
+
+
+def test_a_rack_comes_back_from_a_file() -> None:
+    """With the cells of its servers."""
+    rack = om.RackFabric((4, 2, 1), (2, 2, 1), fibres=1, interposer=om.Benes(32))
+    problem = Reroute(rack, [], cell_states=np.zeros(rack.n_cells))  # type: ignore[arg-type]
+    assert loads(dumps(problem)) == problem
+
+
+def circuit(first: tuple[int, ...], second: tuple[int, ...]) -> CubeCircuit:
+    """Make a circuit of two face ports."""
+    return CubeCircuit(FacePort(*first), FacePort(*second))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "rule"),
+    [
+        ((0, 0, 1, 1, 2), (1, 0, 1, 1, 2), None),  # two cubes: any signs
+        ((0, 0, 1, 1, 2), (0, 0, -1, 1, 2), None),  # one cube: + meets -
+        ((0, 0, 1, 1, 2), (0, 0, 1, 2, 1), "R3"),
+        ((0, 0, 1, 1, 2), (1, 1, -1, 1, 2), "R3"),
+        ((0, 0, 1, 1, 2), (1, 0, -1, 2, 1), "R3"),
+        ((0, 0, 1, 4, 2), (1, 0, -1, 4, 2), "R2"),
+        ((0, 0, 1, 1, 2), (9, 0, -1, 1, 2), "R1"),
+        ((0, 0, 1, 1, 2), (2, 0, -1, 1, 2), "R7"),
+    ],
+)
+def test_circuits_between_cubes(
+    first: tuple[int, ...], second: tuple[int, ...], rule: str | None
+) -> None:
+    """Each rule that a single circuit can break, and what is allowed."""
+    found = check_cubes(4, 4, [circuit(first, second)], {"a": [0, 1], "b": [2, 3]})
+    assert {breach.rule for breach in found} >= ({rule} if rule else set())
+    assert bool(found) == (rule is not None)
+
+
+def test_a_face_port_has_one_circuit() -> None:
+    """R5, whichever side of the circuit it is."""
+    port, other, third = (0, 0, 1, 0, 0), (1, 0, -1, 0, 0), (2, 0, 1, 0, 0)
+    found = check_cubes(4, 3, [circuit(port, other), circuit(third, other)])
+    assert [breach.rule for breach in found] == ["R5"]
+
+
+def test_slices_are_whole_cubes_of_their_own() -> None:
+    """R7: no cube in two slices, and sides that are multiples of a cube's."""
+    shared = check_cubes(4, 4, [], {"a": [0, 1], "b": [1]})
+    assert [(breach.rule, breach.what) for breach in shared] == [("R7", "slice b")]
+    shapes = {"a": (8, 4, 4), "b": (4, 4, 6)}
+    odd = check_cubes(4, 4, [], {"a": [0, 1], "b": [2]}, shapes=shapes)
+    assert [breach.what for breach in odd] == ["slice b"]
+
+
+def test_rings_of_any_cubes_are_legal() -> None:
+    """R4 and R6: no distance, and the closing circuit is one like the others; also of one cube."""
+    for cubes in ([3], [0, 3], [2, 0, 3, 1]):
+        ring = wrap_ring(cubes, axis=1, i=2, j=3)
+        assert len(ring) == len(cubes)
+        assert check_cubes(4, 4, ring, {"a": cubes}) == []
+
+
+def test_chips_inside_a_cube_have_no_port_outside() -> None:
+    """R2, in words."""
+    with pytest.raises(om.InputError, match="R2: chip"):
+        face_port(4, 0, (1, 1, 1), axis=0, sign=1)
+    assert face_port(4, 2, (0, 3, 1), axis=0, sign=-1) == FacePort(2, 0, -1, 3, 1)
