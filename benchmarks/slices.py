@@ -1,0 +1,121 @@
+"""Slices of racks: exact allocation, a pod of 64 racks, fragmentation, tenants, spares.
+
+    python benchmarks/slices.py [--seeds 12] [--requests 10000] [--time-limit 20]
+
+Every answer of a method is verified before its row is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter
+
+import numpy as np
+
+import optmatch as om
+from optmatch.problems.blueprint import Shape
+from optmatch.problems.crowd import crowd
+from optmatch.solvers.pod import Pod
+from optmatch.studies import draw_arrivals
+from optmatch.studies.tables import Row, study_slices, study_spares
+
+CROWDS: tuple[tuple[list[Shape], Shape], ...] = (
+    ([(2, 2, 2)] * 3, (2, 2, 4)),
+    ([(2, 2, 4), (2, 2, 2)], (2, 4, 4)),
+    ([(2, 2, 4)] * 2, (2, 4, 4)),
+    ([(2, 2, 4)] * 3, (2, 2, 4)),
+    ([(2, 2, 4), (2, 2, 2), (2, 2, 2)], (2, 2, 4)),
+)
+"""Slices on random servers and routes of a rack, and the one that is asked for."""
+
+
+def show_exact(seeds: int, limit: float) -> None:
+    """Print how long ilp takes in crowded racks of 16 servers, and what it proves."""
+    print(
+        "one rack of 16 servers, slices on random servers and routes; ilp, and optical beside it"
+    )
+    om.solve(om.SliceAllocation(om.RackFabric(), (2, 2, 4)), "ilp", seed=0)
+    times_of_all = []
+    for fibres in (8, 4):
+        fabric = om.RackFabric(fibres=fibres)
+        for shapes, wanted in CROWDS:
+            times, found, same, by_cut = [], Counter[str](), 0, 0
+            for seed in range(seeds):
+                placed = crowd(fabric, shapes, np.random.default_rng(seed))
+                problem = om.SliceAllocation(fabric, wanted, placed=placed)
+                exact = om.solve(problem, "ilp", seed=0, time_limit_s=limit)
+                quick = om.solve(problem, "optical", seed=0)
+                times.append(exact.time_s)
+                found[exact.status.value] += 1
+                same += quick.objective == exact.objective
+                by_cut += "bound_by" not in exact.stats
+            times_of_all += times
+            print(
+                f"  {fibres} fibres, {len(shapes)} slices, then {'x'.join(map(str, wanted))}:"
+                f" median {1e3 * np.median(times):.0f} ms, slowest {max(times):.2f} s;"
+                f" {dict(found)}, {by_cut} without a search; optical as good in {same} of {seeds}",
+                flush=True,
+            )
+    print(f"  all: median {1e3 * np.median(times_of_all):.0f} ms of {len(times_of_all)}")
+
+
+def show_pod(requests: int) -> None:
+    """Print how long so many requests take on 4,096 chips."""
+    fabric = om.RackFabric(racks=64)
+    for load in (0.8, 1.0):
+        pod, live, times, placed = Pod(fabric), list[tuple[float, om.Allocation]](), [], 0
+        for arrival in draw_arrivals(fabric, requests, np.random.default_rng(0), load=load):
+            for _, slice_ in [entry for entry in live if entry[0] <= arrival.time]:
+                pod.remove(slice_)
+            live = [entry for entry in live if entry[0] > arrival.time]
+            started = time.perf_counter()
+            found = pod.allocate(arrival.shape, "optical")
+            times.append(time.perf_counter() - started)
+            if found is not None:
+                last, others = found, tuple(slice_ for _, slice_ in live)
+                live.append((arrival.time + arrival.duration, found))
+                placed += 1
+        report = om.verify(om.SliceAllocation(fabric, last.shape, placed=others), last)
+        assert report.ok, report
+        print(
+            f"pod of 64 racks, load {load}: {requests} requests in {sum(times):.1f} s, median"
+            f" {1e3 * np.median(times):.2f} ms, 99.9 % {1e3 * np.quantile(times, 0.999):.1f} ms;"
+            f" {placed} placed",
+            flush=True,
+        )
+
+
+def show_rows(title: str, rows: list[Row], names: tuple[str, ...]) -> None:
+    """Print some figures of each row, with their intervals."""
+    print(title)
+    for row in rows:
+        cells = []
+        for name in names:
+            value, half = row[name], row.get(f"{name}_half_width")
+            text = f"{value:.3g}" if isinstance(value, float) else str(value)
+            cells.append(f"{name} {text}" + (f" +- {half:.2g}" if half else ""))
+        print("  " + ", ".join(cells), flush=True)
+
+
+def main() -> None:
+    """Run all."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=12)
+    parser.add_argument("--requests", type=int, default=10_000)
+    parser.add_argument("--time-limit", type=float, default=20.0)
+    chosen = parser.parse_args()
+    show_exact(chosen.seeds, chosen.time_limit)
+    show_pod(chosen.requests)
+    found = study_slices(om.RackFabric(racks=64), requests=1500, load=0.9, runs=3).tables
+    names = ("rule", "fragmentation", "unusable", "rejected_part", "utilisation", "bandwidth")
+    show_rows("64 racks, load 0.9, 3 runs of 1,500 requests", found["rules"], names)
+    names = ("rule", "shape", "placed", "possible", "unusable")
+    show_rows("64 racks, half of the servers free at random", found["fragmented"], names)
+    show_rows("tenants", found["tenants"], ("shape", "fixed", "steered", "gain", "ratio"))
+    cover = study_spares(om.RackFabric(), most=5).tables["cover"]
+    show_rows("spares", cover, ("spares", "unit", "covered", "covered_failures", "conservative"))
+
+
+if __name__ == "__main__":
+    main()
