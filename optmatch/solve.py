@@ -131,7 +131,7 @@ def settle_free_cells(
     >>> for idle in ("cross", settled):
     ...     optics = om.measure_optics(problem, solution, "smartlight", idle=idle)
     ...     print(f"{optics.figures['worst_signal_to_crosstalk_db']:.0f} dB")
-    64 dB
+    65 dB
     77 dB
     """
     from optmatch.solvers.idle import settle  # to measure needs no solver
