@@ -288,6 +288,14 @@ def test_nodes_before_what_they_wait_for(tmp_path: Path) -> None:
             ],
             r"node 9: group p: kind or size differs from node 8 of rank 0",
         ),
+        (
+            [[message(8, SEND, pg_name="p", comm_dst=2)], [], [message(9, RECEIVE, comm_src=0)]],
+            r"node 8: rank 2 is no member of group p",
+        ),
+        (
+            [[Node(8, COLLECTIVE, attributes={"comm_type": 0, "pg_name": "p"})], [], []],
+            r"node 8: comm_size is missing or negative",
+        ),
         ([[collective(8, "GATHER", pg_name="p")], [], []], r"node 8: GATHER: no collective of a"),
         ([[Node(1, parents=[2]), Node(2, parents=[1])], [], []], r"node 1: waits for itself"),
     ],
@@ -298,6 +306,13 @@ def test_what_does_not_fit_is_named(
     """File, node, rank and group."""
     with pytest.raises(om.FormatError, match=complaint):
         read(tmp_path, *ranks, groups={"p": [0, 1], "q": [0, 1, 2]})
+
+
+def test_a_barrier_is_an_all_reduce_of_nothing(tmp_path: Path) -> None:
+    """Whatever size its nodes have."""
+    nodes = [[collective(1, "BARRIER", size, pg_name="p")] for size in (0, 4)]
+    step = read(tmp_path, *nodes, groups={"p": [0, 1]})
+    assert (step.kind.tolist(), step.size_bytes.tolist()) == ([1, 1], [0.0, 0.0])
 
 
 def test_a_group_of_one(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from optmatch.io.chakra_options import TraceOptions
 from optmatch.io.chakra_pairs import Messages, pair_messages
 from optmatch.io.chakra_schema import COLLECTIVE, COLLECTIVES, RECEIVE, SEND
 from optmatch.io.groups import read_groups
+from optmatch.model import FormatError
 from optmatch.problems.rail_step import OPERATIONS, Dimension, Group, Step
 
 _KINDS = {
@@ -30,7 +31,7 @@ _KINDS = {
 _KIND_OF = np.array(
     [OPERATIONS.index(_KINDS[name]) if name in _KINDS else -1 for name in COLLECTIVES]
 )
-_ALL_TO_ALL = OPERATIONS.index("all-to-all")
+_ALL_TO_ALL, _SEND, _RECV = map(OPERATIONS.index, ("all-to-all", "send", "recv"))
 ALL_RANKS = "all"
 """The name of the group of collectives that name none."""
 
@@ -100,6 +101,8 @@ class _Draft:
         self.ranks: list[tuple[int, ...]] = []
         self.n_matches = 0
         self.deps = _dependencies(traces, orders, self.first)
+        barrier = self.column("collective") == COLLECTIVES.index("BARRIER")
+        self.size = np.where(barrier, 0, self.column("size_bytes"))
         for trace, start, end in zip(traces, self.first[:-1], self.first[1:], strict=True):
             self._collectives(trace, int(start), int(end))
 
@@ -147,28 +150,33 @@ class _Draft:
             self.kind[start + ours] = kinds
             self.group[start + ours] = self.number(name, ranks)
 
+    def fail(self, operation: int, message: str) -> FormatError:
+        """Return an error about the node of an operation."""
+        trace, node = self.place(operation)
+        return trace.fail(node, message)
+
     def match_collectives(self) -> None:
         """Give one number to the k-th collective of a group at each of its ranks."""
-        sizes, codes = self.column("size_bytes"), self.column("collective")
-        barrier = codes == COLLECTIVES.index("BARRIER")
+        for k in np.flatnonzero((self.group != MISSING) & (self.size < 0))[:1]:
+            raise self.fail(int(k), "comm_size is missing or negative")
+        order = np.argsort(self.group, kind="stable")
+        ends = np.searchsorted(self.group[order], np.arange(len(self.names) + 1))
         for name, group in self.names.items():
-            at = np.flatnonzero(self.group == group)
+            at = order[ends[group] : ends[group + 1]]
             parts = [at[self.rank[at] == rank] for rank in self.ranks[group]]
             longest = max(parts, key=len)
             for rank, part in zip(self.ranks[group], parts, strict=True):
                 if len(part) < len(longest):
-                    trace, node = self.place(int(longest[len(part)]))
-                    raise trace.fail(
-                        node, f"group {name}: rank {rank} has no part in this collective"
+                    raise self.fail(
+                        int(longest[len(part)]),
+                        f"group {name}: rank {rank} has no part in this collective",
                     )
-                differs = (self.kind[part] != self.kind[longest]) | (
-                    (sizes[part] != sizes[longest]) & ~barrier[part]
-                )
+                differs = self.kind[part] != self.kind[longest]
+                differs |= self.size[part] != self.size[longest]
                 for k in np.flatnonzero(differs)[:1]:
-                    trace, node = self.place(int(part[k]))
                     other, there = self.place(int(longest[k]))
-                    raise trace.fail(
-                        node,
+                    raise self.fail(
+                        int(part[k]),
                         f"group {name}: kind or size differs from {other.place(there)} of rank"
                         f" {other.rank}",
                     )
@@ -179,46 +187,48 @@ class _Draft:
         """Pair sends and receives."""
         kinds = self.column("kind")
         at = np.flatnonzero((kinds == SEND) | (kinds == RECEIVE))
-        groups = [
-            self.traces[r].group[n] for r, n in zip(self.rank[at], self.node[at], strict=True)
-        ]
-        names = [
-            self.traces[r].group_names[g] if g != MISSING else ""
-            for r, g in zip(self.rank[at], groups, strict=True)
-        ]
-        for name, operation in zip(names, at, strict=True):
-            if name and name not in self.members:
-                trace, node = self.place(int(operation))
-                raise trace.fail(node, f"group {name}: its members are not known")
+        names = [self._group_of_message(int(k)) for k in at]
         messages = Messages(
             sends=kinds[at] == SEND,
             rank=self.rank[at],
             source=self.column("source")[at],
             destination=self.column("destination")[at],
             tag=self.column("tag")[at],
-            size_bytes=self.column("size_bytes")[at],
+            size_bytes=self.size[at],
             group=tuple(names),
             members=self.members,
             n_ranks=len(self.traces),
-            fail=lambda k, text: self.place(int(at[k]))[0].fail(self.place(int(at[k]))[1], text),
+            fail=lambda k, text: self.fail(int(at[k]), text),
         )
         self.peer[at], pairs = pair_messages(messages)
         self.match[at] = self.n_matches + pairs
-        send, receive = OPERATIONS.index("send"), OPERATIONS.index("recv")
-        self.kind[at] = np.where(messages.sends, send, receive)
-        collective = set(self.names)
-        for k, name in zip(at, names, strict=True):
-            pair = sorted((int(self.rank[k]), int(self.peer[k])))
-            if not name or name in collective:  # a pipeline shares no phase with collectives
-                name, ranks = f"{name or 'pair'}.{pair[0]}-{pair[1]}", tuple(pair)
-            else:
-                ranks = tuple(self.members[name])
+        self.kind[at] = np.where(messages.sends, _SEND, _RECV)
+        shared = set(self.names)  # with collectives; a pipeline shares no phase with them
+        for k, name in zip(at.tolist(), names, strict=True):
+            ends = (int(self.rank[k]), int(self.peer[k]))
+            ranks = tuple(self.members.get(name, ends))
+            for rank in ends:
+                if rank not in ranks:
+                    raise self.fail(k, f"rank {rank} is no member of group {name}")
+            if not name or name in shared:
+                ranks = (min(ends), max(ends))
+                name = f"{name or 'pair'}.{ranks[0]}-{ranks[1]}"
             self.group[k] = self.number(name, ranks)
+
+    def _group_of_message(self, operation: int) -> str:
+        """Return the name of the group of a send or receive, nothing if it has none."""
+        trace, node = self.place(operation)
+        if trace.group[node] == MISSING:
+            return ""
+        name: str = trace.group_names[trace.group[node]]
+        if name not in self.members:
+            raise trace.fail(node, f"group {name}: its members are not known")
+        return name
 
     def step(self) -> Step:
         """Put the step together."""
         talks = self.group >= 0
-        size = np.where(talks, self.column("size_bytes").clip(min=0), 0)
+        size = np.where(talks, self.size, 0)
         duration = self._joined("duration_us", np.float64) * 1e-6
         if self.options.flops_per_s is not None:
             counted = self.column("operations").clip(min=0) / self.options.flops_per_s
@@ -247,9 +257,9 @@ class _Draft:
             ranks = self.ranks[number]
             rail = self.options.rail(ranks)
             if rail is None:
-                trace, node = self.place(int(np.flatnonzero(self.group == number)[0]))
-                raise trace.fail(
-                    node, f"group {name}: its ranks are on several rails and several servers"
+                raise self.fail(
+                    int(np.flatnonzero(self.group == number)[0]),
+                    f"group {name}: its ranks are on several rails and several servers",
                 )
             guess = "pp" if number in messages else "ep" if number in experts else "dp"
             guess = "tp" if guess == "dp" and rail < 0 else guess
@@ -265,9 +275,8 @@ class _Draft:
             for rank in group.ranks if group.dimension != "pp" else ():
                 other = groups[of.setdefault((group.dimension, rank), number)]
                 if set(other.ranks) != set(group.ranks):
-                    trace, node = self.place(int(np.flatnonzero(self.group == number)[0]))
-                    raise trace.fail(
-                        node,
+                    raise self.fail(
+                        int(np.flatnonzero(self.group == number)[0]),
                         f"rank {rank} is in the groups {other.name} and {group.name}, both"
                         f" {group.dimension}: tell the dimension of one of them",
                     )
