@@ -7,7 +7,7 @@ PROBLEM := instances/all-to-all/$(NAME).json
 SCHEDULE := demo/$(NAME).schedule.json
 # What runs compiled code, and is quick enough to run three times: the tests of kernels, and a few of the
 # tests that every method passes.
-KERNEL_TESTS := tests/test_cuts.py tests/test_pathfinder.py tests/test_factors.py tests/test_toggles.py \
+KERNEL_TESTS := tests/test_cuts.py tests/test_splice.py tests/test_pathfinder.py tests/test_factors.py tests/test_toggles.py \
 	tests/test_birkhoff.py tests/test_bipartite.py tests/test_schedulers.py \
 	tests/test_routers.py tests/test_slices.py
 CONTRACT := tests/test_contract.py -k "verifier or brute_force"

@@ -234,9 +234,7 @@ def explain(problem: Reroute, certificate: Any) -> str:
         leaf = certificate[0].prices.any(axis=0)
         links = np.flatnonzero(leaf).tolist()
         shown = ", ".join(map(str, links[:12])) + (" ..." if len(links) > 12 else "")
-        return (
-            f"for each of {len(certificate)} handovers the circuits need more of some waveguides"
-            f" than there are (of the first: links {shown})"
-        )
+        first = f" with each of {len(certificate)} handovers" if problem.lost else ""
+        return f"the circuits need more of some waveguides{first} than there are: links {shown}"
     servers = ", ".join(map(str, certificate.servers.tolist()))
     return f"more circuits must leave the servers {servers} than live fibres lead out"

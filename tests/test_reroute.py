@@ -245,3 +245,34 @@ def test_the_command_line_solves_and_refuses(tmp_path: Path) -> None:
     assert {name: run.exit_code for name, run in runs.items()} == {"chip": 0, "cut": 3, "used": 2}
     assert "must leave the servers 5" in runs["cut"].output + runs["cut"].stderr
     assert "spares[0] = 7: chip 7" in runs["used"].stderr
+
+
+def test_the_command_line_makes_states_and_follows_them(tmp_path: Path) -> None:
+    """Generate, solve, draw, and go on from the answer with the next failure."""
+    first, answer, second = (str(tmp_path / f"{n}.json") for n in ("first", "answer", "second"))
+    picture = str(tmp_path / "change.svg")
+    for line in (
+        f"generate reroute --rack --failed-chips 8 -o {first}",
+        f"solve {first} -o {answer}",
+        f"verify {answer}",
+        f"plot {answer} -o {picture}",
+        f"generate reroute --state {answer} --failed-fibres 3,4 -o {second}",
+    ):
+        run = CliRunner().invoke(main, line.split())
+        assert run.exit_code == 0, run.output
+    state = loads(Path(second).read_text())
+    assert isinstance(state, Reroute)
+    assert (state.failed_chips, state.failed_fibres, len(state.spares)) == ((8,), (3, 4), 3)
+    assert "12 circuits change" in Path(picture).read_text()
+
+
+def test_meshes_come_with_spares(tmp_path: Path) -> None:
+    """By default an eighth of the ports, two at least; the picture shows before and after."""
+    file, answer = str(tmp_path / "mesh.json"), str(tmp_path / "answer.json")
+    line = f"generate reroute --rows 4 --cols 4 --ports 8 --failed-ports 1 -o {file}"
+    assert CliRunner().invoke(main, line.split()).exit_code == 0
+    assert len(om.load(file).spares) == 2  # type: ignore[union-attr]
+    assert CliRunner().invoke(main, ["solve", file, "-o", answer]).exit_code == 0
+    picture = str(tmp_path / "mesh.svg")
+    assert CliRunner().invoke(main, ["plot", answer, "-o", picture]).exit_code == 0
+    assert "after the transition: 3 circuits" in Path(picture).read_text()

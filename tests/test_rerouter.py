@@ -95,9 +95,10 @@ def test_a_stand_in_may_fail_too() -> None:
 def test_repair_and_return(state: Any, unit: int, kind: str) -> None:
     """A repaired unit is a spare, and gets its circuits back; its stand-in is a spare again."""
     controller = om.Rerouter(state())
-    controller.fail(**{kind: unit})
+    failure: dict[str, Any] = {kind: unit}
+    controller.fail(**failure)
     controller.apply()
-    assert unit in controller.repair(**{kind: unit}).spares  # type: ignore[arg-type]
+    assert unit in controller.repair(**failure).spares
     before = controller.state
     transition = controller.give_back(unit)
     stand_in = controller.stand_ins[unit]
@@ -132,7 +133,7 @@ def test_other_repairs() -> None:
         controller = om.Rerouter(state)
         controller.fail(**failure)  # type: ignore[arg-type]
         failed = controller.apply()
-        after = controller.repair(**failure)  # type: ignore[arg-type]
+        after = controller.repair(**failure)
         assert after.circuits.tolist() == failed.circuits.tolist()
         assert (after.failed_fibres, after.dead_cells) == ((), ())
 

@@ -34,6 +34,7 @@ _UNITS = {
     "completion-s": "s",
     "matchings": "matchings",
     "slice-allocation": "circuits",
+    "reroute": "",
 }
 
 

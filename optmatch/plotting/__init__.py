@@ -21,6 +21,7 @@ from optmatch.plotting.slots import (
     toggles_data,
 )
 from optmatch.plotting.studies import plot_study, study_data
+from optmatch.plotting.transitions import plot_transition, transition_data
 from optmatch.plotting.viewer import CELL_LOSS_DB, solution_html, viewer_page
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "plot_slice",
     "plot_slot",
     "plot_study",
+    "plot_transition",
     "plot_rails",
     "rail_gantt_data",
     "save_figure",
@@ -65,5 +67,6 @@ __all__ = [
     "solution_html",
     "study_data",
     "toggles_data",
+    "transition_data",
     "viewer_page",
 ]

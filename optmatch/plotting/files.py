@@ -16,8 +16,9 @@ from optmatch.plotting.gantt import plot_gantt
 from optmatch.plotting.rail_gantt import plot_rails
 from optmatch.plotting.slices import plot_slice
 from optmatch.plotting.slots import Drawable, parts
+from optmatch.plotting.transitions import plot_transition
 from optmatch.plotting.viewer import viewer_page
-from optmatch.problems import Allocation, Demand, RailJob
+from optmatch.problems import Allocation, Demand, RailJob, Transition
 from optmatch.problems.rail_plan import RailPlan
 
 if TYPE_CHECKING:
@@ -131,6 +132,8 @@ def _drawn(shown: Drawable, kind: str, slot: int | None) -> bytes:
         return _encoded(cast("Figure", plot_rails(job, shown.answer).figure), kind)
     if slot is None and isinstance(shown, Solution) and isinstance(shown.problem, Demand):
         return _encoded(cast("Figure", plot_gantt(shown).figure), kind)
+    if isinstance(shown, Solution) and isinstance(shown.answer, Transition):
+        return _encoded(plot_transition(shown), kind)
     if slot is None and isinstance(shown, Solution) and isinstance(shown.answer, Allocation):
         return _encoded(cast("Figure", plot_slice(shown).figure), kind)
     fabric, schedule = parts(shown)
