@@ -112,6 +112,19 @@ def test_fixed_matchings_are_judged_one_by_one(faults: tuple[Fault, ...]) -> Non
     assert verdict.outcome == ("survived" if possible else "failed")
 
 
+def test_fixed_slots_of_an_all_to_all_stay() -> None:
+    """Fewer samples survive than with exchanges, and the matchings are those of the schedule."""
+    solution = om.solve(ALL, seed=0)
+    assert solution.schedule is not None
+    fixed, free = Mender(ALL, solution.schedule, fixed=True), MENDER
+    for kind, cell in itertools.product(CELL_FAULTS, range(MESH.n_cells)):
+        verdict = fixed.judge((Fault(kind, cell),))
+        if verdict.matchings is not None:
+            assert np.array_equal(verdict.matchings, solution.schedule.matchings)
+            assert accepted(ALL, (Fault(kind, cell),), verdict)
+            assert free.judge((Fault(kind, cell),)).outcome == "survived"
+
+
 def test_a_study_counts_what_the_mender_says() -> None:
     """Sums over cells and kinds agree with the samples, and the same seed repeats them."""
     study = study_yield(ALL, 2, samples=60, seed=3)
