@@ -117,11 +117,12 @@ def scatter(
     before = graph.mate[pattern.row]
     values = cells[before // 4, before & 1, pattern.column & 1]
     values = values * waveguides[graph.links.of_terminal[pattern.row]]
-    entering = np.zeros((len(graph.mate), len(inputs)), dtype=np.complex128)
-    entering[inputs, np.arange(len(inputs))] = 1.0
+    # an input is a row here, as the elimination has it, and a column in the result
+    entering = np.zeros((len(inputs), len(graph.mate)), dtype=np.complex128)
+    entering[np.arange(len(inputs)), inputs] = 1.0
     if len(pattern.unknowns):
-        entering[pattern.unknowns] = _solve_lit(pattern, values, inputs)
-    return Waves(entering, _leave(graph, cells, entering))
+        entering[:, pattern.unknowns] = _solve_lit(pattern, values, inputs)
+    return Waves(entering.T, _leave(cells, entering).T)
 
 
 def _solve_lit(
@@ -144,32 +145,39 @@ def _solve_lit(
 def _solve(
     pattern: _Pattern, values: NDArray[np.complex128], inputs: NDArray[np.integer]
 ) -> NDArray[np.complex128]:
-    """Eliminate the unknowns, given where light enters from outside."""
+    """Eliminate the unknowns: ``solved[input, unknown]``."""
     n = len(pattern.unknowns)
     number = np.full(len(pattern.place), -1)
     number[inputs] = np.arange(len(inputs))
     first = number[pattern.column] >= 0  # entries by which light comes from outside
-    solved = np.zeros((n, len(inputs)), dtype=np.complex128, order="F")
-    solved[pattern.place[pattern.row[first]], number[pattern.column[first]]] = values[first]
+    solved = np.zeros((len(inputs), n), dtype=np.complex128)
+    solved[number[pattern.column[first]], pattern.place[pattern.row[first]]] = values[first]
     data = np.concatenate([np.ones(n, dtype=np.complex128), -values])[pattern.order]
     factors = splu(
         csc_matrix((data, pattern.indices, pattern.starts), shape=(n, n)),
         permc_spec="NATURAL",
         diag_pivot_thresh=0.0,
+        panel_size=1,  # columns are short
         options={"SymmetricMode": True, "Equil": False},
     )
     for k in range(0, len(inputs), AT_ONCE):
-        solved[:, k : k + AT_ONCE] = factors.solve(solved[:, k : k + AT_ONCE])
+        solved[k : k + AT_ONCE] = factors.solve(solved[k : k + AT_ONCE].T).T
     return solved
 
 
 def _leave(
-    graph: CellGraph, cells: NDArray[np.complex128], entering: NDArray[np.complex128]
+    cells: NDArray[np.complex128], entering: NDArray[np.complex128]
 ) -> NDArray[np.complex128]:
     """Apply the matrix of every cell, in both directions."""
-    at_ends = entering.reshape(graph.n_cells, 2, 2, -1)  # cell, end, side, input
-    left = np.einsum("cst,cetn->cesn", cells, at_ends)[:, ::-1]
-    return np.ascontiguousarray(left).reshape(entering.shape)
+    at_ends = entering.reshape(len(entering), -1, 2, 2)  # input, cell, end, side
+    leaving = np.empty_like(at_ends)
+    for end in (0, 1):
+        x = at_ends[:, :, end]
+        for side in (0, 1):
+            leaving[:, :, 1 - end, side] = (
+                cells[:, side, 0] * x[..., 0] + cells[:, side, 1] * x[..., 1]
+            )
+    return leaving.reshape(entering.shape)
 
 
 def _reached(
