@@ -81,7 +81,8 @@ def _searchable(talks: Talks) -> bool:
         for use in talk.uses:
             users[use.end] = users.get(use.end, 0) + 1
     pairs = sum(number * (number - 1) // 2 for number in users.values())
-    return talks.job.switching == "per-circuit" and pairs <= MOST_PAIRS
+    whole = all(talk.rounds == 0 for talk in talks.talks.values())
+    return talks.job.switching == "per-circuit" and whole and pairs <= MOST_PAIRS
 
 
 def _search(
@@ -109,7 +110,7 @@ def _is_pipeline(talks: Talks) -> bool:
     the best plan treats the ranks of a class alike.
     """
     step, class_of = talks.job.step(), talks.folded.class_of
-    if talks.n_lanes > 1:
+    if talks.n_lanes > 1 or talks.circles is not None:
         return False
     around: dict[int, set[int]] = {}
     for group in step.groups:

@@ -13,7 +13,7 @@ from optmatch.model import InputError
 from optmatch.problems.rail_plan import RailPlan
 from optmatch.problems.rail_step import SEND
 from optmatch.solvers.rail_stopping import stopping_paths
-from optmatch.solvers.rail_talks import Talk, Talks
+from optmatch.solvers.rail_talks import Spot, Talk, Talks
 from optmatch.solvers.rail_timetable import Turn, build_plan, longest_paths
 
 
@@ -21,8 +21,10 @@ class Span(NamedTuple):
     """Communication of one class that goes on without a change of its circuits."""
 
     nodes: list[int]
-    facing: dict[tuple[int, int], tuple[int, int]]
-    """By end and lane: the label, and the place in the program that says whom."""
+    facing: dict[tuple[int, int], tuple[int, Spot]]
+    """By end and lane: the label, and what says whom."""
+    left: dict[tuple[int, int], tuple[int, Spot]]
+    """The same in the end, where an all-to-all in several matchings leaves others."""
 
 
 def usual_lanes(talks: Talks) -> dict[int, int]:
@@ -58,28 +60,45 @@ def spans(talks: Talks, cls: int, nodes: NDArray[np.int64], lanes: dict[int, int
     found: list[Span] = []
     for node in nodes.tolist():
         wanted = dict(_wanted(talks.talks[node], cls, lanes[node]))
-        known = found[-1].facing if found else None
+        known = found[-1].facing | found[-1].left if found else None
         if known is None or any(known.get(at, new)[0] != new[0] for at, new in wanted.items()):
-            found.append(Span([], {}))
+            found.append(Span([], {}, {}))
         found[-1].nodes.append(node)
         for at, new in wanted.items():
             found[-1].facing.setdefault(at, new)
+        if talks.talks[node].rounds:
+            found[-1].left.update(left_facing(talks, cls, node))
     return found
 
 
-def _wanted(talk: Talk, cls: int, lanes: int) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+def _wanted(
+    talk: Talk, cls: int, lanes: int
+) -> Iterator[tuple[tuple[int, int], tuple[int, Spot]]]:
     for use in talk.uses:
         if use.end // 2 == cls:
             for lane in range(lanes.bit_length()):
                 if lanes >> lane & 1:
-                    yield (use.end, lane), (use.label[lane % 2], use.place)
+                    yield (use.end, lane), (use.label[lane], (use.place, 0))
 
 
 def standing(every: list[list[Span]]) -> Iterator[Turn]:
     """List what all ends face when a step begins, as the step before has left them."""
     for row in every:
-        last = {at: place for span in row for at, (_, place) in span.facing.items()}
+        last = {at: place for span in row for at, (_, place) in (span.facing | span.left).items()}
         yield from (Turn(0.0, 0.0, *at, place) for at, place in last.items())
+
+
+def left_facing(
+    talks: Talks, cls: int, node: int
+) -> Iterator[tuple[tuple[int, int], tuple[int, Spot]]]:
+    """List whom a class faces when an all-to-all in several matchings has ended."""
+    talk = talks.talks[node]
+    members = talks.members(node)
+    for use in talk.uses:
+        if use.end // 2 == cls:
+            for lane in range(talks.n_lanes):
+                last = talk.last_round(lane, talks.n_lanes, members)
+                yield (use.end, lane), (use.leaves[lane], (use.place, last))
 
 
 class Switch(NamedTuple):
@@ -87,20 +106,20 @@ class Switch(NamedTuple):
 
     span: Span
     previous: Span | None
-    changes: dict[tuple[int, int], int]
-    """By end and lane: the place in the program that says whom to face."""
+    changes: dict[tuple[int, int], Spot]
+    """By end and lane: what says whom to face."""
 
 
 def switches(every: list[list[Span]]) -> list[Switch]:
     """List the changes that the spans of all classes need, in a step that repeats."""
     found = []
     for row in every:
-        state = {at: new[0] for span in row for at, new in span.facing.items()}
+        state = {at: new[0] for span in row for at, new in (span.facing | span.left).items()}
         for number, span in enumerate(row):
             changes = {
                 at: place for at, (label, place) in span.facing.items() if state[at] != label
             }
-            state |= {at: label for at, (label, _) in span.facing.items()}
+            state |= {at: label for at, (label, _) in (span.facing | span.left).items()}
             if changes:
                 previous = row[number - 1] if number else None
                 found.append(Switch(span, previous, changes))
@@ -144,6 +163,8 @@ def plan_static(talks: Talks) -> RailPlan | None:
     RailPlan or None
         None if there are more kinds than lanes.
     """
+    if any(talk.rounds for talk in talks.talks.values()):
+        return None
     kinds = _kinds(talks)
     shares = share_lanes([_busiest(talks, nodes) for nodes in kinds], talks.n_lanes)
     if shares is None:
@@ -163,7 +184,7 @@ def plan_static(talks: Talks) -> RailPlan | None:
 
 def _kinds(talks: Talks) -> list[list[int]]:
     """Put communications together that never need two circuits at one port."""
-    kinds: list[tuple[bool, list[int], dict[int, tuple[int, int]]]] = []
+    kinds: list[tuple[bool, list[int], dict[int, tuple[int, ...]]]] = []
     for node, talk in sorted(talks.talks.items()):
         wanted = {use.end: use.label for use in talk.uses}
         message = talk.kind >= SEND

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from optmatch.model import IDLE
 from optmatch.problems import RailJob
 from optmatch.problems.rail_plan import RailPlan, RailTimeline, ranks_of_rails
 from optmatch.problems.rail_step import RECV, SEND
-from optmatch.solvers.rail_talks import Talks, face
+from optmatch.solvers.rail_talks import Spot, Talks, face
 
 
 class Turn(NamedTuple):
@@ -22,8 +22,8 @@ class Turn(NamedTuple):
     asked_s: float
     end: int
     lane: int
-    place: int
-    """Where in the program of the class the operation stands that says whom."""
+    spot: Spot
+    """What says whom."""
 
 
 class Timed(NamedTuple):
@@ -78,6 +78,7 @@ def build_plan(
     talks: Talks,
     timed: Timed,
     lanes: Mapping[int, int],
+    standing: Iterable[Turn],
     turns: Iterable[Turn],
 ) -> RailPlan:
     """Unfold times and turns to all operations and rails.
@@ -90,22 +91,41 @@ def build_plan(
         When its nodes start and end; more may follow them.
     lanes
         A bit for each lane that a communication uses, by node.
+    standing
+        What all ends face when the step begins, as the step before has left them.
     turns
-        All that is turned in a step, in the order of time; in the beginning everything is as it
-        is left in the end.
+        All that is turned in a step.
     """
     job, folded = talks.job, talks.folded
     node_of = folded.node_of
     starts, ends = np.array(timed.start_s)[node_of], np.array(timed.end_s)[node_of]
     mask = np.zeros(len(folded.part), dtype=np.int32)
     mask[list(lanes)] = list(lanes.values())
+    timelines = _timelines(talks, list(standing), sorted([*turns, *_rounds(talks, timed)]))
+    last = [float(t.starts_s[-1]) + job.delay_s for t in timelines if t.n_reconfigurations]
     return RailPlan(
-        rails=_timelines(talks, sorted(turns)),
+        rails=timelines,
         start_s=starts,
         end_s=ends,
         ports=_ports(job, talks, mask[node_of]),
-        step_s=float(ends.max(initial=0.0)),
+        step_s=max(float(ends.max(initial=0.0)), *last, 0.0),
     )
+
+
+def _rounds(talks: Talks, timed: Timed) -> Iterator[Turn]:
+    """List the turns between the matchings of all-to-alls."""
+    delay_s = talks.job.delay_s
+    for node, talk in talks.talks.items():
+        if not talk.rounds:
+            continue
+        each = (talks.seconds(node, talks.n_lanes) + delay_s) / talk.rounds
+        members = talks.members(node)
+        for number in range(1, talk.rounds):
+            at = timed.start_s[node] + number * each - delay_s
+            for use in talk.uses:
+                for lane in range(talks.n_lanes):
+                    if number <= talk.last_round(lane, talks.n_lanes, members):
+                        yield Turn(at, at, use.end, lane, (use.place, number))
 
 
 def _ports(job: RailJob, talks: Talks, lanes: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -147,11 +167,11 @@ def receive_port(lane: int, n_lanes: int) -> int:
     return lane ^ 1 if lane ^ 1 < n_lanes else lane
 
 
-def _timelines(talks: Talks, turns: list[Turn]) -> tuple[RailTimeline, ...]:
+def _timelines(talks: Talks, standing: list[Turn], turns: list[Turn]) -> tuple[RailTimeline, ...]:
     """Follow the turns on every rail; rails with the same matchings share a timeline."""
     found: dict[bytes, tuple[list[int], NDArray[np.int32], list[tuple[float, float]]]] = {}
     for rail, ranks in ranks_of_rails(talks.job.step()).items():
-        matchings, times = _follow(talks, ranks, turns)
+        matchings, times = _follow(talks, ranks, standing, turns)
         key = matchings.tobytes() + np.array(times).tobytes()
         found.setdefault(key, ([], matchings, times))[0].append(rail)
     return tuple(
@@ -166,11 +186,11 @@ def _timelines(talks: Talks, turns: list[Turn]) -> tuple[RailTimeline, ...]:
 
 
 def _follow(
-    talks: Talks, ranks: NDArray[np.int64], turns: list[Turn]
+    talks: Talks, ranks: NDArray[np.int64], standing: list[Turn], turns: list[Turn]
 ) -> tuple[NDArray[np.int32], list[tuple[float, float]]]:
     """Return the matchings of one rail, and when each is asked for and starts."""
     ends = _Ends(talks, ranks)
-    for turn in turns:  # once through the step, to find what the step before has left
+    for turn in standing:
         ends.turn(turn)
     rows, times = [ends.matching()], [(0.0, 0.0)]
     for k, turn in enumerate(turns):
@@ -196,8 +216,9 @@ class _Ends:
     def turn(self, turn: Turn) -> None:
         """Let an end of a class face the partners of an operation."""
         (members,) = np.nonzero(self.class_of == turn.end // 2)
-        operations = self.talks.job.step().rank_start[self.ranks[members]] + turn.place
-        whom = face(self.talks, operations, turn.end % 2, turn.lane)
+        place, number = turn.spot
+        operations = self.talks.job.step().rank_start[self.ranks[members]] + place
+        whom = face(self.talks, operations, turn.end % 2, turn.lane, number)
         self.facing[turn.end % 2, turn.lane, members] = np.searchsorted(self.ranks, whom)
 
     def matching(self) -> NDArray[np.int32]:

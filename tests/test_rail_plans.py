@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from rails import CURVES, fitted, small_job
+from rails import CURVES, fitted, served_jobs, small_job
 
 import optmatch as om
 from optmatch.model import Status
@@ -16,7 +16,7 @@ from optmatch.problems.rail_plan import RailPlan
 from optmatch.simulate_rails import simulate_rails
 from optmatch.solvers.rail_fold import fold
 from optmatch.solvers.rail_policies import share_lanes, usual_lanes
-from optmatch.solvers.rail_talks import list_talks
+from optmatch.solvers.rail_talks import list_talks, shift
 
 POLICIES = ("on-demand", "provisioned")
 
@@ -196,3 +196,40 @@ def test_phase_times_enclose_their_operations() -> None:
     ):
         if (phase.rail, phase.stage) == (following.rail, following.stage):
             assert one[1] <= two[0]
+
+
+EXPERTS = om.TransformerModel(
+    layers=4, hidden=64, heads=4, sequence=32, vocabulary=100, ffn=128, experts=8, active_experts=2
+)
+
+
+@pytest.mark.parametrize("ports", [1, 2, 3, 8])
+@pytest.mark.parametrize("delay_s", [0.0, 1e-6, 1e-2])
+@pytest.mark.parametrize("switching", ["per-circuit", "all-stop"])
+@pytest.mark.parametrize("method", ["static", "on-demand", "provisioned", "prefetch"])
+def test_all_to_alls_of_experts(ports: int, delay_s: float, switching: str, method: str) -> None:
+    """In several matchings, or around a ring where that is faster: everyone hears of everyone."""
+    options = {"ports_per_gpu": ports, "delay_s": delay_s, "switching": switching}
+    job = small_job(4, 2, 1, ep=4, model=EXPERTS, **options)
+    found = om.solve(job, method, seed=0)  # refuses what the verifier refuses
+    if method == "static":
+        assert found.stats["reconfigurations"] == 0
+    elif delay_s == 0.0 and ports < 8:  # nothing is gained by going around
+        assert found.stats["reconfigurations"] > 0
+
+
+def test_the_matchings_of_an_all_to_all_are_the_fewest() -> None:
+    """As a demand of equal parts, the bound of the demand says so."""
+    parts = np.ones((6, 6)) - np.eye(6)
+    bound = om.Demand(om.IdealSwitch(6), parts, delay_s=0.5).lower_bound()
+    assert bound == pytest.approx(5 * (1 + 0.5))
+    assert [len({shift(0, turn, 1, 6) for turn in range(5)})] == [5]
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(served_jobs(), st.sampled_from(["on-demand", "provisioned", "prefetch"]))
+def test_jobs_of_any_kind_are_planned(job: om.RailJob, method: str) -> None:
+    """Whatever the parallelism, schedule, ports and switch, the plan passes the verifier."""
+    found = om.solve(job, method, seed=0)
+    assert found.objective is not None
+    assert found.objective >= job.lower_bound() * (1 - 1e-9)
