@@ -15,7 +15,7 @@ from optmatch.commands.outcome import SOLVED, for_each, name_of, print_object
 from optmatch.fabrics import Fabric
 
 _SHOWN = 8
-_PACKAGES = ("numpy", "scipy", "numba", "ortools", "networkx", "click", "matplotlib")
+_PACKAGES = ("numpy", "scipy", "numba", "ortools", "networkx", "protobuf", "click", "matplotlib")
 
 
 @click.command()
