@@ -14,7 +14,8 @@ from optmatch.problems import Allocation, Blueprint, SliceAllocation
 from optmatch.problems.blueprint import Shape, draw, orient
 from optmatch.problems.server_routes import pool_routes
 from optmatch.problems.slices import connect
-from optmatch.solvers.slicing import EXHAUSTED, FOUND, Plan, Rack, Search
+from optmatch.solvers.slice_search import Plan, Rack, Search
+from optmatch.solvers.slicing import EXHAUSTED, FOUND
 
 NODES = 1000
 """A scheduler looks at so many steps for each largest load in one rack and each start."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from optmatch.problems import Blueprint
 from optmatch.problems.blueprint import Shape, draw
-from optmatch.solvers.slicing import Rack
+from optmatch.solvers.slice_search import Rack
 
 MOST = 16
 """All subsets of so many servers, and of so many slots, are looked at."""

@@ -9,7 +9,7 @@ from ortools.sat.python import cp_model
 
 from optmatch.model import Clock, Limit, OnEvent, Tick
 from optmatch.solvers.cpsat import minimise
-from optmatch.solvers.slicing import Plan, Search
+from optmatch.solvers.slice_search import Plan, Search
 
 
 def decide(

@@ -2,7 +2,7 @@
 
 The load takes few values, so the question is asked for one after the other: is there a slice whose
 edges all carry at most so much? A rack answers no by a cut, or yes or no by the search of
-`optmatch.solvers.slicing`; where that does not end soon, by a model in CP-SAT.
+`optmatch.solvers.slice_search`; where that does not end soon, by a model in CP-SAT.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from optmatch.solvers.pod import Pod, loads_possible, tell_apart
 from optmatch.solvers.slice_cuts import find_cut
 from optmatch.solvers.slice_methods import conclude, infeasible, load_of
 from optmatch.solvers.slice_model import decide
-from optmatch.solvers.slicing import BUDGET, FOUND, Plan, Search
+from optmatch.solvers.slice_search import Plan, Search
+from optmatch.solvers.slicing import BUDGET, FOUND
 
 _SLICE = 10_000  # nodes between two looks at the clock: a few milliseconds
 _SLICES = 20  # then CP-SAT takes over

@@ -1,20 +1,16 @@
-"""Search for a slice in one rack: slots on servers and routes for pairs, under a largest load.
+"""Kernels that search for a slice in one rack: slots on servers, routes for pairs, under a load.
 
 The search goes depth first through steps: a slot takes a server, then every pair that it forms
 with earlier slots takes one of its routes. It ends a branch where a server has too little room
-left on its edges for the pairs that still have to start or end there. Without a budget it is
-exhaustive: ``EXHAUSTED`` proves that no slice keeps the load.
+left on its edges for the pairs that still have to start or end there, or all edges together for
+the least hops of all pairs. Without a budget it is exhaustive: ``EXHAUSTED`` proves that no slice
+keeps the load. `optmatch.solvers.slice_search` has the Python around them.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import numpy as np
-from numpy.typing import NDArray
 
-from optmatch.problems.blueprint import Blueprint
-from optmatch.problems.server_routes import RoutePool
 from optmatch.solvers.kernel import kernel
 
 FOUND, EXHAUSTED, BUDGET = 1, 0, -1
@@ -85,8 +81,72 @@ def offer(edges, hops, loads, fibres, servers, weight, routes, lengths):
 
 
 @kernel
+def stretch(slot, server, mine, pairs, weights, kinds, least, seat):
+    """Return the hops beyond one that pairs of a slot with earlier ones need, times circuits.
+
+    So much that no room suffices if one of them has no way.
+    """
+    total = 0
+    for k in range(mine.shape[1]):
+        pair = mine[slot, k]
+        if pair < 0:
+            break
+        first, second = pairs[pair, 0], pairs[pair, 1]
+        u = server if first == slot else seat[first]
+        v = server if second == slot else seat[second]
+        hops = least[kinds[pair], u, v]
+        if hops == 0:
+            return 1 << 40
+        total += weights[pair] * (hops - 1)
+    return total
+
+
+@kernel
+def has_room(server, owed, leaving, arriving, room):
+    """Tell whether what a slot still owes fits on the edges out of its server, and into it."""
+    out = into = 0
+    for k in range(leaving.shape[1]):
+        if leaving[server, k] >= 0:
+            out += max(0, room[leaving[server, k]])
+    for k in range(arriving.shape[1]):
+        if arriving[server, k] >= 0:
+            into += max(0, room[arriving[server, k]])
+    return out >= owed[0] and into >= owed[1]
+
+
+@kernel
+def sort_servers(slot, mine, pairs, weights, kinds, least, seat, holder, order):
+    """List the servers for a slot, with what `stretch` says of each, least first."""
+    for u in range(len(holder)):
+        cost = 1 << 40
+        if holder[u] < 0:
+            cost = stretch(slot, u, mine, pairs, weights, kinds, least, seat)
+        at = u
+        while at > 0 and order[at - 1, 0] > cost:
+            order[at, 0], order[at, 1] = order[at - 1, 0], order[at - 1, 1]
+            at -= 1
+        order[at, 0], order[at, 1] = cost, u
+
+
+@kernel
+def lay(route, hops, weight, room):
+    """Take room on the edges of a route; a negative weight gives it back."""
+    for hop in range(hops):
+        room[route[hop]] -= weight
+
+
+@kernel
+def fits(route, hops, weight, room):
+    """Tell whether all edges of a route have room."""
+    for hop in range(hops):  # noqa: SIM110, since numba has no generators in all()
+        if room[route[hop]] < weight:
+            return False
+    return True
+
+
+@kernel
 def search(
-    steps, pairs, weights, kinds, below, near, routes, lengths, away, leaving, arriving,
+    steps, pairs, weights, kinds, below, mine, routes, lengths, least, leaving, arriving,
     room, seat, holder, owes, order, choice, state, budget,
 ):  # fmt: skip
     """Go on with the search until a slice is found, all is tried, or the budget is used up.
@@ -100,12 +160,10 @@ def search(
     below
         ``below[slot]``: slots whose server has a smaller number, -1 in unused places; they tell
         mirror images apart.
-    near
-        ``near[slot]``: neighbours among the earlier slots, -1 in unused places.
-    routes, lengths
-        One table of `offer` for each kind.
-    away
-        ``away[server, server]``: hops; what is near is tried first.
+    mine
+        ``mine[slot]``: its pairs with earlier slots, -1 in unused places.
+    routes, lengths, least
+        One table of `offer` for each kind; the shortest that is offered, 0 if none is.
     leaving, arriving
         ``leaving[server]``: edges out of it, -1 in unused places; and those into it.
     room
@@ -117,7 +175,8 @@ def search(
     order, choice
         Work space: ``order[step, k]``: servers in the order they are tried; ``choice[step]``.
     state
-        ``state = step, nodes``: where to go on; changed.
+        ``state = step, nodes, slack``: where to go on; the room on all edges beyond what all pairs
+        without a route need at least; changed.
     budget
         Nodes at which it stops.
 
@@ -126,8 +185,7 @@ def search(
     int
         FOUND, with the answer in `seat` and `choice`; EXHAUSTED; or BUDGET.
     """
-    step, nodes = state[0], state[1]
-    servers = len(holder)
+    step, nodes, slack = state[0], state[1], state[2]
     outcome = 1
     while step < len(steps):
         if nodes >= budget:
@@ -137,248 +195,63 @@ def search(
         slot, pair = steps[step, 0], steps[step, 1]
         found = False
         if slot >= 0:
-            if choice[step] < 0:  # entered from above: sort the servers by their distance
-                for u in range(servers):
-                    cost = 0
-                    for k in range(near.shape[1]):
-                        if near[slot, k] >= 0:
-                            other = seat[near[slot, k]]
-                            cost += away[other, u] + away[u, other]
-                    at = u
-                    while at > 0 and order[step, at - 1, 0] > cost:
-                        order[step, at, 0] = order[step, at - 1, 0]
-                        order[step, at, 1] = order[step, at - 1, 1]
-                        at -= 1
-                    order[step, at, 0], order[step, at, 1] = cost, u
+            if choice[step] < 0:
+                sort_servers(slot, mine, pairs, weights, kinds, least, seat, holder, order[step])
             else:
+                slack += order[step, choice[step], 0]
                 holder[seat[slot]] = -1
                 seat[slot] = -1
-            while not found and choice[step] + 1 < servers:
+            while choice[step] + 1 < len(holder) and not found:
                 choice[step] += 1
-                u = order[step, choice[step], 1]
-                if holder[u] >= 0:
-                    continue
-                fits = True
+                extra, u = order[step, choice[step], 0], order[step, choice[step], 1]
+                if extra > slack:
+                    break  # the others are no better
+                found = has_room(u, owes[slot], leaving, arriving, room)
                 for k in range(below.shape[1]):
-                    if below[slot, k] >= 0 and seat[below[slot, k]] > u:
-                        fits = False
-                free_out = free_in = 0
-                for k in range(leaving.shape[1]):
-                    if leaving[u, k] >= 0:
-                        free_out += max(0, room[leaving[u, k]])
-                    if arriving[u, k] >= 0:
-                        free_in += max(0, room[arriving[u, k]])
-                if fits and free_out >= owes[slot, 0] and free_in >= owes[slot, 1]:
+                    found = found and (below[slot, k] < 0 or seat[below[slot, k]] < u)
+                if found:
                     seat[slot], holder[u] = u, slot
-                    found = True
+                    slack -= extra
         else:
-            first, second = pairs[pair, 0], pairs[pair, 1]
-            u, v = seat[first], seat[second]
-            weight, kind = weights[pair], kinds[pair]
+            first, second, weight = pairs[pair, 0], pairs[pair, 1], weights[pair]
+            offered = routes[kinds[pair], seat[first], seat[second]]
+            hops = lengths[kinds[pair], seat[first], seat[second]]
+            shortest = least[kinds[pair], seat[first], seat[second]]
             if choice[step] >= 0:
-                for hop in range(lengths[kind, u, v, choice[step]]):
-                    room[routes[kind, u, v, choice[step], hop]] += weight
+                lay(offered[choice[step]], hops[choice[step]], -weight, room)
+                slack += weight * (hops[choice[step]] - shortest)
                 owes[first, 0] += weight
                 owes[second, 1] += weight
-            while not found and choice[step] + 1 < lengths.shape[3]:
+            while choice[step] + 1 < len(hops) and not found:
                 choice[step] += 1
-                length = lengths[kind, u, v, choice[step]]
-                if length == 0:
+                k = choice[step]
+                extra = weight * (hops[k] - shortest)
+                if hops[k] == 0 or extra > slack:
                     break
-                fits = True
-                for hop in range(length):
-                    if room[routes[kind, u, v, choice[step], hop]] < weight:
-                        fits = False
-                        break
-                if not fits:
+                if not fits(offered[k], hops[k], weight, room):
                     continue
-                for hop in range(length):
-                    room[routes[kind, u, v, choice[step], hop]] -= weight
+                lay(offered[k], hops[k], weight, room)
                 owes[first, 0] -= weight
                 owes[second, 1] -= weight
-                for s in range(servers):  # does everybody who is placed still get out and in?
-                    if holder[s] < 0:
-                        continue
-                    free_out = free_in = 0
-                    for k in range(leaving.shape[1]):
-                        if leaving[s, k] >= 0:
-                            free_out += max(0, room[leaving[s, k]])
-                        if arriving[s, k] >= 0:
-                            free_in += max(0, room[arriving[s, k]])
-                    if free_out < owes[holder[s], 0] or free_in < owes[holder[s], 1]:
-                        fits = False
-                        break
-                if fits:
-                    found = True
+                found = True
+                for u in range(len(holder)):  # does everybody who is placed still get out and in?
+                    if found and holder[u] >= 0:
+                        found = has_room(u, owes[holder[u]], leaving, arriving, room)
+                if found:
+                    slack -= extra
                 else:
-                    for hop in range(length):
-                        room[routes[kind, u, v, choice[step], hop]] += weight
+                    lay(offered[k], hops[k], -weight, room)
                     owes[first, 0] += weight
                     owes[second, 1] += weight
         if found:
             step += 1
             if step < len(steps):
                 choice[step] = -1
-        else:
-            choice[step] = -1
-            step -= 1
-            if step < 0:
-                outcome = 0
-                break
-    state[0], state[1] = step, nodes
+            continue
+        choice[step] = -1
+        step -= 1
+        if step < 0:
+            outcome = 0
+            break
+    state[0], state[1], state[2] = step, nodes, slack
     return outcome
-
-
-class Rack(NamedTuple):
-    """One rack with its load; servers and edges counted from its first."""
-
-    pool: RoutePool
-    edges: NDArray[np.int64]
-    """``edges[edge] = server, server``."""
-    fibres: NDArray[np.int64]
-    loads: NDArray[np.int64]
-    servers: NDArray[np.int64]
-    """Those that are free."""
-
-
-class Plan(NamedTuple):
-    """Where a slice lies: ``servers[slot]``, and the edges of each pair's route."""
-
-    servers: NDArray[np.int64]
-    routes: list[NDArray[np.int64]]
-
-
-class Search:
-    """A search that can be interrupted and goes on where it was.
-
-    Parameters
-    ----------
-    rack
-        Where the slice is to lie.
-    plan
-        The slice.
-    offered
-        How many routes each pair may choose from.
-    largest
-        No edge that the slice uses may have a larger load.
-    seats
-        ``seats[slot]``: places in ``rack.servers``, if they are fixed; None to search for them.
-    """
-
-    def __init__(
-        self,
-        rack: Rack,
-        plan: Blueprint,
-        offered: int,
-        largest: int,
-        seats: NDArray[np.int64] | None = None,
-    ) -> None:
-        self.rack, self.plan = rack, plan
-        servers, slots = len(rack.servers), plan.n_slots
-        sizes, self.kinds = np.unique(plan.weights, return_inverse=True)
-        kinds, hops = max(1, len(sizes)), rack.pool.edges.shape[3]
-        self.routes = np.full((kinds, servers, servers, offered, hops), -1, dtype=np.int16)
-        self.lengths = np.zeros((kinds, servers, servers, offered), dtype=np.int16)
-        for kind, size in enumerate(sizes.tolist()):
-            offer(
-                rack.pool.edges, rack.pool.hops, rack.loads, rack.fibres, rack.servers, size,
-                self.routes[kind], self.lengths[kind],
-            )  # fmt: skip
-        self._steps = _list_steps(plan)
-        self._near = _list_near(plan)
-        self.below = _tell_mirrors_apart(plan) if seats is None else np.full((slots, 1), -1)
-        away = rack.pool.hops[:, :, 0].astype(np.int64)
-        self._away = np.ascontiguousarray(away[np.ix_(rack.servers, rack.servers)])
-        self._leaving = _edges_by_server(rack, 0)
-        self._arriving = _edges_by_server(rack, 1)
-        self.limit_room = np.minimum(largest, rack.fibres) - rack.loads
-        self._room = self.limit_room.copy()
-        self._seat = np.full(slots, -1, dtype=np.int64)
-        self._holder = np.full(servers, -1, dtype=np.int64)
-        self._owes = np.zeros((slots, 2), dtype=np.int64)
-        np.add.at(self._owes[:, 0], plan.pairs[:, 0], plan.weights)
-        np.add.at(self._owes[:, 1], plan.pairs[:, 1], plan.weights)
-        if seats is not None:
-            self._steps = self._steps[self._steps[:, 1] >= 0]
-            self._seat[:], self._holder[seats] = seats, np.arange(slots)
-        self._order = np.zeros((len(self._steps), servers, 2), dtype=np.int64)
-        self._choice = np.full(len(self._steps), -1, dtype=np.int64)
-        self._state = np.zeros(2, dtype=np.int64)
-
-    @property
-    def nodes(self) -> int:
-        """How many steps were made and taken back."""
-        return int(self._state[1])
-
-    def run(self, budget: int) -> int:
-        """Go on until so many nodes; return FOUND, EXHAUSTED or BUDGET."""
-        status: int = search(
-            self._steps, self.plan.pairs, self.plan.weights, self.kinds.astype(np.int64),
-            self.below, self._near, self.routes, self.lengths, self._away, self._leaving,
-            self._arriving, self._room, self._seat, self._holder, self._owes, self._order,
-            self._choice, self._state, budget,
-        )  # fmt: skip
-        return status
-
-    def answer(self) -> Plan:
-        """Return what was found."""
-        routes: list[Any] = [None] * len(self.plan.pairs)
-        for (_, pair), chosen in zip(self._steps.tolist(), self._choice.tolist(), strict=True):
-            if pair >= 0:
-                u, v = self._seat[self.plan.pairs[pair]]
-                kind = self.kinds[pair]
-                length = self.lengths[kind, u, v, chosen]
-                routes[pair] = self.routes[kind, u, v, chosen, :length].astype(np.int64)
-        return Plan(self.rack.servers[self._seat], routes)
-
-
-def _list_steps(plan: Blueprint) -> NDArray[np.int64]:
-    """Order slots, and after each its pairs with earlier ones."""
-    steps = []
-    for slot in range(plan.n_slots):
-        steps.append((slot, -1))
-        steps += [(-1, k) for k, (a, b) in enumerate(plan.pairs.tolist()) if max(a, b) == slot]
-    return np.array(steps, dtype=np.int64)
-
-
-def _list_near(plan: Blueprint) -> NDArray[np.int64]:
-    near: list[list[int]] = [[] for _ in range(plan.n_slots)]
-    for a, b in plan.pairs.tolist():
-        if b < a:
-            near[a].append(b)
-    return _padded(near)
-
-
-def _tell_mirrors_apart(plan: Blueprint) -> NDArray[np.int64]:
-    """List for each slot those that may be asked to have smaller servers.
-
-    If servers are full, a torus looks the same from each slot, so slot 0 may have the smallest
-    server; and in the mirror, so its neighbour up an axis may have a smaller one than that down.
-    """
-    seats = np.unique(plan.circuits[:, :2], axis=0)[:, 0]
-    full = len(set(np.bincount(seats, minlength=plan.n_slots).tolist())) == 1
-    below: list[list[int]] = [[0] if full and slot else [] for slot in range(plan.n_slots)]
-    stride = 1
-    for side in plan.grid:
-        if full and side > 2:
-            below[(side - 1) * stride].append(stride)
-        stride *= side
-    return _padded(below)
-
-
-def _edges_by_server(rack: Rack, end: int) -> NDArray[np.int64]:
-    """List the edges of each free server that leave it (0) or arrive there (1)."""
-    place = {server: k for k, server in enumerate(rack.servers.tolist())}
-    edges: list[list[int]] = [[] for _ in place]
-    for edge, server in enumerate(rack.edges[:, end].tolist()):
-        if server in place:
-            edges[place[server]].append(edge)
-    return _padded(edges)
-
-
-def _padded(rows: list[list[int]]) -> NDArray[np.int64]:
-    width = max([1, *map(len, rows)])
-    table = np.full((len(rows), width), -1, dtype=np.int64)
-    for k, row in enumerate(rows):
-        table[k, : len(row)] = row
-    return table

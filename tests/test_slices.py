@@ -23,7 +23,8 @@ from optmatch.problems.server_routes import pool_routes
 from optmatch.solvers.pod import Pod, aligned_blocks, tell_apart
 from optmatch.solvers.slice_cuts import find_cut
 from optmatch.solvers.slice_model import decide
-from optmatch.solvers.slicing import EXHAUSTED, FOUND, Search, offer
+from optmatch.solvers.slice_search import Search
+from optmatch.solvers.slicing import EXHAUSTED, FOUND, offer
 from optmatch.testing import slice_problems
 from optmatch.testing.slices import best_slice
 from optmatch.verify.slice_bounds import bound_load, check_load_proof, measure
