@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -265,6 +266,14 @@ def test_sax_finds_the_same(fabric: om.Fabric) -> None:
         assert np.abs(waves.leaving[graph.perimeter] - simulated).max() < 1e-12
 
 
+def test_without_sax_one_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extra of its own, by name."""
+    monkeypatch.setitem(sys.modules, "sax", None)
+    with pytest.raises(om.SolverUnavailable, match=r"pip install 'optmatch\[crosscheck\]'"):
+        SaxCircuit(om.HexMesh(1, 1).graph)
+
+
+@pytest.mark.slow
 def test_sax_as_it_is_differs_by_its_own_rounding() -> None:
     """Without refinement sax is off by as much as its own answer fails to be reciprocal."""
     pytest.importorskip("sax", reason="needs sax: pip install 'optmatch[crosscheck]'")
