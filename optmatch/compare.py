@@ -76,7 +76,7 @@ def compare_fabrics(
     >>> for row in om.compare_fabrics(fabrics, [[1, 0, 3, 2], [2, 3, 0, 1]], "ideal"):
     ...     print(row.name, row.cells, row.routed, row.worst_route_cells)
     benes 6 2 3
-    crossbar 16 2 5
+    crossbar 16 2 6
     """
     rows = np.asarray(matchings)
     if rows.ndim != 2 or not len(rows):
