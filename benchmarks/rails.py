@@ -1,4 +1,4 @@
-"""Photonic rails: the replay of a step of 2,048 GPUs, and published step times predicted.
+"""Photonic rails: a step of 2,048 GPUs replayed and planned, published step times predicted.
 
     python benchmarks/rails.py [--repeats 3] [--curves FILE]
 
@@ -8,6 +8,7 @@ The published cases are those of `instances/rails/published-step-times.csv`.
 from __future__ import annotations
 
 import argparse
+import resource
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +19,7 @@ import numpy as np
 
 import optmatch as om
 from optmatch.problems.rail_windows import PipelineWindows
-from optmatch.rail_curves import Curves, fit_windows, forward_s, predict, read_curves
+from optmatch.rail_curves import Curves, fit_windows, forward_s, predict, read_curves, windows_job
 from optmatch.simulate_rails import simulate_rails
 
 CURVES = Path(__file__).parent.parent / "instances" / "rails" / "published-step-times.csv"
@@ -31,14 +32,13 @@ CASES = {  # replicas, bytes of a message between stages
 RATE, MEASURED_S = 50e9, 0.25
 
 
-def large_job() -> om.RailJob:
+def large_job(**options: int) -> om.RailJob:
     """Return a job of 2,048 GPUs: 32 x 8 x 8, 8 micro-batches, a model of 96 layers."""
     model = om.TransformerModel(
         layers=96, hidden=8192, heads=64, sequence=4096, vocabulary=32000, ffn=28672
     )
-    return om.RailJob(
-        n_gpus=2048, gpus_per_server=8, dp=32, tp=8, pp=8, model=model, batch=512, micro_batch=2
-    )
+    plain: dict[str, Any] = {"n_gpus": 2048, "gpus_per_server": 8, "dp": 32, "tp": 8, "pp": 8}
+    return om.RailJob(model=model, **{**plain, "batch": 512, "micro_batch": 2, **options})
 
 
 def best_of(repeats: int, run: Callable[[], Any]) -> float:
@@ -68,6 +68,18 @@ def show_simulation(repeats: int) -> None:
                 f" step {found.step_s:.4f} s, with all links {job.lower_bound():.4f} s,"
                 f" {found.circuits_changed} circuits changed"
             )
+
+
+def show_fsdp(repeats: int) -> None:
+    """Print the same for FSDP with 16 micro-batches, where weights are gathered for each."""
+    found = []
+
+    def run() -> None:
+        job = large_job(zero_stage=3, micro_batch=1)
+        found.append((job.step().n_operations, simulate_rails(job, "on-demand").step_s))
+
+    whole = best_of(repeats, run)
+    print(f"FSDP, 16 micro-batches, {found[0][0]} operations, on demand: {whole:.2f} s")
 
 
 def measure(case: str, curves: Curves) -> PipelineWindows:
@@ -106,6 +118,42 @@ def show_curves(curves: Curves) -> None:
         )
 
 
+def show_plans(curves: Curves) -> None:
+    """Print what better plans gain on the published cases."""
+    print("step time of plans for the published cases, in seconds; a star where it is optimal")
+    for case in ("h200-dp2", "h200-dp4"):
+        job = windows_job(measure(case, curves), RATE)
+        for delay_s in (0.01, 0.1, 1.0):
+            row, times = [], {}
+            for method in ("on-demand", "provisioned", "prefetch", "ilp"):
+                found = om.solve(replace(job, delay_s=delay_s), method, seed=0, time_limit_s=30)
+                times[method] = found.objective or np.inf
+                star = "*" if found.status is om.Status.OPTIMAL else ""
+                row.append(f"{method} {times[method]:.3f}{star}")
+            gain = 1 - times["ilp"] / min(times["on-demand"], times["provisioned"])
+            print(
+                f"  {case}, {1e3 * delay_s:.0f} ms: {', '.join(row)}; all links"
+                f" {job.lower_bound():.3f}; {100 * gain:.2f} % below the best simple policy"
+            )
+
+
+def show_large_plans(repeats: int) -> None:
+    """Print the time to plan a step of 2,048 GPUs, verified, and the memory of all that."""
+    print(f"a plan for {large_job().n_gpus} GPUs, all rails, delay 10 ms, best of {repeats}")
+    for method in ("on-demand", "provisioned", "prefetch"):
+        found: list[om.Solution] = []
+        seconds = best_of(
+            repeats,
+            lambda: found.append(om.solve(large_job(), method, seed=0)),  # noqa: B023
+        )
+        print(
+            f"  {method}: {seconds:.2f} s with deriving the step and verifying the plan; step"
+            f" {found[-1].objective:.4f} s, bound {found[-1].lower_bound:.4f} s"
+        )
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f"  peak memory of this process: {peak:.2f} GiB")
+
+
 def main() -> None:
     """Run what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -114,6 +162,9 @@ def main() -> None:
     given = parser.parse_args()
     show_curves(read_curves(given.curves))
     show_simulation(given.repeats)
+    show_fsdp(given.repeats)
+    show_plans(read_curves(given.curves))
+    show_large_plans(given.repeats)
 
 
 if __name__ == "__main__":
