@@ -33,9 +33,12 @@ _UNITS = {
     "loss-db": "dB",
     "completion-s": "s",
     "matchings": "matchings",
-    "slice-allocation": "circuits",
+    "all-to-all": "cells",
+    "rail-job": "s",
     "reroute": "",
+    "slice-allocation": "circuits",
 }
+"""Units by the objective of a problem, or by its kind if there is only one."""
 
 
 def _complete_method(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
@@ -207,9 +210,7 @@ def _print(name: str, solution: Solution, verbose: bool) -> None:
     if slots := _slots(solution):
         planes = f" on {len(slots)} planes" if len(slots) > 1 else ""
         rows["matchings"] = f"{sum(slots)}{planes}"
-    kind = solution.problem.kind
-    default = kind if kind in _UNITS else "total-cells"
-    unit = _UNITS.get(getattr(solution.problem, "objective", default), "")
+    unit = _UNITS[getattr(solution.problem, "objective", solution.problem.kind)]
     if solution.objective is not None:
         rows["objective"] = f"{solution.objective:g} {unit}".rstrip()
     if math.isfinite(solution.lower_bound):
