@@ -37,8 +37,9 @@ def large_job(**options: int) -> om.RailJob:
     model = om.TransformerModel(
         layers=96, hidden=8192, heads=64, sequence=4096, vocabulary=32000, ffn=28672
     )
-    plain: dict[str, Any] = {"n_gpus": 2048, "gpus_per_server": 8, "dp": 32, "tp": 8, "pp": 8}
-    return om.RailJob(model=model, **{**plain, "batch": 512, "micro_batch": 2, **options})
+    plain = {"n_gpus": 2048, "gpus_per_server": 8, "dp": 32, "tp": 8, "pp": 8, "batch": 512}
+    chosen: dict[str, Any] = {**plain, "micro_batch": 2, **options}
+    return om.RailJob(model=model, **chosen)
 
 
 def best_of(repeats: int, run: Callable[[], Any]) -> float:

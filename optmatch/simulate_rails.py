@@ -14,7 +14,7 @@ from optmatch.problems import RailJob
 from optmatch.problems.rail_fold import Fold
 from optmatch.problems.rail_phases import new_circuits
 from optmatch.problems.rail_step import DIMENSIONS, RECV, Dimension, dimensions, ring_bytes
-from optmatch.problems.rail_time import Events, durations_s, ends_s
+from optmatch.problems.rail_time import Events, durations_s, ends_s, orders
 from optmatch.simulate_stages import Run
 
 RailPolicy = Literal["all-links", "static", "on-demand", "provisioned"]
@@ -156,13 +156,13 @@ def simulate_rails(
         raise InputError(f"policy = {policy!r}: one of {allowed}", where="policy")
     delay = job.delay_s if delay_s is None else number("delay_s", delay_s)
     step, phases = job.step(), job.phases()
-    folded = job.fold()
+    folded, (changed, circuits) = job.fold(), new_circuits(phases)
     given = _fold_events(job, folded, _rates(job, ports) if policy == "static" else None)
     if policy in ("all-links", "static"):
         end = ends_s(given, step)
         start, changes = end - given.duration_s, _no_changes(len(phases))
     else:
-        run = Run(job, policy == "provisioned", delay, folded, given)
+        run = Run(job, policy == "provisioned", delay, given, changed)
         start, end, changes = run.start, run.end, run.changes()
     return RailSimulation(
         policy=policy,
@@ -170,7 +170,7 @@ def simulate_rails(
         step_s=float(end.max(initial=0.0)),
         start_s=start[folded.event],
         end_s=end[folded.event],
-        circuits=new_circuits(phases)[1],
+        circuits=circuits,
         **changes,
     )
 
@@ -244,16 +244,12 @@ def _rates(job: RailJob, ports: Mapping[Dimension, int] | None) -> dict[Dimensio
 
 def _fold_events(job: RailJob, folded: Fold, rates: dict[Dimension, float] | None) -> Events:
     """List the events of one rank of each class, and what comes before what."""
-    step = job.step()
-    every = job.events()
-    lasts = durations_s(job, step, rates)
-    _, part = np.unique(folded.event, return_index=True)
-    kind = folded.event[every.part]  # events of ranks that stand for others, once
+    step, event = job.step(), folded.event
     stands = np.zeros(step.n_ranks, dtype=bool)
     stands[folded.ranks] = True
-    shown = np.zeros(len(every.part), dtype=bool)
-    shown[every.event_of[stands[step.rank]]] = True
-    chosen = shown[every.before] & shown[every.after]
-    pairs = np.stack([kind[every.before[chosen]], kind[every.after[chosen]]])
-    before, after = np.unique(pairs, axis=1)
-    return Events(folded.event, part, before, after, lasts[part])
+    shown = np.flatnonzero(stands[step.rank])
+    _, first = np.unique(event[shown], return_index=True)
+    one, two = orders(step, shown)
+    before, after = np.unique(np.stack([event[one], event[two]]), axis=1)
+    part = shown[first]  # every class of events has a part at a rank that stands for others
+    return Events(event, part, before, after, durations_s(job, step, rates)[part])

@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 
 from optmatch.model import InputError
 from optmatch.problems import RailJob
-from optmatch.problems.rail_fold import Fold
-from optmatch.problems.rail_phases import Phase, new_circuits, stage_keys
-from optmatch.problems.rail_step import Step
+from optmatch.problems.rail_phases import stage_keys
 from optmatch.problems.rail_time import Events
 
 
@@ -51,17 +49,24 @@ class Run:
         Whether a stage asks for its next phase as soon as the last one has ended.
     delay_s
         The reconfiguration delay, in seconds.
-    folded, given
-        Ranks that behave alike, and the events of one of each class.
+    given
+        The events of one rank of each class.
+    changed
+        ``changed[phase]``: whether it needs other circuits than those before it.
     """
 
     def __init__(
-        self, job: RailJob, early: bool, delay_s: float, folded: Fold, given: Events
+        self,
+        job: RailJob,
+        early: bool,
+        delay_s: float,
+        given: Events,
+        changed: NDArray[np.bool_],
     ) -> None:
         self.early = early
         self.delay, self.all_stop = delay_s, job.switching == "all-stop"
         self.given, self.step, self.phases = given, job.step(), job.phases()
-        self.stages, self.places, self.stage_of = _stages(self.step, self.phases, folded)
+        self.stages, self.places, self.stage_of = _stages(job, changed)
         n = len(given.part)
         self.start, self.end = np.full(n, -1.0), np.full(n, -1.0)
         self.waiting: dict[int, set[int]] = {k: set() for k in range(len(self.stages))}
@@ -197,7 +202,7 @@ class Run:
 
 
 def _stages(
-    step: Step, phases: tuple[Phase, ...], folded: Fold
+    job: RailJob, changed: NDArray[np.bool_]
 ) -> tuple[list[_Stage], dict[int, list[tuple[int, int]]], dict[tuple[int, int], int]]:
     """Take one stage of each class; say which phases an event is part of, and what stands where.
 
@@ -207,6 +212,7 @@ def _stages(
         The stages; by event the numbers of stage and phase; by rail and stage of a phase the
         number of the one that stands for it.
     """
+    step, folded = job.step(), job.fold()
     rail = step.rail
     classes = dict(zip(stage_keys(step), folded.stage_class.tolist(), strict=True))
     stands: dict[int, tuple[int, int]] = {}  # for each class its first stage
@@ -214,8 +220,7 @@ def _stages(
     stage_of: dict[tuple[int, int], int] = {}
     found: list[_Stage] = []
     places: dict[int, list[tuple[int, int]]] = {}
-    changed, _ = new_circuits(phases)
-    for k, phase in enumerate(phases):
+    for k, phase in enumerate(job.phases()):
         key = phase.rail, phase.stage
         kind = classes[key]
         if stands.setdefault(kind, key) == key:

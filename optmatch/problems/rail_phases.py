@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,7 +70,18 @@ class Phase(Value):
             ("circuits", 2, np.int32),
             ("circuit_bytes", 1, np.float64),
         ):
-            object.__setattr__(self, name, frozen(name, getattr(self, name), ndim, dtype))
+            value = getattr(self, name)
+            if not _is_frozen(value, ndim, dtype):  # there are thousands
+                object.__setattr__(self, name, frozen(name, value, ndim, dtype))
+
+
+def _is_frozen(value: object, ndim: int, dtype: type[np.generic]) -> bool:
+    return (
+        isinstance(value, np.ndarray)
+        and value.dtype == dtype
+        and value.ndim == ndim
+        and not value.flags.writeable
+    )
 
 
 def stages(step: Step) -> tuple[tuple[int, tuple[int, ...]], ...]:
@@ -142,17 +154,24 @@ def phases(step: Step) -> tuple[Phase, ...]:
     result: list[Phase] = []
     for (on, number), (_, ranks) in zip(stage_keys(step), stages(step), strict=True):
         runs = [_runs(step, rank, on, rail, dimension) for rank in ranks]
-        orders = [[int(dimension[run[0]]) for run in rank_runs] for rank_runs in runs]
+        orders = [dimension[own[cuts[:-1]]] for own, cuts in runs]
         for rank, order in zip(ranks, orders, strict=True):
-            if order != orders[0]:
+            if not np.array_equal(order, orders[0]):
                 raise InputError(
                     f"rail {on}: rank {rank} goes through {_names(order)}, rank {ranks[0]} of the"
                     f" same stage through {_names(orders[0])}",
                     where="groups",
                 )
-        for position, dim in enumerate(orders[0]):
-            parts = [rank_runs[position] for rank_runs in runs]
-            circuits, circuit_bytes = _circuits(step, np.concatenate(parts))
+        first = np.array([own[cuts[:-1]] for own, cuts in runs]).T
+        last = np.array([own[cuts[1:] - 1] for own, cuts in runs]).T
+        known: dict[bytes, _Traffic] = {}  # micro-batches repeat what phases carry
+        for position, dim in enumerate(orders[0].tolist()):
+            spans = [own[cuts[position] : cuts[position + 1]] for own, cuts in runs]
+            inside = np.concatenate(spans)
+            columns = (step.kind, step.group, step.size_bytes, step.peer, step.rank)
+            key = b"".join(column[inside].tobytes() for column in columns)
+            if key not in known:
+                known[key] = _traffic(step, inside)
             result.append(
                 Phase(
                     rail=on,
@@ -160,12 +179,10 @@ def phases(step: Step) -> tuple[Phase, ...]:
                     position=position,
                     ranks=ranks,
                     dimension=DIMENSIONS[dim],
-                    groups=tuple(np.unique(step.group[np.concatenate(parts)]).tolist()),
-                    first=np.array([part[0] for part in parts]),
-                    last=np.array([part[-1] for part in parts]),
-                    n_operations=max(map(len, parts)),
-                    circuits=circuits,
-                    circuit_bytes=circuit_bytes,
+                    first=first[position],
+                    last=last[position],
+                    n_operations=max(map(len, spans)),
+                    **known[key]._asdict(),
                 )
             )
     return tuple(result)
@@ -206,17 +223,23 @@ def _pairs(phase: Phase) -> set[tuple[int, int]]:
 
 def _runs(
     step: Step, rank: int, on: int, rail: NDArray[np.int32], dimension: NDArray[np.int64]
-) -> list[NDArray[np.int64]]:
-    """Cut what a rank does on a rail where the dimension changes."""
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """List what a rank does on a rail, and where its dimension changes, both ends included."""
     start, end = step.rank_start[rank : rank + 2]
     own = start + np.flatnonzero(rail[start:end] == on)
-    cuts = np.flatnonzero(np.diff(dimension[own])) + 1
-    return [run for run in np.split(own, cuts) if len(run)]
+    changes = np.flatnonzero(np.diff(dimension[own], prepend=-1))
+    return own, np.append(changes, len(own))
 
 
-def _circuits(
-    step: Step, operations: NDArray[np.int64]
-) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+class _Traffic(NamedTuple):
+    """What a phase carries, with the names that `Phase` has for it."""
+
+    groups: tuple[int, ...]
+    circuits: NDArray[np.int32]
+    circuit_bytes: NDArray[np.float64]
+
+
+def _traffic(step: Step, operations: NDArray[np.int64]) -> _Traffic:
     """Add up the bytes between ranks."""
     total: dict[tuple[int, int], float] = {}
     kind, group = step.kind[operations], step.group[operations]
@@ -238,7 +261,11 @@ def _circuits(
         pair = (one, two) if step.kind[k] == SEND else (two, one)
         _add(total, [pair], float(step.size_bytes[k]))
     ordered = sorted(total)
-    return np.array(ordered, dtype=np.int32).reshape(-1, 2), np.array([total[p] for p in ordered])
+    return _Traffic(
+        groups=tuple(np.unique(group).tolist()),
+        circuits=frozen("circuits", ordered, 2, np.int32),
+        circuit_bytes=frozen("circuit_bytes", [total[p] for p in ordered], 1, np.float64),
+    )
 
 
 def _add(
@@ -249,6 +276,6 @@ def _add(
             total[pair] = total.get(pair, 0.0) + amount
 
 
-def _names(order: list[int]) -> str:
+def _names(order: NDArray[np.int64]) -> str:
     shown = " ".join(DIMENSIONS[dim] for dim in order[:8])
     return (shown or "nothing") + (" ..." if len(order) > 8 else "")

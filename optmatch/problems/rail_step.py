@@ -216,14 +216,12 @@ def ring_bytes(kind: ArrayLike, size_bytes: ArrayLike, members: ArrayLike) -> ND
     [12.0, 24.0]
     """
     n = np.maximum(np.asarray(members, dtype=np.float64), 1.0)
-    size = np.asarray(size_bytes, dtype=np.float64)
-    share = (n - 1) / n
-    factors = np.stack(np.broadcast_arrays(0 * n, 2 * share, n - 1, share, share, 1.0, 1.0, 1.0))
-    kinds = np.broadcast_to(np.asarray(kind), np.broadcast_shapes(np.shape(kind), n.shape))
-    chosen: NDArray[np.float64] = np.take_along_axis(
-        np.broadcast_to(factors.reshape(8, -1), (8, kinds.size)), kinds.reshape(1, -1), axis=0
-    ).reshape(kinds.shape)
-    return chosen * size
+    kinds = np.asarray(kind)
+    part = (kinds == REDUCE_SCATTER) | (kinds == ALL_TO_ALL) | (kinds == ALL_REDUCE)
+    factor = np.where(part, (n - 1) / n, np.where(kinds == ALL_GATHER, n - 1, 1.0))
+    factor *= np.where(kinds == ALL_REDUCE, 2.0, kinds != COMPUTE)
+    found: NDArray[np.float64] = factor * np.asarray(size_bytes, dtype=np.float64)
+    return found
 
 
 def _column(name: str, value: Any, dtype: type[np.generic]) -> NDArray[Any]:

@@ -13,6 +13,7 @@ from optmatch.problems.rail_step import (
     BROADCAST,
     COMPUTE,
     DIMENSIONS,
+    OPERATIONS,
     SEND,
     Dimension,
     Step,
@@ -63,16 +64,32 @@ def events(job: RailJob) -> Events:
     key = np.where(step.match >= 0, step.match.astype(np.int64), -1 - np.arange(n))
     _, part, event_of = np.unique(key, return_index=True, return_inverse=True)
     event_of = event_of.reshape(-1)
-    later = np.repeat(np.arange(n), np.diff(step.dep_start))
-    dimension = dimensions(step)
-    message = np.where(step.kind >= SEND, step.kind, 0)
-    order = np.lexsort([np.arange(n), message, step.peer, dimension, step.rank])
-    next_in = np.ones(max(0, n - 1), dtype=bool)
-    for column in (message, step.peer, dimension, step.rank):
-        next_in &= column[order][1:] == column[order][:-1]
-    one = np.concatenate([step.dep, order[:-1][next_in]])
-    two = np.concatenate([later, order[1:][next_in]])
+    one, two = orders(step, np.arange(n))
     return Events(event_of, part, event_of[one], event_of[two], durations_s(job, step)[part])
+
+
+def orders(
+    step: Step, operations: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """List which operations of some ranks come before which, as pairs.
+
+    Parameters
+    ----------
+    step
+        The step.
+    operations
+        All operations of these ranks, ascending.
+    """
+    counts = np.diff(step.dep_start)[operations]
+    skipped = step.dep_start[operations] - np.cumsum(counts) + counts
+    dep = step.dep[np.repeat(skipped, counts) + np.arange(counts.sum())]
+    message = np.where(step.kind >= SEND, step.kind, 0).astype(np.int64)
+    stream = step.rank.astype(np.int64) * (len(DIMENSIONS) + 1) + dimensions(step) + 1
+    stream = (stream * (step.n_ranks + 1) + step.peer + 1) * len(OPERATIONS) + message
+    order = operations[np.argsort(stream[operations], kind="stable")]
+    next_in = stream[order][1:] == stream[order][:-1]
+    one = np.concatenate([dep, order[:-1][next_in]])
+    return one, np.concatenate([np.repeat(operations, counts), order[1:][next_in]])
 
 
 def durations_s(
