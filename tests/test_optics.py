@@ -1,38 +1,27 @@
-"""Optics: devices, what a schedule is worth, budgets, free cells, and the command."""
+"""Optics: what a schedule is worth, budgets, free cells, and the command."""
 
 from __future__ import annotations
 
 import json
 import os
-import pickle
 import sys
 import time
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from hypothesis import given
-from hypothesis import strategies as st
-from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 import optmatch as om
 from optmatch.cli import main
 from optmatch.commands.optics import use_one_thread
 from optmatch.fabrics import Faulty
-from optmatch.fabrics.waveguides import measure_area, measure_waveguides
-from optmatch.io import files as files_module
-from optmatch.io import read_device, write_device
+from optmatch.fabrics.waveguides import measure_waveguides
 from optmatch.model import BAR, CROSS
 
 DATA = Path(__file__).parent / "data"
 ROUTED = DATA / "good" / "routed.schedule.json"
-SCHEMA = json.loads(
-    (Path(files_module.__file__).parent / "schema" / "device.schema.json").read_text()
-)
-decibels = st.floats(0, 60)
 
 
 def solved(fabric: om.Fabric, matching: list[int]) -> tuple[om.Routing, om.Solution]:
@@ -58,113 +47,6 @@ def balance(monkeypatch: pytest.MonkeyPatch) -> None:
 def call(*args: Any) -> Result:
     """Run the command line in this process."""
     return CliRunner().invoke(main, [str(arg) for arg in args])
-
-
-@given(decibels, st.none() | st.floats(3, 90), st.sampled_from([BAR, CROSS]))
-def test_a_cell_loses_and_leaks_what_it_says(
-    loss_db: float, extinction_db: float | None, state: int
-) -> None:
-    """The wanted output has the loss, the other lies below it by the extinction."""
-    device = om.Device(
-        bar_loss_db=loss_db,
-        cross_loss_db=loss_db,
-        bar_extinction_db=extinction_db,
-        cross_extinction_db=extinction_db,
-    )
-    power = np.abs(device.cell(state)) ** 2
-    wanted, other = power[0, state], power[0, 1 - state]
-    leak = 0.0 if extinction_db is None else 10 ** (-extinction_db / 10)
-    assert np.isclose(wanted, min(10 ** (-loss_db / 10), 1 / (1 + leak)), rtol=1e-12)
-    assert np.isclose(other, wanted * leak, rtol=1e-9, atol=0)
-    assert power.sum(axis=0).max() <= 1 + 1e-12
-
-
-def test_phase_errors_are_those_of_one_chip() -> None:
-    """A seed draws the same errors again; they keep energy, and turn bar towards cross."""
-    device = om.Device(phase_error_rad=0.2)
-    errors = device.draw_errors(1000, seed=3)
-    assert errors is not None
-    again = device.draw_errors(1000, seed=3)
-    assert again is not None
-    assert np.array_equal(errors, again)
-    assert abs(errors.std() - 0.2) < 0.02
-    cells = device.cell(np.zeros(1000, dtype=np.int8), errors)
-    assert np.allclose((np.abs(cells) ** 2).sum(axis=1), 1)
-    half = (errors[:, 0] - errors[:, 1]) / 2
-    assert np.allclose(np.abs(cells[:, 1, 0]), np.abs(np.sin(half)))
-    assert om.Device().draw_errors(5, seed=0) is None
-
-
-@pytest.mark.parametrize("name", list(om.DEVICES))
-def test_presets_are_files_with_sources(name: str, tmp_path: Path) -> None:
-    """Each says where it comes from, and survives a file that follows the schema."""
-    device = om.DEVICES[name]
-    assert device.source
-    text = write_device(device)
-    Draft202012Validator(SCHEMA).validate(json.loads(text))
-    (tmp_path / "chip.json").write_text(text)
-    assert read_device(tmp_path / "chip.json") == device
-    assert pickle.loads(pickle.dumps(device)) == device
-
-
-def test_the_schema_has_the_fields_of_devices() -> None:
-    """All of them and no other."""
-    Draft202012Validator.check_schema(SCHEMA)
-    assert set(SCHEMA["properties"]) == {"format"} | {field.name for field in fields(om.Device)}
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('{"format": "optmatch/device/2"}', "/format: format = 'optmatch/device/2': unknown"),
-        ('{"format": "optmatch/device/1", "bar_loss": 1}', "/bar_loss: unknown key 'bar_loss'"),
-        (
-            '{"format": "optmatch/device/1", "bar_loss_db": -1}',
-            "/bar_loss_db: bar_loss_db = -1: must be >= 0",
-        ),
-        ('{"format": "optmatch/device/1", "name": 3}', "/name: name = 3: not a text"),
-        ("[]", "an object is expected"),
-        ("{", "not JSON"),
-    ],
-)
-def test_broken_devices_are_refused(text: str, message: str, tmp_path: Path) -> None:
-    """By file, place, rule and value; the command ends with code 2."""
-    path = tmp_path / "chip.json"
-    path.write_text(text)
-    with pytest.raises(om.InputError, match=r"chip\.json") as caught:
-        read_device(path)
-    assert message in str(caught.value)
-    done = call("verify", ROUTED, "--optics", "--device", path)
-    assert done.exit_code == 2
-    assert message in done.output
-
-
-def test_waveguides_cross_where_they_must() -> None:
-    """A shuffle of n wires crosses n(n/2-1)/4 times, planar fabrics nowhere, meshes have none."""
-    for n in (4, 8, 16):
-        shuffles = sum(2 * (n // size) * size * (size // 2 - 1) // 4 for size in _sizes(n))
-        assert measure_waveguides(om.Benes(n).graph).crossings.sum() == 2 * shuffles
-        trees = om.SwitchAndSelect(n).graph
-        assert measure_waveguides(trees).crossings.sum() == 2 * (n * (n - 1) // 2) ** 2
-    for fabric in (om.SpankeBenes(8), om.Crossbar(8), om.Reck(8), om.Clements(8)):
-        assert not measure_waveguides(fabric.graph).crossings.any()
-    for mesh in (om.HexMesh(3, 3), om.SquareMesh(3, 3), om.TriangularMesh(3, 3)):
-        assert not any(array.any() for array in measure_waveguides(mesh.graph))
-
-
-def test_columns_are_narrower_than_they_are_drawn() -> None:
-    """Heights and channels count for a fifth, lengths of cells in full; meshes are as drawn."""
-    triangle = om.Reck(3)  # cells at x = 0, 1.5, 3; the outer wires pass the middle column
-    assert measure_area(triangle.graph) == pytest.approx((3 + 2 * 0.1) * 0.3)
-    lengths = measure_waveguides(triangle.graph).length
-    assert sorted(lengths[lengths > 0].round(9)) == [0.1, 0.1, 1.2]
-    mesh = om.SquareMesh(2, 3)
-    assert measure_area(mesh.graph) == pytest.approx(3.5 * 2.5)
-
-
-def _sizes(n: int) -> list[int]:
-    """Sizes of the half networks that have shuffles: n, n/2, ..., 4."""
-    return [] if n < 4 else [n, *_sizes(n // 2)]
 
 
 def test_losses_add_up_to_a_hundredth_of_a_decibel() -> None:
@@ -473,3 +355,43 @@ def test_wrong_options_are_refused(options: list[str], message: str) -> None:
     done = call("verify", ROUTED, *options)
     assert done.exit_code == 2
     assert message in done.output
+
+
+def test_the_command_names_loops(tmp_path: Path) -> None:
+    """Loops of an ideal device as notes, cut off where there are many."""
+    path = tmp_path / "mesh.schedule.json"
+    om.save(om.solve(om.AllToAll(om.HexMesh(5, 5, ports=8)), seed=0), path)
+    ideal = call("verify", path, "--optics", "--device", "ideal", "--idle", "bar", "--per-slot")
+    assert ideal.exit_code == 0
+    assert ideal.stdout.count("note: slot ") == 20
+    assert "more notes; --json has them all" in ideal.stdout
+    assert " loops with at most -inf dB" in ideal.stdout
+    least = call("verify", path, "--optics", "--device", "ideal", "--json")
+    assert json.loads(least.stdout)["optics"]["gain_of_settled_cells_db"] is None
+
+
+def test_a_schedule_without_circuits_has_only_loops(tmp_path: Path) -> None:
+    """No circuit, no figure of one; budgets have nothing to refuse."""
+    problem = om.Routing(om.Benes(2), np.array([-1, -1], dtype=np.int32))
+    solution = om.solve(problem, seed=0)
+    optics = om.measure_optics(problem, solution, "smartlight")
+    assert set(optics.figures) == {"loops", "worst_loop_power_db", "energy_error"}
+    assert om.Budget(insertion_loss_db=1.0).margins(optics) == []
+    om.save(solution, tmp_path / "dark.json")
+    assert (
+        "slot 0: no circuit"
+        in call("verify", tmp_path / "dark.json", "--optics", "--per-slot").stdout
+    )
+
+
+def test_states_and_schedules_must_fit() -> None:
+    """A cell is in bar or cross; a schedule is one, and of these cells."""
+    with pytest.raises(om.InputError, match=r"in bar \(0\) or in cross \(1\)"):
+        om.Device().cell([0, 2])
+    problem, solution = solved(om.Benes(2), [1, 0])
+    wide, _ = solved(om.Crossbar(2), [1, 0])
+    with pytest.raises(om.InputError, match="cell_states of 1 cells, a fabric of 4"):
+        om.measure_optics(wide, solution, "ideal")
+    for run in (om.measure_optics, om.settle_free_cells):
+        with pytest.raises(om.InputError, match=r"optics need (a|one) schedule"):
+            run(problem, None, "ideal")  # type: ignore[arg-type]
