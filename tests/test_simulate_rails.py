@@ -149,6 +149,7 @@ def slopes(job: om.RailJob, policy: Any) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dp", [2, 4, 8])
 def test_the_counts_of_exposed_switches(dp: int) -> None:
     """Four stages, one micro-batch, data parallel: 6 and 4 on demand; 3, 3 and 4 provisioned.
