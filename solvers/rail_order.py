@@ -6,7 +6,9 @@ the delay wherever that is possible in the given order.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from optmatch.problems.rail_plan import RailPlan
 from optmatch.solvers.rail_policies import usual_lanes
@@ -30,13 +32,26 @@ def plan_ahead(talks: Talks, known: Sequence[RailPlan] = ()) -> RailPlan | None:
     free = longest_paths(talks.lasting(everything), talks.pairs())
     orders = [] if free is None else [free.start_s]
     orders += [plan.start_s[talks.folded.part].tolist() for plan in known]
-    best: RailPlan | None = None
-    for start in orders:
-        for which in (-1, 0):
-            found = plan_in_order(talks, start, lanes, _first_faces(talks, start, lanes, which))
-            if found is not None and (best is None or found.step_s < best.step_s):
-                best = found
-    return best
+    tried = [
+        (_step_s(talks, start, lanes, faces), start, faces)
+        for start in orders
+        for faces in (_first_faces(talks, start, lanes, which) for which in (-1, 0))
+    ]
+    if not tried:
+        return None
+    _, start, faces = min(tried, key=lambda found: found[0])
+    return plan_in_order(talks, start, lanes, faces)
+
+
+def _step_s(
+    talks: Talks,
+    start: Sequence[float],
+    lanes: Mapping[int, int],
+    faces: Mapping[tuple[int, int], int],
+) -> float:
+    """Return how long a step lasts in an order; infinite if it contradicts itself."""
+    found = _time_order(talks, start, lanes, faces)
+    return math.inf if found is None else max(found.timed.end_s, default=0.0)
 
 
 def _first_faces(
@@ -77,11 +92,35 @@ def plan_in_order(
     RailPlan or None
         With every turn as soon as the port is free; None if the order contradicts itself.
     """
+    found = _time_order(talks, start, lanes, faces)
+    if found is None:
+        return None
+    times = found.timed.start_s
+    turns = [Turn(times[n], times[n], end, lane, spot) for n, end, lane, spot in found.turned]
+    return build_plan(talks, found.timed, lanes, found.standing, turns)
+
+
+class _Found(NamedTuple):
+    """Times in an order."""
+
+    timed: Timed
+    standing: list[Turn]
+    turned: list[tuple[int, int, int, Spot]]
+    """Numbers of the changes among the nodes, end, lane, and what says whom."""
+
+
+def _time_order(
+    talks: Talks,
+    start: Sequence[float],
+    lanes: Mapping[int, int],
+    faces: Mapping[tuple[int, int], int],
+) -> _Found | None:
+    """Find when everything starts, and what is turned, in the order of given times."""
     waits = longest_paths([0.0] * len(start), talks.pairs())
     if waits is None:
         return None
     durations, pairs = talks.lasting(lanes), talks.pairs()
-    turned: list[tuple[int, int, int, Spot]] = []  # number of the change, end, lane, whom
+    turned: list[tuple[int, int, int, Spot]] = []
     standing: list[Turn] = []
     for (end, lane), label in faces.items():
         users = _users(talks, lanes, end, lane)
@@ -100,13 +139,7 @@ def plan_in_order(
                 pairs.append((last, node))
             facing, last = leaves, node
     timed = longest_paths(durations, pairs)
-    if timed is None:
-        return None
-    turns = [
-        Turn(timed.start_s[number], timed.start_s[number], end, lane, where)
-        for number, end, lane, where in turned
-    ]
-    return build_plan(talks, Timed(*timed), lanes, standing, turns)
+    return None if timed is None else _Found(timed, standing, turned)
 
 
 def _faced(talks: Talks, end: int, lane: int) -> Iterator[tuple[int, int, Spot]]:

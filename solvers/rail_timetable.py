@@ -169,20 +169,34 @@ def receive_port(lane: int, n_lanes: int) -> int:
 
 def _timelines(talks: Talks, standing: list[Turn], turns: list[Turn]) -> tuple[RailTimeline, ...]:
     """Follow the turns on every rail; rails with the same matchings share a timeline."""
-    found: dict[bytes, tuple[list[int], NDArray[np.int32], list[tuple[float, float]]]] = {}
+    alike: dict[bytes, tuple[list[int], NDArray[np.int64]]] = {}
     for rail, ranks in ranks_of_rails(talks.job.step()).items():
+        alike.setdefault(_pattern(talks, ranks), ([], ranks))[0].append(rail)
+    found = []
+    for rails, ranks in alike.values():
         matchings, times = _follow(talks, ranks, standing, turns)
-        key = matchings.tobytes() + np.array(times).tobytes()
-        found.setdefault(key, ([], matchings, times))[0].append(rail)
-    return tuple(
-        RailTimeline(
-            rails=tuple(rails),
-            matchings=matchings,
-            asked_s=np.array([asked for asked, _ in times]),
-            starts_s=np.array([starts for _, starts in times]),
+        found.append(
+            RailTimeline(
+                rails=tuple(rails),
+                matchings=matchings,
+                asked_s=np.array([asked for asked, _ in times]),
+                starts_s=np.array([starts for _, starts in times]),
+            )
         )
-        for rails, matchings, times in found.values()
-    )
+    return tuple(found)
+
+
+def _pattern(talks: Talks, ranks: NDArray[np.int64]) -> bytes:
+    """Describe a rail without names: the classes of its ranks, and who talks to whom when."""
+    step = talks.job.step()
+    on = np.zeros(step.n_ranks, dtype=bool)
+    on[ranks] = True
+    operations = np.flatnonzero(on[step.rank] & (step.rail >= 0))
+    parts = [talks.folded.class_of[ranks].tobytes()]
+    for partner in talks.partners:
+        whom = partner[operations]
+        parts.append(np.where(whom < 0, -1, np.searchsorted(ranks, whom)).tobytes())
+    return b"".join(parts)
 
 
 def _follow(
