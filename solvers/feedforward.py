@@ -241,10 +241,13 @@ def count_cells(
 
 
 def _check(fabric: FeedForward, matchings: ArrayLike) -> NDArray[np.int32]:
-    rows: NDArray[np.int32] = np.ascontiguousarray(frozen("matchings", matchings, 2, np.int32))
+    rows = np.asarray(matchings)
+    if rows.dtype != np.int32 or rows.ndim != 2:
+        rows = frozen("matchings", matchings, 2, np.int32)
+    rows = np.ascontiguousarray(rows)
     if rows.shape[1] != fabric.n:
         raise InputError(f"matchings of {rows.shape[1]} ports, a fabric of {fabric.n}")
-    wrong = find_clash(rows, np.full(fabric.n, -1, dtype=np.int64))
+    wrong = find_clash(rows, np.full(fabric.n, -1, dtype=np.int32))
     if wrong >= 0:
         check_matchings(rows[: wrong + 1])  # says what is wrong
     return rows
@@ -253,14 +256,15 @@ def _check(fabric: FeedForward, matchings: ArrayLike) -> NDArray[np.int32]:
 @kernel
 def find_clash(matchings, last):
     """Return the first row that is no matching, -1 if there is none; `last` is room for ports."""
-    n = matchings.shape[1]
+    ports = np.uint64(matchings.shape[1])
     for row in range(len(matchings)):
-        for i in range(n):
-            o = matchings[row, i]
-            if o < -1 or o >= n:
-                return row
-            if o >= 0:
-                if last[o] == row:
+        for o in matchings[row]:
+            port = np.uint64(np.int64(o))  # without sign: -1 is the largest of all
+            if port >= ports:
+                if o != -1:
                     return row
-                last[o] = row
+                continue
+            if last[port] == row:
+                return row
+            last[port] = row
     return -1

@@ -167,7 +167,7 @@ def route_loops(
     [[0, 1, 1], [0, 0, 1]]
     """
     n = matchings.shape[1]
-    if choices is None and n >= 8 and (matchings >= 0).all():
+    if choices is None and n >= 8 and matchings.min(initial=0) >= 0:
         return _run(network(n, leaf=8), _eights(), matchings, None)
     return _run(network(n, leaf=4), _fours(), matchings, choices)
 
@@ -211,7 +211,8 @@ def _run(
         choices = np.zeros((1, net.cells), dtype=np.int8)
     states = np.empty((len(matchings), net.cells), dtype=np.int8)
     room = np.empty(4 * net.width, dtype=np.int32)
-    loop(net.blocks, tables, choices, matchings, states.reshape(-1), room)
+    plain = room.view(np.uint32)
+    loop(net.blocks, tables, choices, matchings, states.reshape(-1), room, plain)
     return states
 
 
@@ -253,30 +254,48 @@ def _walk(i, side, room, states, block):
 
 
 @kernel
-def _halve(choices, chosen, room, states, block):
-    """Settle an even number of lines that are all in use: every loop comes round."""
-    forth, back, onto, pairs, first, last, upper, beyond, width = block
-    upper += onto
-    lower = upper + beyond
-    for k in range(pairs):
-        i = 2 * k + choices[chosen + k]
-        while states[first + (i >> 1)] < 0:
-            o = room[forth + i]
-            at, to = i >> 1, o >> 1
-            states[first + at] = i & 1
-            states[last + to] = o & 1
-            room[upper + at] = to
-            room[upper + width + to] = at
-            i = room[back + (o ^ 1)]
-            at = i >> 1
-            room[lower + at] = to
-            room[lower + width + to] = at
-            i ^= 1
+def _halve(choices, chosen, lines, states, block):
+    """Settle an even number of lines that are all in use: every loop comes round.
+
+    `lines` is the room as whole numbers without sign: as indices these need no check whether they
+    count from the end, which is a third of the work here.
+    """
+    forth, back = np.uint64(block[0]), np.uint64(block[1])
+    first, last = np.uint64(block[4]), np.uint64(block[5])
+    upper, width, one = np.uint64(block[2] + block[6]), np.uint64(block[8]), np.uint64(1)
+    lower = np.uint64(block[2] + block[6] + block[7])
+    for k in range(block[3]):
+        i = np.uint64(2 * k + choices[chosen + k])
+        while states[first + (i >> one)] < 0:
+            o = np.uint64(lines[forth + i])
+            at, to = i >> one, o >> one
+            states[first + at] = i & one
+            states[last + to] = o & one
+            lines[upper + at] = to
+            lines[upper + width + to] = at
+            i = np.uint64(lines[back + (o ^ one)])
+            at = i >> one
+            lines[lower + at] = to
+            lines[lower + width + to] = at
+            i ^= one
 
 
 @kernel
-def loop(blocks, tables, choices, matchings, states, room):
-    """Route matchings; arguments as of `route_loops`, states in one row, room for two depths."""
+def _find_eight(line, heads, tails, lines):
+    """Return the place of a permutation of eight lines in its table, without signs as above."""
+    head = tail = np.uint64(0)
+    for k in range(4):
+        head |= np.uint64(lines[line + np.uint64(k)]) << np.uint64(3 * k)
+        tail |= np.uint64(lines[line + np.uint64(k + 4)]) << np.uint64(3 * k)
+    return np.uint64(heads[head] + tails[tail])
+
+
+@kernel
+def loop(blocks, tables, choices, matchings, states, room, plain):
+    """Route matchings; arguments as of `route_loops`, states in one row, room for two depths.
+
+    `plain` is the room once more, as whole numbers without sign.
+    """
     n, cells, width = matchings.shape[1], choices.shape[1], len(room) // 4
     each = cells if len(choices) > 1 else 0
     flat = choices.reshape(-1)
@@ -308,12 +327,10 @@ def loop(blocks, tables, choices, matchings, states, room):
             lines += forth
             if blocks[number, UPPER] < 0:
                 if size == 8:
-                    head = room[lines] + 8 * room[lines + 1] + 64 * room[lines + 2]
-                    head += 512 * room[lines + 3]
-                    tail = room[lines + 4] + 8 * room[lines + 5] + 64 * room[lines + 6]
-                    entry = heads[head] + tails[tail + 512 * room[lines + 7]]
+                    entry = _find_eight(np.uint64(lines), heads, tails, plain)
+                    at = np.uint64(first)
                     for k in range(20):
-                        states[first + k] = eights[entry, k]
+                        states[at + np.uint64(k)] = eights[entry, np.uint64(k)]
                 elif size == 4:
                     entry = 156 + room[lines] + 5 * room[lines + 1]
                     entry += 25 * room[lines + 2] + 125 * room[lines + 3]
@@ -331,7 +348,7 @@ def loop(blocks, tables, choices, matchings, states, room):
             pairs, back = size >> 1, lines + width
             block = lines, back, onto, pairs, first, last, upper, beyond, width
             if lit == n and size & 1 == 0:
-                _halve(flat, chosen, room, states, block)
+                _halve(flat, chosen, plain, states, block)
                 continue
             if size & 1:
                 _walk(size - 1, 1, room, states, block)
