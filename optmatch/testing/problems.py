@@ -12,6 +12,8 @@ from optmatch.fabrics import (
     FABRICS,
     Benes,
     Fabric,
+    Fault,
+    FaultKind,
     Faulty,
     FeedForward,
     HexMesh,
@@ -33,7 +35,7 @@ _SMALL = (HexMesh(2, 2), HexMesh(3, 3), SquareMesh(3, 3), TriangularMesh(2, 3))
 
 @st.composite
 def fabrics(draw: st.DrawFn, *, tiny: bool = False, most_ports: int = 8) -> Fabric:
-    """Draw a mesh with ports anywhere on its perimeter, in both port models, or an ideal switch.
+    """Draw a mesh with ports anywhere, in both port models, some broken; or an ideal switch.
 
     Parameters
     ----------
@@ -48,7 +50,17 @@ def fabrics(draw: st.DrawFn, *, tiny: bool = False, most_ports: int = 8) -> Fabr
     mesh = draw(st.sampled_from((*_TINY, ideal) if tiny else (*_TINY, *_SMALL, ideal)))
     if not isinstance(mesh, Mesh):
         return mesh
-    return _with_ports(mesh, draw, most_ports)
+    return _with_faults(_with_ports(mesh, draw, most_ports), draw)
+
+
+def _with_faults(fabric: Fabric, draw: st.DrawFn) -> Fabric:
+    """Break up to two cells, of one mesh in four."""
+    if draw(st.integers(0, 3)):
+        return fabric
+    cells = st.lists(st.integers(0, fabric.n_cells - 1), max_size=2, unique=True)
+    kinds: st.SearchStrategy[FaultKind]
+    kinds = st.sampled_from(["stuck-bar", "stuck-cross", "dead-cell"])
+    return Faulty.of(fabric, [Fault(draw(kinds), cell) for cell in draw(cells)])
 
 
 def _with_ports(mesh: Mesh, draw: st.DrawFn, most_ports: int) -> Fabric:
