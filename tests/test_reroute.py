@@ -256,6 +256,7 @@ def test_the_command_line_makes_states_and_follows_them(tmp_path: Path) -> None:
         f"solve {first} -o {answer}",
         f"verify {answer}",
         f"plot {answer} -o {picture}",
+        f"info {first}",
         f"generate reroute --state {answer} --failed-fibres 3,4 -o {second}",
     ):
         run = CliRunner().invoke(main, line.split())

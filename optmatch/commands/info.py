@@ -12,7 +12,7 @@ import click
 from optmatch.commands.generate import with_options
 from optmatch.commands.netlist import NETLIST_OPTIONS, fabric_of
 from optmatch.commands.outcome import SOLVED, for_each, name_of, print_object
-from optmatch.fabrics import Fabric
+from optmatch.fabrics import Fabric, RackFabric
 
 _SHOWN = 8
 _PACKAGES = ("numpy", "scipy", "numba", "ortools", "networkx", "protobuf", "click", "matplotlib")
@@ -48,17 +48,28 @@ def _show(file: str, options: dict[str, Any], as_json: bool) -> int:
         print_object("fabric", {"file": file, **found})
         return SOLVED
     click.echo(f"{name_of(file)}: {found.pop('type')}")
-    dead = found.pop("dead_pairs")
-    found["dead_pairs"] = f"{len(dead)}" + "".join(f", {i}-{j}" for i, j in dead[:_SHOWN])
-    if len(dead) > _SHOWN:
-        found["dead_pairs"] += " and more"
+    if "dead_pairs" in found:
+        dead = found.pop("dead_pairs")
+        found["dead_pairs"] = f"{len(dead)}" + "".join(f", {i}-{j}" for i, j in dead[:_SHOWN])
+        if len(dead) > _SHOWN:
+            found["dead_pairs"] += " and more"
     for name, value in found.items():
         click.echo(f"  {name.replace('_', ' '):<19}  {value}")
     return SOLVED
 
 
-def describe_fabric(fabric: Fabric) -> dict[str, Any]:
+def describe_fabric(fabric: Fabric | RackFabric) -> dict[str, Any]:
     """Return what a fabric is and can do; matchings are counted for few ports only."""
+    if isinstance(fabric, RackFabric):
+        return {
+            "type": fabric.type,
+            "racks": fabric.racks,
+            "servers": fabric.n_servers,
+            "chips": fabric.n_chips,
+            "ports": fabric.n_ports,
+            "fibres": fabric.n_fibres,
+            "cells": fabric.n_cells,
+        }
     found: dict[str, Any] = {
         "type": fabric.type,
         "ports": fabric.n_ports,

@@ -57,7 +57,7 @@ def draw_state(fabric: Any, rng: np.random.Generator) -> Reroute:
 
     Examples
     --------
-    >>> mesh = HexMesh(1, 1, ports=12)
+    >>> mesh = HexMesh(1, 1)
     >>> len(draw_state(mesh, np.random.default_rng(0)).circuits) > 0
     True
     """
@@ -146,7 +146,7 @@ def fail_something(state: Reroute, rng: np.random.Generator) -> Reroute:
 
     Examples
     --------
-    >>> mesh = draw_state(HexMesh(1, 1, ports=12), np.random.default_rng(0))
+    >>> mesh = draw_state(HexMesh(1, 1), np.random.default_rng(0))
     >>> fail_something(mesh, np.random.default_rng(1)) == mesh
     False
     """
