@@ -216,3 +216,38 @@ def test_proofs_of_handovers_are_checked() -> None:
     for wrong in ((), (None,), (cheap,), (proof, proof)):
         claim = replace(solution, certificate=wrong, stats={})
         assert not om.verify(solution.problem, claim).ok
+
+
+def test_a_notebook_says_what_is_done() -> None:
+    """In a line, where there is no schedule to click through."""
+    from optmatch.plotting import solution_html
+
+    assert "3 to 60: 12 circuits change" in solution_html(chip_lost())
+
+
+def test_the_picture_of_a_rack_has_every_role() -> None:
+    """Lost and spare chips, neighbours with new circuits, and the fibres that are passed."""
+    from optmatch.plotting import plot_transition, transition_data
+
+    data = transition_data(chip_lost())
+    assert np.flatnonzero(data.role == 3).tolist() == [3]
+    assert np.flatnonzero(data.role == 4).tolist() == [60]
+    assert np.flatnonzero(data.role == 5).tolist() == [61, 62, 63]
+    assert (data.circuits == 60).any(axis=1).all()
+    assert (data.role[data.circuits[data.circuits != 60]] == 2).all()
+    edges = {tuple(edge) for edge in asked(chip_lost()).fabric.edges.tolist()}  # type: ignore[union-attr]
+    assert {tuple(edge) for edge in data.fibres.tolist()} <= edges
+    assert len(np.unique(data.chips, axis=0)) == 64
+    assert plot_transition(chip_lost()).axes[0].get_title().startswith("3 to 60: 12")
+
+
+def test_a_picture_needs_a_transition() -> None:
+    """Of a rack, where one is asked for."""
+    from optmatch.plotting import plot_transition, transition_data
+
+    with pytest.raises(om.InputError, match="a drawing of a rack needs one"):
+        transition_data(port_lost())
+    other = om.solve(om.AllToAll(om.IdealSwitch(2)), seed=0)
+    for draw in (plot_transition, transition_data):
+        with pytest.raises(om.InputError, match="a drawing of a transition needs one"):
+            draw(other)

@@ -15,6 +15,7 @@ from optmatch.model import BAR, CROSS, InputError, Schedule, Solution, number
 from optmatch.plotting.geometry import HANDLE, INSET, OFFSET, mesh_data
 from optmatch.plotting.palette import CIRCUIT_COLOURS
 from optmatch.plotting.slots import Drawable, parts, toggles_data
+from optmatch.problems import Transition
 
 CELL_LOSS_DB = 0.48
 """Loss of a cell in dB: the mean of the iPronics SmartLight processor."""
@@ -118,7 +119,8 @@ def solution_html(solution: Solution, *, height_px: int = 720) -> str:
         Height of the frame, in pixels.
     """
     if solution.schedule is None:
-        reason = str(solution.stats.get("reason", ""))
+        said = solution.answer.summary() if isinstance(solution.answer, Transition) else ""
+        reason = str(solution.stats.get("reason", said))
         return f"<p><b>{solution.status.value}</b> {html.escape(reason)}</p>"
     try:
         page = viewer_page(solution)

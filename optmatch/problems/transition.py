@@ -82,6 +82,21 @@ class Transition(Value):
         """How many cells are set."""
         return int(np.count_nonzero(self.steps[:, 0] == SET))
 
+    def summary(self) -> str:
+        """Return what is done in one line.
+
+        Examples
+        --------
+        >>> Transition(moves=[[3, 60]], changed=[4], circuits=[[0, 1]], routes=[[7]],
+        ...            steps=[[2, 4, -1]]).summary()
+        '3 to 60: 1 circuits change, 0 cells are set, 1 steps'
+        """
+        moves = ", ".join(f"{lost} to {spare}" for lost, spare in self.moves.tolist())
+        return (
+            f"{moves or 'nobody moves'}: {len(self.changed)} circuits change,"
+            f" {self.n_set} cells are set, {len(self.steps)} steps"
+        )
+
     def describe(self) -> list[str]:
         """Return the steps in words, one line each.
 
