@@ -4,11 +4,11 @@
 
 Permutations are drawn from seed 0. A time is the least of `--runs` runs, in seconds of the one
 core that works, and includes the check of the input; the plain Python router
-(`optmatch.testing.looping`) is timed in the same run, between
-the runs of ours. The states of all permutations are followed to their outputs before a row is
-printed. The second table is what the free choices of a Benes network buy: the mean over random
-matchings of the time, the toggles from one to the next, and the worst loss where bar loses 0.9 dB
-and cross 0.4 dB; of matchings of half of the ports the cells that two circuits share.
+(`optmatch.testing.looping`) is timed in the same run, between the runs of ours. The states of all
+permutations are followed to their outputs before a row is printed. Then what the free choices of a
+Benes network buy: the mean over random matchings of the time, the toggles from one to the next,
+and the worst loss where bar loses 0.9 dB and cross 0.4 dB; of matchings of half of the ports the
+cells that two circuits share. Last whole solves, once warm.
 """
 
 from __future__ import annotations
