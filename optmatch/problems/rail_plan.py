@@ -97,7 +97,7 @@ class RailPlan(Value):
         0 of what is no operation on a rail. Data follow the circuits of the ports that they start
         from, through further GPUs if there are any on the way; the ports share them evenly.
     step_s
-        The time of the step, in seconds: when the last operation ends.
+        The time of the step, in seconds: when the last operation or reconfiguration ends.
 
     Raises
     ------

@@ -1,0 +1,62 @@
+"""Cell states for the matchings of a rail plan, where the switch of a rail has cells."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics import Fabric
+from optmatch.model import Limits, ignore
+from optmatch.problems import RailJob, Routing
+from optmatch.problems.rail_plan import RailPlan
+
+_ROUNDS = 200
+
+
+def route_plan(job: RailJob, plan: RailPlan) -> RailPlan | None:
+    """Find the states of the cells for every matching of a plan.
+
+    Parameters
+    ----------
+    job
+        The job; without a fabric, or with one without cells, there is nothing to find.
+    plan
+        Without cell states.
+
+    Returns
+    -------
+    RailPlan or None
+        None if a matching cannot be routed.
+    """
+    fabric = job.fabric
+    if fabric is None or fabric.graph is None:
+        return plan
+    known: dict[bytes, NDArray[np.int8] | None] = {}
+    timelines = []
+    for timeline in plan.rails:
+        rows = []
+        for matching in timeline.matchings:
+            key = matching.tobytes()
+            if key not in known:
+                known[key] = _route(fabric, matching)
+            states = known[key]
+            if states is None:
+                return None
+            rows.append(states)
+        timelines.append(replace(timeline, cell_states=np.array(rows)))
+    return replace(plan, rails=tuple(timelines))
+
+
+def _route(fabric: Fabric, matching: NDArray[np.int32]) -> NDArray[np.int8] | None:
+    from optmatch.solvers.registry import default_method, find_method
+
+    problem = Routing(fabric, matching)
+    method = find_method(default_method(problem), problem)
+    limits = Limits(iterations=_ROUNDS)
+    found = method.run(problem, limits, np.random.default_rng(0), ignore)
+    if found.schedule is None or found.schedule.cell_states is None:
+        return None
+    states: NDArray[np.int8] = found.schedule.cell_states[0]
+    return states
