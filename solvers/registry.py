@@ -85,6 +85,7 @@ _OURS = (
             "demand": "optmatch.solvers.permutations_ilp:solve",
             "slice-allocation": "optmatch.solvers.slices_ilp:solve",
             "reroute": "optmatch.solvers.reroute_ilp:solve",
+            "rail-job": "optmatch.solvers.rail_ilp:solve",
         },
         exact=True,
         deterministic=True,
@@ -164,6 +165,21 @@ _OURS = (
             ("tms", "tms:solve", "scale, decompose, keep the heaviest terms"),
         )
     ),
+    *(
+        Method(
+            name=name,
+            accepts={"rail-job": f"optmatch.solvers.rail_methods:solve_{name.replace('-', '_')}"},
+            exact=False,
+            deterministic=True,
+            summary=summary,
+        )
+        for name, summary in (
+            ("static", "ports split once, by the square root of traffic"),
+            ("on-demand", "circuits changed when all who need them are ready"),
+            ("provisioned", "circuits changed as soon as the last phase has ended"),
+            ("prefetch", "circuits of the next phase set up while their ports are idle"),
+        )
+    ),
 )
 
 _DEFAULTS = {
@@ -172,6 +188,7 @@ _DEFAULTS = {
     "demand": "best",
     "slice-allocation": "optical",
     "reroute": "greedy",
+    "rail-job": "prefetch",
 }
 
 

@@ -11,6 +11,7 @@ from optmatch.problems.proof import RoutingProof
 from optmatch.problems.rail_job import RailJob
 from optmatch.problems.rail_model import TransformerModel
 from optmatch.problems.rail_phases import Phase
+from optmatch.problems.rail_plan import RailPlan, RailTimeline
 from optmatch.problems.rail_step import Group, Step
 from optmatch.problems.reroute import Reroute
 from optmatch.problems.reroute_proof import CutProof
@@ -29,6 +30,7 @@ ANSWERS: dict[str, type[Value]] = {
     "demand": PlaneSchedules,
     "slice-allocation": Allocation,
     "reroute": Transition,
+    "rail-job": RailPlan,
 }
 """What answers a problem of a kind where a schedule does not, or not alone."""
 
@@ -58,6 +60,8 @@ __all__ = [
     "Phase",
     "PlaneSchedules",
     "RailJob",
+    "RailPlan",
+    "RailTimeline",
     "Reroute",
     "Routing",
     "RoutingProof",

@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 
 from optmatch.model import FREE, InputError, Problem, Schedule, Solution, Value
-from optmatch.problems import ANSWERS, AllToAll, Demand, Reroute, Routing, SliceAllocation
+from optmatch.problems import (
+    ANSWERS,
+    AllToAll,
+    Demand,
+    RailJob,
+    Reroute,
+    Routing,
+    SliceAllocation,
+)
 from optmatch.verify.bounds import bound_objective, count_slots
 from optmatch.verify.claims import check_claims
 from optmatch.verify.demand_claims import verify_demand
@@ -20,6 +28,7 @@ from optmatch.verify.matchings import (
     check_shapes,
     check_times,
 )
+from optmatch.verify.rails import verify_rails
 from optmatch.verify.report import Findings, Report
 from optmatch.verify.reroute_claims import verify_reroute
 from optmatch.verify.slices import verify_slice
@@ -105,6 +114,7 @@ def _verify_schedule(
 _CHECKS: dict[type[Problem], Callable[[Any, Any, Findings], None]] = {
     AllToAll: _verify_schedule,
     Demand: verify_demand,
+    RailJob: verify_rails,
     Reroute: verify_reroute,
     Routing: _verify_schedule,
     SliceAllocation: verify_slice,
