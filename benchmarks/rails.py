@@ -19,8 +19,15 @@ import numpy as np
 
 import optmatch as om
 from optmatch.problems.rail_windows import PipelineWindows
-from optmatch.rail_curves import Curves, fit_windows, forward_s, predict, read_curves, windows_job
-from optmatch.simulate_rails import simulate_rails
+from optmatch.simulation.curves import (
+    Curves,
+    fit_windows,
+    forward_s,
+    predict,
+    read_curves,
+    windows_job,
+)
+from optmatch.simulation.rails import simulate_rails
 
 CURVES = Path(__file__).parent.parent / "instances" / "rails" / "published-step-times.csv"
 CASES = {  # replicas, bytes of a message between stages

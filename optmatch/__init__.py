@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from optmatch.compare import compare_fabrics, compare_methods
+from typing import TYPE_CHECKING
+
 from optmatch.fabrics import (
     Benes,
     CellGraph,
@@ -26,7 +27,7 @@ from optmatch.fabrics import (
     SwitchAndSelect,
     TriangularMesh,
 )
-from optmatch.io import load, read_netlist, save
+from optmatch.io import load, save
 from optmatch.model import (
     DEVICES,
     Device,
@@ -44,43 +45,41 @@ from optmatch.model import (
     Status,
     VerificationError,
 )
+from optmatch.model.later import import_later
 from optmatch.notebook import show_objects
-from optmatch.problems import (
-    Allocation,
-    AllToAll,
-    ConfigurationProof,
-    CountProof,
-    Demand,
-    LineProof,
-    LoadProof,
-    PlaneSchedules,
-    RailJob,
-    RailPlan,
-    Reroute,
-    Routing,
-    RoutingProof,
-    SliceAllocation,
-    Steering,
-    TransformerModel,
-    Transition,
-    slice_rings,
-)
-from optmatch.rerouter import Rerouter
 
-# Now, not on first use: a later import of a module would take the place of its function.
-from optmatch.simulate import Simulation, simulate
-from optmatch.simulate_rails import RailSimulation, simulate_rails
+# These two now, not on first use: the import of a module would take the place of its function.
 from optmatch.solve import settle_free_cells, solve
-from optmatch.verify import (
-    Budget,
-    Optics,
-    Report,
-    Violation,
-    check_steering,
-    measure_optics,
-    verify,
-)
-from optmatch.yields import YieldStudy, study_yield
+from optmatch.verify import Report, Violation, verify
+
+if TYPE_CHECKING:
+    from optmatch.compare import compare_fabrics, compare_methods
+    from optmatch.io import read_netlist
+    from optmatch.problems import (
+        Allocation,
+        AllToAll,
+        ConfigurationProof,
+        CountProof,
+        Demand,
+        LineProof,
+        LoadProof,
+        PlaneSchedules,
+        RailJob,
+        RailPlan,
+        Reroute,
+        Routing,
+        RoutingProof,
+        SliceAllocation,
+        Steering,
+        TransformerModel,
+        Transition,
+        slice_rings,
+    )
+    from optmatch.rerouter import Rerouter
+    from optmatch.simulation.demands import Simulation, simulate
+    from optmatch.simulation.rails import RailSimulation, simulate_rails
+    from optmatch.verify import Budget, Optics, check_steering, measure_optics
+    from optmatch.yields import YieldStudy, study_yield
 
 __version__ = "0.1.0"
 
@@ -164,3 +163,41 @@ __all__ = [
     "study_yield",
     "verify",
 ]
+
+__getattr__ = import_later(
+    __name__,
+    {
+        "Allocation": "problems",
+        "Budget": "verify",
+        "ConfigurationProof": "problems",
+        "CountProof": "problems",
+        "LineProof": "problems",
+        "LoadProof": "problems",
+        "Optics": "verify",
+        "PlaneSchedules": "problems",
+        "AllToAll": "problems",
+        "Demand": "problems",
+        "RailJob": "problems",
+        "RailPlan": "problems",
+        "RailSimulation": "simulation.rails",
+        "Reroute": "problems",
+        "Rerouter": "rerouter",
+        "Routing": "problems",
+        "RoutingProof": "problems",
+        "Simulation": "simulation.demands",
+        "SliceAllocation": "problems",
+        "Steering": "problems",
+        "TransformerModel": "problems",
+        "Transition": "problems",
+        "YieldStudy": "yields",
+        "check_steering": "verify",
+        "compare_fabrics": "compare",
+        "compare_methods": "compare",
+        "measure_optics": "verify",
+        "read_netlist": "io",
+        "simulate": "simulation.demands",
+        "simulate_rails": "simulation.rails",
+        "slice_rings": "problems",
+        "study_yield": "yields",
+    },
+)

@@ -28,7 +28,7 @@ from optmatch.model.comparison import FabricRow, MethodRow
 from optmatch.problems import Routing
 from optmatch.solve import settle_free_cells, solve
 from optmatch.verify import measure_optics
-from optmatch.verify.replay import count_toggles
+from optmatch.verify.schedules import count_toggles
 
 
 def compare_fabrics(

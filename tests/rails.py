@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import optmatch as om
 from optmatch.problems.rail_step import ALL_REDUCE, COMPUTE, RECV, SEND, Group, Step
 from optmatch.problems.rail_windows import PipelineWindows
-from optmatch.rail_curves import fit_windows, forward_s, read_curves, windows_job
+from optmatch.simulation.curves import fit_windows, forward_s, read_curves, windows_job
 
 PAIR = Group("pp.0", "pp", (0, 1), rail=0)
 MODEL = om.TransformerModel(

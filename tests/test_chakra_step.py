@@ -19,7 +19,7 @@ from optmatch.io.chakra_write import Node, step_traces, trace_bytes
 from optmatch.io.groups import groups_text
 from optmatch.problems import RailJob
 from optmatch.problems.rail_step import OPERATIONS, Dimension, Group, Step
-from optmatch.simulate_rails import simulate_rails
+from optmatch.simulation.rails import simulate_rails
 
 COMPUTE, ALL_TO_ALL, SENDS, RECEIVES = map(
     OPERATIONS.index, ("compute", "all-to-all", "send", "recv")

@@ -14,7 +14,7 @@ from optmatch.plotting import plot_rails, rail_gantt_data, save_picture
 from optmatch.plotting.rail_gantt import KINDS, MOST_RANKS
 from optmatch.problems import RailJob, TransformerModel
 from optmatch.problems.rail_plan import RailPlan
-from optmatch.simulate_rails import simulate_rails
+from optmatch.simulation.rails import simulate_rails
 
 MODEL = TransformerModel(layers=4, hidden=1024, heads=8, sequence=128, vocabulary=1000, ffn=4096)
 JOB = RailJob(n_gpus=8, gpus_per_server=2, dp=2, tp=2, pp=2, model=MODEL, batch=8, delay_s=0.5)

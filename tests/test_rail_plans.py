@@ -13,7 +13,7 @@ from rails import CURVES, fitted, served_jobs, small_job
 import optmatch as om
 from optmatch.model import Status
 from optmatch.problems.rail_plan import RailPlan
-from optmatch.simulate_rails import simulate_rails
+from optmatch.simulation.rails import simulate_rails
 from optmatch.solvers.rail_fold import fold
 from optmatch.solvers.rail_policies import share_lanes, usual_lanes
 from optmatch.solvers.rail_talks import list_talks, shift

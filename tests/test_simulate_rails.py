@@ -21,9 +21,9 @@ from optmatch.problems.rail_phases import stages
 from optmatch.problems.rail_plan import RailPlan
 from optmatch.problems.rail_time import events
 from optmatch.problems.rail_windows import PipelineWindows
-from optmatch.rail_curves import fit_windows, forward_s, predict, read_curves, windows_job
-from optmatch.simulate_plan import read_plan
-from optmatch.simulate_rails import simulate_rails, split_ports
+from optmatch.simulation.curves import fit_windows, forward_s, predict, read_curves, windows_job
+from optmatch.simulation.plans import read_plan
+from optmatch.simulation.rails import simulate_rails, split_ports
 
 relaxed = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 POLICIES = st.sampled_from(["on-demand", "provisioned"])

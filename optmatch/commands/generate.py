@@ -9,6 +9,7 @@ from typing import Any
 import click
 import numpy as np
 
+from optmatch.commands.groups import LaterGroup
 from optmatch.commands.netlist import NETLIST_NAMES, NETLIST_OPTIONS, read_fabric
 from optmatch.commands.outcome import say
 from optmatch.fabrics import FABRICS, Fabric, Faulty
@@ -86,12 +87,23 @@ def with_options(options: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any
     return decorate
 
 
-@click.group()
+@click.group(
+    cls=LaterGroup,
+    later={
+        "all-to-all": "optmatch.commands.generate:all_to_all",
+        "routing": "optmatch.commands.generate:routing",
+        "demand": "optmatch.commands.generate_demand:demand",
+        "rail-job": "optmatch.commands.generate_rails:rail_job",
+        "rail-trace": "optmatch.commands.generate_trace:rail_trace",
+        "reroute": "optmatch.commands.generate_reroute:reroute",
+        "slice-allocation": "optmatch.commands.generate_slices:slice_allocation",
+    },
+)
 def generate() -> None:
     """Write a problem file."""
 
 
-@generate.command("all-to-all")
+@click.command()
 @with_options(FABRIC_OPTIONS)
 @with_options(CONDITION_OPTIONS)
 @click.option(
@@ -115,7 +127,7 @@ def all_to_all(
     )
 
 
-@generate.command()
+@click.command()
 @with_options(FABRIC_OPTIONS)
 @with_options(CONDITION_OPTIONS)
 @click.option(

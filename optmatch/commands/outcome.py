@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from optmatch.commands.groups import LaterGroup
 from optmatch.io.text import plain
 from optmatch.model import InputError, OptMatchError, Problem, Solution, VerificationError
 
@@ -28,7 +29,7 @@ EXIT_CODES = {
 STDIN = "-"
 
 
-class Main(click.Group):
+class Main(LaterGroup):
     """A group that turns every way to fail into one line on stderr and an exit code."""
 
     def main(self, *args: Any, **extra: Any) -> Any:

@@ -1,46 +1,61 @@
 """The questions: one module each, a frozen value with its lower bound."""
 
-from optmatch.model import Value
-from optmatch.problems.alltoall import AllToAll
-from optmatch.problems.blueprint import Blueprint
-from optmatch.problems.carried import completion_s, held_ticks
-from optmatch.problems.demand import Demand, PlaneSchedules
-from optmatch.problems.demand_proof import ConfigurationProof, CountProof, LineProof
-from optmatch.problems.load_proof import LoadProof
-from optmatch.problems.proof import RoutingProof
-from optmatch.problems.rail_job import RailJob
-from optmatch.problems.rail_model import TransformerModel
-from optmatch.problems.rail_phases import Phase
-from optmatch.problems.rail_plan import RailPlan, RailTimeline
-from optmatch.problems.rail_step import Group, Step
-from optmatch.problems.reroute import Reroute
-from optmatch.problems.reroute_proof import CutProof
-from optmatch.problems.rings import Steering, slice_rings
-from optmatch.problems.routing import Routing
-from optmatch.problems.slices import Allocation, SliceAllocation
-from optmatch.problems.transition import Transition
+from typing import TYPE_CHECKING
 
-PROBLEMS: dict[str, type[AllToAll | Demand | Reroute | Routing | RailJob | SliceAllocation]] = {
-    problem.kind: problem
-    for problem in (AllToAll, Demand, Reroute, Routing, RailJob, SliceAllocation)
-}
+from optmatch.model import Problem, Value
+from optmatch.model.later import LaterTable, import_later
+
+if TYPE_CHECKING:
+    from optmatch.problems.alltoall import AllToAll
+    from optmatch.problems.blueprint import Blueprint
+    from optmatch.problems.carried import completion_s, held_ticks
+    from optmatch.problems.demand import Demand, PlaneSchedules
+    from optmatch.problems.demand_proof import ConfigurationProof, CountProof, LineProof
+    from optmatch.problems.load_proof import LoadProof
+    from optmatch.problems.proof import RoutingProof
+    from optmatch.problems.rail_job import RailJob
+    from optmatch.problems.rail_model import TransformerModel
+    from optmatch.problems.rail_phases import Phase
+    from optmatch.problems.rail_plan import RailPlan, RailTimeline
+    from optmatch.problems.rail_step import Group, Step
+    from optmatch.problems.reroute import Reroute
+    from optmatch.problems.reroute_proof import CutProof
+    from optmatch.problems.rings import Steering, slice_rings
+    from optmatch.problems.routing import Routing
+    from optmatch.problems.slices import Allocation, SliceAllocation
+    from optmatch.problems.transition import Transition
+
+PROBLEMS: LaterTable[type[Problem]] = LaterTable(
+    {
+        "all-to-all": "optmatch.problems.alltoall:AllToAll",
+        "demand": "optmatch.problems.demand:Demand",
+        "rail-job": "optmatch.problems.rail_job:RailJob",
+        "reroute": "optmatch.problems.reroute:Reroute",
+        "routing": "optmatch.problems.routing:Routing",
+        "slice-allocation": "optmatch.problems.slices:SliceAllocation",
+    }
+)
 """Problem classes by the ``"kind"`` that files use."""
 
-ANSWERS: dict[str, type[Value]] = {
-    "demand": PlaneSchedules,
-    "slice-allocation": Allocation,
-    "reroute": Transition,
-    "rail-job": RailPlan,
-}
+ANSWERS: LaterTable[type[Value]] = LaterTable(
+    {
+        "demand": "optmatch.problems.demand:PlaneSchedules",
+        "rail-job": "optmatch.problems.rail_plan:RailPlan",
+        "reroute": "optmatch.problems.transition:Transition",
+        "slice-allocation": "optmatch.problems.slices:Allocation",
+    }
+)
 """What answers a problem of a kind where a schedule does not, or not alone."""
 
-PROOFS: dict[str, type[Value]] = {
-    "line": LineProof,
-    "configuration": ConfigurationProof,
-    "count": CountProof,
-    "load": LoadProof,
-    "cut": CutProof,
-}
+PROOFS: LaterTable[type[Value]] = LaterTable(
+    {
+        "configuration": "optmatch.problems.demand_proof:ConfigurationProof",
+        "count": "optmatch.problems.demand_proof:CountProof",
+        "cut": "optmatch.problems.reroute_proof:CutProof",
+        "line": "optmatch.problems.demand_proof:LineProof",
+        "load": "optmatch.problems.load_proof:LoadProof",
+    }
+)
 """Certificates by the name that files use; a `RoutingProof` has a form of its own."""
 
 __all__ = [
@@ -74,3 +89,35 @@ __all__ = [
     "held_ticks",
     "slice_rings",
 ]
+
+__getattr__ = import_later(
+    __name__,
+    {
+        "AllToAll": "alltoall",
+        "Allocation": "slices",
+        "Blueprint": "blueprint",
+        "ConfigurationProof": "demand_proof",
+        "CountProof": "demand_proof",
+        "CutProof": "reroute_proof",
+        "Demand": "demand",
+        "Group": "rail_step",
+        "LineProof": "demand_proof",
+        "LoadProof": "load_proof",
+        "Phase": "rail_phases",
+        "PlaneSchedules": "demand",
+        "RailJob": "rail_job",
+        "RailPlan": "rail_plan",
+        "RailTimeline": "rail_plan",
+        "Reroute": "reroute",
+        "Routing": "routing",
+        "RoutingProof": "proof",
+        "SliceAllocation": "slices",
+        "Steering": "rings",
+        "Step": "rail_step",
+        "TransformerModel": "rail_model",
+        "Transition": "transition",
+        "completion_s": "carried",
+        "held_ticks": "carried",
+        "slice_rings": "rings",
+    },
+)

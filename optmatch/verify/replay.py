@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from importlib import import_module
 
-import numpy as np
-
-from optmatch.model import FREE, InputError, Problem, Schedule, Solution, Value
-from optmatch.problems import (
-    ANSWERS,
-    AllToAll,
-    Demand,
-    RailJob,
-    Reroute,
-    Routing,
-    SliceAllocation,
-)
-from optmatch.verify.bounds import bound_objective, count_slots
-from optmatch.verify.claims import check_claims
-from optmatch.verify.demand_claims import verify_demand
-from optmatch.verify.light import Traced, check_light
-from optmatch.verify.matchings import (
-    check_coverage,
-    check_given_matching,
-    check_matchings,
-    check_shapes,
-    check_times,
-)
-from optmatch.verify.rails import verify_rails
+from optmatch.model import InputError, Problem, Schedule, Solution, Value
+from optmatch.problems import ANSWERS, PROBLEMS
 from optmatch.verify.report import Findings, Report
-from optmatch.verify.reroute_claims import verify_reroute
-from optmatch.verify.slices import verify_slice
+
+_CHECKS = {
+    "all-to-all": "optmatch.verify.schedules:verify_schedule",
+    "demand": "optmatch.verify.demand_claims:verify_demand",
+    "rail-job": "optmatch.verify.rails:verify_rails",
+    "reroute": "optmatch.verify.reroute_claims:verify_reroute",
+    "routing": "optmatch.verify.schedules:verify_schedule",
+    "slice-allocation": "optmatch.verify.slices:verify_slice",
+}
+"""What checks the answers to each kind of problem: imported where it is used."""
 
 
 def verify(problem: Problem, subject: Schedule | Value | Solution) -> Report:
@@ -40,7 +26,7 @@ def verify(problem: Problem, subject: Schedule | Value | Solution) -> Report:
     Parameters
     ----------
     problem
-        The question: `AllToAll`, `Routing` or `Demand`.
+        The question.
     subject
         A schedule, an answer of the problem's own kind (a `PlaneSchedules` of a `Demand`), or a
         solution with all that it claims.
@@ -72,14 +58,14 @@ def verify(problem: Problem, subject: Schedule | Value | Solution) -> Report:
     Examples
     --------
     >>> from optmatch.fabrics import IdealSwitch
+    >>> from optmatch.problems import AllToAll
     >>> problem = AllToAll(IdealSwitch(2), slot_s=1.0)
     >>> verify(problem, Schedule(matchings=[[1, 0]], durations_s=[1.0])).ok
     True
     >>> print(verify(problem, Schedule(matchings=[[1, 0]], durations_s=[2.0])).violations[0])
     durations_s[0]: a slot lasts slot_s: got 2.0, expected 1.0
     """
-    check = next((c for kind, c in _CHECKS.items() if isinstance(problem, kind)), None)
-    if check is None:
+    if not isinstance(problem, PROBLEMS.get(getattr(problem, "kind", ""), ())):
         raise InputError(
             f"problem of type {type(problem).__name__}: cannot be verified", where="problem"
         )
@@ -91,102 +77,8 @@ def verify(problem: Problem, subject: Schedule | Value | Solution) -> Report:
             f" {' or '.join(form.__name__ for form in forms)} is expected",
             where="subject",
         )
+    module, function = _CHECKS[problem.kind].split(":")
+    check: Callable[..., None] = getattr(import_module(module), function)
     findings = Findings()
     check(problem, subject, findings)
     return findings.report()
-
-
-def _verify_schedule(
-    problem: AllToAll | Routing, subject: Schedule | Solution, findings: Findings
-) -> None:
-    """Check a schedule of all pairs, or of one matching, and what a solution says of it."""
-    if isinstance(subject, Solution):
-        traced = None
-        if subject.schedule is not None:
-            traced = replay(problem, subject.schedule, findings)
-        _add_bounds(problem, findings)
-        check_claims(problem, subject, traced, findings)
-    else:
-        replay(problem, subject, findings)
-        _add_bounds(problem, findings)
-
-
-_CHECKS: dict[type[Problem], Callable[[Any, Any, Findings], None]] = {
-    AllToAll: _verify_schedule,
-    Demand: verify_demand,
-    RailJob: verify_rails,
-    Reroute: verify_reroute,
-    Routing: _verify_schedule,
-    SliceAllocation: verify_slice,
-}
-"""What checks the answers to each kind of problem."""
-
-
-def replay(problem: AllToAll | Routing, schedule: Schedule, findings: Findings) -> Traced | None:
-    """Apply all rules of schedules; None if no light could be traced."""
-    findings.figures["slots"] = len(schedule.matchings)
-    defined = check_shapes(problem.fabric, schedule, findings)
-    defined = defined and check_matchings(problem.fabric, schedule, findings)
-    if not defined:
-        findings.skipped.append(
-            "times, pairs and light: slots that are no matchings define no circuits"
-        )
-        return None
-    if isinstance(problem, AllToAll):
-        check_times(problem, schedule, findings)
-        check_coverage(problem, schedule, findings)
-    else:
-        check_given_matching(problem, schedule, findings)
-    traced = check_light(problem.fabric, schedule, findings)
-    _add_figures(problem, schedule, traced, findings)
-    return traced
-
-
-def _add_figures(
-    problem: AllToAll | Routing, schedule: Schedule, traced: Traced, findings: Findings
-) -> None:
-    """Add up what the light passed."""
-    figures = findings.figures
-    circuits = int(np.count_nonzero(schedule.matchings >= 0))
-    circuits //= 2 if problem.fabric.bidirectional else 1
-    total = int(traced.cells.sum())
-    figures["circuits"] = circuits
-    figures["total_cells"] = total
-    figures["worst_route_cells"] = int(traced.cells.max(initial=0))
-    figures["mean_route_cells"] = total / circuits if circuits else 0.0
-    figures["toggles"] = count_toggles(schedule)
-    figures["objective"] = float(total)
-    if isinstance(problem, Routing) and problem.objective == "worst-cells":
-        figures["objective"] = float(figures["worst_route_cells"])
-    if isinstance(problem, Routing) and problem.objective == "loss-db":
-        crossed = int(traced.crossed.sum())
-        loss_db = (total - crossed) * problem.bar_loss_db + crossed * problem.cross_loss_db
-        figures["objective"] = figures["total_loss_db"] = loss_db
-
-
-def _add_bounds(problem: AllToAll | Routing, findings: Findings) -> None:
-    if isinstance(problem, AllToAll):
-        findings.figures["slots_lower_bound"] = count_slots(problem.fabric)
-    findings.figures["lower_bound_recomputed"] = bound_objective(problem)
-
-
-def count_toggles(schedule: Schedule) -> int:
-    """Count how often a cell is driven to the other state.
-
-    A free cell keeps the state it was last driven to; the first setting of a cell is no toggle.
-
-    Examples
-    --------
-    >>> states = [[0, 1, -1], [-1, 0, 1], [1, 0, -1]]
-    >>> schedule = Schedule(matchings=[[-1]] * 3, durations_s=[1.0] * 3, cell_states=states)
-    >>> count_toggles(schedule)
-    2
-    """
-    if schedule.cell_states is None:
-        return 0
-    toggles = 0
-    driven = np.full(schedule.cell_states.shape[1], FREE)
-    for states in schedule.cell_states:
-        toggles += int(np.count_nonzero((states != FREE) & (driven != FREE) & (states != driven)))
-        driven = np.where(states == FREE, driven, states)
-    return toggles

@@ -15,7 +15,7 @@ from optmatch.problems.rail_fold import Fold
 from optmatch.problems.rail_phases import new_circuits
 from optmatch.problems.rail_step import DIMENSIONS, RECV, Dimension, dimensions, ring_bytes
 from optmatch.problems.rail_time import Events, durations_s, ends_s, orders
-from optmatch.simulate_stages import Run
+from optmatch.simulation.stages import Run
 
 RailPolicy = Literal["all-links", "static", "on-demand", "provisioned"]
 """When a rail is switched: never, as all links are there or all have a share of the ports; when

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from optmatch.model import IDLE, InputError
 from optmatch.problems import RailJob
 from optmatch.problems.rail_plan import RailPlan, RailTimeline, ranks_of_rails
-from optmatch.simulate_rails import RailSimulation
+from optmatch.simulation.rails import RailSimulation
 
 
 def read_plan(job: RailJob, plan: RailPlan) -> RailSimulation:

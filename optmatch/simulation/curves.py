@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from optmatch.model import FormatError, InputError
 from optmatch.problems import RailJob
 from optmatch.problems.rail_windows import PipelineWindows
-from optmatch.simulate_rails import RailPolicy, simulate_rails
+from optmatch.simulation.rails import RailPolicy, simulate_rails
 
 Curves = dict[str, dict[tuple[str, float], float]]
 """By case: step time in seconds, by policy and delay in seconds."""

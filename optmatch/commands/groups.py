@@ -1,0 +1,37 @@
+"""Groups of commands that are imported when they are called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import click
+
+
+class LaterGroup(click.Group):
+    """A group that knows where its commands are, and imports those that are asked for.
+
+    Parameters
+    ----------
+    later
+        For each name the command as ``"module:attribute"``.
+    options
+        As for every group of click.
+    """
+
+    def __init__(self, *args: Any, later: Mapping[str, str], **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._later = dict(later)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands, in the order of help."""
+        return list(self._later)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command; None if there is none of this name."""
+        if cmd_name not in self._later:
+            return None
+        module, attribute = self._later[cmd_name].split(":")
+        found: click.Command = getattr(import_module(module), attribute)
+        return found
