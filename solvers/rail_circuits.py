@@ -11,7 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from optmatch.model import IDLE, InputError
+from optmatch.fabrics import IdealSwitch
+from optmatch.model import IDLE, InputError, Limits, ignore
+from optmatch.problems import Demand
+from optmatch.solvers.portfolio import solve_best
 
 Circuits = NDArray[np.int32]
 
@@ -187,6 +190,69 @@ def shifts(members: ArrayLike, use: Sequence[int], ports: int) -> list[Circuits]
         for s in range(1, len(group))
     ]
     return [np.concatenate(everyone[k : k + len(use)]) for k in range(0, len(everyone), len(use))]
+
+
+def scatter(
+    members: ArrayLike,
+    size_bytes: ArrayLike,
+    port: int,
+    ports: int,
+    *,
+    rate_bytes_per_s: float,
+    delay_s: float,
+    seed: int = 0,
+    limits: Limits | None = None,
+) -> list[tuple[Circuits, float]]:
+    """Give the rounds of an all-to-all of unequal parts, as experts that are not equally liked.
+
+    A demand on a switch of the members alone, scheduled by method `best`. With equal parts the
+    shifts of `shifts` are as good as any.
+
+    Parameters
+    ----------
+    members
+        The GPUs of the group, each once; integers, shape (n,).
+    size_bytes
+        ``size_bytes[i, j]``: what member i sends to member j; shape (n, n), zero diagonal.
+    port, ports
+        The port that is used, by its number at each GPU, and how many each has.
+    rate_bytes_per_s
+        Of a port.
+    delay_s
+        Of a reconfiguration.
+    seed, limits
+        As for every method.
+
+    Returns
+    -------
+    list of (Circuits, float)
+        For each round its circuits and how many seconds they are held.
+
+    Examples
+    --------
+    >>> size_bytes = [[0, 3, 0], [0, 0, 3], [1, 0, 0]]
+    >>> for circuits, duration_s in scatter(
+    ...     [4, 5, 6], size_bytes, 0, ports=1, rate_bytes_per_s=1.0, delay_s=0.5
+    ... ):
+    ...     print(circuits.tolist(), duration_s)
+    [[4, 5], [5, 6], [6, 4]] 3.0
+    """
+    group = np.asarray(members, dtype=np.int64)
+    problem = Demand(
+        IdealSwitch(len(group)),
+        np.asarray(size_bytes, dtype=np.float64),
+        rate_bytes_per_s=rate_bytes_per_s,
+        delay_s=delay_s,
+    )
+    found = solve_best(problem, limits or Limits(), np.random.default_rng(seed), ignore).schedule
+    if found is None:
+        return []
+    rounds = []
+    for matching, duration_s in zip(found.matchings, found.durations_s.tolist(), strict=True):
+        senders = np.flatnonzero(matching != IDLE)
+        pairs = np.stack([group[senders], group[matching[senders]]], axis=1)
+        rounds.append(((pairs * ports + port).astype(np.int32), duration_s))
+    return rounds
 
 
 def _facing(

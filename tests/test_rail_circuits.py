@@ -4,15 +4,16 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optmatch.model import InputError
+from optmatch.model import InputError, Limits
 from optmatch.solvers.rail_circuits import (
     halving,
     hamiltonian_cycles,
     line,
     ring,
+    scatter,
     shifts,
     to_matching,
     tree,
@@ -83,6 +84,26 @@ def test_shifts_are_an_all_to_all(members: list[int], ports: int) -> None:
     met = np.concatenate(rounds) // ports
     assert len(np.unique(met, axis=0)) == len(met) == len(members) * (len(members) - 1)
     assert len(rounds) == -(-(len(members) - 1) // ports)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(2, 6), st.integers(0, 100), st.integers(1, 2))
+def test_unequal_parts_all_arrive(n: int, seed: int, ports: int) -> None:
+    """Replayed: circuits held long enough for every pair, each round a matching of the switch."""
+    size_bytes = np.random.default_rng(seed).integers(0, 9, size=(n, n))
+    np.fill_diagonal(size_bytes, 0)
+    members = np.arange(n) + 3
+    limits = Limits(iterations=2)
+    rounds = scatter(
+        members, size_bytes, ports - 1, ports, rate_bytes_per_s=2.0, delay_s=0.5, limits=limits
+    )
+    left = size_bytes.astype(float)
+    for circuits, duration_s in rounds:
+        to_matching(circuits, ports * (n + 3))
+        assert (circuits % ports == ports - 1).all()
+        sender, receiver = (circuits // ports - 3).T
+        left[sender, receiver] -= 2.0 * duration_s
+    assert (left <= 1e-9).all()
 
 
 @pytest.mark.parametrize("n", [2, 4, 8, 16])
