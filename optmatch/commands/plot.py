@@ -23,7 +23,11 @@ def plot(file: str, output: str, slot: int | None, force: bool) -> None:
             f"status {solution.status.value}: there is no schedule to draw", path=name_of(file)
         )
     if solution.schedule is None and (slot is not None or output.endswith(".html")):
-        raise InputError("no single schedule: only a picture of all over time", path=name_of(file))
+        raise InputError(
+            "the answer is not one schedule: there are no slots to click through or to pick from,"
+            " only the whole as .png, .svg or .pdf",
+            path=name_of(file),
+        )
     n_slots = 0 if solution.schedule is None else solution.schedule.n_slots
     if slot is not None and slot >= n_slots:
         raise InputError(f"--slot {slot}: slots are 0 .. {n_slots - 1}", path=name_of(file))
