@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import Fabric, Faulty, RackFabric
+from optmatch.fabrics import RackFabric
 from optmatch.model import IDLE, Clock, Limits, Status, ignore
 from optmatch.problems import CutProof, Reroute, Routing, RoutingProof
 
@@ -92,7 +92,7 @@ def _crossing(problem: Reroute, rack: RackFabric, sides: NDArray[np.bool_]) -> N
 
 
 def prove_handovers(
-    problem: Reroute, clock: Clock, seed: int
+    problem: Reroute, clock: Clock, seed: int, iterations: int | None = None
 ) -> tuple[RoutingProof | None, ...] | None:
     """Prove for every handover of lost ports that the cells hold no routing of the circuits.
 
@@ -102,9 +102,9 @@ def prove_handovers(
         In the order of handovers; None as soon as one could not be proved in time, or has a
         routing.
     """
-    if not isinstance(problem.fabric, Fabric):
+    fabric = problem.broken_fabric
+    if isinstance(fabric, RackFabric):
         return None
-    fabric = Faulty(problem.fabric, problem.stuck_bar, problem.stuck_cross, problem.dead_cells)
     handovers = list(
         islice(permutations(problem.live_spares, len(problem.lost)), _MOST_HANDOVERS + 1)
     )
@@ -119,17 +119,32 @@ def prove_handovers(
             matching[a] = b
             if fabric.bidirectional:
                 matching[b] = a
-        proof = _prove(Routing(fabric, matching, objective="worst-cells"), clock, seed)
+        routing = Routing(fabric, matching, objective="worst-cells")
+        proof = _prove(routing, clock, seed, iterations)
         if proof is None:
             return None
         proofs.append(proof)
     return tuple(proofs)
 
 
-def _prove(routing: Routing, clock: Clock, seed: int) -> Any:
+def _prove(routing: Routing, clock: Clock, seed: int, iterations: int | None) -> Any:
     from optmatch.solvers.ilp import route
 
     remaining = clock.remaining_s
-    limits = Limits(time_s=remaining if np.isfinite(remaining) else None)
+    limits = Limits(time_s=remaining if np.isfinite(remaining) else None, iterations=iterations)
     solution = route(routing, limits, np.random.default_rng(seed), ignore)
     return solution.certificate if solution.status is Status.INFEASIBLE else None
+
+
+def explain(problem: Reroute, certificate: Any) -> str:
+    """Say in words why nothing helps."""
+    if certificate is None:
+        return "an exhaustive search found no way"
+    if isinstance(certificate, tuple) and isinstance(certificate[0], RoutingProof):
+        leaf = certificate[0].prices.any(axis=0)
+        links = np.flatnonzero(leaf).tolist()
+        shown = ", ".join(map(str, links[:12])) + (" ..." if len(links) > 12 else "")
+        first = f" with each of {len(certificate)} handovers" if problem.lost else ""
+        return f"the circuits need more of some waveguides{first} than there are: links {shown}"
+    servers = ", ".join(map(str, certificate.servers.tolist()))
+    return f"more circuits must leave the servers {servers} than live fibres lead out"

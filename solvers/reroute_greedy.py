@@ -12,7 +12,10 @@ from optmatch.model import Limit, Limits, NewBest, OnEvent, Solution, Status
 from optmatch.problems import Reroute
 from optmatch.solvers.board import Board
 from optmatch.solvers.changes import make_transition
+from optmatch.solvers.impossible import explain, find_cut, prove_handovers
 from optmatch.solvers.repair import EFFORT, Case, Plan, Reach, repair
+
+_FEW = 20  # cases of a proof, for each handover
 
 
 def case_of(problem: Reroute) -> Case:
@@ -43,7 +46,8 @@ def solve(
     Notes
     -----
     A search through the graph of ways for each hit circuit and spare: a fraction of a millisecond
-    where nobody has to make room.
+    where nobody has to make room. Where nothing is found, a second or so goes into a proof that
+    there is nothing: a cut of the rack, or prices for every handover of ports.
     """
     clock, bound = limits.start(), problem.lower_bound()
     if math.isinf(bound):
@@ -52,9 +56,19 @@ def solve(
     if clock.remaining_s <= 0.0:
         return give_up(problem, Limit.TIME, bound)
     plan = repair(board, case, Reach(board, problem.loss_units), clock=clock)
-    if plan is None:
+    if plan is not None:
+        return answer(problem, board, plan, on_event)
+    certificate = find_cut(problem) or prove_handovers(problem, clock, 0, _FEW)
+    if certificate is None:
         return give_up(problem, clock.exceeded(EFFORT) or Limit.EXHAUSTED, bound)
-    return answer(problem, board, plan, on_event)
+    return Solution(
+        problem=problem,
+        status=Status.INFEASIBLE,
+        lower_bound=math.inf,
+        method="greedy",
+        certificate=certificate,
+        stats={"reason": explain(problem, certificate)},
+    )
 
 
 def answer(problem: Reroute, board: Board, plan: Plan, on_event: OnEvent) -> Solution:

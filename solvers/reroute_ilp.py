@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from optmatch.model import Clock, Limit, Limits, NewBest, OnEvent, Solution, Status
-from optmatch.problems import Reroute, RoutingProof
+from optmatch.problems import Reroute
 from optmatch.solvers.board import Board, Found
-from optmatch.solvers.impossible import find_cut, prove_handovers
+from optmatch.solvers.impossible import explain, find_cut, prove_handovers
 from optmatch.solvers.repair import Case, Plan, Reach, repair, settle, split_rest
 from optmatch.solvers.reroute_greedy import case_of, give_up, make_solution, refuse
 from optmatch.solvers.reroute_model import Model
@@ -224,17 +224,3 @@ def _conclude(search: Search, bound: tuple[int, ...], certificate: Any) -> Solut
         method="ilp",
         bound_by=None if levels == bound else "cp-sat",
     )
-
-
-def explain(problem: Reroute, certificate: Any) -> str:
-    """Say in words why nothing helps."""
-    if certificate is None:
-        return "an exhaustive search found no way"
-    if isinstance(certificate, tuple) and isinstance(certificate[0], RoutingProof):
-        leaf = certificate[0].prices.any(axis=0)
-        links = np.flatnonzero(leaf).tolist()
-        shown = ", ".join(map(str, links[:12])) + (" ..." if len(links) > 12 else "")
-        first = f" with each of {len(certificate)} handovers" if problem.lost else ""
-        return f"the circuits need more of some waveguides{first} than there are: links {shown}"
-    servers = ", ".join(map(str, certificate.servers.tolist()))
-    return f"more circuits must leave the servers {servers} than live fibres lead out"

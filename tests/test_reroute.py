@@ -21,6 +21,7 @@ from optmatch.solvers.states import fill_rack, hold_matching
 from optmatch.solvers.steps import Way, order_steps
 from optmatch.testing.reroutes import draw_rack_state
 
+INSTANCES = Path(__file__).resolve().parent.parent / "instances" / "reroute"
 RACK = om.RackFabric()
 RING = om.RackFabric((6, 2, 1), (2, 2, 1), fibres=2, ports_per_chip=3)
 MESH = om.HexMesh(2, 2, ports=[0, 5, 10, 15])
@@ -221,6 +222,21 @@ def test_files_hold_problems_and_solutions() -> None:
     assert loads(dumps(problem)) == problem
     solution = om.solve(problem, "ilp", seed=0)
     assert loads(dumps(solution)) == solution
+
+
+@pytest.mark.parametrize("name", ["rack-64-cut", "hex-9x9-32-cut"])
+def test_the_quick_method_proves_what_is_impossible(name: str) -> None:
+    """With the proof of a cut or of prices, also after a way through a file."""
+    problem = om.load(INSTANCES / f"{name}.json")
+    assert isinstance(problem, Reroute)
+    solution = om.solve(problem, seed=0)
+    assert solution.status is om.Status.INFEASIBLE
+    assert solution.certificate is not None
+    read = loads(dumps(solution))
+    assert read == solution
+    assert om.verify(problem, read).ok
+    bare = replace(solution, certificate=None)
+    assert not om.verify(problem, bare).ok
 
 
 def test_the_command_line_solves_and_refuses(tmp_path: Path) -> None:

@@ -221,6 +221,14 @@ class Reroute(_Looked):
         return self._damage.dead_ports
 
     @property
+    def broken_fabric(self) -> Fabric | RackFabric:
+        """The switch with its stuck and dead cells; of a rack the rack itself."""
+        cells = (self.stuck_bar, self.stuck_cross, self.dead_cells)
+        if isinstance(self.fabric, RackFabric) or not any(cells):
+            return self.fabric
+        return Faulty(self.fabric, *cells)
+
+    @property
     def foreign(self) -> NDArray[np.bool_]:
         """``foreign[circuit]``: whether it is of a job of which nothing was hit."""
         return ~np.isin(self.owners, self.owners[self.hit])
@@ -271,11 +279,7 @@ class Reroute(_Looked):
         """Bound the five levels of the objective; None where `lower_bound` is infinite."""
         if len(self.lost) > len(self.live_spares):
             return None
-        fabric = self.fabric
-        cells = (self.stuck_bar, self.stuck_cross, self.dead_cells)
-        if any(cells) and not isinstance(fabric, RackFabric):
-            fabric = Faulty(fabric, *cells)
-        asked = (fabric, self.circuits, self.hit, self.lost, self.live_spares)
+        asked = (self.broken_fabric, self.circuits, self.hit, self.lost, self.live_spares)
         return bound_levels(Asked(*asked, self.loss_units))
 
     def after(self, transition: Transition) -> Reroute:
