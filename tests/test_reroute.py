@@ -233,6 +233,7 @@ def test_the_quick_method_proves_what_is_impossible(name: str) -> None:
     assert solution.status is om.Status.INFEASIBLE
     assert solution.certificate is not None
     read = loads(dumps(solution))
+    assert isinstance(read, om.Solution)
     assert read == solution
     assert om.verify(problem, read).ok
     bare = replace(solution, certificate=None)
