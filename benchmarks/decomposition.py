@@ -28,11 +28,11 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
-from optmatch.solvers import peeling
-from optmatch.solvers.bipartite import match
-from optmatch.solvers.birkhoff import decompose
-from optmatch.solvers.colouring import colour
-from optmatch.solvers.stuffing import stuff
+from optmatch.solvers.demands import peeling
+from optmatch.solvers.demands.bipartite import match
+from optmatch.solvers.demands.birkhoff import decompose
+from optmatch.solvers.demands.colouring import colour
+from optmatch.solvers.demands.stuffing import stuff
 
 
 def permutation_sum(n: int, count: int, seed: int) -> np.ndarray:

@@ -23,7 +23,7 @@ import optmatch as om
 from optmatch.fabrics import FABRICS, FeedForward
 from optmatch.fabrics.light import trace
 from optmatch.model import Schedule
-from optmatch.solvers.feedforward import route_batch
+from optmatch.solvers.feedforward.router import route_batch
 from optmatch.testing.looping import loop_in_python
 from optmatch.verify.schedules import count_toggles
 

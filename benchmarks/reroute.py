@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import optmatch as om
-from optmatch.solvers.states import fill_rack, hold_matching
+from optmatch.solvers.reroutes.states import fill_rack, hold_matching
 
 LIMIT_S = 60.0
 

@@ -16,7 +16,7 @@ import numpy as np
 import optmatch as om
 from optmatch.problems.blueprint import Shape
 from optmatch.problems.crowd import crowd
-from optmatch.solvers.pod import Pod
+from optmatch.solvers.slices.pod import Pod
 from optmatch.studies import draw_arrivals
 from optmatch.studies.tables import Row, study_slices, study_spares
 

@@ -14,8 +14,8 @@ from optmatch.model import BAR, CROSS, InfeasibleError, InputError, LimitReached
 from optmatch.problems import Reroute, Transition
 
 if TYPE_CHECKING:
-    from optmatch.solvers.board import Board
-    from optmatch.solvers.repair import Case, Reach
+    from optmatch.solvers.reroutes.board import Board
+    from optmatch.solvers.reroutes.repair import Case, Reach
 
 Parts = int | Iterable[int] | None
 Stuck = Literal["bar", "cross"] | None
@@ -276,8 +276,8 @@ class Rerouter:
 
     def _look(self, state: Reroute) -> _Snapshot:
         """Derive all that answers need, and prepare them."""
-        from optmatch.solvers.board import Board
-        from optmatch.solvers.repair import Reach
+        from optmatch.solvers.reroutes.board import Board
+        from optmatch.solvers.reroutes.repair import Reach
 
         board = Board(state)
         of_unit: dict[int, list[int]] = {}
@@ -305,8 +305,8 @@ class Rerouter:
         self, now: _Snapshot, failure: Failure, spares: tuple[int, ...] | None = None
     ) -> Transition:
         """Work out a transition."""
-        from optmatch.solvers.changes import make_transition
-        from optmatch.solvers.repair import repair
+        from optmatch.solvers.reroutes.changes import make_transition
+        from optmatch.solvers.reroutes.repair import repair
 
         case, board = self._case(now, failure, spares)
         if len(case.lost) > len(case.spares):
@@ -327,7 +327,7 @@ class Rerouter:
         self, now: _Snapshot, failure: Failure, spares: tuple[int, ...] | None
     ) -> tuple[Case, Board]:
         """Find whom a failure hits, on a board without what has failed."""
-        from optmatch.solvers.repair import Case
+        from optmatch.solvers.reroutes.repair import Case
 
         state = now.state
         if spares is None:

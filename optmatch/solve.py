@@ -134,6 +134,6 @@ def settle_free_cells(
     65 dB
     77 dB
     """
-    from optmatch.solvers.idle import settle  # to measure needs no solver
+    from optmatch.solvers.routing.idle import settle  # to measure needs no solver
 
     return settle(problem, subject, device)

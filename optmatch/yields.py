@@ -237,7 +237,7 @@ def study_yield(
         raise InputError("kinds: at least one, each once", where="kinds")
     if seed is None:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
-    from optmatch.solvers.mending import Mender  # compiled kernels
+    from optmatch.solvers.all_to_all.mending import Mender  # compiled kernels
 
     assert solution.schedule is not None
     mender = Mender(solution.problem, solution.schedule, fixed=fixed)

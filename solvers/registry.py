@@ -70,8 +70,8 @@ _OURS = (
     Method(
         name="negotiated",
         accepts={
-            "routing": "optmatch.solvers.negotiated:route",
-            "all-to-all": "optmatch.solvers.factorise:solve",
+            "routing": "optmatch.solvers.routing.negotiated:route",
+            "all-to-all": "optmatch.solvers.all_to_all.factorise:solve",
         },
         exact=False,
         deterministic=True,
@@ -80,12 +80,12 @@ _OURS = (
     Method(
         name="ilp",
         accepts={
-            "routing": "optmatch.solvers.ilp:route",
-            "all-to-all": "optmatch.solvers.joint:solve",
-            "demand": "optmatch.solvers.permutations_ilp:solve",
-            "slice-allocation": "optmatch.solvers.slices_ilp:solve",
-            "reroute": "optmatch.solvers.reroute_ilp:solve",
-            "rail-job": "optmatch.solvers.rail_ilp:solve",
+            "routing": "optmatch.solvers.routing.ilp:route",
+            "all-to-all": "optmatch.solvers.all_to_all.joint:solve",
+            "demand": "optmatch.solvers.demands.permutations_ilp:solve",
+            "slice-allocation": "optmatch.solvers.slices.ilp:solve",
+            "reroute": "optmatch.solvers.reroutes.ilp:solve",
+            "rail-job": "optmatch.solvers.rails.ilp:solve",
         },
         exact=True,
         deterministic=True,
@@ -94,8 +94,8 @@ _OURS = (
     Method(
         name="constructive",
         accepts={
-            "routing": "optmatch.solvers.constructive:route",
-            "all-to-all": "optmatch.solvers.constructive:solve",
+            "routing": "optmatch.solvers.feedforward.constructive:route",
+            "all-to-all": "optmatch.solvers.feedforward.constructive:solve",
         },
         exact=False,
         deterministic=True,
@@ -104,14 +104,14 @@ _OURS = (
     ),
     Method(
         name="greedy",
-        accepts={"reroute": "optmatch.solvers.reroute_greedy:solve"},
+        accepts={"reroute": "optmatch.solvers.reroutes.greedy:solve"},
         exact=False,
         deterministic=True,
         summary="splice the nearest spare in, and move others only if nothing else helps",
     ),
     Method(
         name="circle",
-        accepts={"all-to-all": "optmatch.solvers.circle:solve"},
+        accepts={"all-to-all": "optmatch.solvers.all_to_all.circle:solve"},
         exact=False,
         deterministic=True,
         summary="the round-robin tournament as it is, each matching routed",
@@ -119,7 +119,7 @@ _OURS = (
     *(
         Method(
             name=name,
-            accepts={"slice-allocation": f"optmatch.solvers.slice_methods:solve_{function}"},
+            accepts={"slice-allocation": f"optmatch.solvers.slices.methods:solve_{function}"},
             exact=False,
             deterministic=True,
             summary=summary,
@@ -133,7 +133,7 @@ _OURS = (
     *(
         Method(
             name=f"birkhoff-{rule}",
-            accepts={"demand": f"optmatch.solvers.birkhoff_methods:solve_{rule}"},
+            accepts={"demand": f"optmatch.solvers.demands.birkhoff_methods:solve_{rule}"},
             exact=False,
             deterministic=True,
             summary=f"stuff and decompose into permutations, {which}",
@@ -148,7 +148,7 @@ _OURS = (
     *(
         Method(
             name=name,
-            accepts={"demand": f"optmatch.solvers.{function}"},
+            accepts={"demand": f"optmatch.solvers.demands.{function}"},
             exact=False,
             deterministic=True,
             summary=summary,
@@ -168,7 +168,7 @@ _OURS = (
     *(
         Method(
             name=name,
-            accepts={"rail-job": f"optmatch.solvers.rail_methods:solve_{name.replace('-', '_')}"},
+            accepts={"rail-job": f"optmatch.solvers.rails.methods:solve_{name.replace('-', '_')}"},
             exact=False,
             deterministic=True,
             summary=summary,

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from optmatch.model import InputError
-from optmatch.solvers import colouring
-from optmatch.solvers.bipartite import match
-from optmatch.solvers.colouring import colour, colour_edges
-from optmatch.solvers.stuffing import Stuffing, stuff
+from optmatch.solvers.demands import colouring
+from optmatch.solvers.demands.bipartite import match
+from optmatch.solvers.demands.colouring import colour, colour_edges
+from optmatch.solvers.demands.stuffing import Stuffing, stuff
 
 Matrix = NDArray[np.int64]
 

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 import optmatch as om
 from optmatch.model import InputError, Limit
 from optmatch.problems import Demand
-from optmatch.solvers import birkhoff, peeling
-from optmatch.solvers.bipartite import match
-from optmatch.solvers.birkhoff import Rule, decompose
-from optmatch.solvers.peeling import WORD, set_up
-from optmatch.solvers.stuffing import stuff
-from optmatch.solvers.terms import Terms
+from optmatch.solvers.demands import birkhoff, peeling
+from optmatch.solvers.demands.bipartite import match
+from optmatch.solvers.demands.birkhoff import Rule, decompose
+from optmatch.solvers.demands.peeling import WORD, set_up
+from optmatch.solvers.demands.stuffing import stuff
+from optmatch.solvers.demands.terms import Terms
 
 KERNELS: Any = peeling  # which have no types
 RULES: tuple[Rule, ...] = get_args(Rule)

@@ -8,8 +8,8 @@ import networkx as nx
 import numpy as np
 
 import optmatch as om
-from optmatch.solvers.cuts import PortCuts
-from optmatch.solvers.router import Router
+from optmatch.solvers.routing.cuts import PortCuts
+from optmatch.solvers.routing.router import Router
 
 
 def test_cuts_are_maximum_flows() -> None:

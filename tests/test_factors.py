@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from optmatch.solvers.factors import exchange, matchings, relabel, tournament
+from optmatch.solvers.all_to_all.factors import exchange, matchings, relabel, tournament
 
 
 def assert_factorisation(factors: NDArray[np.int64], ports: int, bidirectional: bool) -> None:

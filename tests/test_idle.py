@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import optmatch as om
 from optmatch.fabrics import Faulty
 from optmatch.model import CROSS, FREE
-from optmatch.solvers import idle
+from optmatch.solvers.routing import idle
 
 RATIO = "worst_signal_to_crosstalk_db"
 

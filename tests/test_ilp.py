@@ -14,9 +14,9 @@ from scipy.optimize import linprog
 
 import optmatch as om
 from optmatch.problems.routing import Objective
-from optmatch.solvers.columns import Master
-from optmatch.solvers.pathfinder import UNIT
-from optmatch.solvers.router import Router
+from optmatch.solvers.routing.columns import Master
+from optmatch.solvers.routing.pathfinder import UNIT
+from optmatch.solvers.routing.router import Router
 
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 

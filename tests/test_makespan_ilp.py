@@ -94,7 +94,7 @@ def test_an_interrupt_keeps_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_args: object, **_options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("optmatch.solvers.makespan_ilp.minimise", interrupt)
+    monkeypatch.setattr("optmatch.solvers.demands.makespan_ilp.minimise", interrupt)
     demand = np.random.default_rng(1).integers(50, 100, size=(6, 6)).astype(float)
     problem = om.Demand(om.IdealSwitch(6), demand, delay_s=20.0)
     solution = om.solve(problem, "ilp", seed=0, time_limit_s=20.0)
@@ -104,7 +104,7 @@ def test_an_interrupt_keeps_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_too_large_a_model_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer of the warm start, and the reason."""
-    monkeypatch.setattr("optmatch.solvers.makespan_ilp._LARGEST", 100)
+    monkeypatch.setattr("optmatch.solvers.demands.makespan_ilp._LARGEST", 100)
     demand = np.random.default_rng(2).integers(50, 100, size=(6, 6)).astype(float)
     problem = om.Demand(om.IdealSwitch(6), demand, delay_s=20.0)
     solution = om.solve(problem, "ilp", seed=0, limits=om.Limits(iterations=2))

@@ -21,7 +21,7 @@ from optmatch.fabrics.netlist_flaws import CONVENTIONS
 from optmatch.io.netlists import netlist_tree, read_tree
 from optmatch.model import BAR, CROSS
 from optmatch.plotting import mesh_data
-from optmatch.solvers.reachable import count_matchings
+from optmatch.solvers.routing.reachable import count_matchings
 from optmatch.testing.oracle import brute_force
 
 PAIR: dict[str, Any] = {

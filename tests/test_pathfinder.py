@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import optmatch as om
-from optmatch.solvers.pathfinder import BLOCKED, FAR, UNIT, Effort, find_route
-from optmatch.solvers.router import Router
+from optmatch.solvers.routing.pathfinder import BLOCKED, FAR, UNIT, Effort, find_route
+from optmatch.solvers.routing.router import Router
 
 MESHES = [
     om.HexMesh(2, 3, ports=6),

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optmatch.model import InputError, Limits
-from optmatch.solvers.rail_circuits import (
+from optmatch.solvers.rails.circuits import (
     halving,
     hamiltonian_cycles,
     line,

@@ -14,9 +14,9 @@ import optmatch as om
 from optmatch.model import Status
 from optmatch.problems.rail_plan import RailPlan
 from optmatch.simulation.rails import simulate_rails
-from optmatch.solvers.rail_fold import fold
-from optmatch.solvers.rail_policies import share_lanes, usual_lanes
-from optmatch.solvers.rail_talks import list_talks, shift
+from optmatch.solvers.rails.fold import fold
+from optmatch.solvers.rails.policies import share_lanes, usual_lanes
+from optmatch.solvers.rails.talks import list_talks, shift
 
 POLICIES = ("on-demand", "provisioned")
 

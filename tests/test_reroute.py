@@ -17,8 +17,8 @@ import optmatch as om
 from optmatch.cli import main
 from optmatch.io import dumps, loads
 from optmatch.problems import Reroute
-from optmatch.solvers.states import fill_rack, hold_matching
-from optmatch.solvers.steps import Way, order_steps
+from optmatch.solvers.reroutes.states import fill_rack, hold_matching
+from optmatch.solvers.reroutes.steps import Way, order_steps
 from optmatch.testing.reroutes import draw_rack_state
 
 INSTANCES = Path(__file__).resolve().parent.parent / "instances" / "reroute"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.solvers.states import fill_rack, hold_matching
+from optmatch.solvers.reroutes.states import fill_rack, hold_matching
 
 
 @cache

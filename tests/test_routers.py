@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 import optmatch as om
 from optmatch.fabrics import FABRICS, FeedForward
 from optmatch.fabrics.light import Light, trace
-from optmatch.solvers.choosing import choose_loops
-from optmatch.solvers.feedforward import count_cells, route_batch
-from optmatch.solvers.looping import network, route_dilated, route_loops
-from optmatch.solvers.sorting import route_by_sorting
+from optmatch.solvers.feedforward.choosing import choose_loops
+from optmatch.solvers.feedforward.looping import network, route_dilated, route_loops
+from optmatch.solvers.feedforward.router import count_cells, route_batch
+from optmatch.solvers.feedforward.sorting import route_by_sorting
 from optmatch.testing.looping import loop_in_python
 
 PLAIN = os.environ.get("NUMBA_DISABLE_JIT") == "1"  # then kernels are a hundred times slower

@@ -14,15 +14,15 @@ from scipy.optimize import linear_sum_assignment
 import optmatch as om
 from optmatch.model import Limits
 from optmatch.problems import ConfigurationProof, CountProof, traffic
-from optmatch.solvers.configuration import bound_by_prices, bound_of
-from optmatch.solvers.covering import assign, new_desk
-from optmatch.solvers.decomposing import Decomposer
-from optmatch.solvers.durations import shorten
-from optmatch.solvers.exchange import exchange
-from optmatch.solvers.greedy import cover_by_busiest, cover_heaviest_first
-from optmatch.solvers.ordering import order_slots
-from optmatch.solvers.planes import spread
-from optmatch.solvers.plans import Plan, only_demanded, serve, tidy, trim
+from optmatch.solvers.demands.configuration import bound_by_prices, bound_of
+from optmatch.solvers.demands.covering import assign, new_desk
+from optmatch.solvers.demands.decomposing import Decomposer
+from optmatch.solvers.demands.durations import shorten
+from optmatch.solvers.demands.exchange import exchange
+from optmatch.solvers.demands.greedy import cover_by_busiest, cover_heaviest_first
+from optmatch.solvers.demands.ordering import order_slots
+from optmatch.solvers.demands.planes import spread
+from optmatch.solvers.demands.plans import Plan, only_demanded, serve, tidy, trim
 
 Matrix = NDArray[np.int64]
 

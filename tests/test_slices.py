@@ -20,11 +20,11 @@ from optmatch.plotting import save_picture, slice_data
 from optmatch.problems.blueprint import draw, orient
 from optmatch.problems.crowd import crowd
 from optmatch.problems.server_routes import pool_routes
-from optmatch.solvers.pod import Pod, aligned_blocks, tell_apart
-from optmatch.solvers.slice_cuts import find_cut
-from optmatch.solvers.slice_model import decide
-from optmatch.solvers.slice_search import Search
-from optmatch.solvers.slicing import EXHAUSTED, FOUND, offer
+from optmatch.solvers.slices.cuts import find_cut
+from optmatch.solvers.slices.kernels import EXHAUSTED, FOUND, offer
+from optmatch.solvers.slices.model import decide
+from optmatch.solvers.slices.pod import Pod, aligned_blocks, tell_apart
+from optmatch.solvers.slices.search import Search
 from optmatch.testing import slice_problems
 from optmatch.testing.slices import best_slice
 from optmatch.verify.slice_bounds import bound_load, check_load_proof, measure

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import optmatch as om
-from optmatch.solvers.board import Board
-from optmatch.solvers.splice import LOSS_COST, SET_COST
+from optmatch.solvers.reroutes.board import Board
+from optmatch.solvers.reroutes.splice import LOSS_COST, SET_COST
 from optmatch.testing.reroutes import draw_rack_state, draw_state
 
 FABRICS: tuple[Any, ...] = (

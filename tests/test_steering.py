@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import optmatch as om
 from optmatch.problems import slice_rings
-from optmatch.solvers.steering import steer
+from optmatch.solvers.slices.steering import steer
 from optmatch.studies.tenants import compare_tenants, tenant
 from optmatch.verify import check_steering
 

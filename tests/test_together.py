@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.solvers.router import Router
-from optmatch.solvers.together import bound_together
+from optmatch.solvers.all_to_all.together import bound_together
+from optmatch.solvers.routing.router import Router
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from optmatch.solvers.toggles import Sequence
+from optmatch.solvers.all_to_all.toggles import Sequence
 
 
 def count(states: NDArray[np.int8]) -> int:

@@ -13,7 +13,7 @@ import pytest
 import optmatch as om
 from optmatch.problems import CutProof, Reroute, Transition
 from optmatch.problems.transition import DROP, RAISE, SET
-from optmatch.solvers.states import fill_rack, hold_matching
+from optmatch.solvers.reroutes.states import fill_rack, hold_matching
 
 
 @cache

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import optmatch as om
 from optmatch.fabrics import Fault, Faulty
 from optmatch.plotting import heat_data, plot_heat
-from optmatch.solvers.mending import Mender, Verdict
+from optmatch.solvers.all_to_all.mending import Mender, Verdict
 from optmatch.testing.oracle import brute_force
 from optmatch.yields import CELL_FAULTS, study_yield, wilson
 

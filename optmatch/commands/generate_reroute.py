@@ -71,7 +71,7 @@ def reroute(
     if state is not None:
         running = _read_state(state)
     elif rack:
-        from optmatch.solvers.states import fill_rack
+        from optmatch.solvers.reroutes.states import fill_rack
 
         running = fill_rack(RackFabric() if fibres is None else RackFabric(fibres=fibres))
     else:
@@ -93,7 +93,7 @@ def _read_state(path: str) -> Reroute:
 
 
 def _hold(fabric: Any, busy: int | None, seed: int) -> Reroute:
-    from optmatch.solvers.states import hold_matching
+    from optmatch.solvers.reroutes.states import hold_matching
 
     n = fabric.n_ports
     count = n - max(2, n // 8) if busy is None else busy

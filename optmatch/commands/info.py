@@ -79,7 +79,7 @@ def describe_fabric(fabric: Fabric | RackFabric) -> dict[str, Any]:
     }
     if fabric.graph is None:
         return found
-    from optmatch.solvers.reachable import count_matchings
+    from optmatch.solvers.routing.reachable import count_matchings
 
     counted = count_matchings(fabric)
     if counted is not None:

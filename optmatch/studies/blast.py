@@ -8,7 +8,7 @@ import numpy as np
 
 from optmatch.fabrics import RackFabric
 from optmatch.problems import Allocation
-from optmatch.solvers.pod import Pod
+from optmatch.solvers.slices.pod import Pod
 from optmatch.studies.arrivals import Arrival
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from optmatch.fabrics import RackFabric
 from optmatch.model import number
 from optmatch.problems.blueprint import Shape, draw, orient
-from optmatch.solvers.pod import Pod
+from optmatch.solvers.slices.pod import Pod
 from optmatch.studies.replay import count_usable, scatters
 
 
@@ -40,7 +40,7 @@ def fill_fragmented(
     shape
         Chips of the slices asked for.
     rule
-        See `optmatch.solvers.pod.Pod.allocate`.
+        See `optmatch.solvers.slices.pod.Pod.allocate`.
     rng
         Chooses who leaves.
     free

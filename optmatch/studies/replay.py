@@ -14,7 +14,7 @@ from optmatch.fabrics import RackFabric
 from optmatch.model import OnEvent, Tick, ignore
 from optmatch.problems import Allocation, Blueprint
 from optmatch.problems.blueprint import Shape, draw, orient
-from optmatch.solvers.pod import NODES, Pod, aligned_blocks, tell_apart
+from optmatch.solvers.slices.pod import NODES, Pod, aligned_blocks, tell_apart
 from optmatch.studies.arrivals import Arrival
 from optmatch.studies.tenants import tenant
 
@@ -68,8 +68,9 @@ def replay(
     arrivals
         The requests, in order of time.
     rule
-        ``"first-fit"``, ``"best-fit"`` or ``"optical"``; see `optmatch.solvers.pod.Pod.allocate`.
-        Blocks have the bandwidth of fixed torus links, the optical allocator steers.
+        ``"first-fit"``, ``"best-fit"`` or ``"optical"``; see
+        `optmatch.solvers.slices.pod.Pod.allocate`. Blocks have the bandwidth of fixed torus
+        links, the optical allocator steers.
     probe
         Whether to ask, of each request that is rejected, if scattered servers would do.
     warm_up

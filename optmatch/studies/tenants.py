@@ -9,7 +9,7 @@ from typing import NamedTuple
 from optmatch.model import VerificationError
 from optmatch.problems.blueprint import Shape
 from optmatch.problems.rings import slice_rings
-from optmatch.solvers.steering import steer
+from optmatch.solvers.slices.steering import steer
 from optmatch.verify import check_steering
 
 PORTS = 6

@@ -14,7 +14,7 @@ def check_steering(steering: Steering) -> Report:
     Parameters
     ----------
     steering
-        What `optmatch.solvers.steering.steer` returns, or somebody else's.
+        What `optmatch.solvers.slices.steering.steer` returns, or somebody else's.
 
     Returns
     -------
@@ -24,7 +24,7 @@ def check_steering(steering: Steering) -> Report:
 
     Examples
     --------
-    >>> from optmatch.solvers.steering import steer
+    >>> from optmatch.solvers.slices.steering import steer
     >>> report = check_steering(steer([(0, 1, 3, 2)]))
     >>> report.ok, report.figures["level"], report.figures["upper_bound"]
     (True, 3.0, 3.0)

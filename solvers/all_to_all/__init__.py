@@ -1,0 +1,1 @@
+"""In which matchings all pairs of ports meet: 1-factorisations, joint bounds, repair."""

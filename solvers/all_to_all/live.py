@@ -1,0 +1,120 @@
+"""All-to-all of a fabric with dead ports: solved on the live ones, and told of all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import wraps
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics import CellGraph, Fabric
+from optmatch.model import IDLE, Limits, OnEvent, Schedule, Solution, Status
+from optmatch.problems import AllToAll
+from optmatch.solvers.routing.dead import refuse_dead_pairs
+
+Solve = Callable[[AllToAll, Limits, np.random.Generator, OnEvent], Solution]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LivePorts(Fabric):
+    """The live ports of a fabric, numbered from 0; known to methods only, not to files."""
+
+    fabric: Fabric
+    type: ClassVar[str] = "live-ports"
+
+    @property
+    def n_ports(self) -> int:
+        """The number of live ports."""
+        return len(self.fabric.live_ports)
+
+    @property
+    def bidirectional(self) -> bool:
+        """As of the whole fabric."""
+        return self.fabric.bidirectional
+
+    @property
+    def graph(self) -> CellGraph | None:
+        """All cells."""
+        return self.fabric.graph
+
+    @property
+    def source_terminals(self) -> NDArray[np.int32]:
+        """``source_terminals[port]``: where light from this port enters."""
+        terminals = self.fabric.source_terminals
+        return terminals[self.fabric.live_ports] if len(terminals) else terminals
+
+    @property
+    def destination_terminals(self) -> NDArray[np.int32]:
+        """``destination_terminals[port]``: where light to this port leaves."""
+        terminals = self.fabric.destination_terminals
+        return terminals[self.fabric.live_ports] if len(terminals) else terminals
+
+
+def on_live_ports(solve: Solve) -> Solve:
+    """Let a method for all-to-all see live ports only.
+
+    Parameters
+    ----------
+    solve
+        The method; its answer is translated back. Without dead ports it is called as it is.
+    """
+
+    @wraps(solve)
+    def solve_all(
+        problem: AllToAll, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+    ) -> Solution:
+        fabric = problem.fabric
+        if not len(fabric.dead_ports):
+            return solve(problem, limits, rng, on_event)
+        if not len(fabric.live_ports):
+            return _nobody(problem, solve.__module__.rpartition(".")[2])
+        found = solve(replace(problem, fabric=LivePorts(fabric)), limits, rng, on_event)
+        if found.status is Status.INFEASIBLE:
+            refused = refuse_dead_pairs(problem, fabric.dead_pairs(), found.method)
+            if refused is not None:
+                return refused
+        schedule = found.schedule and widen(found.schedule, fabric)
+        return replace(found, problem=problem, schedule=schedule)
+
+    return solve_all
+
+
+def _nobody(problem: AllToAll, name: str) -> Solution:
+    """Answer for a fabric of which all ports are dead: a schedule without slots."""
+    fabric = problem.fabric
+    states = None if fabric.graph is None else np.zeros((0, fabric.n_cells), dtype=np.int8)
+    schedule = Schedule(
+        matchings=np.empty((0, fabric.n_ports), dtype=np.int32),
+        durations_s=np.empty(0),
+        delay_s=problem.delay_s,
+        cell_states=states,
+    )
+    return Solution(
+        problem=problem,
+        schedule=schedule,
+        status=Status.OPTIMAL,
+        objective=0.0,
+        lower_bound=0.0,
+        method=name,
+        stats={"slots": 0, "slots_lower_bound": 0},
+    )
+
+
+def widen(schedule: Schedule, fabric: Fabric) -> Schedule:
+    """Turn matchings of the live ports into matchings of all ports.
+
+    Examples
+    --------
+    >>> from optmatch.fabrics import Faulty, IdealSwitch
+    >>> schedule = Schedule(matchings=[[1, 0]], durations_s=[1.0])
+    >>> widen(schedule, Faulty(IdealSwitch(3), dead_ports=[1])).matchings.tolist()
+    [[2, -1, 0]]
+    """
+    live = fabric.live_ports
+    names = np.append(live, IDLE)  # the last entry is that of an idle port
+    matchings = np.full((schedule.n_slots, fabric.n_ports), IDLE, dtype=np.int32)
+    matchings[:, live] = names[schedule.matchings]
+    return replace(schedule, matchings=matchings)

@@ -1,0 +1,308 @@
+"""Repair of a schedule whose fabric breaks: reroute, exchange pairs, or prove that it is lost.
+
+Most faults touch few slots, and most slots they touch need new ways only for the circuits at the
+broken cell. So a schedule is mended slot by slot, from the routes it has; what that leaves is
+looked at more closely, by exact tests first. A fault more never makes anything possible, so what
+is proved of some faults holds for all sets that contain them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics import CellGraph, Fault, Faulty
+from optmatch.fabrics.faults import STATES
+from optmatch.model import FREE, IDLE, Limits, Schedule, Status, ignore
+from optmatch.problems import AllToAll, Routing
+from optmatch.solvers.all_to_all.factory import FAILED, Factory, Slot
+from optmatch.solvers.routing.columns import Master
+from optmatch.solvers.routing.cuts import PortCuts
+from optmatch.solvers.routing.pathfinder import EFFORTS, FAR, Effort, Wiring, negotiate
+from optmatch.solvers.routing.router import Router
+
+Outcome = Literal["survived", "failed", "unrepaired"]
+
+_QUICK = Effort(rounds=24)
+_EXCHANGES = 16  # for each slot, where circuits are left without a way
+_ROUNDS = 60  # of pricing, for a proof
+_MANY = 0.25  # of the slots: if so many are lost, a proof is more likely than a repair
+_CASES = 20  # of branch and price, for a proof about one matching
+
+
+class Verdict(NamedTuple):
+    """What becomes of a schedule after some faults."""
+
+    outcome: Outcome
+    how: str
+    """``"untouched"``, ``"rerouted"`` or ``"exchanged"`` if it survives; the proof that it does
+    not: ``"dead pair"``, ``"cut"``, ``"prices"`` or ``"search"``; ``"effort"`` without either."""
+    matchings: NDArray[np.int32] | None = None
+    states: NDArray[np.int8] | None = None
+    culprits: tuple[Fault, ...] = ()
+    """Faults that the proof needs no others than."""
+
+
+class _Damage(NamedTuple):
+    """Some faults, and what they mean to the router."""
+
+    faults: tuple[Fault, ...]
+    wiring: Wiring
+    """With the ways of stuck cells."""
+    base: NDArray[np.int64]
+    """Forbids to pass dead cells."""
+
+
+class Mender:
+    """A schedule of a fabric without faults, and what was found out about its repair.
+
+    Parameters
+    ----------
+    problem
+        An `AllToAll`: its pairs may move from slot to slot. Of any other problem the matchings
+        stay what they are.
+    schedule
+        An answer that `verify` accepts, with cell states.
+    fixed
+        Whether the matchings stay what they are also for an all-to-all.
+
+    Notes
+    -----
+    Results do not depend on the order of the questions, nor on any clock.
+    """
+
+    def __init__(self, problem: Any, schedule: Schedule, *, fixed: bool = False) -> None:
+        self.fabric = problem.fabric
+        self.problem = problem if isinstance(problem, AllToAll) and not fixed else None
+        self.router = Router(self.fabric)
+        self.matchings = schedule.matchings
+        self.states: NDArray[np.int8] = np.asarray(schedule.cell_states)
+        graph: CellGraph = self.router.graph
+        self._routes = [
+            _follow(self.router, matching, states)
+            for matching, states in zip(self.matchings, self.states, strict=True)
+        ]
+        place = np.empty(len(graph.mate), dtype=np.int64)
+        place[graph.perimeter] = np.arange(len(graph.perimeter))
+        around = np.argsort(place[self.fabric.source_terminals])
+        self._cuts = PortCuts(self.router.wiring, around)
+        self._needed = (
+            self._cuts.needed_by(self.matchings)
+            if self.problem is None
+            else self._cuts.needed_by_all(len(self.matchings))
+        )
+        self._alone: dict[Fault, Verdict] = {}
+        self._fatal: list[Verdict] = []  # of several faults
+        self._rows: dict[tuple[int, Fault], NDArray[np.int8]] = {}
+
+    def judge(self, faults: tuple[Fault, ...]) -> Verdict:
+        """Say whether the schedule survives some faults of cells, and how.
+
+        Parameters
+        ----------
+        faults
+            Different cells, stuck or dead.
+        """
+        if len(faults) == 1:
+            (fault,) = faults
+            if fault not in self._alone:
+                self._alone[fault] = self._judge(faults)
+            return self._alone[fault]
+        for fault in faults:
+            alone = self.judge((fault,))
+            if alone.outcome == "failed":
+                return alone
+        for verdict in self._fatal:
+            if set(verdict.culprits) <= set(faults):
+                return verdict
+        verdict = self._judge(faults)
+        if verdict.outcome == "failed":
+            self._fatal.append(verdict)
+        return verdict
+
+    def _judge(self, faults: tuple[Fault, ...]) -> Verdict:
+        states = self.states
+        hits = _conflicts(states, faults)
+        touched = np.flatnonzero(hits.any(axis=1)).tolist()
+        if not touched:
+            return Verdict("survived", "untouched", self.matchings, states)
+        damage = self._break(faults)
+        states = states.copy()
+        lost: list[int] = []
+        for slot in touched:
+            row = self._known(slot, faults, hits[slot])
+            if row is None:
+                row = self._reroute(slot, damage, _QUICK)
+                if row is not None and len(faults) == 1:
+                    self._rows[slot, faults[0]] = row
+            if row is not None:
+                states[slot] = row
+                continue
+            refuted = None if lost else self._refute(damage)
+            if refuted is not None:
+                return refuted
+            lost.append(slot)
+        if not lost:
+            return Verdict("survived", "rerouted", self.matchings, states)
+        return self._rescue(damage, states, lost)
+
+    def _known(
+        self, slot: int, faults: tuple[Fault, ...], hits: NDArray[np.bool_]
+    ) -> NDArray[np.int8] | None:
+        """Look for a repair of one of the faults that suits the others."""
+        if len(faults) == 1:
+            return None
+        for fault in (faults[k] for k in np.flatnonzero(hits)):
+            row = self._rows.get((slot, fault))
+            if row is not None and not _conflicts(row[None], faults).any():
+                return row
+        return None
+
+    def _break(self, faults: tuple[Fault, ...]) -> _Damage:
+        """Break cells for the router.
+
+        What a way costs at least stays as it was: still a lower bound, as the search needs it.
+        """
+        wiring = self.router.wiring
+        exits, base = wiring.exits.copy(), np.zeros(len(wiring.mate), dtype=np.int64)
+        for fault in faults:
+            ends = slice(4 * fault.place, 4 * fault.place + 4)
+            if fault.kind == "dead-cell":
+                mates = wiring.mate[ends]
+                base[ends] = base[mates[mates >= 0]] = FAR
+            else:
+                exits[ends] = exits[ends][:, [STATES[fault.kind]]]
+        return _Damage(faults, wiring._replace(exits=exits), base)
+
+    def _reroute(self, slot: int, damage: _Damage, effort: Effort) -> NDArray[np.int8] | None:
+        """Negotiate new ways for the circuits at broken cells; the others may give way."""
+        routes, lengths = self._routes[slot][0].copy(), self._routes[slot][1].copy()
+        order = np.flatnonzero(lengths)
+        on_route = np.arange(routes.shape[1]) < lengths[:, None]
+        hits = _conflicts(self.states[[slot]], damage.faults)[0]
+        for fault, hit in zip(damage.faults, hits, strict=True):
+            if hit:
+                lengths[((routes >> 2 == fault.place) & on_route).any(axis=1)] = 0
+        partner = self.matchings[slot].astype(np.int64)
+        status = negotiate(
+            damage.wiring, self.router.desk, effort, damage.base, order, partner, routes, lengths
+        )
+        return None if status < 0 else self.router.states(order, routes, lengths)
+
+    def _refute(self, damage: _Damage) -> Verdict | None:
+        """Look for a quick proof that nothing helps."""
+        if self._dead(Faulty.of(self.fabric, damage.faults)):
+            return Verdict("failed", "dead pair", culprits=damage.faults)
+        if self._cuts.find(damage.wiring, damage.base >= FAR, self._needed) is not None:
+            return Verdict("failed", "cut", culprits=damage.faults)
+        return None
+
+    def _rescue(self, damage: _Damage, states: NDArray[np.int8], lost: list[int]) -> Verdict:
+        """Find what helps, or prove that nothing does; the more likely first."""
+        broken = Faulty.of(self.fabric, damage.faults)
+        problem = None if self.problem is None else replace(self.problem, fabric=broken)
+        hopeless = len(lost) > _MANY * len(self.matchings)
+        if problem is not None and hopeless and self._too_dear(problem):
+            return Verdict("failed", "prices", culprits=damage.faults)
+        left = []
+        for slot in lost:
+            for effort in EFFORTS[1:]:
+                row = self._reroute(slot, damage, effort)
+                if row is not None:
+                    states[slot] = row
+                    break
+            else:
+                left.append(slot)
+        if not left:
+            return Verdict("survived", "rerouted", self.matchings, states)
+        if problem is None:
+            return self._search(broken, states, left)
+        exchanged = self._exchange(problem, states)
+        if exchanged is None and not hopeless and self._too_dear(problem):
+            return Verdict("failed", "prices", culprits=damage.faults)
+        return exchanged or Verdict("unrepaired", "effort")
+
+    def _dead(self, broken: Faulty) -> bool:
+        """Tell whether a pair is dead that must meet."""
+        dead = broken.dead_pairs()
+        if self.problem is not None or not dead:
+            return bool(dead)
+        met = {(i, j) for row in self.matchings for i, j in enumerate(row.tolist())}
+        return not met.isdisjoint(dead)
+
+    def _exchange(self, problem: AllToAll, states: NDArray[np.int8]) -> Verdict | None:
+        """Move pairs between slots until all have a way."""
+        if len(self.matchings) != problem.min_slots:
+            return None  # exchanges are between full slots
+        moves = _EXCHANGES * len(self.matchings)
+        clock = Limits(iterations=moves).start()
+        factory = Factory(problem, Router(problem.fabric), clock, np.random.default_rng(0), ignore)
+        factory.plan = list(self._slots(factory, states))
+        factory.exchange_pairs(tolerated=FAILED - 1)
+        if any(slot.excess >= FAILED for slot in factory.plan):
+            return None
+        matchings = np.stack([factory.matching(slot.partner) for slot in factory.plan])
+        found = np.stack([factory.states(slot) for slot in factory.plan])
+        return Verdict("survived", "exchanged", matchings, found)
+
+    def _slots(self, factory: Factory, states: NDArray[np.int8]) -> Iterator[Slot]:
+        """Turn the slots into factors with routes, as far as they have any."""
+        for slot, matching in enumerate(self.matchings):
+            partner = factory.factor(matching)
+            routes, lengths = _follow(factory.router, matching, states[slot])
+            yield factory.settle(partner, routes, lengths, _QUICK)
+
+    def _too_dear(self, problem: AllToAll) -> bool:
+        """Look for prices of links that no schedule in as many slots can pay."""
+        pairs = problem.pairs.astype(np.int64)
+        master = Master(Router(problem.fabric), pairs, capacity=len(self.matchings))
+        found = master.bound({}, np.inf, Limits().start(), rounds=_ROUNDS)
+        return found.infeasible
+
+    def _search(self, broken: Faulty, states: NDArray[np.int8], left: list[int]) -> Verdict:
+        """Route what is left of given matchings exactly."""
+        from optmatch.solvers.routing.ilp import search
+
+        outcome: Verdict = Verdict("survived", "rerouted", self.matchings, states)
+        for slot in left:
+            problem = Routing(broken, self.matchings[slot])
+            rng, limits = np.random.default_rng(0), Limits(iterations=_CASES)
+            found = search(problem, limits, rng, ignore)
+            if found.status is Status.INFEASIBLE:
+                return Verdict("failed", "search", culprits=broken.faults)
+            if found.schedule is None or found.schedule.cell_states is None:
+                outcome = Verdict("unrepaired", "effort")
+            else:
+                states[slot] = found.schedule.cell_states[0]
+        return outcome
+
+
+def _conflicts(states: NDArray[np.int8], faults: tuple[Fault, ...]) -> NDArray[np.bool_]:
+    """``conflicts[slot, fault]``: whether a slot needs the cell otherwise than the fault lets."""
+    held = states[:, [fault.place for fault in faults]]
+    stuck = np.array([STATES[fault.kind] for fault in faults], dtype=np.int8)
+    conflicts: NDArray[np.bool_] = (held != FREE) & (held != stuck)
+    return conflicts
+
+
+def _follow(
+    router: Router, matching: NDArray[np.int32], states: NDArray[np.int8]
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Read routes out of cell states; a circuit that the states do not carry has none."""
+    routes, lengths = router.empty_routes()
+    wiring = router.wiring
+    for source, partner in enumerate(matching.tolist()):
+        if partner == IDLE or (router.bidirectional and partner < source):
+            continue
+        terminal, found = int(wiring.source[source]), list[int]()
+        while terminal >= 0 and states[terminal >> 2] != FREE and len(found) < routes.shape[1]:
+            found.append(int(wiring.exits[terminal, states[terminal >> 2]]))
+            terminal = int(wiring.mate[found[-1]])
+        if found and found[-1] == wiring.target[partner]:
+            routes[source, : len(found)] = found
+            lengths[source] = len(found)
+    return routes, lengths

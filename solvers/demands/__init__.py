@@ -1,0 +1,1 @@
+"""From a demand to matchings and durations: decompositions, covers, exact models, bounds."""

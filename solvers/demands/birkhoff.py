@@ -1,0 +1,130 @@
+"""A matrix with equal line sums as a sum of weighted permutations, exactly, by one of four rules.
+
+All numbers are whole, so each term makes a further entry zero, and no rounding leaves a rest.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from optmatch.model import InputError
+from optmatch.solvers.demands import heaviest, peeling
+from optmatch.solvers.demands.terms import Terms, equal_sums
+
+Rule = Literal["first", "bottleneck", "weight", "plus"]
+
+_SLICE = 1 << 15  # rows of output between two looks at the clock
+BARRIER = 0.1
+"""How soft the barrier of ``"plus"`` is, against the mean entry of a line."""
+
+_Peel = Callable[[NDArray[np.int32], NDArray[np.int64]], int]
+
+
+def decompose(
+    ticks: ArrayLike,
+    rule: Rule = "bottleneck",
+    *,
+    stop_ticks: int = 0,
+    max_terms: int | None = None,
+    deadline: float | None = None,
+) -> Terms:
+    r"""Write a matrix as a sum of weighted permutations, after Birkhoff and von Neumann.
+
+    Finds :math:`D = \sum_k w_k P_k + R` with whole :math:`w_k > 0`, where each term makes an entry
+    zero; so there are at most as many terms as entries are not zero.
+
+    Parameters
+    ----------
+    ticks
+        Whole numbers >= 0, shape (n, n), all line sums the same; `stuff` makes them so.
+    rule
+        Which permutation comes next. ``"first"``: the one at hand, with as few changes as
+        possible: some n\ :sup:`2` terms in the shortest time. ``"bottleneck"``: one whose smallest
+        entry is as large as can be, among these one of small entries: the fewest terms.
+        ``"weight"``: one of greatest sum. ``"plus"``: one that stays away from small entries, by a
+        barrier.
+    stop_ticks
+        Stop as soon as what is left of each line is at most this.
+    max_terms
+        Stop after so many terms.
+    deadline
+        Stop soon after `time.perf_counter` has reached this; at least some terms are found.
+
+    Returns
+    -------
+    Terms
+        In the order found, which by ``"bottleneck"`` is that of weights, the heaviest first.
+        Ctrl-C returns those found before it.
+
+    Raises
+    ------
+    InputError
+        If line sums differ (the message names line and both sums), or `ticks` is no matrix of
+        whole numbers.
+
+    Notes
+    -----
+    ``"plus"`` is the rule of Birkhoff+ (Valls, Iosifidis and Tassiulas 2021,
+    doi 10.1109/TNET.2021.3088327), by an assignment instead of a linear program. Memory is
+    :math:`O(n^2 + n k)` for k terms; the result is a function of the input, but for `deadline`.
+
+    Examples
+    --------
+    >>> terms = decompose([[5, 1], [1, 5]])
+    >>> terms.permutations.tolist(), terms.weights.tolist()
+    ([[0, 1], [1, 0]], [5, 1])
+    """
+    matrix = equal_sums("ticks", ticks)
+    if rule not in get_args(Rule):
+        raise InputError(f"rule = {rule!r}: one of {', '.join(get_args(Rule))}", where="rule")
+    most = int(np.count_nonzero(matrix))
+    if max_terms is not None:
+        most = min(most, max_terms)
+    n = len(matrix)
+    blocks = [(np.empty((0, n), dtype=np.int32), np.empty(0, dtype=np.int64))]
+    left = None
+    try:
+        if most > 0:
+            left, peel = _start(matrix, rule, stop_ticks)
+        while most > 0:
+            size = min(most, max(8, _SLICE // n))
+            block = np.empty((size, n), dtype=np.int32), np.empty(size, dtype=np.int64)
+            found = peel(*block)
+            blocks.append((block[0][:found], block[1][:found]))
+            most -= found
+            if found < size or (deadline is not None and time.perf_counter() >= deadline):
+                break
+    except KeyboardInterrupt:
+        left = None  # a slice may have been lost whose terms are subtracted
+    permutations, weights = (np.concatenate(part) for part in zip(*blocks, strict=True))
+    if left is not None:
+        return Terms(permutations, weights, left.reshape(n, n))
+    taken = Terms(permutations, weights, np.zeros_like(matrix))
+    return taken._replace(residual=matrix - taken.total())
+
+
+def _start(matrix: NDArray[np.int64], rule: Rule, stop: int) -> tuple[NDArray[np.int64], _Peel]:
+    """Set up what a rule remembers: what is left, and what peels the next terms into arrays."""
+    if rule == "first":
+        bench = peeling.set_up(matrix, threshold=1)
+        return bench.left, lambda rows, counts: peeling.peel_first(bench, stop, rows, counts)
+    if rule == "bottleneck":
+        threshold = int(min(matrix.max(axis=0).min(), matrix.max(axis=1).min()))
+        bench = peeling.set_up(matrix, threshold=max(1, threshold))
+        return bench.left, lambda rows, counts: peeling.peel_bottleneck(bench, stop, rows, counts)
+    left, line = matrix.copy(), int(matrix[0].sum())
+    prices = np.zeros(len(matrix))
+    barrier = 0.0 if rule == "weight" else BARRIER * line / len(matrix) ** 2
+
+    def peel(rows: NDArray[np.int32], counts: NDArray[np.int64]) -> int:
+        found: int = heaviest.peel_cheapest(
+            left, int(left[0].sum()), stop, barrier, prices, rows, counts
+        )
+        return found
+
+    return left, peel

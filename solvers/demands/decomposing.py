@@ -1,0 +1,184 @@
+"""Method `best` for the fewest matchings: decompositions drawn at random, parts of them redrawn.
+
+A step of a greedy decomposition takes a permutation whose least entry is large and which makes
+many entries zero; how much either counts is drawn anew for each run. The sum of a few terms of a
+decomposition is a smaller problem of the same kind: if it splits into fewer, so does the whole.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import InputError, Limit, Limits, NewBest, OnEvent, Solution, Status, Tick
+from optmatch.problems import CountProof, Demand
+from optmatch.solvers.demands.covering import Desk, assign, new_desk
+from optmatch.solvers.demands.plans import Plan, serve
+
+STEPS = 200
+"""Runs without a limit of time or iterations."""
+
+_RUNS = 12  # whole decompositions before parts are redrawn
+_CHOICES = 6  # least entries that are compared for a term
+_CLOSED = -1e6
+
+
+def solve_matchings(
+    problem: Demand, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+) -> Solution:
+    """Decompose a demand into few weighted permutations.
+
+    Parameters
+    ----------
+    problem
+        Its objective is ``"matchings"``.
+    limits
+        An iteration is one decomposition, of the whole or of a part.
+    rng, on_event
+        As for every method.
+    """
+    refuse_cells(problem, "best")
+    clock = limits.start()
+    best: Plan | None = None
+    limit: Limit | None = None
+    bound = problem.lower_bound()
+    done = 0
+    try:
+        search = Decomposer(problem.ticks, rng)
+        while best is None or len(best.ticks) > bound:
+            limit = clock.exceeded(done)
+            if limit is None and limits.iterations is None and limits.time_s is None:
+                limit = Limit.EXHAUSTED if done >= STEPS else None
+            if limit is not None:
+                break
+            on_event(Tick("decompositions", done))
+            found = search.draw() if best is None or done < _RUNS else search.redraw(best)
+            if best is None or len(found.ticks) < len(best.ticks):
+                best = found
+                on_event(NewBest(float(len(best.ticks))))
+            elif len(found.ticks) == len(best.ticks):
+                best = found  # another one as good: the search goes on from there
+            done += 1
+    except KeyboardInterrupt:
+        limit = Limit.INTERRUPTED
+    return conclude_count(problem, best, bound, limit, "best", {"decompositions": done})
+
+
+def refuse_cells(problem: Demand, name: str) -> None:
+    """Refuse fabrics on which not every permutation can be had.
+
+    Raises
+    ------
+    InputError
+        Saying so.
+    """
+    if problem.fabric.graph is not None or problem.fabric.bidirectional:
+        raise InputError(
+            f"method {name!r}: the fewest matchings are found for an ideal switch only",
+            where="method",
+        )
+
+
+def conclude_count(
+    problem: Demand,
+    best: Plan | None,
+    bound: float,
+    limit: Limit | None,
+    name: str,
+    stats: dict[str, object],
+    certificate: CountProof | None = None,
+) -> Solution:
+    """Say how many matchings were found and how many are proved to be needed."""
+    if best is None:
+        return Solution(
+            problem=problem,
+            status=Status.UNKNOWN,
+            limit=limit or Limit.EXHAUSTED,
+            lower_bound=bound,
+            method=name,
+            certificate=certificate,
+            stats=stats,
+        )
+    proved = len(best.ticks) <= bound
+    return Solution(
+        problem=problem,
+        schedule=problem.schedule(best.matchings, best.ticks),
+        status=Status.OPTIMAL if proved else Status.FEASIBLE,
+        limit=None if proved else (limit or Limit.EXHAUSTED),
+        objective=float(len(best.ticks)),
+        lower_bound=bound,
+        method=name,
+        certificate=certificate,
+        stats=stats | {"slots": len(best.ticks)},
+    )
+
+
+class Decomposer:
+    """Random decompositions of one matrix with equal line sums."""
+
+    def __init__(self, demand: NDArray[np.int64], rng: np.random.Generator) -> None:
+        self.demand = demand
+        self.rng = rng
+        self.desk: Desk = new_desk(len(demand))
+        self.ports = np.arange(len(demand))
+
+    def draw(self) -> Plan:
+        """Decompose the whole."""
+        return self._decompose(self.demand)
+
+    def redraw(self, plan: Plan) -> Plan:
+        """Decompose the sum of a few terms anew; `plan` as it was if that needs more of them."""
+        slots = len(plan.ticks)
+        count = int(self.rng.integers(2, max(3, min(slots, 12)) + 1))
+        weights = self.rng.random(slots) * plan.ticks.astype(np.float64) ** self.rng.choice(
+            [0.0, 0.5, 1.0]
+        )
+        order = np.argsort(weights, kind="stable")
+        out, kept = order[:count], order[count:]
+        part = serve(Plan(plan.matchings[out], plan.ticks[out]))
+        new = self._decompose(part, most=len(out))
+        if len(new.ticks) > len(out):
+            return plan
+        return Plan(
+            np.concatenate([plan.matchings[kept], new.matchings]),
+            np.concatenate([plan.ticks[kept], new.ticks]),
+        )
+
+    def _decompose(self, demand: NDArray[np.int64], most: int | None = None) -> Plan:
+        """Take terms until nothing is left, or there are more than `most`."""
+        rest = demand.copy()
+        terms: list[tuple[NDArray[np.int32], int]] = []
+        zeros, noise = self.rng.choice([0.02, 0.1, 0.3, 1.0]), self.rng.choice([0.1, 1.0, 3.0])
+        while rest.any() and (most is None or len(terms) <= most):
+            matching = self._term(rest, float(zeros), float(noise))
+            weight = int(rest[self.ports, matching].min())
+            rest[self.ports, matching] -= weight
+            terms.append((matching, weight))
+        matchings = np.array([m for m, _ in terms], dtype=np.int32).reshape(-1, len(demand))
+        return Plan(matchings, np.array([w for _, w in terms], dtype=np.int64))
+
+    def _term(self, rest: NDArray[np.int64], zeros: float, noise: float) -> NDArray[np.int32]:
+        """Choose a permutation: its least entry, against the entries that it makes zero."""
+        sizes = np.unique(rest[rest > 0])
+        low, high = 0, len(sizes) - 1  # of the greatest least entry that a permutation can have
+        while low < high:
+            middle = (low + high + 1) // 2
+            self.desk.value[:] = rest >= sizes[middle]
+            if assign(self.desk) > len(rest) - 0.5:
+                low = middle
+            else:
+                high = middle - 1
+        top = sizes[low]
+        best, chosen = -1.0, None
+        jitter = self.rng.random(rest.shape) * noise
+        for size in sizes[max(0, low + 1 - _CHOICES) : low + 1][::-1]:
+            worth = np.where(rest == size, 4.0 + jitter, jitter - rest / sizes[-1])
+            self.desk.value[:] = np.where(rest >= size, worth, _CLOSED)
+            assign(self.desk)
+            made = int((rest[self.ports, self.desk.column_of] == size).sum())
+            score = made * zeros + float(size) / float(top)
+            if score > best:
+                best, chosen = score, self.desk.column_of.astype(np.int32)
+        if chosen is None:
+            raise ValueError("the lines of the matrix have different sums")
+        return chosen

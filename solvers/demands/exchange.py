@@ -1,0 +1,144 @@
+"""Exchange of circuits between two slots, until no two slots together can be made shorter.
+
+The circuits of two matchings form paths and cycles. Each of them can be turned over, its circuits
+changing slots, without the others. What it needs of the longer slot is then what it needed of the
+other, so both together are shortest if each path or cycle puts its greater need into the longer.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.solvers.demands.plans import Plan, serve
+from optmatch.solvers.kernel import kernel
+
+
+@kernel
+def _drop(demand, served, matchings, ticks, order):
+    """Take circuits out of slots in which nobody needs them."""
+    for slot in order:
+        for i in range(len(demand)):
+            j = matchings[slot, i]
+            if j >= 0 and served[i, j] - ticks[slot] >= demand[i, j]:
+                served[i, j] -= ticks[slot]
+                matchings[slot, i] = -1
+
+
+@kernel
+def _exchange(demand, served, a, b, held, sender, mark, parts, shortest):
+    """Turn parts of two slots over; ``held`` has their durations and gets the new ones.
+
+    ``parts[c]`` are the needs of part c in the first and the second slot.
+    """
+    n = len(demand)
+    for j in range(n):
+        sender[0, j] = -1
+        sender[1, j] = -1
+    for i in range(n):
+        mark[i] = -1
+        if a[i] >= 0:
+            sender[0, a[i]] = i
+        if b[i] >= 0:
+            sender[1, b[i]] = i
+    both = 0
+    count = 0
+    for first in range(n):
+        if mark[first] >= 0 or (a[first] < 0 and b[first] < 0):
+            continue
+        if a[first] == b[first]:
+            mark[first] = n
+            both = max(both, demand[first, a[first]] - served[first, a[first]] + held[0] + held[1])
+            continue
+        parts[count, 0] = 0
+        parts[count, 1] = 0
+        for direction in range(2):
+            i, side = first, direction
+            while True:
+                mark[i] = count
+                j = a[i] if side == 0 else b[i]
+                if j < 0:
+                    break
+                need = demand[i, j] - served[i, j] + held[side]
+                parts[count, side] = max(parts[count, side], need)
+                i = sender[1 - side, j]
+                if i < 0:
+                    break
+                need = demand[i, j] - served[i, j] + held[1 - side]
+                parts[count, 1 - side] = max(parts[count, 1 - side], need)
+                if i == first:
+                    break
+        count += 1
+    longer, shorter = np.int64(0), np.int64(0)
+    for c in range(count):
+        longer = max(longer, max(parts[c, 0], parts[c, 1]))
+        shorter = max(shorter, min(parts[c, 0], parts[c, 1]))
+    shorter = max(shorter, both - longer)
+    longer = max(longer, shortest)
+    if shorter > 0:
+        shorter = max(shorter, shortest)
+    if longer + shorter > held[0] + held[1] or count == 0:
+        return False
+    first_is_longer = held[0] >= held[1]
+    for i in range(n):
+        c = mark[i]
+        if c < 0 or c == n or parts[c, 0] == parts[c, 1]:
+            continue
+        if (parts[c, 0] > parts[c, 1]) != first_is_longer:
+            a[i], b[i] = b[i], a[i]
+    held[0] = longer if first_is_longer else shorter
+    held[1] = shorter if first_is_longer else longer
+    return True
+
+
+@kernel
+def _account(served, matching, amount):
+    for i in range(len(matching)):
+        if matching[i] >= 0:
+            served[i, matching[i]] += amount
+
+
+@kernel
+def _exchange_all(demand, served, matchings, ticks, rounds, shortest):
+    n = len(demand)
+    sender = np.empty((2, n), dtype=np.int64)
+    mark = np.empty(n, dtype=np.int64)
+    parts = np.empty((n, 2), dtype=np.int64)
+    held = np.empty(2, dtype=np.int64)
+    for _ in range(rounds):
+        before = ticks.sum()
+        for s in range(len(ticks)):
+            for t in range(s + 1, len(ticks)):
+                held[0], held[1] = ticks[s], ticks[t]
+                a, b = matchings[s].copy(), matchings[t].copy()
+                if _exchange(demand, served, a, b, held, sender, mark, parts, shortest):
+                    _account(served, matchings[s], -ticks[s])
+                    _account(served, matchings[t], -ticks[t])
+                    matchings[s], matchings[t] = a, b
+                    ticks[s], ticks[t] = held[0], held[1]
+                    _account(served, a, held[0])
+                    _account(served, b, held[1])
+        if ticks.sum() == before:
+            break
+
+
+def exchange(plan: Plan, demand: NDArray[np.int64], shortest: int = 1, rounds: int = 20) -> Plan:
+    """Exchange circuits between all pairs of slots until nothing gets shorter.
+
+    Parameters
+    ----------
+    plan
+        Slots that serve `demand` together.
+    demand
+        In ticks.
+    shortest
+        No slot is shorter.
+    rounds
+        At most so many passes over all pairs.
+    """
+    matchings, ticks = plan.matchings.copy(), plan.ticks.copy()
+    served = serve(plan)
+    _drop(demand, served, matchings, ticks, np.argsort(ticks, kind="stable"))
+    _exchange_all(demand, served, matchings, ticks, rounds, shortest)
+    kept = ticks > 0
+    return Plan(matchings[kept], ticks[kept])

@@ -1,0 +1,95 @@
+"""Covers without preemption: each demand in one slot, like with like."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import IDLE
+from optmatch.solvers.demands.covering import cover_busiest, new_desk
+from optmatch.solvers.demands.plans import Plan
+from optmatch.solvers.kernel import kernel
+
+
+@kernel
+def _first_free(order_i, order_j, at_row, at_column):
+    """Give each circuit the first slot in which both its ports are free; return the slots used."""
+    most = 0
+    for k in range(len(order_i)):
+        i, j = order_i[k], order_j[k]
+        slot = 0
+        while at_row[i, slot] >= 0 or at_column[j, slot] >= 0:
+            slot += 1
+        at_row[i, slot] = j
+        at_column[j, slot] = i
+        most = max(most, slot + 1)
+    return most
+
+
+def _by_weight(demand: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    rows, columns = np.nonzero(demand)
+    order = np.argsort(-demand[rows, columns], kind="stable")
+    return rows[order].astype(np.int64), columns[order].astype(np.int64)
+
+
+def cover_heaviest_first(demand: NDArray[np.int64], shortest: int = 1) -> Plan:
+    """Put each demand, heaviest first, into the first slot that has room.
+
+    Parameters
+    ----------
+    demand
+        In ticks.
+    shortest
+        No slot is shorter.
+
+    Returns
+    -------
+    Plan
+        Of at most twice as many slots, less one, as the busiest port has partners.
+
+    Examples
+    --------
+    >>> plan = cover_heaviest_first(np.array([[3, 1], [0, 2]]))
+    >>> plan.matchings.tolist(), plan.ticks.tolist()
+    ([[0, 1], [1, -1]], [3, 1])
+    """
+    n = len(demand)
+    rows, columns = _by_weight(demand)
+    degree = int(max((demand > 0).sum(axis=0).max(), (demand > 0).sum(axis=1).max()))
+    at_row = np.full((n, 2 * degree + 1), IDLE, dtype=np.int32)
+    at_column = at_row.copy()
+    slots = _first_free(rows, columns, at_row, at_column)
+    return _plan(demand, at_row[:, :slots], shortest)
+
+
+def cover_by_busiest(demand: NDArray[np.int64], shortest: int = 1) -> Plan:
+    """Put each demand into one of as many slots as the busiest port has partners.
+
+    Each slot is the heaviest matching that holds all ports that are busiest then.
+
+    Parameters
+    ----------
+    demand
+        In ticks.
+    shortest
+        No slot is shorter.
+
+    Examples
+    --------
+    >>> plan = cover_by_busiest(np.array([[3, 1], [2, 2]]))
+    >>> plan.ticks.tolist()
+    [3, 2]
+    """
+    slots = int(max((demand > 0).sum(axis=0).max(), (demand > 0).sum(axis=1).max()))
+    matchings = np.full((slots, len(demand)), IDLE, dtype=np.int32)
+    ticks = np.zeros(slots, dtype=np.int64)
+    cover_busiest(new_desk(len(demand)), demand.copy(), matchings, ticks)
+    return Plan(matchings, np.maximum(ticks, shortest))
+
+
+def _plan(demand: NDArray[np.int64], at_row: NDArray[np.int32], shortest: int) -> Plan:
+    """Hold each slot as long as the heaviest of its circuits needs."""
+    matchings = np.ascontiguousarray(at_row.T)
+    sources = np.arange(len(demand))
+    needs = np.where(matchings >= 0, demand[sources, matchings], 0)
+    return Plan(matchings, np.maximum(needs.max(axis=1), shortest))

@@ -1,0 +1,300 @@
+"""Method `ilp` for the completion time: a CP-SAT model for each number of slots that could do.
+
+Every slot is accounted for on every line: its whole duration goes to one entry, or is idle. So
+what a line holds too long and what it idles add up to the same sum, that of the slots, less its
+demand; near the optimum this is little, and propagates far.
+
+The m largest of d entries have at most k - d + m of k slots, so the longest that many hold them
+together. The m smallest have at least m slots, so the shortest m together are no longer than they
+are, but for what is held too long. These inequalities contain the line bound and much more where
+delays are long.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from numpy.typing import NDArray
+from ortools.sat.python import cp_model
+
+from optmatch.model import (
+    Bound,
+    Clock,
+    Event,
+    Limit,
+    Limits,
+    NewBest,
+    OnEvent,
+    Solution,
+    Status,
+)
+from optmatch.problems import Demand, LineProof
+from optmatch.solvers.cpsat import Outcome, minimise
+from optmatch.solvers.demands.configuration import bound_by_prices, bound_of
+from optmatch.solvers.demands.plans import Plan, only_demanded, tidy, trim
+from optmatch.solvers.demands.portfolio import rebuild
+from optmatch.solvers.demands.scheduling import Work, solve_demand
+
+_WARM_STARTS = 200
+_LARGEST = 20_000  # circuits in all slots of a model
+
+
+def solve_makespan(
+    problem: Demand, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+) -> Solution:
+    """Finish a demand as early as possible, and prove it.
+
+    Parameters
+    ----------
+    problem
+        The search is for all-stop switching on one plane of an ideal switch, without packet
+        network; other problems get the plans of `best`. Slots last whole ticks.
+    limits
+        Iterations are conflicts of CP-SAT, for each number of slots.
+    rng, on_event
+        As for every method.
+
+    Returns
+    -------
+    Solution
+        OPTIMAL where the line bound, prices (`ConfigurationProof`) or CP-SAT
+        (``stats["bound_by"]``) prove it.
+    """
+    if not _exact(problem):
+        return solve_demand(problem, limits, rng, on_event, "ilp", rebuild)
+    search = _Search(problem, limits, rng, on_event)
+    limit: Limit | None = None
+    try:
+        limit = search.run()
+    except KeyboardInterrupt:
+        limit = Limit.INTERRUPTED
+    return search.conclude(limit)
+
+
+def _exact(problem: Demand) -> bool:
+    """Tell whether the models here say all that there is to the problem."""
+    return (
+        problem.fabric.graph is None
+        and not problem.fabric.bidirectional
+        and problem.planes == 1
+        and problem.packet_share == 0
+        and problem.switching == "all-stop"
+    )
+
+
+class _Search:
+    """Best plan and bound, in ticks."""
+
+    def __init__(
+        self, problem: Demand, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+    ) -> None:
+        self.problem, self.rng, self.on_event = problem, rng, on_event
+        self.clock: Clock = limits.start()
+        self.demand, self.delay = problem.ticks, problem.delay_ticks
+        self.best: Plan | None = None
+        self.bound = round(problem.lower_bound() / problem.tick_s)
+        self.certificate: object = None
+        self.by_search = False
+        self.told = self.bound
+
+    def run(self) -> Limit | None:
+        """Warm start, prices, then CP-SAT for each number of slots."""
+        if not self.demand.any():
+            n = len(self.demand)
+            self.best = Plan(np.empty((0, n), dtype=np.int32), np.empty(0, dtype=np.int64))
+            return None
+        self._warm_start()
+        if self._proved():
+            return None
+        proof = bound_by_prices(self.problem, self.clock)
+        if proof is not None:
+            value = round(bound_of(proof, self.problem) / self.problem.tick_s)
+            if value > self.bound:
+                self.certificate = proof
+                self._lift(value)
+        return None if self._proved() else self._by_slots()
+
+    def _proved(self) -> bool:
+        return self.best is not None and self.best.cost(self.delay) <= self.bound
+
+    def _take(self, plan: Plan) -> None:
+        if self.best is None or plan.cost(self.delay) < self.best.cost(self.delay):
+            self.best = plan
+            self.on_event(NewBest(plan.cost(self.delay) * self.problem.tick_s))
+
+    def _lift(self, bound: int) -> None:
+        self.bound = bound
+        self.on_event(Bound(bound * self.problem.tick_s))
+
+    def _warm_start(self) -> None:
+        shortest = self.problem.min_slot_ticks
+        work = Work(self.problem, self.demand, self.delay, shortest, self.rng, self.clock)
+        most = self.clock.limits.iterations
+        most = _WARM_STARTS if most is None else min(most, _WARM_STARTS)
+        for plan in itertools.islice(rebuild(work), most):
+            self._take(tidy(only_demanded(plan, self.demand, shortest)))
+            if self._proved() or self.clock.remaining_s <= 0:
+                return
+
+    def _by_slots(self) -> Limit | None:
+        """Ask for each number of slots whether it does better, until more delays alone cannot."""
+        lines = np.concatenate([self.demand, self.demand.T])
+        busiest, slots = int(lines.sum(axis=1).max()), int((lines > 0).sum(axis=1).max())
+        while self.best is not None:
+            upper = self.best.cost(self.delay)
+            if slots * self.delay + busiest >= upper:
+                self.by_search = self.by_search or self.bound < upper
+                self._lift(upper)
+                return None
+            limit = self.clock.exceeded(0)
+            if limit is not None:
+                return limit
+            if slots * np.count_nonzero(self.demand) > _LARGEST:
+                return Limit.MEMORY
+            later = (slots + 1) * self.delay + busiest
+            outcome, terms = self._ask(slots, upper)
+            if outcome.found:
+                self._take(trim(terms.read(outcome), self.demand, self.problem.min_slot_ticks))
+            if not (outcome.infeasible or outcome.optimal):
+                least = min(later, slots * self.delay + max(busiest, int(outcome.lower_bound)))
+                self._raise_by_search(min(least, self.best.cost(self.delay)))
+                return outcome.limit
+            self._raise_by_search(min(later, self.best.cost(self.delay)))
+            slots += 1
+        return Limit.EXHAUSTED
+
+    def _raise_by_search(self, bound: int) -> None:
+        if bound > self.bound:
+            self.by_search = True
+            self._lift(bound)
+
+    def _ask(self, slots: int, upper: int) -> tuple[Outcome, _Slots]:
+        model = cp_model.CpModel()
+        most = upper - 1 - slots * self.delay
+        shortest = self.problem.min_slot_ticks
+        terms = _Slots(model, self.demand, slots, shortest=shortest, most=most)
+        model.minimize(terms.total)
+
+        def tell(event: Event) -> None:  # objectives there are ticks of slots alone
+            if not isinstance(event, NewBest | Bound):
+                self.on_event(event)
+
+        seed = int(self.rng.integers(1 << 30))
+        return minimise(model, self.clock, tell, seed=seed, workers=1, linear=False), terms
+
+    def conclude(self, limit: Limit | None) -> Solution:
+        """Say what is found and proved."""
+        tick = self.problem.tick_s
+        bound = max(self.problem.lower_bound(), self.bound * tick)
+        stats: dict[str, object] = {"bound_by": "cp-sat"} if self.by_search else {}
+        if self.best is None:
+            return Solution(
+                problem=self.problem,
+                status=Status.UNKNOWN,
+                limit=limit or Limit.EXHAUSTED,
+                lower_bound=bound,
+                method="ilp",
+                certificate=self.certificate,
+                stats=stats,
+            )
+        objective = self.best.cost(self.delay) * tick
+        proved = self._proved()
+        return Solution(
+            problem=self.problem,
+            schedule=self.problem.schedule(self.best.matchings, self.best.ticks),
+            status=Status.OPTIMAL if proved else Status.FEASIBLE,
+            limit=None if proved else (limit or Limit.EXHAUSTED),
+            objective=objective,
+            lower_bound=min(bound, objective),
+            method="ilp",
+            certificate=self.certificate or _busiest_line(self.problem),
+            stats=stats | {"slots": len(self.best.ticks)},
+        )
+
+
+def _busiest_line(problem: Demand) -> LineProof | None:
+    lines = np.concatenate([problem.ticks, problem.ticks.T])
+    if not lines.any():
+        return None
+    loads = lines.sum(axis=1) + problem.delay_ticks * (lines > 0).sum(axis=1)
+    line, n = int(loads.argmax()), problem.fabric.n_ports
+    return LineProof("source", line) if line < n else LineProof("destination", line - n)
+
+
+class _Slots:
+    """The variables of k slots, the longest first, that last at most `most` ticks together."""
+
+    def __init__(
+        self,
+        model: cp_model.CpModel,
+        demand: NDArray[np.int64],
+        k: int,
+        *,
+        shortest: int,
+        most: int,
+    ) -> None:
+        self.n, self.model = len(demand), model
+        sums = np.maximum.outer(demand.sum(axis=1), demand.sum(axis=0))
+        largest = max(int((demand + most - sums)[demand > 0].max()), shortest)
+        self.longest = min(largest, most)
+        self.ticks = [model.new_int_var(shortest, self.longest, "") for _ in range(k)]
+        for longer, shorter in itertools.pairwise(self.ticks):
+            model.add(longer >= shorter)
+        self.total = model.new_int_var(int(sums.max()), most, "")
+        model.add(sum(self.ticks) == self.total)
+        pairs = [(int(i), int(j)) for i, j in np.argwhere(demand)]
+        self.uses = [{pair: model.new_bool_var("") for pair in pairs} for _ in range(k)]
+        self.parts: list[dict[tuple[int, int], cp_model.IntVar]] = [{} for _ in range(k)]
+        self.held = {
+            pair: self._hold(pair, int(demand[pair]), int(most - sums[pair])) for pair in pairs
+        }
+        for line in range(self.n):
+            for axis, entries in ((0, demand[line]), (1, demand[:, line])):
+                if entries.any():
+                    self._share([p for p in pairs if p[axis] == line], entries[entries > 0])
+
+    def _hold(self, pair: tuple[int, int], size: int, spare: int) -> cp_model.IntVar:
+        """Hold a circuit long enough, over all slots; what is spare on its lines bounds it."""
+        model = self.model
+        for ticks, uses, parts in zip(self.ticks, self.uses, self.parts, strict=True):
+            parts[pair] = self._duration_if(uses[pair], ticks)
+        held = model.new_int_var(size, size + spare, "")
+        model.add(sum(parts[pair] for parts in self.parts) == held)
+        model.add_bool_or([uses[pair] for uses in self.uses])
+        return held
+
+    def _duration_if(self, holds: cp_model.IntVar, ticks: cp_model.IntVar) -> cp_model.IntVar:
+        """Return what is the duration of a slot if a literal holds, and zero otherwise."""
+        part = self.model.new_int_var(0, self.longest, "")
+        self.model.add(part == ticks).only_enforce_if(holds)
+        self.model.add(part == 0).only_enforce_if(~holds)
+        return part
+
+    def _share(self, pairs: list[tuple[int, int]], sizes: NDArray[np.int64]) -> None:
+        """Let a port have one circuit or none at a time, and bound its slots by its entries."""
+        model, k = self.model, len(self.ticks)
+        idle_ticks = []
+        for ticks, uses, parts in zip(self.ticks, self.uses, self.parts, strict=True):
+            idle = model.new_bool_var("")
+            model.add_exactly_one([uses[pair] for pair in pairs] + [idle])
+            idle_ticks.append(self._duration_if(idle, ticks))
+            model.add(sum(parts[pair] for pair in pairs) + idle_ticks[-1] == ticks)
+        model.add(sum(self.held[pair] for pair in pairs) + sum(idle_ticks) == self.total)
+        ascending = np.sort(sizes)
+        for m, largest in enumerate(np.cumsum(ascending[::-1]).tolist(), start=1):
+            model.add(sum(self.ticks[: k - len(pairs) + m]) >= largest)
+        for m, smallest in enumerate(np.cumsum(ascending).tolist(), start=1):
+            model.add(sum(self.ticks[k - m :]) <= self.total - int(ascending.sum()) + smallest)
+        for pair in pairs:  # the others need a slot each
+            model.add(sum(uses[pair] for uses in self.uses) <= k - len(pairs) + 1)
+
+    def read(self, outcome: Outcome) -> Plan:
+        """Return the plan of a solution."""
+        matchings = np.full((len(self.uses), self.n), -1, dtype=np.int32)
+        for slot, uses in enumerate(self.uses):
+            for (i, j), use in uses.items():
+                if outcome.holds(use):
+                    matchings[slot, i] = j
+        ticks = [outcome.value(ticks) for ticks in self.ticks]
+        return Plan(matchings, np.array(ticks, dtype=np.int64))

@@ -1,0 +1,206 @@
+"""Method `ilp` for the fewest matchings: numbers of terms are refuted one by one, by CP-SAT.
+
+A line of k entries needs k terms. With exactly k, each of its entries *is* the weight of one term,
+so all weights are known, and the entries of every other line must be sums of them: often this
+alone refutes k, in a way that can be checked (`CountProof`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from ortools.sat.python import cp_model
+
+from optmatch.model import Bound, Event, Limit, Limits, NewBest, OnEvent, Solution
+from optmatch.problems import CountProof, Demand
+from optmatch.problems.demand_proof import Axis
+from optmatch.solvers.cpsat import minimise
+from optmatch.solvers.demands.decomposing import Decomposer, conclude_count, refuse_cells
+from optmatch.solvers.demands.plans import Plan
+
+_WARM_STARTS = 60
+_MOST_WEIGHTS = 16  # a line of more entries is not split by trying
+
+
+def solve(
+    problem: Demand, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+) -> Solution:
+    """Solve a demand exactly, for the objective that it states.
+
+    Parameters
+    ----------
+    problem, limits, rng, on_event
+        As for every method; see `solve_count` and `makespan_ilp.solve_makespan`.
+    """
+    if problem.objective == "matchings":
+        return solve_count(problem, limits, rng, on_event)
+    from optmatch.solvers.demands.makespan_ilp import solve_makespan
+
+    return solve_makespan(problem, limits, rng, on_event)
+
+
+def solve_count(
+    problem: Demand, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+) -> Solution:
+    """Decompose a demand into the fewest weighted permutations.
+
+    Parameters
+    ----------
+    problem
+        Its objective is ``"matchings"``. Weights are whole ticks.
+    limits
+        Iterations are conflicts of CP-SAT, for each number of terms.
+    rng, on_event
+        As for every method.
+
+    Returns
+    -------
+    Solution
+        OPTIMAL with a `CountProof` where counting is enough; else the bound is CP-SAT's word
+        (``stats["bound_by"]``).
+    """
+    refuse_cells(problem, "ilp")
+    clock = limits.start()
+    demand = problem.ticks
+    best: Plan | None = None
+    proof, bound = _count(demand)
+    by_search = False
+    limit: Limit | None = None
+    try:
+        search = Decomposer(demand, rng)
+        for turn in range(_WARM_STARTS if limits.iterations is None else 1 + limits.iterations):
+            if turn and (turn >= _WARM_STARTS or clock.remaining_s <= 0):
+                break
+            found = search.draw() if best is None or turn < 6 else search.redraw(best)
+            if best is None or len(found.ticks) < len(best.ticks):
+                best = found  # kept first: the listener may interrupt
+                on_event(NewBest(float(len(best.ticks))))
+            if len(best.ticks) <= bound:
+                break
+        if bound > problem.lower_bound():
+            on_event(Bound(float(bound)))
+        while best is None or bound < len(best.ticks):
+            limit = clock.exceeded(0)
+            if limit is not None:
+                break
+            model, terms = _model(demand, bound)
+            outcome = minimise(model, clock, _quiet(on_event), seed=int(rng.integers(1 << 30)))
+            if outcome.found:
+                best = _read(terms, outcome, len(demand))
+                on_event(NewBest(float(len(best.ticks))))
+                break
+            if not outcome.infeasible:
+                limit = outcome.limit
+                break
+            bound, by_search = bound + 1, True
+            on_event(Bound(float(bound)))
+    except KeyboardInterrupt:
+        limit = Limit.INTERRUPTED
+    stats: dict[str, object] = {"bound_by": "cp-sat"} if by_search else {}
+    return conclude_count(problem, best, float(bound), limit, "ilp", stats, proof)
+
+
+def _quiet(on_event: OnEvent) -> OnEvent:
+    """Pass on that CP-SAT is at work, but not its objective, which is none."""
+
+    def tell(event: Event) -> None:
+        if not isinstance(event, NewBest | Bound):
+            on_event(event)
+
+    return tell
+
+
+def _count(demand: NDArray[np.int64]) -> tuple[CountProof | None, int]:
+    """Bound the number of terms by one line, or by two that do not go together."""
+    n = len(demand)
+    lines = [*demand, *demand.T]
+    entries = [np.sort(line[line > 0])[::-1].tolist() for line in lines]
+    longest = max(range(2 * n), key=lambda line: (len(entries[line]), -line))
+    most = len(entries[longest])
+    if most == 0:
+        return None, 0
+    axis, port = _name(longest, n)
+    if most <= _MOST_WEIGHTS:
+        for other in range(2 * n):
+            if not _sums(entries[longest], entries[other]):
+                second, place = _name(other, n)
+                proof = CountProof(axis=axis, port=port, against_axis=second, against_port=place)
+                return proof, most + 1
+    return CountProof(axis=axis, port=port), most
+
+
+def _name(line: int, n: int) -> tuple[Axis, int]:
+    return ("source", line) if line < n else ("destination", line - n)
+
+
+def _sums(weights: list[int], sums: list[int]) -> bool:
+    """Tell whether weights can be put into groups with the given sums."""
+    reached = {0}
+    for wanted in sums:
+        filled: set[int] = set()
+        for used in reached:
+            stack = [(0, wanted, used)]
+            while stack:
+                first, missing, chosen = stack.pop()
+                if missing == 0:
+                    filled.add(chosen)
+                    continue
+                for k in range(first, len(weights)):
+                    if weights[k] <= missing and not chosen >> k & 1:
+                        stack.append((k + 1, missing - weights[k], chosen | 1 << k))
+        reached = filled
+    return bool(reached)
+
+
+class _Terms:
+    """The variables of a decomposition into k terms."""
+
+    def __init__(self, model: cp_model.CpModel, demand: NDArray[np.int64], k: int) -> None:
+        total = int(demand[0].sum())
+        lines = [*demand, *demand.T]
+        full = next((line[line > 0] for line in lines if np.count_nonzero(line) == k), None)
+        if full is None:
+            largest = int(demand.max())
+            self.weights = [model.new_int_var(1, largest, "") for _ in range(k)]
+            for longer, shorter in zip(self.weights, self.weights[1:], strict=False):
+                model.add(longer >= shorter)
+            model.add(sum(self.weights) == total)
+        else:  # the entries of this line are the weights
+            self.weights = [
+                model.new_constant(int(size)) for size in sorted(full.tolist(), reverse=True)
+            ]
+        self.uses = [
+            {(int(i), int(j)): model.new_bool_var("") for i, j in np.argwhere(demand)}
+            for _ in range(k)
+        ]
+
+
+def _model(demand: NDArray[np.int64], k: int) -> tuple[cp_model.CpModel, _Terms]:
+    """Ask for k permutations whose weighted sum is the demand."""
+    model = cp_model.CpModel()
+    terms = _Terms(model, demand, k)
+    n = len(demand)
+    for uses in terms.uses:
+        for line in range(n):
+            model.add_exactly_one(use for (i, _), use in uses.items() if i == line)
+            model.add_exactly_one(use for (_, j), use in uses.items() if j == line)
+    for i, j in np.argwhere(demand):
+        size, parts = int(demand[i, j]), []
+        for weight, uses in zip(terms.weights, terms.uses, strict=True):
+            part = model.new_int_var(0, size, "")
+            model.add(part == weight).only_enforce_if(uses[int(i), int(j)])
+            model.add(part == 0).only_enforce_if(~uses[int(i), int(j)])
+            parts.append(part)
+        model.add(sum(parts) == size)
+        model.add_bool_or([uses[int(i), int(j)] for uses in terms.uses])
+    return model, terms
+
+
+def _read(terms: _Terms, outcome: object, n: int) -> Plan:
+    matchings = np.empty((len(terms.uses), n), dtype=np.int32)
+    for slot, uses in enumerate(terms.uses):
+        for (i, j), use in uses.items():
+            if outcome.holds(use):  # type: ignore[attr-defined]
+                matchings[slot, i] = j
+    ticks = [outcome.value(weight) for weight in terms.weights]  # type: ignore[attr-defined]
+    return Plan(matchings, np.array(ticks, dtype=np.int64))

@@ -1,0 +1,154 @@
+"""Methods `portfolio` and `best`: several covers, polished; then parts of the best rebuilt.
+
+`portfolio` takes what the fitting rules make, exchanges circuits between slots, sets durations by
+an LP and keeps the best. `best` goes on from there: a few slots are taken out, what they leave is
+covered anew by a rule drawn at random, and the result is kept if it is not longer (a large
+neighbourhood search).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+
+from optmatch.model import Limits, OnEvent, Solution
+from optmatch.problems import Demand
+from optmatch.solvers.demands.covering import ECLIPSE, Rating
+from optmatch.solvers.demands.durations import shorten
+from optmatch.solvers.demands.eclipse import cover_by
+from optmatch.solvers.demands.exchange import exchange
+from optmatch.solvers.demands.greedy import cover_by_busiest, cover_heaviest_first
+from optmatch.solvers.demands.plans import Plan, join, serve, tidy, trim
+from optmatch.solvers.demands.scheduling import Work, solve_demand
+
+MOVES = 100
+"""Rebuilds of `best` without a limit of time or iterations."""
+
+_RULES = (Rating(1.0, 3.0, 8), Rating(0.5, 10.0), Rating(1.0, 10.0), Rating(0.5, 3.0), ECLIPSE)
+_FIRST_RULES = 3  # of those that fit, where time is short
+_MANY = 6000  # circuits: from so many on, rules that compare lengths take seconds
+_HUGE = 200  # ports: from so many on, rules that cannot look at the clock are left out
+_STEPS = 100_000_000  # what exchanges may take where time is limited: about a second
+_LARGE = 128  # from so many ports on, durations are not set by an LP at every step
+
+
+def solve(
+    problem: Demand, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+) -> Solution:
+    """Solve a demand by the best of several rules, each polished.
+
+    Parameters
+    ----------
+    problem, limits, rng, on_event
+        As for every method. An iteration is one rule.
+    """
+    return solve_demand(problem, limits, rng, on_event, "portfolio", _each)
+
+
+def solve_best(
+    problem: Demand, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+) -> Solution:
+    """Solve a demand by the portfolio and rebuilds of the best plan; the default.
+
+    Parameters
+    ----------
+    problem, limits, rng, on_event
+        As for every method. An iteration is one rule or one rebuild; without limits there are
+        `MOVES` rebuilds. For the objective ``"matchings"``: decompositions instead of covers.
+    """
+    if problem.objective == "matchings":
+        from optmatch.solvers.demands.decomposing import solve_matchings
+
+        return solve_matchings(problem, limits, rng, on_event)
+    return solve_demand(problem, limits, rng, on_event, "best", rebuild)
+
+
+def polish(work: Work, plan: Plan, *, programme: bool = True) -> Plan:
+    """Exchange circuits between slots, and set the durations anew."""
+    plan = tidy(plan)
+    steps = len(plan.ticks) ** 2 * len(work.demand)  # of one round of exchanges
+    if steps < _STEPS or work.clock.remaining_s == np.inf:
+        plan = exchange(plan, work.demand, work.shortest, max(1, min(20, _STEPS // (steps + 1))))
+    if programme and len(work.demand) < _LARGE:
+        plan = shorten(plan, work.demand, work.shortest)
+    return trim(plan, work.demand, work.shortest)
+
+
+def _rules(work: Work) -> list[Callable[[], Plan]]:
+    """List what fits: exact decompositions where delays are short, covers where they are not."""
+    demand, shortest = work.demand, work.shortest
+    lines = np.concatenate([demand.sum(axis=0), demand.sum(axis=1)])
+    meetings = np.concatenate([(demand > 0).sum(axis=0), (demand > 0).sum(axis=1)])
+    short = work.delay * int(meetings.max()) * 20 < int(lines.max())
+    rated = [partial(cover_by, work, rating) for rating in _RULES]
+    exact = partial(_exactly, work)
+    colours = [
+        partial(cover_by_busiest, demand, shortest),
+        partial(cover_heaviest_first, demand, shortest),
+    ]
+    if len(demand) > _HUGE:
+        return [colours[1], exact, *rated]
+    first = [exact] if work.delay == 0 or (short and (lines == lines[0]).all()) else []
+    covers = [*colours, *rated] if np.count_nonzero(demand) > _MANY else [*rated, *colours]
+    return [*first, *covers, *([] if first else [exact])]
+
+
+def _exactly(work: Work) -> Plan:
+    """Decompose the stuffed demand: the sum of durations is then the least that there is."""
+    from optmatch.solvers.demands.birkhoff import decompose
+    from optmatch.solvers.demands.stuffing import stuff
+
+    left = work.clock.remaining_s
+    deadline = None if left == np.inf else time.perf_counter() + left / 2
+    terms = decompose(stuff(work.demand, "least"), "bottleneck", deadline=deadline)
+    plan = Plan(terms.permutations, np.maximum(terms.weights, work.shortest))
+    rest = np.maximum(work.demand - serve(plan), 0)
+    if rest.any():
+        plan = join(plan, cover_heaviest_first(rest, work.shortest))
+    return trim(plan, work.demand, work.shortest)
+
+
+def _each(work: Work) -> Iterator[Plan]:
+    for rule in _rules(work):
+        yield polish(work, rule())
+
+
+def rebuild(work: Work) -> Iterator[Plan]:
+    """Yield the plans of `best`: those of the rules, then rebuilds of parts of the best one."""
+    best: Plan | None = None
+    quick = len(work.demand) >= 16 and np.isfinite(work.clock.remaining_s)
+    for rule in _rules(work)[: _FIRST_RULES if quick else None]:
+        plan = polish(work, rule(), programme=not quick)
+        if best is None or plan.cost(work.delay) < best.cost(work.delay):
+            best = plan
+        yield plan
+    limits = work.clock.limits
+    moves = 0
+    while best is not None and len(best.ticks) > 1:
+        if limits.time_s is None and limits.iterations is None and moves >= MOVES:
+            break
+        moves += 1
+        plan = polish(work, _replace_some(work, best), programme=moves % 8 == 0)
+        if plan.cost(work.delay) <= best.cost(work.delay):
+            best = plan
+        yield plan
+
+
+def _replace_some(work: Work, plan: Plan) -> Plan:
+    """Take out a few slots, the least useful ones first, and cover what they leave anew."""
+    rng, slots, ports = work.rng, len(plan.ticks), np.arange(len(work.demand))
+    used = np.where(plan.matchings >= 0, work.demand[ports, plan.matchings], 0)
+    use = np.minimum(used, plan.ticks[:, None]).sum(axis=1) / (plan.ticks + work.delay)
+    chance = use / use.max() + rng.random(slots) * rng.choice([0.3, 1.0, 5.0])
+    kept = np.argsort(chance, kind="stable")[int(rng.integers(2, max(3, min(slots, 10)) + 1)) :]
+    base = Plan(plan.matchings[kept], plan.ticks[kept])
+    rest = np.maximum(work.demand - serve(base), 0)
+    rating = Rating(
+        float(rng.choice([0.3, 0.5, 0.7, 1.0, 1.3])),
+        float(rng.choice([0.0, 3.0, 10.0, 20.0])),
+        int(rng.choice([6, 12, 20])),
+    )
+    return join(base, cover_by(work, rating, rest))

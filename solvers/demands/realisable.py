@@ -1,0 +1,183 @@
+"""Plans on fabrics that do not hold every matching: slots with what can be routed together.
+
+A slot of a plan is a wish. Its circuits are routed, all at once or else one by one, those with
+most left to carry first; ports that stay idle take further circuits. What a plan leaves fills
+further slots. Where most pairs want something, the matchings of an all-to-all are a second way.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics import UNREACHED
+from optmatch.model import IDLE, Limits, ignore
+from optmatch.problems import AllToAll, Demand
+from optmatch.solvers.demands.durations import shorten
+from optmatch.solvers.demands.plans import Plan, serve, trim
+from optmatch.solvers.routing.pathfinder import EFFORTS, Effort
+from optmatch.solvers.routing.router import Router
+
+_QUICK = Effort(rounds=24)
+_DENSE = 0.3  # of all pairs: from here on all-to-all matchings are worth a try
+
+Pair = tuple[int, int]
+
+
+class Realiser:
+    """Turns plans into plans that the fabric of a problem can hold, and knows the cell states."""
+
+    def __init__(self, problem: Demand) -> None:
+        self.problem = problem
+        self.router = Router(problem.fabric)
+        self.n = problem.fabric.n_ports
+        self.mutual = problem.fabric.bidirectional
+        self.known: dict[bytes, NDArray[np.int8]] = {}
+        self.all_pairs: Plan | None = None
+        dead = problem.fabric.route_cells() == UNREACHED  # left to a packet network
+        self.demand = np.where(dead, 0, problem.ticks)
+        wanted = np.count_nonzero(self.demand)
+        if wanted > _DENSE * self.n * (self.n - 1) and not problem.fabric.dead_pairs():
+            self.all_pairs = self._all_to_all()
+
+    def states(self, plan: Plan) -> NDArray[np.int8]:
+        """``cell_states[slot, cell]`` of a plan made here."""
+        rows = [self.known[matching.tobytes()] for matching in plan.matchings]
+        return np.array(rows, dtype=np.int8).reshape(-1, self.problem.fabric.n_cells)
+
+    def realise(self, plan: Plan) -> Plan:
+        """Return a plan of realisable slots that serves the demand."""
+        demand, shortest = self.demand, self.problem.min_slot_ticks
+        rest = demand.copy()
+        matchings, ticks = [], []
+        wishes = iter(plan.matchings[np.argsort(-plan.ticks, kind="stable")])
+        while rest.any():
+            matching = self._slot(next(wishes, None), rest)
+            if matching is None:
+                continue
+            length = max(self._length(matching, rest), shortest)
+            sources = np.flatnonzero(matching != IDLE)
+            rest[sources, matching[sources]] -= np.minimum(
+                rest[sources, matching[sources]], length
+            )
+            matchings.append(matching)
+            ticks.append(length)
+        found = Plan(
+            np.array(matchings, dtype=np.int32).reshape(-1, self.n),
+            np.array(ticks, dtype=np.int64),
+        )
+        if len(found.ticks):
+            found = shorten(found, demand, shortest)
+        if self.all_pairs is None:
+            return found
+        delay = self.problem.delay_ticks
+        return min(found, self.all_pairs, key=lambda plan: plan.cost(delay))
+
+    def _all_to_all(self) -> Plan | None:
+        """Hold each matching of an all-to-all as long as the neediest of its circuits."""
+        from optmatch.solvers.all_to_all.factorise import solve
+
+        everyone = AllToAll(self.problem.fabric)
+        found = solve(everyone, Limits(iterations=0), np.random.default_rng(0), ignore).schedule
+        if found is None or found.cell_states is None:
+            return None
+        for matching, states in zip(found.matchings, found.cell_states, strict=True):
+            self.known[matching.tobytes()] = states
+        demand, shortest = self.demand, self.problem.min_slot_ticks
+        held = np.where(found.matchings >= 0, demand[np.arange(self.n), found.matchings], 0)
+        longest = np.maximum(held.max(axis=1), shortest)
+        plan = trim(Plan(found.matchings, longest), demand, shortest)
+        return plan if (serve(plan) >= demand).all() else None
+
+    def _slot(
+        self, wish: NDArray[np.int32] | None, rest: NDArray[np.int64]
+    ) -> NDArray[np.int32] | None:
+        """Route what a slot asks for, then whatever else fits; None if it asks for nothing."""
+        if wish is not None:
+            sources = np.flatnonzero(wish != IDLE)
+            asked = [(int(i), int(wish[i])) for i in sources if rest[i, wish[i]] > 0]
+            if not asked:
+                return None
+        else:
+            asked = []
+        asked.sort(key=lambda pair: -int(rest[pair]))
+        others = [(int(i), int(j)) for i, j in np.argwhere(rest)]
+        others.sort(key=lambda pair: -int(rest[pair]))
+        chosen = self._compatible([*asked, *others])
+        routes = self._route(chosen)
+        if routes is None:
+            chosen, routes = self._pack([*chosen, *others])
+        matching = self._matching(chosen)
+        order = np.array([i for i, _ in chosen], dtype=np.int64)
+        self.known[matching.tobytes()] = self.router.states(order, *routes)
+        return matching
+
+    def _compatible(self, pairs: list[Pair]) -> list[Pair]:
+        """Keep pairs, in order, whose ports are still free."""
+        senders, receivers, kept = set[int](), set[int](), list[Pair]()
+        for i, j in pairs:
+            if self.mutual:
+                if not {i, j} & senders:
+                    senders |= {i, j}
+                    kept.append((min(i, j), max(i, j)))
+            elif i not in senders and j not in receivers:
+                senders.add(i)
+                receivers.add(j)
+                kept.append((i, j))
+        return kept
+
+    def _route(
+        self, pairs: list[Pair], efforts: tuple[Effort, ...] = (_QUICK, EFFORTS[1])
+    ) -> tuple[NDArray[np.int32], NDArray[np.int64]] | None:
+        """Find routes for all pairs together."""
+        order, partner = self._order(pairs)
+        for effort in efforts:
+            routes, lengths = self.router.empty_routes()
+            if self.router.settle(order, partner, routes, lengths, effort=effort) >= 0:
+                return routes, lengths
+        return None
+
+    def _order(self, pairs: list[Pair]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        partner = np.full(self.n, IDLE, dtype=np.int64)
+        for i, j in pairs:
+            partner[i] = j
+        order = np.array([i for i, _ in pairs], dtype=np.int64)
+        far = self.router.least[order, partner[order]]
+        return order[np.argsort(-far, kind="stable")], partner
+
+    def _pack(
+        self, pairs: list[Pair]
+    ) -> tuple[list[Pair], tuple[NDArray[np.int32], NDArray[np.int64]]]:
+        """Take pairs one by one; those with which not all find routes are left out."""
+        kept: list[Pair] = []
+        routes, lengths = self.router.empty_routes()
+        tried = set[Pair]()
+        for pair in pairs:
+            wider = self._compatible([*kept, pair])
+            if len(wider) == len(kept) or wider[-1] in tried:
+                continue
+            tried.add(wider[-1])
+            order, partner = self._order(wider)
+            new_routes, new_lengths = routes.copy(), lengths.copy()
+            if self.router.settle(order, partner, new_routes, new_lengths, effort=_QUICK) >= 0:
+                kept, routes, lengths = wider, new_routes, new_lengths
+        return kept, (routes, lengths)
+
+    def _matching(self, pairs: list[Pair]) -> NDArray[np.int32]:
+        matching = np.full(self.n, IDLE, dtype=np.int32)
+        for i, j in pairs:
+            matching[i] = j
+            if self.mutual:
+                matching[j] = i
+        return matching
+
+    def _length(self, matching: NDArray[np.int32], rest: NDArray[np.int64]) -> int:
+        """Choose how long to hold a slot: what it serves and finishes, for its time."""
+        sources = np.flatnonzero(matching != IDLE)
+        left = rest[sources, matching[sources]]
+        lengths = np.unique(left[left > 0])
+        delay = self.problem.delay_ticks
+        served = np.minimum(left[None], lengths[:, None]).sum(axis=1)
+        finished = (left[None] <= lengths[:, None]).sum(axis=1) - (left == 0).sum()
+        worth = (served + delay * finished) / (lengths + delay)
+        return int(lengths[worth.argmax()])

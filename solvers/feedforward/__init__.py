@@ -1,0 +1,1 @@
+"""Exact routers of feed-forward fabrics, and what their free choices buy."""

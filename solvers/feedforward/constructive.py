@@ -1,0 +1,292 @@
+"""Method `constructive`: the exact router of a feed-forward fabric, and its free choices.
+
+First the plain algorithm, in microseconds. Then, where it may help, the loops of a Benes network
+are turned: to pass fewer cells, to lose less, to get past faults, and for an all-to-all to change
+few cells from slot to slot. Where faults leave no way by these rules, a general method takes over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import (
+    FREE,
+    IDLE,
+    RTOL,
+    Clock,
+    Limit,
+    Limits,
+    NewBest,
+    OnEvent,
+    Solution,
+    Status,
+    Tick,
+)
+from optmatch.problems import AllToAll, Routing
+from optmatch.solvers.all_to_all import factorise
+from optmatch.solvers.all_to_all.factory import all_slots
+from optmatch.solvers.all_to_all.toggles import Sequence
+from optmatch.solvers.feedforward.router import (
+    MICRO_DB,
+    count_cells,
+    follow,
+    price_states,
+    route_cheaply,
+)
+from optmatch.solvers.routing import ilp, negotiated
+from optmatch.solvers.routing.dead import refuse_dead_pairs
+
+_NAME = "constructive"
+_RENAMINGS = 8  # of the ports, until all slots get past the faults
+_VISITS = 400_000  # blocks to look at for all slots of an all-to-all: half a second or so
+_FEW_CELLS = 200  # so few that a general method may be the exact one
+_MOST_ORDERED = 4 * 10**8  # slots cubed times cells; a sweep over the order takes about a second
+
+
+class Slots(NamedTuple):
+    """Matchings and the states that carry them."""
+
+    matchings: NDArray[np.int32]
+    states: NDArray[np.int8]
+    objective: float
+
+
+def route(
+    problem: Routing, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+) -> Solution:
+    """Route one matching of a feed-forward fabric.
+
+    Parameters
+    ----------
+    problem
+        On a feed-forward fabric, which may have faults.
+    limits
+        The first iteration routes, the second turns loops for a lower cost.
+    rng
+        Used only where a general method takes over.
+    on_event
+        Listener.
+
+    Returns
+    -------
+    Solution
+        OPTIMAL where the routes meet the bound of the problem.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> solution = om.solve(om.Routing(om.Benes(64), np.roll(np.arange(64), 7)))
+    >>> solution.method, solution.status, solution.objective
+    ('constructive', <Status.OPTIMAL: 'optimal'>, 704.0)
+    """
+    clock = limits.start()
+    refused = refuse_dead_pairs(problem, problem.dead_circuits(), _NAME)
+    if refused is not None:
+        return refused
+    matching, worst = problem.matching[None], problem.objective == "worst-cells"
+    price = _price(problem)
+
+    def attempts() -> Iterator[Slots | None]:
+        for wanted in (None, price):
+            routed = route_cheaply(problem.fabric, matching, wanted, worst=worst)
+            if not routed.held[0]:
+                impossible.append(bool(routed.exact[0]))
+                yield None
+                return
+            yield Slots(matching, routed.states, _measure(problem, routed.states))
+
+    impossible = list[bool]()
+    bound = problem.lower_bound()
+    best, limit = _take_best(attempts(), 2, bound, clock, on_event)
+    if best is None and limit is None:
+        prove = impossible[0] or problem.fabric.n_cells <= _FEW_CELLS
+        general = ilp.route if prove else negotiated.route
+        return replace(general(problem, limits, rng, on_event), method=_NAME)
+    if best is None:
+        return _unknown(problem, bound, limit)
+    proved = best.objective <= bound * (1 + RTOL)
+    passed, _ = count_cells(problem.fabric, matching, best.states)
+    return Solution(
+        problem=problem,
+        schedule=negotiated.one_slot(problem, best.states),
+        status=Status.OPTIMAL if proved else Status.FEASIBLE,
+        limit=None if proved else (limit or Limit.EXHAUSTED),
+        objective=best.objective,
+        lower_bound=min(bound, best.objective),
+        method=_NAME,
+        stats={"worst_route_cells": int(passed.max(initial=0))},
+    )
+
+
+def solve(
+    problem: AllToAll, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+) -> Solution:
+    """Solve an all-to-all of a feed-forward fabric: every port meets all others in turn.
+
+    Parameters
+    ----------
+    problem
+        On a feed-forward fabric, which may have faults.
+    limits
+        The first iteration routes all slots, the second puts them in order and turns loops, for
+        few cells first and for few toggles then.
+    rng
+        Draws orders, and names of ports where faults stand in the way.
+    on_event
+        Listener.
+
+    Returns
+    -------
+    Solution
+        OPTIMAL where all routes are the shortest ones. The slots are the fewest.
+    """
+    clock = limits.start()
+    refused = refuse_dead_pairs(problem, problem.fabric.dead_pairs(), _NAME)
+    if refused is not None:
+        return refused
+    bound = problem.lower_bound()
+    best, limit = _take_best(_plans(problem, clock, rng, on_event), 2, -1.0, clock, on_event)
+    if best is None and limit is None:
+        return replace(factorise.solve(problem, limits, rng, on_event), method=_NAME)
+    if best is None:
+        return _unknown(problem, bound, limit)
+    proved = best.objective <= bound * (1 + RTOL)
+    passed, _ = count_cells(problem.fabric, best.matchings, best.states)
+    return Solution(
+        problem=problem,
+        schedule=all_slots(problem, best.matchings, best.states),
+        status=Status.OPTIMAL if proved else Status.FEASIBLE,
+        limit=None if proved else (limit or Limit.EXHAUSTED),
+        objective=best.objective,
+        lower_bound=min(bound, best.objective),
+        method=_NAME,
+        stats={
+            "slots": len(best.matchings),
+            "slots_lower_bound": problem.min_slots,
+            "worst_route_cells": int(passed.max(initial=0)),
+            "toggles": _count_toggles(best.states),
+        },
+    )
+
+
+def _take_best(
+    attempts: Iterator[Slots | None],
+    total: int,
+    bound: float,
+    clock: Clock,
+    on_event: OnEvent,
+) -> tuple[Slots | None, Limit | None]:
+    """Go through attempts, the later of equal ones being better, until one is None or a limit."""
+    best: Slots | None = None
+    done, limit = 0, clock.exceeded(0)
+    try:
+        while limit is None:
+            found = next(attempts, None)
+            if found is None:
+                break
+            done += 1
+            before = np.inf if best is None else best.objective
+            if found.objective <= before:
+                best = found  # kept first: the listener may interrupt
+            if found.objective < before:
+                on_event(NewBest(found.objective))
+            if found.objective <= bound * (1 + RTOL):
+                break
+            on_event(Tick("route", done, total))
+            limit = clock.exceeded(done)
+    except KeyboardInterrupt:
+        limit = Limit.INTERRUPTED
+    return best, limit
+
+
+def _price(problem: Routing) -> NDArray[np.int64]:
+    if problem.objective == "loss-db":
+        losses = problem.bar_loss_db, problem.cross_loss_db
+        return price_states(problem.fabric, *(loss / MICRO_DB for loss in losses))
+    return price_states(problem.fabric, 1, 1)
+
+
+def _measure(problem: Routing, states: NDArray[np.int8]) -> float:
+    passed, crossed = count_cells(problem.fabric, problem.matching[None], states)
+    if problem.objective == "worst-cells":
+        return float(passed.max(initial=0))
+    if problem.objective == "loss-db":
+        crosses = int(crossed.sum())
+        bars = int(passed.sum()) - crosses
+        return bars * problem.bar_loss_db + crosses * problem.cross_loss_db
+    return float(passed.sum())
+
+
+def _unknown(problem: Routing | AllToAll, bound: float, limit: Limit | None) -> Solution:
+    return Solution(
+        problem=problem, status=Status.UNKNOWN, limit=limit, lower_bound=bound, method=_NAME
+    )
+
+
+def _plans(
+    problem: AllToAll, clock: Clock, rng: np.random.Generator, on_event: OnEvent
+) -> Iterator[Slots | None]:
+    """Yield the slots as they are routed first, then in order and with their loops turned."""
+    fabric = problem.fabric
+    plan = _first_plan(problem, rng)
+    yield plan
+    if plan is None:
+        return
+    matchings, states = plan.matchings, plan.states
+    if len(states) > 2 and len(states) ** 3 * fabric.n_cells <= _MOST_ORDERED:
+        sequence = Sequence(states)
+        sequence.improve(rng, kicks=0)
+        matchings, states = matchings[sequence.order], states[sequence.order]
+    driven = np.full(fabric.n_cells, FREE, dtype=np.int8)
+    rows = list[NDArray[np.int8]]()
+    price = price_states(fabric, 1, 1)
+    for row in follow(fabric, matchings, driven, price, _VISITS // max(1, len(states))):
+        if clock.remaining_s <= 0:
+            return
+        rows.append(row)
+        on_event(Tick("turn loops", len(rows), len(states)))
+    turned = np.array(rows, dtype=np.int8).reshape(states.shape)
+    if _count_toggles(turned) < _count_toggles(states):
+        states = turned
+    yield Slots(matchings, states, float(count_cells(fabric, matchings, states)[0].sum()))
+
+
+def _first_plan(problem: AllToAll, rng: np.random.Generator) -> Slots | None:
+    """Route the rounds of the live ports with fewer toggles, renamed if faults are in the way."""
+    fabric = problem.fabric
+    live = fabric.live_ports
+    for _ in range(_RENAMINGS):
+        found = list[Slots]()
+        for rounds in _all_rounds(len(live)):
+            matchings = np.full((len(rounds), fabric.n_ports), IDLE, dtype=np.int32)
+            matchings[:, live] = live[rounds]
+            routed = route_cheaply(fabric, matchings)
+            if routed.held.all():
+                cells = float(count_cells(fabric, matchings, routed.states)[0].sum())
+                found.append(Slots(matchings, routed.states, cells))
+        if found:
+            return min(found, key=lambda plan: _count_toggles(plan.states))
+        live = rng.permutation(live)
+    return None
+
+
+def _all_rounds(n: int) -> Iterator[NDArray[np.int64]]:
+    """Yield ways to let n ports meet in n - 1 matchings.
+
+    Shifts by one port more each time; if n is a power of two, also partners whose numbers differ
+    in the same bits, one bit changing from one matching to the next. Both change few cells.
+    """
+    ports = np.arange(n)
+    yield (ports + ports[1:, None]) % max(n, 1)
+    if n & (n - 1) == 0:
+        bits = ports[1:, None]
+        yield ports ^ bits ^ bits >> 1
+
+
+def _count_toggles(states: NDArray[np.int8]) -> int:
+    return Sequence(states).count() if len(states) else 0

@@ -1,0 +1,1 @@
+"""Rails of training jobs: circuits of each phase, policies, timetables, the exact plan."""

@@ -1,0 +1,125 @@
+"""Methods for rail jobs that need no search, each as a solution with its bound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from optmatch.model import Limit, Limits, NewBest, OnEvent, Solution, Status
+from optmatch.model.solution import RTOL
+from optmatch.problems import RailJob
+from optmatch.problems.rail_plan import RailPlan
+from optmatch.solvers.rails.light import route_plan
+from optmatch.solvers.rails.order import plan_ahead
+from optmatch.solvers.rails.policies import plan_by_demand, plan_static
+from optmatch.solvers.rails.talks import Talks, list_talks
+
+NO_SPLIT = "fewer ports than there are kinds of circuits to keep"
+
+
+def solve_static(
+    problem: RailJob, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+) -> Solution:
+    """Split the ports once, in proportion to the square root of traffic."""
+    return _solve(problem, limits, on_event, "static", plan_static, fixed=True)
+
+
+def solve_on_demand(
+    problem: RailJob, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+) -> Solution:
+    """Change circuits when all members of a communication are ready for it."""
+    return _solve(
+        problem, limits, on_event, "on-demand", lambda t: plan_by_demand(t, provisioned=False)
+    )
+
+
+def solve_provisioned(
+    problem: RailJob, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+) -> Solution:
+    """Change circuits as soon as the communication that used them has ended."""
+    return _solve(
+        problem, limits, on_event, "provisioned", lambda t: plan_by_demand(t, provisioned=True)
+    )
+
+
+def solve_prefetch(
+    problem: RailJob, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+) -> Solution:
+    """Set up what is needed next while its ports are idle."""
+    return _solve(problem, limits, on_event, "prefetch", plan_well)
+
+
+def plan_well(talks: Talks) -> RailPlan | None:
+    """Return the best plan that is found without search."""
+    known = simple_plans(talks)
+    early = plan_ahead(talks, known) if talks.job.switching == "per-circuit" else None
+    return min([*([early] if early else []), *known], key=lambda plan: plan.step_s, default=None)
+
+
+def simple_plans(talks: Talks) -> list[RailPlan]:
+    """Return the plans of the simple policies, where there are any."""
+    plans = [
+        plan_by_demand(talks, provisioned=True),
+        plan_by_demand(talks, provisioned=False),
+        plan_static(list_talks(talks.job, fixed=True) if talks.circles else talks),
+    ]
+    return [plan for plan in plans if plan is not None]
+
+
+def _solve(
+    problem: RailJob,
+    limits: Limits,
+    on_event: OnEvent,
+    method: str,
+    make: Callable[[Talks], RailPlan | None],
+    *,
+    fixed: bool = False,
+) -> Solution:
+    clock = limits.start()
+    limit = clock.exceeded(0)
+    plan: RailPlan | None = None
+    stats: dict[str, Any] = {}
+    try:
+        if limit is not Limit.TIME:
+            made = make(list_talks(problem, fixed=fixed))
+            routed = None if made is None else route_plan(problem, made)
+            if made is None:
+                stats["reason"] = NO_SPLIT
+            elif routed is None:
+                stats["reason"] = "the fabric does not hold all circuits of a state at once"
+            else:
+                plan = routed
+                on_event(NewBest(plan.step_s))
+        limit = Limit.EXHAUSTED if limit is not Limit.TIME else limit
+    except KeyboardInterrupt:
+        limit = Limit.INTERRUPTED
+    return conclude(problem, plan, problem.lower_bound(), limit, method, stats)
+
+
+def conclude(
+    problem: RailJob,
+    plan: RailPlan | None,
+    bound: float,
+    limit: Limit | None,
+    method: str,
+    stats: dict[str, Any],
+) -> Solution:
+    """Make a solution: optimal where plan and bound meet."""
+    proved = plan is not None and plan.step_s <= bound * (1 + RTOL)
+    found = Status.UNKNOWN if plan is None else Status.OPTIMAL if proved else Status.FEASIBLE
+    if plan is not None:
+        stats["reconfigurations"] = sum(
+            timeline.n_reconfigurations * len(timeline.rails) for timeline in plan.rails
+        )
+    return Solution(
+        problem=problem,
+        answer=plan,
+        status=found,
+        limit=None if proved else limit or Limit.EXHAUSTED,
+        objective=None if plan is None else plan.step_s,
+        lower_bound=bound if plan is None else min(bound, plan.step_s),
+        method=method,
+        stats=stats,
+    )

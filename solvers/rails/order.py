@@ -1,0 +1,165 @@
+"""Plans from orders: each end serves in a given order, and turns as soon as it is free.
+
+Nothing is asked for: a circuit that is used next is set up while its ports are idle, which hides
+the delay wherever that is possible in the given order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from optmatch.problems.rail_plan import RailPlan
+from optmatch.solvers.rails.policies import usual_lanes
+from optmatch.solvers.rails.talks import Spot, Talks
+from optmatch.solvers.rails.timetable import Timed, Turn, build_plan, longest_paths
+
+
+def plan_ahead(talks: Talks, known: Sequence[RailPlan] = ()) -> RailPlan | None:
+    """Set up circuits early: the best of a few orders.
+
+    Tried are the order in which communications would start with all circuits there, and those of
+    the plans given; and steps that begin with the circuits that they use first, or used last.
+
+    Returns
+    -------
+    RailPlan or None
+        None if no order can be kept.
+    """
+    lanes = usual_lanes(talks)
+    everything = dict.fromkeys(lanes, (1 << talks.n_lanes) - 1)
+    free = longest_paths(talks.lasting(everything), talks.pairs())
+    orders = [] if free is None else [free.start_s]
+    orders += [plan.start_s[talks.folded.part].tolist() for plan in known]
+    tried = [
+        (_step_s(talks, start, lanes, faces), start, faces)
+        for start in orders
+        for faces in (_first_faces(talks, start, lanes, which) for which in (-1, 0))
+    ]
+    if not tried:
+        return None
+    _, start, faces = min(tried, key=lambda found: found[0])
+    return plan_in_order(talks, start, lanes, faces)
+
+
+def _step_s(
+    talks: Talks,
+    start: Sequence[float],
+    lanes: Mapping[int, int],
+    faces: Mapping[tuple[int, int], int],
+) -> float:
+    """Return how long a step lasts in an order; infinite if it contradicts itself."""
+    found = _time_order(talks, start, lanes, faces)
+    return math.inf if found is None else max(found.timed.end_s, default=0.0)
+
+
+def _first_faces(
+    talks: Talks, start: Sequence[float], lanes: Mapping[int, int], which: int
+) -> dict[tuple[int, int], int]:
+    """Let each end face whom it faces first (0) or last (-1) in a step."""
+    found: dict[tuple[int, int], list[tuple[float, int]]] = {}
+    for node, talk in talks.talks.items():
+        for use in talk.uses:
+            for lane in range(talks.n_lanes):
+                if lanes[node] >> lane & 1:
+                    entry = start[node], (use.label, use.leaves)[which][lane]
+                    found.setdefault((use.end, lane), []).append(entry)
+    return {at: sorted(entries)[which][1] for at, entries in found.items()}
+
+
+def plan_in_order(
+    talks: Talks,
+    start: Sequence[float],
+    lanes: Mapping[int, int],
+    faces: Mapping[tuple[int, int], int],
+) -> RailPlan | None:
+    """Make the plan in which each end serves its communications in the order of given times.
+
+    Parameters
+    ----------
+    talks
+        The folded job.
+    start
+        Times by node, of which only the order counts.
+    lanes
+        A bit for each lane, by node.
+    faces
+        By end and lane the label that it faces when the step begins, and ends.
+
+    Returns
+    -------
+    RailPlan or None
+        With every turn as soon as the port is free; None if the order contradicts itself.
+    """
+    found = _time_order(talks, start, lanes, faces)
+    if found is None:
+        return None
+    times = found.timed.start_s
+    turns = [Turn(times[n], times[n], end, lane, spot) for n, end, lane, spot in found.turned]
+    return build_plan(talks, found.timed, lanes, found.standing, turns)
+
+
+class _Found(NamedTuple):
+    """Times in an order."""
+
+    timed: Timed
+    standing: list[Turn]
+    turned: list[tuple[int, int, int, Spot]]
+    """Numbers of the changes among the nodes, end, lane, and what says whom."""
+
+
+def _time_order(
+    talks: Talks,
+    start: Sequence[float],
+    lanes: Mapping[int, int],
+    faces: Mapping[tuple[int, int], int],
+) -> _Found | None:
+    """Find when everything starts, and what is turned, in the order of given times."""
+    waits = longest_paths([0.0] * len(start), talks.pairs())
+    if waits is None:
+        return None
+    durations, pairs = talks.lasting(lanes), talks.pairs()
+    turned: list[tuple[int, int, int, Spot]] = []
+    standing: list[Turn] = []
+    for (end, lane), label in faces.items():
+        users = _users(talks, lanes, end, lane)
+        users.sort(key=lambda user: (start[user[0]], waits.order[user[0]]))
+        place = {facing: where for _, facing, where in _faced(talks, end, lane)}
+        standing.append(Turn(0.0, 0.0, end, lane, place[label]))
+        facing, last = label, -1
+        for node, wanted, where, leaves in [*users, (-1, label, place[label], label)]:
+            if wanted != facing:
+                number = len(durations)
+                durations.append(talks.job.delay_s)
+                turned.append((number, end, lane, where))
+                pairs += [(last, number)] if last >= 0 else []
+                pairs += [(number, node)] if node >= 0 else []
+            elif last >= 0 and node >= 0:
+                pairs.append((last, node))
+            facing, last = leaves, node
+    timed = longest_paths(durations, pairs)
+    return None if timed is None else _Found(timed, standing, turned)
+
+
+def _faced(talks: Talks, end: int, lane: int) -> Iterator[tuple[int, int, Spot]]:
+    """List whom an end ever faces between two communications: node, label, what says whom."""
+    for node, talk in talks.talks.items():
+        for use in talk.uses:
+            if use.end == end:
+                yield node, use.label[lane], (use.place, 0)
+                if talk.rounds:
+                    last = talk.last_round(lane, talks.n_lanes, talks.members(node))
+                    yield node, use.leaves[lane], (use.place, last)
+
+
+def _users(
+    talks: Talks, lanes: Mapping[int, int], end: int, lane: int
+) -> list[tuple[int, int, Spot, int]]:
+    """List who uses a lane at an end: node, label, what says whom, the label it leaves."""
+    return [
+        (node, use.label[lane], (use.place, 0), use.leaves[lane])
+        for node, talk in talks.talks.items()
+        for use in talk.uses
+        if use.end == end and lanes[node] >> lane & 1
+    ]

@@ -1,0 +1,297 @@
+"""Simple policies: circuits split once, changed on demand, or as soon as the last phase ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import InputError
+from optmatch.problems.rail_plan import RailPlan
+from optmatch.problems.rail_step import SEND
+from optmatch.solvers.rails.stopping import stopping_paths
+from optmatch.solvers.rails.talks import Spot, Talk, Talks
+from optmatch.solvers.rails.timetable import Turn, build_plan, longest_paths
+
+
+class Span(NamedTuple):
+    """Communication of one class that goes on without a change of its circuits."""
+
+    nodes: list[int]
+    facing: dict[tuple[int, int], tuple[int, Spot]]
+    """By end and lane: the label, and what says whom."""
+    left: dict[tuple[int, int], tuple[int, Spot]]
+    """The same in the end, where an all-to-all in several matchings leaves others."""
+
+
+def usual_lanes(talks: Talks) -> dict[int, int]:
+    """Choose lanes as a controller does that knows no better: all, shared where they must be.
+
+    A pipeline needs circuits to both neighbours at once; with two lanes or more, those onward
+    take the even ones, those back the odd ones.
+
+    Returns
+    -------
+    dict
+        A bit for each lane, by node.
+    """
+    everything = (1 << talks.n_lanes) - 1
+    even = sum(1 << lane for lane in range(0, talks.n_lanes, 2))
+    faces: dict[int, set[int]] = {}
+    for talk in talks.talks.values():
+        if talk.kind >= SEND:
+            for use in talk.uses:
+                faces.setdefault(use.end, set()).add(use.label[0])
+    shared = talks.n_lanes > 1 and any(len(labels) > 1 for labels in faces.values())
+
+    def choose(talk: Talk) -> int:
+        if talk.kind < SEND or not shared:
+            return everything
+        return even if talk.ahead else everything & ~even
+
+    return {node: choose(talk) for node, talk in talks.talks.items()}
+
+
+def spans(talks: Talks, cls: int, nodes: NDArray[np.int64], lanes: dict[int, int]) -> list[Span]:
+    """Cut what a class does where an end has to face somebody else."""
+    found: list[Span] = []
+    for node in nodes.tolist():
+        wanted = dict(_wanted(talks.talks[node], cls, lanes[node]))
+        known = found[-1].facing | found[-1].left if found else None
+        if known is None or any(known.get(at, new)[0] != new[0] for at, new in wanted.items()):
+            found.append(Span([], {}, {}))
+        found[-1].nodes.append(node)
+        for at, new in wanted.items():
+            found[-1].facing.setdefault(at, new)
+        if talks.talks[node].rounds:
+            found[-1].left.update(left_facing(talks, cls, node))
+    return found
+
+
+def _wanted(
+    talk: Talk, cls: int, lanes: int
+) -> Iterator[tuple[tuple[int, int], tuple[int, Spot]]]:
+    for use in talk.uses:
+        if use.end // 2 == cls:
+            for lane in range(lanes.bit_length()):
+                if lanes >> lane & 1:
+                    yield (use.end, lane), (use.label[lane], (use.place, 0))
+
+
+def standing(every: list[list[Span]]) -> Iterator[Turn]:
+    """List what all ends face when a step begins, as the step before has left them."""
+    for row in every:
+        last = {at: place for span in row for at, (_, place) in (span.facing | span.left).items()}
+        yield from (Turn(0.0, 0.0, *at, place) for at, place in last.items())
+
+
+def left_facing(
+    talks: Talks, cls: int, node: int
+) -> Iterator[tuple[tuple[int, int], tuple[int, Spot]]]:
+    """List whom a class faces when an all-to-all in several matchings has ended."""
+    talk = talks.talks[node]
+    members = talks.members(node)
+    for use in talk.uses:
+        if use.end // 2 == cls:
+            for lane in range(talks.n_lanes):
+                last = talk.last_round(lane, talks.n_lanes, members)
+                yield (use.end, lane), (use.leaves[lane], (use.place, last))
+
+
+class Switch(NamedTuple):
+    """A change of circuits of one class, before one of its spans."""
+
+    span: Span
+    previous: Span | None
+    changes: dict[tuple[int, int], Spot]
+    """By end and lane: what says whom to face."""
+
+
+def switches(every: list[list[Span]]) -> list[Switch]:
+    """List the changes that the spans of all classes need, in a step that repeats."""
+    found = []
+    for row in every:
+        state = {at: new[0] for span in row for at, new in (span.facing | span.left).items()}
+        for number, span in enumerate(row):
+            changes = {
+                at: place for at, (label, place) in span.facing.items() if state[at] != label
+            }
+            state |= {at: label for at, (label, _) in (span.facing | span.left).items()}
+            if changes:
+                previous = row[number - 1] if number else None
+                found.append(Switch(span, previous, changes))
+    return found
+
+
+def plan_by_demand(talks: Talks, *, provisioned: bool) -> RailPlan:
+    """Change circuits when they are asked for.
+
+    A class changes its circuits when its last span has ended and somebody has asked.
+
+    Parameters
+    ----------
+    talks
+        The folded job.
+    provisioned
+        False: who asks is a communication that is ready at all its members. True: the end of the
+        last span; only in the beginning of a step the first communication still has to.
+
+    Raises
+    ------
+    InputError
+        If the classes go through their spans in orders that contradict each other.
+    """
+    for order in (talks.folded.order, by_time(talks)):
+        plan = _plan_in_order(talks, order, provisioned)
+        if plan is not None:
+            return plan
+    raise InputError("operations wait for each other whatever is switched", where="recorded")
+
+
+def plan_static(talks: Talks) -> RailPlan | None:
+    """Split the lanes once and never change a circuit.
+
+    Communications that can share a circuit are one kind; each kind gets lanes in proportion to
+    the square root of its traffic, which makes the sum of the times of all kinds least, rounded
+    to whole lanes and at least one.
+
+    Returns
+    -------
+    RailPlan or None
+        None if there are more kinds than lanes.
+    """
+    if any(talk.rounds for talk in talks.talks.values()):
+        return None
+    kinds = _kinds(talks)
+    shares = share_lanes([_busiest(talks, nodes) for nodes in kinds], talks.n_lanes)
+    if shares is None:
+        return None
+    lanes: dict[int, int] = {}
+    given = 0
+    for nodes, share in zip(kinds, shares, strict=True):
+        lanes |= dict.fromkeys(nodes, (1 << share) - 1 << given)
+        given += share
+    order, pairs = by_time(talks), talks.pairs()
+    every = [spans(talks, cls, nodes, lanes) for cls, nodes in enumerate(order)]
+    for cls, chain in enumerate(order):
+        pairs += share_ports(talks, cls, chain, lanes)
+    timed = longest_paths(talks.lasting(lanes), pairs)
+    return None if timed is None else build_plan(talks, timed, lanes, standing(every), [])
+
+
+def _kinds(talks: Talks) -> list[list[int]]:
+    """Put communications together that never need two circuits at one port."""
+    kinds: list[tuple[bool, list[int], dict[int, tuple[int, ...]]]] = []
+    for node, talk in sorted(talks.talks.items()):
+        wanted = {use.end: use.label for use in talk.uses}
+        message = talk.kind >= SEND
+        for of_messages, nodes, facing in kinds:
+            fits = all(facing.get(end, label) == label for end, label in wanted.items())
+            if of_messages == message and fits:
+                nodes.append(node)
+                facing |= wanted
+                break
+        else:
+            kinds.append((message, [node], wanted))
+    return [nodes for _, nodes, _ in kinds]
+
+
+def _busiest(talks: Talks, nodes: list[int]) -> float:
+    """Return the most that one end carries of some communications, in bytes."""
+    carried: dict[int, float] = {}
+    for node in nodes:
+        for use in talks.talks[node].uses:
+            carried[use.end] = carried.get(use.end, 0.0) + talks.talks[node].bytes_sent
+    return max(carried.values())
+
+
+def share_ports(
+    talks: Talks, cls: int, nodes: NDArray[np.int64], lanes: dict[int, int]
+) -> Iterator[tuple[int, int]]:
+    """Let what uses the same ports of a class run one after another, in the order given."""
+    last: dict[tuple[int, int], int] = {}
+    for node in nodes.tolist():
+        for at, _ in _wanted(talks.talks[node], cls, lanes[node]):
+            if at in last and last[at] != node:
+                yield last[at], node
+            last[at] = node
+
+
+def share_lanes(traffic: list[float], lanes: int) -> list[int] | None:
+    """Share lanes in proportion to the square root of traffic, at least one each.
+
+    The largest remainders are rounded up, ties to the first.
+
+    Examples
+    --------
+    >>> share_lanes([900.0, 100.0], 4), share_lanes([1.0, 1.0], 1)
+    ([3, 1], None)
+    """
+    if len(traffic) > lanes:
+        return None
+    roots = [max(amount, 1e-300) ** 0.5 for amount in traffic]
+    shares, left, total = [1] * len(traffic), lanes - len(traffic), sum(roots)
+    while left > 0 and traffic:
+        missing = [lanes * root / total - share for root, share in zip(roots, shares, strict=True)]
+        shares[missing.index(max(missing))] += 1
+        left -= 1
+    return shares
+
+
+def by_time(talks: Talks) -> tuple[NDArray[np.int64], ...]:
+    """Order the communication of each class by when it starts with all circuits there.
+
+    Such orders never contradict each other, as programs may where a rank posts receives early.
+    """
+    lanes = (1 << talks.n_lanes) - 1
+    durations = talks.lasting(dict.fromkeys(talks.talks, lanes))
+    timed = longest_paths(durations, talks.pairs())
+    if timed is None:
+        raise InputError("operations wait for themselves", where="recorded")
+    start, place = timed.start_s, timed.order
+    return tuple(
+        np.array(sorted(nodes.tolist(), key=lambda node: (start[node], place[node])), np.int64)
+        for nodes in talks.folded.order
+    )
+
+
+def _plan_in_order(
+    talks: Talks, order: tuple[NDArray[np.int64], ...], provisioned: bool
+) -> RailPlan | None:
+    lanes = usual_lanes(talks)
+    every = [spans(talks, cls, nodes, lanes) for cls, nodes in enumerate(order)]
+    durations, pairs = talks.lasting(lanes), talks.pairs()
+    causes: dict[int, list[int]] = {}
+    for one, two in pairs:
+        causes.setdefault(two, []).append(one)
+    for cls, nodes in enumerate(order):
+        pairs += share_ports(talks, cls, nodes, lanes)
+    for row in every:
+        for span, following in pairwise(row):
+            pairs += [(one, two) for one in span.nodes for two in following.nodes]
+    wanted = switches(every)
+    asks: list[list[int]] = []
+    for number, switch in enumerate(wanted, start=len(durations)):
+        drained = switch.previous.nodes if switch.previous else []
+        early = provisioned and switch.previous is not None
+        asks.append(drained if early else causes.get(switch.span.nodes[0], []))
+        pairs += [(one, number) for one in {*drained, *asks[-1]}]
+        pairs += [(number, two) for two in switch.span.nodes]
+    lasts = durations + [talks.job.delay_s] * len(wanted)
+    if talks.job.switching == "all-stop":
+        rails = talks.rails()
+        changed = [rails[switch.span.nodes[0]] for switch in wanted]
+        timed = stopping_paths(lasts, pairs, [*rails, *changed], len(durations))
+    else:
+        timed = longest_paths(lasts, pairs)
+    if timed is None:
+        return None
+    turns = []
+    for number, (switch, asked) in enumerate(zip(wanted, asks, strict=True), len(durations)):
+        at = timed.start_s[number]
+        asked_s = max((timed.end_s[node] for node in asked), default=0.0)
+        turns += [Turn(at, asked_s, *where, place) for where, place in switch.changes.items()]
+    return build_plan(talks, timed, lanes, standing(every), turns)

@@ -1,0 +1,95 @@
+"""Times where a switch stands still as a whole while it is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from heapq import heapify, heappop, heappush
+
+from optmatch.solvers.rails.timetable import Timed
+
+
+class _Rail:
+    """One rail: until when it stands still, and what is under way on it."""
+
+    def __init__(self) -> None:
+        self.since_s = self.until_s = -1.0
+        self.running: set[int] = set()
+
+
+def stopping_paths(
+    duration_s: Sequence[float],
+    pairs: Iterable[tuple[int, int]],
+    rail_of: Sequence[int],
+    first_switch: int,
+) -> Timed | None:
+    """Start everything as early as it can, where switching stops all that rides a rail.
+
+    Parameters
+    ----------
+    duration_s
+        By node; of switches the delay.
+    pairs
+        Nodes, the first of which has to end before the second starts.
+    rail_of
+        ``rail_of[node]``: the rail that it rides or changes, -1 if none.
+    first_switch
+        Nodes from this one on are changes of circuits. Those that begin at the same time are one;
+        others wait for each other.
+
+    Returns
+    -------
+    Timed or None
+        None if nodes wait for each other.
+
+    Examples
+    --------
+    >>> timed = stopping_paths([3.0, 1.0, 2.0], [(1, 2)], [0, -1, 0], 2)
+    >>> timed.start_s, timed.end_s
+    ([0.0, 0.0, 1.0], [5.0, 1.0, 3.0])
+    """
+    n = len(duration_s)
+    after: list[list[int]] = [[] for _ in range(n)]
+    waits, start, end = [0] * n, [0.0] * n, [0.0] * n
+    for one, two in pairs:
+        after[one].append(two)
+        waits[two] += 1
+    rails = {rail: _Rail() for rail in set(rail_of)}
+    # At one moment: what ends, then what starts to switch, then what starts to send.
+    queue = [(0.0, 1 + (k < first_switch), k) for k in range(n) if not waits[k]]
+    heapify(queue)
+    place, done = [0] * n, 0
+    while queue:
+        now, what, node = heappop(queue)
+        rail = rails[rail_of[node]]
+        if what == 0:
+            if end[node] > now:  # it stood still in the meantime
+                heappush(queue, (end[node], 0, node))
+                continue
+            place[node], done = done, done + 1
+            rail.running.discard(node)
+            for later in after[node]:
+                waits[later] -= 1
+                if not waits[later]:
+                    heappush(queue, (now, 1 + (later < first_switch), later))
+            continue
+        if node >= first_switch:
+            _stop(rail, now, duration_s[node], end)
+            start[node], end[node] = rail.since_s, rail.until_s
+        else:
+            rides = rail_of[node] >= 0
+            start[node] = max(now, rail.until_s) if rides else now
+            end[node] = start[node] + duration_s[node]
+            if rides:
+                rail.running.add(node)
+        heappush(queue, (end[node], 0, node))
+    return Timed(start, end, place) if done == n else None
+
+
+def _stop(rail: _Rail, now: float, delay_s: float, end: list[float]) -> None:
+    """Begin to change circuits: now, together with what begins now, or after what is under way."""
+    if rail.since_s >= now:
+        return
+    begin = max(now, rail.until_s)
+    rail.since_s, rail.until_s = begin, begin + delay_s
+    for node in rail.running:
+        end[node] += delay_s

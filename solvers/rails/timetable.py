@@ -1,0 +1,256 @@
+"""From decisions to a plan: times by longest paths, circuits by what both ends ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import IDLE
+from optmatch.problems import RailJob
+from optmatch.problems.rail_plan import RailPlan, RailTimeline, ranks_of_rails
+from optmatch.problems.rail_step import RECV, SEND
+from optmatch.solvers.rails.talks import Spot, Talks, face
+
+
+class Turn(NamedTuple):
+    """An end of a class is turned to face others, on one lane."""
+
+    starts_s: float
+    asked_s: float
+    end: int
+    lane: int
+    spot: Spot
+    """What says whom."""
+
+
+class Timed(NamedTuple):
+    """When nodes start and end, and an order in which none comes before what it waits for."""
+
+    start_s: list[float]
+    end_s: list[float]
+    order: list[int]
+    """``order[node]``: its place."""
+
+
+def longest_paths(duration_s: Sequence[float], pairs: Iterable[tuple[int, int]]) -> Timed | None:
+    """Start everything as early as what comes before it allows.
+
+    Parameters
+    ----------
+    duration_s
+        By node.
+    pairs
+        Nodes, the first of which has to end before the second starts.
+
+    Returns
+    -------
+    Timed or None
+        None if nodes wait for each other.
+
+    Examples
+    --------
+    >>> longest_paths([1.0, 2.0, 0.5], [(0, 2), (1, 2)])
+    Timed(start_s=[0.0, 0.0, 2.0], end_s=[1.0, 2.0, 2.5], order=[0, 1, 2])
+    """
+    n = len(duration_s)
+    after: list[list[int]] = [[] for _ in range(n)]
+    waits, start, end = [0] * n, [0.0] * n, [0.0] * n
+    for one, two in pairs:
+        after[one].append(two)
+        waits[two] += 1
+    ready = [node for node in range(n) if not waits[node]]
+    place = [0] * n
+    for k, node in enumerate(ready):  # grows while it is gone through
+        place[node] = k
+        end[node] = start[node] + duration_s[node]
+        for later in after[node]:
+            start[later] = max(start[later], end[node])
+            waits[later] -= 1
+            if not waits[later]:
+                ready.append(later)
+    return Timed(start, end, place) if len(ready) == n else None
+
+
+def build_plan(
+    talks: Talks,
+    timed: Timed,
+    lanes: Mapping[int, int],
+    standing: Iterable[Turn],
+    turns: Iterable[Turn],
+) -> RailPlan:
+    """Unfold times and turns to all operations and rails.
+
+    Parameters
+    ----------
+    talks
+        The folded job.
+    timed
+        When its nodes start and end; more may follow them.
+    lanes
+        A bit for each lane that a communication uses, by node.
+    standing
+        What all ends face when the step begins, as the step before has left them.
+    turns
+        All that is turned in a step.
+    """
+    job, folded = talks.job, talks.folded
+    node_of = folded.node_of
+    starts, ends = np.array(timed.start_s)[node_of], np.array(timed.end_s)[node_of]
+    mask = np.zeros(len(folded.part), dtype=np.int32)
+    mask[list(lanes)] = list(lanes.values())
+    timelines = _timelines(talks, list(standing), sorted([*turns, *_rounds(talks, timed)]))
+    last = [float(t.starts_s[-1]) + job.delay_s for t in timelines if t.n_reconfigurations]
+    return RailPlan(
+        rails=timelines,
+        start_s=starts,
+        end_s=ends,
+        ports=_ports(job, talks, mask[node_of]),
+        step_s=max(float(ends.max(initial=0.0)), *last, 0.0),
+    )
+
+
+def _rounds(talks: Talks, timed: Timed) -> Iterator[Turn]:
+    """List the turns between the matchings of all-to-alls."""
+    delay_s = talks.job.delay_s
+    for node, talk in talks.talks.items():
+        if not talk.rounds:
+            continue
+        each = (talks.seconds(node, talks.n_lanes) + delay_s) / talk.rounds
+        members = talks.members(node)
+        for number in range(1, talk.rounds):
+            at = timed.start_s[node] + number * each - delay_s
+            for use in talk.uses:
+                for lane in range(talks.n_lanes):
+                    if number <= talk.last_round(lane, talks.n_lanes, members):
+                        yield Turn(at, at, use.end, lane, (use.place, number))
+
+
+def _ports(job: RailJob, talks: Talks, lanes: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Turn lanes into the ports of each GPU that transmit, or of a receiver those that receive."""
+    step = job.step()
+    ports = np.zeros(len(lanes), dtype=np.int32)
+    receives = step.kind == RECV
+    sides = None
+    if talks.duplex:
+        sides = np.array([_side(talks, op) for op in range(step.n_operations)])
+    for lane in range(talks.n_lanes):
+        on = (lanes >> lane & 1).astype(np.int32)
+        if sides is not None:
+            both = step.kind < SEND
+            for side in (0, 1):
+                ports |= np.where(both | (sides == side), on << 2 * lane + side, 0)
+        else:
+            ports |= np.where(receives, on << receive_port(lane, talks.n_lanes), on << lane)
+    return ports
+
+
+def _side(talks: Talks, op: int) -> int:
+    """Tell which port of a lane of bidirectional ports a message uses."""
+    node = int(talks.folded.node_of[op])
+    if node not in talks.talks:
+        return 0
+    cls = int(talks.folded.class_of[talks.job.step().rank[op]])
+    return next(use.end % 2 for use in talks.talks[node].uses if use.end // 2 == cls)
+
+
+def receive_port(lane: int, n_lanes: int) -> int:
+    """Return the port at which a lane arrives: its neighbour, so that a ring and its reverse meet.
+
+    Examples
+    --------
+    >>> [receive_port(lane, 3) for lane in range(3)]
+    [1, 0, 2]
+    """
+    return lane ^ 1 if lane ^ 1 < n_lanes else lane
+
+
+def _timelines(talks: Talks, standing: list[Turn], turns: list[Turn]) -> tuple[RailTimeline, ...]:
+    """Follow the turns on every rail; rails with the same matchings share a timeline."""
+    alike: dict[bytes, tuple[list[int], NDArray[np.int64]]] = {}
+    for rail, ranks in ranks_of_rails(talks.job.step()).items():
+        alike.setdefault(_pattern(talks, ranks), ([], ranks))[0].append(rail)
+    found = []
+    for rails, ranks in alike.values():
+        matchings, times = _follow(talks, ranks, standing, turns)
+        found.append(
+            RailTimeline(
+                rails=tuple(rails),
+                matchings=matchings,
+                asked_s=np.array([asked for asked, _ in times]),
+                starts_s=np.array([starts for _, starts in times]),
+            )
+        )
+    return tuple(found)
+
+
+def _pattern(talks: Talks, ranks: NDArray[np.int64]) -> bytes:
+    """Describe a rail without names: the classes of its ranks, and who talks to whom when."""
+    step = talks.job.step()
+    on = np.zeros(step.n_ranks, dtype=bool)
+    on[ranks] = True
+    operations = np.flatnonzero(on[step.rank] & (step.rail >= 0))
+    parts = [talks.folded.class_of[ranks].tobytes()]
+    for partner in talks.partners:
+        whom = partner[operations]
+        parts.append(np.where(whom < 0, -1, np.searchsorted(ranks, whom)).tobytes())
+    return b"".join(parts)
+
+
+def _follow(
+    talks: Talks, ranks: NDArray[np.int64], standing: list[Turn], turns: list[Turn]
+) -> tuple[NDArray[np.int32], list[tuple[float, float]]]:
+    """Return the matchings of one rail, and when each is asked for and starts."""
+    ends = _Ends(talks, ranks)
+    for turn in standing:
+        ends.turn(turn)
+    rows, times = [ends.matching()], [(0.0, 0.0)]
+    for k, turn in enumerate(turns):
+        ends.turn(turn)
+        if k + 1 < len(turns) and turns[k + 1].starts_s == turn.starts_s:
+            continue
+        matching = ends.matching()
+        if not np.array_equal(matching, rows[-1]):
+            asked = min(t.asked_s for t in turns[: k + 1] if t.starts_s == turn.starts_s)
+            rows.append(matching)
+            times.append((asked, turn.starts_s))
+    return np.array(rows), times
+
+
+class _Ends:
+    """Whom every GPU of a rail faces on each lane, to transmit and to receive."""
+
+    def __init__(self, talks: Talks, ranks: NDArray[np.int64]) -> None:
+        self.talks, self.ranks = talks, ranks
+        self.class_of = talks.folded.class_of[ranks]
+        self.facing = np.full((2, talks.n_lanes, len(ranks)), IDLE)
+
+    def turn(self, turn: Turn) -> None:
+        """Let an end of a class face the partners of an operation."""
+        (members,) = np.nonzero(self.class_of == turn.end // 2)
+        place, number = turn.spot
+        operations = self.talks.job.step().rank_start[self.ranks[members]] + place
+        whom = face(self.talks, operations, turn.end % 2, turn.lane, number)
+        self.facing[turn.end % 2, turn.lane, members] = np.searchsorted(self.ranks, whom)
+
+    def matching(self) -> NDArray[np.int32]:
+        """Return the circuits between ports that face each other."""
+        talks, gpus = self.talks, np.arange(len(self.ranks))
+        job = talks.job
+        n_ports = len(gpus) * job.ports_per_gpu if job.fabric is None else job.fabric.n_ports
+        live = np.arange(n_ports) if job.fabric is None else job.fabric.live_ports
+        matching = np.full(n_ports, IDLE, dtype=np.int32)
+        for lane in range(talks.n_lanes):
+            whom, back = self.facing[:, lane]
+            meet = gpus[(whom != IDLE) & (back[whom] == gpus)]
+            tx, rx = lane, receive_port(lane, talks.n_lanes)
+            if talks.duplex:
+                tx, rx = 2 * lane, 2 * lane + 1
+            one = live[meet * job.ports_per_gpu + tx]
+            two = live[whom[meet] * job.ports_per_gpu + rx]
+            matching[one] = two
+            if talks.duplex:
+                matching[two] = one
+        return matching

@@ -1,0 +1,1 @@
+"""Getting over failures: running states, repairs, and the order of their steps."""

@@ -1,0 +1,201 @@
+"""A running state on its graph of ways: who uses what, and routes through what is free."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics import RackFabric
+from optmatch.model import FREE
+from optmatch.problems import Reroute
+from optmatch.solvers.reroutes.naming import DEAD, list_users
+from optmatch.solvers.reroutes.splice import LOSS_COST, Workspace, make_workspace, negotiate, weigh
+from optmatch.solvers.reroutes.ways import Ways, find_ways
+
+_DEAD_CELL = 2
+_ROUNDS = 24
+Path = NDArray[np.int32]
+
+
+class Found(NamedTuple):
+    """Routes of some circuits that hold together."""
+
+    levels: tuple[int, int, int]
+    """Cells to be set, the worst loss in hundredths of a dB, and the length."""
+    paths: list[Path]
+    """The nodes of each, from start to goal."""
+
+
+class Board:
+    """What is free around the circuits of a state; `lift` and `put` take circuits off and on.
+
+    Parameters
+    ----------
+    problem
+        The state, with its failures: failed parts are not free.
+    """
+
+    def __init__(self, problem: Reroute) -> None:
+        self.ways: Ways = find_ways(problem.fabric)
+        ways, fabric = self.ways, problem.fabric
+        self.free = ways.capacity.astype(np.int32)
+        self.shut = np.zeros(len(ways.resource), dtype=np.bool_)
+        cells = np.full(max(1, fabric.n_cells), FREE, dtype=np.int8)
+        self.mode, self.now = cells, cells.copy()
+        if problem.cell_states is not None:
+            self.now[:] = problem.cell_states
+        cell_loss, fibre_loss = problem.loss_units
+        fibre_cost = np.where(ways.fibre >= 0, fibre_loss * LOSS_COST + 1, 0)
+        through = np.where(ways.cell >= 0, cell_loss * LOSS_COST + 1, 0)
+        self.cost: NDArray[np.int64] = (through + fibre_cost[ways.head]).astype(np.int64)
+        self.fabric = fabric
+        self.circuits: list[tuple[int, int]] = [(a, b) for a, b in problem.circuits.tolist()]
+        self.old_routes = problem.ways
+        self.users = list_users(problem)
+        self.first_fibre: list[int] = []
+        self._mate: NDArray[np.int32] = np.empty(0, dtype=np.int32)
+        if fabric.graph is not None:
+            self._mate = fabric.graph.mate
+        elif isinstance(fabric, RackFabric):
+            self.first_fibre = [0, *np.cumsum(fabric.edge_fibres).tolist()]
+        self.ends = problem.circuits // ways.per_unit
+        self.paths: list[Path] = [
+            self._path(problem, k, way) for k, way in enumerate(problem.ways)
+        ]
+        self.put(self.paths)
+        self.shut_ports(problem.dead_ports)
+        self.shut_fibres(problem.failed_fibres)
+        self.break_cells(problem.stuck, problem.dead_cells)
+        self.work = self._room(16)
+
+    def fork(self) -> Board:
+        """Return a board that may be broken and changed while this one stays as it is."""
+        twin = copy.copy(self)
+        twin.free, twin.shut = self.free.copy(), self.shut.copy()
+        twin.mode, twin.now = self.mode.copy(), self.now.copy()
+        twin.users = self.users.copy()
+        return twin
+
+    def shut_ports(self, ports: Iterable[int]) -> None:
+        """Let no more light in and out at ports."""
+        ways = self.ways
+        for port in ports:
+            unit = port // ways.per_unit
+            if self.fabric.graph is None:
+                self.free[[ways.leaving(unit), ways.entering(unit)]] -= 1
+                self.users.ports[0][port] = self.users.ports[1][port] = DEAD
+            else:
+                self.shut[(ways.port_in == port) | (ways.port_out == port)] = True
+
+    def shut_fibres(self, fibres: Iterable[int]) -> None:
+        """Send no more light through fibres."""
+        ways = self.ways
+        for fibre in fibres:
+            if self.fabric.graph is None:
+                edge = self.fabric.edge_of_fibre[fibre]  # type: ignore[union-attr]
+                self.free[ways.inner + edge] -= 1
+                self.users.fibres[fibre] = DEAD
+            else:
+                self.shut[ways.fibre == fibre] = True
+
+    def break_cells(self, stuck: Mapping[int, int], dead: Iterable[int]) -> None:
+        """Leave cells in a state for good, or dark."""
+        for cell, state in stuck.items():
+            self.mode[cell] = self.now[cell] = state
+        for cell in dead:
+            self.mode[cell] = _DEAD_CELL
+
+    def _path(self, problem: Reroute, circuit: int, way: Sequence[int]) -> Path:
+        """Return the nodes of a circuit as it runs."""
+        ways, fabric = self.ways, problem.fabric
+        source, destination = self.ends[circuit].tolist()
+        inner = np.array(way, dtype=np.int32)
+        if fabric.graph is None:
+            inner = ways.inner + fabric.edge_of_fibre[inner]  # type: ignore[union-attr]
+        else:
+            out_of = ways.inner + len(fabric.graph.mate)
+            port = int(problem.circuits[circuit, 1])
+            last = out_of + int(fabric.destination_terminals[port])
+            inner = np.append(ways.inner + inner, last)
+        ends = ways.leaving(source), ways.entering(destination)
+        return np.concatenate([ends[:1], inner, ends[1:]]).astype(np.int32)
+
+    def _room(self, circuits: int) -> Workspace:
+        ways = self.ways
+        sizes = len(ways.resource), len(ways.head), len(ways.capacity), len(self.now)
+        return make_workspace(*sizes, circuits)
+
+    def lift(self, paths: Sequence[Path]) -> None:
+        """Take circuits off: what they used is free."""
+        if paths:
+            np.add.at(self.free, self.ways.resource[np.concatenate(paths)], 1)
+
+    def put(self, paths: Sequence[Path]) -> None:
+        """Put circuits on: what they use is no longer free."""
+        if paths:
+            np.subtract.at(self.free, self.ways.resource[np.concatenate(paths)], 1)
+
+    def cells_of(self, path: Path) -> list[tuple[int, int]]:
+        """List the cells that a path passes, and the states they must have."""
+        if self.first_fibre:
+            return []
+        entered = self.ways.terminal[path[1:-2]]
+        last = path[-2] - self.ways.inner - len(self._mate)
+        left = np.append(self._mate[entered[1:]], last)
+        return list(zip((entered // 4).tolist(), ((entered ^ left) & 1).tolist(), strict=True))
+
+    def sum_up(self, paths: Sequence[Path]) -> tuple[int, int, int]:
+        """Count cells to be set, the worst loss in hundredths of a dB, and the length."""
+        work = self.work
+        at = 0
+        for k, path in enumerate(paths):
+            work.path[at : at + len(path)] = path[::-1]
+            at += len(path)
+            work.offsets[k + 1] = at
+        work.offsets[0] = 0
+        return self._weigh(len(paths))
+
+    def _weigh(self, count: int) -> tuple[int, int, int]:
+        ways, work = self.ways, self.work
+        weigh(
+            work.path, work.offsets, count, ways.first, ways.head, ways.cell, ways.state,
+            self.now, work.marked, self.cost, work.sums,
+        )  # fmt: skip
+        sets, worst, length = work.sums.tolist()
+        return sets, worst, length
+
+    def route(self, ends: Sequence[tuple[int, int]], rounds: int = _ROUNDS) -> Found | None:
+        """Route circuits together through what is free.
+
+        Parameters
+        ----------
+        ends
+            Source unit and destination unit of each.
+        rounds
+            How often at most they are routed before it is given up.
+
+        Returns
+        -------
+        Found or None
+            None if some circuit is cut off, or they do not get out of each other's way.
+        """
+        ways, count = self.ways, len(ends)
+        if count >= len(self.work.offsets):
+            self.work = self._room(2 * count)
+        work = self.work
+        pairs = np.array(ends, dtype=np.int64).reshape(-1, 2)
+        graph = ways.first, ways.head, ways.cell, ways.state
+        turns = negotiate(
+            *graph, self.cost, ways.resource, self.free, self.shut, self.mode, self.now,
+            pairs[:, 0], ways.units + pairs[:, 1], rounds, *work[:8],
+        )  # fmt: skip
+        if turns <= 0:
+            return None
+        at = work.offsets[: count + 1].tolist()
+        paths = [work.path[a:b][::-1].copy() for a, b in pairwise(at)]
+        return Found(self._weigh(count), paths)

@@ -1,0 +1,156 @@
+"""Method `greedy` for failures: the quick repair, for a control loop."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from optmatch.model import Limit, Limits, NewBest, OnEvent, Solution, Status
+from optmatch.problems import Reroute
+from optmatch.solvers.reroutes.board import Board
+from optmatch.solvers.reroutes.changes import make_transition
+from optmatch.solvers.reroutes.impossible import explain, find_cut, prove_handovers
+from optmatch.solvers.reroutes.repair import EFFORT, Case, Plan, Reach, repair
+
+_FEW = 20  # cases of a proof, for each handover
+
+
+def case_of(problem: Reroute) -> Case:
+    """Return what a problem asks for."""
+    hit = tuple(np.flatnonzero(problem.hit).tolist())
+    return Case(hit, problem.lost, problem.live_spares, problem.owners)
+
+
+def solve(
+    problem: Reroute, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+) -> Solution:
+    """Get over a failure quickly.
+
+    Spares near the neighbours of what is lost come first; circuits that the failure did not hit
+    move only if there is no other way, few and those of hit jobs first.
+
+    Parameters
+    ----------
+    problem
+        The state and what has failed.
+    limits
+        Iterations bound how many sets of circuits that make room are tried.
+    rng
+        Not used.
+    on_event
+        Called with the answer.
+
+    Notes
+    -----
+    A search through the graph of ways for each hit circuit and spare: a fraction of a millisecond
+    where nobody has to make room. Where nothing is found, a second or so goes into a proof that
+    there is nothing: a cut of the rack, or prices for every handover of ports.
+    """
+    clock, bound = limits.start(), problem.lower_bound()
+    if math.isinf(bound):
+        return refuse(problem, "greedy")
+    case, board = case_of(problem), Board(problem)
+    if clock.remaining_s <= 0.0:
+        return give_up(problem, Limit.TIME, bound)
+    plan = repair(board, case, Reach(board, problem.loss_units), clock=clock)
+    if plan is not None:
+        return answer(problem, board, plan, on_event)
+    certificate = find_cut(problem) or prove_handovers(problem, clock, 0, _FEW)
+    if certificate is None:
+        return give_up(problem, clock.exceeded(EFFORT) or Limit.EXHAUSTED, bound)
+    return Solution(
+        problem=problem,
+        status=Status.INFEASIBLE,
+        lower_bound=math.inf,
+        method="greedy",
+        certificate=certificate,
+        stats={"reason": explain(problem, certificate)},
+    )
+
+
+def answer(problem: Reroute, board: Board, plan: Plan, on_event: OnEvent) -> Solution:
+    """Report a plan and make a solution of it; optimal if it meets the bound."""
+    limit = Limit.EXHAUSTED
+    try:
+        on_event(NewBest(problem.weigh(plan.levels)))
+    except KeyboardInterrupt:
+        limit = Limit.INTERRUPTED
+    return make_solution(problem, board, plan, problem.bound() or (), limit=limit)
+
+
+def make_solution(
+    problem: Reroute,
+    board: Board,
+    plan: Plan,
+    bound: Sequence[int],
+    *,
+    limit: Limit,
+    method: str = "greedy",
+    bound_by: str | None = None,
+) -> Solution:
+    """Make a solution of a plan.
+
+    Parameters
+    ----------
+    problem, board, plan
+        What was asked, the state, and what will be done.
+    bound
+        What is proved of the five levels of the objective.
+    limit
+        Why the search stopped, if the plan does not meet the bound.
+    method
+        Whose solution it is.
+    bound_by
+        What shows the bound, if it is not the problem's own.
+    """
+    optimal = tuple(bound) == plan.levels
+    stats = levels_stats(plan)
+    return Solution(
+        problem=problem,
+        answer=make_transition(board, case_of(problem), plan),
+        status=Status.OPTIMAL if optimal else Status.FEASIBLE,
+        limit=None if optimal else limit,
+        objective=problem.weigh(plan.levels),
+        lower_bound=problem.weigh(bound),
+        method=method,
+        stats=stats if bound_by is None else {**stats, "bound_by": bound_by},
+    )
+
+
+def levels_stats(plan: Plan) -> dict[str, Any]:
+    """Name the levels of the objective."""
+    disturbed, changed, cells_set, worst, length = plan.levels
+    return {
+        "disturbed": disturbed,
+        "changed": changed,
+        "cells_set": cells_set,
+        "worst_loss_centidb": worst,
+        "length": length,
+    }
+
+
+def give_up(problem: Reroute, limit: Limit, bound: float, method: str = "greedy") -> Solution:
+    """Say that nothing was found, and nothing proved."""
+    return Solution(
+        problem=problem, status=Status.UNKNOWN, limit=limit, lower_bound=bound, method=method
+    )
+
+
+def refuse(problem: Reroute, method: str) -> Solution:
+    """Say that there is no way over it, which the bound of the problem shows."""
+    lost, spares = len(problem.lost), len(problem.live_spares)
+    reason = (
+        f"{lost} units with circuits are lost, {spares} live spares are there"
+        if lost > spares
+        else "a circuit has no way between its ends, or any spare of them"
+    )
+    return Solution(
+        problem=problem,
+        status=Status.INFEASIBLE,
+        lower_bound=math.inf,
+        method=method,
+        stats={"reason": reason},
+    )

@@ -1,0 +1,226 @@
+"""Method `ilp` for failures: the least disturbance, proved by CP-SAT, or a proof of none.
+
+Level by level: if nobody but those hit has to move, the rest is one small model of what is left
+free. Else circuits of hit jobs may move, and only if that does not help those of others, as few as
+possible: on small switches every small set of them is a small model of its own, which is far
+quicker than one in which all may move.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from math import comb
+from typing import Any
+
+import numpy as np
+
+from optmatch.model import Clock, Limit, Limits, NewBest, OnEvent, Solution, Status
+from optmatch.problems import Reroute
+from optmatch.solvers.reroutes.board import Board, Found
+from optmatch.solvers.reroutes.greedy import case_of, give_up, make_solution, refuse
+from optmatch.solvers.reroutes.impossible import explain, find_cut, prove_handovers
+from optmatch.solvers.reroutes.model import Model
+from optmatch.solvers.reroutes.repair import Case, Plan, Reach, repair, settle, split_rest
+
+_MOST_SETS = 200
+_LARGEST_SET = 3
+
+
+class Search:
+    """The best plan so far, and what is proved."""
+
+    def __init__(
+        self, problem: Reroute, clock: Clock, on_event: OnEvent, rng: np.random.Generator
+    ) -> None:
+        self.problem, self.clock, self.on_event = problem, clock, on_event
+        self.case: Case = case_of(problem)
+        self.board = Board(problem)
+        self.seed = int(rng.integers(2**31))
+        self.best: Plan | None = None
+        self.limit: Limit | None = None
+        self.models = 0
+        self.proved = False
+        """Whether the best plan is the best of all, or there is none at all."""
+        self.settled = (0, 0)
+        """No plan has fewer circuits of others disturbed, or then fewer changed."""
+
+    def note(self, plan: Plan) -> None:
+        """Keep a plan if it is better."""
+        if self.best is None or plan.levels < self.best.levels:
+            self.best = plan
+            try:
+                self.on_event(NewBest(self.problem.weigh(plan.levels)))
+            except KeyboardInterrupt:
+                self.limit = Limit.INTERRUPTED
+
+    def try_moving(self, movable: Sequence[int], *, few: bool = False) -> bool:
+        """Solve with some circuits free to move; tell whether the model was settled.
+
+        Parameters
+        ----------
+        movable
+            Circuits that were not hit and may move.
+        few
+            Whether to find first how few of them must; else all of them count as moved.
+        """
+        board, case = self.board, self.case
+        lifted = [board.paths[circuit] for circuit in (*case.hit, *movable)]
+        board.lift(lifted)
+        try:
+            model = Model(board, case, movable)
+        finally:
+            board.put(lifted)
+        if few:
+            outcome = self._run(model, model.movers_cost)
+            if not outcome.optimal:
+                return bool(outcome.infeasible)
+            model.model.add(model.movers_cost <= round(outcome.lower_bound))
+        elif self.best is not None and self.best.levels[1] == len(case.hit) + len(movable):
+            _, _, sets, worst, length = self.best.levels
+            known = (sets * model.loss_radix + worst) * model.length_radix + length
+            model.model.add(model.routes_cost <= known)
+        outcome = self._run(model, model.routes_cost)
+        if outcome.found:
+            paths = model.paths(outcome)
+            found = Found(board.sum_up(paths), paths)
+            self.note(settle(board, case, model.handover(outcome), model.circuits, found))
+        return bool(outcome.optimal or outcome.infeasible)
+
+    def _run(self, model: Model, objective: Any) -> Any:
+        self.models += 1
+        remaining = self.clock.remaining_s
+        clock = Limits(time_s=remaining if math.isfinite(remaining) else None).start()
+        outcome = model.solve(objective, clock, seed=self.seed)
+        self.limit = self.limit or outcome.limit
+        return outcome
+
+    def stopped(self) -> bool:
+        """Tell whether a limit was met."""
+        self.limit = self.limit or self.clock.exceeded(self.models)
+        return self.limit is not None
+
+    def has(self, disturbed: int, moved: int) -> bool:
+        """Tell whether the best plan moves no more than so many circuits that were not hit."""
+        if self.best is None:
+            return False
+        return self.best.levels[:2] <= (disturbed, len(self.case.hit) + moved)
+
+
+def solve(
+    problem: Reroute, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+) -> Solution:
+    """Get over a failure with the least disturbance, or prove that it cannot be done.
+
+    Parameters
+    ----------
+    problem
+        The state and what has failed.
+    limits
+        Both stop the search with the best so far; iterations count models, each solved to its end.
+    rng
+        Seeds CP-SAT.
+    on_event
+        Called with each better answer.
+
+    Notes
+    -----
+    The quick repair comes first. If it meets the bound of the problem, no model is needed.
+    """
+    bound = problem.bound()
+    if bound is None:
+        return refuse(problem, "ilp")
+    clock = limits.start()
+    if clock.remaining_s <= 0.0:
+        return give_up(problem, Limit.TIME, problem.weigh(bound), "ilp")
+    search = Search(problem, clock, on_event, rng)
+    plan = repair(search.board, search.case, Reach(search.board, problem.loss_units))
+    if plan is not None:
+        search.note(plan)
+    certificate = None
+    if plan is None or plan.levels != bound:
+        certificate = _settle_all(search)
+    else:
+        search.proved = True
+    return _conclude(search, bound, certificate)
+
+
+def _settle_all(search: Search) -> Any:
+    """Search level by level; return a certificate if there is no plan."""
+    if search.stopped() or not search.try_moving(()):
+        return None
+    if search.has(0, 0):
+        search.proved = True
+        return None
+    search.settled = (0, len(search.case.hit) + 1)
+    if search.best is None:
+        certificate = find_cut(search.problem)
+        proofs = certificate or prove_handovers(search.problem, search.clock, search.seed)
+        if proofs is not None:
+            search.proved = True
+            return proofs
+    own, others = split_rest(search.board, search.case)
+    if own and (search.stopped() or not search.try_moving(own, few=True)):
+        return None
+    if search.best is not None and search.best.levels[0] == 0:
+        search.proved = True
+        return None
+    search.settled = (1, len(search.case.hit) + 1)
+    search.proved = _move_others(search, own, others)
+    return None
+
+
+def _move_others(search: Search, own: Sequence[int], others: Sequence[int]) -> bool:
+    """Let circuits of others move, as few as possible; tell whether that was settled."""
+    size = 0
+    while not own and size < _LARGEST_SET and comb(len(others), size + 1) <= _MOST_SETS:
+        size += 1
+        for moving in _in_turn(search, others, size):
+            if search.stopped() or not search.try_moving(moving):
+                return False
+        if search.has(size, size):
+            return True
+        search.settled = (size + 1, len(search.case.hit) + size + 1)
+    if size == len(others) and not own:
+        return True
+    return not search.stopped() and search.try_moving((*own, *others), few=True)
+
+
+def _in_turn(search: Search, others: Sequence[int], size: int) -> Iterator[tuple[int, ...]]:
+    """Yield the sets of a size, first the one that the best plan moves."""
+    known: tuple[int, ...] = ()
+    if search.best is not None:
+        known = tuple(sorted(set(search.best.changed) - set(search.case.hit)))
+    if len(known) == size:
+        yield known
+    yield from (moving for moving in combinations(others, size) if moving != known)
+
+
+def _conclude(search: Search, bound: tuple[int, ...], certificate: Any) -> Solution:
+    """Say what was found and what is proved."""
+    problem, best = search.problem, search.best
+    if best is None and search.proved:
+        return Solution(
+            problem=problem,
+            status=Status.INFEASIBLE,
+            lower_bound=math.inf,
+            method="ilp",
+            certificate=certificate,
+            stats={"reason": explain(problem, certificate), "bound_by": "cp-sat"},
+        )
+    levels = max(tuple(bound), (*search.settled, 0, *bound[3:]))
+    if best is None:
+        stopped = search.limit or Limit.EXHAUSTED
+        return give_up(problem, stopped, problem.weigh(levels), "ilp")
+    if search.proved:
+        levels = best.levels
+    return make_solution(
+        problem,
+        search.board,
+        best,
+        levels,
+        limit=search.limit or Limit.EXHAUSTED,
+        method="ilp",
+        bound_by=None if levels == bound else "cp-sat",
+    )

@@ -1,0 +1,126 @@
+"""From paths on the graph of ways to the ports and fibres that circuits really use."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.problems import Reroute
+from optmatch.solvers.reroutes.ways import Ways
+
+Path = NDArray[np.int32]
+NOBODY, DEAD = -1, -2
+
+
+class Named(NamedTuple):
+    """Circuits as files have them."""
+
+    circuits: list[tuple[int, int]]
+    routes: list[tuple[int, ...]]
+    """Fibres passed in a rack with ideal interposers, else terminals entered."""
+
+
+class Users(NamedTuple):
+    """Who uses each port and fibre: a circuit, `NOBODY`, or `DEAD`."""
+
+    ports: tuple[list[int], list[int]]
+    """``ports[end][port]``, where end 0 is the source."""
+    fibres: list[int]
+
+    def copy(self) -> Users:
+        """Return lists of their own."""
+        return Users((self.ports[0].copy(), self.ports[1].copy()), self.fibres.copy())
+
+
+def list_users(problem: Reroute) -> Users:
+    """List who uses what in a rack with ideal interposers; empty where there are cells."""
+    if problem.fabric.graph is not None:
+        return Users(([], []), [])
+    rack: Any = problem.fabric
+    n = rack.n_ports
+    users = Users(([NOBODY] * n, [NOBODY] * n), [NOBODY] * rack.n_fibres)
+    for circuit, (ends, way) in enumerate(
+        zip(problem.circuits.tolist(), problem.ways, strict=True)
+    ):
+        for end in (0, 1):
+            users.ports[end][ends[end]] = circuit
+        for fibre in way:
+            users.fibres[fibre] = circuit
+    return users
+
+
+def name_paths(
+    ways: Ways,
+    users: Users,
+    first_fibre: Sequence[int],
+    paths: Sequence[Path],
+    wishes: Sequence[tuple[int, int]],
+    *,
+    leaving: Collection[int] = (),
+    lit: Collection[int] = (),
+) -> Named:
+    """Choose ports and fibres for circuits; with cells the paths have them already.
+
+    Parameters
+    ----------
+    ways
+        The graph.
+    users
+        Who uses what so far.
+    first_fibre
+        ``first_fibre[edge] .. first_fibre[edge + 1]`` are the fibres of an edge; empty with cells.
+    paths
+        The nodes of each circuit.
+    wishes
+        The source and destination port that each would like: of its unit the same place is taken
+        if it is free, else the lowest that is.
+    leaving
+        Circuits whose ports and fibres are to be had.
+    lit
+        Those of them that still have light: their fibres are taken only if there are no others.
+
+    Notes
+    -----
+    There is always a choice if the paths overdraw no resource.
+    """
+    named = Named([], [])
+    if not len(first_fibre):
+        for path in paths:
+            named.circuits.append((int(ways.port_in[path[1]]), int(ways.port_out[path[-2]])))
+            named.routes.append(tuple(ways.terminal[path[1:-2]].tolist()))
+        return named
+    taken: set[tuple[int, int]] = set()
+    for path, wish in zip(paths, wishes, strict=True):
+        nodes = path.tolist()
+        units = nodes[0], nodes[-1] - ways.units
+        pair = []
+        for end in (0, 1):
+            first, user = units[end] * ways.per_unit, users.ports[end]
+            port = first + wish[end] % ways.per_unit
+            if (end, port) in taken or not (user[port] == NOBODY or user[port] in leaving):
+                port = next(
+                    p
+                    for p in range(first, first + ways.per_unit)
+                    if (end, p) not in taken and (user[p] == NOBODY or user[p] in leaving)
+                )
+            taken.add((end, port))
+            pair.append(port)
+        route = []
+        for edge in (node - ways.inner for node in nodes[1:-1]):
+            fibre = -1
+            for candidate in range(first_fibre[edge], first_fibre[edge + 1]):
+                user_of = users.fibres[candidate]
+                if (2, candidate) in taken or not (user_of == NOBODY or user_of in leaving):
+                    continue
+                if user_of not in lit:
+                    fibre = candidate
+                    break
+                fibre = candidate if fibre < 0 else fibre
+            taken.add((2, fibre))
+            route.append(fibre)
+        named.circuits.append((pair[0], pair[1]))
+        named.routes.append(tuple(route))
+    return named

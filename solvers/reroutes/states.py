@@ -1,0 +1,159 @@
+"""Running states to start from: boxes of chips wired as tori in a rack, a matching on a switch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from optmatch.fabrics import Fabric, RackFabric
+from optmatch.model import FREE, InfeasibleError, InputError, Limits, ignore
+from optmatch.problems import Reroute, Routing
+from optmatch.solvers.reroutes.board import Board
+from optmatch.solvers.reroutes.naming import name_paths
+
+Box = tuple[tuple[int, int, int], tuple[int, int, int]]
+"""The first chip of a job (x, y, z), and how many chips it has along each axis."""
+
+FULL_RACK: tuple[Box, ...] = (
+    ((0, 0, 0), (4, 4, 2)),
+    ((0, 0, 2), (2, 2, 2)),
+    ((2, 0, 2), (2, 2, 2)),
+    ((0, 2, 2), (2, 2, 2)),
+    ((2, 2, 2), (2, 2, 1)),
+)
+"""Jobs of 32, 8, 8, 8 and 4 chips in a rack of 4x4x4; the four chips left are the spares."""
+
+
+def fill_rack(
+    rack: RackFabric,
+    boxes: Sequence[Box] = FULL_RACK,
+    *,
+    spares: Sequence[int] | None = None,
+    seed: int = 0,
+) -> Reroute:
+    """Make a state of a rack in which each job is a box of chips, wired as a torus.
+
+    Port 2k of a chip leads forward along axis k, port 2k + 1 back; a side of one chip needs none.
+
+    Parameters
+    ----------
+    rack
+        One rack.
+    boxes
+        First chip and sides of each job. Boxes do not overlap, and may wrap around.
+    spares
+        Chips in reserve; None for all that no job has.
+    seed
+        Of the order in which circuits are routed.
+
+    Raises
+    ------
+    InputError
+        If boxes overlap, or the fibres do not suffice for the circuits.
+
+    Examples
+    --------
+    >>> state = fill_rack(RackFabric())
+    >>> len(state.circuits), state.spares
+    (352, (60, 61, 62, 63))
+    """
+    if rack.ports_per_chip < 6:
+        raise InputError(f"ports_per_chip = {rack.ports_per_chip}: a torus needs 6")
+    circuits: list[tuple[int, int]] = []
+    owners: list[int] = []
+    taken: set[int] = set()
+    for job, (origin, sides) in enumerate(boxes):
+        links, chips = _torus(rack, origin, sides)
+        if taken & set(chips):
+            raise InputError(f"boxes[{job}] overlaps another", where=f"boxes[{job}]")
+        taken.update(chips)
+        circuits += links
+        owners += [job] * len(links)
+    idle = [chip for chip in range(rack.n_chips) if chip not in taken]
+    empty = Reroute(
+        rack,
+        np.empty((0, 2), dtype=np.int32),
+        cell_states=None if rack.graph is None else np.full(rack.n_cells, -1),
+    )
+    board = Board(empty)
+    ends = [(a // rack.ports_per_chip, b // rack.ports_per_chip) for a, b in circuits]
+    order = np.random.default_rng(seed).permutation(len(ends))
+    found = board.route([ends[k] for k in order])
+    if found is None:
+        raise InputError(
+            "the fibres do not suffice for the circuits of these boxes", where="boxes"
+        )
+    paths: list[Any] = [None] * len(ends)
+    for k, path in zip(order.tolist(), found.paths, strict=True):
+        paths[k] = path
+    named = name_paths(board.ways, board.users, board.first_fibre, paths, circuits)
+    reserve = tuple(idle if spares is None else spares)
+    if rack.graph is None:
+        return Reroute(rack, named.circuits, owners, reserve, tuple(named.routes))  # type: ignore[arg-type]
+    states = np.full(rack.n_cells, FREE, dtype=np.int8)
+    for path in paths:
+        for cell, state in board.cells_of(path):
+            states[cell] = state
+    return Reroute(rack, named.circuits, owners, reserve, cell_states=states)  # type: ignore[arg-type]
+
+
+def hold_matching(
+    fabric: Fabric, matching: Sequence[int], *, seed: int = 0, time_limit_s: float | None = 60.0
+) -> Reroute:
+    """Make a state of a switch from a matching: its circuits are jobs, its idle ports spares.
+
+    Parameters
+    ----------
+    fabric
+        A switch with cells.
+    matching
+        ``matching[source] = destination``, -1 for spares.
+    seed, time_limit_s
+        Of the routing.
+
+    Raises
+    ------
+    InfeasibleError
+        If no routing was found.
+
+    Examples
+    --------
+    >>> from optmatch.fabrics import HexMesh
+    >>> hold_matching(HexMesh(3, 3, ports=6), [1, 0, 3, 2, -1, -1]).spares
+    (4, 5)
+    """
+    from optmatch.solvers.routing.negotiated import route
+
+    problem = Routing(fabric, matching)  # type: ignore[arg-type]
+    limits = Limits(time_s=time_limit_s)
+    solution = route(problem, limits, np.random.default_rng(seed), ignore)
+    if solution.schedule is None or solution.schedule.cell_states is None:
+        raise InfeasibleError(f"no routing of the matching was found: {solution.status.value}")
+    idle = np.flatnonzero(np.array(matching) < 0).tolist()
+    return Reroute(
+        fabric, problem.circuits, spares=tuple(idle), cell_states=solution.schedule.cell_states[0]
+    )
+
+
+def _torus(
+    rack: RackFabric, origin: Sequence[int], sides: Sequence[int]
+) -> tuple[list[tuple[int, int]], list[int]]:
+    """List the circuits of a box, as ports, and its chips."""
+    places = [p for p in np.ndindex(*sides)]
+
+    def chip(place: Sequence[int]) -> int:
+        x, y, z = (first + at for first, at in zip(origin, place, strict=True))
+        return rack.chip_at(x, y, z)
+
+    links = []
+    for place in places:
+        for axis, side in enumerate(sides):
+            for back in (0, 1) if side > 1 else ():
+                onward = list(place)
+                onward[axis] = (place[axis] + (1 - 2 * back)) % side
+                tail, head = 2 * axis + back, 2 * axis + 1 - back
+                n = rack.ports_per_chip
+                links.append((n * chip(place) + tail, n * chip(onward) + head))
+    return links, [chip(place) for place in places]

@@ -1,0 +1,1 @@
+"""How a matching is routed through cells: negotiated, exact, and proofs that it cannot be."""

@@ -1,0 +1,312 @@
+"""Column generation for circuits that share links: prices, checkable bounds, and cuts.
+
+The linear programme picks for each circuit a mix of routes such that no link carries more than its
+capacity. Routes are added as their reduced cost asks for them, each by one shortest-path search at
+the prices of the links. For any prices that are not negative
+
+    sum over circuits of the cheapest way including prices - capacity * sum of all prices
+
+is a lower bound (Lagrange), so a search may stop as soon as some prices prove enough, converged or
+not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from ortools.linear_solver import pywraplp
+
+from optmatch.fabrics import UNREACHED, walk
+from optmatch.model import Clock, SolverError
+from optmatch.solvers.routing.pathfinder import FAR, UNIT, find_route
+from optmatch.solvers.routing.router import Router
+
+Closed = dict[int, frozenset[int]]
+"""For a circuit the terminals by which its light may not leave a cell."""
+
+_TINY = 1e-7
+_ROUNDS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One route of one circuit."""
+
+    circuit: int
+    cost: int
+    terminals: tuple[int, ...]  # left, in order
+
+
+@dataclass(slots=True)
+class Bound:
+    """What the linear programme says of a case."""
+
+    value: float = -np.inf  # the best lower bound of all prices tried, in `UNIT`
+    prices: NDArray[np.int64] | None = None  # that give it
+    infeasible: bool = (
+        False  # the prices prove that there is no routing: `value` counts links, not cells
+    )
+    converged: bool = False
+    weights: dict[Column, float] | None = None  # the mix of routes, if converged and feasible
+
+
+class Master:
+    """The linear programme over routes, with a pool of columns that lasts from case to case.
+
+    Parameters
+    ----------
+    router
+        Router of the fabric.
+    circuits
+        ``circuits[k] = source, destination``, shape (circuits, 2).
+    capacity
+        How many circuits a link can carry: 1 in a single matching, the number of slots where all
+        matchings are bounded together.
+    """
+
+    def __init__(self, router: Router, circuits: NDArray[np.int64], capacity: int = 1) -> None:
+        self.router = router
+        self.circuits = [(int(i), int(j)) for i, j in circuits]
+        self.capacity = capacity
+        self.pool: set[Column] = set()
+        self.wiring = router.wiring
+        self.free = router.wiring._replace(
+            cell_cost=np.zeros_like(router.wiring.cell_cost),
+            to_go=np.where(router.wiring.to_go < FAR, 0, FAR),
+        )
+        self._route = np.zeros(len(router.graph.mate), dtype=np.int32)
+        self._variables: dict[Column, Any] = {}
+        longest = max(int(router.least[i, j]) for i, j in self.circuits) / UNIT
+        self._lp = _Programme(len(circuits), len(router.desk.use), capacity, dear=4 * longest + 1)
+
+    @cached_property
+    def port_links(self) -> NDArray[np.int64]:
+        """The link at the source of each circuit."""
+        sources = [i for i, _ in self.circuits]
+        return self.wiring.link[self.wiring.source[sources]]
+
+    def links_of(self, column: Column) -> NDArray[np.int64]:
+        """List the links of a route, as often as it passes them."""
+        own = self.port_links[column.circuit]
+        return np.append(self.wiring.link[list(column.terminals)], own)
+
+    def add(self, circuit: int, terminals: tuple[int, ...], cost: int) -> bool:
+        """Put a route into the pool; tell whether it is new."""
+        column = Column(circuit, cost, terminals)
+        if column in self.pool:
+            return False
+        self.pool.add(column)
+        self._variables[column] = self._lp.add(circuit, cost / UNIT, self.links_of(column))
+        return True
+
+    def bound(
+        self,
+        closed: Closed,
+        enough: float,
+        clock: Clock,
+        start: Bound | None = None,
+        rounds: int = _ROUNDS,
+    ) -> Bound:
+        """Bound a case from below.
+
+        Parameters
+        ----------
+        closed
+            The restrictions of the case.
+        enough
+            Stop once the bound is more than this, in `UNIT`.
+        clock
+            Stop when its time is up.
+        start
+            The bound of a case that this one is part of.
+        rounds
+            Stop after so many rounds of pricing.
+        """
+        best = Bound(start.value, start.prices) if start is not None else Bound()
+        for column, variable in self._variables.items():
+            shut = closed.get(column.circuit)
+            variable.SetUb(0.0 if shut and not shut.isdisjoint(column.terminals) else np.inf)
+        while self._iterate(best, closed, enough, clock, rounds, feasibility=False):
+            if self._lp.missing() <= _TINY:
+                best.converged = True
+                best.weights = {
+                    column: weight
+                    for column, variable in self._variables.items()
+                    if (weight := variable.solution_value()) > _TINY
+                }
+                break
+            proof = Bound()
+            self._iterate(proof, closed, 0.0, clock, rounds, feasibility=True)
+            if proof.value > 0:
+                return proof
+            if clock.remaining_s <= 0 or rounds < _ROUNDS:
+                break
+            self._lp.dear *= 8.0  # leaving circuits out was only too cheap
+        return best
+
+    def _iterate(
+        self,
+        best: Bound,
+        closed: Closed,
+        enough: float,
+        clock: Clock,
+        rounds: int,
+        *,
+        feasibility: bool,
+    ) -> bool:
+        """Solve, price, add, until nothing is new (True), or the bound or the time is enough."""
+        self._lp.set_costs({v: c.cost / UNIT for c, v in self._variables.items()}, feasibility)
+        for _ in range(rounds):
+            shares, prices = self._lp.solve()
+            value, fresh = self._price(prices, shares, closed, feasibility)
+            if value > best.value:
+                best.value, best.prices = value, prices
+                best.infeasible = feasibility or value > FAR // 2  # or a circuit has no way at all
+            if best.value > enough or clock.remaining_s <= 0:
+                return False
+            if not fresh:
+                return True
+        return False
+
+    def _price(
+        self,
+        prices: NDArray[np.int64],
+        shares: NDArray[np.float64],
+        closed: Closed,
+        feasibility: bool,
+    ) -> tuple[float, bool]:
+        """Find the cheapest way of each circuit; return the bound, and whether a route is new."""
+        total = -float(self.capacity * int(prices.sum()))
+        fresh = False
+        for k in range(len(self.circuits)):
+            cost, terminals = self.cheapest(k, prices, closed.get(k, frozenset()), feasibility)
+            total += cost
+            if terminals and cost / UNIT < shares[k] - 1e-6:
+                fresh |= self.add(k, terminals, self._cost_of(k, terminals))
+        return total, fresh
+
+    def cheapest(
+        self, circuit: int, prices: NDArray[np.int64], closed: frozenset[int], feasibility: bool
+    ) -> tuple[int, tuple[int, ...]]:
+        """Find the cheapest way of one circuit at given prices.
+
+        Parameters
+        ----------
+        circuit
+            Its place in `circuits`.
+        prices
+            ``prices[link]`` in `UNIT`.
+        closed
+            Terminals by which it may not leave a cell.
+        feasibility
+            Whether cells cost nothing.
+
+        Returns
+        -------
+        cost, terminals
+            The cost with the prices of all links passed, and the terminals left; `FAR` and none if
+            there is no way.
+        """
+        source, destination = self.circuits[circuit]
+        desk, wiring = self.router.desk, self.free if feasibility else self.wiring
+        np.copyto(desk.exit_cost, prices[self.wiring.link])
+        for terminal in closed:
+            desk.exit_cost[terminal] = FAR
+        count = find_route(wiring, desk, source, destination, self._route)
+        if not count:
+            return FAR, ()
+        cost = int(desk.cost[self.wiring.target[destination]]) + int(
+            prices[self.port_links[circuit]]
+        )
+        return cost, tuple(self._route[:count].tolist())
+
+    def _cost_of(self, circuit: int, terminals: tuple[int, ...]) -> int:
+        left = np.array(terminals)
+        source = self.wiring.source[self.circuits[circuit][0]]
+        entered = np.append(source, self.wiring.mate[left[:-1]])
+        return int(self.wiring.cell_cost[left >> 2, (left ^ entered) & 1].sum())
+
+
+def cost_step(router: Router, circuits: NDArray[np.int64]) -> int:
+    """Find by what multiple the costs of routings can differ from those of the shortest routes.
+
+    Parameters
+    ----------
+    router
+        Router of the fabric.
+    circuits
+        ``circuits[k] = source, destination``, shape (circuits, 2).
+
+    Returns
+    -------
+    int
+        In `UNIT`: two cells where all ways between two ports have one parity, as on grids of
+        hexagons or squares; else one; with different costs of bar and cross their common divisor.
+    """
+    costs = np.unique(router.wiring.cell_cost)
+    if len(costs) > 1:
+        return int(np.gcd.reduce(costs))
+    graph = router.graph
+    walks = walk(graph, np.unique(router.wiring.source[circuits[:, 0]]).tolist())
+    before = np.repeat(np.arange(len(graph.mate)), 2)
+    entered = graph.mate[before]
+    after = graph.exits[entered, np.arange(len(before)) % 2]
+    reached = (entered >= 0) & (walks.cells[:, before] != UNREACHED)
+    flips = (walks.cells[:, before] + walks.cells[:, after]) % 2 == 1
+    return max(1, int(costs[0]) * (2 if (flips | ~reached).all() else 1))
+
+
+class _Programme:
+    """The linear programme itself, kept in GLOP and solved again from its last basis."""
+
+    def __init__(self, circuits: int, links: int, capacity: int, dear: float) -> None:
+        self.solver = pywraplp.Solver.CreateSolver("CLP")
+        self.objective = self.solver.Objective()
+        self.objective.SetMinimization()
+        self.rows = [self.solver.Constraint(1.0, 1.0) for _ in range(circuits)]
+        infinity = self.solver.infinity()
+        self.links = [self.solver.Constraint(-infinity, float(capacity)) for _ in range(links)]
+        self.lacking = []
+        self.dear = dear  # what it costs to leave a circuit out
+        self.feasibility = False
+        for row in self.rows:
+            variable = self.solver.NumVar(0.0, infinity, "")
+            row.SetCoefficient(variable, 1.0)
+            self.lacking.append(variable)
+
+    def add(self, circuit: int, cost: float, links: NDArray[np.int64]) -> Any:
+        variable = self.solver.NumVar(0.0, self.solver.infinity(), "")
+        self.rows[circuit].SetCoefficient(variable, 1.0)
+        for link, times in zip(*np.unique(links, return_counts=True), strict=True):
+            self.links[link].SetCoefficient(variable, float(times))
+        self.objective.SetCoefficient(variable, 0.0 if self.feasibility else cost)
+        return variable
+
+    def set_costs(self, costs: dict[Any, float], feasibility: bool) -> None:
+        """Minimise cost, or only how much of the circuits is missing."""
+        self.feasibility = feasibility
+        for variable, cost in costs.items():
+            self.objective.SetCoefficient(variable, 0.0 if feasibility else cost)
+        for variable in self.lacking:
+            self.objective.SetCoefficient(variable, 1.0 if feasibility else self.dear)
+
+    def solve(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Return the dual values of circuits, and the prices of links rounded down to integers."""
+        status = self.solver.Solve()
+        if status != self.solver.OPTIMAL:  # GLOP lost its way from the last basis: start afresh
+            afresh = pywraplp.MPSolverParameters()
+            afresh.SetIntegerParam(afresh.INCREMENTALITY, afresh.INCREMENTALITY_OFF)
+            status = self.solver.Solve(afresh)
+        if status != self.solver.OPTIMAL:
+            raise SolverError("GLOP did not solve the linear programme over routes")
+        shares = np.array([row.dual_value() for row in self.rows])
+        prices = np.array([-row.dual_value() for row in self.links])
+        return shares, np.floor(np.maximum(prices, 0.0) * UNIT + _TINY).astype(np.int64)
+
+    def missing(self) -> float:
+        """How much of the circuits the last solution leaves out."""
+        return float(sum(variable.solution_value() for variable in self.lacking))

@@ -1,0 +1,102 @@
+"""How many matchings a fabric can hold: for few ports, one after the other."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics import Fabric
+from optmatch.model import IDLE, Limits, Status, ignore
+from optmatch.problems import Routing
+from optmatch.solvers.routing.ilp import search
+from optmatch.solvers.routing.negotiated import route
+
+MOST_MATCHINGS = 1000
+"""All permutations of 6 ports, or all pairings of 10 bidirectional ones."""
+
+_TRIES = 2
+_CASES = 50
+
+
+class Reachable(NamedTuple):
+    """How many of all matchings without needless idle ports can be held."""
+
+    total: int
+    held: int
+    refuted: int
+    """Proved to have no routing; the rest stays open."""
+
+
+def count_matchings(fabric: Fabric, most: int = MOST_MATCHINGS) -> Reachable | None:
+    """Try all permutations of the live ports, or all pairings if they are bidirectional.
+
+    Parameters
+    ----------
+    fabric
+        A fabric with cells.
+    most
+        The most matchings to try.
+
+    Returns
+    -------
+    Reachable or None
+        None if there are more.
+
+    Notes
+    -----
+    Most are routed at once; the others are decided by branch and price.
+
+    Examples
+    --------
+    >>> from optmatch.fabrics import Benes
+    >>> count_matchings(Benes(4))
+    Reachable(total=24, held=24, refuted=0)
+    """
+    n = len(fabric.live_ports)
+    paired = fabric.bidirectional
+    total = math.prod(range(1, n + n % 2, 2)) if paired else math.factorial(n)
+    if total > most:
+        return None
+    held = refuted = 0
+    for matching in _pairings(fabric) if paired else _permutations(fabric):
+        problem, rng = Routing(fabric, matching), np.random.default_rng(0)
+        found = route(problem, Limits(iterations=_TRIES), rng, ignore)
+        if found.status is Status.UNKNOWN:
+            found = search(problem, Limits(iterations=_CASES), rng, ignore)
+        held += found.schedule is not None
+        refuted += found.status is Status.INFEASIBLE
+    return Reachable(total, held, refuted)
+
+
+def _permutations(fabric: Fabric) -> Iterator[NDArray[np.int32]]:
+    live = fabric.live_ports
+    for order in itertools.permutations(live.tolist()):
+        matching = np.full(fabric.n_ports, IDLE, dtype=np.int32)
+        matching[live] = order
+        yield matching
+
+
+def _pairings(fabric: Fabric) -> Iterator[NDArray[np.int32]]:
+    """Pair all live ports; of an odd number each stays idle in its turn."""
+    live: list[int] = fabric.live_ports.tolist()
+    for pairs in _pair_up([*live, IDLE] if len(live) % 2 else live):
+        matching = np.full(fabric.n_ports, IDLE, dtype=np.int32)
+        for i, j in pairs:
+            if IDLE not in (i, j):
+                matching[i], matching[j] = j, i
+        yield matching
+
+
+def _pair_up(left: list[int]) -> Iterator[list[tuple[int, int]]]:
+    if not left:
+        yield []
+        return
+    first, *rest = left
+    for k, second in enumerate(rest):
+        for pairs in _pair_up(rest[:k] + rest[k + 1 :]):
+            yield [(first, second), *pairs]

@@ -1,0 +1,161 @@
+"""The kernels of `pathfinder` with a fabric: its wiring, and room to work in."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics import UNREACHED, CellGraph, Fabric
+from optmatch.model import BAR, CROSS, FREE
+from optmatch.solvers.routing.pathfinder import (
+    FULL,
+    UNIT,
+    Effort,
+    Wiring,
+    cost_to_go,
+    new_desk,
+    settle,
+    shorten,
+)
+
+
+@lru_cache(maxsize=16)
+def _wire(fabric: Fabric, bar_cost: int, cross_cost: int) -> tuple[Wiring, NDArray[np.int64]]:
+    """Wiring, and ``least[source, destination]``: the cost of the cheapest way if alone."""
+    graph: Any = fabric.graph
+    terminals, links = len(graph.mate), graph.links
+    first = np.unique(links.of_terminal, return_index=True)[1]
+    target = fabric.destination_terminals.astype(np.int64)
+    wiring = Wiring(
+        mate=graph.mate.astype(np.int64),
+        exits=graph.exits.astype(np.int64),
+        link=links.of_terminal.astype(np.int64),
+        ends=np.stack([first, graph.mate[first]], axis=1).astype(np.int64),
+        cell_cost=_fit(np.tile([bar_cost, cross_cost], (graph.n_cells, 1)), graph),
+        source=fabric.source_terminals.astype(np.int64),
+        target=target,
+        to_go=np.empty((len(target), terminals), dtype=np.int64),
+    )
+    desk = new_desk(terminals, links.count, 0)
+    for port, terminal in enumerate(target):
+        cost_to_go(
+            wiring.mate,
+            wiring.exits,
+            wiring.cell_cost,
+            desk.exit_cost,
+            terminal,
+            wiring.to_go[port],
+            desk.keys,
+            desk.items,
+        )
+    leaving = graph.exits[wiring.source]  # (ports, state)
+    cost = wiring.to_go[:, leaving] + wiring.cell_cost[wiring.source >> 2][None]
+    least = np.ascontiguousarray(cost.min(axis=2).T)
+    for array in (*wiring, least):
+        array.flags.writeable = False
+    return wiring, least
+
+
+def _fit(cell_cost: NDArray[np.int64], graph: CellGraph) -> NDArray[np.int64]:
+    """Let a stuck cell cost what its state costs, whatever it is told."""
+    fitted = cell_cost.astype(np.int64)
+    for state in (BAR, CROSS):
+        fitted[graph.stuck == state] = fitted[graph.stuck == state][:, [state]]
+    return fitted
+
+
+class Router:
+    """The kernels with a fabric and room to work in; one for each thread.
+
+    Parameters
+    ----------
+    fabric
+        A fabric with cells.
+    bar_cost, cross_cost
+        Cost of passing a cell in either state, in `UNIT`.
+    """
+
+    def __init__(self, fabric: Fabric, bar_cost: int = UNIT, cross_cost: int = UNIT) -> None:
+        graph = fabric.graph
+        if graph is None:
+            raise ValueError("a fabric without cells needs no routes")
+        self.graph = graph
+        self.bidirectional = fabric.bidirectional
+        self.wiring, self.least = _wire(fabric, bar_cost, cross_cost)
+        self.no_cost = np.zeros(len(graph.mate), dtype=np.int64)
+        longest = int(fabric.route_cells()[fabric.route_cells() != UNREACHED].max(initial=0))
+        self.width = min(len(graph.mate), 4 * longest + 64)  # no route in use is longer
+        self.desk = new_desk(len(graph.mate), graph.links.count, self.width)
+
+    def empty_routes(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Room for one matching: routes by source port, and their lengths (0: none)."""
+        ports = len(self.wiring.source)
+        return np.zeros((ports, self.width), dtype=np.int32), np.zeros(ports, dtype=np.int64)
+
+    def settle(
+        self,
+        order: NDArray[np.int64],
+        partner: NDArray[np.int64],
+        routes: NDArray[np.int32],
+        lengths: NDArray[np.int64],
+        *,
+        base: NDArray[np.int64] | None = None,
+        effort: Effort = FULL,
+    ) -> int:
+        """Route the circuits of the ports in `order`; return their cost, or what `negotiate` did.
+
+        Parameters
+        ----------
+        order
+            Source ports, in the order in which they choose.
+        partner
+            ``partner[source] = destination``.
+        routes, lengths
+            As of `empty_routes`; routes that are there are where the negotiation starts.
+        base
+            Cost of leaving by each terminal, on top of cells and contest.
+        effort
+            How long, and how hard.
+        """
+        base = self.no_cost if base is None else base
+        return int(settle(self.wiring, self.desk, effort, base, order, partner, routes, lengths))
+
+    def shorten(
+        self,
+        order: NDArray[np.int64],
+        partner: NDArray[np.int64],
+        routes: NDArray[np.int32],
+        lengths: NDArray[np.int64],
+        *,
+        cell_cost: NDArray[np.int64] | None = None,
+    ) -> int:
+        """Put every circuit of a routed matching on its cheapest way past the others; total cost.
+
+        Parameters
+        ----------
+        order, partner, routes, lengths
+            As for `settle`.
+        cell_cost
+            ``cell_cost[cell, state]``, not below the cost that the router was made with.
+        """
+        wiring = self.wiring
+        if cell_cost is not None:
+            wiring = wiring._replace(cell_cost=_fit(cell_cost, self.graph))
+        return int(shorten(wiring, self.desk, self.no_cost, order, partner, routes, lengths))
+
+    def states(
+        self, order: NDArray[np.int64], routes: NDArray[np.int32], lengths: NDArray[np.int64]
+    ) -> NDArray[np.int8]:
+        """Return the state of every cell under some routes, -1 where no light passes."""
+        states = np.full(self.graph.n_cells, FREE, dtype=np.int8)
+        on_route = np.arange(routes.shape[1]) < lengths[order, None]
+        left = routes[order]
+        entered = np.empty_like(left)
+        entered[:, 0] = self.wiring.source[order]
+        entered[:, 1:] = self.wiring.mate[left[:, :-1]]
+        left, entered = left[on_route], entered[on_route]
+        states[left >> 2] = (left ^ entered) & 1  # terminals of one side differ in the end alone
+        return states

@@ -1,0 +1,1 @@
+"""Slices of racks: search, exact loads, the state of a pod, steered bandwidth."""

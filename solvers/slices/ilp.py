@@ -1,0 +1,191 @@
+"""Method `ilp` for slices: the least load, proved by cuts, by trying all ways, or by CP-SAT.
+
+The load takes few values, so the question is asked for one after the other: is there a slice whose
+edges all carry at most so much? A rack answers no by a cut, or yes or no by the search of
+`optmatch.solvers.slices.search`; where that does not end soon, by a model in CP-SAT.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from optmatch.model import Bound, Clock, Limit, Limits, NewBest, OnEvent, Solution, Tick
+from optmatch.problems import Allocation, Blueprint, LoadProof, SliceAllocation
+from optmatch.problems.slices import wire
+from optmatch.solvers.slices.cuts import find_cut
+from optmatch.solvers.slices.kernels import BUDGET, FOUND
+from optmatch.solvers.slices.methods import conclude, infeasible, load_of
+from optmatch.solvers.slices.model import decide
+from optmatch.solvers.slices.pod import Pod, loads_possible, tell_apart
+from optmatch.solvers.slices.search import Plan, Search
+
+_SLICE = 10_000  # nodes between two looks at the clock: a few milliseconds
+_SLICES = 20  # then CP-SAT takes over
+SEARCH = "cp-sat"  # what `verify` calls a bound by exhaustive search
+
+
+class Refutation(NamedTuple):
+    """Why no slice keeps a load."""
+
+    cuts: tuple[tuple[int, ...], ...]
+    searched: bool
+    """Whether cuts did not suffice."""
+
+
+def solve(
+    problem: SliceAllocation, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+) -> Solution:
+    """Place a slice with the least load on its busiest edge.
+
+    Parameters
+    ----------
+    problem
+        The slice and the racks.
+    limits
+        One iteration is so many steps of the search as take a few milliseconds, or a model.
+    rng
+        Seeds CP-SAT.
+    on_event
+        Hears what happens.
+
+    Returns
+    -------
+    Solution
+        Its certificate is a `LoadProof`. Where no cut shows the bound in some rack,
+        ``stats["bound_by"]`` says that it was searched.
+
+    Examples
+    --------
+    >>> from optmatch.fabrics import RackFabric
+    >>> from optmatch.model import ignore
+    >>> problem = SliceAllocation(RackFabric(), (2, 4, 4), reserved=(0, 3, 6, 9))
+    >>> solution = solve(problem, Limits(), np.random.default_rng(0), ignore)
+    >>> solution.status, solution.objective
+    (<Status.OPTIMAL: 'optimal'>, 4.0)
+    """
+    bound = problem.lower_bound()
+    if math.isinf(bound):
+        return infeasible(problem, "ilp", problem.dead_end())
+    run = _Run(problem, limits.start(), int(rng.integers(2**31)), on_event)
+    try:
+        run.go()
+    except KeyboardInterrupt:
+        run.limit = Limit.INTERRUPTED
+    return run.solution()
+
+
+class _Run:
+    """One solve: the best so far, what is refuted, and why it stopped."""
+
+    def __init__(
+        self, problem: SliceAllocation, clock: Clock, seed: int, on_event: OnEvent
+    ) -> None:
+        self.problem, self.clock, self.seed, self.on_event = problem, clock, seed, on_event
+        self.pod = Pod.of(problem)
+        self.plans = tell_apart(list(problem.blueprints))
+        self.best: Allocation | None = None
+        self.bound = problem.lower_bound()
+        self.proof: Refutation | None = None
+        self.limit: Limit | None = None
+        self.iterations = self.nodes = 0
+
+    def go(self) -> None:
+        """Raise the load until a slice keeps it; a first one, quickly found, says where to end."""
+        self.limit = self.clock.exceeded(0)
+        if self.limit is not None:
+            return
+        self.on_event(Tick("search", 0))
+        racks = self.pod.fullest_first(self.plans)
+        self.best = Pod.of(self.problem).allocate(self.problem.shape, "optical")
+        if self.best is not None:
+            self.on_event(NewBest(load_of(self.problem, self.best)))
+        values = {
+            value
+            for rack in racks
+            for plan in self.plans
+            for value in loads_possible(self.pod.rack(rack), plan)
+        }
+        most = int(self.pod.fabric.edge_fibres.max(initial=0))
+        for largest in sorted(values) or [most]:
+            if self.best is not None and load_of(self.problem, self.best) <= largest:
+                break
+            if not self._settle(racks, largest):
+                return
+            if self.best is not None and load_of(self.problem, self.best) <= largest:
+                break
+            higher = [value for value in values if value > largest]
+            self._raise_bound(float(min(higher, default=most + 1)))
+        if self.best is None:
+            self.bound = math.inf
+        elif self.bound < load_of(self.problem, self.best):
+            self._raise_bound(load_of(self.problem, self.best))
+
+    def _raise_bound(self, bound: float) -> None:
+        most = int(self.pod.fabric.edge_fibres.max(initial=0))
+        if self.best is not None:
+            bound = min(bound, load_of(self.problem, self.best))
+        if self.bound < bound <= most:
+            self.bound = bound
+            self.on_event(Bound(bound))
+        elif bound > most:
+            self.bound = bound
+
+    def _settle(self, racks: list[int], largest: int) -> bool:
+        """Find a slice with at most this load or refute it in every rack; False if cut short."""
+        cuts: list[tuple[int, ...]] = []
+        searched = False
+        for rack in racks:
+            for plan in self.plans:
+                there = self.pod.rack(rack)
+                cut = find_cut(there, plan, self.pod.fabric.server, largest)
+                if cut is not None:
+                    cuts.append(tuple(server + rack * self.pod.servers for server in cut))
+                    continue
+                searched = True
+                found = self._search(rack, plan, largest)
+                if found is not None:
+                    self.best = wire(self.problem, plan, found.servers.tolist(), found.routes)
+                    self.on_event(NewBest(load_of(self.problem, self.best)))
+                    return True
+                if self.limit is not None:
+                    return False
+        self.proof = Refutation(tuple(dict.fromkeys(cuts)), searched)
+        return True
+
+    def _search(self, rack: int, plan: Blueprint, largest: int) -> Plan | None:
+        there = self.pod.rack(rack)
+        search = Search(there, plan, self.problem.routes, largest)
+        for turn in range(1, _SLICES + 1):
+            self.limit = self.clock.exceeded(self.iterations)
+            if self.limit is not None:
+                return None
+            self.iterations += 1
+            self.on_event(Tick("search", self.iterations))
+            status = search.run(turn * _SLICE)
+            if status != BUDGET:
+                self.nodes += search.nodes
+                return self.pod.globally(rack, search.answer()) if status == FOUND else None
+        self.nodes += search.nodes
+        found, self.limit = decide(search, self.clock, self.on_event, seed=self.seed)
+        return None if found is None else self.pod.globally(rack, found)
+
+    def solution(self) -> Solution:
+        """Put together what is known."""
+        stats: dict[str, object] = {"nodes": self.nodes}
+        proof = None
+        if self.proof is not None and self.bound > self.problem.lower_bound():
+            most = int(self.pod.fabric.edge_fibres.max(initial=0))
+            stated = most + 1 if math.isinf(self.bound) else int(self.bound)
+            proof = LoadProof(bound=stated, cuts=self.proof.cuts)
+            if self.proof.searched:
+                stats["bound_by"] = SEARCH
+        if math.isinf(self.bound):
+            by = "cuts" if self.proof and not self.proof.searched else "a search of all ways"
+            reason = f"no servers and routes have enough fibres: shown by {by}"
+            return infeasible(self.problem, "ilp", reason, certificate=proof, stats=stats)
+        return conclude(
+            self.problem, "ilp", self.best, self.bound, self.limit, certificate=proof, stats=stats
+        )

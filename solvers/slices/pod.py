@@ -1,0 +1,276 @@
+"""The state of racks that slices come to and leave, and three rules to place the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics import RackFabric
+from optmatch.problems import Allocation, Blueprint, SliceAllocation
+from optmatch.problems.blueprint import Shape, draw, orient
+from optmatch.problems.server_routes import pool_routes
+from optmatch.problems.slices import connect
+from optmatch.solvers.slices.kernels import EXHAUSTED, FOUND
+from optmatch.solvers.slices.search import Plan, Rack, Search
+
+NODES = 1000
+"""A scheduler looks at so many steps for each largest load in one rack and each start."""
+
+TURNS = 6
+"""So many starts are tried."""
+
+
+class Pod:
+    """Racks with the slices that lie in them now.
+
+    Parameters
+    ----------
+    fabric
+        The racks.
+    reserved
+        Servers that are kept out.
+    routes
+        How many routes are offered to each pair; see `SliceAllocation`.
+
+    Examples
+    --------
+    >>> pod = Pod(RackFabric())
+    >>> slice_ = pod.allocate((2, 2, 4), "best-fit")
+    >>> slice_.servers.tolist(), int(pod.free.sum())
+    ([0, 4, 8, 12], 12)
+    >>> pod.remove(slice_)
+    >>> int(pod.free.sum())
+    16
+    """
+
+    def __init__(
+        self, fabric: RackFabric, *, reserved: tuple[int, ...] = (), routes: int = 5
+    ) -> None:
+        self.fabric, self.routes = fabric, routes
+        self.servers = fabric.n_servers // fabric.racks
+        self.edges = len(fabric.edges) // fabric.racks
+        self.free = np.ones(fabric.n_servers, dtype=np.bool_)
+        self.free[list(reserved)] = False
+        self.lit = np.zeros(fabric.n_fibres, dtype=np.bool_)
+        self.loads = np.zeros(len(fabric.edges), dtype=np.int64)
+        self.changes = np.zeros(fabric.racks, dtype=np.int64)
+        self._ends = fabric.edges[: self.edges].astype(np.int64)
+        self._fibres = fabric.edge_fibres.astype(np.int64)
+
+    @classmethod
+    def of(cls, problem: SliceAllocation) -> Pod:
+        """Return the pod that a problem asks about."""
+        pod = cls(problem.fabric, reserved=problem.reserved, routes=problem.routes)
+        for slice_ in problem.placed:
+            pod.add(slice_)
+        return pod
+
+    def add(self, slice_: Allocation) -> None:
+        """Note a slice that has been placed."""
+        self._change(slice_, 1)
+
+    def remove(self, slice_: Allocation) -> None:
+        """Note that a slice has gone."""
+        self._change(slice_, -1)
+
+    def _change(self, slice_: Allocation, by: int) -> None:
+        self.free[slice_.servers] = by < 0
+        self.changes[slice_.servers[0] // self.servers] += 1
+        self.lit[slice_.fibres[:, 1]] = by > 0
+        np.add.at(self.loads, self.fabric.edge_of_fibre[slice_.fibres[:, 1]], by)
+
+    def allocate(self, shape: Shape, rule: str) -> Allocation | None:
+        """Place a slice by a rule, and note it.
+
+        Parameters
+        ----------
+        shape
+            Chips along x, y and z.
+        rule
+            ``"first-fit"``: the first free block, each side aligned to its own length;
+            ``"best-fit"``: of these blocks one in the fullest rack, with the fewest free
+            neighbours; ``"optical"``: the fullest rack that can hold the slice, on such a block
+            if one is free, else on scattered servers joined by circuits.
+
+        Returns
+        -------
+        Allocation or None
+            None if the rule finds nothing.
+        """
+        plans = [draw(turned, self.fabric.server) for turned in orient(self.fabric, shape)]
+        for plan, found in self._placements(plans, rule):
+            slice_ = connect(self.fabric, self.lit, plan, found.servers, found.routes)
+            self.add(slice_)
+            return slice_
+        return None
+
+    def _placements(self, plans: list[Blueprint], rule: str) -> Iterator[tuple[Blueprint, Plan]]:
+        blocks = self._blocks(plans, best=rule != "first-fit")
+        block = next(blocks, None)
+        for rack in self.fullest_first(plans) if rule == "optical" else ():
+            while block is not None and block[1] == rack:
+                found = self.join(rack, block[0], block[2])
+                if found is not None:
+                    yield block[0], found
+                block = next(blocks, None)
+            for plan in tell_apart(plans):
+                found = self.scatter(rack, plan, NODES)
+                if found is not None:
+                    yield plan, found
+        while block is not None:
+            found = self.join(block[1], block[0], block[2])
+            if found is not None:
+                yield block[0], found
+            block = next(blocks, None)
+
+    def fullest_first(self, plans: list[Blueprint]) -> list[int]:
+        """List the racks with enough free servers, those with the fewest first."""
+        counts = self.free.reshape(self.fabric.racks, -1).sum(axis=1)
+        slots = plans[0].n_slots if plans else self.servers + 1
+        order = np.argsort(counts, kind="stable")
+        return [int(rack) for rack in order if counts[rack] >= slots]
+
+    def rack(self, number: int) -> Rack:
+        """Return what a search needs to know of one rack."""
+        edges = slice(number * self.edges, (number + 1) * self.edges)
+        free = self.free[number * self.servers : (number + 1) * self.servers]
+        return Rack(
+            pool=pool_routes(self.fabric),
+            edges=self._ends,
+            fibres=self._fibres[edges],
+            loads=self.loads[edges],
+            servers=np.flatnonzero(free),
+        )
+
+    def join(self, rack: int, plan: Blueprint, block: NDArray[np.int64]) -> Plan | None:
+        """Find routes between servers that are given."""
+        there = self.rack(rack)
+        seats = np.searchsorted(there.servers, block)
+        search = Search(there, plan, self.routes, int(there.fibres.max(initial=0)), seats)
+        return self.globally(rack, search.answer()) if search.run(NODES) == FOUND else None
+
+    def scatter(self, rack: int, plan: Blueprint, budget: int) -> Plan | None:
+        """Find servers and routes anywhere in a rack, first for the least conceivable load."""
+        there = self.rack(rack)
+        for largest in loads_possible(there, plan):
+            for turn in range(TURNS):  # from other servers: a search that starts badly stays bad
+                turned = np.roll(there.servers, turn * len(there.servers) // TURNS)
+                search = Search(there._replace(servers=turned), plan, self.routes, largest)
+                status = search.run(budget)
+                if status == FOUND:
+                    return self.globally(rack, search.answer())
+                if status == EXHAUSTED:
+                    break
+        return None
+
+    def globally(self, rack: int, found: Plan) -> Plan:
+        """Count servers and edges of an answer from the first of all racks."""
+        routes = [route + rack * self.edges for route in found.routes]
+        return Plan(found.servers + rack * self.servers, routes)
+
+    def _blocks(
+        self, plans: list[Blueprint], *, best: bool
+    ) -> Iterator[tuple[Blueprint, int, NDArray[np.int64]]]:
+        """List free aligned blocks, in order or by how well they fill gaps."""
+        free = self.free.reshape(self.fabric.racks, -1)
+        options = []
+        for turn, plan in enumerate(plans):
+            blocks = aligned_blocks(self.fabric.server_grid, plan.grid)
+            if not len(blocks):
+                continue
+            racks, places = np.nonzero(free[:, blocks].all(axis=2))
+            if best:
+                left = free.sum(axis=1)[racks]
+                beside = self._beside(plan.grid)[places]
+                gaps = (free[racks] & beside).sum(axis=1)
+            else:
+                left = gaps = np.zeros(len(racks), dtype=np.int64)
+            order = np.lexsort((places, racks, gaps, left))
+            for k in order[:4].tolist() if len(order) else []:
+                key = (int(left[k]), int(gaps[k]), int(racks[k]), turn, int(places[k]))
+                options.append((key, plan, int(racks[k]), blocks[places[k]]))
+        for _, plan, rack, block in sorted(options, key=lambda option: option[0]):
+            yield plan, rack, block
+
+    def _beside(self, grid: Shape) -> NDArray[np.bool_]:
+        return _beside(self.fabric, grid)
+
+
+@lru_cache(maxsize=64)
+def aligned_blocks(servers: Shape, grid: Shape) -> NDArray[np.int64]:
+    """List the blocks of servers whose corner is a multiple of their sides.
+
+    Parameters
+    ----------
+    servers
+        Servers of a rack along x, y and z.
+    grid
+        Those of the block.
+
+    Returns
+    -------
+    NDArray
+        ``blocks[block, slot] = server``, blocks and slots x fastest.
+
+    Examples
+    --------
+    >>> aligned_blocks((2, 2, 4), (1, 1, 2)).tolist()[:3]
+    [[0, 4], [1, 5], [2, 6]]
+    """
+    corners = [range(0, most - side + 1, side) for most, side in zip(servers, grid, strict=True)]
+    blocks = [
+        [
+            x + dx + servers[0] * (y + dy + servers[1] * (z + dz))
+            for dz, dy, dx in product(*map(range, reversed(grid)))
+        ]
+        for z, y, x in product(*reversed(corners))
+    ]
+    return np.array(blocks, dtype=np.int64).reshape(-1, int(np.prod(grid)))
+
+
+@lru_cache(maxsize=64)
+def _beside(fabric: RackFabric, grid: Shape) -> NDArray[np.bool_]:
+    """Tell which servers are neighbours of a block."""
+    blocks = aligned_blocks(fabric.server_grid, grid)
+    servers = fabric.n_servers // fabric.racks
+    ends = fabric.edges[: len(fabric.edges) // fabric.racks]
+    inside = np.zeros((len(blocks), servers), dtype=np.bool_)
+    np.put_along_axis(inside, blocks, True, axis=1)
+    beside = np.zeros_like(inside)
+    for u, v in ends.tolist():
+        beside[:, v] |= inside[:, u]
+    return beside & ~inside
+
+
+def loads_possible(rack: Rack, plan: Blueprint) -> list[int]:
+    """List the largest loads that a slice can have in a rack, ascending."""
+    if not len(plan.pairs):
+        return [0]
+    step = int(np.gcd.reduce(plan.weights))
+    open_ = rack.fibres - rack.loads >= step
+    loads, most = rack.loads[open_], rack.fibres[open_]
+    values = {
+        load + k
+        for load, limit in set(zip(loads.tolist(), most.tolist(), strict=True))
+        for k in range(step, limit - load + 1, step)
+    }
+    return sorted(value for value in values if value >= int(plan.weights.max()))
+
+
+def tell_apart(plans: list[Blueprint]) -> list[Blueprint]:
+    """Drop turned slices whose slots are joined as those of another one.
+
+    A ring of four slots is a square of two by two; where all pairs have equally many circuits,
+    only the other sides count.
+    """
+    kept: dict[tuple[int, ...], Blueprint] = {}
+    for plan in plans:
+        weights = set(plan.weights.tolist())
+        sides = [part for side in plan.grid for part in ((2, 2) if side == 4 else (side,))]
+        key = (*weights, *sorted(side for side in sides if side > 1))
+        kept.setdefault(key if len(weights) == 1 else (0, *plan.shape), plan)
+    return list(kept.values())

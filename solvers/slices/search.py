@@ -1,0 +1,191 @@
+"""The search for a slice in one rack, which can be interrupted; kernels are in `slicing`."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.problems.blueprint import Blueprint
+from optmatch.problems.server_routes import RoutePool
+from optmatch.solvers.slices.kernels import offer, search
+
+
+class Rack(NamedTuple):
+    """One rack with its load; servers and edges counted from its first."""
+
+    pool: RoutePool
+    edges: NDArray[np.int64]
+    """``edges[edge] = server, server``."""
+    fibres: NDArray[np.int64]
+    loads: NDArray[np.int64]
+    servers: NDArray[np.int64]
+    """Those that are free."""
+
+
+class Plan(NamedTuple):
+    """Where a slice lies: ``servers[slot]``, and the edges of each pair's route."""
+
+    servers: NDArray[np.int64]
+    routes: list[NDArray[np.int64]]
+
+
+class Search:
+    """A search that can be interrupted and goes on where it was.
+
+    Parameters
+    ----------
+    rack
+        Where the slice is to lie.
+    plan
+        The slice.
+    offered
+        How many routes each pair may choose from.
+    largest
+        No edge that the slice uses may have a larger load.
+    seats
+        ``seats[slot]``: places in ``rack.servers``, if they are fixed; None to search for them.
+    """
+
+    def __init__(
+        self,
+        rack: Rack,
+        plan: Blueprint,
+        offered: int,
+        largest: int,
+        seats: NDArray[np.int64] | None = None,
+    ) -> None:
+        self.rack, self.plan = rack, plan
+        servers, slots = len(rack.servers), plan.n_slots
+        sizes, self.kinds = np.unique(plan.weights, return_inverse=True)
+        kinds, hops = max(1, len(sizes)), rack.pool.edges.shape[3]
+        self.routes = np.full((kinds, servers, servers, offered, hops), -1, dtype=np.int16)
+        self.lengths = np.zeros((kinds, servers, servers, offered), dtype=np.int16)
+        for kind, size in enumerate(sizes.tolist()):
+            offer(
+                rack.pool.edges, rack.pool.hops, rack.loads, rack.fibres, rack.servers, size,
+                self.routes[kind], self.lengths[kind],
+            )  # fmt: skip
+        self.limit_room = np.minimum(largest, rack.fibres) - rack.loads
+        self._room = self.limit_room.copy()
+        self._drop_what_never_fits(sizes)
+        self._least = self.lengths[:, :, :, 0].astype(np.int64)
+        self._steps = _list_steps(plan)
+        self._mine = _list_pairs(plan)
+        self.below = _tell_mirrors_apart(plan) if seats is None else np.full((slots, 1), -1)
+        self._leaving = _edges_by_server(rack, 0)
+        self._arriving = _edges_by_server(rack, 1)
+        self._seat = np.full(slots, -1, dtype=np.int64)
+        self._holder = np.full(servers, -1, dtype=np.int64)
+        self._owes = np.zeros((slots, 2), dtype=np.int64)
+        np.add.at(self._owes[:, 0], plan.pairs[:, 0], plan.weights)
+        np.add.at(self._owes[:, 1], plan.pairs[:, 1], plan.weights)
+        if seats is not None:
+            self._steps = self._steps[self._steps[:, 1] >= 0]
+            self._seat[:], self._holder[seats] = seats, np.arange(slots)
+        self._order = np.zeros((len(self._steps), servers, 2), dtype=np.int64)
+        self._choice = np.full(len(self._steps), -1, dtype=np.int64)
+        self._state = np.array([0, 0, self._count_slack(seats)], dtype=np.int64)
+
+    def _drop_what_never_fits(self, sizes: NDArray[np.int32]) -> None:
+        """Take away the routes that the largest load closes; the others move up."""
+        for kind, size in enumerate(sizes.tolist()):
+            routes, lengths = self.routes[kind], self.lengths[kind]
+            open_ = np.append(self.limit_room >= size, True)  # -1 names the last: no edge
+            kept = open_[routes].all(axis=3) & (lengths > 0)
+            order = np.argsort(~kept, axis=2, kind="stable")
+            lengths[:] = np.take_along_axis(np.where(kept, lengths, 0), order, axis=2)
+            routes[:] = np.take_along_axis(routes, order[..., None], axis=2)
+
+    def _count_slack(self, seats: NDArray[np.int64] | None) -> int:
+        """Return the room on all edges beyond what all pairs need at least."""
+        if not len(self.plan.pairs):
+            return 0
+        step = int(np.gcd.reduce(self.plan.weights))
+        room = int((np.maximum(self.limit_room, 0) // step * step).sum())
+        hops = np.ones(len(self.plan.pairs), dtype=np.int64)
+        if seats is not None:
+            first, second = seats[self.plan.pairs].T
+            hops = self._least[self.kinds, first, second]
+            if not hops.all():
+                return -1
+        return room - int(hops @ self.plan.weights)
+
+    @property
+    def nodes(self) -> int:
+        """How many steps were made and taken back."""
+        return int(self._state[1])
+
+    def run(self, budget: int) -> int:
+        """Go on until so many nodes; return FOUND, EXHAUSTED or BUDGET."""
+        status: int = search(
+            self._steps, self.plan.pairs, self.plan.weights, self.kinds.astype(np.int64),
+            self.below, self._mine, self.routes, self.lengths, self._least, self._leaving,
+            self._arriving, self._room, self._seat, self._holder, self._owes, self._order,
+            self._choice, self._state, budget,
+        )  # fmt: skip
+        return status
+
+    def answer(self) -> Plan:
+        """Return what was found."""
+        routes: list[Any] = [None] * len(self.plan.pairs)
+        for (_, pair), chosen in zip(self._steps.tolist(), self._choice.tolist(), strict=True):
+            if pair >= 0:
+                u, v = self._seat[self.plan.pairs[pair]]
+                kind = self.kinds[pair]
+                length = self.lengths[kind, u, v, chosen]
+                routes[pair] = self.routes[kind, u, v, chosen, :length].astype(np.int64)
+        return Plan(self.rack.servers[self._seat], routes)
+
+
+def _list_steps(plan: Blueprint) -> NDArray[np.int64]:
+    """Order slots, and after each its pairs with earlier ones."""
+    steps = []
+    for slot in range(plan.n_slots):
+        steps.append((slot, -1))
+        steps += [(-1, k) for k, (a, b) in enumerate(plan.pairs.tolist()) if max(a, b) == slot]
+    return np.array(steps, dtype=np.int64)
+
+
+def _list_pairs(plan: Blueprint) -> NDArray[np.int64]:
+    """List for each slot its pairs with earlier ones."""
+    pairs: list[list[int]] = [[] for _ in range(plan.n_slots)]
+    for pair, (a, b) in enumerate(plan.pairs.tolist()):
+        pairs[max(a, b)].append(pair)
+    return _padded(pairs)
+
+
+def _tell_mirrors_apart(plan: Blueprint) -> NDArray[np.int64]:
+    """List for each slot those that may be asked to have smaller servers.
+
+    If servers are full, a torus looks the same from each slot, so slot 0 may have the smallest
+    server; and in the mirror, so its neighbour up an axis may have a smaller one than that down.
+    """
+    seats = np.unique(plan.circuits[:, :2], axis=0)[:, 0]
+    full = len(set(np.bincount(seats, minlength=plan.n_slots).tolist())) == 1
+    below: list[list[int]] = [[0] if full and slot else [] for slot in range(plan.n_slots)]
+    stride = 1
+    for side in plan.grid:
+        if full and side > 2:
+            below[(side - 1) * stride].append(stride)
+        stride *= side
+    return _padded(below)
+
+
+def _edges_by_server(rack: Rack, end: int) -> NDArray[np.int64]:
+    """List the edges of each free server that leave it (0) or arrive there (1)."""
+    place = {server: k for k, server in enumerate(rack.servers.tolist())}
+    edges: list[list[int]] = [[] for _ in place]
+    for edge, server in enumerate(rack.edges[:, end].tolist()):
+        if server in place:
+            edges[place[server]].append(edge)
+    return _padded(edges)
+
+
+def _padded(rows: list[list[int]]) -> NDArray[np.int64]:
+    width = max([1, *map(len, rows)])
+    table = np.full((len(rows), width), -1, dtype=np.int64)
+    for k, row in enumerate(rows):
+        table[k, : len(row)] = row
+    return table
