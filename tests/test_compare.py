@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from command import call
 
 import optmatch as om
-from optmatch.cli import main
 from optmatch.commands.compare import build
 from optmatch.model.comparison import FabricRow
 from optmatch.plotting import fabrics_data, plot_fabrics
@@ -23,11 +22,6 @@ from optmatch.plotting import fabrics_data, plot_fabrics
 GOOD = Path(__file__).parent / "data" / "good"
 DEMAND = GOOD / "demand.problem.json"
 MATCHINGS = [[1, 2, 3, 0], [3, 2, 1, 0], [2, 3, 0, 1]]
-
-
-def call(*args: Any) -> Result:
-    """Run the command line in this process."""
-    return CliRunner().invoke(main, [str(arg) for arg in args])
 
 
 @pytest.fixture(scope="module")

@@ -6,17 +6,15 @@ import json
 import pickle
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from command import call
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 import optmatch as om
-from optmatch.cli import main
 from optmatch.fabrics.waveguides import measure_area, measure_waveguides
 from optmatch.io import files as files_module
 from optmatch.io import read_device, write_device
@@ -28,11 +26,6 @@ SCHEMA = json.loads(
     (Path(files_module.__file__).parent / "schema" / "device.schema.json").read_text()
 )
 decibels = st.floats(0, 60)
-
-
-def call(*args: Any) -> Result:
-    """Run the command line in this process."""
-    return CliRunner().invoke(main, [str(arg) for arg in args])
 
 
 @given(decibels, st.none() | st.floats(3, 90), st.sampled_from([BAR, CROSS]))

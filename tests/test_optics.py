@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from command import call
 
 import optmatch as om
-from optmatch.cli import main
 from optmatch.commands.optics import use_one_thread
 from optmatch.fabrics import Faulty
 from optmatch.fabrics.waveguides import measure_waveguides
@@ -42,11 +41,6 @@ def balance(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for module in (om, sys.modules["optmatch.verify"]):
         monkeypatch.setattr(module, "measure_optics", balanced)
-
-
-def call(*args: Any) -> Result:
-    """Run the command line in this process."""
-    return CliRunner().invoke(main, [str(arg) for arg in args])
 
 
 def test_losses_add_up_to_a_hundredth_of_a_decibel() -> None:

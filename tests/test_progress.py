@@ -1,0 +1,94 @@
+"""Progress on terminals and in files, and interrupts at events."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from optmatch.commands.interrupt import at_events
+from optmatch.commands.progress import Progress
+from optmatch.model import Bound, Event, NewBest, Tick, ignore
+
+
+def test_ctrl_c_waits_for_the_next_event() -> None:
+    """A method is never stopped between two assignments; a second Ctrl-C does not wait."""
+    heard: list[Event] = []
+    done = []
+    with pytest.raises(KeyboardInterrupt), at_events(heard.append) as listen:
+        listen(Tick("search", 1))
+        signal.raise_signal(signal.SIGINT)
+        done.append("the step that was under way")
+        listen(Tick("search", 2))
+        done.append("the next step")
+    assert done == ["the step that was under way"]
+    assert heard == [Tick("search", 1), Tick("search", 2)]
+    with pytest.raises(KeyboardInterrupt), at_events(heard.append):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A method that reports nothing is stopped all the same."""
+    monkeypatch.setattr("optmatch.commands.interrupt.PATIENCE_S", 0.05)
+    with pytest.raises(KeyboardInterrupt), at_events(ignore):
+        signal.raise_signal(signal.SIGINT)
+        for _ in range(200):
+            time.sleep(0.05)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        """Return the time."""
+        return self.now
+
+
+def test_progress_on_a_file_is_a_line_every_five_seconds(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """However many events there are."""
+    clock = Clock()
+    progress = Progress("mesh", clock=clock)
+    progress(NewBest(120.0))
+    progress(Bound(100.0))
+    for tenth in range(0, 121):
+        clock.now = tenth / 10
+        progress(Tick("slots", tenth, 120))
+    progress.close()
+    assert capsys.readouterr().err.splitlines() == [
+        "mesh: 5 s, slots 50 of 120, best 120, at least 100",
+        "mesh: 10 s, slots 100 of 120, best 120, at least 100",
+    ]
+
+
+def test_progress_on_a_terminal_is_one_line_that_goes_away(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Written over, ten times a second at most."""
+    clock = Clock()
+    progress = Progress("mesh", terminal=True, clock=clock)
+    for hundredth in range(0, 26):
+        clock.now = hundredth / 100
+        progress(Tick("search", hundredth))
+    progress.close()
+    text = capsys.readouterr().err
+    shown = [part for part in text.split("\r") if part.strip()]
+    assert shown == ["mesh: 0 s, search 10", "mesh: 0 s, search 20"]
+    assert text.endswith("\r") and "\n" not in text and "\x1b" not in text
+
+
+def test_verbose_progress_has_a_line_for_every_improvement(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """At once."""
+    progress = Progress("mesh", verbose=True, clock=Clock())
+    progress(NewBest(5.0))
+    progress(Tick("search", 1))
+    assert capsys.readouterr().err == "mesh: 0 s, started, best 5\n"
