@@ -24,7 +24,7 @@ from optmatch.model import (
     integer,
     number,
 )
-from optmatch.problems import ANSWERS, PlaneSchedules
+from optmatch.problems import ANSWERS, PlaneSchedules, RailPlan
 
 SCHEDULE_FORMAT = "optmatch/schedule/1"
 
@@ -124,7 +124,10 @@ def _answer_to_tree(solution: Solution) -> dict[str, Any]:
             f"an answer of type {type(solution.answer).__name__} has no file format for"
             f" {solution.problem.kind}"
         )
-    return to_object(solution.answer, keep_ndim=1)
+    tree = to_object(solution.answer, keep_ndim=1)
+    if isinstance(solution.answer, RailPlan) and not len(solution.answer.relays):
+        del tree["relays"]  # files of plans without them stay what they were
+    return tree
 
 
 def _answer_from_tree(tree: Any, where: str, problem: Problem) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,6 +110,7 @@ class RailPlan(Value):
     end_s: NDArray[np.float64]
     ports: NDArray[np.int32]
     step_s: float
+    relays: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 3), np.int32))
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rails", tuple(self.rails))
@@ -126,6 +127,7 @@ class RailPlan(Value):
         if len(set(named)) < len(named):
             twice = next(rail for rail in named if named.count(rail) > 1)
             raise InputError(f"rails: rail {twice} is there twice", where="rails")
+        object.__setattr__(self, "relays", _in_order(self.relays, len(self.start_s)))
 
     def phase_times_s(self, job: RailJob) -> NDArray[np.float64]:
         """Return ``times[phase] = start, end`` of the phases of a job, in seconds.
@@ -140,6 +142,30 @@ class RailPlan(Value):
             for phase in job.phases()
         ]
         return np.array(times, dtype=np.float64).reshape(-1, 2)
+
+
+def _in_order(relays: NDArray[np.int32], n_operations: int) -> NDArray[np.int32]:
+    """Check what is forwarded, row by row."""
+    rows = frozen("relays", relays, 2, np.int32)
+    if not len(rows):
+        return frozen("relays", np.empty((0, 3)), 2, np.int32)
+    if rows.shape[1] != 3:
+        raise InputError(
+            f"relays has rows of {rows.shape[1]} entries: operation, rank and ports are expected",
+            where="relays",
+        )
+    for row in np.flatnonzero((rows[:, 0] < 0) | (rows[:, 0] >= n_operations))[:1]:
+        raise InputError(
+            f"relays[{row}]: operation {rows[row, 0]} of a step of {n_operations}",
+            where=f"relays[{row}]",
+        )
+    for row in np.flatnonzero(np.diff(rows[:, 0]) < 0)[:1] + 1:
+        raise InputError(
+            f"relays[{row}]: operation {rows[row, 0]} after operation {rows[row - 1, 0]}",
+            where=f"relays[{row}]",
+        )
+    checked: NDArray[np.int32] = rows
+    return checked
 
 
 def ranks_of_rails(step: Step) -> dict[int, NDArray[np.int64]]:

@@ -11,6 +11,7 @@ from optmatch.model import IDLE
 from optmatch.problems import RailJob
 from optmatch.problems.rail_plan import RailPlan, RailTimeline
 from optmatch.problems.rail_step import OPERATIONS
+from optmatch.verify.rail_relays import check_routes, forwards
 from optmatch.verify.rail_times import SLACK, Work, tell
 from optmatch.verify.report import Findings
 
@@ -92,9 +93,14 @@ def check_rail(job: RailJob, plan: RailPlan, rail: Rail, work: Work, findings: F
     in_rounds = _changes_inside(job, plan, rail, split) | _takes_one_round(job, plan, split, work)
     changing = split[in_rounds]
     check_rounds(job, plan, rail, changing, work, findings)
-    direct = np.setdiff1d(senders, changing)
+    relayed = senders[forwards(plan, step)[senders] & ~scattered]
+    direct = np.setdiff1d(senders, np.union1d(changing, relayed))
     sent = _follow(job, plan, rail, direct, findings)
     _check_lengths(job, plan, rail, direct, work, findings)
+    if len(relayed):
+        dark = dark_s(job, rail, plan.start_s[relayed], plan.end_s[relayed])
+        routed = Sent(*check_routes(job, plan, rail, relayed, dark, work, findings))
+        sent = Sent(*map(np.concatenate, zip(sent, routed, strict=True)))
     _check_sharing(job, plan, rail, changing, sent, findings)
 
 

@@ -11,6 +11,7 @@ from optmatch.problems.rail_plan import RailTimeline
 from optmatch.verify.bound_rules import check_objective, check_support
 from optmatch.verify.light import check_light
 from optmatch.verify.rail_circuits import check_rail, open_rail
+from optmatch.verify.rail_relays import check_forwarded
 from optmatch.verify.rail_times import SLACK, Work, bound_step, check_times, measure_work
 from optmatch.verify.report import Findings, agree
 
@@ -75,6 +76,9 @@ def _replay(job: RailJob, plan: object, work: Work, findings: Findings) -> bool:
     ]
     if not all(sound):
         findings.skipped.append("circuits: states that are no matchings of a rail define none")
+        return True
+    if not check_forwarded(job, plan, work, findings):
+        findings.skipped.append("circuits: what is forwarded has no way")
         return True
     for rail in sorted(planned):
         ranks = np.array(sorted(members[rail]), dtype=np.int64)
