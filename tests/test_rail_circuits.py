@@ -123,7 +123,9 @@ def test_a_tree_collects_from_everyone(n: int) -> None:
     held = [{k} for k in range(n)]
     for circuits in tree(range(n), 0, 1):
         to_matching(circuits, n)
-        for child, parent in circuits.tolist():
+        both = {tuple(row) for row in circuits.tolist()}
+        assert both == {(b, a) for a, b in both}
+        for parent, child in (pair for pair in both if pair[0] < pair[1]):
             assert not held[child] & held[parent]
             held[parent] |= held[child]
     assert held[0] == set(range(n))

@@ -90,7 +90,8 @@ def check_rail(job: RailJob, plan: RailPlan, rail: Rail, work: Work, findings: F
     members = np.array([len(group.ranks) for group in step.groups])
     scattered = (step.kind[senders] == _ALL_TO_ALL) & (members[step.group[senders]] > 2)
     split = senders[scattered]
-    in_rounds = _changes_inside(job, plan, rail, split) | _takes_one_round(job, plan, split, work)
+    in_rounds = _changes_inside(job, plan, rail, split)
+    in_rounds |= _takes_one_round(job, plan, rail, split, work)
     changing = split[in_rounds]
     check_rounds(job, plan, rail, changing, work, findings)
     relayed = senders[forwards(plan, step)[senders] & ~scattered]
@@ -121,14 +122,15 @@ def _changes_inside(
 
 
 def _takes_one_round(
-    job: RailJob, plan: RailPlan, operations: NDArray[np.int64], work: Work
+    job: RailJob, plan: RailPlan, rail: Rail, operations: NDArray[np.int64], work: Work
 ) -> NDArray[np.bool_]:
     """Tell which all-to-alls have a port for everyone, and last as long as that takes."""
     step, slack = job.step(), SLACK * max(plan.step_s, 1e-9)
     n = np.array([len(group.ranks) for group in step.groups])[step.group[operations]]
     uses = np.array([int(mask).bit_count() for mask in plan.ports[operations]])
     part = work.sent_bytes[operations] / np.maximum(n - 1, 1) / job.port_bytes_per_s
-    lasts = plan.end_s[operations] - plan.start_s[operations]
+    start, end = plan.start_s[operations], plan.end_s[operations]
+    lasts = end - start - dark_s(job, rail, start, end)
     part += (n - 1) * job.latency_s
     found: NDArray[np.bool_] = (uses >= n - 1) & (np.abs(lasts - part) <= slack)
     return found
@@ -145,8 +147,8 @@ def check_rounds(
     """Check that in an all-to-all of several rounds everyone gets to send to everyone else.
 
     Each pair needs a circuit for as long as its part needs; the operation lasts as many rounds as
-    its ports need for all others, and a reconfiguration between each two; rounds share evenly what
-    messages take longer than their bytes.
+    its ports need for all others, and a reconfiguration between each two, or as long as the rail
+    stands still meanwhile; rounds share evenly what messages take longer than their bytes.
     """
     step, slack = job.step(), SLACK * max(plan.step_s, 1e-9)
     sizes = np.array([len(group.ranks) for group in step.groups])
@@ -182,7 +184,11 @@ def check_rounds(
     rule = "in an all-to-all everyone sends to everyone else"
     tell(findings, step, rule, count != wanted, count, wanted)
     needed = np.zeros(step.n_operations)
-    needed[operations] = rounds * part + (rounds - 1) * job.delay_s
+    needed[operations] = rounds * part
+    if job.switching == "all-stop":
+        needed[operations] += dark_s(job, rail, start, end)
+    else:
+        needed[operations] += (rounds - 1) * job.delay_s
     lasts = plan.end_s - plan.start_s
     wrong = np.zeros(step.n_operations, dtype=bool)
     wrong[operations] = np.abs(lasts - needed)[operations] > slack

@@ -7,6 +7,7 @@ receive port ``g * ports + p`` of the switch. Circuits are rows (transmit port, 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,9 +15,13 @@ from numpy.typing import ArrayLike, NDArray
 from optmatch.fabrics import IdealSwitch
 from optmatch.model import IDLE, InputError, Limits, ignore
 from optmatch.problems import Demand
+from optmatch.problems.rail_rounds import Algorithm, meet
 from optmatch.solvers.demands.portfolio import solve_best
 
 Circuits = NDArray[np.int32]
+Facing = NDArray[np.int64]
+"""``facing[round, side, lane, place]``: the place in its group of whom a member faces, where it
+transmits (0) and where it receives (1), on each lane, in each round."""
 
 
 def ring(members: ArrayLike, use: Sequence[int], ports: int) -> Circuits:
@@ -55,13 +60,11 @@ def ring(members: ArrayLike, use: Sequence[int], ports: int) -> Circuits:
     group = np.asarray(members, dtype=np.int64)
     if len(group) < 2:
         return np.empty((0, 2), dtype=np.int32)
-    orders = hamiltonian_cycles(len(group))
     parts = []
     for k in range(0, len(use), 2):
-        around = group[orders[k // 2 % len(orders)]]
-        onward = np.roll(around, -1)
+        onward = group[successors(len(group), k // 2)]
         there, back = use[k], use[min(k + 1, len(use) - 1)]
-        parts.append(np.stack([around * ports + there, onward * ports + back], axis=1))
+        parts.append(np.stack([group * ports + there, onward * ports + back], axis=1))
         if back != there:
             parts.append(parts[-1][:, ::-1])
     return np.concatenate(parts).astype(np.int32)
@@ -100,6 +103,81 @@ def hamiltonian_cycles(n: int) -> NDArray[np.int64]:
         cycles[:, half + 1] = rim + 1
     names: NDArray[np.int64] = np.argsort(cycles[0])
     return np.take(names, cycles)
+
+
+@lru_cache
+def successors(n: int, ring: int) -> NDArray[np.int64]:
+    """Tell who comes after each place on one of the rings of a group; they repeat.
+
+    Examples
+    --------
+    >>> [successors(5, ring).tolist() for ring in range(2)]
+    [[1, 2, 3, 4, 0], [2, 3, 4, 0, 1]]
+    """
+    orders = hamiltonian_cycles(n)
+    around = orders[ring % len(orders)]
+    onward = np.empty(n, dtype=np.int64)
+    onward[around] = np.roll(around, -1)
+    return onward
+
+
+def face_rings(n: int, lanes: int, *, duplex: bool) -> Facing:
+    """Put a group into rings: lanes 2r and 2r + 1 turn ring r forward and backward.
+
+    A lane of bidirectional ports turns a ring of its own, both ways.
+
+    Examples
+    --------
+    >>> face_rings(3, 2, duplex=False).tolist()
+    [[[[1, 2, 0], [2, 0, 1]], [[2, 0, 1], [1, 2, 0]]]]
+    """
+    found = np.empty((1, 2, lanes, n), dtype=np.int64)
+    for lane in range(lanes):
+        onward = successors(n, lane if duplex else lane // 2)
+        both = onward, np.argsort(onward)
+        turned = 0 if duplex else lane % 2
+        found[0, :, lane] = both[turned], both[1 - turned]
+    return found
+
+
+def face_shifts(n: int, lanes: int) -> Facing:
+    """Let everyone send so many places onward, another number on each lane in each round.
+
+    In the last round lanes that are left over stay as they are.
+
+    Examples
+    --------
+    >>> face_shifts(4, 2)[:, 0, :, 0].tolist()
+    [[1, 2], [3, 2]]
+    """
+    places, rounds = np.arange(n), -(-(n - 1) // lanes)
+    found = np.empty((rounds, 2, lanes, n), dtype=np.int64)
+    for turn in range(rounds):
+        for lane in range(lanes):
+            if turn and lane + turn * lanes >= n - 1:
+                found[turn, :, lane] = found[turn - 1, :, lane]
+                continue
+            by = 1 + (lane + turn * lanes) % (n - 1)
+            found[turn, :, lane] = (places + by) % n, (places - by) % n
+    return found
+
+
+def face_pairs(algorithm: Algorithm, n: int, lanes: int, distances: Sequence[int]) -> Facing:
+    """Let members meet in pairs on all lanes, round by round.
+
+    Who meets nobody in a round faces its next partner already, or its last one still.
+
+    Examples
+    --------
+    >>> face_pairs("tree", 3, 1, [1, 2])[:, 0, 0].tolist()
+    [[1, 0, 0], [2, 0, 0]]
+    """
+    met = np.stack([meet(algorithm, n, distance) for distance in distances])
+    for turn in range(len(met) - 1, 0, -1):
+        met[turn - 1] = np.where(met[turn - 1] == IDLE, met[turn], met[turn - 1])
+    for turn in range(1, len(met)):
+        met[turn] = np.where(met[turn] == IDLE, met[turn - 1], met[turn])
+    return np.broadcast_to(met[:, None, None], (len(met), 2, lanes, n))
 
 
 def line(members: ArrayLike, ahead: int, behind: int, ports: int, *, closed: bool) -> Circuits:
@@ -151,26 +229,23 @@ def halving(members: ArrayLike, port: int, ports: int) -> list[Circuits]:
         raise InputError(
             f"a group of {len(group)}: recursive halving needs a power of two", where="members"
         )
-    rounds = [len(group) >> r + 1 for r in range(len(group).bit_length() - 1)]
-    places = np.arange(len(group))
-    return [_facing(group, places ^ distance, port, ports) for distance in rounds]
+    distances = [len(group) >> r + 1 for r in range(len(group).bit_length() - 1)]
+    return [_facing(group, meet("halving", len(group), d), port, ports) for d in distances]
 
 
 def tree(members: ArrayLike, port: int, ports: int) -> list[Circuits]:
-    """Give the rounds of a binomial tree, from the leaves to the first member.
+    """Give the rounds of a binomial tree, from the leaves to the first member, or backwards.
+
+    Circuits lead both ways, to sum up and to spread.
 
     Examples
     --------
     >>> [rows.tolist() for rows in tree([0, 1, 2], 0, ports=1)]
-    [[[1, 0]], [[2, 0]]]
+    [[[0, 1], [1, 0]], [[0, 2], [2, 0]]]
     """
     group = np.asarray(members, dtype=np.int64)
-    rounds = []
-    for r in range((len(group) - 1).bit_length()):
-        child = np.arange(1 << r, len(group), 2 << r)
-        pairs = np.stack([group[child], group[child - (1 << r)]], axis=1)
-        rounds.append((pairs * ports + port).astype(np.int32))
-    return rounds
+    distances = [1 << r for r in range((len(group) - 1).bit_length())]
+    return [_facing(group, meet("tree", len(group), d), port, ports) for d in distances]
 
 
 def shifts(members: ArrayLike, use: Sequence[int], ports: int) -> list[Circuits]:
@@ -258,8 +333,8 @@ def scatter(
 def _facing(
     group: NDArray[np.int64], partners: NDArray[np.int64], port: int, ports: int
 ) -> Circuits:
-    """Connect each member to the one at the place given."""
-    pairs = np.stack([group, group[partners]], axis=1)
+    """Connect each member to the one at the place given, -1 for none."""
+    pairs = np.stack([group, group[partners]], axis=1)[partners != IDLE]
     return (pairs * ports + port).astype(np.int32)
 
 

@@ -9,6 +9,7 @@ since a ring goes at the speed of its slowest member.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -40,8 +41,16 @@ class Folded(NamedTuple):
     """``first[class]``: its first rank, which stands for the others."""
 
 
-def fold(job: RailJob) -> Folded:
+def fold(job: RailJob, apart: Sequence[bytes] = ()) -> Folded:
     """Find the classes of ranks, and what they do.
+
+    Parameters
+    ----------
+    job
+        The job.
+    apart
+        For each rank something in which the ranks of a class have to agree; empty if there is
+        nothing but their programs.
 
     Notes
     -----
@@ -51,7 +60,7 @@ def fold(job: RailJob) -> Folded:
     """
     step = job.step()
     to, of = partners(step)
-    class_of = _classes(step, to, of)
+    class_of = _classes(step, to, of, apart)
     _, first = np.unique(class_of, return_index=True)
     given = events(job)
     own = np.concatenate(
@@ -105,7 +114,9 @@ def partners(step: Step) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return to, np.where(step.kind == RECV, step.peer, of)
 
 
-def _classes(step: Step, to: NDArray[np.int64], of: NDArray[np.int64]) -> NDArray[np.int64]:
+def _classes(
+    step: Step, to: NDArray[np.int64], of: NDArray[np.int64], apart: Sequence[bytes]
+) -> NDArray[np.int64]:
     """Refine the classes of ranks until partners of a class are of one class."""
     dimension = np.array([*(DIMENSIONS.index(g.dimension) for g in step.groups), -1])[step.group]
     offset = np.repeat(np.arange(step.n_operations), np.diff(step.dep_start)) - step.dep
@@ -113,13 +124,13 @@ def _classes(step: Step, to: NDArray[np.int64], of: NDArray[np.int64]) -> NDArra
     dep_ends = step.dep_start
     keys: list[Key] = []
     spans = list(pairwise(step.rank_start.tolist()))
-    for start, end in spans:
+    for rank, (start, end) in enumerate(spans):
         span = slice(start, end)
         shape = np.concatenate([to[span], of[span]])
         parts = [column[span].tobytes() for column in columns]
         parts.append(np.diff(dep_ends[start : end + 1]).tobytes())
         parts.append(offset[dep_ends[start] : dep_ends[end]].tobytes())
-        keys.append((*parts, _shape(shape).tobytes()))
+        keys.append((*parts, _shape(shape).tobytes(), *apart[rank : rank + 1]))
     class_of = _number(keys)
     while True:
         codes = _match_codes(step, class_of)

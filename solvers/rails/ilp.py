@@ -110,7 +110,7 @@ def _is_pipeline(talks: Talks) -> bool:
     the best plan treats the ranks of a class alike.
     """
     step, class_of = talks.job.step(), talks.folded.class_of
-    if talks.n_lanes > 1 or talks.circles is not None:
+    if talks.n_lanes > 1 or talks.has_scatters:
         return False
     around: dict[int, set[int]] = {}
     for group in step.groups:

@@ -63,7 +63,7 @@ def simple_plans(talks: Talks) -> list[RailPlan]:
     plans = [
         plan_by_demand(talks, provisioned=True),
         plan_by_demand(talks, provisioned=False),
-        plan_static(list_talks(talks.job, fixed=True) if talks.circles else talks),
+        plan_static(list_talks(talks.job, fixed=True) if talks.has_scatters else talks),
     ]
     return [plan for plan in plans if plan is not None]
 

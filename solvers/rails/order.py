@@ -7,12 +7,12 @@ the delay wherever that is possible in the given order.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from optmatch.problems.rail_plan import RailPlan
 from optmatch.solvers.rails.policies import usual_lanes
-from optmatch.solvers.rails.talks import Spot, Talks
+from optmatch.solvers.rails.talks import Spot, Talks, Use
 from optmatch.solvers.rails.timetable import Timed, Turn, build_plan, longest_paths
 
 
@@ -58,14 +58,14 @@ def _first_faces(
     talks: Talks, start: Sequence[float], lanes: Mapping[int, int], which: int
 ) -> dict[tuple[int, int], int]:
     """Let each end face whom it faces first (0) or last (-1) in a step."""
-    found: dict[tuple[int, int], list[tuple[float, int]]] = {}
+    found: dict[tuple[int, int], list[tuple[float, float, int]]] = {}
     for node, talk in talks.talks.items():
         for use in talk.uses:
             for lane in range(talks.n_lanes):
                 if lanes[node] >> lane & 1:
-                    entry = start[node], (use.label, use.leaves)[which][lane]
+                    entry = *talks.key(node, start), use.label[lane]
                     found.setdefault((use.end, lane), []).append(entry)
-    return {at: sorted(entries)[which][1] for at, entries in found.items()}
+    return {at: sorted(entries)[which][-1] for at, entries in found.items()}
 
 
 def plan_in_order(
@@ -116,7 +116,7 @@ def _time_order(
     faces: Mapping[tuple[int, int], int],
 ) -> _Found | None:
     """Find when everything starts, and what is turned, in the order of given times."""
-    waits = longest_paths([0.0] * len(start), talks.pairs())
+    waits = longest_paths([0.0] * len(talks.duration_s), talks.pairs())
     if waits is None:
         return None
     durations, pairs = talks.lasting(lanes), talks.pairs()
@@ -124,11 +124,11 @@ def _time_order(
     standing: list[Turn] = []
     for (end, lane), label in faces.items():
         users = _users(talks, lanes, end, lane)
-        users.sort(key=lambda user: (start[user[0]], waits.order[user[0]]))
-        place = {facing: where for _, facing, where in _faced(talks, end, lane)}
+        users.sort(key=lambda user: talks.key(user[0], start, waits.order))
+        place = {use.label[lane]: use.spot for use in _uses(talks, end)}
         standing.append(Turn(0.0, 0.0, end, lane, place[label]))
         facing, last = label, -1
-        for node, wanted, where, leaves in [*users, (-1, label, place[label], label)]:
+        for node, wanted, where in [*users, (-1, label, place[label])]:
             if wanted != facing:
                 number = len(durations)
                 durations.append(talks.job.delay_s)
@@ -137,28 +137,22 @@ def _time_order(
                 pairs += [(number, node)] if node >= 0 else []
             elif last >= 0 and node >= 0:
                 pairs.append((last, node))
-            facing, last = leaves, node
+            facing, last = wanted, node
     timed = longest_paths(durations, pairs)
     return None if timed is None else _Found(timed, standing, turned)
 
 
-def _faced(talks: Talks, end: int, lane: int) -> Iterator[tuple[int, int, Spot]]:
-    """List whom an end ever faces between two communications: node, label, what says whom."""
-    for node, talk in talks.talks.items():
-        for use in talk.uses:
-            if use.end == end:
-                yield node, use.label[lane], (use.place, 0)
-                if talk.rounds:
-                    last = talk.last_round(lane, talks.n_lanes, talks.members(node))
-                    yield node, use.leaves[lane], (use.place, last)
+def _uses(talks: Talks, end: int) -> list[Use]:
+    """List all uses of an end."""
+    return [use for talk in talks.talks.values() for use in talk.uses if use.end == end]
 
 
 def _users(
     talks: Talks, lanes: Mapping[int, int], end: int, lane: int
-) -> list[tuple[int, int, Spot, int]]:
-    """List who uses a lane at an end: node, label, what says whom, the label it leaves."""
+) -> list[tuple[int, int, Spot]]:
+    """List who uses a lane at an end: node, label, what says whom."""
     return [
-        (node, use.label[lane], (use.place, 0), use.leaves[lane])
+        (node, use.label[lane], use.spot)
         for node, talk in talks.talks.items()
         for use in talk.uses
         if use.end == end and lanes[node] >> lane & 1

@@ -23,8 +23,6 @@ class Span(NamedTuple):
     nodes: list[int]
     facing: dict[tuple[int, int], tuple[int, Spot]]
     """By end and lane: the label, and what says whom."""
-    left: dict[tuple[int, int], tuple[int, Spot]]
-    """The same in the end, where an all-to-all in several matchings leaves others."""
 
 
 def usual_lanes(talks: Talks) -> dict[int, int]:
@@ -60,14 +58,12 @@ def spans(talks: Talks, cls: int, nodes: NDArray[np.int64], lanes: dict[int, int
     found: list[Span] = []
     for node in nodes.tolist():
         wanted = dict(_wanted(talks.talks[node], cls, lanes[node]))
-        known = found[-1].facing | found[-1].left if found else None
+        known = found[-1].facing if found else None
         if known is None or any(known.get(at, new)[0] != new[0] for at, new in wanted.items()):
-            found.append(Span([], {}, {}))
+            found.append(Span([], {}))
         found[-1].nodes.append(node)
         for at, new in wanted.items():
             found[-1].facing.setdefault(at, new)
-        if talks.talks[node].rounds:
-            found[-1].left.update(left_facing(talks, cls, node))
     return found
 
 
@@ -78,27 +74,14 @@ def _wanted(
         if use.end // 2 == cls:
             for lane in range(lanes.bit_length()):
                 if lanes >> lane & 1:
-                    yield (use.end, lane), (use.label[lane], (use.place, 0))
+                    yield (use.end, lane), (use.label[lane], use.spot)
 
 
 def standing(every: list[list[Span]]) -> Iterator[Turn]:
     """List what all ends face when a step begins, as the step before has left them."""
     for row in every:
-        last = {at: place for span in row for at, (_, place) in (span.facing | span.left).items()}
+        last = {at: place for span in row for at, (_, place) in span.facing.items()}
         yield from (Turn(0.0, 0.0, *at, place) for at, place in last.items())
-
-
-def left_facing(
-    talks: Talks, cls: int, node: int
-) -> Iterator[tuple[tuple[int, int], tuple[int, Spot]]]:
-    """List whom a class faces when an all-to-all in several matchings has ended."""
-    talk = talks.talks[node]
-    members = talks.members(node)
-    for use in talk.uses:
-        if use.end // 2 == cls:
-            for lane in range(talks.n_lanes):
-                last = talk.last_round(lane, talks.n_lanes, members)
-                yield (use.end, lane), (use.leaves[lane], (use.place, last))
 
 
 class Switch(NamedTuple):
@@ -114,12 +97,12 @@ def switches(every: list[list[Span]]) -> list[Switch]:
     """List the changes that the spans of all classes need, in a step that repeats."""
     found = []
     for row in every:
-        state = {at: new[0] for span in row for at, new in (span.facing | span.left).items()}
+        state = {at: new[0] for span in row for at, new in span.facing.items()}
         for number, span in enumerate(row):
             changes = {
                 at: place for at, (label, place) in span.facing.items() if state[at] != label
             }
-            state |= {at: label for at, (label, _) in (span.facing | span.left).items()}
+            state |= {at: label for at, (label, _) in span.facing.items()}
             if changes:
                 previous = row[number - 1] if number else None
                 found.append(Switch(span, previous, changes))
@@ -144,7 +127,7 @@ def plan_by_demand(talks: Talks, *, provisioned: bool) -> RailPlan:
     InputError
         If the classes go through their spans in orders that contradict each other.
     """
-    for order in (talks.folded.order, by_time(talks)):
+    for order in (talks.order, by_time(talks)):
         plan = _plan_in_order(talks, order, provisioned)
         if plan is not None:
             return plan
@@ -161,9 +144,9 @@ def plan_static(talks: Talks) -> RailPlan | None:
     Returns
     -------
     RailPlan or None
-        None if there are more kinds than lanes.
+        None if there are more kinds than lanes, or rounds that need changes.
     """
-    if any(talk.rounds for talk in talks.talks.values()):
+    if talks.in_rounds:
         return None
     kinds = _kinds(talks)
     shares = share_lanes([_busiest(talks, nodes) for nodes in kinds], talks.n_lanes)
@@ -251,10 +234,10 @@ def by_time(talks: Talks) -> tuple[NDArray[np.int64], ...]:
     timed = longest_paths(durations, talks.pairs())
     if timed is None:
         raise InputError("operations wait for themselves", where="recorded")
-    start, place = timed.start_s, timed.order
+    times = timed.start_s, timed.order
     return tuple(
-        np.array(sorted(nodes.tolist(), key=lambda node: (start[node], place[node])), np.int64)
-        for nodes in talks.folded.order
+        np.array(sorted(nodes.tolist(), key=lambda node: talks.key(node, *times)), np.int64)
+        for nodes in talks.order
     )
 
 

@@ -4,7 +4,10 @@ An *end* is one side of the ports of a class of ranks: where they transmit, or w
 A *lane* is the port of one number at all GPUs; a node runs on one lane or on several. On each of
 them its *label* at an end says to whom, or from whom: two nodes with the same label at an end
 need the same circuit there. Lanes of odd number turn rings the other way round, so two lanes hold
-a ring in both directions.
+a ring in both directions, and two more another ring.
+
+A communication that takes several rounds is a chain of nodes, one for each: what was one node in
+the folded step is the first of them.
 
 Where ports are bidirectional, ports 2p and 2p + 1 make up lane p: one towards the ranks that
 come next in a ring or pipeline, one towards those before. Such a lane holds both directions of a
@@ -13,7 +16,7 @@ ring, or both neighbours of a pipeline, and its ends are these two ports.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,42 +24,39 @@ from numpy.typing import NDArray
 
 from optmatch.model import InputError
 from optmatch.problems import RailJob
-from optmatch.problems.rail_step import ALL_REDUCE, ALL_TO_ALL, BROADCAST, SEND, Step, ring_bytes
+from optmatch.problems.rail_step import ALL_TO_ALL, SEND
 from optmatch.problems.rail_time import durations_s
 from optmatch.solvers.rails.fold import Folded, fold, partners
+from optmatch.solvers.rails.ways import Lanes, Seats, Way, choose_way, list_seats, tell_apart
 
 Spot = tuple[int, int]
 """Whom to face: the place of an operation in the program of a class, and the round of it."""
 
 
 class Use(NamedTuple):
-    """An end, and whom it faces there on each lane: when it begins, and when it ends."""
+    """An end, and whom it faces there on each lane."""
 
     end: int
     label: tuple[int, ...]
-    leaves: tuple[int, ...]
-    place: int
-    """Where in the program of the class the operation stands that faces them."""
+    spot: Spot
 
 
 class Talk(NamedTuple):
-    """One communication over the rails."""
+    """One communication over the rails, or one round of it."""
 
     node: int
+    """That of its first round."""
+    turn: int
+    """Which round it is."""
+    rounds: int
+    """How many there are; 0 of what needs no change of circuits."""
     uses: tuple[Use, ...]
     bytes_sent: float
     """What a member sends, over all its lanes."""
     latency_s: float
     kind: int
-    dimension: str
     ahead: bool
     """Of a message: whether it goes towards ranks that come later in its group."""
-    rounds: int
-    """How many matchings an all-to-all takes, one after another on all lanes; 0 of all else."""
-
-    def last_round(self, lane: int, lanes: int, members: int) -> int:
-        """Return the last round in which a lane is turned."""
-        return max(0, (members - 2 - lane) // lanes) if self.rounds else 0
 
     def seconds(self, lanes: int, lane_bytes_per_s: float) -> float:
         """Return how long it lasts on so many lanes."""
@@ -69,34 +69,73 @@ class Talks(NamedTuple):
     job: RailJob
     folded: Folded
     talks: dict[int, Talk]
-    """By node."""
+    """By node; rounds after the first are nodes beyond those of the folded step."""
     duration_s: tuple[float, ...]
     """``duration_s[node]`` of what is no communication over rails."""
-    n_lanes: int
-    duplex: bool
+    order: tuple[NDArray[np.int64], ...]
+    """``order[class]``: the nodes on a rail in program order."""
+    last: NDArray[np.int64]
+    """``last[node]`` of the folded step: the node of its last round."""
+    lanes: Lanes
     partners: tuple[NDArray[np.int64], NDArray[np.int64]]
     """To whom each operation sends, and from whom it receives."""
-    circles: Circles | None
-    """Groups as tables, where an all-to-all takes several matchings."""
+    seats: Seats
+    ways: dict[int, Way]
+    """How each communication is done, by its first node."""
+
+    @property
+    def n_lanes(self) -> int:
+        """How many lanes there are."""
+        return self.lanes.number
+
+    @property
+    def duplex(self) -> bool:
+        """Whether lanes are pairs of bidirectional ports."""
+        return self.lanes.duplex
+
+    @property
+    def in_rounds(self) -> bool:
+        """Whether something changes circuits while it is under way."""
+        return any(talk.rounds for talk in self.talks.values())
+
+    @property
+    def has_scatters(self) -> bool:
+        """Whether there is an all-to-all that could take several matchings."""
+        step, part = self.job.step(), self.folded.part
+        kinds = [node for node, talk in self.talks.items() if talk.kind == ALL_TO_ALL]
+        return any(
+            len(step.groups[step.group[part[node]]].ranks) > 2
+            for node in kinds
+            if node < len(part)
+        )
 
     def pairs(self) -> list[tuple[int, int]]:
         """List what comes before what, as pairs of nodes."""
         folded = self.folded
-        return list(zip(folded.before.tolist(), folded.after.tolist(), strict=True))
+        found = zip(self.last[folded.before].tolist(), folded.after.tolist(), strict=True)
+        return [*found, *self._chains()]
 
-    def members(self, node: int) -> int:
-        """Return how many ranks take part in a collective."""
-        step = self.job.step()
-        return len(step.groups[step.group[self.folded.part[node]]].ranks)
+    def _chains(self) -> list[tuple[int, int]]:
+        n = len(self.last)
+        return [
+            (node - 1 if talk.turn > 1 else talk.node, node)
+            for node, talk in self.talks.items()
+            if node >= n
+        ]
+
+    def key(self, node: int, *by: Sequence[float]) -> tuple[float, ...]:
+        """Return what to sort nodes by: columns of their communication, then their round."""
+        talk = self.talks[node]
+        return (*(column[talk.node] for column in by), talk.turn)
 
     def rails(self) -> list[int]:
         """Return the rail that each node rides, -1 if none; of classes, that of one rank."""
         rail = self.job.step().rail
         found = [-1] * len(self.duration_s)
-        for cls, nodes in enumerate(self.folded.order):
+        for cls, nodes in enumerate(self.order):
             begin = int(self.job.step().rank_start[self.folded.first[cls]])
             for node in nodes.tolist():
-                place = next(u.place for u in self.talks[node].uses if u.end // 2 == cls)
+                place = next(u.spot[0] for u in self.talks[node].uses if u.end // 2 == cls)
                 found[node] = int(rail[begin + place])
         return found
 
@@ -110,50 +149,12 @@ class Talks(NamedTuple):
     def seconds(self, node: int, lanes: int) -> float:
         """Return how long a communication lasts on so many lanes."""
         talk = self.talks[node]
-        if talk.rounds:
-            each = talk.bytes_sent / self.job.port_bytes_per_s
-            waits = (talk.rounds - 1) * self.job.delay_s
-            return talk.rounds * each + waits + talk.latency_s
         both = 2 if self.duplex and talk.kind < SEND else 1  # a ring uses both ports of a lane
         return talk.seconds(lanes, both * self.job.port_bytes_per_s)
 
 
-class Circles(NamedTuple):
-    """Groups as tables: who comes how many places after whom."""
-
-    member: NDArray[np.int64]
-    """``member[group, place]``, padded with -1."""
-    size: NDArray[np.int64]
-    place: NDArray[np.int64]
-    """``place[operation]``: the place of its rank in its group."""
-
-    def after(self, step: Step, operations: NDArray[np.int64], by: int) -> NDArray[np.int64]:
-        """Return who comes so many places after the ranks of operations, around the circle."""
-        group = step.group[operations]
-        found: NDArray[np.int64] = self.member[
-            group, (self.place[operations] + by) % self.size[group]
-        ]
-        return found
-
-
-def list_circles(step: Step) -> Circles:
-    """Put the groups of a step into tables."""
-    size = np.array([*(len(group.ranks) for group in step.groups), 1])
-    member = np.full((len(size), int(size.max())), -1)
-    places: dict[tuple[int, int], int] = {}
-    for number, group in enumerate(step.groups):
-        member[number, : len(group.ranks)] = group.ranks
-        places |= {(number, rank): k for k, rank in enumerate(group.ranks)}
-    pairs = zip(step.group.tolist(), step.rank.tolist(), strict=True)
-    return Circles(member, size, np.array([places.get(pair, 0) for pair in pairs]))
-
-
 def list_talks(job: RailJob, *, fixed: bool = False) -> Talks:
     """Fold the step of a job, and list what rides its rails.
-
-    An all-to-all of n ranks is n - 1 matchings, in which everyone sends so many places onward:
-    the fewest in which every pair meets. Or it goes around a ring, through the ranks between:
-    n / 2 times as much data, but nothing is switched. The faster one is taken.
 
     Parameters
     ----------
@@ -167,7 +168,6 @@ def list_talks(job: RailJob, *, fixed: bool = False) -> Talks:
     InputError
         If the ports of the fabric are bidirectional and a GPU has an odd number of them.
     """
-    step, folded = job.step(), fold(job)
     duplex = job.fabric is not None and job.fabric.bidirectional
     if duplex and job.ports_per_gpu % 2:
         raise InputError(
@@ -175,82 +175,76 @@ def list_talks(job: RailJob, *, fixed: bool = False) -> Talks:
             " two at each GPU",
             where="ports_per_gpu",
         )
-    to, of = partners(step)
-    rail, lanes = step.rail, job.ports_per_gpu // (1 + duplex)
-    uses: dict[int, list[Use]] = {}
-    for number, nodes in enumerate(folded.order):
-        start = int(step.rank_start[folded.first[number]])
-        span = range(start, int(step.rank_start[folded.first[number] + 1]))
-        on_rail = [op for op in span if rail[op] >= 0]
-        for op, node in zip(on_rail, nodes.tolist(), strict=True):
-            ends = (int(to[op]), int(of[op]))
-            facing = _facing_duplex(job, op, ends) if duplex else _facing(ends, step.kind[op])
-            for side, turned in facing:
-                label = tuple(turned[lane % 2] for lane in range(lanes))
-                use = Use(2 * number + side, label, label, op - start)
-                uses.setdefault(node, []).append(use)
-    talks = {node: _talk(job, int(folded.part[node]), node, tuple(uses[node])) for node in uses}
-    given = tuple(durations_s(job, step)[folded.part].tolist())
-    found = Talks(job, folded, talks, given, lanes, duplex, (to, of), None)
-    if any(_is_scattered(job, int(folded.part[node])) for node in talks):
-        return _choose_ways(found, fixed=fixed or duplex)
-    return found
-
-
-def _is_scattered(job: RailJob, op: int) -> bool:
-    step = job.step()
-    return step.kind[op] == ALL_TO_ALL and len(step.groups[step.group[op]].ranks) > 2
-
-
-def _choose_ways(talks: Talks, *, fixed: bool) -> Talks:
-    """Send every all-to-all around its ring, or in several matchings."""
-    job, step, lanes = talks.job, talks.job.step(), talks.n_lanes
-    circles = list_circles(step)
-    chosen: dict[int, Talk] = {}
-    for node, talk in talks.talks.items():
-        op = int(talks.folded.part[node])
-        if not _is_scattered(job, op):
-            continue
-        n = len(step.groups[step.group[op]].ranks)
-        around = talk._replace(bytes_sent=talk.bytes_sent * n / 2)
-        split = talk._replace(
-            bytes_sent=talk.bytes_sent / (n - 1),
-            rounds=-(-(n - 1) // lanes),
-        )
-        trial = talks._replace(talks={0: around, 1: split})
-        if fixed or trial.seconds(0, lanes) <= trial.seconds(1, lanes):
-            chosen[node] = around
-        else:
-            uses = tuple(_shifted(talks, circles, use, split, n) for use in talk.uses)
-            chosen[node] = split._replace(uses=uses)
-    return talks._replace(talks=talks.talks | chosen, circles=circles)
-
-
-def _shifted(talks: Talks, circles: Circles, use: Use, talk: Talk, n: int) -> Use:
-    """Face the ranks of the first round, and in the end those of the last."""
-    first = talks.folded.first[use.end // 2]
-    op = np.array([int(talks.job.step().rank_start[first]) + use.place])
-
-    def whom(lane: int, turn: int) -> int:
-        by = shift(lane, turn, talks.n_lanes, n)
-        return int(circles.after(talks.job.step(), op, by if use.end % 2 == 0 else -by)[0])
-
-    lanes = range(talks.n_lanes)
-    return use._replace(
-        label=tuple(whom(lane, 0) for lane in lanes),
-        leaves=tuple(whom(lane, talk.last_round(lane, talks.n_lanes, n)) for lane in lanes),
+    lanes = Lanes(job.ports_per_gpu // (1 + duplex), duplex, fixed)
+    step, seats = job.step(), list_seats(job.step())
+    folded = fold(job, tell_apart(job, lanes, seats))
+    given = durations_s(job, step)[folded.part].tolist()
+    ways: dict[int, Way] = {}
+    for nodes in folded.order:
+        for node in nodes.tolist():
+            if node not in ways:
+                op = folded.part[node]
+                group, size_bytes = step.groups[step.group[op]], float(step.size_bytes[op])
+                ways[node] = choose_way(job, int(step.kind[op]), group, size_bytes, lanes)
+    found = Talks(
+        job,
+        folded,
+        {},
+        tuple(given),
+        (),
+        np.arange(len(given)),
+        lanes,
+        partners(step),
+        seats,
+        ways,
     )
+    return _add_talks(found)
 
 
-def shift(lane: int, turn: int, lanes: int, members: int) -> int:
-    """Return by how many places everyone sends on a lane in a round of an all-to-all.
+def _add_talks(talks: Talks) -> Talks:
+    """List communications and their rounds, and the ends that they use."""
+    job, folded, step = talks.job, talks.folded, talks.job.step()
+    last, n = talks.last.copy(), len(talks.duration_s)
+    nodes_of: dict[int, list[int]] = {}
+    for node, way in talks.ways.items():
+        nodes_of[node] = [node, *range(n, n + way.n_rounds - 1)]
+        n += way.n_rounds - 1
+        last[node] = nodes_of[node][-1]
+    uses: dict[int, list[Use]] = {node: [] for nodes in nodes_of.values() for node in nodes}
+    order = []
+    for cls, nodes in enumerate(folded.order):
+        start = int(step.rank_start[folded.first[cls]])
+        span = np.arange(start, int(step.rank_start[folded.first[cls] + 1]))
+        on_rail = span[step.rail[span] >= 0].tolist()
+        for op, first in zip(on_rail, nodes.tolist(), strict=True):
+            for side in _sides(talks, op):
+                labels = _labels(talks, op, side)
+                for turn, (node, label) in enumerate(zip(nodes_of[first], labels, strict=True)):
+                    uses[node].append(Use(2 * cls + side, tuple(label), (op - start, turn)))
+        chained = [node for first in nodes.tolist() for node in nodes_of[first]]
+        order.append(np.array(chained, dtype=np.int64))
+    made = {}
+    for first, way in talks.ways.items():
+        op = int(folded.part[first])
+        kind, rounds = int(step.kind[op]), way.n_rounds if way.n_rounds > 1 else 0
+        for turn, node in enumerate(nodes_of[first]):
+            sent = way.bytes_sent[turn], way.latency_s, kind, _is_ahead(job, op)
+            made[node] = Talk(first, turn, rounds, tuple(uses[node]), *sent)
+    lasts = (*talks.duration_s, *[0.0] * (n - len(talks.duration_s)))
+    return talks._replace(talks=made, duration_s=lasts, order=tuple(order), last=last)
 
-    Examples
-    --------
-    >>> [[shift(lane, turn, 2, 4) for lane in range(2)] for turn in range(2)]
-    [[1, 2], [3, 1]]
-    """
-    return 1 + (lane + turn * lanes) % (members - 1)
+
+def _labels(talks: Talks, op: int, side: int) -> list[list[int]]:
+    """List whom an operation faces at one side, by round and lane."""
+    step, (to, of) = talks.job.step(), talks.partners
+    if step.kind[op] >= SEND:
+        return [[int(max(to[op], of[op]))] * talks.n_lanes]
+    facing = talks.ways[int(talks.folded.node_of[op])].facing
+    (place,) = talks.seats.place(step, np.array([op]))
+    labels: list[list[int]] = talks.seats.member[
+        step.group[op], facing[:, side, :, place]
+    ].tolist()
+    return labels
 
 
 def face(
@@ -271,39 +265,33 @@ def face(
     side, lane
         Where they face.
     turn
-        The round, of an all-to-all in several.
+        The round.
     """
     to, of = talks.partners
     step = talks.job.step()
-    if len(operations) and step.kind[operations[0]] >= SEND:
+    if not len(operations) or step.kind[operations[0]] >= SEND:
         return np.maximum(to[operations], of[operations])
-    talk = talks.talks[int(talks.folded.node_of[operations[0]])] if len(operations) else None
-    if talk is not None and talk.rounds and talks.circles is not None:
-        n = int(talks.circles.size[step.group[operations[0]]])
-        by = shift(lane, turn, talks.n_lanes, n)
-        return talks.circles.after(step, operations, by if side == 0 else -by)
-    turned = side if talks.duplex else (side + lane) % 2
-    return (to, of)[turned][operations]
+    way = talks.ways[int(talks.folded.node_of[operations[0]])]
+    place = talks.seats.place(step, operations)
+    found: NDArray[np.int64] = talks.seats.member[
+        step.group[operations], way.facing[turn, side, lane, place]
+    ]
+    return found
 
 
-def _facing(ends: tuple[int, int], kind: int) -> list[tuple[int, tuple[int, int]]]:
-    """List sides (0 transmit, 1 receive) with labels: rings turn round on odd lanes."""
-    to, of = ends
-    if kind >= SEND:
-        return [(0, (to, to))] if to >= 0 else [(1, (of, of))]
-    return [(0, (to, of)), (1, (of, to))]
+def _sides(talks: Talks, op: int) -> tuple[int, ...]:
+    """List the sides that an operation uses: 0 to transmit, 1 to receive.
 
-
-def _facing_duplex(
-    job: RailJob, op: int, ends: tuple[int, int]
-) -> list[tuple[int, tuple[int, int]]]:
-    """List sides (0 towards the next, 1 towards the last) with labels."""
-    step, (to, of) = job.step(), ends
+    Of bidirectional ports, 0 is the one towards those that come next, 1 that towards the last.
+    """
+    step, (to, of) = talks.job.step(), talks.partners
     if step.kind[op] < SEND:
-        return [(0, (to, to)), (1, (of, of))]
+        return 0, 1
+    if not talks.duplex:
+        return (0,) if to[op] >= 0 else (1,)
     members = step.groups[step.group[op]].ranks
-    other = max(to, of)
-    return [(0 if _is_next(members, int(step.rank[op]), other) else 1, (other, other))]
+    other = int(max(to[op], of[op]))
+    return (0,) if _is_next(members, int(step.rank[op]), other) else (1,)
 
 
 def _is_next(members: tuple[int, ...], rank: int, other: int) -> bool:
@@ -312,21 +300,10 @@ def _is_next(members: tuple[int, ...], rank: int, other: int) -> bool:
     return here == 0 if len(members) == 2 else members[(here + 1) % len(members)] == other
 
 
-def _talk(job: RailJob, op: int, node: int, uses: tuple[Use, ...]) -> Talk:
-    step = job.step()
-    group, kind = step.groups[step.group[op]], int(step.kind[op])
-    members = len(group.ranks)
-    messages = 1 if kind >= SEND or kind == BROADCAST else members - 1
-    ahead = False
-    if kind >= SEND:
-        ahead = _is_next(group.ranks, int(step.rank[op]), int(step.peer[op])) == (kind == SEND)
-    return Talk(
-        node,
-        uses,
-        float(ring_bytes(kind, step.size_bytes[op], members)),
-        messages * (2 if kind == ALL_REDUCE else 1) * job.latency_s,
-        kind,
-        group.dimension,
-        ahead,
-        0,
-    )
+def _is_ahead(job: RailJob, op: int) -> bool:
+    """Tell whether a message goes towards ranks that come later in its group."""
+    step, kind = job.step(), int(job.step().kind[op])
+    members = step.groups[step.group[op]].ranks
+    if kind < SEND:
+        return False
+    return _is_next(members, int(step.rank[op]), int(step.peer[op])) == (kind == SEND)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -98,10 +98,11 @@ def build_plan(
     """
     job, folded = talks.job, talks.folded
     node_of = folded.node_of
-    starts, ends = np.array(timed.start_s)[node_of], np.array(timed.end_s)[node_of]
-    mask = np.zeros(len(folded.part), dtype=np.int32)
+    starts = np.array(timed.start_s)[node_of]
+    ends = np.array(timed.end_s)[talks.last[node_of]]
+    mask = np.zeros(len(talks.duration_s), dtype=np.int32)
     mask[list(lanes)] = list(lanes.values())
-    timelines = _timelines(talks, list(standing), sorted([*turns, *_rounds(talks, timed)]))
+    timelines = _timelines(talks, list(standing), sorted(turns))
     last = [float(t.starts_s[-1]) + job.delay_s for t in timelines if t.n_reconfigurations]
     return RailPlan(
         rails=timelines,
@@ -110,22 +111,6 @@ def build_plan(
         ports=_ports(job, talks, mask[node_of]),
         step_s=max(float(ends.max(initial=0.0)), *last, 0.0),
     )
-
-
-def _rounds(talks: Talks, timed: Timed) -> Iterator[Turn]:
-    """List the turns between the matchings of all-to-alls."""
-    delay_s = talks.job.delay_s
-    for node, talk in talks.talks.items():
-        if not talk.rounds:
-            continue
-        each = (talks.seconds(node, talks.n_lanes) + delay_s) / talk.rounds
-        members = talks.members(node)
-        for number in range(1, talk.rounds):
-            at = timed.start_s[node] + number * each - delay_s
-            for use in talk.uses:
-                for lane in range(talks.n_lanes):
-                    if number <= talk.last_round(lane, talks.n_lanes, members):
-                        yield Turn(at, at, use.end, lane, (use.place, number))
 
 
 def _ports(job: RailJob, talks: Talks, lanes: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -193,6 +178,13 @@ def _pattern(talks: Talks, ranks: NDArray[np.int64]) -> bytes:
     on[ranks] = True
     operations = np.flatnonzero(on[step.rank] & (step.rail >= 0))
     parts = [talks.folded.class_of[ranks].tobytes()]
+    groups, first, which = np.unique(
+        step.group[operations], return_index=True, return_inverse=True
+    )
+    order = np.argsort(first)
+    parts.append(np.argsort(order)[which.reshape(-1)].tobytes())
+    for group in groups[order].tolist():
+        parts.append(np.searchsorted(ranks, step.groups[group].ranks).tobytes())
     for partner in talks.partners:
         whom = partner[operations]
         parts.append(np.where(whom < 0, -1, np.searchsorted(ranks, whom)).tobytes())
