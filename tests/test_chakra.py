@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 import optmatch as om
 from optmatch.cli import main
-from optmatch.io import loads, read_chakra, read_matrix
-from optmatch.io.chakra import MISSING, read_trace, siblings
-from optmatch.io.chakra_schema import COLLECTIVE, COLLECTIVES, COMPUTE, RECEIVE, SEND
+from optmatch.io import chakra_columns, loads, read_chakra, read_matrix
+from optmatch.io.chakra import read_trace, siblings
+from optmatch.io.chakra_columns import MISSING
+from optmatch.io.chakra_schema import COLLECTIVE, COLLECTIVES, COMPUTE, RECEIVE, SEND, messages
 from optmatch.io.chakra_write import Node, trace_bytes
 from optmatch.io.groups import groups_text, read_groups
 
@@ -97,6 +98,68 @@ def test_what_is_written_is_read(
             assert column[k] == node.attributes.get(name, MISSING)
 
 
+@st.composite
+def encoded(draw: st.DrawFn) -> tuple[bytes, dict[str, Any]]:
+    """Encode a node as another writer might: fields in any order, apart, twice, or unknown."""
+    kinds, numbers = messages(), st.sampled_from((0, 1, 2**32, 2**63 - 1, 2**64 - 2, 2**64 - 1))
+    parts: list[tuple[str, Any]] = []
+    for name, last in (("id", 2**64 - 1), ("type", 8), ("duration_micros", 2**63 - 1)):
+        values = draw(st.lists(st.integers(0, last) | numbers.filter(last.__ge__), max_size=2))
+        parts += [(name, value) for value in values]
+    for name in ("data_deps", "ctrl_deps", "data_deps"):
+        parts.append((name, draw(st.lists(numbers, max_size=2))))
+    names, widths = st.sampled_from(("comm_size", "comm_tag", "other")), st.sampled_from(WIDTHS)
+    tagged = st.tuples(names, widths, st.integers(0, 2**31 - 1))
+    for name, width, value in draw(st.lists(tagged, max_size=4)):
+        attribute = kinds.attribute(name=name.encode(), **{f"{width}_val": value})
+        parts.append(("attr", [attribute.SerializeToString()]))
+    parts.append(("name", draw(st.binary(max_size=3))))
+    parts = draw(st.permutations(parts))
+    content = b"".join(
+        draw(st.sampled_from((b"", b"\x42\x03\x0a\x01x")))  # inputs, which nobody reads
+        + kinds.node(**{name: value}).SerializeToString()
+        for name, value in parts
+    )
+    last_of: dict[str, Any] = {"data_deps": [], "ctrl_deps": []}
+    for name, value in parts:
+        if name.endswith("deps"):
+            last_of[name] += value
+        elif name == "attr":
+            told = kinds.attribute.FromString(value[0])
+            last_of[told.name.decode()] = getattr(told, told.WhichOneof("value"))
+        elif value or name not in last_of:  # what is 0 is not written
+            last_of[name] = value
+    return content, last_of
+
+
+def framed(content: bytes) -> bytes:
+    """Put the length in front, in more bytes than it needs."""
+    return bytes([len(content) % 128 + 128, len(content) // 128]) + content
+
+
+@given(st.lists(encoded(), max_size=6), st.integers(1, 4))
+def test_any_order_of_fields(given: list[tuple[bytes, dict[str, Any]]], batch: int) -> None:
+    """What comes last counts, lists add up, whatever a number is and how many are read at once."""
+    stream = trace_bytes([]) + b"".join(framed(content) for content, _ in given)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chakra_columns, "_BATCH", batch)
+        patch.setattr(chakra_columns, "_MOST_ATTRIBUTES", 2)
+        found = chakra_columns.decode_nodes(stream, "run.0.et")
+    wanted = [last for _, last in given]
+    for column, name in (
+        (found.node_id, "id"),
+        (found.kind, "type"),
+        (found.duration_us, "duration_micros"),
+    ):
+        assert column.tolist() == [last.get(name, 0) for last in wanted]
+    for k, last in enumerate(wanted):
+        parents = found.parents[found.first_parent[k] : found.first_parent[k + 1]]
+        assert parents.tolist() == last["data_deps"] + last["ctrl_deps"]
+        for name in ("comm_size", "comm_tag"):
+            row = found.told[chakra_columns.ATTRIBUTES.index(name)]
+            assert row[k] == last.get(name, MISSING)
+
+
 @given(nodes(), st.data())
 def test_a_trace_that_is_cut_is_refused(
     tmp_path_factory: pytest.TempPathFactory, given: list[Node], data: st.DataObject
@@ -110,6 +173,22 @@ def test_a_trace_that_is_cut_is_refused(
     begun = max((end for end in ends if end <= at), default=0)
     with pytest.raises(om.FormatError, match=rf"run\.0\.et: byte {begun}: "):
         read_trace(path)
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_a_cut_at_every_byte(tmp_path: Path, compress: bool) -> None:
+    """Of a trace of a few nodes; between two nodes nothing is missing that one could miss."""
+    given = [send(1, comm_dst=1, comm_size=300), Node(2, parents=[1], duration_us=200)]
+    content = trace_bytes(given, compress=compress)
+    ends = {len(trace_bytes(given[:k])) for k in range(2)} if not compress else set()
+    path = tmp_path / "run.0.et"
+    for at in range(len(content)):
+        path.write_bytes(content[:at])
+        if at not in ends:
+            with pytest.raises(om.FormatError, match=r"run\.0\.et: (byte \d+: |cannot be read)"):
+                read_trace(path)
+        else:
+            assert read_trace(path).node_id.tolist() == [1, 2][: sorted(ends).index(at)]
 
 
 def test_sends_add_up(tmp_path: Path) -> None:
@@ -192,6 +271,8 @@ def test_collectives_can_be_left_out(tmp_path: Path) -> None:
             Node(8, COLLECTIVE, attributes={"comm_type": 99, "comm_size": 1}),
             "node 8: comm_type = 99",
         ),
+        (Node(8, duration_us=2**63), "node 8: duration_micros = 9223372036854775808: numbers are"),
+        (send(8, comm_dst=0, comm_size=-1), "node 8: comm_size is missing or negative"),
         (Node(8, parents=[5]), "node 8: waits for node 5, which is not there"),
     ],
 )
@@ -213,6 +294,14 @@ def test_flaws_of_nodes_are_named(tmp_path: Path, node: Node, message: str) -> N
         (trace_bytes([Node(3)]) + b"\x02\x0b\x00\x00", r"byte 13: node number 1, .* is damaged"),
         (trace_bytes([]) + b"\x04\x08\x01\x52\x03", "byte 8: node number 0 is cut off"),
         (trace_bytes([Node(1)], compress=True)[:-9], "cannot be read"),
+        (trace_bytes([]) + b"\x05\x08\x07\x52\x01\x00", "node 7: an attribute is damaged"),
+        (trace_bytes([]) + b"\x05\x08\x07\x52\x01\x0a", "node 7: an attribute is damaged"),
+        (b"\x01\x0a" + trace_bytes([]), "byte 0: a trace begins with what describes it"),
+        (
+            trace_bytes([Node(3)]) + b"\xff" * 12,
+            "byte 13: node number 1, after node 3, is cut off",
+        ),
+        (trace_bytes([Node(3)]) + b"\x03\x0a\x01\x80\x00", "number 1, after node 3, is damaged"),
     ],
 )
 def test_damage_is_named(tmp_path: Path, content: bytes, message: str) -> None:

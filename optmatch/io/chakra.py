@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 import gzip
-import io
 import os
 import re
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.io.chakra_schema import messages
+from optmatch.io.chakra_columns import ATTRIBUTES, Columns, Integers, decode_nodes
 from optmatch.model import FormatError
-
-MISSING = -1
-"""In a column: the node does not say."""
-
-_LARGEST = 2**63
-
-_ATTRIBUTES = (
-    *("comm_type", "comm_size", "comm_src", "comm_dst", "comm_tag", "pg_name"),
-    *("num_ops", "tensor_size"),
-)
-_PLACE = {name.encode(): k for k, name in enumerate(_ATTRIBUTES)}
-_GROUP = _ATTRIBUTES.index("pg_name")
-_MOST_ATTRIBUTES = 1 << 16
-"""So many different ones are remembered; a trace has a few hundred, unless its tags are unique."""
-
-Integers = NDArray[np.int64]
 
 
 class Trace(NamedTuple):
@@ -99,9 +82,7 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
     """
     file = os.fspath(path)
     rank = rank_of(path)
-    columns = _Columns()
-    _read_nodes(_content(file), file, columns)
-    return columns.finish(file, rank)
+    return _trace(decode_nodes(_content(file), file), file, rank)
 
 
 def read_traces(paths: Sequence[str | os.PathLike[str]]) -> list[Trace]:
@@ -149,123 +130,36 @@ def rank_of(path: str | os.PathLike[str]) -> int:
     return int(found[1])
 
 
-class _Attributes(dict[bytes, tuple[int, ...]]):
-    """Attributes by their bytes: place of the name and value; nothing for names not known."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.groups: dict[str, int] = {}
-        self._parse = messages().attribute.FromString
-
-    def __missing__(self, raw: bytes) -> tuple[int, ...]:
-        parsed = self._parse(raw)
-        place = _PLACE.get(parsed.name)
-        found: tuple[int, ...] = ()
-        if place is not None:
-            value = parsed.int64_val or parsed.uint64_val or parsed.int32_val  # most are these
-            usual = 0 < value < _LARGEST and place != _GROUP
-            found = (place, value if usual else self._convert(parsed, _ATTRIBUTES[place]))
-        if len(self) >= _MOST_ATTRIBUTES:
-            self.clear()
-        self[raw] = found
-        return found
-
-    def _convert(self, parsed: Any, name: str) -> int:
-        """Return a number of any width, of a group its place; refuse what is no whole number."""
-        width = parsed.WhichOneof("value")
-        value = getattr(parsed, width) if width else None
-        if name == "pg_name" and value is not None:
-            text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-            return self.groups.setdefault(text, len(self.groups)) if text else MISSING
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise FormatError(f"{name} = {value!r}: a whole number is expected")
-        if abs(value) >= _LARGEST:
-            raise FormatError(f"{name} = {value}: numbers are below 2**63")
-        return value
-
-
-class _Columns:
-    """Columns that grow; rows of attributes only for nodes that have one of those we know."""
-
-    def __init__(self) -> None:
-        self.node_id: list[int] = []
-        self.kind: list[int] = []
-        self.start: list[int] = []
-        self.duration: list[int] = []
-        self.parents: list[int] = []
-        self.first_parent: list[int] = [0]
-        self.told: list[int] = []  # place of an attribute, value; and again
-        self.first_told: list[int] = [0]
-        self.attributes = _Attributes()
-
-    def add(self, node: Any) -> None:
-        """Append a node. Empty lists are left out before they are copied, which takes longer."""
-        told, attributes = self.told, self.attributes
-        for raw in node.attr:
-            told += attributes[raw]
-        self.first_told.append(len(told))
-        if parents := node.data_deps:
-            self.parents += parents[:]
-        if parents := node.ctrl_deps:
-            self.parents += parents[:]
-        self.first_parent.append(len(self.parents))
-        self.node_id.append(node.id)
-        self.kind.append(node.type)
-        self.start.append(node.start_time_micros)
-        self.duration.append(node.duration_micros)
-
-    def finish(self, path: str, rank: int) -> Trace:
-        """Turn the lists into arrays; dependencies become places."""
-        ids = np.array(self.node_id, dtype=np.uint64)
-        first_parent = np.array(self.first_parent, dtype=np.int64)
-        attribute, value = np.array(self.told, dtype=np.int64).reshape(-1, 2).T
-        node = np.repeat(np.arange(len(ids)), np.diff(self.first_told) // 2)
-        table = np.full((len(_ATTRIBUTES), len(ids)), MISSING, dtype=np.int64)
-        table[attribute, node] = value
-        return Trace(
-            path=path,
-            rank=rank,
-            node_id=ids,
-            kind=np.array(self.kind, dtype=np.int8),
-            start_us=np.array(self.start, dtype=np.int64),
-            duration_us=np.array(self.duration, dtype=np.int64),
-            parents=_places(ids, np.array(self.parents, dtype=np.uint64), first_parent, path),
-            first_parent=first_parent,
-            collective=table[0].astype(np.int8),
-            size_bytes=table[1],
-            source=table[2],
-            destination=table[3],
-            tag=table[4],
-            group=table[5].astype(np.int32),
-            operations=table[6],
-            tensor_bytes=table[7],
-            group_names=tuple(self.attributes.groups),
-        )
-
-
-def _read_nodes(content: bytes, path: str, columns: _Columns) -> None:
-    from google.protobuf.message import DecodeError
-    from google.protobuf.proto import parse_length_prefixed
-
-    stream, kind, at = io.BytesIO(content), messages().node, 0
-    node = None
-    try:
-        # What describes the trace has no number and no type; parsed as a node, neither is there.
-        first = parse_length_prefixed(kind, stream)
-        if first is None or first.type or first.id:
-            raise FormatError("byte 0: a trace begins with what describes it", path=path)
-        at = stream.tell()
-        while (node := parse_length_prefixed(kind, stream)) is not None:
-            columns.add(node)
-            at = stream.tell()
-    except FormatError as exc:
-        exc.path, exc.where = path, f"node {node.id}" if node is not None else ""
-        raise
-    except (DecodeError, EOFError, ValueError, MemoryError) as exc:
-        number, ended = len(columns.node_id), stream.tell() == len(content)
-        flaw = "is cut off" if ended else "is damaged, or this is no Chakra trace"
-        after = f", after node {columns.node_id[-1]}," if number else ""
-        raise FormatError(f"byte {at}: node number {number}{after} {flaw}", path=path) from exc
+def _trace(columns: Columns, path: str, rank: int) -> Trace:
+    """Make a trace of columns; dependencies become places, times whole numbers with a sign."""
+    ids, first = columns.node_id, columns.first_parent
+    for name, times in (("start", columns.start_us), ("duration", columns.duration_us)):
+        for k in np.flatnonzero(times >= np.uint64(2**63))[:1]:
+            raise FormatError(
+                f"{name}_micros = {times[k]}: numbers are below 2**63",
+                where=f"node {ids[k]}",
+                path=path,
+            )
+    told = dict(zip(ATTRIBUTES, columns.told, strict=True))
+    return Trace(
+        path=path,
+        rank=rank,
+        node_id=ids,
+        kind=np.minimum(columns.kind, 127).astype(np.int8),  # what we do not know stays unknown
+        start_us=columns.start_us.astype(np.int64),
+        duration_us=columns.duration_us.astype(np.int64),
+        parents=_places(ids, columns.parents, first, path),
+        first_parent=first,
+        collective=told["comm_type"].clip(-1, 127).astype(np.int8),
+        size_bytes=told["comm_size"],
+        source=told["comm_src"],
+        destination=told["comm_dst"],
+        tag=told["comm_tag"],
+        group=told["pg_name"].astype(np.int32),
+        operations=told["num_ops"],
+        tensor_bytes=told["tensor_size"],
+        group_names=columns.groups,
+    )
 
 
 def _places(

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.io.chakra import MISSING, Trace, read_traces
+from optmatch.io.chakra import Trace, read_traces
+from optmatch.io.chakra_columns import MISSING
 from optmatch.io.chakra_schema import COLLECTIVE, COLLECTIVES, SEND
 
 _ALL_TO_ALL = COLLECTIVES.index("ALL_TO_ALL")

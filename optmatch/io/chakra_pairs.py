@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.io.chakra import MISSING, Integers
+from optmatch.io.chakra_columns import MISSING, Integers
 from optmatch.model import FormatError
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -26,7 +27,9 @@ _NODE = {
     "duration_micros": (7, "UINT64"),
     "attr": (10, "BYTES"),
 }
-_REPEATED = ("ctrl_deps", "data_deps", "attr")
+COLUMNS = ("id", "type", "ctrl_deps", "data_deps", "start_time_micros", "duration_micros", "attr")
+"""What is read of many nodes at once."""
+_COLUMNS = {**_NODE, "type": (3, "UINT64")}  # all numbers of one type
 _VALUES = {  # one of them in each attribute; which width a producer takes is its own affair
     "double_val": (3, "DOUBLE"),
     "float_val": (5, "FLOAT"),
@@ -50,17 +53,23 @@ class Messages(NamedTuple):
 
     metadata: Any
     node: Any
+    nodes: Any
+    """One field, `merged`: many nodes as one, whose fields have the values of all in a row."""
     attribute: Any
+    attributes: Any
+    """What is left of a node if all but its attributes is skipped."""
 
 
 @lru_cache
 def messages() -> Messages:
     """Compile the schema.
 
-    Field numbers are those of ``et_def.proto`` [1]_, with two liberties that change nothing on
-    the wire. Text is read as bytes, since names of kernels are not always UTF-8. Attributes of a
+    Field numbers are those of ``et_def.proto`` [1]_, with liberties that change nothing on the
+    wire. Text is read as bytes, since names of kernels are not always UTF-8. Attributes of a
     node stay bytes, since most of them occur a million times in a trace and are parsed once.
-    Fields that are not declared are skipped by protobuf.
+    Fields that are not declared are skipped by protobuf. Where a message occurs several times and
+    the schema wants it once, protobuf merges them; what is repeated is put one after the other. So
+    ``Nodes`` reads columns of many nodes in one go.
 
     Raises
     ------
@@ -86,22 +95,34 @@ def messages() -> Messages:
         name="optmatch/et_def.proto", package="optmatch.chakra", syntax="proto3"
     )
     _declare(file, "GlobalMetadata", {"version": (1, "BYTES")})
-    _declare(file, "Node", _NODE)
-    _declare(file, "AttributeProto", {"name": (1, "BYTES")})
-    attribute = file.message_type[-1]
+    _declare(file, "Node", _NODE, ("ctrl_deps", "data_deps", "attr"))
+    _declare(file, "Columns", _COLUMNS, COLUMNS)
+    _declare(file, "Nodes", {"merged": (1, "MESSAGE")}, of="Columns")
+    _declare(file, "Attributes", {"attr": (10, "MESSAGE")}, ("attr",), of="AttributeProto")
+    attribute = _declare(file, "AttributeProto", {"name": (1, "BYTES"), **_VALUES})
     attribute.oneof_decl.add(name="value")
-    _declare(file, attribute, _VALUES, oneof_index=0)
+    for field in attribute.field[1:]:
+        field.oneof_index = 0
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    names = ("GlobalMetadata", "Node", "AttributeProto")
+    names = ("GlobalMetadata", "Node", "Nodes", "AttributeProto", "Attributes")
     found = (pool.FindMessageTypeByName(f"optmatch.chakra.{name}") for name in names)
     return Messages(*map(message_factory.GetMessageClass, found))
 
 
-def _declare(file: Any, message: Any, fields: dict[str, tuple[int, str]], **options: int) -> None:
-    """Add fields to a message, which is new if it is named."""
-    message = file.message_type.add(name=message) if isinstance(message, str) else message
-    for name, (number, kind) in fields.items():
-        field = message.field.add(name=name, number=number, **options)
+def _declare(
+    file: Any,
+    name: str,
+    fields: dict[str, tuple[int, str]],
+    repeated: Sequence[str] = (),
+    of: str | None = None,
+) -> Any:
+    """Add a message with its fields; what a field of type MESSAGE holds is told by `of`."""
+    message = file.message_type.add(name=name)
+    for field_name, (number, kind) in fields.items():
+        field = message.field.add(name=field_name, number=number)
         field.type = getattr(field, f"TYPE_{kind}")
-        field.label = field.LABEL_REPEATED if name in _REPEATED else field.LABEL_OPTIONAL
+        if of is not None:
+            field.type_name = f".{file.package}.{of}"
+        field.label = field.LABEL_REPEATED if field_name in repeated else field.LABEL_OPTIONAL
+    return message

@@ -10,7 +10,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.io.chakra import MISSING, Integers, Trace, read_traces, siblings
+from optmatch.io.chakra import Trace, read_traces, siblings
+from optmatch.io.chakra_columns import MISSING, Integers
 from optmatch.io.chakra_demand import members_of
 from optmatch.io.chakra_options import TraceOptions
 from optmatch.io.chakra_pairs import Messages, pair_messages

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from optmatch.io.chakra import MISSING, Trace
+from optmatch.io.chakra import Trace
+from optmatch.io.chakra_columns import MISSING
 from optmatch.io.chakra_options import TraceOptions
 from optmatch.io.chakra_schema import COLLECTIVE, COLLECTIVES, COMPUTE, RECEIVE, SEND
 from optmatch.io.chakra_step import step_of
