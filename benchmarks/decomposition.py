@@ -28,6 +28,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
+from optmatch.solvers.demands import bench as benches
 from optmatch.solvers.demands import peeling
 from optmatch.solvers.demands.bipartite import match
 from optmatch.solvers.demands.birkhoff import decompose
@@ -200,7 +201,7 @@ def show_repairs(seeds: int) -> None:
         threshold = int(min(matrix.max(axis=0).min(), matrix.max(axis=1).min()))
         rng = np.random.default_rng(seed)
         for what, times in warm.items():
-            bench = peeling.set_up(matrix, threshold=threshold)
+            bench = benches.set_up(matrix, threshold=threshold)
             cold.append(least_ms(1, lambda given=bench: peeling.settle(given, False)))
             for _ in range(10):
                 some = ports if what == "a term" else rng.permutation(n)[: int(what.split()[0])]

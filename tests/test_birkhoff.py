@@ -11,14 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import maximum_bipartite_matching
 
 import optmatch as om
 from optmatch.model import InputError, Limit
 from optmatch.problems import Demand
 from optmatch.solvers.demands import birkhoff, peeling
+from optmatch.solvers.demands.bench import WORD, set_up
 from optmatch.solvers.demands.bipartite import match
 from optmatch.solvers.demands.birkhoff import Rule, decompose
-from optmatch.solvers.demands.peeling import WORD, set_up
 from optmatch.solvers.demands.stuffing import stuff
 from optmatch.solvers.demands.terms import Terms
 
@@ -271,6 +273,39 @@ def test_entries_that_wait_may_fall_too(seed: int) -> None:
         used = bench.column_of[some]
         KERNELS.lower(bench, some, used, now[some, used] // 2)
         now[some, used] //= 2
+
+
+def largest_minimum_by_scipy(matrix: Matrix) -> int:
+    """Halve the sorted entries, each threshold with a largest matching by SciPy."""
+    sizes = np.unique(matrix)
+    low, high = 0, len(sizes)
+    while low + 1 < high:
+        middle = (low + high) // 2
+        usable = csr_matrix(matrix >= sizes[middle])
+        if (maximum_bipartite_matching(usable, "column") >= 0).all():
+            low = middle
+        else:
+            high = middle
+    return int(sizes[low])
+
+
+@pytest.mark.parametrize("tidy", [False, True])
+@pytest.mark.parametrize(("n", "weights"), [(70, 5), (130, 2), (130, 1000), (40, 3)])
+def test_a_whole_term_falls_at_once(n: int, weights: int, tidy: bool) -> None:
+    """All rows wait; few weights make ties of hundreds of entries, next to sums on their own."""
+    rng = np.random.default_rng(n + weights)
+    now = np.zeros((n, n), dtype=np.int64)
+    ports = np.arange(n)
+    for _ in range(12):
+        now[ports, rng.permutation(n)] += rng.integers(1, weights + 1)
+    bench = set_up(now, threshold=int(min(now.max(axis=0).min(), now.max(axis=1).min())))
+    while now.any():
+        best = KERNELS.settle(bench, tidy)
+        used = bench.column_of.copy()
+        assert sorted(used) == list(ports)
+        assert best == largest_minimum_by_scipy(now) == now[ports, used].min()
+        KERNELS.lower(bench, ports, used, now[ports, used] - best)
+        now[ports, used] -= best
 
 
 @pytest.mark.parametrize("rule", RULES)

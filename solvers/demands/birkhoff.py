@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from optmatch.model import InputError
 from optmatch.solvers.demands import heaviest, peeling
+from optmatch.solvers.demands.bench import set_up
 from optmatch.solvers.demands.terms import Terms, equal_sums
 
 Rule = Literal["first", "bottleneck", "weight", "plus"]
@@ -111,11 +112,11 @@ def decompose(
 def _start(matrix: NDArray[np.int64], rule: Rule, stop: int) -> tuple[NDArray[np.int64], _Peel]:
     """Set up what a rule remembers: what is left, and what peels the next terms into arrays."""
     if rule == "first":
-        bench = peeling.set_up(matrix, threshold=1)
+        bench = set_up(matrix, threshold=1)
         return bench.left, lambda rows, counts: peeling.peel_first(bench, stop, rows, counts)
     if rule == "bottleneck":
         threshold = int(min(matrix.max(axis=0).min(), matrix.max(axis=1).min()))
-        bench = peeling.set_up(matrix, threshold=max(1, threshold))
+        bench = set_up(matrix, threshold=max(1, threshold))
         return bench.left, lambda rows, counts: peeling.peel_bottleneck(bench, stop, rows, counts)
     left, line = matrix.copy(), int(matrix[0].sum())
     prices = np.zeros(len(matrix))

@@ -7,89 +7,15 @@ from one permutation to the next: only rows whose entry is used up look for anot
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
-from numpy.typing import NDArray
 
+from optmatch.solvers.demands.bench import FLOOR, HEAP_SIZE, LINE_SUM, LOW_SIZE, THRESHOLD, WORD
 from optmatch.solvers.kernel import kernel
-
-WORD = 62
-"""Columns in one word: as many as leave the sign of int64 alone."""
 
 _PRIME = 67  # the powers of two below 2**62 all differ modulo it
 _PLACE = np.zeros(_PRIME, dtype=np.int64)
 for _k in range(WORD):
     _PLACE[(1 << _k) % _PRIME] = _k
-
-LINE_SUM, THRESHOLD, FLOOR, HEAP_SIZE, SUPPORT_SIZE = range(5)
-"""Indices of `Bench.state`."""
-
-
-class Bench(NamedTuple):
-    """What a decomposition remembers between two permutations, and room to work in."""
-
-    left: NDArray[np.int64]  # by place: row * n + column
-    graph: NDArray[np.int64]  # (n, words): the entries that may be used
-    column_of: NDArray[np.int64]  # by row, -1 where it waits
-    row_of: NDArray[np.int64]  # by column, -1 where it is idle
-    idle: NDArray[np.int64]  # (words): columns without a row
-    fresh: NDArray[np.int64]  # (words): columns that no search has seen
-    saved: NDArray[np.int64]  # (words): `fresh` before a search
-    every: NDArray[np.int64]  # (words): all columns
-    reached: NDArray[np.bool_]  # by row: some waiting row leads to it, and none to an idle column
-    parent: NDArray[np.int64]  # by column: the row that a search came from
-    queue: NDArray[np.int64]  # rows that a search has reached
-    waiting: NDArray[np.int64]  # rows without a column
-    word: NDArray[np.int64]  # by column: where its bit is
-    bit: NDArray[np.int64]
-    support: NDArray[np.int64]  # places that may not be zero
-    heap: NDArray[np.int64]  # places below the threshold and not below the floor, largest first
-    state: NDArray[np.int64]
-
-
-def set_up(matrix: NDArray[np.int64], *, threshold: int) -> Bench:
-    """Lay out the bench for a matrix of which all lines have the same sum.
-
-    Parameters
-    ----------
-    matrix
-        Entries, shape (n, n), n > 0.
-    threshold
-        Entries of at least this are in the graph from the start.
-    """
-    n = len(matrix)
-    columns = np.arange(n)
-    word = columns // WORD
-    bit = np.left_shift(np.int64(1), columns % WORD)
-    every = np.add.reduceat(bit, np.arange(0, n, WORD))
-    usable = np.where(matrix >= threshold, bit, 0)
-    graph = np.add.reduceat(usable, np.arange(0, n, WORD), axis=1)
-    support = np.flatnonzero(matrix)
-    state = [int(matrix[0].sum()), threshold, threshold, 0, len(support)]
-
-    def room(size: int, fill: int = 0) -> NDArray[np.int64]:
-        return np.full(size, fill, dtype=np.int64)
-
-    return Bench(
-        left=np.array(matrix, dtype=np.int64, order="C").ravel(),
-        graph=graph,
-        column_of=room(n, -1),
-        row_of=room(n, -1),
-        idle=every.copy(),
-        fresh=every.copy(),
-        saved=every.copy(),
-        every=every,
-        reached=np.zeros(n, dtype=np.bool_),
-        parent=room(n),
-        queue=room(n),
-        waiting=room(n),
-        word=word,
-        bit=bit,
-        support=support,
-        heap=room(len(support)),
-        state=np.array(state, dtype=np.int64),
-    )
 
 
 @kernel
@@ -148,11 +74,9 @@ def _match(bench, size):
         return 0
     fresh, saved, queue, waiting = bench.fresh, bench.saved, bench.queue, bench.waiting
     words = len(fresh)
-    for w in range(words):
-        fresh[w] = bench.every[w]
+    fresh[:] = bench.every
     bench.reached[:] = False
-    kept = 0
-    end = 0
+    kept = end = 0
     for k in range(size):
         row = waiting[k]
         if bench.column_of[row] >= 0:
@@ -174,24 +98,26 @@ def _match(bench, size):
 
 
 @kernel
-def _seize(bench, size):
-    """Give each of the first `size` waiting rows its smallest entry in an idle column, if any."""
+def _seize(bench, size, tidy):
+    """Give each of the first `size` waiting rows an idle column, if any: with `tidy` the smallest.
+
+    Returns how many wait still.
+    """
     graph, left, idle, waiting = bench.graph, bench.left, bench.idle, bench.waiting
     n = len(bench.word)
-    threshold = bench.state[THRESHOLD]
+    least_of_all = bench.state[THRESHOLD]
     most = bench.state[LINE_SUM] + 1
     kept = 0
     for k in range(size):
         row = waiting[k]
-        best = -1
-        least = most
+        best, least = -1, most
         for w in range(len(idle)):
             found = graph[row, w] & idle[w]
-            while found and least > threshold:
+            while found and least > least_of_all:
                 lowest = found & -found
                 found ^= lowest
                 column = WORD * w + _PLACE[lowest % _PRIME]
-                value = left[row * n + column]
+                value = left[row * n + column] if tidy else least_of_all
                 if value < least:
                     best = column
                     least = value
@@ -215,106 +141,168 @@ def _release(bench, row):
 
 
 @kernel
-def _sink(heap, left, place, size):
+def _sink(heap, values, place, size):
     """Let an item of the heap sink to where it belongs."""
-    item = heap[place]
-    value = left[item]
+    item, value = heap[place], values[place]
     while True:
         below = 2 * place + 1
         if below >= size:
             break
-        if below + 1 < size and left[heap[below + 1]] > left[heap[below]]:
+        if below + 1 < size and values[below + 1] > values[below]:
             below += 1
-        if left[heap[below]] <= value:
+        if values[below] <= value:
             break
-        heap[place] = heap[below]
+        heap[place], values[place] = heap[below], values[below]
         place = below
-    heap[place] = item
+    heap[place], values[place] = item, value
 
 
 @kernel
-def _push(heap, left, state, item):
-    """Put a place into the heap."""
+def _order(heap, values, size):
+    """Make a heap of items in any order."""
+    for place in range(size // 2 - 1, -1, -1):
+        _sink(heap, values, place, size)
+
+
+@kernel
+def _push(heap, values, state, item, value):
+    """Put an entry into the heap."""
     place = state[HEAP_SIZE]
     state[HEAP_SIZE] += 1
     while place > 0:
         above = (place - 1) >> 1
-        if left[heap[above]] >= left[item]:
+        if values[above] >= value:
             break
-        heap[place] = heap[above]
+        heap[place], values[place] = heap[above], values[above]
         place = above
-    heap[place] = item
+    heap[place], values[place] = item, value
 
 
 @kernel
-def _admit(bench):
-    """Move the largest entry of the heap into the graph; return its place."""
-    heap, state = bench.heap, bench.state
-    place = heap[0]
-    state[HEAP_SIZE] -= 1
-    heap[0] = heap[state[HEAP_SIZE]]
-    _sink(heap, bench.left, 0, state[HEAP_SIZE])
-    n = len(bench.word)
-    row = place // n
-    column = place - row * n
-    bench.graph[row, bench.word[column]] |= bench.bit[column]
-    return place
+def _lay(low, low_value, state, item, value):
+    """Put an entry among the low ones."""
+    low[state[LOW_SIZE]] = item
+    low_value[state[LOW_SIZE]] = value
+    state[LOW_SIZE] += 1
 
 
 @kernel
 def _refill(bench):
     """Fill the empty heap with the largest entries below the floor; False if there are none."""
-    heap, left, support, state = bench.heap, bench.left, bench.support, bench.state
-    while state[FLOOR] > 1:
-        floor = state[FLOOR]
-        lower = floor - max(1, floor >> 3)
-        kept = 0
-        size = 0
-        for k in range(state[SUPPORT_SIZE]):
-            place = support[k]
-            value = left[place]
-            if value > 0:
-                support[kept] = place
+    heap, values, low, low_value = bench.heap, bench.heap_value, bench.low, bench.low_value
+    state = bench.state
+    while state[LOW_SIZE]:
+        floor = state[FLOOR] - max(1, state[FLOOR] >> 3)
+        state[FLOOR] = floor
+        kept = size = 0
+        for k in range(state[LOW_SIZE]):
+            item, value = low[k], low_value[k]
+            if value < floor:
+                low[kept], low_value[kept] = item, value
                 kept += 1
-                if lower <= value < floor:
-                    heap[size] = place
-                    size += 1
-        state[SUPPORT_SIZE] = kept
-        state[FLOOR] = lower
+            else:
+                heap[size], values[size] = item, value
+                size += 1
+        state[LOW_SIZE] = kept
         if size:
-            for place in range(size // 2 - 1, -1, -1):
-                _sink(heap, left, place, size)
+            _order(heap, values, size)
             state[HEAP_SIZE] = size
             return True
     return False
 
 
 @kernel
-def _find_bottleneck(bench, size):
-    """Lower the threshold until all `size` waiting rows are matched; True if it had to be.
+def _descend(bench, ends):
+    """Lower the threshold, entry by entry, until one that comes into the graph is of use.
 
-    Entries matter only if one leads from a row that waiting rows reach to a column that they do
-    not. Without the last that did, no matching is perfect: their value is the largest minimum.
+    Of use is one from a row that is reached and to a fresh column; one of both, if `ends` is 1.
+    Returns how many entries of this value are in `admitted`; 0 if none is left.
     """
-    state = bench.state
-    n = len(bench.word)
-    size = _match(bench, size)
-    if size == 0:
-        return False
-    while size:
+    heap, values, admitted, state = bench.heap, bench.heap_value, bench.admitted, bench.state
+    graph, reached, fresh = bench.graph, bench.reached, bench.fresh
+    word, bit = bench.word, bench.bit
+    n = len(word)
+    useful = False
+    while not useful:
         if state[HEAP_SIZE] == 0 and not _refill(bench):
-            state[THRESHOLD] = 0
+            return 0
+        size = state[HEAP_SIZE]
+        threshold = values[0]
+        count = 0
+        while size and values[0] == threshold and count << 6 <= size:
+            admitted[count] = heap[0]
+            count += 1
+            size -= 1
+            heap[0], values[0] = heap[size], values[size]
+            _sink(heap, values, 0, size)
+        if size and values[0] == threshold:  # so many are equal that to look at all is quicker
+            kept = 0
+            for place in range(size):
+                if values[place] == threshold:
+                    admitted[count] = heap[place]
+                    count += 1
+                else:
+                    heap[kept], values[kept] = heap[place], values[place]
+                    kept += 1
+            size = kept
+            _order(heap, values, size)
+        state[HEAP_SIZE] = size
+        state[THRESHOLD] = threshold
+        for k in range(count):
+            row = admitted[k] // n
+            column = admitted[k] - row * n
+            graph[row, word[column]] |= bit[column]
+            met = np.int64(reached[row]) + np.int64(fresh[word[column]] & bit[column] != 0)
+            useful |= met >= ends
+    return count
+
+
+@kernel
+def _touch_all(bench):
+    """Lower the threshold until all rows and columns have an entry; False if one has none.
+
+    Rows that have none yet are `reached`, columns `fresh`.
+    """
+    graph, fresh, reached = bench.graph, bench.fresh, bench.reached
+    word, bit = bench.word, bench.bit
+    n = len(word)
+    fresh[:] = bench.every
+    for row in range(n):
+        usable = 0
+        for w in range(len(fresh)):
+            usable |= graph[row, w]
+            fresh[w] &= ~graph[row, w]
+        reached[row] = usable == 0
+    while reached.any() or fresh.any():
+        count = _descend(bench, 1)
+        if count == 0:
             return False
-        state[THRESHOLD] = bench.left[bench.heap[0]]
-        leads = False
-        while state[HEAP_SIZE] and bench.left[bench.heap[0]] == state[THRESHOLD]:
-            place = _admit(bench)
-            row = place // n
-            column = place - row * n
-            if bench.reached[row] and bench.fresh[bench.word[column]] & bench.bit[column]:
-                leads = True
-        if leads:
-            size = _match(bench, size)
+        for k in range(count):
+            row = bench.admitted[k] // n
+            column = bench.admitted[k] - row * n
+            reached[row] = False
+            fresh[word[column]] &= ~bit[column]
+    return True
+
+
+@kernel
+def _find_bottleneck(bench, size, tidy):
+    """Match all `size` waiting rows at the largest threshold that allows it; False if none does.
+
+    After a search, entries matter only if one leads from a row that waiting rows reach to a column
+    that they do not. Without the last that did, no matching is perfect: their value is the largest
+    minimum. Where many rows wait, there is no use in a search before each has an entry.
+    """
+    size = _seize(bench, size, tidy)
+    if size << 3 > len(bench.word):
+        if not _touch_all(bench):
+            return False
+        size = _seize(bench, size, tidy)
+    size = _match(bench, size)
+    while size:
+        if _descend(bench, 2) == 0:
+            return False
+        size = _match(bench, size)
     return True
 
 
@@ -331,9 +319,11 @@ def settle(bench, tidy):
         if bench.column_of[row] < 0:
             waiting[size] = row
             size += 1
-    lowered = _find_bottleneck(bench, _seize(bench, size))
+    before = state[THRESHOLD]
+    if size and not _find_bottleneck(bench, size, tidy):
+        state[THRESHOLD] = 0
     weight = state[THRESHOLD]
-    if not (lowered and tidy) or weight == 0:
+    if not tidy or weight in (0, before):
         return weight
     # Of the matchings with this minimum, one of small entries leaves the fewest behind. That just
     # found is of large ones where possible: all but those of exactly the minimum are chosen anew.
@@ -343,18 +333,36 @@ def settle(bench, tidy):
             _release(bench, row)
             waiting[size] = row
             size += 1
-    _match(bench, _seize(bench, size))
+    _match(bench, _seize(bench, size, True))
     return weight
 
 
 @kernel
-def lower(bench, rows, columns, values):
+def _put_lower(bench, item, value):
+    """Correct an entry that is not in the graph; what is in the heap is low again."""
+    low, low_value, state = bench.low, bench.low_value, bench.state
+    for place in range(state[HEAP_SIZE]):
+        _lay(low, low_value, state, bench.heap[place], bench.heap_value[place])
+    state[HEAP_SIZE] = 0
+    state[FLOOR] = state[THRESHOLD]
+    place = 0
+    while low[place] != item:
+        place += 1
+    low_value[place] = value
+    if value == 0:
+        state[LOW_SIZE] -= 1
+        low[place], low_value[place] = low[state[LOW_SIZE]], low_value[state[LOW_SIZE]]
+
+
+@kernel
+def lower(bench, rows, columns, entries):
     """Reduce entries; rows that use one which falls below the threshold have to wait."""
     left, graph, state = bench.left, bench.graph, bench.state
+    heap, values, low, low_value = bench.heap, bench.heap_value, bench.low, bench.low_value
     word, bit = bench.word, bench.bit
     n = len(word)
     for k in range(len(rows)):
-        row, column, value = rows[k], columns[k], values[k]
+        row, column, value = rows[k], columns[k], entries[k]
         place = row * n + column
         before = left[place]
         left[place] = value
@@ -363,10 +371,11 @@ def lower(bench, rows, columns, values):
             if bench.column_of[row] == column:
                 _release(bench, row)
             if value >= state[FLOOR]:
-                _push(bench.heap, left, state, place)
-        elif before > value and before >= state[FLOOR]:
-            state[HEAP_SIZE] = 0  # its place in the heap is wrong now: it is filled anew
-            state[FLOOR] = state[THRESHOLD]
+                _push(heap, values, state, place, value)
+            elif value:
+                _lay(low, low_value, state, place, value)
+        elif state[THRESHOLD] > before > value:
+            _put_lower(bench, place, value)
 
 
 @kernel
@@ -377,6 +386,7 @@ def peel_bottleneck(bench, stop, permutations, weights):
     """
     left, state, graph, idle = bench.left, bench.state, bench.graph, bench.idle
     column_of, row_of, word, bit = bench.column_of, bench.row_of, bench.word, bench.bit
+    heap, values, low, low_value = bench.heap, bench.heap_value, bench.low, bench.low_value
     n = len(word)
     for term in range(len(weights)):
         if state[LINE_SUM] <= stop:
@@ -398,7 +408,9 @@ def peel_bottleneck(bench, stop, permutations, weights):
                 row_of[column] = -1
                 column_of[row] = -1
                 if value >= state[FLOOR]:
-                    _push(bench.heap, left, state, place)
+                    _push(heap, values, state, place, value)
+                elif value:
+                    _lay(low, low_value, state, place, value)
     return len(weights)
 
 
@@ -416,8 +428,7 @@ def peel_first(bench, stop, permutations, weights):
         for row in range(n):
             if bench.column_of[row] < 0:
                 bench.queue[0] = row
-                for w in range(len(bench.fresh)):
-                    bench.fresh[w] = bench.every[w]
+                bench.fresh[:] = bench.every
                 if _search(bench, 0) >= 0:
                     return -1
         weight = state[LINE_SUM]

@@ -1,0 +1,91 @@
+"""What kernels that peel permutations off a matrix work on, laid out in arrays.
+
+Every entry that is not zero is in one of three places: in the graph of entries that may be used,
+in a heap of those just below, or among the low ones, of which the heap is filled again.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+WORD = 62
+"""Columns in one word: as many as leave the sign of int64 alone."""
+
+LINE_SUM, THRESHOLD, FLOOR, HEAP_SIZE, LOW_SIZE = range(5)
+"""Indices of `Bench.state`."""
+
+
+class Bench(NamedTuple):
+    """What a decomposition remembers between two permutations, and room to work in."""
+
+    left: NDArray[np.int64]  # by place: row * n + column
+    graph: NDArray[np.int64]  # (n, words): the entries that may be used
+    column_of: NDArray[np.int64]  # by row, -1 where it waits
+    row_of: NDArray[np.int64]  # by column, -1 where it is idle
+    idle: NDArray[np.int64]  # (words): columns without a row
+    fresh: NDArray[np.int64]  # (words): columns that no search has seen
+    saved: NDArray[np.int64]  # (words): `fresh` before a search
+    every: NDArray[np.int64]  # (words): all columns
+    reached: NDArray[np.bool_]  # by row: some waiting row leads to it, and none to an idle column
+    parent: NDArray[np.int64]  # by column: the row that a search came from
+    queue: NDArray[np.int64]  # rows that a search has reached
+    waiting: NDArray[np.int64]  # rows without a column
+    word: NDArray[np.int64]  # by column: where its bit is
+    bit: NDArray[np.int64]
+    heap: NDArray[np.int64]  # places below the threshold and not below the floor, largest first
+    heap_value: NDArray[np.int64]  # their entries: to look these up would be to leave the cache
+    low: NDArray[np.int64]  # places below the floor, in any order
+    low_value: NDArray[np.int64]
+    admitted: NDArray[np.int64]  # places that came into the graph last
+    state: NDArray[np.int64]
+
+
+def set_up(matrix: NDArray[np.int64], *, threshold: int) -> Bench:
+    """Lay out the bench for a matrix of which all lines have the same sum.
+
+    Parameters
+    ----------
+    matrix
+        Entries, shape (n, n), n > 0.
+    threshold
+        Entries of at least this are in the graph from the start.
+    """
+    n = len(matrix)
+    columns = np.arange(n)
+    word = columns // WORD
+    bit = np.left_shift(np.int64(1), columns % WORD)
+    every = np.add.reduceat(bit, np.arange(0, n, WORD))
+    usable = np.where(matrix >= threshold, bit, 0)
+    graph = np.add.reduceat(usable, np.arange(0, n, WORD), axis=1)
+    size = int(np.count_nonzero(matrix))
+    low = np.flatnonzero((matrix > 0) & (matrix < threshold))
+    state = [int(matrix[0].sum()), threshold, threshold, 0, len(low)]
+
+    def room(size: int, fill: int = 0) -> NDArray[np.int64]:
+        return np.full(size, fill, dtype=np.int64)
+
+    return Bench(
+        left=np.array(matrix, dtype=np.int64, order="C").ravel(),
+        graph=graph,
+        column_of=room(n, -1),
+        row_of=room(n, -1),
+        idle=every.copy(),
+        fresh=every.copy(),
+        saved=every.copy(),
+        every=every,
+        reached=np.zeros(n, dtype=np.bool_),
+        parent=room(n),
+        queue=room(n),
+        waiting=room(n),
+        word=word,
+        bit=bit,
+        heap=room(size),
+        heap_value=room(size),
+        low=np.concatenate([low, room(size - len(low))]),
+        low_value=np.concatenate([matrix.ravel()[low], room(size - len(low))]),
+        admitted=room(size),
+        state=np.array(state, dtype=np.int64),
+    )
