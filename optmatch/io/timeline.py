@@ -30,6 +30,8 @@ class Span(NamedTuple):
     start_s: float
     end_s: float
     size_bytes: float | str
+    via: str = ""
+    """The ranks that forward it, in order."""
 
 
 def spans(solution: Solution) -> Iterator[Span]:
@@ -100,8 +102,11 @@ def _operations(step: Step, plan: RailPlan) -> Iterator[Span]:
     rails = [f"rail {group.rail}" if group.rail >= 0 else "" for group in step.groups]
     columns = (step.rank, step.kind, step.group, step.peer, step.size_bytes)
     times = (plan.start_s, plan.end_s)
+    via: dict[int, list[str]] = {}
+    for operation, rank, _ in plan.relays.tolist():
+        via.setdefault(operation, []).append(str(rank))
     rows = zip(*(column.tolist() for column in (*columns, *times)), strict=True)
-    for rank, kind, group, peer, size, start, end in rows:
+    for number, (rank, kind, group, peer, size, start, end) in enumerate(rows):
         talks = kind != COMPUTE
         yield Span(
             what="operation",
@@ -113,6 +118,7 @@ def _operations(step: Step, plan: RailPlan) -> Iterator[Span]:
             start_s=start,
             end_s=end,
             size_bytes=size if talks else "",
+            via=" ".join(via.get(number, ())),
         )
 
 
@@ -141,7 +147,8 @@ def _events(solution: Solution) -> Iterator[dict[str, Any]]:
             yield _named("thread_name", pid, threads[process, thread], thread)
         tid = threads[process, thread]
         start, end = span.start_s * _MICRO, span.end_s * _MICRO
-        told = {"group": span.group, "switch": span.switch, "bytes": span.size_bytes}
+        told: dict[str, Any] = {"group": span.group, "switch": span.switch}
+        told |= {"bytes": span.size_bytes, "via": span.via}
         yield {
             "ph": "X",
             "name": span.name,

@@ -80,8 +80,9 @@ def check_forwarded(job: RailJob, plan: RailPlan, work: Work, findings: Findings
 
 
 def _exists(job: RailJob, rank: NDArray[np.int64], ports: NDArray[np.int64]) -> NDArray[np.bool_]:
-    real: NDArray[np.bool_] = (rank >= 0) & (rank < job.step().n_ranks)
-    return real & (ports > 0) & (ports >> job.ports_per_gpu == 0)
+    right: NDArray[np.bool_] = (rank >= 0) & (rank < job.step().n_ranks)
+    right &= (ports > 0) & (ports >> job.ports_per_gpu == 0)
+    return right
 
 
 def check_routes(

@@ -14,6 +14,7 @@ from optmatch.problems.rail_plan import RailPlan
 from optmatch.solvers.rails.light import route_plan
 from optmatch.solvers.rails.order import plan_ahead
 from optmatch.solvers.rails.policies import plan_by_demand, plan_static
+from optmatch.solvers.rails.relays import plan_around
 from optmatch.solvers.rails.talks import Talks, list_talks
 
 NO_SPLIT = "fewer ports than there are kinds of circuits to keep"
@@ -23,39 +24,55 @@ def solve_static(
     problem: RailJob, limits: Limits, rng: np.random.Generator, on_event: OnEvent
 ) -> Solution:
     """Split the ports once, in proportion to the square root of traffic."""
-    return _solve(problem, limits, on_event, "static", plan_static, fixed=True)
+    return _solve(problem, limits, on_event, "static", _lit(plan_static), fixed=True)
 
 
 def solve_on_demand(
     problem: RailJob, limits: Limits, rng: np.random.Generator, on_event: OnEvent
 ) -> Solution:
     """Change circuits when all members of a communication are ready for it."""
-    return _solve(
-        problem, limits, on_event, "on-demand", lambda t: plan_by_demand(t, provisioned=False)
-    )
+    make = _lit(lambda talks: plan_by_demand(talks, provisioned=False))
+    return _solve(problem, limits, on_event, "on-demand", make)
 
 
 def solve_provisioned(
     problem: RailJob, limits: Limits, rng: np.random.Generator, on_event: OnEvent
 ) -> Solution:
     """Change circuits as soon as the communication that used them has ended."""
-    return _solve(
-        problem, limits, on_event, "provisioned", lambda t: plan_by_demand(t, provisioned=True)
-    )
+    make = _lit(lambda talks: plan_by_demand(talks, provisioned=True))
+    return _solve(problem, limits, on_event, "provisioned", make)
 
 
 def solve_prefetch(
     problem: RailJob, limits: Limits, rng: np.random.Generator, on_event: OnEvent
 ) -> Solution:
     """Set up what is needed next while its ports are idle."""
-    return _solve(problem, limits, on_event, "prefetch", plan_well)
+    return _solve(problem, limits, on_event, "prefetch", plan_lit)
 
 
-def plan_well(talks: Talks) -> RailPlan | None:
-    """Return the best plan that is found without search."""
+def plan_lit(talks: Talks) -> tuple[RailPlan | None, RailPlan | None]:
+    """Return the best plan that is found without search, and the same with the states of cells.
+
+    Where a fabric does not hold the circuits of data that go around, they go straight.
+    """
+    plan = plan_well(talks)
+    lit = plan and route_plan(talks.job, plan)
+    if plan is not None and lit is None and len(plan.relays):
+        plan = plan_well(talks, around=False)
+        lit = plan and route_plan(talks.job, plan)
+    return plan, lit
+
+
+def plan_well(talks: Talks, *, around: bool = True) -> RailPlan | None:
+    """Return the best plan that is found without search; `around` allows data to be forwarded."""
     known = simple_plans(talks)
-    early = plan_ahead(talks, known) if talks.job.switching == "per-circuit" else None
-    return min([*([early] if early else []), *known], key=lambda plan: plan.step_s, default=None)
+    if talks.job.switching == "per-circuit":
+        early = plan_ahead(talks, known)
+        known = [*([early] if early else []), *known]
+    best = min(known, key=lambda plan: plan.step_s, default=None)
+    if not around or best is None or best.step_s <= talks.job.lower_bound() * (1 + RTOL):
+        return best
+    return plan_around(talks, best) or best
 
 
 def simple_plans(talks: Talks) -> list[RailPlan]:
@@ -68,12 +85,24 @@ def simple_plans(talks: Talks) -> list[RailPlan]:
     return [plan for plan in plans if plan is not None]
 
 
+Maker = Callable[[Talks], tuple[RailPlan | None, RailPlan | None]]
+"""Makes a plan, and the same with the states of cells; None where there is none."""
+
+
+def _lit(make: Callable[[Talks], RailPlan | None]) -> Maker:
+    def maker(talks: Talks) -> tuple[RailPlan | None, RailPlan | None]:
+        plan = make(talks)
+        return plan, plan and route_plan(talks.job, plan)
+
+    return maker
+
+
 def _solve(
     problem: RailJob,
     limits: Limits,
     on_event: OnEvent,
     method: str,
-    make: Callable[[Talks], RailPlan | None],
+    make: Maker,
     *,
     fixed: bool = False,
 ) -> Solution:
@@ -83,8 +112,7 @@ def _solve(
     stats: dict[str, Any] = {}
     try:
         if limit is not Limit.TIME:
-            made = make(list_talks(problem, fixed=fixed))
-            routed = None if made is None else route_plan(problem, made)
+            made, routed = make(list_talks(problem, fixed=fixed))
             if made is None:
                 stats["reason"] = NO_SPLIT
             elif routed is None:

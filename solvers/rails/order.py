@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from optmatch.problems.rail_plan import RailPlan
 from optmatch.solvers.rails.policies import usual_lanes
@@ -27,20 +27,33 @@ def plan_ahead(talks: Talks, known: Sequence[RailPlan] = ()) -> RailPlan | None:
     RailPlan or None
         None if no order can be kept.
     """
+    order = best_order(talks, known)
+    return None if order is None else plan_in_order(talks, *order[1:])
+
+
+class Order(NamedTuple):
+    """What makes a plan: who serves before whom, on which lanes, and what a step begins with."""
+
+    step_s: float
+    start: Sequence[float]
+    lanes: Mapping[int, int]
+    faces: Mapping[tuple[int, int], int]
+
+
+def best_order(talks: Talks, known: Sequence[RailPlan] = ()) -> Order | None:
+    """Choose what `plan_ahead` makes a plan of; None if no order can be kept."""
     lanes = usual_lanes(talks)
     everything = dict.fromkeys(lanes, (1 << talks.n_lanes) - 1)
     free = longest_paths(talks.lasting(everything), talks.pairs())
     orders = [] if free is None else [free.start_s]
     orders += [plan.start_s[talks.folded.part].tolist() for plan in known]
     tried = [
-        (_step_s(talks, start, lanes, faces), start, faces)
+        Order(_step_s(talks, start, lanes, faces), start, lanes, faces)
         for start in orders
         for faces in (_first_faces(talks, start, lanes, which) for which in (-1, 0))
     ]
-    if not tried:
-        return None
-    _, start, faces = min(tried, key=lambda found: found[0])
-    return plan_in_order(talks, start, lanes, faces)
+    kept = [order for order in tried if order.step_s < math.inf]
+    return min(kept, key=lambda order: order.step_s, default=None)
 
 
 def _step_s(
@@ -58,7 +71,7 @@ def _first_faces(
     talks: Talks, start: Sequence[float], lanes: Mapping[int, int], which: int
 ) -> dict[tuple[int, int], int]:
     """Let each end face whom it faces first (0) or last (-1) in a step."""
-    found: dict[tuple[int, int], list[tuple[float, float, int]]] = {}
+    found: dict[tuple[int, int], list[tuple[Any, ...]]] = {}
     for node, talk in talks.talks.items():
         for use in talk.uses:
             for lane in range(talks.n_lanes):

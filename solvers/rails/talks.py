@@ -82,6 +82,9 @@ class Talks(NamedTuple):
     seats: Seats
     ways: dict[int, Way]
     """How each communication is done, by its first node."""
+    bridges: tuple[tuple[NDArray[np.int64], NDArray[np.int64]], ...] = ()
+    """Circuits for forwarding that nothing else needs: to whom each rank sends, and of whom it
+    receives; spots count them from -1 down."""
 
     @property
     def n_lanes(self) -> int:

@@ -223,8 +223,12 @@ class _Ends:
         """Let an end of a class face the partners of an operation."""
         (members,) = np.nonzero(self.class_of == turn.end // 2)
         place, number = turn.spot
-        operations = self.talks.job.step().rank_start[self.ranks[members]] + place
-        whom = face(self.talks, operations, turn.end % 2, turn.lane, number)
+        side, ranks = turn.end % 2, self.ranks[members]
+        if place < 0:
+            whom = self.talks.bridges[-1 - place][side][ranks]
+        else:
+            operations = self.talks.job.step().rank_start[ranks] + place
+            whom = face(self.talks, operations, side, turn.lane, number)
         self.facing[turn.end % 2, turn.lane, members] = np.searchsorted(self.ranks, whom)
 
     def matching(self) -> NDArray[np.int32]:

@@ -1,0 +1,256 @@
+"""Data that are forwarded: ways around, plans that take them, and every wrong hop refused."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from rails import chain_step, fitted, random_jobs, served_jobs, small_job
+
+import optmatch as om
+from optmatch.io.exports import exported
+from optmatch.io.schedules import solution_to_tree
+from optmatch.model import Solution
+from optmatch.problems.rail_plan import RailPlan, ranks_of_rails
+from optmatch.problems.rail_step import RECV, SEND
+from optmatch.simulation.plans import read_plan
+from optmatch.solvers.rails.methods import plan_well
+from optmatch.solvers.rails.relays import list_relays
+from optmatch.solvers.rails.talks import list_talks
+
+JOBS = {
+    "rings": small_job(2, 1, 3, delay_s=0.1),
+    "two rails": small_job(2, 2, 2, delay_s=0.1),
+    "two ports": small_job(2, 1, 3, delay_s=0.1, ports_per_gpu=2),
+    "messages": small_job(1, 1, 4, delay_s=0.1, micro_batch=1),
+}
+"""In which it pays to send around."""
+
+
+@cache
+def solved(name: str) -> tuple[Solution, RailPlan]:
+    """Solve a job of the list."""
+    solution = om.solve(JOBS[name], "prefetch", seed=0)
+    assert isinstance(solution.answer, RailPlan)
+    assert len(solution.answer.relays)
+    return solution, solution.answer
+
+
+def refused(name: str, **changes: Any) -> set[str]:
+    """Return the rules that a changed plan breaks."""
+    report = om.verify(JOBS[name], replace(solved(name)[1], **changes))
+    assert not report.ok
+    return {violation.rule for violation in report.violations}
+
+
+names = st.sampled_from(sorted(JOBS))
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_the_unchanged_plan_passes(name: str) -> None:
+    """So that refusals below are due to the change; without relays the step takes longer."""
+    solution, plan = solved(name)
+    assert om.verify(JOBS[name], solution).ok
+    straight = plan_well(list_talks(JOBS[name]), around=False)
+    assert straight is not None
+    assert not len(straight.relays)
+    assert plan.step_s < straight.step_s
+
+
+@settings(max_examples=40, deadline=None)
+@given(names, st.data())
+def test_any_hop_from_another_rank(name: str, data: Any) -> None:
+    """Data do not arrive there, or not on this rail, or there is no such rank."""
+    relays = np.array(solved(name)[1].relays)
+    row = data.draw(st.integers(0, len(relays) - 1))
+    ranks = [r for r in range(-1, JOBS[name].step().n_ranks + 1) if r != relays[row, 1]]
+    relays[row, 1] = data.draw(st.sampled_from(ranks))
+    refused(name, relays=relays)
+
+
+@settings(max_examples=40, deadline=None)
+@given(names, st.data())
+def test_any_hop_over_other_ports(name: str, data: Any) -> None:
+    """They lead elsewhere, are none, or make the hop narrower."""
+    relays = np.array(solved(name)[1].relays)
+    row = data.draw(st.integers(0, len(relays) - 1))
+    relays[row, 2] ^= 1 << data.draw(st.integers(0, 2))
+    refused(name, relays=relays)
+
+
+@settings(max_examples=40, deadline=None)
+@given(names, st.data())
+def test_any_hop_left_out_or_taken_twice(name: str, data: Any) -> None:
+    """Then data end at somebody else, or go over a circuit twice at a time."""
+    relays = np.array(solved(name)[1].relays)
+    row = data.draw(st.integers(0, len(relays) - 1))
+    refused(name, relays=np.delete(relays, row, axis=0))
+    refused(name, relays=np.insert(relays, row, relays[row], axis=0))
+
+
+@settings(max_examples=40, deadline=None)
+@given(names, st.data())
+def test_any_circuit_of_a_hop(name: str, data: Any) -> None:
+    """Taken out in the middle of a way, it leaves the data where they are."""
+    job, (_, plan) = JOBS[name], solved(name)
+    timeline = plan.rails[0]
+    members = ranks_of_rails(job.step())[0]
+    rows = np.flatnonzero(np.isin(plan.relays[:, 1], members))
+    operation, rank, ports = plan.relays[data.draw(st.sampled_from(rows.tolist()))].tolist()
+    state = int(np.searchsorted(timeline.starts_s, plan.start_s[operation], side="right")) - 1
+    port = int(np.searchsorted(members, rank)) * job.ports_per_gpu + ports.bit_length() - 1
+    matchings = np.array(timeline.matchings)
+    matchings[state, port] = -1
+    changed = replace(timeline, matchings=matchings)
+    refused(name, rails=(changed, *plan.rails[1:]))
+
+
+@settings(max_examples=40, deadline=None)
+@given(names, st.data(), st.sampled_from([-1, 1]))
+def test_any_time_of_what_is_forwarded(name: str, data: Any, sign: int) -> None:
+    """Every hop costs its latency: shorter or longer by half of one is refused."""
+    plan = solved(name)[1]
+    operation = int(data.draw(st.sampled_from(np.unique(plan.relays[:, 0]).tolist())))
+    end_s = np.array(plan.end_s)
+    end_s[operation] += sign * JOBS[name].latency_s / 2
+    refused(name, end_s=end_s)
+
+
+def test_nobody_else_uses_the_ports_between() -> None:
+    """An operation moved into the time of another one over the same ports is told so."""
+    job, (_, plan) = JOBS["messages"], solved("messages")
+    step = job.step()
+    rule = "a port sends for one operation at a time"
+    found = set()
+    for operation in np.unique(plan.relays[:, 0]):
+        for other in np.flatnonzero((step.kind == SEND) & (step.match != step.match[operation])):
+            start_s, end_s = np.array(plan.start_s), np.array(plan.end_s)
+            for part in np.flatnonzero(step.match == step.match[other]):
+                start_s[part], end_s[part] = plan.start_s[operation], plan.end_s[operation]
+            found |= refused("messages", start_s=start_s, end_s=end_s)
+    assert rule in found
+
+
+@pytest.mark.parametrize("kind", ["compute", "receives"])
+def test_only_what_is_sent_is_forwarded(kind: str) -> None:
+    """A computation or a receive has no way."""
+    job, (_, plan) = JOBS["messages"], solved("messages")
+    step = job.step()
+    at = np.flatnonzero(step.kind == (RECV if kind == "receives" else 0))[:1]
+    relays = np.concatenate([np.column_stack([at, step.rank[at] * 0, 1 + 0 * at]), plan.relays])
+    relays = relays[np.argsort(relays[:, 0], kind="stable")]
+    rule = "what is forwarded is sent over a rail, and goes to one rank"
+    assert rule in refused("messages", relays=relays)
+
+
+@pytest.mark.parametrize(
+    ("relays", "message"),
+    [
+        ([[0, 1]], "rows of 2 entries"),
+        ([[-1, 0, 1]], r"relays\[0\]: operation -1 of a step"),
+        ([[10**6, 0, 1]], r"relays\[0\]: operation 1000000 of a step"),
+        ([[3, 0, 1], [2, 0, 1]], r"relays\[1\]: operation 2 after operation 3"),
+    ],
+)
+def test_relays_that_cannot_be(relays: Any, message: str) -> None:
+    """Refused when the plan is made, naming the row."""
+    with pytest.raises(om.InputError, match=message):
+        replace(solved("messages")[1], relays=relays)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(random_jobs())
+def test_every_way_leads_where_data_belong(job: om.RailJob) -> None:
+    """For all ranks of a class, walked one by one; no class is passed twice."""
+    talks = list_talks(job)
+    step, folded, relays = job.step(), talks.folded, list_relays(talks)
+    for node, routes in relays.routes.items():
+        sends = np.flatnonzero((folded.node_of == node) & (step.kind != RECV))
+        for route in routes:
+            assert len({link.one for link in route}) == len(route) >= 2
+            for operation in sends.tolist():
+                rank = int(step.rank[operation])
+                members = step.groups[step.group[operation]].ranks
+                wanted = members[(members.index(rank) + 1) % len(members)]
+                if step.kind[operation] == SEND:
+                    wanted = int(step.peer[operation])
+                for link in route:
+                    assert folded.class_of[rank] == link.one
+                    rank = int(link.to[rank])
+                assert rank == wanted
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(served_jobs(), st.sampled_from([1e-3, 0.1, 10.0]))
+def test_going_around_is_never_worse(job: om.RailJob, delay_s: float) -> None:
+    """It is taken only where a step ends sooner; the verifier agrees."""
+    job = replace(job, delay_s=delay_s)
+    straight = plan_well(list_talks(job), around=False)
+    found = om.solve(job, "prefetch", seed=0)
+    assert straight is not None
+    assert found.objective is not None
+    assert found.objective <= straight.step_s
+    assert found.objective >= job.lower_bound() * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("case", ["h200-dp2", "h200-dp4"])
+def test_a_delay_of_a_second_is_hidden_in_the_published_cases(case: str) -> None:
+    """All that is left of it is the latency of a few hops."""
+    job = replace(fitted(case)[1], delay_s=1.0)
+    found = om.solve(job, "prefetch", seed=0)
+    assert found.objective is not None
+    latencies = job.step().n_operations * job.latency_s
+    assert found.objective - job.lower_bound() < latencies < 1e-3
+    for policy in ("on-demand", "provisioned"):
+        slow = om.solve(job, policy, seed=0).objective
+        assert slow is not None
+        assert slow > 1.2 * found.objective
+
+
+def test_circuits_that_a_fabric_does_not_hold() -> None:
+    """Where states of cells are not found, data go straight, as on a mesh that is too small."""
+    job = small_job(2, 1, 2, delay_s=1.0, fabric=om.HexMesh(2, 2, tx=4, rx=4))
+    found = om.solve(job, "prefetch", seed=0)
+    plan = plan_well(list_talks(job))
+    assert plan is not None
+    assert len(plan.relays)
+    if found.answer is not None:
+        assert om.verify(job, found).ok
+
+
+def test_files_with_and_without_relays(tmp_path: Path) -> None:
+    """They come back as they were; a plan without any has no such key."""
+    solution, plan = solved("rings")
+    om.save(solution, tmp_path / "plan.json")
+    assert om.load(tmp_path / "plan.json") == solution
+    straight = replace(solution, answer=replace(plan, relays=plan.relays[:0]))
+    tree = solution_to_tree(straight)["answer"]
+    assert list(tree) == ["rails", "start_s", "end_s", "ports", "step_s"]
+
+
+def test_what_other_tools_are_told() -> None:
+    """Who forwards stands with the operation, and a replay measures the same step."""
+    solution, plan = solved("rings")
+    events = json.loads(str(exported(solution, "perfetto")))["traceEvents"]
+    rows = list(csv.DictReader(io.StringIO(str(exported(solution, "timeline")))))
+    told = [row["via"] for row in rows if row["what"] == "operation"]
+    for operation, rank, _ in plan.relays.tolist():
+        assert str(rank) in told[operation].split()
+    assert sum(map(bool, told)) == len(np.unique(plan.relays[:, 0]))
+    assert sum("via" in event.get("args", {}) for event in events) == sum(map(bool, told))
+    assert read_plan(JOBS["rings"], plan).step_s == plan.step_s
+
+
+def test_a_recorded_step_without_a_pipeline_has_no_way_around() -> None:
+    """Nor one in which nothing is sent twice over the same circuits."""
+    job = om.RailJob(n_gpus=4, gpus_per_server=1, recorded=chain_step([("dp", 2)]))
+    assert not list_relays(list_talks(job)).routes
