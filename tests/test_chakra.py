@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,15 @@ from optmatch.cli import main
 from optmatch.io import chakra_columns, loads, read_chakra, read_matrix
 from optmatch.io.chakra import read_trace, siblings
 from optmatch.io.chakra_columns import MISSING
-from optmatch.io.chakra_schema import COLLECTIVE, COLLECTIVES, COMPUTE, RECEIVE, SEND, messages
+from optmatch.io.chakra_schema import (
+    COLLECTIVE,
+    COLLECTIVES,
+    COMPUTE,
+    NODE_TYPES,
+    RECEIVE,
+    SEND,
+    messages,
+)
 from optmatch.io.chakra_write import Node, trace_bytes
 from optmatch.io.groups import groups_text, read_groups
 
@@ -189,6 +199,121 @@ def test_a_cut_at_every_byte(tmp_path: Path, compress: bool) -> None:
                 read_trace(path)
         else:
             assert read_trace(path).node_id.tolist() == [1, 2][: sorted(ends).index(at)]
+
+
+def workload_graph(given: list[Node]) -> str:
+    """Write nodes as the feeder of Chakra reads them from JSON."""
+    entries: list[dict[str, Any]] = [
+        {
+            "Id": node.id,
+            "Name": node.name,
+            "NodeType": node.kind,
+            "data_deps": list(node.parents),
+            "start_time_micros": node.start_us,
+            "runtime": node.duration_us,
+            **node.attributes,
+        }
+        for node in given
+    ]
+    return json.dumps({"workload_graph": entries})
+
+
+def jsonized(given: list[Node]) -> str:
+    """Write nodes as the jsonizer of Chakra does: integers of 64 bits as text, zeros left out."""
+    objects: list[dict[str, Any]] = [{"version": "0.0.4"}]
+    for node in given:
+        attributes: list[dict[str, Any]] = []
+        for name, value in node.attributes.items():
+            width = {bool: "boolVal", int: "int64Val", str: "stringVal"}[type(value)]
+            shown = str(value) if width == "int64Val" else value
+            attributes.append({"name": name, width: shown})
+        fields = {
+            "id": str(node.id),
+            "name": node.name,
+            "type": NODE_TYPES[node.kind] if node.kind < len(NODE_TYPES) else node.kind,
+            "dataDeps": [str(parent) for parent in node.parents],
+            "startTimeMicros": str(node.start_us),
+            "durationMicros": str(node.duration_us),
+            "attr": attributes,
+        }
+        objects.append({key: value for key, value in fields.items() if value not in ("0", [], "")})
+    return "".join(json.dumps(one, indent=2) for one in objects)
+
+
+@given(nodes(), st.sampled_from((workload_graph, jsonized)), st.booleans())
+def test_json_says_the_same(
+    tmp_path_factory: pytest.TempPathFactory,
+    given: list[Node],
+    write: Callable[[list[Node]], str],
+    compress: bool,
+) -> None:
+    """Both forms, compressed or not, are the trace of the messages."""
+    folder = tmp_path_factory.mktemp("trace")
+    numbers = {node.id: k for k, node in enumerate(given)}  # those of 64 bits are for messages
+    given = [
+        node._replace(id=numbers[node.id], parents=[numbers[one] for one in node.parents])
+        for node in given
+    ]
+    text = write(given).encode()
+    (folder / "run.3.json").write_bytes(gzip.compress(text) if compress else text)
+    (folder / "run.3.et").write_bytes(trace_bytes(given))
+    one, two = (read_trace(folder / f"run.3.{ending}") for ending in ("json", "et"))
+    for name, column in one._asdict().items():
+        if name != "path":
+            assert np.array_equal(column, getattr(two, name)), name
+    assert siblings(folder / "run") == [folder / "run.3.et"]
+    assert siblings(folder / "run.3.json") == [folder / "run.3.json"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no Chakra trace"),
+        ("[]", "no Chakra trace"),
+        ('{"rows": 3}', "no Chakra trace"),
+        ('{"workload_graph": 3}', "/workload_graph: 3: a list of nodes"),
+        ('["workload_graph"]', "/workload_graph: None: a list of nodes"),
+        ('{"workload_graph": [{"Id": 1}, 4]}', "/workload_graph/1: 4: a node is an object"),
+        ('{"workload_graph": [{"Id": 1, "Id": 1}]}', "'Id' occurs twice"),
+        ('{"workload_graph": [{"Id": "1"}]}', "node 1: Id = '1': a whole number"),
+        ('{"workload_graph": [{"Id": -1}]}', "node -1: Id = -1: must be >= 0"),
+        ('{"workload_graph": [{"NodeType": "SLEEP"}]}', "graph/0: NodeType = 'SLEEP': a whole"),
+        ('{"workload_graph": [{"Id": 1, "runtime": 0.5}]}', "node 1: runtime = 0.5: a whole"),
+        ('{"workload_graph": [{"Id": 1, "data_deps": 1}]}', "node 1: data_deps: a list"),
+        ('{"workload_graph": [{"Id": 1, "data_deps": [2]}]}', "node 1: waits for node 2"),
+        ('{"workload_graph": [{"Id": 1}, {"Id": 1}]}', "node 1: is there twice"),
+        ('{"workload_graph": [{"Id": 1, "comm_tag": true}]}', "node 1: comm_tag = True: a whole"),
+        ('{"workload_graph": [{"Id": 1, "comm_size": 1e999}]}', "a number is finite"),
+        (f'{{"workload_graph": [{{"Id": 1, "comm_size": {2**63}}}]}}', "node 1: comm_size = 92"),
+        ('{"workload_graph": [{"Id": 1', "not JSON"),
+        ('{"version": "1"}{"id": "1"', "no object of JSON"),
+        ('{"version": "1"}[]', r"object 1: \[\]: a node is an object"),
+        ('{"version": "1"}{"id": "1", "attr": [{}]}', "node 1: {}: an attribute has a name"),
+        ('{"version": "1"}{"id": "1", "attr": 3}', "node 1: 3: an attribute has a name"),
+        ('{"version": "1"}{"id": "1", "attr": [{"name": "comm_size"}]}', "comm_size = None"),
+        (b'{"version": "\xff"}', "no Chakra trace"),
+        (b'{"version": "1"}{"name": "\xff"}', "no Chakra trace"),
+    ],
+)
+def test_flaws_of_json_are_named(tmp_path: Path, text: str | bytes, message: str) -> None:
+    """File, and node or place."""
+    path = tmp_path / "run.0.json"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    with pytest.raises(om.FormatError, match=message) as caught:
+        read_trace(path)
+    assert str(path) in str(caught.value)
+
+
+def test_demand_from_json(tmp_path: Path) -> None:
+    """By the file of a rank; other JSON with such a name is read as before."""
+    first, second = [send(1, comm_dst=1, comm_size=9)], [Node(1, RECEIVE)]
+    for rank, nodes_of in enumerate((first, second)):
+        (tmp_path / f"run.{rank}.json").write_text(workload_graph(nodes_of))
+    assert read_matrix(tmp_path / "run.1.json").tolist() == [[0.0, 9.0], [0.0, 0.0]]
+    (tmp_path / "run.2.json").write_text('{"rows": 3}')
+    with pytest.raises(om.FormatError) as caught:
+        read_matrix(tmp_path / "run.2.json")
+    assert "Chakra" not in str(caught.value)
 
 
 def test_sends_add_up(tmp_path: Path) -> None:

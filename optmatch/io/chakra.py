@@ -14,7 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.io.chakra_columns import ATTRIBUTES, Columns, Integers, decode_nodes
+from optmatch.io.chakra_json import is_json_trace, json_nodes
+from optmatch.io.chakra_write import trace_bytes
 from optmatch.model import FormatError
+
+_NAME = re.compile(r"(?P<stem>.*)\.(?P<rank>\d+)\.(?P<ending>et|json)")
 
 
 class Trace(NamedTuple):
@@ -61,7 +65,7 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
     ----------
     path
         ``name.RANK.et``, perhaps gzipped: messages of protobuf, each with its length in front,
-        first what describes the trace, then its nodes.
+        first what describes the trace, then its nodes; or ``name.RANK.json``, see `json_nodes`.
 
     Returns
     -------
@@ -82,7 +86,10 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
     """
     file = os.fspath(path)
     rank = rank_of(path)
-    return _trace(decode_nodes(_content(file), file), file, rank)
+    content = _content(file)
+    if file.endswith(".json"):  # the same messages, then, and the same checks
+        content = trace_bytes(json_nodes(content, file))
+    return _trace(decode_nodes(content, file), file, rank)
 
 
 def read_traces(paths: Sequence[str | os.PathLike[str]]) -> list[Trace]:
@@ -105,29 +112,46 @@ def siblings(path: str | os.PathLike[str]) -> list[Path]:
     Parameters
     ----------
     path
-        ``folder/name.RANK.et``, or ``folder/name``.
+        ``folder/name.RANK.et`` or ``.json``, or ``folder/name``: then those in JSON count only
+        where there is no other.
 
     Raises
     ------
     FormatError
         If there is none.
     """
-    name = Path(path).name
-    stem = name[: name.rindex(f".{rank_of(path)}.et")] if name.endswith(".et") else name
-    pattern = re.compile(re.escape(stem) + r"\.\d+\.et")
+    stem, endings = Path(path).name, ["et", "json"]
+    if stem.endswith((".et", ".json")):
+        _, stem, ending = _parts(path)
+        endings = [ending]
     folder = Path(path).parent
-    found = [p for p in folder.iterdir() if pattern.fullmatch(p.name)] if folder.is_dir() else []
-    if not found:
-        raise FormatError("no file name.RANK.et is there", path=os.fspath(path))
-    return sorted(found)
+    names = [_NAME.fullmatch(p.name) for p in folder.iterdir()] if folder.is_dir() else []
+    for ending in endings:
+        beside = [m[0] for m in names if m and m["stem"] == stem and m["ending"] == ending]
+        if beside:
+            return sorted(folder / one for one in beside)
+    raise FormatError("no file name.RANK.et is there", path=os.fspath(path))
 
 
 def rank_of(path: str | os.PathLike[str]) -> int:
     """Return the rank that the name of a trace has in it."""
-    found = re.search(r"\.(\d+)\.et$", os.fspath(path))
+    return _parts(path)[0]
+
+
+def is_trace(path: str | os.PathLike[str]) -> bool:
+    """Tell a trace from other files: by its ending, of JSON by what it says."""
+    name = Path(path).name
+    if not name.endswith(".json"):
+        return name.endswith(".et")
+    return _NAME.fullmatch(name) is not None and is_json_trace(_content(os.fspath(path)))
+
+
+def _parts(path: str | os.PathLike[str]) -> tuple[int, str, str]:
+    """Split the name of a trace into its rank, what stands before, and its ending."""
+    found = _NAME.fullmatch(Path(path).name)
     if found is None:
-        raise FormatError("a trace is named name.RANK.et", path=os.fspath(path))
-    return int(found[1])
+        raise FormatError("a trace is named name.RANK.et or .json", path=os.fspath(path))
+    return int(found["rank"]), found["stem"], found["ending"]
 
 
 def _trace(columns: Columns, path: str, rank: int) -> Trace:

@@ -11,6 +11,15 @@ from optmatch.model import SolverUnavailable
 SEND, RECEIVE, COLLECTIVE, COMPUTE = 5, 6, 7, 4
 """Types of nodes that matter here; the others cost no more than their duration."""
 
+NODE_TYPES = tuple(
+    f"{name}_NODE"
+    for name in (
+        *("INVALID", "METADATA", "MEM_LOAD", "MEM_STORE", "COMP", "COMM_SEND", "COMM_RECV"),
+        *("COMM_COLL", "STORAGE", "BATCH", "CHECKPOINT"),
+    )
+)
+"""Names of types by their number."""
+
 COLLECTIVES = (
     *("ALL_REDUCE", "REDUCE", "ALL_GATHER", "GATHER", "SCATTER", "BROADCAST", "ALL_TO_ALL"),
     *("REDUCE_SCATTER", "REDUCE_SCATTER_BLOCK", "BARRIER"),

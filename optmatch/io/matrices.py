@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.io.chakra import siblings
+from optmatch.io.chakra import is_trace, siblings
 from optmatch.io.chakra_demand import read_chakra
 from optmatch.io.fields import shorten
 from optmatch.io.groups import read_groups
@@ -42,7 +42,7 @@ def read_matrix(
         ``.csv``, ``.tsv`` or ``.txt``: numbers between commas, semicolons, tabs or blanks, with
         ``#`` before comments and, if need be, a line and a column of names; ``.npy``, ``.npz``;
         ``.mtx``: Matrix Market; ``.json``: instances of QOBLIB, whose columns are stacked;
-        ``.et``: the Chakra trace of one rank, those of the others being beside it.
+        ``.et``, or ``.RANK.json``: the Chakra trace of one rank, those of the others beside it.
     name
         Which array of an ``.npz`` or instance of a ``.json``; needed where there are several.
     transposed
@@ -71,7 +71,7 @@ def read_matrix(
     """
     file = os.fspath(path)
     suffix = Path(file).suffix.lower()
-    if suffix == ".et":
+    if is_trace(path):
         members = None if groups is None else read_groups(groups)
         matrix = check_matrix(read_chakra(siblings(path), groups=members))
         return np.ascontiguousarray(matrix.T) if transposed else matrix
