@@ -89,11 +89,12 @@ def test_routing_honours_faults(mesh: Faulty, matching: NDArray[np.int32]) -> No
     """Exactly what some state of the working cells holds is routed; the rest is refuted."""
     problem = om.Routing(mesh, matching)
     possible = holds(held_matchings(mesh), matching)
+    found = om.solve(problem, "negotiated", seed=0)
+    assert (found.schedule is not None) == possible
+    assert (found.status is om.Status.INFEASIBLE) == (not possible)
     solution = om.solve(problem, "ilp", seed=0)
     assert (solution.status is om.Status.OPTIMAL) == possible
     assert (solution.status is om.Status.INFEASIBLE) == (not possible)
-    found = om.solve(problem, "negotiated", seed=0, limits=om.Limits(iterations=6))
-    assert possible or found.schedule is None
     if solution.schedule is not None and solution.schedule.cell_states is not None:
         stated = solution.schedule.cell_states[0]
         assert set(stated[list(mesh.stuck_bar)]) <= {BAR, FREE}
@@ -127,12 +128,12 @@ def test_faults_in_columns_of_cells(data: st.DataObject) -> None:
         (i, j) for i in range(n) for j in range(n) if i != j and (i, j) not in reached
     }
     matching = np.array(data.draw(st.permutations(range(n))), dtype=np.int32)
-    for method in (None, "ilp"):
+    possible = holds(rows, matching)
+    for method in ("constructive", "negotiated", "ilp"):
         solution = om.solve(om.Routing(mesh, matching), method, seed=0)
-        possible = holds(rows, matching)
-        assert (solution.schedule is not None) <= possible
-        if method == "ilp":
-            assert (solution.status is om.Status.INFEASIBLE) == (not possible)
+        assert (solution.schedule is not None) == possible
+        if not possible:
+            assert_blamed(mesh, matching, solution)
 
 
 @pytest.mark.parametrize("method", ["best", "greedy-cover", "solstice"])
@@ -248,14 +249,23 @@ def test_the_verifier_knows_stuck_and_dead() -> None:
     assert f"cell_states[{slot}, {cell}]" not in wrong
 
 
-@given(broken(most=5), matchings(SMALL.n_ports))
+@pytest.mark.parametrize("method", ["negotiated", "ilp"])
+@given(mesh=broken(most=5), matching=matchings(SMALL.n_ports))
 @settings(deadline=None, max_examples=60)
-def test_culprits_are_needed_and_enough(mesh: Faulty, matching: NDArray[np.int32]) -> None:
+def test_culprits_are_needed_and_enough(
+    method: str, mesh: Faulty, matching: NDArray[np.int32]
+) -> None:
     """With them alone the matching is impossible; with any one of them repaired it is not."""
-    solution = om.solve(om.Routing(mesh, matching), "ilp", seed=0)
+    solution = om.solve(om.Routing(mesh, matching), method, seed=0)
     if solution.status is not om.Status.INFEASIBLE:
         assert "culprits" not in solution.stats
         return
+    assert_blamed(mesh, matching, solution)
+
+
+def assert_blamed(mesh: Faulty, matching: NDArray[np.int32], solution: om.Solution) -> None:
+    """Let enumeration judge the faults that an answer names."""
+    assert solution.status is om.Status.INFEASIBLE
     assert solution.stats["culprits_minimal"]
     culprits = [fault for fault in mesh.faults if str(fault) in solution.stats["culprits"]]
     assert len(culprits) == len(solution.stats["culprits"])
@@ -266,6 +276,43 @@ def test_culprits_are_needed_and_enough(mesh: Faulty, matching: NDArray[np.int32
     said = ", ".join(solution.stats["culprits"])
     ending = f"at fault: {said}" if said else "without faults it cannot be done either"
     assert solution.stats["reason"].endswith(ending)
+
+
+def test_what_negotiation_cannot_find_is_found_exactly() -> None:
+    """On this mesh light of one circuit would turn back through a link, at whatever price."""
+    mesh = Faulty(om.HexMesh(2, 3, tx=3, rx=3), dead_cells=[8])
+    problem = om.Routing(mesh, np.array([IDLE, 0, IDLE], dtype=np.int32))
+    solution = om.solve(problem, "negotiated", seed=0)
+    assert solution.schedule is not None and solution.method == "negotiated"
+
+
+def test_with_an_iteration_limit_negotiation_is_all() -> None:
+    """So that such runs stay what they are; with a time limit the proof gets what is left."""
+    mesh = om.HexMesh(4, 4, ports=8)
+    unproved = None
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        order, matching = rng.permutation(8), np.empty(8, dtype=np.int32)
+        matching[order[::2]], matching[order[1::2]] = order[1::2], order[::2]
+        cells = rng.choice(mesh.n_cells, 6, replace=False).tolist()
+        problem = om.Routing(Faulty(mesh, stuck_cross=cells), matching)
+        if om.solve(problem, "negotiated", seed=0).certificate is not None:
+            unproved = problem
+    assert unproved is not None
+    limited = om.solve(unproved, "negotiated", seed=0, limits=om.Limits(iterations=50))
+    assert limited.status is om.Status.UNKNOWN and limited.limit is om.Limit.ITERATIONS
+    proved = om.solve(unproved, "negotiated", seed=0, time_limit_s=60)
+    assert proved.status is om.Status.INFEASIBLE and proved.stats["culprits"]
+
+
+def test_routes_need_no_exact_method() -> None:
+    """Whoever only routes does not wait for OR-tools to be imported."""
+    code = """
+import sys, optmatch as om
+om.solve(om.Routing(om.HexMesh(2, 2, ports=4), [1, 0, -1, -1]), "negotiated", seed=0)
+sys.exit("ortools" in sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.parametrize("method", ["circle", "negotiated", "ilp"])

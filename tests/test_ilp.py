@@ -170,3 +170,16 @@ def test_a_search_cut_short_keeps_its_best() -> None:
         solution = om.solve(problem, "ilp", seed=0, limits=om.Limits(iterations=1))
         assert solution.objective is not None
         assert problem.lower_bound() <= solution.lower_bound <= solution.objective
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_gap_is_all_that_is_asked_for(objective: Objective) -> None:
+    """Stops at routes near enough to a bound that the verifier supports; else it is optimal."""
+    rng = np.random.default_rng(3)
+    stopped = 0
+    for _ in range(12):
+        problem = lossy(random_matching(10, rng), objective)
+        solution = om.solve(problem, "ilp", seed=0, limits=om.Limits(gap=0.5))
+        assert solution.schedule is None or solution.gap <= 0.5
+        stopped += solution.limit is om.Limit.GAP
+    assert stopped or objective == "worst-cells"

@@ -110,6 +110,19 @@ class Faulty(Fabric):
             places[_FIELDS[fault.kind]].append(fault.place)
         return cls(fabric, **places)
 
+    def repaired(self, left: Iterable[Fault]) -> Faulty:
+        """Repair all cells but those of the faults that are left; dead ports stay.
+
+        Examples
+        --------
+        >>> from optmatch.fabrics import HexMesh
+        >>> mesh = Faulty(HexMesh(1, 1), stuck_bar=[3, 4], dead_ports=[2])
+        >>> [str(fault) for fault in mesh.repaired([Fault("stuck-bar", 4)]).faults]
+        ['cell 4 stuck in bar', 'dead port 2']
+        """
+        ports = (fault for fault in self.faults if fault.kind == "dead-port")
+        return Faulty.of(self.fabric, [*left, *ports])
+
     @property
     def faults(self) -> tuple[Fault, ...]:
         """All faults, by kind and place."""

@@ -85,7 +85,8 @@ def route(
     ('constructive', <Status.OPTIMAL: 'optimal'>, 704.0)
     """
     clock = limits.start()
-    refused = refuse_dead_pairs(problem, problem.dead_circuits(), _NAME)
+    refuted = negotiated.refute_by(problem, limits, clock, rng)
+    refused = refuse_dead_pairs(problem, problem.dead_circuits(), _NAME, refuted, clock)
     if refused is not None:
         return refused
     matching, worst = problem.matching[None], problem.objective == "worst-cells"
@@ -104,8 +105,9 @@ def route(
     bound = problem.lower_bound()
     best, limit = _take_best(attempts(), 2, bound, clock, on_event)
     if best is None and limit is None:
-        prove = impossible[0] or problem.fabric.n_cells <= _FEW_CELLS
-        general = ilp.route if prove else negotiated.route
+        if problem.fabric.n_cells > _FEW_CELLS and impossible[0]:
+            return negotiated.hand_over(problem, limits, rng, on_event, _NAME)
+        general = ilp.route if problem.fabric.n_cells <= _FEW_CELLS else negotiated.route
         return replace(general(problem, limits, rng, on_event), method=_NAME)
     if best is None:
         return _unknown(problem, bound, limit)

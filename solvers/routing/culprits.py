@@ -30,36 +30,64 @@ def name_culprits(solution: Solution, refuted: Refuted, clock: Clock | None = No
         ``stats["culprits"]`` lists faults that alone forbid the answer, and the reason ends with
         them. With ``stats["culprits_minimal"]`` none of them could be repaired without making an
         answer possible. The list is empty if there is no answer without faults either.
+    """
+    fabric = solution.problem.fabric
+    if solution.status is not Status.INFEASIBLE or not isinstance(fabric, Faulty):
+        return solution
+    return blame(solution, "reason", *find_culprits(fabric, refuted, clock))
+
+
+def find_culprits(
+    fabric: Faulty, refuted: Refuted, clock: Clock | None = None
+) -> tuple[list[Fault], bool]:
+    """Find faults of cells that forbid what is refuted on a fabric, and that are all needed.
+
+    Parameters
+    ----------
+    fabric
+        The question is known to have no answer there.
+    refuted, clock
+        As of `name_culprits`. The test is asked of fabrics with fewer faults of cells, and the
+        same dead ports.
+
+    Returns
+    -------
+    culprits, minimal
+        The faults, none if there is no answer without faults either; and whether it was possible
+        to show of each of them that it is needed.
 
     Notes
     -----
     A deletion filter (Chinneck and Dravnieks 1991, doi 10.1287/ijoc.3.2.157): faults are repaired
     one by one, and one whose repair does not help stays repaired. One exact test for each fault.
     """
-    fabric = solution.problem.fabric
-    if solution.status is not Status.INFEASIBLE or not isinstance(fabric, Faulty):
-        return solution
     culprits = [fault for fault in fabric.faults if fault.kind != "dead-port"]
     minimal = True
     try:
-        if refuted(fabric.fabric):
+        if refuted(fabric.repaired([])):
             culprits = []
         for fault in list(culprits):
             if clock is not None and clock.remaining_s <= 0:
                 minimal = False
                 break
             others = [other for other in culprits if other != fault]
-            verdict = refuted(Faulty.of(fabric.fabric, others))
+            verdict = refuted(fabric.repaired(others))
             if verdict:
                 culprits = others
             minimal &= verdict is not None
     except KeyboardInterrupt:
         minimal = False
+    return culprits, minimal
+
+
+def blame(solution: Solution, said: str, culprits: list[Fault], minimal: bool) -> Solution:
+    """Write down who is to blame, and let what the statistics say under a key end with it."""
+    known = dict(solution.stats)
     return replace(
         solution,
-        stats=dict(solution.stats)
+        stats=known
         | {
-            "reason": f"{solution.stats.get('reason', 'proved')}; {_sentence(culprits, minimal)}",
+            said: f"{known.get(said, 'proved')}; {_sentence(culprits, minimal)}",
             "culprits": [str(fault) for fault in culprits],
             "culprits_minimal": minimal,
         },

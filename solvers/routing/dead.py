@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from optmatch.fabrics import UNREACHED, Fabric
-from optmatch.model import Problem, Solution, Status
-from optmatch.solvers.routing.culprits import name_culprits
+from optmatch.fabrics import UNREACHED, Fabric, Faulty
+from optmatch.model import Clock, Problem, Solution, Status
+from optmatch.solvers.routing.culprits import Refuted, blame, find_culprits
 
 
 def refuse_dead_pairs(
-    problem: Problem, dead: list[tuple[int, int]], method: str
+    problem: Problem,
+    dead: list[tuple[int, int]],
+    method: str,
+    refuted: Refuted | None = None,
+    clock: Clock | None = None,
 ) -> Solution | None:
     """Conclude that a problem is infeasible because ports must meet that never can.
 
@@ -20,6 +24,9 @@ def refuse_dead_pairs(
         The pairs of ports that must meet and cannot.
     method
         The name of the method that says so.
+    refuted, clock
+        As of `name_culprits`, where there may be no answer although no pair is dead. Without them
+        a fault is needed if its repair brings all pairs to life.
 
     Returns
     -------
@@ -29,7 +36,7 @@ def refuse_dead_pairs(
     if not dead:
         return None
     reasons = "; ".join(problem.fabric.explain_dead_pair(i, j) for i, j in dead)
-    refused = Solution(
+    solution = Solution(
         problem=problem,
         status=Status.INFEASIBLE,
         lower_bound=float("inf"),
@@ -39,9 +46,15 @@ def refuse_dead_pairs(
             "dead_pairs": [list(pair) for pair in dead],
         },
     )
+    fabric = problem.fabric
+    if not isinstance(fabric, Faulty):
+        return solution
 
     def some_pair_is_dead(fabric: Fabric) -> bool:
         table = fabric.route_cells()
         return any(table[i, j] == UNREACHED for i, j in dead)
 
-    return name_culprits(refused, some_pair_is_dead)
+    culprits, minimal = find_culprits(fabric, some_pair_is_dead)
+    if refuted is not None:
+        culprits, minimal = find_culprits(fabric.repaired(culprits), refuted, clock)
+    return blame(solution, "reason", culprits, minimal)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import CellGraph, Fabric
+from optmatch.fabrics import CellGraph
 from optmatch.model import (
     Bound as BoundEvent,
 )
@@ -26,16 +26,21 @@ from optmatch.model import (
     Solution,
     Status,
     Tick,
-    ignore,
 )
 from optmatch.problems import Routing, RoutingProof
 from optmatch.solvers.routing.columns import Bound, Closed, Column, Master, cost_step
 from optmatch.solvers.routing.culprits import name_culprits
-from optmatch.solvers.routing.negotiated import Negotiation, Routes, one_slot, without_search
-from optmatch.solvers.routing.negotiated import route as negotiate
+from optmatch.solvers.routing.negotiated import (
+    WARM_STARTS,
+    Negotiation,
+    Routes,
+    near_enough,
+    one_slot,
+    refute_by,
+    without_search,
+)
 from optmatch.solvers.routing.pathfinder import UNIT
 
-_WARM_STARTS = 4
 _TRIES_AT_ROOT = 40
 _TRIES = 4
 _TINY = 1e-6
@@ -75,19 +80,11 @@ def route(
         it names those that forbid it.
     """
     clock = limits.start()
-    solution = search(problem, limits, rng, on_event)
-    if "culprits" in solution.stats:
-        return solution
-
-    def no_routing(fabric: Fabric) -> bool | None:
-        fixed = replace(problem, fabric=fabric, objective="total-cells")
-        left = replace(limits, time_s=limits.time_s and clock.remaining_s)
-        if negotiate(fixed, replace(left, iterations=_WARM_STARTS), rng, ignore).schedule:
-            return False
-        status = search(fixed, left, rng, ignore).status
-        return None if status is Status.UNKNOWN else status is Status.INFEASIBLE
-
-    return name_culprits(solution, no_routing, clock)
+    refuted = refute_by(problem, limits, clock, rng)
+    decided = without_search(problem, "ilp", refuted, clock)
+    if decided is not None:
+        return decided
+    return name_culprits(search(problem, limits, rng, on_event), refuted, clock)
 
 
 def search(
@@ -178,7 +175,7 @@ class _Search:
             self.master.add(k, terminals, cost)
 
     def _warm_start(self) -> Limit | None:
-        for turn in range(_WARM_STARTS):
+        for turn in range(WARM_STARTS):
             self._take(self.negotiation.attempt(turn, self.rng))
             if self.best is not None and self._cost(self.best) == self._least():
                 return None
@@ -190,11 +187,11 @@ class _Search:
         """Best first: take the case with the lowest bound, bound it, and split it if need be."""
         if self.best is not None and self._cost(self.best) == self._least():
             return None
-        self.cases = [Case({}, Bound())]
+        self.cases = [self._root()]
         queue = [(-math.inf, 0)]
         looked_at = 0
         while queue:
-            limit = self.clock.exceeded(looked_at)
+            limit = self.clock.exceeded(looked_at) or self._near_enough()
             if limit is not None:
                 return limit
             value, number = heapq.heappop(queue)
@@ -220,6 +217,18 @@ class _Search:
                 self.cases.append(Case(closed, Bound(case.bound.value, case.bound.prices)))
                 heapq.heappush(queue, (case.bound.value, case.children[-1]))
         return None
+
+    def _root(self) -> Case:
+        """Begin with what holds without prices: no circuit costs less than if it were alone."""
+        no_prices = np.zeros(len(self.router.desk.use), dtype=np.int64)
+        return Case({}, Bound(float(self._least()), no_prices))
+
+    def _near_enough(self) -> Limit | None:
+        """Tell whether the best routes are as near to what is proved as the limits ask for."""
+        if self.best is None:
+            return None
+        bound = max(self.problem.lower_bound(), self._in_unit(self._proved()))
+        return near_enough(self.best.objective, bound, self.clock.limits.gap)
 
     def _report(self, looked_at: int) -> None:
         bound = self._proved()
@@ -294,9 +303,8 @@ class _Search:
 
     def _conclude(self, limit: Limit | None) -> Solution:
         least = self.problem.lower_bound()
-        if not self.cases:  # shortest routes are enough
-            no_prices = np.zeros(len(self.router.desk.use), dtype=np.int64)
-            self.cases = [Case({}, Bound(float(self._least()), no_prices))]
+        if not self.cases:
+            self.cases = [self._root()]
         proved = self._proved()
         proof = self._proof() if self._in_unit(proved) > least else None
         stats: dict[str, object] = {"cases": len(self.cases)}

@@ -1,18 +1,43 @@
-"""Method `negotiated` for one matching: negotiated congestion with restarts."""
+"""Method `negotiated` for one matching: negotiated congestion with restarts.
+
+Where negotiation finds nothing, there is often nothing to find. It cannot tell, so it hands the
+matching over to branch and price (`ilp`), which finds routes or a proof that there are none.
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import Limit, Limits, NewBest, OnEvent, Schedule, Solution, Status, Tick
+from optmatch.fabrics import Fabric
+from optmatch.model import (
+    Clock,
+    Limit,
+    Limits,
+    NewBest,
+    OnEvent,
+    Schedule,
+    Solution,
+    Status,
+    Tick,
+    ignore,
+)
 from optmatch.problems import Routing
+from optmatch.solvers.routing.culprits import Refuted
 from optmatch.solvers.routing.dead import refuse_dead_pairs
 from optmatch.solvers.routing.pathfinder import EFFORTS, UNIT
 from optmatch.solvers.routing.router import Router
 
 RESTARTS = 40
 """Negotiations to try without an iteration limit."""
+
+WARM_STARTS = 4
+"""Negotiations before an exact method: each effort once."""
+
+PATIENCE = 8
+"""Negotiations without any routes until the exact method takes over: each effort twice."""
 
 
 def route(
@@ -25,7 +50,9 @@ def route(
     problem
         The problem.
     limits
-        An iteration is one negotiation; `RESTARTS` of them unless limited.
+        An iteration is one negotiation; `RESTARTS` of them unless limited. With a limit of
+        iterations there is nothing but negotiations; otherwise a proof is sought after `PATIENCE`
+        of them without any routes, in the time that is left.
     rng
         Source of all randomness: orders and small differences of cost from the second try on.
     on_event
@@ -34,10 +61,11 @@ def route(
     Returns
     -------
     Solution
-        OPTIMAL where the routes meet the bound of the problem.
+        OPTIMAL where the routes meet the bound of the problem. INFEASIBLE with a dead pair or a
+        `RoutingProof`; on a fabric with faults it names those that forbid the matching.
     """
     clock = limits.start()
-    decided = without_search(problem, "negotiated")
+    decided = without_search(problem, "negotiated", refute_by(problem, limits, clock, rng), clock)
     if decided is not None:
         return decided
     bound = problem.lower_bound()
@@ -51,6 +79,9 @@ def route(
             if limit is not None:
                 break
             limit = Limit.EXHAUSTED
+            if best is None and turn == PATIENCE and limits.iterations is None:
+                left = replace(limits, time_s=limits.time_s and clock.remaining_s)
+                return hand_over(problem, left, rng, on_event, "negotiated")
             found = negotiation.attempt(turn, rng)
             if found is not None and (best is None or found.objective < best.objective):
                 best = found
@@ -63,6 +94,31 @@ def route(
     except KeyboardInterrupt:
         limit = Limit.INTERRUPTED
     return conclude(problem, best, bound, limit, "negotiated")
+
+
+def hand_over(
+    problem: Routing, limits: Limits, rng: np.random.Generator, on_event: OnEvent, name: str
+) -> Solution:
+    """Let the exact method find any routes of a matching, or prove that there are none.
+
+    Parameters
+    ----------
+    problem, limits, rng, on_event
+        As for every method.
+    name
+        The method that hands the matching over.
+
+    Returns
+    -------
+    Solution
+        Without a time limit never UNKNOWN. The first routes found are the answer: to prove more
+        about them is not what this method is for.
+    """
+    from optmatch.solvers.routing.ilp import route as decide  # OR-tools is slow to import
+
+    found = decide(problem, replace(limits, gap=1.0), rng, on_event)
+    limit = Limit.EXHAUSTED if found.limit is Limit.GAP else found.limit
+    return replace(found, method=name, limit=limit)
 
 
 class Routes:
@@ -140,10 +196,51 @@ def cell_costs(problem: Routing) -> tuple[int, int]:
     return round(problem.bar_loss_db * UNIT), round(problem.cross_loss_db * UNIT)
 
 
-def without_search(problem: Routing, name: str) -> Solution | None:
-    """Answer at once what needs no search: dead circuits, no circuits, a fabric without cells."""
+def refute_by(problem: Routing, limits: Limits, clock: Clock, rng: np.random.Generator) -> Refuted:
+    """Make the test whether a matching has no routing on another fabric, to find culprits by.
+
+    Parameters
+    ----------
+    problem
+        The matching.
+    limits, clock
+        What each test may take, and when all of them have to end.
+    rng
+        Source of randomness.
+    """
+
+    def refuted(fabric: Fabric) -> bool | None:
+        fixed = replace(problem, fabric=fabric, objective="total-cells")
+        if fixed.dead_circuits():
+            return True
+        negotiation = Negotiation(fixed)
+        if any(negotiation.attempt(turn, rng) is not None for turn in range(WARM_STARTS)):
+            return False
+        from optmatch.solvers.routing.ilp import search  # OR-tools is slow to import
+
+        left = replace(limits, time_s=limits.time_s and clock.remaining_s, gap=1.0)
+        status = search(fixed, left, rng, ignore).status
+        return None if status is Status.UNKNOWN else status is Status.INFEASIBLE
+
+    return refuted
+
+
+def without_search(
+    problem: Routing, name: str, refuted: Refuted | None = None, clock: Clock | None = None
+) -> Solution | None:
+    """Answer at once what needs no search: dead circuits, no circuits, a fabric without cells.
+
+    Parameters
+    ----------
+    problem
+        The problem.
+    name
+        The method that answers.
+    refuted, clock
+        As of `refuse_dead_pairs`.
+    """
     fabric = problem.fabric
-    refused = refuse_dead_pairs(problem, problem.dead_circuits(), name)
+    refused = refuse_dead_pairs(problem, problem.dead_circuits(), name, refuted, clock)
     if refused is not None:
         return refused
     if fabric.graph is not None and len(problem.circuits):
@@ -166,6 +263,11 @@ def one_slot(problem: Routing, states: NDArray[np.int8] | None) -> Schedule:
         durations_s=np.ones(1),
         cell_states=states,
     )
+
+
+def near_enough(objective: float, bound: float, gap: float) -> Limit | None:
+    """Tell whether an objective is as near to its bound as asked for; no gap asks for all."""
+    return Limit.GAP if gap and objective - bound <= gap * objective else None
 
 
 def conclude(

@@ -9,7 +9,14 @@ from optmatch.fabrics import UNREACHED, walk
 from optmatch.model import Clock, Limit, OnEvent, Solution, Status
 from optmatch.problems import Routing
 from optmatch.solvers.cpsat import Flow, minimise, share_links
-from optmatch.solvers.routing.negotiated import RESTARTS, Negotiation, Routes, conclude, one_slot
+from optmatch.solvers.routing.negotiated import (
+    RESTARTS,
+    Negotiation,
+    Routes,
+    conclude,
+    near_enough,
+    one_slot,
+)
 
 
 def route_worst(
@@ -47,7 +54,9 @@ def route_worst(
     limit: Limit | None = None
     try:
         for turn in range(RESTARTS):
-            limit = clock.exceeded(0) if clock.remaining_s <= 0 else None
+            limit = Limit.TIME if clock.remaining_s <= 0 else None
+            if best is not None:
+                limit = limit or near_enough(best.objective, bound, clock.limits.gap)
             if limit is not None or (best is not None and best.objective <= bound):
                 return conclude(problem, best, bound, limit, "ilp")
             found = negotiation.attempt(turn, rng)
