@@ -345,6 +345,53 @@ def test_rings(tmp_path: Path, name: str, to_next: float) -> None:
     assert read_chakra(paths, groups={"7": [2, 3, 1]}).tolist() == wanted.tolist()
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("BROADCAST", "comm_src"), ("SCATTER", "root"), ("REDUCE", "root"), ("GATHER", "comm_dst")],
+)
+@given(order=st.permutations(range(4)), n=st.integers(1, 4), which=st.integers(0, 3))
+def test_collectives_with_a_root(
+    tmp_path_factory: pytest.TempPathFactory,
+    name: str,
+    told: str,
+    order: list[int],
+    n: int,
+    which: int,
+) -> None:
+    """All data come from the root or to it, along the ring or at once, and no more than that."""
+    members, size = order[:n], 12 * n
+    root = members[which % n]
+    each = [collective(1, name, size, pg_name="g", **{told: root})]
+    ranks = [each if rank in members else [] for rank in range(4)]
+    paths = trace(tmp_path_factory.mktemp("trace"), *ranks)
+    found = read_chakra(paths, groups={"g": members})
+    wanted = np.zeros((4, 4))
+    others = [rank for rank in members if rank != root]
+    if name in ("BROADCAST", "REDUCE"):
+        line = members[members.index(root) :] + members[: members.index(root)]
+        line = line[1:] + line[:1] if name == "REDUCE" else line
+        wanted[line[:-1], line[1:]] = size
+    elif name == "SCATTER":
+        wanted[root, others] = size / n
+    else:
+        wanted[others, root] = size
+    assert found.tolist() == wanted.tolist()
+
+
+def test_sends_without_their_destination(tmp_path: Path) -> None:
+    """Are matched by tag and order; what stays ambiguous is named."""
+    groups = {"q": (0, 1, 2)}
+    one = [send(1, comm_size=5, comm_tag=1, pg_name="q"), send(2, comm_dst=2, comm_size=7)]
+    two = [Node(1, RECEIVE, attributes={"comm_size": 5, "comm_tag": 1, "pg_name": "q"})]
+    three = [Node(1, RECEIVE, attributes={"comm_size": 7, "comm_src": 0})]
+    found = read_chakra(trace(tmp_path, one, two, three), groups=groups)
+    assert found.tolist() == [[0.0, 5.0, 7.0], [0.0] * 3, [0.0] * 3]
+    complaint = r"run\.0\.et: node 1: its other end is not told; ranks that it could be: 1, 2"
+    paths = trace(tmp_path, one[:1], two, two, one[:1])
+    with pytest.raises(om.FormatError, match=complaint):
+        read_chakra(paths, groups={"q": range(4)})
+
+
 def test_an_all_to_all_is_spread_evenly(tmp_path: Path) -> None:
     """What a rank keeps for itself is no demand; without a group it is one of all ranks."""
     both = [collective(1, "ALL_TO_ALL", 80)]
@@ -375,21 +422,24 @@ def test_the_command_reads_them(tmp_path: Path) -> None:
 def test_collectives_can_be_left_out(tmp_path: Path) -> None:
     """Those that are no all-to-all."""
     given = [collective(1, "BROADCAST", 80), send(2, comm_dst=0, comm_size=4)]
-    paths = trace(tmp_path, given)
+    paths = trace(tmp_path, given, given)
     with pytest.raises(om.FormatError, match=r"node 1: collective BROADCAST: .* root"):
         read_chakra(paths)
-    assert read_chakra(paths, skip_collectives=True).tolist() == [[4.0]]
+    assert read_chakra(paths, skip_collectives=True).tolist() == [[4.0, 0.0], [4.0, 0.0]]
+    alone = trace(tmp_path, given, name="alone")
+    assert read_chakra(alone).tolist() == [[4.0]]  # a group of one talks to nobody
 
 
 @pytest.mark.parametrize(
     ("node", "message"),
     [
         (send(8, comm_dst=1, comm_size=1), "node 8: rank 1: ranks are 0 .. 0"),
-        (send(8, comm_size=1), "node 8: comm_dst is missing"),
+        (send(8, comm_size=1), "node 8: its other end is not told; ranks that it could be: none"),
         (send(8, comm_dst=0, comm_size="big"), "node 8: comm_size = b'big': a whole number"),
         (send(8, comm_dst=0, comm_size=True), "node 8: comm_size = True: a whole number"),
         (send(8, comm_dst=0), "node 8: comm_size is missing"),
         (collective(8, "ALL_REDUCE", None), "node 8: comm_size is missing"),
+        (collective(8, "REDUCE", 1, root=1), "node 8: its root, rank 1, is no member of group of"),
         (collective(8, "ALL_REDUCE", 1, pg_name="2"), "node 8: group 2: its members are not kno"),
         (collective(8, "ALL_REDUCE", 1, pg_name="3"), "node 8: rank 0 is no member of group 3"),
         (

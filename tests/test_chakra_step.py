@@ -286,7 +286,7 @@ def test_nodes_before_what_they_wait_for(tmp_path: Path) -> None:
                 [collective(9, "ALL_GATHER", pg_name="p")],
                 [],
             ],
-            r"node 9: group p: kind or size differs from node 8 of rank 0",
+            r"node 9: group p: kind, size or root differs from node 8 of rank 0",
         ),
         (
             [[message(8, SEND, pg_name="p", comm_dst=2)], [], [message(9, RECEIVE, comm_src=0)]],
@@ -296,7 +296,18 @@ def test_nodes_before_what_they_wait_for(tmp_path: Path) -> None:
             [[Node(8, COLLECTIVE, attributes={"comm_type": 0, "pg_name": "p"})], [], []],
             r"node 8: comm_size is missing or negative",
         ),
-        ([[collective(8, "GATHER", pg_name="p")], [], []], r"node 8: GATHER: no collective of a"),
+        (
+            [[Node(8, COLLECTIVE, attributes={"comm_type": 10, "comm_size": 1})], [], []],
+            r"node 8: comm_type = 10: no type of collective",
+        ),
+        (
+            [[collective(8, "GATHER", pg_name="p", comm_dst=2)], [], []],
+            r"node 8: its root, rank 2, is no member of group p",
+        ),
+        (
+            [[collective(k, "REDUCE", pg_name="p", root=k)] for k in range(2)] + [[]],
+            r"run\.1\.et: node 1: group p: kind, size or root differs from node 0 of rank 0",
+        ),
         ([[Node(1, parents=[2]), Node(2, parents=[1])], [], []], r"node 1: waits for itself"),
     ],
 )
@@ -313,6 +324,32 @@ def test_a_barrier_is_an_all_reduce_of_nothing(tmp_path: Path) -> None:
     nodes = [[collective(1, "BARRIER", size, pg_name="p")] for size in (0, 4)]
     step = read(tmp_path, *nodes, groups={"p": [0, 1]})
     assert (step.kind.tolist(), step.size_bytes.tolist()) == ([1, 1], [0.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("name", "like"),
+    [("REDUCE", "BROADCAST"), ("GATHER", "ALL_GATHER"), ("SCATTER", "REDUCE_SCATTER_BLOCK")],
+)
+def test_a_root_is_no_matter_on_a_ring(tmp_path: Path, name: str, like: str) -> None:
+    """A collective with a root takes as long as one that loads each link like that next to it."""
+    told: list[dict[str, int | str]] = [{"pg_name": "p"}, {"pg_name": "p", "root": 1}]
+    steps = [
+        read(tmp_path, *[[collective(1, one, 9, **how)]] * 3, groups={"p": [2, 0, 1]})
+        for how in told
+        for one in (name, like)
+    ]
+    assert steps[0] == steps[1] == steps[2] == steps[3]
+
+
+@pytest.mark.parametrize("name", ["SCATTER", "BROADCAST"])
+def test_only_the_root_has_data(tmp_path: Path, name: str) -> None:
+    """Then its size is that of all; of collectives without a root it is not."""
+    sizes = [[collective(1, name, size, pg_name="p")] for size in (0, 8, 0)]
+    step = read(tmp_path, *sizes, groups={"p": [0, 1, 2]})
+    assert step.size_bytes.tolist() == [8.0] * 3
+    sizes = [[collective(1, "GATHER", size, pg_name="p")] for size in (0, 8, 0)]
+    with pytest.raises(om.FormatError, match=r"kind, size or root differs"):
+        read(tmp_path, *sizes, groups={"p": [0, 1, 2]})
 
 
 def test_a_group_of_one(tmp_path: Path) -> None:

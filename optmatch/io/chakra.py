@@ -45,6 +45,8 @@ class Trace(NamedTuple):
     operations: Integers
     """Floating-point operations of a computation."""
     tensor_bytes: Integers
+    root: Integers
+    """A rank, of collectives; producers that tell it at all may do so otherwise: `roots_of`."""
     group_names: tuple[str, ...]
     noun: str = "node"
     """What messages call a node."""
@@ -182,6 +184,7 @@ def _trace(columns: Columns, path: str, rank: int) -> Trace:
         group=told["pg_name"].astype(np.int32),
         operations=told["num_ops"],
         tensor_bytes=told["tensor_size"],
+        root=told["root"],
         group_names=columns.groups,
     )
 

@@ -18,7 +18,7 @@ MISSING = -1
 """In a column: the node does not say."""
 ATTRIBUTES = (
     *("comm_type", "comm_size", "comm_src", "comm_dst", "comm_tag", "pg_name"),
-    *("num_ops", "tensor_size"),
+    *("num_ops", "tensor_size", "root"),
 )
 """The attributes that matter here, by their row in `Columns.told`."""
 

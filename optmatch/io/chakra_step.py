@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from optmatch.io.chakra import Trace, read_traces, siblings
 from optmatch.io.chakra_columns import MISSING, Integers
-from optmatch.io.chakra_demand import members_of
+from optmatch.io.chakra_demand import FROM_ROOT, check_root, members_of, roots_of
 from optmatch.io.chakra_options import TraceOptions
 from optmatch.io.chakra_pairs import Messages, pair_messages
 from optmatch.io.chakra_schema import COLLECTIVE, COLLECTIVES, RECEIVE, SEND
@@ -28,10 +28,14 @@ _KINDS = {
     "ALL_TO_ALL": "all-to-all",
     "BROADCAST": "broadcast",
     "BARRIER": "all-reduce",  # of nothing
+    # On a ring they load the link next to the root, and last, as much as these load each link.
+    "REDUCE": "broadcast",
+    "GATHER": "all-gather",
+    "SCATTER": "reduce-scatter",
 }
-_KIND_OF = np.array(
-    [OPERATIONS.index(_KINDS[name]) if name in _KINDS else -1 for name in COLLECTIVES]
-)
+_KIND_OF = np.array([OPERATIONS.index(_KINDS[name]) for name in COLLECTIVES])
+_BLOCK = COLLECTIVES.index("REDUCE_SCATTER_BLOCK")  # with equal parts, as all have here
+_FROM_ROOT = [COLLECTIVES.index(name) for name in FROM_ROOT]
 _ALL_TO_ALL, _SEND, _RECV = map(OPERATIONS.index, ("all-to-all", "send", "recv"))
 ALL_RANKS = "all"
 """The name of the group of collectives that name none."""
@@ -102,7 +106,11 @@ class _Draft:
         self.ranks: list[tuple[int, ...]] = []
         self.n_matches = 0
         self.deps = _dependencies(traces, orders, self.first)
-        barrier = self.column("collective") == COLLECTIVES.index("BARRIER")
+        roots = np.concatenate([*map(roots_of, traces), np.zeros(0, dtype=np.int64)])
+        self.root = roots[self.node + self._offsets()]
+        given = self.column("collective")
+        self.collective = np.where(given == _BLOCK, COLLECTIVES.index("REDUCE_SCATTER"), given)
+        barrier = self.collective == COLLECTIVES.index("BARRIER")
         self.size = np.where(barrier, 0, self.column("size_bytes"))
         for trace, start, end in zip(traces, self.first[:-1], self.first[1:], strict=True):
             self._collectives(trace, int(start), int(end))
@@ -124,10 +132,14 @@ class _Draft:
 
     def _joined(self, name: str, dtype: type[np.generic]) -> NDArray[Any]:
         parts = [getattr(trace, name) for trace in self.traces]
-        offsets = np.repeat(np.cumsum([0, *map(len, parts)])[: len(parts)], np.diff(self.first))
         joined: NDArray[Any] = np.concatenate([*parts, np.zeros(0, dtype)]).astype(dtype)
-        chosen: NDArray[Any] = joined[self.node + offsets]
+        chosen: NDArray[Any] = joined[self.node + self._offsets()]
         return chosen
+
+    def _offsets(self) -> Integers:
+        """Return for each operation how many nodes the ranks before have."""
+        found: Integers = np.repeat(self.first[:-1], np.diff(self.first))
+        return found
 
     def _collectives(self, trace: Trace, start: int, end: int) -> None:
         """Set kind and group of the collectives of a rank."""
@@ -140,15 +152,17 @@ class _Draft:
                 continue
             collective = trace.collective[nodes[ours]].astype(np.int64)
             wrong = (collective < 0) | (collective >= len(COLLECTIVES))
-            kinds = np.where(wrong, -1, _KIND_OF[np.where(wrong, 0, collective)])
-            for k in np.flatnonzero(kinds < 0)[:1]:
-                kind = COLLECTIVES[collective[k]] if not wrong[k] else f"comm_type {collective[k]}"
-                raise trace.fail(int(nodes[ours[k]]), f"{kind}: no collective of a step")
+            for k in np.flatnonzero(wrong)[:1]:
+                message = f"comm_type = {collective[k]}: no type of collective"
+                raise trace.fail(int(nodes[ours[k]]), message)
             node = int(nodes[ours[0]])
             ranks = members_of(trace, node, group, self.members, len(self.traces))
+            roots = self.root[start:end][ours]
+            for k in np.flatnonzero(~np.isin(roots, [MISSING, *ranks]))[:1]:
+                check_root(trace, int(nodes[ours[k]]), int(roots[k]), ranks)
             if len(ranks) < 2:  # some producers write them; there is nobody to talk to
                 continue
-            self.kind[start + ours] = kinds
+            self.kind[start + ours] = _KIND_OF[collective]
             self.group[start + ours] = self.number(name, ranks)
 
     def fail(self, operation: int, message: str) -> FormatError:
@@ -172,17 +186,31 @@ class _Draft:
                         int(longest[len(part)]),
                         f"group {name}: rank {rank} has no part in this collective",
                     )
-                differs = self.kind[part] != self.kind[longest]
-                differs |= self.size[part] != self.size[longest]
-                for k in np.flatnonzero(differs)[:1]:
-                    other, there = self.place(int(longest[k]))
-                    raise self.fail(
-                        int(part[k]),
-                        f"group {name}: kind or size differs from {other.place(there)} of rank"
-                        f" {other.rank}",
-                    )
+            self._fill_in(np.stack(parts))
+            for part in parts:
+                self._compare(name, part, longest)
                 self.match[part] = self.n_matches + np.arange(len(part))
             self.n_matches += len(longest)
+
+    def _fill_in(self, parts: Integers) -> None:
+        """Where only the root has data, the others may say 0."""
+        silent = (self.size[parts] == 0) & np.isin(self.collective[parts], _FROM_ROOT)
+        largest = np.broadcast_to(self.size[parts].max(axis=0), parts.shape)
+        self.size[parts[silent]] = largest[silent]
+
+    def _compare(self, name: str, part: Integers, other: Integers) -> None:
+        """Refuse collectives that belong together, but differ."""
+        differs = self.collective[part] != self.collective[other]
+        differs |= self.size[part] != self.size[other]
+        both = (self.root[part] != MISSING) & (self.root[other] != MISSING)
+        differs |= both & (self.root[part] != self.root[other])
+        for k in np.flatnonzero(differs)[:1]:
+            trace, node = self.place(int(other[k]))
+            raise self.fail(
+                int(part[k]),
+                f"group {name}: kind, size or root differs from {trace.place(node)} of rank"
+                f" {trace.rank}",
+            )
 
     def match_messages(self) -> None:
         """Pair sends and receives."""

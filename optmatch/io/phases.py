@@ -202,6 +202,7 @@ def _trace(rank: int, lines: Sequence[_Line], noun: str, path: str) -> Trace:
         group=groups.astype(np.int32),
         operations=missing,
         tensor_bytes=missing,
+        root=missing,
         group_names=tuple(names),
         noun=noun,
     )
