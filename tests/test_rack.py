@@ -9,9 +9,17 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.fabrics import CubeCircuit, FacePort, check_cubes, face_port, wrap_ring
+from optmatch.fabrics import (
+    CubeCircuit,
+    FacePort,
+    check_cubes,
+    face_circuits,
+    face_port,
+    wrap_ring,
+)
 from optmatch.io import dumps, loads
 from optmatch.problems import Reroute
+from optmatch.solvers.slices.pod import Pod
 
 
 def test_the_default_rack_is_a_ring_of_servers_along_each_axis() -> None:
@@ -46,6 +54,59 @@ def test_no_fibre_joins_two_racks() -> None:
     ends = rack.server_coordinates[:, 0][rack.edges]
     assert (ends[:, 0] == ends[:, 1]).all()
     assert rack.n_fibres == 3 * om.RackFabric().n_fibres
+
+
+def test_hubs_join_the_faces_of_all_racks() -> None:
+    """A hub meets the servers at its place of both faces, of each rack; the rest stays inside."""
+    rack = om.RackFabric((4, 4, 4), (2, 2, 1), fibres=3, racks=3, joined=True)
+    assert (rack.n_hubs, len(rack.hubs)) == (8 + 8 + 4, 20)
+    places, grid = rack.server_coordinates.tolist(), rack.server_grid
+    seen = []
+    for (tail, head), fibres in zip(rack.edges.tolist(), rack.edge_fibres.tolist(), strict=True):
+        assert fibres == 3
+        if max(tail, head) < rack.n_servers:
+            (rack_of_tail, *a), (rack_of_head, *b) = places[tail], places[head]
+            assert rack_of_tail == rack_of_head
+            assert np.abs(np.subtract(a, b)).sum() == 1  # never around the end
+            continue
+        axis, *spot = rack.hubs[max(tail, head) - rack.n_servers].tolist()
+        place = places[min(tail, head)][1:]
+        assert [at for k, at in enumerate(place) if k != axis] == spot
+        assert place[axis] in (0, grid[axis] - 1)
+        seen.append((tail, head))
+    assert len(set(seen)) == 2 * 3 * 2 * rack.n_hubs
+    assert rack.n_fibres == om.RackFabric(fibres=3, racks=3).n_fibres + 3 * 3 * 2 * rack.n_hubs
+    assert nx.is_strongly_connected(rack.to_networkx())
+
+
+def test_an_axis_of_one_server_has_two_faces() -> None:
+    """Both of the same server, which so has twice the fibres to its hub."""
+    rack = om.RackFabric((2, 2, 2), (2, 2, 1), fibres=4, racks=2, joined=True)
+    fibres = {tuple(e): n for e, n in zip(rack.edges.tolist(), rack.edge_fibres, strict=True)}
+    assert rack.hubs.tolist() == [[0, 0, 0], [0, 0, 1], [1, 0, 0], [1, 0, 1], [2, 0, 0]]
+    assert (fibres[0, 4], fibres[4, 0], fibres[0, 8], fibres[0, 1]) == (8, 8, 4, 4)
+
+
+def test_racks_have_edges_in_turn() -> None:
+    """Those of one rack follow on those before, joined or not, and all racks are alike."""
+    for joined in (False, True):
+        rack = om.RackFabric((6, 2, 2), (2, 1, 1), racks=3, joined=joined)
+        per_rack = len(rack.edges) // 3
+        servers = rack.n_servers // 3
+        for number in range(3):
+            ends = rack.edges[number * per_rack : (number + 1) * per_rack]
+            here = np.where(ends < rack.n_servers, ends - number * servers, ends)
+            first = rack.edges[:per_rack]
+            assert (here == first).all()
+            assert sorted(ends.tolist()) == ends.tolist()
+
+
+def test_running_states_are_not_for_joined_racks() -> None:
+    """The field and the rule are named."""
+    with pytest.raises(
+        om.InputError, match="joined = True: racks joined by hubs hold slices only"
+    ):
+        Reroute(om.RackFabric(joined=True), [])  # type: ignore[arg-type]
 
 
 def test_without_wrap_the_ends_are_no_neighbours() -> None:
@@ -92,6 +153,9 @@ def test_cells_of_servers_are_joined_by_their_fibres() -> None:
         ({"server": (3, 1, 1)}, "server = 3 chips along x: does not divide the 4 of the rack"),
         ({"fibres": -1}, "fibres = -1: must be >= 0"),
         ({"wrap": 1}, "wrap = 1: true or false"),
+        ({"joined": 1}, "joined = 1: true or false"),
+        ({"joined": True, "wrap": False}, "joined = True: needs wrap"),
+        ({"joined": True, "interposer": om.Benes(128)}, "joined = True: ideal interposers only"),
         ({"racks": 0}, "racks = 0: must be >= 1"),
         ({"interposer": om.IdealSwitch(80)}, "interposer: cells with inputs and outputs"),
         ({"interposer": om.HexMesh(3, 3)}, "interposer: cells with inputs and outputs"),
@@ -109,6 +173,15 @@ def test_a_rack_comes_back_from_a_file() -> None:
     rack = om.RackFabric((4, 2, 1), (2, 2, 1), fibres=1, interposer=om.Benes(32))
     problem = Reroute(rack, [], cell_states=np.zeros(rack.n_cells))  # type: ignore[arg-type]
     assert loads(dumps(problem)) == problem
+
+
+def test_files_say_joined_only_of_joined_racks() -> None:
+    """Racks that are not joined are written as before, so digests stay."""
+    for joined in (False, True):
+        problem = om.SliceAllocation(om.RackFabric(racks=2, joined=joined), (2, 2, 2))
+        text = dumps(problem)
+        assert ("joined" in text) == joined
+        assert loads(text) == problem
 
 
 def circuit(first: tuple[int, ...], second: tuple[int, ...]) -> CubeCircuit:
@@ -167,3 +240,43 @@ def test_chips_inside_a_cube_have_no_port_outside() -> None:
     with pytest.raises(om.InputError, match="R2: chip"):
         face_port(4, 0, (1, 1, 1), axis=0, sign=1)
     assert face_port(4, 2, (0, 3, 1), axis=0, sign=-1) == FacePort(2, 0, -1, 3, 1)
+
+
+@pytest.mark.parametrize(
+    ("fabric", "shape"),
+    [
+        (om.RackFabric((2, 2, 2), (1, 1, 1), fibres=1, racks=3, joined=True), (4, 2, 2)),
+        (om.RackFabric((2, 2, 2), (1, 1, 1), fibres=1, racks=4, joined=True), (2, 4, 4)),
+        (om.RackFabric((2, 2, 2), (1, 1, 1), fibres=1, racks=8, joined=True), (4, 4, 4)),
+        (om.RackFabric((3, 3, 3), (1, 1, 1), fibres=1, racks=2, joined=True), (3, 3, 3)),
+    ],
+)
+@pytest.mark.parametrize("rule", ["first-fit", "optical"])
+def test_slices_of_whole_cubes_keep_the_seven_rules(
+    fabric: om.RackFabric, shape: tuple[int, int, int], rule: str
+) -> None:
+    """What hubs join for them is what rings of cubes need, a circuit each way; no more."""
+    pod, slices, circuits = Pod(fabric), dict[str, list[int]](), list[CubeCircuit]()
+    side = fabric.server_grid[0]
+    shapes = {}
+    while (found := pod.allocate(shape, rule)) is not None:
+        name = f"slice {len(slices)}"
+        slices[name] = sorted(set((found.servers // side**3).tolist()))
+        shapes[name] = found.shape
+        crossed = face_circuits(fabric, found.fibres)
+        rings = sum(
+            np.prod(found.shape) // length * (length // side)  # closed, with one circuit for each
+            for length in found.shape
+            if length > 2
+        )
+        assert len(crossed) == rings
+        circuits += crossed
+    assert len(slices) == fabric.n_chips // np.prod(shape)
+    assert check_cubes(side, fabric.racks, circuits, slices, shapes=shapes) == []
+
+
+def test_only_cubes_have_face_ports() -> None:
+    """Servers of a rack of 2x2x4, or several fibres, have no single place in a face."""
+    for options in ({}, {"joined": True}, {"chips": (2, 2, 2), "server": (1, 1, 1)}):
+        with pytest.raises(om.InputError, match="joined cubes with one fibre"):
+            face_circuits(om.RackFabric(**options), [])

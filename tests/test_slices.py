@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,12 @@ from optmatch.solvers.slices.cuts import find_cut
 from optmatch.solvers.slices.kernels import EXHAUSTED, FOUND, offer
 from optmatch.solvers.slices.model import decide
 from optmatch.solvers.slices.pod import Pod, aligned_blocks, tell_apart
-from optmatch.solvers.slices.search import Search
+from optmatch.solvers.slices.search import Rack, Search
 from optmatch.testing import slice_problems
 from optmatch.testing.slices import best_slice
+from optmatch.verify.report import Findings
 from optmatch.verify.slice_bounds import bound_load, check_load_proof, measure
+from optmatch.verify.slices import check_crossing
 
 few = settings(max_examples=25, deadline=None, database=None)
 RACK = om.RackFabric()
@@ -115,18 +118,25 @@ def test_offered_routes_are_simple_short_and_have_room() -> None:
 # -- the search ----------------------------------------------------------------------------------
 
 
+def together(problem: om.SliceAllocation) -> Rack:
+    """Return the first rack, or all as one if they are joined."""
+    pod = Pod.of(problem)
+    return pod.rack(*range(problem.fabric.racks if problem.fabric.joined else 1))
+
+
 @given(slice_problems())
 @few
 def test_the_kernel_offers_what_the_problem_offers(problem: om.SliceAllocation) -> None:
-    """The same routes in the same order, between all free servers of the first rack."""
-    rack = Pod.of(problem).rack(0)
+    """The same routes in the same order, between all free servers of the first rack, or of all."""
+    rack = together(problem)
     count = len(rack.servers)
     routes = np.full((count, count, problem.routes, rack.pool.edges.shape[3]), -1, np.int16)
     lengths = np.zeros((count, count, problem.routes), np.int16)
     compute: Any = offer  # numba finds its types
     compute(
-        rack.pool.edges, rack.pool.hops, rack.loads, rack.fibres, rack.servers, 2, routes, lengths
-    )
+        rack.pool.edges, rack.pool.hops, rack.span, rack.loads, rack.fibres, rack.servers, 2,
+        routes, lengths,
+    )  # fmt: skip
     for a in range(min(count, 4)):
         for b in range(count):
             found = [
@@ -146,17 +156,17 @@ def test_the_search_decides_as_trying_everything_does(
     """For any load, in one go or in small portions; CP-SAT says the same."""
     best = best_slice(problem)
     answers = []
-    pod = Pod.of(problem)
+    rack = together(problem)
     for plan in problem.blueprints:
         if plan.n_slots > len(problem.free_servers):
             continue
-        whole = Search(pod.rack(0), plan, problem.routes, largest)
+        whole = Search(rack, plan, problem.routes, largest)
         answers.append(whole.run(10**9))
-        parts, budget = Search(pod.rack(0), plan, problem.routes, largest), 0
+        parts, budget = Search(rack, plan, problem.routes, largest), 0
         while (status := parts.run(budget)) not in (FOUND, EXHAUSTED):
             budget += 3
         assert (status, parts.nodes) == (answers[-1], whole.nodes)
-        fresh = Search(pod.rack(0), plan, problem.routes, largest)
+        fresh = Search(rack, plan, problem.routes, largest)
         found, limit = decide(fresh, om.Limits().start(), lambda event: None, seed=0)
         assert limit is None
         assert (found is not None) == (answers[-1] == FOUND)
@@ -168,7 +178,7 @@ def test_the_search_decides_as_trying_everything_does(
 def test_a_cut_never_refutes_what_is_there(problem: om.SliceAllocation, largest: int) -> None:
     """And the verifier agrees with every cut that is found."""
     best = best_slice(problem)
-    rack = Pod.of(problem).rack(0)
+    rack = together(problem)
     for plan in problem.blueprints if not problem.dead_end() else ():
         cut = find_cut(rack, plan, problem.fabric.server, largest)
         if cut is not None:
@@ -228,6 +238,113 @@ def test_scattered_servers_do_where_no_block_is_free() -> None:
     assert om.solve(problem, "first-fit", seed=0).status is om.Status.UNKNOWN
     solution = om.solve(problem, "optical", seed=0)
     assert solution.stats["longest_route_hops"] == 2
+
+
+PAIR = om.RackFabric(racks=2, joined=True)
+
+
+def half_used(rng: np.random.Generator, fabric: om.RackFabric, free: int) -> tuple[int, ...]:
+    """Return servers to reserve such that each rack has so many free ones."""
+    per_rack = fabric.n_servers // fabric.racks
+    kept = [rng.permutation(per_rack)[free:] + rack * per_rack for rack in range(fabric.racks)]
+    return tuple(np.concatenate(kept).tolist())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_slice_spans_joined_racks(seed: int) -> None:
+    """Three racks with six free servers: a slice of 16 only fits where light joins them."""
+    rng = np.random.default_rng(seed)
+    for joined in (False, True):
+        fabric = om.RackFabric(racks=3, joined=joined)
+        problem = om.SliceAllocation(fabric, (4, 4, 4), reserved=half_used(rng, fabric, 6))
+        solution = om.solve(problem, "optical", seed=0)
+        if not joined:
+            assert solution.status is om.Status.INFEASIBLE
+            continue
+        report = om.verify(problem, solution)
+        assert report.ok, report
+        assert report.figures["racks"] == 3
+        assert not om.verify(replace(problem, fabric=replace(fabric, joined=False)), solution).ok
+
+
+def test_a_slice_that_a_rack_can_hold_stays_there() -> None:
+    """And what spans takes the fewest racks: the emptiest, and for the rest the fullest."""
+    fabric = om.RackFabric(racks=4, joined=True)
+    free = {0: 3, 1: 9, 2: 5, 3: 1}
+    busy = [s for s in range(64) if s % 16 >= free[s // 16]]
+    racks_of = {}
+    for shape in ((2, 2, 4), (2, 4, 4), (4, 4, 4), (4, 4, 3)):
+        pod = Pod(fabric, reserved=tuple(busy))
+        found = pod.allocate(shape, "optical")
+        assert found is not None
+        racks_of[shape] = sorted(set((found.servers // 16).tolist()))
+    assert racks_of == {(2, 2, 4): [2], (2, 4, 4): [1], (4, 4, 4): [0, 1, 2], (4, 4, 3): [0, 1]}
+
+
+def test_larger_slices_take_whole_racks_by_every_rule() -> None:
+    """The circuits between them pass one hub each; what is no multiple of a rack is spread."""
+    fabric = om.RackFabric(racks=4, joined=True)
+    for rule in ("first-fit", "best-fit", "optical"):
+        problem = om.SliceAllocation(fabric, (8, 4, 4), reserved=(17,))
+        solution = om.solve(problem, rule, seed=0)
+        assert set((solution.answer.servers // 16).tolist()) == {0, 2}
+        assert solution.stats["longest_route_hops"] == 2
+        assert solution.status is om.Status.OPTIMAL
+    odd = om.SliceAllocation(fabric, (6, 4, 4))
+    assert om.solve(odd, "first-fit", seed=0).status is om.Status.UNKNOWN
+    assert om.solve(odd, "optical", seed=0).answer is not None
+    huge = om.SliceAllocation(fabric, (32, 4, 4))
+    assert "takes more than all 64 servers" in huge.dead_end()
+    full = om.SliceAllocation(fabric, (8, 8, 4), reserved=(5,))
+    assert "takes 64 servers, 63 are free" in full.dead_end()
+
+
+def test_ilp_searches_joined_racks_as_one() -> None:
+    """Where no cut is known it says that it searched; of many servers it says that it does not."""
+    placed = crowd(PAIR, [(2, 2, 4)] * 6, np.random.default_rng(2))
+    problem = om.SliceAllocation(PAIR, (2, 2, 4), placed=placed)
+    assert len({int(s) // 16 for slice_ in placed for s in slice_.servers}) == 2
+    solution = om.solve(problem, "ilp", seed=0)
+    assert solution.status is om.Status.OPTIMAL
+    assert solution.lower_bound > problem.lower_bound()
+    assert solution.stats["bound_by"] == "cp-sat"
+    with pytest.raises(
+        om.InputError, match="joined racks of at most 32 servers in all, not of 48"
+    ):
+        om.solve(om.SliceAllocation(replace(PAIR, racks=3), (2, 2, 4)), "ilp", seed=0)
+
+
+def test_a_cut_may_hold_hubs() -> None:
+    """Two racks of one server, one fibre to either face: no way for four circuits."""
+    fabric = om.RackFabric(chips=(2, 2, 1), fibres=1, racks=2, joined=True)
+    problem = om.SliceAllocation(fabric, (2, 2, 2))
+    solution = om.solve(problem, "ilp", seed=0)
+    assert solution.status is om.Status.INFEASIBLE
+    assert "bound_by" not in solution.stats
+    assert om.verify(problem, solution).ok
+    wrong = replace(solution, certificate=om.LoadProof(bound=99, cuts=((9,),)))
+    assert not om.verify(problem, wrong).ok
+
+
+@given(st.integers(0, 2**32))
+@few
+def test_every_crossing_of_a_hub_is_legal(seed: int) -> None:
+    """The verifier judges each by coordinates: those the fabric has are right, others are not."""
+    rng = np.random.default_rng(seed)
+    hub = PAIR.n_servers + int(rng.integers(PAIR.n_hubs))
+    met = PAIR.edges[PAIR.edges[:, 1] == hub, 0].tolist()
+    others = sorted(set(range(PAIR.n_servers)) - set(met))
+    u, v = (int(server) for server in rng.choice(met, 2, replace=False))
+    for passed, rule in (
+        ((u, hub, v), ""),
+        ((u, hub, u), "two faces of one"),
+        ((u, hub, int(rng.choice(others))), "at its place|by a face"),
+    ):
+        findings = Findings()
+        check_crossing(PAIR, passed, "here", findings)
+        told = " ".join(violation.rule for violation in findings.violations)
+        assert bool(told) == bool(rule)
+        assert re.search(rule, told)
 
 
 def test_ilp_proves_with_a_cut_that_the_verifier_counts() -> None:

@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import math
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,9 @@ import optmatch as om
 from optmatch.cli import main
 from optmatch.model import Event
 from optmatch.plotting import study_data
+from optmatch.solvers.slices.pod import Pod
 from optmatch.studies import (
+    RULES,
     Arrival,
     cover_failures,
     draw_arrivals,
@@ -29,8 +33,11 @@ from optmatch.studies import (
     read_arrivals,
     replay,
 )
+from optmatch.studies.replay import count_usable
 from optmatch.studies.spares import distribution_of_server
 from optmatch.studies.tables import study_blast, study_slices, study_spares
+from optmatch.testing import slice_problems
+from optmatch.testing.slices import best_slice
 
 few = settings(max_examples=20, deadline=None, database=None)
 SMALL = om.RackFabric(racks=2)
@@ -64,7 +71,47 @@ def test_fragmentation_is_what_blocks_cannot_use() -> None:
     assert found.fragmentation == found.unusable == 1 / 17  # of the last request, all
 
 
-@given(st.integers(0, 2**32), st.sampled_from(["first-fit", "optical"]))
+def test_joined_racks_use_what_is_left_over() -> None:
+    """Two racks with eight free servers each: a whole rack is asked for, and only light has it."""
+    halves = [Arrival(0.0, (2, 4, 4), stays) for stays in (9.0, 1.0, 9.0, 1.0)]
+    arrivals = [*halves, Arrival(2.0, (4, 4, 4), 1.0), Arrival(2.5, (2, 2, 1), 1.0)]
+    within, joined = (replay(SMALL, arrivals, rule) for rule in ("optical", "optical-joined"))
+    assert within.rejected == {(4, 4, 4): 1}
+    assert (within.fragmentation, within.unusable) == (0.0, 1 / 6)  # of the fifth, all servers
+    assert (within.spanning, within.racks) == (0.0, 0.0)
+    assert joined.rejected == {(2, 2, 1): 1}  # nothing is free then
+    assert (joined.fragmentation, joined.unusable) == (0.0, 0.0)
+    assert (joined.spanning, joined.racks) == (1 / 5, 2.0)
+
+
+@given(slice_problems(tiny=True))
+@few
+def test_a_server_of_joined_racks_is_usable_if_a_slice_can_take_it(
+    problem: om.SliceAllocation,
+) -> None:
+    """Tried for each server by itself, with everything; drawing servers is right on average."""
+    if not problem.fabric.joined or not problem.blueprints:
+        return
+    pod, plans = Pod.of(problem), list(problem.blueprints)
+    free = problem.free_servers.tolist()
+    held = []
+    for server in free if len(free) >= plans[0].n_slots else ():
+        for others in combinations(sorted(set(free) - {server}), plans[0].n_slots - 1):
+            away = tuple(set(free) - {server, *others}) + problem.reserved
+            if best_slice(replace(problem, reserved=away)) is not None:
+                held.append(server)
+                break
+    assert [server for server in free if pod.holds(server, plans)] == held
+    rng = np.random.default_rng(0)
+    usable, tried = count_usable(pod, plans, lambda *_: True, rng=rng, samples=len(free))
+    assert usable == pytest.approx(len(held))
+    assert tried == (len(free) if len(free) >= plans[0].n_slots else 0)
+    blocks = count_usable(pod, plans)[0] if tried else 0
+    once = count_usable(pod, plans, lambda *_: True, rng=rng)[0]
+    assert once in (blocks, tried)
+
+
+@given(st.integers(0, 2**32), st.sampled_from(["first-fit", "optical", "optical-joined"]))
 @few
 def test_figures_are_parts_of_a_whole(seed: int, rule: str) -> None:
     """And the part within racks is never more than all of it."""
@@ -89,8 +136,11 @@ def test_a_fragmented_pod_holds_more_scattered_slices() -> None:
     fabric = om.RackFabric(racks=8)
     found = {
         rule: fill_fragmented(fabric, (2, 4, 4), rule, np.random.default_rng(0), free=0.6)
-        for rule in ("first-fit", "best-fit", "optical")
+        for rule in RULES
     }
+    whole = found["optical-joined"]
+    assert found["optical"].slices < whole.slices == whole.possible == round(0.6 * 128) // 8
+    assert whole.unusable < found["optical"].unusable
     assert found["first-fit"].possible == found["optical"].possible
     assert found["first-fit"].slices < found["optical"].slices <= found["optical"].possible
     assert found["optical"].unusable < found["first-fit"].unusable

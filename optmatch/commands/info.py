@@ -69,6 +69,7 @@ def describe_fabric(fabric: Fabric | RackFabric) -> dict[str, Any]:
             "ports": fabric.n_ports,
             "fibres": fabric.n_fibres,
             "cells": fabric.n_cells,
+            **({"hubs": fabric.n_hubs} if fabric.joined else {}),
         }
     found: dict[str, Any] = {
         "type": fabric.type,

@@ -82,7 +82,7 @@ def study() -> None:
 @click.option(
     "--rule",
     "rules",
-    type=click.Choice(["first-fit", "best-fit", "optical"]),
+    type=click.Choice(["first-fit", "best-fit", "optical", "optical-joined"]),
     multiple=True,
     help="Which to compare; repeatable.  [default: all]",
 )
@@ -112,7 +112,10 @@ def slices(
     quiet: bool,
     **options: Any,
 ) -> None:
-    """Send the same requests through first fit, best fit and the optical allocator."""
+    """Send the same requests through first fit, best fit and the optical allocator.
+
+    The latter twice: within racks, and with racks that are joined by optical switches.
+    """
     from optmatch.studies import RULES, read_arrivals
     from optmatch.studies.tables import study_slices
 

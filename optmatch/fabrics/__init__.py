@@ -4,7 +4,15 @@ from optmatch.fabrics.benes import Benes, DilatedBenes
 from optmatch.fabrics.cellgraph import DEAD, EXITS, TERMINAL_NAMES, CellGraph, Links, state_between
 from optmatch.fabrics.courses import Clements, Reck, SpankeBenes
 from optmatch.fabrics.crossbar import Crossbar, Piloss, SwitchAndSelect
-from optmatch.fabrics.cubes import Breach, CubeCircuit, FacePort, check_cubes, face_port, wrap_ring
+from optmatch.fabrics.cubes import (
+    Breach,
+    CubeCircuit,
+    FacePort,
+    check_cubes,
+    face_circuits,
+    face_port,
+    wrap_ring,
+)
 from optmatch.fabrics.fabric import Fabric
 from optmatch.fabrics.faults import Fault, FaultKind, Faulty, break_cells
 from optmatch.fabrics.feedforward import FeedForward
@@ -74,6 +82,7 @@ __all__ = [
     "Walks",
     "break_cells",
     "check_cubes",
+    "face_circuits",
     "face_port",
     "forced_links",
     "netlist_from_tree",

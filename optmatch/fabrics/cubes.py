@@ -7,9 +7,13 @@ and only their faces lead to optical switches.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from optmatch.fabrics.rack import AXES
+import numpy as np
+from numpy.typing import ArrayLike
+
+from optmatch.fabrics.rack import AXES, RackFabric
 from optmatch.model import InputError
 
 Sign = Literal[-1, 1]
@@ -101,6 +105,58 @@ def wrap_ring(cubes: Sequence[int], axis: int, i: int, j: int) -> list[CubeCircu
         CubeCircuit(FacePort(cube, axis, 1, i, j), FacePort(after, axis, -1, i, j))
         for cube, after in zip(cubes, [*cubes[1:], *cubes[:1]], strict=True)
     ]
+
+
+def face_circuits(fabric: RackFabric, fibres: ArrayLike) -> list[CubeCircuit]:
+    """Return what the hubs of joined cubes join.
+
+    Parameters
+    ----------
+    fabric
+        Joined racks that are cubes: as many servers along each axis, two or more, and one fibre
+        from each to a neighbour.
+    fibres
+        Rows of circuit and fibre in the order they are passed, as an allocation has them.
+
+    Returns
+    -------
+    list of CubeCircuit
+        In ascending order. Light both ways between two face ports is one circuit.
+
+    Raises
+    ------
+    InputError
+        If the racks are no such cubes.
+
+    Examples
+    --------
+    >>> pod = RackFabric((2, 2, 2), (1, 1, 1), fibres=1, racks=2, joined=True)
+    >>> ends = pod.edges[pod.edge_of_fibre].tolist()
+    >>> out, back = ends.index([1, pod.n_servers]), ends.index([pod.n_servers, 8])
+    >>> [f"{first} to {second}" for first, second in face_circuits(pod, [[0, out], [0, back]])]
+    ['cube 0 +x(0, 0) to cube 1 -x(0, 0)']
+    """
+    sides = set(fabric.server_grid)
+    if not fabric.joined or fabric.fibres != 1 or len(sides) > 1 or sides == {1}:
+        raise InputError(
+            f"joined cubes with one fibre to a neighbour are expected, not {fabric.server_grid}"
+            f" servers, {fabric.fibres} fibres, joined = {fabric.joined}",
+            where="fabric",
+        )
+    last = sides.pop() - 1
+    rows = np.asarray(fibres, dtype=np.int64).reshape(-1, 2)
+    ends = fabric.edges[fabric.edge_of_fibre[rows[:, 1]]].tolist()
+    found = set()
+    for (tail, hub), (_, head) in pairwise(ends):
+        if hub < fabric.n_servers:
+            continue
+        axis, i, j = fabric.hubs[hub - fabric.n_servers].tolist()
+        ports = []
+        for server in (tail, head):
+            rack, *place = fabric.server_coordinates[server].tolist()
+            ports.append(FacePort(rack, axis, 1 if place[axis] == last else -1, i, j))
+        found.add(CubeCircuit(*sorted(ports, key=lambda port: (port.cube, -port.sign))))
+    return sorted(found)
 
 
 def check_cubes(

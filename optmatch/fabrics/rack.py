@@ -1,7 +1,8 @@
-"""Racks of chips: servers in a grid, fibres between neighbours, perhaps cells inside a server."""
+"""Racks of chips: servers in a grid, fibres between neighbours, perhaps switches between racks."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,12 +27,14 @@ class Wiring(NamedTuple):
     """``servers[server] = rack, x, y, z`` in the grid of servers."""
     server_of_chip: NDArray[np.int32]
     edges: NDArray[np.int32]
-    """``edges[edge] = server from, server to``, in ascending order."""
+    """``edges[edge] = node from, node to``, rack by rack in ascending order."""
     edge_fibres: NDArray[np.int32]
     edge_of_fibre: NDArray[np.int32]
+    hubs: NDArray[np.int32]
+    """``hubs[hub] = axis, i, j``."""
 
 
-class Joined(NamedTuple):
+class Cells(NamedTuple):
     """The cells of all servers as one graph, joined by fibres."""
 
     graph: CellGraph
@@ -69,18 +72,29 @@ class RackFabric(Value):
     ports_per_chip
         Transmitters of a chip; it has as many receivers.
     racks
-        How many such racks there are; no fibre joins two of them.
+        How many such racks there are; no fibre joins two of them, unless they are `joined`.
     interposer
         The cells inside each server: a fabric with inputs and outputs of its own. Port
         ``ports_per_chip * k + i`` of it belongs to port i of the server's k-th chip; the fibres
         that leave follow on the outputs, those that arrive on the inputs. None for an ideal
         interposer, which connects whatever is asked for.
+    joined
+        Whether the fibres from the ends of an axis lead to optical switches, *hubs*, instead of
+        straight to the other end. There is a hub for each axis and place on a face, for all racks
+        together. It joins any fibre that comes in to any that goes out: two racks, or the two
+        faces of one. Needs `wrap` and ideal interposers.
 
     Raises
     ------
     InputError
         Naming the field that is out of range, or an interposer that has no cells, bidirectional
         ports, or too few of them.
+
+    Notes
+    -----
+    Hubs are nodes without chips, numbered after all servers: those of the x axis first, in each
+    the place (i, j), the two other coordinates in the order of the axes, i fastest. An axis of one
+    server has two faces like the others.
 
     Examples
     --------
@@ -89,6 +103,9 @@ class RackFabric(Value):
     (64, 16, 384, 768)
     >>> rack.edges[:4].tolist(), rack.edge_fibres[:4].tolist()
     ([[0, 1], [0, 2], [0, 4], [0, 12]], [16, 16, 8, 8])
+    >>> pod = RackFabric(racks=2, joined=True)
+    >>> pod.n_servers, pod.n_hubs, pod.edges[:6].tolist()
+    (32, 20, [[0, 1], [0, 2], [0, 4], [0, 32], [0, 40], [0, 48]])
     """
 
     chips: tuple[int, int, int] = (4, 4, 4)
@@ -98,6 +115,7 @@ class RackFabric(Value):
     ports_per_chip: int = 6
     racks: int = 1
     interposer: Fabric | None = None
+    joined: bool = False
     type: ClassVar[str] = "rack"
 
     def __post_init__(self) -> None:
@@ -111,8 +129,15 @@ class RackFabric(Value):
                 )
         for name, least in (("fibres", 0), ("ports_per_chip", 1), ("racks", 1)):
             object.__setattr__(self, name, integer(name, getattr(self, name), at_least=least))
-        if not isinstance(self.wrap, bool):
-            raise InputError(f"wrap = {self.wrap!r}: true or false", where="wrap")
+        for name in ("wrap", "joined"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"{name} = {getattr(self, name)!r}: true or false", where=name)
+        if self.joined and not self.wrap:
+            raise InputError(
+                "joined = True: needs wrap, whose fibres lead to hubs", where="joined"
+            )
+        if self.joined and self.interposer is not None:
+            raise InputError("joined = True: ideal interposers only", where="joined")
         if self.interposer is not None:
             self._check_interposer(self.interposer)
 
@@ -165,6 +190,11 @@ class RackFabric(Value):
         return self.n_chips * self.ports_per_chip
 
     @property
+    def n_hubs(self) -> int:
+        """The number of optical switches that join racks; 0 unless they are joined."""
+        return len(_wire(self).hubs)
+
+    @property
     def n_fibres(self) -> int:
         """The number of fibres, each direction counted."""
         return len(_wire(self).edge_of_fibre)
@@ -185,13 +215,18 @@ class RackFabric(Value):
         return _wire(self).servers
 
     @property
+    def hubs(self) -> NDArray[np.int32]:
+        """``hubs[hub] = axis, i, j``; hub k is node ``n_servers + k``; int32, shape (hubs, 3)."""
+        return _wire(self).hubs
+
+    @property
     def server_of_chip(self) -> NDArray[np.int32]:
         """``server_of_chip[chip]``; int32, shape (chips,)."""
         return _wire(self).server_of_chip
 
     @property
     def edges(self) -> NDArray[np.int32]:
-        """``edges[edge] = server from, server to``, ascending; int32, shape (edges, 2)."""
+        """``edges[edge] = node from, node to``, servers or hubs; rack by rack, ascending."""
         return _wire(self).edges
 
     @property
@@ -260,8 +295,9 @@ class RackFabric(Value):
         Returns
         -------
         networkx.DiGraph
-            A node for each server with its ``place`` (rack, x, y, z) and its ``chips``; an edge
-            for each neighbour with its number ``edge`` and its ``fibres``.
+            A node for each server with its ``place`` (rack, x, y, z) and its ``chips``, and for
+            each hub with its ``hub`` (axis, i, j); an edge for each neighbour with its number
+            ``edge`` and its ``fibres``.
 
         Examples
         --------
@@ -276,6 +312,8 @@ class RackFabric(Value):
         for server, place in enumerate(self.server_coordinates.tolist()):
             chips = list(range(server * size, (server + 1) * size))
             graph.add_node(server, place=tuple(place), chips=chips)
+        for node, place in enumerate(self.hubs.tolist(), self.n_servers):
+            graph.add_node(node, hub=tuple(place))
         for edge, (tail, head) in enumerate(self.edges.tolist()):
             graph.add_edge(tail, head, edge=edge, fibres=int(self.edge_fibres[edge]))
         return graph
@@ -309,15 +347,42 @@ def _wire(rack: RackFabric) -> Wiring:
     slots = _places(rack.n_chips, rack.server)
     chips = servers[server_of_chip].copy()
     chips[:, 1:] = places[server_of_chip] * rack.server + slots
-    count: dict[tuple[int, int], int] = {}
+    hubs = _hubs(grid) if rack.joined else {}
+    count: Counter[tuple[int, int]] = Counter()
     for server, place in enumerate(places.tolist()):
-        for neighbour in _neighbours(place, grid, rack.wrap):
-            edge = server, server // per_rack * per_rack + _number(neighbour, grid)
-            count[edge] = count.get(edge, 0) + rack.fibres
-    edges = np.array(sorted(count), dtype=np.int32).reshape(-1, 2)
-    fibres = np.array([count[a, b] for a, b in edges.tolist()], dtype=np.int32)
+        for neighbour in _neighbours(place, grid, rack.wrap and not rack.joined):
+            count[server, server // per_rack * per_rack + _number(neighbour, grid)] += rack.fibres
+        for face in _faces(place, grid) if rack.joined else ():
+            hub = rack.n_servers + hubs[face]
+            count[server, hub] += rack.fibres
+            count[hub, server] += rack.fibres
+    ordered = sorted(count, key=lambda edge: (min(edge) // per_rack, edge))
+    edges = np.array(ordered, dtype=np.int32).reshape(-1, 2)
+    fibres = np.array([count[edge] for edge in ordered], dtype=np.int32)
     of_fibre = np.repeat(np.arange(len(edges), dtype=np.int32), fibres)
-    return Wiring(*map(_read_only, (chips, servers, server_of_chip, edges, fibres, of_fibre)))
+    found = (chips, servers, server_of_chip, edges, fibres, of_fibre)
+    return Wiring(*map(_read_only, (*found, np.array(list(hubs), dtype=np.int32).reshape(-1, 3))))
+
+
+def _hubs(grid: tuple[int, int, int]) -> dict[tuple[int, int, int], int]:
+    """Count the places on the faces: axis, i, j."""
+    sides = [[side for k, side in enumerate(grid) if k != axis] for axis in range(3)]
+    places = [
+        (axis, i, j)
+        for axis in range(3)
+        for j in range(sides[axis][1])
+        for i in range(sides[axis][0])
+    ]
+    return {place: number for number, place in enumerate(places)}
+
+
+def _faces(place: list[int], grid: tuple[int, int, int]) -> list[tuple[int, int, int]]:
+    """List the faces that a server stands at, axis, i, j; with one server to an axis both."""
+    found = []
+    for axis, side in enumerate(grid):
+        i, j = (at for k, at in enumerate(place) if k != axis)
+        found += [(axis, i, j)] * ((place[axis] == 0) + (place[axis] == side - 1))
+    return found
 
 
 def _neighbours(place: list[int], grid: tuple[int, int, int], wrap: bool) -> list[list[int]]:
@@ -332,7 +397,7 @@ def _neighbours(place: list[int], grid: tuple[int, int, int], wrap: bool) -> lis
 
 
 @lru_cache(maxsize=8)
-def _join(rack: RackFabric) -> Joined:
+def _join(rack: RackFabric) -> Cells:
     interposer: Any = rack.interposer
     cells: CellGraph = interposer.graph
     terminals, inner = len(cells.mate), rack.chips_per_server * rack.ports_per_chip
@@ -357,7 +422,7 @@ def _join(rack: RackFabric) -> Joined:
     )
     ports = (leaves[:, :inner].ravel(), enters[:, :inner].ravel(), fibre_of_terminal)
     destinations, sources, of_terminal = map(_read_only, ports)
-    return Joined(graph, sources, destinations, of_terminal)
+    return Cells(graph, sources, destinations, of_terminal)
 
 
 def _rank(groups: NDArray[np.int32]) -> NDArray[np.int64]:

@@ -54,7 +54,10 @@ def _write(entry: Any, keep_ndim: int | None) -> Any:
             raise InputError(f"{type(entry).__name__} has no file format", where="/fabric")
         return {"type": entry.type, **to_object(entry, keep_ndim=keep_ndim)}
     if isinstance(entry, RackFabric):
-        return {"type": entry.type, **to_object(entry, keep_ndim=keep_ndim)}
+        tree = {"type": entry.type, **to_object(entry, keep_ndim=keep_ndim)}
+        if not entry.joined:
+            del tree["joined"]  # digests of racks that are not joined stay what they were
+        return tree
     if is_dataclass(entry):
         return to_object(entry, keep_ndim=keep_ndim)
     if isinstance(entry, np.ndarray) and keep_ndim is not None and entry.ndim >= keep_ndim:

@@ -40,6 +40,9 @@ class Blueprint(NamedTuple):
 def orient(fabric: RackFabric, shape: Shape) -> tuple[Shape, ...]:
     """Return the ways to turn a slice such that it stands in a rack on the fewest servers.
 
+    In racks that are joined there is light between any two servers, so a slice may have any sides
+    as long as there are servers enough.
+
     Parameters
     ----------
     fabric
@@ -60,7 +63,8 @@ def orient(fabric: RackFabric, shape: Shape) -> tuple[Shape, ...]:
     slots: dict[Shape, int] = {}
     for x, y, z in permutations(shape):
         grid = [-(-side // part) for side, part in zip((x, y, z), fabric.server, strict=True)]
-        if all(side <= most for side, most in zip(grid, fabric.server_grid, strict=True)):
+        inside = all(side <= most for side, most in zip(grid, fabric.server_grid, strict=True))
+        if inside or (fabric.joined and math.prod(grid) <= fabric.n_servers):
             slots[x, y, z] = math.prod(grid)
     fewest = min(slots.values(), default=0)
     return tuple(turned for turned, count in slots.items() if count == fewest)

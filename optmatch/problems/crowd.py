@@ -21,6 +21,8 @@ def crowd(
 ) -> tuple[Allocation, ...]:
     """Put slices on random servers of random racks, each pair on a random route of those offered.
 
+    In joined racks the servers of a slice are drawn from all of them.
+
     Parameters
     ----------
     fabric
@@ -54,8 +56,9 @@ def _put(problem: SliceAllocation, rng: np.random.Generator) -> Allocation | Non
     free = problem.free_servers
     racks = fabric.server_coordinates[free, 0]
     counts = np.bincount(racks, minlength=fabric.racks)
-    rack = int(rng.choice(np.flatnonzero(counts >= plan.n_slots)))
-    servers = rng.permutation(free[racks == rack])[: plan.n_slots].tolist()
+    if not fabric.joined:
+        free = free[racks == rng.choice(np.flatnonzero(counts >= plan.n_slots))]
+    servers = rng.permutation(free)[: plan.n_slots].tolist()
     room = fabric.edge_fibres - problem.loads
     chosen = []
     for (a, b), weight in zip(plan.pairs.tolist(), plan.weights.tolist(), strict=True):

@@ -109,6 +109,11 @@ class Reroute(_Looked):
             raise InputError("fabric: list its faults as failures", where="fabric")
         if fabric.graph is None and not isinstance(fabric, RackFabric):
             raise InputError("fabric: a rack, or a switch with cells", where="fabric")
+        if isinstance(fabric, RackFabric) and fabric.joined:
+            raise InputError(
+                "fabric: joined = True: racks joined by hubs hold slices only, no running states",
+                where="fabric",
+            )
         circuits = frozen("circuits", self.circuits, 2, np.int32)
         if circuits.size == 0:
             circuits = frozen("circuits", np.empty((0, 2)), 2, np.int32)

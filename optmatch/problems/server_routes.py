@@ -1,8 +1,9 @@
-"""Routes between servers of one rack: the shortest simple ones, and those offered to a circuit."""
+"""Routes between servers of one rack, or of two joined ones: the shortest simple ones."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -19,7 +20,9 @@ POOL = 50
 class RoutePool(NamedTuple):
     """The shortest simple routes between the servers of any rack of a fabric, all racks alike.
 
-    Servers and edges are counted from the first of the rack; unused places hold -1.
+    Servers and edges are counted from the first of the rack. Of racks that are joined there are
+    routes to the servers of another one too, which follow on those of the rack itself, as its
+    edges do; these routes pass no third rack. Unused places hold -1.
     """
 
     edges: NDArray[np.int16]
@@ -39,36 +42,47 @@ def pool_routes(fabric: RackFabric) -> RoutePool:
     Notes
     -----
     By depth-first search that never moves further away than a length allows; a rack of 16 servers
-    takes 0.1 s, once in a process.
+    takes 0.1 s, joined or not, once in a process.
     """
-    return _pool(fabric.chips, fabric.server, fabric.wrap)
+    return _pool(fabric.chips, fabric.server, fabric.wrap, fabric.joined)
 
 
 @lru_cache(maxsize=16)
-def _pool(chips: tuple[int, int, int], server: tuple[int, int, int], wrap: bool) -> RoutePool:
-    rack = RackFabric(chips=chips, server=server, wrap=wrap)
-    n = rack.n_servers
-    number = {(int(u), int(v)): edge for edge, (u, v) in enumerate(rack.edges)}
-    ahead: list[list[int]] = [[] for _ in range(n)]
-    for u, v in number:
-        ahead[u].append(v)
-    away = _distances(ahead)
-    found = {
-        (u, v): _shortest(u, v, ahead, away)
-        for u in range(n)
-        for v in range(n)
-        if u != v and away[u][v] < n
-    }
-    longest = max((len(route) - 1 for routes in found.values() for route in routes), default=1)
-    edges = np.full((n, n, POOL, longest), -1, dtype=np.int16)
-    hops = np.full((n, n, POOL), -1, dtype=np.int16)
+def _pool(
+    chips: tuple[int, int, int], server: tuple[int, int, int], wrap: bool, joined: bool
+) -> RoutePool:
+    alone = RackFabric(chips=chips, server=server, wrap=wrap, joined=joined)
+    n = alone.n_servers
+    found = _routes_between(alone, range(n))
+    if joined:
+        found |= _routes_between(replace(alone, racks=2), range(n, 2 * n))
+    longest = max((len(route) for routes in found.values() for route in routes), default=1)
+    shape = n, 2 * n if joined else n, POOL
+    edges = np.full((*shape, longest), -1, dtype=np.int16)
+    hops = np.full(shape, -1, dtype=np.int16)
     for (u, v), routes in found.items():
         for rank, route in enumerate(routes):
-            hops[u, v, rank] = len(route) - 1
-            steps = pairwise(route)
-            edges[u, v, rank, : len(route) - 1] = [number[step] for step in steps]
+            hops[u, v, rank] = len(route)
+            edges[u, v, rank, : len(route)] = route
     edges.flags.writeable = hops.flags.writeable = False
     return RoutePool(edges, hops)
+
+
+def _routes_between(racks: RackFabric, ends: range) -> dict[tuple[int, int], list[list[int]]]:
+    """List the edges of the routes from each server of the first rack to some others."""
+    number = {(u, v): edge for edge, (u, v) in enumerate(racks.edges.tolist())}
+    ahead: list[list[int]] = [[] for _ in range(racks.n_servers + racks.n_hubs)]
+    for u, v in sorted(number):
+        ahead[u].append(v)
+    away = _distances(ahead)
+    return {
+        (u, v): [
+            [number[step] for step in pairwise(route)] for route in _shortest(u, v, ahead, away)
+        ]
+        for u in range(racks.n_servers // racks.racks)
+        for v in ends
+        if u != v and away[u][v] < len(ahead)
+    }
 
 
 def _distances(ahead: list[list[int]]) -> list[list[int]]:

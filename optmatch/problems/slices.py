@@ -27,8 +27,8 @@ class Allocation(Value):
     servers
         ``servers[slot]``, slots x fastest; int32.
     routes
-        ``routes[pair]``: the servers that the circuits of each pair of slots pass, both ends
-        included, in the order of `optmatch.problems.Blueprint.pairs`.
+        ``routes[pair]``: the servers and hubs that the circuits of each pair of slots pass, both
+        ends included, in the order of `optmatch.problems.Blueprint.pairs`.
     circuits
         ``circuits[circuit] = transmitting port, receiving port``; int32, shape (circuits, 2).
     fibres
@@ -62,8 +62,9 @@ class Allocation(Value):
 class SliceAllocation(Value):
     """Find servers and circuits for one more slice, with the least load on its busiest edge.
 
-    The slice is a torus of a x b x c chips on whole servers of one rack. Each two of its servers
-    that exchange light do so over one of a few shortest routes, each direction by itself. The
+    The slice is a torus of a x b x c chips on whole servers of one rack, or of any racks if they
+    are joined. Each two of its servers that exchange light do so over one of a few shortest
+    routes, which passes no rack but theirs, each direction by itself. The
     *load* of an edge is the number of circuits on its fibres, those of other slices included; the
     objective is the largest load of the edges that the slice uses, 0 if it uses none.
 
@@ -156,12 +157,12 @@ class SliceAllocation(Value):
         return tuple(draw(shape, self.fabric.server) for shape in orient(self.fabric, self.shape))
 
     def candidates(self, source: int, destination: int, weight: int) -> list[tuple[int, ...]]:
-        """Return the routes offered to circuits between two servers of a rack, best first.
+        """Return the routes offered to circuits between two servers, best first.
 
         Parameters
         ----------
         source, destination
-            Servers of one rack.
+            Servers, of one rack unless racks are joined.
         weight
             How many circuits.
 
@@ -179,12 +180,17 @@ class SliceAllocation(Value):
         fabric, pool = self.fabric, pool_routes(self.fabric)
         servers, edges = fabric.n_servers // fabric.racks, len(fabric.edges) // fabric.racks
         rack, source = divmod(source, servers)
+        other, destination = divmod(destination, servers)
+        if other != rack:
+            if not fabric.joined:
+                return []
+            destination += servers  # the pool counts on in the second rack
         loads, offered = self.loads, []
-        for rank, hops in enumerate(pool.hops[source, destination % servers].tolist()):
+        for rank, hops in enumerate(pool.hops[source, destination].tolist()):
             if hops < 0:
                 break
-            row = pool.edges[source, destination % servers, rank, :hops]
-            route = row.astype(np.int64) + rack * edges
+            row = pool.edges[source, destination, rank, :hops].astype(np.int64)
+            route = np.where(row < edges, row + rack * edges, row + (other - 1) * edges)
             if (loads[route] + weight <= fabric.edge_fibres[route]).all():
                 offered.append((hops, int(loads[route].max()), rank, tuple(route.tolist())))
         return [entry[3] for entry in sorted(offered)[: self.routes]]
@@ -193,9 +199,18 @@ class SliceAllocation(Value):
         """Say why no answer can exist by counting alone; empty if that shows nothing."""
         shape, fabric = "x".join(map(str, self.shape)), self.fabric
         if not self.blueprints:
+            if fabric.joined:
+                return f"a slice of {shape} chips takes more than all {fabric.n_servers} servers"
             sides = "x".join(map(str, fabric.chips))
             return f"a slice of {shape} chips does not fit into a rack of {sides}"
         slots = self.blueprints[0].n_slots
+        if fabric.joined:
+            free = len(self.free_servers)
+            return (
+                f"a slice of {shape} chips takes {slots} servers, {free} are free"
+                if slots > free
+                else ""
+            )
         racks = fabric.server_coordinates[self.free_servers, 0]
         most = int(np.bincount(racks, minlength=fabric.racks).max())
         if slots > most:

@@ -10,7 +10,10 @@ from optmatch.fabrics import RackFabric
 from optmatch.model import number
 from optmatch.problems.blueprint import Shape, draw, orient
 from optmatch.solvers.slices.pod import Pod
-from optmatch.studies.replay import count_usable, scatters
+from optmatch.studies.replay import JOINED, count_usable, join_racks, scatters
+
+SAMPLES = 32
+"""Of the servers of joined racks that no block holds so many are tried."""
 
 
 class Placed(NamedTuple):
@@ -21,7 +24,7 @@ class Placed(NamedTuple):
     slices: int
     """How many find a place, one after another."""
     possible: int
-    """How many the free servers of each rack would do for."""
+    """How many the free servers of each rack, or of all joined ones, would do for."""
     unusable: float
     """Before the first of them: the part of the free servers where it cannot lie."""
     worst_load: int
@@ -40,7 +43,7 @@ def fill_fragmented(
     shape
         Chips of the slices asked for.
     rule
-        See `optmatch.solvers.slices.pod.Pod.allocate`.
+        See `optmatch.studies.replay`.
     rng
         Chooses who leaves.
     free
@@ -56,18 +59,23 @@ def fill_fragmented(
     >>> first.slices < scattered.slices <= first.possible
     True
     """
+    fabric, optical = join_racks(fabric, rule), rule in ("optical", JOINED)
     pod = Pod(fabric)
     count = round(number("free", free) * fabric.n_servers)
     pod.free[:] = False
     pod.free[rng.permutation(fabric.n_servers)[:count]] = True
     plans = [draw(turned, fabric.server) for turned in orient(fabric, shape)]
-    by_rack = pod.free.reshape(fabric.racks, -1).sum(axis=1)
+    by_rack = pod.free.reshape(1 if fabric.joined else fabric.racks, -1).sum(axis=1)
     possible = int((by_rack // plans[0].n_slots).sum()) if plans else 0
     usable, _ = count_usable(
-        pod, plans, (lambda rack, p: scatters(pod, rack, p)) if rule == "optical" else None
+        pod,
+        plans,
+        (lambda rack, p: scatters(pod, rack, p)) if optical else None,
+        rng=rng,
+        samples=SAMPLES,
     )
     slices = 0
-    while pod.allocate(shape, rule) is not None:
+    while pod.allocate(shape, "optical" if optical else rule) is not None:
         slices += 1
     return Placed(
         rule=rule,

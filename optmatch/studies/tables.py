@@ -14,13 +14,22 @@ from optmatch.studies.arrivals import EQUAL_MIX, Arrival, draw_arrivals
 from optmatch.studies.blast import BlastRadius, measure_blast
 from optmatch.studies.fragmented import Placed, fill_fragmented
 from optmatch.studies.intervals import estimate
-from optmatch.studies.replay import Outcome, replay
+from optmatch.studies.replay import JOINED, RULES, Outcome, replay
 from optmatch.studies.spares import cover_failures
 from optmatch.studies.tenants import compare_tenants
 
 Row = dict[str, Any]
 
-FIGURES = ("rejected_part", "fragmentation", "unusable", "utilisation", "bandwidth", "hops")
+FIGURES = (
+    "rejected_part",
+    "fragmentation",
+    "unusable",
+    "utilisation",
+    "bandwidth",
+    "hops",
+    "spanning",
+    "racks",
+)
 """What is averaged over the runs of the slices study."""
 
 
@@ -40,7 +49,7 @@ def study_slices(
     load: float = 0.9,
     mix: Mapping[Shape, float] = EQUAL_MIX,
     trace: Sequence[Arrival] | None = None,
-    rules: Sequence[str] = ("first-fit", "best-fit", "optical"),
+    rules: Sequence[str] = RULES,
     runs: int = 5,
     seed: int = 0,
     warm_up: float = 0.25,
@@ -93,7 +102,7 @@ def study_slices(
                         fabric,
                         arrivals,
                         rule,
-                        probe=rule != "optical",
+                        probe=rule not in ("optical", JOINED),
                         warm_up=warm_up,
                         on_event=on_event,
                     )

@@ -17,7 +17,7 @@ _SHAPES: tuple[Shape, ...] = ((2, 2, 2), (2, 2, 3), (2, 4, 2), (2, 2, 1), (4, 3,
 
 @st.composite
 def slice_problems(draw: st.DrawFn, *, tiny: bool = False) -> SliceAllocation:
-    """Draw a rack or two in use, and one more slice; some do not fit.
+    """Draw a rack or two in use, perhaps joined, and one more slice; some do not fit.
 
     Parameters
     ----------
@@ -31,12 +31,17 @@ def slice_problems(draw: st.DrawFn, *, tiny: bool = False) -> SliceAllocation:
     >>> slice_problems(tiny=True)
     slice_problems(tiny=True)
     """
-    chips = draw(st.sampled_from([(4, 4, 1), (2, 2, 4), (2, 2, 3)] if tiny else [(4, 4, 3)]))
+    joined = draw(st.booleans())
+    chips = (4, 4, 3)
+    if tiny:
+        chips = (2, 2, 2) if joined else draw(st.sampled_from([(4, 4, 1), (2, 2, 4), (2, 2, 3)]))
+    racks = draw(st.integers(1, 2)) if not tiny else 2 if joined else 1
     fabric = RackFabric(
         chips=chips,
         fibres=draw(st.sampled_from((4, 2, 1, 8))),
-        wrap=draw(st.booleans()),
-        racks=1 if tiny else draw(st.integers(1, 2)),
+        wrap=joined or draw(st.booleans()),
+        racks=racks,
+        joined=joined,
     )
     shapes = draw(st.lists(st.sampled_from(_SHAPES[:4]), max_size=1 if tiny else 4))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
@@ -69,7 +74,7 @@ def best_slice(problem: SliceAllocation) -> float | None:
     for plan in problem.blueprints:
         pairs = list(zip(plan.pairs.tolist(), plan.weights.tolist(), strict=True))
         for servers in permutations(problem.free_servers.tolist(), plan.n_slots):
-            if len({int(racks[server]) for server in servers}) > 1:
+            if len({int(racks[server]) for server in servers}) > 1 and not problem.fabric.joined:
                 continue
             choices = [problem.candidates(servers[a], servers[b], w) for (a, b), w in pairs]
             for routes in product(*choices):

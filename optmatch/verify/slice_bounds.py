@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import permutations, product
 from typing import NamedTuple
 
 import numpy as np
 
+from optmatch.fabrics import RackFabric
 from optmatch.problems import LoadProof, SliceAllocation
 from optmatch.verify.proofs import ProofError
 
@@ -54,11 +55,29 @@ def _slot(place: tuple[int, ...], server: Shape, sides: Shape) -> int:
     return x + sides[0] * (y + sides[1] * z)
 
 
+def fits_fabric(grid: Sequence[int], fabric: RackFabric) -> bool:
+    """Tell whether a torus of slots fits into a rack, or joined racks have servers enough."""
+    if fabric.joined:
+        return math.prod(grid) <= fabric.n_servers
+    return all(side <= most for side, most in zip(grid, fabric.server_grid, strict=True))
+
+
+def _places(problem: SliceAllocation) -> list[list[int]]:
+    """List the free servers on which a slice can lie together: of a rack, or of all joined."""
+    free = problem.free_servers.tolist()
+    if problem.fabric.joined:
+        return [free]
+    racks = problem.fabric.server_coordinates[:, 0].tolist()
+    return [
+        [server for server in free if racks[server] == rack]
+        for rack in range(problem.fabric.racks)
+    ]
+
+
 def bound_load(problem: SliceAllocation) -> float:
-    """Bound the load by the circuits of one pair of slots; infinite if no rack has the servers."""
+    """Bound the load by the circuits of one pair of slots; infinite without servers enough."""
     tori = _tori(problem)
-    racks = problem.fabric.server_coordinates[problem.free_servers, 0].tolist()
-    most = max((racks.count(rack) for rack in set(racks)), default=0)
+    most = max(map(len, _places(problem)))
     fitting = [torus for torus in tori if torus.slots <= most]
     return min(
         (float(max(torus.weights.values(), default=0)) for torus in fitting), default=math.inf
@@ -69,12 +88,7 @@ def _tori(problem: SliceAllocation) -> list[Torus]:
     """List the slice as it may be turned; of those that fit, the ones with the fewest slots."""
     fabric = problem.fabric
     turned = [measure(shape, fabric.server) for shape in set(permutations(problem.shape))]
-    limits = fabric.server_grid
-    fitting = [
-        torus
-        for torus in turned
-        if all(side <= most for side, most in zip(torus.sides, limits, strict=True))
-    ]
+    fitting = [torus for torus in turned if fits_fabric(torus.sides, fabric)]
     fewest = min((torus.slots for torus in fitting), default=0)
     return [torus for torus in fitting if torus.slots == fewest]
 
@@ -85,22 +99,24 @@ def check_load_proof(problem: SliceAllocation, proof: LoadProof) -> float:
     Raises
     ------
     ProofError
-        If a cut names no servers of one rack.
+        If a cut names no servers of one rack, or nothing that joined racks have.
     """
-    most = int(problem.fabric.edge_fibres.max(initial=0))
-    limit, places = min(proof.bound - 1, most), problem.fabric.server_coordinates[:, 0]
-    by_rack: dict[int, list[tuple[int, ...]]] = {}
+    fabric = problem.fabric
+    most = int(fabric.edge_fibres.max(initial=0))
+    limit, racks = min(proof.bound - 1, most), fabric.server_coordinates[:, 0].tolist()
+    by_place: dict[int, list[tuple[int, ...]]] = {}
     for cut in proof.cuts:
-        if max(cut) >= len(places) or len({int(places[server]) for server in cut}) != 1:
+        if max(cut) >= fabric.n_servers + fabric.n_hubs:
+            raise ProofError(f"a cut names {max(cut)}, which is no server and no hub")
+        within = {0} if fabric.joined else {racks[server] for server in cut}
+        if len(within) != 1:
             raise ProofError("a cut is no set of servers of one rack")
-        by_rack.setdefault(int(places[cut[0]]), []).append(cut)
-    free = problem.free_servers
-    for rack in np.unique(places[free]).tolist():
-        servers = [server for server in free.tolist() if places[server] == rack]
+        by_place.setdefault(within.pop(), []).append(cut)
+    for place, servers in enumerate(_places(problem)):
         for torus in _tori(problem):
             if len(servers) < torus.slots:
                 continue
-            cuts = by_rack.get(rack, [])
+            cuts = by_place.get(place, [])
             if any(_cut_refutes(problem, torus, servers, cut, limit) for cut in cuts):
                 continue
             if not _refuted_by_trying(problem, torus, servers, limit):
@@ -155,7 +171,7 @@ class _TooMany(Exception):
 
 
 class _Attempt:
-    """All ways to put the slots of a slice on servers of a rack, with a route for each pair."""
+    """All ways to put the slots of a slice on some servers, with a route for each pair."""
 
     def __init__(
         self, problem: SliceAllocation, torus: Torus, servers: list[int], limit: int

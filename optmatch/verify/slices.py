@@ -13,7 +13,7 @@ from optmatch.problems import Allocation, LoadProof, SliceAllocation
 from optmatch.verify.bound_rules import check_objective, check_support
 from optmatch.verify.proofs import ProofError
 from optmatch.verify.report import Findings, agree
-from optmatch.verify.slice_bounds import Torus, bound_load, check_load_proof, measure
+from optmatch.verify.slice_bounds import Torus, bound_load, check_load_proof, fits_fabric, measure
 
 Shape = tuple[int, int, int]
 MOST_TOLD = 20
@@ -78,7 +78,7 @@ def _replay(problem: SliceAllocation, answer: object, findings: Findings) -> boo
             "the slice is the one asked for, on the fewest servers",
             "shape",
             answer.shape,
-            " or ".join(map(str, allowed)) or "none: it is larger than a rack",
+            " or ".join(map(str, allowed)) or "none: it is too large",
         )
         return False
     torus = measure(answer.shape, problem.fabric.server)
@@ -115,14 +115,14 @@ def _replay(problem: SliceAllocation, answer: object, findings: Findings) -> boo
 
 
 def _turned(problem: SliceAllocation) -> list[Shape]:
-    """List the shapes that fit into a rack on the fewest servers."""
+    """List the shapes that fit on the fewest servers."""
     fabric = problem.fabric
     counts: dict[Shape, int] = {}
     for x, y, z in permutations(problem.shape):
         grid = [
             math.ceil(side / part) for side, part in zip((x, y, z), fabric.server, strict=True)
         ]
-        if all(side <= most for side, most in zip(grid, fabric.server_grid, strict=True)):
+        if fits_fabric(grid, fabric):
             counts[x, y, z] = math.prod(grid)
     return [shape for shape in counts if counts[shape] == min(counts.values())]
 
@@ -144,6 +144,9 @@ def _check_servers(
     if len(findings.violations) > before:
         return False
     racks = {int(problem.fabric.server_coordinates[server, 0]) for server in servers}
+    if problem.fabric.joined:
+        findings.figures["racks"] = len(racks)
+        return True
     findings.expect("all servers are in one rack", "servers", len(racks), 1)
     return len(racks) == 1
 
@@ -197,6 +200,8 @@ def _check_routes(
         if gap is not None:
             findings.refuse("a route passes fibres", place, f"{gap[0]} to {gap[1]}", "neighbours")
             return None
+        for hop in range(1, len(route) - 1):
+            check_crossing(problem.fabric, route[hop - 1 : hop + 2], f"{place}[{hop}]", findings)
         way = [edge_of[step] for step in steps]
         offered = problem.candidates(*ends, torus.weights[pair])
         if tuple(way) not in offered:
@@ -205,6 +210,30 @@ def _check_routes(
             )
         ways[pair] = way
     return ways
+
+
+def check_crossing(
+    fabric: RackFabric, passed: tuple[int, ...], place: str, findings: Findings
+) -> None:
+    """Check that a hub joins faces at its own place: of two racks, or the two of one."""
+    hub = passed[1] - fabric.n_servers
+    if hub < 0:
+        return
+    grid = fabric.server_grid
+    for axis in range(3):
+        across = [side for k, side in enumerate(grid) if k != axis]
+        if hub < math.prod(across):
+            break
+        hub -= math.prod(across)
+    ends = [fabric.server_coordinates[server].tolist() for server in passed[::2]]
+    at = [[spot for k, spot in enumerate(end[1:]) if k != axis] for end in ends]
+    expected = [hub % across[0], hub // across[0]]
+    if at != [expected, expected]:
+        findings.refuse("a hub joins servers at its place of the faces", place, at, expected)
+    elif not all(end[1 + axis] in (0, grid[axis] - 1) for end in ends):
+        findings.refuse("fibres to a hub leave by a face", place, ends, f"an end of axis {axis}")
+    elif ends[0] == ends[1]:
+        findings.refuse("a hub joins two racks, or two faces of one", place, ends, "others")
 
 
 def _check_fibres(

@@ -2,7 +2,8 @@
 
 The load takes few values, so the question is asked for one after the other: is there a slice whose
 edges all carry at most so much? A rack answers no by a cut, or yes or no by the search of
-`optmatch.solvers.slices.search`; where that does not end soon, by a model in CP-SAT.
+`optmatch.solvers.slices.search`; where that does not end soon, by a model in CP-SAT. Racks that
+are joined answer as if they were one.
 """
 
 from __future__ import annotations
@@ -12,7 +13,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from optmatch.model import Bound, Clock, Limit, Limits, NewBest, OnEvent, Solution, Tick
+from optmatch.model import (
+    Bound,
+    Clock,
+    InputError,
+    Limit,
+    Limits,
+    NewBest,
+    OnEvent,
+    Solution,
+    Tick,
+)
 from optmatch.problems import Allocation, Blueprint, LoadProof, SliceAllocation
 from optmatch.problems.slices import wire
 from optmatch.solvers.slices.cuts import find_cut
@@ -24,6 +35,8 @@ from optmatch.solvers.slices.search import Plan, Search
 
 _SLICE = 10_000  # nodes between two looks at the clock: a few milliseconds
 _SLICES = 20  # then CP-SAT takes over
+MOST_JOINED = 32
+"""Joined racks are searched as one, servers and routes of all of them."""
 SEARCH = "cp-sat"  # what `verify` calls a bound by exhaustive search
 
 
@@ -57,6 +70,11 @@ def solve(
         Its certificate is a `LoadProof`. Where no cut shows the bound in some rack,
         ``stats["bound_by"]`` says that it was searched.
 
+    Raises
+    ------
+    InputError
+        If racks are joined and have more than ``MOST_JOINED`` servers.
+
     Examples
     --------
     >>> from optmatch.fabrics import RackFabric
@@ -66,7 +84,13 @@ def solve(
     >>> solution.status, solution.objective
     (<Status.OPTIMAL: 'optimal'>, 4.0)
     """
-    bound = problem.lower_bound()
+    bound, fabric = problem.lower_bound(), problem.fabric
+    if fabric.joined and fabric.n_servers > MOST_JOINED:
+        raise InputError(
+            f"method = 'ilp': joined racks of at most {MOST_JOINED} servers in all, not of"
+            f" {fabric.n_servers}; optical takes any number",
+            where="method",
+        )
     if math.isinf(bound):
         return infeasible(problem, "ilp", problem.dead_end())
     run = _Run(problem, limits.start(), int(rng.integers(2**31)), on_event)
@@ -98,21 +122,23 @@ class _Run:
         if self.limit is not None:
             return
         self.on_event(Tick("search", 0))
-        racks = self.pod.fullest_first(self.plans)
+        places: list[tuple[int, ...]] = [(rack,) for rack in self.pod.fullest_first(self.plans)]
+        if self.pod.fabric.joined:
+            places = [tuple(range(self.pod.fabric.racks))]
         self.best = Pod.of(self.problem).allocate(self.problem.shape, "optical")
         if self.best is not None:
             self.on_event(NewBest(load_of(self.problem, self.best)))
         values = {
             value
-            for rack in racks
+            for racks in places
             for plan in self.plans
-            for value in loads_possible(self.pod.rack(rack), plan)
+            for value in loads_possible(self.pod.rack(*racks), plan)
         }
         most = int(self.pod.fabric.edge_fibres.max(initial=0))
         for largest in sorted(values) or [most]:
             if self.best is not None and load_of(self.problem, self.best) <= largest:
                 break
-            if not self._settle(racks, largest):
+            if not self._settle(places, largest):
                 return
             if self.best is not None and load_of(self.problem, self.best) <= largest:
                 break
@@ -133,19 +159,19 @@ class _Run:
         elif bound > most:
             self.bound = bound
 
-    def _settle(self, racks: list[int], largest: int) -> bool:
-        """Find a slice with at most this load or refute it in every rack; False if cut short."""
+    def _settle(self, places: list[tuple[int, ...]], largest: int) -> bool:
+        """Find a slice with at most this load or refute it in every place; False if cut short."""
         cuts: list[tuple[int, ...]] = []
         searched = False
-        for rack in racks:
+        for racks in places:
             for plan in self.plans:
-                there = self.pod.rack(rack)
+                there = self.pod.rack(*racks)
                 cut = find_cut(there, plan, self.pod.fabric.server, largest)
                 if cut is not None:
-                    cuts.append(tuple(server + rack * self.pod.servers for server in cut))
+                    cuts.append(tuple(server + racks[0] * self.pod.servers for server in cut))
                     continue
                 searched = True
-                found = self._search(rack, plan, largest)
+                found = self._search(racks, plan, largest)
                 if found is not None:
                     self.best = wire(self.problem, plan, found.servers.tolist(), found.routes)
                     self.on_event(NewBest(load_of(self.problem, self.best)))
@@ -155,8 +181,8 @@ class _Run:
         self.proof = Refutation(tuple(dict.fromkeys(cuts)), searched)
         return True
 
-    def _search(self, rack: int, plan: Blueprint, largest: int) -> Plan | None:
-        there = self.pod.rack(rack)
+    def _search(self, racks: tuple[int, ...], plan: Blueprint, largest: int) -> Plan | None:
+        there = self.pod.rack(*racks)
         search = Search(there, plan, self.problem.routes, largest)
         for turn in range(1, _SLICES + 1):
             self.limit = self.clock.exceeded(self.iterations)
@@ -167,10 +193,10 @@ class _Run:
             status = search.run(turn * _SLICE)
             if status != BUDGET:
                 self.nodes += search.nodes
-                return self.pod.globally(rack, search.answer()) if status == FOUND else None
+                return self.pod.globally(racks, search.answer()) if status == FOUND else None
         self.nodes += search.nodes
         found, self.limit = decide(search, self.clock, self.on_event, seed=self.seed)
-        return None if found is None else self.pod.globally(rack, found)
+        return None if found is None else self.pod.globally(racks, found)
 
     def solution(self) -> Solution:
         """Put together what is known."""

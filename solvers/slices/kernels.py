@@ -1,4 +1,4 @@
-"""Kernels that search for a slice in one rack: slots on servers, routes for pairs, under a load.
+"""Kernels that search for a slice: slots on servers, routes for pairs, under a load.
 
 The search goes depth first through steps: a slot takes a server, then every pair that it forms
 with earlier slots takes one of its routes. It ends a branch where a server has too little room
@@ -17,17 +17,19 @@ FOUND, EXHAUSTED, BUDGET = 1, 0, -1
 
 
 @kernel
-def offer(edges, hops, loads, fibres, servers, weight, routes, lengths):
+def offer(edges, hops, span, loads, fibres, servers, weight, routes, lengths):
     """Write the routes offered between servers: fewest hops, least load, first in the pool.
 
     Parameters
     ----------
     edges, hops
         The pool of routes; `optmatch.problems.server_routes.RoutePool`.
+    span
+        Edges of a rack.
     loads, fibres
-        By edge of the rack.
+        By edge, rack by rack.
     servers
-        The free servers of the rack.
+        The free servers, counted rack by rack.
     weight
         Circuits of a pair.
     routes
@@ -36,7 +38,7 @@ def offer(edges, hops, loads, fibres, servers, weight, routes, lengths):
     lengths
         ``lengths[source, destination, choice]``: hops, 0 beyond the last; written.
     """
-    most = lengths.shape[2]
+    most, inside = lengths.shape[2], hops.shape[0]
     best_load = np.empty(most, dtype=np.int64)
     best_rank = np.empty(most, dtype=np.int64)
     lengths[:] = 0
@@ -44,7 +46,11 @@ def offer(edges, hops, loads, fibres, servers, weight, routes, lengths):
         for b in range(len(servers)):
             if a == b:
                 continue
-            u, v = servers[a], servers[b]
+            u, v = servers[a] % inside, servers[b] % inside
+            base = servers[a] // inside * span  # of edges in the rack of u
+            shift = servers[b] // inside * span - span  # of those in another rack of v
+            if shift + span != base:
+                v += inside
             count = 0
             for rank in range(hops.shape[2]):
                 length = hops[u, v, rank]
@@ -55,6 +61,7 @@ def offer(edges, hops, loads, fibres, servers, weight, routes, lengths):
                 worst = 0
                 for hop in range(length):
                     edge = edges[u, v, rank, hop]
+                    edge += base if edge < span else shift
                     worst = max(worst, loads[edge])
                     if loads[edge] + weight > fibres[edge]:
                         worst = -1
@@ -77,7 +84,8 @@ def offer(edges, hops, loads, fibres, servers, weight, routes, lengths):
                 length = hops[u, v, best_rank[k]]
                 lengths[a, b, k] = length
                 for hop in range(length):
-                    routes[a, b, k, hop] = edges[u, v, best_rank[k], hop]
+                    edge = edges[u, v, best_rank[k], hop]
+                    routes[a, b, k, hop] = edge + (base if edge < span else shift)
 
 
 @kernel

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 
@@ -22,6 +23,10 @@ NODES = 1000
 
 TURNS = 6
 """So many starts are tried."""
+
+Option = tuple[Blueprint, tuple[int, ...], NDArray[np.int64]]
+"""Where a slice may lie: as it is turned, in which racks, on which servers counted from the first
+of them."""
 
 
 class Pod:
@@ -58,7 +63,6 @@ class Pod:
         self.lit = np.zeros(fabric.n_fibres, dtype=np.bool_)
         self.loads = np.zeros(len(fabric.edges), dtype=np.int64)
         self.changes = np.zeros(fabric.racks, dtype=np.int64)
-        self._ends = fabric.edges[: self.edges].astype(np.int64)
         self._fibres = fabric.edge_fibres.astype(np.int64)
 
     @classmethod
@@ -79,7 +83,7 @@ class Pod:
 
     def _change(self, slice_: Allocation, by: int) -> None:
         self.free[slice_.servers] = by < 0
-        self.changes[slice_.servers[0] // self.servers] += 1
+        self.changes[np.unique(slice_.servers // self.servers)] += 1
         self.lit[slice_.fibres[:, 1]] = by > 0
         np.add.at(self.loads, self.fabric.edge_of_fibre[slice_.fibres[:, 1]], by)
 
@@ -94,7 +98,9 @@ class Pod:
             ``"first-fit"``: the first free block, each side aligned to its own length;
             ``"best-fit"``: of these blocks one in the fullest rack, with the fewest free
             neighbours; ``"optical"``: the fullest rack that can hold the slice, on such a block
-            if one is free, else on scattered servers joined by circuits.
+            if one is free, else on scattered servers joined by circuits. In racks that are joined
+            a block may also be of whole racks, and ``"optical"``, if no rack has the servers,
+            spreads the slice over the fewest racks that have them.
 
         Returns
         -------
@@ -112,20 +118,25 @@ class Pod:
         blocks = self._blocks(plans, best=rule != "first-fit")
         block = next(blocks, None)
         for rack in self.fullest_first(plans) if rule == "optical" else ():
-            while block is not None and block[1] == rack:
-                found = self.join(rack, block[0], block[2])
+            while block is not None and block[1] == (rack,):
+                found = self.join(*block)
                 if found is not None:
                     yield block[0], found
                 block = next(blocks, None)
             for plan in tell_apart(plans):
-                found = self.scatter(rack, plan, NODES)
+                found = self.scatter((rack,), plan, NODES)
                 if found is not None:
                     yield plan, found
         while block is not None:
-            found = self.join(block[1], block[0], block[2])
+            found = self.join(*block)
             if found is not None:
                 yield block[0], found
             block = next(blocks, None)
+        for racks in self.spreads(plans) if rule == "optical" else ():
+            for plan in tell_apart(plans):
+                found = self.scatter(racks, plan, NODES)
+                if found is not None:
+                    yield plan, found
 
     def fullest_first(self, plans: list[Blueprint]) -> list[int]:
         """List the racks with enough free servers, those with the fewest first."""
@@ -134,48 +145,91 @@ class Pod:
         order = np.argsort(counts, kind="stable")
         return [int(rack) for rack in order if counts[rack] >= slots]
 
-    def rack(self, number: int) -> Rack:
-        """Return what a search needs to know of one rack."""
-        edges = slice(number * self.edges, (number + 1) * self.edges)
-        free = self.free[number * self.servers : (number + 1) * self.servers]
+    def holds(self, server: int, plans: list[Blueprint]) -> bool:
+        """Tell whether a slice is found that takes this server of joined racks, at any load."""
+        counts = self.free.reshape(self.fabric.racks, -1).sum(axis=1)
+        own = server // self.servers
+        counts[own] = self.servers + 1  # its rack first, then the emptiest
+        order = np.argsort(-counts, kind="stable")
+        counts[own] = self.free[own * self.servers : (own + 1) * self.servers].sum()
+        most = int(np.searchsorted(np.cumsum(counts[order]), 2 * plans[0].n_slots)) + 1
+        racks = [rack for rack in order[:most].tolist() if counts[rack]]
+        there = self.rack(*racks)
+        others = there.servers[there.servers != server % self.servers]
+        for turn, plan in product(range(TURNS), tell_apart(plans)):
+            turned = np.roll(others, turn * len(others) // TURNS)
+            first = there._replace(servers=np.append(server % self.servers, turned))
+            search = Search(first, plan, self.routes, int(there.fibres.max(initial=0)))
+            # The search begins with the first server; what it finds without it, it finds late.
+            if search.run(NODES) == FOUND and first.servers[0] in search.answer().servers:
+                return True
+        return False
+
+    def spreads(self, plans: list[Blueprint]) -> Iterator[tuple[int, ...]]:
+        """List joined racks that together have enough free servers.
+
+        The emptiest racks, and of those that have the rest the fullest: no fewer racks do. Then
+        the emptiest ones with twice as many servers as are needed, for more ways.
+        """
+        counts = self.free.reshape(self.fabric.racks, -1).sum(axis=1)
+        slots = plans[0].n_slots if plans else 0
+        if not self.fabric.joined or not slots or counts.sum() < slots:
+            return
+        order = np.argsort(-counts, kind="stable")
+        held = np.cumsum(counts[order])
+        last = int(np.searchsorted(held, slots))
+        if last:
+            rest = slots - int(held[last - 1])
+            others = order[last:]
+            yield (*order[:last].tolist(), int(others[counts[others] >= rest][-1]))
+        most = max(2, int(np.searchsorted(held, 2 * slots)) + 1)
+        yield tuple(rack for rack in order[:most].tolist() if counts[rack])
+
+    def rack(self, *numbers: int) -> Rack:
+        """Return what a search needs to know of a rack, or of joined ones as if they were one."""
+        racks = np.array(numbers)
+        free = self.free.reshape(self.fabric.racks, -1)[racks]
         return Rack(
             pool=pool_routes(self.fabric),
-            edges=self._ends,
-            fibres=self._fibres[edges],
-            loads=self.loads[edges],
+            span=self.edges,
+            edges=_ends_of(self.fabric, len(numbers)),
+            fibres=self._fibres.reshape(self.fabric.racks, -1)[racks].ravel(),
+            loads=self.loads.reshape(self.fabric.racks, -1)[racks].ravel(),
             servers=np.flatnonzero(free),
         )
 
-    def join(self, rack: int, plan: Blueprint, block: NDArray[np.int64]) -> Plan | None:
+    def join(
+        self, plan: Blueprint, racks: tuple[int, ...], block: NDArray[np.int64]
+    ) -> Plan | None:
         """Find routes between servers that are given."""
-        there = self.rack(rack)
+        there = self.rack(*racks)
         seats = np.searchsorted(there.servers, block)
         search = Search(there, plan, self.routes, int(there.fibres.max(initial=0)), seats)
-        return self.globally(rack, search.answer()) if search.run(NODES) == FOUND else None
+        budget = NODES * len(racks)
+        return self.globally(racks, search.answer()) if search.run(budget) == FOUND else None
 
-    def scatter(self, rack: int, plan: Blueprint, budget: int) -> Plan | None:
-        """Find servers and routes anywhere in a rack, first for the least conceivable load."""
-        there = self.rack(rack)
+    def scatter(self, racks: tuple[int, ...], plan: Blueprint, budget: int) -> Plan | None:
+        """Find servers and routes anywhere in racks, first for the least conceivable load."""
+        there = self.rack(*racks)
         for largest in loads_possible(there, plan):
             for turn in range(TURNS):  # from other servers: a search that starts badly stays bad
                 turned = np.roll(there.servers, turn * len(there.servers) // TURNS)
                 search = Search(there._replace(servers=turned), plan, self.routes, largest)
                 status = search.run(budget)
                 if status == FOUND:
-                    return self.globally(rack, search.answer())
+                    return self.globally(racks, search.answer())
                 if status == EXHAUSTED:
                     break
         return None
 
-    def globally(self, rack: int, found: Plan) -> Plan:
+    def globally(self, racks: Sequence[int], found: Plan) -> Plan:
         """Count servers and edges of an answer from the first of all racks."""
-        routes = [route + rack * self.edges for route in found.routes]
-        return Plan(found.servers + rack * self.servers, routes)
+        first = np.array(racks, dtype=np.int64) - np.arange(len(racks))
+        routes = [route + first[route // self.edges] * self.edges for route in found.routes]
+        return Plan(found.servers + first[found.servers // self.servers] * self.servers, routes)
 
-    def _blocks(
-        self, plans: list[Blueprint], *, best: bool
-    ) -> Iterator[tuple[Blueprint, int, NDArray[np.int64]]]:
-        """List free aligned blocks, in order or by how well they fill gaps."""
+    def _blocks(self, plans: list[Blueprint], *, best: bool) -> Iterator[Option]:
+        """List free aligned blocks, in order or by how well they fill gaps; then whole racks."""
         free = self.free.reshape(self.fabric.racks, -1)
         options = []
         for turn, plan in enumerate(plans):
@@ -194,7 +248,13 @@ class Pod:
                 key = (int(left[k]), int(gaps[k]), int(racks[k]), turn, int(places[k]))
                 options.append((key, plan, int(racks[k]), blocks[places[k]]))
         for _, plan, rack, block in sorted(options, key=lambda option: option[0]):
-            yield plan, rack, block
+            yield plan, (rack,), block
+        empty = np.flatnonzero(free.all(axis=1))
+        for plan in plans if self.fabric.joined else ():
+            block = whole_racks(self.fabric.server_grid, plan.grid)
+            count = len(block) // self.servers
+            if 1 < count <= len(empty):
+                yield plan, tuple(empty[:count].tolist()), block
 
     def _beside(self, grid: Shape) -> NDArray[np.bool_]:
         return _beside(self.fabric, grid)
@@ -233,11 +293,56 @@ def aligned_blocks(servers: Shape, grid: Shape) -> NDArray[np.int64]:
 
 
 @lru_cache(maxsize=64)
+def whole_racks(servers: Shape, grid: Shape) -> NDArray[np.int64]:
+    """Lay a block out on whole racks; empty if its sides are no multiples of theirs.
+
+    Parameters
+    ----------
+    servers
+        Servers of a rack along x, y and z.
+    grid
+        Those of the block.
+
+    Returns
+    -------
+    NDArray
+        ``block[slot] = server``, counted rack by rack; racks and slots x fastest.
+
+    Examples
+    --------
+    >>> whole_racks((2, 1, 1), (4, 2, 1)).tolist()
+    [0, 1, 2, 3, 4, 5, 6, 7]
+    >>> whole_racks((1, 2, 1), (2, 2, 1)).tolist()
+    [0, 2, 1, 3]
+    """
+    if any(side % part for side, part in zip(grid, servers, strict=True)):
+        return np.empty(0, dtype=np.int64)
+    racks = [side // part for side, part in zip(grid, servers, strict=True)]
+    z, y, x = (places.ravel() for places in np.indices(grid[::-1]))
+    rack = x // servers[0] + racks[0] * (y // servers[1] + racks[1] * (z // servers[2]))
+    inside = x % servers[0] + servers[0] * (y % servers[1] + servers[1] * (z % servers[2]))
+    block: NDArray[np.int64] = rack * int(np.prod(servers)) + inside
+    return block
+
+
+@lru_cache(maxsize=64)
+def _ends_of(fabric: RackFabric, racks: int) -> NDArray[np.int64]:
+    """Return the edges of so many racks: servers rack by rack, then the hubs, which they share."""
+    count, servers = len(fabric.edges) // fabric.racks, fabric.n_servers // fabric.racks
+    ends = fabric.edges[:count].astype(np.int64)
+    hub = ends >= servers
+    ends[hub] += racks * servers - fabric.n_servers
+    many = np.tile(ends, (racks, 1))
+    shift = np.repeat(np.arange(racks), count)[:, None] * servers
+    return np.where(np.tile(hub, (racks, 1)), many, many + shift)
+
+
+@lru_cache(maxsize=64)
 def _beside(fabric: RackFabric, grid: Shape) -> NDArray[np.bool_]:
     """Tell which servers are neighbours of a block."""
     blocks = aligned_blocks(fabric.server_grid, grid)
     servers = fabric.n_servers // fabric.racks
-    ends = fabric.edges[: len(fabric.edges) // fabric.racks]
+    ends = replace(fabric, racks=1, joined=False).edges
     inside = np.zeros((len(blocks), servers), dtype=np.bool_)
     np.put_along_axis(inside, blocks, True, axis=1)
     beside = np.zeros_like(inside)

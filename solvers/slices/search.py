@@ -1,4 +1,4 @@
-"""The search for a slice in one rack, which can be interrupted; kernels are in `slicing`."""
+"""The search for a slice in a rack, or in joined ones, which can be interrupted."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from optmatch.solvers.slices.kernels import offer, search
 
 
 class Rack(NamedTuple):
-    """One rack with its load; servers and edges counted from its first."""
+    """One rack with its load, or several joined ones; servers and edges counted rack by rack."""
 
     pool: RoutePool
+    span: int
+    """Edges of a rack."""
     edges: NDArray[np.int64]
-    """``edges[edge] = server, server``."""
+    """``edges[edge] = node, node``: servers, then hubs."""
     fibres: NDArray[np.int64]
     loads: NDArray[np.int64]
     servers: NDArray[np.int64]
@@ -60,12 +62,12 @@ class Search:
         servers, slots = len(rack.servers), plan.n_slots
         sizes, self.kinds = np.unique(plan.weights, return_inverse=True)
         kinds, hops = max(1, len(sizes)), rack.pool.edges.shape[3]
-        self.routes = np.full((kinds, servers, servers, offered, hops), -1, dtype=np.int16)
+        self.routes = np.full((kinds, servers, servers, offered, hops), -1, dtype=np.int32)
         self.lengths = np.zeros((kinds, servers, servers, offered), dtype=np.int16)
         for kind, size in enumerate(sizes.tolist()):
             offer(
-                rack.pool.edges, rack.pool.hops, rack.loads, rack.fibres, rack.servers, size,
-                self.routes[kind], self.lengths[kind],
+                rack.pool.edges, rack.pool.hops, rack.span, rack.loads, rack.fibres, rack.servers,
+                size, self.routes[kind], self.lengths[kind],
             )  # fmt: skip
         self.limit_room = np.minimum(largest, rack.fibres) - rack.loads
         self._room = self.limit_room.copy()
