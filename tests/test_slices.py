@@ -485,6 +485,22 @@ def test_a_picture_shows_who_is_where(tmp_path: Path) -> None:
         slice_data(om.solve(om.Demand.from_matrix([[1]]), seed=0))
 
 
+def test_a_picture_of_joined_racks_shows_the_light_between_them() -> None:
+    """Racks one below the other; a step over a hub is one line, and no circuit is lost."""
+    fabric = om.RackFabric(racks=3, joined=True)
+    free = {0: 5, 1: 0, 2: 4}
+    busy = [s for s in range(48) if s % 16 >= free[s // 16]]
+    solution = om.solve(om.SliceAllocation(fabric, (2, 4, 4), reserved=tuple(busy)), seed=0)
+    data = slice_data(solution)
+    assert data.racks == (0, 2)
+    assert solution.stats["racks"] == 2
+    assert (data.owner == -2).sum() == 32 - 9
+    heads = fabric.edges[fabric.edge_of_fibre[solution.answer.fibres[:, 1]], 1]
+    assert data.new.sum() == (heads < fabric.n_servers).sum()
+    assert ((data.edges // 16)[:, 0] != (data.edges // 16)[:, 1]).any()
+    assert data.centres[:16, 1].min() > data.centres[16:, 1].max()
+
+
 def run(*words: str) -> Any:
     """Run the command line."""
     return CliRunner().invoke(main, list(words))
@@ -499,6 +515,11 @@ def test_a_slice_from_the_command_line(tmp_path: Path) -> None:
     assert done.exit_code == 0
     assert "circuits" in done.output
     assert run("verify", answer).exit_code == 0
+    joined = str(tmp_path / "joined.json")
+    two = ("--racks", "2", "--joined", "--shape", "8x4x4")
+    assert run("generate", "slice-allocation", *two, "-o", joined).exit_code == 0
+    assert json.loads(run("solve", joined, "--json").stdout)["stats"]["racks"] == 2
+    assert run("info", joined).output.count("hubs") == 1
     big = str(tmp_path / "big.json")
     assert run("generate", "slice-allocation", "--shape", "4x4x8", "-o", big).exit_code == 0
     refused = run("solve", big, "--json")

@@ -204,6 +204,12 @@ def test_bad_spares_are_named(change: dict[str, Any], text: str) -> None:
         cover_failures(om.RackFabric(), **change)
 
 
+def test_blast_radii_are_of_racks_by_themselves() -> None:
+    """A slice in joined racks has no rack to give up."""
+    with pytest.raises(om.InputError, match="joined = True: blast radii"):
+        measure_blast(om.RackFabric(joined=True), [])
+
+
 def test_the_blast_radius_of_a_torus() -> None:
     """A chip of 4x4x4 has six neighbours, one of 2x2x1 two, a lone one none."""
     shapes: list[tuple[int, int, int]] = [(4, 4, 4), (2, 2, 1), (1, 1, 1)]
@@ -264,7 +270,10 @@ def run(*words: str) -> Any:
 
 
 COMMANDS = {
-    "slices": ("--racks", "2", "--requests", "40", "--runs", "2", "--rule", "first-fit", "-q"),
+    "slices": (
+        *("--racks", "2", "--requests", "40", "--runs", "2", "-q"),
+        *("--rule", "first-fit", "--rule", "optical-joined"),
+    ),
     "spares": ("--most", "2"),
     "blast-radius": ("--runs", "2", "--requests", "10", "-q"),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -14,6 +15,9 @@ from optmatch.problems import SliceAllocation
 
 @click.command("slice-allocation")
 @with_options(RACK_OPTIONS)
+@click.option(
+    "--joined", is_flag=True, help="Optical switches at the faces join the racks, so slices span."
+)
 @click.option("--shape", metavar="AxBxC", required=True, help="Chips of the slice.")
 @click.option(
     "--placed", metavar="AxBxC,...", help="Slices that are there, on random servers and routes."
@@ -42,13 +46,14 @@ def slice_allocation(
     reserved: list[int] | None,
     routes: int,
     seed: int,
+    joined: bool,
     **options: Any,
 ) -> None:
-    """One more torus of chips, on servers anywhere in a rack."""
+    """One more torus of chips, on servers anywhere in a rack, or in joined racks."""
     from optmatch.problems.crowd import crowd
     from optmatch.studies.arrivals import parse_shape
 
-    fabric = build_racks(options, racks=1)
+    fabric = replace(build_racks(options, racks=1), joined=joined)
     there = [] if placed is None else [parse_shape(part) for part in placed.split(",")]
     slices = crowd(
         fabric,

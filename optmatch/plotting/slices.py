@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.fabrics import RackFabric
 from optmatch.model import InputError, Solution
 from optmatch.plotting import palette
 from optmatch.plotting.figures import blank_figure
@@ -20,25 +23,25 @@ GAP = 0.8
 
 
 class SliceData(NamedTuple):
-    """The rack that a slice lies in, layer by layer from left to right."""
+    """The racks that a slice lies in, one below the other, layer by layer from left to right."""
 
     centres: NDArray[np.float64]
-    """``centres[server] = x, y``; servers counted from the first of the rack."""
+    """``centres[server] = x, y``; servers counted rack by rack, here as below."""
     owner: NDArray[np.int64]
     """``owner[server]``: 0 the new slice, k the k-th placed one, -1 free, -2 reserved."""
     slot: NDArray[np.int64]
     """``slot[server]`` of the new slice, -1 elsewhere."""
     edges: NDArray[np.int64]
-    """``edges[edge] = server, server``: those with light."""
+    """``edges[edge] = server, server``: those with light between them, perhaps over a hub."""
     new: NDArray[np.int64]
     """``new[edge]``: circuits of the new slice."""
     before: NDArray[np.int64]
     """``before[edge]``: circuits that were there."""
-    rack: int
+    racks: tuple[int, ...]
 
 
 def slice_data(solution: Solution) -> SliceData:
-    """Lay out the rack of a slice.
+    """Lay out the racks of a slice.
 
     Parameters
     ----------
@@ -63,11 +66,18 @@ def slice_data(solution: Solution) -> SliceData:
         raise InputError("a drawing of a slice needs an allocation")
     fabric = problem.fabric
     per_rack = fabric.n_servers // fabric.racks
-    rack = int(answer.servers[0]) // per_rack
-    first = rack * per_rack
-    places = fabric.server_coordinates[first : first + per_rack, 1:]
-    width = fabric.server_grid[0] + GAP
-    centres = np.stack([places[:, 0] + width * places[:, 2], -places[:, 1]], axis=1)
+    racks = np.unique(answer.servers // per_rack)
+    shown = (racks[:, None] * per_rack + np.arange(per_rack)).ravel()
+    places = fabric.server_coordinates[shown, 1:]
+    grid = fabric.server_grid
+    row = np.repeat(np.arange(len(racks)), per_rack)
+    centres = np.stack(
+        [
+            places[:, 0] + (grid[0] + GAP) * places[:, 2],
+            -places[:, 1] - (grid[1] + 2 * GAP) * row,
+        ],
+        axis=1,
+    )
     owner = np.full(fabric.n_servers, -1, dtype=np.int64)
     owner[list(problem.reserved)] = -2
     for number, placed in enumerate(problem.placed, 1):
@@ -75,25 +85,34 @@ def slice_data(solution: Solution) -> SliceData:
     owner[answer.servers] = 0
     slot = np.full(fabric.n_servers, -1, dtype=np.int64)
     slot[answer.servers] = np.arange(len(answer.servers))
-    count = len(fabric.edges) // fabric.racks
-    span = slice(rack * count, (rack + 1) * count)
-    passed = fabric.edge_of_fibre[answer.fibres[:, 1]]
-    new = np.bincount(passed, minlength=len(fabric.edges))[span]
-    before = problem.loads[span]
-    lit = np.flatnonzero(new + before)
+    new = _count_steps(fabric, [answer])
+    before = _count_steps(fabric, problem.placed)
+    spot = {server: k for k, server in enumerate(shown.tolist())}
+    lit = [step for step in sorted(new | before) if step[0] in spot and step[1] in spot]
     return SliceData(
         centres=centres.astype(np.float64),
-        owner=owner[first : first + per_rack],
-        slot=slot[first : first + per_rack],
-        edges=fabric.edges[span][lit].astype(np.int64) - first,
-        new=new[lit],
-        before=before[lit],
-        rack=rack,
+        owner=owner[shown],
+        slot=slot[shown],
+        edges=np.array([(spot[u], spot[v]) for u, v in lit], dtype=np.int64).reshape(-1, 2),
+        new=np.array([new[step] for step in lit], dtype=np.int64),
+        before=np.array([before[step] for step in lit], dtype=np.int64),
+        racks=tuple(racks.tolist()),
     )
 
 
+def _count_steps(fabric: RackFabric, slices: Iterable[Allocation]) -> Counter[tuple[int, int]]:
+    """Count the circuits from server to server; two fibres over a hub are one step."""
+    steps: Counter[tuple[int, int]] = Counter()
+    for slice_ in slices:
+        ends = fabric.edges[fabric.edge_of_fibre[slice_.fibres[:, 1]]].tolist()
+        for (tail, head), (_, after) in zip(ends, [*ends[1:], (0, 0)], strict=True):
+            if tail < fabric.n_servers:
+                steps[tail, head if head < fabric.n_servers else after] += 1
+    return steps
+
+
 def plot_slice(solution: Solution, *, ax: Axes | None = None) -> Axes:
-    """Draw the rack of a slice: its servers with their slots, and its fibres over those before.
+    """Draw the racks of a slice: its servers with their slots, and its light over that before.
 
     Parameters
     ----------
@@ -105,8 +124,9 @@ def plot_slice(solution: Solution, *, ax: Axes | None = None) -> Axes:
     Returns
     -------
     Axes
-        Layers of servers along z from left to right. The new slice has numbers; dark lines are its
-        circuits, as wide as they are many, pale ones those that were there.
+        Layers of servers along z from left to right, racks one below the other. The new slice has
+        numbers; dark lines are its circuits, as wide as they are many, pale ones those that were
+        there.
     """
     data = slice_data(solution)
     if ax is None:
@@ -136,10 +156,11 @@ def plot_slice(solution: Solution, *, ax: Axes | None = None) -> Axes:
         ink = "white" if owner == 0 else palette.INK
         ax.text(x, y, text, ha="center", va="center", fontsize=7, color=ink, zorder=4)
     ax.set_title(
-        f"rack {data.rack}: the new slice by slots, others s1, s2, ..."
+        f"{'rack' if len(data.racks) == 1 else 'racks'} {', '.join(map(str, data.racks))}:"
+        f" the new slice by slots, others s1, s2, ..."
         f"; worst load {solution.objective:g}",
         fontsize=9,
     )
-    ax.margins(0.12, 0.4)  # arcs around the ring along z leave the grid
+    ax.margins(0.12, 0.4 / len(data.racks))  # arcs around the ring along z leave the grid
     ax.set_axis_off()
     return ax

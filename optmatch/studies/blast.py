@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from optmatch.fabrics import RackFabric
+from optmatch.model import InputError
 from optmatch.problems import Allocation
 from optmatch.solvers.slices.pod import Pod
 from optmatch.studies.arrivals import Arrival
@@ -39,12 +40,19 @@ def measure_blast(fabric: RackFabric, arrivals: list[Arrival]) -> BlastRadius:
     arrivals
         Requests; they stay, and those that find no place are left out.
 
+    Raises
+    ------
+    InputError
+        If racks are joined: a slice then has no rack to give up.
+
     Examples
     --------
     >>> blast = measure_blast(RackFabric(), [Arrival(0.0, (2, 2, 4), 1.0)])
     >>> blast.chips, blast.spliced, blast.migrated, blast.circuits
     (16, 4.0, 16.0, 8.0)
     """
+    if fabric.joined:
+        raise InputError("joined = True: blast radii are of racks by themselves", where="fabric")
     pod, placed = Pod(fabric), list[Allocation]()
     for arrival in arrivals:
         slice_ = pod.allocate(arrival.shape, "optical")

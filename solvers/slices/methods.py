@@ -102,6 +102,8 @@ def conclude(
         return Solution(status=Status.UNKNOWN, limit=limit, stats=told, **common)
     objective = load_of(problem, found)
     told |= {"servers": len(found.servers), "fibres": len(found.fibres)}
+    if problem.fabric.joined:
+        told["racks"] = len(np.unique(problem.fabric.server_coordinates[found.servers, 0]))
     told["longest_route_hops"] = max((len(route) - 1 for route in found.routes), default=0)
     proved = objective <= bound
     return Solution(
