@@ -1,7 +1,9 @@
 """Schedulers of demands: what each promises beyond the contract."""
 
 import dataclasses
+import itertools
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from scipy.optimize import linear_sum_assignment
 import optmatch as om
 from optmatch.model import Limits
 from optmatch.problems import ConfigurationProof, CountProof, traffic
+from optmatch.solvers.demands import exchange as exchanging
 from optmatch.solvers.demands.configuration import bound_by_prices, bound_of
 from optmatch.solvers.demands.covering import assign, new_desk
 from optmatch.solvers.demands.decomposing import Decomposer
@@ -102,6 +105,32 @@ def test_exchange_sorts_like_with_like() -> None:
     apart = np.zeros((4, 4), dtype=np.int64)
     apart[0, :2], apart[2, 2:] = (9, 1), (2, 9)
     assert sorted(exchange(halves, apart).ticks.tolist()) == [2, 9]
+
+
+@pytest.mark.parametrize("batches", [0, 1, 3, 1000])
+def test_exchanges_stop_at_a_deadline(monkeypatch: pytest.MonkeyPatch, batches: int) -> None:
+    """After some of the pairs as after all, what is served stays served; none are left out."""
+    rng = np.random.default_rng(0)
+    demand: Matrix = rng.integers(1, 60, (12, 12)) * (rng.random((12, 12)) < 0.5)
+    ports = np.arange(12)
+    shifts = ((ports + ports[:, None]) % 12).astype(np.int32)
+    plan = only_demanded(Plan(shifts, demand[ports, shifts].max(axis=1)), demand)
+    whole = exchange(plan, demand)
+    monkeypatch.setattr(exchanging, "_BATCH", 1)
+    ticking = itertools.count()
+    clock = SimpleNamespace(perf_counter=lambda: next(ticking))
+    monkeypatch.setattr(exchanging, "time", clock)
+    part = exchange(plan, demand, deadline=batches)
+    assert (serve(part) >= demand).all()
+    assert whole.ticks.sum() <= part.ticks.sum() <= plan.ticks.sum()
+    assert (part.ticks.sum() == whole.ticks.sum()) == (batches == 1000)
+
+
+@pytest.mark.parametrize("n", [20, 210])
+def test_best_says_that_time_was_over(n: int) -> None:
+    """Also where it stopped early, as what was left was too short for more."""
+    solution = om.solve(ideal(noisy(n), delay_s=1e-5), "best", seed=0, time_limit_s=0.05)
+    assert solution.limit is om.Limit.TIME
 
 
 def test_tidy_merges_equal_matchings() -> None:

@@ -36,7 +36,7 @@ def bound_line(problem: Demand, line: NDArray[np.int64]) -> float:
         return float(len(entries))
     planes, delay, share = problem.planes, problem.delay_ticks, problem.packet_share
     if share == 0:
-        busy = sum(max(entry, problem.min_slot_ticks) for entry in entries.tolist())
+        busy = int(np.maximum(entries, problem.min_slot_ticks).sum())
         busy += delay * max(planes, len(entries))
         return float(-(-busy // planes)) * problem.tick_s
     total = int(entries.sum())

@@ -57,8 +57,9 @@ def cover_by(work: Work, rating: Rating, demand: np.ndarray | None = None) -> Pl
     room = max(16, 4 * n)
     matchings = np.zeros((room, n), dtype=np.int32)
     ticks = np.zeros(room, dtype=np.int64)
-    done = 0
-    while work.clock.remaining_s > 0:
+    done, took_s = 0, 0.0
+    while work.clock.remaining_s > took_s:
+        began_s = work.clock.elapsed_s
         until = done + (_SLICE if n < _LARGE else 1)
         if until > len(ticks):
             matchings = np.concatenate([matchings, np.zeros_like(matchings)])
@@ -67,6 +68,7 @@ def cover_by(work: Work, rating: Rating, demand: np.ndarray | None = None) -> Pl
             desk, rest, work.delay, rating, matchings[:until], ticks, done, work.shortest
         )
         done = int(found)
+        took_s = work.clock.elapsed_s - began_s
         if not rest.any():
             break
     plan = Plan(matchings[:done].copy(), ticks[:done].copy())

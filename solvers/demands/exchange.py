@@ -7,11 +7,15 @@ other, so both together are shortest if each path or cycle puts its greater need
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.solvers.demands.plans import Plan, serve
 from optmatch.solvers.kernel import kernel
+
+_BATCH = 1_000_000  # ports times pairs of slots between two looks at the clock: some 10 ms
 
 
 @kernel
@@ -99,30 +103,41 @@ def _account(served, matching, amount):
 
 
 @kernel
-def _exchange_all(demand, served, matchings, ticks, rounds, shortest):
+def _exchange_from(demand, served, matchings, ticks, shortest, first, most):
+    """Exchange between each slot from `first` on and all later ones; stop after `most` pairs.
+
+    Returns the slot to go on with.
+    """
     n = len(demand)
     sender = np.empty((2, n), dtype=np.int64)
     mark = np.empty(n, dtype=np.int64)
     parts = np.empty((n, 2), dtype=np.int64)
     held = np.empty(2, dtype=np.int64)
-    for _ in range(rounds):
-        before = ticks.sum()
-        for s in range(len(ticks)):
-            for t in range(s + 1, len(ticks)):
-                held[0], held[1] = ticks[s], ticks[t]
-                a, b = matchings[s].copy(), matchings[t].copy()
-                if _exchange(demand, served, a, b, held, sender, mark, parts, shortest):
-                    _account(served, matchings[s], -ticks[s])
-                    _account(served, matchings[t], -ticks[t])
-                    matchings[s], matchings[t] = a, b
-                    ticks[s], ticks[t] = held[0], held[1]
-                    _account(served, a, held[0])
-                    _account(served, b, held[1])
-        if ticks.sum() == before:
-            break
+    pairs = 0
+    s = first
+    while s < len(ticks) and pairs < most:
+        pairs += len(ticks) - s
+        for t in range(s + 1, len(ticks)):
+            held[0], held[1] = ticks[s], ticks[t]
+            a, b = matchings[s].copy(), matchings[t].copy()
+            if _exchange(demand, served, a, b, held, sender, mark, parts, shortest):
+                _account(served, matchings[s], -ticks[s])
+                _account(served, matchings[t], -ticks[t])
+                matchings[s], matchings[t] = a, b
+                ticks[s], ticks[t] = held[0], held[1]
+                _account(served, a, held[0])
+                _account(served, b, held[1])
+        s += 1
+    return s
 
 
-def exchange(plan: Plan, demand: NDArray[np.int64], shortest: int = 1, rounds: int = 20) -> Plan:
+def exchange(
+    plan: Plan,
+    demand: NDArray[np.int64],
+    shortest: int = 1,
+    rounds: int = 20,
+    deadline: float = np.inf,
+) -> Plan:
     """Exchange circuits between all pairs of slots until nothing gets shorter.
 
     Parameters
@@ -135,10 +150,18 @@ def exchange(plan: Plan, demand: NDArray[np.int64], shortest: int = 1, rounds: i
         No slot is shorter.
     rounds
         At most so many passes over all pairs.
+    deadline
+        Stop soon after `time.perf_counter` has reached this.
     """
     matchings, ticks = plan.matchings.copy(), plan.ticks.copy()
     served = serve(plan)
     _drop(demand, served, matchings, ticks, np.argsort(ticks, kind="stable"))
-    _exchange_all(demand, served, matchings, ticks, rounds, shortest)
+    most = max(1, _BATCH // len(demand))
+    for _ in range(rounds):
+        before, slot = ticks.sum(), 0
+        while slot < len(ticks) and time.perf_counter() < deadline:
+            slot = _exchange_from(demand, served, matchings, ticks, shortest, slot, most)
+        if slot < len(ticks) or ticks.sum() == before:
+            break
     kept = ticks > 0
     return Plan(matchings[kept], ticks[kept])

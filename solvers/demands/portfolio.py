@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from optmatch.model import Limits, OnEvent, Solution
+from optmatch.model import Clock, Limit, Limits, OnEvent, Solution
 from optmatch.problems import Demand
 from optmatch.solvers.demands.covering import ECLIPSE, Rating
 from optmatch.solvers.demands.durations import shorten
@@ -31,7 +32,7 @@ _RULES = (Rating(1.0, 3.0, 8), Rating(0.5, 10.0), Rating(1.0, 10.0), Rating(0.5,
 _FIRST_RULES = 3  # of those that fit, where time is short
 _MANY = 6000  # circuits: from so many on, rules that compare lengths take seconds
 _HUGE = 200  # ports: from so many on, rules that cannot look at the clock are left out
-_STEPS = 100_000_000  # what exchanges may take where time is limited: about a second
+_STEPS_PER_S = 100_000_000  # how fast exchanges are, about
 _LARGE = 128  # from so many ports on, durations are not set by an LP at every step
 
 
@@ -63,15 +64,19 @@ def solve_best(
         from optmatch.solvers.demands.decomposing import solve_matchings
 
         return solve_matchings(problem, limits, rng, on_event)
-    return solve_demand(problem, limits, rng, on_event, "best", rebuild)
+    solution = solve_demand(problem, limits, rng, on_event, "best", rebuild)
+    if limits.time_s is not None and solution.limit is Limit.EXHAUSTED:
+        return replace(solution, limit=Limit.TIME)  # what was left was too short for a rebuild
+    return solution
 
 
 def polish(work: Work, plan: Plan, *, programme: bool = True) -> Plan:
     """Exchange circuits between slots, and set the durations anew."""
     plan = tidy(plan)
     steps = len(plan.ticks) ** 2 * len(work.demand)  # of one round of exchanges
-    if steps < _STEPS or work.clock.remaining_s == np.inf:
-        plan = exchange(plan, work.demand, work.shortest, max(1, min(20, _STEPS // (steps + 1))))
+    most_s = work.clock.remaining_s / 4
+    if _STEPS_PER_S * most_s >= steps:
+        plan = exchange(plan, work.demand, work.shortest, deadline=time.perf_counter() + most_s)
     if programme and len(work.demand) < _LARGE:
         plan = shorten(plan, work.demand, work.shortest)
     return trim(plan, work.demand, work.shortest)
@@ -119,22 +124,34 @@ def _each(work: Work) -> Iterator[Plan]:
 def rebuild(work: Work) -> Iterator[Plan]:
     """Yield the plans of `best`: those of the rules, then rebuilds of parts of the best one."""
     best: Plan | None = None
+    took_s = 0.0
     quick = len(work.demand) >= 16 and np.isfinite(work.clock.remaining_s)
     for rule in _rules(work)[: _FIRST_RULES if quick else None]:
+        if best is not None and len(work.demand) > _HUGE and _late(work.clock):
+            break
+        began_s = work.clock.elapsed_s
         plan = polish(work, rule(), programme=not quick)
         if best is None or plan.cost(work.delay) < best.cost(work.delay):
             best = plan
+        took_s = (work.clock.elapsed_s - began_s) / 4  # of a rebuild, as it covers only a part
         yield plan
     limits = work.clock.limits
     moves = 0
-    while best is not None and len(best.ticks) > 1:
+    while best is not None and len(best.ticks) > 1 and work.clock.remaining_s > took_s:
         if limits.time_s is None and limits.iterations is None and moves >= MOVES:
             break
         moves += 1
+        began_s = work.clock.elapsed_s
         plan = polish(work, _replace_some(work, best), programme=moves % 8 == 0)
+        took_s = work.clock.elapsed_s - began_s
         if plan.cost(work.delay) <= best.cost(work.delay):
             best = plan
         yield plan
+
+
+def _late(clock: Clock) -> bool:
+    """Tell whether more than half of the time is over."""
+    return clock.limits.time_s is not None and clock.elapsed_s > clock.limits.time_s / 2
 
 
 def _replace_some(work: Work, plan: Plan) -> Plan:
