@@ -81,7 +81,11 @@ def random_jobs(draw: Any) -> om.RailJob:
         batch=dp * micro_batches,
         micro_batch=1,
         model=model,
-        ports_per_gpu=draw(st.sampled_from([1, 2])),
+        collectives={
+            name: draw(st.sampled_from(["ring", "ring", "halving", "tree"]))
+            for name in ("dp", "cp", "ep")
+        },
+        ports_per_gpu=draw(st.sampled_from([1, 2, 4])),
         switching=draw(st.sampled_from(["per-circuit", "all-stop"])),
         delay_s=draw(st.sampled_from([0.0, 1e-5, 1e-3, 0.1])),
         order=draw(st.permutations(["dp", "tp", "pp", "cp"])),

@@ -75,7 +75,7 @@ def fixed_point(job: om.RailJob, *, early: bool) -> float:
 @given(served_jobs(), st.booleans())
 def test_the_replay_is_the_least_fixed_point(job: om.RailJob, early: bool) -> None:
     """Of the rules, written down without events and classes."""
-    job = replace(job, switching="per-circuit")
+    job = replace(job, switching="per-circuit", collectives={})
     found = simulate_rails(job, "provisioned" if early else "on-demand")
     assert found.step_s == pytest.approx(fixed_point(job, early=early))
 
@@ -313,7 +313,7 @@ def test_plans_of_the_same_policy_agree(job: om.RailJob, policy: Any) -> None:
     an all-to-all, or messages both ways at the same time.
     """
     single: Any = {"micro_batch": -1, "schedule": "1f1b", "virtual_stages": 1}
-    job = replace(job, switching="per-circuit", ports_per_gpu=1, **single)
+    job = replace(job, switching="per-circuit", ports_per_gpu=1, collectives={}, **single)
     assume(job.ep == 1 and job.dp * job.cp > 1)
     solution = om.solve(job, policy, seed=0)
     assert solution.objective == pytest.approx(simulate_rails(job, policy).step_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
@@ -26,6 +27,7 @@ _JOB: tuple[tuple[str, str, Any, str], ...] = (
     ("--pp", "pp", int, "Degree of pipeline parallelism."),
     ("--cp", "cp", int, "Degree of context parallelism."),
     ("--ep", "ep", int, "Degree of expert parallelism; divides --dp."),
+    ("--collectives", "collectives", str, "Algorithms, as in dp=halving,cp=tree; else rings."),
     ("--zero-stage", "zero_stage", click.IntRange(0, 3), "What is sharded; 3 is FSDP."),
     (
         "--schedule",
@@ -74,7 +76,7 @@ def _options(cls: type[Any], rows: tuple[tuple[str, str, Any, str], ...]) -> lis
     for flag, name, type_, text in rows:
         default = next(field.default for field in fields(cls) if field.name == name)
         required = default is MISSING
-        shown = ",".join(default) if isinstance(default, tuple) else default
+        shown = ",".join(default) if isinstance(default, tuple | Mapping) else default
         made.append(
             click.option(
                 flag,
@@ -82,7 +84,7 @@ def _options(cls: type[Any], rows: tuple[tuple[str, str, Any, str], ...]) -> lis
                 type=type_,
                 required=required,
                 default=None if required else shown,
-                show_default=not required and default is not None,
+                show_default=not required and default is not None and shown != "",
                 help=text,
             )
         )
@@ -107,4 +109,6 @@ def rail_job(type_: str | None, output: str, force: bool, **options: Any) -> Non
     model = TransformerModel(**{name: options.pop(name) for _, name, _, _ in _MODEL})
     for name in ("order", "placement"):
         options[name] = tuple(part.strip() for part in options[name].split(","))
+    chosen = [part.partition("=") for part in options["collectives"].split(",") if part]
+    options["collectives"] = {name.strip(): choice.strip() for name, _, choice in chosen}
     write_problem(RailJob(fabric=fabric, model=model, **options), output, force)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar, get_args
 
@@ -11,12 +11,14 @@ import numpy as np
 from optmatch.fabrics import Fabric
 from optmatch.model import InputError, Value, integer, number
 from optmatch.model.schedule import Switching
+from optmatch.model.values import FrozenMap
 from optmatch.problems.rail_fold import Fold, fold
 from optmatch.problems.rail_layout import SPLITS, Split, make_groups, positions
 from optmatch.problems.rail_model import TransformerModel
 from optmatch.problems.rail_phases import Phase, phases, stages
 from optmatch.problems.rail_program import PipelineSchedule, build_step
-from optmatch.problems.rail_step import Group, Step
+from optmatch.problems.rail_rounds import ALGORITHMS, Algorithm
+from optmatch.problems.rail_step import DIMENSIONS, Group, Step
 from optmatch.problems.rail_time import Events, ends_with_all_links, events
 
 T = TypeVar("T")
@@ -56,6 +58,9 @@ class RailJob(_Built):
         Degrees of data, tensor, pipeline and context parallelism; their product is `n_gpus`.
     ep
         Degree of expert parallelism: it divides `dp`, and consecutive replicas share experts.
+    collectives
+        How the collectives of a dimension are done on rails: ``"ring"``, which is the default,
+        ``"halving"`` or ``"tree"`` (`optmatch.problems.rail_rounds.list_rounds`).
     zero_stage
         0: gradients are all-reduced. 1, 2: reduced and scattered, weights gathered at the end.
         3 (FSDP): also gathered before every use.
@@ -111,6 +116,7 @@ class RailJob(_Built):
     pp: int = 1
     cp: int = 1
     ep: int = 1
+    collectives: Mapping[str, Algorithm] = FrozenMap()
     zero_stage: int = 0
     schedule: PipelineSchedule = "1f1b"
     virtual_stages: int = 1
@@ -149,6 +155,7 @@ class RailJob(_Built):
                 where="recorded",
             )
         _check_rails(self)
+        _check_collectives(self)
 
     def groups(self) -> tuple[Group, ...]:
         """List the communicator groups that communicate: of two ranks or more."""
@@ -164,7 +171,7 @@ class RailJob(_Built):
 
     def phases(self) -> tuple[Phase, ...]:
         """Return the phases of all rails and stages."""
-        return self._once("phases", lambda: phases(self.step()))
+        return self._once("phases", lambda: phases(self.step(), self.collectives))
 
     def fold(self) -> Fold:
         """Return the classes of ranks that behave alike."""
@@ -271,6 +278,31 @@ def _check_pipeline(job: RailJob, model: TransformerModel) -> None:
         )
     if model.experts % job.ep:
         raise InputError(f"ep = {job.ep}: does not divide the {model.experts} experts", where="ep")
+
+
+def _check_collectives(job: RailJob) -> None:
+    """Refuse what is no algorithm, and groups that cannot be halved."""
+    given = job.collectives
+    if not isinstance(given, Mapping):
+        raise InputError(
+            f"collectives = {given!r}: an algorithm for each dimension is expected",
+            where="collectives",
+        )
+    for name, algorithm in given.items():
+        if name not in DIMENSIONS or algorithm not in ALGORITHMS:
+            raise InputError(
+                f"collectives: {name} = {algorithm!r}: one of {', '.join(ALGORITHMS)} for one of"
+                f" {', '.join(DIMENSIONS)}",
+                where="collectives",
+            )
+    object.__setattr__(job, "collectives", FrozenMap(given))
+    for group in job.groups():
+        n = len(group.ranks)
+        if group.rail >= 0 and given.get(group.dimension) == "halving" and n & n - 1:
+            raise InputError(
+                f"collectives: group {group.name} has {n} members, halving needs a power of two",
+                where="collectives",
+            )
 
 
 def _check_rails(job: RailJob) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,11 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import InputError, Value, frozen
+from optmatch.problems.rail_rounds import Algorithm, list_rounds, list_sends
 from optmatch.problems.rail_step import (
     ALL_TO_ALL,
     DIMENSIONS,
     SEND,
     Dimension,
+    Group,
     Step,
     dimensions,
     joined,
@@ -132,8 +134,15 @@ def stage_keys(step: Step) -> list[tuple[int, int]]:
     return keys
 
 
-def phases(step: Step) -> tuple[Phase, ...]:
+def phases(step: Step, collectives: Mapping[str, Algorithm] | None = None) -> tuple[Phase, ...]:
     """Split the communication of each stage into phases.
+
+    Parameters
+    ----------
+    step
+        The step.
+    collectives
+        The algorithm of each dimension; a ring where there is none.
 
     Returns
     -------
@@ -171,7 +180,7 @@ def phases(step: Step) -> tuple[Phase, ...]:
             columns = (step.kind, step.group, step.size_bytes, step.peer, step.rank)
             key = b"".join(column[inside].tobytes() for column in columns)
             if key not in known:
-                known[key] = _traffic(step, inside)
+                known[key] = _traffic(step, inside, collectives or {})
             result.append(
                 Phase(
                     rail=on,
@@ -239,21 +248,20 @@ class _Traffic(NamedTuple):
     circuit_bytes: NDArray[np.float64]
 
 
-def _traffic(step: Step, operations: NDArray[np.int64]) -> _Traffic:
+def _traffic(
+    step: Step, operations: NDArray[np.int64], collectives: Mapping[str, Algorithm]
+) -> _Traffic:
     """Add up the bytes between ranks."""
     total: dict[tuple[int, int], float] = {}
     kind, group = step.kind[operations], step.group[operations]
     for number in np.unique(group):
-        members = step.groups[number].ranks
         ours = operations[(group == number) & (kind < SEND)]
         if len(ours):
             first = ours[step.rank[ours] == step.rank[ours[0]]]  # all members do the same
-            shifted = step.kind[first] == ALL_TO_ALL
-            sent = ring_bytes(step.kind[first], step.size_bytes[first], len(members))
-            _add(total, joined(step.groups[number]), float(sent[~shifted].sum()))
-            pairs = [(a, b) for a in members for b in members if a != b]
-            each = float(sent[shifted].sum()) / max(1, len(members) - 1)
-            _add(total, pairs, each)
+            algorithm = collectives.get(step.groups[number].dimension, "ring")
+            for each in np.unique(step.kind[first]).tolist():
+                size = float(step.size_bytes[first[step.kind[first] == each]].sum())
+                _add_collective(total, step.groups[number], each, size, algorithm)
     messages = operations[kind >= SEND]
     _, once = np.unique(step.match[messages], return_index=True)  # both ends may be in the stage
     for k in messages[once]:
@@ -266,6 +274,28 @@ def _traffic(step: Step, operations: NDArray[np.int64]) -> _Traffic:
         circuits=frozen("circuits", ordered, 2, np.int32),
         circuit_bytes=frozen("circuit_bytes", [total[p] for p in ordered], 1, np.float64),
     )
+
+
+def _add_collective(
+    total: dict[tuple[int, int], float],
+    group: Group,
+    kind: int,
+    size_bytes: float,
+    algorithm: Algorithm,
+) -> None:
+    """Add what the members of a group send in all collectives of a kind."""
+    members, n = group.ranks, len(group.ranks)
+    rounds = list_rounds(algorithm, kind, n) if group.rail >= 0 else ()
+    for each in rounds:
+        rows = list_sends(algorithm, n, each).tolist()
+        _add(total, [(members[a], members[b]) for a, b in rows], each.share * size_bytes)
+    if rounds:
+        return
+    sent = float(ring_bytes(kind, size_bytes, n))
+    if kind == ALL_TO_ALL:
+        _add(total, [(a, b) for a in members for b in members if a != b], sent / max(1, n - 1))
+    else:
+        _add(total, joined(group), sent)
 
 
 def _add(

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.problems.rail_step import ALL_GATHER, ALL_REDUCE, BROADCAST, REDUCE_SCATTER
+from optmatch.problems.rail_step import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    BROADCAST,
+    REDUCE_SCATTER,
+    Step,
+)
 
 Algorithm = Literal["ring", "halving", "tree"]
 """How a collective is done: around a ring, or in rounds in which ranks meet in pairs."""
@@ -21,7 +27,9 @@ class Round(NamedTuple):
     distance: int
     """How many places apart those are who meet."""
     share: float
-    """What each who sends sends, as a part of the size of the operation."""
+    """What a member sends, as a part of the size of the operation."""
+    sender: Literal["both", "earlier", "later"] = "both"
+    """Which of the two sends, by their places."""
 
 
 def list_rounds(algorithm: Algorithm, kind: int, members: int) -> tuple[Round, ...]:
@@ -46,26 +54,57 @@ def list_rounds(algorithm: Algorithm, kind: int, members: int) -> tuple[Round, .
     --------
     >>> from optmatch.problems.rail_step import ALL_GATHER, ALL_REDUCE
     >>> [tuple(each) for each in list_rounds("halving", ALL_REDUCE, 4)]
-    [(2, 0.5), (1, 0.25), (1, 0.25), (2, 0.5)]
-    >>> [tuple(each) for each in list_rounds("halving", ALL_GATHER, 8)]
-    [(1, 1.0), (2, 2.0), (4, 4.0)]
+    [(2, 0.5, 'both'), (1, 0.25, 'both'), (1, 0.25, 'both'), (2, 0.5, 'both')]
     >>> [tuple(each) for each in list_rounds("tree", ALL_REDUCE, 3)]
-    [(1, 1.0), (2, 1.0), (2, 1.0), (1, 1.0)]
+    [(1, 1.0, 'later'), (2, 1.0, 'later'), (2, 1.0, 'earlier'), (1, 1.0, 'earlier')]
     """
     distances = [1 << r for r in range((members - 1).bit_length())]
-    if algorithm == "halving":
-        whole = 1.0 if kind == ALL_GATHER else 1.0 / members
-        gather = tuple(Round(distance, distance * whole) for distance in distances)
-    else:
-        gather = tuple(Round(distance, 1.0) for distance in distances)
+    shard = 1.0 if kind == ALL_GATHER else 1.0 / members
+    gather = tuple(Round(distance, distance * shard) for distance in distances)
+    collect, spread = (
+        tuple(Round(distance, 1.0, sender) for distance in distances)
+        for sender in ("later", "earlier")
+    )
     rounds = {
         ("halving", ALL_REDUCE): (*gather[::-1], *gather),
         ("halving", REDUCE_SCATTER): gather[::-1],
         ("halving", ALL_GATHER): gather,
-        ("tree", ALL_REDUCE): (*gather, *gather[::-1]),
-        ("tree", BROADCAST): gather[::-1],
+        ("tree", ALL_REDUCE): (*collect, *spread[::-1]),
+        ("tree", BROADCAST): spread[::-1],
     }
     return rounds.get((algorithm, kind), ())
+
+
+def find_rounds(
+    step: Step, collectives: Mapping[str, Algorithm]
+) -> Iterator[tuple[NDArray[np.int64], tuple[Round, ...]]]:
+    """List the operations on rails that are done in rounds, those of the same rounds together.
+
+    Parameters
+    ----------
+    step
+        The step.
+    collectives
+        The algorithm of each dimension; a ring where there is none.
+    """
+    groups = np.array(
+        [
+            (ALGORITHMS.index(collectives.get(group.dimension, "ring")), len(group.ranks))
+            if group.rail >= 0
+            else (0, 0)
+            for group in step.groups
+        ]
+        + [(0, 0)],
+        dtype=np.int64,
+    )
+    if not groups[:, 0].any():
+        return
+    key = np.column_stack([groups[step.group], step.kind])
+    kinds, which = np.unique(key, axis=0, return_inverse=True)
+    for number, (algorithm, members, kind) in enumerate(kinds.tolist()):
+        rounds = list_rounds(ALGORITHMS[algorithm], kind, members) if members else ()
+        if rounds:
+            yield np.flatnonzero(which.reshape(-1) == number), rounds
 
 
 def meet(algorithm: Algorithm, members: int, distance: int) -> NDArray[np.int64]:
@@ -85,13 +124,17 @@ def meet(algorithm: Algorithm, members: int, distance: int) -> NDArray[np.int64]
     return found
 
 
-def count_changes(rounds: tuple[Round, ...]) -> int:
-    """Count how often circuits change between the rounds of a collective.
+def list_sends(algorithm: Algorithm, members: int, of: Round) -> NDArray[np.int64]:
+    """List who sends to whom in a round, as rows of places.
 
     Examples
     --------
-    >>> from optmatch.problems.rail_step import ALL_REDUCE
-    >>> count_changes(list_rounds("halving", ALL_REDUCE, 8))
-    4
+    >>> list_sends("tree", 3, Round(1, 1.0, "later")).tolist()
+    [[1, 0]]
     """
-    return sum(one.distance != two.distance for one, two in pairwise(rounds))
+    other = meet(algorithm, members, of.distance)
+    places = np.arange(members)
+    sends = (other >= 0) & np.select(
+        [of.sender == "later", of.sender == "earlier"], [places > other, places < other], True
+    )
+    return np.column_stack([places, other])[sends]

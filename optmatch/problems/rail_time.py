@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import InputError
+from optmatch.problems.rail_rounds import find_rounds
 from optmatch.problems.rail_step import (
     ALL_REDUCE,
     BROADCAST,
@@ -56,8 +57,8 @@ def events(job: RailJob) -> Events:
     -----
     A communication lasts as long as the bytes that a rank sends on the ring of its group need
     over all its ports on the rail, or over its scale-up links, and `latency_s` for each message
-    of the ring. What comes before: dependencies, and the predecessor in program order in the same
-    stream.
+    of the ring; what goes in rounds, as long as the rounds together. What comes before:
+    dependencies, and the predecessor in program order in the same stream.
     """
     step = job.step()
     n = step.n_operations
@@ -111,8 +112,12 @@ def durations_s(
     rate = np.where(rails, on_rail[dimensions(step)], job.scale_up_bytes_per_s)
     messages = np.where(step.kind == ALL_REDUCE, 2 * (sizes - 1), sizes - 1)
     messages = np.where((step.kind >= SEND) | (step.kind == BROADCAST), 1, messages)
-    sent = ring_bytes(step.kind, step.size_bytes, sizes) / rate + messages * job.latency_s
-    found: NDArray[np.float64] = np.where(step.kind == COMPUTE, step.duration_s, sent)
+    sent = ring_bytes(step.kind, step.size_bytes, sizes)
+    for own, rounds in find_rounds(step, job.collectives):
+        sent[own] = step.size_bytes[own] * sum(each.share for each in rounds)
+        messages[own] = len(rounds)
+    lasts = sent / rate + messages * job.latency_s
+    found: NDArray[np.float64] = np.where(step.kind == COMPUTE, step.duration_s, lasts)
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -13,6 +14,7 @@ from optmatch.model import InputError, Value, frozen, number
 from optmatch.problems import RailJob
 from optmatch.problems.rail_fold import Fold
 from optmatch.problems.rail_phases import new_circuits
+from optmatch.problems.rail_rounds import find_rounds
 from optmatch.problems.rail_step import DIMENSIONS, RECV, Dimension, dimensions, ring_bytes
 from optmatch.problems.rail_time import Events, durations_s, ends_s, orders
 from optmatch.simulation.stages import Run
@@ -162,7 +164,7 @@ def simulate_rails(
         end = ends_s(given, step)
         start, changes = end - given.duration_s, _no_changes(len(phases))
     else:
-        run = Run(job, policy == "provisioned", delay, given, changed)
+        run = Run(job, policy == "provisioned", delay, given, changed, _rounds(job, given))
         start, end, changes = run.start, run.end, run.changes()
     return RailSimulation(
         policy=policy,
@@ -211,6 +213,8 @@ def split_ports(job: RailJob) -> dict[Dimension, int]:
     dimension = dimensions(step)
     sizes = np.array([*(len(group.ranks) for group in step.groups), 1])[step.group]
     sent = np.where(step.kind == RECV, 0.0, ring_bytes(step.kind, step.size_bytes, sizes))
+    for own, rounds in find_rounds(step, job.collectives):
+        sent[own] = step.size_bytes[own] * sum(each.share for each in rounds)
     roots: dict[Dimension, float] = {}
     for number_, name in enumerate(DIMENSIONS):
         own = (dimension == number_) & (step.rail >= 0)
@@ -240,6 +244,22 @@ def _rates(job: RailJob, ports: Mapping[Dimension, int] | None) -> dict[Dimensio
             f"ports: {sum(given.values())} in all, a GPU has {job.ports_per_gpu}", where="ports"
         )
     return {dimension: count * job.port_bytes_per_s for dimension, count in given.items()}
+
+
+def _rounds(job: RailJob, given: Events) -> dict[int, list[tuple[float, bool]]]:
+    """List for events in rounds how long each lasts, and whether circuits change before it."""
+    step = job.step()
+    event_of = {int(part): event for event, part in enumerate(given.part.tolist())}
+    found = {}
+    for own, rounds in find_rounds(step, job.collectives):
+        distances = [each.distance for each in rounds]
+        changes = [False, *(one != two for one, two in pairwise(distances))]
+        for op in own.tolist():
+            if op in event_of:
+                sent_s = [r.share * step.size_bytes[op] / job.rail_bytes_per_s for r in rounds]
+                lasts = [float(each) + job.latency_s for each in sent_s]
+                found[event_of[op]] = list(zip(lasts, changes, strict=True))
+    return found
 
 
 def _fold_events(job: RailJob, folded: Fold, rates: dict[Dimension, float] | None) -> Events:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
@@ -53,6 +54,8 @@ class Run:
         The events of one rank of each class.
     changed
         ``changed[phase]``: whether it needs other circuits than those before it.
+    rounds
+        For events in rounds how long each lasts, and whether circuits change before it.
     """
 
     def __init__(
@@ -62,13 +65,15 @@ class Run:
         delay_s: float,
         given: Events,
         changed: NDArray[np.bool_],
+        rounds: Mapping[int, list[tuple[float, bool]]],
     ) -> None:
-        self.early = early
+        self.early, self.rounds = early, rounds
         self.delay, self.all_stop = delay_s, job.switching == "all-stop"
         self.given, self.step, self.phases = given, job.step(), job.phases()
         self.stages, self.places, self.stage_of = _stages(job, changed)
         n = len(given.part)
         self.start, self.end = np.full(n, -1.0), np.full(n, -1.0)
+        self.turn: dict[int, int] = {}  # which round of an event is next
         self.waiting: dict[int, set[int]] = {k: set() for k in range(len(self.stages))}
         self.sending: dict[int, set[int]] = {stage.rail: set() for stage in self.stages}
         self.still_s: dict[int, tuple[float, float]] = {}  # rails that stand still: from, until
@@ -91,6 +96,8 @@ class Run:
                 continue
             if self.end[what] > now:  # it stood still in the meantime
                 heappush(self.queue, (self.end[what], 1, what))
+                continue
+            if self._goes_on(what, now):
                 continue
             ended += 1
             for later in after[first[what] : first[what + 1]]:
@@ -126,9 +133,24 @@ class Run:
             rail = self.stages[places[0][0]].rail
             now = max(now, self.still_s.get(rail, (0.0, 0.0))[1])
             self.sending[rail].add(event)
-        self.start[event] = now
-        self.end[event] = now + self.given.duration_s[event]
+        self.start[event] = self.end[event] = now
+        if not self._goes_on(event, now):
+            self.end[event] = now + self.given.duration_s[event]
+            heappush(self.queue, (self.end[event], 1, event))
+
+    def _goes_on(self, event: int, now: float) -> bool:
+        """Begin the next round of an event, if it has one; between two, circuits may change."""
+        rounds, turn = self.rounds.get(event, []), self.turn.get(event, 0)
+        if turn == len(rounds):
+            return False
+        lasts, changes = rounds[turn]
+        self.turn[event] = turn + 1
+        if changes:
+            rail = self.stages[self.places[event][0][0]].rail
+            now = (self._stand_still(rail, now)[0] if self.all_stop else now) + self.delay
+        self.end[event] = now + lasts
         heappush(self.queue, (self.end[event], 1, event))
+        return True
 
     def _ended(self, event: int, now: float) -> None:
         for number_, phase in self.places.get(event, ()):

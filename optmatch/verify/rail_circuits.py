@@ -12,6 +12,7 @@ from optmatch.problems import RailJob
 from optmatch.problems.rail_plan import RailPlan, RailTimeline
 from optmatch.problems.rail_step import OPERATIONS
 from optmatch.verify.rail_relays import check_routes, forwards
+from optmatch.verify.rail_rounds import check_in_rounds
 from optmatch.verify.rail_times import SLACK, Work, tell
 from optmatch.verify.report import Findings
 
@@ -94,7 +95,8 @@ def check_rail(job: RailJob, plan: RailPlan, rail: Rail, work: Work, findings: F
     in_rounds |= _takes_one_round(job, plan, rail, split, work)
     changing = split[in_rounds]
     check_rounds(job, plan, rail, changing, work, findings)
-    relayed = senders[forwards(plan, step)[senders] & ~scattered]
+    changing = np.union1d(changing, check_in_rounds(job, plan, rail, findings))
+    relayed = np.setdiff1d(senders[forwards(plan, step)[senders] & ~scattered], changing)
     direct = np.setdiff1d(senders, np.union1d(changing, relayed))
     sent = _follow(job, plan, rail, direct, findings)
     _check_lengths(job, plan, rail, direct, work, findings)

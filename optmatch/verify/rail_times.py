@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from optmatch.problems import RailJob
 from optmatch.problems.rail_plan import RailPlan
 from optmatch.problems.rail_step import OPERATIONS, Step
+from optmatch.verify.rail_transfers import measure_rounds
 from optmatch.verify.report import Findings
 
 SLACK = 1e-9
@@ -54,6 +55,7 @@ def measure_work(job: RailJob) -> Work:
         of = step.kind == OPERATIONS.index(kind)
         sent[of] = share(n[of]) * step.size_bytes[of]
         messages[of] = count(n[of])
+    measure_rounds(job, sent, messages)
     latency = messages * job.latency_s
     on_rail = rails[step.group] >= 0
     compute = step.kind == OPERATIONS.index("compute")

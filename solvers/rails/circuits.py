@@ -335,7 +335,8 @@ def _facing(
 ) -> Circuits:
     """Connect each member to the one at the place given, -1 for none."""
     pairs = np.stack([group, group[partners]], axis=1)[partners != IDLE]
-    return (pairs * ports + port).astype(np.int32)
+    found: Circuits = (pairs * ports + port).astype(np.int32)
+    return found
 
 
 def to_matching(circuits: Circuits, n_ports: int) -> NDArray[np.int32]:

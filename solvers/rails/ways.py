@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.problems import RailJob
+from optmatch.problems.rail_rounds import list_rounds
 from optmatch.problems.rail_step import (
     ALL_REDUCE,
     ALL_TO_ALL,
@@ -18,7 +19,7 @@ from optmatch.problems.rail_step import (
     Step,
     ring_bytes,
 )
-from optmatch.solvers.rails.circuits import Facing, face_rings, face_shifts
+from optmatch.solvers.rails.circuits import Facing, face_pairs, face_rings, face_shifts
 
 
 class Lanes(NamedTuple):
@@ -68,6 +69,11 @@ def choose_way(job: RailJob, kind: int, group: Group, size_bytes: float, lanes: 
     total = float(ring_bytes(kind, size_bytes, n))
     if kind >= SEND:
         return Way(np.empty((0, 0, 0, 0), np.int64), (total,), job.latency_s)
+    rounds = list_rounds(job.collectives.get(group.dimension, "ring"), kind, n)
+    if rounds:
+        distances = tuple(each.distance for each in rounds)
+        facing = face_pairs(job.collectives[group.dimension], n, lanes.number, distances)
+        return Way(facing, tuple(each.share * size_bytes for each in rounds), job.latency_s)
     messages = 1 if kind == BROADCAST else (n - 1) * (2 if kind == ALL_REDUCE else 1)
     latency_s = messages * job.latency_s
     around = face_rings(n, lanes.number, duplex=lanes.duplex)
@@ -105,8 +111,8 @@ def list_seats(step: Step) -> Seats:
     member = np.full((len(sizes), int(sizes.max(initial=0))), -1)
     for number, group in enumerate(step.groups):
         member[number, : len(group.ranks)] = group.ranks
-    number, place = np.nonzero(member >= 0)
-    keys = number * step.n_ranks + member[number, place]
+    of, place = np.nonzero(member >= 0)
+    keys = of * step.n_ranks + member[of, place]
     order = np.argsort(keys)
     return Seats(member, keys[order], place[order])
 
