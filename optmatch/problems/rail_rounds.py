@@ -87,24 +87,21 @@ def find_rounds(
     collectives
         The algorithm of each dimension; a ring where there is none.
     """
-    groups = np.array(
-        [
-            (ALGORITHMS.index(collectives.get(group.dimension, "ring")), len(group.ranks))
-            if group.rail >= 0
-            else (0, 0)
-            for group in step.groups
-        ]
-        + [(0, 0)],
-        dtype=np.int64,
-    )
-    if not groups[:, 0].any():
+    kinds: dict[tuple[Algorithm, int], int] = {}
+    of_group = [-1] * (len(step.groups) + 1)  # the last one for what is in no group
+    for number, group in enumerate(step.groups):
+        algorithm = collectives.get(group.dimension, "ring")
+        if group.rail >= 0 and algorithm != "ring":
+            of_group[number] = kinds.setdefault((algorithm, len(group.ranks)), len(kinds))
+    if not kinds:
         return
-    key = np.column_stack([groups[step.group], step.kind])
-    kinds, which = np.unique(key, axis=0, return_inverse=True)
-    for number, (algorithm, members, kind) in enumerate(kinds.tolist()):
-        rounds = list_rounds(ALGORITHMS[algorithm], kind, members) if members else ()
-        if rounds:
-            yield np.flatnonzero(which.reshape(-1) == number), rounds
+    which = np.array(of_group)[step.group]
+    for (algorithm, members), number in kinds.items():
+        own = np.flatnonzero(which == number)
+        for kind in np.unique(step.kind[own]).tolist():
+            rounds = list_rounds(algorithm, kind, members)
+            if rounds:
+                yield own[step.kind[own] == kind], rounds
 
 
 def meet(algorithm: Algorithm, members: int, distance: int) -> NDArray[np.int64]:
