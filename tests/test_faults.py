@@ -19,6 +19,7 @@ from optmatch.fabrics import DEAD, UNREACHED, Fault, FaultKind, Faulty, break_ce
 from optmatch.fabrics.light import trace
 from optmatch.io.problems import problem_from_tree, problem_to_tree
 from optmatch.model import BAR, CROSS, FREE, IDLE
+from optmatch.testing import brute_force
 
 SMALL = om.SquareMesh(2, 1, ports=[0, 2, 5, 7, 10])
 """Seven cells: every state can be tried."""
@@ -327,6 +328,66 @@ def test_all_to_all_names_who_kills_a_pair(method: str) -> None:
     assert solution.stats["culprits"] == [f"dead cell {cell}"]
     assert [1, 4] in solution.stats["dead_pairs"]
     assert solution.stats["reason"].endswith(f"at fault: dead cell {cell}")
+
+
+def in_fewest_slots(mesh: Faulty) -> bool:
+    """Try all states for an all-to-all in the fewest slots."""
+    return brute_force(om.AllToAll(mesh)) is not None
+
+
+TINY = [om.HexMesh(1, 2, ports=4), om.Benes(4), om.Crossbar(3), om.SpankeBenes(4)]
+
+
+@pytest.mark.parametrize("method", ["circle", "negotiated", "constructive", "ilp"])
+@given(data=st.data())
+@settings(deadline=None, max_examples=30)
+def test_all_to_all_names_who_costs_slots(method: str, data: st.DataObject) -> None:
+    """With the culprits alone the fewest slots do not do; with any of them repaired they do."""
+    fabric = data.draw(st.sampled_from(TINY[1:] if method == "constructive" else TINY))
+    mesh = data.draw(broken(fabric, most=3))
+    problem = om.AllToAll(mesh)
+    solution = om.solve(problem, method, seed=0)
+    assert (solution.schedule is None) == bool(mesh.dead_pairs())
+    short = solution.schedule is not None and solution.schedule.n_slots > problem.min_slots
+    refuted = str(solution.stats.get("fewest_slots", "")).startswith("refuted")
+    if method == "ilp" and solution.schedule is not None:
+        assert refuted == short == (not in_fewest_slots(mesh))
+    if not refuted:
+        assert solution.schedule is None or "culprits" not in solution.stats
+        return
+    assert short and not in_fewest_slots(mesh)
+    culprits = [fault for fault in mesh.faults if str(fault) in solution.stats["culprits"]]
+    assert culprits and not in_fewest_slots(Faulty.of(fabric, culprits))
+    assert solution.stats["fewest_slots"].startswith("refuted by ")
+    assert ", ".join(map(str, culprits)) in solution.stats["fewest_slots"]
+    if method == "ilp":
+        assert solution.stats["culprits_minimal"]
+    if solution.stats["culprits_minimal"]:
+        for repaired in culprits:
+            others = [fault for fault in culprits if fault != repaired]
+            assert in_fewest_slots(Faulty.of(fabric, others))
+
+
+def test_dead_ports_stay_dead_where_slots_are_missing() -> None:
+    """Who is to blame is asked of the same live ports: a port out of use needs no cell."""
+    mesh = om.HexMesh(4, 4, ports=8)
+    for dead_ports, culprits in (([], ["dead cell 1"]), ([5], ["cell 57 stuck in bar"])):
+        broken_mesh = Faulty(mesh, stuck_bar=[57], dead_cells=[1], dead_ports=dead_ports)
+        solution = om.solve(om.AllToAll(broken_mesh), seed=0)
+        assert solution.schedule is not None
+        assert solution.stats["culprits"] == culprits
+        assert solution.stats["culprits_minimal"]
+    alone = Faulty(mesh, dead_cells=[1], dead_ports=[5])
+    assert "culprits" not in om.solve(om.AllToAll(alone), seed=0).stats
+
+
+@pytest.mark.parametrize("method", ["circle", "negotiated", "ilp"])
+@pytest.mark.parametrize("faults", [{"dead_cells": [8]}, {"stuck_cross": [16]}])
+def test_pairs_whose_cheapest_ways_turn_back(method: str, faults: dict[str, Any]) -> None:
+    """They are not dead, so they get a slot."""
+    mesh = Faulty(om.HexMesh(2, 3, tx=3, rx=3), **faults)
+    assert not mesh.dead_pairs()
+    assert om.solve(om.AllToAll(mesh), method, seed=0).schedule is not None
 
 
 def test_bounds_on_many_stuck_cells() -> None:

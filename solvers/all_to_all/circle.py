@@ -8,8 +8,10 @@ from optmatch.model import Limits, OnEvent, Solution
 from optmatch.problems import AllToAll
 from optmatch.solvers.all_to_all.factorise import schedule_all
 from optmatch.solvers.all_to_all.live import on_live_ports
+from optmatch.solvers.all_to_all.shortage import names_faults
 
 
+@names_faults()
 @on_live_ports
 def solve(
     problem: AllToAll, limits: Limits, rng: np.random.Generator, on_event: OnEvent

@@ -15,10 +15,12 @@ from optmatch.problems import AllToAll
 from optmatch.solvers.all_to_all import factors as combinatorics
 from optmatch.solvers.all_to_all.factory import Factory, all_slots
 from optmatch.solvers.all_to_all.live import on_live_ports
+from optmatch.solvers.all_to_all.shortage import names_faults
 from optmatch.solvers.routing.dead import refuse_dead_pairs
 from optmatch.solvers.routing.router import Router
 
 
+@names_faults()
 @on_live_ports
 def solve(
     problem: AllToAll, limits: Limits, rng: np.random.Generator, on_event: OnEvent
@@ -40,7 +42,8 @@ def solve(
     -------
     Solution
         OPTIMAL where every route is a shortest one in the fewest slots. Where not all matchings of
-        the fewest slots could be routed, pairs that were left over fill further slots.
+        the fewest slots could be routed, pairs that were left over fill further slots; where it is
+        proved that they must, a fabric with faults has those named that are to blame.
     """
     return schedule_all(problem, limits, rng, on_event, name="negotiated", search=True)
 

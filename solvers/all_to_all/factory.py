@@ -8,9 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import (
+    FREE,
     IDLE,
     Clock,
     Limit,
+    Limits,
     NewBest,
     OnEvent,
     Schedule,
@@ -18,10 +20,11 @@ from optmatch.model import (
     SolverError,
     Status,
     Tick,
+    ignore,
 )
-from optmatch.problems import AllToAll
+from optmatch.problems import AllToAll, Routing
 from optmatch.solvers.all_to_all import factors as combinatorics
-from optmatch.solvers.all_to_all.together import bound_together
+from optmatch.solvers.all_to_all.together import bound_together, can_be_priced
 from optmatch.solvers.all_to_all.toggles import Sequence
 from optmatch.solvers.routing.pathfinder import BLOCKED, EFFORTS, UNIT, Effort
 from optmatch.solvers.routing.router import Router
@@ -32,7 +35,9 @@ MOVES_PER_SLOT = 96
 FAILED = 1000 * UNIT
 """The price of a contested link in the search; a slot of less excess has routes."""
 
-_MOST_PRICED = 600_000  # pairs times links: larger linear programmes take minutes
+SHORT = "fewest_slots"
+"""The statistic that says, of more slots than by counting, what is known about as many as that."""
+
 _QUICK = Effort(rounds=24)  # most negotiations end within ten rounds, or never
 
 
@@ -217,8 +222,7 @@ class Factory:
         cells = sum(int(slot.lengths.sum()) for slot in self.plan)
         slots, fewest = len(self.plan), self.problem.min_slots
         bound, proof = self.problem.lower_bound(), None
-        pairs = len(self.problem.pairs)
-        small = pairs * len(self.router.desk.use) <= _MOST_PRICED
+        small = can_be_priced(self.problem, self.router)
         if polish and small and (slots > fewest or cells > bound):
             self.on_event(Tick("bound", 0))
             wanted = float(cells) if slots == fewest else np.inf  # or refute so few
@@ -226,6 +230,7 @@ class Factory:
         refuted = bound == np.inf  # so many slots; nothing is known of schedules in more
         if slots > fewest:
             bound, proof = self.problem.lower_bound(), proof if refuted else None
+        known = "refuted by link prices" if refuted else "neither routed nor refuted"
         proved = slots == fewest and cells == bound
         return Solution(
             problem=self.problem,
@@ -239,7 +244,7 @@ class Factory:
             stats={
                 "slots": slots,
                 "slots_lower_bound": fewest,
-                **({"fewest_slots": "refuted by link prices"} if refuted else {}),
+                **({SHORT: known} if slots > fewest else {}),
                 "worst_route_cells": max(int(slot.lengths.max()) for slot in self.plan),
                 **toggles,
             },
@@ -264,10 +269,24 @@ class Factory:
         while left:
             packed, rest = self._pack(left)
             if len(rest) == len(left):
-                raise SolverError(f"ports {left[0]} could not be connected even alone")
+                packed, rest = self._alone(*left[0]), left[1:]
             plan.append(packed)
             left = rest
         self.plan = plan
+
+    def _alone(self, i: int, j: int) -> Slot:
+        """Route a pair that is not dead, though its cheapest ways turn back through a link."""
+        from optmatch.solvers.routing.ilp import search
+
+        matching = np.full(self.n_ports, IDLE, dtype=np.int32)
+        matching[i] = j
+        if self.bidirectional:
+            matching[j] = i
+        found = search(Routing(self.problem.fabric, matching), Limits(), self.rng, ignore)
+        if found.schedule is None or found.schedule.cell_states is None:
+            raise SolverError(f"ports {i, j} could not be connected even alone")
+        routes, lengths = follow_states(self.router, matching, found.schedule.cell_states[0])
+        return self.with_circuit(self.empty_slot(), i, j, routes[i, : lengths[i]].tolist())
 
     def empty_slot(self) -> Slot:
         """Return a slot without circuits."""
@@ -335,6 +354,25 @@ class Factory:
             else:
                 sequence.states[number] = old
                 sequence.count()
+
+
+def follow_states(
+    router: Router, matching: NDArray[np.int32], states: NDArray[np.int8]
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Read routes out of cell states; a circuit that the states do not carry has none."""
+    routes, lengths = router.empty_routes()
+    wiring = router.wiring
+    for source, partner in enumerate(matching.tolist()):
+        if partner == IDLE or (router.bidirectional and partner < source):
+            continue
+        terminal, found = int(wiring.source[source]), list[int]()
+        while terminal >= 0 and states[terminal >> 2] != FREE and len(found) < routes.shape[1]:
+            found.append(int(wiring.exits[terminal, states[terminal >> 2]]))
+            terminal = int(wiring.mate[found[-1]])
+        if found and found[-1] == wiring.target[partner]:
+            routes[source, : len(found)] = found
+            lengths[source] = len(found)
+    return routes, lengths
 
 
 def all_slots(

@@ -11,11 +11,12 @@ from dataclasses import replace
 import numpy as np
 from ortools.sat.python import cp_model
 
-from optmatch.model import Clock, Limit, Limits, OnEvent, Solution, Status
+from optmatch.model import Clock, Limit, Limits, OnEvent, Solution, Status, ignore
 from optmatch.problems import AllToAll
 from optmatch.solvers.all_to_all.factorise import schedule_all, without_routing
-from optmatch.solvers.all_to_all.factory import Factory, Slot
+from optmatch.solvers.all_to_all.factory import SHORT, Factory, Slot
 from optmatch.solvers.all_to_all.live import on_live_ports
+from optmatch.solvers.all_to_all.shortage import fewest_refuted, names_faults
 from optmatch.solvers.cpsat import Flow, Literal, Outcome, minimise, share_links
 from optmatch.solvers.routing.router import Router
 
@@ -23,6 +24,18 @@ MOST_LITERALS = 150_000
 """Larger models are not built: CP-SAT would not get anywhere with them."""
 
 
+def _fewest_refuted(problem: AllToAll, clock: Clock, rng: np.random.Generator) -> bool | None:
+    """Ask CP-SAT where prices prove nothing and no schedule is found."""
+    refuted = fewest_refuted(problem, clock, rng)
+    model = _Model(problem, problem.min_slots)
+    if refuted is not None or model.n_literals > MOST_LITERALS:
+        return refuted
+    model.add_slots()
+    outcome = minimise(model.model, clock, ignore, seed=int(rng.integers(1 << 30)))
+    return outcome.infeasible if outcome.infeasible or outcome.found else None
+
+
+@names_faults(_fewest_refuted)
 @on_live_ports
 def solve(
     problem: AllToAll, limits: Limits, rng: np.random.Generator, on_event: OnEvent
@@ -79,7 +92,8 @@ class _Search:
     def run(self) -> Solution:
         """Refute or solve each number of slots up to that of the start."""
         known = self.start.schedule.n_slots if self.start.schedule is not None else 0
-        for slots in range(self.problem.min_slots, known + 1):
+        refuted = str(self.start.stats.get(SHORT, "")).startswith("refuted")
+        for slots in range(self.problem.min_slots + refuted, known + 1):
             model = _Model(self.problem, slots)
             if model.n_literals > MOST_LITERALS:
                 return replace(self.start, limit=Limit.MEMORY)
@@ -109,12 +123,15 @@ def _claim(found: Solution, bound: float, limit: Limit | None, refuted_below: in
     bound = min(max(bound, found.lower_bound), objective)
     slots = found.schedule.n_slots if found.schedule is not None else 0
     optimal = bound >= objective and slots == refuted_below
+    stats = {**found.stats, "bound_by": "cp-sat"}
+    if found.stats["slots_lower_bound"] < min(slots, refuted_below):
+        stats[SHORT] = "refuted by exhaustive search"
     return replace(
         found,
         status=Status.OPTIMAL if optimal else Status.FEASIBLE,
         limit=None if optimal else (limit or Limit.EXHAUSTED),
         lower_bound=bound,
-        stats={**found.stats, "bound_by": "cp-sat"},
+        stats=stats,
     )
 
 
@@ -136,6 +153,14 @@ class _Model:
 
     def build(self, below: float | None) -> None:
         """Add all constraints and the objective; with `below`, only better totals count."""
+        self.add_slots()
+        cells = sum(sum(flow.leaves.values()) for flows in self.flows for flow in flows.values())
+        if below is not None:
+            self.model.add(cells <= round(below) - 1)
+        self.model.minimize(cells)
+
+    def add_slots(self) -> None:
+        """Let every pair meet in one slot, by whatever routes."""
         for _ in range(self.slots):
             self._add_slot()
         for pair in self.pairs:
@@ -143,10 +168,6 @@ class _Model:
         first = [pair for pair in self.pairs if pair[0] == 0]
         for slot, pair in enumerate(first):  # slots are alike, and port 0 meets one in each
             self.model.add(self.meets[slot][pair] == 1)
-        cells = sum(sum(flow.leaves.values()) for flows in self.flows for flow in flows.values())
-        if below is not None:
-            self.model.add(cells <= round(below) - 1)
-        self.model.minimize(cells)
 
     def _add_slot(self) -> None:
         """Choose a matching, and let light flow along it."""

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import CellGraph, Fault, Faulty
 from optmatch.fabrics.faults import STATES
-from optmatch.model import FREE, IDLE, Limits, Schedule, Status, ignore
+from optmatch.model import FREE, Limits, Schedule, Status, ignore
 from optmatch.problems import AllToAll, Routing
-from optmatch.solvers.all_to_all.factory import FAILED, Factory, Slot
+from optmatch.solvers.all_to_all.factory import FAILED, Factory, Slot, follow_states
 from optmatch.solvers.routing.columns import Master
 from optmatch.solvers.routing.cuts import PortCuts
 from optmatch.solvers.routing.pathfinder import EFFORTS, FAR, Effort, Wiring, negotiate
@@ -83,7 +83,7 @@ class Mender:
         self.states: NDArray[np.int8] = np.asarray(schedule.cell_states)
         graph: CellGraph = self.router.graph
         self._routes = [
-            _follow(self.router, matching, states)
+            follow_states(self.router, matching, states)
             for matching, states in zip(self.matchings, self.states, strict=True)
         ]
         place = np.empty(len(graph.mate), dtype=np.int64)
@@ -253,7 +253,7 @@ class Mender:
         """Turn the slots into factors with routes, as far as they have any."""
         for slot, matching in enumerate(self.matchings):
             partner = factory.factor(matching)
-            routes, lengths = _follow(factory.router, matching, states[slot])
+            routes, lengths = follow_states(factory.router, matching, states[slot])
             yield factory.settle(partner, routes, lengths, _QUICK)
 
     def _too_dear(self, problem: AllToAll) -> bool:
@@ -287,22 +287,3 @@ def _conflicts(states: NDArray[np.int8], faults: tuple[Fault, ...]) -> NDArray[n
     stuck = np.array([STATES[fault.kind] for fault in faults], dtype=np.int8)
     conflicts: NDArray[np.bool_] = (held != FREE) & (held != stuck)
     return conflicts
-
-
-def _follow(
-    router: Router, matching: NDArray[np.int32], states: NDArray[np.int8]
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Read routes out of cell states; a circuit that the states do not carry has none."""
-    routes, lengths = router.empty_routes()
-    wiring = router.wiring
-    for source, partner in enumerate(matching.tolist()):
-        if partner == IDLE or (router.bidirectional and partner < source):
-            continue
-        terminal, found = int(wiring.source[source]), list[int]()
-        while terminal >= 0 and states[terminal >> 2] != FREE and len(found) < routes.shape[1]:
-            found.append(int(wiring.exits[terminal, states[terminal >> 2]]))
-            terminal = int(wiring.mate[found[-1]])
-        if found and found[-1] == wiring.target[partner]:
-            routes[source, : len(found)] = found
-            lengths[source] = len(found)
-    return routes, lengths

@@ -13,6 +13,21 @@ from optmatch.solvers.routing.router import Router
 ROUNDS = 60
 """Rounds of pricing; most instances need ten."""
 
+MOST_PRICED = 600_000
+"""Pairs times links: larger linear programmes take minutes."""
+
+
+def can_be_priced(problem: AllToAll, router: Router) -> bool:
+    """Tell whether the linear programme is small enough."""
+    return len(problem.pairs) * len(router.desk.use) <= MOST_PRICED
+
+
+def refute_slots(problem: AllToAll, router: Router, clock: Clock) -> bool:
+    """Tell whether link prices prove that the fewest slots do not do."""
+    if not can_be_priced(problem, router):
+        return False
+    return bound_together(problem, router, np.inf, clock)[0] == np.inf
+
 
 def bound_together(
     problem: AllToAll, router: Router, wanted: float, clock: Clock
