@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
+from itertools import product
 
 import numpy as np
 
@@ -61,10 +62,11 @@ def show_exact(seeds: int, limit: float) -> None:
 
 
 def show_pod(requests: int) -> None:
-    """Print how long so many requests take on 4,096 chips."""
-    fabric = om.RackFabric(racks=64)
-    for load in (0.8, 1.0):
+    """Print how long so many requests take on 4,096 chips, within racks and in joined ones."""
+    for joined, load in product((False, True), (0.8, 1.0)):
+        fabric = om.RackFabric(racks=64, joined=joined)
         pod, live, times, placed = Pod(fabric), list[tuple[float, om.Allocation]](), [], 0
+        spans, hops = [], []
         for arrival in draw_arrivals(fabric, requests, np.random.default_rng(0), load=load):
             for _, slice_ in [entry for entry in live if entry[0] <= arrival.time]:
                 pod.remove(slice_)
@@ -76,14 +78,23 @@ def show_pod(requests: int) -> None:
                 last, others = found, tuple(slice_ for _, slice_ in live)
                 live.append((arrival.time + arrival.duration, found))
                 placed += 1
+                if len(racks := np.unique(found.servers // pod.servers)) > 1:
+                    spans.append(len(racks))
+                    hops.append(np.mean([len(route) - 1 for route in found.routes]))
         report = om.verify(om.SliceAllocation(fabric, last.shape, placed=others), last)
         assert report.ok, report
         print(
-            f"pod of 64 racks, load {load}: {requests} requests in {sum(times):.1f} s, median"
-            f" {1e3 * np.median(times):.2f} ms, 99.9 % {1e3 * np.quantile(times, 0.999):.1f} ms;"
+            f"pod of 64 {'joined ' if joined else ''}racks, load {load}: {requests} requests in"
+            f" {sum(times):.1f} s, median {1e3 * np.median(times):.2f} ms, 99.9 %"
+            f" {1e3 * np.quantile(times, 0.999):.1f} ms;"
             f" {placed} placed",
             flush=True,
         )
+        if spans:
+            print(
+                f"  {len(spans)} on several racks: {np.mean(spans):.2f} on average, at most"
+                f" {max(spans)}; {np.mean(hops):.2f} hops from slot to slot"
+            )
 
 
 def show_rows(title: str, rows: list[Row], names: tuple[str, ...]) -> None:
@@ -108,7 +119,15 @@ def main() -> None:
     show_exact(chosen.seeds, chosen.time_limit)
     show_pod(chosen.requests)
     found = study_slices(om.RackFabric(racks=64), requests=1500, load=0.9, runs=3).tables
-    names = ("rule", "fragmentation", "unusable", "rejected_part", "utilisation", "bandwidth")
+    names = (
+        "rule",
+        "fragmentation",
+        "unusable",
+        "rejected_part",
+        "utilisation",
+        "bandwidth",
+        "racks",
+    )
     show_rows("64 racks, load 0.9, 3 runs of 1,500 requests", found["rules"], names)
     names = ("rule", "shape", "placed", "possible", "unusable")
     show_rows("64 racks, half of the servers free at random", found["fragmented"], names)
