@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from itertools import permutations
+from itertools import combinations, permutations
 from typing import Any
 
 import numpy as np
@@ -348,6 +348,74 @@ def test_a_count_can_beat_the_busiest_line() -> None:
         check_proof(PROBLEM, proof)
 
 
+TRIANGLE = om.Demand(om.HexMesh(2, 2, ports=4), [[0, 3, 2, 0], [3, 0, 4, 0]] + [[0] * 4] * 2)
+"""Three of four bidirectional ports want to meet for 3, 2 and 4 s."""
+
+
+@pytest.mark.parametrize(
+    ("options", "bound"),
+    [
+        ({}, 9),
+        ({"delay_s": 2.0}, 15),
+        ({"delay_s": 2.0, "switching": "per-circuit"}, 15),
+        ({"delay_s": 1.0, "planes": 2}, 6),
+        ({"min_slot_s": 3.0}, 10),
+    ],
+)
+def test_of_three_ports_one_idles(options: dict[str, Any], bound: float) -> None:
+    """So the three pairs come one after the other, where no port has more than two of them."""
+    problem = replace(TRIANGLE, **options)
+    assert check_proof(problem, om.OddSetProof((2, 0, 1))) == bound > problem.lower_bound()
+
+
+def test_five_ports_have_two_circuits() -> None:
+    """Ten pairs of 1 s: five slots; of nine pairs one slot is half empty, and 9 / 2 is rounded."""
+    mesh = om.HexMesh(3, 3, ports=5)
+    demand = 1.0 - np.eye(5)
+    proof = om.OddSetProof(range(5))  # type: ignore[arg-type]
+    assert check_proof(om.Demand(mesh, demand, delay_s=1.0), proof) == 10
+    demand[0, 1] = demand[1, 0] = 0
+    assert check_proof(om.Demand(mesh, demand, delay_s=1.0), proof) == 10
+    circuits = om.Demand(mesh, demand, delay_s=1.0, switching="per-circuit")
+    assert check_proof(circuits, proof) == 9
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_odd_sets_bound_from_below(seed: int) -> None:
+    """Never above the best schedule of a tiny mesh."""
+    rng = np.random.default_rng(seed)
+    mesh = om.HexMesh(1, 2, ports=[0, 1, 3, 10])
+    ticks = np.triu(rng.integers(0, 4, (4, 4)), 1).astype(float)
+    ticks[mesh.route_cells() < 0] = 0
+    problem = om.Demand(
+        mesh,
+        ticks,
+        delay_s=float(rng.integers(0, 3)),
+        min_slot_s=float(rng.integers(0, 3)),
+        quantum_s=1.0,
+    )
+    best = brute_force(problem)
+    assert best is not None
+    for ports in combinations(range(4), 3):
+        assert check_proof(problem, om.OddSetProof(ports)) <= best
+
+
+@pytest.mark.parametrize(
+    ("problem", "ports", "message"),
+    [
+        (PROBLEM, (0, 1, 2), "take an input and an output"),
+        (TRIANGLE, (0, 1, 4), "names port 4 of 4"),
+        (replace(TRIANGLE, packet_bytes_per_s=0.1), (0, 1, 2), "packets"),
+    ],
+)
+def test_odd_sets_that_prove_nothing(
+    problem: om.Demand, ports: tuple[int, ...], message: str
+) -> None:
+    """Other fabrics, other ports, another network beside."""
+    with pytest.raises(ProofError, match=message):
+        check_proof(problem, om.OddSetProof(ports))
+
+
 @pytest.mark.parametrize(
     ("weights", "sums", "fits"),
     [
@@ -390,6 +458,9 @@ def test_heaviest_matchings(n: int) -> None:
         lambda: om.ConfigurationProof(duals=[[-1]], units=1),  # type: ignore[arg-type]
         lambda: om.ConfigurationProof(duals=[[1]], units=0),  # type: ignore[arg-type]
         lambda: om.CountProof(axis="source", port=0, against_axis="source"),
+        lambda: om.OddSetProof((0, 1)),
+        lambda: om.OddSetProof((0, 1, 1)),
+        lambda: om.OddSetProof((4,)),
     ],
 )
 def test_proofs_are_checked_when_made(make: Any) -> None:

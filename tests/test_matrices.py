@@ -314,6 +314,7 @@ def test_generate_refuses(arguments: tuple[str, ...], message: str) -> None:
         om.CountProof(axis="source", port=0),
         om.CountProof(axis="source", port=0, against_axis="destination", against_port=1),
         om.ConfigurationProof(duals=[[0, 1], [2, 0]], units=9),  # type: ignore[arg-type]
+        om.OddSetProof((0, 4, 1)),
     ],
 )
 def test_proofs_survive_files(certificate: Any) -> None:

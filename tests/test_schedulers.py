@@ -23,9 +23,11 @@ from optmatch.solvers.demands.decomposing import Decomposer
 from optmatch.solvers.demands.durations import shorten
 from optmatch.solvers.demands.exchange import exchange
 from optmatch.solvers.demands.greedy import cover_by_busiest, cover_heaviest_first
+from optmatch.solvers.demands.odd_sets import bound_by_odd_set
 from optmatch.solvers.demands.ordering import order_slots
 from optmatch.solvers.demands.planes import spread
 from optmatch.solvers.demands.plans import Plan, only_demanded, serve, tidy, trim
+from optmatch.verify.demand_bounds import check_proof
 
 Matrix = NDArray[np.int64]
 
@@ -326,6 +328,40 @@ def test_fewest_matchings_are_not_for_every_switch_and_method(method: str) -> No
     on_mesh = om.Demand(om.HexMesh(2, 2, ports=2), swap, objective="matchings")
     with pytest.raises(om.InputError, match=r"ideal switch only|needs a decomposition"):
         om.solve(on_mesh, method)
+
+
+@given(st.integers(0, 10_000), st.sampled_from((3, 4, 5, 6)))
+@settings(deadline=None, max_examples=25)
+def test_odd_sets_are_nearly_the_best(seed: int, n: int) -> None:
+    """Of five ports or fewer the best of all sets; the verifier agrees on what they prove."""
+    rng = np.random.default_rng(seed)
+    demand = rng.integers(1, 30, (n, n)) * np.triu(rng.random((n, n)) < 0.7, 1)
+    problem = om.Demand(
+        om.HexMesh(3, 3, ports=n),
+        demand,
+        delay_s=float(rng.integers(0, 9)),
+        planes=int(rng.integers(1, 3)),
+        switching=str(rng.choice(["all-stop", "per-circuit"])),  # type: ignore[arg-type]
+        min_slot_s=float(rng.integers(0, 9)),
+    )
+    sets = [s for size in range(3, n + 1, 2) for s in itertools.combinations(range(n), size)]
+    most = max(check_proof(problem, om.OddSetProof(ports)) for ports in sets)
+    found = bound_by_odd_set(problem)
+    if found is None:
+        assert most <= problem.lower_bound()
+        return
+    proof, bound = found
+    assert check_proof(problem, proof) == bound <= most
+    assert bound == most or n > 5
+
+
+def test_three_ports_are_scheduled_best() -> None:
+    """Proved by all three of them, where each port alone would be done earlier."""
+    problem = om.Demand(om.HexMesh(2, 2, ports=4), np.pad(1.0 - np.eye(3), (0, 1)), delay_s=1.0)
+    solution = om.solve(problem, seed=0)
+    assert solution.status is om.Status.OPTIMAL
+    assert solution.certificate == om.OddSetProof((0, 1, 2))
+    assert solution.objective == 6.0 > problem.lower_bound()
 
 
 def test_fewest_matchings_by_search_and_by_proof() -> None:

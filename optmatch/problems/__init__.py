@@ -10,7 +10,12 @@ if TYPE_CHECKING:
     from optmatch.problems.blueprint import Blueprint
     from optmatch.problems.carried import completion_s, held_ticks
     from optmatch.problems.demand import Demand, PlaneSchedules
-    from optmatch.problems.demand_proof import ConfigurationProof, CountProof, LineProof
+    from optmatch.problems.demand_proof import (
+        ConfigurationProof,
+        CountProof,
+        LineProof,
+        OddSetProof,
+    )
     from optmatch.problems.load_proof import LoadProof
     from optmatch.problems.proof import RoutingProof
     from optmatch.problems.rail_job import RailJob
@@ -54,6 +59,7 @@ PROOFS: LaterTable[type[Value]] = LaterTable(
         "cut": "optmatch.problems.reroute_proof:CutProof",
         "line": "optmatch.problems.demand_proof:LineProof",
         "load": "optmatch.problems.load_proof:LoadProof",
+        "odd-set": "optmatch.problems.demand_proof:OddSetProof",
     }
 )
 """Certificates by the name that files use; a `RoutingProof` has a form of its own."""
@@ -72,6 +78,7 @@ __all__ = [
     "Group",
     "LineProof",
     "LoadProof",
+    "OddSetProof",
     "Phase",
     "PlaneSchedules",
     "RailJob",
@@ -103,6 +110,7 @@ __getattr__ = import_later(
         "Group": "rail_step",
         "LineProof": "demand_proof",
         "LoadProof": "load_proof",
+        "OddSetProof": "demand_proof",
         "Phase": "rail_phases",
         "PlaneSchedules": "demand",
         "RailJob": "rail_job",

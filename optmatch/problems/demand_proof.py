@@ -66,6 +66,39 @@ class ConfigurationProof(Value):
         object.__setattr__(self, "units", integer("units", self.units, at_least=1))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class OddSetProof(Value):
+    r"""An odd set of bidirectional ports, one of which idles at any time.
+
+    Of :math:`2 k + 1` ports at most :math:`k` pairs have circuits side by side. So the demands
+    between them, of :math:`T` ticks and :math:`m` pairs, take at least
+    :math:`\lceil T / k \rceil + \lceil m / k \rceil \delta`; per circuit, where a pair holds
+    its ports for a delay too, :math:`\lceil (T + m \delta) / k \rceil`. On :math:`s` planes it
+    is a share of :math:`1 / s`. At least :math:`\lceil m / k \rceil` matchings are needed.
+
+    Parameters
+    ----------
+    ports
+        The set: different ports, three or more.
+
+    Examples
+    --------
+    >>> OddSetProof([0, 1, 4]).ports
+    (0, 1, 4)
+    """
+
+    ports: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        ports = tuple(integer("ports", port, at_least=0) for port in self.ports)
+        object.__setattr__(self, "ports", ports)
+        if len(ports) < 3 or len(ports) % 2 == 0 or len(set(ports)) < len(ports):
+            raise InputError(
+                f"ports = {list(ports)}: an odd number of different ports, at least three",
+                where="ports",
+            )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CountProof(Value):
     """A reason why an exact decomposition needs so many matchings.

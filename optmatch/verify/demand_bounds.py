@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.problems import ConfigurationProof, CountProof, Demand, LineProof
+from optmatch.problems import ConfigurationProof, CountProof, Demand, LineProof, OddSetProof
 from optmatch.verify.assignment import Potentials, heaviest_matching
 from optmatch.verify.proofs import ProofError
 
@@ -70,6 +70,8 @@ def check_proof(problem: Demand, proof: Any) -> float:
         return _by_prices(problem, proof)
     if isinstance(proof, CountProof):
         return _by_counting(problem, proof)
+    if isinstance(proof, OddSetProof):
+        return _by_odd_set(problem, proof)
     raise ProofError(f"a {type(proof).__name__}, which is no proof about a demand")
 
 
@@ -121,6 +123,29 @@ def _by_prices(problem: Demand, proof: ConfigurationProof) -> float:
         rate = problem.planes * units + problem.packet_share * heaviest
         return earned / rate * problem.tick_s
     return float(-(-earned // (units * problem.planes))) * problem.tick_s
+
+
+def _by_odd_set(problem: Demand, proof: OddSetProof) -> float:
+    """Divide what the pairs within a set need by how many of them have circuits side by side."""
+    if not problem.fabric.bidirectional:
+        raise ProofError("an odd set of ports: circuits here take an input and an output")
+    if problem.packet_share > 0:
+        raise ProofError("an odd set of ports: packets go by no matching")
+    largest, n_ports = max(proof.ports), problem.fabric.n_ports
+    if largest >= n_ports:
+        raise ProofError(f"names port {largest} of {n_ports}")
+    ticks, times = problem.ticks, []
+    for place, port in enumerate(proof.ports):
+        needs = [int(ticks[port, other]) for other in proof.ports[:place]]
+        times += [max(need, problem.min_slot_ticks) for need in needs if need > 0]
+    side_by_side = len(proof.ports) // 2
+    slots = -(-len(times) // side_by_side)
+    if problem.objective == "matchings":
+        return float(slots)
+    busy = -(-sum(times) // side_by_side) + slots * problem.delay_ticks
+    if problem.switching == "per-circuit":
+        busy = -(-(sum(times) + len(times) * problem.delay_ticks) // side_by_side)
+    return float(-(-busy // problem.planes)) * problem.tick_s
 
 
 def _by_counting(problem: Demand, proof: CountProof) -> float:

@@ -21,7 +21,8 @@ from optmatch.model import (
     Status,
     Tick,
 )
-from optmatch.problems import Demand, PlaneSchedules, completion_s
+from optmatch.problems import Demand, OddSetProof, PlaneSchedules, completion_s
+from optmatch.solvers.demands.odd_sets import bound_by_odd_set
 from optmatch.solvers.demands.ordering import keep_circuits
 from optmatch.solvers.demands.packets import leave_to_packets
 from optmatch.solvers.demands.planes import spread
@@ -77,7 +78,7 @@ def solve_demand(
         )
     clock = limits.start()
     best: Candidate | None = None
-    bound = problem.lower_bound()
+    bound, proof = _bound(problem)
     done, limit = 0, None
     work = Work(problem, problem.ticks, problem.delay_ticks, problem.min_slot_ticks, rng, clock)
     try:
@@ -103,7 +104,16 @@ def solve_demand(
                 on_event(NewBest(best.objective))
     except KeyboardInterrupt:
         limit = Limit.INTERRUPTED
-    return conclude(problem, best, limit, name, {"plans": done})
+    return conclude(problem, best, limit, name, {"plans": done}, bound, proof)
+
+
+def _bound(problem: Demand) -> tuple[float, OddSetProof | None]:
+    """Bound a demand by its lines and, with a proof, by an odd set of ports if that is more."""
+    bound = problem.lower_bound()
+    found = bound_by_odd_set(problem)
+    if found is None or found[1] <= bound * (1 + RTOL):
+        return bound, None
+    return found[1], found[0]
 
 
 class Candidate(NamedTuple):
@@ -124,9 +134,10 @@ def conclude(
     limit: Limit | None,
     name: str,
     stats: dict[str, object],
+    bound: float,
+    proof: OddSetProof | None,
 ) -> Solution:
-    """Say what was found and what the line bound proves about it."""
-    bound = problem.lower_bound()
+    """Say what was found and what the bound proves about it."""
     if best is None:
         return Solution(
             problem=problem,
@@ -134,6 +145,7 @@ def conclude(
             limit=limit or Limit.EXHAUSTED,
             lower_bound=bound,
             method=name,
+            certificate=proof,
             stats=stats,
         )
     proved = best.objective <= bound * (1 + RTOL)
@@ -147,6 +159,7 @@ def conclude(
         objective=best.objective,
         lower_bound=min(bound, best.objective),
         method=name,
+        certificate=proof,
         stats=stats | {"slots": slots},
     )
 

@@ -1,0 +1,132 @@
+"""Odd sets of bidirectional ports whose demands take longest: at any time one port idles.
+
+The set is built from both ends, as the best one is hard to find: ports with little to do within
+it are taken out of the set of all, and triangles that take long are enlarged. Then ports change
+sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.problems import Demand, OddSetProof
+
+_PAIRS = 1000  # the heaviest ones, for which triangles are looked for
+_SEEDS = 12  # triangles that are enlarged
+_TURNS = 100  # exchanges at most
+
+Members = NDArray[np.bool_]
+
+
+def bound_by_odd_set(problem: Demand) -> tuple[OddSetProof, float] | None:
+    """Find a set of ports that bounds the objective from below.
+
+    Parameters
+    ----------
+    problem
+        Any demand.
+
+    Returns
+    -------
+    proof, bound
+        In the unit of the objective; None on fabrics whose ports have inputs and outputs, beside a
+        packet network, or where no three ports want to meet.
+
+    Examples
+    --------
+    >>> from optmatch.fabrics import HexMesh
+    >>> problem = Demand(HexMesh(2, 2, ports=3), 1.0 - np.eye(3), delay_s=1.0)
+    >>> proof, bound = bound_by_odd_set(problem)
+    >>> proof.ports, bound, problem.lower_bound()
+    ((0, 1, 2), 6.0, 4.0)
+    """
+    if not problem.fabric.bidirectional or problem.packet_share > 0:
+        return None
+    ticks = problem.ticks
+    held = np.where(ticks > 0, np.maximum(ticks, problem.min_slot_ticks), 0)
+    weight = (ticks > 0) * 1.0
+    if problem.objective != "matchings":
+        weight = weight * problem.delay_ticks + held
+    if np.count_nonzero(weight.any(axis=0)) < 3:
+        return None
+    best: tuple[Members, float] | None = None
+    for members in _starts(weight):
+        _exchange(weight, members)
+        bound = _bound(problem, held[members][:, members])
+        if best is None or bound > best[1]:
+            best = members.copy(), bound
+    if best is None:
+        return None
+    return OddSetProof(tuple(np.flatnonzero(best[0]).tolist())), best[1]
+
+
+def _bound(problem: Demand, held: NDArray[np.int64]) -> float:
+    """Evaluate a set by the demands within it, after `OddSetProof`."""
+    pairs, time = np.count_nonzero(held) // 2, int(held.sum()) // 2
+    most = len(held) // 2
+    if problem.objective == "matchings":
+        return float(-(-pairs // most))
+    if problem.switching == "per-circuit":
+        busy = -(-(time + pairs * problem.delay_ticks) // most)
+    else:
+        busy = -(-time // most) + -(-pairs // most) * problem.delay_ticks
+    return -(-busy // problem.planes) * problem.tick_s
+
+
+def _starts(weight: NDArray[np.float64]) -> Iterator[Members]:
+    """Yield the best of the sets on the way from all ports to three, and heavy triangles."""
+    members = np.ones(len(weight), dtype=bool)
+    degree = weight.sum(axis=1)
+    best, value = members.copy(), -1.0
+    for size in range(len(weight), 2, -1):
+        if size % 2 and degree[members].sum() / (size // 2) > value:
+            best, value = members.copy(), degree[members].sum() / (size // 2)
+        port = int(np.where(members, degree, np.inf).argmin())
+        members[port] = False
+        degree = degree - weight[port]
+    yield best
+    first, second = np.nonzero(np.triu(weight, 1))
+    heaviest = np.argsort(-weight[first, second], kind="stable")[:_PAIRS]
+    first, second = first[heaviest], second[heaviest]
+    together = weight[first, second][:, None] + weight[first] + weight[second]
+    together[np.arange(len(first)), first] = together[np.arange(len(first)), second] = -1.0
+    third, total = together.argmax(axis=1), together.max(axis=1)
+    for k in np.argsort(-total, kind="stable")[:_SEEDS]:
+        members = np.zeros(len(weight), dtype=bool)
+        members[[first[k], second[k], third[k]]] = True
+        yield members
+
+
+def _exchange(weight: NDArray[np.float64], members: Members) -> None:
+    """Swap a port, take in two or leave out two, as long as the time of the set grows."""
+    for _ in range(_TURNS):
+        inside, size = weight[:, members].sum(axis=1), int(members.sum())
+        total = inside[members].sum() / 2
+        ins, outs = np.flatnonzero(~members), np.flatnonzero(members)
+        moves = [(total / (size // 2) * (1 + 1e-12), outs[:0])]
+        if len(ins):
+            gain = inside[ins][None] - inside[outs][:, None] - weight[np.ix_(outs, ins)]
+            a, b = np.unravel_index(int(gain.argmax()), gain.shape)
+            moves.append(((total + gain[a, b]) / (size // 2), np.array([outs[a], ins[b]])))
+        if len(ins) > 1:
+            a, b = _heaviest(inside[ins][:, None] + inside[ins] + weight[np.ix_(ins, ins)])
+            gained = inside[ins[a]] + inside[ins[b]] + weight[ins[a], ins[b]]
+            moves.append(((total + gained) / (size // 2 + 1), ins[[a, b]]))
+        if size > 3:
+            a, b = _heaviest(weight[np.ix_(outs, outs)] - inside[outs][:, None] - inside[outs])
+            lost = inside[outs[a]] + inside[outs[b]] - weight[outs[a], outs[b]]
+            moves.append(((total - lost) / (size // 2 - 1), outs[[a, b]]))
+        _, ports = max(moves, key=lambda move: move[0])
+        if not len(ports):
+            return
+        members[ports] ^= True
+
+
+def _heaviest(value: NDArray[np.float64]) -> tuple[int, int]:
+    """Find the two different places of greatest value."""
+    np.fill_diagonal(value, -np.inf)
+    a, b = np.unravel_index(int(value.argmax()), value.shape)
+    return int(a), int(b)
