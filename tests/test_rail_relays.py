@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -26,6 +27,7 @@ from optmatch.simulation.plans import read_plan
 from optmatch.solvers.rails.methods import plan_well
 from optmatch.solvers.rails.relays import list_relays
 from optmatch.solvers.rails.talks import list_talks
+from optmatch.testing.rails import Hops, least_step_s, straight_hops
 
 JOBS = {
     "rings": small_job(2, 1, 3, delay_s=0.1),
@@ -200,6 +202,51 @@ def test_going_around_is_never_worse(job: om.RailJob, delay_s: float) -> None:
     assert found.objective is not None
     assert found.objective <= straight.step_s
     assert found.objective >= job.lower_bound() * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("case", ["h200-dp2", "h200-dp4"])
+def tiny_job() -> om.RailJob:
+    """Return a job of two stages of two replicas that all orders can be tried of."""
+    model = om.TransformerModel(layers=2, hidden=16, heads=2, sequence=8, vocabulary=10, ffn=32)
+    return small_job(2, 1, 2, model=model, batch=2, port_bytes_per_s=1e9, delay_s=1e-4)
+
+
+def chain_job(delay_s: float, *pattern: tuple[str, int]) -> om.RailJob:
+    """Return a job of two stages of two replicas, one phase after the other."""
+    return om.RailJob(
+        n_gpus=4, gpus_per_server=1, recorded=chain_step(list(pattern)), delay_s=delay_s
+    )
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(tiny_job(), marks=pytest.mark.slow),
+        *(chain_job(d, ("pp", 1), ("dp", 1), ("pp", 1), ("dp", 1)) for d in (0.0, 1e-6, 1e-2)),
+    ],
+)
+def test_the_best_of_all_orders_and_ways(job: om.RailJob) -> None:
+    """Tried one by one: rings straight, or through the other stage, one way or the other.
+
+    Nobody is folded there, so no plan that treats replicas differently is better either.
+    """
+
+    def ways(operations: Sequence[int]) -> list[Hops]:
+        straight = straight_hops(job, operations)
+        if len(straight) == 1:
+            return [straight]
+        (a, b), others = straight[0], [rank for rank in range(4) if rank not in straight[0]]
+        crossed = [((a, c), (c, b), (b, d), (d, a)) for c, d in (others, others[::-1])]
+        return [straight, *crossed]
+
+    found = om.solve(job, "ilp", seed=0)
+    assert found.objective is not None
+    assert found.objective == pytest.approx(least_step_s(job, ways), rel=1e-9)
+    proved = max(found.lower_bound, found.stats.get("alike_bound_s", 0.0))
+    assert found.objective == pytest.approx(proved, rel=1e-9)
+    straight = least_step_s(job, lambda operations: [straight_hops(job, operations)])
+    assert found.objective <= straight * (1 + 1e-9)
+    assert (found.objective < straight * (1 - 1e-9)) == (job.delay_s > 1e-6)
 
 
 @pytest.mark.parametrize("case", ["h200-dp2", "h200-dp4"])

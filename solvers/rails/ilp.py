@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 
 from optmatch.model import Clock, Event, Limit, Limits, NewBest, OnEvent, Solution, Tick
@@ -9,7 +11,8 @@ from optmatch.model.solution import RTOL
 from optmatch.problems import RailJob
 from optmatch.problems.rail_plan import RailPlan
 from optmatch.solvers.rails.light import route_plan
-from optmatch.solvers.rails.methods import NO_SPLIT, conclude, plan_well
+from optmatch.solvers.rails.methods import NO_SPLIT, conclude, plan_lit
+from optmatch.solvers.rails.relays import Relays, list_relays
 from optmatch.solvers.rails.talks import Talks, list_talks
 
 MOST_PAIRS = 20_000
@@ -21,15 +24,16 @@ def solve(
 ) -> Solution:
     """Find a plan of least step time.
 
-    It chooses the order of the communications at every end, the lanes of each, and whom each end
-    faces when the step begins.
+    It chooses the order of the communications at every end, the lanes of each, whether data go
+    straight or are forwarded, and whom each end faces when the step begins.
 
     Parameters
     ----------
     problem
         The job.
     limits
-        Iterations are conflicts of CP-SAT; 0 for what `prefetch` finds.
+        Iterations are conflicts of CP-SAT in each of its two searches, without forwarding and with
+        it, which share the time; 0 for what `prefetch` finds.
     rng, on_event
         As for every method.
 
@@ -37,7 +41,10 @@ def solve(
     -------
     Solution
         Never worse than the other methods. OPTIMAL where it meets the bound of all links, or
-        where CP-SAT has proved it (``stats["bound_by"]``), which it can for one port per GPU.
+        where CP-SAT has proved it (``stats["bound_by"]``), which it can for one port per GPU where
+        all ways of forwarding are searched. Where they are not, ``stats["alike_bound_s"]`` is a
+        bound of the plans that were: ranks of a class do the same, and data go straight or on one
+        of the ways of `list_relays`.
 
     Notes
     -----
@@ -45,48 +52,102 @@ def solve(
     pairs of communications that share an end.
     """
     clock = limits.start()
-    bound = problem.lower_bound()
-    best: RailPlan | None = None
-    stats: dict[str, object] = {}
+    found = _Found(None, problem.lower_bound(), {})
     limit: Limit | None = clock.exceeded(0)
     try:
         if limit is not Limit.TIME:
             talks = list_talks(problem)
-            known = plan_well(talks)
-            best = None if known is None else route_plan(problem, known)
-            if best is not None:
-                on_event(NewBest(best.step_s))
+            known, found.best = plan_lit(talks)
+            if found.best is not None:
+                on_event(NewBest(found.best.step_s))
             if known is None:
-                stats["reason"] = NO_SPLIT
-            elif limit is None and not _meets(best, bound) and _searchable(talks):
-                found, proved, limit = _search(talks, known, clock, rng, on_event)
-                routed = None if found is None else route_plan(problem, found)
-                if routed is not None and (best is None or routed.step_s < best.step_s):
-                    best = routed
-                    on_event(NewBest(best.step_s))
-                if best is not None and proved > bound * (1 + RTOL) and _is_pipeline(talks):
-                    bound, stats["bound_by"] = min(proved, best.step_s), "cp-sat"
+                found.stats["reason"] = NO_SPLIT
+            elif limit is None:
+                limit = _improve(found, talks, known, clock, rng, on_event)
     except KeyboardInterrupt:
         limit = Limit.INTERRUPTED
-    return conclude(problem, best, bound, limit, "ilp", stats)
+    return conclude(problem, found.best, found.bound, limit, "ilp", found.stats)
 
 
-def _meets(plan: RailPlan | None, bound: float) -> bool:
-    return plan is not None and plan.step_s <= bound * (1 + RTOL)
+@dataclass
+class _Found:
+    """The best so far, and what is known about it."""
+
+    best: RailPlan | None
+    bound: float
+    stats: dict[str, object]
+
+    @property
+    def is_optimal(self) -> bool:
+        """Whether plan and bound meet."""
+        return self.best is not None and self.best.step_s <= self.bound * (1 + RTOL)
 
 
-def _searchable(talks: Talks) -> bool:
-    users: dict[int, int] = {}
-    for talk in talks.talks.values():
-        for use in talk.uses:
-            users[use.end] = users.get(use.end, 0) + 1
-    pairs = sum(number * (number - 1) // 2 for number in users.values())
-    whole = all(talk.rounds == 0 for talk in talks.talks.values())
-    return talks.job.switching == "per-circuit" and whole and pairs <= MOST_PAIRS
+def _improve(
+    found: _Found,
+    talks: Talks,
+    known: RailPlan,
+    clock: Clock,
+    rng: np.random.Generator,
+    on_event: OnEvent,
+) -> Limit | None:
+    """Search for better plans, and for bounds; return why the last search stopped."""
+    limit = None
+    searches = _searches(talks)
+    for number, (relays, whole) in enumerate(searches):
+        if found.is_optimal or limit is Limit.INTERRUPTED:
+            break
+        within = _share(clock, len(searches) - number)
+        plan, proved, limit = _search(relays, known, within, rng, on_event)
+        lit = plan and route_plan(talks.job, plan)
+        if lit is not None and (found.best is None or lit.step_s < found.best.step_s):
+            known = found.best = lit
+            on_event(NewBest(lit.step_s))
+        if whole and found.best is not None and talks.n_lanes == 1:
+            _claim(found, relays, min(proved, found.best.step_s))
+    return limit
+
+
+def _claim(found: _Found, relays: Relays, proved: float) -> None:
+    """Note what a search of one port per GPU has proved, and of which plans."""
+    if proved <= found.bound * (1 + RTOL):
+        return
+    if relays.complete and _is_pipeline(relays.talks):
+        found.bound, found.stats["bound_by"] = proved, "cp-sat"
+    else:
+        found.stats["alike_bound_s"] = proved
+
+
+def _searches(talks: Talks) -> list[tuple[Relays, bool]]:
+    """List what is searched, and whether it is all there is.
+
+    First plans in which data go straight, then, where there are ways around, those as well.
+    """
+    if talks.job.switching != "per-circuit" or talks.in_rounds:
+        return []
+    relays = list_relays(talks)
+    straight = relays._replace(routes={}, around=())
+    found = [(straight, not relays.routes), (relays, True)]
+    return [
+        each for each in found[: 1 + bool(relays.routes)] if _count_pairs(each[0]) <= MOST_PAIRS
+    ]
+
+
+def _share(clock: Clock, left: int) -> Clock:
+    """Give a search its part of the time, if there is a limit."""
+    if not np.isfinite(clock.remaining_s):
+        return clock
+    return replace(clock.limits, time_s=clock.remaining_s / left).start()
+
+
+def _count_pairs(relays: Relays) -> int:
+    from optmatch.solvers.rails.model import list_users
+
+    return sum(len(users) * (len(users) - 1) // 2 for users in list_users(relays).values())
 
 
 def _search(
-    talks: Talks, known: RailPlan, clock: Clock, rng: np.random.Generator, on_event: OnEvent
+    relays: Relays, known: RailPlan, clock: Clock, rng: np.random.Generator, on_event: OnEvent
 ) -> tuple[RailPlan | None, float, Limit | None]:
     """Return a better plan, if there is one, what is proved, and why the search stopped."""
     from optmatch.solvers.cpsat import minimise
@@ -96,7 +157,7 @@ def _search(
         if isinstance(event, Tick):
             on_event(event)
 
-    model = RailModel(talks, known)
+    model = RailModel(relays, known)
     outcome = minimise(model.model, clock, tell, seed=int(rng.integers(1 << 30)))
     found = model.read(outcome) if outcome.found else None
     return found, model.lower_bound_s(outcome), outcome.limit
@@ -105,12 +166,13 @@ def _search(
 def _is_pipeline(talks: Talks) -> bool:
     """Tell whether bounds of the folded job hold for all plans of the job.
 
-    One port leaves no choice of lanes. And one rank of each class has to do, with all that it
-    talks to in other classes: then its timetable, copied to all others, is a plan of the job, so
-    the best plan treats the ranks of a class alike.
+    One rank of each class has to do, with all that it talks to in other classes: then its
+    timetable, copied to all others, is a plan of the job, so the best plan treats the ranks of a
+    class alike. With ways around this is so only where they stay among these ranks, as they do
+    where `Relays.complete` holds.
     """
     step, class_of = talks.job.step(), talks.folded.class_of
-    if talks.n_lanes > 1 or talks.has_scatters:
+    if talks.has_scatters:
         return False
     around: dict[int, set[int]] = {}
     for group in step.groups:

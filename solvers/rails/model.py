@@ -1,14 +1,15 @@
-"""A rail job as a model of CP-SAT: when everything starts, in which order, on which lanes.
+"""A rail job as a model of CP-SAT: when everything starts, in which order, on what lanes and way.
 
 At each end of a class a lane serves one communication at a time; between two that face different
 ranks there is a reconfiguration. That is all: circuits that are not in use may be turned early,
 so nothing says when. In the beginning of a step an end faces what it faces at its end, since steps
-repeat; which one that is, the model chooses.
+repeat; which one that is, the model chooses. A communication that may go around uses other ends on
+each of its ways, and on all of them it takes its time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -16,7 +17,8 @@ from ortools.sat.python import cp_model
 
 from optmatch.problems.rail_plan import RailPlan
 from optmatch.solvers.cpsat import Outcome
-from optmatch.solvers.rails.order import plan_in_order
+from optmatch.solvers.rails.order import Order
+from optmatch.solvers.rails.relays import Relays, Route, divert, plan_diverted, recognise
 from optmatch.solvers.rails.talks import Talks
 from optmatch.solvers.rails.timetable import longest_paths
 
@@ -24,41 +26,60 @@ _TICKS = 1 << 43
 """Ticks of the time that a known plan takes: rounding stays below all tolerances."""
 
 
-class Meeting(NamedTuple):
-    """Two communications at the same ends."""
+class User(NamedTuple):
+    """Who uses an end."""
 
-    one: int
-    two: int
+    node: int
+    way: int
+    """0 straight on, k by its k-th way around."""
+    label: tuple[int, ...]
+    """Whom it faces there, by lane."""
+
+
+class Meeting(NamedTuple):
+    """Two communications at the same ends, each on one of its ways."""
+
+    one: tuple[int, int]
+    """Node and way."""
+    two: tuple[int, int]
     gaps: tuple[bool, ...]
     """Whether a lane has to be turned between them."""
     ordered: bool
     """Whether the second waits for the first anyway."""
 
 
-def list_meetings(talks: Talks) -> list[Meeting]:
+def list_meetings(relays: Relays) -> list[Meeting]:
     """List the pairs that share an end; one that waits for another comes second."""
+    talks = relays.talks
     reach = _reach(talks)
-    found: dict[tuple[int, int], list[bool]] = {}
-    for nodes in _by_end(talks).values():
-        for (one, first), (two, second) in combinations(nodes, 2):
-            key, labels = (one, two), zip(first, second, strict=True)
-            if reach[two] >> one & 1 == 0 and (reach[one] >> two & 1 or two < one):
-                key = (two, one)
+    found: dict[tuple[tuple[int, int], tuple[int, int]], list[bool]] = {}
+    for users in list_users(relays).values():
+        for a, b in combinations(users, 2):
+            if a.node == b.node:
+                continue
+            one, two = (a, b) if a.node < b.node else (b, a)
+            if reach[one.node] >> two.node & 1:
+                one, two = two, one
+            key = one[:2], two[:2]
             gaps = found.setdefault(key, [False] * talks.n_lanes)
-            for lane, (a, b) in enumerate(labels):
-                gaps[lane] = gaps[lane] or a != b
+            for lane, labels in enumerate(zip(a.label, b.label, strict=True)):
+                gaps[lane] = gaps[lane] or labels[0] != labels[1]
     return [
-        Meeting(one, two, tuple(gaps), bool(reach[two] >> one & 1))
+        Meeting(one, two, tuple(gaps), bool(reach[two[0]] >> one[0] & 1))
         for (one, two), gaps in sorted(found.items())
     ]
 
 
-def _by_end(talks: Talks) -> dict[int, list[tuple[int, tuple[int, ...]]]]:
-    """List for each end who uses it, and whom they face."""
-    found: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
-    for node, talk in sorted(talks.talks.items()):
+def list_users(relays: Relays) -> dict[int, list[User]]:
+    """List for each end who uses it."""
+    found: dict[int, list[User]] = {}
+    for node, talk in sorted(relays.talks.talks.items()):
         for use in talk.uses:
-            found.setdefault(use.end, []).append((node, use.label))
+            found.setdefault(use.end, []).append(User(node, 0, use.label))
+        for way, route in enumerate(relays.routes.get(node, ()), 1):
+            for link in route:
+                for use in (link.sends, link.receives):
+                    found.setdefault(use.end, []).append(User(node, way, use.label))
     return found
 
 
@@ -82,28 +103,30 @@ class RailModel:
 
     Parameters
     ----------
-    talks
-        The folded job.
+    relays
+        The folded job, and the ways around that its communications may take.
     known
         A plan to start from.
     """
 
-    def __init__(self, talks: Talks, known: RailPlan) -> None:
-        self.talks, self.model = talks, cp_model.CpModel()
+    def __init__(self, relays: Relays, known: RailPlan) -> None:
+        self.relays, self.talks, self.model = relays, relays.talks, cp_model.CpModel()
         self.tick_s = max(known.step_s, 1e-12) / _TICKS
-        self.delay = int(talks.job.delay_s / self.tick_s)
+        self.delay = int(self.talks.job.delay_s / self.tick_s)
         model, horizon = self.model, _TICKS + 1
-        n = len(talks.duration_s)
+        n = len(self.talks.duration_s)
         self.start = [model.new_int_var(0, horizon, "") for _ in range(n)]
-        self.lane = {node: self._lanes() for node in talks.talks}
+        self.lane = {node: self._lanes() for node in self.talks.talks}
+        self.way = {node: self._ways(node) for node in self.talks.talks}
         self.lasts: list[Any] = [self._duration(node) for node in range(n)]
         self.total = model.new_int_var(0, horizon, "")
-        for one, two in talks.pairs():
+        for one, two in self.talks.pairs():
             model.add(self.start[two] >= self.start[one] + self.lasts[one])
         for node in range(n):
             model.add(self.total >= self.start[node] + self.lasts[node])
         self.orders: dict[tuple[int, int], Any] = {}
         self._meet()
+        self.users = list_users(relays)
         self.standing = dict(self._stand())
         model.minimize(self.total)
         self._hint(known)
@@ -115,6 +138,14 @@ class RailModel:
         self.model.add_bool_or(lanes)
         return lanes
 
+    def _ways(self, node: int) -> list[Any]:
+        routes = self.relays.routes.get(node, ())
+        if not routes:
+            return [1]
+        ways = [self.model.new_bool_var("") for _ in range(1 + len(routes))]
+        self.model.add_exactly_one(ways)
+        return ways
+
     def _duration(self, node: int) -> Any:
         """Return how long a node lasts, in ticks, rounded down: bounds stay bounds."""
         talks = self.talks
@@ -123,28 +154,37 @@ class RailModel:
         by_lanes = [
             int(talks.seconds(node, lanes) / self.tick_s) for lanes in range(1, talks.n_lanes + 1)
         ]
+        more: Any = 0
+        for way, route in zip(self.way[node][1:], self.relays.routes.get(node, ()), strict=True):
+            late_s = (len(route) - 1) * talks.talks[node].latency_s
+            more += int(late_s / self.tick_s) * way
         if talks.n_lanes == 1:
-            return by_lanes[0]
+            return by_lanes[0] + more
         chosen = [self.model.new_bool_var("") for _ in by_lanes]
         self.model.add_exactly_one(chosen)
         number = sum(k * literal for k, literal in enumerate(chosen, 1))
         self.model.add(sum(self.lane[node]) == number)
-        return sum(lasts * literal for lasts, literal in zip(by_lanes, chosen, strict=True))
+        return more + sum(t * literal for t, literal in zip(by_lanes, chosen, strict=True))
 
     def _meet(self) -> None:
         """Keep apart what shares a lane at an end, and leave time to turn it."""
-        for one, two, gaps, ordered in list_meetings(self.talks):
-            order = 1 if ordered else self.model.new_bool_var("")
-            if not ordered:
-                self.orders[one, two] = order
+        for one, two, gaps, ordered in list_meetings(self.relays):
+            pair = one[0], two[0]
+            if not ordered and pair not in self.orders:
+                self.orders[pair] = self.model.new_bool_var("")
+            order = 1 if ordered else self.orders[pair]
             for lane in range(self.talks.n_lanes):
                 gap = self.delay if gaps[lane] else 0
                 if ordered and not gap:
                     continue
-                shared = [self.lane[one][lane], self.lane[two][lane]]
-                self._after(one, two, gap, [*shared, order])
+                shared = [*self._uses(*one, lane), *self._uses(*two, lane)]
+                self._after(*pair, gap, [*shared, order])
                 if not ordered:
-                    self._after(two, one, gap, [*shared, ~order])
+                    self._after(*pair[::-1], gap, [*shared, ~order])
+
+    def _uses(self, node: int, way: int, lane: int) -> list[Any]:
+        """Return the literals that say that a node goes this way on this lane."""
+        return [self.way[node][way], self.lane[node][lane]]
 
     def _after(self, one: int, two: int, gap: int, conditions: list[Any]) -> None:
         rule = self.model.add(self.start[two] >= self.start[one] + self.lasts[one] + gap)
@@ -152,14 +192,14 @@ class RailModel:
 
     def _stand(self) -> Iterator[tuple[tuple[int, int], dict[int, Any]]]:
         """Choose whom each end faces when a step begins and ends; others need turns."""
-        for end, nodes in _by_end(self.talks).items():
+        for end, users in self.users.items():
             for lane in range(self.talks.n_lanes):
-                labels = sorted({label[lane] for _, label in nodes})
+                labels = sorted({user.label[lane] for user in users})
                 faces = {label: self.model.new_bool_var("") for label in labels}
                 self.model.add_exactly_one(faces.values())
-                for node, label in nodes:
-                    used = self.lane[node][lane]
-                    away = [~faces[label[lane]], *([] if isinstance(used, int) else [used])]
+                for node, way, label in users:
+                    used = [c for c in self._uses(node, way, lane) if not isinstance(c, int)]
+                    away = [~faces[label[lane]], *used]
                     ended = self.start[node] + self.lasts[node]
                     self.model.add(self.start[node] >= self.delay).only_enforce_if(away)
                     self.model.add(self.total >= ended + self.delay).only_enforce_if(away)
@@ -173,6 +213,10 @@ class RailModel:
             hint(variable, min(at, _TICKS))
         for (one, two), order in self.orders.items():
             hint(order, times[one] <= times[two])
+        for node, route in recognise(self.relays, known).items():
+            for way, literal in enumerate(self.way[node]):
+                if not isinstance(literal, int):
+                    hint(literal, way == route)
         hint(self.total, _TICKS)
 
     def lower_bound_s(self, outcome: Outcome) -> float:
@@ -182,16 +226,42 @@ class RailModel:
     def read(self, outcome: Outcome) -> RailPlan | None:
         """Return the plan of a solution, with exact times."""
         lanes = {
-            node: sum(
-                1 << k
-                for k, literal in enumerate(literals)
-                if isinstance(literal, int) or outcome.holds(literal)
-            )
+            node: sum(1 << k for k, literal in enumerate(literals) if _holds(outcome, literal))
             for node, literals in self.lane.items()
         }
-        start = [outcome.value(variable) for variable in self.start]
-        faces = {
-            at: next(label for label, literal in choice.items() if outcome.holds(literal))
-            for at, choice in self.standing.items()
+        ways = {
+            node: next(k for k, literal in enumerate(literals) if _holds(outcome, literal))
+            for node, literals in self.way.items()
         }
-        return plan_in_order(self.talks, start, lanes, faces)
+        start = [outcome.value(variable) for variable in self.start]
+        faces = self._faces(outcome, start, lanes, ways)
+        chosen: dict[int, Route] = {
+            node: self.relays.routes[node][way - 1] for node, way in ways.items() if way
+        }
+        order = Order(outcome.value(self.total) * self.tick_s, start, lanes, faces)
+        return plan_diverted(divert(self.relays, chosen), chosen, order)
+
+    def _faces(
+        self,
+        outcome: Outcome,
+        start: list[int],
+        lanes: Mapping[int, int],
+        ways: Mapping[int, int],
+    ) -> dict[tuple[int, int], int]:
+        """Return whom ends face when the step begins: of what nobody needs, what is used last."""
+        found = {}
+        for (end, lane), choice in self.standing.items():
+            used = [
+                (start[user.node], user.label[lane])
+                for user in self.users[end]
+                if ways[user.node] == user.way and lanes[user.node] >> lane & 1
+            ]
+            face = next(label for label, literal in choice.items() if outcome.holds(literal))
+            if used:
+                needed = face in {label for _, label in used}
+                found[end, lane] = face if needed else max(used)[1]
+        return found
+
+
+def _holds(outcome: Outcome, literal: Any) -> bool:
+    return isinstance(literal, int) or outcome.holds(literal)

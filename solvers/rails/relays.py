@@ -286,6 +286,25 @@ def plan_diverted(talks: Talks, chosen: Mapping[int, Route], order: Order) -> Ra
     return plan and replace(plan, relays=_relay_rows(talks, chosen, order.lanes))
 
 
+def recognise(relays: Relays, plan: RailPlan) -> dict[int, int]:
+    """Tell by node which way a plan takes: 0 straight on, k by the k-th way around."""
+    step, talks = relays.talks.job.step(), relays.talks
+    sends = np.flatnonzero(step.kind != RECV)
+    nodes, first = np.unique(talks.folded.node_of[sends], return_index=True)
+    sender = dict(zip(nodes.tolist(), sends[first].tolist(), strict=True))
+    found = {}
+    for node, routes in relays.routes.items():
+        rows = slice(*np.searchsorted(plan.relays[:, 0], [sender[node], sender[node] + 1]))
+        passed = plan.relays[rows, 1].tolist()
+        found[node] = 0
+        for way, route in enumerate(routes, 1):
+            at = [int(step.rank[sender[node]])]
+            at += [int(_compose(route[:k], np.array(at[:1]))[0]) for k in range(1, len(route))]
+            if at[1:] == passed:
+                found[node] = way
+    return found
+
+
 def divert(relays: Relays, chosen: Mapping[int, Route]) -> Talks:
     """Return the folded job in which communications go the ways chosen for them."""
     talks = relays.talks
