@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,13 @@ from optmatch.io.recordings import (
     PhaseRecord,
     count_switches,
     phases_of_step,
+    read_recorded_step,
     read_recording,
     windows_s,
 )
 from optmatch.problems import RailJob
 from optmatch.problems.rail_step import OPERATIONS
+from optmatch.simulation.rails import simulate_rails
 
 GROUPS = {"d0": (0, 1), "d1": (2, 3), "p0": (0, 2), "p1": (1, 3)}
 TABLE = """rank, group, operation, count, size_bytes, compute_s, peer
@@ -41,20 +44,35 @@ TABLE = """rank, group, operation, count, size_bytes, compute_s, peer
 3, d1, all-gather, 1, 16, ,
 3, , compute, , , 1.5,
 """
-RECORDING = """Node: n1, Rank: 0, Tid: 7
-PP start_backend: 1 start_idx: 0 end_backend: 1 end_idx: 1 len: 2
-DP start_backend: 5 start_idx: 0 end_backend: 5 end_idx: 16 len: 17
-""" + "".join(
-    f"""PP start_backend: 1 start_idx: {7 * k} end_backend: 1 end_idx: {7 * k + 4} len: 5
-DP start_backend: 5 start_idx: {86 * k} end_backend: 5 end_idx: {86 * k + 17} len: 18
-PP start_backend: 1 start_idx: {7 * k + 5} end_backend: 1 end_idx: {7 * k + 5} len: 1
-DP start_backend: 6 start_idx: {3 * k} end_backend: 5 end_idx: {86 * k + 34} len: 20
-PP start_backend: 1 start_idx: {7 * k + 6} end_backend: 1 end_idx: {7 * k + 6} len: 1
-DP start_backend: 5 start_idx: {86 * k + 35} end_backend: 5 end_idx: {86 * k + 51} len: 17
-"""
-    for k in range(4)
-)
-"""Four steps of Llama-3 on 16 GPUs in the form of the published recordings."""
+
+
+def recording(stage: int = 0, steps: int = 4) -> str:
+    """Write what a rank of Llama-3 on 16 GPUs has seen, as in the published recordings.
+
+    Before the steps that repeat the first stage warms up longer; at the end it has more small
+    collectives of its second communicator, 6.
+    """
+    warm = [("PP", 2), ("DP", 17)] * 2 if stage == 0 else [("PP", 4), ("DP", 17)]
+    middle = ("DP", 20 if stage == 0 else 3)
+    step = [("PP", 5), ("DP", 18), ("PP", 1), middle, ("PP", 1), ("DP", 17)]
+    lines, done = ["Node: n1, Rank: 0, Tid: 7"], {"PP": 0, "DP": 0}
+    for name, length in [*warm, ("PP", 1), ("DP", 17), *step * steps]:
+        begin, backend = done[name], 1 if name == "PP" else 5
+        start = 6 if length in (3, 20) else backend
+        done[name] += length
+        lines.append(
+            f"{name} start_backend: {start} start_idx: {begin} end_backend: {backend}"
+            f" end_idx: {done[name] - 1} len: {length}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+RECORDING = recording()
+LLAMA = {
+    **{f"dp.{s}.{g}": (8 * s + g, 8 * s + 4 + g) for s in range(2) for g in range(4)},
+    **{f"pp.{d}.{g}": (4 * d + g, 8 + 4 * d + g) for d in range(2) for g in range(4)},
+}
+"""Its groups: two replicas of two stages, a server of four GPUs for each."""
 
 
 def write(folder: Path, name: str, text: str) -> Path:
@@ -175,7 +193,7 @@ def test_flaws_of_lists_are_named(
 def test_a_recording_of_llama(tmp_path: Path) -> None:
     """Phases PP5 DP18 PP1 DP20 PP1 DP17 repeat: six reconfigurations for each rank and step."""
     records = read_recording(write(tmp_path, "rank0.txt", RECORDING))
-    assert records[2] == PhaseRecord("PP", 5, 1, 0, 1, 4)
+    assert records[0] == PhaseRecord("PP", 2, 1, 0, 1, 1, line=2)
     step = phases_of_step(records)
     shapes = [f"{record.dimension}{record.n_operations}" for record in step]
     assert len(step) == 6
@@ -199,13 +217,107 @@ def test_times_of_a_recording(tmp_path: Path) -> None:
 def test_flaws_of_recordings_are_named(tmp_path: Path) -> None:
     """File and line; a recording in which nothing repeats has no step."""
     path = write(tmp_path, "rank0.txt", RECORDING + "PP start_backend: 1\n")
-    with pytest.raises(om.FormatError, match=r"rank0\.txt:28: 'PP start_backend: 1': no phase"):
+    with pytest.raises(om.FormatError, match=r"rank0\.txt:32: 'PP start_backend: 1': no phase"):
         read_recording(path)
     with pytest.raises(om.FormatError, match="cannot be read"):
         read_recording(tmp_path / "none.txt")
     once = [PhaseRecord("PP", n, 0, 0, 0, 0) for n in range(5)]
     with pytest.raises(om.FormatError, match="5 phases, in which no step repeats"):
         phases_of_step(once)
+
+
+def record_llama(folder: Path, **changes: str) -> Path:
+    """Write the recordings of all 16 ranks, some of them otherwise."""
+    for server in range(4):
+        for place in range(4):
+            name = f"run_{server}_rank{place}"
+            write(folder, f"{name}.txt", changes.get(name, recording(server // 2)))
+    write(folder, "groups.json", groups_text(LLAMA))
+    return folder / "run"
+
+
+def test_recordings_of_all_ranks_are_a_job(tmp_path: Path) -> None:
+    """Six phases of each rank, six reconfigurations on demand, whichever comes first."""
+    prefix = record_llama(tmp_path)
+    told = TraceOptions(gpus_per_server=4)
+    step = read_recorded_step(prefix, LLAMA, told, message_bytes=8, collective_bytes=16)
+    assert step.n_ranks == 16
+    assert np.bincount(step.rank).tolist() == [62] * 8 + [45] * 8
+    sizes = {OPERATIONS[k]: step.size_bytes[step.kind == k].tolist() for k in np.unique(step.kind)}
+    assert sizes == {"send": [8.0] * 7 * 8, "recv": [8.0] * 7 * 8, "all-gather": [16.0] * 744}
+    job = RailJob(n_gpus=16, gpus_per_server=4, recorded=step, delay_s=0.01)
+    for rank in range(16):
+        seen = [p for p in job.phases() if rank in p.ranks]
+        shapes = [f"{phase.dimension}{phase.n_operations}" for phase in seen]
+        at = shapes.index("pp5")
+        middle = "dp20" if rank < 8 else "dp3"
+        assert shapes[at:] + shapes[:at] == ["pp5", "dp18", "pp1", middle, "pp1", "dp17"]
+        assert {phase.rail for phase in seen} == {rank % 4}
+    job = replace(job, recorded=read_recorded_step(prefix, LLAMA, told))  # sizes do not matter
+    played = simulate_rails(job, "on-demand")
+    switched = [
+        sum(
+            bool(played.switched[k]) for k, phase in enumerate(job.phases()) if rank in phase.ranks
+        )
+        for rank in range(16)
+    ]
+    assert switched == [6] * 16
+
+
+def test_windows_of_recordings_are_computation(tmp_path: Path) -> None:
+    """A phase that began later than the one before had ended comes so much later."""
+    line = "{} start_backend: 1 start_idx: {} end_backend: 1 end_idx: 0 len: 1, "
+    line += "start_time: {}, end_time: {}\n"
+    text = "".join(
+        line.format("PP", k, 1000 * k, 1000 * k + 100)
+        + line.format("DP", k, 1000 * k + 350, 1000 * k + 90)
+        for k in range(4)
+    )
+    for server in range(2):
+        write(tmp_path, f"run_{server}_rank0.txt", text)
+    step = read_recorded_step(tmp_path / "run", {"pp": (0, 1), "DP.all": (1, 0)})
+    computed = step.duration_s[step.duration_s > 0]
+    np.testing.assert_allclose(computed, [0.25] * 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "groups", "gpus", "message"),
+    [
+        ({}, {}, 4, r"run_0_rank0\.txt:\d+: rank 0 is in 0 groups whose names begin with pp"),
+        ({}, {"PP0": (0, 8)}, 4, r"rank 0 is in 2 groups whose names begin with pp"),
+        ({}, {"pp.0.0": (0, 8, 12)}, 4, r"pp\.0\.0: a pipeline of 3 ranks; records fit two"),
+        ({}, {}, 3, r"run_0_rank3\.txt: GPU 3 of a server that has 3"),
+        ({}, {}, 5, r"there is no recording of rank 4"),
+        ({"run_1_rank2": "PP\n"}, {}, 4, r"run_1_rank2\.txt:1: 'PP': no phase"),
+        ({"run_1_rank2": ""}, {}, 4, r"run_1_rank2\.txt: 0 phases, in which no step repeats"),
+        (
+            {"run_1_rank2": recording(1)},
+            LLAMA,
+            4,
+            r"run_0_rank2\.txt: line \d+: group dp\.0\.2: rank 6 has no part in this collective",
+        ),
+        (
+            {"run_3_rank0": recording(1).replace("start_idx: ", "start_idx: 9")},
+            LLAMA,
+            4,
+            r"run_0_rank0\.txt: no whole step begins with message 9\d+",
+        ),
+    ],
+)
+def test_flaws_of_recorded_steps_are_named(
+    tmp_path: Path,
+    changes: dict[str, str],
+    groups: dict[str, tuple[int, ...]],
+    gpus: int,
+    message: str,
+) -> None:
+    """File, line, rank and group."""
+    prefix = record_llama(tmp_path, **changes)
+    members = groups if not groups else {**LLAMA, **groups}
+    with pytest.raises(om.FormatError, match=message):
+        read_recorded_step(prefix, members, TraceOptions(gpus_per_server=gpus))
+    with pytest.raises(om.FormatError, match="no file name_SERVER_rankGPU"):
+        read_recorded_step(tmp_path / "walk", members)
 
 
 def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
@@ -234,6 +346,19 @@ def test_the_command_makes_a_job(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_command_reads_recordings(tmp_path: Path) -> None:
+    """The job is that of the function."""
+    prefix = record_llama(tmp_path)
+    shared = ("--groups", "groups.json", "--gpus-per-server", "4", "--collective-bytes", "9")
+    done = run(tmp_path, "--recordings", "run", *shared)
+    assert done.returncode == 0, done.stderr
+    told = TraceOptions(gpus_per_server=4)
+    job = loads(done.stdout)
+    assert isinstance(job, RailJob)
+    assert job.recorded == read_recorded_step(prefix, LLAMA, told, collective_bytes=9)
+
+
+@pytest.mark.slow
 def test_bad_input_of_the_command(tmp_path: Path) -> None:
     """Exit code 2, one line with file and line, rank or group; nothing is written."""
     write(tmp_path, "groups.json", groups_text({"d0": (0, 1)}))
@@ -244,7 +369,9 @@ def test_bad_input_of_the_command(tmp_path: Path) -> None:
         (["--chakra", "run"], "run.0.et: byte 0: node number 0 is cut off"),
         (["--chakra", "walk"], "no file name.RANK.et"),
         (["--chakra", "run", "--dimension", "x=up"], "'x=up': NAME=DIMENSION, one of dp"),
-        (["--chakra", "run", "--phases", "step.csv"], "either --chakra or --phases"),
+        (["--chakra", "run", "--phases", "step.csv"], "either --chakra, --phases or --record"),
+        (["--chakra", "run", "--message-bytes", "8"], "are for --recordings"),
+        (["--recordings", "run"], "no file name_SERVER_rankGPU.txt is there"),
     ):
         done = run(tmp_path, *options, "-o", "job.json")
         assert (done.returncode, done.stdout) == (2, "")

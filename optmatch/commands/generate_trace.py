@@ -1,4 +1,4 @@
-"""`optmatch generate rail-trace`: a rail job from Chakra traces or from a list of phases."""
+"""`optmatch generate rail-trace`: a rail job from traces, lists of phases or recordings."""
 
 from __future__ import annotations
 
@@ -73,6 +73,17 @@ class _Named(click.ParamType[tuple[str, Dimension]]):
 @click.command("rail-trace")
 @click.option("--chakra", type=click.Path(), help="Traces PREFIX.RANK.et, by their prefix.")
 @click.option("--phases", type=click.Path(), help="A list of phases instead: .csv or .json")
+@click.option(
+    "--recordings", type=click.Path(), help="Those of Opus instead: PREFIX_SERVER_rankGPU.txt"
+)
+@click.option(
+    "--message-bytes", type=click.IntRange(min=1), help="Of a recorded message.  [default: 1]"
+)
+@click.option(
+    "--collective-bytes",
+    type=click.IntRange(min=1),
+    help="Of each other recorded operation, a shard.  [default: 1]",
+)
 @click.option("--groups", type=click.Path(), help="JSON with the ranks of each group.")
 @click.option(
     "--gpus-per-server", type=int, default=1, show_default=True, help="The number of rails."
@@ -92,6 +103,9 @@ class _Named(click.ParamType[tuple[str, Dimension]]):
 def rail_trace(
     chakra: str | None,
     phases: str | None,
+    recordings: str | None,
+    message_bytes: int | None,
+    collective_bytes: int | None,
     groups: str | None,
     gpus_per_server: int,
     stride: int,
@@ -102,12 +116,17 @@ def rail_trace(
     force: bool,
     **options: Any,
 ) -> None:
-    """One recorded step of a training job: Chakra traces, or a list of phases."""
+    """One recorded step of a training job: Chakra traces, a list of phases, or recordings."""
     from optmatch.io.chakra_options import TraceOptions
     from optmatch.io.chakra_step import read_step
     from optmatch.io.groups import read_groups
     from optmatch.io.phases import read_phase_list
+    from optmatch.io.recordings import read_recorded_step
 
+    if sum(one is not None for one in (chakra, phases, recordings)) != 1:
+        raise click.UsageError("either --chakra, --phases or --recordings")
+    if recordings is None and (message_bytes, collective_bytes) != (None, None):
+        raise click.UsageError("--message-bytes and --collective-bytes are for --recordings")
     told = TraceOptions(
         gpus_per_server=gpus_per_server,
         stride=stride,
@@ -115,12 +134,20 @@ def rail_trace(
         leave_out=leave_out,
         flops_per_s=flops_per_s,
     )
-    if chakra is not None and phases is None:
+    if chakra is not None:
         step = read_step(chakra, groups, told)
-    elif phases is not None and chakra is None:
-        step = read_phase_list(phases, {} if groups is None else read_groups(groups), told)
     else:
-        raise click.UsageError("either --chakra or --phases")
+        members = {} if groups is None else read_groups(groups)
+        if phases is not None:
+            step = read_phase_list(phases, members, told)
+        else:
+            step = read_recorded_step(
+                str(recordings),
+                members,
+                told,
+                message_bytes=message_bytes or 1,
+                collective_bytes=collective_bytes or 1,
+            )
     job = RailJob(
         n_gpus=max(1, step.n_ranks), gpus_per_server=gpus_per_server, recorded=step, **options
     )

@@ -63,3 +63,16 @@ class TraceOptions:
         if len(set(zip(server.tolist(), place.tolist(), strict=True))) == 1:
             return -1
         return int(rail[0]) if (rail == rail[0]).all() else None
+
+    def rank(self, server: int, place: int) -> int:
+        """Return the rank of a GPU by its server and its place there; places are rails.
+
+        Examples
+        --------
+        >>> TraceOptions(gpus_per_server=2).rank(1, 0)
+        2
+        >>> TraceOptions(gpus_per_server=2, stride=4).rank(1, 1)
+        5
+        """
+        block, offset = divmod(server, self.stride)
+        return (block * self.gpus_per_server + place) * self.stride + offset

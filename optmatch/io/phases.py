@@ -72,12 +72,14 @@ def read_phase_list(
     ranks = max(
         [*(line.rank for line in lines), *(r for g in groups.values() for r in g)], default=-1
     )
-    traces = [_trace(rank, lines, noun, file) for rank in range(ranks + 1)]
+    traces = [trace_of(rank, lines, noun, file) for rank in range(ranks + 1)]
     return step_of(traces, groups, options or TraceOptions())
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class Line:
+    """One line: what a rank does, perhaps several times."""
+
     place: int
     rank: int
     group: str
@@ -123,7 +125,7 @@ def _json_rows(content: bytes, path: str) -> list[tuple[int, dict[str, Any]]]:
     return list(enumerate(tree))
 
 
-def _line(row: dict[str, Any], place: int, noun: str, path: str) -> _Line:
+def _line(row: dict[str, Any], place: int, noun: str, path: str) -> Line:
     where = f"{noun} {place}"
 
     def number(name: str, default: float | None, *, whole: bool = True) -> Any:
@@ -148,7 +150,7 @@ def _line(row: dict[str, Any], place: int, noun: str, path: str) -> _Line:
     message = operation in ("send", "recv")
     if talks and not message and "group" not in row:
         raise FormatError(f"{operation} without a group", where=where, path=path)
-    return _Line(
+    return Line(
         place=place,
         rank=number("rank", None),
         group=str(row.get("group", "")),
@@ -160,7 +162,7 @@ def _line(row: dict[str, Any], place: int, noun: str, path: str) -> _Line:
     )
 
 
-def _trace(rank: int, lines: Sequence[_Line], noun: str, path: str) -> Trace:
+def trace_of(rank: int, lines: Sequence[Line], noun: str, path: str) -> Trace:
     """Write the lines of a rank as the nodes of a trace, one after the other."""
     rows: list[tuple[int, ...]] = []
     lasts_us: list[float] = []
