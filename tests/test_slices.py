@@ -198,10 +198,12 @@ def test_turned_slices_that_are_the_same_are_searched_once() -> None:
     assert len(tell_apart(odd)) == len(odd)
 
 
+@pytest.mark.parametrize("joined", [False, True])
 @pytest.mark.parametrize("rule", ["first-fit", "best-fit", "optical"])
-def test_slices_come_and_go_without_a_trace(rule: str) -> None:
+def test_slices_come_and_go_without_a_trace(rule: str, joined: bool) -> None:
     """After all have left, everything is free and dark; on the way the verifier accepts each."""
-    fabric = om.RackFabric(racks=2)
+    fabric = om.RackFabric(racks=2, joined=joined)
+    spans = 0
     pod, rng = Pod(fabric), np.random.default_rng(0)
     live: list[om.Allocation] = []
     for _ in range(60):
@@ -214,6 +216,7 @@ def test_slices_come_and_go_without_a_trace(rule: str) -> None:
             continue
         report = om.verify(problem, found)
         assert report.ok, report.violations
+        spans += len(set((found.servers // 16).tolist())) > 1
         assert (
             pod.loads[fabric.edge_of_fibre[found.fibres[:, 1]]].max(initial=0)
             == (report.figures["worst_load"])
@@ -224,6 +227,7 @@ def test_slices_come_and_go_without_a_trace(rule: str) -> None:
             grids = [draw(t, fabric.server).grid for t in orient(fabric, shape)]
             blocks = [b for g in grids for b in aligned_blocks(fabric.server_grid, g).tolist()]
             assert local.tolist() in blocks
+    assert (spans > 0) == (joined and rule == "optical")
     for slice_ in live:
         pod.remove(slice_)
     assert pod.free.all()
