@@ -305,7 +305,9 @@ class Rerouter:
         self, now: _Snapshot, failure: Failure, spares: tuple[int, ...] | None = None
     ) -> Transition:
         """Work out a transition."""
+        from optmatch.solvers.reroutes.blocks import find_block
         from optmatch.solvers.reroutes.changes import make_transition
+        from optmatch.solvers.reroutes.impossible import explain
         from optmatch.solvers.reroutes.repair import repair
 
         case, board = self._case(now, failure, spares)
@@ -314,7 +316,12 @@ class Rerouter:
                 f"{len(case.lost)} units with circuits are lost, {len(case.spares)} live spares"
                 " are there"
             )
-        plan = repair(board, case, now.reach)
+        plan = repair(board, case, now.reach, effort=0)
+        if plan is None:
+            block = find_block(board, case)
+            if block is not None:
+                raise InfeasibleError(explain(now.state, block))
+            plan = repair(board, case, now.reach)
         if plan is None:
             if _with(now.state, failure).bound() is None:
                 raise InfeasibleError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 import networkx as nx
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 import optmatch as om
 from optmatch.solvers.reroutes.board import Board
-from optmatch.solvers.reroutes.splice import LOSS_COST, SET_COST
+from optmatch.solvers.reroutes.splice import FAR, LOSS_COST, SET_COST
 from optmatch.testing.reroutes import draw_rack_state, draw_state
 
 FABRICS: tuple[Any, ...] = (
@@ -83,6 +84,54 @@ def test_routes_together_overdraw_nothing(fabric: Any, seed: int) -> None:
     board.put(lifted)
     assert np.array_equal(board.free, before)
     assert board.sum_up(found.paths) == found.levels
+
+
+@pytest.mark.parametrize("fabric", FABRICS, ids=lambda fabric: type(fabric).__name__)
+@settings(max_examples=8, deadline=None)
+@given(seed=st.integers(0, 1000))
+def test_polished_routes_are_no_worse(fabric: Any, seed: int) -> None:
+    """They overdraw nothing, more orders do not harm, and the board is as it was."""
+    board = board_of(fabric, seed)
+    lifted = board.paths[:4]
+    ends = [tuple(pair) for pair in board.ends[:4].tolist()]
+    board.lift(lifted)
+    free = board.free.copy()
+    plain = board.route(ends)
+    assert plain is not None
+    best = plain.levels
+    for orders in (1, 4):
+        found = board.route(ends, orders=orders)
+        assert found is not None
+        assert found.levels <= best
+        assert [path[[0, -1]].tolist() for path in found.paths] == [
+            [board.ways.leaving(a), board.ways.entering(b)] for a, b in ends
+        ]
+        assert board.sum_up(found.paths) == found.levels
+        board.put(found.paths)
+        assert (board.free >= 0).all()
+        board.lift(found.paths)
+        best = found.levels
+    assert np.array_equal(board.free, free)
+    work = board.work
+    assert not (work.using.any() or work.history.any() or work.passing.any())
+    assert (work.distance == FAR).all()
+
+
+@pytest.mark.parametrize("fabric", FABRICS, ids=lambda fabric: type(fabric).__name__)
+@settings(max_examples=8, deadline=None)
+@given(seed=st.integers(0, 1000))
+def test_only_who_stands_at_both_walls_can_open_a_way_alone(fabric: Any, seed: int) -> None:
+    """Walls are just where there is no way; whoever opens one alone bounds both sides."""
+    board = board_of(fabric, seed)
+    for source, destination in combinations(range(min(6, board.ways.units)), 2):
+        walls = board.walls(source, destination)
+        assert bool(walls) == (cheapest(board, source, destination) is None)
+        for path in board.paths if walls else ():
+            board.lift([path])
+            opened = cheapest(board, source, destination) is not None
+            board.put([path])
+            stands = all(wall[board.ways.resource[path]].any() for wall in walls)
+            assert stands or not opened
 
 
 def test_paths_say_which_cells_they_pass() -> None:

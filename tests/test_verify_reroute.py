@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.problems import CutProof, Reroute, Transition
+from optmatch.io import dumps, loads
+from optmatch.problems import BlockProof, CutProof, Reroute, Transition
 from optmatch.problems.transition import DROP, RAISE, SET
 from optmatch.solvers.reroutes.states import fill_rack, hold_matching
 
@@ -202,6 +203,34 @@ def test_a_cut_proves_that_nothing_helps() -> None:
         wrong = replace(solution, certificate=CutProof(servers=servers), stats=bare)  # type: ignore[arg-type]
         report = om.verify(solution.problem, wrong)
         assert any(v.rule == "the certificate is a proof" for v in report.violations)
+
+
+@pytest.mark.parametrize("method", ["greedy", "ilp"])
+@pytest.mark.parametrize(("end", "leaving"), [(0, True), (-1, False)])
+def test_a_block_proves_that_nothing_helps(method: str, end: int, leaving: bool) -> None:
+    """A chip with all ports in use has no other way out, or in, than its first cells."""
+    rack = om.RackFabric((2, 2, 2), (2, 1, 1), fibres=4, interposer=om.Benes(32))
+    state = fill_rack(rack, (((0, 0, 0), (2, 2, 2)),))
+    problem = replace(state, dead_cells=(state.ways[0][end] // 4,))
+    solution = om.solve(problem, method, seed=0)
+    proof = solution.certificate
+    assert solution.status is om.Status.INFEASIBLE
+    assert isinstance(proof, BlockProof)
+    assert proof.leaving == leaving
+    assert loads(dumps(solution)) == solution
+    assert om.verify(problem, solution).ok
+    more = np.setdiff1d(np.arange(40), proof.links)[: 6 - len(proof.links)]
+    for wrong in (
+        replace(proof, links=proof.links[1:]),  # light gets through
+        replace(proof, links=np.union1d(proof.links, more)),  # as many as circuits
+        replace(proof, leaving=not leaving),
+        replace(proof, chips=[7 - proof.chips[0]]),  # type: ignore[arg-type]
+        replace(proof, chips=[8]),  # type: ignore[arg-type]
+    ):
+        report = om.verify(problem, replace(solution, certificate=wrong))
+        assert any(v.rule == "the certificate is a proof" for v in report.violations)
+    claim = replace(om.solve(cut_off(), seed=0), certificate=proof)  # no cells there
+    assert not om.verify(cut_off(), claim).ok
 
 
 def test_proofs_of_handovers_are_checked() -> None:

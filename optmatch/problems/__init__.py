@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from optmatch.problems.rail_plan import RailPlan, RailTimeline
     from optmatch.problems.rail_step import Group, Step
     from optmatch.problems.reroute import Reroute
-    from optmatch.problems.reroute_proof import CutProof
+    from optmatch.problems.reroute_proof import BlockProof, CutProof
     from optmatch.problems.rings import Steering, slice_rings
     from optmatch.problems.routing import Routing
     from optmatch.problems.slices import Allocation, SliceAllocation
@@ -54,6 +54,7 @@ ANSWERS: LaterTable[type[Value]] = LaterTable(
 
 PROOFS: LaterTable[type[Value]] = LaterTable(
     {
+        "block": "optmatch.problems.reroute_proof:BlockProof",
         "configuration": "optmatch.problems.demand_proof:ConfigurationProof",
         "count": "optmatch.problems.demand_proof:CountProof",
         "cut": "optmatch.problems.reroute_proof:CutProof",
@@ -70,6 +71,7 @@ __all__ = [
     "PROOFS",
     "AllToAll",
     "Allocation",
+    "BlockProof",
     "Blueprint",
     "ConfigurationProof",
     "CountProof",
@@ -102,6 +104,7 @@ __getattr__ = import_later(
     {
         "AllToAll": "alltoall",
         "Allocation": "slices",
+        "BlockProof": "reroute_proof",
         "Blueprint": "blueprint",
         "ConfigurationProof": "demand_proof",
         "CountProof": "demand_proof",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from itertools import permutations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +12,8 @@ from numpy.typing import NDArray
 from optmatch.fabrics import UNREACHED, Fabric, RackFabric
 
 FAR = int(UNREACHED)
+MOST_HANDOVERS = 720
+"""Of more ways to hand over lost units the bound does not look at each."""
 
 
 class Asked(NamedTuple):
@@ -29,7 +33,8 @@ def bound_levels(asked: Asked) -> tuple[int, int, int, int, int] | None:
     Notes
     -----
     Every hit circuit changes. Its new route passes at least as many cells, or fibres, as the
-    shortest way between its ends, where an end that is lost may be any spare.
+    shortest way between its ends. Lost units are handed over to spares in all ways, and the best
+    one counts; where there are more than 720 of them, each end may be any spare by itself.
 
     Examples
     --------
@@ -38,21 +43,36 @@ def bound_levels(asked: Asked) -> tuple[int, int, int, int, int] | None:
     >>> bound_levels(Asked(rack, circuits, hit, (0,), (63,), (48, 360)))
     (0, 1, 0, 720, 2)
     """
-    fabric = asked.fabric
-    per_unit = fabric.ports_per_chip if isinstance(fabric, RackFabric) else 1
-    far = distances(fabric)
-    worst = length = 0
-    for ends in (asked.circuits[asked.hit] // per_unit).tolist():
-        tails, heads = (list(asked.spares) if end in asked.lost else [end] for end in ends)
-        hops = int(far[np.ix_(tails, heads)].min(initial=FAR))
-        if hops == FAR:
-            return None
-        cells, fibres = hops, 0
-        if isinstance(fabric, RackFabric):
-            fibres, cells = hops, hops + 1 if fabric.n_cells else 0
-        worst = max(worst, cells * asked.loss_units[0] + fibres * asked.loss_units[1])
-        length += cells + fibres
-    return 0, int(np.count_nonzero(asked.hit)), 0, worst, length
+    per_unit = asked.fabric.ports_per_chip if isinstance(asked.fabric, RackFabric) else 1
+    pairs = asked.circuits[asked.hit] // per_unit
+    hops = _hops_of_handovers(asked, distances(asked.fabric), pairs)
+    hops = hops[(hops < FAR).all(axis=1)]
+    if not len(hops):
+        return None
+    cells, fibres = hops, np.zeros_like(hops)
+    if isinstance(asked.fabric, RackFabric):
+        fibres, cells = hops, (hops + 1) * (asked.fabric.n_cells > 0)
+    worst = (cells * asked.loss_units[0] + fibres * asked.loss_units[1]).max(axis=1, initial=0)
+    length = (cells + fibres).sum(axis=1)
+    best = np.lexsort((length, worst))[0]
+    return 0, len(pairs), 0, int(worst[best]), int(length[best])
+
+
+def _hops_of_handovers(asked: Asked, far: NDArray[Any], pairs: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the distances of the ends of hit circuits, a row for each handover."""
+    lost, spares = list(asked.lost), list(asked.spares)
+    if math.perm(len(spares), len(lost)) > MOST_HANDOVERS:
+        every = [
+            far[np.ix_(*(spares if end in lost else [end] for end in ends))].min(initial=FAR)
+            for ends in pairs.tolist()
+        ]
+        return np.array([every], dtype=np.int64)
+    rows = []
+    for handover in permutations(spares, len(lost)):
+        after = np.arange(len(far))
+        after[lost] = handover
+        rows.append(far[after[pairs[:, 0]], after[pairs[:, 1]]])
+    return np.array(rows, dtype=np.int64).reshape(len(rows), len(pairs))
 
 
 def distances(fabric: Fabric | RackFabric) -> NDArray[Any]:

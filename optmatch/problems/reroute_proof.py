@@ -1,4 +1,4 @@
-"""A proof that no transition gets over a failure: a cut through a rack."""
+"""Proofs that no transition gets over a failure: a cut through a rack, or around some chips."""
 
 from __future__ import annotations
 
@@ -39,3 +39,41 @@ class CutProof(Value):
         if len(servers) == 0 or (np.diff(servers) <= 0).any():
             raise InputError("servers: at least one, ascending", where="servers")
         object.__setattr__(self, "servers", servers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BlockProof(Value):
+    """Chips of a rack with cells that more circuits must leave than waveguides lead away.
+
+    Parameters
+    ----------
+    chips
+        Chips that are not lost; int32, ascending.
+    links
+        Waveguides, by their numbers without faults, each of which one circuit can use: without
+        them no light gets from a transmitter of these chips to a receiver of any, whatever state
+        the cells that work are in; int32, ascending.
+    leaving
+        True if it is about light from the chips; False if it is about light to them, from any.
+
+    Notes
+    -----
+    The reader follows light in all states of the cells, and counts: the chips have more circuits
+    than there are links.
+
+    Examples
+    --------
+    >>> BlockProof(chips=[3], links=[], leaving=True).chips.tolist()
+    [3]
+    """
+
+    chips: NDArray[np.int32]
+    links: NDArray[np.int32]
+    leaving: bool
+
+    def __post_init__(self) -> None:
+        for name in ("chips", "links"):
+            array = frozen(name, getattr(self, name), 1, np.int32)
+            if (np.diff(array) <= 0).any():
+                raise InputError(f"{name}: ascending", where=name)
+            object.__setattr__(self, name, array)

@@ -10,12 +10,15 @@ import numpy as np
 
 from optmatch.fabrics import UNREACHED, Faulty, RackFabric
 from optmatch.model import Schedule, Solution, Status
-from optmatch.problems import CutProof, Reroute, RoutingProof, Transition
+from optmatch.problems import BlockProof, CutProof, Reroute, RoutingProof, Transition
 from optmatch.verify.bound_rules import SEARCH, check_objective, check_support
 from optmatch.verify.proofs import Circuit, ProofChecker, ProofError
 from optmatch.verify.report import Findings, agree
 from optmatch.verify.reroute import LEVELS, replay_transition
+from optmatch.verify.reroute_block import check_block
 from optmatch.verify.reroute_scene import Scene, view
+
+_MOST_HANDOVERS = 720
 
 
 def verify_reroute(
@@ -73,6 +76,8 @@ def _checked_bound(
     try:
         if isinstance(proof, CutProof):
             _check_cut(scene, proof)
+        elif isinstance(proof, BlockProof):
+            check_block(scene, proof)
         elif isinstance(proof, tuple):
             _check_handovers(scene, proof)
         else:
@@ -146,17 +151,35 @@ def _check_handovers(scene: Scene, proofs: tuple[RoutingProof | None, ...]) -> N
 
 
 def _bound_levels(scene: Scene) -> tuple[int, int, int, int, int] | None:
-    """Bound the levels: hit circuits change, and routes are not shorter than the way is far."""
-    problem = scene.problem
+    """Bound the levels: hit circuits change, and routes are not shorter than the way is far.
+
+    The best handover of lost units counts; of more than 720 none is looked at, and each end of a
+    circuit may be any spare by itself.
+    """
     if len(scene.lost) > len(scene.spares):
         return None
-    worst = length = 0
-    cell_loss, fibre_loss = problem.loss_units
+    lost, spares = sorted(scene.lost), sorted(scene.spares)
+    ways = math.perm(len(spares), len(lost))
+    if ways > _MOST_HANDOVERS:
+        choices = [dict.fromkeys(lost, spares)]
+    else:
+        choices = [
+            {unit: [spare] for unit, spare in zip(lost, handover, strict=True)}
+            for handover in permutations(spares, len(lost))
+        ]
     far = _hops(scene)
+    found = [levels for after in choices if (levels := _bound_routes(scene, far, after))]
+    return (0, len(scene.hit), 0, *min(found)) if found else None
+
+
+def _bound_routes(scene: Scene, far: Any, after: dict[int, list[int]]) -> tuple[int, int] | None:
+    """Bound the worst loss and the length of new routes, if lost units become some of these."""
+    problem, worst, length = scene.problem, 0, 0
+    cell_loss, fibre_loss = problem.loss_units
     for circuit in scene.hit:
         units = [scene.unit(port) for port in problem.circuits[circuit].tolist()]
-        choices = [scene.spares if unit in scene.lost else {unit} for unit in units]
-        hops = min(int(far[a, b]) for a in choices[0] for b in choices[1])
+        sources, destinations = (after.get(unit, [unit]) for unit in units)
+        hops = min(int(far[a, b]) for a in sources for b in destinations)
         if hops == UNREACHED:
             return None
         cells, fibres = hops, 0
@@ -164,7 +187,7 @@ def _bound_levels(scene: Scene) -> tuple[int, int, int, int, int] | None:
             cells, fibres = (0 if scene.graph is None else hops + 1), hops
         worst = max(worst, cells * cell_loss + fibres * fibre_loss)
         length += cells + fibres
-    return 0, len(scene.hit), 0, worst, length
+    return worst, length
 
 
 def _hops(scene: Scene) -> Any:

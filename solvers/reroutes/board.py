@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +13,22 @@ from optmatch.fabrics import RackFabric
 from optmatch.model import FREE
 from optmatch.problems import Reroute
 from optmatch.solvers.reroutes.naming import DEAD, list_users
-from optmatch.solvers.reroutes.splice import LOSS_COST, Workspace, make_workspace, negotiate, weigh
+from optmatch.solvers.reroutes.splice import (
+    LOSS_COST,
+    PUSH_COST,
+    Workspace,
+    find_walls,
+    make_workspace,
+    negotiate,
+    polish,
+    weigh,
+)
 from optmatch.solvers.reroutes.ways import Ways, find_ways
 
 _DEAD_CELL = 2
-_ROUNDS = 24
+ROUNDS = 24
+"""How often circuits are routed before it is given up that they get out of each other's way."""
+_POLISHES = 3
 Path = NDArray[np.int32]
 
 
@@ -151,25 +161,29 @@ class Board:
 
     def sum_up(self, paths: Sequence[Path]) -> tuple[int, int, int]:
         """Count cells to be set, the worst loss in hundredths of a dB, and the length."""
-        work = self.work
-        at = 0
+        self._make_room(len(paths))
         for k, path in enumerate(paths):
-            work.path[at : at + len(path)] = path[::-1]
-            at += len(path)
-            work.offsets[k + 1] = at
-        work.offsets[0] = 0
+            self.work.path[k, : len(path)] = path
+            self.work.length[k] = len(path)
         return self._weigh(len(paths))
 
     def _weigh(self, count: int) -> tuple[int, int, int]:
         ways, work = self.ways, self.work
         weigh(
-            work.path, work.offsets, count, ways.first, ways.head, ways.cell, ways.state,
-            self.now, work.marked, self.cost, work.sums,
+            work.path, work.length, count, ways.first, ways.head, ways.cell, ways.state,
+            self.now, work.passing, self.cost, work.sums,
         )  # fmt: skip
         sets, worst, length = work.sums.tolist()
         return sets, worst, length
 
-    def route(self, ends: Sequence[tuple[int, int]], rounds: int = _ROUNDS) -> Found | None:
+    def route(
+        self,
+        ends: Sequence[tuple[int, int]],
+        rounds: int = ROUNDS,
+        *,
+        orders: int = 0,
+        enough: tuple[int, int, int] = (0, 0, 0),
+    ) -> Found | None:
         """Route circuits together through what is free.
 
         Parameters
@@ -178,24 +192,111 @@ class Board:
             Source unit and destination unit of each.
         rounds
             How often at most they are routed before it is given up.
+        orders
+            How many orders of the circuits are tried, the routes polished in each; 0 for one
+            without that, which is quicker.
+        enough
+            Levels that cannot be beaten: reached, no other order is tried.
 
         Returns
         -------
         Found or None
             None if some circuit is cut off, or they do not get out of each other's way.
         """
-        ways, count = self.ways, len(ends)
-        if count >= len(self.work.offsets):
-            self.work = self._room(2 * count)
-        work = self.work
-        pairs = np.array(ends, dtype=np.int64).reshape(-1, 2)
-        graph = ways.first, ways.head, ways.cell, ways.state
-        turns = negotiate(
-            *graph, self.cost, ways.resource, self.free, self.shut, self.mode, self.now,
-            pairs[:, 0], ways.units + pairs[:, 1], rounds, *work[:8],
-        )  # fmt: skip
-        if turns <= 0:
+        count, best = len(ends), None
+        for turn in range(max(1, orders) if count > 1 else 1):
+            order = _order(count, turn)
+            found = self._route([ends[k] for k in order], rounds, polished=orders > 0)
+            if found is None and (turn == 0 or best is None):
+                return None
+            if found is not None and (best is None or found.levels < best.levels):
+                paths = found.paths.copy()
+                for k, path in zip(order, found.paths, strict=True):
+                    paths[k] = path
+                best = Found(found.levels, paths)
+                if best.levels <= enough:
+                    break
+        return best
+
+    def _route(
+        self, ends: Sequence[tuple[int, int]], rounds: int, *, polished: bool
+    ) -> Found | None:
+        if self.press(ends, rounds) <= 0:
             return None
-        at = work.offsets[: count + 1].tolist()
-        paths = [work.path[a:b][::-1].copy() for a, b in pairwise(at)]
-        return Found(self._weigh(count), paths)
+        count, ways, work = len(ends), self.ways, self.work
+        if polished and count > 1:
+            pairs = np.array(ends, dtype=np.int64).reshape(-1, 2)
+            work.told[:] = self.now
+            goals = ways.units + pairs[:, 1]
+            arguments: Any = (*self._graph(), pairs[:, 0], goals, _POLISHES, *work[:-1])
+            polish(*arguments)
+        return Found(self._weigh(count), self.pressed(count))
+
+    def press(
+        self, ends: Sequence[tuple[int, int]], rounds: int, busy: NDArray[np.int64] | None = None
+    ) -> int:
+        """Route circuits together; return as `negotiate` does.
+
+        Parameters
+        ----------
+        ends, rounds
+            As of `route`.
+        busy
+            ``busy[resource]``: how many there are on it who may be pushed aside, where others are
+            not to be had; None for nobody.
+        """
+        self._make_room(len(ends))
+        pairs = np.array(ends, dtype=np.int64).reshape(-1, 2)
+        goals, work = self.ways.units + pairs[:, 1], self.work
+        if busy is not None:
+            np.multiply(busy, PUSH_COST, out=work.history)
+        arguments: Any = (*self._graph(), pairs[:, 0], goals, rounds, *work[:9])
+        turns: int = negotiate(*arguments)
+        if busy is not None:
+            work.history[:] = 0
+        return turns
+
+    def pressed(self, count: int) -> list[Path]:
+        """Return the paths that `press` has found."""
+        work = self.work
+        sizes = work.length[:count].tolist()
+        return [work.path[k, :size].copy() for k, size in enumerate(sizes)]
+
+    def walls(self, source: int, destination: int) -> list[NDArray[np.bool_]]:
+        """Tell what stands in the way of a circuit, seen from its source and its destination.
+
+        Returns
+        -------
+        list of NDArray
+            ``[0][resource]``: whether light from the source gets as far as that, which is all in
+            use; ``[1][resource]`` is of the destination. Empty if there is a way.
+        """
+        ways = self.ways
+        walls = np.zeros((2, len(ways.capacity)), dtype=np.bool_)
+        nodes = len(ways.resource)
+        joined = find_walls(
+            ways.first, ways.head, ways.back_first, ways.back_arc, ways.tail, ways.cell,
+            ways.state, ways.resource, self.free, self.shut, self.mode, ways.leaving(source),
+            ways.entering(destination), walls, self.work.way, np.zeros(nodes, dtype=np.bool_),
+        )  # fmt: skip
+        return [] if joined else list(walls)
+
+    def _make_room(self, count: int) -> None:
+        if count > len(self.work.length):
+            self.work = self._room(2 * count)
+
+    def _graph(self) -> Any:
+        """Return what kernels want to know of the graph and of the state."""
+        ways = self.ways
+        return (
+            ways.first, ways.head, ways.back_first, ways.back_arc, ways.tail, ways.cell,
+            ways.state, self.cost, ways.resource, self.free, self.shut, self.mode, self.now,
+        )  # fmt: skip
+
+
+def _order(count: int, turn: int) -> list[int]:
+    """Return a permutation: first as given, then backwards, then others that repeat themselves."""
+    if turn < 2:
+        return list(range(count))[:: 1 - 2 * turn]
+    order: list[int] = np.random.default_rng(turn).permutation(count).tolist()
+    return order

@@ -10,6 +10,7 @@ import numpy as np
 
 from optmatch.model import Limit, Limits, NewBest, OnEvent, Solution, Status
 from optmatch.problems import Reroute
+from optmatch.solvers.reroutes.blocks import find_block
 from optmatch.solvers.reroutes.board import Board
 from optmatch.solvers.reroutes.changes import make_transition
 from optmatch.solvers.reroutes.impossible import explain, find_cut, prove_handovers
@@ -55,10 +56,15 @@ def solve(
     case, board = case_of(problem), Board(problem)
     if clock.remaining_s <= 0.0:
         return give_up(problem, Limit.TIME, bound)
-    plan = repair(board, case, Reach(board, problem.loss_units), clock=clock)
+    reach = Reach(board, problem.loss_units)
+    certificate: Any = None
+    plan = repair(board, case, reach, effort=0)
+    if plan is None:
+        certificate = find_block(board, case)
+        plan = None if certificate else repair(board, case, reach, clock=clock)
     if plan is not None:
         return answer(problem, board, plan, on_event)
-    certificate = find_cut(problem) or prove_handovers(problem, clock, 0, _FEW)
+    certificate = certificate or find_cut(problem) or prove_handovers(problem, clock, 0, _FEW)
     if certificate is None:
         return give_up(problem, clock.exceeded(EFFORT) or Limit.EXHAUSTED, bound)
     return Solution(

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from optmatch.model import Clock, Limit, Limits, NewBest, OnEvent, Solution, Status
-from optmatch.problems import Reroute
+from optmatch.problems import BlockProof, Reroute
+from optmatch.solvers.reroutes.blocks import find_block
 from optmatch.solvers.reroutes.board import Board, Found
 from optmatch.solvers.reroutes.greedy import case_of, give_up, make_solution, refuse
 from optmatch.solvers.reroutes.impossible import explain, find_cut, prove_handovers
@@ -135,14 +136,17 @@ def solve(
     if clock.remaining_s <= 0.0:
         return give_up(problem, Limit.TIME, problem.weigh(bound), "ilp")
     search = Search(problem, clock, on_event, rng)
-    plan = repair(search.board, search.case, Reach(search.board, problem.loss_units))
+    reach = Reach(search.board, problem.loss_units)
+    plan = repair(search.board, search.case, reach, effort=0)
+    certificate: Any = None if plan else find_block(search.board, search.case)
+    if plan is None and certificate is None:
+        plan = repair(search.board, search.case, reach, clock=clock)
     if plan is not None:
         search.note(plan)
-    certificate = None
-    if plan is None or plan.levels != bound:
-        certificate = _settle_all(search)
-    else:
+    if certificate is not None or (plan is not None and plan.levels == bound):
         search.proved = True
+    else:
+        certificate = _settle_all(search)
     return _conclude(search, bound, certificate)
 
 
@@ -201,18 +205,21 @@ def _conclude(search: Search, bound: tuple[int, ...], certificate: Any) -> Solut
     """Say what was found and what is proved."""
     problem, best = search.problem, search.best
     if best is None and search.proved:
+        stats = {"reason": explain(problem, certificate)}
+        if not isinstance(certificate, BlockProof):
+            stats["bound_by"] = "cp-sat"
         return Solution(
             problem=problem,
             status=Status.INFEASIBLE,
             lower_bound=math.inf,
             method="ilp",
             certificate=certificate,
-            stats={"reason": explain(problem, certificate), "bound_by": "cp-sat"},
+            stats=stats,
         )
-    levels = max(tuple(bound), (*search.settled, 0, *bound[3:]))
     if best is None:
         stopped = search.limit or Limit.EXHAUSTED
-        return give_up(problem, stopped, problem.weigh(levels), "ilp")
+        return give_up(problem, stopped, problem.weigh(bound), "ilp")
+    levels = max(tuple(bound), (*search.settled, 0, *bound[3:]))
     if search.proved:
         levels = best.levels
     return make_solution(

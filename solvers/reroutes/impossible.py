@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import RackFabric
 from optmatch.model import IDLE, Clock, Limits, Status, ignore
-from optmatch.problems import CutProof, Reroute, Routing, RoutingProof
+from optmatch.problems import BlockProof, CutProof, Reroute, Routing, RoutingProof
 
 _MOST_SERVERS = 16
 _MOST_HANDOVERS = 24
@@ -140,6 +140,10 @@ def explain(problem: Reroute, certificate: Any) -> str:
     """Say in words why nothing helps."""
     if certificate is None:
         return "an exhaustive search found no way"
+    if isinstance(certificate, BlockProof):
+        chips, count = ", ".join(map(str, certificate.chips.tolist())), len(certificate.links)
+        way = "lead away from" if certificate.leaving else "lead to"
+        return f"only {count} ways {way} the chips {chips}, which have more circuits"
     if isinstance(certificate, tuple) and isinstance(certificate[0], RoutingProof):
         leaf = certificate[0].prices.any(axis=0)
         links = np.flatnonzero(leaf).tolist()

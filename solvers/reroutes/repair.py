@@ -7,7 +7,7 @@ are circuits moved that the failure did not hit, as few as possible and those of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import combinations, islice, permutations
 from typing import Any, NamedTuple
 
@@ -16,14 +16,16 @@ from numpy.typing import NDArray
 
 from optmatch.model import Clock, Limits
 from optmatch.problems.reroute_bound import FAR, distances
-from optmatch.solvers.reroutes.board import Board, Found, Path
+from optmatch.solvers.reroutes.board import ROUNDS, Board, Found, Path
 
 EFFORT = 400
 """How many sets of circuits that make room are tried."""
 _MOST_HANDOVERS = 60
 _IN_PAIRS, _IN_TRIPLES = 8, 6
-_ROUNDS_ALONE = 24
 _ROUNDS_TOGETHER = 10
+_MOST_ORDERS, _FEW = 8, 2
+_GROWTHS, _MANY = 24, 24
+_WORK, _WORK_OF_A_MOVE, _WORK_OF_MOVES = 40_000, 2_000_000, 500_000
 Handover = tuple[int, ...]
 """The spare of each lost unit, in their order."""
 
@@ -64,10 +66,12 @@ class Reach:
         loss = cells * loss_units[0] + fibres * loss_units[1]
         self.loss: list[list[int]] = np.where(near, loss, FAR).tolist()
 
-    def bound(self, ends: Sequence[tuple[int, int]]) -> tuple[int, int]:
-        """Return the worst loss and the sum of losses if nothing is in the way."""
-        each = [self.loss[a][b] for a, b in ends]
-        return max(each, default=0), sum(each)
+        self.length: list[list[int]] = np.where(near, cells + fibres, FAR).tolist()
+
+    def bound(self, ends: Sequence[tuple[int, int]]) -> tuple[int, int, int]:
+        """Return no cells, the worst loss and the length if nothing is in the way."""
+        worst = max((self.loss[a][b] for a, b in ends), default=0)
+        return 0, worst, sum(self.length[a][b] for a, b in ends)
 
 
 def repair(
@@ -123,14 +127,20 @@ def _best_handover(board: Board, case: Case, reach: Reach, moving: tuple[int, ..
         (reach.bound(ends), handover, ends) for handover, ends in new_ends(board, case, circuits)
     )
     best: Plan | None = None
-    for (worst, _), handover, ends in choices:
-        if worst >= FAR or (best is not None and best.levels[2:4] <= (0, worst)):
+    orders = _WORK // (len(board.ways.resource) * max(1, len(circuits)))
+    compared = 0
+    for bound, handover, ends in choices:
+        if bound[1] >= FAR or (best is not None and best.levels[2:] <= bound):
             break
-        found = board.route(ends, _ROUNDS_TOGETHER if moving else _ROUNDS_ALONE)
+        rounds = _ROUNDS_TOGETHER if moving else ROUNDS
+        found = board.route(ends, rounds, orders=min(_MOST_ORDERS, orders), enough=bound)
         if found is not None:
             plan = settle(board, case, handover, circuits, found)
             if best is None or plan.levels < best.levels:
                 best = plan
+            compared += 1
+            if compared == _FEW and not orders:
+                break
     return best
 
 
@@ -169,21 +179,134 @@ def _make_room(board: Board, case: Case, reach: Reach, effort: int, clock: Clock
     board.put(rest)
     if wanted is None:
         return None
+    effort = min(effort, _WORK_OF_MOVES // len(board.ways.resource))
+    search = _Room(board, case, reach, _list_givers(board, case), effort, clock)
+    givers = {circuit for groups in search.givers for group in groups for circuit in group}
     in_the_way = [
-        -len(wanted.intersection(board.ways.resource[path].tolist())) for path in board.paths
+        (k not in givers, -len(wanted.intersection(board.ways.resource[path].tolist())))
+        for k, path in enumerate(board.paths)
     ]
     own.sort(key=in_the_way.__getitem__)
     others.sort(key=in_the_way.__getitem__)
-    for tried, moving in enumerate(islice(_movable(own, others), effort)):
-        if clock.exceeded(tried):
+    plan = None
+    if own:
+        plan = search.try_each(_of(own), ()) or search.grow(own) or search.move(own)
+    if plan is None and others:
+        plan = search.try_each(_of_both(own, others), others)
+        plan = plan or search.grow([*own, *others]) or search.move([*own, *others])
+    return plan
+
+
+class _Room(NamedTuple):
+    """A search for circuits that make room."""
+
+    board: Board
+    case: Case
+    reach: Reach
+    givers: list[list[set[int]]]
+    effort: int
+    clock: Clock
+
+    def helps(self, moving: Collection[int]) -> bool:
+        """Tell whether these could open a way for every circuit that is cut off."""
+        return any(all(not group.isdisjoint(moving) for group in groups) for groups in self.givers)
+
+    def move(self, moving: Sequence[int]) -> Plan | None:
+        """Let circuits move if they must, unless that is too much work."""
+        if len(moving) * len(self.board.ways.resource) > _WORK_OF_A_MOVE:
             return None
-        lifted = [board.paths[circuit] for circuit in moving]
-        board.lift(lifted)
-        plan = _best_handover(board, case, reach, moving)
-        board.put(lifted)
-        if plan is not None:
-            return plan
-    return None
+        lifted = [self.board.paths[circuit] for circuit in moving]
+        self.board.lift(lifted)
+        plan = _best_handover(self.board, self.case, self.reach, tuple(moving))
+        self.board.put(lifted)
+        return plan
+
+    def try_each(self, sets: Iterable[tuple[int, ...]], others: Sequence[int]) -> Plan | None:
+        """Return the best plan of the first sets that help, by what they disturb and change."""
+        best, foreign = None, set(others)
+        for tried, moving in enumerate(islice(filter(self.helps, sets), self.effort)):
+            if self.clock.exceeded(tried):
+                break
+            if best is not None:
+                least = len(foreign.intersection(moving)), len(self.case.hit) + len(moving)
+                if least > best.levels[:2]:
+                    break
+            plan = self.move(moving)
+            if plan is not None and (best is None or plan.levels < best.levels):
+                best = plan
+        return best
+
+    def grow(self, movable: Sequence[int]) -> Plan | None:
+        """Let hit circuits push others aside, and these others; then move as few of them as do.
+
+        Of a few circuits none is pushed: that all may move comes next.
+        """
+        if len(movable) <= _MANY:
+            return None
+        for _, ends in islice(new_ends(self.board, self.case, self.case.hit), _FEW):
+            moving = self._push_aside(dict(zip(self.case.hit, ends, strict=True)), movable)
+            plan = None if moving is None else self.move(moving)
+            if plan is not None:
+                return self._shrink(plan)
+        return None
+
+    def _push_aside(
+        self, ends: dict[int, tuple[int, int]], movable: Sequence[int]
+    ) -> list[int] | None:
+        """Find circuits that make room; None if they never do."""
+        board, resource = self.board, self.board.ways.resource
+        paths = {circuit: board.paths[circuit] for circuit in movable}
+        busy = np.zeros(len(board.free), dtype=np.int64)
+        for path in paths.values():
+            busy[resource[path]] += 1
+        board.lift(list(paths.values()))
+        pushed: list[int] = []
+        settled = False
+        for _ in range(_GROWTHS):
+            turns = board.press(list(ends.values()), ROUNDS, busy)
+            room = board.free - busy
+            for path in board.pressed(len(ends)) if turns > 0 else ():
+                room[resource[path]] -= 1
+            new = [k for k, path in paths.items() if (room[resource[path]] < 0).any()]
+            settled = turns > 0 and not new
+            if turns <= 0 or settled:
+                break
+            for circuit in new:
+                path = paths.pop(circuit)
+                busy[resource[path]] -= 1
+                pushed.append(circuit)
+                ends[circuit] = tuple(board.ends[circuit].tolist())
+        board.put([board.paths[circuit] for circuit in movable])
+        return pushed if settled else None
+
+    def _shrink(self, plan: Plan) -> Plan:
+        """Leave circuits where they are, one after another, if the others can do without."""
+        for circuit in plan.changed:
+            if circuit in self.case.hit or circuit not in plan.changed:
+                continue
+            fewer = [k for k in plan.changed if k not in (circuit, *self.case.hit)]
+            smaller = self.move(fewer) if self.helps(fewer) else None
+            if smaller is not None and smaller.levels < plan.levels:
+                plan = smaller
+        return plan
+
+
+def _list_givers(board: Board, case: Case) -> list[list[set[int]]]:
+    """List for each handover sets of circuits, of each of which one must move at least.
+
+    A circuit that is cut off, whatever the other hit ones do, needs one that bounds what it can
+    reach from its start, and one that bounds from where its goal can be reached.
+    """
+    resources = board.ways.resource[np.concatenate(board.paths)]
+    owner = np.repeat(np.arange(len(board.paths)), [len(path) for path in board.paths])
+    rest = np.ones(len(board.paths), dtype=np.bool_)
+    rest[list(case.hit)] = False
+    resources, owner = resources[rest[owner]], owner[rest[owner]]
+    handovers = []
+    for _, ends in new_ends(board, case, case.hit):
+        walls = [wall for pair in set(ends) for wall in board.walls(*pair)]
+        handovers.append([set(owner[wall[resources]].tolist()) for wall in walls])
+    return handovers
 
 
 def _wanted(board: Board, case: Case) -> set[int] | None:
@@ -203,23 +326,16 @@ def split_rest(board: Board, case: Case) -> tuple[list[int], list[int]]:
     return [k for k in rest if k in own], [k for k in rest if k not in own]
 
 
-def _movable(own: Sequence[int], others: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield sets of circuits that may move, in the order of the objective.
-
-    Each alone; then pairs and triples of those that are most in the way, which stand first; then
-    all.
-    """
-    yield from _of(own)
-    if len(own) > 1:
-        yield tuple(own)
+def _of_both(own: Sequence[int], others: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Yield sets of circuits of which some are of others: of one, then of two or three."""
     yield from combinations(others, 1)
     if own:
         yield from ((k, *own) for k in others[: _IN_PAIRS + _IN_TRIPLES])
     yield from islice(_of(others), len(others), None)
-    yield (*own, *others)
 
 
 def _of(circuits: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Yield each circuit, then pairs and triples of those most in the way, which stand first."""
     yield from combinations(circuits, 1)
     yield from combinations(circuits[:_IN_PAIRS], 2)
     yield from combinations(circuits[:_IN_TRIPLES], 3)

@@ -48,6 +48,11 @@ class Ways(NamedTuple):
     """``port_in[node]``: the port of the stub into which its light enters, -1 if none does."""
     port_out: Ints
     """``port_out[node]``: the port by whose stub it leaves, -1 if by none."""
+    tail: Ints
+    """``tail[arc]``: the node it leaves."""
+    back_first: Ints
+    """``back_arc[back_first[node] .. back_first[node + 1]]``: the arcs that lead to it."""
+    back_arc: Ints
 
     def leaving(self, unit: int) -> int:
         """Return the node of light that comes out of a unit."""
@@ -120,6 +125,7 @@ def _through_servers(rack: RackFabric) -> Ways:
         inner,
         _kept(none),
         _kept(none),
+        *_turn_back(first, heads),
     )
 
 
@@ -157,11 +163,13 @@ def _through_cells(fabric: Fabric | RackFabric, graph: CellGraph) -> Ways:
     resource = np.concatenate(
         [links.count + np.arange(inner), links.of_terminal, links.of_terminal]
     )
+    first = _kept(np.searchsorted(tails[order], np.arange(nodes + 1)))
+    heads_in_order = _kept(all_heads[order])
     return Ways(
         units,
         per_unit,
-        _kept(np.searchsorted(tails[order], np.arange(nodes + 1))),
-        _kept(all_heads[order]),
+        first,
+        heads_in_order,
         _kept(np.concatenate(cell)[order]),
         _kept(np.concatenate(state)[order]),
         _kept(resource),
@@ -171,12 +179,21 @@ def _through_cells(fabric: Fabric | RackFabric, graph: CellGraph) -> Ways:
         inner,
         _kept(port_in),
         _kept(port_out),
+        *_turn_back(first, heads_in_order),
     )
 
 
 def _rows(rows: list[list[int]]) -> tuple[Ints, Ints]:
     lengths = [0, *map(len, rows)]
     return _kept(np.cumsum(lengths)), _kept(np.array([entry for row in rows for entry in row]))
+
+
+def _turn_back(first: Ints, head: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return the tail of each arc, and where the arcs to each node stand, and which they are."""
+    order = np.argsort(head, kind="stable")
+    nodes = np.arange(len(first) - 1)
+    places = np.searchsorted(head[order], np.arange(len(first)))
+    return _kept(np.repeat(nodes, np.diff(first))), _kept(places), _kept(order)
 
 
 def _kept(array: NDArray[np.generic]) -> Ints:
