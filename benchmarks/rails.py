@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 import optmatch as om
+from optmatch.problems.rail_step import ALL_REDUCE, Group, Step
 from optmatch.problems.rail_windows import PipelineWindows
 from optmatch.simulation.curves import (
     Curves,
@@ -145,6 +146,43 @@ def show_plans(curves: Curves) -> None:
             )
 
 
+def all_reduce(members: int, size_bytes: float, algorithm: str, delay_s: float) -> om.RailJob:
+    """Return a job of one all-reduce over all GPUs of a rail."""
+    ranks = np.arange(members)
+    nothing = np.zeros(members, dtype=np.int64)
+    step = Step(
+        groups=(Group("dp.0", "dp", tuple(ranks.tolist()), rail=0),),
+        rank=ranks.astype(np.int32),
+        kind=(nothing + ALL_REDUCE).astype(np.int8),
+        group=nothing.astype(np.int32),
+        size_bytes=nothing + size_bytes,
+        duration_s=nothing + 0.0,
+        peer=(nothing - 1).astype(np.int32),
+        match=nothing.astype(np.int32),
+        dep_start=np.zeros(members + 1, dtype=np.int64),
+        dep=nothing[:0],
+    )
+    collectives = {"dp": algorithm}
+    return om.RailJob(
+        n_gpus=members, gpus_per_server=1, recorded=step, delay_s=delay_s, collectives=collectives
+    )
+
+
+def show_collectives() -> None:
+    """Print how long one all-reduce takes around a ring, halved, and over a tree."""
+    print("one all-reduce of 64 GPUs, 50 GB/s, 500 ns a message, in microseconds")
+    for size_bytes in (2**16, 2**20, 2**26):
+        for delay_s in (0.0, 1e-6, 5e-6, 2e-5, 1e-3):
+            times = [
+                om.solve(all_reduce(64, size_bytes, algorithm, delay_s), "prefetch", seed=0)
+                for algorithm in ("ring", "halving", "tree")
+            ]
+            row = ", ".join(f"{1e6 * (found.objective or np.inf):.1f}" for found in times)
+            print(
+                f"  {size_bytes / 2**20:g} MiB, delay {1e6 * delay_s:g}: ring, halving, tree {row}"
+            )
+
+
 def show_large_plans(repeats: int) -> None:
     """Print the time to plan a step of 2,048 GPUs, verified, and the memory of all that."""
     print(f"a plan for {large_job().n_gpus} GPUs, all rails, delay 10 ms, best of {repeats}")
@@ -172,6 +210,7 @@ def main() -> None:
     show_simulation(given.repeats)
     show_fsdp(given.repeats)
     show_plans(read_curves(given.curves))
+    show_collectives()
     show_large_plans(given.repeats)
 
 
