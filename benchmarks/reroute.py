@@ -65,6 +65,7 @@ def time_answers() -> None:
         measure(title, om.Rerouter(state, prepare=False), chips)
     fibres = [{"fibre": fibre} for fibre in range(768)]
     measure("rack, any fibre", om.Rerouter(rack, prepare=False), fibres)
+    time_cells(om.RackFabric(interposer=om.Benes(72)))
     for seed in range(3):
         mesh = mesh_state(seed)
         ports = [{"port": port} for port in np.unique(mesh.circuits).tolist()]
@@ -73,6 +74,21 @@ def time_answers() -> None:
         measure(f"mesh {seed}, any port", controller, ports)
         measure(f"mesh {seed}, any lit cell sticks", controller, cells)
         measure(f"mesh {seed}, ports and cells", controller, [*ports, *cells])
+        started = time.perf_counter()
+        controller = om.Rerouter(mesh, prepare="all")
+        print(f"mesh {seed}, all prepared in {time.perf_counter() - started:.2f} s")
+        measure(f"mesh {seed}, ports and cells, prepared", controller, [*ports, *cells])
+
+
+def time_cells(fabric: om.RackFabric) -> None:
+    """Print the same for a full rack whose servers have cells, and for dead cells in use."""
+    state = fill_rack(fabric)
+    controller = om.Rerouter(state, prepare=False)
+    chips = [{"chip": chip} for chip in range(state.n_units) if chip not in state.spares]
+    measure("rack with cells, any chip", controller, chips)
+    lit = np.flatnonzero(np.array(state.cell_states) >= 0)
+    some = np.random.default_rng(0).permutation(lit)[:200].tolist()
+    measure("rack with cells, 200 dead cells", controller, [{"cell": cell} for cell in some])
 
 
 def random_failures(count: int) -> Iterator[om.Reroute]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from optmatch.fabrics import RackFabric
-from optmatch.model import BAR, CROSS, InfeasibleError, InputError, LimitReached
+from optmatch.model import BAR, CROSS, InfeasibleError, InputError, LimitReached, OptMatchError
 from optmatch.problems import Reroute, Transition
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Parts = int | Iterable[int] | None
 Stuck = Literal["bar", "cross"] | None
+Ahead = bool | Literal["all"]
 
 
 class Failure(NamedTuple):
@@ -52,7 +53,8 @@ class _Snapshot(NamedTuple):
     """The circuits of each unit."""
     through: dict[int, list[int]]
     """The circuits through each cell, or fibre where there are no cells."""
-    answers: dict[Failure, Transition]
+    answers: dict[Failure, Transition | OptMatchError]
+    """What was worked out ahead; an error where nothing helps, or nothing was found."""
 
 
 class _Proposal(NamedTuple):
@@ -77,7 +79,8 @@ class Rerouter:
         A `Reroute` whose circuits all have light; earlier failures may be in it.
     prepare
         Whether the answer to the failure of each chip (or port of a switch) is worked out ahead,
-        now and after each change.
+        now and after each change; ``"all"`` for each fibre and cell in use as well, dead or stuck
+        in the state that it is not in. What nobody uses needs no preparation.
 
     Raises
     ------
@@ -96,12 +99,12 @@ class Rerouter:
     (63,)
     """
 
-    def __init__(self, state: Reroute, *, prepare: bool = True) -> None:
+    def __init__(self, state: Reroute, *, prepare: Ahead = True) -> None:
         if state.hit.any():
             circuit = int(np.flatnonzero(state.hit)[0])
             raise InputError(f"circuit {circuit} has no light in this state", where="state")
         self._lock = threading.RLock()
-        self._ahead = prepare
+        self._ahead: Ahead = prepare
         self._proposal: _Proposal | None = None
         self._history: list[Reroute] = []
         self._stand_ins: dict[int, int] = {}
@@ -160,6 +163,8 @@ class Rerouter:
         )
         now = self._now
         transition = now.answers.get(failure)
+        if isinstance(transition, OptMatchError):
+            raise type(transition)(str(transition))
         if transition is None:
             with self._lock:
                 now = self._now
@@ -289,16 +294,11 @@ class Rerouter:
                 through.setdefault(part, []).append(circuit)
         reach = Reach(board, state.loss_units)
         now = _Snapshot(state, board, reach, of_unit, through, {})
-        if self._ahead:
-            rack = isinstance(state.fabric, RackFabric)
-            failed = state.failed_chips if rack else state.failed_ports
-            for unit in range(state.n_units):
-                failure = Failure(chips=(unit,)) if rack else Failure(ports=(unit,))
-                if unit not in failed:
-                    try:
-                        now.answers[failure] = self._answer(now, failure)
-                    except (InfeasibleError, LimitReached):
-                        continue  # said when it is asked for
+        for failure in _single_failures(now, self._ahead):
+            try:
+                now.answers[failure] = self._answer(now, failure)
+            except (InfeasibleError, LimitReached) as exc:
+                now.answers[failure] = exc.with_traceback(None)
         return now
 
     def _answer(
@@ -365,6 +365,29 @@ class Rerouter:
         board.shut_ports(sorted(problem.dead_ports - state.dead_ports))
         hits = tuple(np.flatnonzero(problem.hit).tolist())
         return Case(hits, problem.lost, problem.live_spares, state.owners), board
+
+
+def _single_failures(now: _Snapshot, ahead: Ahead) -> Iterator[Failure]:
+    """List the failures of one part each whose answers are to be prepared."""
+    state = now.state
+    rack = isinstance(state.fabric, RackFabric)
+    failed = state.failed_chips if rack else state.failed_ports
+    for unit in range(state.n_units) if ahead else ():
+        if unit not in failed:
+            yield Failure(chips=(unit,)) if rack else Failure(ports=(unit,))
+    if ahead != "all":
+        return
+    if state.cell_states is None:
+        yield from (Failure(fibres=(fibre,)) for fibre in sorted(now.through))
+        return
+    if isinstance(state.fabric, RackFabric):
+        entered = {terminal for way in state.ways for terminal in way}
+        used = {int(state.fabric.fibre_of_terminal[terminal]) for terminal in entered} - {-1}
+        yield from (Failure(fibres=(fibre,)) for fibre in sorted(used))
+    for cell in sorted(set(now.through) - set(state.stuck)):
+        yield Failure(dead_cells=(cell,))
+        bar = state.cell_states[cell] == CROSS
+        yield Failure(stuck_bar=(cell,)) if bar else Failure(stuck_cross=(cell,))
 
 
 def _numbers(parts: Parts) -> tuple[int, ...]:

@@ -41,9 +41,9 @@ FAILURES: list[tuple[Any, dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("state", "failure", "fields"), FAILURES)
-@pytest.mark.parametrize("prepare", [False, True])
+@pytest.mark.parametrize("prepare", [False, True, "all"])
 def test_its_answers_pass_the_verifier(
-    state: Any, failure: dict[str, Any], fields: dict[str, Any], prepare: bool
+    state: Any, failure: dict[str, Any], fields: dict[str, Any], prepare: Any
 ) -> None:
     """Prepared or not, they answer the problem that names the same failure."""
     controller = om.Rerouter(state(), prepare=prepare)
@@ -54,6 +54,27 @@ def test_its_answers_pass_the_verifier(
     after = controller.apply()
     assert after == problem.after(transition) == controller.state
     assert not after.hit.any()
+
+
+@pytest.mark.parametrize("state", [rack_state, mesh_state])
+def test_all_that_is_prepared_is_what_would_be_worked_out(state: Any) -> None:
+    """Every fibre and cell in use, also where nothing helps; asking again says it again."""
+    ahead, later = (om.Rerouter(state(), prepare=p) for p in ("all", False))
+    states, ways = state().cell_states, state().ways
+    failures: list[dict[str, Any]] = []
+    if states is None:
+        failures = [{"fibre": fibre} for way in ways[:9] for fibre in way]
+    for cell in {t // 4 for way in ways[:2] for t in way} if states is not None else ():
+        failures += [{"cell": cell}, {"cell": cell, "stuck": "bar" if states[cell] else "cross"}]
+    assert failures
+    for failure in failures * 2:
+        answers: list[Any] = []
+        for controller in (ahead, later):
+            try:
+                answers.append(controller.fail(**failure))
+            except (om.InfeasibleError, om.LimitReached) as exc:
+                answers.append((type(exc), str(exc)))
+        assert answers[0] == answers[1]
 
 
 def test_every_chip_is_covered_by_any_spare() -> None:
