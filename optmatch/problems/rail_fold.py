@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,32 +63,60 @@ def fold(step: Step) -> Fold:
     ([0, 1], [0, 0])
     """
     places = stages(step)
+    colour, keys = refine(step, around=lambda colour: _surroundings(colour, places)[0])
+    _, ranks = np.unique(colour, return_index=True)
+    _, event = np.unique(keys, return_inverse=True)
+    _, stage_class = np.unique(_surroundings(colour, places)[1], return_inverse=True)
+    return Fold(colour, ranks, event.reshape(-1), stage_class.reshape(-1))
+
+
+def refine(
+    step: Step,
+    *,
+    apart: Sequence[bytes] = (),
+    around: Callable[[NDArray[np.int64]], NDArray[np.uint64]] | None = None,
+) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    """Refine colours of ranks until those that communicate with the same colours have one.
+
+    Parameters
+    ----------
+    step
+        The step.
+    apart
+        For each rank something in which ranks of a colour have to agree, beyond their programs.
+    around
+        For colours of ranks what else has to agree, a number for each rank.
+
+    Returns
+    -------
+    colour
+        ``colour[rank]``, numbered in the order of their first appearance.
+    key
+        ``key[operation]``: the same for operations that happen at the same time, the parts of a
+        communication among them.
+    """
     local = np.arange(step.n_operations) - step.rank_start[step.rank]
     at = np.argsort(step.match, kind="stable")
     at = at[step.match[at] >= 0]
     first = np.flatnonzero(np.diff(step.match[at], prepend=-1))
-    colour = _number(_programs(step))
+    spans = list(pairwise(step.rank_start.tolist()))
+    programs = _programs(step)
+    colour = _number([a + b for a, b in zip(programs, apart, strict=True)] if apart else programs)
     while True:
-        keys = _mix(colour[step.rank], local)
+        keys: NDArray[np.uint64] = _mix(colour[step.rank], local)
         if len(at):
             sizes = np.diff(first, append=len(at))
             keys[at] = np.repeat(_mix(np.add.reduceat(keys[at], first), sizes), sizes)
-        around, stage_key = _surroundings(colour, places)
+        beside = np.zeros(len(spans), np.uint64) if around is None else around(colour)
         refined = _number(
             [
-                keys[start:end].tobytes() + around[rank].tobytes() + colour[rank].tobytes()
-                for rank, (start, end) in enumerate(
-                    zip(step.rank_start[:-1], step.rank_start[1:], strict=True)
-                )
+                keys[start:end].tobytes() + beside[rank].tobytes() + colour[rank].tobytes()
+                for rank, (start, end) in enumerate(spans)
             ]
         )
         if refined.max(initial=-1) == colour.max(initial=-1):
-            break
+            return colour, keys
         colour = refined
-    _, ranks = np.unique(colour, return_index=True)
-    _, event = np.unique(keys, return_inverse=True)
-    _, stage_class = np.unique(stage_key, return_inverse=True)
-    return Fold(colour, ranks, event.reshape(-1), stage_class.reshape(-1))
 
 
 def _programs(step: Step) -> list[bytes]:

@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.problems import RailJob
-from optmatch.problems.rail_step import COMPUTE, DIMENSIONS, RECV, SEND, Step
+from optmatch.problems.rail_fold import refine
+from optmatch.problems.rail_step import COMPUTE, RECV, SEND, Step
 from optmatch.problems.rail_time import events
-
-Key = tuple[bytes | int, ...]
 
 
 class Folded(NamedTuple):
@@ -54,20 +53,19 @@ def fold(job: RailJob, apart: Sequence[bytes] = ()) -> Folded:
 
     Notes
     -----
-    Classes are refined until they are stable, as in the minimisation of automata; each round
-    takes time O(operations log operations). Partners are compared by sums of 64-bit hashes; if two
-    different ones ever agreed, the plan would be wrong and its replay would say so.
+    Classes are refined until they are stable, as in the minimisation of automata. Partners are
+    compared by sums of 64-bit hashes; if two different ones ever agreed, the plan would be wrong
+    and its replay would say so.
     """
     step = job.step()
-    to, of = partners(step)
-    class_of = _classes(step, to, of, apart)
+    labels = _neighbours(step)
+    labels = [a + b for a, b in zip(labels, apart, strict=True)] if apart else labels
+    class_of, code = refine(step, apart=labels)
     _, first = np.unique(class_of, return_index=True)
     given = events(job)
     own = np.concatenate(
         [np.arange(step.rank_start[rank], step.rank_start[rank + 1]) for rank in first.tolist()]
     ).astype(np.int64)
-    code = _match_codes(step, class_of)
-    code = np.where(step.kind == COMPUTE, _hash(_places(step, class_of)), code)
     kept, chosen = np.unique(code[own], return_index=True)
     part = own[chosen]
     node_of = np.searchsorted(kept, code).astype(np.int64)
@@ -114,40 +112,13 @@ def partners(step: Step) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return to, np.where(step.kind == RECV, step.peer, of)
 
 
-def _classes(
-    step: Step, to: NDArray[np.int64], of: NDArray[np.int64], apart: Sequence[bytes]
-) -> NDArray[np.int64]:
-    """Refine the classes of ranks until partners of a class are of one class."""
-    dimension = np.array([*(DIMENSIONS.index(g.dimension) for g in step.groups), -1])[step.group]
-    offset = np.repeat(np.arange(step.n_operations), np.diff(step.dep_start)) - step.dep
-    columns = [step.kind, dimension, step.rail >= 0, step.size_bytes, step.duration_s]
-    dep_ends = step.dep_start
-    keys: list[Key] = []
-    spans = list(pairwise(step.rank_start.tolist()))
-    for rank, (start, end) in enumerate(spans):
-        span = slice(start, end)
-        shape = np.concatenate([to[span], of[span]])
-        parts = [column[span].tobytes() for column in columns]
-        parts.append(np.diff(dep_ends[start : end + 1]).tobytes())
-        parts.append(offset[dep_ends[start] : dep_ends[end]].tobytes())
-        keys.append((*parts, _shape(shape).tobytes(), *apart[rank : rank + 1]))
-    class_of = _number(keys)
-    while True:
-        codes = _match_codes(step, class_of)
-        keys = [
-            (int(class_of[rank]), codes[start:end].tobytes())
-            for rank, (start, end) in enumerate(spans)
-        ]
-        refined = _number(keys)
-        if refined.max(initial=0) == class_of.max(initial=0):
-            return class_of
-        class_of = refined
-
-
-def _number(keys: list[Key]) -> NDArray[np.int64]:
-    """Give keys numbers in the order in which they first occur."""
-    known: dict[Key, int] = {}
-    return np.array([known.setdefault(key, len(known)) for key in keys], dtype=np.int64)
+def _neighbours(step: Step) -> list[bytes]:
+    """Describe for each rank which of those it sends to and receives from are the same."""
+    to, of = partners(step)
+    return [
+        _shape(np.concatenate([to[start:end], of[start:end]])).tobytes()
+        for start, end in pairwise(step.rank_start.tolist())
+    ]
 
 
 def _shape(values: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -156,31 +127,3 @@ def _shape(values: NDArray[np.int64]) -> NDArray[np.int64]:
     rank = np.argsort(np.argsort(first))
     found: NDArray[np.int64] = rank[inverse.reshape(-1)]
     return found
-
-
-def _places(step: Step, class_of: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Give each operation a number that says its class and its place in the program."""
-    local = np.arange(step.n_operations) - step.rank_start[step.rank]
-    longest = int(np.diff(step.rank_start).max(initial=0)) + 1
-    return (class_of[step.rank] * longest + local + 1).astype(np.uint64)
-
-
-def _match_codes(step: Step, class_of: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Give the parts of a communication the same number if the same classes take part in it."""
-    hashed = _hash(_places(step, class_of))
-    talks = np.flatnonzero(step.match >= 0)
-    matches, number = np.unique(step.match[talks], return_inverse=True)
-    total = np.zeros(len(matches), dtype=np.uint64)
-    np.add.at(total, number.reshape(-1), hashed[talks])
-    codes = np.zeros(step.n_operations, dtype=np.uint64)
-    codes[talks] = _hash(total[number.reshape(-1)])
-    return codes
-
-
-def _hash(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Scatter numbers over 64 bits (splitmix64)."""
-    with np.errstate(over="ignore"):
-        mixed = values + np.uint64(0x9E3779B97F4A7C15)
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-            mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-        return mixed ^ (mixed >> np.uint64(31))
