@@ -182,6 +182,12 @@ def test_files_say_joined_only_of_joined_racks() -> None:
         text = dumps(problem)
         assert ("joined" in text) == joined
         assert loads(text) == problem
+    for right, wrong, message in (
+        ('"joined": true', '"joined": 1', "joined = 1: true or false"),
+        ('"wrap": true', '"wrap": false', "joined = True: needs wrap"),
+    ):
+        with pytest.raises(om.InputError, match=message):
+            loads(text.replace(right, wrong))
 
 
 def circuit(first: tuple[int, ...], second: tuple[int, ...]) -> CubeCircuit:
