@@ -9,6 +9,7 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.commands.fields import SWITCHING, Row, field_options
 from optmatch.commands.generate import (
     CONDITION_NAMES,
     CONDITION_OPTIONS,
@@ -45,61 +46,33 @@ _MODEL_OPTIONS = (
     click.option("--top", type=int, help="zipf-moe: experts of a token.  [default: 2]"),
     click.option("--exponent", type=float, help="zipf-moe: of the popularity.  [default: 1]"),
 )
-_DEMAND_OPTIONS = (
-    click.option(
+_DEMAND: tuple[Row, ...] = (
+    (
         "--rate",
         "rate_bytes_per_s",
-        type=float,
-        default=1.0,
-        show_default=True,
-        help="Bytes per second of a circuit; 1 if the demand is in seconds.",
+        float,
+        "Bytes per second of a circuit; 1 if the demand is in seconds.",
     ),
-    click.option(
-        "--delay",
-        "delay_s",
-        type=float,
-        default=0.0,
-        show_default=True,
-        help="Seconds to reconfigure.",
-    ),
-    click.option(
-        "--switching",
-        type=click.Choice(["all-stop", "per-circuit"]),
-        default="all-stop",
-        show_default=True,
-        help="Whether circuits that stay go on during the delay.",
-    ),
-    click.option(
-        "--planes", type=int, default=1, show_default=True, help="Switches side by side."
-    ),
-    click.option(
+    *SWITCHING,
+    ("--planes", "planes", int, "Switches side by side."),
+    (
         "--packet-rate",
         "packet_bytes_per_s",
-        type=float,
-        default=0.0,
-        show_default=True,
-        help="Bytes per second of each port in a packet network beside.",
+        float,
+        "Bytes per second of each port in a packet network beside.",
     ),
-    click.option(
-        "--min-slot",
-        "min_slot_s",
-        type=float,
-        default=0.0,
-        show_default=True,
-        help="Seconds that a slot lasts at least.",
-    ),
-    click.option(
+    ("--min-slot", "min_slot_s", float, "Seconds that a slot lasts at least."),
+    (
         "--quantum",
         "quantum_s",
-        type=float,
-        help="Seconds of one tick.  [default: the largest that divides everything]",
+        float,
+        "Seconds of one tick.  [default: the largest that divides everything]",
     ),
-    click.option(
+    (
         "--objective",
-        type=click.Choice(["completion-s", "matchings"]),
-        default="completion-s",
-        show_default=True,
-        help="Finish first, or decompose exactly into the fewest matchings.",
+        "objective",
+        click.Choice(["completion-s", "matchings"]),
+        "Finish first, or decompose exactly into the fewest matchings.",
     ),
 )
 
@@ -120,7 +93,7 @@ _DEMAND_OPTIONS = (
 @click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the traffic."
 )
-@with_options(_DEMAND_OPTIONS)
+@with_options(field_options(Demand, _DEMAND))
 @with_options(FILE_OPTIONS)
 def demand(
     type_: str,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import MISSING, fields
 from typing import Any
 
 import click
 
+from optmatch.commands.fields import RAILS, Row, field_options
 from optmatch.commands.generate import (
     FABRIC_OPTIONS,
     FILE_OPTIONS,
@@ -19,7 +18,7 @@ from optmatch.fabrics import FABRICS
 from optmatch.problems import RailJob, TransformerModel
 
 _FABRIC_NAMES = ("rows", "cols", "ports", "tx", "rx", "size")
-_JOB: tuple[tuple[str, str, Any, str], ...] = (
+_JOB: tuple[Row, ...] = (
     ("--gpus", "n_gpus", int, "GPUs of the job."),
     ("--gpus-per-server", "gpus_per_server", int, "GPUs of a server: the number of rails."),
     ("--dp", "dp", int, "Degree of data parallelism."),
@@ -38,18 +37,7 @@ _JOB: tuple[tuple[str, str, Any, str], ...] = (
     ("--virtual-stages", "virtual_stages", int, "Parts of the model at a rank, interleaved."),
     ("--order", "order", str, "Degrees as they count ranks, fastest first."),
     ("--placement", "placement", str, "Degrees as they fill servers, fastest first."),
-    ("--ports-per-gpu", "ports_per_gpu", int, "Ports of a GPU on its rail."),
-    ("--port-rate", "port_bytes_per_s", float, "Bytes per second of a port."),
-    ("--scale-up-rate", "scale_up_bytes_per_s", float, "Bytes per second inside a server."),
-    ("--latency", "latency_s", float, "Seconds of each message."),
-    ("--radix", "radix", int, "Ports of the switch of a rail."),
-    ("--delay", "delay_s", float, "Seconds to reconfigure."),
-    (
-        "--switching",
-        "switching",
-        click.Choice(["per-circuit", "all-stop"]),
-        "Whether circuits that stay go on during the delay.",
-    ),
+    *RAILS,
     ("--batch", "batch", int, "Sequences of a step."),
     ("--micro-batch", "micro_batch", int, "Sequences of a micro-batch; -1: all in one."),
     ("--peak-flops", "peak_flops_per_s", float, "Operations per second of a GPU."),
@@ -57,7 +45,7 @@ _JOB: tuple[tuple[str, str, Any, str], ...] = (
     ("--width", "width_bytes", float, "Bytes of an activation or weight."),
     ("--gradient-width", "gradient_width_bytes", float, "Bytes of a gradient."),
 )
-_MODEL: tuple[tuple[str, str, Any, str], ...] = (
+_MODEL: tuple[Row, ...] = (
     ("--layers", "layers", int, "Layers."),
     ("--hidden", "hidden", int, "Hidden units."),
     ("--heads", "heads", int, "Attention heads."),
@@ -70,30 +58,9 @@ _MODEL: tuple[tuple[str, str, Any, str], ...] = (
 )
 
 
-def _options(cls: type[Any], rows: tuple[tuple[str, str, Any, str], ...]) -> list[Any]:
-    """Make options with the defaults of a data class; without one they are required."""
-    made = []
-    for flag, name, type_, text in rows:
-        default = next(field.default for field in fields(cls) if field.name == name)
-        required = default is MISSING
-        shown = ",".join(default) if isinstance(default, tuple | Mapping) else default
-        made.append(
-            click.option(
-                flag,
-                name,
-                type=type_,
-                required=required,
-                default=None if required else shown,
-                show_default=not required and default is not None and shown != "",
-                help=text,
-            )
-        )
-    return made
-
-
 @click.command("rail-job")
-@with_options(_options(RailJob, _JOB))
-@with_options(_options(TransformerModel, _MODEL))
+@with_options(field_options(RailJob, _JOB))
+@with_options(field_options(TransformerModel, _MODEL))
 @click.option(
     "--fabric",
     "type_",

@@ -6,53 +6,10 @@ from typing import Any
 
 import click
 
+from optmatch.commands.fields import RAILS, field_options
 from optmatch.commands.generate import FILE_OPTIONS, with_options, write_problem
 from optmatch.problems import RailJob
 from optmatch.problems.rail_step import DIMENSIONS, Dimension
-
-_JOB_OPTIONS = (
-    click.option("--ports-per-gpu", type=int, default=1, show_default=True, help="On its rail."),
-    click.option(
-        "--port-rate",
-        "port_bytes_per_s",
-        type=float,
-        default=50e9,
-        show_default=True,
-        help="Bytes per second of a port.",
-    ),
-    click.option(
-        "--scale-up-rate",
-        "scale_up_bytes_per_s",
-        type=float,
-        default=450e9,
-        show_default=True,
-        help="Bytes per second of a GPU inside its server.",
-    ),
-    click.option(
-        "--latency",
-        "latency_s",
-        type=float,
-        default=500e-9,
-        show_default=True,
-        help="Seconds of each message.",
-    ),
-    click.option("--radix", type=int, help="Ports of the switch of a rail.  [default: enough]"),
-    click.option(
-        "--delay",
-        "delay_s",
-        type=float,
-        default=0.01,
-        show_default=True,
-        help="Seconds to reconfigure.",
-    ),
-    click.option(
-        "--switching",
-        type=click.Choice(["per-circuit", "all-stop"]),
-        default="per-circuit",
-        show_default=True,
-        help="Whether circuits that stay go on during the delay.",
-    ),
-)
 
 
 class _Named(click.ParamType[tuple[str, Dimension]]):
@@ -98,7 +55,7 @@ class _Named(click.ParamType[tuple[str, Dimension]]):
 @click.option(
     "--flops", "flops_per_s", type=float, help="Of a GPU, for computations without a duration."
 )
-@with_options(_JOB_OPTIONS)
+@with_options(field_options(RailJob, RAILS))
 @with_options(FILE_OPTIONS)
 def rail_trace(
     chakra: str | None,
