@@ -257,21 +257,24 @@ def connect(
     circuits = (at[slot] * size + chip) * ports + port
     edges, counts = fabric.edges, fabric.edge_fibres
     last = np.cumsum(counts)  # fibres are numbered edge by edge
-    taken: dict[int, list[int]] = {}
+    dark: dict[int, NDArray[np.int64]] = {}
+    order = np.argsort(plan.pair_of, kind="stable")
+    ends = np.searchsorted(plan.pair_of[order], np.arange(len(routes) + 1))
     uses: list[NDArray[np.int64]] = []
     passed: list[tuple[int, ...]] = []
     for pair, route in enumerate(routes):
-        members = np.flatnonzero(plan.pair_of == pair)
+        members = order[ends[pair] : ends[pair + 1]]
         passed.append((int(edges[route[0], 0]), *edges[list(route), 1].tolist()))
         table = np.empty((len(members), len(route), 2), dtype=np.int64)
         table[:, :, 0] = members[:, None]
         for hop, edge in enumerate(map(int, route)):
-            if edge not in taken:
+            if edge not in dark:
                 first = last[edge] - counts[edge]
-                taken[edge] = (np.flatnonzero(~lit[first : last[edge]]) + first).tolist()[::-1]
-            if len(taken[edge]) < len(members):
+                dark[edge] = np.flatnonzero(~lit[first : last[edge]]) + first
+            if len(dark[edge]) < len(members):
                 raise InputError(f"edge {edge}: too few free fibres for {len(members)} circuits")
-            table[:, hop, 1] = [taken[edge].pop() for _ in members]
+            table[:, hop, 1] = dark[edge][: len(members)]
+            dark[edge] = dark[edge][len(members) :]
         uses.append(table.reshape(-1, 2))
     fibres = np.concatenate(uses) if uses else np.empty((0, 2), dtype=np.int64)
     return Allocation(

@@ -144,18 +144,23 @@ class Search:
 def _list_steps(plan: Blueprint) -> NDArray[np.int64]:
     """Order slots, and after each its pairs with earlier ones."""
     steps = []
-    for slot in range(plan.n_slots):
+    for slot, pairs in enumerate(_pairs_of(plan)):
         steps.append((slot, -1))
-        steps += [(-1, k) for k, (a, b) in enumerate(plan.pairs.tolist()) if max(a, b) == slot]
+        steps += [(-1, pair) for pair in pairs]
     return np.array(steps, dtype=np.int64)
 
 
 def _list_pairs(plan: Blueprint) -> NDArray[np.int64]:
+    """Tabulate for each slot its pairs with earlier ones."""
+    return _padded(_pairs_of(plan))
+
+
+def _pairs_of(plan: Blueprint) -> list[list[int]]:
     """List for each slot its pairs with earlier ones."""
     pairs: list[list[int]] = [[] for _ in range(plan.n_slots)]
     for pair, (a, b) in enumerate(plan.pairs.tolist()):
         pairs[max(a, b)].append(pair)
-    return _padded(pairs)
+    return pairs
 
 
 def _tell_mirrors_apart(plan: Blueprint) -> NDArray[np.int64]:
@@ -177,12 +182,15 @@ def _tell_mirrors_apart(plan: Blueprint) -> NDArray[np.int64]:
 
 def _edges_by_server(rack: Rack, end: int) -> NDArray[np.int64]:
     """List the edges of each free server that leave it (0) or arrive there (1)."""
-    place = {server: k for k, server in enumerate(rack.servers.tolist())}
-    edges: list[list[int]] = [[] for _ in place]
-    for edge, server in enumerate(rack.edges[:, end].tolist()):
-        if server in place:
-            edges[place[server]].append(edge)
-    return _padded(edges)
+    place = np.full(1 + int(rack.edges.max(initial=rack.servers.max(initial=0))), -1)
+    place[rack.servers] = np.arange(len(rack.servers))
+    at = place[rack.edges[:, end]]
+    order = np.argsort(at, kind="stable")[(at < 0).sum() :]
+    counts = np.bincount(at[order], minlength=len(rack.servers))
+    table = np.full((len(counts), max(1, int(counts.max(initial=0)))), -1, dtype=np.int64)
+    rank = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+    table[at[order], rank] = order
+    return table
 
 
 def _padded(rows: list[list[int]]) -> NDArray[np.int64]:
