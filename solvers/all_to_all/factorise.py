@@ -15,7 +15,7 @@ from optmatch.problems import AllToAll
 from optmatch.solvers.all_to_all import factors as combinatorics
 from optmatch.solvers.all_to_all.factory import Factory, all_slots
 from optmatch.solvers.all_to_all.live import on_live_ports
-from optmatch.solvers.all_to_all.shortage import names_faults
+from optmatch.solvers.all_to_all.shortage import names_faults, settle_open
 from optmatch.solvers.routing.dead import refuse_dead_pairs
 from optmatch.solvers.routing.router import Router
 
@@ -45,7 +45,11 @@ def solve(
         the fewest slots could be routed, pairs that were left over fill further slots; where it is
         proved that they must, a fabric with faults has those named that are to blame.
     """
-    return schedule_all(problem, limits, rng, on_event, name="negotiated", search=True)
+    clock = limits.start()
+    found = schedule_all(problem, limits, rng, on_event, name="negotiated", search=True)
+    if found.limit is not Limit.EXHAUSTED:
+        return found
+    return settle_open(problem, found, clock, rng, on_event)
 
 
 def schedule_all(

@@ -37,6 +37,9 @@ FAILED = 1000 * UNIT
 
 SHORT = "fewest_slots"
 """The statistic that says, of more slots than by counting, what is known about as many as that."""
+OPEN = "neither routed nor refuted"
+REFUTED_BY_PRICES = "refuted by link prices"
+REFUTED_BY_SEARCH = "refuted by exhaustive search"
 
 _QUICK = Effort(rounds=24)  # most negotiations end within ten rounds, or never
 
@@ -230,7 +233,7 @@ class Factory:
         refuted = bound == np.inf  # so many slots; nothing is known of schedules in more
         if slots > fewest:
             bound, proof = self.problem.lower_bound(), proof if refuted else None
-        known = "refuted by link prices" if refuted else "neither routed nor refuted"
+        known = REFUTED_BY_PRICES if refuted else OPEN
         proved = slots == fewest and cells == bound
         return Solution(
             problem=self.problem,

@@ -14,9 +14,9 @@ from ortools.sat.python import cp_model
 from optmatch.model import Clock, Limit, Limits, OnEvent, Solution, Status, ignore
 from optmatch.problems import AllToAll
 from optmatch.solvers.all_to_all.factorise import schedule_all, without_routing
-from optmatch.solvers.all_to_all.factory import SHORT, Factory, Slot
+from optmatch.solvers.all_to_all.factory import REFUTED_BY_SEARCH, SHORT, Factory, Slot
 from optmatch.solvers.all_to_all.live import on_live_ports
-from optmatch.solvers.all_to_all.shortage import fewest_refuted, names_faults
+from optmatch.solvers.all_to_all.shortage import names_faults
 from optmatch.solvers.cpsat import Flow, Literal, Outcome, minimise, share_links
 from optmatch.solvers.routing.router import Router
 
@@ -24,18 +24,38 @@ MOST_LITERALS = 150_000
 """Larger models are not built: CP-SAT would not get anywhere with them."""
 
 
-def _fewest_refuted(problem: AllToAll, clock: Clock, rng: np.random.Generator) -> bool | None:
-    """Ask CP-SAT where prices prove nothing and no schedule is found."""
-    refuted = fewest_refuted(problem, clock, rng)
+def decide_fewest(
+    problem: AllToAll, clock: Clock, rng: np.random.Generator, most_literals: int = MOST_LITERALS
+) -> list[Slot] | bool:
+    """Find a schedule in the fewest slots, or tell whether it is refuted that there is one.
+
+    Parameters
+    ----------
+    problem
+        On live ports.
+    clock
+        Limits time and conflicts of CP-SAT.
+    rng
+        Source of its seed.
+    most_literals
+        Larger models are not built.
+
+    Returns
+    -------
+    list of Slot or bool
+        The slots; True if there are none; False if that stays open.
+    """
     model = _Model(problem, problem.min_slots)
-    if refuted is not None or model.n_literals > MOST_LITERALS:
-        return refuted
+    if model.n_literals > most_literals:
+        return False
     model.add_slots()
     outcome = minimise(model.model, clock, ignore, seed=int(rng.integers(1 << 30)))
-    return outcome.infeasible if outcome.infeasible or outcome.found else None
+    if not outcome.found:
+        return bool(outcome.infeasible)
+    return model.plan(outcome, Factory(problem, Router(problem.fabric), clock, rng, ignore))
 
 
-@names_faults(_fewest_refuted)
+@names_faults(decide_fewest)
 @on_live_ports
 def solve(
     problem: AllToAll, limits: Limits, rng: np.random.Generator, on_event: OnEvent
@@ -125,7 +145,7 @@ def _claim(found: Solution, bound: float, limit: Limit | None, refuted_below: in
     optimal = bound >= objective and slots == refuted_below
     stats = {**found.stats, "bound_by": "cp-sat"}
     if found.stats["slots_lower_bound"] < min(slots, refuted_below):
-        stats[SHORT] = "refuted by exhaustive search"
+        stats[SHORT] = REFUTED_BY_SEARCH
     return replace(
         found,
         status=Status.OPTIMAL if optimal else Status.FEASIBLE,

@@ -5,59 +5,130 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
+from typing import Any
 
 import numpy as np
 
 from optmatch.fabrics import Fabric, Faulty
-from optmatch.model import Clock, Limits, OnEvent, Solution, ignore
+from optmatch.model import FREE, Clock, Limits, OnEvent, Solution, ignore
 from optmatch.problems import AllToAll
 from optmatch.solvers.all_to_all import factors as combinatorics
-from optmatch.solvers.all_to_all.factory import FAILED, SHORT, Factory
+from optmatch.solvers.all_to_all.factory import (
+    FAILED,
+    OPEN,
+    REFUTED_BY_SEARCH,
+    SHORT,
+    Factory,
+    Slot,
+)
 from optmatch.solvers.all_to_all.live import LivePorts, Solve
-from optmatch.solvers.all_to_all.together import refute_slots
+from optmatch.solvers.all_to_all.together import Refutations
 from optmatch.solvers.routing.culprits import blame, find_culprits
 from optmatch.solvers.routing.router import Router
 
-Decide = Callable[[AllToAll, Clock, np.random.Generator], bool | None]
-"""Tells whether the fewest slots do not do; None where that stays open."""
+Decide = Callable[[AllToAll, Clock, np.random.Generator], "list[Slot] | bool"]
+"""Finds a schedule in the fewest slots, refutes that there is one (True), or neither (False)."""
+
+_FEW_LITERALS = 5_000  # a mesh of some 40 cells with 6 ports: a second at most
+_FEW_CONFLICTS = 20_000
 
 
-def fewest_refuted(problem: AllToAll, clock: Clock, rng: np.random.Generator) -> bool | None:
-    """Look for a proof by link prices that the fewest slots do not do, then for a schedule.
+def decide_small(problem: AllToAll, clock: Clock, rng: np.random.Generator) -> list[Slot] | bool:
+    """Do as `decide_fewest` does, where it takes about a second."""
+    from optmatch.solvers.all_to_all.joint import decide_fewest  # CP-SAT is slow to import
+
+    few = replace(clock.limits, iterations=_FEW_CONFLICTS)
+    return decide_fewest(problem, replace(clock, limits=few), rng, _FEW_LITERALS)
+
+
+def settle_open(
+    problem: AllToAll, found: Solution, clock: Clock, rng: np.random.Generator, on_event: OnEvent
+) -> Solution:
+    """Decide about the fewest slots of a small broken mesh, where routing left that open.
 
     Parameters
     ----------
     problem
-        On live ports, no two of which are a dead pair.
-    clock
-        When to stop.
-    rng
-        Source of randomness of the search.
+        On live ports.
+    found
+        A schedule in more slots.
+    clock, rng, on_event
+        As of every method.
 
     Returns
     -------
-    bool or None
-        None if neither was found.
+    Solution
+        In the fewest slots if they do; otherwise as found, with what is known now.
     """
-    router = Router(problem.fabric)
-    if refute_slots(problem, router, clock):
-        return True
+    graph = problem.fabric.graph
+    if found.stats.get(SHORT) != OPEN or graph is None or (graph.stuck == FREE).all():
+        return found
+    decided = decide_small(problem, clock, rng)
+    if isinstance(decided, list):
+        factory = Factory(problem, Router(problem.fabric), clock, rng, on_event)
+        factory.plan = decided
+        return factory.finish(None, found.method, polish=True)
+    stats = dict(found.stats) | ({SHORT: REFUTED_BY_SEARCH} if decided else {})
+    return replace(found, stats=stats)
+
+
+class Shortage:
+    """The test whether the fewest slots do not do, asked of one fabric after the other.
+
+    Parameters
+    ----------
+    solution
+        A schedule in more slots, with the proof that they are needed.
+    clock
+        When to stop.
+    rng
+        Source of randomness of searches.
+    decide
+        What has the last word: `decide_fewest`, or `decide_small`.
+    """
+
+    def __init__(
+        self, solution: Solution, clock: Clock, rng: np.random.Generator, decide: Decide
+    ) -> None:
+        self.problem: Any = solution.problem
+        self.clock, self.rng, self.decide = clock, rng, decide
+        self.proofs = Refutations(Router(solution.problem.fabric), solution.certificate)
+
+    def remains(self, fabric: Fabric) -> bool | None:
+        """Tell whether it remains on another fabric; None if that stays open."""
+        live = LivePorts(fabric) if len(fabric.dead_ports) else fabric
+        problem = replace(self.problem, fabric=live)
+        router = Router(live)
+        if self.proofs.hold(problem, router):
+            return True
+        if _route_fewest(problem, router, self.clock, self.rng):
+            return False
+        if self.proofs.find(problem, router, self.clock):
+            return True
+        decided = self.decide(problem, self.clock, self.rng)
+        return False if isinstance(decided, list) else decided or None
+
+
+def _route_fewest(
+    problem: AllToAll, router: Router, clock: Clock, rng: np.random.Generator
+) -> bool:
+    """Look for any schedule in the fewest slots."""
     factory = Factory(problem, router, clock, rng, ignore)
     factors = combinatorics.tournament(problem.fabric.n_ports, problem.fabric.bidirectional)
     names = factory.random_names(factors.shape[1])
     if factory.route_all(combinatorics.relabel(factors, names)) is None:
         factory.exchange_pairs(tolerated=FAILED - 1)
-    found = len(factory.plan) == len(factors)
-    return False if found and all(slot.excess < FAILED for slot in factory.plan) else None
+    routed = [slot.excess < FAILED for slot in factory.plan]
+    return len(routed) == len(factors) and all(routed)
 
 
-def names_faults(decide: Decide = fewest_refuted) -> Callable[[Solve], Solve]:
+def names_faults(decide: Decide | None = None) -> Callable[[Solve], Solve]:
     """Let a method for all-to-all name the faults that cost it slots.
 
     Parameters
     ----------
     decide
-        The test whether the fewest slots do not do, asked of fabrics with fewer faults.
+        As of `Shortage`; `decide_small` unless told.
 
     Returns
     -------
@@ -76,12 +147,9 @@ def names_faults(decide: Decide = fewest_refuted) -> Callable[[Solve], Solve]:
             refuted = str(solution.stats.get(SHORT, "")).startswith("refuted")
             if not refuted or not isinstance(problem.fabric, Faulty):
                 return solution
-
-            def still_short(fabric: Fabric) -> bool | None:
-                live = LivePorts(fabric) if len(fabric.dead_ports) else fabric
-                return decide(replace(problem, fabric=live), clock, rng)
-
-            return blame(solution, SHORT, *find_culprits(problem.fabric, still_short, clock))
+            shortage = Shortage(solution, clock, rng, decide or decide_small)
+            found = find_culprits(problem.fabric, shortage.remains, clock)
+            return blame(solution, SHORT, *found)
 
         return solve_and_name
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from optmatch.model import Clock
 from optmatch.problems import AllToAll, RoutingProof
@@ -22,11 +23,46 @@ def can_be_priced(problem: AllToAll, router: Router) -> bool:
     return len(problem.pairs) * len(router.desk.use) <= MOST_PRICED
 
 
-def refute_slots(problem: AllToAll, router: Router, clock: Clock) -> bool:
-    """Tell whether link prices prove that the fewest slots do not do."""
-    if not can_be_priced(problem, router):
+class Refutations:
+    """Link prices that refute the fewest slots, tried again where fewer cells are broken.
+
+    Most faults are not what a proof is about, so the prices that prove something with them often
+    prove it without them too; to see that takes a shortest path for each pair.
+
+    Parameters
+    ----------
+    router
+        Router of the fabric of the first proof.
+    proof
+        Its certificate.
+    """
+
+    def __init__(self, router: Router, proof: RoutingProof | None = None) -> None:
+        self._known: list[NDArray[np.int64]] = []  # prices by terminal: links differ
+        if proof is not None:
+            self._known.append(proof.prices[0][router.wiring.link])
+
+    def hold(self, problem: AllToAll, router: Router) -> bool:
+        """Tell whether prices found before prove that the fewest slots do not do."""
+        pairs, slots = problem.pairs.astype(np.int64), problem.min_slots
+        master = Master(router, pairs, capacity=slots)
+        for by_terminal in self._known:
+            prices = np.zeros(len(router.desk.use), dtype=np.int64)
+            np.maximum.at(prices, router.wiring.link, by_terminal)
+            paid = sum(master.cheapest(k, prices, frozenset(), True)[0] for k in range(len(pairs)))
+            if paid > slots * int(prices.sum()):
+                return True
         return False
-    return bound_together(problem, router, np.inf, clock)[0] == np.inf
+
+    def find(self, problem: AllToAll, router: Router, clock: Clock) -> bool:
+        """Look for new prices that prove it."""
+        if not can_be_priced(problem, router):
+            return False
+        bound, proof = bound_together(problem, router, np.inf, clock)
+        if bound < np.inf or proof is None:
+            return False
+        self._known.append(proof.prices[0][router.wiring.link])
+        return True
 
 
 def bound_together(
