@@ -39,7 +39,7 @@ def list_rounds(algorithm: Algorithm, kind: int, members: int) -> tuple[Round, .
     that belongs to the other side, farthest partners first. Doubling, the same backwards, gathers
     shards; an all-reduce is one after the other. A binomial tree sums up whole buffers from the
     leaves to the first member, and brings them back; a broadcast is the way back. Kinds that an
-    algorithm does not know go around a ring.
+    algorithm does not know go around a ring, and so does what two members exchange.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def list_rounds(algorithm: Algorithm, kind: int, members: int) -> tuple[Round, .
         ("tree", ALL_REDUCE): (*collect, *spread[::-1]),
         ("tree", BROADCAST): spread[::-1],
     }
-    return rounds.get((algorithm, kind), ())
+    return rounds.get((algorithm, kind), ()) if members > 2 else ()
 
 
 def find_rounds(

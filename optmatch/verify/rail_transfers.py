@@ -24,7 +24,9 @@ def list_transfers(algorithm: str, kind: str, n: int) -> list[Transfers]:
     >>> list_transfers("halving", "all-gather", 4)[1]
     [(0, 2, 2.0), (1, 3, 2.0), (2, 0, 2.0), (3, 1, 2.0)]
     """
-    levels = range(max(n - 1, 0).bit_length())
+    if n < 3:  # two exchange what they have, whatever it is called
+        return []
+    levels = range((n - 1).bit_length())
     if algorithm == "halving":
         whole = 1.0 if kind == "all-gather" else 1.0 / n
         double = [[(p, p ^ 1 << b, whole * 2**b) for p in range(n)] for b in levels]
@@ -52,7 +54,7 @@ def shapes(job: RailJob) -> Iterator[tuple[NDArray[np.int64], int, list[Transfer
             ]
             + [0]
         )[step.group]
-        for n in np.unique(sizes[sizes > 1]).tolist():
+        for n in np.unique(sizes[sizes > 2]).tolist():
             for kind in np.unique(step.kind[sizes == n]).tolist():
                 transfers = list_transfers(algorithm, OPERATIONS[kind], n)
                 if transfers:

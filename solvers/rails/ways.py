@@ -73,10 +73,7 @@ def choose_way(job: RailJob, kind: int, group: Group, size_bytes: float, lanes: 
     if rounds:
         distances = tuple(each.distance for each in rounds)
         facing = face_pairs(job.collectives[group.dimension], n, lanes.number, distances)
-        sent = tuple(each.share * size_bytes for each in rounds)
-        if n == 2:  # the same two meet in all rounds
-            return Way(facing[:1], (sum(sent),), len(sent) * job.latency_s)
-        return Way(facing, sent, job.latency_s)
+        return Way(facing, tuple(each.share * size_bytes for each in rounds), job.latency_s)
     messages = 1 if kind == BROADCAST else (n - 1) * (2 if kind == ALL_REDUCE else 1)
     latency_s = messages * job.latency_s
     around = face_rings(n, lanes.number, duplex=lanes.duplex)
