@@ -12,6 +12,7 @@ import pytest
 from scipy.optimize import linear_sum_assignment, linprog
 
 import optmatch as om
+from optmatch.fabrics import UNREACHED
 from optmatch.testing import brute_force
 from optmatch.verify.assignment import Potentials, heaviest_matching
 from optmatch.verify.demand_bounds import bound_demand, check_proof, partition
@@ -348,7 +349,7 @@ def test_a_count_can_beat_the_busiest_line() -> None:
         check_proof(PROBLEM, proof)
 
 
-TRIANGLE = om.Demand(om.HexMesh(2, 2, ports=4), [[0, 3, 2, 0], [3, 0, 4, 0]] + [[0] * 4] * 2)
+TRIANGLE = om.Demand.from_matrix([[0, 3, 2], [3, 0, 4]], om.HexMesh(2, 2, ports=4))
 """Three of four bidirectional ports want to meet for 3, 2 and 4 s."""
 
 
@@ -386,7 +387,7 @@ def test_odd_sets_bound_from_below(seed: int) -> None:
     rng = np.random.default_rng(seed)
     mesh = om.HexMesh(1, 2, ports=[0, 1, 3, 10])
     ticks = np.triu(rng.integers(0, 4, (4, 4)), 1).astype(float)
-    ticks[mesh.route_cells() < 0] = 0
+    ticks[mesh.route_cells() == UNREACHED] = 0
     problem = om.Demand(
         mesh,
         ticks,

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 import optmatch as om
+from optmatch.fabrics import UNREACHED
 from optmatch.model import Limits
 from optmatch.problems import ConfigurationProof, CountProof, traffic
 from optmatch.solvers.demands import exchange as exchanging
@@ -27,6 +28,8 @@ from optmatch.solvers.demands.odd_sets import bound_by_odd_set
 from optmatch.solvers.demands.ordering import order_slots
 from optmatch.solvers.demands.planes import spread
 from optmatch.solvers.demands.plans import Plan, only_demanded, serve, tidy, trim
+from optmatch.testing.demands import best_demand
+from optmatch.testing.oracle import _largest_matchings as largest_matchings
 from optmatch.verify.demand_bounds import check_proof
 
 Matrix = NDArray[np.int64]
@@ -321,13 +324,81 @@ def test_counting_refutes_a_number_of_matchings() -> None:
     assert solution.objective <= 4
 
 
-@pytest.mark.parametrize("method", ["best", "ilp", "eclipse"])
-def test_fewest_matchings_are_not_for_every_switch_and_method(method: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        ("eclipse", "needs a decomposition"),
+        ("birkhoff-first", "need not be realisable on"),
+    ],
+)
+def test_fewest_matchings_are_not_for_every_switch_and_method(method: str, message: str) -> None:
     """Covers decompose nothing, and a mesh does not have every permutation."""
     swap = np.array([[0.0, 1.0], [1.0, 0.0]])
     on_mesh = om.Demand(om.HexMesh(2, 2, ports=2), swap, objective="matchings")
-    with pytest.raises(om.InputError, match=r"ideal switch only|needs a decomposition"):
+    with pytest.raises(om.InputError, match=message):
         om.solve(on_mesh, method)
+
+
+def parts(matchings: list[list[int]], mutual: bool) -> list[list[int]]:
+    """List all matchings within these."""
+    found = set()
+    for row in matchings:
+        pairs = [(i, j) for i, j in enumerate(row) if j >= 0 and (not mutual or i < j)]
+        for kept in itertools.product([False, True], repeat=len(pairs)):
+            part = [-1] * len(row)
+            for (i, j), keep in zip(pairs, kept, strict=True):
+                if keep:
+                    part[i] = j
+                    if mutual:
+                        part[j] = i
+            found.add(tuple(part))
+    return [list(part) for part in found if max(part) >= 0]
+
+
+@pytest.mark.parametrize("method", ["best", "ilp"])
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    "mesh", [om.HexMesh(1, 2, ports=[0, 1, 3, 10]), om.HexMesh(1, 1, tx=[0, 3], rx=[5, 8])]
+)
+def test_fewest_matchings_that_a_mesh_holds(mesh: om.HexMesh, seed: int, method: str) -> None:
+    """As few as by trying all matchings that it holds, with states for each."""
+    rng = np.random.default_rng(seed)
+    n, mutual = mesh.n_ports, mesh.bidirectional
+    whole = [[1, 0, 3, 2], [2, 3, 0, 1], [3, 2, 1, 0]] if mutual else [[0, 1], [1, 0]]
+    demand = np.zeros((n, n))
+    for row in whole:
+        if UNREACHED not in mesh.route_cells()[np.arange(n), row]:
+            demand[np.arange(n), row] += rng.integers(0, 4)
+    problem = om.Demand(mesh, demand, objective="matchings", quantum_s=1.0)
+    solution = om.solve(problem, method, seed=seed)
+    held = parts(largest_matchings(mesh) or [], mutual)
+    fewest = best_demand(problem, held) if demand.any() else 0
+    assert solution.objective == fewest >= solution.lower_bound
+    assert om.verify(problem, solution).ok
+
+
+@pytest.mark.parametrize("method", ["best", "ilp", "birkhoff-bottleneck"])
+def test_fewest_matchings_of_a_benes_network_are_those_of_an_ideal_switch(method: str) -> None:
+    """It holds every permutation, and the states are there."""
+    matrix = traffic.permutations(4, np.random.default_rng(4), count=3, bytes=9)
+    limits = om.Limits(iterations=20)
+    ideal_one = om.solve(ideal(matrix, objective="matchings"), method, seed=0, limits=limits)
+    routed = om.Demand(om.Benes(4), matrix, objective="matchings")
+    solution = om.solve(routed, method, seed=0, limits=limits)
+    assert solution.objective == ideal_one.objective
+    assert solution.schedule is not None
+    assert solution.schedule.cell_states is not None
+
+
+def test_fewest_matchings_on_a_larger_mesh() -> None:
+    """Uniform demands by an all-to-all, five ports by the odd set that they are."""
+    everyone = om.Demand(om.HexMesh(4, 4, ports=8), 1.0 - np.eye(8), objective="matchings")
+    assert om.solve(everyone, seed=0).status is om.Status.OPTIMAL
+    odd = om.Demand(om.HexMesh(3, 3, ports=5), 1.0 - np.eye(5), objective="matchings")
+    solution = om.solve(odd, "ilp", seed=0)
+    assert solution.status is om.Status.OPTIMAL
+    assert solution.objective == 5 > odd.lower_bound()
+    assert isinstance(solution.certificate, om.OddSetProof)
 
 
 @given(st.integers(0, 10_000), st.sampled_from((3, 4, 5, 6)))
@@ -338,7 +409,7 @@ def test_odd_sets_are_nearly_the_best(seed: int, n: int) -> None:
     demand = rng.integers(1, 30, (n, n)) * np.triu(rng.random((n, n)) < 0.7, 1)
     problem = om.Demand(
         om.HexMesh(3, 3, ports=n),
-        demand,
+        demand.astype(np.float64),
         delay_s=float(rng.integers(0, 9)),
         planes=int(rng.integers(1, 3)),
         switching=str(rng.choice(["all-stop", "per-circuit"])),  # type: ignore[arg-type]

@@ -11,11 +11,12 @@ import numpy as np
 from optmatch.model import InputError, Limit, Limits, NewBest, OnEvent, Solution, Tick
 from optmatch.problems import Demand
 from optmatch.solvers.demands.birkhoff import Rule, decompose
-from optmatch.solvers.demands.decomposing import conclude_count
+from optmatch.solvers.demands.decomposing import Decomposer, conclude_count
 from optmatch.solvers.demands.greedy import cover_heaviest_first
 from optmatch.solvers.demands.plans import Plan, trim
 from optmatch.solvers.demands.scheduling import Work, solve_demand
 from optmatch.solvers.demands.stuffing import Stuffing, stuff
+from optmatch.solvers.feedforward.router import holds_every_matching
 
 RUNS = 32
 """Decompositions for the fewest matchings without a limit of time or iterations."""
@@ -86,9 +87,10 @@ def _count(
 
     Ties between permutations fall otherwise then, and the number of terms differs.
     """
-    if problem.fabric.graph is not None or problem.fabric.bidirectional:
+    if not holds_every_matching(problem.fabric):
         raise InputError(
-            f"method {name!r}: the fewest matchings are found for an ideal switch only",
+            f"method {name!r}: its permutations need not be realisable on this"
+            f" {problem.fabric.type}; best and ilp take those that are",
             where="method",
         )
     clock = limits.start()
@@ -118,4 +120,6 @@ def _count(
             rows, columns = rng.permutation(ports), rng.permutation(ports)
     except KeyboardInterrupt:
         limit = Limit.INTERRUPTED
-    return conclude_count(problem, best, bound, limit, name, {"decompositions": done})
+    stats: dict[str, object] = {"decompositions": done}
+    search = Decomposer(problem.ticks, rng, problem.fabric)
+    return conclude_count(problem, best, bound, limit, name, stats, None, search)

@@ -10,10 +10,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import InputError, Limit, Limits, NewBest, OnEvent, Solution, Status, Tick
-from optmatch.problems import CountProof, Demand
+from optmatch.fabrics import Fabric
+from optmatch.model import IDLE, Limit, Limits, NewBest, OnEvent, Solution, Status, Tick
+from optmatch.problems import CountProof, Demand, OddSetProof
 from optmatch.solvers.demands.covering import Desk, assign, new_desk
+from optmatch.solvers.demands.odd_sets import bound_by_odd_set
 from optmatch.solvers.demands.plans import Plan, serve
+from optmatch.solvers.feedforward.router import holds_every_matching, route_cheaply
 
 STEPS = 200
 """Runs without a limit of time or iterations."""
@@ -31,20 +34,20 @@ def solve_matchings(
     Parameters
     ----------
     problem
-        Its objective is ``"matchings"``.
+        Its objective is ``"matchings"``. On cells all terms can be realised.
     limits
         An iteration is one decomposition, of the whole or of a part.
     rng, on_event
         As for every method.
     """
-    refuse_cells(problem, "best")
     clock = limits.start()
     best: Plan | None = None
     limit: Limit | None = None
-    bound = problem.lower_bound()
+    bound, proof = bound_count(problem)
     done = 0
+    search: Decomposer | None = None
     try:
-        search = Decomposer(problem.ticks, rng)
+        search = decomposer(problem, rng)
         while best is None or len(best.ticks) > bound:
             limit = clock.exceeded(done)
             if limit is None and limits.iterations is None and limits.time_s is None:
@@ -61,22 +64,24 @@ def solve_matchings(
             done += 1
     except KeyboardInterrupt:
         limit = Limit.INTERRUPTED
-    return conclude_count(problem, best, bound, limit, "best", {"decompositions": done})
+    stats: dict[str, object] = {"decompositions": done}
+    return conclude_count(problem, best, bound, limit, "best", stats, proof, search)
 
 
-def refuse_cells(problem: Demand, name: str) -> None:
-    """Refuse fabrics on which not every permutation can be had.
+def decomposer(problem: Demand, rng: np.random.Generator) -> Decomposer:
+    """Choose what draws decompositions: of any permutations, or of what the fabric can hold."""
+    if holds_every_matching(problem.fabric):
+        return Decomposer(problem.ticks, rng, problem.fabric)
+    from optmatch.solvers.demands.realised_terms import RealisedDecomposer
 
-    Raises
-    ------
-    InputError
-        Saying so.
-    """
-    if problem.fabric.graph is not None or problem.fabric.bidirectional:
-        raise InputError(
-            f"method {name!r}: the fewest matchings are found for an ideal switch only",
-            where="method",
-        )
+    return RealisedDecomposer(problem, rng)
+
+
+def bound_count(problem: Demand) -> tuple[float, OddSetProof | None]:
+    """Bound the number of matchings by partners of one port, or of an odd set of ports."""
+    bound = problem.lower_bound()
+    found = bound_by_odd_set(problem)
+    return (bound, None) if found is None or found[1] <= bound else (found[1], found[0])
 
 
 def conclude_count(
@@ -86,7 +91,8 @@ def conclude_count(
     limit: Limit | None,
     name: str,
     stats: dict[str, object],
-    certificate: CountProof | None = None,
+    certificate: CountProof | OddSetProof | None,
+    search: Decomposer | None,
 ) -> Solution:
     """Say how many matchings were found and how many are proved to be needed."""
     if best is None:
@@ -100,9 +106,10 @@ def conclude_count(
             stats=stats,
         )
     proved = len(best.ticks) <= bound
+    states = None if search is None else search.states(best)
     return Solution(
         problem=problem,
-        schedule=problem.schedule(best.matchings, best.ticks),
+        schedule=problem.schedule(best.matchings, best.ticks, states),
         status=Status.OPTIMAL if proved else Status.FEASIBLE,
         limit=None if proved else (limit or Limit.EXHAUSTED),
         objective=float(len(best.ticks)),
@@ -114,13 +121,31 @@ def conclude_count(
 
 
 class Decomposer:
-    """Random decompositions of one matrix with equal line sums."""
+    """Random decompositions of one matrix with equal line sums into permutations.
 
-    def __init__(self, demand: NDArray[np.int64], rng: np.random.Generator) -> None:
-        self.demand = demand
+    Parameters
+    ----------
+    demand
+        The matrix, in ticks.
+    rng
+        Decides what else is free.
+    fabric
+        Where the permutations are to be held, any of them; None if that does not matter.
+    """
+
+    def __init__(
+        self, demand: NDArray[np.int64], rng: np.random.Generator, fabric: Fabric | None = None
+    ) -> None:
+        self.demand, self.fabric = demand, fabric
         self.rng = rng
         self.desk: Desk = new_desk(len(demand))
         self.ports = np.arange(len(demand))
+
+    def states(self, plan: Plan) -> NDArray[np.int8] | None:
+        """Return the states of all cells in all slots of a decomposition made here."""
+        if self.fabric is None or self.fabric.graph is None:
+            return None
+        return route_cheaply(self.fabric, plan.matchings).states
 
     def draw(self) -> Plan:
         """Decompose the whole."""
@@ -151,8 +176,9 @@ class Decomposer:
         zeros, noise = self.rng.choice([0.02, 0.1, 0.3, 1.0]), self.rng.choice([0.1, 1.0, 3.0])
         while rest.any() and (most is None or len(terms) <= most):
             matching = self._term(rest, float(zeros), float(noise))
-            weight = int(rest[self.ports, matching].min())
-            rest[self.ports, matching] -= weight
+            held = np.flatnonzero(matching != IDLE)
+            weight = int(rest[held, matching[held]].min())
+            rest[held, matching[held]] -= weight
             terms.append((matching, weight))
         matchings = np.array([m for m, _ in terms], dtype=np.int32).reshape(-1, len(demand))
         return Plan(matchings, np.array([w for _, w in terms], dtype=np.int64))

@@ -47,9 +47,9 @@ def bound_by_odd_set(problem: Demand) -> tuple[OddSetProof, float] | None:
         return None
     ticks = problem.ticks
     held = np.where(ticks > 0, np.maximum(ticks, problem.min_slot_ticks), 0)
-    weight = (ticks > 0) * 1.0
-    if problem.objective != "matchings":
-        weight = weight * problem.delay_ticks + held
+    delay = problem.delay_ticks
+    wants = ticks > 0 if problem.objective == "matchings" else held + delay * (ticks > 0)
+    weight = wants.astype(np.float64)
     if np.count_nonzero(weight.any(axis=0)) < 3:
         return None
     best: tuple[Members, float] | None = None
@@ -109,8 +109,9 @@ def _exchange(weight: NDArray[np.float64], members: Members) -> None:
         moves = [(total / (size // 2) * (1 + 1e-12), outs[:0])]
         if len(ins):
             gain = inside[ins][None] - inside[outs][:, None] - weight[np.ix_(outs, ins)]
-            a, b = np.unravel_index(int(gain.argmax()), gain.shape)
-            moves.append(((total + gain[a, b]) / (size // 2), np.array([outs[a], ins[b]])))
+            out, come = np.unravel_index(int(gain.argmax()), gain.shape)
+            swapped = total + gain[out, come]
+            moves.append((swapped / (size // 2), np.array([outs[out], ins[come]])))
         if len(ins) > 1:
             a, b = _heaviest(inside[ins][:, None] + inside[ins] + weight[np.ix_(ins, ins)])
             gained = inside[ins[a]] + inside[ins[b]] + weight[ins[a], ins[b]]

@@ -12,13 +12,20 @@ from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
 from optmatch.model import Bound, Event, Limit, Limits, NewBest, OnEvent, Solution
-from optmatch.problems import CountProof, Demand
+from optmatch.problems import CountProof, Demand, OddSetProof
 from optmatch.problems.demand_proof import Axis
 from optmatch.solvers.cpsat import minimise
-from optmatch.solvers.demands.decomposing import Decomposer, conclude_count, refuse_cells
+from optmatch.solvers.demands.decomposing import (
+    Decomposer,
+    bound_count,
+    conclude_count,
+    decomposer,
+)
 from optmatch.solvers.demands.plans import Plan
+from optmatch.solvers.feedforward.router import holds_every_matching
 
 _WARM_STARTS = 60
+_ENDLESS = 10**9  # decompositions, where only the clock ends the search
 _MOST_WEIGHTS = 16  # a line of more entries is not split by trying
 
 
@@ -47,7 +54,8 @@ def solve_count(
     Parameters
     ----------
     problem
-        Its objective is ``"matchings"``. Weights are whole ticks.
+        Its objective is ``"matchings"``. Weights are whole ticks. On a fabric that does not hold
+        every matching CP-SAT is left out: which permutations could be terms is not known there.
     limits
         Iterations are conflicts of CP-SAT, for each number of terms.
     rng, on_event
@@ -59,17 +67,18 @@ def solve_count(
         OPTIMAL with a `CountProof` where counting is enough; else the bound is CP-SAT's word
         (``stats["bound_by"]``).
     """
-    refuse_cells(problem, "ilp")
     clock = limits.start()
-    demand = problem.ticks
+    demand, ideal = problem.ticks, holds_every_matching(problem.fabric)
     best: Plan | None = None
-    proof, bound = _count(demand)
+    proof, bound = _bound(problem)
     by_search = False
     limit: Limit | None = None
+    search: Decomposer | None = None
     try:
-        search = Decomposer(demand, rng)
-        for turn in range(_WARM_STARTS if limits.iterations is None else 1 + limits.iterations):
-            if turn and (turn >= _WARM_STARTS or clock.remaining_s <= 0):
+        search = decomposer(problem, rng)
+        starts = _WARM_STARTS if ideal or limits.time_s is None else _ENDLESS
+        for turn in range(starts if limits.iterations is None else 1 + limits.iterations):
+            if turn and (turn >= starts or clock.remaining_s <= 0):
                 break
             found = search.draw() if best is None or turn < 6 else search.redraw(best)
             if best is None or len(found.ticks) < len(best.ticks):
@@ -81,6 +90,8 @@ def solve_count(
             on_event(Bound(float(bound)))
         while best is None or bound < len(best.ticks):
             limit = clock.exceeded(0)
+            if limit is None and not ideal:
+                limit = Limit.EXHAUSTED
             if limit is not None:
                 break
             model, terms = _model(demand, bound)
@@ -97,7 +108,14 @@ def solve_count(
     except KeyboardInterrupt:
         limit = Limit.INTERRUPTED
     stats: dict[str, object] = {"bound_by": "cp-sat"} if by_search else {}
-    return conclude_count(problem, best, float(bound), limit, "ilp", stats, proof)
+    return conclude_count(problem, best, float(bound), limit, "ilp", stats, proof, search)
+
+
+def _bound(problem: Demand) -> tuple[CountProof | OddSetProof | None, int]:
+    """Bound the number of terms by lines, or by an odd set of ports."""
+    proof, bound = _count(problem.ticks)
+    more, odd = bound_count(problem)
+    return (proof, bound) if odd is None or more <= bound else (odd, int(more))
 
 
 def _quiet(on_event: OnEvent) -> OnEvent:

@@ -103,10 +103,14 @@ class Realiser:
         asked.sort(key=lambda pair: -int(rest[pair]))
         others = [(int(i), int(j)) for i, j in np.argwhere(rest)]
         others.sort(key=lambda pair: -int(rest[pair]))
-        chosen = self._compatible([*asked, *others])
+        return self.place([*asked, *others])
+
+    def place(self, pairs: list[Pair]) -> NDArray[np.int32]:
+        """Route as many pairs side by side as it finds ways for, the first ones first."""
+        chosen = self._compatible(pairs)
         routes = self._route(chosen)
         if routes is None:
-            chosen, routes = self._pack([*chosen, *others])
+            chosen, routes = self._pack([*chosen, *pairs])
         matching = self._matching(chosen)
         order = np.array([i for i, _ in chosen], dtype=np.int64)
         self.known[matching.tobytes()] = self.router.states(order, *routes)
