@@ -96,7 +96,9 @@ def _cut_out(content: bytes, at: int, most: int) -> tuple[list[bytes], int]:
     found: list[bytes] = []
     try:
         while len(found) < most:
-            size, end = decode_length(content, at)
+            size, end = content[at], at + 1
+            if size > 127:  # its first bit says that there are more bytes
+                size, end = decode_length(content, at)
             end += size
             if end > len(content):
                 break
@@ -204,7 +206,7 @@ def _merge(batch: Sequence[bytes]) -> tuple[dict[str, tuple[_Words, Integers]], 
         merged = nodes.FromString(before.join([b"", *batch])).merged
         found = {}
         for name in COLUMNS[:-1]:
-            column = getattr(merged, name)
+            column = getattr(merged, name)[:]  # a list is read faster
             values = np.fromiter(column, np.uint64, len(column))
             found[name] = values, np.flatnonzero(values == np.uint64(mark))
         if all(len(places) == len(batch) for _, places in found.values()):
@@ -265,7 +267,7 @@ class _Attributes:
         """Return the values of all nodes, before each of whose attributes there is none."""
         if len(self.number) > _MOST_ATTRIBUTES:
             self._forget()
-        given = list(attributes)
+        given = attributes[:]
         numbers = np.fromiter(map(self.number.get, given, repeat(-1)), np.int64, len(given))
         node = np.cumsum(numbers == 0) - 1
         if node[-1] != n_nodes - 1:
