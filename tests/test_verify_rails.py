@@ -23,6 +23,7 @@ JOBS = {
     "two ports": small_job(2, 2, 3, delay_s=1e-3, ports_per_gpu=2),
     "cells": small_job(2, 1, 2, delay_s=1e-3, ports_per_gpu=2, fabric=om.Benes(8)),
     "weights": small_job(2, 2, 2, delay_s=1e-4, zero_stage=3),
+    "rounds": small_job(4, 1, 2, delay_s=1e-3, collectives={"dp": "halving"}),
 }
 
 
