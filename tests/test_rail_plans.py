@@ -214,6 +214,17 @@ def test_rings_of_a_plan_share_no_edge(members: int, ports: int) -> None:
     assert rings[fresh:] == rings[: len(rings) - fresh][: len(rings[fresh:])]
 
 
+@pytest.mark.parametrize("fabric", [om.Crossbar(20), om.Benes(20), om.HexMesh(9, 9, ports=20)])
+def test_two_rings_on_a_fabric_with_cells(fabric: om.Fabric) -> None:
+    """Five GPUs with four ports: ten edges, each both ways, and light for all; one state."""
+    plan = plan_of(small_job(5, 1, 1, fabric=fabric, ports_per_gpu=4), "provisioned")
+    (timeline,) = plan.rails
+    assert timeline.cell_states is not None
+    (matching,) = timeline.matchings
+    pairs = {(port // 4, int(matching[port]) // 4) for port in range(20)}
+    assert pairs == {(a, b) for a in range(5) for b in range(5) if a != b}
+
+
 def test_phase_times_enclose_their_operations() -> None:
     """Phases of a stage follow one another, and the last ends with the step."""
     job = small_job(2, 2, 3, delay_s=1e-4)
