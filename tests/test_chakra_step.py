@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,22 @@ def test_an_end_that_is_told_decides_another(tmp_path: Path) -> None:
         groups={"q": [0, 1, 2, 3]},
     )
     assert peers(step) == [(0, 1), (1, 0), (2, 3), (3, 2)]
+
+
+def test_a_step_from_json(tmp_path: Path) -> None:
+    """By the prefix, where there are no other traces."""
+    for rank, kind in enumerate((SEND, RECEIVE)):
+        entries = [
+            {"Id": 4, "NodeType": 4, "runtime": 5, "data_deps": []},
+            {"Id": 7, "NodeType": kind, "comm_size": 8, "pg_name": "p", "data_deps": [4]},
+        ]
+        text = json.dumps({"workload_graph": entries})
+        (tmp_path / f"run.{rank}.json").write_text(text)
+    (tmp_path / "groups.json").write_text(groups_text({"p": [1, 0]}))
+    step = read_step(tmp_path / "run", tmp_path / "groups.json")
+    assert peers(step) == [(0, 1), (1, 0)]
+    np.testing.assert_allclose(step.duration_s, [5e-6, 0.0] * 2)
+    assert step.dep.tolist() == [0, 2]
 
 
 def test_what_stays_ambiguous(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 import optmatch as om
 from optmatch.io import loads
 from optmatch.io.chakra_options import TraceOptions
-from optmatch.io.chakra_write import step_traces
+from optmatch.io.chakra_schema import COLLECTIVE
+from optmatch.io.chakra_write import Node, step_traces, trace_bytes
 from optmatch.io.groups import groups_text
 from optmatch.io.phases import read_phase_list
 from optmatch.io.recordings import (
@@ -356,6 +357,36 @@ def test_the_command_reads_recordings(tmp_path: Path) -> None:
     job = loads(done.stdout)
     assert isinstance(job, RailJob)
     assert job.recorded == read_recorded_step(prefix, LLAMA, told, collective_bytes=9)
+
+
+@pytest.mark.slow
+def test_bad_traces_of_the_command(tmp_path: Path) -> None:
+    """Exit code 2, with rank (in the name of its file), node and group; nothing is written."""
+
+    def collective(number: int, group: str) -> Node:
+        told: dict[str, bool | int | str] = {"comm_type": 0, "comm_size": 8, "pg_name": group}
+        return Node(number, COLLECTIVE, attributes=told)
+
+    first, second = (trace_bytes([collective(k, name)]) for k, name in ((3, "a"), (4, "b")))
+    whole = trace_bytes([collective(3, "a"), collective(4, "b")])
+    write(tmp_path, "groups.json", groups_text({"a": (0, 1), "b": (1, 2)}))
+    beside = ("--groups", "groups.json")
+    for ranks, groups, message in (
+        ([whole] * 3, beside, "run.0.et: node 4: rank 0 is no member of group b"),
+        (
+            [first, whole, second],
+            beside,
+            "run.1.et: node 4: rank 1 is in the groups a and b, both",
+        ),
+        ([first] * 3, (), "run.0.et: node 3: group a: its members are not known"),
+        ([whole[:-5]] * 3, beside, f"byte {len(first)}: node number 1, after node 3, is cut off"),
+    ):
+        for rank, content in enumerate(ranks):
+            (tmp_path / f"run.{rank}.et").write_bytes(content)
+        done = run(tmp_path, "--chakra", "run", *groups, "-o", "job.json")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert message in done.stderr, done.stderr
+    assert not (tmp_path / "job.json").exists()
 
 
 @pytest.mark.slow
