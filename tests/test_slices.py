@@ -294,9 +294,10 @@ def test_larger_slices_take_whole_racks_by_every_rule() -> None:
         assert set((solution.answer.servers // 16).tolist()) == {0, 2}
         assert solution.stats["longest_route_hops"] == 2
         assert solution.status is om.Status.OPTIMAL
-    odd = om.SliceAllocation(fabric, (6, 4, 4))
-    assert om.solve(odd, "first-fit", seed=0).status is om.Status.UNKNOWN
-    assert om.solve(odd, "optical", seed=0).answer is not None
+    for shape, servers in (((6, 4, 4), 24), ((6, 6, 6), 54)):
+        odd = om.SliceAllocation(fabric, shape)
+        assert om.solve(odd, "first-fit", seed=0).status is om.Status.UNKNOWN
+        assert om.solve(odd, "optical", seed=0).stats["servers"] == servers
     huge = om.SliceAllocation(fabric, (32, 4, 4))
     assert "takes more than all 64 servers" in huge.dead_end()
     full = om.SliceAllocation(fabric, (8, 8, 4), reserved=(5,))

@@ -134,7 +134,7 @@ class Pod:
             block = next(blocks, None)
         for racks in self.spreads(plans) if rule == "optical" else ():
             for plan in tell_apart(plans):
-                found = self.scatter(racks, plan, NODES)
+                found = self.scatter(racks, plan, max(NODES, 10 * len(plan.pairs)))
                 if found is not None:
                     yield plan, found
 
