@@ -320,6 +320,22 @@ def test_bad_options_are_refused(words: tuple[str, ...]) -> None:
     assert done.stdout == ""
 
 
+def test_reductions_compare_the_same_requests_run_by_run() -> None:
+    """Against replays of the very arrivals of each run; first fit is compared with itself too."""
+    options: dict[str, Any] = {"requests": 80, "load": 1.0, "runs": 3, "warm_up": 0.0}
+    rows = {row["rule"]: row for row in study_slices(SMALL, **options).tables["rules"]}
+    parts = []
+    for child in np.random.SeedSequence(0).spawn(3):
+        arrivals = draw_arrivals(SMALL, 80, np.random.default_rng(child.spawn(2)[0]), load=1.0)
+        first, joined = (replay(SMALL, arrivals, r) for r in ("first-fit", "optical-joined"))
+        parts.append(1 - joined.unusable / first.unusable)
+    expected = estimate(parts)
+    joined_row = rows["optical-joined"]
+    assert joined_row["unusable_reduction"] == pytest.approx(expected.mean)
+    assert joined_row["unusable_reduction_half_width"] == pytest.approx(expected.half_width)
+    assert rows["first-fit"]["unusable_reduction"] == 0.0
+
+
 def test_an_interrupt_keeps_what_was_done() -> None:
     """In the middle of the second run: the first one is in the tables."""
     heard: list[Event] = []

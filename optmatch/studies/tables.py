@@ -140,11 +140,16 @@ def _average_outcomes(outcomes: Mapping[str, list[Outcome]]) -> list[Row]:
             mean = estimate([getattr(outcome, name) for outcome in found])
             row |= {name: mean.mean, f"{name}_half_width": mean.half_width}
         rows.append(row)
-    first = next((row for row in rows if row["rule"] == "first-fit"), None)
-    for row in rows if first is not None else ():
+    first = outcomes.get("first-fit", [])
+    for row in rows if first else ():
         for name in ("fragmentation", "unusable"):
-            below = first[name] if first else 0.0
-            row[f"{name}_reduction"] = 1 - row[name] / below if below else 0.0
+            pairs = zip(outcomes[row["rule"]], first, strict=False)  # the same requests
+            parts = [(getattr(own, name), getattr(base, name)) for own, base in pairs]
+            lower = estimate([1 - own / base if base else 0.0 for own, base in parts])
+            row |= {
+                f"{name}_reduction": lower.mean,
+                f"{name}_reduction_half_width": lower.half_width,
+            }
     return rows
 
 
