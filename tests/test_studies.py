@@ -6,6 +6,9 @@ import csv
 import io
 import json
 import math
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -21,6 +24,7 @@ import optmatch as om
 from optmatch.cli import main
 from optmatch.model import Event
 from optmatch.plotting import study_data
+from optmatch.problems import Allocation
 from optmatch.solvers.slices.pod import Pod
 from optmatch.studies import (
     RULES,
@@ -33,6 +37,7 @@ from optmatch.studies import (
     read_arrivals,
     replay,
 )
+from optmatch.studies.blast import state_of_rack
 from optmatch.studies.replay import count_usable
 from optmatch.studies.spares import distribution_of_server
 from optmatch.studies.tables import study_blast, study_slices, study_spares
@@ -211,13 +216,44 @@ def test_blast_radii_are_of_racks_by_themselves() -> None:
 
 
 def test_the_blast_radius_of_a_torus() -> None:
-    """A chip of 4x4x4 has six neighbours, one of 2x2x1 two, a lone one none."""
-    shapes: list[tuple[int, int, int]] = [(4, 4, 4), (2, 2, 1), (1, 1, 1)]
-    for shape, neighbours in zip(shapes, (6, 2, 0), strict=True):
+    """A chip of 2x4x4 has five neighbours, one of 2x2x1 two, a lone one none."""
+    shapes: list[tuple[int, int, int]] = [(2, 4, 4), (2, 2, 1), (1, 1, 1)]
+    for shape, neighbours in zip(shapes, (5, 2, 0), strict=True):
         found = measure_blast(om.RackFabric(), [Arrival(0.0, shape, 1.0)])
         assert (found.spliced, found.spliced_most) == (neighbours, neighbours)
         assert found.migrated == found.racks == np.prod(shape)
         assert found.circuits == 2 * neighbours
+
+
+def test_blast_radii_are_of_verified_repairs() -> None:
+    """Each chip of two racks fails in the running state, and `greedy` gets over it."""
+    rng = np.random.default_rng(3)
+    arrivals = draw_arrivals(SMALL, 20, rng)
+    pod, chips, circuits, partners = Pod(SMALL, reserved=(15, 31)), 0, 0, 0
+    placed: list[list[Allocation]] = [[], []]
+    for arrival in arrivals:
+        slice_ = pod.allocate(arrival.shape, "optical")
+        if slice_ is not None:
+            placed[int(slice_.servers[0]) // 16].append(slice_)
+    for number, slices in enumerate(placed):
+        state = state_of_rack(replace(SMALL, racks=1), number, slices)
+        for chip in np.unique(state.circuits // 6).tolist():
+            problem = replace(state, failed_chips=(chip,))
+            answer = om.solve(problem, "greedy", seed=0).answer  # verified
+            ends = {*(state.circuits[answer.changed] // 6).ravel().tolist()}
+            chips, circuits = chips + 1, circuits + len(answer.changed)
+            partners += len(ends - {chip})
+    found = measure_blast(SMALL, arrivals)
+    assert found.chips == chips > 60
+    assert (found.circuits, found.spliced) == pytest.approx((circuits / chips, partners / chips))
+    assert (found.disturbed, found.unspliced) == (0.0, 0)
+
+
+def test_a_chip_without_a_spare_takes_its_slice_along() -> None:
+    """A server that is a rack by itself has no spare: all chips of the slice notice."""
+    tiny = om.RackFabric((2, 2, 1), (2, 2, 1))
+    found = measure_blast(tiny, [Arrival(0.0, (2, 2, 1), 1.0)])
+    assert (found.chips, found.unspliced, found.spliced, found.migrated) == (4, 4, 4.0, 4.0)
 
 
 def test_an_interval_holds_the_mean_as_often_as_it_says() -> None:
@@ -353,6 +389,38 @@ def test_an_interrupt_keeps_what_was_done() -> None:
     stopped = study_blast(SMALL, requests=5, on_event=lambda event: _stop())
     assert (stopped.complete, stopped.tables["blast"]) == (False, [])
     assert study_spares(SMALL, most=1).complete
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT for one process there")
+@pytest.mark.parametrize(
+    ("words", "table"),
+    [
+        (["slices", "--requests", "50", "--racks", "2"], "rules"),
+        (["blast-radius", "--requests", "5"], "blast"),
+    ],
+)
+def test_ctrl_c_keeps_the_runs_until_then(tmp_path: Path, words: list[str], table: str) -> None:
+    """Exit code 130, a word about it, and the tables and the picture of what was done."""
+    command = [sys.executable, "-m", "optmatch", "study", *words, "--runs", "1000000"]
+    picture = tmp_path / "part.svg"
+    with subprocess.Popen(
+        [*command, "--json", "-o", str(picture)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        assert running.stderr is not None
+        running.stderr.readline()  # progress: a line after five seconds
+        running.send_signal(signal.SIGINT)
+        output, rest = running.communicate(timeout=60)
+    assert running.returncode == 130, rest
+    assert "interrupted: the tables are of what was done" in rest
+    assert "Traceback" not in rest
+    tree = json.loads(output)
+    assert not tree["complete"]
+    assert tree["tables"][table]
+    assert picture.stat().st_size > 1000
 
 
 def _stop() -> None:
