@@ -104,13 +104,8 @@ class Talks(NamedTuple):
     @property
     def has_scatters(self) -> bool:
         """Whether there is an all-to-all that could take several matchings."""
-        step, part = self.job.step(), self.folded.part
-        kinds = [node for node, talk in self.talks.items() if talk.kind == ALL_TO_ALL]
-        return any(
-            len(step.groups[step.group[part[node]]].ranks) > 2
-            for node in kinds
-            if node < len(part)
-        )
+        ways = [self.ways[talk.node] for talk in self.talks.values() if talk.kind == ALL_TO_ALL]
+        return any(way.facing.shape[-1] > 2 for way in ways)
 
     def pairs(self) -> list[tuple[int, int]]:
         """List what comes before what, as pairs of nodes."""
