@@ -21,6 +21,8 @@ import optmatch as om
 from optmatch.fabrics import Fault, Faulty
 from optmatch.plotting import heat_data, plot_heat
 from optmatch.solvers.all_to_all.mending import Mender, Verdict
+from optmatch.solvers.all_to_all.together import bound_together
+from optmatch.solvers.routing.router import Router
 from optmatch.testing.oracle import brute_force
 from optmatch.yields import CELL_FAULTS, study_yield, wilson
 
@@ -70,6 +72,25 @@ def test_verdicts_are_those_of_enumeration(faults: tuple[Fault, ...]) -> None:
         assert accepted(ALL, faults, verdict)
     else:
         assert set(verdict.culprits) <= set(faults)
+
+
+def test_verdicts_do_not_depend_on_the_order() -> None:
+    """Routes found for some faults help with the next, and prices prove neither more nor less."""
+    problem, rng = om.AllToAll(om.HexMesh(4, 4, ports=8)), np.random.default_rng(2)
+    asked = []
+    for _ in range(60):
+        cells = rng.choice(problem.fabric.n_cells, 2, replace=False).tolist()
+        asked.append(tuple(sorted(Fault(CELL_FAULTS[rng.integers(3)], cell) for cell in cells)))
+    forth, back = mender(problem), mender(problem)
+    there = [forth.judge(faults) for faults in asked]
+    again = [back.judge(faults) for faults in reversed(asked)][::-1]
+    assert [v.outcome for v in there] == [v.outcome for v in again]
+    priced = [faults for faults, v in zip(asked, there, strict=True) if v.how == "prices"]
+    assert len(priced) > 1
+    for faults in priced:  # a linear programme of its own says the same
+        broken = om.AllToAll(Faulty.of(problem.fabric, faults))
+        router, clock = Router(broken.fabric), om.Limits().start()
+        assert bound_together(broken, router, np.inf, clock)[0] == np.inf
 
 
 def test_single_faults_are_all_decided() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -206,7 +207,7 @@ class Mender:
         broken = Faulty.of(self.fabric, damage.faults)
         problem = None if self.problem is None else replace(self.problem, fabric=broken)
         hopeless = len(lost) > _MANY * len(self.matchings)
-        if problem is not None and hopeless and self._too_dear(problem):
+        if problem is not None and hopeless and self._too_dear(damage):
             return Verdict("failed", "prices", culprits=damage.faults)
         left = []
         for slot in lost:
@@ -222,7 +223,7 @@ class Mender:
         if problem is None:
             return self._search(broken, states, left)
         exchanged = self._exchange(problem, states)
-        if exchanged is None and not hopeless and self._too_dear(problem):
+        if exchanged is None and not hopeless and self._too_dear(damage):
             return Verdict("failed", "prices", culprits=damage.faults)
         return exchanged or Verdict("unrepaired", "effort")
 
@@ -256,12 +257,20 @@ class Mender:
             routes, lengths = follow_states(factory.router, matching, states[slot])
             yield factory.settle(partner, routes, lengths, _QUICK)
 
-    def _too_dear(self, problem: AllToAll) -> bool:
+    def _too_dear(self, damage: _Damage) -> bool:
         """Look for prices of links that no schedule in as many slots can pay."""
-        pairs = problem.pairs.astype(np.int64)
-        master = Master(Router(problem.fabric), pairs, capacity=len(self.matchings))
-        found = master.bound({}, np.inf, Limits().start(), rounds=_ROUNDS)
+        shut = frozenset(np.flatnonzero(damage.base >= FAR).tolist())
+        cells = [fault.place for fault in damage.faults]
+        self._master.break_cells(damage.wiring, shut, cells)
+        found = self._master.bound({}, np.inf, Limits().start(), rounds=_ROUNDS)
         return found.infeasible
+
+    @cached_property
+    def _master(self) -> Master:
+        """The linear programme over routes; those found for some faults help with the next."""
+        assert self.problem is not None
+        pairs = self.problem.pairs.astype(np.int64)
+        return Master(self.router, pairs, capacity=len(self.matchings))
 
     def _search(self, broken: Faulty, states: NDArray[np.int8], left: list[int]) -> Verdict:
         """Route what is left of given matchings exactly."""

@@ -12,6 +12,7 @@ not.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,7 +23,7 @@ from ortools.linear_solver import pywraplp
 
 from optmatch.fabrics import UNREACHED, walk
 from optmatch.model import Clock, SolverError
-from optmatch.solvers.routing.pathfinder import FAR, UNIT, find_route
+from optmatch.solvers.routing.pathfinder import FAR, UNIT, Wiring, find_route
 from optmatch.solvers.routing.router import Router
 
 Closed = dict[int, frozenset[int]]
@@ -80,6 +81,10 @@ class Master:
         )
         self._route = np.zeros(len(router.graph.mate), dtype=np.int32)
         self._variables: dict[Column, Any] = {}
+        self._through: dict[int, list[Column]] = {}  # routes by cell, for `break_cells`
+        self._indexed = 0
+        self._shut: frozenset[int] = frozenset()
+        self._broken: set[Column] = set()
         longest = max(int(router.least[i, j]) for i, j in self.circuits) / UNIT
         self._lp = _Programme(len(circuits), len(router.desk.use), capacity, dear=4 * longest + 1)
 
@@ -101,6 +106,41 @@ class Master:
             return False
         self.pool.add(column)
         self._variables[column] = self._lp.add(circuit, cost / UNIT, self.links_of(column))
+        return True
+
+    def break_cells(self, wiring: Wiring, shut: frozenset[int], cells: Iterable[int]) -> None:
+        """Go on with other faults of the same fabric; routes that they do not break are kept.
+
+        Parameters
+        ----------
+        wiring
+            With the ways of stuck cells.
+        shut
+            Terminals by which no light leaves a cell.
+        cells
+            All that are broken.
+        """
+        self.wiring = wiring
+        self.free = self.free._replace(exits=wiring.exits)
+        self._shut = shut
+        for column in list(self._variables)[self._indexed :]:
+            for cell in {terminal >> 2 for terminal in column.terminals}:
+                self._through.setdefault(cell, []).append(column)
+        self._indexed = len(self._variables)
+        self._broken = {
+            column
+            for cell in cells
+            for column in self._through.get(cell, ())
+            if not self._passes(column)
+        }
+
+    def _passes(self, column: Column) -> bool:
+        """Tell whether all ways of a route are there."""
+        at = int(self.wiring.source[self.circuits[column.circuit][0]])
+        for leaving in column.terminals:
+            if leaving in self._shut or leaving not in self.wiring.exits[at]:
+                return False
+            at = int(self.wiring.mate[leaving])
         return True
 
     def bound(
@@ -129,7 +169,8 @@ class Master:
         best = Bound(start.value, start.prices) if start is not None else Bound()
         for column, variable in self._variables.items():
             shut = closed.get(column.circuit)
-            variable.SetUb(0.0 if shut and not shut.isdisjoint(column.terminals) else np.inf)
+            lost = column in self._broken or (shut and not shut.isdisjoint(column.terminals))
+            variable.SetUb(0.0 if lost else np.inf)
         while self._iterate(best, closed, enough, clock, rounds, feasibility=False):
             if self._lp.missing() <= _TINY:
                 best.converged = True
@@ -214,7 +255,7 @@ class Master:
         source, destination = self.circuits[circuit]
         desk, wiring = self.router.desk, self.free if feasibility else self.wiring
         np.copyto(desk.exit_cost, prices[self.wiring.link])
-        for terminal in closed:
+        for terminal in closed | self._shut:
             desk.exit_cost[terminal] = FAR
         count = find_route(wiring, desk, source, destination, self._route)
         if not count:
