@@ -288,6 +288,7 @@ def test_json_says_the_same(
         ('{"workload_graph": [{"Id": 1', "not JSON"),
         ('{"version": "1"}{"id": "1"', "no object of JSON"),
         ('{"version": "1"}[]', r"object 1: \[\]: a node is an object"),
+        (' {"version": "1"}\n{"id": "1"} 7\n', "object 2: 7: a node is an object"),
         ('{"version": "1"}{"id": "1", "attr": [{}]}', "node 1: {}: an attribute has a name"),
         ('{"version": "1"}{"id": "1", "attr": 3}', "node 1: 3: an attribute has a name"),
         ('{"version": "1"}{"id": "1", "attr": [{"name": "comm_size"}]}', "comm_size = None"),
@@ -392,6 +393,12 @@ def test_sends_without_their_destination(tmp_path: Path) -> None:
         read_chakra(paths, groups={"q": range(4)})
 
 
+def test_a_barrier_needs_no_size(tmp_path: Path) -> None:
+    """It has no bytes."""
+    each = [collective(1, "BARRIER", None)]
+    assert read_chakra(trace(tmp_path, each, each)).tolist() == [[0.0, 0.0], [0.0, 0.0]]
+
+
 def test_an_all_to_all_is_spread_evenly(tmp_path: Path) -> None:
     """What a rank keeps for itself is no demand; without a group it is one of all ranks."""
     both = [collective(1, "ALL_TO_ALL", 80)]
@@ -449,13 +456,14 @@ def test_collectives_can_be_left_out(tmp_path: Path) -> None:
         (Node(8, duration_us=2**63), "node 8: duration_micros = 9223372036854775808: numbers are"),
         (send(8, comm_dst=0, comm_size=-1), "node 8: comm_size is missing or negative"),
         (Node(8, parents=[5]), "node 8: waits for node 5, which is not there"),
+        (collective(8, "GATHER", 1, pg_name="4"), "node 8: group 4: rank 9: ranks are 0 .. 0"),
     ],
 )
 def test_flaws_of_nodes_are_named(tmp_path: Path, node: Node, message: str) -> None:
     """File, node and value."""
     paths = trace(tmp_path, [node])
     with pytest.raises(om.FormatError, match=message) as caught:
-        read_chakra(paths, groups={"3": (1, 2)})
+        read_chakra(paths, groups={"3": (1, 2), "4": (0, 9)})
     assert str(paths[0]) in str(caught.value)
 
 
@@ -471,6 +479,14 @@ def test_flaws_of_nodes_are_named(tmp_path: Path, node: Node, message: str) -> N
         (trace_bytes([Node(1)], compress=True)[:-9], "cannot be read"),
         (trace_bytes([]) + b"\x05\x08\x07\x52\x01\x00", "node 7: an attribute is damaged"),
         (trace_bytes([]) + b"\x05\x08\x07\x52\x01\x0a", "node 7: an attribute is damaged"),
+        (
+            trace_bytes([send(6, comm_dst=1)]) + b"\x05\x08\x07\x52\x01\x0a",
+            "node 7: an attribute is damaged",
+        ),
+        (
+            trace_bytes([send(6, comm_dst=2**63)], integers="uint64"),
+            "node 6: comm_dst = 9223372036854775808: numbers are below 2",
+        ),
         (b"\x01\x0a" + trace_bytes([]), "byte 0: a trace begins with what describes it"),
         (
             trace_bytes([Node(3)]) + b"\xff" * 12,

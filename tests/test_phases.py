@@ -220,6 +220,9 @@ def test_flaws_of_recordings_are_named(tmp_path: Path) -> None:
     path = write(tmp_path, "rank0.txt", RECORDING + "PP start_backend: 1\n")
     with pytest.raises(om.FormatError, match=r"rank0\.txt:32: 'PP start_backend: 1': no phase"):
         read_recording(path)
+    line = RECORDING.splitlines()[1] + ", start_time: 1.2.3, end_time: 4"
+    with pytest.raises(om.FormatError, match="no phase"):
+        read_recording(write(tmp_path, "times.txt", line))
     with pytest.raises(om.FormatError, match="cannot be read"):
         read_recording(tmp_path / "none.txt")
     once = [PhaseRecord("PP", n, 0, 0, 0, 0) for n in range(5)]
@@ -263,6 +266,17 @@ def test_recordings_of_all_ranks_are_a_job(tmp_path: Path) -> None:
         for rank in range(16)
     ]
     assert switched == [6] * 16
+
+
+def test_recordings_without_a_pipeline(tmp_path: Path) -> None:
+    """Begin with the first step that repeats; dimensions are those of the records."""
+    line = "{} start_backend: 1 start_idx: 0 end_backend: 1 end_idx: 0 len: {}\n"
+    text = line.format("DP", 9) + 3 * (line.format("DP", 2) + line.format("EP", 1))
+    for server in range(2):
+        write(tmp_path, f"run_{server}_rank0.txt", text)
+    step = read_recorded_step(tmp_path / "run", {"dp": (0, 1), "ep": (1, 0)})
+    told = [step.groups[group].dimension for group in step.group[step.rank == 0]]
+    assert told == ["dp", "dp", "ep"]
 
 
 def test_windows_of_recordings_are_computation(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -18,12 +19,12 @@ from optmatch.io.chakra_step import step_of
 from optmatch.io.fields import shorten
 from optmatch.io.phases import Line, trace_of
 from optmatch.model import FormatError
-from optmatch.problems.rail_step import Step
+from optmatch.problems.rail_step import DIMENSIONS, Step
 
 _RECORD = re.compile(
     r"(?P<dimension>[A-Z]+) start_backend: (\d+) start_idx: (\d+)"
     r" end_backend: (\d+) end_idx: (\d+) len: (?P<length>\d+)"
-    r"(?:, start_time: (?P<start>[\d.]+), end_time: (?P<end>[\d.]+))?"
+    r"(?:, start_time: (?P<start>\d+\.?\d*), end_time: (?P<end>\d+\.?\d*))?"
 )
 
 
@@ -136,12 +137,14 @@ def read_recorded_step(
         missing = min(set(range(max(files) + 1)) - set(files))
         raise FormatError(f"there is no recording of rank {missing}", path=os.fspath(prefix))
     records = {rank: read_recording(path) for rank, path in sorted(files.items())}
-    traces = []
+    traces, dimensions = [], dict(told.dimensions)
     for rank, (first_phase, n_phases) in _align(records, files).items():
         seen, end, lines = records[rank], first_phase + n_phases, []
         windows = [0.0, *windows_s(seen)][first_phase:end]
         for record, window in zip(seen[first_phase:end], windows, strict=True):
             group = _group_of(record, rank, groups, files[rank])
+            if (dimension := record.dimension.lower()) in DIMENSIONS:
+                dimensions.setdefault(group, dimension)
             others = [other for other in groups[group] if other != rank]
             pipeline = _is_message(record)
             if pipeline and len(others) != 1:
@@ -161,7 +164,7 @@ def read_recorded_step(
                 )
             )
         traces.append(trace_of(rank, lines, "line", files[rank]))
-    return step_of(traces, groups, told)
+    return step_of(traces, groups, replace(told, dimensions=dimensions))
 
 
 def _files(prefix: str | os.PathLike[str], options: TraceOptions) -> dict[int, str]:
