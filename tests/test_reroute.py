@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import replace
 from itertools import permutations, product
@@ -17,6 +18,7 @@ import optmatch as om
 from optmatch.cli import main
 from optmatch.io import dumps, loads
 from optmatch.problems import Reroute
+from optmatch.problems.reroute_bound import distances
 from optmatch.solvers.reroutes.states import fill_rack, hold_matching
 from optmatch.solvers.reroutes.steps import Way, order_steps
 from optmatch.testing.reroutes import draw_rack_state
@@ -197,6 +199,37 @@ def test_a_rack_with_cells_is_repaired_fibre_by_fibre_and_cell_by_cell() -> None
         assert problem.hit.any()
         assert solution.stats["disturbed"] == 0
         assert not problem.after(solution.answer).hit.any()
+
+
+@pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="takes minutes then")
+def test_dead_cells_of_a_full_rack_are_got_over_or_proved_fatal() -> None:
+    """Circuits that were not hit make room where they must; chips that are cut off are named."""
+    rack = om.RackFabric((2, 2, 2), (2, 1, 1), fibres=4, interposer=om.Benes(32))
+    state = fill_rack(rack, (((0, 0, 0), (2, 2, 2)),))
+    moved = proved = 0
+    for cell in np.flatnonzero(np.array(state.cell_states) >= 0)[::17].tolist():
+        problem = replace(state, dead_cells=(cell,))
+        solution = om.solve(problem, "greedy", seed=0)  # verified, the proofs too
+        if solution.answer is not None:
+            moved += len(solution.answer.changed) > problem.hit.sum()
+            assert not problem.after(solution.answer).hit.any()
+        proved += solution.certificate is not None
+    assert moved
+    assert proved
+
+
+def test_the_bound_looks_at_whole_handovers() -> None:
+    """Of two partners in different servers a spare is near one alone; the bound knows."""
+    circuits = [[0, 6 * 4], [1, 6 * 8]]  # to servers 1 and 2, which have no fibre in common
+    state = Reroute(RACK, circuits, routes=[[0], [16]], spares=(5, 9), failed_chips=(0,))  # type: ignore[arg-type]
+    hops = int(distances(RACK)[5, 8])
+    assert hops == 2
+    levels = state.bound()
+    assert levels is not None
+    assert levels[3:] == (hops * state.loss_units[1], hops)
+    solution = om.solve(state, "greedy", seed=0)
+    assert solution.status is om.Status.OPTIMAL
+    assert om.verify(state, solution).figures["lower_bound_recomputed"] == solution.objective
 
 
 def test_a_ring_of_waiting_circuits_is_broken() -> None:

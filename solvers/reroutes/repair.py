@@ -25,6 +25,7 @@ _IN_PAIRS, _IN_TRIPLES = 8, 6
 _ROUNDS_TOGETHER = 10
 _MOST_ORDERS, _FEW = 8, 2
 _GROWTHS, _MANY = 24, 24
+_NEAREST, _TRIES_TO_IMPROVE = 4, 24
 _WORK, _WORK_OF_A_MOVE, _WORK_OF_MOVES = 40_000, 2_000_000, 500_000
 Handover = tuple[int, ...]
 """The spare of each lost unit, in their order."""
@@ -120,7 +121,9 @@ def new_ends(
         yield handover, [(after.get(a, a), after.get(b, b)) for a, b in pairs]
 
 
-def _best_handover(board: Board, case: Case, reach: Reach, moving: tuple[int, ...]) -> Plan | None:
+def _best_handover(
+    board: Board, case: Case, reach: Reach, moving: tuple[int, ...], most: int = _MOST_HANDOVERS
+) -> Plan | None:
     """Try the ways to hand over, nearest first, until no other can be better."""
     circuits = (*case.hit, *moving)
     choices = sorted(
@@ -129,7 +132,7 @@ def _best_handover(board: Board, case: Case, reach: Reach, moving: tuple[int, ..
     best: Plan | None = None
     orders = _WORK // (len(board.ways.resource) * max(1, len(circuits)))
     compared = 0
-    for bound, handover, ends in choices:
+    for bound, handover, ends in choices[:most]:
         if bound[1] >= FAR or (best is not None and best.levels[2:] <= bound):
             break
         rounds = _ROUNDS_TOGETHER if moving else ROUNDS
@@ -190,10 +193,12 @@ def _make_room(board: Board, case: Case, reach: Reach, effort: int, clock: Clock
     others.sort(key=in_the_way.__getitem__)
     plan = None
     if own:
-        plan = search.try_each(_of(own), ()) or search.grow(own) or search.move(own)
+        plan = search.grow(own)
+        plan = search.try_each(_of(own), (), plan) or search.move(own)
     if plan is None and others:
-        plan = search.try_each(_of_both(own, others), others)
-        plan = plan or search.grow([*own, *others]) or search.move([*own, *others])
+        plan = search.grow([*own, *others])
+        plan = search.try_each(_of_both(own, others), others, plan)
+        plan = plan or search.move([*own, *others])
     return plan
 
 
@@ -211,27 +216,33 @@ class _Room(NamedTuple):
         """Tell whether these could open a way for every circuit that is cut off."""
         return any(all(not group.isdisjoint(moving) for group in groups) for groups in self.givers)
 
-    def move(self, moving: Sequence[int]) -> Plan | None:
+    def move(self, moving: Sequence[int], most: int = _MOST_HANDOVERS) -> Plan | None:
         """Let circuits move if they must, unless that is too much work."""
         if len(moving) * len(self.board.ways.resource) > _WORK_OF_A_MOVE:
             return None
         lifted = [self.board.paths[circuit] for circuit in moving]
         self.board.lift(lifted)
-        plan = _best_handover(self.board, self.case, self.reach, tuple(moving))
+        plan = _best_handover(self.board, self.case, self.reach, tuple(moving), most)
         self.board.put(lifted)
         return plan
 
-    def try_each(self, sets: Iterable[tuple[int, ...]], others: Sequence[int]) -> Plan | None:
-        """Return the best plan of the first sets that help, by what they disturb and change."""
-        best, foreign = None, set(others)
-        for tried, moving in enumerate(islice(filter(self.helps, sets), self.effort)):
+    def try_each(
+        self, sets: Iterable[tuple[int, ...]], others: Sequence[int], best: Plan | None
+    ) -> Plan | None:
+        """Return the best plan of the first sets that help, by what they disturb and change.
+
+        Where a plan is known, some sets are tried that are less than what it moves.
+        """
+        foreign = set(others)
+        effort = self.effort if best is None else min(self.effort, _TRIES_TO_IMPROVE)
+        for tried, moving in enumerate(islice(filter(self.helps, sets), effort)):
             if self.clock.exceeded(tried):
                 break
             if best is not None:
                 least = len(foreign.intersection(moving)), len(self.case.hit) + len(moving)
                 if least > best.levels[:2]:
                     break
-            plan = self.move(moving)
+            plan = self.move(moving, _NEAREST)
             if plan is not None and (best is None or plan.levels < best.levels):
                 best = plan
         return best
@@ -285,7 +296,7 @@ class _Room(NamedTuple):
             if circuit in self.case.hit or circuit not in plan.changed:
                 continue
             fewer = [k for k in plan.changed if k not in (circuit, *self.case.hit)]
-            smaller = self.move(fewer) if self.helps(fewer) else None
+            smaller = self.move(fewer, _NEAREST) if self.helps(fewer) else None
             if smaller is not None and smaller.levels < plan.levels:
                 plan = smaller
         return plan
