@@ -17,6 +17,7 @@ import optmatch as om
 from optmatch.fabrics import UNREACHED
 from optmatch.model import Limits
 from optmatch.problems import ConfigurationProof, CountProof, traffic
+from optmatch.solvers.demands import covering
 from optmatch.solvers.demands import exchange as exchanging
 from optmatch.solvers.demands.configuration import bound_by_prices, bound_of
 from optmatch.solvers.demands.covering import assign, new_desk
@@ -73,6 +74,18 @@ def test_assignments_are_those_of_scipy(matrix: Matrix) -> None:
     total = assign(desk)  # type: ignore[no-untyped-call]
     rows, columns = linear_sum_assignment(matrix, maximize=True)
     assert total == matrix[rows, columns].sum()
+    assert sorted(desk.column_of.tolist()) == list(range(len(matrix)))
+
+
+@given(matrices(), st.integers(0, 10_000))
+@settings(deadline=None, max_examples=40)
+def test_assignments_start_from_any_prices(matrix: Matrix, seed: int) -> None:
+    """Those of other values, or none of anything: the matching is as heavy."""
+    desk = new_desk(len(matrix))
+    desk.value[:] = matrix
+    desk.column_price[:] = np.random.default_rng(seed).integers(-200, 200, len(matrix))
+    rows, columns = linear_sum_assignment(matrix, maximize=True)
+    assert covering._assign(desk) == matrix[rows, columns].sum()  # type: ignore[no-untyped-call]
     assert sorted(desk.column_of.tolist()) == list(range(len(matrix)))
 
 

@@ -21,6 +21,9 @@ CHOICES = 16
 """Lengths that are compared for each slot, if the remaining demands have as many distinct ones."""
 
 
+_SAMPLE = 1024  # of so many remaining demands and more only a part is ranked
+
+
 class Rating(NamedTuple):
     """What a slot is chosen for."""
 
@@ -43,6 +46,7 @@ class Desk(NamedTuple):
     weight: NDArray[np.float64]  # (n, n): what a tick served on this circuit counts
     row_price: NDArray[np.float64]
     column_price: NDArray[np.float64]
+    known_price: NDArray[np.float64]  # (choices, n): of columns, for each length in the last slot
     distance: NDArray[np.float64]
     column_of: NDArray[np.int64]
     row_of: NDArray[np.int64]
@@ -54,32 +58,36 @@ class Desk(NamedTuple):
 
 def new_desk(n: int) -> Desk:
     """Make room for demands of n ports."""
-    squares, lines, indices = (
-        np.zeros((2, n, n)),
-        np.zeros((3, n)),
-        np.zeros((6, n), dtype=np.int64),
-    )
-    return Desk(*squares, *lines, *indices)
+    squares, lines = np.zeros((2, n, n)), np.zeros((3, n))
+    indices = np.zeros((6, n), dtype=np.int64)
+    return Desk(*squares, *lines[:2], np.zeros((CHOICES, n)), lines[2], *indices)
 
 
 @kernel
 def assign(desk):
-    """Write the perfect matching of greatest ``desk.value`` to ``desk.column_of``; return it.
+    """Write the perfect matching of greatest ``desk.value`` to ``desk.column_of``; return it."""
+    desk.column_price[:] = 0.0
+    return _assign(desk)
 
-    Shortest augmenting paths over prices with row + column price >= value throughout.
+
+@kernel
+def _assign(desk):
+    """Assign by shortest augmenting paths, with row + column price >= value throughout.
+
+    Any column prices will do to start from; those of similar values make the paths few and short.
     """
     value, row_price, column_price = desk.value, desk.row_price, desk.column_price
     column_of, row_of = desk.column_of, desk.row_of
     n = len(value)
-    for k in range(n):
-        row_of[k] = -1
-        column_price[k] = 0.0
+    row_of[:] = -1
     for row in range(n):
         best = 0
+        most = value[row, 0] - column_price[0]
         for column in range(1, n):
-            if value[row, column] > value[row, best]:
-                best = column
-        row_price[row] = value[row, best]
+            left = value[row, column] - column_price[column]
+            if left > most:
+                best, most = column, left
+        row_price[row] = most
         column_of[row] = -1
         if row_of[best] < 0:
             row_of[best] = row
@@ -184,14 +192,17 @@ def _rate(desk, rest, length, extra):
 
 @kernel
 def _lengths(rest, count, choices):
-    """Pick some of the distinct remaining demands, evenly by rank."""
-    sizes = np.empty(count, dtype=np.int64)
+    """Pick some of the distinct remaining demands, evenly by rank; of many a part is ranked."""
+    stride = 1 + count // _SAMPLE
+    sizes = np.empty(count // stride, dtype=np.int64)
     place = 0
     for i in range(len(rest)):
         for j in range(len(rest)):
             if rest[i, j] > 0:
-                sizes[place] = rest[i, j]
                 place += 1
+                if place % stride == 0:
+                    sizes[place // stride - 1] = rest[i, j]
+    count = len(sizes)
     sizes.sort()
     distinct = 0
     for k in range(count):
@@ -229,7 +240,10 @@ def cover(desk, rest, delay, rating, matchings, lengths, done, shortest):
             if bounds[k] <= best:
                 break
             _rate(desk, rest, sizes[k], extra)
-            rate = assign(desk) / (sizes[k] + delay)
+            known = desk.known_price[min(k, len(desk.known_price) - 1)]
+            desk.column_price[:] = known * (sizes[k] + delay)
+            rate = _assign(desk) / (sizes[k] + delay)
+            known[:] = desk.column_price / (sizes[k] + delay)
             if rate > best:
                 best = rate
                 lengths[done] = max(shortest, sizes[k])

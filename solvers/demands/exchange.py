@@ -103,9 +103,10 @@ def _account(served, matching, amount):
 
 
 @kernel
-def _exchange_from(demand, served, matchings, ticks, shortest, first, most):
+def _exchange_from(demand, served, matchings, ticks, shortest, moved, first, most):
     """Exchange between each slot from `first` on and all later ones; stop after `most` pairs.
 
+    Of two slots one has to be `moved`: shortened in the last round, 1, or in this one, 2 or 3.
     Returns the slot to go on with.
     """
     n = len(demand)
@@ -118,11 +119,16 @@ def _exchange_from(demand, served, matchings, ticks, shortest, first, most):
     while s < len(ticks) and pairs < most:
         pairs += len(ticks) - s
         for t in range(s + 1, len(ticks)):
+            if moved[s] == 0 and moved[t] == 0:
+                continue
             held[0], held[1] = ticks[s], ticks[t]
             a, b = matchings[s].copy(), matchings[t].copy()
             if _exchange(demand, served, a, b, held, sender, mark, parts, shortest):
                 _account(served, matchings[s], -ticks[s])
                 _account(served, matchings[t], -ticks[t])
+                if held[0] + held[1] < ticks[s] + ticks[t]:
+                    moved[s] |= 2
+                    moved[t] |= 2
                 matchings[s], matchings[t] = a, b
                 ticks[s], ticks[t] = held[0], held[1]
                 _account(served, a, held[0])
@@ -157,11 +163,13 @@ def exchange(
     served = serve(plan)
     _drop(demand, served, matchings, ticks, np.argsort(ticks, kind="stable"))
     most = max(1, _BATCH // len(demand))
+    moved = np.ones(len(ticks), dtype=np.int8)
     for _ in range(rounds):
-        before, slot = ticks.sum(), 0
+        slot = 0
         while slot < len(ticks) and time.perf_counter() < deadline:
-            slot = _exchange_from(demand, served, matchings, ticks, shortest, slot, most)
-        if slot < len(ticks) or ticks.sum() == before:
+            slot = _exchange_from(demand, served, matchings, ticks, shortest, moved, slot, most)
+        moved >>= 1
+        if slot < len(ticks) or not moved.any():
             break
     kept = ticks > 0
     return Plan(matchings[kept], ticks[kept])

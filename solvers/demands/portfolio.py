@@ -164,8 +164,8 @@ def _replace_some(work: Work, plan: Plan) -> Plan:
     base = Plan(plan.matchings[kept], plan.ticks[kept])
     rest = np.maximum(work.demand - serve(base), 0)
     rating = Rating(
-        float(rng.choice([0.3, 0.5, 0.7, 1.0, 1.3])),
-        float(rng.choice([0.0, 3.0, 10.0, 20.0])),
+        float(rng.choice([0.5, 1.0])),
+        float(rng.choice([3.0, 10.0])),
         int(rng.choice([6, 12, 20])),
     )
     return join(base, cover_by(work, rating, rest))
