@@ -24,8 +24,10 @@ from optmatch.model import Solution
 from optmatch.problems.rail_plan import RailPlan, ranks_of_rails
 from optmatch.problems.rail_step import RECV, SEND
 from optmatch.simulation.plans import read_plan
+from optmatch.solvers.rails.descent import descend
 from optmatch.solvers.rails.methods import plan_well
-from optmatch.solvers.rails.relays import list_relays
+from optmatch.solvers.rails.order import best_order
+from optmatch.solvers.rails.relays import divert, list_relays, plan_diverted, recognise
 from optmatch.solvers.rails.talks import list_talks
 from optmatch.testing.rails import Hops, least_step_s, straight_hops
 
@@ -154,6 +156,17 @@ def test_only_what_is_sent_is_forwarded(kind: str) -> None:
     assert rule in refused("messages", relays=relays)
 
 
+def test_what_is_done_in_rounds_is_not_forwarded() -> None:
+    """Recursive halving meets its partners straight; a hop beside it is refused."""
+    job = small_job(4, 1, 1, collectives={"dp": "halving"})
+    plan = om.solve(job, "provisioned", seed=0).answer
+    (operation, *_) = np.flatnonzero(plan.ports)
+    report = om.verify(job, replace(plan, relays=np.array([[operation, 1, 1]])))
+    assert {violation.rule for violation in report.violations} == {
+        "what is forwarded is sent over a rail, and goes to one rank"
+    }
+
+
 @pytest.mark.parametrize(
     ("relays", "message"),
     [
@@ -247,6 +260,44 @@ def test_the_best_of_all_orders_and_ways(job: om.RailJob) -> None:
     straight = least_step_s(job, lambda operations: [straight_hops(job, operations)])
     assert found.objective <= straight * (1 + 1e-9)
     assert (found.objective < straight * (1 - 1e-9)) == (job.delay_s > 1e-6)
+
+
+@pytest.mark.parametrize("ports", [1, 2])
+def test_trying_ways_one_by_one(ports: int) -> None:
+    """It finds more than going around in whole directions, and stops where told to."""
+    job = small_job(2, 1, 3, delay_s=0.1, ports_per_gpu=ports)
+    talks = list_talks(job)
+    relays, straight = list_relays(talks), plan_well(talks, around=False)
+    known = plan_well(talks)
+    assert straight is not None
+    assert known is not None
+    found = descend(relays, known, om.Limits().start())
+    assert found is not None
+    assert found.step_s < known.step_s
+    assert om.verify(job, found).ok
+    again = descend(relays, straight, om.Limits().start())
+    assert again is not None
+    assert again.step_s < straight.step_s
+    assert om.verify(job, again).ok
+    assert descend(relays, straight, om.Limits(iterations=0).start()) is None
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(served_jobs(), st.integers(0, 2**30))
+def test_any_choice_of_ways_is_a_plan(job: om.RailJob, seed: int) -> None:
+    """Drawn at random for each communication; the verifier accepts it, and it is read off."""
+    relays = list_relays(list_talks(job))
+    rng = np.random.default_rng(seed)
+    ways = {node: int(rng.integers(len(routes) + 1)) for node, routes in relays.routes.items()}
+    chosen = {node: relays.routes[node][way - 1] for node, way in ways.items() if way}
+    diverted = divert(relays, chosen)
+    order = best_order(diverted)
+    assert order is not None
+    plan = plan_diverted(diverted, chosen, order)
+    assert plan is not None
+    if job.switching == "per-circuit":
+        assert om.verify(job, plan).ok
+        assert recognise(relays, plan) == ways
 
 
 @pytest.mark.parametrize("case", ["h200-dp2", "h200-dp4"])

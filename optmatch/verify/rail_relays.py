@@ -17,6 +17,7 @@ from optmatch.problems import RailJob
 from optmatch.problems.rail_plan import RailPlan
 from optmatch.problems.rail_step import OPERATIONS, Step
 from optmatch.verify.rail_times import SLACK, Work, tell
+from optmatch.verify.rail_transfers import shapes
 from optmatch.verify.report import Findings
 
 if TYPE_CHECKING:
@@ -67,8 +68,11 @@ def check_forwarded(job: RailJob, plan: RailPlan, work: Work, findings: Findings
     step = job.step()
     operation, rank, ports = plan.relays.T.astype(np.int64)
     sizes = np.array([*(len(group.ranks) for group in step.groups), 1])[step.group[operation]]
-    scattered = (step.kind[operation] == _ALL_TO_ALL) & (sizes > 2)
-    sent = work.on_rail[operation] & (step.kind[operation] != _RECV) & ~scattered
+    in_rounds = np.zeros(step.n_operations, dtype=bool)
+    for operations, _, _ in shapes(job):
+        in_rounds[operations] = True
+    several = in_rounds[operation] | ((step.kind[operation] == _ALL_TO_ALL) & (sizes > 2))
+    sent = work.on_rail[operation] & (step.kind[operation] != _RECV) & ~several
     rules = (
         ("what is forwarded is sent over a rail, and goes to one rank", sent),
         ("who forwards has that rank and those ports", _exists(job, rank, ports)),

@@ -10,6 +10,7 @@ from optmatch.model import Clock, Event, Limit, Limits, NewBest, OnEvent, Soluti
 from optmatch.model.solution import RTOL
 from optmatch.problems import RailJob
 from optmatch.problems.rail_plan import RailPlan
+from optmatch.solvers.rails.descent import descend
 from optmatch.solvers.rails.light import route_plan
 from optmatch.solvers.rails.methods import NO_SPLIT, conclude, plan_lit
 from optmatch.solvers.rails.relays import Relays, list_relays
@@ -33,7 +34,8 @@ def solve(
         The job.
     limits
         Iterations are conflicts of CP-SAT in each of its two searches, without forwarding and with
-        it, which share the time; 0 for what `prefetch` finds.
+        it, and between them choices that `descend` tries; the three share the time. 0 for what
+        `prefetch` finds.
     rng, on_event
         As for every method.
 
@@ -82,6 +84,16 @@ class _Found:
         """Whether plan and bound meet."""
         return self.best is not None and self.best.step_s <= self.bound * (1 + RTOL)
 
+    def take(self, plan: RailPlan | None, job: RailJob, on_event: OnEvent) -> RailPlan | None:
+        """Keep a plan if it is better and its light finds its way; return it, or None."""
+        if plan is None or (self.best is not None and plan.step_s >= self.best.step_s):
+            return None
+        lit = route_plan(job, plan)
+        if lit is not None:
+            self.best = lit
+            on_event(NewBest(lit.step_s))
+        return lit
+
 
 def _improve(
     found: _Found,
@@ -92,18 +104,20 @@ def _improve(
     on_event: OnEvent,
 ) -> Limit | None:
     """Search for better plans, and for bounds; return why the last search stopped."""
-    limit = None
-    searches = _searches(talks)
-    for number, (relays, whole) in enumerate(searches):
+    relays, limit = list_relays(talks), None
+    straight = relays._replace(routes={}, around=())
+    for searched in (straight, relays) if relays.routes else (relays,):
         if found.is_optimal or limit is Limit.INTERRUPTED:
             break
-        within = _share(clock, len(searches) - number)
-        plan, proved, limit = _search(relays, known, within, rng, on_event)
-        lit = plan and route_plan(talks.job, plan)
-        if lit is not None and (found.best is None or lit.step_s < found.best.step_s):
-            known = found.best = lit
-            on_event(NewBest(lit.step_s))
-        if whole and found.best is not None and talks.n_lanes == 1:
+        if searched.routes:
+            plan = descend(relays, known, _half(clock))
+            known = found.take(plan, talks.job, on_event) or known
+        if not _searchable(searched):
+            continue
+        within = clock if searched is relays else _half(clock)
+        plan, proved, limit = _search(searched, known, within, rng, on_event)
+        known = found.take(plan, talks.job, on_event) or known
+        if searched is relays and found.best is not None and talks.n_lanes == 1:
             _claim(found, relays, min(proved, found.best.step_s))
     return limit
 
@@ -118,32 +132,20 @@ def _claim(found: _Found, relays: Relays, proved: float) -> None:
         found.stats["alike_bound_s"] = proved
 
 
-def _searches(talks: Talks) -> list[tuple[Relays, bool]]:
-    """List what is searched, and whether it is all there is.
-
-    First plans in which data go straight, then, where there are ways around, those as well.
-    """
-    if talks.job.switching != "per-circuit" or talks.in_rounds:
-        return []
-    relays = list_relays(talks)
-    straight = relays._replace(routes={}, around=())
-    found = [(straight, not relays.routes), (relays, True)]
-    return [
-        each for each in found[: 1 + bool(relays.routes)] if _count_pairs(each[0]) <= MOST_PAIRS
-    ]
-
-
-def _share(clock: Clock, left: int) -> Clock:
-    """Give a search its part of the time, if there is a limit."""
+def _half(clock: Clock) -> Clock:
+    """Leave half of the time, if there is a limit."""
     if not np.isfinite(clock.remaining_s):
         return clock
-    return replace(clock.limits, time_s=clock.remaining_s / left).start()
+    return replace(clock.limits, time_s=clock.remaining_s / 2).start()
 
 
-def _count_pairs(relays: Relays) -> int:
+def _searchable(relays: Relays) -> bool:
     from optmatch.solvers.rails.model import list_users
 
-    return sum(len(users) * (len(users) - 1) // 2 for users in list_users(relays).values())
+    if relays.talks.job.switching != "per-circuit" or relays.talks.in_rounds:
+        return False
+    users = list_users(relays).values()
+    return sum(len(row) * (len(row) - 1) // 2 for row in users) <= MOST_PAIRS
 
 
 def _search(

@@ -18,7 +18,14 @@ from ortools.sat.python import cp_model
 from optmatch.problems.rail_plan import RailPlan
 from optmatch.solvers.cpsat import Outcome
 from optmatch.solvers.rails.order import Order
-from optmatch.solvers.rails.relays import Relays, Route, divert, plan_diverted, recognise
+from optmatch.solvers.rails.relays import (
+    Relays,
+    Route,
+    divert,
+    list_senders,
+    plan_diverted,
+    recognise,
+)
 from optmatch.solvers.rails.talks import Talks
 from optmatch.solvers.rails.timetable import longest_paths
 
@@ -207,17 +214,37 @@ class RailModel:
 
     def _hint(self, known: RailPlan) -> None:
         """Start from a known plan."""
-        parts, hint = self.talks.folded.part, self.model.add_hint
-        times = [int(float(t) / self.tick_s) for t in known.start_s[parts]]
+        talks, parts = self.talks, self.talks.folded.part
+        starts, ends = known.start_s[parts].tolist(), known.end_s[parts].tolist()
+        times = [int(at / self.tick_s) for at in starts]
         for variable, at in zip(self.start, times, strict=True):
-            hint(variable, min(at, _TICKS))
+            self.model.add_hint(variable, min(at, _TICKS))
         for (one, two), order in self.orders.items():
-            hint(order, times[one] <= times[two])
-        for node, route in recognise(self.relays, known).items():
-            for way, literal in enumerate(self.way[node]):
-                if not isinstance(literal, int):
-                    hint(literal, way == route)
-        hint(self.total, _TICKS)
+            self.model.add_hint(order, times[one] <= times[two])
+        self.model.add_hint(self.total, _TICKS)
+        ways = dict.fromkeys(talks.talks, 0) | recognise(self.relays, known)
+        sender = list_senders(talks)
+        lanes = {node: int(known.ports[sender[node]]) for node in talks.talks}
+        for node in talks.talks:
+            self._hint_one(
+                self.way[node], [way == ways[node] for way in range(len(self.way[node]))]
+            )
+            taken = [bool(lanes[node] >> lane & 1) for lane in range(talks.n_lanes)]
+            self._hint_one(self.lane[node], taken)
+        for (end, lane), faces in self.standing.items():
+            used = [
+                (starts[user.node], ends[user.node], user.label[lane])
+                for user in self.users[end]
+                if user.way == ways[user.node] and lanes[user.node] >> lane & 1
+            ]
+            if used:
+                face = _first_face(used, talks.job.delay_s)
+                self._hint_one(list(faces.values()), [label == face for label in faces])
+
+    def _hint_one(self, literals: list[Any], values: list[bool]) -> None:
+        for literal, value in zip(literals, values, strict=True):
+            if not isinstance(literal, int):
+                self.model.add_hint(literal, value)
 
     def lower_bound_s(self, outcome: Outcome) -> float:
         """Return what CP-SAT has proved, in seconds."""
@@ -261,6 +288,19 @@ class RailModel:
                 needed = face in {label for _, label in used}
                 found[end, lane] = face if needed else max(used)[1]
         return found
+
+
+def _first_face(used: list[tuple[float, float, int]], delay_s: float) -> int:
+    """Tell whom an end faces when a step begins: whom it serves last, unless there is no time.
+
+    Examples
+    --------
+    >>> _first_face([(0.0, 1.0, 5), (3.0, 4.0, 6)], 2.0), _first_face([(2.0, 3.0, 5)], 2.0)
+    (5, 5)
+    """
+    last = max(used)[2]
+    late = all(start >= delay_s for start, _, label in used if label != last)
+    return last if late else min(used)[2]
 
 
 def _holds(outcome: Outcome, literal: Any) -> bool:

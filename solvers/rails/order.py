@@ -27,7 +27,7 @@ def plan_ahead(talks: Talks, known: Sequence[RailPlan] = ()) -> RailPlan | None:
     RailPlan or None
         None if no order can be kept.
     """
-    order = best_order(talks, known)
+    order = best_order(talks, [plan.start_s[talks.folded.part].tolist() for plan in known])
     return None if order is None else plan_in_order(talks, *order[1:])
 
 
@@ -40,13 +40,20 @@ class Order(NamedTuple):
     faces: Mapping[tuple[int, int], int]
 
 
-def best_order(talks: Talks, known: Sequence[RailPlan] = ()) -> Order | None:
-    """Choose what `plan_ahead` makes a plan of; None if no order can be kept."""
+def best_order(talks: Talks, starts: Sequence[Sequence[float]] = ()) -> Order | None:
+    """Choose what `plan_ahead` makes a plan of; None if no order can be kept.
+
+    Parameters
+    ----------
+    talks
+        The folded job.
+    starts
+        When nodes start in plans that are known, of which only the order counts.
+    """
     lanes = usual_lanes(talks)
     everything = dict.fromkeys(lanes, (1 << talks.n_lanes) - 1)
     free = longest_paths(talks.lasting(everything), talks.pairs())
-    orders = [] if free is None else [free.start_s]
-    orders += [plan.start_s[talks.folded.part].tolist() for plan in known]
+    orders = [*([] if free is None else [free.start_s]), *starts]
     tried = [
         Order(_step_s(talks, start, lanes, faces), start, lanes, faces)
         for start in orders

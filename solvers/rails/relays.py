@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.problems.rail_plan import RailPlan, ranks_of_rails
+from optmatch.problems.rail_rounds import list_rounds
 from optmatch.problems.rail_step import ALL_TO_ALL, RECV, SEND
 from optmatch.solvers.rails.order import Order, best_order, plan_in_order
 from optmatch.solvers.rails.talks import Talk, Talks, Use
@@ -160,7 +161,11 @@ def _wanted(talks: Talks, talk: Talk) -> tuple[int, int, NDArray[np.int64]] | No
     part = int(talks.folded.part[talk.node])
     if len(sends) > 1 or more:  # a collective of ranks that are not alike
         return None
-    if talk.kind == ALL_TO_ALL and len(step.groups[step.group[part]].ranks) > 2:
+    group = step.groups[step.group[part]]
+    algorithm = talks.job.collectives.get(group.dimension, "ring")
+    if list_rounds(algorithm, talk.kind, len(group.ranks)):
+        return None
+    if talk.kind == ALL_TO_ALL and len(group.ranks) > 2:
         return None
     return sends[0].end // 2, two, whom(talks, sends[0])
 
@@ -265,13 +270,14 @@ def plan_around(talks: Talks, known: RailPlan) -> RailPlan | None:
         None if nothing is gained.
     """
     relays = list_relays(talks)
+    start = known.start_s[talks.folded.part].tolist()
     found: list[tuple[Order, Talks, dict[int, Route]]] = []
     for way in relays.around:
         messages = {node: route for node, route in way.items() if talks.talks[node].kind >= SEND}
         rings = {node: route for node, route in way.items() if node not in messages}
         for chosen in (messages, rings, way if messages and rings else {}):
             diverted = divert(relays, chosen)
-            order = best_order(diverted, [known]) if chosen else None
+            order = best_order(diverted, [start]) if chosen else None
             if order is not None and order.step_s < known.step_s:
                 found.append((order, diverted, chosen))
     if not found:
@@ -286,22 +292,26 @@ def plan_diverted(talks: Talks, chosen: Mapping[int, Route], order: Order) -> Ra
     return plan and replace(plan, relays=_relay_rows(talks, chosen, order.lanes))
 
 
+def list_senders(talks: Talks) -> dict[int, int]:
+    """Return for each node of the folded step one operation of it that does not receive."""
+    sends = np.flatnonzero(talks.job.step().kind != RECV)
+    nodes, first = np.unique(talks.folded.node_of[sends], return_index=True)
+    return dict(zip(nodes.tolist(), sends[first].tolist(), strict=True))
+
+
 def recognise(relays: Relays, plan: RailPlan) -> dict[int, int]:
     """Tell by node which way a plan takes: 0 straight on, k by the k-th way around."""
-    step, talks = relays.talks.job.step(), relays.talks
-    sends = np.flatnonzero(step.kind != RECV)
-    nodes, first = np.unique(talks.folded.node_of[sends], return_index=True)
-    sender = dict(zip(nodes.tolist(), sends[first].tolist(), strict=True))
+    step, sender = relays.talks.job.step(), list_senders(relays.talks)
     found = {}
     for node, routes in relays.routes.items():
         rows = slice(*np.searchsorted(plan.relays[:, 0], [sender[node], sender[node] + 1]))
         passed = plan.relays[rows, 1].tolist()
-        found[node] = 0
-        for way, route in enumerate(routes, 1):
-            at = [int(step.rank[sender[node]])]
-            at += [int(_compose(route[:k], np.array(at[:1]))[0]) for k in range(1, len(route))]
-            if at[1:] == passed:
-                found[node] = way
+        start = step.rank[sender[node]][None]
+        ways = [
+            [int(_compose(route[:hop], start)[0]) for hop in range(1, len(route))]
+            for route in routes
+        ]
+        found[node] = 1 + ways.index(passed) if passed in ways else 0
     return found
 
 
