@@ -169,6 +169,11 @@ def test_counts_are_kept(
             "line 2: rank 0 is no m",
         ),
         ("s.csv", "rank,operation,size_bytes,peer\n0,send,1,2\n", "line 2: rank 2 never receives"),
+        (
+            "s.csv",
+            "rank,group,operation,size_bytes,count\n0,d0,all-reduce,1,1e12\n",
+            "line 2: 1000000000000 operations: at most 10000000",
+        ),
         ("s.csv", b"\xff", "a file is UTF-8 text"),
         ("s.json", "{}", "a list of phases is expected"),
         ("s.json", "[3]", "/0: 3: an object is expected"),

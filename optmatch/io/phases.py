@@ -25,6 +25,8 @@ from optmatch.model import FormatError
 from optmatch.problems.rail_step import OPERATIONS, Step
 
 _COLUMNS = ("rank", "group", "operation", "count", "size_bytes", "compute_s", "peer")
+MOST_REPEATS = 10**7
+"""So often one line may be done; steps have a few million operations in all."""
 _TYPES = {"compute": COMPUTE, "send": SEND, "recv": RECEIVE}
 
 
@@ -170,6 +172,12 @@ def trace_of(rank: int, lines: Sequence[Line], noun: str, path: str) -> Trace:
     for line in lines:
         if line.rank != rank:
             continue
+        if line.repeats > MOST_REPEATS:
+            raise FormatError(
+                f"{line.repeats} operations: at most {MOST_REPEATS}",
+                where=f"{noun} {line.place}",
+                path=path,
+            )
         if line.compute_s or line.operation == "compute":
             rows.append((line.place, COMPUTE, *[MISSING] * 5))
             lasts_us.append(line.compute_s * 1e6)
