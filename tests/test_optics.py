@@ -31,12 +31,15 @@ def solved(fabric: om.Fabric, matching: list[int]) -> tuple[om.Routing, om.Solut
 
 @pytest.fixture(autouse=True)
 def balance(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In every test: what leaves and what is lost is what enters, to 1e-12."""
+    """In every test: what leaves and what is lost is what enters, to 1e-12.
+
+    Or to 1e-14 of the strongest light, where loops gather a hundred times what enters or more.
+    """
     measure = om.measure_optics
 
     def balanced(*args: Any, **options: Any) -> om.Optics:
         optics = measure(*args, **options)
-        assert optics.energy_error < 1e-12
+        assert optics.energy_error < max(1e-12, 1e-14 * optics.loop_power.max(initial=0.0))
         return optics
 
     for module in (om, sys.modules["optmatch.verify"]):
@@ -152,11 +155,9 @@ def test_light_that_goes_round_almost_for_ever_is_noted() -> None:
     idle = np.full((1, mesh.n_ports), -1, dtype=np.int32)
     states = np.zeros((1, mesh.n_cells), dtype=np.int8)
     schedule = om.Schedule(matchings=idle, durations_s=np.ones(1), cell_states=states)
-    measure = sys.modules["optmatch.verify.measure"].measure_optics
-    for extinction_db, error in ((100.0, 1e-3), (160.0, 1e-9)):
+    for extinction_db in (100.0, 160.0):
         device = om.Device(bar_extinction_db=extinction_db, cross_extinction_db=extinction_db)
-        optics = measure(om.Routing(mesh, idle[0]), schedule, device)
-        assert optics.energy_error < error
+        optics = om.measure_optics(om.Routing(mesh, idle[0]), schedule, device)
         noted = any("energy is off by" in note for note in optics.notes)
         assert noted == (extinction_db < 120)
 

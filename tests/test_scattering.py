@@ -109,13 +109,17 @@ def scatter(
     cells: NDArray[np.complex128],
     waveguides: NDArray[np.complex128],
     inputs: NDArray[np.integer],
-    *,
-    tolerance: float = 1e-12,
 ) -> Waves:
-    """Solve, and check in every test that what leaves and what is lost is what enters."""
+    """Solve, and check in every test that what leaves and what is lost is what enters.
+
+    To 1e-12, or to 1e-14 of the strongest light anywhere: where loops gather light, each digit
+    that it gains is one that the balance loses, since cells keep energy to rounding only.
+    """
     waves = unchecked(graph, cells, waveguides, inputs)
     out = (np.abs(waves.leaving[graph.perimeter]) ** 2).sum(axis=0)
-    assert np.abs(out + lost(graph, cells, waveguides, waves) - 1).max() < tolerance
+    strongest = (np.abs(waves.entering) ** 2).max(axis=0)
+    off = np.abs(out + lost(graph, cells, waveguides, waves) - 1)
+    assert (off < np.maximum(1e-12, 1e-14 * strongest)).all()
     return waves
 
 
@@ -192,10 +196,8 @@ def test_without_leaks_it_is_tracing(fabric: om.Fabric, seed: int) -> None:
     assert np.abs(power - expected[graph.perimeter]).max() < 1e-12
 
 
-@pytest.mark.parametrize(
-    ("extinction_db", "tolerance"), [(None, 1e-12), (200.0, 1e-12), (80.0, 1e-6), (30.0, 1e-11)]
-)
-def test_loops_free_of_loss(extinction_db: float | None, tolerance: float) -> None:
+@pytest.mark.parametrize("extinction_db", [None, 200.0, 110.0, 80.0, 30.0])
+def test_loops_free_of_loss(extinction_db: float | None) -> None:
     """Four cells in bar that leak nothing are singular; all ports are answered for, and exact."""
     graph = om.SquareMesh(3, 3).graph
     device = om.Device(bar_extinction_db=extinction_db, cross_extinction_db=extinction_db)
@@ -204,7 +206,7 @@ def test_loops_free_of_loss(extinction_db: float | None, tolerance: float) -> No
     if extinction_db is None:
         with pytest.raises(np.linalg.LinAlgError):
             solve_densely(graph, cells, guides, graph.perimeter)
-    waves = scatter(graph, cells, guides, graph.perimeter, tolerance=tolerance)
+    waves = scatter(graph, cells, guides, graph.perimeter)
     if extinction_db is None:
         inside = [
             t for loop in find_loops(graph, np.zeros(graph.n_cells, np.int8)) for t in loop.entered
