@@ -308,7 +308,7 @@ class Rerouter:
         from optmatch.solvers.reroutes.blocks import find_block
         from optmatch.solvers.reroutes.changes import make_transition
         from optmatch.solvers.reroutes.impossible import explain
-        from optmatch.solvers.reroutes.repair import repair
+        from optmatch.solvers.reroutes.repair import make_room, place
 
         case, board = self._case(now, failure, spares)
         if len(case.lost) > len(case.spares):
@@ -316,12 +316,12 @@ class Rerouter:
                 f"{len(case.lost)} units with circuits are lost, {len(case.spares)} live spares"
                 " are there"
             )
-        plan = repair(board, case, now.reach, effort=0)
+        plan = place(board, case, now.reach)
         if plan is None:
             block = find_block(board, case)
             if block is not None:
                 raise InfeasibleError(explain(now.state, block))
-            plan = repair(board, case, now.reach)
+            plan = make_room(board, case, now.reach)
         if plan is None:
             if _with(now.state, failure).bound() is None:
                 raise InfeasibleError(

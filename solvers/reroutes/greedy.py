@@ -14,7 +14,7 @@ from optmatch.solvers.reroutes.blocks import find_block
 from optmatch.solvers.reroutes.board import Board
 from optmatch.solvers.reroutes.changes import make_transition
 from optmatch.solvers.reroutes.impossible import explain, find_cut, prove_handovers
-from optmatch.solvers.reroutes.repair import EFFORT, Case, Plan, Reach, repair
+from optmatch.solvers.reroutes.repair import EFFORT, Case, Plan, Reach, make_room, place
 
 _FEW = 20  # cases of a proof, for each handover
 
@@ -58,10 +58,10 @@ def solve(
         return give_up(problem, Limit.TIME, bound)
     reach = Reach(board, problem.loss_units)
     certificate: Any = None
-    plan = repair(board, case, reach, effort=0)
+    plan = place(board, case, reach)
     if plan is None:
         certificate = find_block(board, case)
-        plan = None if certificate else repair(board, case, reach, clock=clock)
+        plan = None if certificate else make_room(board, case, reach, clock=clock)
     if plan is not None:
         return answer(problem, board, plan, on_event)
     certificate = certificate or find_cut(problem) or prove_handovers(problem, clock, 0, _FEW)

@@ -23,7 +23,15 @@ from optmatch.solvers.reroutes.board import Board, Found
 from optmatch.solvers.reroutes.greedy import case_of, give_up, make_solution, refuse
 from optmatch.solvers.reroutes.impossible import explain, find_cut, prove_handovers
 from optmatch.solvers.reroutes.model import Model
-from optmatch.solvers.reroutes.repair import Case, Plan, Reach, repair, settle, split_rest
+from optmatch.solvers.reroutes.repair import (
+    Case,
+    Plan,
+    Reach,
+    make_room,
+    place,
+    settle,
+    split_rest,
+)
 
 _MOST_SETS = 200
 _LARGEST_SET = 3
@@ -137,10 +145,10 @@ def solve(
         return give_up(problem, Limit.TIME, problem.weigh(bound), "ilp")
     search = Search(problem, clock, on_event, rng)
     reach = Reach(search.board, problem.loss_units)
-    plan = repair(search.board, search.case, reach, effort=0)
+    plan = place(search.board, search.case, reach)
     certificate: Any = None if plan else find_block(search.board, search.case)
     if plan is None and certificate is None:
-        plan = repair(search.board, search.case, reach, clock=clock)
+        plan = make_room(search.board, search.case, reach, clock=clock)
     if plan is not None:
         search.note(plan)
     if certificate is not None or (plan is not None and plan.levels == bound):

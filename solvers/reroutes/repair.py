@@ -26,7 +26,7 @@ _ROUNDS_TOGETHER = 10
 _MOST_ORDERS, _FEW = 8, 2
 _GROWTHS, _MANY = 24, 24
 _NEAREST, _TRIES_TO_IMPROVE = 4, 24
-_WORK, _WORK_OF_A_MOVE, _WORK_OF_MOVES = 40_000, 2_000_000, 500_000
+_WORK, _WORK_OF_A_MOVE, _WORK_OF_MOVES = 40_000, 2_000_000, 3_000_000
 Handover = tuple[int, ...]
 """The spare of each lost unit, in their order."""
 
@@ -75,10 +75,8 @@ class Reach:
         return 0, worst, sum(self.length[a][b] for a, b in ends)
 
 
-def repair(
-    board: Board, case: Case, reach: Reach, *, effort: int = EFFORT, clock: Clock | None = None
-) -> Plan | None:
-    """Find a way over a failure.
+def repair(board: Board, case: Case, reach: Reach) -> Plan | None:
+    """Find a way over a failure: as `place` does, and if that fails as `make_room` does.
 
     Parameters
     ----------
@@ -88,26 +86,46 @@ def repair(
         Whom the failure hits.
     reach
         Distances, to look at near spares first.
-    effort
-        How many sets of circuits that might move are tried at most; 0 to move none.
-    clock
-        Ends the search too.
 
     Returns
     -------
     Plan or None
         None if none was found; that proves nothing.
     """
+    return place(board, case, reach) or make_room(board, case, reach)
+
+
+def place(board: Board, case: Case, reach: Reach) -> Plan | None:
+    """Find a way over a failure while all others stay where they are; arguments as of `repair`."""
     if len(case.lost) > len(case.spares):
         return None
     hit = [board.paths[circuit] for circuit in case.hit]
     board.lift(hit)
-    try:
-        plan = _best_handover(board, case, reach, ())
-        if plan is None and effort:
-            plan = _make_room(board, case, reach, effort, clock or Limits().start())
-    finally:
-        board.put(hit)
+    plan = _best_handover(board, case, reach, ())
+    board.put(hit)
+    return plan
+
+
+def make_room(
+    board: Board, case: Case, reach: Reach, *, effort: int = EFFORT, clock: Clock | None = None
+) -> Plan | None:
+    """Find a way over a failure for which others move: few, and those of hit jobs first.
+
+    Parameters
+    ----------
+    board, case, reach
+        As of `repair`.
+    effort
+        How many sets of circuits that might move are tried at most.
+    clock
+        Ends the search too.
+    """
+    if len(case.lost) > len(case.spares):
+        return None
+    hit = [board.paths[circuit] for circuit in case.hit]
+    board.lift(hit)
+    plan = _make_room(board, case, reach, effort, clock or Limits().start())
+    board.put(hit)
     return plan
 
 
@@ -174,7 +192,7 @@ def settle(
 
 
 def _make_room(board: Board, case: Case, reach: Reach, effort: int, clock: Clock) -> Plan | None:
-    """Let other circuits move too: few, and those of hit jobs before those of others."""
+    """Let other circuits move, now that hit ones are off the board."""
     own, others = split_rest(board, case)
     rest = [board.paths[circuit] for circuit in (*own, *others)]
     board.lift(rest)
@@ -182,8 +200,9 @@ def _make_room(board: Board, case: Case, reach: Reach, effort: int, clock: Clock
     board.put(rest)
     if wanted is None:
         return None
-    effort = min(effort, _WORK_OF_MOVES // len(board.ways.resource))
-    search = _Room(board, case, reach, _list_givers(board, case), effort, clock)
+    handovers = _list_givers(board, case)
+    work = len(board.ways.resource) * (len(case.hit) + 1) * min(_NEAREST, len(handovers))
+    search = _Room(board, case, reach, handovers, min(effort, _WORK_OF_MOVES // work), clock)
     givers = {circuit for groups in search.givers for group in groups for circuit in group}
     in_the_way = [
         (k not in givers, -len(wanted.intersection(board.ways.resource[path].tolist())))
