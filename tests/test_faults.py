@@ -413,3 +413,18 @@ def test_the_command_line_names_the_faults(tmp_path: Path) -> None:
     )
     assert done.returncode == 3
     assert "at fault: dead cell 6" in done.stdout + done.stderr
+
+
+def test_the_command_line_says_who_costs_slots(tmp_path: Path) -> None:
+    """An answer is there, in more slots, and the row of the fewest names the cell."""
+    mesh = Faulty(om.HexMesh(4, 4, ports=8), dead_cells=[1])
+    om.save(om.AllToAll(mesh), tmp_path / "x.json")
+    done = subprocess.run(
+        [sys.executable, "-m", "optmatch", "solve", "x.json", "--seed", "0"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (row,) = [line for line in done.stdout.splitlines() if "fewest slots" in line]
+    assert row.endswith("refuted by link prices; at fault: dead cell 1")

@@ -219,7 +219,8 @@ def _print(name: str, solution: Solution, verbose: bool) -> None:
         rows["gap"] = f"{100 * solution.gap:.3g} %"
     rows["method"] = f"{solution.method}, seed {solution.seed}, {solution.time_s:.3g} s"
     for key, value in solution.stats.items():
-        if key not in ("reason", "slots") and (verbose or isinstance(value, int | float)):
+        told = verbose or isinstance(value, int | float) or key == "fewest_slots"
+        if key not in ("reason", "slots") and told:
             rows[key.replace("_", " ")] = (
                 f"{value:.6g}" if isinstance(value, float) else str(value)
             )
