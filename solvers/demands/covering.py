@@ -58,9 +58,9 @@ class Desk(NamedTuple):
 
 def new_desk(n: int) -> Desk:
     """Make room for demands of n ports."""
-    squares, lines = np.zeros((2, n, n)), np.zeros((3, n))
-    indices = np.zeros((6, n), dtype=np.int64)
-    return Desk(*squares, *lines[:2], np.zeros((CHOICES, n)), lines[2], *indices)
+    squares, indices = np.zeros((2, n, n)), np.zeros((6, n), dtype=np.int64)
+    lines = [np.zeros(shape) for shape in (n, n, (CHOICES, n), n)]
+    return Desk(*squares, *lines, *indices)
 
 
 @kernel
