@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from optmatch.fabrics import Fabric, Faulty
-from optmatch.model import FREE, Clock, Limits, OnEvent, Solution, ignore
+from optmatch.model import FREE, Clock, Limit, Limits, OnEvent, Solution, ignore
 from optmatch.problems import AllToAll
 from optmatch.solvers.all_to_all import factors as combinatorics
 from optmatch.solvers.all_to_all.factory import (
@@ -24,6 +24,7 @@ from optmatch.solvers.all_to_all.factory import (
 from optmatch.solvers.all_to_all.live import LivePorts, Solve
 from optmatch.solvers.all_to_all.together import Refutations
 from optmatch.solvers.routing.culprits import blame, find_culprits
+from optmatch.solvers.routing.pathfinder import EFFORTS
 from optmatch.solvers.routing.router import Router
 
 Decide = Callable[[AllToAll, Clock, np.random.Generator], "list[Slot] | bool"]
@@ -63,11 +64,16 @@ def settle_open(
     graph = problem.fabric.graph
     if found.stats.get(SHORT) != OPEN or graph is None or (graph.stuck == FREE).all():
         return found
-    decided = decide_small(problem, clock, rng)
-    if isinstance(decided, list):
-        factory = Factory(problem, Router(problem.fabric), clock, rng, on_event)
-        factory.plan = decided
-        return factory.finish(None, found.method, polish=True)
+    try:
+        decided = decide_small(problem, clock, rng)
+        if isinstance(decided, list):
+            factory = Factory(problem, Router(problem.fabric), clock, rng, on_event)
+            for slot in decided:  # routes are there, but nobody asked for short ones
+                routes, lengths = slot.routes.copy(), slot.lengths.copy()
+                factory.plan.append(factory.settle(slot.partner, routes, lengths, EFFORTS[0]))
+            return factory.finish(None, found.method, polish=True)
+    except KeyboardInterrupt:
+        return replace(found, limit=Limit.INTERRUPTED)
     stats = dict(found.stats) | ({SHORT: REFUTED_BY_SEARCH} if decided else {})
     return replace(found, stats=stats)
 
