@@ -12,6 +12,7 @@ import resource
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from optmatch.simulation.curves import (
     windows_job,
 )
 from optmatch.simulation.rails import simulate_rails
+from optmatch.solvers.rails.methods import plan_well
+from optmatch.solvers.rails.talks import list_talks
 
 CURVES = Path(__file__).parent.parent / "instances" / "rails" / "published-step-times.csv"
 CASES = {  # replicas, bytes of a message between stages
@@ -132,7 +135,7 @@ def show_plans(curves: Curves) -> None:
     print("step time of plans for the published cases, in seconds; a star where it is optimal")
     for case in ("h200-dp2", "h200-dp4"):
         job = windows_job(measure(case, curves), RATE)
-        for delay_s in (0.01, 0.1, 1.0):
+        for delay_s in (0.01, 0.1, 1.0, 3.0):
             row, times = [], {}
             for method in ("on-demand", "provisioned", "prefetch", "ilp"):
                 found = om.solve(replace(job, delay_s=delay_s), method, seed=0, time_limit_s=30)
@@ -183,6 +186,38 @@ def show_collectives() -> None:
             )
 
 
+def show_forwarding() -> None:
+    """Print what forwarding gains for jobs of 128 GPUs with micro-batches, of the same rate."""
+    print("step time with data forwarded, in seconds; 128 GPUs, 4 stages of 4 replicas")
+    model = om.TransformerModel(
+        layers=96, hidden=8192, heads=64, sequence=4096, vocabulary=32000, ffn=28672
+    )
+    for (ports, micro_batches), delay_s in product(((1, 4), (1, 8), (2, 4)), (0.01, 0.1, 1.0)):
+        job = om.RailJob(
+            n_gpus=128,
+            gpus_per_server=8,
+            dp=4,
+            tp=8,
+            pp=4,
+            model=model,
+            batch=4 * micro_batches,
+            micro_batch=1,
+            ports_per_gpu=ports,
+            port_bytes_per_s=RATE / ports,
+            delay_s=delay_s,
+        )
+        straight = plan_well(list_talks(job), around=False)
+        row = [f"prefetch, straight {straight.step_s if straight else np.inf:.3f}"]
+        for method in ("static", "on-demand", "provisioned", "prefetch", "ilp"):
+            found = om.solve(job, method, seed=0, time_limit_s=40)
+            if found.objective is not None:
+                row.append(f"{method} {found.objective:.3f}")
+        print(
+            f"  {ports} ports, {micro_batches} micro-batches, {1e3 * delay_s:.0f} ms:"
+            f" {', '.join(row)}; all links {job.lower_bound():.3f}"
+        )
+
+
 def show_large_plans(repeats: int) -> None:
     """Print the time to plan a step of 2,048 GPUs, verified, and the memory of all that."""
     print(f"a plan for {large_job().n_gpus} GPUs, all rails, delay 10 ms, best of {repeats}")
@@ -210,6 +245,7 @@ def main() -> None:
     show_simulation(given.repeats)
     show_fsdp(given.repeats)
     show_plans(read_curves(given.curves))
+    show_forwarding()
     show_collectives()
     show_large_plans(given.repeats)
 

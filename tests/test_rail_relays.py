@@ -282,6 +282,27 @@ def test_trying_ways_one_by_one(ports: int) -> None:
     assert descend(relays, straight, om.Limits(iterations=0).start()) is None
 
 
+@pytest.mark.parametrize("delay_s", [1e-3, 3e-3, 1e-2])
+def test_collectives_wait_where_that_saves_changes(delay_s: float) -> None:
+    """Gradients between two messages keep the second waiting; without any forwarding, too."""
+    model = om.TransformerModel(
+        layers=8, hidden=1024, heads=8, sequence=4096, vocabulary=32000, ffn=3584
+    )
+    job = om.RailJob(
+        n_gpus=16, gpus_per_server=1, dp=4, pp=4, model=model, batch=16, micro_batch=1,
+        delay_s=delay_s,
+    )  # fmt: skip
+    talks = list_talks(job)
+    straight = plan_well(talks, around=False)
+    assert straight is not None
+    alone = list_relays(talks)._replace(routes={}, around=())
+    found = descend(alone, straight, om.Limits().start())
+    assert found is not None
+    assert not len(found.relays)
+    assert om.verify(job, found).ok
+    assert found.step_s < 0.9 * straight.step_s
+
+
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(served_jobs(), st.integers(0, 2**30))
 def test_any_choice_of_ways_is_a_plan(job: om.RailJob, seed: int) -> None:

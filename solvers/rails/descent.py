@@ -1,26 +1,33 @@
-"""Better ways for data by trying: one group of communications after another, as long as it helps.
+"""Better plans by trying: other ways for data, later turns for collectives, while it helps.
 
-CP-SAT weighs ways and orders together, but for a few dozen communications only. Here the order is
-that of the best plan so far, and times are longest paths, so hundreds are no matter.
+CP-SAT weighs ways and orders together, but for a few dozen communications only. Here one choice is
+changed at a time and times are longest paths, so hundreds are no matter.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 
 from optmatch.model import Clock
 from optmatch.problems.rail_plan import RailPlan
+from optmatch.problems.rail_step import SEND
 from optmatch.solvers.rails.order import Order, best_order
 from optmatch.solvers.rails.relays import Relays, Route, divert, plan_diverted, recognise
 
 _LEAST = 1e-12
 """Relative gain that counts as one."""
 
+Move = tuple[Mapping[int, Route], list[float]]
+"""Ways by node, and times of which the order counts."""
+
 
 def descend(relays: Relays, known: RailPlan, clock: Clock) -> RailPlan | None:
-    """Change the ways of a plan as long as the step gets shorter.
+    """Change ways and order of a plan as long as the step gets shorter.
 
-    First all communications of one kind of a class together, then each by itself.
+    First all communications of one kind of a class go another way together; then collectives wait
+    for a message that they would have kept waiting, so that circuits are changed less often; and
+    where neither helps, each communication goes another way by itself.
 
     Parameters
     ----------
@@ -36,47 +43,90 @@ def descend(relays: Relays, known: RailPlan, clock: Clock) -> RailPlan | None:
     RailPlan or None
         None if no better one is found.
     """
-    talks = relays.talks
-    ways = recognise(relays, known)
-    chosen = {node: relays.routes[node][way - 1] for node, way in ways.items() if way}
-    start = known.start_s[talks.folded.part].tolist()
-    order = best_order(divert(relays, chosen), [start])
-    if order is None:
-        return None
-    tried, gained = 0, True
+    descent = _Descent(relays, known)
+    tried, gained = 0, descent.order is not None
     while gained:
-        gained = False
-        for change in _changes(relays):
-            trial = {node: route for node, route in (chosen | change).items() if route}
-            if trial == chosen:
-                continue
-            if clock.exceeded(tried):
-                return _better(relays, chosen, order, known)
-            tried += 1
-            found = best_order(divert(relays, trial), [order.start])
-            if found is not None and found.step_s < order.step_s * (1 - _LEAST):
-                chosen, order, gained = trial, found, True
-    return _better(relays, chosen, order, known)
+        for moves in (descent.kinds(), descent.deferrals(), descent.singles()):
+            gained = False
+            for move in moves:
+                if clock.exceeded(tried):
+                    return descent.better_than(known)
+                tried += 1
+                gained |= descent.take(*move)
+            if gained:  # then what is cheap comes first again
+                break
+    return descent.better_than(known)
 
 
-def _changes(relays: Relays) -> Iterator[dict[int, Route]]:
-    """List what to try: ways for some nodes, empty for straight on."""
-    kinds: dict[tuple[int, ...], list[int]] = {}
-    for node in relays.routes:
-        talk = relays.talks.talks[node]
-        kinds.setdefault((talk.uses[0].end, talk.kind, talk.ahead), []).append(node)
-    for nodes in kinds.values():
-        yield dict.fromkeys(nodes, ())
-        for way in relays.around:
-            yield {node: way[node] for node in nodes if node in way}
-    for node, routes in relays.routes.items():
-        for route in ((), *routes):
-            yield {node: route}
+class _Descent:
+    """The best choice so far."""
 
+    def __init__(self, relays: Relays, known: RailPlan) -> None:
+        self.relays, self.talks = relays, relays.talks
+        ways = recognise(relays, known)
+        self.chosen: Mapping[int, Route] = {
+            node: relays.routes[node][way - 1] for node, way in ways.items() if way
+        }
+        start = known.start_s[self.talks.folded.part].tolist()
+        self.order: Order | None = best_order(divert(relays, self.chosen), [start])
 
-def _better(
-    relays: Relays, chosen: Mapping[int, Route], order: Order, known: RailPlan
-) -> RailPlan | None:
-    if order.step_s >= known.step_s * (1 - _LEAST):
-        return None
-    return plan_diverted(divert(relays, chosen), chosen, order)
+    def take(self, chosen: Mapping[int, Route], start: list[float]) -> bool:
+        """Keep a choice if it is better; tell whether it is."""
+        found = best_order(divert(self.relays, chosen), [start])
+        if found is None or self.order is None:
+            return False
+        if found.step_s >= self.order.step_s * (1 - _LEAST):
+            return False
+        self.chosen, self.order = chosen, found
+        return True
+
+    def better_than(self, known: RailPlan) -> RailPlan | None:
+        """Return the plan of the choice, if it is better."""
+        if self.order is None or self.order.step_s >= known.step_s * (1 - _LEAST):
+            return None
+        return plan_diverted(divert(self.relays, self.chosen), self.chosen, self.order)
+
+    def kinds(self) -> Iterator[Move]:
+        """Let all communications of one kind of a class go another way."""
+        kinds: dict[tuple[int, ...], list[int]] = {}
+        for node in self.relays.routes:
+            talk = self.talks.talks[node]
+            kinds.setdefault((talk.uses[0].end, talk.kind, talk.ahead), []).append(node)
+        for nodes in kinds.values():
+            yield from self._change(dict.fromkeys(nodes, ()))
+            for way in self.relays.around:
+                yield from self._change({node: way[node] for node in nodes if node in way})
+
+    def singles(self) -> Iterator[Move]:
+        """Let one communication go another way."""
+        for node, routes in self.relays.routes.items():
+            for route in ((), *routes):
+                yield from self._change({node: route})
+
+    def _change(self, change: Mapping[int, Route]) -> Iterator[Move]:
+        both = {**self.chosen, **change}
+        trial = {node: route for node, route in both.items() if route}
+        if trial != self.chosen:
+            yield trial, self._start()
+
+    def deferrals(self) -> Iterator[Move]:
+        """Let a run of collectives at an end wait for the message after it."""
+        users: dict[int, list[int]] = {}
+        for talk in divert(self.relays, self.chosen).talks.values():
+            for use in talk.uses if talk.turn == 0 else ():
+                users.setdefault(use.end, []).append(talk.node)
+        for nodes in users.values():
+            nodes.sort(key=self._start().__getitem__)
+            run: list[int] = []
+            for node in nodes:
+                if self.talks.talks[node].kind < SEND:
+                    run.append(node)
+                elif run:
+                    start = self._start()
+                    for late in run:
+                        start[late] = math.nextafter(start[node], math.inf)
+                    yield self.chosen, start
+                    run = []
+
+    def _start(self) -> list[float]:
+        return list(self.order.start) if self.order is not None else []

@@ -12,7 +12,7 @@ from optmatch.problems import RailJob
 from optmatch.problems.rail_plan import RailPlan
 from optmatch.solvers.rails.descent import descend
 from optmatch.solvers.rails.light import route_plan
-from optmatch.solvers.rails.methods import NO_SPLIT, conclude, plan_lit
+from optmatch.solvers.rails.methods import NO_SPLIT, conclude, plan_lit, plan_well
 from optmatch.solvers.rails.relays import Relays, list_relays
 from optmatch.solvers.rails.talks import Talks, list_talks
 
@@ -104,14 +104,18 @@ def _improve(
     on_event: OnEvent,
 ) -> Limit | None:
     """Search for better plans, and for bounds; return why the last search stopped."""
+    if talks.job.switching != "per-circuit":
+        return None
     relays, limit = list_relays(talks), None
     straight = relays._replace(routes={}, around=())
     for searched in (straight, relays) if relays.routes else (relays,):
         if found.is_optimal or limit is Limit.INTERRUPTED:
             break
-        if searched.routes:
-            plan = descend(relays, known, _half(clock))
-            known = found.take(plan, talks.job, on_event) or known
+        if searched is relays:
+            starts = [known, plan_well(talks, around=False)] if len(known.relays) else [known]
+            for start in filter(None, starts):
+                plan = descend(relays, start, _half(clock))
+                known = found.take(plan, talks.job, on_event) or known
         if not _searchable(searched):
             continue
         within = clock if searched is relays else _half(clock)
@@ -142,7 +146,7 @@ def _half(clock: Clock) -> Clock:
 def _searchable(relays: Relays) -> bool:
     from optmatch.solvers.rails.model import list_users
 
-    if relays.talks.job.switching != "per-circuit" or relays.talks.in_rounds:
+    if relays.talks.in_rounds:
         return False
     users = list_users(relays).values()
     return sum(len(row) * (len(row) - 1) // 2 for row in users) <= MOST_PAIRS
