@@ -73,7 +73,7 @@ def _bound(problem: Demand, held: NDArray[np.int64]) -> float:
         busy = -(-(time + pairs * problem.delay_ticks) // most)
     else:
         busy = -(-time // most) + -(-pairs // most) * problem.delay_ticks
-    return -(-busy // problem.planes) * problem.tick_s
+    return float(-(-busy // problem.planes) * problem.tick_s)
 
 
 def _starts(weight: NDArray[np.float64]) -> Iterator[Members]:
