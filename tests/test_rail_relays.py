@@ -335,15 +335,17 @@ def test_a_delay_of_a_second_is_hidden_in_the_published_cases(case: str) -> None
         assert slow > 1.2 * found.objective
 
 
-def test_circuits_that_a_fabric_does_not_hold() -> None:
-    """Where states of cells are not found, data go straight, as on a mesh that is too small."""
-    job = small_job(2, 1, 2, delay_s=1.0, fabric=om.HexMesh(2, 2, tx=4, rx=4))
-    found = om.solve(job, "prefetch", seed=0)
-    plan = plan_well(list_talks(job))
-    assert plan is not None
-    assert len(plan.relays)
-    if found.answer is not None:
-        assert om.verify(job, found).ok
+@pytest.mark.parametrize(("rows", "around"), [(2, True), (3, False)])
+def test_circuits_that_a_fabric_does_not_hold(rows: int, around: bool) -> None:
+    """Where states of cells are not found for data that go around, they go straight."""
+    job = small_job(2, 1, 2, delay_s=1.0, fabric=om.HexMesh(rows, rows, tx=4, rx=4))
+    wanted = plan_well(list_talks(job))
+    found = om.solve(job, "prefetch", seed=0).answer
+    assert wanted is not None
+    assert len(wanted.relays)
+    assert isinstance(found, RailPlan)
+    assert bool(len(found.relays)) == around
+    assert om.verify(job, found).ok
 
 
 def test_files_with_and_without_relays(tmp_path: Path) -> None:
