@@ -282,6 +282,21 @@ def test_trying_ways_one_by_one(ports: int) -> None:
     assert descend(relays, straight, om.Limits(iterations=0).start()) is None
 
 
+def test_trying_ways_from_one_around() -> None:
+    """Ways over the same first circuit and another one after it are told apart."""
+    job = tiny_job()
+    relays = list_relays(list_talks(job))
+    for way in relays.around:
+        diverted = divert(relays, way)
+        order = best_order(diverted)
+        assert order is not None
+        known = plan_diverted(diverted, way, order)
+        assert known is not None
+        found = descend(relays, known, om.Limits().start()) or known
+        assert found.step_s <= known.step_s
+        assert om.verify(job, found).ok
+
+
 @pytest.mark.parametrize("delay_s", [1e-3, 3e-3, 1e-2])
 def test_collectives_wait_where_that_saves_changes(delay_s: float) -> None:
     """Gradients between two messages keep the second waiting; without any forwarding, too."""

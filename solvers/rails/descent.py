@@ -106,7 +106,7 @@ class _Descent:
     def _change(self, change: Mapping[int, Route]) -> Iterator[Move]:
         both = {**self.chosen, **change}
         trial = {node: route for node, route in both.items() if route}
-        if trial != self.chosen:
+        if _names(trial) != _names(self.chosen):
             yield trial, self._start()
 
     def deferrals(self) -> Iterator[Move]:
@@ -130,3 +130,8 @@ class _Descent:
 
     def _start(self) -> list[float]:
         return list(self.order.start) if self.order is not None else []
+
+
+def _names(chosen: Mapping[int, Route]) -> dict[int, tuple[int, ...]]:
+    """Return what tells choices apart; links hold arrays, and each is there once."""
+    return {node: tuple(id(link) for link in route) for node, route in chosen.items()}
