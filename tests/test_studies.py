@@ -411,7 +411,8 @@ def test_ctrl_c_keeps_the_runs_until_then(tmp_path: Path, words: list[str], tabl
         text=True,
     ) as running:
         assert running.stderr is not None
-        running.stderr.readline()  # progress: a line after five seconds
+        while " 0 of " in running.stderr.readline():
+            pass  # a line every five seconds; where starting is slow, nothing is done yet
         running.send_signal(signal.SIGINT)
         output, rest = running.communicate(timeout=60)
     assert running.returncode == 130, rest
@@ -421,6 +422,17 @@ def test_ctrl_c_keeps_the_runs_until_then(tmp_path: Path, words: list[str], tabl
     assert not tree["complete"]
     assert tree["tables"][table]
     assert picture.stat().st_size > 1000
+
+
+def test_ctrl_c_before_anything_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends as every interrupt does; there is nothing to draw."""
+    monkeypatch.setattr("optmatch.studies.tables.measure_blast", lambda *_: _stop())
+    picture = tmp_path / "none.svg"
+    words = ["study", "blast-radius", "--requests", "5", "-o", str(picture)]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 130
+    assert "interrupted: nothing was done" in result.stderr
+    assert not picture.exists()
 
 
 def _stop() -> None:

@@ -273,7 +273,8 @@ def _run(
         _print_csv(found)
     else:
         _print_tables(found)
-    if options["output"] is not None:
+    done = found.complete or any(found.tables.values())
+    if options["output"] is not None and done:
         from optmatch.plotting import plot_study, save_figure
 
         save_figure(
@@ -281,7 +282,7 @@ def _run(
         )
         say(f"{options['output']}: written")
     if not found.complete:
-        say("interrupted: the tables are of what was done")
+        say(f"interrupted: {'the tables are of what' if done else 'nothing'} was done")
     return SOLVED if found.complete else INTERRUPTED
 
 

@@ -281,8 +281,16 @@ def study_blast(
         }
         row["most"] = max((getattr(blast, most or name) for blast in found), default=0)
         rows.append(row)
-    return Study("blast-radius", {"blast": rows if found else []}, complete)
+    repairs = [
+        {"run": run, **{name: getattr(blast, name) for name in _SPLICES}}
+        for run, blast in enumerate(found)
+    ]
+    tables = {"blast": rows, "repairs": repairs} if found else {"blast": []}
+    return Study("blast-radius", tables, complete)
 
+
+_SPLICES = ("chips", "unspliced", "circuits", "disturbed")
+"""What is told of the repairs in each run."""
 
 _REPAIRS = {
     "spliced": "spare takes over",
