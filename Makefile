@@ -9,7 +9,7 @@ SCHEDULE := demo/$(NAME).schedule.json
 # tests that every method passes.
 KERNEL_TESTS := tests/test_cuts.py tests/test_splice.py tests/test_pathfinder.py tests/test_factors.py tests/test_toggles.py \
 	tests/test_birkhoff.py tests/test_bipartite.py tests/test_schedulers.py \
-	tests/test_routers.py tests/test_slices.py
+	tests/test_routers.py tests/test_slices.py tests/test_refutation.py
 CONTRACT := tests/test_contract.py -k "verifier or brute_force"
 
 # A stamp is older than pyproject.toml when the requirements may have changed.

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import optmatch as om
 from optmatch.problems import traffic
 
+MODULE = "optmatch.solvers.demands.makespan_ilp"
 Matrix = tuple[tuple[int, ...], ...]
 
 
@@ -88,13 +89,54 @@ def test_a_conflict_limit_leaves_a_bound() -> None:
     assert problem.lower_bound() <= solution.lower_bound < solution.objective
 
 
-def test_an_interrupt_keeps_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C while CP-SAT runs: the plan so far, with the bound so far."""
+@pytest.fixture
+def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave all to CP-SAT, as with more slots than the search has room for."""
+    monkeypatch.setattr(f"{MODULE}.fits", lambda *_: False)
 
-    def interrupt(*_args: object, **_options: object) -> None:
-        raise KeyboardInterrupt
 
-    monkeypatch.setattr("optmatch.solvers.demands.makespan_ilp.minimise", interrupt)
+@pytest.mark.parametrize("seed", range(8))
+def test_both_searches_agree(seed: int, request: pytest.FixtureRequest) -> None:
+    """The search and CP-SAT share nothing, and prove the same of even and uneven demands."""
+    rng = np.random.default_rng(seed)
+    even = traffic.permutations(4, rng, count=6, bytes=40)
+    demand = even if seed % 2 else rng.integers(0, 40, size=(4, 4)).astype(float)
+    problem = om.Demand(om.IdealSwitch(4), demand, delay_s=7.0)
+    ours = om.solve(problem, "ilp", seed=0)
+    request.getfixturevalue("no_room")
+    theirs = om.solve(problem, "ilp", seed=0)
+    assert ours.status is theirs.status is om.Status.OPTIMAL
+    assert ours.objective == theirs.objective
+    assert ours.stats.get("bound_by") in {None, "search"}
+    assert theirs.stats.get("bound_by") in {None, "cp-sat"}
+
+
+def test_where_the_search_gets_lost_cp_sat_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An uneven demand gets so many programmes, and what was excluded by then stays so."""
+    demand = np.random.default_rng(1).integers(50, 100, size=(5, 5)).astype(float)
+    problem = om.Demand(om.IdealSwitch(5), demand, delay_s=20.0)
+    patient = om.solve(problem, "ilp", seed=0)
+    monkeypatch.setattr(f"{MODULE}._PATIENCE", 0)
+    monkeypatch.setattr(f"{MODULE}.PORTION", 1)
+    impatient = om.solve(problem, "ilp", seed=0)
+    assert patient.status is impatient.status is om.Status.OPTIMAL
+    assert patient.objective == impatient.objective
+    assert impatient.stats["bound_by"] == "cp-sat"
+
+
+def interrupt(*_args: object, **_options: object) -> None:
+    """Press Ctrl-C."""
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("where", ["seek", "minimise"])
+def test_an_interrupt_keeps_the_best(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, where: str
+) -> None:
+    """Ctrl-C during either search: the plan so far, with the bound so far."""
+    if where == "minimise":
+        request.getfixturevalue("no_room")
+    monkeypatch.setattr(f"{MODULE}.{where}", interrupt)
     demand = np.random.default_rng(1).integers(50, 100, size=(6, 6)).astype(float)
     problem = om.Demand(om.IdealSwitch(6), demand, delay_s=20.0)
     solution = om.solve(problem, "ilp", seed=0, time_limit_s=20.0)
@@ -102,9 +144,10 @@ def test_an_interrupt_keeps_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
     assert solution.objective is not None
 
 
+@pytest.mark.usefixtures("no_room")
 def test_too_large_a_model_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer of the warm start, and the reason."""
-    monkeypatch.setattr("optmatch.solvers.demands.makespan_ilp._LARGEST", 100)
+    monkeypatch.setattr(f"{MODULE}._LARGEST", 100)
     demand = np.random.default_rng(2).integers(50, 100, size=(6, 6)).astype(float)
     problem = om.Demand(om.IdealSwitch(6), demand, delay_s=20.0)
     solution = om.solve(problem, "ilp", seed=0, limits=om.Limits(iterations=2))

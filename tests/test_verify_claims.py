@@ -92,11 +92,12 @@ def test_optimal_means_that_the_bound_is_reached() -> None:
     assert rules(om.verify(problem, solution)) == ["optimal means that the bound is reached"]
 
 
-def test_a_bound_by_exhaustive_search_is_a_note() -> None:
+@pytest.mark.parametrize("by", ["cp-sat", "search"])
+def test_a_bound_by_exhaustive_search_is_a_note(by: str) -> None:
     """It is told, with what could be checked; any other word is no excuse."""
     problem = om.Routing(MESH, PAIRS)
     fields: dict[str, Any] = {"objective": 11.0, "lower_bound": 11.0}
-    report = claim(problem, **fields, stats={"bound_by": "cp-sat"})
+    report = claim(problem, **fields, stats={"bound_by": by})
     assert report.ok
     assert report.notes == ("lower bound 11 comes from an exhaustive search; 7 was checked",)
     assert report.figures["lower_bound_checked"] == 7

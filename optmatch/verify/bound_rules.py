@@ -7,8 +7,8 @@ import math
 from optmatch.model import Solution, Status
 from optmatch.verify.report import Findings, agree, as_number
 
-SEARCH = "cp-sat"
-"""The value of ``stats["bound_by"]`` that says: by exhaustive search, without a short proof."""
+SEARCHES = ("cp-sat", "search")
+"""Values of ``stats["bound_by"]`` that say: by exhaustive search, without a short proof."""
 
 
 def check_support(solution: Solution, checked: float, findings: Findings) -> float:
@@ -36,7 +36,7 @@ def check_support(solution: Solution, checked: float, findings: Findings) -> flo
         claimed = math.inf
     if claimed <= checked or agree(claimed, checked):
         return claimed
-    if solution.stats.get("bound_by") == SEARCH:
+    if solution.stats.get("bound_by") in SEARCHES:
         findings.notes.append(
             f"lower bound {claimed:g} comes from an exhaustive search; {checked:g} was checked"
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 from optmatch.model import Solution, Status
 from optmatch.problems import AllToAll, Routing, RoutingProof
-from optmatch.verify.bound_rules import SEARCH, check_objective, check_support
+from optmatch.verify.bound_rules import SEARCHES, check_objective, check_support
 from optmatch.verify.light import Traced
 from optmatch.verify.proofs import Circuit, ProofChecker, ProofError
 from optmatch.verify.report import Findings, agree
@@ -171,7 +171,7 @@ def _check_answer(solution: Solution, findings: Findings) -> None:
     if "slots_lower_bound" not in figures or figures["slots"] == figures["slots_lower_bound"]:
         return
     if (
-        solution.stats.get("bound_by") == SEARCH
+        solution.stats.get("bound_by") in SEARCHES
         and figures["slots"] > figures["slots_lower_bound"]
     ):
         findings.notes.append(

@@ -1,7 +1,11 @@
-"""Method `ilp` for the completion time: a CP-SAT model for each number of slots that could do.
+"""Method `ilp` for the completion time: all numbers of slots that could do are searched.
 
-Every slot is accounted for on every line: its whole duration goes to one entry, or is idle. So
-what a line holds too long and what it idles add up to the same sum, that of the slots, less its
+A search of our own (`refutation`) excludes one completion after the other. Where lines are busy to
+different degrees it may get lost in what idle ports could do; then, and where it has no room,
+CP-SAT gets a model for each number of slots.
+
+There every slot is accounted for on every line: its whole duration goes to one entry, or is idle.
+So what a line holds too long and what it idles add up to the same sum, that of the slots, less its
 demand; near the optimum this is little, and propagates far.
 
 The m largest of d entries have at most k - d + m of k slots, so the longest that many hold them
@@ -34,9 +38,13 @@ from optmatch.solvers.cpsat import Outcome, minimise
 from optmatch.solvers.demands.configuration import bound_by_prices, bound_of
 from optmatch.solvers.demands.plans import Plan, only_demanded, tidy, trim
 from optmatch.solvers.demands.portfolio import rebuild
+from optmatch.solvers.demands.refutation import PORTION, first_lines, fits, quickest_lines, seek
 from optmatch.solvers.demands.scheduling import Work, solve_demand
 
 _WARM_STARTS = 200
+_STEPS = 6  # from the bound to the first plan
+_SMALL, _LARGE = 500, 30_000  # programmes of a search that shows which lines should be first
+_PATIENCE = 2_000_000  # programmes of a search that gets nowhere, where CP-SAT may do better
 _LARGEST = 20_000  # circuits in all slots of a model
 
 
@@ -51,15 +59,16 @@ def solve_makespan(
         The search is for all-stop switching on one plane of an ideal switch, without packet
         network; other problems get the plans of `best`. Slots last whole ticks.
     limits
-        Iterations are conflicts of CP-SAT, for each number of slots.
+        Iterations are linear programmes of the search, all together and in whole portions; then
+        conflicts of CP-SAT, for each number of slots.
     rng, on_event
         As for every method.
 
     Returns
     -------
     Solution
-        OPTIMAL where the line bound, prices (`ConfigurationProof`) or CP-SAT
-        (``stats["bound_by"]``) prove it.
+        OPTIMAL where the line bound or prices (`ConfigurationProof`) prove it, or where all else
+        was searched: ``stats["bound_by"]`` is "search" or "cp-sat" then.
     """
     if not _exact(problem):
         return solve_demand(problem, limits, rng, on_event, "ilp", rebuild)
@@ -95,8 +104,10 @@ class _Search:
         self.best: Plan | None = None
         self.bound = round(problem.lower_bound() / problem.tick_s)
         self.certificate: object = None
-        self.by_search = False
-        self.told = self.bound
+        self.bound_by: str | None = None
+        self.solved = 0  # linear programmes
+        self.given_up = False
+        self.first, self.tried = (0, 1), 0  # lines that searches begin with; slots when chosen
 
     def run(self) -> Limit | None:
         """Warm start, prices, then CP-SAT for each number of slots."""
@@ -113,7 +124,11 @@ class _Search:
             if value > self.bound:
                 self.certificate = proof
                 self._lift(value)
-        return None if self._proved() else self._by_slots()
+        if self._proved():
+            return None
+        self.first = first_lines(self.demand)
+        limit = self._by_refutation()
+        return limit if limit is not None or self._proved() else self._by_slots()
 
     def _proved(self) -> bool:
         return self.best is not None and self.best.cost(self.delay) <= self.bound
@@ -137,6 +152,60 @@ class _Search:
             if self._proved() or self.clock.remaining_s <= 0:
                 return
 
+    def _by_refutation(self) -> Limit | None:
+        """Exclude one completion after the other, from the bound up.
+
+        A search gets much longer with every tick that may be wasted. So those for completions that
+        are far too early cost little, and the first plan that is found is nearly the best.
+        """
+        assert self.best is not None
+        step = max(1, (self.best.cost(self.delay) - self.bound) // _STEPS)
+        while not self._proved():
+            before = min(self.bound + step, self.best.cost(self.delay))
+            try:
+                limit = self._exclude(before)
+            except MemoryError:
+                return None
+            if limit is not None or self.given_up:
+                return limit
+            self._raise_by_search(min(before, self.best.cost(self.delay)), "search")
+        return None
+
+    def _exclude(self, before: int) -> Limit | None:
+        """Take plans that end before a time, for each number of slots, until there is none."""
+        lines = np.concatenate([self.demand, self.demand.T])
+        busiest, least = lines.sum(axis=1).max(), (lines > 0).sum(axis=1).max()
+        even = bool((lines.sum(axis=1) == busiest).all())
+        shortest = self.problem.min_slot_ticks
+        portion = min(PORTION, self.clock.limits.iterations or PORTION)
+        for slots in itertools.count(int(least)):
+            assert self.best is not None
+            most = min(before, self.best.cost(self.delay)) - 1 - slots * self.delay
+            if most < busiest:
+                break
+            if not fits(self.demand, slots):
+                self.given_up = True
+                break
+            started = self.solved
+            for solved, plan in seek(self.demand, slots, shortest, most, self.first, portion):
+                self.solved += solved
+                if plan is not None:
+                    self._take(trim(plan, self.demand, shortest))
+                limit = self.clock.exceeded(self.solved)
+                if limit is not None:
+                    return limit
+                if not even and self.solved - started > _PATIENCE:
+                    self.given_up = True
+                    return None
+            self._choose_lines(slots, most, self.solved - started)
+        return None
+
+    def _choose_lines(self, slots: int, most: int, took: int) -> None:
+        """Learn from a search that took neither too little nor too long which lines come first."""
+        if slots > self.tried and _SMALL < took < _LARGE:
+            self.tried, shortest = slots, self.problem.min_slot_ticks
+            self.first = quickest_lines(self.demand, slots, shortest, most, took) or self.first
+
     def _by_slots(self) -> Limit | None:
         """Ask for each number of slots whether it does better, until more delays alone cannot."""
         lines = np.concatenate([self.demand, self.demand.T])
@@ -144,8 +213,7 @@ class _Search:
         while self.best is not None:
             upper = self.best.cost(self.delay)
             if slots * self.delay + busiest >= upper:
-                self.by_search = self.by_search or self.bound < upper
-                self._lift(upper)
+                self._raise_by_search(upper, "cp-sat")
                 return None
             limit = self.clock.exceeded(0)
             if limit is not None:
@@ -158,15 +226,15 @@ class _Search:
                 self._take(trim(terms.read(outcome), self.demand, self.problem.min_slot_ticks))
             if not (outcome.infeasible or outcome.optimal):
                 least = min(later, slots * self.delay + max(busiest, int(outcome.lower_bound)))
-                self._raise_by_search(min(least, self.best.cost(self.delay)))
+                self._raise_by_search(min(least, self.best.cost(self.delay)), "cp-sat")
                 return outcome.limit
-            self._raise_by_search(min(later, self.best.cost(self.delay)))
+            self._raise_by_search(min(later, self.best.cost(self.delay)), "cp-sat")
             slots += 1
         return Limit.EXHAUSTED
 
-    def _raise_by_search(self, bound: int) -> None:
+    def _raise_by_search(self, bound: int, by: str) -> None:
         if bound > self.bound:
-            self.by_search = True
+            self.bound_by = by
             self._lift(bound)
 
     def _ask(self, slots: int, upper: int) -> tuple[Outcome, _Slots]:
@@ -187,7 +255,7 @@ class _Search:
         """Say what is found and proved."""
         tick = self.problem.tick_s
         bound = max(self.problem.lower_bound(), self.bound * tick)
-        stats: dict[str, object] = {"bound_by": "cp-sat"} if self.by_search else {}
+        stats: dict[str, object] = {} if self.bound_by is None else {"bound_by": self.bound_by}
         if self.best is None:
             return Solution(
                 problem=self.problem,
