@@ -106,6 +106,28 @@ def test_lines_to_begin_with_do_not_matter(pair: tuple[int, int]) -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize("parts", [2, 3])
+def test_parts_make_up_the_whole(parts: int) -> None:
+    """The best of all parts is the best; and some part is less work than the whole."""
+    demand = even_demand(4, seed=3, weight=30)
+    most = int(demand[0].sum()) + 40
+    first = first_lines(demand)
+    steps = [
+        list(seek(demand, 5, 1, most, first, part=part, parts=parts)) for part in range(parts)
+    ]
+    whole = list(seek(demand, 5, 1, most, first))
+    shortest = min(int(plan.ticks.sum()) for part in steps for _, plan in part if plan)
+    assert shortest == min(int(plan.ticks.sum()) for _, plan in whole if plan)
+    least = shortest - 1
+    whole = list(seek(demand, 5, 1, least, first))
+    work = []
+    for part in range(parts):
+        some = list(seek(demand, 5, 1, least, first, part=part, parts=parts))
+        assert not any(plan for _, plan in some)
+        work.append(sum(solved for solved, _ in some))
+    assert min(work) < sum(solved for solved, _ in whole)
+
+
 def test_quickest_lines_take_fewest_programmes() -> None:
     """Of all pairs, tried again one by one, none ends sooner."""
     demand = even_demand(4, seed=5, weight=99)

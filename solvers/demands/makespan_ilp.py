@@ -17,6 +17,9 @@ delays are long.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +45,7 @@ from optmatch.solvers.demands.refutation import PORTION, first_lines, fits, quic
 from optmatch.solvers.demands.scheduling import Work, solve_demand
 
 _WARM_STARTS = 200
+_WORKERS = 2
 _STEPS = 6  # from the bound to the first plan
 _SMALL, _LARGE = 500, 30_000  # programmes of a search that shows which lines should be first
 _PATIENCE = 2_000_000  # programmes of a search that gets nowhere, where CP-SAT may do better
@@ -90,6 +94,16 @@ def _exact(problem: Demand) -> bool:
         and problem.packet_share == 0
         and problem.switching == "all-stop"
     )
+
+
+@dataclass
+class _Refutation:
+    """A search for plans of so many slots that goes on, portion by portion."""
+
+    slots: int
+    most: int
+    steps: Iterator[tuple[int, Plan | None]]
+    solved: int = 0  # linear programmes
 
 
 class _Search:
@@ -176,35 +190,53 @@ class _Search:
         lines = np.concatenate([self.demand, self.demand.T])
         busiest, least = lines.sum(axis=1).max(), (lines > 0).sum(axis=1).max()
         even = bool((lines.sum(axis=1) == busiest).all())
-        shortest = self.problem.min_slot_ticks
-        portion = min(PORTION, self.clock.limits.iterations or PORTION)
-        for slots in itertools.count(int(least)):
-            assert self.best is not None
-            most = min(before, self.best.cost(self.delay)) - 1 - slots * self.delay
-            if most < busiest:
-                break
-            if not fits(self.demand, slots):
-                self.given_up = True
-                break
-            started = self.solved
-            for solved, plan in seek(self.demand, slots, shortest, most, self.first, portion):
-                self.solved += solved
-                if plan is not None:
-                    self._take(trim(plan, self.demand, shortest))
-                limit = self.clock.exceeded(self.solved)
-                if limit is not None:
-                    return limit
-                if not even and self.solved - started > _PATIENCE:
-                    self.given_up = True
+        # what two threads find first differs from run to run, so repeatable searches have one
+        workers = 1 if self.clock.limits.iterations is not None else _WORKERS
+        parts = ((k, part) for k in itertools.count(int(least)) for part in range(workers))
+        running: dict[Future[tuple[int, Plan | None] | None], _Refutation] = {}
+        with ThreadPoolExecutor(workers) as threads:
+            while True:
+                while len(running) < workers:
+                    assert self.best is not None
+                    (slots, part), upper = next(parts), min(before, self.best.cost(self.delay))
+                    most = upper - 1 - slots * self.delay
+                    if most < busiest or not fits(self.demand, slots):
+                        self.given_up = self.given_up or most >= busiest
+                        break
+                    search = self._refute(slots, most, part, workers)
+                    running[threads.submit(next, search.steps, None)] = search
+                if not running:
                     return None
-            self._choose_lines(slots, most, self.solved - started)
-        return None
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    search, found = running.pop(future), future.result()
+                    if found is None:
+                        self._choose_lines(search)
+                        continue
+                    self._note(search, *found)
+                    limit = self.clock.exceeded(self.solved)
+                    if limit is not None or (search.solved > _PATIENCE and not even):
+                        self.given_up = limit is None
+                        return limit
+                    running[threads.submit(next, search.steps, None)] = search
 
-    def _choose_lines(self, slots: int, most: int, took: int) -> None:
+    def _refute(self, slots: int, most: int, part: int, parts: int) -> _Refutation:
+        portion = min(PORTION, self.clock.limits.iterations or PORTION)
+        shortest = self.problem.min_slot_ticks
+        steps = seek(self.demand, slots, shortest, most, self.first, portion, part, parts)
+        return _Refutation(slots, most, steps)
+
+    def _note(self, search: _Refutation, solved: int, plan: Plan | None) -> None:
+        search.solved += solved
+        self.solved += solved
+        if plan is not None:
+            self._take(trim(plan, self.demand, self.problem.min_slot_ticks))
+
+    def _choose_lines(self, search: _Refutation) -> None:
         """Learn from a search that took neither too little nor too long which lines come first."""
-        if slots > self.tried and _SMALL < took < _LARGE:
-            self.tried, shortest = slots, self.problem.min_slot_ticks
-            self.first = quickest_lines(self.demand, slots, shortest, most, took) or self.first
+        if search.slots > self.tried and _SMALL < search.solved < _LARGE:
+            self.tried, shortest = search.slots, self.problem.min_slot_ticks
+            found = quickest_lines(self.demand, search.slots, shortest, search.most, search.solved)
+            self.first = found or self.first
 
     def _by_slots(self) -> Limit | None:
         """Ask for each number of slots whether it does better, until more delays alone cannot."""

@@ -409,6 +409,10 @@ def search(p, b, most, programmes):
         b.next[level] += 1
         i, j, mask = b.pool[way]
         if _serve(p, b, level, level + 1, i, j, mask, most):
+            if level == b.share[0]:
+                b.share[3] = (b.share[3] + 1) % b.share[2]
+                if b.share[3] != b.share[1]:
+                    continue
             _decide(b, way, 1)
             level += 1
             arrived = True

@@ -36,6 +36,8 @@ def seek(
     most: int,
     first: Lines,
     portion: int = PORTION,
+    part: int = 0,
+    parts: int = 1,
 ) -> Iterator[tuple[int, Plan | None]]:
     """Search all plans of so many slots.
 
@@ -52,6 +54,8 @@ def seek(
         Lines to begin with; any give the same answer.
     portion
         Linear programmes between two yields.
+    part, parts
+        Search one part of so many; the ways to divide the slots on the first line are dealt out.
 
     Yields
     ------
@@ -74,6 +78,7 @@ def seek(
     """
     programmes, board = lay(demand, slots, shortest)
     board.first[:] = first
+    board.share[:] = (board.left[first[0]] - 1, part, parts, 0)
     code = -1
     while code != EXHAUSTED:
         code = int(search(programmes, board, most + 10 * ROUNDING, portion))
