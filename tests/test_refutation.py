@@ -128,6 +128,25 @@ def test_parts_make_up_the_whole(parts: int) -> None:
     assert min(work) < sum(solved for solved, _ in whole)
 
 
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 3), st.data())
+def test_parts_with_limits_of_their_own_miss_nothing(
+    seed: int, parts: int, data: st.DataObject
+) -> None:
+    """Each part begins with another limit, and lowers it as it finds plans: none falls between."""
+    demand = even_demand(3, seed=seed, weight=20)
+    first = first_lines(demand)
+    loose = int(demand[0].sum()) + 30
+    plans = [int(plan.ticks.sum()) for _, plan in seek(demand, 4, 1, loose, first) if plan]
+    least = min(plans, default=loose)
+    found = []
+    for part in range(parts):
+        most = data.draw(st.integers(least, loose))
+        steps = seek(demand, 4, 1, most, first, part=part, parts=parts)
+        found += [int(plan.ticks.sum()) for _, plan in steps if plan]
+    assert min(found, default=None) == min(plans, default=None)
+
+
 def test_quickest_lines_take_fewest_programmes() -> None:
     """Of all pairs, tried again one by one, none ends sooner."""
     demand = even_demand(4, seed=5, weight=99)

@@ -33,7 +33,7 @@ class Board(NamedTuple):
     chosen: NDArray[np.int64]  # (k,) slots of the set that is being built
     ticks: NDArray[np.float64]  # (k,) durations
     sizes: NDArray[np.float64]  # (n,) demands of a line
-    share: NDArray[np.int64]  # (4,) last frame of the first line; part, parts; whose turn it is
+    share: NDArray[np.int64]  # (3,) last frame of the first line; part, parts
     state: NDArray[np.int64]  # (3,) frame, whether its ways are listed, whether the pool ran over
 
 
@@ -69,7 +69,7 @@ def lay(demand: NDArray[np.int64], slots: int, shortest: int) -> tuple[Programme
         chosen=np.zeros(slots + 1, dtype=np.int64),
         ticks=np.zeros(slots),
         sizes=np.zeros(n),
-        share=np.array([0, 0, 1, 0], dtype=np.int64),
+        share=np.array([0, 0, 1], dtype=np.int64),
         state=np.zeros(3, dtype=np.int64),
     )
     return programmes, board

@@ -41,7 +41,14 @@ from optmatch.solvers.cpsat import Outcome, minimise
 from optmatch.solvers.demands.configuration import bound_by_prices, bound_of
 from optmatch.solvers.demands.plans import Plan, only_demanded, tidy, trim
 from optmatch.solvers.demands.portfolio import rebuild
-from optmatch.solvers.demands.refutation import PORTION, first_lines, fits, quickest_lines, seek
+from optmatch.solvers.demands.refutation import (
+    PORTION,
+    Lines,
+    first_lines,
+    fits,
+    quickest_lines,
+    seek,
+)
 from optmatch.solvers.demands.scheduling import Work, solve_demand
 
 _WARM_STARTS = 200
@@ -124,7 +131,7 @@ class _Search:
         self.first, self.tried = (0, 1), 0  # lines that searches begin with; slots when chosen
 
     def run(self) -> Limit | None:
-        """Warm start, prices, then CP-SAT for each number of slots."""
+        """Warm start, prices, our own search, then CP-SAT for each number of slots."""
         if not self.demand.any():
             n = len(self.demand)
             self.best = Plan(np.empty((0, n), dtype=np.int32), np.empty(0, dtype=np.int64))
@@ -192,18 +199,24 @@ class _Search:
         even = bool((lines.sum(axis=1) == busiest).all())
         # what two threads find first differs from run to run, so repeatable searches have one
         workers = 1 if self.clock.limits.iterations is not None else _WORKERS
-        parts = ((k, part) for k in itertools.count(int(least)) for part in range(workers))
+        parts = (
+            (slots, first, part)
+            for slots in itertools.count(int(least))
+            for first in (self.first,)  # the same for all parts
+            for part in range(workers)
+        )
         running: dict[Future[tuple[int, Plan | None] | None], _Refutation] = {}
         with ThreadPoolExecutor(workers) as threads:
             while True:
                 while len(running) < workers:
                     assert self.best is not None
-                    (slots, part), upper = next(parts), min(before, self.best.cost(self.delay))
+                    slots, first, part = next(parts)
+                    upper = min(before, self.best.cost(self.delay))
                     most = upper - 1 - slots * self.delay
                     if most < busiest or not fits(self.demand, slots):
                         self.given_up = self.given_up or most >= busiest
                         break
-                    search = self._refute(slots, most, part, workers)
+                    search = self._refute(slots, most, first, part, workers)
                     running[threads.submit(next, search.steps, None)] = search
                 if not running:
                     return None
@@ -219,10 +232,10 @@ class _Search:
                         return limit
                     running[threads.submit(next, search.steps, None)] = search
 
-    def _refute(self, slots: int, most: int, part: int, parts: int) -> _Refutation:
+    def _refute(self, slots: int, most: int, first: Lines, part: int, parts: int) -> _Refutation:
         portion = min(PORTION, self.clock.limits.iterations or PORTION)
         shortest = self.problem.min_slot_ticks
-        steps = seek(self.demand, slots, shortest, most, self.first, portion, part, parts)
+        steps = seek(self.demand, slots, shortest, most, first, portion, part, parts)
         return _Refutation(slots, most, steps)
 
     def _note(self, search: _Refutation, solved: int, plan: Plan | None) -> None:

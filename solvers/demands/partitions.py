@@ -369,6 +369,18 @@ def _expand(p, b, level, most):
 
 
 @kernel
+def _is_mine(b, level):
+    """Tell whether a way to divide the slots on the first line belongs to this part.
+
+    Only the way itself decides, so that parts whose limits have become different miss none.
+    """
+    dealt = 0
+    for frame in range(level + 1):
+        dealt += (frame + 1) * _count(b.pool[b.next[frame] - 1, 2])
+    return dealt % b.share[2] == b.share[1]
+
+
+@kernel
 def search(p, b, most, programmes):
     """Go on with the search until so many programmes are solved.
 
@@ -409,10 +421,8 @@ def search(p, b, most, programmes):
         b.next[level] += 1
         i, j, mask = b.pool[way]
         if _serve(p, b, level, level + 1, i, j, mask, most):
-            if level == b.share[0]:
-                b.share[3] = (b.share[3] + 1) % b.share[2]
-                if b.share[3] != b.share[1]:
-                    continue
+            if level == b.share[0] and not _is_mine(b, level):
+                continue
             _decide(b, way, 1)
             level += 1
             arrived = True

@@ -56,6 +56,7 @@ def seek(
         Linear programmes between two yields.
     part, parts
         Search one part of so many; the ways to divide the slots on the first line are dealt out.
+        Parts make up the whole only if they have the same first lines; their limits may differ.
 
     Yields
     ------
@@ -78,7 +79,7 @@ def seek(
     """
     programmes, board = lay(demand, slots, shortest)
     board.first[:] = first
-    board.share[:] = (board.left[first[0]] - 1, part, parts, 0)
+    board.share[:] = (board.left[first[0]] - 1, part, parts)
     code = -1
     while code != EXHAUSTED:
         code = int(search(programmes, board, most + 10 * ROUNDING, portion))
@@ -139,6 +140,7 @@ def _whole(board: Board, demand: NDArray[np.int64], shortest: int, most: int) ->
         constraints=LinearConstraint(holds, lb=demand[rows, columns]),
         integrality=np.ones(len(board.seat)),
         bounds=Bounds(lb=shortest),
+        options={"mip_rel_gap": 0.0},  # the default may miss a tick of a long plan
     )
     if found.x is None:
         return None
