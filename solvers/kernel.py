@@ -15,11 +15,20 @@ def kernel(function: Function) -> Function:
     Where no cache folder can be written (a locked container), the kernel is compiled in each
     process instead. ``OPTMATCH_JIT=0`` in the environment leaves the Python function as it is.
     """
+    return _compile(function)
+
+
+def fast_kernel(function: Function) -> Function:
+    """Like `kernel`, for finite numbers only, whose sums and maxima may be taken in any order."""
+    return _compile(function, fastmath={"nnan", "ninf", "nsz", "reassoc", "contract"})
+
+
+def _compile(function: Function, **options: Any) -> Function:
     if os.environ.get("OPTMATCH_JIT") == "0":
         return function
     import numba
 
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    options |= {"nogil": True, "error_model": "numpy"}
     try:
         compiled: Function = numba.njit(cache=True, **options)(function)
     except RuntimeError:  # "cannot cache function": numba finds no place for it

@@ -14,13 +14,15 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 
 from optmatch.problems import traffic
-from optmatch.solvers.demands import partitions, programmes
+from optmatch.solvers.demands import partitions, programmes, ranges
 from optmatch.solvers.demands.board import lay
-from optmatch.solvers.demands.partitions import EXHAUSTED, FOUND, FULL
+from optmatch.solvers.demands.partitions import EXHAUSTED, FOUND, FULL, PAUSED
 from optmatch.solvers.demands.plans import Plan, serve
-from optmatch.solvers.demands.refutation import first_lines, fits, quickest_lines, seek
+from optmatch.solvers.demands.ranges import make_ranges
+from optmatch.solvers.demands.refutation import first_line, fits, quickest_line, seek
 
 KERNELS: Any = programmes  # which have no types
+RANGES: Any = ranges
 SEARCH: Any = partitions.search
 Matrix = tuple[tuple[int, ...], ...]
 Constraints = list[tuple[int, int]]
@@ -57,7 +59,7 @@ def even_demand(n: int, *, seed: int, weight: int) -> NDArray[np.int64]:
 def last_plan(demand: NDArray[np.int64], slots: int, shortest: int, most: int) -> Plan | None:
     """Return the shortest plan of a search, after a look at every one."""
     best = None
-    for _, plan in seek(demand, slots, shortest, most, first_lines(demand), portion=7):
+    for _, plan in seek(demand, slots, shortest, most, first_line(demand), portion=7):
         if plan is not None:
             assert (serve(plan) >= demand).all()
             assert plan.ticks.min() >= shortest
@@ -94,14 +96,14 @@ def test_a_hidden_plan_is_found(seed: int, slots: int) -> None:
     assert last_plan(demand, slots, 1, int(weights.sum())) is not None
 
 
-@pytest.mark.parametrize("pair", [(0, 1), (2, 0), (4, 3), (5, 7)])
-def test_lines_to_begin_with_do_not_matter(pair: tuple[int, int]) -> None:
+@pytest.mark.parametrize("line", [0, 3, 4, 7])
+def test_the_line_to_begin_with_does_not_matter(line: int) -> None:
     """Rows or columns, even or not: the least sum is the same."""
     demand = even_demand(4, seed=3, weight=30)
     most = int(demand[0].sum()) + 40
     found = [
         [int(plan.ticks.sum()) for _, plan in seek(demand, 5, 1, most, first) if plan][-1]
-        for first in (pair, first_lines(demand))
+        for first in (line, first_line(demand))
     ]
     assert found[0] == found[1]
 
@@ -111,7 +113,7 @@ def test_parts_make_up_the_whole(parts: int) -> None:
     """The best of all parts is the best; and some part is less work than the whole."""
     demand = even_demand(4, seed=3, weight=30)
     most = int(demand[0].sum()) + 40
-    first = first_lines(demand)
+    first = first_line(demand)
     steps = [
         list(seek(demand, 5, 1, most, first, part=part, parts=parts)) for part in range(parts)
     ]
@@ -128,52 +130,160 @@ def test_parts_make_up_the_whole(parts: int) -> None:
     assert min(work) < sum(solved for solved, _ in whole)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.integers(2, 3), st.data())
 def test_parts_with_limits_of_their_own_miss_nothing(
     seed: int, parts: int, data: st.DataObject
 ) -> None:
     """Each part begins with another limit, and lowers it as it finds plans: none falls between."""
-    demand = even_demand(3, seed=seed, weight=20)
-    first = first_lines(demand)
-    loose = int(demand[0].sum()) + 30
-    plans = [int(plan.ticks.sum()) for _, plan in seek(demand, 4, 1, loose, first) if plan]
+    demand = even_demand(4, seed=seed, weight=20)
+    first = first_line(demand)
+    loose = int(demand[0].sum()) + 40
+    plans = [int(plan.ticks.sum()) for _, plan in seek(demand, 6, 1, loose, first) if plan]
     least = min(plans, default=loose)
     found = []
     for part in range(parts):
         most = data.draw(st.integers(least, loose))
-        steps = seek(demand, 4, 1, most, first, part=part, parts=parts)
+        steps = seek(demand, 6, 1, most, first, part=part, parts=parts)
         found += [int(plan.ticks.sum()) for _, plan in steps if plan]
     assert min(found, default=None) == min(plans, default=None)
 
 
-def test_quickest_lines_take_fewest_programmes() -> None:
-    """Of all pairs, tried again one by one, none ends sooner."""
-    demand = even_demand(4, seed=5, weight=99)
-    most = int(demand[0].sum()) + 4
-    first = quickest_lines(demand, 5, 1, most, 10**6)
+def test_the_quickest_line_takes_fewest_programmes() -> None:
+    """Of all lines, tried again one by one, none ends sooner."""
+    demand = even_demand(5, seed=5, weight=99)
+    most = int(demand[0].sum()) + 60
+    first = quickest_line(demand, 6, 1, most, 10**6)
     assert first is not None
-    counts = {
-        pair: sum(solved for solved, _ in seek(demand, 5, 1, most, pair))
-        for pair in [*permutations(range(4), 2), *permutations(range(4, 8), 2)]
-    }
-    assert counts[first] == min(counts.values())
-    assert quickest_lines(demand, 5, 1, most, 1) is None
+    counts = [sum(solved for solved, _ in seek(demand, 6, 1, most, line)) for line in range(10)]
+    assert counts[first] == min(counts) > 1
+    assert quickest_line(demand, 6, 1, most, 1) is None
+
+
+def begin(demand: NDArray[np.int64], slots: int, first: int) -> tuple[Any, Any, Any]:
+    """Lay out a whole search."""
+    state, board = lay(demand, slots, 1)
+    board.share[:] = (first, board.left[first] - 1, 0, 1)
+    return state, board, make_ranges(board)
 
 
 def test_a_pool_that_runs_over_is_no_proof() -> None:
     """Without room for all ways the search says so, since it may have missed a plan."""
     demand = np.full((4, 4), 5, dtype=np.int64)
-    state, board = lay(demand, 4, 1)
-    board = board._replace(pool=np.zeros((3, 3), dtype=np.int64))
-    board.first[:] = (0, 1)
-    assert SEARCH(state, board, 20.5, 10**6) == FULL
-    state, board = lay(demand, 4, 1)
-    board.first[:] = (0, 1)
-    assert SEARCH(state, board, 20.5, 10**6) == FOUND
-    state, board = lay(demand, 4, 1)
-    board.first[:] = (0, 1)
-    assert SEARCH(state, board, 19.5, 10**6) == EXHAUSTED
+    state, board, room = begin(demand, 4, 0)
+    assert (
+        SEARCH(state, board._replace(pool=np.zeros((0, 3), dtype=np.int64)), room, 20.5, 9) == FULL
+    )
+    assert SEARCH(*begin(demand, 4, 0), 20.5, 10**6) == FOUND
+    assert SEARCH(*begin(demand, 4, 0), 19.5, 10**6) == EXHAUSTED
+
+
+def durations_left(p: Any, board: Any, level: int, most: int) -> tuple[Any, Any, Any, Any]:
+    """Read off a programme which durations there can be: those of slots, and rows not below 0.
+
+    As linear functions of the nonbasic variables, each with its constant.
+    """
+    slots, n = len(board.seat), len(board.demand)
+    table, basis = p.table[level], p.basis[level]
+    where = basis[1 + programmes.WIDTH :][:slots]
+    slopes, base = np.zeros((slots, slots)), np.ones(slots)
+    for slot, row in enumerate(where):
+        if row < 0:
+            slopes[slot, ~row] = 1.0
+        else:
+            slopes[slot] = table[row, :slots]
+            base[slot] += table[row, -1]
+    rows, constants = list(table[1 : basis[0], :slots]), list(table[1 : basis[0], -1])
+    rows.append(-slopes.sum(axis=0))
+    constants.append(most - base.sum())
+    for line in range(2 * n):
+        free = [slot for slot in range(slots) if board.free[line] >> slot & 1]
+        rows.append(slopes[free].sum(axis=0))
+        constants.append(base[free].sum() - board.rest[line])
+        for slot in free if board.full[line] else []:  # it serves an open entry, which may waste
+            longest = max(board.demand[i, j] for i, j in open_entries(board, line))
+            rows.append(-slopes[slot])
+            constants.append(longest + most - board.sums[line] - base[slot])
+    return slopes, base, np.array(rows), np.array(constants)
+
+
+def open_entries(board: Any, line: int) -> list[tuple[int, int]]:
+    """Entries of a line that nothing serves yet."""
+    n = len(board.demand)
+    every = [(line, cross) if line < n else (cross, line - n) for cross in range(n)]
+    return [(i, j) for i, j in every if board.open[i, j]]
+
+
+def sets_by_highs(board: Any, left: tuple[Any, Any, Any, Any], i: int, j: int) -> set[int]:
+    """Try all sets of slots: those that serve an entry and leave enough to its row and column."""
+    slopes, base, rows, constants = left
+    slots, lines = len(base), (i, len(board.demand) + j)
+    found = set()
+    for mask in range(1, 1 << slots):
+        some = [slot for slot in range(slots) if mask >> slot & 1]
+        asked, needs = [*rows, slopes[some].sum(axis=0)], [*constants, base[some].sum()]
+        needs[-1] -= board.demand[i, j]
+        possible = True
+        for line in lines:
+            free = int(board.free[line])
+            others = [s for s in range(slots) if (free & ~mask) >> s & 1]
+            last = bool(board.full[line]) and board.left[line] == 1
+            possible &= not mask & ~free and len(others) >= board.left[line] - 1
+            possible &= not last or not others
+            asked.append(slopes[others].sum(axis=0))
+            needs.append(base[others].sum() - board.rest[line] + board.demand[i, j])
+        if possible and linprog(np.zeros(slots), A_ub=-np.array(asked), b_ub=needs).success:
+            found.add(mask)
+    return found
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 40), st.integers(0, 40))
+def test_no_set_that_serves_is_missed(seed: int, programmes: int, spare: int) -> None:
+    """Somewhere in a search, every set that durations allow for an entry is listed."""
+    demand = even_demand(4, seed=seed, weight=20)
+    most = int(demand[0].sum()) + spare
+    p, board, room = begin(demand, 5, first_line(demand))
+    if SEARCH(p, board, room, float(most), programmes) != PAUSED:
+        return
+    level = int(board.state[0])
+    left = durations_left(p, board, level, most)
+    RANGES.scale(p, board, room, level, float(most))
+    for i, j in np.argwhere(board.open):
+        entry = board.number[i, j]
+        many = RANGES.list_sets(board, room, i, j, False)
+        assert sets_by_highs(board, left, i, j) <= set(room.sets[entry, :many].tolist())
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.lists(st.integers(1, 63), min_size=1, max_size=6, unique=True), min_size=1, max_size=4
+    ),
+    st.integers(0, 63),
+    st.booleans(),
+)
+def test_covers_are_found(sets: list[list[int]], free: int, full: bool) -> None:
+    """Sets that share no slot, one of each list; all slots are used where a line is full."""
+    _, _, room = begin(np.full((2, 2), 5, dtype=np.int64), 2, 0)
+    for entry, masks in enumerate(sets):
+        room.sets[entry, : len(masks)], room.counts[entry] = masks, len(masks)
+    exists = any(
+        sum(choice) == np.bitwise_or.reduce(choice)
+        and not sum(choice) & ~free
+        and (not full or sum(choice) == free)
+        for choice in product(*sets)
+    )
+    assert (
+        RANGES.covers(
+            room.sets, room.counts, room.stack, np.arange(4), len(sets), free, full, 10**6
+        )
+        == exists
+    )
+    assert (
+        RANGES.covers(room.sets, room.counts, room.stack, np.arange(4), len(sets), free, full, 1)
+        >= exists
+    )
 
 
 def test_what_has_no_room_is_left_out() -> None:

@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 
 from optmatch.solvers.demands.programmes import Programmes, stack
 
-ENTRY, SLOT = 0, 1  # kinds of questions: who serves an entry, where a slot of a line goes
+CUT = -1  # codes of slacks: of what follows for a while
+LINE = -2  # minus the line: of what its open entries need
+HELD = -1000  # minus n i + j: of what an entry needs
 _POOL = 1 << 18
 _NOBODY = -1
 
@@ -18,22 +20,24 @@ class Board(NamedTuple):
     """Which slots serve which entry, as far as decided. Line i is a row, line n + j a column."""
 
     demand: NDArray[np.float64]  # (n, n)
+    number: NDArray[np.int64]  # (n, n) of the entries that are demanded, from 0
     open: NDArray[np.bool_]  # (n, n) entries that are not decided
     seat: NDArray[np.int64]  # (k, n) column of a slot in a row, or -1
     free: NDArray[np.int64]  # (2 n,) slots that are not decided on a line, as bits
-    rest: NDArray[np.float64]  # (2 n,) ticks of a line's open entries
+    sums: NDArray[np.float64]  # (2 n,) ticks of a line's entries
+    rest: NDArray[np.float64]  # (2 n,) ticks of those that are open
     left: NDArray[np.int64]  # (2 n,) how many those are
     full: NDArray[np.bool_]  # (2 n,) whether slots never idle on a line
-    first: NDArray[np.int64]  # (2,) the lines to begin with
-    suspects: NDArray[np.int64]  # (questions, 3) those that failed last first: kind, line, which
+    suspects: NDArray[np.int64]  # (2 n,) lines, those that failed last first
     pool: NDArray[np.int64]  # (ways, 3) row, column, slots: ways to decide, frame by frame
     next: NDArray[np.int64]  # (frames,) the way of a frame that is tried next
     end: NDArray[np.int64]  # (frames,) where a frame's ways end
     line: NDArray[np.int64]  # (frames,) the line that a frame decides
-    chosen: NDArray[np.int64]  # (k,) slots of the set that is being built
+    order: NDArray[np.int64]  # (n,) numbers of a line's entries, those with the fewest sets first
     ticks: NDArray[np.float64]  # (k,) durations
-    sizes: NDArray[np.float64]  # (n,) demands of a line
-    share: NDArray[np.int64]  # (3,) last frame of the first line; part, parts
+    ranked: NDArray[np.int64]  # (2 n, n) columns or rows of a line's entries, the largest first
+    longest: NDArray[np.int64]  # (k,) slots, those that last longest first
+    share: NDArray[np.int64]  # (4,) first line, its last frame; part, parts
     state: NDArray[np.int64]  # (3,) frame, whether its ways are listed, whether the pool ran over
 
 
@@ -46,30 +50,29 @@ def lay(demand: NDArray[np.int64], slots: int, shortest: int) -> tuple[Programme
     n = len(demand)
     entries = int((demand > 0).sum())
     frames = entries + 2
-    levels = frames + slots + 3
     lines = np.concatenate([demand, demand.T])
     full = np.all(lines > 0, axis=1)
-    asked = [(SLOT, int(line), s) for line in np.flatnonzero(full) for s in range(slots)]
-    asked += [(ENTRY, int(i), int(j)) for i, j in np.argwhere(demand > 0)]
-    programmes = stack(slots, shortest, levels, rows=4 * n * n + 64)
+    programmes = stack(slots, shortest, frames + 1, rows=4 * n * n + 64)
     board = Board(
         demand=demand.astype(np.float64),
+        number=np.cumsum(demand > 0).reshape(n, n) - 1,
         open=demand > 0,
         seat=np.full((slots, n), _NOBODY, dtype=np.int64),
         free=np.full(2 * n, (1 << slots) - 1, dtype=np.int64),
+        sums=lines.sum(axis=1).astype(np.float64),
         rest=lines.sum(axis=1).astype(np.float64),
         left=(lines > 0).sum(axis=1).astype(np.int64),
         full=np.asarray(full),
-        first=np.zeros(2, dtype=np.int64),
-        suspects=np.array(asked, dtype=np.int64).reshape(-1, 3),
+        suspects=np.arange(2 * n),
         pool=np.zeros((_POOL, 3), dtype=np.int64),
         next=np.zeros(frames, dtype=np.int64),
         end=np.zeros(frames, dtype=np.int64),
         line=np.zeros(frames, dtype=np.int64),
-        chosen=np.zeros(slots + 1, dtype=np.int64),
+        order=np.zeros(n, dtype=np.int64),
         ticks=np.zeros(slots),
-        sizes=np.zeros(n),
-        share=np.array([0, 0, 1], dtype=np.int64),
+        ranked=np.argsort(-lines, axis=1, kind="stable"),
+        longest=np.zeros(slots, dtype=np.int64),
+        share=np.array([0, 0, 0, 1], dtype=np.int64),
         state=np.zeros(3, dtype=np.int64),
     )
     return programmes, board

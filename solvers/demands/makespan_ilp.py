@@ -17,7 +17,7 @@ delays are long.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
@@ -43,19 +43,19 @@ from optmatch.solvers.demands.plans import Plan, only_demanded, tidy, trim
 from optmatch.solvers.demands.portfolio import rebuild
 from optmatch.solvers.demands.refutation import (
     PORTION,
-    Lines,
-    first_lines,
+    first_line,
     fits,
-    quickest_lines,
+    quickest_line,
     seek,
 )
 from optmatch.solvers.demands.scheduling import Work, solve_demand
 
 _WARM_STARTS = 200
 _WORKERS = 2
-_STEPS = 6  # from the bound to the first plan
-_SMALL, _LARGE = 500, 30_000  # programmes of a search that shows which lines should be first
-_PATIENCE = 2_000_000  # programmes of a search that gets nowhere, where CP-SAT may do better
+_STEPS = 6  # from the bound to the first plan, at first
+_GROWTH = 3.0  # times the work of one step the next should be
+_SMALL, _LARGE = 300, 10_000  # programmes of a search that shows which line should be first
+_PATIENCE = 200_000  # programmes of a search that gets nowhere, where CP-SAT may do better
 _LARGEST = 20_000  # circuits in all slots of a model
 
 
@@ -109,8 +109,15 @@ class _Refutation:
 
     slots: int
     most: int
-    steps: Iterator[tuple[int, Plan | None]]
+    steps: Generator[tuple[int, Plan | None], int | None, None]
     solved: int = 0  # linear programmes
+
+    def go_on(self, most: int | None) -> tuple[int, Plan | None] | None:
+        """Return what comes of another portion, None at the end; plans must be no longer."""
+        try:
+            return self.steps.send(most)
+        except StopIteration:
+            return None
 
 
 class _Search:
@@ -128,7 +135,7 @@ class _Search:
         self.bound_by: str | None = None
         self.solved = 0  # linear programmes
         self.given_up = False
-        self.first, self.tried = (0, 1), 0  # lines that searches begin with; slots when chosen
+        self.first, self.tried = 0, 0  # line that searches begin with; slots when chosen
 
     def run(self) -> Limit | None:
         """Warm start, prices, our own search, then CP-SAT for each number of slots."""
@@ -147,7 +154,7 @@ class _Search:
                 self._lift(value)
         if self._proved():
             return None
-        self.first = first_lines(self.demand)
+        self.first = first_line(self.demand)
         limit = self._by_refutation()
         return limit if limit is not None or self._proved() else self._by_slots()
 
@@ -180,9 +187,10 @@ class _Search:
         are far too early cost little, and the first plan that is found is nearly the best.
         """
         assert self.best is not None
-        step = max(1, (self.best.cost(self.delay) - self.bound) // _STEPS)
+        step, last = (self.best.cost(self.delay) - self.bound) / _STEPS, 0
         while not self._proved():
-            before = min(self.bound + step, self.best.cost(self.delay))
+            before = min(self.bound + max(1, round(step)), self.best.cost(self.delay))
+            solved = self.solved
             try:
                 limit = self._exclude(before)
             except MemoryError:
@@ -190,6 +198,10 @@ class _Search:
             if limit is not None or self.given_up:
                 return limit
             self._raise_by_search(min(before, self.best.cost(self.delay)), "search")
+            work = self.solved - solved
+            growth = work / max(last, _SMALL)
+            step *= min(2.0, max(0.4, np.log(_GROWTH) / np.log(growth))) if growth > 1 else 2.0
+            last = work
         return None
 
     def _exclude(self, before: int) -> Limit | None:
@@ -217,22 +229,24 @@ class _Search:
                         self.given_up = self.given_up or most >= busiest
                         break
                     search = self._refute(slots, most, first, part, workers)
-                    running[threads.submit(next, search.steps, None)] = search
+                    running[threads.submit(search.go_on, None)] = search
                 if not running:
                     return None
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     search, found = running.pop(future), future.result()
                     if found is None:
-                        self._choose_lines(search)
+                        self._choose_line(search)
                         continue
                     self._note(search, *found)
                     limit = self.clock.exceeded(self.solved)
                     if limit is not None or (search.solved > _PATIENCE and not even):
                         self.given_up = limit is None
                         return limit
-                    running[threads.submit(next, search.steps, None)] = search
+                    assert self.best is not None
+                    most = self.best.cost(self.delay) - 1 - search.slots * self.delay
+                    running[threads.submit(search.go_on, most)] = search
 
-    def _refute(self, slots: int, most: int, first: Lines, part: int, parts: int) -> _Refutation:
+    def _refute(self, slots: int, most: int, first: int, part: int, parts: int) -> _Refutation:
         portion = min(PORTION, self.clock.limits.iterations or PORTION)
         shortest = self.problem.min_slot_ticks
         steps = seek(self.demand, slots, shortest, most, first, portion, part, parts)
@@ -244,12 +258,12 @@ class _Search:
         if plan is not None:
             self._take(trim(plan, self.demand, self.problem.min_slot_ticks))
 
-    def _choose_lines(self, search: _Refutation) -> None:
-        """Learn from a search that took neither too little nor too long which lines come first."""
+    def _choose_line(self, search: _Refutation) -> None:
+        """Learn from a search that took neither too little nor too long which line comes first."""
         if search.slots > self.tried and _SMALL < search.solved < _LARGE:
             self.tried, shortest = search.slots, self.problem.min_slot_ticks
-            found = quickest_lines(self.demand, search.slots, shortest, search.most, search.solved)
-            self.first = found or self.first
+            found = quickest_line(self.demand, search.slots, shortest, search.most, search.solved)
+            self.first = self.first if found is None else found
 
     def _by_slots(self) -> Limit | None:
         """Ask for each number of slots whether it does better, until more delays alone cannot."""

@@ -2,17 +2,20 @@
 
 The durations are not chosen but follow: each entry needs slots that last long enough together,
 and a programme finds the least sum of durations for all that is decided. What a line's other
-entries need bounds from above what one entry can have, since the sum of all slots is bounded. Two
-rows settle most durations: then some slot fits nowhere in a third row, or no set of slots fits an
-entry, and that is looked for first where it was found last.
+entries need bounds from above what one entry can have, since the sum of all slots is bounded.
+
+Line after line is decided. All sets of slots that could serve its entries are listed, and if no
+choice of them makes up the line, nothing is left to decide. Two lines settle most durations; after
+that, hardly any line can be made up by chance.
 """
 
 from __future__ import annotations
 
-from optmatch.solvers.demands.board import ENTRY
+import numpy as np
+
+from optmatch.solvers.demands.board import CUT, HELD, LINE
 from optmatch.solvers.demands.programmes import (
     ROUNDING,
-    WIDTH,
     add,
     drop,
     duplicate,
@@ -21,21 +24,21 @@ from optmatch.solvers.demands.programmes import (
     least_total,
     settle,
 )
+from optmatch.solvers.demands.ranges import (
+    LONGEST_LIST,
+    UNKNOWN,
+    count_slots,
+    covers,
+    list_sets,
+    may_follow,
+    scale,
+)
 from optmatch.solvers.kernel import kernel
 
-_HELD, _CUT = -1, -2  # slacks of what an entry needs, and of what follows for a while
-_LINE = -3  # minus the line: of what its open entries need
 EXHAUSTED, FOUND, PAUSED, FULL = 0, 1, 2, 3
 _DEAD, _GOES_ON, _COMPLETE = 0, 1, 2  # of a frame
-
-
-@kernel
-def _count(mask):
-    found = 0
-    while mask:
-        mask &= mask - 1
-        found += 1
-    return found
+_MISSED = 10 * ROUNDING
+_STEPS = 250  # of the search for sets that make up a line
 
 
 @kernel
@@ -49,196 +52,90 @@ def _rest_needs(p, b, level, line, mask, size, most, at):
 
 
 @kernel
-def _limit(p, b, source, target, i, j, mask, most):
-    """Solve with what the other entries of both lines need if an entry has all of `mask`."""
+def _serve(p, b, source, target, i, j, mask, most):
+    """Solve with an entry that has exactly `mask`."""
     n, size = len(b.demand), b.demand[i, j]
+    express(p, source, mask, size, 0)
+    if least_total(p, source, 0) > most:
+        return False
     if not _rest_needs(p, b, source, i, mask, size, most, 1):
         return False
     if not _rest_needs(p, b, source, n + j, mask, size, most, 2):
         return False
     duplicate(p, source, target)
-    drop(p, target, _LINE - i)
-    drop(p, target, _LINE - n - j)
+    drop(p, target, LINE - i)
+    drop(p, target, LINE - n - j)
+    add(p, target, 0, HELD - i * n - j)
     if b.rest[i] > size:
-        add(p, target, 1, _LINE - i)
+        add(p, target, 1, LINE - i)
     if b.rest[n + j] > size:
-        add(p, target, 2, _LINE - n - j)
+        add(p, target, 2, LINE - n - j)
     return settle(p, target, most)
 
 
 @kernel
-def _serve(p, b, source, target, i, j, mask, most):
-    """Solve with an entry that has exactly `mask`."""
-    express(p, source, mask, b.demand[i, j], 0)
-    if least_total(p, source, 0) > most:
-        return False
-    if not _limit(p, b, source, target, i, j, mask, most):
-        return False
-    express(p, target, mask, b.demand[i, j], 0)
-    add(p, target, 0, _HELD)
-    return settle(p, target, most)
-
-
-@kernel
-def _alike(b, one, other):
-    i = 0
-    while i < b.seat.shape[1] and b.seat[one, i] == b.seat[other, i]:
-        i += 1
-    return i == b.seat.shape[1]
-
-
-@kernel
-def _may_follow(b, mask, common, slot):
-    """Of slots that nothing tells apart, the first are taken first."""
-    for before in range(slot):
-        if common >> before & 1 and not mask >> before & 1 and _alike(b, before, slot):
-            return False
-    return True
-
-
-@kernel
-def _note(b, at, i, j, mask):
-    if at >= len(b.pool):
-        b.state[2] = 1
-        return
-    b.pool[at, 0], b.pool[at, 1], b.pool[at, 2] = i, j, mask
-
-
-@kernel
-def _ways(p, b, level, i, j, must, at, wanted, most):
-    """List sets of slots, each with all of `must`, that could serve an entry.
-
-    Stops beyond `wanted`; returns how many there are from ``pool[at]`` on.
-    """
-    n, k = len(b.demand), len(b.seat)
-    row, column = b.free[i], b.free[n + j]
-    common = row & column
-    scratch = len(b.next) + 1
-    if must & ~common:
-        return 0
-    whole = -1
-    if b.full[i] and b.left[i] == 1:
-        whole = row
-    elif b.full[n + j] and b.left[n + j] == 1:
-        whole = column
-    if whole >= 0:
-        other = b.full[n + j] and b.left[n + j] == 1 and column != whole
-        if whole & ~common or other:
-            return 0
-        if not _serve(p, b, level, scratch, i, j, whole, most):
-            return 0
-        _note(b, at, i, j, whole)
-        return 1
-    largest = min(_count(row) - b.left[i], _count(column) - b.left[n + j]) + 1
-    if largest < 1:
-        return 0
-    found, depth, slot, mask = 0, 0, 0, must
-    arrived = must != 0  # at a set that has not been looked at
-    while True:
-        if arrived:
-            arrived = False
-            here = scratch + depth
-            below = level if _count(mask) == 1 else here - 1
-            if _limit(p, b, below, here, i, j, mask, most):
-                express(p, here, mask, b.demand[i, j], 0)
-                enough = p.form[0, WIDTH] >= -ROUNDING
-                if not enough and least_total(p, here, 0) <= most:
-                    duplicate(p, here, here + 1)
-                    add(p, here + 1, 0, _HELD)
-                    enough = settle(p, here + 1, most)
-                if enough:
-                    _note(b, at + found, i, j, mask)
-                    found += 1
-                    if found > wanted:
-                        return found
-                if _count(mask) == largest:
-                    slot = k
-            else:
-                slot = k  # more slots would last no shorter
-        while slot < k:
-            fits = common >> slot & 1 and not mask >> slot & 1
-            if fits and _may_follow(b, mask, common, slot):
-                break
-            slot += 1
-        if slot < k:
-            b.chosen[depth] = slot
-            depth += 1
-            mask |= 1 << slot
-            slot += 1
-            arrived = True
-            continue
-        if depth == 0:
-            return found
-        depth -= 1
-        slot = b.chosen[depth]
-        mask &= ~(1 << slot)
-        slot += 1
-
-
-@kernel
-def _answers(p, b, level, question, at, wanted, most):
-    """List the ways to answer a question."""
-    n = len(b.demand)
-    kind, line, which = b.suspects[question]
-    if kind == ENTRY:
-        return _ways(p, b, level, line, which, 0, at, wanted, most)
-    found = 0
-    for cross in range(n):
-        i, j = (line, cross) if line < n else (cross, line - n)
-        if b.open[i, j] and found <= wanted:
-            found += _ways(p, b, level, i, j, 1 << which, at + found, wanted - found, most)
-    return found
-
-
-@kernel
-def _is_open(b, question):
-    kind, line, which = b.suspects[question]
-    if kind == ENTRY:
-        return b.open[line, which]
-    return (b.free[line] >> which & 1) == 1
-
-
-@kernel
-def _suspect(b, question):
-    """Ask this question first from now on."""
-    kind, line, which = b.suspects[question]
-    for q in range(question, 0, -1):
-        for x in range(3):
-            b.suspects[q, x] = b.suspects[q - 1, x]
-    b.suspects[0, 0], b.suspects[0, 1], b.suspects[0, 2] = kind, line, which
-
-
-@kernel
-def _lasts(b, mask):
+def _lasts(durations, mask):
     """Add up how long slots last."""
     ticks, slot = 0.0, 0
     while mask:
         if mask & 1:
-            ticks += b.ticks[slot]
+            ticks += durations[slot]
         mask >>= 1
         slot += 1
     return ticks
 
 
 @kernel
-def _longest(b, mask):
-    best, slot = -1, 0
-    while mask:
-        if mask & 1 and (best < 0 or b.ticks[slot] > b.ticks[best]):
-            best = slot
-        mask >>= 1
-        slot += 1
-    return best
+def _sort_slots(durations, longest):
+    """Write the slots into `longest`, those that last longest first."""
+    for slot in range(len(durations)):
+        place = slot
+        while place > 0 and durations[longest[place - 1]] < durations[slot]:
+            longest[place] = longest[place - 1]
+            place -= 1
+        longest[place] = slot
 
 
 @kernel
-def _follow(p, level, mask, lasts, need):
-    """Add what follows for some slots if the solution misses it; tell whether it does."""
-    if lasts >= need - 10 * ROUNDING:
-        return 0
+def _follow(p, level, mask, need):
+    """Add what follows for some slots."""
     express(p, level, mask, need, 0)
-    add(p, level, 0, _CUT)
+    add(p, level, 0, CUT)
     return 1
+
+
+@kernel
+def _follow_by_size(p, b, level, line, whole):
+    """Add what m slots leave to do, which serve at most the m largest entries of a line."""
+    n, free, added = len(b.demand), b.free[line], 0
+    others, lasts, top, place = free, whole, 0.0, 0
+    for cross in b.ranked[line]:
+        i, j = _entry(n, line, cross)
+        if not b.open[i, j]:
+            continue
+        while place < len(b.longest) and not free >> b.longest[place] & 1:
+            place += 1
+        if place == len(b.longest):
+            break
+        slot = b.longest[place]
+        place += 1
+        others ^= 1 << slot
+        lasts -= b.ticks[slot]
+        top += b.demand[i, j]
+        if others and lasts < b.rest[line] - top - _MISSED:
+            added += _follow(p, level, others, b.rest[line] - top)
+    return added
+
+
+@kernel
+def _largest_served(b, line, slot):
+    """Return the largest entry of a line that a slot may serve."""
+    n = len(b.demand)
+    for cross in b.ranked[line]:
+        i, j = _entry(n, line, cross)
+        if b.open[i, j] and b.free[n + j if line < n else i] >> slot & 1:
+            return b.demand[i, j]
+    return 0.0
 
 
 @kernel
@@ -251,49 +148,30 @@ def _tighten(p, b, level, most):
     """
     n, k = len(b.demand), len(b.seat)
     for _ in range(3):
-        drop(p, level, _CUT)
+        drop(p, level, CUT)
         for slot in range(k):
             b.ticks[slot] = duration(p, level, slot)
+        _sort_slots(b.ticks, b.longest)
         added = 0
+        for i in range(n):
+            for j in range(n):
+                both = b.free[i] & b.free[n + j]
+                if b.open[i, j] and _lasts(b.ticks, both) < b.demand[i, j] - _MISSED:
+                    added += _follow(p, level, both, b.demand[i, j])
         for line in range(2 * n):
             free = b.free[line]
             if b.left[line] == 0:
                 continue
-            count = 0
-            for cross in range(n):
-                i, j = (line, cross) if line < n else (cross, line - n)
-                if b.open[i, j]:
-                    place = count
-                    while place > 0 and b.sizes[place - 1] < b.demand[i, j]:
-                        b.sizes[place] = b.sizes[place - 1]
-                        place -= 1
-                    b.sizes[place] = b.demand[i, j]
-                    count += 1
-                    if line < n:
-                        both = free & b.free[n + j]
-                        added += _follow(p, level, both, _lasts(b, both), b.demand[i, j])
-            whole = _lasts(b, free)
+            whole = _lasts(b.ticks, free)
             for slot in range(k):
                 if free >> slot & 1:
-                    largest = 0.0
-                    for cross in range(n):
-                        i, j = (line, cross) if line < n else (cross, line - n)
-                        other = n + j if line < n else i
-                        if b.open[i, j] and b.free[other] >> slot & 1:
-                            largest = max(largest, b.demand[i, j])
+                    largest = _largest_served(b, line, slot)
                     if largest == 0.0 and b.full[line]:
                         return False
                     need = b.rest[line] - largest
-                    others = free & ~(1 << slot)
-                    added += _follow(p, level, others, whole - b.ticks[slot], need)
-            top = b.sizes[0]
-            others = free & ~(1 << _longest(b, free))
-            for m in range(1, count - 1):
-                if not others:
-                    break
-                others &= ~(1 << _longest(b, others))
-                top += b.sizes[m]
-                added += _follow(p, level, others, _lasts(b, others), b.rest[line] - top)
+                    if whole - b.ticks[slot] < need - _MISSED:
+                        added += _follow(p, level, free & ~(1 << slot), need)
+            added += _follow_by_size(p, b, level, line, whole)
         if added == 0:
             return True
         if not settle(p, level, most):
@@ -317,54 +195,151 @@ def _decide(b, way, sign):
 
 
 @kernel
-def _expand(p, b, level, most):
-    """Find out what to decide next in a frame, and the ways to."""
+def _entry(n, line, cross):
+    """Row and column of an entry of a line."""
+    return (line, cross) if line < n else (cross, line - n)
+
+
+@kernel
+def _sort_in(order, counts, many, entry):
+    """Put an entry among so many in order: those with the fewest sets come first."""
+    place = many
+    while place > 0 and counts[order[place - 1]] > counts[entry]:
+        order[place] = order[place - 1]
+        place -= 1
+    order[place] = entry
+
+
+@kernel
+def _cover(b, r, line, many, free):
+    """Tell whether sets of many entries may make up free slots of a line."""
+    return covers(r.sets, r.counts, r.stack, b.order, many, free, b.full[line], _STEPS)
+
+
+@kernel
+def _look(b, r, line):
+    """List what could serve a line's entries; tell how many sets on average, 0 if too few.
+
+    The average is that of logarithms, plus one. The last entry gets what is left, so it does not
+    count.
+    """
+    ordered = line == b.share[0]
+    many, total, overflown = 0, 0.0, False
+    for cross in range(len(b.demand)):
+        i, j = _entry(len(b.demand), line, cross)
+        if not b.open[i, j]:
+            continue
+        entry = b.number[i, j]
+        if r.counts[entry] == UNKNOWN:
+            r.counts[entry] = list_sets(b, r, i, j, ordered)
+        found = r.counts[entry]
+        if found == 0:
+            return 0.0
+        overflown |= found > LONGEST_LIST
+        total += np.log(found)
+        _sort_in(b.order, r.counts, many, entry)
+        many += 1
+    # sets in order are some of all that there are, so others may make up the line
+    known = not ordered and not overflown
+    if known and not _cover(b, r, line, many, b.free[line]):
+        return 0.0
+    return 1.0 + total / max(many - 1, 1)
+
+
+@kernel
+def _suspect(b, place):
+    """Look at this line first from now on."""
+    line = b.suspects[place]
+    for x in range(place, 0, -1):
+        b.suspects[x] = b.suspects[x - 1]
+    b.suspects[0] = line
+
+
+@kernel
+def _next_line(b, r):
+    """Choose the line that has the fewest ways; -1 if one has none."""
+    best, fewest = -1, np.inf
+    for place in range(len(b.suspects)):
+        line = b.suspects[place]
+        if b.left[line] > 0:
+            ways = _look(b, r, line)
+            if ways == 0.0:
+                _suspect(b, place)
+                return -1
+            if ways < fewest:
+                best, fewest = line, ways
+    return best
+
+
+@kernel
+def _list_ways(b, r, level, line):
+    """List the ways to decide the entry of a line that has the fewest, the largest of such."""
     n = len(b.demand)
-    start = b.end[level - 1] if level else 0
-    b.next[level] = start
-    b.end[level] = start
-    b.line[level] = -1
+    best, fewest, largest, known = -1, LONGEST_LIST + 1, 0.0, line != b.share[0]
+    for cross in range(n):
+        i, j = _entry(len(b.demand), line, cross)
+        if not b.open[i, j]:
+            continue
+        size = r.counts[b.number[i, j]]
+        if size > LONGEST_LIST:
+            known = False
+            continue
+        found, common = 0, b.free[i] & b.free[n + j]
+        for x in range(size):
+            found += _is_ordered(b.seat, r.sets[b.number[i, j], x], common)
+        if found < fewest or (found == fewest and b.demand[i, j] > largest):
+            best, fewest, largest = cross, found, b.demand[i, j]
+    if best < 0 or b.next[level] + fewest > len(b.pool):
+        b.state[2] = 1
+        return
+    many = 0
+    for cross in range(n):
+        i, j = _entry(len(b.demand), line, cross)
+        if b.open[i, j] and cross != best:
+            _sort_in(b.order, r.counts, many, b.number[i, j])
+            many += 1
+    i, j = _entry(n, line, best)
+    entry, common = b.number[i, j], b.free[i] & b.free[n + j]
+    for x in range(r.counts[entry]):
+        mask = r.sets[entry, x]
+        others = b.free[line] & ~mask
+        if not _is_ordered(b.seat, mask, common):
+            continue
+        if known and not _cover(b, r, line, many, others):
+            continue
+        way = b.end[level]
+        b.pool[way, 0], b.pool[way, 1], b.pool[way, 2] = i, j, mask
+        b.end[level] += 1
+
+
+@kernel
+def _is_ordered(seat, mask, common):
+    """Tell whether a set takes the first of slots that nothing tells apart."""
+    for slot in range(len(seat)):
+        if mask >> slot & 1 and not may_follow(seat, mask, common, slot):
+            return False
+    return True
+
+
+@kernel
+def _expand(p, b, r, level, most):
+    """Find out what to decide next in a frame, and the ways to."""
+    b.next[level] = b.end[level] = b.end[level - 1] if level else 0
     if not b.open.any():
         return _COMPLETE
     if not _tighten(p, b, level, most):
         return _DEAD
-    line = b.line[level - 1] if level else -1
-    if line < 0 or b.left[line] == 0:
-        line = -1
-        for x in range(1, -1, -1):
-            if b.left[b.first[x]] > 0:
-                line = b.first[x]
-    questions = len(b.suspects)
-    if line >= 0:
-        questions = 1 if level > 0 and line != b.first[0] else 0
-    fewest = len(b.pool)
-    for question in range(questions):
-        if not _is_open(b, question):
-            continue
-        at = start if fewest == len(b.pool) else start + fewest
-        found = _answers(p, b, level, question, at, 0 if line >= 0 else fewest - 1, most)
-        if found == 0:
-            _suspect(b, question)
+    scale(p, b, r, level, most)
+    r.counts[:] = UNKNOWN
+    line = b.line[level - 1] if level else b.share[0]
+    if b.left[line] == 0:
+        line = _next_line(b, r)
+        if line < 0:
             return _DEAD
-        if line < 0 and found < fewest:
-            for x in range(found):
-                for y in range(3):
-                    b.pool[start + x, y] = b.pool[at + x, y]
-            fewest = found
-            b.line[level] = b.suspects[question, 1]
-            if found == 1:
-                break
-    if line >= 0:
-        best = -1
-        for cross in range(n):
-            i, j = (line, cross) if line < n else (cross, line - n)
-            if b.open[i, j] and (best < 0 or b.demand[i, j] > b.sizes[0]):
-                best = cross
-                b.sizes[0] = b.demand[i, j]
-        i, j = (line, best) if line < n else (best, line - n)
-        b.line[level] = line
-        fewest = _ways(p, b, level, i, j, 0, start, len(b.pool), most)
-    b.end[level] = start + fewest
+    b.line[level] = line
+    if _look(b, r, line) == 0.0:
+        return _DEAD
+    _list_ways(b, r, level, line)
     return _GOES_ON
 
 
@@ -372,26 +347,28 @@ def _expand(p, b, level, most):
 def _is_mine(b, level):
     """Tell whether a way to divide the slots on the first line belongs to this part.
 
-    Only the way itself decides, so that parts whose limits have become different miss none.
+    Only how many slots each entry gets decides: parts whose limits have become different may take
+    the entries in another order, and yet miss none.
     """
     dealt = 0
     for frame in range(level + 1):
-        dealt += (frame + 1) * _count(b.pool[b.next[frame] - 1, 2])
-    return dealt % b.share[2] == b.share[1]
+        i, j, mask = b.pool[b.next[frame] - 1]
+        dealt += (b.number[i, j] + 1) * count_slots(mask)
+    return dealt % b.share[3] == b.share[2]
 
 
 @kernel
-def search(p, b, most, programmes):
+def search(p, b, r, most, programmes):
     """Go on with the search until so many programmes are solved.
 
     Parameters
     ----------
-    p, b
-        Where the search is; see `lay`. At first and after FOUND, too.
+    p, b, r
+        Where the search is; see `lay` and `make_ranges`. At first and after FOUND, too.
     most
         Ticks that all slots may last together; may become smaller from call to call.
     programmes
-        About so many, then PAUSED.
+        About so many, then PAUSED; one for each way that is tried, and some to follow it up.
 
     Returns
     -------
@@ -406,7 +383,7 @@ def search(p, b, most, programmes):
     while p.solved[0] < programmes:
         if arrived:
             arrived = False
-            if _expand(p, b, level, most) == _COMPLETE:
+            if _expand(p, b, r, level, most) == _COMPLETE:
                 b.state[0] = level
                 return FOUND
             if b.state[2]:
@@ -421,7 +398,7 @@ def search(p, b, most, programmes):
         b.next[level] += 1
         i, j, mask = b.pool[way]
         if _serve(p, b, level, level + 1, i, j, mask, most):
-            if level == b.share[0] and not _is_mine(b, level):
+            if level == b.share[1] and not _is_mine(b, level):
                 continue
             _decide(b, way, 1)
             level += 1

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +11,9 @@ from optmatch.solvers.demands.board import Board, lay
 from optmatch.solvers.demands.partitions import EXHAUSTED, FOUND, FULL, search
 from optmatch.solvers.demands.plans import Plan
 from optmatch.solvers.demands.programmes import ROUNDING, WIDTH
+from optmatch.solvers.demands.ranges import make_ranges
 
-Lines = tuple[int, int]
-"""The two that a search begins with: rows from 0, columns from n."""
-
-PORTION = 20_000
+PORTION = 1_000
 """Linear programmes between two looks at the clock: some 50 ms."""
 
 _LARGEST = 144  # entries
@@ -34,11 +31,11 @@ def seek(
     slots: int,
     shortest: int,
     most: int,
-    first: Lines,
+    first: int,
     portion: int = PORTION,
     part: int = 0,
     parts: int = 1,
-) -> Iterator[tuple[int, Plan | None]]:
+) -> Generator[tuple[int, Plan | None], int | None, None]:
     """Search all plans of so many slots.
 
     Parameters
@@ -49,14 +46,14 @@ def seek(
         How many, and how many ticks each lasts at least.
     most
         Ticks that all slots may last together. Each plan found must be shorter than the one
-        before.
+        before, and no longer than a number of ticks that is sent to the generator.
     first
-        Lines to begin with; any give the same answer.
+        Line to begin with: rows from 0, columns from n; any gives the same answer.
     portion
         Linear programmes between two yields.
     part, parts
         Search one part of so many; the ways to divide the slots on the first line are dealt out.
-        Parts make up the whole only if they have the same first lines; their limits may differ.
+        Parts make up the whole only if they have the same first line; their limits may differ.
 
     Yields
     ------
@@ -72,61 +69,61 @@ def seek(
     Examples
     --------
     >>> demand = np.array([[1, 2], [2, 1]])
-    >>> [int(plan.ticks.sum()) for _, plan in seek(demand, 2, 1, 9, (0, 1)) if plan]
+    >>> [int(plan.ticks.sum()) for _, plan in seek(demand, 2, 1, 9, first=0) if plan]
     [3]
-    >>> [plan for _, plan in seek(demand, 2, 1, 2, (0, 1)) if plan]
+    >>> [plan for _, plan in seek(demand, 2, 1, 2, first=0) if plan]
     []
     """
     programmes, board = lay(demand, slots, shortest)
-    board.first[:] = first
-    board.share[:] = (board.left[first[0]] - 1, part, parts)
+    ranges = make_ranges(board)
+    board.share[:] = (first, board.left[first] - 1, part, parts)
     code = -1
     while code != EXHAUSTED:
-        code = int(search(programmes, board, most + 10 * ROUNDING, portion))
+        code = int(search(programmes, board, ranges, most + _rounding(most), portion))
         if code == FULL:
             raise MemoryError("too many sets of slots could serve the entries")
         plan = _whole(board, demand, shortest, most) if code == FOUND else None
         if plan is not None:
             most = int(plan.ticks.sum()) - 1
-        yield int(programmes.solved[0]), plan
+        sent = yield int(programmes.solved[0]), plan
+        most = most if sent is None else min(most, sent)
 
 
-def first_lines(demand: NDArray[np.int64]) -> Lines:
-    """Choose two rows or two columns: the busiest, and of these the most uneven.
+def _rounding(ticks: int) -> float:
+    return max(10 * ROUNDING, 1e-9 * ticks)
+
+
+def first_line(demand: NDArray[np.int64]) -> int:
+    """Choose the busiest line, and of these the most uneven.
 
     What a line does not need may be held too long there, so a busy line leaves the fewest ways to
     divide the slots.
     """
-    return min(_pairs(demand), key=lambda pair: _rank(demand, pair))
+    return _ranked(demand)[0]
 
 
-def quickest_lines(
+def quickest_line(
     demand: NDArray[np.int64], slots: int, shortest: int, most: int, programmes: int
-) -> Lines | None:
-    """Try with which two lines first a search that finds nothing ends after the fewest programmes.
+) -> int | None:
+    """Try with which line first a search that finds nothing ends after the fewest programmes.
 
-    One with a slot less takes a small part of the time, and the same lines are good for both: the
-    best pair may take a tenth of the programmes of another.
+    One with a slot less takes a small part of the time, and the same line is good for both.
     """
     best = None
-    for pair in sorted(_pairs(demand), key=lambda pair: _rank(demand, pair)):
+    for line in _ranked(demand):
         state, board = lay(demand, slots, shortest)
-        board.first[:] = pair
-        code = int(search(state, board, most + 10 * ROUNDING, programmes))
+        board.share[:] = (line, board.left[line] - 1, 0, 1)
+        ranges = make_ranges(board)
+        code = int(search(state, board, ranges, most + _rounding(most), programmes))
         if code == EXHAUSTED and state.solved[0] < programmes:
-            best, programmes = pair, int(state.solved[0])
+            best, programmes = line, int(state.solved[0])
     return best
 
 
-def _pairs(demand: NDArray[np.int64]) -> list[Lines]:
-    n = len(demand)
-    rows = list(itertools.permutations(range(n), 2))
-    return rows + [(n + one, n + other) for one, other in rows]
-
-
-def _rank(demand: NDArray[np.int64], pair: Lines) -> tuple[float, float]:
-    lines = np.concatenate([demand, demand.T]).astype(np.float64)[list(pair)]
-    return -float(lines.sum()), -float((lines**2).sum())
+def _ranked(demand: NDArray[np.int64]) -> list[int]:
+    lines = np.concatenate([demand, demand.T]).astype(np.float64)
+    ranks = np.lexsort([-(lines**2).sum(axis=1), -lines.sum(axis=1)])
+    return [int(line) for line in ranks]
 
 
 def _whole(board: Board, demand: NDArray[np.int64], shortest: int, most: int) -> Plan | None:

@@ -1,0 +1,325 @@
+"""Kernels that bound how long sets of slots can last together, without solving anything.
+
+A solved programme says what each nonbasic variable costs, so all of them together can only grow
+until the sum of the slots is used up; and what a line holds too long cannot exceed what the sum
+leaves it. Several such inequalities, each over variables of its own (a *group*), bound any linear
+function of the variables, and so the duration of every set of slots: by one largest ratio per
+group. That is a hundred times less work than a programme, and nearly as sharp, so all sets that
+could serve an entry can be listed, and not only sets but whole lines examined.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.solvers.demands.board import HELD, LINE, Board
+from optmatch.solvers.demands.programmes import ROUNDING, WIDTH
+from optmatch.solvers.kernel import fast_kernel, kernel
+
+LONGEST_LIST = 1 << 13
+"""Sets of slots for one entry; where there are more, nothing is concluded from them."""
+
+UNKNOWN = -1
+
+_SLACK = 1e-5  # ticks; rounding of sums
+_NEARLY_ALONE = 1.2  # times what a variable can be by itself, a group tells nothing of it
+_ALONE, _FIRST, _SECOND = 0, 1, 2  # kinds of variables
+
+
+class Ranges(NamedTuple):
+    """Durations as linear functions of the nonbasic variables, each scaled by its largest."""
+
+    slope: NDArray[np.float64]  # (WIDTH slots, WIDTH)
+    base: NDArray[np.float64]  # (WIDTH slots,) in the solution
+    whole_slope: NDArray[np.float64]  # (2 n, WIDTH) of all free slots of a line
+    whole_base: NDArray[np.float64]  # (2 n,)
+    kind: NDArray[np.float64]  # (3, WIDTH) 1.0 where a variable is of this kind
+    sums_slope: NDArray[np.float64]  # (WIDTH + 1, WIDTH) of the set that is being built
+    sums_base: NDArray[np.float64]  # (WIDTH + 1,)
+    largest: NDArray[np.float64]  # (WIDTH,) how large a variable can be
+    sets: NDArray[np.int64]  # (entries, LONGEST_LIST) slots that could serve an entry
+    counts: NDArray[np.int64]  # (entries,) how many; UNKNOWN where they are not listed
+    stack: NDArray[np.int64]  # (n + 2, 3) of loops over sets
+
+
+def make_ranges(board: Board) -> Ranges:
+    """Make room for the ranges of a search."""
+    n, entries = len(board.demand), int(board.open.sum())
+    return Ranges(
+        slope=np.zeros((WIDTH, WIDTH)),
+        base=np.zeros(WIDTH),
+        whole_slope=np.zeros((2 * n, WIDTH)),
+        whole_base=np.zeros(2 * n),
+        kind=np.zeros((3, WIDTH)),
+        sums_slope=np.zeros((WIDTH + 1, WIDTH)),
+        sums_base=np.zeros(WIDTH + 1),
+        largest=np.zeros(WIDTH),
+        sets=np.zeros((entries, LONGEST_LIST), dtype=np.int64),
+        counts=np.zeros(entries, dtype=np.int64),
+        stack=np.zeros((max(n, WIDTH) + 2, 3), dtype=np.int64),
+    )
+
+
+@kernel
+def _largest_slot(b, slot, most):
+    """Bound a slot by the entries that it serves, or could."""
+    n, least = len(b.demand), most
+    for i in range(n):
+        j = b.seat[slot, i]
+        if j >= 0:
+            least = min(least, b.demand[i, j] + most - max(b.sums[i], b.sums[n + j]))
+        elif b.full[i]:
+            entry = 0.0
+            for j in range(n):
+                if b.open[i, j] and b.free[n + j] >> slot & 1:
+                    entry = max(entry, b.demand[i, j])
+            least = min(least, entry + most - b.sums[i])
+    return least
+
+
+@kernel
+def _largest(b, code, most):
+    """Bound a variable by itself: by what the sum of the slots leaves its line."""
+    n = len(b.demand)
+    if code >= 0:
+        return _largest_slot(b, code, most)
+    if code <= HELD:
+        i, j = (HELD - code) // n, (HELD - code) % n
+        return most - max(b.sums[i], b.sums[n + j])
+    return most - b.sums[LINE - code] if code <= LINE else most
+
+
+@kernel
+def _most_added(p, r, level, row):
+    """Bound what a row adds: what it subtracts cannot be more."""
+    table, kind = p.table, r.kind
+    together, alone = 0.0, max(table[level, row, WIDTH], 0.0) + ROUNDING
+    for q in range(WIDTH):
+        rate = table[level, row, q]
+        if rate > 0.0 and kind[_FIRST, q] > 0.0:
+            together = max(together, rate * r.largest[q])
+        elif rate > 0.0:
+            alone += rate * r.largest[q]
+    return alone + together
+
+
+@kernel
+def _count_in_group(p, r, level, row, bound):
+    """Count the variables that a row bounds together not much less than each by itself."""
+    found = 0
+    for q in range(WIDTH):
+        rate = -p.table[level, row, q]
+        if r.kind[_ALONE, q] > 0.0 and rate * r.largest[q] * _NEARLY_ALONE > bound:
+            found += 1
+    return found
+
+
+@kernel
+def _group(p, r, level):
+    """Bound all nonbasic variables: the first group by the sum of the slots, others by rows."""
+    table, rows = p.table, p.basis[level, 0]
+    for row in range(1, rows):
+        bound = _most_added(p, r, level, row)
+        for q in range(WIDTH):
+            rate = -table[level, row, q]
+            if r.kind[_ALONE, q] > 0.0 and rate * r.largest[q] > bound:
+                r.largest[q] = bound / rate
+    best, many, least = -1, 1, 0.0
+    for row in range(1, rows):
+        bound = _most_added(p, r, level, row)
+        found = _count_in_group(p, r, level, row, bound)
+        if found > many or (found == many and best >= 0 and bound < least):
+            best, many, least = row, found, bound
+    if best < 0:
+        return
+    for q in range(WIDTH):
+        rate = -table[level, best, q]
+        if r.kind[_ALONE, q] > 0.0 and rate * r.largest[q] * _NEARLY_ALONE > least:
+            r.kind[_ALONE, q], r.kind[_SECOND, q] = 0.0, 1.0
+            r.largest[q] = least / rate
+
+
+@kernel
+def scale(p, b, r, level, most):
+    """Find out how large the nonbasic variables of a programme can be, and so the durations."""
+    table, basis = p.table, p.basis
+    slots = len(b.seat)
+    spare = max(most - table[level, 0, WIDTH], 0.0) + ROUNDING
+    r.kind[:] = 0.0
+    for q in range(slots):
+        code = basis[level, 1 + q]
+        r.largest[q] = max(_largest(b, code, most), 0.0) + ROUNDING
+        cost = table[level, 0, q]
+        if cost * r.largest[q] * _NEARLY_ALONE > spare:
+            r.kind[_FIRST, q], r.largest[q] = 1.0, spare / cost
+        else:
+            r.kind[_ALONE, q] = 1.0
+    _group(p, r, level)
+    for slot in range(slots):
+        row = basis[level, 1 + WIDTH + slot]
+        r.base[slot] = p.shortest[0]
+        for q in range(WIDTH):
+            r.slope[slot, q] = 0.0
+        if row < 0:
+            r.slope[slot, ~row] = r.largest[~row]
+        else:
+            r.base[slot] += table[level, row, WIDTH]
+            for q in range(slots):
+                r.slope[slot, q] = table[level, row, q] * r.largest[q]
+    for line in range(len(b.free)):
+        r.whole_base[line] = 0.0
+        for q in range(WIDTH):
+            r.whole_slope[line, q] = 0.0
+        for slot in range(slots):
+            if b.free[line] >> slot & 1:
+                r.whole_base[line] += r.base[slot]
+                for q in range(WIDTH):
+                    r.whole_slope[line, q] += r.slope[slot, q]
+
+
+@fast_kernel
+def _gain(slopes, kind, at):
+    """Bound how much longer a set can last than in the solution."""
+    alone = first = second = 0.0
+    for q in range(WIDTH):
+        rate = max(slopes[at, q], 0.0)
+        alone += rate * kind[_ALONE, q]
+        first = max(first, rate * kind[_FIRST, q])
+        second = max(second, rate * kind[_SECOND, q])
+    return alone + first + second
+
+
+@fast_kernel
+def _gain_without(whole, line, slopes, kind, at):
+    """Bound how much longer a line's free slots without a set can last than in the solution."""
+    alone = first = second = 0.0
+    for q in range(WIDTH):
+        rate = max(whole[line, q] - slopes[at, q], 0.0)
+        alone += rate * kind[_ALONE, q]
+        first = max(first, rate * kind[_FIRST, q])
+        second = max(second, rate * kind[_SECOND, q])
+    return alone + first + second
+
+
+@kernel
+def _put(slopes, at, slope, slot):
+    """Write the slope of a set with one more slot behind it."""
+    for q in range(WIDTH):
+        slopes[at + 1, q] = slopes[at, q] + slope[slot, q]
+
+
+@kernel
+def may_follow(seat, mask, common, slot):
+    """Of slots that nothing tells apart, the first are taken first."""
+    for before in range(slot):
+        if common >> before & 1 and not mask >> before & 1:
+            i = 0
+            while i < seat.shape[1] and seat[before, i] == seat[slot, i]:
+                i += 1
+            if i == seat.shape[1]:
+                return False
+    return True
+
+
+@kernel
+def count_slots(mask):
+    """Count the slots of a set."""
+    found = 0
+    while mask:
+        mask &= mask - 1
+        found += 1
+    return found
+
+
+@kernel
+def list_sets(b, r, i, j, ordered):
+    """List sets of slots that could serve an entry; return how many.
+
+    More than there is room for count as one more. `ordered`: only sets that take the first of
+    slots that nothing tells apart.
+    """
+    n, slots, size = len(b.demand), len(b.seat), b.demand[i, j]
+    row, column, entry = b.free[i], b.free[n + j], b.number[i, j]
+    common = row & column
+    # kernels that are called for each set get few arrays: a whole tuple of them is slow to pass
+    bases, slopes, whole, kind, sets = r.sums_base, r.sums_slope, r.whole_slope, r.kind, r.sets
+    row_spare = r.whole_base[i] - b.rest[i] + size + _SLACK
+    column_spare = r.whole_base[n + j] - b.rest[n + j] + size + _SLACK
+    bases[0] = 0.0
+    slopes[0] = 0.0
+    must = -1
+    if b.full[i] and b.left[i] == 1:
+        must = row
+    if b.full[n + j] and b.left[n + j] == 1:
+        if must >= 0 and column != must:
+            return 0
+        must = column
+    if must >= 0 and must & ~common:
+        return 0
+    largest = min(count_slots(row) - b.left[i], count_slots(column) - b.left[n + j]) + 1
+    found, depth, slot, mask = 0, 0, 0, 0
+    while True:
+        while slot < slots:
+            if common >> slot & 1 and (not ordered or may_follow(b.seat, mask, common, slot)):
+                break
+            slot += 1
+        if slot == slots or depth >= largest:
+            if depth == 0 or must >= 0:
+                return found
+            depth -= 1
+            slot = r.stack[depth, 0]
+            mask ^= 1 << slot
+            slot += 1
+            continue
+        at = depth + 1
+        bases[at] = bases[depth] + r.base[slot]
+        _put(slopes, depth, r.slope, slot)
+        over = bases[at] - row_spare
+        fits = over <= 0.0 or _gain_without(whole, i, slopes, kind, at) >= over
+        over = bases[at] - column_spare
+        if fits and (over <= 0.0 or _gain_without(whole, n + j, slopes, kind, at) >= over):
+            mask |= 1 << slot
+            missing = size - _SLACK - bases[at]
+            enough = missing <= 0.0 or _gain(slopes, kind, at) >= missing
+            if enough and (must < 0 or mask == must):
+                if found == LONGEST_LIST:
+                    return found + 1
+                sets[entry, found] = mask
+                found += 1
+            r.stack[depth, 0] = slot
+            depth += 1
+        slot += 1
+
+
+@kernel
+def covers(sets, counts, stack, entries, many, free, full, most_steps):
+    """Tell whether sets, one for each of many entries, make up slots; or too many steps.
+
+    Not all free slots need be used if a line is not full.
+    """
+    depth, steps = 0, 0
+    stack[0, 0], stack[0, 1] = 0, free
+    while depth < many:
+        entry, at, left = entries[depth], stack[depth, 0], stack[depth, 1]
+        size = counts[entry]
+        if full and depth == many - 1:
+            while at < size and sets[entry, at] != left:
+                at += 1
+        else:
+            while at < size and sets[entry, at] & ~left:
+                at += 1
+        if at < size:
+            stack[depth, 0] = at + 1
+            depth += 1
+            stack[depth, 0], stack[depth, 1] = 0, left & ~sets[entry, at]
+            steps += 1
+            if steps == most_steps:
+                return True
+        elif depth == 0:
+            return False
+        else:
+            depth -= 1
+    return True
