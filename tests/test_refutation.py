@@ -24,6 +24,7 @@ from optmatch.solvers.demands.refutation import first_line, fits, quickest_line,
 KERNELS: Any = programmes  # which have no types
 RANGES: Any = ranges
 SEARCH: Any = partitions.search
+IS_MINE: Any = partitions._is_mine
 Matrix = tuple[tuple[int, ...], ...]
 Constraints = list[tuple[int, int]]
 
@@ -147,6 +148,24 @@ def test_parts_with_limits_of_their_own_miss_nothing(
         steps = seek(demand, 6, 1, most, first, part=part, parts=parts)
         found += [int(plan.ticks.sum()) for _, plan in steps if plan]
     assert min(found, default=None) == min(plans, default=None)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(1, 31), min_size=4, max_size=4), st.permutations(range(4)))
+def test_the_order_of_entries_does_not_decide_whose_a_way_is(
+    masks: list[int], order: list[int]
+) -> None:
+    """Parts whose limits differ take a line's entries in another order, and in other slots."""
+    _, board, _ = begin(even_demand(4, seed=1, weight=20), 5, 0)
+    board.share[2:] = (0, 3)
+    answers = set()
+    for crosses in (range(4), order):
+        for frame, cross in enumerate(crosses):
+            turned = (masks[cross] << 1 | masks[cross] >> 4) & 31  # as many other slots
+            board.pool[frame] = (0, cross, turned if crosses is order else masks[cross])
+            board.next[frame] = frame + 1
+        answers.add(bool(IS_MINE(board, 3)))
+    assert len(answers) == 1
 
 
 def test_the_quickest_line_takes_fewest_programmes() -> None:
