@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
+from optmatch.model import Limits
 from optmatch.problems import traffic
 from optmatch.solvers.demands import partitions, programmes, ranges
 from optmatch.solvers.demands.board import lay
@@ -172,11 +173,13 @@ def test_the_quickest_line_takes_fewest_programmes() -> None:
     """Of all lines, tried again one by one, none ends sooner."""
     demand = even_demand(5, seed=5, weight=99)
     most = int(demand[0].sum()) + 60
-    first = quickest_line(demand, 6, 1, most, 10**6)
+    clock = Limits().start()
+    first = quickest_line(demand, 6, 1, most, 10**6, clock)
     assert first is not None
     counts = [sum(solved for solved, _ in seek(demand, 6, 1, most, line)) for line in range(10)]
     assert counts[first] == min(counts) > 1
-    assert quickest_line(demand, 6, 1, most, 1) is None
+    assert quickest_line(demand, 6, 1, most, 1, clock) is None
+    assert quickest_line(demand, 6, 1, most, 10**6, Limits(time_s=0.0).start()) is None
 
 
 def begin(demand: NDArray[np.int64], slots: int, first: int) -> tuple[Any, Any, Any]:
@@ -195,6 +198,14 @@ def test_a_pool_that_runs_over_is_no_proof() -> None:
     )
     assert SEARCH(*begin(demand, 4, 0), 20.5, 10**6) == FOUND
     assert SEARCH(*begin(demand, 4, 0), 19.5, 10**6) == EXHAUSTED
+
+
+def test_a_portion_ends_where_sets_are_many() -> None:
+    """Few programmes may take long: a portion of however many ends in time for the clock."""
+    demand = even_demand(7, seed=0, weight=200)
+    p, board, room = begin(demand, 11, 0)
+    assert SEARCH(p, board, room, float(demand[0].sum() + 60), 10**9) == PAUSED
+    assert p.solved[0] < 10**6
 
 
 def durations_left(p: Any, board: Any, level: int, most: int) -> tuple[Any, Any, Any, Any]:

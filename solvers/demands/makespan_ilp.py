@@ -261,8 +261,9 @@ class _Search:
     def _choose_line(self, search: _Refutation) -> None:
         """Learn from a search that took neither too little nor too long which line comes first."""
         if search.slots > self.tried and _SMALL < search.solved < _LARGE:
-            self.tried, shortest = search.slots, self.problem.min_slot_ticks
-            found = quickest_line(self.demand, search.slots, shortest, search.most, search.solved)
+            self.tried, shortest, most = search.slots, self.problem.min_slot_ticks, search.most
+            work, slots = search.solved, search.slots
+            found = quickest_line(self.demand, slots, shortest, most, work, self.clock)
             self.first = self.first if found is None else found
 
     def _by_slots(self) -> Limit | None:

@@ -38,6 +38,7 @@ from optmatch.solvers.kernel import kernel
 EXHAUSTED, FOUND, PAUSED, FULL = 0, 1, 2, 3
 _DEAD, _GOES_ON, _COMPLETE = 0, 1, 2  # of a frame
 _MISSED = 10 * ROUNDING
+_SETS = 1_000_000  # in one portion, some 50 ms
 _STEPS = 250  # of the search for sets that make up a line
 
 
@@ -277,7 +278,7 @@ def _list_ways(b, r, level, line):
     n = len(b.demand)
     best, fewest, largest, known = -1, LONGEST_LIST + 1, 0.0, line != b.share[0]
     for cross in range(n):
-        i, j = _entry(len(b.demand), line, cross)
+        i, j = _entry(n, line, cross)
         if not b.open[i, j]:
             continue
         size = r.counts[b.number[i, j]]
@@ -294,7 +295,7 @@ def _list_ways(b, r, level, line):
         return
     many = 0
     for cross in range(n):
-        i, j = _entry(len(b.demand), line, cross)
+        i, j = _entry(n, line, cross)
         if b.open[i, j] and cross != best:
             _sort_in(b.order, r.counts, many, b.number[i, j])
             many += 1
@@ -359,7 +360,7 @@ def _is_mine(b, level):
 
 @kernel
 def search(p, b, r, most, programmes):
-    """Go on with the search until so many programmes are solved.
+    """Go on with the search for a portion.
 
     Parameters
     ----------
@@ -368,7 +369,7 @@ def search(p, b, r, most, programmes):
     most
         Ticks that all slots may last together; may become smaller from call to call.
     programmes
-        About so many, then PAUSED; one for each way that is tried, and some to follow it up.
+        About so many, then PAUSED; earlier where there are many sets to try.
 
     Returns
     -------
@@ -379,8 +380,8 @@ def search(p, b, r, most, programmes):
     level = b.state[0]
     arrived = b.state[1] == 0
     b.state[1] = 1
-    p.solved[0] = 0
-    while p.solved[0] < programmes:
+    p.solved[0] = r.tried[0] = 0
+    while p.solved[0] < programmes and r.tried[0] < _SETS:
         if arrived:
             arrived = False
             if _expand(p, b, r, level, most) == _COMPLETE:

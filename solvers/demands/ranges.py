@@ -43,6 +43,7 @@ class Ranges(NamedTuple):
     sets: NDArray[np.int64]  # (entries, LONGEST_LIST) slots that could serve an entry
     counts: NDArray[np.int64]  # (entries,) how many; UNKNOWN where they are not listed
     stack: NDArray[np.int64]  # (n + 2, 3) of loops over sets
+    tried: NDArray[np.int64]  # (1,) sets so far
 
 
 def make_ranges(board: Board) -> Ranges:
@@ -60,6 +61,7 @@ def make_ranges(board: Board) -> Ranges:
         sets=np.zeros((entries, LONGEST_LIST), dtype=np.int64),
         counts=np.zeros(entries, dtype=np.int64),
         stack=np.zeros((max(n, WIDTH) + 2, 3), dtype=np.int64),
+        tried=np.zeros(1, dtype=np.int64),
     )
 
 
@@ -274,6 +276,7 @@ def list_sets(b, r, i, j, ordered):
             mask ^= 1 << slot
             slot += 1
             continue
+        r.tried[0] += 1
         at = depth + 1
         bases[at] = bases[depth] + r.base[slot]
         _put(slopes, depth, r.slope, slot)

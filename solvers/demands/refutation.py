@@ -7,6 +7,7 @@ from collections.abc import Generator
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.model import Clock
 from optmatch.solvers.demands.board import Board, lay
 from optmatch.solvers.demands.partitions import EXHAUSTED, FOUND, FULL, search
 from optmatch.solvers.demands.plans import Plan
@@ -50,7 +51,7 @@ def seek(
     first
         Line to begin with: rows from 0, columns from n; any gives the same answer.
     portion
-        Linear programmes between two yields.
+        Linear programmes between two yields; fewer where there are many sets of slots to try.
     part, parts
         Search one part of so many; the ways to divide the slots on the first line are dealt out.
         Parts make up the whole only if they have the same first line; their limits may differ.
@@ -103,7 +104,7 @@ def first_line(demand: NDArray[np.int64]) -> int:
 
 
 def quickest_line(
-    demand: NDArray[np.int64], slots: int, shortest: int, most: int, programmes: int
+    demand: NDArray[np.int64], slots: int, shortest: int, most: int, programmes: int, clock: Clock
 ) -> int | None:
     """Try with which line first a search that finds nothing ends after the fewest programmes.
 
@@ -111,12 +112,13 @@ def quickest_line(
     """
     best = None
     for line in _ranked(demand):
-        state, board = lay(demand, slots, shortest)
-        board.share[:] = (line, board.left[line] - 1, 0, 1)
-        ranges = make_ranges(board)
-        code = int(search(state, board, ranges, most + _rounding(most), programmes))
-        if code == EXHAUSTED and state.solved[0] < programmes:
-            best, programmes = line, int(state.solved[0])
+        solved = 0
+        for some, plan in seek(demand, slots, shortest, most, line):
+            solved += some
+            if plan is not None or solved >= programmes or clock.remaining_s <= 0:
+                break
+        else:
+            best, programmes = line, solved
     return best
 
 
