@@ -18,9 +18,18 @@ def kernel(function: Function) -> Function:
     return _compile(function)
 
 
+def bare_kernel(function: Function) -> Function:
+    """Like `kernel`, for functions that allocate nothing and are called very often.
+
+    For each array of a tuple that is passed on, numba counts references by atomic instructions.
+    Where nothing is allocated, that is for nothing, and it can take a third of the time.
+    """
+    return _compile(function, _nrt=False)
+
+
 def fast_kernel(function: Function) -> Function:
-    """Like `kernel`, for finite numbers only, whose sums and maxima may be taken in any order."""
-    return _compile(function, fastmath={"nnan", "ninf", "nsz", "reassoc", "contract"})
+    """Like `bare_kernel`, for finite numbers, whose sums and maxima may be taken in any order."""
+    return _compile(function, _nrt=False, fastmath={"nnan", "ninf", "nsz", "reassoc", "contract"})
 
 
 def _compile(function: Function, **options: Any) -> Function:

@@ -282,7 +282,9 @@ def test_no_set_that_serves_is_missed(seed: int, programmes: int, spare: int) ->
     for i, j in np.argwhere(board.open):
         entry = board.number[i, j]
         many = RANGES.list_sets(board, room, i, j, False)
-        assert sets_by_highs(board, left, i, j) <= set(room.sets[entry, :many].tolist())
+        listed = room.sets[entry, :many].tolist()
+        assert sets_by_highs(board, left, i, j) <= set(listed)
+        assert room.listed.view(np.uint64)[entry, 0] == sum(1 << mask for mask in listed)
 
 
 @settings(max_examples=200, deadline=None)
@@ -298,22 +300,16 @@ def test_covers_are_found(sets: list[list[int]], free: int, full: bool) -> None:
     _, _, room = begin(np.full((2, 2), 5, dtype=np.int64), 2, 0)
     for entry, masks in enumerate(sets):
         room.sets[entry, : len(masks)], room.counts[entry] = masks, len(masks)
+        room.listed.view(np.uint64)[entry, 0] = sum(1 << mask for mask in masks)
     exists = any(
         sum(choice) == np.bitwise_or.reduce(choice)
         and not sum(choice) & ~free
         and (not full or sum(choice) == free)
         for choice in product(*sets)
     )
-    assert (
-        RANGES.covers(
-            room.sets, room.counts, room.stack, np.arange(4), len(sets), free, full, 10**6
-        )
-        == exists
-    )
-    assert (
-        RANGES.covers(room.sets, room.counts, room.stack, np.arange(4), len(sets), free, full, 1)
-        >= exists
-    )
+    order = np.arange(4)
+    assert RANGES.covers(room, order, len(sets), free, full, 10**6) == exists
+    assert RANGES.covers(room, order, len(sets), free, full, 1) >= exists
 
 
 def test_what_has_no_room_is_left_out() -> None:

@@ -33,16 +33,16 @@ from optmatch.solvers.demands.ranges import (
     may_follow,
     scale,
 )
-from optmatch.solvers.kernel import kernel
+from optmatch.solvers.kernel import bare_kernel
 
 EXHAUSTED, FOUND, PAUSED, FULL = 0, 1, 2, 3
 _DEAD, _GOES_ON, _COMPLETE = 0, 1, 2  # of a frame
 _MISSED = 10 * ROUNDING
 _SETS = 1_000_000  # in one portion, some 50 ms
-_STEPS = 250  # of the search for sets that make up a line
+_STEPS = 5_000  # of the search for sets that make up a line
 
 
-@kernel
+@bare_kernel
 def _rest_needs(p, b, level, line, mask, size, most, at):
     """Write that a line's other entries have enough without `mask`; tell if that can be."""
     need = b.rest[line] - size
@@ -52,7 +52,7 @@ def _rest_needs(p, b, level, line, mask, size, most, at):
     return least_total(p, level, at) <= most
 
 
-@kernel
+@bare_kernel
 def _serve(p, b, source, target, i, j, mask, most):
     """Solve with an entry that has exactly `mask`."""
     n, size = len(b.demand), b.demand[i, j]
@@ -74,7 +74,7 @@ def _serve(p, b, source, target, i, j, mask, most):
     return settle(p, target, most)
 
 
-@kernel
+@bare_kernel
 def _lasts(durations, mask):
     """Add up how long slots last."""
     ticks, slot = 0.0, 0
@@ -86,7 +86,7 @@ def _lasts(durations, mask):
     return ticks
 
 
-@kernel
+@bare_kernel
 def _sort_slots(durations, longest):
     """Write the slots into `longest`, those that last longest first."""
     for slot in range(len(durations)):
@@ -97,7 +97,7 @@ def _sort_slots(durations, longest):
         longest[place] = slot
 
 
-@kernel
+@bare_kernel
 def _follow(p, level, mask, need):
     """Add what follows for some slots."""
     express(p, level, mask, need, 0)
@@ -105,7 +105,7 @@ def _follow(p, level, mask, need):
     return 1
 
 
-@kernel
+@bare_kernel
 def _follow_by_size(p, b, level, line, whole):
     """Add what m slots leave to do, which serve at most the m largest entries of a line."""
     n, free, added = len(b.demand), b.free[line], 0
@@ -128,7 +128,7 @@ def _follow_by_size(p, b, level, line, whole):
     return added
 
 
-@kernel
+@bare_kernel
 def _largest_served(b, line, slot):
     """Return the largest entry of a line that a slot may serve."""
     n = len(b.demand)
@@ -139,7 +139,7 @@ def _largest_served(b, line, slot):
     return 0.0
 
 
-@kernel
+@bare_kernel
 def _tighten(p, b, level, most):
     """Add what follows from sets of slots and entries; tell whether durations are left.
 
@@ -180,7 +180,7 @@ def _tighten(p, b, level, most):
     return True
 
 
-@kernel
+@bare_kernel
 def _decide(b, way, sign):
     """Take a way (1), or take it back (-1)."""
     n = len(b.demand)
@@ -195,13 +195,13 @@ def _decide(b, way, sign):
             b.seat[slot, i] = j if sign > 0 else -1
 
 
-@kernel
+@bare_kernel
 def _entry(n, line, cross):
     """Row and column of an entry of a line."""
     return (line, cross) if line < n else (cross, line - n)
 
 
-@kernel
+@bare_kernel
 def _sort_in(order, counts, many, entry):
     """Put an entry among so many in order: those with the fewest sets come first."""
     place = many
@@ -211,13 +211,13 @@ def _sort_in(order, counts, many, entry):
     order[place] = entry
 
 
-@kernel
+@bare_kernel
 def _cover(b, r, line, many, free):
     """Tell whether sets of many entries may make up free slots of a line."""
-    return covers(r.sets, r.counts, r.stack, b.order, many, free, b.full[line], _STEPS)
+    return many == 0 or covers(r, b.order, many, free, b.full[line], _STEPS)
 
 
-@kernel
+@bare_kernel
 def _look(b, r, line):
     """List what could serve a line's entries; tell how many sets on average, 0 if too few.
 
@@ -247,7 +247,7 @@ def _look(b, r, line):
     return 1.0 + total / max(many - 1, 1)
 
 
-@kernel
+@bare_kernel
 def _suspect(b, place):
     """Look at this line first from now on."""
     line = b.suspects[place]
@@ -256,7 +256,7 @@ def _suspect(b, place):
     b.suspects[0] = line
 
 
-@kernel
+@bare_kernel
 def _next_line(b, r):
     """Choose the line that has the fewest ways; -1 if one has none."""
     best, fewest = -1, np.inf
@@ -272,7 +272,7 @@ def _next_line(b, r):
     return best
 
 
-@kernel
+@bare_kernel
 def _list_ways(b, r, level, line):
     """List the ways to decide the entry of a line that has the fewest, the largest of such."""
     n = len(b.demand)
@@ -313,7 +313,7 @@ def _list_ways(b, r, level, line):
         b.end[level] += 1
 
 
-@kernel
+@bare_kernel
 def _is_ordered(seat, mask, common):
     """Tell whether a set takes the first of slots that nothing tells apart."""
     for slot in range(len(seat)):
@@ -322,7 +322,7 @@ def _is_ordered(seat, mask, common):
     return True
 
 
-@kernel
+@bare_kernel
 def _expand(p, b, r, level, most):
     """Find out what to decide next in a frame, and the ways to."""
     b.next[level] = b.end[level] = b.end[level - 1] if level else 0
@@ -344,7 +344,7 @@ def _expand(p, b, r, level, most):
     return _GOES_ON
 
 
-@kernel
+@bare_kernel
 def _is_mine(b, level):
     """Tell whether a way to divide the slots on the first line belongs to this part.
 
@@ -358,7 +358,7 @@ def _is_mine(b, level):
     return dealt % b.share[3] == b.share[2]
 
 
-@kernel
+@bare_kernel
 def search(p, b, r, most, programmes):
     """Go on with the search for a portion.
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.solvers.kernel import kernel
+from optmatch.solvers.kernel import bare_kernel
 
 WIDTH = 16
 """Slots at most; fixed, so that loops over them are unrolled."""
@@ -71,7 +71,7 @@ def stack(slots: int, shortest: int, levels: int, rows: int) -> Programmes:
     return found
 
 
-@kernel
+@bare_kernel
 def duplicate(p, source, target):
     """Copy a programme to another level."""
     table, basis = p.table, p.basis
@@ -83,7 +83,7 @@ def duplicate(p, source, target):
             table[target, row, q] = table[source, row, q]
 
 
-@kernel
+@bare_kernel
 def express(p, level, mask, need, at):
     """Write how much longer than needed the slots of a mask last, in ``form[at]``."""
     table, basis, form = p.table, p.basis, p.form
@@ -104,7 +104,7 @@ def express(p, level, mask, need, at):
         slot += 1
 
 
-@kernel
+@bare_kernel
 def least_total(p, level, at):
     """Bound the sum of the durations with one more constraint: after one dual pivot."""
     table, form = p.table, p.form
@@ -117,7 +117,7 @@ def least_total(p, level, at):
     return table[level, 0, WIDTH] - form[at, WIDTH] * rate
 
 
-@kernel
+@bare_kernel
 def add(p, level, at, code):
     """Add the constraint in ``form[at]``."""
     table, basis, form = p.table, p.basis, p.form
@@ -130,7 +130,7 @@ def add(p, level, at, code):
         table[level, row, q] = form[at, q]
 
 
-@kernel
+@bare_kernel
 def drop(p, level, code):
     """Drop constraints of a code that are not tight."""
     table, basis = p.table, p.basis
@@ -150,7 +150,7 @@ def drop(p, level, code):
                 basis[level, _PLACE + slot] = row
 
 
-@kernel
+@bare_kernel
 def settle(p, level, most):
     """Solve by the dual simplex method; tell whether the durations can stay within `most`."""
     table, basis, pivot = p.table[level], p.basis[level], p.form[3]
@@ -195,7 +195,7 @@ def settle(p, level, most):
     return True
 
 
-@kernel
+@bare_kernel
 def duration(p, level, slot):
     """How long a slot lasts in the solution."""
     row = p.basis[level, _PLACE + slot]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from optmatch.solvers.demands.board import HELD, LINE, Board
 from optmatch.solvers.demands.programmes import ROUNDING, WIDTH
-from optmatch.solvers.kernel import fast_kernel, kernel
+from optmatch.solvers.kernel import bare_kernel, fast_kernel
 
 LONGEST_LIST = 1 << 13
 """Sets of slots for one entry; where there are more, nothing is concluded from them."""
@@ -34,13 +34,19 @@ class Ranges(NamedTuple):
 
     slope: NDArray[np.float64]  # (WIDTH slots, WIDTH)
     base: NDArray[np.float64]  # (WIDTH slots,) in the solution
+    gain: NDArray[np.float64]  # (WIDTH slots,) how much longer each can last than in the solution
+    longest: NDArray[np.int64]  # (slots,) the longest in the solution first
+    row: NDArray[np.int64]  # (WIDTH,) slots of the sets that are being listed
+    tops: NDArray[np.float64]  # (WIDTH + 1,) how long those from a place on can last at most
     whole_slope: NDArray[np.float64]  # (2 n, WIDTH) of all free slots of a line
     whole_base: NDArray[np.float64]  # (2 n,)
     kind: NDArray[np.float64]  # (3, WIDTH) 1.0 where a variable is of this kind
     sums_slope: NDArray[np.float64]  # (WIDTH + 1, WIDTH) of the set that is being built
     sums_base: NDArray[np.float64]  # (WIDTH + 1,)
+    sums_gain: NDArray[np.float64]  # (WIDTH + 1,)
     largest: NDArray[np.float64]  # (WIDTH,) how large a variable can be
     sets: NDArray[np.int64]  # (entries, LONGEST_LIST) slots that could serve an entry
+    listed: NDArray[np.int64]  # (entries, words) a bit for each set, whether it is among them
     counts: NDArray[np.int64]  # (entries,) how many; UNKNOWN where they are not listed
     stack: NDArray[np.int64]  # (n + 2, 3) of loops over sets
     tried: NDArray[np.int64]  # (1,) sets so far
@@ -52,20 +58,26 @@ def make_ranges(board: Board) -> Ranges:
     return Ranges(
         slope=np.zeros((WIDTH, WIDTH)),
         base=np.zeros(WIDTH),
+        gain=np.zeros(WIDTH),
+        longest=np.zeros(len(board.seat), dtype=np.int64),
+        row=np.zeros(WIDTH, dtype=np.int64),
+        tops=np.zeros(WIDTH + 1),
         whole_slope=np.zeros((2 * n, WIDTH)),
         whole_base=np.zeros(2 * n),
         kind=np.zeros((3, WIDTH)),
         sums_slope=np.zeros((WIDTH + 1, WIDTH)),
         sums_base=np.zeros(WIDTH + 1),
+        sums_gain=np.zeros(WIDTH + 1),
         largest=np.zeros(WIDTH),
         sets=np.zeros((entries, LONGEST_LIST), dtype=np.int64),
+        listed=np.zeros((entries, (1 << len(board.seat)) // 64 + 1), dtype=np.int64),
         counts=np.zeros(entries, dtype=np.int64),
         stack=np.zeros((max(n, WIDTH) + 2, 3), dtype=np.int64),
         tried=np.zeros(1, dtype=np.int64),
     )
 
 
-@kernel
+@bare_kernel
 def _largest_slot(b, slot, most):
     """Bound a slot by the entries that it serves, or could."""
     n, least = len(b.demand), most
@@ -82,7 +94,7 @@ def _largest_slot(b, slot, most):
     return least
 
 
-@kernel
+@bare_kernel
 def _largest(b, code, most):
     """Bound a variable by itself: by what the sum of the slots leaves its line."""
     n = len(b.demand)
@@ -94,7 +106,7 @@ def _largest(b, code, most):
     return most - b.sums[LINE - code] if code <= LINE else most
 
 
-@kernel
+@bare_kernel
 def _most_added(p, r, level, row):
     """Bound what a row adds: what it subtracts cannot be more."""
     table, kind = p.table, r.kind
@@ -108,7 +120,7 @@ def _most_added(p, r, level, row):
     return alone + together
 
 
-@kernel
+@bare_kernel
 def _count_in_group(p, r, level, row, bound):
     """Count the variables that a row bounds together not much less than each by itself."""
     found = 0
@@ -119,7 +131,7 @@ def _count_in_group(p, r, level, row, bound):
     return found
 
 
-@kernel
+@bare_kernel
 def _group(p, r, level):
     """Bound all nonbasic variables: the first group by the sum of the slots, others by rows."""
     table, rows = p.table, p.basis[level, 0]
@@ -144,7 +156,19 @@ def _group(p, r, level):
             r.largest[q] = least / rate
 
 
-@kernel
+@fast_kernel
+def _gain(slopes, kind, at):
+    """Bound how much longer a set can last than in the solution."""
+    alone = first = second = 0.0
+    for q in range(WIDTH):
+        rate = max(slopes[at, q], 0.0)
+        alone += rate * kind[_ALONE, q]
+        first = max(first, rate * kind[_FIRST, q])
+        second = max(second, rate * kind[_SECOND, q])
+    return alone + first + second
+
+
+@bare_kernel
 def scale(p, b, r, level, most):
     """Find out how large the nonbasic variables of a programme can be, and so the durations."""
     table, basis = p.table, p.basis
@@ -171,6 +195,12 @@ def scale(p, b, r, level, most):
             r.base[slot] += table[level, row, WIDTH]
             for q in range(slots):
                 r.slope[slot, q] = table[level, row, q] * r.largest[q]
+        r.gain[slot] = _gain(r.slope, r.kind, slot)
+        place = slot
+        while place > 0 and r.base[r.longest[place - 1]] < r.base[slot]:
+            r.longest[place] = r.longest[place - 1]
+            place -= 1
+        r.longest[place] = slot
     for line in range(len(b.free)):
         r.whole_base[line] = 0.0
         for q in range(WIDTH):
@@ -180,18 +210,6 @@ def scale(p, b, r, level, most):
                 r.whole_base[line] += r.base[slot]
                 for q in range(WIDTH):
                     r.whole_slope[line, q] += r.slope[slot, q]
-
-
-@fast_kernel
-def _gain(slopes, kind, at):
-    """Bound how much longer a set can last than in the solution."""
-    alone = first = second = 0.0
-    for q in range(WIDTH):
-        rate = max(slopes[at, q], 0.0)
-        alone += rate * kind[_ALONE, q]
-        first = max(first, rate * kind[_FIRST, q])
-        second = max(second, rate * kind[_SECOND, q])
-    return alone + first + second
 
 
 @fast_kernel
@@ -206,14 +224,14 @@ def _gain_without(whole, line, slopes, kind, at):
     return alone + first + second
 
 
-@kernel
+@bare_kernel
 def _put(slopes, at, slope, slot):
     """Write the slope of a set with one more slot behind it."""
     for q in range(WIDTH):
         slopes[at + 1, q] = slopes[at, q] + slope[slot, q]
 
 
-@kernel
+@bare_kernel
 def may_follow(seat, mask, common, slot):
     """Of slots that nothing tells apart, the first are taken first."""
     for before in range(slot):
@@ -226,7 +244,7 @@ def may_follow(seat, mask, common, slot):
     return True
 
 
-@kernel
+@bare_kernel
 def count_slots(mask):
     """Count the slots of a set."""
     found = 0
@@ -236,22 +254,48 @@ def count_slots(mask):
     return found
 
 
-@kernel
+@bare_kernel
+def _line_up(r, mask, ordered):
+    """Put slots into `row`, the longest first, or in order; return how many."""
+    many = 0
+    for place in range(len(r.longest)):
+        slot = place if ordered else r.longest[place]
+        if mask >> slot & 1:
+            r.row[many] = slot
+            many += 1
+    r.tops[many] = 0.0
+    for place in range(many - 1, -1, -1):
+        r.tops[place] = r.tops[place + 1] + r.base[r.row[place]] + r.gain[r.row[place]]
+    return many
+
+
+@bare_kernel
+def _add_gains(gain, mask):
+    """Bound how much longer a set can last, slot by slot, which is more than all at once."""
+    total, slot = 0.0, 0
+    while mask:
+        if mask & 1:
+            total += gain[slot]
+        mask >>= 1
+        slot += 1
+    return total
+
+
+@bare_kernel
 def list_sets(b, r, i, j, ordered):
     """List sets of slots that could serve an entry; return how many.
 
     More than there is room for count as one more. `ordered`: only sets that take the first of
     slots that nothing tells apart.
     """
-    n, slots, size = len(b.demand), len(b.seat), b.demand[i, j]
+    n, size = len(b.demand), b.demand[i, j]
     row, column, entry = b.free[i], b.free[n + j], b.number[i, j]
     common = row & column
     # kernels that are called for each set get few arrays: a whole tuple of them is slow to pass
     bases, slopes, whole, kind, sets = r.sums_base, r.sums_slope, r.whole_slope, r.kind, r.sets
+    gains = r.sums_gain
     row_spare = r.whole_base[i] - b.rest[i] + size + _SLACK
     column_spare = r.whole_base[n + j] - b.rest[n + j] + size + _SLACK
-    bases[0] = 0.0
-    slopes[0] = 0.0
     must = -1
     if b.full[i] and b.left[i] == 1:
         must = row
@@ -261,68 +305,83 @@ def list_sets(b, r, i, j, ordered):
         must = column
     if must >= 0 and must & ~common:
         return 0
+    r.listed[entry] = 0
+    many = _line_up(r, common if must < 0 else must, ordered)
+    row_gain, column_gain = _add_gains(r.gain, row), _add_gains(r.gain, column)
     largest = min(count_slots(row) - b.left[i], count_slots(column) - b.left[n + j]) + 1
-    found, depth, slot, mask = 0, 0, 0, 0
+    bases[0] = gains[0] = 0.0
+    slopes[0] = 0.0
+    found, depth, place, mask = 0, 0, 0, 0
     while True:
-        while slot < slots:
-            if common >> slot & 1 and (not ordered or may_follow(b.seat, mask, common, slot)):
-                break
-            slot += 1
-        if slot == slots or depth >= largest:
-            if depth == 0 or must >= 0:
+        tops = bases[depth] + gains[depth] + r.tops[place]
+        if place == many or depth >= largest or tops < size - _SLACK:
+            if depth == 0:
                 return found
             depth -= 1
-            slot = r.stack[depth, 0]
-            mask ^= 1 << slot
-            slot += 1
+            place = r.stack[depth, 0]
+            mask ^= 1 << r.row[place]
+            place += 1
+            if must >= 0:
+                return found
+            continue
+        slot = r.row[place]
+        place += 1
+        if ordered and not may_follow(b.seat, mask, common, slot):
             continue
         r.tried[0] += 1
         at = depth + 1
-        bases[at] = bases[depth] + r.base[slot]
+        bases[at], gains[at] = bases[depth] + r.base[slot], gains[depth] + r.gain[slot]
+        over_row, over_column = bases[at] - row_spare, bases[at] - column_spare
+        if over_row > row_gain - gains[at] or over_column > column_gain - gains[at]:
+            continue
         _put(slopes, depth, r.slope, slot)
-        over = bases[at] - row_spare
-        fits = over <= 0.0 or _gain_without(whole, i, slopes, kind, at) >= over
-        over = bases[at] - column_spare
-        if fits and (over <= 0.0 or _gain_without(whole, n + j, slopes, kind, at) >= over):
-            mask |= 1 << slot
-            missing = size - _SLACK - bases[at]
-            enough = missing <= 0.0 or _gain(slopes, kind, at) >= missing
-            if enough and (must < 0 or mask == must):
-                if found == LONGEST_LIST:
-                    return found + 1
-                sets[entry, found] = mask
-                found += 1
-            r.stack[depth, 0] = slot
-            depth += 1
-        slot += 1
+        if over_row > 0.0 and _gain_without(whole, i, slopes, kind, at) < over_row:
+            continue
+        if over_column > 0.0 and _gain_without(whole, n + j, slopes, kind, at) < over_column:
+            continue
+        mask |= 1 << slot
+        missing = size - _SLACK - bases[at]
+        enough = missing <= 0.0 or (missing <= gains[at] and _gain(slopes, kind, at) >= missing)
+        if enough and (must < 0 or mask == must):
+            if found == LONGEST_LIST:
+                return found + 1
+            sets[entry, found] = mask
+            r.listed[entry, mask >> 6] |= 1 << (mask & 63)
+            found += 1
+        r.stack[depth, 0] = place - 1
+        depth += 1
 
 
-@kernel
-def covers(sets, counts, stack, entries, many, free, full, most_steps):
+@bare_kernel
+def covers(r, entries, many, free, full, most_steps):
     """Tell whether sets, one for each of many entries, make up slots; or too many steps.
 
     Not all free slots need be used if a line is not full.
     """
+    sets, counts, stack = r.sets, r.counts, r.stack
     depth, steps = 0, 0
     stack[0, 0], stack[0, 1] = 0, free
-    while depth < many:
+    while True:
         entry, at, left = entries[depth], stack[depth, 0], stack[depth, 1]
-        size = counts[entry]
         if full and depth == many - 1:
-            while at < size and sets[entry, at] != left:
-                at += 1
+            if r.listed[entry, left >> 6] >> (left & 63) & 1:
+                return True
+            at = size = 0
         else:
+            size, begin = counts[entry], at
             while at < size and sets[entry, at] & ~left:
                 at += 1
+            steps += at - begin
+        steps += 1
+        if steps >= most_steps:
+            return True
         if at < size:
             stack[depth, 0] = at + 1
             depth += 1
-            stack[depth, 0], stack[depth, 1] = 0, left & ~sets[entry, at]
-            steps += 1
-            if steps == most_steps:
+            if depth == many:
                 return True
+            stack[depth, 0], stack[depth, 1] = 0, left & ~sets[entry, at]
         elif depth == 0:
             return False
         else:
             depth -= 1
-    return True
