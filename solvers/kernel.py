@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -32,11 +35,24 @@ def fast_kernel(function: Function) -> Function:
     return _compile(function, _nrt=False, fastmath={"nnan", "ninf", "nsz", "reassoc", "contract"})
 
 
+@cache
+def _digest(room: Path) -> str:
+    """Tell apart the states that the modules of a room have been in."""
+    digest = hashlib.sha256()
+    for module in sorted(room.glob("*.py")):
+        digest.update(module.read_bytes())
+    return digest.hexdigest()[:8]
+
+
 def _compile(function: Function, **options: Any) -> Function:
     if os.environ.get("OPTMATCH_JIT") == "0":
         return function
     import numba
 
+    # numba compiles anew when a kernel's own file has changed. What it calls may be in others,
+    # and become part of it; so the name of what is cached tells in which state they all were.
+    room = Path(function.__code__.co_filename).parent
+    function.__qualname__ += f"_{_digest(room)}"
     options |= {"nogil": True, "error_model": "numpy"}
     try:
         compiled: Function = numba.njit(cache=True, **options)(function)
