@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+_FAST = {"nnan", "ninf", "nsz", "reassoc", "contract"}
+
 
 def kernel(function: Function) -> Function:
     """Compile `function` by numba on its first call.
@@ -42,6 +44,11 @@ def _digest(room: Path) -> str:
     for module in sorted(room.glob("*.py")):
         digest.update(module.read_bytes())
     return digest.hexdigest()[:8]
+
+
+def inline_kernel(function: Function) -> Function:
+    """Like `fast_kernel`, for a few lines that become part of each kernel that calls them."""
+    return _compile(function, inline="always", _nrt=False, fastmath=_FAST)
 
 
 def _compile(function: Function, **options: Any) -> Function:

@@ -2,7 +2,8 @@
 
 A search of our own (`refutation`) excludes one completion after the other. Where lines are busy to
 different degrees it may get lost in what idle ports could do; then, and where it has no room,
-CP-SAT gets a model for each number of slots.
+CP-SAT gets a model for each number of slots. Beside the search, walks (`annealing`) look for plans
+without waste, which it would meet last.
 
 There every slot is accounted for on every line: its whole duration goes to one entry, or is idle.
 So what a line holds too long and what it idles add up to the same sum, that of the slots, less its
@@ -38,14 +39,15 @@ from optmatch.model import (
 )
 from optmatch.problems import Demand, LineProof
 from optmatch.solvers.cpsat import Outcome, minimise
+from optmatch.solvers.demands.annealing import Walks
 from optmatch.solvers.demands.configuration import bound_by_prices, bound_of
 from optmatch.solvers.demands.plans import Plan, only_demanded, tidy, trim
 from optmatch.solvers.demands.portfolio import rebuild
 from optmatch.solvers.demands.refutation import (
     PORTION,
-    first_line,
     fits,
-    quickest_line,
+    promising_lines,
+    quickest_lines,
     seek,
 )
 from optmatch.solvers.demands.scheduling import Work, solve_demand
@@ -54,7 +56,9 @@ _WARM_STARTS = 200
 _WORKERS = 2
 _STEPS = 6  # from the bound to the first plan, at first
 _GROWTH = 3.0  # times the work of one step the next should be
-_SMALL, _LARGE = 300, 10_000  # programmes of a search that shows which line should be first
+_SMALL, _LARGE = 500, 50_000  # programmes of a search that shows which line should be first
+_MORE = 4  # times as many show it better
+_PER_BURST = 300  # programmes for each burst of a walk: some fifth of the time goes to these
 _PATIENCE = 200_000  # programmes of a search that gets nowhere, where CP-SAT may do better
 _LARGEST = 20_000  # circuits in all slots of a model
 
@@ -133,9 +137,11 @@ class _Search:
         self.bound = round(problem.lower_bound() / problem.tick_s)
         self.certificate: object = None
         self.bound_by: str | None = None
-        self.solved = 0  # linear programmes
+        self.solved, self.bursts = 0, 0  # linear programmes; bursts of walks
         self.given_up = False
-        self.first, self.tried = 0, 0  # line that searches begin with; slots when chosen
+        self.lines: list[int] = []  # that searches could begin with, the best first
+        self.tried = 0  # programmes of the search that showed which are good
+        self.walks: Walks | None = None  # for demands whose lines have all the same sum
 
     def run(self) -> Limit | None:
         """Warm start, prices, our own search, then CP-SAT for each number of slots."""
@@ -154,7 +160,10 @@ class _Search:
                 self._lift(value)
         if self._proved():
             return None
-        self.first = first_line(self.demand)
+        self.lines = promising_lines(self.demand)
+        lines = np.concatenate([self.demand, self.demand.T]).sum(axis=1)
+        if self.delay > 0 and (lines == lines[0]).all():
+            self.walks = Walks(self.demand, self.delay, self.problem.min_slot_ticks, self.rng)
         limit = self._by_refutation()
         return limit if limit is not None or self._proved() else self._by_slots()
 
@@ -189,7 +198,9 @@ class _Search:
         assert self.best is not None
         step, last = (self.best.cost(self.delay) - self.bound) / _STEPS, 0
         while not self._proved():
-            before = min(self.bound + max(1, round(step)), self.best.cost(self.delay))
+            before = self.bound + max(1, round(step))
+            if before + step / 2 > self.best.cost(self.delay):
+                before = self.best.cost(self.delay)
             solved = self.solved
             try:
                 limit = self._exclude(before)
@@ -214,7 +225,7 @@ class _Search:
         parts = (
             (slots, first, part)
             for slots in itertools.count(int(least))
-            for first in (self.first,)  # the same for all parts
+            for first in (self.lines[0],)  # the same for all parts
             for part in range(workers)
         )
         running: dict[Future[tuple[int, Plan | None] | None], _Refutation] = {}
@@ -235,9 +246,10 @@ class _Search:
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     search, found = running.pop(future), future.result()
                     if found is None:
-                        self._choose_line(search)
+                        self._choose_line(search, workers)
                         continue
                     self._note(search, *found)
+                    self._walk_on(before)
                     limit = self.clock.exceeded(self.solved)
                     if limit is not None or (search.solved > _PATIENCE and not even):
                         self.given_up = limit is None
@@ -258,13 +270,22 @@ class _Search:
         if plan is not None:
             self._take(trim(plan, self.demand, self.problem.min_slot_ticks))
 
-    def _choose_line(self, search: _Refutation) -> None:
+    def _walk_on(self, before: int) -> None:
+        """Look for plans without waste, beside those which are being searched."""
+        while self.walks is not None and self.bursts < self.solved // _PER_BURST:
+            assert self.best is not None
+            self.bursts += 1
+            plan = self.walks.go_on(self.bound, before, self.best.cost(self.delay))
+            if plan is not None:
+                self._take(plan)
+
+    def _choose_line(self, search: _Refutation, parts: int) -> None:
         """Learn from a search that took neither too little nor too long which line comes first."""
-        if search.slots > self.tried and _SMALL < search.solved < _LARGE:
-            self.tried, shortest, most = search.slots, self.problem.min_slot_ticks, search.most
-            work, slots = search.solved, search.slots
-            found = quickest_line(self.demand, slots, shortest, most, work, self.clock)
-            self.first = self.first if found is None else found
+        work, shortest = search.solved * parts, self.problem.min_slot_ticks
+        if len(self.lines) > 1 and max(_SMALL, _MORE * self.tried) < work < _LARGE:
+            self.tried, asked = work, (search.slots, shortest, search.most, self.lines)
+            found = quickest_lines(self.demand, *asked, 5 * work // 4, self.clock)
+            self.lines = found or self.lines
 
     def _by_slots(self) -> Limit | None:
         """Ask for each number of slots whether it does better, until more delays alone cannot."""

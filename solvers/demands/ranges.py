@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from optmatch.solvers.demands.board import HELD, LINE, Board
 from optmatch.solvers.demands.programmes import ROUNDING, WIDTH
-from optmatch.solvers.kernel import bare_kernel, fast_kernel
+from optmatch.solvers.kernel import bare_kernel, fast_kernel, inline_kernel
 
 LONGEST_LIST = 1 << 13
 """Sets of slots for one entry; where there are more, nothing is concluded from them."""
@@ -156,7 +156,7 @@ def _group(p, r, level):
             r.largest[q] = least / rate
 
 
-@fast_kernel
+@inline_kernel
 def _gain(slopes, kind, at):
     """Bound how much longer a set can last than in the solution."""
     alone = first = second = 0.0
@@ -168,7 +168,7 @@ def _gain(slopes, kind, at):
     return alone + first + second
 
 
-@bare_kernel
+@fast_kernel
 def scale(p, b, r, level, most):
     """Find out how large the nonbasic variables of a programme can be, and so the durations."""
     table, basis = p.table, p.basis
@@ -212,7 +212,7 @@ def scale(p, b, r, level, most):
                     r.whole_slope[line, q] += r.slope[slot, q]
 
 
-@fast_kernel
+@inline_kernel
 def _gain_without(whole, line, slopes, kind, at):
     """Bound how much longer a line's free slots without a set can last than in the solution."""
     alone = first = second = 0.0
@@ -224,7 +224,7 @@ def _gain_without(whole, line, slopes, kind, at):
     return alone + first + second
 
 
-@bare_kernel
+@inline_kernel
 def _put(slopes, at, slope, slot):
     """Write the slope of a set with one more slot behind it."""
     for q in range(WIDTH):
@@ -281,7 +281,7 @@ def _add_gains(gain, mask):
     return total
 
 
-@bare_kernel
+@fast_kernel
 def list_sets(b, r, i, j, ordered):
     """List sets of slots that could serve an entry; return how many.
 

@@ -94,38 +94,42 @@ def _rounding(ticks: int) -> float:
     return max(10 * ROUNDING, 1e-9 * ticks)
 
 
-def first_line(demand: NDArray[np.int64]) -> int:
-    """Choose the busiest line, and of these the most uneven.
+def promising_lines(demand: NDArray[np.int64]) -> list[int]:
+    """Sort lines, the busiest first, and of these the most uneven.
 
     What a line does not need may be held too long there, so a busy line leaves the fewest ways to
     divide the slots.
     """
-    return _ranked(demand)[0]
+    lines = np.concatenate([demand, demand.T]).astype(np.float64)
+    ranks = np.lexsort([-(lines**2).sum(axis=1), -lines.sum(axis=1)])
+    return [int(line) for line in ranks]
 
 
-def quickest_line(
-    demand: NDArray[np.int64], slots: int, shortest: int, most: int, programmes: int, clock: Clock
-) -> int | None:
-    """Try with which line first a search that finds nothing ends after the fewest programmes.
+def quickest_lines(
+    demand: NDArray[np.int64],
+    slots: int,
+    shortest: int,
+    most: int,
+    lines: list[int],
+    programmes: int,
+    clock: Clock,
+) -> list[int]:
+    """Try with which lines first a search that finds nothing ends after the fewest programmes.
 
-    One with a slot less takes a small part of the time, and the same line is good for both.
+    One with a slot less takes a small part of the time, and the same lines are good for both.
+    Returned is the better half of the lines, the best first; fewer if few end within the given
+    number of programmes.
     """
-    best = None
-    for line in _ranked(demand):
+    took: dict[int, int] = {}
+    for line in lines:
         solved = 0
         for some, plan in seek(demand, slots, shortest, most, line):
             solved += some
             if plan is not None or solved >= programmes or clock.remaining_s <= 0:
                 break
         else:
-            best, programmes = line, solved
-    return best
-
-
-def _ranked(demand: NDArray[np.int64]) -> list[int]:
-    lines = np.concatenate([demand, demand.T]).astype(np.float64)
-    ranks = np.lexsort([-(lines**2).sum(axis=1), -lines.sum(axis=1)])
-    return [int(line) for line in ranks]
+            took[line] = solved
+    return sorted(took, key=took.__getitem__)[: (len(lines) + 1) // 2]
 
 
 def _whole(board: Board, demand: NDArray[np.int64], shortest: int, most: int) -> Plan | None:

@@ -1,0 +1,70 @@
+"""Walks among decompositions into few permutations."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from optmatch.problems import traffic
+from optmatch.solvers.demands.annealing import Annealing, Walks
+from optmatch.solvers.demands.plans import serve
+
+
+def even_demand(n: int, count: int, seed: int) -> NDArray[np.int64]:
+    """Draw a demand whose lines have all the same sum: that of so many permutations."""
+    rng = np.random.default_rng(seed)
+    return np.asarray(traffic.permutations(n, rng, count=count, bytes=1000)).astype(np.int64)
+
+
+def left_of(walk: Any) -> NDArray[np.int64]:
+    """Take what the state serves from the demand, by plain sums."""
+    left: NDArray[np.int64] = walk._demand.copy()
+    for matching, ticks in zip(walk._matchings, walk._ticks, strict=True):
+        left[np.arange(len(left)), matching] -= ticks
+    return left
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(2, 6), st.integers(1, 8), st.integers(1, 9), st.integers(0, 10**6))
+def test_a_walk_keeps_account(n: int, slots: int, shortest: int, seed: int) -> None:
+    """Wherever it is: permutations, none too short, and it knows what they leave."""
+    demand = even_demand(n, slots, seed) + n * shortest * slots
+    walk = Annealing(demand, slots, shortest, np.random.default_rng(seed))
+    for _ in range(3):
+        plan = walk.go_on()
+        assert (np.sort(walk._matchings, axis=1) == np.arange(n)).all()
+        assert walk._ticks.min() >= shortest
+        assert (left_of(walk) == walk._left).all()
+        if plan is not None:
+            assert (serve(plan) == demand).all()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_demand_of_few_permutations_is_taken_apart(seed: int) -> None:
+    """Ten permutations of five ports hide in sums; heuristics need more."""
+    demand = even_demand(5, 10, seed)
+    walk = Annealing(demand, 10, 1, np.random.default_rng(seed))
+    found = next((plan for plan in (walk.go_on() for _ in range(2_000)) if plan), None)
+    assert found is not None
+    assert (serve(found) == demand).all()
+    assert len(found.ticks) == 10
+
+
+def test_walks_take_numbers_of_slots_that_are_of_use() -> None:
+    """Not fewer than the bound allows, not more than would be better than the best."""
+    demand, delay = even_demand(5, 10, 0), 50
+    busiest = int(demand[0].sum())
+    walks = Walks(demand, delay, 1, np.random.default_rng(0))
+    taken = set()
+    for _ in range(1_300):
+        plan = walks.go_on(busiest + 5 * delay + 1, busiest + 7 * delay, busiest + 9 * delay)
+        assert plan is None  # they hide in ten
+        taken.add(walks._walk.slots)
+    assert taken == {6, 7}
+    assert walks.go_on(busiest + 8 * delay, busiest + 8 * delay, busiest + 8 * delay) is None
+    short = Walks(demand, delay, busiest, np.random.default_rng(0))
+    assert short.go_on(0, busiest + 9 * delay, busiest + 9 * delay) is None
+    assert short._walk.slots == 1
