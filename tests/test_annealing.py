@@ -62,9 +62,11 @@ def test_walks_take_numbers_of_slots_that_are_of_use() -> None:
     for _ in range(1_300):
         plan = walks.go_on(busiest + 5 * delay + 1, busiest + 7 * delay, busiest + 9 * delay)
         assert plan is None  # they hide in ten
+        assert walks._walk is not None
         taken.add(walks._walk.slots)
     assert taken == {6, 7}
     assert walks.go_on(busiest + 8 * delay, busiest + 8 * delay, busiest + 8 * delay) is None
     short = Walks(demand, delay, busiest, np.random.default_rng(0))
     assert short.go_on(0, busiest + 9 * delay, busiest + 9 * delay) is None
+    assert short._walk is not None
     assert short._walk.slots == 1

@@ -60,6 +60,11 @@ class Annealing:
         )
         self._bits = np.log2(1.0 + np.arange(_TABLE))
 
+    @property
+    def is_cold(self) -> bool:
+        """Whether it has cooled down; from then on it is hot again."""
+        return self._bursts > 0 and self._bursts % _BURSTS == 0
+
     def go_on(self) -> Plan | None:
         """Walk on for a burst; return a plan that serves just the demand if it came to one."""
         cooled = self._bursts % _BURSTS / _BURSTS
@@ -87,7 +92,8 @@ class Walks:
         self, demand: NDArray[np.int64], delay: int, shortest: int, rng: np.random.Generator
     ) -> None:
         self._demand, self._delay, self._shortest, self._rng = demand, delay, shortest, rng
-        self._begun, self._bursts, self._walk = 0, 0, Annealing(demand, 1, shortest, rng)
+        self._walk: Annealing | None = None
+        self._begun = 0
 
     def go_on(self, bound: int, sought: int, best: int) -> Plan | None:
         """Walk on for a burst.
@@ -104,17 +110,17 @@ class Walks:
         fewest = max(1, -((busiest - bound) // self._delay))
         if fewest > most:
             return None
-        if self._bursts == 0 or not fewest <= self._walk.slots <= most:
+        walk = self._walk
+        if walk is None or walk.is_cold or not fewest <= walk.slots <= most:
             last = min(most, -((busiest - sought) // self._delay))
             slots = fewest + self._begun % max(1, last - fewest + 1)
-            self._walk = Annealing(self._demand, slots, self._shortest, self._rng)
-            self._begun, self._bursts = self._begun + 1, _BURSTS
-        self._bursts -= 1
-        return self._walk.go_on()
+            walk = self._walk = Annealing(self._demand, slots, self._shortest, self._rng)
+            self._begun += 1
+        return walk.go_on()
 
 
 @bare_kernel
-def _take(bits, x):
+def _count(bits, x):
     """Count the bits of what is left of an entry."""
     x = abs(x)
     return bits[x] if x < len(bits) else np.log2(1.0 + x)
@@ -123,7 +129,7 @@ def _take(bits, x):
 @bare_kernel
 def _change(bits, left, i, j, more):
     """Count the bits that an entry takes more if `more` is left of it."""
-    return _take(bits, left[i, j] + more) - _take(bits, left[i, j])
+    return _count(bits, left[i, j] + more) - _count(bits, left[i, j])
 
 
 @bare_kernel

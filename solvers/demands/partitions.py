@@ -27,11 +27,13 @@ from optmatch.solvers.demands.programmes import (
 from optmatch.solvers.demands.ranges import (
     LONGEST_LIST,
     UNKNOWN,
+    add_up,
     count_slots,
     covers,
     list_sets,
     may_follow,
     scale,
+    sort_slots,
 )
 from optmatch.solvers.kernel import bare_kernel
 
@@ -72,29 +74,6 @@ def _serve(p, b, source, target, i, j, mask, most):
     if b.rest[n + j] > size:
         add(p, target, 2, LINE - n - j)
     return settle(p, target, most)
-
-
-@bare_kernel
-def _lasts(durations, mask):
-    """Add up how long slots last."""
-    ticks, slot = 0.0, 0
-    while mask:
-        if mask & 1:
-            ticks += durations[slot]
-        mask >>= 1
-        slot += 1
-    return ticks
-
-
-@bare_kernel
-def _sort_slots(durations, longest):
-    """Write the slots into `longest`, those that last longest first."""
-    for slot in range(len(durations)):
-        place = slot
-        while place > 0 and durations[longest[place - 1]] < durations[slot]:
-            longest[place] = longest[place - 1]
-            place -= 1
-        longest[place] = slot
 
 
 @bare_kernel
@@ -152,18 +131,18 @@ def _tighten(p, b, level, most):
         drop(p, level, CUT)
         for slot in range(k):
             b.ticks[slot] = duration(p, level, slot)
-        _sort_slots(b.ticks, b.longest)
+        sort_slots(b.ticks, b.longest)
         added = 0
         for i in range(n):
             for j in range(n):
                 both = b.free[i] & b.free[n + j]
-                if b.open[i, j] and _lasts(b.ticks, both) < b.demand[i, j] - _MISSED:
+                if b.open[i, j] and add_up(b.ticks, both) < b.demand[i, j] - _MISSED:
                     added += _follow(p, level, both, b.demand[i, j])
         for line in range(2 * n):
             free = b.free[line]
             if b.left[line] == 0:
                 continue
-            whole = _lasts(b.ticks, free)
+            whole = add_up(b.ticks, free)
             for slot in range(k):
                 if free >> slot & 1:
                     largest = _largest_served(b, line, slot)

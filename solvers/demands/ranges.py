@@ -35,8 +35,7 @@ class Ranges(NamedTuple):
     slope: NDArray[np.float64]  # (WIDTH slots, WIDTH)
     base: NDArray[np.float64]  # (WIDTH slots,) in the solution
     gain: NDArray[np.float64]  # (WIDTH slots,) how much longer each can last than in the solution
-    longest: NDArray[np.int64]  # (slots,) the longest in the solution first
-    row: NDArray[np.int64]  # (WIDTH,) slots of the sets that are being listed
+    candidates: NDArray[np.int64]  # (WIDTH,) slots of the sets that are being listed
     tops: NDArray[np.float64]  # (WIDTH + 1,) how long those from a place on can last at most
     whole_slope: NDArray[np.float64]  # (2 n, WIDTH) of all free slots of a line
     whole_base: NDArray[np.float64]  # (2 n,)
@@ -59,8 +58,7 @@ def make_ranges(board: Board) -> Ranges:
         slope=np.zeros((WIDTH, WIDTH)),
         base=np.zeros(WIDTH),
         gain=np.zeros(WIDTH),
-        longest=np.zeros(len(board.seat), dtype=np.int64),
-        row=np.zeros(WIDTH, dtype=np.int64),
+        candidates=np.zeros(WIDTH, dtype=np.int64),
         tops=np.zeros(WIDTH + 1),
         whole_slope=np.zeros((2 * n, WIDTH)),
         whole_base=np.zeros(2 * n),
@@ -75,6 +73,29 @@ def make_ranges(board: Board) -> Ranges:
         stack=np.zeros((max(n, WIDTH) + 2, 3), dtype=np.int64),
         tried=np.zeros(1, dtype=np.int64),
     )
+
+
+@bare_kernel
+def add_up(values, mask):
+    """Add up what the slots of a set have."""
+    total, slot = 0.0, 0
+    while mask:
+        if mask & 1:
+            total += values[slot]
+        mask >>= 1
+        slot += 1
+    return total
+
+
+@bare_kernel
+def sort_slots(durations, longest):
+    """Write the slots into `longest`, those that last longest first."""
+    for slot in range(len(longest)):
+        place = slot
+        while place > 0 and durations[longest[place - 1]] < durations[slot]:
+            longest[place] = longest[place - 1]
+            place -= 1
+        longest[place] = slot
 
 
 @bare_kernel
@@ -196,11 +217,7 @@ def scale(p, b, r, level, most):
             for q in range(slots):
                 r.slope[slot, q] = table[level, row, q] * r.largest[q]
         r.gain[slot] = _gain(r.slope, r.kind, slot)
-        place = slot
-        while place > 0 and r.base[r.longest[place - 1]] < r.base[slot]:
-            r.longest[place] = r.longest[place - 1]
-            place -= 1
-        r.longest[place] = slot
+    sort_slots(r.base, b.longest)
     for line in range(len(b.free)):
         r.whole_base[line] = 0.0
         for q in range(WIDTH):
@@ -255,30 +272,19 @@ def count_slots(mask):
 
 
 @bare_kernel
-def _line_up(r, mask, ordered):
-    """Put slots into `row`, the longest first, or in order; return how many."""
+def _line_up(b, r, mask, ordered):
+    """Write the candidates, the longest first, or in order; return how many."""
     many = 0
-    for place in range(len(r.longest)):
-        slot = place if ordered else r.longest[place]
+    for place in range(len(b.longest)):
+        slot = place if ordered else b.longest[place]
         if mask >> slot & 1:
-            r.row[many] = slot
+            r.candidates[many] = slot
             many += 1
     r.tops[many] = 0.0
     for place in range(many - 1, -1, -1):
-        r.tops[place] = r.tops[place + 1] + r.base[r.row[place]] + r.gain[r.row[place]]
+        slot = r.candidates[place]
+        r.tops[place] = r.tops[place + 1] + r.base[slot] + r.gain[slot]
     return many
-
-
-@bare_kernel
-def _add_gains(gain, mask):
-    """Bound how much longer a set can last, slot by slot, which is more than all at once."""
-    total, slot = 0.0, 0
-    while mask:
-        if mask & 1:
-            total += gain[slot]
-        mask >>= 1
-        slot += 1
-    return total
 
 
 @fast_kernel
@@ -291,7 +297,6 @@ def list_sets(b, r, i, j, ordered):
     n, size = len(b.demand), b.demand[i, j]
     row, column, entry = b.free[i], b.free[n + j], b.number[i, j]
     common = row & column
-    # kernels that are called for each set get few arrays: a whole tuple of them is slow to pass
     bases, slopes, whole, kind, sets = r.sums_base, r.sums_slope, r.whole_slope, r.kind, r.sets
     gains = r.sums_gain
     row_spare = r.whole_base[i] - b.rest[i] + size + _SLACK
@@ -306,8 +311,8 @@ def list_sets(b, r, i, j, ordered):
     if must >= 0 and must & ~common:
         return 0
     r.listed[entry] = 0
-    many = _line_up(r, common if must < 0 else must, ordered)
-    row_gain, column_gain = _add_gains(r.gain, row), _add_gains(r.gain, column)
+    many = _line_up(b, r, common if must < 0 else must, ordered)
+    row_gain, column_gain = add_up(r.gain, row), add_up(r.gain, column)
     largest = min(count_slots(row) - b.left[i], count_slots(column) - b.left[n + j]) + 1
     bases[0] = gains[0] = 0.0
     slopes[0] = 0.0
@@ -319,12 +324,12 @@ def list_sets(b, r, i, j, ordered):
                 return found
             depth -= 1
             place = r.stack[depth, 0]
-            mask ^= 1 << r.row[place]
+            mask ^= 1 << r.candidates[place]
             place += 1
             if must >= 0:
                 return found
             continue
-        slot = r.row[place]
+        slot = r.candidates[place]
         place += 1
         if ordered and not may_follow(b.seat, mask, common, slot):
             continue
