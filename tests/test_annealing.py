@@ -53,20 +53,39 @@ def test_a_demand_of_few_permutations_is_taken_apart(seed: int) -> None:
     assert len(found.ticks) == 10
 
 
+def state_of(walks: Walks) -> tuple[int, int]:
+    """Return slots and bursts of the walk that is being made."""
+    assert walks._walk is not None
+    return walks._walk.slots, walks._walk._bursts
+
+
 def test_walks_take_numbers_of_slots_that_are_of_use() -> None:
-    """Not fewer than the bound allows, not more than would be better than the best."""
+    """Not fewer than the bound allows, not those searched, not more than would be better."""
     demand, delay = even_demand(5, 10, 0), 50
     busiest = int(demand[0].sum())
+    bound, sought, best = busiest + 5 * delay + 1, busiest + 7 * delay, busiest + 9 * delay
     walks = Walks(demand, delay, 1, np.random.default_rng(0))
     taken = set()
-    for _ in range(1_300):
-        plan = walks.go_on(busiest + 5 * delay + 1, busiest + 7 * delay, busiest + 9 * delay)
-        assert plan is None  # they hide in ten
-        assert walks._walk is not None
-        taken.add(walks._walk.slots)
+    for _ in range(130):
+        assert walks.go_on(4, bound, sought, best, bursts=10) is None  # they hide in ten
+        taken.add(state_of(walks)[0])
     assert taken == {6, 7}
-    assert walks.go_on(busiest + 8 * delay, busiest + 8 * delay, busiest + 8 * delay) is None
+    for searched in (6, 7):
+        assert walks.go_on(searched, bound, sought, best, bursts=1) is None
+        assert state_of(walks)[0] == searched + 1
+    before = state_of(walks)
+    assert walks.go_on(8, bound, sought, best, bursts=1) is None
+    assert walks.go_on(1, best, best, best, bursts=1) is None
+    assert state_of(walks) == before
     short = Walks(demand, delay, busiest, np.random.default_rng(0))
-    assert short.go_on(0, busiest + 9 * delay, busiest + 9 * delay) is None
-    assert short._walk is not None
-    assert short._walk.slots == 1
+    assert short.go_on(0, 0, best, best, bursts=1) is None
+    assert state_of(short)[0] == 1
+
+
+def test_walks_return_a_plan_at_once() -> None:
+    """Two permutations are met after few bursts; the rest of those asked for need not be."""
+    demand = np.array([[5, 2, 0], [0, 5, 2], [2, 0, 5]])
+    walks = Walks(demand, 1, 1, np.random.default_rng(0))
+    plan = walks.go_on(1, 0, 10, 10, bursts=4_000)
+    assert plan is not None
+    assert (serve(plan) == demand).all()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from functools import cache
+from importlib import import_module
 from itertools import permutations, product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -109,6 +111,42 @@ def test_both_searches_agree(seed: int, request: pytest.FixtureRequest) -> None:
     assert ours.objective == theirs.objective
     assert ours.stats.get("bound_by") in {None, "search"}
     assert theirs.stats.get("bound_by") in {None, "cp-sat"}
+
+
+@pytest.mark.parametrize("seed", [2, 3, 5])
+def test_a_plan_met_by_walks_may_end_a_step(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that end before it are excluded at once, and the result is the same."""
+    demand = traffic.permutations(5, np.random.default_rng(seed), count=10, bytes=1000)
+    problem = om.Demand(om.IdealSwitch(5), demand, delay_s=20.0)
+    repeatable = om.Limits(iterations=10**7)
+    module = import_module(MODULE)
+    plans = []
+    take, exclude = module._Search._take, module._Search._exclude
+
+    def note(search: Any, plan: Any) -> None:
+        plans.append(plan)
+        take(search, plan)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module._Search, "_take", note)
+        expected = om.solve(problem, "ilp", seed=0, limits=repeatable)
+    best = min(plans, key=lambda plan: plan.cost(20))
+    steps = []
+
+    def exclude_at_once(search: Any, before: int, near: float) -> object:
+        found = exclude(search, before, best.cost(20) + 1)
+        steps.append((before, search.overtaken))
+        return found
+
+    monkeypatch.setattr(module._Search, "_exclude", exclude_at_once)
+    monkeypatch.setattr(module.Walks, "go_on", lambda walks, *_: best)
+    monkeypatch.setattr(module, "PORTION", 10)
+    monkeypatch.setattr(module, "_PER_BURST", 1)
+    solution = om.solve(problem, "ilp", seed=0, limits=repeatable)
+    assert solution.status is expected.status is om.Status.OPTIMAL
+    assert solution.objective == expected.objective == best.cost(20)
+    assert [overtaken for _, overtaken in steps] == [True, False]
+    assert steps[0][0] < steps[1][0] == best.cost(20)
 
 
 def test_where_the_search_gets_lost_cp_sat_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,28 +95,36 @@ class Walks:
         self._walk: Annealing | None = None
         self._begun = 0
 
-    def go_on(self, bound: int, sought: int, best: int) -> Plan | None:
-        """Walk on for a burst.
+    def go_on(self, slots: int, bound: int, sought: int, best: int, bursts: int) -> Plan | None:
+        """Walk on for so many bursts, or until a plan is found.
 
         Parameters
         ----------
+        slots
+            Plans of so many are being searched otherwise, and there is none with less.
         bound, sought, best
             Costs: no plan is below the bound, those below `sought` are being searched otherwise,
             and only what is below `best` is of use. Numbers of slots are taken in turn: from
-            those that the bound allows to those whose plans are just beyond the search.
+            one more than are being searched to those whose plans are just beyond the search.
+        bursts
+            How many.
         """
         busiest = int(self._demand[0].sum())
         most = min((best - 1 - busiest) // self._delay, busiest // self._shortest)
-        fewest = max(1, -((busiest - bound) // self._delay))
+        fewest = max(slots + 1, -((busiest - bound) // self._delay))
         if fewest > most:
             return None
-        walk = self._walk
-        if walk is None or walk.is_cold or not fewest <= walk.slots <= most:
-            last = min(most, -((busiest - sought) // self._delay))
-            slots = fewest + self._begun % max(1, last - fewest + 1)
-            walk = self._walk = Annealing(self._demand, slots, self._shortest, self._rng)
-            self._begun += 1
-        return walk.go_on()
+        last = min(most, -((busiest - sought) // self._delay))
+        for _ in range(bursts):
+            walk = self._walk
+            if walk is None or walk.is_cold or not fewest <= walk.slots <= most:
+                many = fewest + self._begun % max(1, last - fewest + 1)
+                walk = self._walk = Annealing(self._demand, many, self._shortest, self._rng)
+                self._begun += 1
+            plan = walk.go_on()
+            if plan is not None:
+                return plan
+        return None
 
 
 @bare_kernel

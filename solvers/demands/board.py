@@ -28,7 +28,9 @@ class Board(NamedTuple):
     rest: NDArray[np.float64]  # (2 n,) ticks of those that are open
     left: NDArray[np.int64]  # (2 n,) how many those are
     full: NDArray[np.bool_]  # (2 n,) whether slots never idle on a line
-    suspects: NDArray[np.int64]  # (2 n,) lines, those that failed last first
+    suspects: NDArray[np.int64]  # (2 n,) lines, those that failed or were chosen last first
+    asked: NDArray[np.int64]  # (2 n + 1,) for the next line, by how many are finished
+    usual: NDArray[np.float64]  # (2 n + 1,) ways of the best of all, on average
     pool: NDArray[np.int64]  # (ways, 3) row, column, slots: ways to decide, frame by frame
     next: NDArray[np.int64]  # (frames,) the way of a frame that is tried next
     end: NDArray[np.int64]  # (frames,) where a frame's ways end
@@ -64,6 +66,8 @@ def lay(demand: NDArray[np.int64], slots: int, shortest: int) -> tuple[Programme
         left=(lines > 0).sum(axis=1).astype(np.int64),
         full=np.asarray(full),
         suspects=np.arange(2 * n),
+        asked=np.zeros(2 * n + 1, dtype=np.int64),
+        usual=np.zeros(2 * n + 1),
         pool=np.zeros((_POOL, 3), dtype=np.int64),
         next=np.zeros(frames, dtype=np.int64),
         end=np.zeros(frames, dtype=np.int64),

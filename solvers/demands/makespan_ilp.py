@@ -2,17 +2,8 @@
 
 A search of our own (`refutation`) excludes one completion after the other. Where lines are busy to
 different degrees it may get lost in what idle ports could do; then, and where it has no room,
-CP-SAT gets a model for each number of slots. Beside the search, walks (`annealing`) look for plans
-without waste, which it would meet last.
-
-There every slot is accounted for on every line: its whole duration goes to one entry, or is idle.
-So what a line holds too long and what it idles add up to the same sum, that of the slots, less its
-demand; near the optimum this is little, and propagates far.
-
-The m largest of d entries have at most k - d + m of k slots, so the longest that many hold them
-together. The m smallest have at least m slots, so the shortest m together are no longer than they
-are, but for what is held too long. These inequalities contain the line bound and much more where
-delays are long.
+CP-SAT gets a model for each number of slots (`slots`). Beside the search, walks (`annealing`) look
+for plans without waste, which it would meet last.
 """
 
 from __future__ import annotations
@@ -23,7 +14,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
 from optmatch.model import (
@@ -51,6 +41,7 @@ from optmatch.solvers.demands.refutation import (
     seek,
 )
 from optmatch.solvers.demands.scheduling import Work, solve_demand
+from optmatch.solvers.demands.slots import Slots
 
 _WARM_STARTS = 200
 _WORKERS = 2
@@ -138,10 +129,11 @@ class _Search:
         self.certificate: object = None
         self.bound_by: str | None = None
         self.solved, self.bursts = 0, 0  # linear programmes; bursts of walks
-        self.given_up = False
+        self.given_up = self.overtaken = False
         self.lines: list[int] = []  # that searches could begin with, the best first
         self.tried = 0  # programmes of the search that showed which are good
         self.walks: Walks | None = None  # for demands whose lines have all the same sum
+        self.walking: Future[Plan | None] | None = None
 
     def run(self) -> Limit | None:
         """Warm start, prices, our own search, then CP-SAT for each number of slots."""
@@ -199,15 +191,18 @@ class _Search:
         step, last = (self.best.cost(self.delay) - self.bound) / _STEPS, 0
         while not self._proved():
             before = self.bound + max(1, round(step))
-            if before + step / 2 > self.best.cost(self.delay):
+            if self.overtaken or before + step / 2 > self.best.cost(self.delay):
                 before = self.best.cost(self.delay)
             solved = self.solved
             try:
-                limit = self._exclude(before)
+                limit = self._exclude(before, near=before + step / 2)
             except MemoryError:
                 return None
+            self._meet_walks()
             if limit is not None or self.given_up:
                 return limit
+            if self.overtaken:
+                continue
             self._raise_by_search(min(before, self.best.cost(self.delay)), "search")
             work = self.solved - solved
             growth = work / max(last, _SMALL)
@@ -215,8 +210,13 @@ class _Search:
             last = work
         return None
 
-    def _exclude(self, before: int) -> Limit | None:
-        """Take plans that end before a time, for each number of slots, until there is none."""
+    def _exclude(self, before: int, near: float) -> Limit | None:
+        """Take plans that end before a time, for each number of slots, until there is none.
+
+        Overtaken if walks meet a plan that ends little later, before `near`, while there is time
+        left: to exclude all that end before it does not take much more, and is the proof.
+        """
+        self.overtaken, begun_s = False, self.clock.elapsed_s
         lines = np.concatenate([self.demand, self.demand.T])
         busiest, least = lines.sum(axis=1).max(), (lines > 0).sum(axis=1).max()
         even = bool((lines.sum(axis=1) == busiest).all())
@@ -243,13 +243,20 @@ class _Search:
                     running[threads.submit(search.go_on, None)] = search
                 if not running:
                     return None
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                wait(running, return_when=FIRST_COMPLETED)
+                self._meet_walks()
+                assert self.best is not None
+                early = self.clock.elapsed_s - begun_s < self.clock.remaining_s / 2
+                if early and before < self.best.cost(self.delay) < near:
+                    self.overtaken = True
+                    return None
+                for future in [future for future in running if future.done()]:  # as submitted
                     search, found = running.pop(future), future.result()
                     if found is None:
                         self._choose_line(search, workers)
                         continue
                     self._note(search, *found)
-                    self._walk_on(before)
+                    self._send_walks(threads, search.slots, before)
                     limit = self.clock.exceeded(self.solved)
                     if limit is not None or (search.solved > _PATIENCE and not even):
                         self.given_up = limit is None
@@ -270,12 +277,19 @@ class _Search:
         if plan is not None:
             self._take(trim(plan, self.demand, self.problem.min_slot_ticks))
 
-    def _walk_on(self, before: int) -> None:
-        """Look for plans without waste, beside those which are being searched."""
-        while self.walks is not None and self.bursts < self.solved // _PER_BURST:
+    def _send_walks(self, threads: ThreadPoolExecutor, slots: int, before: int) -> None:
+        """Look for plans without waste, beside a search for plans of so many slots."""
+        bursts = self.solved // _PER_BURST - self.bursts
+        if self.walks is not None and self.walking is None and bursts > 0:
             assert self.best is not None
-            self.bursts += 1
-            plan = self.walks.go_on(self.bound, before, self.best.cost(self.delay))
+            self.bursts += bursts
+            asked = slots, self.bound, before, self.best.cost(self.delay), bursts
+            self.walking = threads.submit(self.walks.go_on, *asked)
+
+    def _meet_walks(self) -> None:
+        """Take what the walks came to, if they are back."""
+        if self.walking is not None and self.walking.done():
+            plan, self.walking = self.walking.result(), None
             if plan is not None:
                 self._take(plan)
 
@@ -318,11 +332,11 @@ class _Search:
             self.bound_by = by
             self._lift(bound)
 
-    def _ask(self, slots: int, upper: int) -> tuple[Outcome, _Slots]:
+    def _ask(self, slots: int, upper: int) -> tuple[Outcome, Slots]:
         model = cp_model.CpModel()
         most = upper - 1 - slots * self.delay
         shortest = self.problem.min_slot_ticks
-        terms = _Slots(model, self.demand, slots, shortest=shortest, most=most)
+        terms = Slots(model, self.demand, slots, shortest=shortest, most=most)
         model.minimize(terms.total)
 
         def tell(event: Event) -> None:  # objectives there are ticks of slots alone
@@ -369,81 +383,3 @@ def _busiest_line(problem: Demand) -> LineProof | None:
     loads = lines.sum(axis=1) + problem.delay_ticks * (lines > 0).sum(axis=1)
     line, n = int(loads.argmax()), problem.fabric.n_ports
     return LineProof("source", line) if line < n else LineProof("destination", line - n)
-
-
-class _Slots:
-    """The variables of k slots, the longest first, that last at most `most` ticks together."""
-
-    def __init__(
-        self,
-        model: cp_model.CpModel,
-        demand: NDArray[np.int64],
-        k: int,
-        *,
-        shortest: int,
-        most: int,
-    ) -> None:
-        self.n, self.model = len(demand), model
-        sums = np.maximum.outer(demand.sum(axis=1), demand.sum(axis=0))
-        largest = max(int((demand + most - sums)[demand > 0].max()), shortest)
-        self.longest = min(largest, most)
-        self.ticks = [model.new_int_var(shortest, self.longest, "") for _ in range(k)]
-        for longer, shorter in itertools.pairwise(self.ticks):
-            model.add(longer >= shorter)
-        self.total = model.new_int_var(int(sums.max()), most, "")
-        model.add(sum(self.ticks) == self.total)
-        pairs = [(int(i), int(j)) for i, j in np.argwhere(demand)]
-        self.uses = [{pair: model.new_bool_var("") for pair in pairs} for _ in range(k)]
-        self.parts: list[dict[tuple[int, int], cp_model.IntVar]] = [{} for _ in range(k)]
-        self.held = {
-            pair: self._hold(pair, int(demand[pair]), int(most - sums[pair])) for pair in pairs
-        }
-        for line in range(self.n):
-            for axis, entries in ((0, demand[line]), (1, demand[:, line])):
-                if entries.any():
-                    self._share([p for p in pairs if p[axis] == line], entries[entries > 0])
-
-    def _hold(self, pair: tuple[int, int], size: int, spare: int) -> cp_model.IntVar:
-        """Hold a circuit long enough, over all slots; what is spare on its lines bounds it."""
-        model = self.model
-        for ticks, uses, parts in zip(self.ticks, self.uses, self.parts, strict=True):
-            parts[pair] = self._duration_if(uses[pair], ticks)
-        held = model.new_int_var(size, size + spare, "")
-        model.add(sum(parts[pair] for parts in self.parts) == held)
-        model.add_bool_or([uses[pair] for uses in self.uses])
-        return held
-
-    def _duration_if(self, holds: cp_model.IntVar, ticks: cp_model.IntVar) -> cp_model.IntVar:
-        """Return what is the duration of a slot if a literal holds, and zero otherwise."""
-        part = self.model.new_int_var(0, self.longest, "")
-        self.model.add(part == ticks).only_enforce_if(holds)
-        self.model.add(part == 0).only_enforce_if(~holds)
-        return part
-
-    def _share(self, pairs: list[tuple[int, int]], sizes: NDArray[np.int64]) -> None:
-        """Let a port have one circuit or none at a time, and bound its slots by its entries."""
-        model, k = self.model, len(self.ticks)
-        idle_ticks = []
-        for ticks, uses, parts in zip(self.ticks, self.uses, self.parts, strict=True):
-            idle = model.new_bool_var("")
-            model.add_exactly_one([uses[pair] for pair in pairs] + [idle])
-            idle_ticks.append(self._duration_if(idle, ticks))
-            model.add(sum(parts[pair] for pair in pairs) + idle_ticks[-1] == ticks)
-        model.add(sum(self.held[pair] for pair in pairs) + sum(idle_ticks) == self.total)
-        ascending = np.sort(sizes)
-        for m, largest in enumerate(np.cumsum(ascending[::-1]).tolist(), start=1):
-            model.add(sum(self.ticks[: k - len(pairs) + m]) >= largest)
-        for m, smallest in enumerate(np.cumsum(ascending).tolist(), start=1):
-            model.add(sum(self.ticks[k - m :]) <= self.total - int(ascending.sum()) + smallest)
-        for pair in pairs:  # the others need a slot each
-            model.add(sum(uses[pair] for uses in self.uses) <= k - len(pairs) + 1)
-
-    def read(self, outcome: Outcome) -> Plan:
-        """Return the plan of a solution."""
-        matchings = np.full((len(self.uses), self.n), -1, dtype=np.int32)
-        for slot, uses in enumerate(self.uses):
-            for (i, j), use in uses.items():
-                if outcome.holds(use):
-                    matchings[slot, i] = j
-        ticks = [outcome.value(ticks) for ticks in self.ticks]
-        return Plan(matchings, np.array(ticks, dtype=np.int64))
