@@ -153,11 +153,15 @@ class _Search:
         if self._proved():
             return None
         self.lines = promising_lines(self.demand)
-        lines = np.concatenate([self.demand, self.demand.T]).sum(axis=1)
-        if self.delay > 0 and (lines == lines[0]).all():
+        if self.delay > 0 and self._is_even():
             self.walks = Walks(self.demand, self.delay, self.problem.min_slot_ticks, self.rng)
         limit = self._by_refutation()
         return limit if limit is not None or self._proved() else self._by_slots()
+
+    def _is_even(self) -> bool:
+        """Tell whether all lines have the same sum."""
+        sums = np.concatenate([self.demand.sum(axis=0), self.demand.sum(axis=1)])
+        return bool((sums == sums[0]).all())
 
     def _proved(self) -> bool:
         return self.best is not None and self.best.cost(self.delay) <= self.bound
@@ -219,7 +223,6 @@ class _Search:
         self.overtaken, begun_s = False, self.clock.elapsed_s
         lines = np.concatenate([self.demand, self.demand.T])
         busiest, least = lines.sum(axis=1).max(), (lines > 0).sum(axis=1).max()
-        even = bool((lines.sum(axis=1) == busiest).all())
         # what two threads find first differs from run to run, so repeatable searches have one
         workers = 1 if self.clock.limits.iterations is not None else _WORKERS
         parts = (
@@ -258,7 +261,7 @@ class _Search:
                     self._note(search, *found)
                     self._send_walks(threads, search.slots, before)
                     limit = self.clock.exceeded(self.solved)
-                    if limit is not None or (search.solved > _PATIENCE and not even):
+                    if limit is not None or (search.solved > _PATIENCE and not self._is_even()):
                         self.given_up = limit is None
                         return limit
                     assert self.best is not None

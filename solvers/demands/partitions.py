@@ -241,9 +241,9 @@ def _put_first(b, place):
 def _next_line(b, r):
     """Choose a line that has few ways; -1 if one has none.
 
-    Lines that failed or were chosen last are looked at first. Where two lines are finished, little
-    is left and many ask, so the others mostly need not be looked at when one has about as few
-    ways as the best had on average.
+    Lines that failed or were chosen last are looked at first. Which line is second matters most,
+    so there all are compared. Later, one with about as few ways as the best has on average will
+    do, and the others are seldom looked at.
     """
     best, fewest, found = -1, np.inf, 0
     finished = 0
