@@ -163,7 +163,7 @@ def test_the_order_of_entries_does_not_decide_whose_a_way_is(
     for crosses in (range(4), order):
         for frame, cross in enumerate(crosses):
             turned = (masks[cross] << 1 | masks[cross] >> 4) & 31  # as many other slots
-            board.pool[frame] = (0, cross, turned if crosses is order else masks[cross])
+            board.pool[frame] = (0, cross, turned if crosses is order else masks[cross], 1)
             board.next[frame] = frame + 1
         answers.add(bool(IS_MINE(board, 3)))
     assert len(answers) == 1
@@ -194,7 +194,7 @@ def test_a_pool_that_runs_over_is_no_proof() -> None:
     demand = np.full((4, 4), 5, dtype=np.int64)
     state, board, room = begin(demand, 4, 0)
     assert (
-        SEARCH(state, board._replace(pool=np.zeros((0, 3), dtype=np.int64)), room, 20.5, 9) == FULL
+        SEARCH(state, board._replace(pool=np.zeros((0, 4), dtype=np.int64)), room, 20.5, 9) == FULL
     )
     assert SEARCH(*begin(demand, 4, 0), 20.5, 10**6) == FOUND
     assert SEARCH(*begin(demand, 4, 0), 19.5, 10**6) == EXHAUSTED
@@ -287,29 +287,51 @@ def test_no_set_that_serves_is_missed(seed: int, programmes: int, spare: int) ->
         assert room.listed.view(np.uint64)[entry, 0] == sum(1 << mask for mask in listed)
 
 
+def ordered_covers(
+    sets: list[list[int]], twins: list[int], free: int, full: bool
+) -> set[tuple[int, ...]]:
+    """Choose one set of each list, so that none shares a slot and the first of twins go first."""
+    found = set()
+    for choice in product(*sets):
+        left, fits_in = free, True
+        for mask in choice:
+            others = left & ~mask
+            fits_in &= not mask & ~left
+            fits_in &= not any(mask >> slot & 1 and twins[slot] & others for slot in range(6))
+            left = others
+        if fits_in and not (full and left):
+            found.add(choice)
+    return found
+
+
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(
         st.lists(st.integers(1, 63), min_size=1, max_size=6, unique=True), min_size=1, max_size=4
     ),
+    st.lists(st.integers(0, 8), min_size=6, max_size=6),
     st.integers(0, 63),
     st.booleans(),
 )
-def test_covers_are_found(sets: list[list[int]], free: int, full: bool) -> None:
+def test_covers_are_found(sets: list[list[int]], kinds: list[int], free: int, full: bool) -> None:
     """Sets that share no slot, one of each list; all slots are used where a line is full."""
-    _, _, room = begin(np.full((2, 2), 5, dtype=np.int64), 2, 0)
+    _, board, room = begin(np.full((4, 4), 5, dtype=np.int64), 6, 0)
     for entry, masks in enumerate(sets):
         room.sets[entry, : len(masks)], room.counts[entry] = masks, len(masks)
         room.listed.view(np.uint64)[entry, 0] = sum(1 << mask for mask in masks)
-    exists = any(
-        sum(choice) == np.bitwise_or.reduce(choice)
-        and not sum(choice) & ~free
-        and (not full or sum(choice) == free)
-        for choice in product(*sets)
-    )
-    order = np.arange(4)
-    assert RANGES.covers(room, order, len(sets), free, full, 10**6) == exists
-    assert RANGES.covers(room, order, len(sets), free, full, 1) >= exists
+    board.order[:] = np.arange(4)
+    board.twins[:] = [
+        sum(1 << before for before in range(slot) if kinds[before] == kinds[slot])
+        for slot in range(6)
+    ]
+    expected = ordered_covers(sets, board.twins.tolist(), free, full)
+    most = len(room.covers)
+    many = RANGES.list_covers(board, room, len(sets), free, full, most, 10**6)
+    assert many == min(len(expected), most + 1)
+    listed = {tuple(masks) for masks in room.covers[: min(many, most), : len(sets)].tolist()}
+    assert listed <= expected and (many > most or listed == expected)
+    assert (RANGES.list_covers(board, room, len(sets), free, full, 0, 10**6) > 0) == (many > 0)
+    assert RANGES.list_covers(board, room, len(sets), free, full, 0, 1) == 1  # too many steps
 
 
 def test_what_has_no_room_is_left_out() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.solvers.demands.programmes import Programmes, stack
+from optmatch.solvers.kernel import bare_kernel
 
 CUT = -1  # codes of slacks: of what follows for a while
 LINE = -2  # minus the line: of what its open entries need
@@ -21,6 +22,7 @@ class Board(NamedTuple):
 
     demand: NDArray[np.float64]  # (n, n)
     number: NDArray[np.int64]  # (n, n) of the entries that are demanded, from 0
+    place: NDArray[np.int64]  # (entries, 2) row and column of each
     open: NDArray[np.bool_]  # (n, n) entries that are not decided
     seat: NDArray[np.int64]  # (k, n) column of a slot in a row, or -1
     free: NDArray[np.int64]  # (2 n,) slots that are not decided on a line, as bits
@@ -29,15 +31,14 @@ class Board(NamedTuple):
     left: NDArray[np.int64]  # (2 n,) how many those are
     full: NDArray[np.bool_]  # (2 n,) whether slots never idle on a line
     suspects: NDArray[np.int64]  # (2 n,) lines, those that failed or were chosen last first
-    asked: NDArray[np.int64]  # (2 n + 1,) for the next line, by how many are finished
-    usual: NDArray[np.float64]  # (2 n + 1,) ways of the best of all, on average
-    pool: NDArray[np.int64]  # (ways, 3) row, column, slots: ways to decide, frame by frame
+    pool: NDArray[np.int64]  # (ways, 4) row, column, slots, entries of a way; frame by frame
     next: NDArray[np.int64]  # (frames,) the way of a frame that is tried next
     end: NDArray[np.int64]  # (frames,) where a frame's ways end
     line: NDArray[np.int64]  # (frames,) the line that a frame decides
     order: NDArray[np.int64]  # (n,) numbers of a line's entries, those with the fewest sets first
     ticks: NDArray[np.float64]  # (k,) durations
     ranked: NDArray[np.int64]  # (2 n, n) columns or rows of a line's entries, the largest first
+    twins: NDArray[np.int64]  # (k,) slots before it that nothing tells apart, as bits
     longest: NDArray[np.int64]  # (k,) slots, those that last longest first
     share: NDArray[np.int64]  # (4,) first line, its last frame; part, parts
     state: NDArray[np.int64]  # (3,) frame, whether its ways are listed, whether the pool ran over
@@ -58,6 +59,7 @@ def lay(demand: NDArray[np.int64], slots: int, shortest: int) -> tuple[Programme
     board = Board(
         demand=demand.astype(np.float64),
         number=np.cumsum(demand > 0).reshape(n, n) - 1,
+        place=np.argwhere(demand > 0),
         open=demand > 0,
         seat=np.full((slots, n), _NOBODY, dtype=np.int64),
         free=np.full(2 * n, (1 << slots) - 1, dtype=np.int64),
@@ -66,17 +68,22 @@ def lay(demand: NDArray[np.int64], slots: int, shortest: int) -> tuple[Programme
         left=(lines > 0).sum(axis=1).astype(np.int64),
         full=np.asarray(full),
         suspects=np.arange(2 * n),
-        asked=np.zeros(2 * n + 1, dtype=np.int64),
-        usual=np.zeros(2 * n + 1),
-        pool=np.zeros((_POOL, 3), dtype=np.int64),
+        pool=np.zeros((_POOL, 4), dtype=np.int64),
         next=np.zeros(frames, dtype=np.int64),
         end=np.zeros(frames, dtype=np.int64),
         line=np.zeros(frames, dtype=np.int64),
         order=np.zeros(n, dtype=np.int64),
         ticks=np.zeros(slots),
         ranked=np.argsort(-lines, axis=1, kind="stable"),
+        twins=np.zeros(slots, dtype=np.int64),
         longest=np.zeros(slots, dtype=np.int64),
         share=np.array([0, 0, 0, 1], dtype=np.int64),
         state=np.zeros(3, dtype=np.int64),
     )
     return programmes, board
+
+
+@bare_kernel
+def entry_at(n, line, cross):
+    """Row and column of an entry of a line."""
+    return (line, cross) if line < n else (cross, line - n)

@@ -13,173 +13,95 @@ from __future__ import annotations
 
 import numpy as np
 
-from optmatch.solvers.demands.board import CUT, HELD, LINE
+from optmatch.solvers.demands.board import HELD, LINE, entry_at
+from optmatch.solvers.demands.cuts import tighten
 from optmatch.solvers.demands.programmes import (
-    ROUNDING,
     add,
     drop,
     duplicate,
-    duration,
     express,
     least_total,
     settle,
 )
 from optmatch.solvers.demands.ranges import (
     LONGEST_LIST,
+    MOST_COVERS,
     UNKNOWN,
-    add_up,
     count_slots,
-    covers,
+    is_ordered,
+    list_covers,
     list_sets,
-    may_follow,
+    note_twins,
     scale,
-    sort_slots,
 )
 from optmatch.solvers.kernel import bare_kernel
 
 EXHAUSTED, FOUND, PAUSED, FULL = 0, 1, 2, 3
 _DEAD, _GOES_ON, _COMPLETE = 0, 1, 2  # of a frame
-_MISSED = 10 * ROUNDING
 _SETS = 1_000_000  # in one portion, some 50 ms
 _STEPS = 5_000  # of the search for sets that make up a line
-_SELDOM = 8  # times a line is chosen, once among all
-_NEARLY = 0.3  # logarithms of sets; nearly as few
+_FEW_LINES = 3  # are compared where two are finished
 
 
 @bare_kernel
-def _rest_needs(p, b, level, line, mask, size, most, at):
-    """Write that a line's other entries have enough without `mask`; tell if that can be."""
-    need = b.rest[line] - size
-    if need <= 0:
-        return True
-    express(p, level, b.free[line] & ~mask, need, at)
-    return least_total(p, level, at) <= most
-
-
-@bare_kernel
-def _serve(p, b, source, target, i, j, mask, most):
-    """Solve with an entry that has exactly `mask`."""
+def _may_serve(p, b, level, i, j, mask, most):
+    """Tell whether durations may be left if an entry has exactly `mask`."""
     n, size = len(b.demand), b.demand[i, j]
-    express(p, source, mask, size, 0)
-    if least_total(p, source, 0) > most:
+    express(p, level, mask, size, 0)
+    if least_total(p, level, 0) > most:
         return False
-    if not _rest_needs(p, b, source, i, mask, size, most, 1):
-        return False
-    if not _rest_needs(p, b, source, n + j, mask, size, most, 2):
-        return False
-    duplicate(p, source, target)
-    drop(p, target, LINE - i)
-    drop(p, target, LINE - n - j)
-    add(p, target, 0, HELD - i * n - j)
-    if b.rest[i] > size:
-        add(p, target, 1, LINE - i)
-    if b.rest[n + j] > size:
-        add(p, target, 2, LINE - n - j)
-    return settle(p, target, most)
-
-
-@bare_kernel
-def _follow(p, level, mask, need):
-    """Add what follows for some slots."""
-    express(p, level, mask, need, 0)
-    add(p, level, 0, CUT)
-    return 1
-
-
-@bare_kernel
-def _follow_by_size(p, b, level, line, whole):
-    """Add what m slots leave to do, which serve at most the m largest entries of a line."""
-    n, free, added = len(b.demand), b.free[line], 0
-    others, lasts, top, place = free, whole, 0.0, 0
-    for cross in b.ranked[line]:
-        i, j = _entry(n, line, cross)
-        if not b.open[i, j]:
-            continue
-        while place < len(b.longest) and not free >> b.longest[place] & 1:
-            place += 1
-        if place == len(b.longest):
-            break
-        slot = b.longest[place]
-        place += 1
-        others ^= 1 << slot
-        lasts -= b.ticks[slot]
-        top += b.demand[i, j]
-        if others and lasts < b.rest[line] - top - _MISSED:
-            added += _follow(p, level, others, b.rest[line] - top)
-    return added
-
-
-@bare_kernel
-def _largest_served(b, line, slot):
-    """Return the largest entry of a line that a slot may serve."""
-    n = len(b.demand)
-    for cross in b.ranked[line]:
-        i, j = _entry(n, line, cross)
-        if b.open[i, j] and b.free[n + j if line < n else i] >> slot & 1:
-            return b.demand[i, j]
-    return 0.0
-
-
-@bare_kernel
-def _tighten(p, b, level, most):
-    """Add what follows from sets of slots and entries; tell whether durations are left.
-
-    An entry needs the slots that may serve it. m slots serve at most m entries of a line, so the
-    others last as long as the rest of the line but its m largest; and one slot at most the
-    largest entry that it may serve.
-    """
-    n, k = len(b.demand), len(b.seat)
-    for _ in range(3):
-        drop(p, level, CUT)
-        for slot in range(k):
-            b.ticks[slot] = duration(p, level, slot)
-        sort_slots(b.ticks, b.longest)
-        added = 0
-        for i in range(n):
-            for j in range(n):
-                both = b.free[i] & b.free[n + j]
-                if b.open[i, j] and add_up(b.ticks, both) < b.demand[i, j] - _MISSED:
-                    added += _follow(p, level, both, b.demand[i, j])
-        for line in range(2 * n):
-            free = b.free[line]
-            if b.left[line] == 0:
-                continue
-            whole = add_up(b.ticks, free)
-            for slot in range(k):
-                if free >> slot & 1:
-                    largest = _largest_served(b, line, slot)
-                    if largest == 0.0 and b.full[line]:
-                        return False
-                    need = b.rest[line] - largest
-                    if whole - b.ticks[slot] < need - _MISSED:
-                        added += _follow(p, level, free & ~(1 << slot), need)
-            added += _follow_by_size(p, b, level, line, whole)
-        if added == 0:
-            return True
-        if not settle(p, level, most):
-            return False
+    for line in (i, n + j):
+        if b.rest[line] > size:
+            express(p, level, b.free[line] & ~mask, b.rest[line] - size, 0)
+            if least_total(p, level, 0) > most:
+                return False
     return True
+
+
+@bare_kernel
+def _decided_line(b, way):
+    """Return the line that a way decides as a whole, -1 if it decides one entry."""
+    if b.pool[way, 3] == 1:
+        return -1
+    same_row = b.pool[way, 0] == b.pool[way + 1, 0]
+    return b.pool[way, 0] if same_row else len(b.demand) + b.pool[way, 1]
+
+
+@bare_kernel
+def _serve(p, b, source, target, way, most):
+    """Solve with the entries of a way that have exactly their sets."""
+    n, end, decided = len(b.demand), way + b.pool[way, 3], _decided_line(b, way)
+    for x in range(way, end):
+        if not _may_serve(p, b, source, b.pool[x, 0], b.pool[x, 1], b.pool[x, 2], most):
+            return False
+    duplicate(p, source, target)
+    for x in range(way, end):
+        i, j, mask = b.pool[x, 0], b.pool[x, 1], b.pool[x, 2]
+        size = b.demand[i, j]
+        express(p, source, mask, size, 0)
+        add(p, target, 0, HELD - i * n - j)
+        for line in (i, n + j):
+            drop(p, target, LINE - line)
+            if line != decided and b.rest[line] > size:
+                express(p, source, b.free[line] & ~mask, b.rest[line] - size, 0)
+                add(p, target, 0, LINE - line)
+    return settle(p, target, most)
 
 
 @bare_kernel
 def _decide(b, way, sign):
     """Take a way (1), or take it back (-1)."""
     n = len(b.demand)
-    i, j, mask = b.pool[way]
-    b.open[i, j] = sign < 0
-    for line in (i, n + j):
-        b.free[line] ^= mask
-        b.rest[line] -= sign * b.demand[i, j]
-        b.left[line] -= sign
-    for slot in range(len(b.seat)):
-        if mask >> slot & 1:
-            b.seat[slot, i] = j if sign > 0 else -1
-
-
-@bare_kernel
-def _entry(n, line, cross):
-    """Row and column of an entry of a line."""
-    return (line, cross) if line < n else (cross, line - n)
+    for x in range(way, way + b.pool[way, 3]):
+        i, j, mask = b.pool[x, 0], b.pool[x, 1], b.pool[x, 2]
+        b.open[i, j] = sign < 0
+        for line in (i, n + j):
+            b.free[line] ^= mask
+            b.rest[line] -= sign * b.demand[i, j]
+            b.left[line] -= sign
+        for slot in range(len(b.seat)):
+            if mask >> slot & 1:
+                b.seat[slot, i] = j if sign > 0 else -1
 
 
 @bare_kernel
@@ -193,9 +115,21 @@ def _sort_in(order, counts, many, entry):
 
 
 @bare_kernel
-def _cover(b, r, line, many, free):
-    """Tell whether sets of many entries may make up free slots of a line."""
-    return many == 0 or covers(r, b.order, many, free, b.full[line], _STEPS)
+def _sort_entries(b, r, line, without):
+    """Sort the open entries of a line, but for one; return how many."""
+    many = 0
+    for cross in range(len(b.demand)):
+        i, j = entry_at(len(b.demand), line, cross)
+        if b.open[i, j] and cross != without:
+            _sort_in(b.order, r.counts, many, b.number[i, j])
+            many += 1
+    return many
+
+
+@bare_kernel
+def _may_cover(b, r, line, many, free):
+    """Tell whether sets of the sorted entries may make up free slots of a line."""
+    return many == 0 or list_covers(b, r, many, free, b.full[line], 0, _STEPS) > 0
 
 
 @bare_kernel
@@ -208,7 +142,7 @@ def _look(b, r, line):
     ordered = line == b.share[0]
     many, total, overflown = 0, 0.0, False
     for cross in range(len(b.demand)):
-        i, j = _entry(len(b.demand), line, cross)
+        i, j = entry_at(len(b.demand), line, cross)
         if not b.open[i, j]:
             continue
         entry = b.number[i, j]
@@ -223,7 +157,7 @@ def _look(b, r, line):
         many += 1
     # sets in order are some of all that there are, so others may make up the line
     known = not ordered and not overflown
-    if known and not _cover(b, r, line, many, b.free[line]):
+    if known and not _may_cover(b, r, line, many, b.free[line]):
         return 0.0
     return 1.0 + total / max(many - 1, 1)
 
@@ -238,45 +172,79 @@ def _put_first(b, place):
 
 
 @bare_kernel
+def _tightest(b, looked):
+    """Return the place of a line whose slots have the least choice, -1 if all were looked at."""
+    found, least = -1, len(b.seat) + 1
+    for place in range(len(b.suspects)):
+        line = b.suspects[place]
+        if b.left[line] == 0 or looked >> line & 1:
+            continue
+        spare = count_slots(b.free[line]) - b.left[line]
+        if spare < least:
+            found, least = place, spare
+    return found
+
+
+@bare_kernel
 def _next_line(b, r):
     """Choose a line that has few ways; -1 if one has none.
 
-    Lines that failed or were chosen last are looked at first. Which line is second matters most,
-    so there all are compared. Later, one with about as few ways as the best has on average will
-    do, and the others are seldom looked at.
+    Which line is second matters most, so there all are compared. Later a few are, those with the
+    fewest slots for their entries and, of these, those that failed or were chosen last.
     """
-    best, fewest, found = -1, np.inf, 0
     finished = 0
     for line in range(len(b.left)):
         finished += b.left[line] == 0
-    b.asked[finished] += 1
-    all_lines = finished < 2 or b.asked[finished] % _SELDOM == 1
-    for place in range(len(b.suspects)):
+    best, fewest, found, looked = -1, np.inf, 0, 0
+    for _ in range(len(b.left) if finished < 2 else _FEW_LINES):
+        place = _tightest(b, looked)
+        if place < 0:
+            break
         line = b.suspects[place]
-        if b.left[line] == 0:
-            continue
+        looked |= 1 << line
         ways = _look(b, r, line)
         if ways == 0.0:
             _put_first(b, place)
             return -1
         if ways < fewest:
             best, fewest, found = line, ways, place
-        if not all_lines and fewest <= b.usual[finished] + _NEARLY:
-            break
-    if all_lines:
-        b.usual[finished] += 0.1 * (fewest - b.usual[finished])
     if finished >= 2:
         _put_first(b, found)
     return best
 
 
 @bare_kernel
+def _note_way(b, level, i, j, mask, entries):
+    """Write an entry of a way that decides so many."""
+    end = b.end[level]
+    b.pool[end, 0], b.pool[end, 1], b.pool[end, 2], b.pool[end, 3] = i, j, mask, entries
+    b.end[level] += 1
+
+
+@bare_kernel
+def _list_whole_ways(b, r, level, line):
+    """List the ways to decide all that is open of a line if they are few; tell if so."""
+    many = _sort_entries(b, r, line, without=-1)
+    found = list_covers(b, r, many, b.free[line], b.full[line], MOST_COVERS, _STEPS)
+    if found > MOST_COVERS:
+        return False
+    for x in range(found):
+        for y in range(many):
+            i, j = b.place[b.order[y], 0], b.place[b.order[y], 1]
+            _note_way(b, level, i, j, r.covers[x, y], many)
+    return True
+
+
+@bare_kernel
 def _list_ways(b, r, level, line):
-    """List the ways to decide the entry of a line that has the fewest, the largest of such."""
+    """List the ways to decide a line if they are few, or else those for one of its entries.
+
+    That is the one with the fewest ways, the largest of such.
+    """
     n = len(b.demand)
     best, fewest, largest, known = -1, LONGEST_LIST + 1, 0.0, line != b.share[0]
     for cross in range(n):
-        i, j = _entry(n, line, cross)
+        i, j = entry_at(n, line, cross)
         if not b.open[i, j]:
             continue
         size = r.counts[b.number[i, j]]
@@ -285,39 +253,25 @@ def _list_ways(b, r, level, line):
             continue
         found, common = 0, b.free[i] & b.free[n + j]
         for x in range(size):
-            found += _is_ordered(b.seat, r.sets[b.number[i, j], x], common)
+            found += is_ordered(b.twins, r.sets[b.number[i, j], x], common)
         if found < fewest or (found == fewest and b.demand[i, j] > largest):
             best, fewest, largest = cross, found, b.demand[i, j]
-    if best < 0 or b.next[level] + fewest > len(b.pool):
+    if best < 0 or b.next[level] + max(fewest, MOST_COVERS * n) > len(b.pool):
         b.state[2] = 1
         return
-    many = 0
-    for cross in range(n):
-        i, j = _entry(n, line, cross)
-        if b.open[i, j] and cross != best:
-            _sort_in(b.order, r.counts, many, b.number[i, j])
-            many += 1
-    i, j = _entry(n, line, best)
+    if known and _list_whole_ways(b, r, level, line):
+        return
+    many = _sort_entries(b, r, line, without=best)
+    i, j = entry_at(n, line, best)
     entry, common = b.number[i, j], b.free[i] & b.free[n + j]
     for x in range(r.counts[entry]):
         mask = r.sets[entry, x]
         others = b.free[line] & ~mask
-        if not _is_ordered(b.seat, mask, common):
+        if not is_ordered(b.twins, mask, common):
             continue
-        if known and not _cover(b, r, line, many, others):
+        if known and not _may_cover(b, r, line, many, others):
             continue
-        way = b.end[level]
-        b.pool[way, 0], b.pool[way, 1], b.pool[way, 2] = i, j, mask
-        b.end[level] += 1
-
-
-@bare_kernel
-def _is_ordered(seat, mask, common):
-    """Tell whether a set takes the first of slots that nothing tells apart."""
-    for slot in range(len(seat)):
-        if mask >> slot & 1 and not may_follow(seat, mask, common, slot):
-            return False
-    return True
+        _note_way(b, level, i, j, mask, 1)
 
 
 @bare_kernel
@@ -326,9 +280,10 @@ def _expand(p, b, r, level, most):
     b.next[level] = b.end[level] = b.end[level - 1] if level else 0
     if not b.open.any():
         return _COMPLETE
-    if not _tighten(p, b, level, most):
+    if not tighten(p, b, level, most):
         return _DEAD
     scale(p, b, r, level, most)
+    note_twins(b.seat, b.twins)
     r.counts[:] = UNKNOWN
     line = b.line[level - 1] if level else b.share[0]
     if b.left[line] == 0:
@@ -351,7 +306,8 @@ def _is_mine(b, level):
     """
     dealt = 0
     for frame in range(level + 1):
-        i, j, mask = b.pool[b.next[frame] - 1]
+        way = b.next[frame] - 1
+        i, j, mask = b.pool[way, 0], b.pool[way, 1], b.pool[way, 2]
         dealt += (b.number[i, j] + 1) * count_slots(mask)
     return dealt % b.share[3] == b.share[2]
 
@@ -391,12 +347,12 @@ def search(p, b, r, most, programmes):
             if level == 0:
                 return EXHAUSTED
             level -= 1
-            _decide(b, b.next[level] - 1, -1)
+            last = b.next[level] - 1
+            _decide(b, last + 1 - b.pool[last, 3], -1)
             continue
         way = b.next[level]
-        b.next[level] += 1
-        i, j, mask = b.pool[way]
-        if _serve(p, b, level, level + 1, i, j, mask, most):
+        b.next[level] += b.pool[way, 3]
+        if _serve(p, b, level, level + 1, way, most):
             if level == b.share[1] and not _is_mine(b, level):
                 continue
             _decide(b, way, 1)

@@ -24,6 +24,9 @@ LONGEST_LIST = 1 << 13
 
 UNKNOWN = -1
 
+MOST_COVERS = 6
+"""Choices of sets that make up a line; so few are tried one by one."""
+
 _SLACK = 1e-5  # ticks; rounding of sums
 _NEARLY_ALONE = 1.2  # times what a variable can be by itself, a group tells nothing of it
 _ALONE, _FIRST, _SECOND = 0, 1, 2  # kinds of variables
@@ -48,6 +51,7 @@ class Ranges(NamedTuple):
     listed: NDArray[np.int64]  # (entries, words) a bit for each set, whether it is among them
     counts: NDArray[np.int64]  # (entries,) how many; UNKNOWN where they are not listed
     stack: NDArray[np.int64]  # (n + 2, 3) of loops over sets
+    covers: NDArray[np.int64]  # (MOST_COVERS, n) choices of sets that make up a line
     tried: NDArray[np.int64]  # (1,) sets so far
 
 
@@ -71,6 +75,7 @@ def make_ranges(board: Board) -> Ranges:
         listed=np.zeros((entries, (1 << len(board.seat)) // 64 + 1), dtype=np.int64),
         counts=np.zeros(entries, dtype=np.int64),
         stack=np.zeros((max(n, WIDTH) + 2, 3), dtype=np.int64),
+        covers=np.zeros((MOST_COVERS, n), dtype=np.int64),
         tried=np.zeros(1, dtype=np.int64),
     )
 
@@ -127,54 +132,58 @@ def _largest(b, code, most):
     return most - b.sums[LINE - code] if code <= LINE else most
 
 
-@bare_kernel
-def _most_added(p, r, level, row):
+@inline_kernel
+def _most_added(table, level, row, kind, largest):
     """Bound what a row adds: what it subtracts cannot be more."""
-    table, kind = p.table, r.kind
-    together, alone = 0.0, max(table[level, row, WIDTH], 0.0) + ROUNDING
+    together = alone = 0.0
     for q in range(WIDTH):
-        rate = table[level, row, q]
-        if rate > 0.0 and kind[_FIRST, q] > 0.0:
-            together = max(together, rate * r.largest[q])
-        elif rate > 0.0:
-            alone += rate * r.largest[q]
-    return alone + together
+        rate = max(table[level, row, q], 0.0) * largest[q]
+        together = max(together, rate * kind[_FIRST, q])
+        alone += rate * (1.0 - kind[_FIRST, q])
+    return alone + together + max(table[level, row, WIDTH], 0.0) + ROUNDING
 
 
-@bare_kernel
-def _count_in_group(p, r, level, row, bound):
-    """Count the variables that a row bounds together not much less than each by itself."""
-    found = 0
+@inline_kernel
+def _most_subtracted(table, level, row, kind, largest):
+    """Return the most that one variable, bounded alone, could subtract in a row."""
+    most = 0.0
     for q in range(WIDTH):
-        rate = -p.table[level, row, q]
-        if r.kind[_ALONE, q] > 0.0 and rate * r.largest[q] * _NEARLY_ALONE > bound:
-            found += 1
-    return found
+        most = max(most, -table[level, row, q] * largest[q] * kind[_ALONE, q])
+    return most
 
 
-@bare_kernel
+@fast_kernel
 def _group(p, r, level):
-    """Bound all nonbasic variables: the first group by the sum of the slots, others by rows."""
-    table, rows = p.table, p.basis[level, 0]
+    """Bound all nonbasic variables: the first group by the sum of the slots, others by rows.
+
+    The second group are those that one row bounds together not much less than each by itself.
+    """
+    table, kind, largest, rows = p.table, r.kind, r.largest, p.basis[level, 0]
     for row in range(1, rows):
-        bound = _most_added(p, r, level, row)
-        for q in range(WIDTH):
-            rate = -table[level, row, q]
-            if r.kind[_ALONE, q] > 0.0 and rate * r.largest[q] > bound:
-                r.largest[q] = bound / rate
+        bound = _most_added(table, level, row, kind, largest)
+        if _most_subtracted(table, level, row, kind, largest) > bound:
+            for q in range(WIDTH):
+                rate = -table[level, row, q]
+                if kind[_ALONE, q] > 0.0 and rate * largest[q] > bound:
+                    largest[q] = bound / rate
     best, many, least = -1, 1, 0.0
     for row in range(1, rows):
-        bound = _most_added(p, r, level, row)
-        found = _count_in_group(p, r, level, row, bound)
+        bound = _most_added(table, level, row, kind, largest)
+        if _most_subtracted(table, level, row, kind, largest) * _NEARLY_ALONE <= bound:
+            continue
+        found = 0
+        for q in range(WIDTH):
+            rate = -table[level, row, q] * _NEARLY_ALONE
+            found += kind[_ALONE, q] > 0.0 and rate * largest[q] > bound
         if found > many or (found == many and best >= 0 and bound < least):
             best, many, least = row, found, bound
     if best < 0:
         return
     for q in range(WIDTH):
         rate = -table[level, best, q]
-        if r.kind[_ALONE, q] > 0.0 and rate * r.largest[q] * _NEARLY_ALONE > least:
-            r.kind[_ALONE, q], r.kind[_SECOND, q] = 0.0, 1.0
-            r.largest[q] = least / rate
+        if kind[_ALONE, q] > 0.0 and rate * largest[q] * _NEARLY_ALONE > least:
+            kind[_ALONE, q], kind[_SECOND, q] = 0.0, 1.0
+            largest[q] = least / rate
 
 
 @inline_kernel
@@ -249,15 +258,27 @@ def _put(slopes, at, slope, slot):
 
 
 @bare_kernel
-def may_follow(seat, mask, common, slot):
-    """Of slots that nothing tells apart, the first are taken first."""
-    for before in range(slot):
-        if common >> before & 1 and not mask >> before & 1:
+def note_twins(seat, twins):
+    """Write which slots before each nothing tells apart from it."""
+    for slot in range(len(seat)):
+        twins[slot] = 0
+        for before in range(slot):
             i = 0
             while i < seat.shape[1] and seat[before, i] == seat[slot, i]:
                 i += 1
             if i == seat.shape[1]:
-                return False
+                twins[slot] |= 1 << before
+
+
+@bare_kernel
+def is_ordered(twins, mask, common):
+    """Tell whether a set takes the first of slots that nothing tells apart."""
+    others, left, slot = common & ~mask, mask, 0
+    while left:
+        if left & 1 and twins[slot] & others:
+            return False
+        left >>= 1
+        slot += 1
     return True
 
 
@@ -331,7 +352,7 @@ def list_sets(b, r, i, j, ordered):
             continue
         slot = r.candidates[place]
         place += 1
-        if ordered and not may_follow(b.seat, mask, common, slot):
+        if ordered and b.twins[slot] & common & ~mask:
             continue
         r.tried[0] += 1
         at = depth + 1
@@ -358,35 +379,44 @@ def list_sets(b, r, i, j, ordered):
 
 
 @bare_kernel
-def covers(r, entries, many, free, full, most_steps):
-    """Tell whether sets, one for each of many entries, make up slots; or too many steps.
+def list_covers(b, r, many, free, full, room, most_steps):
+    """List choices of sets, one for each of many entries, that make up slots; return how many.
 
-    Not all free slots need be used if a line is not full.
+    Not all free slots need be used if a line is not full. More than there is room for count as
+    one more, and so does what takes too many steps.
     """
     sets, counts, stack = r.sets, r.counts, r.stack
-    depth, steps = 0, 0
+    depth, steps, found = 0, 0, 0
     stack[0, 0], stack[0, 1] = 0, free
     while True:
-        entry, at, left = entries[depth], stack[depth, 0], stack[depth, 1]
+        entry, at, left, chosen = b.order[depth], stack[depth, 0], stack[depth, 1], 0
         if full and depth == many - 1:
-            if r.listed[entry, left >> 6] >> (left & 63) & 1:
-                return True
-            at = size = 0
+            if at == 0 and r.listed[entry, left >> 6] >> (left & 63) & 1:
+                chosen = left
         else:
             size, begin = counts[entry], at
             while at < size and sets[entry, at] & ~left:
                 at += 1
             steps += at - begin
+            if at < size:
+                chosen = sets[entry, at]
         steps += 1
         if steps >= most_steps:
-            return True
-        if at < size:
-            stack[depth, 0] = at + 1
-            depth += 1
-            if depth == many:
-                return True
-            stack[depth, 0], stack[depth, 1] = 0, left & ~sets[entry, at]
-        elif depth == 0:
-            return False
-        else:
+            return room + 1
+        if chosen == 0:
+            if depth == 0:
+                return found
             depth -= 1
+            continue
+        stack[depth, 0], stack[depth, 2] = at + 1, chosen
+        if not is_ordered(b.twins, chosen, left):
+            continue
+        if depth < many - 1:
+            depth += 1
+            stack[depth, 0], stack[depth, 1] = 0, left & ~chosen
+        elif found == room:
+            return found + 1
+        else:
+            for x in range(many):
+                r.covers[found, x] = stack[x, 2]
+            found += 1
