@@ -113,7 +113,7 @@ def test_both_searches_agree(seed: int, request: pytest.FixtureRequest) -> None:
     assert theirs.stats.get("bound_by") in {None, "cp-sat"}
 
 
-@pytest.mark.parametrize("seed", [2, 3, 5])
+@pytest.mark.parametrize("seed", [2, 3, 4])  # their first steps take several portions
 def test_a_plan_met_by_walks_may_end_a_step(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """All that end before it are excluded at once, and the result is the same."""
     demand = traffic.permutations(5, np.random.default_rng(seed), count=10, bytes=1000)
@@ -133,20 +133,45 @@ def test_a_plan_met_by_walks_may_end_a_step(seed: int, monkeypatch: pytest.Monke
     best = min(plans, key=lambda plan: plan.cost(20))
     steps = []
 
-    def exclude_at_once(search: Any, before: int, near: float) -> object:
-        found = exclude(search, before, best.cost(20) + 1)
+    def exclude_at_once(search: Any, before: int) -> object:
+        found = exclude(search, before)
         steps.append((before, search.overtaken))
         return found
 
     monkeypatch.setattr(module._Search, "_exclude", exclude_at_once)
     monkeypatch.setattr(module.Walks, "go_on", lambda walks, *_: best)
     monkeypatch.setattr(module, "PORTION", 10)
-    monkeypatch.setattr(module, "_PER_BURST", 1)
+    monkeypatch.setattr(module, "_PER_BURST", (1, 1))
+    monkeypatch.setattr(module._Search, "_is_within_reach", lambda *asked: asked[-1] > 0)
     solution = om.solve(problem, "ilp", seed=0, limits=repeatable)
     assert solution.status is expected.status is om.Status.OPTIMAL
     assert solution.objective == expected.objective == best.cost(20)
     assert [overtaken for _, overtaken in steps] == [True, False]
     assert steps[0][0] < steps[1][0] == best.cost(20)
+
+
+@pytest.mark.parametrize(
+    ("cost", "solved", "iterations", "expected"),
+    [
+        (124, 0, 1, True),  # less than half a step more
+        (140, 0, 2_440_000, True),  # 27 times as many as the last, as ten ticks took three times
+        (140, 0, 2_420_000, False),
+        (140, 300_000, 2_710_000, True),  # nine times as many as before 120 until now
+        (140, 300_000, 2_690_000, False),
+        (160, 0, 10**9, True),
+        (170, 0, 10**9, False),  # 729 times as many as the last
+    ],
+)
+def test_work_ahead_is_estimated_by_steps(
+    cost: int, solved: int, iterations: int, expected: bool
+) -> None:
+    """The last step may be large, but not beyond limits or all proportion."""
+    problem = om.Demand(om.IdealSwitch(3), np.ones((3, 3)))
+    limits = om.Limits(iterations=iterations)
+    rng, module = np.random.default_rng(0), import_module(MODULE)
+    search = module._Search(problem, limits, rng, lambda event: None)
+    search.step, search.steps = 10.0, [(100, 30_000), (110, 90_000)]
+    assert search._is_within_reach(cost, 120, solved) == expected
 
 
 def test_where_the_search_gets_lost_cp_sat_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

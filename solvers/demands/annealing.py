@@ -20,7 +20,7 @@ from optmatch.solvers.kernel import bare_kernel
 BURST = 50_000
 """Moves at one temperature: some 2 ms."""
 
-_HOT, _COLD = 2.6, 2.0  # bits
+_HOT, _COLD = 2.3, 2.05  # bits
 _BURSTS = 400  # from hot to cold
 _TABLE = 1 << 16
 

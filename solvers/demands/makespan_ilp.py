@@ -9,9 +9,11 @@ for plans without waste, which it would meet last.
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Generator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from time import perf_counter
 
 import numpy as np
 from ortools.sat.python import cp_model
@@ -44,12 +46,15 @@ from optmatch.solvers.demands.scheduling import Work, solve_demand
 from optmatch.solvers.demands.slots import Slots
 
 _WARM_STARTS = 200
-_WORKERS = 2
+_WORKERS, _PARTS = 2, 8  # threads; parts of a search, so that none ends long before the other
 _STEPS = 6  # from the bound to the first plan, at first
 _GROWTH = 3.0  # times the work of one step the next should be
 _SMALL, _LARGE = 500, 50_000  # programmes of a search that shows which line should be first
 _MORE = 4  # times as many show it better
-_PER_BURST = 300  # programmes for each burst of a walk: some fifth of the time goes to these
+_TELLING = 20_000  # programmes of a step that tells how many the last would take
+_LEAP = 300.0  # times the work of one step the last may be
+_PER_BURST = 100, 300  # programmes for each burst of a walk: half of the time, later a fifth
+_EARLY = 8_000  # bursts; then it is later
 _PATIENCE = 200_000  # programmes of a search that gets nowhere, where CP-SAT may do better
 _LARGEST = 20_000  # circuits in all slots of a model
 
@@ -106,13 +111,17 @@ class _Refutation:
     most: int
     steps: Generator[tuple[int, Plan | None], int | None, None]
     solved: int = 0  # linear programmes
+    took_s: float = 0.0
 
     def go_on(self, most: int | None) -> tuple[int, Plan | None] | None:
         """Return what comes of another portion, None at the end; plans must be no longer."""
+        begun_s = perf_counter()
         try:
             return self.steps.send(most)
         except StopIteration:
             return None
+        finally:
+            self.took_s = perf_counter() - begun_s
 
 
 class _Search:
@@ -129,7 +138,10 @@ class _Search:
         self.certificate: object = None
         self.bound_by: str | None = None
         self.solved, self.bursts = 0, 0  # linear programmes; bursts of walks
+        self.searched_s = 0.0  # of both threads, without walks
         self.given_up = self.overtaken = False
+        self.step = 0.0  # of completions that are excluded together
+        self.steps: list[tuple[int, int]] = []  # before which time, by how many programmes
         self.lines: list[int] = []  # that searches could begin with, the best first
         self.tried = 0  # programmes of the search that showed which are good
         self.walks: Walks | None = None  # for demands whose lines have all the same sum
@@ -192,14 +204,15 @@ class _Search:
         are far too early cost little, and the first plan that is found is nearly the best.
         """
         assert self.best is not None
-        step, last = (self.best.cost(self.delay) - self.bound) / _STEPS, 0
+        self.step = (self.best.cost(self.delay) - self.bound) / _STEPS
+        self.steps.append((self.bound, _SMALL))
         while not self._proved():
-            before = self.bound + max(1, round(step))
-            if self.overtaken or before + step / 2 > self.best.cost(self.delay):
-                before = self.best.cost(self.delay)
+            before, cost = self.bound + max(1, round(self.step)), self.best.cost(self.delay)
+            if self.overtaken or self._is_within_reach(cost, before, 0):
+                before = cost
             solved = self.solved
             try:
-                limit = self._exclude(before, near=before + step / 2)
+                limit = self._exclude(before)
             except MemoryError:
                 return None
             self._meet_walks()
@@ -207,56 +220,87 @@ class _Search:
                 return limit
             if self.overtaken:
                 continue
-            self._raise_by_search(min(before, self.best.cost(self.delay)), "search")
-            work = self.solved - solved
-            growth = work / max(last, _SMALL)
-            step *= min(2.0, max(0.4, np.log(_GROWTH) / np.log(growth))) if growth > 1 else 2.0
-            last = work
+            before = min(before, self.best.cost(self.delay))
+            self._raise_by_search(before, "search")
+            work = max(self.solved - solved, _SMALL)
+            growth = work / self.steps[-1][1]
+            self.steps.append((before, work))
+            self.step *= (
+                min(2.0, max(0.4, np.log(_GROWTH) / np.log(growth))) if growth > 1 else 2.0
+            )
         return None
 
-    def _exclude(self, before: int, near: float) -> Limit | None:
+    def _is_within_reach(self, cost: int, before: int, solved: int) -> bool:
+        """Tell whether all that ends before a cost can be excluded at once.
+
+        Work grows as in the last two steps, or as a step is meant to; programmes that were solved
+        in the present one, for a completion `before` that cost, may show that it is more. Of
+        small steps nothing is learnt.
+        """
+        if before + self.step / 2 > cost:
+            return True
+        (later, more), rate = self.steps[-1], np.log(_GROWTH) / self.step
+        if len(self.steps) > 1:
+            earlier, less = self.steps[-2]
+            rate = max(rate, np.log(more / less) / (later - earlier))
+        work = max(more * np.exp(rate * (cost - later)), solved * np.exp(rate * (cost - before)))
+        large = max(more, solved) >= _TELLING
+        return large and bool(work <= min(_LEAP * more, self._programmes_left()))
+
+    def _programmes_left(self) -> float:
+        """Estimate how many programmes the limits leave."""
+        iterations = self.clock.limits.iterations
+        if iterations is not None:
+            return iterations - self.solved
+        return _WORKERS * self.clock.remaining_s * self.solved / max(self.searched_s, 1e-3)
+
+    def _exclude(self, before: int) -> Limit | None:
         """Take plans that end before a time, for each number of slots, until there is none.
 
-        Overtaken if walks meet a plan that ends little later, before `near`, while there is time
-        left: to exclude all that end before it does not take much more, and is the proof.
+        Overtaken if walks meet a plan that ends later, and all before it can be excluded at once:
+        that is the proof, and includes this step.
         """
-        self.overtaken, begun_s = False, self.clock.elapsed_s
+        assert self.best is not None
+        self.overtaken, begun, cost = False, self.solved, self.best.cost(self.delay)
         lines = np.concatenate([self.demand, self.demand.T])
         busiest, least = lines.sum(axis=1).max(), (lines > 0).sum(axis=1).max()
         # what two threads find first differs from run to run, so repeatable searches have one
         workers = 1 if self.clock.limits.iterations is not None else _WORKERS
-        parts = (
+        parts = 1 if workers == 1 else _PARTS
+        asked = (
             (slots, first, part)
             for slots in itertools.count(int(least))
             for first in (self.lines[0],)  # the same for all parts
-            for part in range(workers)
+            for part in range(parts)
         )
         running: dict[Future[tuple[int, Plan | None] | None], _Refutation] = {}
+        ended: defaultdict[int, list[int]] = defaultdict(list)  # programmes of parts, by slots
         with ThreadPoolExecutor(workers) as threads:
             while True:
                 while len(running) < workers:
                     assert self.best is not None
-                    slots, first, part = next(parts)
+                    slots, first, part = next(asked)
                     upper = min(before, self.best.cost(self.delay))
                     most = upper - 1 - slots * self.delay
                     if most < busiest or not fits(self.demand, slots):
                         self.given_up = self.given_up or most >= busiest
                         break
-                    search = self._refute(slots, most, first, part, workers)
+                    search = self._refute(slots, most, first, part, parts)
                     running[threads.submit(search.go_on, None)] = search
                 if not running:
                     return None
                 wait(running, return_when=FIRST_COMPLETED)
                 self._meet_walks()
-                assert self.best is not None
-                early = self.clock.elapsed_s - begun_s < self.clock.remaining_s / 2
-                if early and before < self.best.cost(self.delay) < near:
+                met, solved = self.best.cost(self.delay), self.solved - begun
+                if before < met < cost and self._is_within_reach(met, before, solved):
                     self.overtaken = True
                     return None
                 for future in [future for future in running if future.done()]:  # as submitted
                     search, found = running.pop(future), future.result()
                     if found is None:
-                        self._choose_line(search, workers)
+                        ended[search.slots].append(search.solved)
+                        if len(ended[search.slots]) == parts:
+                            self._choose_line(search, sum(ended[search.slots]))
                         continue
                     self._note(search, *found)
                     self._send_walks(threads, search.slots, before)
@@ -277,12 +321,14 @@ class _Search:
     def _note(self, search: _Refutation, solved: int, plan: Plan | None) -> None:
         search.solved += solved
         self.solved += solved
+        self.searched_s += search.took_s
         if plan is not None:
             self._take(trim(plan, self.demand, self.problem.min_slot_ticks))
 
     def _send_walks(self, threads: ThreadPoolExecutor, slots: int, before: int) -> None:
         """Look for plans without waste, beside a search for plans of so many slots."""
-        bursts = self.solved // _PER_BURST - self.bursts
+        early, late = (self.solved // some for some in _PER_BURST)
+        bursts = min(early, _EARLY + late) - self.bursts
         if self.walks is not None and self.walking is None and bursts > 0:
             assert self.best is not None
             self.bursts += bursts
@@ -296,9 +342,9 @@ class _Search:
             if plan is not None:
                 self._take(plan)
 
-    def _choose_line(self, search: _Refutation, parts: int) -> None:
+    def _choose_line(self, search: _Refutation, work: int) -> None:
         """Learn from a search that took neither too little nor too long which line comes first."""
-        work, shortest = search.solved * parts, self.problem.min_slot_ticks
+        shortest = self.problem.min_slot_ticks
         if len(self.lines) > 1 and max(_SMALL, _MORE * self.tried) < work < _LARGE:
             self.tried, asked = work, (search.slots, shortest, search.most, self.lines)
             found = quickest_lines(self.demand, *asked, 5 * work // 4, self.clock)
