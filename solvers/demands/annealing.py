@@ -20,7 +20,7 @@ from optmatch.solvers.kernel import bare_kernel
 BURST = 50_000
 """Moves at one temperature: some 2 ms."""
 
-_HOT, _COLD = 2.3, 2.05  # bits
+_HOT, _COLD = 2.4, 2.05  # bits
 _BURSTS = 400  # from hot to cold
 _TABLE = 1 << 16
 
@@ -69,10 +69,10 @@ class Annealing:
         """Walk on for a burst; return a plan that serves just the demand if it came to one."""
         cooled = self._bursts % _BURSTS / _BURSTS
         self._bursts += 1
-        draws, chances = self._rng.integers(1 << 62, size=BURST), self._rng.random(BURST)
+        draws = self._rng.integers(1 << 62, size=BURST)
         state = self._demand, self._left, self._matchings, self._ticks, self._bits
         temperature = _HOT * (_COLD / _HOT) ** cooled
-        if not _walk(*state, draws, chances, temperature, self._shortest):
+        if not _walk(*state, draws, temperature, self._shortest):
             return None
         return Plan(self._matchings.astype(np.int32), self._ticks.copy())
 
@@ -142,20 +142,21 @@ def _change(bits, left, i, j, more):
 
 @bare_kernel
 def _draw(draw, at, many):
-    """Take a number below `many` from sixteen bits of a random number."""
-    return (draw >> at & 0xFFFF) * many >> 16
+    """Take a number below `many` from twelve bits of a random number."""
+    return (draw >> at & 0xFFF) * many >> 12
 
 
 @bare_kernel
-def _walk(demand, left, matchings, ticks, bits, draws, chances, temperature, shortest):
+def _walk(demand, left, matchings, ticks, bits, draws, temperature, shortest):
     """Try moves, one for each draw; tell whether nothing is left of any entry then."""
     n, slots = left.shape[0], len(ticks)
     for x in range(len(draws)):
-        draw, most = draws[x], -temperature * np.log(chances[x] + 1e-300)
-        slot, i = _draw(draw, 0, slots), _draw(draw, 16, n)
+        draw = draws[x]
+        most = -temperature * np.log(((draw >> 38) + 1) * 2.0**-24)
+        slot, i = _draw(draw, 0, slots), _draw(draw, 12, n)
         last = ticks[slot]
         a = matchings[slot, i]
-        if draw >> 48 & 3 == 0:  # the duration becomes such that nothing is left of one entry
+        if draw >> 36 & 3 == 0:  # the duration becomes such that nothing is left of one entry
             more = left[i, a]
             if more == 0 or last + more < shortest:
                 continue
@@ -167,7 +168,7 @@ def _walk(demand, left, matchings, ticks, bits, draws, chances, temperature, sho
                 for row in range(n):
                     left[row, matchings[slot, row]] -= more
         else:  # two circuits exchange their destinations
-            j = _draw(draw, 32, n - 1)
+            j = _draw(draw, 24, n - 1)
             j += j >= i
             b = matchings[slot, j]
             if demand[i, b] == 0 or demand[j, a] == 0:
