@@ -9,7 +9,7 @@ for plans without waste, which it would meet last.
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Generator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ _TELLING = 20_000  # programmes of a step that tells how many the last would tak
 _LEAP = 300.0  # times the work of one step the last may be
 _PER_BURST = 100, 300  # programmes for each burst of a walk: half of the time, later a fifth
 _EARLY = 8_000  # bursts; then it is later
-_PATIENCE = 200_000  # programmes of a search that gets nowhere, where CP-SAT may do better
+_PATIENCE = 400_000  # programmes of a search that gets nowhere, where CP-SAT may do better
 _LARGEST = 20_000  # circuits in all slots of a model
 
 
@@ -110,7 +110,6 @@ class _Refutation:
     slots: int
     most: int
     steps: Generator[tuple[int, Plan | None], int | None, None]
-    solved: int = 0  # linear programmes
     took_s: float = 0.0
 
     def go_on(self, most: int | None) -> tuple[int, Plan | None] | None:
@@ -225,9 +224,8 @@ class _Search:
             work = max(self.solved - solved, _SMALL)
             growth = work / self.steps[-1][1]
             self.steps.append((before, work))
-            self.step *= (
-                min(2.0, max(0.4, np.log(_GROWTH) / np.log(growth))) if growth > 1 else 2.0
-            )
+            factor = np.log(_GROWTH) / np.log(growth) if growth > 1 else 2.0
+            self.step *= min(2.0, max(0.4, factor))
         return None
 
     def _is_within_reach(self, cost: int, before: int, solved: int) -> bool:
@@ -274,7 +272,8 @@ class _Search:
             for part in range(parts)
         )
         running: dict[Future[tuple[int, Plan | None] | None], _Refutation] = {}
-        ended: defaultdict[int, list[int]] = defaultdict(list)  # programmes of parts, by slots
+        spent: Counter[int] = Counter()  # programmes, by slots
+        ended: Counter[int] = Counter()  # parts, by slots
         with ThreadPoolExecutor(workers) as threads:
             while True:
                 while len(running) < workers:
@@ -298,14 +297,16 @@ class _Search:
                 for future in [future for future in running if future.done()]:  # as submitted
                     search, found = running.pop(future), future.result()
                     if found is None:
-                        ended[search.slots].append(search.solved)
-                        if len(ended[search.slots]) == parts:
-                            self._choose_line(search, sum(ended[search.slots]))
+                        ended[search.slots] += 1
+                        if ended[search.slots] == parts:
+                            self._choose_line(search, spent[search.slots])
                         continue
                     self._note(search, *found)
+                    spent[search.slots] += found[0]
                     self._send_walks(threads, search.slots, before)
                     limit = self.clock.exceeded(self.solved)
-                    if limit is not None or (search.solved > _PATIENCE and not self._is_even()):
+                    lost = spent[search.slots] > _PATIENCE and not self._is_even()
+                    if limit is not None or lost:
                         self.given_up = limit is None
                         return limit
                     assert self.best is not None
@@ -319,7 +320,6 @@ class _Search:
         return _Refutation(slots, most, steps)
 
     def _note(self, search: _Refutation, solved: int, plan: Plan | None) -> None:
-        search.solved += solved
         self.solved += solved
         self.searched_s += search.took_s
         if plan is not None:
