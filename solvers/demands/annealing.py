@@ -152,7 +152,7 @@ def _walk(demand, left, matchings, ticks, bits, draws, temperature, shortest):
     n, slots = left.shape[0], len(ticks)
     for x in range(len(draws)):
         draw = draws[x]
-        most = -temperature * np.log(((draw >> 38) + 1) * 2.0**-24)
+        most = -temperature * np.log(((draw >> 38) + 1) * 2.0**-24)  # the last 24 of 62 bits
         slot, i = _draw(draw, 0, slots), _draw(draw, 12, n)
         last = ticks[slot]
         a = matchings[slot, i]
