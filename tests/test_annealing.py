@@ -46,8 +46,9 @@ def test_a_walk_keeps_account(n: int, slots: int, shortest: int, seed: int) -> N
 def test_a_demand_of_few_permutations_is_taken_apart(seed: int) -> None:
     """Ten permutations of five ports hide in sums; heuristics need more."""
     demand = even_demand(5, 10, seed)
-    walk = Annealing(demand, 10, 1, np.random.default_rng(seed))
-    found = next((plan for plan in (walk.go_on() for _ in range(2_000)) if plan), None)
+    cost = int(demand[0].sum()) + 10  # of ten slots
+    walks = Walks(demand, 1, 1, np.random.default_rng(seed))
+    found = walks.go_on(9, 0, cost, cost + 1, bursts=4_000)
     assert found is not None
     assert (serve(found) == demand).all()
     assert len(found.ticks) == 10
@@ -56,18 +57,18 @@ def test_a_demand_of_few_permutations_is_taken_apart(seed: int) -> None:
 def state_of(walks: Walks) -> tuple[int, int]:
     """Return slots and bursts of the walk that is being made."""
     assert walks._walk is not None
-    return walks._walk.slots, walks._walk._bursts
+    return walks._walk.slots, walks._bursts
 
 
 def test_walks_take_numbers_of_slots_that_are_of_use() -> None:
     """Not fewer than the bound allows, not those searched, not more than would be better."""
-    demand, delay = even_demand(5, 10, 0), 50
+    demand, delay = even_demand(5, 20, 0), 50
     busiest = int(demand[0].sum())
     bound, sought, best = busiest + 5 * delay + 1, busiest + 7 * delay, busiest + 9 * delay
     walks = Walks(demand, delay, 1, np.random.default_rng(0))
     taken = set()
     for _ in range(130):
-        assert walks.go_on(4, bound, sought, best, bursts=10) is None  # they hide in ten
+        assert walks.go_on(4, bound, sought, best, bursts=10) is None  # too few
         taken.add(state_of(walks)[0])
     assert taken == {6, 7}
     for searched in (6, 7):

@@ -174,6 +174,29 @@ def test_work_ahead_is_estimated_by_steps(
     assert search._is_within_reach(cost, 120, solved) == expected
 
 
+@pytest.mark.parametrize(
+    ("iterations", "walks", "expected"),
+    [
+        (10**9, True, 130),  # a sum of 90 and two slots of 20
+        (10**9, False, 115),
+        (200_000, True, 115),  # nine times as many as the last
+    ],
+)
+def test_a_step_goes_up_to_the_next_plan_without_waste(
+    iterations: int, walks: bool, expected: int
+) -> None:
+    """Even if none is known yet: walks may meet it while all before it is excluded."""
+    problem = om.Demand(om.IdealSwitch(3), np.full((3, 3), 30), delay_s=20.0)
+    limits = om.Limits(iterations=iterations)
+    rng, module = np.random.default_rng(0), import_module(MODULE)
+    search = module._Search(problem, limits, rng, lambda event: None)
+    search.step, search.steps = 10.0, [(100, 30_000), (110, 90_000)]
+    search.demand, search.delay = np.full((3, 3), 30), 20
+    search.walks = object() if walks else None
+    assert search._look_ahead(115) == expected
+    assert search._look_ahead(130) == 130
+
+
 def test_where_the_search_gets_lost_cp_sat_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """An uneven demand gets so many programmes, and what was excluded by then stays so."""
     demand = np.random.default_rng(1).integers(50, 100, size=(5, 5)).astype(float)

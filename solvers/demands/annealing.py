@@ -5,8 +5,9 @@ much or too little. Its energy is the number of bits that this takes to write do
 good where much is *exactly* right, which leads to the few durations that the entries are sums of;
 the plain sum of what is left would not, until the very last moves.
 
-Between what melts and what is frozen there is a narrow range of temperatures, about the same for
-all demands, since all entries take some ten bits.
+The temperature stays where states are about to freeze: hotter, too little of them is right at a
+time, and colder they are stuck. That is at about the same share of the bits that entries take, for
+all demands.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from optmatch.solvers.demands.plans import Plan
 from optmatch.solvers.kernel import bare_kernel
 
 BURST = 50_000
-"""Moves at one temperature: some 2 ms."""
+"""Moves that are made at once: a millisecond."""
 
-_HOT, _COLD = 2.4, 2.05  # bits
-_BURSTS = 400  # from hot to cold
+_FREEZING = 0.23  # times the bits that an entry takes on average
+_TURN = 400  # bursts until another number of slots is tried
 _TABLE = 1 << 16
 
 
@@ -50,7 +51,7 @@ class Annealing:
         self, demand: NDArray[np.int64], slots: int, shortest: int, rng: np.random.Generator
     ) -> None:
         n = len(demand)
-        self.slots, self._shortest, self._rng, self._bursts = slots, shortest, rng, 0
+        self.slots, self._shortest, self._rng = slots, shortest, rng
         self._demand = demand
         self._matchings = rng.permuted(np.tile(np.arange(n), (slots, 1)), axis=1)
         self._ticks = np.full(slots, max(shortest, int(demand[0].sum()) // slots))
@@ -59,20 +60,16 @@ class Annealing:
             self._left, (np.tile(np.arange(n), slots), self._matchings.ravel()), self._ticks[0]
         )
         self._bits = np.log2(1.0 + np.arange(_TABLE))
-
-    @property
-    def is_cold(self) -> bool:
-        """Whether it has cooled down; from then on it is hot again."""
-        return self._bursts > 0 and self._bursts % _BURSTS == 0
+        self._waits = -np.log((np.arange(1 << 12) + 0.5) / (1 << 12))
+        self._held = np.empty(demand.shape)
+        self._temperature = _FREEZING * float(np.log2(1.0 + demand[demand > 0]).mean())
 
     def go_on(self) -> Plan | None:
         """Walk on for a burst; return a plan that serves just the demand if it came to one."""
-        cooled = self._bursts % _BURSTS / _BURSTS
-        self._bursts += 1
-        draws = self._rng.integers(1 << 62, size=BURST)
-        state = self._demand, self._left, self._matchings, self._ticks, self._bits
-        temperature = _HOT * (_COLD / _HOT) ** cooled
-        if not _walk(*state, draws, temperature, self._shortest):
+        draws = self._rng.integers(-(1 << 63), (1 << 63) - 1, size=BURST, endpoint=True)
+        state = self._demand, self._left, self._matchings, self._ticks
+        tables = self._bits, self._waits, self._held
+        if not _walk(*state, *tables, draws, self._temperature, self._shortest):
             return None
         return Plan(self._matchings.astype(np.int32), self._ticks.copy())
 
@@ -93,7 +90,7 @@ class Walks:
     ) -> None:
         self._demand, self._delay, self._shortest, self._rng = demand, delay, shortest, rng
         self._walk: Annealing | None = None
-        self._begun = 0
+        self._begun, self._bursts = 0, 0  # walks; bursts of the present one
 
     def go_on(self, slots: int, bound: int, sought: int, best: int, bursts: int) -> Plan | None:
         """Walk on for so many bursts, or until a plan is found.
@@ -117,10 +114,12 @@ class Walks:
         last = min(most, -((busiest - sought) // self._delay))
         for _ in range(bursts):
             walk = self._walk
-            if walk is None or walk.is_cold or not fewest <= walk.slots <= most:
+            is_over = self._bursts == _TURN
+            if walk is None or is_over or not fewest <= walk.slots <= most:
                 many = fewest + self._begun % max(1, last - fewest + 1)
                 walk = self._walk = Annealing(self._demand, many, self._shortest, self._rng)
-                self._begun += 1
+                self._begun, self._bursts = self._begun + 1, 0
+            self._bursts += 1
             plan = walk.go_on()
             if plan is not None:
                 return plan
@@ -135,24 +134,21 @@ def _count(bits, x):
 
 
 @bare_kernel
-def _change(bits, left, i, j, more):
-    """Count the bits that an entry takes more if `more` is left of it."""
-    return _count(bits, left[i, j] + more) - _count(bits, left[i, j])
-
-
-@bare_kernel
 def _draw(draw, at, many):
     """Take a number below `many` from twelve bits of a random number."""
     return (draw >> at & 0xFFF) * many >> 12
 
 
 @bare_kernel
-def _walk(demand, left, matchings, ticks, bits, draws, temperature, shortest):
+def _walk(demand, left, matchings, ticks, bits, waits, held, draws, temperature, shortest):
     """Try moves, one for each draw; tell whether nothing is left of any entry then."""
     n, slots = left.shape[0], len(ticks)
+    for i in range(n):
+        for j in range(n):
+            held[i, j] = _count(bits, left[i, j])  # kept, to count half as often
     for x in range(len(draws)):
         draw = draws[x]
-        most = -temperature * np.log(((draw >> 38) + 1) * 2.0**-24)  # the last 24 of 62 bits
+        most = temperature * waits[draw >> 38 & 0xFFF]
         slot, i = _draw(draw, 0, slots), _draw(draw, 12, n)
         last = ticks[slot]
         a = matchings[slot, i]
@@ -162,23 +158,28 @@ def _walk(demand, left, matchings, ticks, bits, draws, temperature, shortest):
                 continue
             change = 0.0
             for row in range(n):
-                change += _change(bits, left, row, matchings[slot, row], -more)
+                b = matchings[slot, row]
+                change += _count(bits, left[row, b] - more) - held[row, b]
             if change <= most:
                 ticks[slot] += more
                 for row in range(n):
-                    left[row, matchings[slot, row]] -= more
+                    b = matchings[slot, row]
+                    left[row, b] -= more
+                    held[row, b] = _count(bits, left[row, b])
         else:  # two circuits exchange their destinations
             j = _draw(draw, 24, n - 1)
             j += j >= i
             b = matchings[slot, j]
             if demand[i, b] == 0 or demand[j, a] == 0:
                 continue
-            change = _change(bits, left, i, a, last) + _change(bits, left, j, b, last)
-            change += _change(bits, left, i, b, -last) + _change(bits, left, j, a, -last)
+            ia, jb = _count(bits, left[i, a] + last), _count(bits, left[j, b] + last)
+            ib, ja = _count(bits, left[i, b] - last), _count(bits, left[j, a] - last)
+            change = ia + jb + ib + ja - held[i, a] - held[j, b] - held[i, b] - held[j, a]
             if change <= most:
                 left[i, a] += last
                 left[j, b] += last
                 left[i, b] -= last
                 left[j, a] -= last
+                held[i, a], held[j, b], held[i, b], held[j, a] = ia, jb, ib, ja
                 matchings[slot, i], matchings[slot, j] = b, a
     return not left.any()

@@ -209,6 +209,8 @@ class _Search:
             before, cost = self.bound + max(1, round(self.step)), self.best.cost(self.delay)
             if self.overtaken or self._is_within_reach(cost, before, 0):
                 before = cost
+            else:
+                before = self._look_ahead(before)
             solved = self.solved
             try:
                 limit = self._exclude(before)
@@ -227,6 +229,17 @@ class _Search:
             factor = np.log(_GROWTH) / np.log(growth) if growth > 1 else 2.0
             self.step *= min(2.0, max(0.4, factor))
         return None
+
+    def _look_ahead(self, before: int) -> int:
+        """Take all that ends before the next plan without waste, if that is within reach.
+
+        Walks may meet such a plan meanwhile.
+        """
+        if self.walks is None:
+            return before
+        busiest = int(self.demand[0].sum())
+        cost = busiest - (busiest - before) // self.delay * self.delay
+        return cost if self._is_within_reach(cost, before, 0) else before
 
     def _is_within_reach(self, cost: int, before: int, solved: int) -> bool:
         """Tell whether all that ends before a cost can be excluded at once.
