@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from optmatch.solvers.demands.plans import Plan
 from optmatch.solvers.kernel import bare_kernel
 
-BURST = 50_000
+BURST = 70_000
 """Moves that are made at once: a millisecond."""
 
 _FREEZING = 0.23  # times the bits that an entry takes on average
-_TURN = 400  # bursts until another number of slots is tried
+_TURN = 300  # bursts until another number of slots is tried
 _TABLE = 1 << 16
 
 
@@ -53,12 +53,12 @@ class Annealing:
         n = len(demand)
         self.slots, self._shortest, self._rng = slots, shortest, rng
         self._demand = demand
-        self._matchings = rng.permuted(np.tile(np.arange(n), (slots, 1)), axis=1)
+        destinations = np.arange(n, dtype=np.uint64)  # without sign, so numba checks none
+        self._matchings = rng.permuted(np.tile(destinations, (slots, 1)), axis=1)
         self._ticks = np.full(slots, max(shortest, int(demand[0].sum()) // slots))
         self._left = demand.copy()
-        np.subtract.at(
-            self._left, (np.tile(np.arange(n), slots), self._matchings.ravel()), self._ticks[0]
-        )
+        for matching in self._matchings:
+            self._left[np.arange(n), matching] -= self._ticks[0]
         self._bits = np.log2(1.0 + np.arange(_TABLE))
         self._waits = -np.log((np.arange(1 << 12) + 0.5) / (1 << 12))
         self._held = np.empty(demand.shape)
@@ -136,7 +136,7 @@ def _count(bits, x):
 @bare_kernel
 def _draw(draw, at, many):
     """Take a number below `many` from twelve bits of a random number."""
-    return (draw >> at & 0xFFF) * many >> 12
+    return np.uint64((draw >> at & 0xFFF) * many >> 12)
 
 
 @bare_kernel
@@ -148,11 +148,11 @@ def _walk(demand, left, matchings, ticks, bits, waits, held, draws, temperature,
             held[i, j] = _count(bits, left[i, j])  # kept, to count half as often
     for x in range(len(draws)):
         draw = draws[x]
-        most = temperature * waits[draw >> 38 & 0xFFF]
+        most = temperature * waits[_draw(draw, 36, len(waits))]
         slot, i = _draw(draw, 0, slots), _draw(draw, 12, n)
         last = ticks[slot]
         a = matchings[slot, i]
-        if draw >> 36 & 3 == 0:  # the duration becomes such that nothing is left of one entry
+        if x & 3 == 0:  # the duration becomes such that nothing is left of one entry
             more = left[i, a]
             if more == 0 or last + more < shortest:
                 continue
@@ -168,7 +168,7 @@ def _walk(demand, left, matchings, ticks, bits, waits, held, draws, temperature,
                     held[row, b] = _count(bits, left[row, b])
         else:  # two circuits exchange their destinations
             j = _draw(draw, 24, n - 1)
-            j += j >= i
+            j += np.uint64(j >= i)
             b = matchings[slot, j]
             if demand[i, b] == 0 or demand[j, a] == 0:
                 continue
