@@ -40,11 +40,11 @@ class Annealing:
 
     Examples
     --------
-    >>> demand = np.array([[5, 2, 0], [0, 5, 2], [2, 0, 5]])
-    >>> walk = Annealing(demand, 2, 1, np.random.default_rng(0))
+    >>> demand = np.array([[7, 2, 0], [0, 5, 4], [2, 2, 5]])
+    >>> walk = Annealing(demand, 3, 1, np.random.default_rng(0))
     >>> plan = next(filter(None, (walk.go_on() for _ in range(400))))
     >>> sorted(plan.ticks.tolist())
-    [2, 5]
+    [2, 2, 5]
     """
 
     def __init__(
@@ -60,6 +60,7 @@ class Annealing:
         for matching in self._matchings:
             self._left[np.arange(n), matching] -= self._ticks[0]
         self._bits = np.log2(1.0 + np.arange(_TABLE))
+        # what a move may cost, in temperatures: each is as likely
         self._waits = -np.log((np.arange(1 << 12) + 0.5) / (1 << 12))
         self._held = np.empty(demand.shape)
         self._temperature = _FREEZING * float(np.log2(1.0 + demand[demand > 0]).mean())
