@@ -19,9 +19,9 @@ def even_demand(n: int, count: int, seed: int) -> NDArray[np.int64]:
     return np.asarray(traffic.permutations(n, rng, count=count, bytes=1000)).astype(np.int64)
 
 
-def left_of(walk: Any) -> NDArray[np.int64]:
+def left_of(demand: NDArray[np.int64], walk: Any) -> NDArray[np.int64]:
     """Take what the state serves from the demand, by plain sums."""
-    left: NDArray[np.int64] = walk._demand.copy()
+    left = demand.copy()
     for matching, ticks in zip(walk._matchings, walk._ticks, strict=True):
         left[np.arange(len(left)), matching] -= ticks
     return left
@@ -37,7 +37,7 @@ def test_a_walk_keeps_account(n: int, slots: int, shortest: int, seed: int) -> N
         plan = walk.go_on()
         assert (np.sort(walk._matchings, axis=1) == np.arange(n)).all()
         assert walk._ticks.min() >= shortest
-        assert (left_of(walk) == walk._left).all()
+        assert (left_of(demand, walk) == walk._left).all()
         if plan is not None:
             assert (serve(plan) == demand).all()
 
@@ -81,6 +81,18 @@ def test_walks_take_numbers_of_slots_that_are_of_use() -> None:
     short = Walks(demand, delay, busiest, np.random.default_rng(0))
     assert short.go_on(0, 0, best, best, bursts=1) is None
     assert state_of(short)[0] == 1
+
+
+def test_walks_are_more_where_a_plan_would_be_the_proof() -> None:
+    """Half of the time once a bound has come to so many delays, a third after a while."""
+    demand = even_demand(5, 10, 0)
+    walks = Walks(demand, 50, 1, np.random.default_rng(0))
+    bound = int(demand[0].sum()) + 7 * 50
+    assert walks.allot(bound, 1_000) == 10
+    assert walks.allot(bound + 1, 1_050) == 0
+    assert walks.allot(bound + 49, 2_000_000) == 8_000 + 10_000 - 10
+    assert walks.allot(bound + 49, 2_001_000) == 5
+    assert walks.allot(bound + 50, 2_002_000) == 10  # of the last thousand programmes
 
 
 def test_walks_return_a_plan_at_once() -> None:

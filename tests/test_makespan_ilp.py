@@ -141,7 +141,6 @@ def test_a_plan_met_by_walks_may_end_a_step(seed: int, monkeypatch: pytest.Monke
     monkeypatch.setattr(module._Search, "_exclude", exclude_at_once)
     monkeypatch.setattr(module.Walks, "go_on", lambda walks, *_: best)
     monkeypatch.setattr(module, "PORTION", 10)
-    monkeypatch.setattr(module, "_PER_BURST", (1, 1))
     monkeypatch.setattr(module._Search, "_is_within_reach", lambda *asked: asked[-1] > 0)
     solution = om.solve(problem, "ilp", seed=0, limits=repeatable)
     assert solution.status is expected.status is om.Status.OPTIMAL
@@ -160,6 +159,8 @@ def test_a_plan_met_by_walks_may_end_a_step(seed: int, monkeypatch: pytest.Monke
         (140, 300_000, 2_690_000, False),
         (160, 0, 10**9, True),
         (170, 0, 10**9, False),  # 729 times as many as the last
+        (100_000, 0, 10**9, False),  # more than floating point numbers hold
+        (100_000, 1, 10**9, False),
     ],
 )
 def test_work_ahead_is_estimated_by_steps(

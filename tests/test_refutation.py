@@ -320,11 +320,12 @@ def test_covers_are_found(sets: list[list[int]], kinds: list[int], free: int, fu
         room.sets[entry, : len(masks)], room.counts[entry] = masks, len(masks)
         room.listed.view(np.uint64)[entry, 0] = sum(1 << mask for mask in masks)
     board.order[:] = np.arange(4)
-    board.twins[:] = [
+    twins = [
         sum(1 << before for before in range(slot) if kinds[before] == kinds[slot])
         for slot in range(6)
     ]
-    expected = ordered_covers(sets, board.twins.tolist(), free, full)
+    board.twins[:] = [*twins, sum(1 << slot for slot in range(6) if twins[slot])]
+    expected = ordered_covers(sets, twins, free, full)
     most = len(room.covers)
     many = RANGES.list_covers(board, room, len(sets), free, full, most, 10**6)
     assert many == min(len(expected), most + 1)

@@ -24,6 +24,8 @@ BURST = 70_000
 _FREEZING = 0.23  # times the bits that an entry takes on average
 _TURN = 300  # bursts until another number of slots is tried
 _TABLE = 1 << 16
+_PER_BURST = 100, 200  # programmes for each burst: half of the time, later a third
+_EARLY = 8_000  # bursts; then it is later
 
 
 class Annealing:
@@ -52,7 +54,6 @@ class Annealing:
     ) -> None:
         n = len(demand)
         self.slots, self._shortest, self._rng = slots, shortest, rng
-        self._demand = demand
         destinations = np.arange(n, dtype=np.uint64)  # without sign, so numba checks none
         self._matchings = rng.permuted(np.tile(destinations, (slots, 1)), axis=1)
         self._ticks = np.full(slots, max(shortest, int(demand[0].sum()) // slots))
@@ -63,13 +64,14 @@ class Annealing:
         # what a move may cost, in temperatures: each is as likely
         self._waits = -np.log((np.arange(1 << 12) + 0.5) / (1 << 12))
         self._held = np.empty(demand.shape)
+        self._closed = np.where(demand > 0, 0.0, np.inf)  # bits that no move may cost
         self._temperature = _FREEZING * float(np.log2(1.0 + demand[demand > 0]).mean())
 
     def go_on(self) -> Plan | None:
         """Walk on for a burst; return a plan that serves just the demand if it came to one."""
         draws = self._rng.integers(-(1 << 63), (1 << 63) - 1, size=BURST, endpoint=True)
-        state = self._demand, self._left, self._matchings, self._ticks
-        tables = self._bits, self._waits, self._held
+        state = self._left, self._matchings, self._ticks
+        tables = self._bits, self._waits, self._held, self._closed
         if not _walk(*state, *tables, draws, self._temperature, self._shortest):
             return None
         return Plan(self._matchings.astype(np.int32), self._ticks.copy())
@@ -92,6 +94,21 @@ class Walks:
         self._demand, self._delay, self._shortest, self._rng = demand, delay, shortest, rng
         self._walk: Annealing | None = None
         self._begun, self._bursts = 0, 0  # walks; bursts of the present one
+        self._bounded, self._since, self._seen, self._due = -1, 0, 0, 0  # see `allot`
+
+    def allot(self, bound: int, programmes: int) -> int:
+        """Return how many bursts more should be made beside so many linear programmes.
+
+        When a bound comes to what a plan without waste would cost, to meet that plan is all that
+        is left to do; so from there on there are more of them for a while.
+        """
+        bounded = (bound - int(self._demand[0].sum())) // self._delay
+        if bounded != self._bounded:
+            self._bounded, self._since, self._due = bounded, self._seen, 0
+        self._seen = programmes
+        early, late = ((programmes - self._since) // some for some in _PER_BURST)
+        before, self._due = self._due, min(early, _EARLY + late)
+        return self._due - before
 
     def go_on(self, slots: int, bound: int, sought: int, best: int, bursts: int) -> Plan | None:
         """Walk on for so many bursts, or until a plan is found.
@@ -141,7 +158,7 @@ def _draw(draw, at, many):
 
 
 @bare_kernel
-def _walk(demand, left, matchings, ticks, bits, waits, held, draws, temperature, shortest):
+def _walk(left, matchings, ticks, bits, waits, held, closed, draws, temperature, shortest):
     """Try moves, one for each draw; tell whether nothing is left of any entry then."""
     n, slots = left.shape[0], len(ticks)
     for i in range(n):
@@ -171,11 +188,10 @@ def _walk(demand, left, matchings, ticks, bits, waits, held, draws, temperature,
             j = _draw(draw, 24, n - 1)
             j += np.uint64(j >= i)
             b = matchings[slot, j]
-            if demand[i, b] == 0 or demand[j, a] == 0:
-                continue
             ia, jb = _count(bits, left[i, a] + last), _count(bits, left[j, b] + last)
             ib, ja = _count(bits, left[i, b] - last), _count(bits, left[j, a] - last)
             change = ia + jb + ib + ja - held[i, a] - held[j, b] - held[i, b] - held[j, a]
+            change += closed[i, b] + closed[j, a]  # a condition would be guessed wrong too often
             if change <= most:
                 left[i, a] += last
                 left[j, b] += last

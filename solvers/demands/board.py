@@ -38,7 +38,7 @@ class Board(NamedTuple):
     order: NDArray[np.int64]  # (n,) numbers of a line's entries, those with the fewest sets first
     ticks: NDArray[np.float64]  # (k,) durations
     ranked: NDArray[np.int64]  # (2 n, n) columns or rows of a line's entries, the largest first
-    twins: NDArray[np.int64]  # (k,) slots before it that nothing tells apart, as bits
+    twins: NDArray[np.int64]  # (k + 1,) slots before it that nothing tells apart; all with such
     longest: NDArray[np.int64]  # (k,) slots, those that last longest first
     share: NDArray[np.int64]  # (4,) first line, its last frame; part, parts
     state: NDArray[np.int64]  # (3,) frame, whether its ways are listed, whether the pool ran over
@@ -75,7 +75,7 @@ def lay(demand: NDArray[np.int64], slots: int, shortest: int) -> tuple[Programme
         order=np.zeros(n, dtype=np.int64),
         ticks=np.zeros(slots),
         ranked=np.argsort(-lines, axis=1, kind="stable"),
-        twins=np.zeros(slots, dtype=np.int64),
+        twins=np.zeros(slots + 1, dtype=np.int64),
         longest=np.zeros(slots, dtype=np.int64),
         share=np.array([0, 0, 0, 1], dtype=np.int64),
         state=np.zeros(3, dtype=np.int64),

@@ -53,8 +53,6 @@ _SMALL, _LARGE = 500, 50_000  # programmes of a search that shows which line sho
 _MORE = 4  # times as many show it better
 _TELLING = 20_000  # programmes of a step that tells how many the last would take
 _LEAP = 300.0  # times the work of one step the last may be
-_PER_BURST = 100, 300  # programmes for each burst of a walk: half of the time, later a fifth
-_EARLY = 8_000  # bursts; then it is later
 _PATIENCE = 400_000  # programmes of a search that gets nowhere, where CP-SAT may do better
 _LARGEST = 20_000  # circuits in all slots of a model
 
@@ -136,7 +134,7 @@ class _Search:
         self.bound = round(problem.lower_bound() / problem.tick_s)
         self.certificate: object = None
         self.bound_by: str | None = None
-        self.solved, self.bursts = 0, 0  # linear programmes; bursts of walks
+        self.solved = 0  # linear programmes
         self.searched_s = 0.0  # of both threads, without walks
         self.given_up = self.overtaken = False
         self.step = 0.0  # of completions that are excluded together
@@ -254,7 +252,7 @@ class _Search:
         if len(self.steps) > 1:
             earlier, less = self.steps[-2]
             rate = max(rate, np.log(more / less) / (later - earlier))
-        work = max(more * np.exp(rate * (cost - later)), solved * np.exp(rate * (cost - before)))
+        work = max(_grow(more, rate * (cost - later)), _grow(solved, rate * (cost - before)))
         large = max(more, solved) >= _TELLING
         return large and bool(work <= min(_LEAP * more, self._programmes_left()))
 
@@ -340,11 +338,9 @@ class _Search:
 
     def _send_walks(self, threads: ThreadPoolExecutor, slots: int, before: int) -> None:
         """Look for plans without waste, beside a search for plans of so many slots."""
-        early, late = (self.solved // some for some in _PER_BURST)
-        bursts = min(early, _EARLY + late) - self.bursts
-        if self.walks is not None and self.walking is None and bursts > 0:
+        if self.walks is not None and self.walking is None:
             assert self.best is not None
-            self.bursts += bursts
+            bursts = self.walks.allot(self.bound, self.solved)
             asked = slots, self.bound, before, self.best.cost(self.delay), bursts
             self.walking = threads.submit(self.walks.go_on, *asked)
 
@@ -436,6 +432,10 @@ class _Search:
             certificate=self.certificate or _busiest_line(self.problem),
             stats=stats | {"slots": len(self.best.ticks)},
         )
+
+
+def _grow(work: int, power: float) -> float:
+    return work * float(np.exp(min(power, 99.0)))  # more is out of reach in any case
 
 
 def _busiest_line(problem: Demand) -> LineProof | None:

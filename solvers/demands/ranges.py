@@ -33,7 +33,10 @@ _ALONE, _FIRST, _SECOND = 0, 1, 2  # kinds of variables
 
 
 class Ranges(NamedTuple):
-    """Durations as linear functions of the nonbasic variables, each scaled by its largest."""
+    """Durations as linear functions of the nonbasic variables, each scaled by its largest.
+
+    Columns of slopes are sorted by kinds of variables, so each is looked at as its kind only.
+    """
 
     slope: NDArray[np.float64]  # (WIDTH slots, WIDTH)
     base: NDArray[np.float64]  # (WIDTH slots,) in the solution
@@ -47,6 +50,8 @@ class Ranges(NamedTuple):
     sums_base: NDArray[np.float64]  # (WIDTH + 1,)
     sums_gain: NDArray[np.float64]  # (WIDTH + 1,)
     largest: NDArray[np.float64]  # (WIDTH,) how large a variable can be
+    column: NDArray[np.int64]  # (WIDTH,) of slopes, for each nonbasic variable
+    ends: NDArray[np.int64]  # (3,) behind the columns of each kind
     sets: NDArray[np.int64]  # (entries, LONGEST_LIST) slots that could serve an entry
     listed: NDArray[np.int64]  # (entries, words) a bit for each set, whether it is among them
     counts: NDArray[np.int64]  # (entries,) how many; UNKNOWN where they are not listed
@@ -71,6 +76,8 @@ def make_ranges(board: Board) -> Ranges:
         sums_base=np.zeros(WIDTH + 1),
         sums_gain=np.zeros(WIDTH + 1),
         largest=np.zeros(WIDTH),
+        column=np.zeros(WIDTH, dtype=np.int64),
+        ends=np.zeros(3, dtype=np.int64),
         sets=np.zeros((entries, LONGEST_LIST), dtype=np.int64),
         listed=np.zeros((entries, (1 << len(board.seat)) // 64 + 1), dtype=np.int64),
         counts=np.zeros(entries, dtype=np.int64),
@@ -81,14 +88,22 @@ def make_ranges(board: Board) -> Ranges:
 
 
 @bare_kernel
+def count_slots(mask):
+    """Count the slots of a set."""
+    found = 0
+    while mask:
+        mask &= mask - 1
+        found += 1
+    return found
+
+
+@bare_kernel
 def add_up(values, mask):
     """Add up what the slots of a set have."""
-    total, slot = 0.0, 0
+    total = 0.0
     while mask:
-        if mask & 1:
-            total += values[slot]
-        mask >>= 1
-        slot += 1
+        total += values[count_slots((mask & -mask) - 1)]
+        mask &= mask - 1
     return total
 
 
@@ -187,15 +202,28 @@ def _group(p, r, level):
 
 
 @inline_kernel
-def _gain(slopes, kind, at):
+def _gain(slopes, ends, at):
     """Bound how much longer a set can last than in the solution."""
     alone = first = second = 0.0
-    for q in range(WIDTH):
-        rate = max(slopes[at, q], 0.0)
-        alone += rate * kind[_ALONE, q]
-        first = max(first, rate * kind[_FIRST, q])
-        second = max(second, rate * kind[_SECOND, q])
+    for q in range(ends[0]):
+        alone += max(slopes[at, q], 0.0)
+    for q in range(ends[0], ends[1]):
+        first = max(first, slopes[at, q])
+    for q in range(ends[1], ends[2]):
+        second = max(second, slopes[at, q])
     return alone + first + second
+
+
+@bare_kernel
+def _sort_columns(r, slots):
+    """Give each nonbasic variable a column of the slopes."""
+    end = 0
+    for kind in range(len(r.kind)):
+        for q in range(slots):
+            if r.kind[kind, q] > 0.0:
+                r.column[q] = end
+                end += 1
+        r.ends[kind] = end
 
 
 @fast_kernel
@@ -214,18 +242,19 @@ def scale(p, b, r, level, most):
         else:
             r.kind[_ALONE, q] = 1.0
     _group(p, r, level)
+    _sort_columns(r, slots)
     for slot in range(slots):
         row = basis[level, 1 + WIDTH + slot]
         r.base[slot] = p.shortest[0]
         for q in range(WIDTH):
             r.slope[slot, q] = 0.0
         if row < 0:
-            r.slope[slot, ~row] = r.largest[~row]
+            r.slope[slot, r.column[~row]] = r.largest[~row]
         else:
             r.base[slot] += table[level, row, WIDTH]
             for q in range(slots):
-                r.slope[slot, q] = table[level, row, q] * r.largest[q]
-        r.gain[slot] = _gain(r.slope, r.kind, slot)
+                r.slope[slot, r.column[q]] = table[level, row, q] * r.largest[q]
+        r.gain[slot] = _gain(r.slope, r.ends, slot)
     sort_slots(r.base, b.longest)
     for line in range(len(b.free)):
         r.whole_base[line] = 0.0
@@ -239,27 +268,29 @@ def scale(p, b, r, level, most):
 
 
 @inline_kernel
-def _gain_without(whole, line, slopes, kind, at):
+def _gain_without(whole, line, slopes, ends, at):
     """Bound how much longer a line's free slots without a set can last than in the solution."""
     alone = first = second = 0.0
-    for q in range(WIDTH):
-        rate = max(whole[line, q] - slopes[at, q], 0.0)
-        alone += rate * kind[_ALONE, q]
-        first = max(first, rate * kind[_FIRST, q])
-        second = max(second, rate * kind[_SECOND, q])
+    for q in range(ends[0]):
+        alone += max(whole[line, q] - slopes[at, q], 0.0)
+    for q in range(ends[0], ends[1]):
+        first = max(first, whole[line, q] - slopes[at, q])
+    for q in range(ends[1], ends[2]):
+        second = max(second, whole[line, q] - slopes[at, q])
     return alone + first + second
 
 
 @inline_kernel
 def _put(slopes, at, slope, slot):
     """Write the slope of a set with one more slot behind it."""
-    for q in range(WIDTH):
+    for q in range(slopes.shape[1]):
         slopes[at + 1, q] = slopes[at, q] + slope[slot, q]
 
 
 @bare_kernel
 def note_twins(seat, twins):
-    """Write which slots before each nothing tells apart from it."""
+    """Write which slots before each nothing tells apart from it; last, which have any."""
+    twins[len(seat)] = 0
     for slot in range(len(seat)):
         twins[slot] = 0
         for before in range(slot):
@@ -268,28 +299,20 @@ def note_twins(seat, twins):
                 i += 1
             if i == seat.shape[1]:
                 twins[slot] |= 1 << before
+        if twins[slot]:
+            twins[len(seat)] |= 1 << slot
 
 
 @bare_kernel
 def is_ordered(twins, mask, common):
     """Tell whether a set takes the first of slots that nothing tells apart."""
-    others, left, slot = common & ~mask, mask, 0
+    others, left, slot = common & ~mask, mask & twins[len(twins) - 1], 0
     while left:
         if left & 1 and twins[slot] & others:
             return False
         left >>= 1
         slot += 1
     return True
-
-
-@bare_kernel
-def count_slots(mask):
-    """Count the slots of a set."""
-    found = 0
-    while mask:
-        mask &= mask - 1
-        found += 1
-    return found
 
 
 @bare_kernel
@@ -318,7 +341,7 @@ def list_sets(b, r, i, j, ordered):
     n, size = len(b.demand), b.demand[i, j]
     row, column, entry = b.free[i], b.free[n + j], b.number[i, j]
     common = row & column
-    bases, slopes, whole, kind, sets = r.sums_base, r.sums_slope, r.whole_slope, r.kind, r.sets
+    bases, slopes, whole, ends, sets = r.sums_base, r.sums_slope, r.whole_slope, r.ends, r.sets
     gains = r.sums_gain
     row_spare = r.whole_base[i] - b.rest[i] + size + _SLACK
     column_spare = r.whole_base[n + j] - b.rest[n + j] + size + _SLACK
@@ -361,13 +384,13 @@ def list_sets(b, r, i, j, ordered):
         if over_row > row_gain - gains[at] or over_column > column_gain - gains[at]:
             continue
         _put(slopes, depth, r.slope, slot)
-        if over_row > 0.0 and _gain_without(whole, i, slopes, kind, at) < over_row:
+        if over_row > 0.0 and _gain_without(whole, i, slopes, ends, at) < over_row:
             continue
-        if over_column > 0.0 and _gain_without(whole, n + j, slopes, kind, at) < over_column:
+        if over_column > 0.0 and _gain_without(whole, n + j, slopes, ends, at) < over_column:
             continue
         mask |= 1 << slot
         missing = size - _SLACK - bases[at]
-        enough = missing <= 0.0 or (missing <= gains[at] and _gain(slopes, kind, at) >= missing)
+        enough = missing <= 0.0 or (missing <= gains[at] and _gain(slopes, ends, at) >= missing)
         if enough and (must < 0 or mask == must):
             if found == LONGEST_LIST:
                 return found + 1
