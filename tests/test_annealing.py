@@ -84,15 +84,15 @@ def test_walks_take_numbers_of_slots_that_are_of_use() -> None:
 
 
 def test_walks_are_more_where_a_plan_would_be_the_proof() -> None:
-    """Half of the time once a bound has come to so many delays, a third after a while."""
+    """Half of the time once a bound has come to so many delays, a fifth after a while."""
     demand = even_demand(5, 10, 0)
     walks = Walks(demand, 50, 1, np.random.default_rng(0))
     bound = int(demand[0].sum()) + 7 * 50
     assert walks.allot(bound, 1_000) == 10
     assert walks.allot(bound + 1, 1_050) == 0
-    assert walks.allot(bound + 49, 2_000_000) == 8_000 + 10_000 - 10
-    assert walks.allot(bound + 49, 2_001_000) == 5
-    assert walks.allot(bound + 50, 2_002_000) == 10  # of the last thousand programmes
+    assert walks.allot(bound + 49, 3_000_000) == 8_000 + 10_000 - 10
+    assert walks.allot(bound + 49, 3_000_900) == 3
+    assert walks.allot(bound + 50, 3_001_900) == 10  # of the last thousand programmes
 
 
 def test_walks_return_a_plan_at_once() -> None:

@@ -24,7 +24,7 @@ BURST = 70_000
 _FREEZING = 0.23  # times the bits that an entry takes on average
 _TURN = 300  # bursts until another number of slots is tried
 _TABLE = 1 << 16
-_PER_BURST = 100, 200  # programmes for each burst: half of the time, later a third
+_PER_BURST = 100, 300  # programmes for each burst: half of the time, later a fifth
 _EARLY = 8_000  # bursts; then it is later
 
 
