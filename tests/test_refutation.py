@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import permutations, product
 from typing import Any
@@ -20,7 +21,14 @@ from optmatch.solvers.demands.board import lay
 from optmatch.solvers.demands.partitions import EXHAUSTED, FOUND, FULL, PAUSED
 from optmatch.solvers.demands.plans import Plan, serve
 from optmatch.solvers.demands.ranges import make_ranges
-from optmatch.solvers.demands.refutation import fits, promising_lines, quickest_lines, seek
+from optmatch.solvers.demands.refutation import (
+    choose_line,
+    estimate_work,
+    fits,
+    promising_lines,
+    quickest_lines,
+    seek,
+)
 
 KERNELS: Any = programmes  # which have no types
 RANGES: Any = ranges
@@ -187,6 +195,58 @@ def begin(demand: NDArray[np.int64], slots: int, first: int) -> tuple[Any, Any, 
     state, board = lay(demand, slots, 1)
     board.share[:] = (first, board.left[first] - 1, 0, 1)
     return state, board, make_ranges(board)
+
+
+def count_work(
+    demand: NDArray[np.int64], slots: int, most: int, sample: tuple[int, int, int]
+) -> tuple[int, float]:
+    """Search to the end; return the programmes solved, and how many they stand for."""
+    state, board, room = begin(demand, slots, 0)
+    board.sample[:] = sample
+    solved, code = 0, PAUSED
+    while code != EXHAUSTED:
+        code = SEARCH(state, board, room, float(most), 100)
+        solved += int(state.solved[0])
+    return solved, float(board.work[0])
+
+
+def test_samples_tell_the_work_of_a_search() -> None:
+    """Without sampling just what is solved, and on average of a hundred samples, too."""
+    demand = even_demand(5, seed=0, weight=200)
+    most = int(demand[0].sum()) + 5
+    solved, work = count_work(demand, 8, most, (0, 1, 1))
+    assert solved == work > 200
+    drawn = [count_work(demand, 8, most, (3, 2, state)) for state in range(1, 101)]
+    told = np.array([work for _, work in drawn])
+    assert abs(told.mean() - work) <= 3 * told.std() / 10 < work / 5
+    assert max(some for some, _ in drawn) < solved
+
+
+def test_work_is_not_estimated_beyond_limits() -> None:
+    """Infinite where a sample takes more programmes or time than it may."""
+    demand, clock = even_demand(5, seed=0, weight=200), Limits().start()
+    asked = demand, 8, 1, int(demand[0].sum()) + 5, 0
+    assert 0 < estimate_work(*asked, parts=1, programmes=10**6, clock=clock) < np.inf
+    assert estimate_work(*asked, parts=1, programmes=0, clock=clock) == np.inf
+    over = Limits(time_s=0.0).start()
+    assert estimate_work(*asked, parts=1, programmes=10**6, clock=over) == np.inf
+
+
+def test_the_line_with_the_least_work_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By one estimate of all and a better one of the best three; if there is none, the first."""
+    coarse, fine = {7: 5.0, 3: 4.0, 1: 3.0, 2: 9.0}, {7: 2.0, 3: 1.0, 1: 3.0, 2: 0.0}
+
+    def estimate(*asked: Any) -> float:
+        line, parts = asked[4:6]
+        return (fine if parts == 1 else coarse)[line]
+
+    asked = np.ones((4, 4), dtype=np.int64), 6, 1, 9
+    clock = Limits().start()
+    with ThreadPoolExecutor(2) as threads:
+        monkeypatch.setattr("optmatch.solvers.demands.refutation.estimate_work", estimate)
+        assert choose_line(*asked, [7, 3, 1, 2], 10**6, clock, threads) == 3
+        monkeypatch.undo()
+        assert choose_line(*asked, [7, 3, 1, 2], 0, Limits(time_s=0.0).start(), threads) == 7
 
 
 def test_a_pool_that_runs_over_is_no_proof() -> None:

@@ -41,6 +41,8 @@ class Board(NamedTuple):
     twins: NDArray[np.int64]  # (k + 1,) slots before it that nothing tells apart; all with such
     longest: NDArray[np.int64]  # (k,) slots, those that last longest first
     share: NDArray[np.int64]  # (4,) first line, its last frame; part, parts
+    sample: NDArray[np.int64]  # (3,) frames of which one way of so many is taken; random number
+    work: NDArray[np.float64]  # (1,) programmes of the whole search, estimated from a sample
     state: NDArray[np.int64]  # (3,) frame, whether its ways are listed, whether the pool ran over
 
 
@@ -78,6 +80,8 @@ def lay(demand: NDArray[np.int64], slots: int, shortest: int) -> tuple[Programme
         twins=np.zeros(slots + 1, dtype=np.int64),
         longest=np.zeros(slots, dtype=np.int64),
         share=np.array([0, 0, 0, 1], dtype=np.int64),
+        sample=np.array([0, 1, 1], dtype=np.int64),
+        work=np.zeros(1),
         state=np.zeros(3, dtype=np.int64),
     )
     return programmes, board

@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Generator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
-from time import perf_counter
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 
 import numpy as np
 from ortools.sat.python import cp_model
@@ -37,6 +34,8 @@ from optmatch.solvers.demands.plans import Plan, only_demanded, tidy, trim
 from optmatch.solvers.demands.portfolio import rebuild
 from optmatch.solvers.demands.refutation import (
     PORTION,
+    Refutation,
+    choose_line,
     fits,
     promising_lines,
     quickest_lines,
@@ -51,6 +50,7 @@ _STEPS = 6  # from the bound to the first plan, at first
 _GROWTH = 3.0  # times the work of one step the next should be
 _SMALL, _LARGE = 500, 50_000  # programmes of a search that shows which line should be first
 _MORE = 4  # times as many show it better
+_LONG = 200_000  # programmes with a slot less, if it pays to sample a search for its first line
 _TELLING = 20_000  # programmes of a step that tells how many the last would take
 _LEAP = 300.0  # times the work of one step the last may be
 _PATIENCE = 400_000  # programmes of a search that gets nowhere, where CP-SAT may do better
@@ -99,26 +99,6 @@ def _exact(problem: Demand) -> bool:
         and problem.packet_share == 0
         and problem.switching == "all-stop"
     )
-
-
-@dataclass
-class _Refutation:
-    """A search for plans of so many slots that goes on, portion by portion."""
-
-    slots: int
-    most: int
-    steps: Generator[tuple[int, Plan | None], int | None, None]
-    took_s: float = 0.0
-
-    def go_on(self, most: int | None) -> tuple[int, Plan | None] | None:
-        """Return what comes of another portion, None at the end; plans must be no longer."""
-        begun_s = perf_counter()
-        try:
-            return self.steps.send(most)
-        except StopIteration:
-            return None
-        finally:
-            self.took_s = perf_counter() - begun_s
 
 
 class _Search:
@@ -276,16 +256,16 @@ class _Search:
         # what two threads find first differs from run to run, so repeatable searches have one
         workers = 1 if self.clock.limits.iterations is not None else _WORKERS
         parts = 1 if workers == 1 else _PARTS
-        asked = (
-            (slots, first, part)
-            for slots in itertools.count(int(least))
-            for first in (self.lines[0],)  # the same for all parts
-            for part in range(parts)
-        )
-        running: dict[Future[tuple[int, Plan | None] | None], _Refutation] = {}
+        running: dict[Future[tuple[int, Plan | None] | None], Refutation] = {}
         spent: Counter[int] = Counter()  # programmes, by slots
         ended: Counter[int] = Counter()  # parts, by slots
         with ThreadPoolExecutor(workers) as threads:
+            asked = (
+                (slots, first, part)
+                for slots in itertools.count(int(least))
+                for first in (self._first_line(slots, before, spent[slots - 1], threads),)
+                for part in range(parts)
+            )
             while True:
                 while len(running) < workers:
                     assert self.best is not None
@@ -324,13 +304,23 @@ class _Search:
                     most = self.best.cost(self.delay) - 1 - search.slots * self.delay
                     running[threads.submit(search.go_on, most)] = search
 
-    def _refute(self, slots: int, most: int, first: int, part: int, parts: int) -> _Refutation:
+    def _first_line(self, slots: int, before: int, work: int, threads: Executor) -> int:
+        """Choose the line that all parts of a search begin with."""
+        assert self.best is not None
+        most = min(before, self.best.cost(self.delay)) - 1 - slots * self.delay
+        if work < _LONG or most < self.demand.sum(axis=0).max() or not fits(self.demand, slots):
+            return self.lines[0]
+        lines = [*self.lines, *(set(range(2 * len(self.demand))) - set(self.lines))]
+        asked = slots, self.problem.min_slot_ticks, most, lines, work
+        return choose_line(self.demand, *asked, self.clock, threads)
+
+    def _refute(self, slots: int, most: int, first: int, part: int, parts: int) -> Refutation:
         portion = min(PORTION, self.clock.limits.iterations or PORTION)
         shortest = self.problem.min_slot_ticks
         steps = seek(self.demand, slots, shortest, most, first, portion, part, parts)
-        return _Refutation(slots, most, steps)
+        return Refutation(slots, most, steps)
 
-    def _note(self, search: _Refutation, solved: int, plan: Plan | None) -> None:
+    def _note(self, search: Refutation, solved: int, plan: Plan | None) -> None:
         self.solved += solved
         self.searched_s += search.took_s
         if plan is not None:
@@ -351,7 +341,7 @@ class _Search:
             if plan is not None:
                 self._take(plan)
 
-    def _choose_line(self, search: _Refutation, work: int) -> None:
+    def _choose_line(self, search: Refutation, work: int) -> None:
         """Learn from a search that took neither too little nor too long which line comes first."""
         shortest = self.problem.min_slot_ticks
         if len(self.lines) > 1 and max(_SMALL, _MORE * self.tried) < work < _LARGE:

@@ -313,6 +313,26 @@ def _is_mine(b, level):
 
 
 @bare_kernel
+def _is_left_out(b, level):
+    """Tell whether a way of a frame is not in the sample."""
+    if level <= b.share[1] or level > b.share[1] + b.sample[0]:
+        return False
+    drawn = b.sample[2]
+    drawn ^= drawn << 13 & 0xFFFFFFFF  # xorshift, Marsaglia 2003
+    drawn ^= drawn >> 17
+    drawn ^= drawn << 5 & 0xFFFFFFFF
+    b.sample[2] = drawn
+    return drawn % b.sample[1] != 0
+
+
+@bare_kernel
+def _weigh(b, level, programmes):
+    """Add what programmes of a frame stand for: one way of so many was taken to come there."""
+    drawn = min(max(level - 1 - b.share[1], 0), b.sample[0])
+    b.work[0] += programmes * float(b.sample[1]) ** drawn
+
+
+@bare_kernel
 def search(p, b, r, most, programmes):
     """Go on with the search for a portion.
 
@@ -336,9 +356,12 @@ def search(p, b, r, most, programmes):
     b.state[1] = 1
     p.solved[0] = r.tried[0] = 0
     while p.solved[0] < programmes and r.tried[0] < _SETS:
+        solved = p.solved[0]
         if arrived:
             arrived = False
-            if _expand(p, b, r, level, most) == _COMPLETE:
+            found = _expand(p, b, r, level, most)
+            _weigh(b, level, p.solved[0] - solved)
+            if found == _COMPLETE:
                 b.state[0] = level
                 return FOUND
             if b.state[2]:
@@ -352,7 +375,12 @@ def search(p, b, r, most, programmes):
             continue
         way = b.next[level]
         b.next[level] += b.pool[way, 3]
-        if _serve(p, b, level, level + 1, way, most):
+        if _is_left_out(b, level):
+            continue
+        solved = p.solved[0]
+        serves = _serve(p, b, level, level + 1, way, most)
+        _weigh(b, level + 1, p.solved[0] - solved)
+        if serves:
             if level == b.share[1] and not _is_mine(b, level):
                 continue
             _decide(b, way, 1)
