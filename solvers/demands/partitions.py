@@ -348,8 +348,9 @@ def search(p, b, r, most, programmes):
     Returns
     -------
     int
-        FOUND with a decision of all entries in ``b.seat``, EXHAUSTED if there is none any more,
-        PAUSED, or FULL if there was not enough room.
+        FOUND with a decision of all entries in ``b.seat``, EXHAUSTED if there is none any more (in
+        the sample, if ``b.sample`` asks for one: that proves nothing), PAUSED, or FULL if there
+        was not enough room.
     """
     level = b.state[0]
     arrived = b.state[1] == 0
