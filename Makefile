@@ -7,10 +7,10 @@ PROBLEM := instances/all-to-all/$(NAME).json
 SCHEDULE := demo/$(NAME).schedule.json
 # What runs compiled code, and is quick enough to run three times: the tests of kernels, and a few of the
 # tests that every method passes.
-KERNEL_TESTS := tests/test_cuts.py tests/test_splice.py tests/test_pathfinder.py tests/test_factors.py tests/test_toggles.py \
-	tests/test_birkhoff.py tests/test_bipartite.py tests/test_schedulers.py \
-	tests/test_routers.py tests/test_slices.py tests/test_refutation.py
-CONTRACT := tests/test_contract.py -k "verifier or brute_force"
+KERNEL_TESTS := tests/solvers/routing/test_cuts.py tests/solvers/reroutes/test_splice.py tests/solvers/routing/test_pathfinder.py tests/solvers/all_to_all/test_factors.py tests/solvers/all_to_all/test_toggles.py \
+	tests/solvers/demands/test_birkhoff.py tests/solvers/demands/test_bipartite.py tests/solvers/demands/test_schedulers.py \
+	tests/solvers/feedforward/test_routers.py tests/solvers/slices/test_slices.py tests/solvers/demands/test_refutation.py
+CONTRACT := tests/solvers/test_contract.py -k "verifier or brute_force"
 
 # A stamp is older than pyproject.toml when the requirements may have changed.
 READY := $(VENV)/ready-to-run

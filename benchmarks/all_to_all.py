@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 import optmatch as om
-from optmatch.solvers.all_to_all.together import bound_together
+from optmatch.solvers.all_to_all.joint_bound import bound_together
 from optmatch.solvers.routing.router import Router
 
 INSTANCES = Path(__file__).resolve().parent.parent / "instances" / "all-to-all"

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 import optmatch as om
-from optmatch.io.matrices import read_matrix
-from optmatch.problems import traffic
+from optmatch.io.matrices.reader import read_matrix
+from optmatch.problems.demands import traffic
 
 VOLUMES = {
     3: 1 / 8,

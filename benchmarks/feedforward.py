@@ -25,7 +25,7 @@ from optmatch.fabrics.light import trace
 from optmatch.model import Schedule
 from optmatch.solvers.feedforward.router import route_batch
 from optmatch.testing.looping import loop_in_python
-from optmatch.verify.schedules import count_toggles
+from optmatch.verify.routing.schedules import count_toggles
 
 LOSSES_DB = {"bar_loss_db": 0.9, "cross_loss_db": 0.4}
 

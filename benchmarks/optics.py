@@ -20,9 +20,9 @@ import numpy as np
 import optmatch as om
 from optmatch.model import SolverUnavailable
 from optmatch.testing.crosscheck import SaxCircuit
-from optmatch.verify.light import check_light
+from optmatch.verify.optics.scattering import scatter
 from optmatch.verify.report import Findings
-from optmatch.verify.scattering import scatter
+from optmatch.verify.routing.light import check_light
 
 
 def clock(what: str, run: Callable[[], Any], repeats: int) -> float:

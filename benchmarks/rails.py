@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 import optmatch as om
-from optmatch.problems.rail_step import ALL_REDUCE, Group, Step
-from optmatch.problems.rail_windows import PipelineWindows
-from optmatch.simulation.curves import (
+from optmatch.problems.rails.step import ALL_REDUCE, Group, Step
+from optmatch.problems.rails.windows import PipelineWindows
+from optmatch.simulation.rails.curves import (
     Curves,
     fit_windows,
     forward_s,
@@ -29,11 +29,11 @@ from optmatch.simulation.curves import (
     read_curves,
     windows_job,
 )
-from optmatch.simulation.rails import simulate_rails
+from optmatch.simulation.rails.replay import simulate_rails
 from optmatch.solvers.rails.descent import descend
 from optmatch.solvers.rails.methods import plan_well
 from optmatch.solvers.rails.relays import list_relays
-from optmatch.solvers.rails.talks import list_talks
+from optmatch.solvers.rails.transfers import list_talks
 
 CURVES = Path(__file__).parent.parent / "instances" / "rails" / "published-step-times.csv"
 CASES = {  # replicas, bytes of a message between stages

@@ -15,8 +15,8 @@ from itertools import product
 import numpy as np
 
 import optmatch as om
-from optmatch.problems.blueprint import Shape
-from optmatch.problems.crowd import crowd
+from optmatch.problems.slices.occupancy import crowd
+from optmatch.problems.slices.shape import Shape
 from optmatch.solvers.slices.pod import Pod
 from optmatch.studies import draw_arrivals
 from optmatch.studies.tables import Row, study_slices, study_spares

@@ -46,14 +46,14 @@ from optmatch.model import (
     VerificationError,
 )
 from optmatch.model.later import import_later
-from optmatch.notebook import show_objects
+from optmatch.plotting.notebook import show_objects
 
 # These two now, not on first use: the import of a module would take the place of its function.
 from optmatch.solve import settle_free_cells, solve
 from optmatch.verify import Report, Violation, verify
 
 if TYPE_CHECKING:
-    from optmatch.compare import compare_fabrics, compare_methods
+    from optmatch.control.rerouter import Rerouter
     from optmatch.io import read_netlist
     from optmatch.problems import (
         Allocation,
@@ -76,11 +76,11 @@ if TYPE_CHECKING:
         Transition,
         slice_rings,
     )
-    from optmatch.rerouter import Rerouter
-    from optmatch.simulation.demands import Simulation, simulate
-    from optmatch.simulation.rails import RailSimulation, simulate_rails
+    from optmatch.simulation.demands.replay import Simulation, simulate
+    from optmatch.simulation.rails.replay import RailSimulation, simulate_rails
+    from optmatch.studies.all_to_all.yields import YieldStudy, study_yield
+    from optmatch.studies.comparisons import compare_fabrics, compare_methods
     from optmatch.verify import Budget, Optics, check_steering, measure_optics
-    from optmatch.yields import YieldStudy, study_yield
 
 __version__ = "0.1.0"
 
@@ -182,25 +182,25 @@ __getattr__ = import_later(
         "Demand": "problems",
         "RailJob": "problems",
         "RailPlan": "problems",
-        "RailSimulation": "simulation.rails",
+        "RailSimulation": "simulation.rails.replay",
         "Reroute": "problems",
-        "Rerouter": "rerouter",
+        "Rerouter": "control.rerouter",
         "Routing": "problems",
         "RoutingProof": "problems",
-        "Simulation": "simulation.demands",
+        "Simulation": "simulation.demands.replay",
         "SliceAllocation": "problems",
         "Steering": "problems",
         "TransformerModel": "problems",
         "Transition": "problems",
-        "YieldStudy": "yields",
+        "YieldStudy": "studies.all_to_all.yields",
         "check_steering": "verify",
-        "compare_fabrics": "compare",
-        "compare_methods": "compare",
+        "compare_fabrics": "studies.comparisons",
+        "compare_methods": "studies.comparisons",
         "measure_optics": "verify",
         "read_netlist": "io",
-        "simulate": "simulation.demands",
-        "simulate_rails": "simulation.rails",
+        "simulate": "simulation.demands.replay",
+        "simulate_rails": "simulation.rails.replay",
         "slice_rings": "problems",
-        "study_yield": "yields",
+        "study_yield": "studies.all_to_all.yields",
     },
 )

@@ -6,7 +6,8 @@ It is complete and tested but not in the registry. To make a method of your own:
 2. Replace what is between the marks. Keep the frame: it is what `SolverContract` asks for.
 3. Register it: here by an entry in `registry.py`, elsewhere by the entry-point group
    ``optmatch.methods``, whose value is a `Method` such as ``METHOD`` below.
-4. Test it: a subclass of `optmatch.testing.SolverContract`, as in `tests/test_contract.py`.
+4. Test it: a subclass of `optmatch.testing.SolverContract`, as in
+   `tests/solvers/test_contract.py`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,6 @@
-"""What all tests share: repeatable hypothesis runs, and the folder of the oracles on the path."""
-
-import sys
-from pathlib import Path
+"""What all tests share: repeatable hypothesis runs."""
 
 from hypothesis import HealthCheck, settings
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 settings.register_profile(
     "optmatch",

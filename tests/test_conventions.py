@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import oracles
 import pytest
 
 import optmatch as om
 from optmatch.fabrics import EXITS, TERMINAL_NAMES, CellGraph
 from optmatch.fabrics.light import trace, trace_circuits
 from optmatch.model import BAR, CROSS, FREE, IDLE
+from tests.helpers import oracles
 
 SPLIT = om.HexMesh(3, 3, tx=3, rx=3)
 """Ports that send at one terminal and receive at another: no circuit is its own reverse."""

@@ -114,7 +114,7 @@ def _run_methods(
     files: Sequence[str], options: dict[str, Any], keep: Callable[[MethodRow], None]
 ) -> None:
     """Solve every file by every method."""
-    from optmatch.compare import compare_methods
+    from optmatch.studies.comparisons import compare_methods
 
     problems: dict[str, Problem] = {}
     for file in files:
@@ -144,7 +144,7 @@ def _run_fabrics(
 ) -> None:
     """Measure every fabric on the same matchings."""
     from optmatch.commands.optics import choose_device, use_one_thread
-    from optmatch.compare import compare_fabrics
+    from optmatch.studies.comparisons import compare_fabrics
 
     if options["size"] is None:
         raise click.UsageError("--size: needed with --fabrics")

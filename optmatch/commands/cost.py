@@ -11,7 +11,7 @@ import click
 
 from optmatch.commands.generate import Integers
 from optmatch.commands.outcome import print_object, say
-from optmatch.costs import PRICES, CostComparison, Prices, compare_costs
+from optmatch.problems.rails.costs import PRICES, CostComparison, Prices, compare_costs
 
 _SIZES = "128,256,512,1024,2048,4096,8192,16384"
 

@@ -16,7 +16,7 @@ from optmatch.commands.progress import Progress
 from optmatch.model import InputError, Limit
 
 if TYPE_CHECKING:
-    from optmatch.yields import YieldStudy
+    from optmatch.studies.all_to_all.yields import YieldStudy
 
 _KINDS = ("stuck-bar", "stuck-cross", "dead-cell")
 _SHOWN = 10
@@ -69,7 +69,7 @@ def faults(
     Ctrl-C reports what was done so far.
     """
     from optmatch.io.files import check_target, replace_file
-    from optmatch.yields import study_yield
+    from optmatch.studies.all_to_all.yields import study_yield
 
     if output is not None and PurePath(output).suffix not in (".json", ".csv"):
         raise InputError("tables end in .json or .csv", path=output)

@@ -21,7 +21,7 @@ from optmatch.commands.generate import (
 )
 from optmatch.fabrics import Fabric
 from optmatch.problems import Demand
-from optmatch.problems.traffic import MODELS
+from optmatch.problems.demands.traffic import MODELS
 
 _FABRIC_NAMES = ("rows", "cols", "ports", "tx", "rx", "size", *CONDITION_NAMES)
 _MODEL_OPTIONS = (

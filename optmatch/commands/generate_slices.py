@@ -50,8 +50,8 @@ def slice_allocation(
     **options: Any,
 ) -> None:
     """One more torus of chips, on servers anywhere in a rack, or in joined racks."""
-    from optmatch.problems.crowd import crowd
-    from optmatch.studies.arrivals import parse_shape
+    from optmatch.problems.slices.occupancy import crowd
+    from optmatch.studies.slices.arrivals import parse_shape
 
     fabric = replace(build_racks(options, racks=1), joined=joined)
     there = [] if placed is None else [parse_shape(part) for part in placed.split(",")]

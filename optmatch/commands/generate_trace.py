@@ -9,7 +9,7 @@ import click
 from optmatch.commands.fields import RAILS, field_options
 from optmatch.commands.generate import FILE_OPTIONS, with_options, write_problem
 from optmatch.problems import RailJob
-from optmatch.problems.rail_step import DIMENSIONS, Dimension
+from optmatch.problems.rails.step import DIMENSIONS, Dimension
 
 
 class _Named(click.ParamType[tuple[str, Dimension]]):
@@ -74,11 +74,11 @@ def rail_trace(
     **options: Any,
 ) -> None:
     """One recorded step of a training job: Chakra traces, a list of phases, or recordings."""
-    from optmatch.io.chakra_options import TraceOptions
-    from optmatch.io.chakra_step import read_step
-    from optmatch.io.groups import read_groups
-    from optmatch.io.phases import read_phase_list
-    from optmatch.io.recordings import read_recorded_step
+    from optmatch.io.chakra.options import TraceOptions
+    from optmatch.io.chakra.step import read_step
+    from optmatch.io.rails.groups import read_groups
+    from optmatch.io.rails.phases import read_phase_list
+    from optmatch.io.rails.recordings import read_recorded_step
 
     if sum(one is not None for one in (chakra, phases, recordings)) != 1:
         raise click.UsageError("either --chakra, --phases or --recordings")

@@ -36,7 +36,7 @@ def read_fabric(file: str, options: dict[str, Any]) -> Fabric:
     NetlistError
         With every flaw.
     """
-    from optmatch.io.netlists import read_netlist
+    from optmatch.io.netlists.gdsfactory import read_netlist
 
     given: dict[str, Any] = {
         name: options[name] for name in NETLIST_NAMES if options.get(name) is not None

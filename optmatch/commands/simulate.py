@@ -79,7 +79,7 @@ def _run(
     file: str, solution: Problem | Solution, changes: dict[str, Any], flows: bool, as_json: bool
 ) -> int:
     from optmatch.problems import Demand
-    from optmatch.simulation.demands import simulate as replay
+    from optmatch.simulation.demands.replay import simulate as replay
 
     if not isinstance(solution, Solution):
         raise InputError("a problem file; a schedule file is expected here", path=name_of(file))

@@ -12,7 +12,7 @@ from optmatch.model import InputError, Solution
 
 if TYPE_CHECKING:
     from optmatch.problems import RailJob
-    from optmatch.simulation.rails import RailSimulation
+    from optmatch.simulation.rails.replay import RailSimulation
 
 POLICIES = ("on-demand", "provisioned", "static", "all-links")
 
@@ -67,9 +67,9 @@ def simulate_job(
 def _outcome(
     subject: RailJob | Solution, policy: str | None, changes: dict[str, Any]
 ) -> tuple[RailJob, RailSimulation]:
-    from optmatch.problems.rail_plan import RailPlan
-    from optmatch.simulation.plans import read_plan
-    from optmatch.simulation.rails import simulate_rails
+    from optmatch.problems.rails.plan import RailPlan
+    from optmatch.simulation.rails.plans import read_plan
+    from optmatch.simulation.rails.replay import simulate_rails
 
     given: Any = subject.problem if isinstance(subject, Solution) else subject
     if "packet_bytes_per_s" in changes:

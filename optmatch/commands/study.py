@@ -18,7 +18,7 @@ from optmatch.fabrics import RackFabric
 from optmatch.model import InputError, OnEvent, ignore
 
 if TYPE_CHECKING:
-    from optmatch.problems.blueprint import Shape
+    from optmatch.problems.slices.shape import Shape
     from optmatch.studies.tables import Study
 
 RACK_OPTIONS = (
@@ -211,7 +211,7 @@ def blast_radius(ctx: click.Context, /, mix: str | None, quiet: bool, **options:
 
 def build_racks(options: dict[str, Any], *, racks: int) -> RackFabric:
     """Make the racks that the options describe."""
-    from optmatch.studies.arrivals import parse_shape
+    from optmatch.studies.slices.arrivals import parse_shape
 
     given: dict[str, Any] = {"racks": racks}
     for name in ("racks", "fibres"):
@@ -228,7 +228,7 @@ def build_racks(options: dict[str, Any], *, racks: int) -> RackFabric:
 
 def read_mix(text: str) -> dict[Shape, float]:
     """Read weights of shapes as ``2x2x1=3,2x2x2=1``; a shape without weight has 1."""
-    from optmatch.studies.arrivals import parse_shape
+    from optmatch.studies.slices.arrivals import parse_shape
 
     mix: dict[Shape, float] = {}
     for part in text.split(","):

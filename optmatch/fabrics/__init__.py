@@ -2,7 +2,6 @@
 
 from optmatch.fabrics.benes import Benes, DilatedBenes
 from optmatch.fabrics.cellgraph import DEAD, EXITS, TERMINAL_NAMES, CellGraph, Links, state_between
-from optmatch.fabrics.courses import Clements, Reck, SpankeBenes
 from optmatch.fabrics.crossbar import Crossbar, Piloss, SwitchAndSelect
 from optmatch.fabrics.cubes import (
     Breach,
@@ -21,6 +20,7 @@ from optmatch.fabrics.mesh import HexMesh, Mesh, SmartLightMesh, SquareMesh, Tri
 from optmatch.fabrics.netlist import Netlist
 from optmatch.fabrics.netlist_flaws import NetlistError
 from optmatch.fabrics.netlist_tree import netlist_from_tree
+from optmatch.fabrics.planar import Clements, Reck, SpankeBenes
 from optmatch.fabrics.rack import RackFabric
 from optmatch.fabrics.reach import UNREACHED, Walks, forced_links, shortest_routes, walk
 

@@ -54,56 +54,70 @@ _JOB = ("rail-job",)
 EXPORTERS: dict[str, Exporter] = {
     "csv": Exporter(
         "phases theta and phi of all set cells, with their convention; of a switch without cells"
-        " and of a plan the timeline", (), "optmatch.io.cells:write_csv",
+        " and of a plan the timeline", (), "optmatch.io.netlists.cell_states:write_csv",
     ),
     "perfetto": Exporter(
-        "the same as trace events, for ui.perfetto.dev", (), "optmatch.io.timeline:trace_events"
+        "the same as trace events, for ui.perfetto.dev",
+        (),
+        "optmatch.io.rails.timeline:trace_events",
     ),
     "astra-bw": Exporter(
-        "astra-sim circuit schedules: blocks BW of GB/s", (), "optmatch.io.astra:bandwidths"
+        "astra-sim circuit schedules: blocks BW of GB/s",
+        (),
+        "optmatch.io.astra.files:bandwidths",
     ),
     "astra-lt": Exporter(
-        "their latencies: blocks LT of ns", (), "optmatch.io.astra:latencies"
+        "their latencies: blocks LT of ns",
+        (),
+        "optmatch.io.astra.files:latencies",
     ),
     "astra-network": Exporter(
-        "network.yml of astra-sim, with the reconfiguration time", (), "optmatch.io.astra:network"
+        "network.yml of astra-sim, with the reconfiguration time",
+        (),
+        "optmatch.io.astra.files:network",
     ),
     "astra-log": Exporter(
         "when astra-sim would switch to which topology, as its log", (),
-        "optmatch.io.astra:reconfigurations",
+        "optmatch.io.astra.files:reconfigurations",
     ),
     "astra-groups": Exporter(
-        "communicator groups, JSON", _JOB, "optmatch.io.astra:communicators"
+        "communicator groups, JSON",
+        _JOB,
+        "optmatch.io.astra.files:communicators",
     ),
     "astra-mapping": Exporter(
-        "pg-2-schedule.yml: the topology of each group", _JOB, "optmatch.io.astra:group_topologies"
+        "pg-2-schedule.yml: the topology of each group",
+        _JOB,
+        "optmatch.io.astra.files:group_topologies",
     ),
     "chakra": Exporter(
-        "the step as Chakra traces, a file for each rank", _JOB, "optmatch.io.astra:traces"
+        "the step as Chakra traces, a file for each rank",
+        _JOB,
+        "optmatch.io.astra.files:traces",
     ),
     "openoptics": Exporter(
         "OpenOptics circuits: [time_slice, node1, node2, port1, port2], JSON", (),
-        "optmatch.io.openoptics:circuit_list",
+        "optmatch.io.rails.openoptics:circuit_list",
     ),
     "openoptics-matrix": Exporter(
         "OpenOptics from_schedule: peers by slice and port, text", (),
-        "optmatch.io.openoptics:peer_matrix",
+        "optmatch.io.rails.openoptics:peer_matrix",
     ),
     "timeline": Exporter(
         "operations, circuits and reconfigurations with their times, CSV", (),
-        "optmatch.io.timeline:timeline_csv",
+        "optmatch.io.rails.timeline:timeline_csv",
     ),
     "json": Exporter(
         "phases theta and phi of all set cells, with their convention", (),
-        "optmatch.io.cells:write_phases_json", cells=True,
+        "optmatch.io.netlists.cell_states:write_phases_json", cells=True,
     ),
     "smartlight": Exporter(
         'a line for each slot: [cell, "x" | "="] of all set cells, JSON', (),
-        "optmatch.io.cells:write_smartlight", cells=True,
+        "optmatch.io.netlists.cell_states:write_smartlight", cells=True,
     ),
     "netlist": Exporter(
         "netlist of gdsfactory and sax, cell states as settings, a file for each slot", (),
-        "optmatch.io.netlists:write_netlist", cells=True,
+        "optmatch.io.netlists.gdsfactory:write_netlist", cells=True,
     ),
 }  # fmt: skip
 """Exporters by the name of their format."""

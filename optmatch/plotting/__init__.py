@@ -1,14 +1,15 @@
 """Pictures: data first (`*_data`), then matplotlib (`plot_*`), the HTML viewer, and files."""
 
 from optmatch.plotting.comparison import FabricsData, fabrics_data, plot_fabrics
-from optmatch.plotting.costs import CostsData, costs_data, plot_costs
+from optmatch.plotting.demands.gantt import GanttData, gantt_data, plot_gantt
 from optmatch.plotting.figures import plot_contact_sheet, plot_matchings, plot_slot
 from optmatch.plotting.files import SUFFIXES, fabric_svg, save_figure, save_picture
-from optmatch.plotting.gantt import GanttData, gantt_data, plot_gantt
 from optmatch.plotting.geometry import MeshData, PortMark, mesh_data
 from optmatch.plotting.heat import HeatData, heat_data, plot_heat
-from optmatch.plotting.rail_gantt import RailGanttData, plot_rails, rail_gantt_data
-from optmatch.plotting.slices import SliceData, plot_slice, slice_data
+from optmatch.plotting.rails.costs import CostsData, costs_data, plot_costs
+from optmatch.plotting.rails.gantt import RailGanttData, plot_rails, rail_gantt_data
+from optmatch.plotting.reroutes.transitions import plot_transition, transition_data
+from optmatch.plotting.slices.racks import SliceData, plot_slice, slice_data
 from optmatch.plotting.slots import (
     CircuitData,
     Drawable,
@@ -21,7 +22,6 @@ from optmatch.plotting.slots import (
     toggles_data,
 )
 from optmatch.plotting.studies import plot_study, study_data
-from optmatch.plotting.transitions import plot_transition, transition_data
 from optmatch.plotting.viewer import CELL_LOSS_DB, solution_html, viewer_page
 
 __all__ = [

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, cast
 
 from optmatch.fabrics import Fabric
 from optmatch.model import InputError, Solution
+from optmatch.plotting.demands.gantt import plot_gantt
 from optmatch.plotting.figures import draw_fabric, new_figure, plot_contact_sheet, plot_slot
-from optmatch.plotting.gantt import plot_gantt
-from optmatch.plotting.rail_gantt import plot_rails
-from optmatch.plotting.slices import plot_slice
+from optmatch.plotting.rails.gantt import plot_rails
+from optmatch.plotting.reroutes.transitions import plot_transition
+from optmatch.plotting.slices.racks import plot_slice
 from optmatch.plotting.slots import Drawable, parts
-from optmatch.plotting.transitions import plot_transition
 from optmatch.plotting.viewer import viewer_page
 from optmatch.problems import Allocation, Demand, RailJob, Transition
-from optmatch.problems.rail_plan import RailPlan
+from optmatch.problems.rails.plan import RailPlan
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,12 +1,12 @@
 """Studies of racks: slices that come and go, spares, and what a failed chip disturbs."""
 
-from optmatch.studies.arrivals import Arrival, draw_arrivals, read_arrivals
-from optmatch.studies.blast import BlastRadius, measure_blast
-from optmatch.studies.fragmented import Placed, fill_fragmented
 from optmatch.studies.intervals import Estimate, estimate
-from optmatch.studies.replay import RULES, Outcome, replay
-from optmatch.studies.spares import SpareCover, cover_failures
-from optmatch.studies.tenants import Tenant, compare_tenants
+from optmatch.studies.reroutes.blast import BlastRadius, measure_blast
+from optmatch.studies.reroutes.spares import SpareCover, cover_failures
+from optmatch.studies.slices.arrivals import Arrival, draw_arrivals, read_arrivals
+from optmatch.studies.slices.fragmented import Placed, fill_fragmented
+from optmatch.studies.slices.replay import RULES, Outcome, replay
+from optmatch.studies.slices.tenants import Tenant, compare_tenants
 
 __all__ = [
     "RULES",

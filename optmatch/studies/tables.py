@@ -9,14 +9,14 @@ import numpy as np
 
 from optmatch.fabrics import RackFabric
 from optmatch.model import OnEvent, Tick, ignore
-from optmatch.problems.blueprint import Shape
-from optmatch.studies.arrivals import EQUAL_MIX, Arrival, draw_arrivals
-from optmatch.studies.blast import BlastRadius, measure_blast
-from optmatch.studies.fragmented import Placed, fill_fragmented
+from optmatch.problems.slices.shape import Shape
 from optmatch.studies.intervals import estimate
-from optmatch.studies.replay import JOINED, RULES, Outcome, replay
-from optmatch.studies.spares import cover_failures
-from optmatch.studies.tenants import compare_tenants
+from optmatch.studies.reroutes.blast import BlastRadius, measure_blast
+from optmatch.studies.reroutes.spares import cover_failures
+from optmatch.studies.slices.arrivals import EQUAL_MIX, Arrival, draw_arrivals
+from optmatch.studies.slices.fragmented import Placed, fill_fragmented
+from optmatch.studies.slices.replay import JOINED, RULES, Outcome, replay
+from optmatch.studies.slices.tenants import compare_tenants
 
 Row = dict[str, Any]
 
@@ -67,7 +67,7 @@ def study_slices(
     trace
         Requests to take instead, one run.
     rules
-        See `optmatch.studies.replay`.
+        See `optmatch.studies.slices.replay`.
     runs
         How many times, with independent requests.
     seed

@@ -66,7 +66,7 @@ class SaxCircuit:
         Parameters
         ----------
         cells, waveguides
-            As for `optmatch.verify.scattering.scatter`.
+            As for `optmatch.verify.optics.scattering.scatter`.
         """
         settings = self.settings(cells, waveguides)
         solve = self._refine if self.refined else self._klujax.solve_with_symbol

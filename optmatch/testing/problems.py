@@ -24,7 +24,7 @@ from optmatch.fabrics import (
 )
 from optmatch.model import IDLE, Problem
 from optmatch.problems import AllToAll, Routing
-from optmatch.problems.routing import Objective
+from optmatch.problems.routing.problem import Objective
 from optmatch.testing.demands import smallest_demands
 from optmatch.testing.rails import smallest_rails
 from optmatch.testing.slices import smallest_slices

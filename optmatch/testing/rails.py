@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from optmatch.fabrics import IdealSwitch
 from optmatch.problems import RailJob, TransformerModel
-from optmatch.problems.rail_step import RECV, SEND
-from optmatch.verify.rail_times import list_before, measure_work
+from optmatch.problems.rails.step import RECV, SEND
+from optmatch.verify.rails.times import list_before, measure_work
 
 
 @st.composite

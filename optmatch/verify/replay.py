@@ -10,12 +10,12 @@ from optmatch.problems import ANSWERS, PROBLEMS
 from optmatch.verify.report import Findings, Report
 
 _CHECKS = {
-    "all-to-all": "optmatch.verify.schedules:verify_schedule",
-    "demand": "optmatch.verify.demand_claims:verify_demand",
-    "rail-job": "optmatch.verify.rails:verify_rails",
-    "reroute": "optmatch.verify.reroute_claims:verify_reroute",
-    "routing": "optmatch.verify.schedules:verify_schedule",
-    "slice-allocation": "optmatch.verify.slices:verify_slice",
+    "all-to-all": "optmatch.verify.routing.schedules:verify_schedule",
+    "demand": "optmatch.verify.demands.claims:verify_demand",
+    "rail-job": "optmatch.verify.rails.replay:verify_rails",
+    "reroute": "optmatch.verify.reroutes.claims:verify_reroute",
+    "routing": "optmatch.verify.routing.schedules:verify_schedule",
+    "slice-allocation": "optmatch.verify.slices.replay:verify_slice",
 }
 """What checks the answers to each kind of problem: imported where it is used."""
 

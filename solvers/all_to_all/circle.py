@@ -8,7 +8,7 @@ from optmatch.model import Limits, OnEvent, Solution
 from optmatch.problems import AllToAll
 from optmatch.solvers.all_to_all.factorise import schedule_all
 from optmatch.solvers.all_to_all.live import on_live_ports
-from optmatch.solvers.all_to_all.shortage import names_faults
+from optmatch.solvers.all_to_all.slot_shortage import names_faults
 
 
 @names_faults()

@@ -15,7 +15,7 @@ from optmatch.problems import AllToAll
 from optmatch.solvers.all_to_all import factors as combinatorics
 from optmatch.solvers.all_to_all.factory import Factory, all_slots
 from optmatch.solvers.all_to_all.live import on_live_ports
-from optmatch.solvers.all_to_all.shortage import names_faults, settle_open
+from optmatch.solvers.all_to_all.slot_shortage import names_faults, settle_open
 from optmatch.solvers.routing.dead import refuse_dead_pairs
 from optmatch.solvers.routing.router import Router
 

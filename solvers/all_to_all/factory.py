@@ -24,7 +24,7 @@ from optmatch.model import (
 )
 from optmatch.problems import AllToAll, Routing
 from optmatch.solvers.all_to_all import factors as combinatorics
-from optmatch.solvers.all_to_all.together import bound_together, can_be_priced
+from optmatch.solvers.all_to_all.joint_bound import bound_together, can_be_priced
 from optmatch.solvers.all_to_all.toggles import Sequence
 from optmatch.solvers.routing.pathfinder import BLOCKED, EFFORTS, UNIT, Effort
 from optmatch.solvers.routing.router import Router

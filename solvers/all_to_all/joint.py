@@ -16,7 +16,7 @@ from optmatch.problems import AllToAll
 from optmatch.solvers.all_to_all.factorise import schedule_all, without_routing
 from optmatch.solvers.all_to_all.factory import REFUTED_BY_SEARCH, SHORT, Factory, Slot
 from optmatch.solvers.all_to_all.live import on_live_ports
-from optmatch.solvers.all_to_all.shortage import names_faults
+from optmatch.solvers.all_to_all.slot_shortage import names_faults
 from optmatch.solvers.cpsat import Flow, Literal, Outcome, minimise, share_links
 from optmatch.solvers.routing.router import Router
 

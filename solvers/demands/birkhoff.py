@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from optmatch.model import InputError
 from optmatch.solvers.demands import heaviest, peeling
-from optmatch.solvers.demands.bench import set_up
 from optmatch.solvers.demands.terms import Terms, equal_sums
+from optmatch.solvers.demands.workspace import set_up
 
 Rule = Literal["first", "bottleneck", "weight", "plus"]
 

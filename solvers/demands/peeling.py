@@ -9,7 +9,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from optmatch.solvers.demands.bench import FLOOR, HEAP_SIZE, LINE_SUM, LOW_SIZE, THRESHOLD, WORD
+from optmatch.solvers.demands.workspace import (
+    FLOOR,
+    HEAP_SIZE,
+    LINE_SUM,
+    LOW_SIZE,
+    THRESHOLD,
+    WORD,
+)
 from optmatch.solvers.kernel import kernel
 
 _PRIME = 67  # the powers of two below 2**62 all differ modulo it

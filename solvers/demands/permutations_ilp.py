@@ -13,7 +13,7 @@ from ortools.sat.python import cp_model
 
 from optmatch.model import Bound, Event, Limit, Limits, NewBest, OnEvent, Solution
 from optmatch.problems import CountProof, Demand, OddSetProof
-from optmatch.problems.demand_proof import Axis
+from optmatch.problems.demands.proofs import Axis
 from optmatch.solvers.cpsat import minimise
 from optmatch.solvers.demands.decomposing import (
     Decomposer,

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from optmatch.fabrics import IdealSwitch
 from optmatch.model import IDLE, InputError, Limits, ignore
 from optmatch.problems import Demand
-from optmatch.problems.rail_rounds import Algorithm, meet
+from optmatch.problems.rails.rounds import Algorithm, meet
 from optmatch.solvers.demands.portfolio import solve_best
 
 Circuits = NDArray[np.int32]

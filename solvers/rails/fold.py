@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.problems import RailJob
-from optmatch.problems.rail_fold import refine
-from optmatch.problems.rail_step import COMPUTE, RECV, SEND, Step
-from optmatch.problems.rail_time import events
+from optmatch.problems.rails.fold import refine
+from optmatch.problems.rails.step import COMPUTE, RECV, SEND, Step
+from optmatch.problems.rails.times import events
 
 
 class Folded(NamedTuple):

@@ -9,12 +9,12 @@ import numpy as np
 from optmatch.model import Clock, Event, Limit, Limits, NewBest, OnEvent, Solution, Tick
 from optmatch.model.solution import RTOL
 from optmatch.problems import RailJob
-from optmatch.problems.rail_plan import RailPlan
+from optmatch.problems.rails.plan import RailPlan
 from optmatch.solvers.rails.descent import descend
 from optmatch.solvers.rails.light import route_plan
 from optmatch.solvers.rails.methods import NO_SPLIT, conclude, plan_lit, plan_well
 from optmatch.solvers.rails.relays import Relays, list_relays
-from optmatch.solvers.rails.talks import Talks, list_talks
+from optmatch.solvers.rails.transfers import Talks, list_talks
 
 MOST_PAIRS = 20_000
 """Pairs of communications that share an end; with more, a model is too large to be of use."""

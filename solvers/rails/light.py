@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics import Fabric
 from optmatch.model import Limits, ignore
 from optmatch.problems import RailJob, Routing
-from optmatch.problems.rail_plan import RailPlan
+from optmatch.problems.rails.plan import RailPlan
 
 _ROUNDS = 200
 

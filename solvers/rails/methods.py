@@ -10,12 +10,12 @@ import numpy as np
 from optmatch.model import Limit, Limits, NewBest, OnEvent, Solution, Status
 from optmatch.model.solution import RTOL
 from optmatch.problems import RailJob
-from optmatch.problems.rail_plan import RailPlan
+from optmatch.problems.rails.plan import RailPlan
 from optmatch.solvers.rails.light import route_plan
 from optmatch.solvers.rails.order import plan_ahead
 from optmatch.solvers.rails.policies import plan_by_demand, plan_static
 from optmatch.solvers.rails.relays import plan_around
-from optmatch.solvers.rails.talks import Talks, list_talks
+from optmatch.solvers.rails.transfers import Talks, list_talks
 
 NO_SPLIT = "fewer ports than there are kinds of circuits to keep"
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ortools.sat.python import cp_model
 
-from optmatch.problems.rail_plan import RailPlan
+from optmatch.problems.rails.plan import RailPlan
 from optmatch.solvers.cpsat import Outcome
 from optmatch.solvers.rails.order import Order
 from optmatch.solvers.rails.relays import (
@@ -26,8 +26,8 @@ from optmatch.solvers.rails.relays import (
     plan_diverted,
     recognise,
 )
-from optmatch.solvers.rails.talks import Talks
 from optmatch.solvers.rails.timetable import longest_paths
+from optmatch.solvers.rails.transfers import Talks
 
 _TICKS = 1 << 43
 """Ticks of the time that a known plan takes: rounding stays below all tolerances."""

@@ -10,10 +10,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from optmatch.problems.rail_plan import RailPlan
+from optmatch.problems.rails.plan import RailPlan
 from optmatch.solvers.rails.policies import usual_lanes
-from optmatch.solvers.rails.talks import Spot, Talks, Use
 from optmatch.solvers.rails.timetable import Timed, Turn, build_plan, longest_paths
+from optmatch.solvers.rails.transfers import Spot, Talks, Use
 
 
 def plan_ahead(talks: Talks, known: Sequence[RailPlan] = ()) -> RailPlan | None:

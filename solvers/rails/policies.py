@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import InputError
-from optmatch.problems.rail_plan import RailPlan
-from optmatch.problems.rail_step import SEND
+from optmatch.problems.rails.plan import RailPlan
+from optmatch.problems.rails.step import SEND
 from optmatch.solvers.rails.stopping import stopping_paths
-from optmatch.solvers.rails.talks import Spot, Talk, Talks
 from optmatch.solvers.rails.timetable import Turn, build_plan, longest_paths
+from optmatch.solvers.rails.transfers import Spot, Talk, Talks
 
 
 class Span(NamedTuple):

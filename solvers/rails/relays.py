@@ -22,11 +22,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.problems.rail_plan import RailPlan, ranks_of_rails
-from optmatch.problems.rail_rounds import list_rounds
-from optmatch.problems.rail_step import ALL_TO_ALL, RECV, SEND
+from optmatch.problems.rails.plan import RailPlan, ranks_of_rails
+from optmatch.problems.rails.rounds import list_rounds
+from optmatch.problems.rails.step import ALL_TO_ALL, RECV, SEND
 from optmatch.solvers.rails.order import Order, best_order, plan_in_order
-from optmatch.solvers.rails.talks import Talk, Talks, Use
+from optmatch.solvers.rails.transfers import Talk, Talks, Use
 
 MOST_LISTED = 4
 """On rails of so many ranks, each of a class of its own, all ways are listed."""

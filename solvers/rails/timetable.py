@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from optmatch.model import IDLE
 from optmatch.problems import RailJob
-from optmatch.problems.rail_plan import RailPlan, RailTimeline, ranks_of_rails
-from optmatch.problems.rail_step import RECV, SEND
-from optmatch.solvers.rails.talks import Spot, Talks, face
+from optmatch.problems.rails.plan import RailPlan, RailTimeline, ranks_of_rails
+from optmatch.problems.rails.step import RECV, SEND
+from optmatch.solvers.rails.transfers import Spot, Talks, face
 
 
 class Turn(NamedTuple):

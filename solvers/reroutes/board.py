@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics import RackFabric
 from optmatch.model import FREE
 from optmatch.problems import Reroute
+from optmatch.solvers.reroutes.flow_graph import Ways, find_ways
 from optmatch.solvers.reroutes.naming import DEAD, list_users
 from optmatch.solvers.reroutes.splice import (
     LOSS_COST,
@@ -23,7 +24,6 @@ from optmatch.solvers.reroutes.splice import (
     polish,
     weigh,
 )
-from optmatch.solvers.reroutes.ways import Ways, find_ways
 
 _DEAD_CELL = 2
 ROUNDS = 24

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.problems import Transition
-from optmatch.problems.transition import RAISE, SET
+from optmatch.problems.reroutes.transition import RAISE, SET
 from optmatch.solvers.reroutes.board import Board
 from optmatch.solvers.reroutes.naming import name_paths
 from optmatch.solvers.reroutes.repair import Case, Plan

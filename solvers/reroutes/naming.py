@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.problems import Reroute
-from optmatch.solvers.reroutes.ways import Ways
+from optmatch.solvers.reroutes.flow_graph import Ways
 
 Path = NDArray[np.int32]
 NOBODY, DEAD = -1, -2

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import Clock, Limits
-from optmatch.problems.reroute_bound import FAR, distances
+from optmatch.problems.reroutes.bound import FAR, distances
 from optmatch.solvers.reroutes.board import ROUNDS, Board, Found, Path
 
 EFFORT = 400

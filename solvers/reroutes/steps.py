@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping
 from typing import NamedTuple
 
-from optmatch.problems.transition import DROP, RAISE, SET
+from optmatch.problems.reroutes.transition import DROP, RAISE, SET
 
 Step = tuple[int, int, int]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from optmatch.fabrics import UNREACHED, Fabric, Faulty
 from optmatch.model import Clock, Problem, Solution, Status
-from optmatch.solvers.routing.culprits import Refuted, blame, find_culprits
+from optmatch.solvers.routing.causes import Refuted, blame, find_culprits
 
 
 def refuse_dead_pairs(

@@ -28,8 +28,8 @@ from optmatch.model import (
     Tick,
 )
 from optmatch.problems import Routing, RoutingProof
+from optmatch.solvers.routing.causes import name_culprits
 from optmatch.solvers.routing.columns import Bound, Closed, Column, Master, cost_step
-from optmatch.solvers.routing.culprits import name_culprits
 from optmatch.solvers.routing.negotiated import (
     WARM_STARTS,
     Negotiation,

@@ -25,7 +25,7 @@ from optmatch.model import (
     ignore,
 )
 from optmatch.problems import Routing
-from optmatch.solvers.routing.culprits import Refuted
+from optmatch.solvers.routing.causes import Refuted
 from optmatch.solvers.routing.dead import refuse_dead_pairs
 from optmatch.solvers.routing.pathfinder import EFFORTS, UNIT
 from optmatch.solvers.routing.router import Router

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.problems import Blueprint
-from optmatch.problems.blueprint import Shape, draw
+from optmatch.problems.slices.shape import Shape, draw
 from optmatch.solvers.slices.search import Rack
 
 MOST = 16

@@ -25,7 +25,7 @@ from optmatch.model import (
     Tick,
 )
 from optmatch.problems import Allocation, Blueprint, LoadProof, SliceAllocation
-from optmatch.problems.slices import wire
+from optmatch.problems.slices.problem import wire
 from optmatch.solvers.slices.cuts import find_cut
 from optmatch.solvers.slices.kernels import BUDGET, FOUND
 from optmatch.solvers.slices.methods import conclude, infeasible, load_of

@@ -23,7 +23,7 @@ def offer(edges, hops, span, loads, fibres, servers, weight, routes, lengths):
     Parameters
     ----------
     edges, hops
-        The pool of routes; `optmatch.problems.server_routes.RoutePool`.
+        The pool of routes; `optmatch.problems.slices.server_routes.RoutePool`.
     span
         Edges of a rack.
     loads, fibres

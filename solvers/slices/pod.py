@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import RackFabric
 from optmatch.problems import Allocation, Blueprint, SliceAllocation
-from optmatch.problems.blueprint import Shape, draw, orient
-from optmatch.problems.server_routes import pool_routes
-from optmatch.problems.slices import connect
+from optmatch.problems.slices.problem import connect
+from optmatch.problems.slices.server_routes import pool_routes
+from optmatch.problems.slices.shape import Shape, draw, orient
 from optmatch.solvers.slices.kernels import EXHAUSTED, FOUND
 from optmatch.solvers.slices.search import Plan, Rack, Search
 

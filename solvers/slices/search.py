@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.problems.blueprint import Blueprint
-from optmatch.problems.server_routes import RoutePool
+from optmatch.problems.slices.server_routes import RoutePool
+from optmatch.problems.slices.shape import Blueprint
 from optmatch.solvers.slices.kernels import offer, search
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import SolverError
-from optmatch.problems.rings import Ring, Steering, check_rings
+from optmatch.problems.slices.rings import Ring, Steering, check_rings
 
 
 def steer(

@@ -1,0 +1,1 @@
+"""What schedulers and controllers call."""

@@ -1,0 +1,255 @@
+"""Files of astra-sim with reconfigurable circuits: schedules of matrices, groups, network, log."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.io.chakra.writer import step_traces
+from optmatch.io.rails.groups import groups_text
+from optmatch.io.rails.topologies import answer_of, topologies
+from optmatch.model import FormatError, InputError, Solution
+from optmatch.problems import RailJob, Step
+from optmatch.problems.rails.plan import RailPlan
+from optmatch.problems.rails.step import SCALE_UP
+
+_GIGA = 1e9
+_BLOCK = re.compile(r"(\w+)\s+(\d+)")
+
+
+def bandwidths(solution: Solution) -> str:
+    """Write the circuits as blocks ``BW topology``, in GB/s, in the order of their first use.
+
+    Row is source, column destination. Of a rail job the nodes are ranks, and the links inside
+    servers are in every topology; of other problems they are ports. Topology 0 is the initial one.
+
+    Raises
+    ------
+    InputError
+        If there is neither a schedule nor a plan of rails.
+    """
+    found = topologies(solution)
+    inside = _inside(solution, found.n_nodes)
+    return _blocks("BW", ((found.rates(k) + inside) / _GIGA for k in range(len(found.states))))
+
+
+def latencies(solution: Solution) -> str:
+    """Write blocks ``LT topology``: nanoseconds of each link of `bandwidths`, 0 where none is."""
+    found = topologies(solution)
+    inside = _inside(solution, found.n_nodes)
+    ns = 1e9 * solution.problem.latency_s if isinstance(solution.problem, RailJob) else 0.0
+    there = (found.rates(k) + inside > 0 for k in range(len(found.states)))
+    return _blocks("LT", (np.where(matrix, ns, 0.0) for matrix in there))
+
+
+def network(solution: Solution) -> str:
+    """Write ``network.yml``: number of nodes, largest bandwidth, latency and delay."""
+    found, problem = topologies(solution), solution.problem
+    inside = _inside(solution, found.n_nodes)
+    rates = [float((found.rates(k) + inside).max(initial=0)) for k in range(len(found.states))]
+    ns = 1e9 * problem.latency_s if isinstance(problem, RailJob) else 0.0
+    return (
+        "topology: [FullyConnected]\n"
+        f"npus_count: [{found.n_nodes}]\n"
+        f"bandwidth: [{_number(max(rates, default=0) / _GIGA)}]  # GB/s\n"
+        f"latency: [{_number(ns)}]  # ns\n"
+        f"reconfig_time: [{_number(found.delay_s * 1e9)}]  # ns\n"
+    )
+
+
+def reconfigurations(solution: Solution) -> str:
+    """Write when which topology is switched to, as lines of the simulator's log."""
+    found = topologies(solution)
+    moments = zip(found.starts_s.tolist(), found.topology.tolist(), strict=True)
+    return "".join(
+        f"TM: !!! TIME: {round(start * 1e9)} Reconfig to topo_id: {topology},"
+        f" Devices count: {found.n_nodes}, NPUs count: {found.n_nodes}, inflight_coll 0\n"
+        for start, topology in moments
+    )
+
+
+def group_numbers(step: Step) -> dict[str, str]:
+    """Name groups by whole numbers, as astra-sim wants: their own names if these are numbers.
+
+    Examples
+    --------
+    >>> from optmatch.problems.rails.step import Group
+    >>> none = dict.fromkeys(("rank", "kind", "group", "size_bytes", "duration_s"), [])
+    >>> groups = (Group("dp.0", "dp", (0, 1), 0), Group("7", "pp", (1, 2), 0))
+    >>> group_numbers(Step(groups=groups, **none, peer=[], match=[], dep_start=[0], dep=[]))
+    {'dp.0': '1', '7': '2'}
+    """
+    names = [group.name for group in step.groups]
+    if all(name.isdecimal() for name in names):
+        return {name: name for name in names}
+    return {name: str(number) for number, name in enumerate(names, start=1)}
+
+
+def communicators(solution: Solution) -> str:
+    """Write the communicator groups of a rail job as JSON, by number."""
+    step = _job(solution).step()
+    numbers = group_numbers(step)
+    return groups_text({numbers[group.name]: group.ranks for group in step.groups})
+
+
+def traces(solution: Solution) -> dict[str, bytes]:
+    """Write the step of a rail job as Chakra traces, with the groups of `communicators`."""
+    step = _job(solution).step()
+    numbers = group_numbers(step)
+    groups = tuple(replace(group, name=numbers[group.name]) for group in step.groups)
+    contents = step_traces(replace(step, groups=groups))
+    return {f".{rank}.et": content for rank, content in enumerate(contents)}
+
+
+def group_topologies(solution: Solution) -> str:
+    """Write ``pg-2-schedule.yml``: the topology in which each group communicates first.
+
+    A group inside a server has its links in each of them; it stands with topology 0.
+    """
+    job, plan = _job(solution), answer_of(solution)
+    step, found = job.step(), topologies(solution)
+    numbers, lines = group_numbers(step), []
+    for k, group in enumerate(step.groups):
+        operations = np.flatnonzero(step.group == k)
+        topology = 0
+        if group.rail >= 0 and len(operations) and isinstance(plan, RailPlan):
+            first = float(plan.start_s[operations].min())
+            moment = int(np.searchsorted(found.starts_s, first, side="right")) - 1
+            topology = int(found.topology[max(0, moment)])
+        lines.append(f"{numbers[group.name]}: {topology}")
+    return f"mapping: {{{', '.join(lines)}}}\n"
+
+
+def read_circuit_schedules(
+    path: str | os.PathLike[str], kind: str = "BW"
+) -> dict[int, NDArray[np.float64]]:
+    """Read blocks ``BW topology`` or ``LT topology``.
+
+    Parameters
+    ----------
+    path
+        Text: a line ``BW 0``, as many rows of numbers as there are in a row, ``END``; comments
+        begin with ``//``.
+    kind
+        The word in front of each block.
+
+    Returns
+    -------
+    dict
+        ``matrix[source, destination]`` in GB/s (or ns) by number of the topology.
+
+    Raises
+    ------
+    FormatError
+        Naming file and line: a block that is not closed or not square, of another size than the
+        others, twice, or what is no number.
+    """
+    file = os.fspath(path)
+    try:
+        text = Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise FormatError(f"cannot be read: {exc}", path=file) from exc
+    return parse_circuit_schedules(text, kind, file)
+
+
+def parse_circuit_schedules(
+    text: str, kind: str = "BW", path: str = "<text>"
+) -> dict[int, NDArray[np.float64]]:
+    r"""Parse what `read_circuit_schedules` reads.
+
+    Examples
+    --------
+    >>> parse_circuit_schedules("BW 0\n0 12.5\n12.5 0\nEND\n")[0].tolist()
+    [[0.0, 12.5], [12.5, 0.0]]
+    """
+    found: dict[int, NDArray[np.float64]] = {}
+    rows: list[list[float]] = []
+    topology, place = -1, path
+    for place, line in _lines(text, path):
+        begins = _BLOCK.fullmatch(line)
+        if begins is not None and topology < 0 and begins[1] == kind:
+            topology, rows = int(begins[2]), []
+            if topology in found:
+                raise FormatError(f"topology {topology} is there twice", path=place)
+        elif topology < 0:
+            raise FormatError(f"{line[:40]!r}: a line {kind} NUMBER is expected", path=place)
+        elif line == "END":
+            found[topology] = _square(rows, found, place)
+            topology = -1
+        else:
+            rows.append(_row(line, place))
+    if topology >= 0:
+        raise FormatError(f"topology {topology} has no END", path=place)
+    if not found:
+        raise FormatError(f"no block {kind} in it", path=path)
+    return found
+
+
+def _lines(text: str, path: str) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(text.splitlines(), start=1):
+        content = line.partition("//")[0].strip()
+        if content:
+            yield f"{path}:{number}", content
+
+
+def _row(line: str, place: str) -> list[float]:
+    try:
+        row = [float(part) for part in line.split()]
+    except ValueError as exc:
+        raise FormatError(f"{line[:40]!r}: numbers are expected", path=place) from exc
+    if not all(0 <= value < float("inf") for value in row):
+        raise FormatError("numbers are finite and >= 0", path=place)
+    return row
+
+
+def _square(
+    rows: list[list[float]], others: Mapping[int, NDArray[np.float64]], place: str
+) -> NDArray[np.float64]:
+    wrong = next((row for row in rows if len(row) != len(rows)), None)
+    if wrong is not None:
+        raise FormatError(f"{len(rows)} rows, one of {len(wrong)} numbers", path=place)
+    for matrix in others.values():
+        if len(matrix) != len(rows):
+            raise FormatError(f"{len(rows)} nodes, before there were {len(matrix)}", path=place)
+    return np.array(rows, dtype=np.float64).reshape(len(rows), len(rows))
+
+
+def _blocks(kind: str, matrices: Iterable[NDArray[np.float64]]) -> str:
+    parts = []
+    for topology, matrix in enumerate(matrices):
+        cells = [["0"] * len(matrix) for _ in matrix]
+        for row, column in np.argwhere(matrix).tolist():  # few are not 0
+            cells[row][column] = _number(float(matrix[row, column]))
+        rows = "".join(" ".join(row) + "\n" for row in cells)
+        parts.append(f"{kind} {topology}\n{rows}END\n")
+    return "\n".join(parts)
+
+
+def _number(value: float) -> str:
+    """Write a number with as many digits as bring it back, without an empty fraction."""
+    return str(int(value)) if value == int(value) else repr(float(value))
+
+
+def _job(solution: Solution) -> RailJob:
+    if not isinstance(solution.problem, RailJob):
+        raise InputError(
+            f"a problem of kind {solution.problem.kind}: only rail jobs have communicator groups"
+        )
+    return solution.problem
+
+
+def _inside(solution: Solution, n: int) -> NDArray[np.float64]:
+    """Return the links inside servers, in bytes per second."""
+    matrix = np.zeros((n, n))
+    if isinstance(solution.problem, RailJob):
+        for group in solution.problem.groups():
+            if group.rail == SCALE_UP:
+                matrix[np.ix_(group.ranks, group.ranks)] = solution.problem.scale_up_bytes_per_s
+        np.fill_diagonal(matrix, 0)
+    return matrix

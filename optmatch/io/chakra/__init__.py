@@ -1,0 +1,1 @@
+"""Chakra execution traces: read as steps or demands, and written."""

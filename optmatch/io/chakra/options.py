@@ -1,0 +1,78 @@
+"""What traces do not tell: servers, rails, and the dimensions of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from optmatch.model import InputError
+from optmatch.problems.rails.step import DIMENSIONS, Dimension
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceOptions:
+    """What traces do not tell.
+
+    Parameters
+    ----------
+    gpus_per_server, stride
+        How many GPUs a server has, and how far apart their ranks are: 1 if they are neighbours,
+        the degree of data parallelism if its ranks come first.
+    dimensions
+        The dimensions of groups by name. Of the others, one that sends and receives is a
+        pipeline, one with an all-to-all has experts, one inside a server is tensor parallel, and
+        the rest is data parallel.
+    leave_out
+        Names of groups whose collectives take no time, such as the one of all ranks.
+    flops_per_s
+        What a GPU reaches: the time of computations that have operations but no duration; None
+        if they take none.
+    """
+
+    gpus_per_server: int = 1
+    stride: int = 1
+    dimensions: Mapping[str, Dimension] = field(default_factory=dict)
+    leave_out: Collection[str] = ()
+    flops_per_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("gpus_per_server", "stride"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} = {getattr(self, name)}: must be >= 1", where=name)
+        for name, dimension in self.dimensions.items():
+            if dimension not in DIMENSIONS:
+                raise InputError(
+                    f"group {name}: dimension {dimension!r}: one of {', '.join(DIMENSIONS)}"
+                )
+
+    def rail(self, ranks: Sequence[int]) -> int | None:
+        """Return the rail of a group, -1 inside a server, None if there are several.
+
+        Examples
+        --------
+        >>> neighbours = TraceOptions(gpus_per_server=2)
+        >>> neighbours.rail([0, 2]), neighbours.rail([2, 3]), neighbours.rail([0, 3])
+        (0, -1, None)
+        >>> TraceOptions(gpus_per_server=2, stride=4).rail([0, 4])
+        -1
+        """
+        block, place = np.divmod(np.asarray(ranks), self.stride)
+        server, rail = np.divmod(block, self.gpus_per_server)
+        if len(set(zip(server.tolist(), place.tolist(), strict=True))) == 1:
+            return -1
+        return int(rail[0]) if (rail == rail[0]).all() else None
+
+    def rank(self, server: int, place: int) -> int:
+        """Return the rank of a GPU by its server and its place there; places are rails.
+
+        Examples
+        --------
+        >>> TraceOptions(gpus_per_server=2).rank(1, 0)
+        2
+        >>> TraceOptions(gpus_per_server=2, stride=4).rank(1, 1)
+        5
+        """
+        block, offset = divmod(server, self.stride)
+        return (block * self.gpus_per_server + place) * self.stride + offset

@@ -1,0 +1,147 @@
+"""Chakra execution traces as files: nodes in, one file for a rank out."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from optmatch.io.chakra.messages import COLLECTIVE, COLLECTIVES, COMPUTE, RECEIVE, SEND, messages
+from optmatch.model import InputError
+from optmatch.problems.rails.step import OPERATIONS, Step
+
+VERSION = "1.0.0"
+"""Of the schema, as it stands in front of each trace."""
+
+
+_TYPES = {"send": SEND, "recv": RECEIVE, "compute": COMPUTE}  # of nodes; else collectives
+
+
+class Node(NamedTuple):
+    """A node of a trace."""
+
+    id: int
+    kind: int = COMPUTE
+    """A type of node: `COMPUTE`, `SEND`, `RECEIVE`, `COLLECTIVE` or another number."""
+    name: str = ""
+    parents: Sequence[int] = ()
+    start_us: int = 0
+    duration_us: int = 0
+    attributes: Mapping[str, bool | int | str] = {}
+
+
+def trace_bytes(
+    nodes: Iterable[Node], *, integers: str = "int64", compress: bool = False
+) -> bytes:
+    """Write nodes as the trace of one rank.
+
+    Parameters
+    ----------
+    nodes
+        In the order of the file.
+    integers
+        The width of attributes that are whole numbers, ``"int64"`` or ``"uint32"`` for instance;
+        producers differ.
+    compress
+        Whether the result is gzipped.
+
+    Returns
+    -------
+    bytes
+        The content of ``name.RANK.et``.
+
+    Raises
+    ------
+    ValueError
+        If a number does not fit its width.
+
+    Examples
+    --------
+    >>> trace_bytes([Node(id=1, duration_us=5)]).hex()
+    '070a05312e302e3006080118043805'
+    """
+    from google.protobuf.proto import serialize_length_prefixed
+
+    kinds, out = messages(), io.BytesIO()
+    serialize_length_prefixed(kinds.metadata(version=VERSION.encode()), out)
+    for node in nodes:
+        message = kinds.node(
+            id=node.id,
+            type=node.kind,
+            name=node.name.encode(),
+            data_deps=node.parents,
+            start_time_micros=node.start_us,
+            duration_micros=node.duration_us,
+            attr=[_attribute(*item, integers) for item in node.attributes.items()],
+        )
+        serialize_length_prefixed(message, out)
+    content = out.getvalue()
+    return gzip.compress(content, mtime=0) if compress else content
+
+
+def step_traces(step: Step) -> list[bytes]:
+    """Write a step as Chakra traces, one for each rank, with as many nodes as operations.
+
+    Parameters
+    ----------
+    step
+        The step. Times are rounded to microseconds and sizes to bytes, as the format wants.
+
+    Raises
+    ------
+    InputError
+        If a duration is too long for its field.
+
+    Examples
+    --------
+    >>> from optmatch.problems.rails.step import Group
+    >>> pair = Group("pp.0", "pp", (0, 1), rail=0)
+    >>> step = Step(groups=(pair,), rank=[0, 1], kind=[6, 7], group=[0, 0], size_bytes=[8, 8],
+    ...             duration_s=[0, 0], peer=[1, 0], match=[0, 0], dep_start=[0, 0, 0], dep=[])
+    >>> [b"pp.0" in content for content in step_traces(step)]
+    [True, True]
+    """
+    for k in (step.duration_s > 1e12).nonzero()[0][:1]:
+        raise InputError(f"{step.describe(int(k))} takes {step.duration_s[k]:g} s")
+    return [
+        trace_bytes(_node(step, k, start) for k in range(start, end))
+        for start, end in pairwise(step.rank_start.tolist())
+    ]
+
+
+def _node(step: Step, operation: int, first: int) -> Node:
+    name = OPERATIONS[step.kind[operation]]
+    attributes: dict[str, bool | int | str] = {"is_cpu_op": False}
+    if name != "compute":
+        attributes["comm_size"] = round(float(step.size_bytes[operation]))
+        attributes["pg_name"] = step.groups[step.group[operation]].name
+    if name in ("send", "recv"):
+        ends = [int(step.rank[operation]), int(step.peer[operation])]
+        ends = ends if name == "send" else ends[::-1]
+        attributes |= {"comm_src": ends[0], "comm_dst": ends[1]}
+        attributes["comm_tag"] = int(step.match[operation])
+    elif name != "compute":
+        attributes["comm_type"] = COLLECTIVES.index(name.replace("-", "_").upper())
+    parents = step.dep[step.dep_start[operation] : step.dep_start[operation + 1]]
+    return Node(
+        id=operation - first,
+        kind=_TYPES.get(name, COLLECTIVE),
+        name=step.names[operation] if step.names else name,
+        parents=(parents - first).tolist(),
+        duration_us=round(float(step.duration_s[operation]) * 1e6),
+        attributes=attributes,
+    )
+
+
+def _attribute(name: str, value: bool | int | str, integers: str) -> bytes:
+    field: dict[str, Any]
+    if isinstance(value, bool):
+        field = {"bool_val": value}
+    elif isinstance(value, int):
+        field = {f"{integers}_val": value}
+    else:
+        field = {"string_val": value.encode()}
+    written: bytes = messages().attribute(name=name.encode(), **field).SerializeToString()
+    return written

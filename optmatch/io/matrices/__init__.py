@@ -1,0 +1,1 @@
+"""Demand matrices from the files and objects that others use."""

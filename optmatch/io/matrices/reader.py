@@ -1,0 +1,258 @@
+"""Demand matrices from the files and objects that others use: rows are sources."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.io.chakra.demand import read_chakra
+from optmatch.io.chakra.traces import is_trace, siblings
+from optmatch.io.fields import shorten
+from optmatch.io.matrices.matrix_market import parse_matrix_market
+from optmatch.io.rails.groups import read_groups
+from optmatch.io.text import parse, pointer
+from optmatch.model import FormatError, InputError
+
+Matrix = NDArray[np.float64]
+
+EXACT = 2**53
+"""Whole numbers beyond this are refused: float64 would round them."""
+
+_QOBLIB = "scaled_doubly_stochastic_matrix"
+
+
+def read_matrix(
+    path: str | os.PathLike[str],
+    *,
+    name: str | None = None,
+    transposed: bool = False,
+    groups: str | os.PathLike[str] | None = None,
+) -> Matrix:
+    r"""Read a demand matrix; the ending says how.
+
+    Parameters
+    ----------
+    path
+        ``.csv``, ``.tsv`` or ``.txt``: numbers between commas, semicolons, tabs or blanks, with
+        ``#`` before comments and, if need be, a line and a column of names; ``.npy``, ``.npz``;
+        ``.mtx``: Matrix Market; ``.json``: instances of QOBLIB, whose columns are stacked;
+        ``.et``, or ``.RANK.json``: the Chakra trace of one rank, those of the others beside it.
+    name
+        Which array of an ``.npz`` or instance of a ``.json``; needed where there are several.
+    transposed
+        Whether rows are destinations in the file.
+    groups
+        The file of communicator groups that belongs to a trace.
+
+    Returns
+    -------
+    NDArray
+        ``matrix[source, destination]``, float64, not necessarily square; for `Demand.from_matrix`.
+
+    Raises
+    ------
+    FormatError
+        Naming file, place and value of the first thing that is no number.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "demand.csv"
+    ...     _ = file.write_text("from,rack 1,rack 2\nrack 1,0,30\nrack 2,12.5,0\n")
+    ...     read_matrix(file).tolist()
+    [[0.0, 30.0], [12.5, 0.0]]
+    """
+    file = os.fspath(path)
+    suffix = Path(file).suffix.lower()
+    if is_trace(path):
+        members = None if groups is None else read_groups(groups)
+        matrix = check_matrix(read_chakra(siblings(path), groups=members))
+        return np.ascontiguousarray(matrix.T) if transposed else matrix
+    if groups is not None:
+        raise FormatError("groups belong to a trace, name.RANK.et", path=file)
+    if suffix not in _READERS:
+        raise FormatError(
+            f"suffix {suffix!r}: matrices end in {', '.join([*_READERS, '.et'])}", path=file
+        )
+    try:
+        content = Path(path).read_bytes()
+    except OSError as exc:
+        raise FormatError(f"cannot be read: {exc.strerror}", path=file) from exc
+    try:
+        found = _READERS[suffix](content, file)
+        matrix = _choose(found, name) if isinstance(found, Mapping) else found
+        if name is not None and not isinstance(found, Mapping):
+            raise FormatError(f"name = {name!r}: files of this kind hold one matrix")
+        matrix = check_matrix(matrix)
+    except InputError as exc:
+        exc.path = exc.path or file
+        raise
+    return np.ascontiguousarray(matrix.T) if transposed else matrix
+
+
+def from_graph(graph: Any, weight: str = "weight") -> tuple[Matrix, list[Any]]:
+    """Take the demand from a graph of networkx: an edge from source to destination for each.
+
+    Parameters
+    ----------
+    graph
+        A `networkx` graph; an undirected edge is a demand both ways, parallel edges add up.
+    weight
+        The attribute of edges with the demand; 1 where an edge has none.
+
+    Returns
+    -------
+    matrix, nodes
+        ``matrix[source, destination]``, and which node each port is.
+
+    Examples
+    --------
+    >>> import networkx as nx
+    >>> graph = nx.DiGraph()
+    >>> graph.add_edge("a", "b", weight=3)
+    >>> matrix, nodes = from_graph(graph)
+    >>> matrix.tolist(), nodes
+    ([[0.0, 3.0], [0.0, 0.0]], ['a', 'b'])
+    """
+    nodes = list(graph.nodes)
+    place = {node: k for k, node in enumerate(nodes)}
+    matrix = np.zeros((len(nodes), len(nodes)))
+    for source, destination, value in graph.edges(data=weight, default=1):
+        if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
+            raise InputError(f"edge {source!r} - {destination!r}: {weight} = {shorten(value)}")
+        i, j = place[source], place[destination]
+        matrix[i, j] += float(value)
+        if not graph.is_directed() and i != j:
+            matrix[j, i] += float(value)
+    return check_matrix(matrix), nodes
+
+
+def check_matrix(matrix: Any) -> Matrix:
+    """Refuse what is no matrix of finite numbers, or loses digits in float64."""
+    given = np.asarray(matrix)
+    if given.ndim != 2 or given.dtype.kind not in "iufb":
+        kind = "x".join(map(str, given.shape))
+        raise FormatError(
+            f"an array of {given.dtype}, shape {kind}: a matrix of numbers is needed"
+        )
+    for i, j in np.argwhere(~np.isfinite(given))[:1]:
+        raise FormatError(f"matrix[{i}, {j}] = {given[i, j]}: a number is finite")
+    if given.dtype.kind in "iu" and given.size and int(given.max()) > EXACT:
+        raise FormatError(f"{int(given.max())}: whole numbers above 2**53 are not exact here")
+    return np.ascontiguousarray(given, dtype=np.float64)
+
+
+def _choose(found: Mapping[str, Any], name: str | None) -> Any:
+    if name is None and len(found) == 1:
+        return next(iter(found.values()))
+    known = ", ".join(sorted(found, key=lambda key: (len(key), key)))
+    if name is None:
+        raise FormatError(f"holds several matrices, choose one by name: {known}")
+    if name not in found:
+        raise FormatError(f"name = {name!r}: unknown; known are {known}")
+    return found[name]
+
+
+def _read_text(content: bytes, path: str) -> Matrix:
+    """Parse lines of numbers; a first line or column without any number has names."""
+    rows: list[tuple[int, list[str]]] = []
+    for number, line in enumerate(_decode(content, path).splitlines(), start=1):
+        line = line.partition("#")[0].rstrip()
+        if line.strip():
+            split = re.split(r"[,;\t]", line) if re.search(r"[,;\t]", line) else line.split()
+            rows.append((number, [field.strip() for field in split]))
+    if rows and len(rows) > 1 and not any(map(_is_number, rows[0][1][1:] or rows[0][1])):
+        rows = rows[1:]
+    named = bool(rows) and not any(_is_number(fields[0]) for _, fields in rows)
+    matrix: list[list[float]] = []
+    for number, fields in rows:
+        entries = fields[1:] if named else fields
+        place = f"{path}:{number}"
+        if matrix and len(entries) != len(matrix[0]):
+            raise FormatError(
+                f"{len(entries)} numbers, but {len(matrix[0])} in the lines before", path=place
+            )
+        matrix.append([_number(field, place) for field in entries])
+    if not matrix or not matrix[0]:
+        raise FormatError("no numbers in it", path=path)
+    return np.array(matrix)
+
+
+def _read_npy(content: bytes, path: str) -> Any:
+    import io
+
+    try:
+        loaded = np.load(io.BytesIO(content), allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return loaded
+        return {key: loaded[key] for key in loaded.files}
+    except (ValueError, OSError, EOFError, KeyError) as exc:
+        raise FormatError(f"is no file of arrays: {exc}", path=path) from exc
+    except Exception as exc:  # zipfile and zlib raise errors of their own
+        raise FormatError(f"is damaged: {exc}", path=path) from exc
+
+
+def _read_market(content: bytes, path: str) -> Matrix:
+    return parse_matrix_market(_decode(content, path), path)
+
+
+def _read_qoblib(content: bytes, path: str) -> dict[str, Any]:
+    tree = parse(content, path)
+    entries = tree.items() if isinstance(tree, dict) else ()
+    found = {key: entry for key, entry in entries if isinstance(entry, dict) and _QOBLIB in entry}
+    if not found:
+        raise FormatError(f"no instance with the key {_QOBLIB!r}", path=path)
+    return {key: _unstack(entry, pointer("", key)) for key, entry in found.items()}
+
+
+def _unstack(entry: dict[str, Any], where: str) -> Matrix:
+    stacked, n = entry[_QOBLIB], entry.get("n")
+    if type(n) is not int or not isinstance(stacked, list) or len(stacked) != n * n:
+        raise FormatError(f"n = {shorten(n)} does not fit its matrix", where=pointer(where, "n"))
+    for k, value in enumerate(stacked):
+        if type(value) not in (int, float):
+            raise FormatError(
+                f"{shorten(value)}: a number is expected", where=pointer(where, _QOBLIB, k)
+            )
+    return np.array(stacked).reshape(n, n, order="F")
+
+
+def _decode(content: bytes, path: str) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as exc:
+        raise FormatError(f"byte {exc.start}: a file is UTF-8 text", path=path) from exc
+
+
+def _is_number(field: str) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True
+
+
+def _number(field: str, path: str) -> float:
+    if not _is_number(field):
+        raise FormatError(f"{shorten(field)}: a number is expected here", path=path)
+    if re.fullmatch(r"[+-]?\d+", field) and abs(int(field)) > EXACT:
+        raise FormatError(f"{field}: whole numbers above 2**53 are not exact here", path=path)
+    return float(field)
+
+
+_READERS: dict[str, Callable[[bytes, str], Any]] = {
+    ".csv": _read_text,
+    ".tsv": _read_text,
+    ".txt": _read_text,
+    ".npy": _read_npy,
+    ".npz": _read_npy,
+    ".mtx": _read_market,
+    ".json": _read_qoblib,
+}

@@ -1,0 +1,1 @@
+"""Formats of rails: phases, recordings, groups, timelines."""

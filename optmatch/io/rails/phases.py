@@ -1,0 +1,218 @@
+"""Lists of phases: what each rank does in a step, line by line, as CSV or JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from optmatch.io.chakra.columns import MISSING
+from optmatch.io.chakra.messages import COLLECTIVE, COLLECTIVES, COMPUTE, RECEIVE, SEND
+from optmatch.io.chakra.options import TraceOptions
+from optmatch.io.chakra.step import step_of
+from optmatch.io.chakra.traces import Trace
+from optmatch.io.fields import shorten
+from optmatch.io.matrices.reader import EXACT
+from optmatch.io.text import parse
+from optmatch.model import FormatError
+from optmatch.problems.rails.step import OPERATIONS, Step
+
+_COLUMNS = ("rank", "group", "operation", "count", "size_bytes", "compute_s", "peer")
+MOST_REPEATS = 10**7
+"""So often one line may be done; steps have a few million operations in all."""
+_TYPES = {"compute": COMPUTE, "send": SEND, "recv": RECEIVE}
+
+
+def read_phase_list(
+    path: str | os.PathLike[str],
+    groups: Mapping[str, Sequence[int]],
+    options: TraceOptions | None = None,
+) -> Step:
+    """Read a list of phases as one step of a job.
+
+    Parameters
+    ----------
+    path
+        ``.csv`` with a line of names, or ``.json`` with a list of objects: `rank`; `operation`,
+        a name of `OPERATIONS`; but for ``"compute"`` its `group`, `size_bytes`, and `count`, how
+        often (1 unless told); `compute_s`, seconds of computation before (0 unless told); of
+        ``"send"`` and ``"recv"`` the `peer`. A rank does its lines in their order.
+    groups
+        The members of each group, see `read_groups`.
+    options
+        What servers, rails and dimensions there are.
+
+    Returns
+    -------
+    Step
+        Each operation waits for the one before it at its rank.
+
+    Raises
+    ------
+    FormatError
+        Naming file and line, or place in the JSON: what is no such line, or does not fit those of
+        other ranks.
+    """
+    file = os.fspath(path)
+    suffix = Path(path).suffix.lower()
+    if suffix not in (".csv", ".json"):
+        raise FormatError(f"suffix {suffix!r}: phases are in .csv or .json", path=file)
+    try:
+        content = Path(path).read_bytes()
+    except OSError as exc:
+        raise FormatError(f"cannot be read: {exc.strerror}", path=file) from exc
+    rows = _csv_rows(content, file) if suffix == ".csv" else _json_rows(content, file)
+    noun = "line" if suffix == ".csv" else "entry"
+    lines = [_line(row, place, noun, file) for place, row in rows]
+    ranks = max(
+        [*(line.rank for line in lines), *(r for g in groups.values() for r in g)], default=-1
+    )
+    traces = [trace_of(rank, lines, noun, file) for rank in range(ranks + 1)]
+    return step_of(traces, groups, options or TraceOptions())
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line: what a rank does, perhaps several times."""
+
+    place: int
+    rank: int
+    group: str
+    operation: str
+    repeats: int
+    size_bytes: int
+    compute_s: float
+    peer: int
+
+
+def _csv_rows(content: bytes, path: str) -> list[tuple[int, dict[str, Any]]]:
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as exc:
+        raise FormatError(f"byte {exc.start}: a file is UTF-8 text", path=path) from exc
+    reader = csv.DictReader(io.StringIO(text), restkey="", skipinitialspace=True)
+    rows = [
+        (reader.line_num, {key: value for key, value in row.items() if value not in ("", None)})
+        for row in reader
+    ]
+    for name in reader.fieldnames or ("",):
+        if name not in _COLUMNS:
+            raise FormatError(
+                f"column {name!r}: known are {', '.join(_COLUMNS)}", where="line 1", path=path
+            )
+    return rows
+
+
+def _json_rows(content: bytes, path: str) -> list[tuple[int, dict[str, Any]]]:
+    tree = parse(content, path)
+    if not isinstance(tree, list):
+        raise FormatError("a list of phases is expected", where="/", path=path)
+    for place, row in enumerate(tree):
+        if not isinstance(row, dict):
+            raise FormatError(
+                f"{shorten(row)}: an object is expected", where=f"/{place}", path=path
+            )
+        for key in row:
+            if key not in _COLUMNS:
+                raise FormatError(
+                    f"key {key!r}: known are {', '.join(_COLUMNS)}", where=f"/{place}", path=path
+                )
+    return list(enumerate(tree))
+
+
+def _line(row: dict[str, Any], place: int, noun: str, path: str) -> Line:
+    where = f"{noun} {place}"
+
+    def number(name: str, default: float | None, *, whole: bool = True) -> Any:
+        value: Any = row.get(name, default)
+        try:
+            found = -1.0 if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError):
+            found = -1.0
+        if not 0 <= found < EXACT or (whole and found % 1):
+            kind = "a whole number" if whole else "a number"
+            raise FormatError(
+                f"{name} = {value!r}: {kind} >= 0 is expected", where=where, path=path
+            )
+        return int(found) if whole else found
+
+    operation = row.get("operation")
+    if operation not in OPERATIONS:
+        raise FormatError(
+            f"operation = {operation!r}: one of {', '.join(OPERATIONS)}", where=where, path=path
+        )
+    talks = operation != "compute"
+    message = operation in ("send", "recv")
+    if talks and not message and "group" not in row:
+        raise FormatError(f"{operation} without a group", where=where, path=path)
+    return Line(
+        place=place,
+        rank=number("rank", None),
+        group=str(row.get("group", "")),
+        operation=operation,
+        repeats=number("count", 1) if talks else 0,
+        size_bytes=number("size_bytes", None) if talks else 0,
+        compute_s=number("compute_s", 0.0 if talks else None, whole=False),
+        peer=number("peer", None) if message else MISSING,
+    )
+
+
+def trace_of(rank: int, lines: Sequence[Line], noun: str, path: str) -> Trace:
+    """Write the lines of a rank as the nodes of a trace, one after the other."""
+    rows: list[tuple[int, ...]] = []
+    lasts_us: list[float] = []
+    names: dict[str, int] = defaultdict(lambda: len(names))
+    for line in lines:
+        if line.rank != rank:
+            continue
+        if line.repeats > MOST_REPEATS:
+            raise FormatError(
+                f"{line.repeats} operations: at most {MOST_REPEATS}",
+                where=f"{noun} {line.place}",
+                path=path,
+            )
+        if line.compute_s or line.operation == "compute":
+            rows.append((line.place, COMPUTE, *[MISSING] * 5))
+            lasts_us.append(line.compute_s * 1e6)
+        kind = _TYPES.get(line.operation, COLLECTIVE)
+        code = line.operation.replace("-", "_").upper()
+        collective = COLLECTIVES.index(code) if kind == COLLECTIVE else MISSING
+        group = names[line.group] if line.group else MISSING
+        source = line.peer if kind == RECEIVE else MISSING
+        destination = line.peer if kind == SEND else MISSING
+        row = (line.place, kind, collective, line.size_bytes, source, destination, group)
+        rows += [row] * line.repeats
+        lasts_us += [0.0] * line.repeats
+    n = len(rows)
+    place, kinds, collectives, sizes, sources, destinations, groups = (
+        np.array(rows, dtype=np.int64).reshape(-1, 7).T
+    )
+    missing = np.full(n, MISSING, dtype=np.int64)
+    return Trace(
+        path=path,
+        rank=rank,
+        node_id=place.astype(np.uint64),
+        kind=kinds.astype(np.int8),
+        start_us=missing,
+        duration_us=np.array(lasts_us),
+        parents=np.arange(n - 1),
+        first_parent=np.maximum(np.arange(n + 1) - 1, 0),
+        collective=collectives.astype(np.int8),
+        size_bytes=sizes,
+        source=sources,
+        destination=destinations,
+        tag=missing,
+        group=groups.astype(np.int32),
+        operations=missing,
+        tensor_bytes=missing,
+        root=missing,
+        group_names=tuple(names),
+        noun=noun,
+    )

@@ -1,0 +1,296 @@
+"""Recordings of Opus: the phases that ranks have seen on their rails, and what repeats."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.io.chakra.columns import MISSING
+from optmatch.io.chakra.options import TraceOptions
+from optmatch.io.chakra.step import step_of
+from optmatch.io.fields import shorten
+from optmatch.io.rails.phases import Line, trace_of
+from optmatch.model import FormatError
+from optmatch.problems.rails.step import DIMENSIONS, Step
+
+_RECORD = re.compile(
+    r"(?P<dimension>[A-Z]+) start_backend: (\d+) start_idx: (\d+)"
+    r" end_backend: (\d+) end_idx: (\d+) len: (?P<length>\d+)"
+    r"(?:, start_time: (?P<start>\d+\.?\d*), end_time: (?P<end>\d+\.?\d*))?"
+)
+
+
+_NAME = re.compile(r"_(?P<server>\d+)_rank(?P<place>\d+)\.txt")
+"""The end of a name: which server, and which GPU of it."""
+
+
+class PhaseRecord(NamedTuple):
+    """A phase that one rank has seen on its rail; times in seconds, None where not recorded."""
+
+    dimension: str
+    n_operations: int
+    start_backend: int
+    start_index: int
+    end_backend: int
+    end_index: int
+    start_s: float | None = None
+    end_s: float | None = None
+    line: int = 0
+    """Where it is in its file, from 1 up."""
+
+
+def read_recording(path: str | os.PathLike[str]) -> tuple[PhaseRecord, ...]:
+    """Read the phases that a run of Opus has recorded at one rank.
+
+    Parameters
+    ----------
+    path
+        Lines such as ``PP start_backend: 1 start_idx: 5 end_backend: 1 end_idx: 9 len: 5``, with
+        ``, start_time: 12.5, end_time: 14.0`` in milliseconds at the end if they are known; a
+        first line ``Node: ...`` is skipped.
+
+    Raises
+    ------
+    FormatError
+        Naming file and line.
+    """
+    file = os.fspath(path)
+    try:
+        text = Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise FormatError(f"cannot be read: {exc}", path=file) from exc
+    found = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip() or line.startswith("Node:"):
+            continue
+        match = _RECORD.fullmatch(line.strip())
+        if match is None:
+            raise FormatError(f"{shorten(line)}: no phase", path=f"{file}:{number}")
+        found.append(_record(match, number))
+    return tuple(found)
+
+
+def _record(match: re.Match[str], line: int) -> PhaseRecord:
+    start, end = (
+        None if text is None else float(text) / 1e3 for text in match.group("start", "end")
+    )
+    return PhaseRecord(
+        dimension=match["dimension"],
+        n_operations=int(match["length"]),
+        start_backend=int(match[2]),
+        start_index=int(match[3]),
+        end_backend=int(match[4]),
+        end_index=int(match[5]),
+        start_s=start,
+        end_s=end,
+        line=line,
+    )
+
+
+def read_recorded_step(
+    prefix: str | os.PathLike[str],
+    groups: Mapping[str, Sequence[int]],
+    options: TraceOptions | None = None,
+    *,
+    message_bytes: int = 1,
+    collective_bytes: int = 1,
+) -> Step:
+    """Read the recordings of all ranks as one step of a job.
+
+    Parameters
+    ----------
+    prefix
+        ``folder/name`` of ``folder/name_SERVER_rankGPU.txt``, with one file for each GPU.
+    groups
+        The members of each group. A phase ``PP`` is one of the group whose name begins with ``pp``
+        and that has the rank, and so on.
+    options
+        What servers, rails and dimensions there are; SERVER and GPU become a rank by them.
+    message_bytes, collective_bytes
+        Of a send in a pipeline, and of an operation in other dimensions, taken to be an
+        all-gather: recordings tell neither kinds nor sizes. Without any there is no circuit.
+
+    Returns
+    -------
+    Step
+        The first step that repeats, from the same message on at all ranks. In a pipeline the first
+        rank of the pair sends. Where times were recorded, each phase comes after its window.
+
+    Raises
+    ------
+    FormatError
+        Naming file and line: what `read_recording` and `phases_of_step` refuse, a GPU without a
+        file, a phase of no group or of several, a pipeline of more than two ranks, ranks of a
+        group that have recorded different phases.
+    """
+    told = options or TraceOptions()
+    files = _files(prefix, told)
+    if sorted(files) != list(range(len(files))):
+        missing = min(set(range(max(files) + 1)) - set(files))
+        raise FormatError(f"there is no recording of rank {missing}", path=os.fspath(prefix))
+    records = {rank: read_recording(path) for rank, path in sorted(files.items())}
+    traces, dimensions = [], dict(told.dimensions)
+    for rank, (first_phase, n_phases) in _align(records, files).items():
+        seen, end, lines = records[rank], first_phase + n_phases, []
+        windows = [0.0, *windows_s(seen)][first_phase:end]
+        for record, window in zip(seen[first_phase:end], windows, strict=True):
+            group = _group_of(record, rank, groups, files[rank])
+            if (dimension := record.dimension.lower()) in DIMENSIONS:
+                dimensions.setdefault(group, dimension)
+            others = [other for other in groups[group] if other != rank]
+            pipeline = _is_message(record)
+            if pipeline and len(others) != 1:
+                message = f"group {group}: a pipeline of {len(others) + 1} ranks; records fit two"
+                raise FormatError(message, path=f"{files[rank]}:{record.line}")
+            first = groups[group][0] == rank
+            lines.append(
+                Line(
+                    place=record.line,
+                    rank=rank,
+                    group=group,
+                    operation="all-gather" if not pipeline else "send" if first else "recv",
+                    repeats=record.n_operations,
+                    size_bytes=message_bytes if pipeline else collective_bytes,
+                    compute_s=max(0.0, float(np.nan_to_num(window))),
+                    peer=others[0] if pipeline else MISSING,
+                )
+            )
+        traces.append(trace_of(rank, lines, "line", files[rank]))
+    return step_of(traces, groups, replace(told, dimensions=dimensions))
+
+
+def _files(prefix: str | os.PathLike[str], options: TraceOptions) -> dict[int, str]:
+    """Find the files that begin with a prefix, by rank."""
+    folder, start = Path(prefix).parent, Path(prefix).name
+    found: dict[int, str] = {}
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        match = _NAME.fullmatch(path.name[len(start) :]) if path.name.startswith(start) else None
+        if match is None:
+            continue
+        place = int(match["place"])
+        if place >= options.gpus_per_server:
+            message = f"GPU {place} of a server that has {options.gpus_per_server}"
+            raise FormatError(message, path=os.fspath(path))
+        found[options.rank(int(match["server"]), place)] = os.fspath(path)
+    if not found:
+        raise FormatError("no file name_SERVER_rankGPU.txt is there", path=os.fspath(prefix))
+    return found
+
+
+def _align(
+    records: Mapping[int, Sequence[PhaseRecord]], files: Mapping[int, str]
+) -> dict[int, tuple[int, int]]:
+    """Find one period in each recording, all from the same message on: first phase and length."""
+    found: dict[int, tuple[int, int]] = {}
+    for rank, seen in records.items():
+        try:
+            step = phases_of_step(seen)
+        except FormatError as exc:
+            exc.path = files[rank]
+            raise
+        found[rank] = seen.index(step[0]), len(step)
+    messages = {
+        rank: {
+            seen[k].start_index: k
+            for k in range(found[rank][0], len(seen))
+            if _is_message(seen[k])
+        }
+        for rank, seen in records.items()
+    }
+    begin = max((min(places) for places in messages.values() if places), default=0)
+    for rank, places in messages.items():
+        n_phases = found[rank][1]
+        if places and places.get(begin, len(records[rank])) + n_phases > len(records[rank]):
+            raise FormatError(f"no whole step begins with message {begin}", path=files[rank])
+        if places:
+            found[rank] = places[begin], n_phases
+    return found
+
+
+def _is_message(record: PhaseRecord) -> bool:
+    return record.dimension == "PP"
+
+
+def _group_of(
+    record: PhaseRecord, rank: int, groups: Mapping[str, Sequence[int]], path: str
+) -> str:
+    """Return the name of the group of a phase."""
+    start = record.dimension.lower()
+    found = [name for name, of in groups.items() if name.lower().startswith(start) and rank in of]
+    if len(found) != 1:
+        message = (
+            f"rank {rank} is in {len(found)} groups whose names begin with {start}, not in one"
+        )
+        raise FormatError(message, path=f"{path}:{record.line}")
+    return found[0]
+
+
+def phases_of_step(records: Sequence[PhaseRecord]) -> tuple[PhaseRecord, ...]:
+    """Find the phases that repeat: the shortest period of most of the recording.
+
+    Parameters
+    ----------
+    records
+        Several steps of one rank. Beginning and end may differ; what repeats has to take up more
+        than half, and at least two periods.
+
+    Returns
+    -------
+    tuple
+        One period, the first that is whole.
+
+    Raises
+    ------
+    FormatError
+        If nothing repeats.
+
+    Examples
+    --------
+    >>> phases = [("PP", 1), ("DP", 4)]
+    >>> records = [PhaseRecord(*phase, 0, 0, 0, 0) for phase in [("DP", 9), *phases * 3]]
+    >>> [(record.dimension, record.n_operations) for record in phases_of_step(records)]
+    [('PP', 1), ('DP', 4)]
+    """
+    shapes = [(record.dimension, record.n_operations) for record in records]
+    n = len(shapes)
+    for period in range(1, n // 2 + 1):
+        same = [one == two for one, two in zip(shapes, shapes[period:], strict=False)]
+        best = run = end = 0
+        for k, equal in enumerate(same):
+            run = run + 1 if equal else 0
+            if run > best:
+                best, end = run, k + 1
+        if best >= period and best + period > n // 2:
+            first = end - best
+            return tuple(records[first : first + period])
+    raise FormatError(f"{n} phases, in which no step repeats")
+
+
+def count_switches(step: Sequence[PhaseRecord]) -> int:
+    """Count the reconfigurations in a step that repeats: where the dimension changes.
+
+    Examples
+    --------
+    >>> count_switches([PhaseRecord(name, 1, 0, 0, 0, 0) for name in ("PP", "DP", "PP", "DP")])
+    4
+    """
+    names = [record.dimension for record in step]
+    return sum(one != two for one, two in pairwise([*names, *names[:1]]))
+
+
+def windows_s(records: Sequence[PhaseRecord]) -> NDArray[np.float64]:
+    """Return the time between each phase and the next one, in seconds; nan where not recorded."""
+    return np.array(
+        [
+            float("nan") if one.end_s is None or two.start_s is None else two.start_s - one.end_s
+            for one, two in pairwise(records)
+        ]
+    )

@@ -1,0 +1,1 @@
+"""Who must send how much to whom, and when it is there."""

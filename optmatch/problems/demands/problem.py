@@ -1,0 +1,324 @@
+"""Demand: who must send how much to whom, over switches that take time to change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, ClassVar, Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from optmatch.fabrics import UNREACHED, Fabric, IdealSwitch
+from optmatch.model import InputError, Schedule, Value, frozen, integer, number
+from optmatch.model.schedule import Switching
+from optmatch.problems.demands.line_bound import bound_lines
+from optmatch.problems.demands.ticks import Scaled, scale
+
+DemandObjective = Literal["completion-s", "matchings"]
+
+
+class _InTicks(Value):
+    """A place for what is derived once and is no field."""
+
+    __slots__ = ("_scaled",)
+    _scaled: Scaled
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Demand(_InTicks):
+    """Carry a demand matrix by a sequence of matchings, and finish as early as possible.
+
+    Time is counted in whole ticks: slots and the delay last whole ticks, and each demand is
+    rounded up to them. Without `quantum_s` the tick divides everything exactly wherever such a
+    tick exists, which is so for integers and for decimal numbers of common length.
+
+    Parameters
+    ----------
+    fabric
+        The switch. `IdealSwitch` holds any matching; on cells every matching must be realised.
+    demand_bytes
+        ``demand_bytes[source, destination]`` >= 0; float64, shape (ports, ports). On bidirectional
+        ports nothing stands on the diagonal, and a circuit carries both directions at once.
+    rate_bytes_per_s
+        What one circuit carries. At the rate 1 the demand is in seconds.
+    delay_s
+        The reconfiguration delay before each matching, in seconds.
+    switching
+        ``"all-stop"``: nothing is carried during the delay. ``"per-circuit"``: a circuit that was
+        in the matching before goes on.
+    planes
+        How many switches of this kind work side by side, each with its own schedule; every port is
+        on every plane, and a demand may be split between them.
+    packet_bytes_per_s
+        A packet network beside the circuits: what each port sends and receives there per second.
+        It takes what the circuits leave; 0 if there is none.
+    min_slot_s
+        No slot is shorter, in seconds.
+    quantum_s
+        One tick, in seconds.
+    objective
+        ``"completion-s"``: when everything is carried, in seconds. ``"matchings"``: the fewest
+        matchings whose weighted sum *is* the demand; all lines must have the same sum.
+
+    Raises
+    ------
+    InputError
+        Naming the entry that is negative, on a forbidden diagonal, or between ports that cannot be
+        connected; the dead port that has a demand; the line whose sum differs, with both sums; or
+        the option out of range.
+
+    Examples
+    --------
+    >>> problem = Demand(IdealSwitch(2), [[0, 3], [2, 1]], delay_s=0.5)
+    >>> problem.tick_s, problem.ticks.tolist(), problem.delay_ticks
+    (0.5, [[0, 6], [4, 2]], 1)
+    >>> problem.lower_bound()
+    5.0
+    """
+
+    fabric: Fabric
+    demand_bytes: NDArray[np.float64]
+    rate_bytes_per_s: float = field(default=1.0, kw_only=True)
+    delay_s: float = field(default=0.0, kw_only=True)
+    switching: Switching = field(default="all-stop", kw_only=True)
+    planes: int = field(default=1, kw_only=True)
+    packet_bytes_per_s: float = field(default=0.0, kw_only=True)
+    min_slot_s: float = field(default=0.0, kw_only=True)
+    quantum_s: float | None = field(default=None, kw_only=True)
+    objective: DemandObjective = field(default="completion-s", kw_only=True)
+    kind: ClassVar[str] = "demand"
+
+    def __post_init__(self) -> None:
+        demand = _exact_floats(self.demand_bytes)
+        object.__setattr__(self, "demand_bytes", demand)
+        for name in ("rate_bytes_per_s", "delay_s", "packet_bytes_per_s", "min_slot_s"):
+            object.__setattr__(self, name, number(name, getattr(self, name)))
+        object.__setattr__(self, "planes", integer("planes", self.planes, at_least=1))
+        for name in ("rate_bytes_per_s", "quantum_s"):
+            value = getattr(self, name)
+            if value is not None and number(name, value) == 0:
+                raise InputError(f"{name} = 0: must be > 0", where=name)
+        if self.quantum_s is not None:
+            object.__setattr__(self, "quantum_s", float(self.quantum_s))
+        for name, kind in (("switching", Switching), ("objective", DemandObjective)):
+            if getattr(self, name) not in get_args(kind):
+                allowed = ", ".join(get_args(kind))
+                raise InputError(f"{name} = {getattr(self, name)!r}: one of {allowed}", where=name)
+        _check_entries(self.fabric, demand, with_packets=self.packet_bytes_per_s > 0)
+        object.__setattr__(
+            self,
+            "_scaled",
+            scale(demand, self.rate_bytes_per_s, self.delay_s, self.min_slot_s, self.quantum_s),
+        )
+        if self.objective == "matchings":
+            self._check_decomposable()
+
+    def _check_decomposable(self) -> None:
+        if self.planes > 1 or self.packet_bytes_per_s > 0:
+            raise InputError(
+                "objective matchings is for one plane without packet network", where="objective"
+            )
+        check_equal_sums(self.ticks, self.tick_s)
+
+    @classmethod
+    def from_matrix(
+        cls, matrix: ArrayLike, fabric: Fabric | None = None, **options: Any
+    ) -> Demand:
+        """Take a matrix of any shape, dense or sparse, and add idle ports where it is too small.
+
+        Parameters
+        ----------
+        matrix
+            ``matrix[source, destination]``: numbers, nested sequences, or a SciPy sparse matrix.
+        fabric
+            The switch; None for the smallest ideal one.
+        **options
+            The other parameters of the class.
+
+        Examples
+        --------
+        >>> Demand.from_matrix([[1, 2, 3]]).demand_bytes.tolist()
+        [[1.0, 2.0, 3.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+        """
+        dense: Any = matrix.toarray() if hasattr(matrix, "toarray") else matrix
+        given = _exact_floats(dense)
+        fabric = IdealSwitch(max(1, *given.shape)) if fabric is None else fabric
+        if max(given.shape) > fabric.n_ports:
+            rows, columns = given.shape
+            raise InputError(
+                f"demand_bytes has shape {rows} x {columns}, the fabric {fabric.n_ports} ports",
+                where="demand_bytes",
+            )
+        padded = np.zeros((fabric.n_ports, fabric.n_ports))
+        padded[: given.shape[0], : given.shape[1]] = given
+        return cls(fabric, padded, **options)
+
+    @property
+    def tick_s(self) -> float:
+        """The quantum of time, in seconds."""
+        return self._scaled.tick_s
+
+    @property
+    def exact(self) -> bool:
+        """Whether no demand was rounded up to ticks."""
+        return self._scaled.exact
+
+    @property
+    def directed_ticks(self) -> NDArray[np.int64]:
+        """``directed_ticks[source, destination]``: the demand in ticks of a circuit."""
+        return self._scaled.demand
+
+    @property
+    def ticks(self) -> NDArray[np.int64]:
+        """``ticks[source, destination]``: how long a circuit is needed; int64.
+
+        On bidirectional ports the larger of both directions, as a circuit carries both at once.
+        """
+        directed = self._scaled.demand
+        return np.maximum(directed, directed.T) if self.fabric.bidirectional else directed
+
+    @property
+    def delay_ticks(self) -> int:
+        """The reconfiguration delay, in ticks."""
+        return self._scaled.delay
+
+    @property
+    def min_slot_ticks(self) -> int:
+        """The shortest slot, in ticks, at least 1."""
+        return max(1, self._scaled.min_slot)
+
+    @property
+    def packet_share(self) -> float:
+        """What the packet network carries per tick of one port, in ticks of a circuit."""
+        return self.packet_bytes_per_s / self.rate_bytes_per_s
+
+    def lower_bound(self) -> float:
+        """Bound the objective by the busiest line.
+
+        Returns
+        -------
+        float
+            Of ``"completion-s"`` in seconds: a line needs its sum and a delay for each partner. Of
+            ``"matchings"``: the largest number of partners.
+        """
+        return float(bound_lines(self).max(initial=0.0))
+
+    def schedule(
+        self,
+        matchings: ArrayLike,
+        ticks: ArrayLike,
+        cell_states: NDArray[np.int8] | None = None,
+    ) -> Schedule:
+        """Make a schedule from durations in ticks.
+
+        Parameters
+        ----------
+        matchings
+            ``matchings[slot, source] = destination``, shape (slots, ports).
+        ticks
+            ``ticks[slot]``: the duration, > 0.
+        cell_states
+            ``cell_states[slot, cell]``; None for a fabric without cells.
+        """
+        rows = np.asarray(matchings, dtype=np.int32)
+        return Schedule(
+            matchings=rows if rows.size else rows.reshape(0, self.fabric.n_ports),
+            durations_s=np.asarray(ticks, dtype=np.float64) * self.tick_s,
+            delay_s=self.delay_s,
+            cell_states=cell_states,
+            switching=self.switching,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlaneSchedules(Value):
+    """The answer to a demand on several planes: a schedule for each.
+
+    Parameters
+    ----------
+    schedules
+        One for each plane; an idle plane has a schedule without slots.
+    """
+
+    schedules: tuple[Schedule, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "schedules", tuple(self.schedules))
+        if not self.schedules:
+            raise InputError("schedules of no plane")
+        if len({schedule.n_ports for schedule in self.schedules}) > 1:
+            raise InputError("schedules of planes with different numbers of ports")
+
+    @property
+    def makespan_s(self) -> float:
+        """When the last plane has finished, in seconds."""
+        return max((schedule.makespan_s for schedule in self.schedules), default=-inf)
+
+
+def check_equal_sums(ticks: NDArray[np.int64], tick_s: float = 1.0) -> None:
+    """Refuse a matrix whose lines differ in sum: it is no weighted sum of permutations.
+
+    Parameters
+    ----------
+    ticks
+        Shape (ports, ports).
+    tick_s
+        The unit in which the message states sums.
+
+    Raises
+    ------
+    InputError
+        Naming the first line that differs from row 0, and both sums.
+    """
+    sums = np.concatenate([ticks.sum(axis=1), ticks.sum(axis=0)])
+    for line in np.flatnonzero(sums != sums[:1])[:1]:
+        name = f"row {line}" if line < len(ticks) else f"column {line - len(ticks)}"
+        raise InputError(
+            f"demand_bytes: {name} sums to {sums[line] * tick_s:g} s of circuit time, row 0 to"
+            f" {sums[0] * tick_s:g} s: an exact decomposition needs equal sums, or stuffing first",
+            where="demand_bytes",
+        )
+
+
+def _exact_floats(matrix: Any) -> NDArray[np.float64]:
+    given = np.asarray(matrix)
+    demand: NDArray[np.float64] = frozen("demand_bytes", given, 2, np.float64)
+    if given.dtype.kind in "iu" and given.size:
+        largest = int(given.max())
+        if largest > 2**53:
+            raise InputError(
+                f"demand_bytes has an entry {largest}: above 2**53 integers are not exact",
+                where="demand_bytes",
+            )
+    for i, j in np.argwhere(demand < 0)[:1]:
+        raise InputError(
+            f"demand_bytes[{i}, {j}] = {demand[i, j]:g}: a demand is >= 0",
+            where=f"demand_bytes[{i}, {j}]",
+        )
+    return demand
+
+
+def _check_entries(fabric: Fabric, demand: NDArray[np.float64], *, with_packets: bool) -> None:
+    rows, columns = demand.shape
+    if (rows, columns) != (fabric.n_ports, fabric.n_ports):
+        raise InputError(
+            f"demand_bytes has shape {rows} x {columns}, the fabric has {fabric.n_ports} ports",
+            where="demand_bytes",
+        )
+    if fabric.bidirectional:
+        for port in np.flatnonzero(demand.diagonal())[:1]:
+            raise InputError(
+                f"demand_bytes[{port}, {port}] = {demand[port, port]:g}:"
+                " a bidirectional port cannot meet itself",
+                where=f"demand_bytes[{port}, {port}]",
+            )
+    fabric.refuse_dead_ports("demand_bytes", (demand > 0).any(axis=0) | (demand > 0).any(axis=1))
+    if with_packets or not demand.any():
+        return
+    for i, j in np.argwhere((demand > 0) & (fabric.route_cells() == UNREACHED))[:1]:
+        raise InputError(
+            f"demand_bytes[{i}, {j}] = {demand[i, j]:g}: no states of the cells connect"
+            f" {fabric.describe_port(int(i))} to {fabric.describe_port(int(j))}",
+            where=f"demand_bytes[{i}, {j}]",
+        )

@@ -1,0 +1,134 @@
+"""Proofs of lower bounds for demands, each short enough to be checked without search."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import InputError, Value, frozen, integer
+
+Axis = Literal["source", "destination"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LineProof(Value):
+    """The line that bounds the objective, after `bound_lines`.
+
+    Parameters
+    ----------
+    axis
+        Whether the line is what a ``"source"`` sends or a ``"destination"`` receives.
+    port
+        Which one.
+    """
+
+    axis: Axis
+    port: int
+
+    def __post_init__(self) -> None:
+        _check_line(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ConfigurationProof(Value):
+    r"""Prices of demands that no slot can earn faster than time passes.
+
+    Let serving one tick of the demand :math:`d_{ij}` earn :math:`y_{ij} \ge 0`. If no matching
+    :math:`P` and no duration :math:`w` earn more than they take,
+    :math:`\sum_{ij \in P} y_{ij} \min(w, d_{ij}) \le w + \delta`, then all demands,
+    :math:`\sum y_{ij} d_{ij}`, cannot be earned earlier: the bound of the configuration LP. It
+    needs to be checked only at the durations :math:`w` that are entries of the demand. On
+    :math:`s` planes the bound is a share of :math:`1 / s`.
+
+    Per circuit, a pair holds its ports for the delay too: then
+    :math:`\sum_{ij \in P} y_{ij} \le 1` bounds by :math:`\sum y_{ij} (d_{ij} + \delta)`.
+
+    Parameters
+    ----------
+    duals
+        ``duals[source, destination]``: prices in units of 1 / `units`, >= 0; int64, shape (ports,
+        ports). Integers, so that checking involves no rounding.
+    units
+        The price of one in these units, > 0.
+    """
+
+    duals: NDArray[np.int64]
+    units: int
+
+    def __post_init__(self) -> None:
+        duals = frozen("duals", self.duals, 2, np.int64)
+        if (duals < 0).any():
+            raise InputError("duals of a proof are >= 0", where="duals")
+        object.__setattr__(self, "duals", duals)
+        object.__setattr__(self, "units", integer("units", self.units, at_least=1))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OddSetProof(Value):
+    r"""An odd set of bidirectional ports, one of which idles at any time.
+
+    Of :math:`2 k + 1` ports at most :math:`k` pairs have circuits side by side. So the demands
+    between them, of :math:`T` ticks and :math:`m` pairs, take at least
+    :math:`\lceil T / k \rceil + \lceil m / k \rceil \delta`; per circuit, where a pair holds
+    its ports for a delay too, :math:`\lceil (T + m \delta) / k \rceil`. On :math:`s` planes it
+    is a share of :math:`1 / s`. At least :math:`\lceil m / k \rceil` matchings are needed.
+
+    Parameters
+    ----------
+    ports
+        The set: different ports, three or more.
+
+    Examples
+    --------
+    >>> OddSetProof([0, 1, 4]).ports
+    (0, 1, 4)
+    """
+
+    ports: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        ports = tuple(integer("ports", port, at_least=0) for port in self.ports)
+        object.__setattr__(self, "ports", ports)
+        if len(ports) < 3 or len(ports) % 2 == 0 or len(set(ports)) < len(ports):
+            raise InputError(
+                f"ports = {list(ports)}: an odd number of different ports, at least three",
+                where="ports",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CountProof(Value):
+    """A reason why an exact decomposition needs so many matchings.
+
+    A line of k entries needs k matchings. If there were no more, the entries of this line would be
+    the weights of the matchings, and each entry of any other line a sum of some of them, each used
+    once. Where a second line cannot be made so, k + 1 matchings are needed.
+
+    Parameters
+    ----------
+    axis, port
+        The line with k entries.
+    against_axis, against_port
+        The second line; None if k itself is the bound.
+    """
+
+    axis: Axis
+    port: int
+    against_axis: Axis | None = None
+    against_port: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_line(self)
+        if (self.against_axis is None) != (self.against_port is None):
+            raise InputError("against_axis and against_port belong together", where="against_axis")
+        if self.against_axis is not None:
+            _check_line(LineProof(self.against_axis, self.against_port))  # type: ignore[arg-type]
+
+
+def _check_line(proof: LineProof | CountProof) -> None:
+    if proof.axis not in ("source", "destination"):
+        raise InputError(f"axis = {proof.axis!r}: source or destination", where="axis")
+    object.__setattr__(proof, "port", integer("port", proof.port, at_least=0))

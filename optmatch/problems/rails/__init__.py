@@ -1,0 +1,1 @@
+"""Training jobs on rails: what ranks compute and send, and the plans that answer them."""

@@ -1,0 +1,187 @@
+"""The answer to a rail job: what every switch holds at every moment, and who sends over what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import InputError, Value, frozen, number
+from optmatch.model.schedule import check_matchings
+from optmatch.problems.rails.problem import RailJob
+from optmatch.problems.rails.step import SCALE_UP, Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RailTimeline(Value):
+    """What the switches of some rails hold in one step; the step repeats.
+
+    The GPUs of a rail are numbered in the order of their ranks. Port p of GPU g is port
+    ``g * ports_per_gpu + p`` of the switch, to transmit and to receive.
+
+    Parameters
+    ----------
+    rails
+        The rails that behave so, ascending: they differ in nothing but the names of their ranks.
+    matchings
+        ``matchings[state, transmit port] = receive port``, -1 where idle; int32, shape (states,
+        ports). The first is there when the step begins, the last when it ends: they are the same.
+    asked_s
+        ``asked_s[state]``: when the state is asked for, in seconds from the beginning of the step;
+        0 of the first.
+    starts_s
+        ``starts_s[state]``: when its reconfiguration starts, ascending; 0 of the first, which
+        needs none. What changes carries nothing for the delay from then on.
+    cell_states
+        ``cell_states[state, cell]`` as in a `Schedule`; None where the fabric has no cells.
+
+    Raises
+    ------
+    InputError
+        If shapes disagree, a row is no matching, or times descend.
+    """
+
+    rails: tuple[int, ...]
+    matchings: NDArray[np.int32]
+    asked_s: NDArray[np.float64]
+    starts_s: NDArray[np.float64]
+    cell_states: NDArray[np.int8] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rails", tuple(int(rail) for rail in self.rails))
+        matchings = frozen("matchings", self.matchings, 2, np.int32)
+        check_matchings(matchings)
+        object.__setattr__(self, "matchings", matchings)
+        for name in ("asked_s", "starts_s"):
+            times = frozen(name, getattr(self, name), 1, np.float64)
+            if len(times) != len(matchings) or not len(times):
+                raise InputError(
+                    f"{name} has {len(times)} entries, there are {len(matchings)} states",
+                    where=name,
+                )
+            object.__setattr__(self, name, times)
+        for state in np.flatnonzero(np.diff(self.starts_s) < 0)[:1] + 1:
+            raise InputError(
+                f"starts_s[{state}] = {self.starts_s[state]:g}: before the state before it",
+                where=f"starts_s[{state}]",
+            )
+        if self.cell_states is not None:
+            states = frozen("cell_states", self.cell_states, 2, np.int8)
+            if len(states) != len(matchings):
+                raise InputError(
+                    f"cell_states has {len(states)} rows, there are {len(matchings)} states",
+                    where="cell_states",
+                )
+            object.__setattr__(self, "cell_states", states)
+
+    @property
+    def n_reconfigurations(self) -> int:
+        """How often the switch of a rail changes circuits in a step."""
+        return len(self.matchings) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RailPlan(Value):
+    """When each operation of a step runs and over which ports, and what the switches hold.
+
+    Parameters
+    ----------
+    rails
+        A timeline for each class of rails that behave alike; every rail is in one of them.
+    start_s, end_s
+        ``start_s[operation]``, ``end_s[operation]`` in seconds from the beginning of the step;
+        float64, by the operations of ``job.step()``.
+    ports
+        ``ports[operation]``: a bit for each port of its GPU that it uses, bit p for port p; int32;
+        0 of what is no operation on a rail. Data follow the circuits of the ports that they start
+        from, through further GPUs if there are any on the way; the ports share them evenly.
+    step_s
+        The time of the step, in seconds: when the last operation or reconfiguration ends.
+
+    Raises
+    ------
+    InputError
+        If columns differ in length, or a rail occurs twice.
+    """
+
+    rails: tuple[RailTimeline, ...]
+    start_s: NDArray[np.float64]
+    end_s: NDArray[np.float64]
+    ports: NDArray[np.int32]
+    step_s: float
+    relays: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 3), np.int32))
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rails", tuple(self.rails))
+        for name, dtype in (("start_s", np.float64), ("end_s", np.float64), ("ports", np.int32)):
+            column = frozen(name, getattr(self, name), 1, dtype)
+            if len(column) != len(self.start_s):
+                raise InputError(
+                    f"{name} has {len(column)} entries, start_s has {len(self.start_s)}",
+                    where=name,
+                )
+            object.__setattr__(self, name, column)
+        object.__setattr__(self, "step_s", number("step_s", self.step_s))
+        named = [rail for timeline in self.rails for rail in timeline.rails]
+        if len(set(named)) < len(named):
+            twice = next(rail for rail in named if named.count(rail) > 1)
+            raise InputError(f"rails: rail {twice} is there twice", where="rails")
+        object.__setattr__(self, "relays", _in_order(self.relays, len(self.start_s)))
+
+    def phase_times_s(self, job: RailJob) -> NDArray[np.float64]:
+        """Return ``times[phase] = start, end`` of the phases of a job, in seconds.
+
+        Parameters
+        ----------
+        job
+            What the plan answers; phases are in the order of ``job.phases()``.
+        """
+        times = [
+            (self.start_s[phase.first].min(), self.end_s[phase.last].max())
+            for phase in job.phases()
+        ]
+        return np.array(times, dtype=np.float64).reshape(-1, 2)
+
+
+def _in_order(relays: NDArray[np.int32], n_operations: int) -> NDArray[np.int32]:
+    """Check what is forwarded, row by row."""
+    rows = frozen("relays", relays, 2, np.int32)
+    if not len(rows):
+        return frozen("relays", np.empty((0, 3)), 2, np.int32)
+    if rows.shape[1] != 3:
+        raise InputError(
+            f"relays has rows of {rows.shape[1]} entries: operation, rank and ports are expected",
+            where="relays",
+        )
+    for row in np.flatnonzero((rows[:, 0] < 0) | (rows[:, 0] >= n_operations))[:1]:
+        raise InputError(
+            f"relays[{row}]: operation {rows[row, 0]} of a step of {n_operations}",
+            where=f"relays[{row}]",
+        )
+    for row in np.flatnonzero(np.diff(rows[:, 0]) < 0)[:1] + 1:
+        raise InputError(
+            f"relays[{row}]: operation {rows[row, 0]} after operation {rows[row - 1, 0]}",
+            where=f"relays[{row}]",
+        )
+    checked: NDArray[np.int32] = rows
+    return checked
+
+
+def ranks_of_rails(step: Step) -> dict[int, NDArray[np.int64]]:
+    """List the ranks on each rail, ascending: the order in which its switch counts them.
+
+    Examples
+    --------
+    >>> from optmatch.problems.rails.step import Group
+    >>> none = dict.fromkeys(("rank", "kind", "group", "size_bytes", "duration_s"), [])
+    >>> groups = (Group("pp.0", "pp", (3, 1), rail=2), Group("dp.0", "dp", (1, 2), rail=2))
+    >>> step = Step(groups=groups, **none, peer=[], match=[], dep_start=[0], dep=[])
+    >>> {rail: ranks.tolist() for rail, ranks in ranks_of_rails(step).items()}
+    {2: [1, 2, 3]}
+    """
+    found: dict[int, set[int]] = {}
+    for group in step.groups:
+        if group.rail != SCALE_UP:
+            found.setdefault(group.rail, set()).update(group.ranks)
+    return {rail: np.array(sorted(found[rail])) for rail in sorted(found)}

@@ -1,0 +1,160 @@
+"""When the operations of a step end, if nothing but they themselves delays them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import InputError
+from optmatch.problems.rails.rounds import find_rounds
+from optmatch.problems.rails.step import (
+    ALL_REDUCE,
+    BROADCAST,
+    COMPUTE,
+    DIMENSIONS,
+    OPERATIONS,
+    SEND,
+    Dimension,
+    Step,
+    dimensions,
+    ring_bytes,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from optmatch.problems.rails.problem import RailJob
+
+
+class Events(NamedTuple):
+    """What happens in a step: computations, and communications of several ranks as one.
+
+    Parameters
+    ----------
+    event_of
+        ``event_of[operation]``.
+    part
+        ``part[event]``: the first operation that belongs to it.
+    before, after
+        ``before[k]`` has to end before ``after[k]`` starts: pairs of events.
+    duration_s
+        ``duration_s[event]``, with all circuits there.
+    """
+
+    event_of: NDArray[np.int64]
+    part: NDArray[np.int64]
+    before: NDArray[np.int64]
+    after: NDArray[np.int64]
+    duration_s: NDArray[np.float64]
+
+
+def events(job: RailJob) -> Events:
+    """Join the parts of each communication, and list what comes before what.
+
+    Notes
+    -----
+    A communication lasts as long as the bytes that a rank sends on the ring of its group need
+    over all its ports on the rail, or over its scale-up links, and `latency_s` for each message
+    of the ring; what goes in rounds, as long as the rounds together. What comes before:
+    dependencies, and the predecessor in program order in the same stream.
+    """
+    step = job.step()
+    n = step.n_operations
+    key = np.where(step.match >= 0, step.match.astype(np.int64), -1 - np.arange(n))
+    _, part, event_of = np.unique(key, return_index=True, return_inverse=True)
+    event_of = event_of.reshape(-1)
+    one, two = orders(step, np.arange(n))
+    return Events(event_of, part, event_of[one], event_of[two], durations_s(job, step)[part])
+
+
+def orders(
+    step: Step, operations: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """List which operations of some ranks come before which, as pairs.
+
+    Parameters
+    ----------
+    step
+        The step.
+    operations
+        All operations of these ranks, ascending.
+    """
+    counts = np.diff(step.dep_start)[operations]
+    skipped = step.dep_start[operations] - np.cumsum(counts) + counts
+    dep = step.dep[np.repeat(skipped, counts) + np.arange(counts.sum())]
+    message = np.where(step.kind >= SEND, step.kind, 0).astype(np.int64)
+    stream = step.rank.astype(np.int64) * (len(DIMENSIONS) + 1) + dimensions(step) + 1
+    stream = (stream * (step.n_ranks + 1) + step.peer + 1) * len(OPERATIONS) + message
+    order = operations[np.argsort(stream[operations], kind="stable")]
+    next_in = stream[order][1:] == stream[order][:-1]
+    one = np.concatenate([dep, order[:-1][next_in]])
+    return one, np.concatenate([np.repeat(operations, counts), order[1:][next_in]])
+
+
+def durations_s(
+    job: RailJob, step: Step, rates: Mapping[Dimension, float] | None = None
+) -> NDArray[np.float64]:
+    """Return how long each operation lasts, with all its circuits there, in seconds.
+
+    Parameters
+    ----------
+    job, step
+        The job, and its step.
+    rates
+        What a rank sends over its rail in each dimension, in bytes per second; None for all its
+        ports in each.
+    """
+    sizes = np.array([*(len(group.ranks) for group in step.groups), 1])[step.group]
+    rails = step.rail >= 0
+    on_rail = np.array([(rates or {}).get(d, job.rail_bytes_per_s) for d in DIMENSIONS] + [1.0])
+    rate = np.where(rails, on_rail[dimensions(step)], job.scale_up_bytes_per_s)
+    messages = np.where(step.kind == ALL_REDUCE, 2 * (sizes - 1), sizes - 1)
+    messages = np.where((step.kind >= SEND) | (step.kind == BROADCAST), 1, messages)
+    sent = ring_bytes(step.kind, step.size_bytes, sizes)
+    for own, rounds in find_rounds(step, job.collectives):
+        sent[own] = step.size_bytes[own] * sum(each.share for each in rounds)
+        messages[own] = len(rounds)
+    lasts = sent / rate + messages * job.latency_s
+    found: NDArray[np.float64] = np.where(step.kind == COMPUTE, step.duration_s, lasts)
+    return found
+
+
+def ends_s(given: Events, describe: Step | None = None) -> NDArray[np.float64]:
+    """Return when each event ends, each as early as what comes before it allows, in seconds.
+
+    Raises
+    ------
+    InputError
+        If events wait for each other, naming one.
+
+    Notes
+    -----
+    Level by level of the graph, each level at once: O(events + pairs).
+    """
+    n = len(given.part)
+    order = np.argsort(given.before, kind="stable")
+    after = given.after[order]
+    first = np.searchsorted(given.before[order], np.arange(n + 1))
+    waits = np.bincount(after, minlength=n)
+    start, end = np.zeros(n), np.full(n, -1.0)
+    ready = np.flatnonzero(waits == 0)
+    while len(ready):
+        end[ready] = start[ready] + given.duration_s[ready]
+        counts = first[ready + 1] - first[ready]
+        offsets = np.repeat(first[ready] - np.cumsum(counts) + counts, counts)
+        reached = after[offsets + np.arange(counts.sum())]
+        np.maximum.at(start, reached, np.repeat(end[ready], counts))
+        np.subtract.at(waits, reached, 1)
+        ready = np.unique(reached[waits[reached] == 0])
+    for event in np.flatnonzero(end < 0)[:1]:
+        operation = int(given.part[event])
+        name = describe.describe(operation) if describe else f"operation {operation}"
+        raise InputError(f"{name} waits for itself: an order that no ranks can keep", where="dep")
+    return end
+
+
+def ends_with_all_links(job: RailJob) -> NDArray[np.float64]:
+    """Return when each event ends if the links of all dimensions are there at once, in seconds."""
+    return ends_s(job.events(), job.step())

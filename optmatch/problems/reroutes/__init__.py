@@ -1,0 +1,1 @@
+"""Failures in a running state, and the transitions that get around them."""

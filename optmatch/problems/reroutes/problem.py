@@ -1,0 +1,337 @@
+"""Reroute: something has failed in a running state, and circuits must get around it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics import Fabric, Faulty, RackFabric
+from optmatch.model import BAR, CROSS, InputError, Value, frozen, integer, number
+from optmatch.problems.reroutes.bound import Asked, bound_levels
+from optmatch.problems.reroutes.running import (
+    Damage,
+    Ways,
+    assess,
+    check_ends,
+    describe_unit,
+    follow_fibres,
+    follow_light,
+    ports_of,
+)
+from optmatch.problems.reroutes.transition import SET, Transition, read_routes
+
+_UNITS_PER_DB = 100
+
+
+class _Looked(Value):
+    """A place for what is derived once and is no field."""
+
+    __slots__ = ("_damage", "_ways")
+    _damage: Damage
+    _ways: Ways
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reroute(_Looked):
+    """Get the circuits of a running state around a failure; without one it *is* the state.
+
+    A *unit* is what a spare replaces: a chip of a rack with its ports, or one port of a switch. A
+    unit is lost when it has failed, or has fewer live ports left than circuits; all its circuits
+    then go to one spare. A circuit that keeps its unit may take another live port there.
+
+    The objective is lexicographic: circuits of others disturbed, circuits changed, cells set,
+    the loss of the worst new route in hundredths of a dB, and the length of all new routes in
+    cells and fibres. *Others* are the jobs of which no circuit was hit. `weigh` makes one number
+    of it.
+
+    Parameters
+    ----------
+    fabric
+        A rack, or a switch with cells.
+    circuits
+        ``circuits[circuit] = source port, destination port``; int32, shape (circuits, 2). On
+        bidirectional ports each circuit stands once.
+    owners
+        ``owners[circuit]``: the job it belongs to; None for a job of its own each.
+    spares
+        Chips of a rack, or ports of a switch, that are in reserve.
+    routes
+        ``routes[circuit]``: the fibres of each circuit, in a rack with ideal interposers; empty
+        where there are cells, as these say it.
+    cell_states
+        ``cell_states[cell]``: 0 bar, 1 cross, -1 never set; None where there are no cells.
+    failed_chips, failed_ports, failed_fibres
+        What carries no light any more: chips and fibres of a rack; ports of either.
+    stuck_bar, stuck_cross, dead_cells
+        Cells that stay in a state whatever they are told, or carry no light.
+    cell_loss_db, fibre_loss_db
+        The loss of a cell, and of a fibre with its two couplings, in dB.
+
+    Raises
+    ------
+    InputError
+        Naming the circuit whose port does not exist or is in use, the spare that is in use, the
+        circuit whose route or cells do not carry it, or the failed part that does not exist.
+
+    Examples
+    --------
+    Chip 0 of a rack fails; its circuit to chip 1, in the same server, goes to the spare chip 63:
+
+    >>> problem = Reroute(RackFabric(), [[0, 6], [6, 0]], routes=[[], []], spares=[63],
+    ...                   failed_chips=[0])
+    >>> problem.lost, problem.hit.tolist()
+    ((0,), [True, True])
+    """
+
+    fabric: Fabric | RackFabric
+    circuits: NDArray[np.int32]
+    owners: NDArray[np.int32] = None  # type: ignore[assignment]  # never None once built
+    spares: tuple[int, ...] = ()
+    routes: tuple[tuple[int, ...], ...] = ()
+    cell_states: NDArray[np.int8] | None = None
+    failed_chips: tuple[int, ...] = field(default=(), kw_only=True)
+    failed_ports: tuple[int, ...] = field(default=(), kw_only=True)
+    failed_fibres: tuple[int, ...] = field(default=(), kw_only=True)
+    stuck_bar: tuple[int, ...] = field(default=(), kw_only=True)
+    stuck_cross: tuple[int, ...] = field(default=(), kw_only=True)
+    dead_cells: tuple[int, ...] = field(default=(), kw_only=True)
+    cell_loss_db: float = field(default=0.48, kw_only=True)
+    fibre_loss_db: float = field(default=3.6, kw_only=True)
+    kind: ClassVar[str] = "reroute"
+
+    def __post_init__(self) -> None:
+        fabric = self.fabric
+        if isinstance(fabric, Faulty):
+            raise InputError("fabric: list its faults as failures", where="fabric")
+        if fabric.graph is None and not isinstance(fabric, RackFabric):
+            raise InputError("fabric: a rack, or a switch with cells", where="fabric")
+        if isinstance(fabric, RackFabric) and fabric.joined:
+            raise InputError(
+                "fabric: joined = True: racks joined by hubs hold slices only, no running states",
+                where="fabric",
+            )
+        circuits = frozen("circuits", self.circuits, 2, np.int32)
+        if circuits.size == 0:
+            circuits = frozen("circuits", np.empty((0, 2)), 2, np.int32)
+        if circuits.shape[1] != 2:
+            raise InputError(f"circuits has {circuits.shape[1]} columns, not 2", where="circuits")
+        check_ends(fabric, circuits)
+        owners = np.arange(len(circuits)) if self.owners is None else self.owners
+        owners = frozen("owners", owners, 1, np.int32)
+        if len(owners) != len(circuits):
+            raise InputError(f"{len(owners)} owners of {len(circuits)} circuits", where="owners")
+        self._set(circuits=circuits, owners=owners, routes=read_routes(self.routes))
+        for name in ("cell_loss_db", "fibre_loss_db"):
+            self._set(**{name: number(name, getattr(self, name))})
+        self._check_parts()
+        self._check_spares()
+        self._look()
+
+    def _set(self, **values: Any) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def _check_parts(self) -> None:
+        rack = self.fabric if isinstance(self.fabric, RackFabric) else None
+        chips, fibres = (rack.n_chips, rack.n_fibres) if rack is not None else (0, 0)
+        sizes = {
+            "spares": (self.n_units, "chips" if rack is not None else "ports"),
+            "failed_chips": (chips, "chips"),
+            "failed_ports": (self.fabric.n_ports, "ports"),
+            "failed_fibres": (fibres, "fibres"),
+            "stuck_bar": (self.fabric.n_cells, "cells"),
+            "stuck_cross": (self.fabric.n_cells, "cells"),
+            "dead_cells": (self.fabric.n_cells, "cells"),
+        }
+        for name, (count, what) in sizes.items():
+            self._set(**{name: _parts(name, getattr(self, name), count, what)})
+        broken = (*self.stuck_bar, *self.stuck_cross, *self.dead_cells)
+        for cell in broken:
+            if broken.count(cell) > 1:
+                raise InputError(f"cell {cell} is listed with two faults", where="stuck_bar")
+
+    def _check_spares(self) -> None:
+        units = self.circuits // ports_of(self.fabric)
+        for k, spare in enumerate(self.spares):
+            for circuit in np.flatnonzero((units == spare).any(axis=1))[:1]:
+                raise InputError(
+                    f"spares[{k}] = {spare}: {describe_unit(self.fabric, spare)} is in use by"
+                    f" circuit {circuit}",
+                    where=f"spares[{k}]",
+                )
+
+    def _look(self) -> None:
+        if self.fabric.graph is None:
+            if self.cell_states is not None:
+                raise InputError("cell_states: the fabric has no cells", where="cell_states")
+            ways = follow_fibres(self.fabric, self.circuits, self.routes)  # type: ignore[arg-type]
+        else:
+            if self.routes:
+                raise InputError("routes: the cells say them", where="routes")
+            if self.cell_states is None:
+                raise InputError("cell_states: needed where there are cells", where="cell_states")
+            self._set(cell_states=frozen("cell_states", self.cell_states, 1, np.int8))
+            ways = follow_light(self.fabric, self.circuits, self.cell_states)
+        damage = assess(
+            self.fabric,
+            self.circuits,
+            ways,
+            self.cell_states,
+            self.spares,
+            self.failed_chips,
+            self.failed_ports,
+            self.failed_fibres,
+            self.stuck,
+            self.dead_cells,
+        )
+        self._set(_ways=ways, _damage=damage)
+
+    @property
+    def n_units(self) -> int:
+        """The number of chips of a rack, or of ports of a switch."""
+        return self.fabric.n_ports // ports_of(self.fabric)
+
+    @property
+    def stuck(self) -> dict[int, int]:
+        """The state of each stuck cell."""
+        return {**dict.fromkeys(self.stuck_bar, BAR), **dict.fromkeys(self.stuck_cross, CROSS)}
+
+    @property
+    def ways(self) -> Ways:
+        """``ways[circuit]``: the fibres it passes, or the terminals at which it enters cells."""
+        return self._ways
+
+    @property
+    def hit(self) -> NDArray[np.bool_]:
+        """``hit[circuit]``: whether the failure takes its light, or an end of it is lost."""
+        return self._damage.hit
+
+    @property
+    def lost(self) -> tuple[int, ...]:
+        """The units that a spare has to take over, ascending."""
+        return self._damage.lost
+
+    @property
+    def live_spares(self) -> tuple[int, ...]:
+        """The spares that have not failed, ascending."""
+        return self._damage.spares
+
+    @property
+    def dead_ports(self) -> frozenset[int]:
+        """The ports that have failed, alone or with their chip."""
+        return self._damage.dead_ports
+
+    @property
+    def broken_fabric(self) -> Fabric | RackFabric:
+        """The switch with its stuck and dead cells; of a rack the rack itself."""
+        cells = (self.stuck_bar, self.stuck_cross, self.dead_cells)
+        if isinstance(self.fabric, RackFabric) or not any(cells):
+            return self.fabric
+        return Faulty(self.fabric, *cells)
+
+    @property
+    def foreign(self) -> NDArray[np.bool_]:
+        """``foreign[circuit]``: whether it is of a job of which nothing was hit."""
+        return ~np.isin(self.owners, self.owners[self.hit])
+
+    @property
+    def loss_units(self) -> tuple[int, int]:
+        """The loss of a cell and of a fibre in hundredths of a dB, rounded."""
+        cell, fibre = self.cell_loss_db, self.fibre_loss_db
+        return round(_UNITS_PER_DB * cell), round(_UNITS_PER_DB * fibre)
+
+    def weigh(self, levels: Sequence[int]) -> float:
+        """Make one number of the five levels of the objective.
+
+        Each level counts as often as all lower ones together could, so the order of the numbers
+        is the lexicographic one: with the radices ``r1 = circuits + 1``, ``r2 = cells + 1``,
+        ``r3 = 1 +`` the loss of all links in hundredths of a dB, and ``r4 = links + 1`` it is
+        ``(((disturbed * r1 + changed) * r2 + set) * r3 + worst loss) * r4 + length``.
+
+        Parameters
+        ----------
+        levels
+            Circuits of others disturbed, circuits changed, cells set, worst loss in hundredths of
+            a dB, and length.
+        """
+        graph, rack = self.fabric.graph, isinstance(self.fabric, RackFabric)
+        fibres = self.fabric.n_fibres if isinstance(self.fabric, RackFabric) else 0
+        links = (0 if graph is None else 2 * graph.links.count) + (fibres if rack else 0)
+        loss = links * max(self.loss_units) + 1
+        total = 0
+        radices = (1, len(self.circuits) + 1, self.fabric.n_cells + 1, loss, links + 1)
+        for level, radix in zip(levels, radices, strict=True):
+            total = total * radix + level
+        return float(total)
+
+    def lower_bound(self) -> float:
+        """Bound the objective: hit circuits change, and no route is shorter than the way is far.
+
+        Returns
+        -------
+        float
+            As `weigh` counts; infinite if there are fewer live spares than lost units, or a
+            circuit has no way at all.
+        """
+        levels = self.bound()
+        return float("inf") if levels is None else self.weigh(levels)
+
+    def bound(self) -> tuple[int, int, int, int, int] | None:
+        """Bound the five levels of the objective; None where `lower_bound` is infinite."""
+        if len(self.lost) > len(self.live_spares):
+            return None
+        asked = (self.broken_fabric, self.circuits, self.hit, self.lost, self.live_spares)
+        return bound_levels(Asked(*asked, self.loss_units))
+
+    def after(self, transition: Transition) -> Reroute:
+        """Return the state that a transition leads to, with all failures still in it.
+
+        Parameters
+        ----------
+        transition
+            A transition of this problem; `optmatch.verify` tells whether it is a right one.
+        """
+        circuits = np.array(self.circuits)
+        circuits[transition.changed] = transition.circuits
+        taken = set(transition.moves[:, 1].tolist())
+        changes: dict[str, Any] = {
+            "circuits": circuits,
+            "spares": tuple(unit for unit in self.spares if unit not in taken),
+        }
+        if self.cell_states is None:
+            routes = list(self.routes)
+            for circuit, route in zip(transition.changed, transition.routes, strict=True):
+                routes[circuit] = route
+            changes["routes"] = tuple(routes)
+        else:
+            states = np.array(self.cell_states)
+            for cell, state in self.stuck.items():
+                states[cell] = state
+            for kind, cell, state in transition.steps.tolist():
+                if kind == SET:
+                    states[cell] = state
+            changes["cell_states"] = states
+        return replace(self, **changes)
+
+
+def _parts(name: str, given: Any, count: int, what: str) -> tuple[int, ...]:
+    """Check a list of parts of the fabric, and sort it."""
+    if isinstance(given, str) or not isinstance(given, Sequence | np.ndarray):
+        raise InputError(f"{name} = {given!r}: a list of {what}", where=name)
+    if len(given) > count:
+        have = f"{count} {what}" if count else f"no {what}"
+        raise InputError(f"{name} has {len(given)} entries, the fabric {have}", where=name)
+    numbers: list[int] = []
+    for k, value in enumerate(given):
+        place = f"{name}[{k}]"
+        part = integer(place, value, at_least=0)
+        if part >= count:
+            raise InputError(f"{place} = {part}: {what} are 0 .. {count - 1}", where=place)
+        if part in numbers:
+            raise InputError(f"{place} = {part}: is listed already", where=place)
+        numbers.append(part)
+    return tuple(sorted(numbers))

@@ -1,0 +1,1 @@
+"""One matching on one fabric, and proofs about its routes."""

@@ -1,0 +1,1 @@
+"""Slices of racks: their shapes, rings and routes."""

@@ -1,0 +1,303 @@
+"""Slices: a torus of chips for a job, on servers that may lie anywhere in a rack."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from optmatch.fabrics import RackFabric
+from optmatch.model import InputError, Value, frozen, integer
+from optmatch.problems.slices.server_routes import pool_routes
+from optmatch.problems.slices.shape import Blueprint, Shape, draw, orient
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Allocation(Value):
+    """Where a slice lies, and its light: the answer to a `SliceAllocation`.
+
+    Parameters
+    ----------
+    shape
+        Chips along x, y and z, as the slice is turned.
+    servers
+        ``servers[slot]``, slots x fastest; int32.
+    routes
+        ``routes[pair]``: the servers and hubs that the circuits of each pair of slots pass, both
+        ends included, in the order of `optmatch.problems.Blueprint.pairs`.
+    circuits
+        ``circuits[circuit] = transmitting port, receiving port``; int32, shape (circuits, 2).
+    fibres
+        ``fibres[use] = circuit, fibre``: what each circuit passes, in order; int32, shape
+        (uses, 2).
+    """
+
+    shape: Shape
+    servers: NDArray[np.int32]
+    routes: tuple[tuple[int, ...], ...]
+    circuits: NDArray[np.int32]
+    fibres: NDArray[np.int32]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", read_shape(self.shape))
+        object.__setattr__(self, "servers", frozen("servers", self.servers, 1, np.int32))
+        routes = tuple(
+            tuple(integer(f"routes[{k}]", server, at_least=0) for server in route)
+            for k, route in enumerate(self.routes)
+        )
+        object.__setattr__(self, "routes", routes)
+        for name in ("circuits", "fibres"):
+            array = frozen(name, getattr(self, name), 2, np.int32)
+            array = array.reshape(0, 2) if not array.size else array
+            if array.shape[1] != 2 or (array < 0).any():
+                raise InputError(f"{name}: rows of two numbers >= 0 are expected", where=name)
+            object.__setattr__(self, name, array)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SliceAllocation(Value):
+    """Find servers and circuits for one more slice, with the least load on its busiest edge.
+
+    The slice is a torus of a x b x c chips on whole servers of one rack, or of any racks if they
+    are joined. Each two of its servers that exchange light do so over one of a few shortest
+    routes, which passes no rack but theirs, each direction by itself. The
+    *load* of an edge is the number of circuits on its fibres, those of other slices included; the
+    objective is the largest load of the edges that the slice uses, 0 if it uses none.
+
+    Parameters
+    ----------
+    fabric
+        The racks.
+    shape
+        Chips along x, y and z; the slice may be turned.
+    placed
+        Slices that are there already.
+    reserved
+        Servers that are kept out: failed ones, or spares.
+    routes
+        How many routes are offered to each pair: of the 50 shortest simple ones with enough free
+        fibres those with the fewest hops, then with the least present load of their busiest edge,
+        then the first by the servers passed.
+
+    Raises
+    ------
+    InputError
+        Naming the side, server or fibre that is out of range or used twice, and by which slices.
+
+    References
+    ----------
+    .. [1] Vijaya Kumar et al. (2025). Reconfigurable Torus Fabrics for Multi-tenant ML.
+       arXiv:2508.03674; https://doi.org/10.1145/3779212.3790238
+
+    Examples
+    --------
+    >>> problem = SliceAllocation(RackFabric(), (2, 2, 4))
+    >>> len(problem.free_servers), problem.lower_bound()
+    (16, 4.0)
+    """
+
+    fabric: RackFabric
+    shape: Shape
+    placed: tuple[Allocation, ...] = field(default=(), kw_only=True)
+    reserved: tuple[int, ...] = field(default=(), kw_only=True)
+    routes: int = field(default=5, kw_only=True)
+    kind: ClassVar[str] = "slice-allocation"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", read_shape(self.shape))
+        object.__setattr__(self, "routes", integer("routes", self.routes, at_least=1))
+        object.__setattr__(self, "placed", tuple(self.placed))
+        if self.fabric.ports_per_chip < 6:
+            raise InputError(
+                f"ports_per_chip = {self.fabric.ports_per_chip}: a chip of a torus needs 6",
+                where="fabric",
+            )
+        owner: dict[int, str] = {}
+        reserved = []
+        for k, server in enumerate(self.reserved):
+            number = integer(f"reserved[{k}]", server, at_least=0)
+            _take(owner, number, f"reserved[{k}]", "server", self.fabric.n_servers)
+            reserved.append(number)
+        object.__setattr__(self, "reserved", tuple(reserved))
+        lit: dict[int, str] = {}
+        for k, slice_ in enumerate(self.placed):
+            for server in slice_.servers.tolist():
+                _take(owner, server, f"placed[{k}]", "server", self.fabric.n_servers)
+            for fibre in slice_.fibres[:, 1].tolist():
+                _take(lit, fibre, f"placed[{k}]", "fibre", self.fabric.n_fibres)
+
+    @property
+    def free_servers(self) -> NDArray[np.int64]:
+        """Servers that a slice may take, ascending."""
+        taken = [np.array(self.reserved, dtype=np.int64)]
+        taken += [slice_.servers.astype(np.int64) for slice_ in self.placed]
+        return np.setdiff1d(np.arange(self.fabric.n_servers), np.concatenate(taken))
+
+    @property
+    def lit_fibres(self) -> NDArray[np.bool_]:
+        """``lit_fibres[fibre]``: whether a circuit of another slice has it."""
+        lit = np.zeros(self.fabric.n_fibres, dtype=np.bool_)
+        for slice_ in self.placed:
+            lit[slice_.fibres[:, 1]] = True
+        return lit
+
+    @property
+    def loads(self) -> NDArray[np.int64]:
+        """``loads[edge]``: circuits of other slices on the edge."""
+        edges = self.fabric.edge_of_fibre[self.lit_fibres]
+        return np.bincount(edges, minlength=len(self.fabric.edges)).astype(np.int64)
+
+    @property
+    def blueprints(self) -> tuple[Blueprint, ...]:
+        """The slice in each way to turn it that takes the fewest servers; none if too large."""
+        return tuple(draw(shape, self.fabric.server) for shape in orient(self.fabric, self.shape))
+
+    def candidates(self, source: int, destination: int, weight: int) -> list[tuple[int, ...]]:
+        """Return the routes offered to circuits between two servers, best first.
+
+        Parameters
+        ----------
+        source, destination
+            Servers, of one rack unless racks are joined.
+        weight
+            How many circuits.
+
+        Returns
+        -------
+        list of tuple of int
+            The edges passed.
+
+        Examples
+        --------
+        >>> problem = SliceAllocation(RackFabric(), (2, 2, 2))
+        >>> [len(route) for route in problem.candidates(0, 1, weight=4)]
+        [1, 3, 3, 3, 5]
+        """
+        fabric, pool = self.fabric, pool_routes(self.fabric)
+        servers, edges = fabric.n_servers // fabric.racks, len(fabric.edges) // fabric.racks
+        rack, source = divmod(source, servers)
+        other, destination = divmod(destination, servers)
+        if other != rack:
+            if not fabric.joined:
+                return []
+            destination += servers  # the pool counts on in the second rack
+        loads, offered = self.loads, []
+        for rank, hops in enumerate(pool.hops[source, destination].tolist()):
+            if hops < 0:
+                break
+            row = pool.edges[source, destination, rank, :hops].astype(np.int64)
+            route = np.where(row < edges, row + rack * edges, row + (other - 1) * edges)
+            if (loads[route] + weight <= fabric.edge_fibres[route]).all():
+                offered.append((hops, int(loads[route].max()), rank, tuple(route.tolist())))
+        return [entry[3] for entry in sorted(offered)[: self.routes]]
+
+    def dead_end(self) -> str:
+        """Say why no answer can exist by counting alone; empty if that shows nothing."""
+        shape, fabric = "x".join(map(str, self.shape)), self.fabric
+        if not self.blueprints:
+            if fabric.joined:
+                return f"a slice of {shape} chips takes more than all {fabric.n_servers} servers"
+            sides = "x".join(map(str, fabric.chips))
+            return f"a slice of {shape} chips does not fit into a rack of {sides}"
+        slots = self.blueprints[0].n_slots
+        if fabric.joined:
+            free = len(self.free_servers)
+            return (
+                f"a slice of {shape} chips takes {slots} servers, {free} are free"
+                if slots > free
+                else ""
+            )
+        racks = fabric.server_coordinates[self.free_servers, 0]
+        most = int(np.bincount(racks, minlength=fabric.racks).max())
+        if slots > most:
+            return f"a slice of {shape} chips takes {slots} servers, no rack has more than {most}"
+        return ""
+
+    def lower_bound(self) -> float:
+        """Bound the load by the circuits of one pair of slots; infinite where counting says no."""
+        if self.dead_end():
+            return math.inf
+        return float(min(int(plan.weights.max(initial=0)) for plan in self.blueprints))
+
+
+def wire(
+    problem: SliceAllocation, plan: Blueprint, servers: Sequence[int], routes: Sequence[Any]
+) -> Allocation:
+    """Give every circuit of a slice its ports and, on each edge, the first free fibre.
+
+    Parameters
+    ----------
+    problem
+        The question; its placed slices keep their fibres.
+    plan
+        The slice as it is turned.
+    servers
+        ``servers[slot]``.
+    routes
+        ``routes[pair]``: the edges passed.
+    """
+    return connect(problem.fabric, problem.lit_fibres, plan, servers, routes)
+
+
+def connect(
+    fabric: RackFabric,
+    lit: NDArray[np.bool_],
+    plan: Blueprint,
+    servers: ArrayLike,
+    routes: Sequence[Any],
+) -> Allocation:
+    """Do what `wire` does, with ``lit[fibre]`` given; `lit` stays as it is."""
+    at = np.asarray(servers, dtype=np.int64)
+    size, ports = fabric.chips_per_server, fabric.ports_per_chip
+    slot, chip, port = plan.circuits[:, [0, 3]], plan.circuits[:, [1, 4]], plan.circuits[:, [2, 5]]
+    circuits = (at[slot] * size + chip) * ports + port
+    edges, counts = fabric.edges, fabric.edge_fibres
+    last = np.cumsum(counts)  # fibres are numbered edge by edge
+    dark: dict[int, NDArray[np.int64]] = {}
+    order = np.argsort(plan.pair_of, kind="stable")
+    ends = np.searchsorted(plan.pair_of[order], np.arange(len(routes) + 1))
+    uses: list[NDArray[np.int64]] = []
+    passed: list[tuple[int, ...]] = []
+    for pair, route in enumerate(routes):
+        members = order[ends[pair] : ends[pair + 1]]
+        passed.append((int(edges[route[0], 0]), *edges[list(route), 1].tolist()))
+        table = np.empty((len(members), len(route), 2), dtype=np.int64)
+        table[:, :, 0] = members[:, None]
+        for hop, edge in enumerate(map(int, route)):
+            if edge not in dark:
+                first = last[edge] - counts[edge]
+                dark[edge] = np.flatnonzero(~lit[first : last[edge]]) + first
+            if len(dark[edge]) < len(members):
+                raise InputError(f"edge {edge}: too few free fibres for {len(members)} circuits")
+            table[:, hop, 1] = dark[edge][: len(members)]
+            dark[edge] = dark[edge][len(members) :]
+        uses.append(table.reshape(-1, 2))
+    fibres = np.concatenate(uses) if uses else np.empty((0, 2), dtype=np.int64)
+    return Allocation(
+        shape=plan.shape,
+        servers=at,  # type: ignore[arg-type]
+        routes=tuple(passed),
+        circuits=circuits,
+        fibres=fibres,  # type: ignore[arg-type]
+    )
+
+
+def read_shape(given: Any) -> Shape:
+    """Check that a shape is three sides in chips."""
+    if isinstance(given, str) or not isinstance(given, Sequence) or len(given) != 3:
+        raise InputError(f"shape = {given!r}: three sides in chips are expected", where="shape")
+    x, y, z = (integer(f"shape[{k}]", side, at_least=1) for k, side in enumerate(given))
+    return x, y, z
+
+
+def _take(owner: dict[int, str], number: int, who: str, what: str, count: int) -> None:
+    """Note who has a server or a fibre; nobody else may."""
+    if not 0 <= number < count:
+        raise InputError(f"{who}: {what} {number}: there are {count}", where=who)
+    if number in owner:
+        raise InputError(f"{who}: {what} {number} is taken by {owner[number]}", where=who)
+    owner[number] = who

@@ -1,0 +1,1 @@
+"""Demands in time."""

@@ -1,0 +1,202 @@
+"""Step time against reconfiguration delay: windows measured at one delay, all others predicted."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import FormatError, InputError
+from optmatch.problems import RailJob
+from optmatch.problems.rails.windows import PipelineWindows
+from optmatch.simulation.rails.replay import RailPolicy, simulate_rails
+
+Curves = dict[str, dict[tuple[str, float], float]]
+"""By case: step time in seconds, by policy and delay in seconds."""
+
+_ROUNDS = 60
+_MARGIN = 1e-9
+_EXACT_S = 1e-9
+
+
+def read_curves(path: str | os.PathLike[str]) -> Curves:
+    """Read step times from a CSV file.
+
+    Parameters
+    ----------
+    path
+        Columns ``case, policy, delay_ms, step_ns``; lines with ``#`` in front are comments.
+
+    Raises
+    ------
+    FormatError
+        Naming file and line.
+    """
+    lines = Path(path).read_text(encoding="utf-8").splitlines()
+    found: Curves = {}
+    numbered = [(k, line) for k, line in enumerate(lines, 1) if not line.startswith("#")]
+    for (number_, _), row in zip(
+        numbered[1:], csv.DictReader(line for _, line in numbered), strict=True
+    ):
+        try:
+            key = row["policy"], float(row["delay_ms"]) / 1e3
+            found.setdefault(row["case"], {})[key] = float(row["step_ns"]) / 1e9
+        except (KeyError, TypeError, ValueError) as exc:
+            raise FormatError(
+                "case, policy, delay_ms and step_ns are expected", path=f"{path}:{number_}"
+            ) from exc
+    return found
+
+
+def windows_job(
+    windows: PipelineWindows, rate_bytes_per_s: float, *, delay_s: float = 0.01
+) -> RailJob:
+    """Make the job of measured windows: each GPU a server of its own, with one port on one rail.
+
+    Parameters
+    ----------
+    windows
+        The windows.
+    rate_bytes_per_s
+        The rate of a port.
+    delay_s
+        The reconfiguration delay.
+    """
+    return RailJob(
+        n_gpus=windows.stages * windows.replicas,
+        gpus_per_server=1,
+        port_bytes_per_s=rate_bytes_per_s,
+        delay_s=delay_s,
+        recorded=windows.step(rate_bytes_per_s),
+    )
+
+
+def forward_s(step_s: float, compute_s: float, stages: int, message_s: float) -> float:
+    """Tell how long one stage computes forward, from the step time with all links there.
+
+    A third of what a stage computes is forward, and half of its scale-up communication. The step
+    is the forward and backward passes of all stages, one after the other, and the messages.
+
+    Parameters
+    ----------
+    step_s
+        The step time.
+    compute_s
+        What one rank computes in it.
+    stages
+        Stages of the pipeline.
+    message_s
+        The time of one message between stages.
+
+    Examples
+    --------
+    >>> forward_s(step_s=41.0, compute_s=6.0, stages=4, message_s=1 / 6)
+    4.0
+    """
+    communication_s = (step_s - 2 * (stages - 1) * message_s) / stages - compute_s
+    return compute_s / 3 + communication_s / 2
+
+
+def fit_windows(
+    start: PipelineWindows,
+    measured: dict[tuple[str, float], float],
+    delay_s: float,
+    rate_bytes_per_s: float,
+) -> PipelineWindows:
+    """Find the windows for which the simulator gives the step times at one delay.
+
+    The length of the backward pass follows from the step time without delay, the slack from the
+    one on demand, and the last window from the provisioned one. That the counts of exposed
+    switches are right is no part of the fit: they are the simulator's.
+
+    Parameters
+    ----------
+    start
+        All that is known: degrees, sizes, the forward pass, and when gradients begin.
+    measured
+        Step times in seconds, by policy and delay; those at 0 and `delay_s` are used.
+    delay_s
+        The delay.
+    rate_bytes_per_s
+        The rate of a port.
+
+    Raises
+    ------
+    InputError
+        If no windows give these step times.
+    """
+
+    def run(windows: PipelineWindows, policy: RailPolicy, delay: float) -> float:
+        job = windows_job(windows, rate_bytes_per_s)
+        return simulate_rails(job, policy, delay_s=delay).step_s
+
+    def residual(policy: RailPolicy, delay: float) -> Callable[[PipelineWindows], float]:
+        return lambda windows: run(windows, policy, delay) - measured[policy, delay]
+
+    share = (start.replicas - 1) / start.replicas
+    taken_s = start.quiet_s + 4 * share * start.gradient_bytes / rate_bytes_per_s
+    found = replace(start, slack_s=0.0, last_s=0.0)
+    for _ in range(3):  # each moves the others by less than the time of a message
+        low = taken_s + found.slack_s + found.last_s
+        found = _solve(
+            found, "backward_s", residual("on-demand", 0.0), low, low + measured["on-demand", 0.0]
+        )
+        room_s = found.backward_s - taken_s - found.last_s
+        found = _solve(found, "slack_s", residual("on-demand", delay_s), 0.0, room_s)
+        room_s = found.backward_s - taken_s - found.slack_s
+        found = _solve(found, "last_s", residual("provisioned", delay_s), 0.0, room_s)
+    return found
+
+
+def _solve(
+    windows: PipelineWindows,
+    name: str,
+    residual: Callable[[PipelineWindows], float],
+    low: float,
+    high: float,
+) -> PipelineWindows:
+    """Solve for one window by false position: the step time is monotone in it, piecewise linear.
+
+    The end that stays is given half its weight (the Illinois rule), so both move.
+    """
+    low, high = low * (1 + _MARGIN), high * (1 - _MARGIN)
+    below, above = residual(_with(windows, name, low)), residual(_with(windows, name, high))
+    if below * above > 0:
+        raise InputError(f"{name}: no window of {low:g} to {high:g} s gives this step time")
+    for _ in range(_ROUNDS):
+        if abs(above - below) <= _EXACT_S or abs(high - low) <= _EXACT_S:
+            break
+        middle = high - above * (high - low) / (above - below)
+        found = residual(_with(windows, name, middle))
+        if abs(found) <= _EXACT_S:
+            return _with(windows, name, middle)
+        if found * above < 0:
+            low, below = high, above
+        else:
+            below /= 2
+        high, above = middle, found
+    return _with(windows, name, high)
+
+
+def _with(windows: PipelineWindows, name: str, value: float) -> PipelineWindows:
+    changed: dict[str, Any] = {name: value}
+    return replace(windows, **changed)
+
+
+def predict(
+    windows: PipelineWindows,
+    policy: RailPolicy,
+    delays_s: Sequence[float],
+    rate_bytes_per_s: float,
+) -> NDArray[np.float64]:
+    """Return the step time at each delay, in seconds."""
+    job = windows_job(windows, rate_bytes_per_s)
+    return np.array(
+        [simulate_rails(job, policy, delay_s=delay).step_s for delay in delays_s], np.float64
+    )

@@ -1,0 +1,1 @@
+"""Studies of all-to-alls: the yield of a fabric."""

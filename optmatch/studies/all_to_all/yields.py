@@ -1,0 +1,361 @@
+"""Yield of a fabric: how likely its schedule survives random faults, and which cells matter."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics import Fault, FaultKind, Faulty
+from optmatch.model import (
+    FrozenMap,
+    InputError,
+    Limit,
+    OnEvent,
+    Schedule,
+    Solution,
+    Tick,
+    Value,
+    VerificationError,
+    frozen,
+    ignore,
+    integer,
+)
+from optmatch.problems import AllToAll, Routing
+from optmatch.verify import verify
+
+CELL_FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)[:3]
+"""The faults that are drawn: a dead port takes part in no circuit, so it breaks none."""
+
+NORMAL_95 = 1.959963984540054
+"""The 97.5 % quantile of the normal distribution."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class YieldStudy(Value):
+    """What became of a schedule under random faults.
+
+    Parameters
+    ----------
+    n_faults
+        How many different cells were broken in each sample.
+    kinds
+        The kinds of faults that were drawn.
+    slots
+        The slots that the schedule has, and may have after repair.
+    survived, failed, unrepaired
+        Samples that were repaired, that are proved to be lost, and that are neither.
+    broken, lost, open_
+        ``[cell, kind]``: samples in which the cell was broken so; those of them that are proved to
+        be lost, and those that are neither repaired nor proved; int64.
+    alone
+        ``[cell, kind]``: what this fault does alone: 1 survived, 0 proved to be lost, -1 open or
+        never drawn; int8.
+    how
+        How many samples were decided by what.
+    seed
+        Repeats the study.
+    limit
+        Why it has fewer samples than asked for; None if it has all.
+    time_s
+        Seconds spent.
+    """
+
+    n_faults: int
+    kinds: tuple[FaultKind, ...]
+    slots: int
+    survived: int
+    failed: int
+    unrepaired: int
+    broken: NDArray[np.int64]
+    lost: NDArray[np.int64]
+    open_: NDArray[np.int64]
+    alone: NDArray[np.int8]
+    how: Mapping[str, int]
+    seed: int
+    limit: Limit | None = None
+    time_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, dtype in (
+            ("broken", np.int64),
+            ("lost", np.int64),
+            ("open_", np.int64),
+            ("alone", np.int8),
+        ):
+            object.__setattr__(self, name, frozen(name, getattr(self, name), 2, dtype))
+        object.__setattr__(self, "how", FrozenMap(self.how))
+
+    @property
+    def samples(self) -> int:
+        """How many samples there are."""
+        return self.survived + self.failed + self.unrepaired
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of the yield; samples that stay open count both ways."""
+        low, _ = wilson(self.survived, self.samples)
+        _, high = wilson(self.survived + self.unrepaired, self.samples)
+        return low, high
+
+    def share_lost(self) -> NDArray[np.float64]:
+        """``share[cell]``: of samples with this cell broken those not repaired; NaN if none."""
+        broken = self.broken.sum(axis=1)
+        missing = (self.lost + self.open_).sum(axis=1)
+        with np.errstate(invalid="ignore"):
+            share: NDArray[np.float64] = missing / np.where(broken == 0, np.nan, broken)
+        return share
+
+    def ranking(self) -> list[int]:
+        """Order the cells by how certainly the schedule is lost with them, the worst first.
+
+        Cells are compared by the lower end of the interval of `share_lost`, so that one unlucky
+        sample makes no cell critical.
+        """
+        broken = self.broken.sum(axis=1).tolist()
+        missing = (self.lost + self.open_).sum(axis=1).tolist()
+        low = [wilson(k, n)[0] for k, n in zip(missing, broken, strict=True)]
+        return sorted(range(len(low)), key=lambda cell: (-low[cell], -missing[cell], cell))
+
+
+def wilson(successes: int, samples: int, z: float = NORMAL_95) -> tuple[float, float]:
+    """Bound a probability from samples, by the score interval of Wilson.
+
+    Parameters
+    ----------
+    successes, samples
+        How many of how many.
+    z
+        The quantile of the normal distribution; 95 % unless told.
+
+    Returns
+    -------
+    tuple of float
+        Lower and upper end; 0 and 1 without samples.
+
+    References
+    ----------
+    .. [1] Wilson (1927). Probable inference, the law of succession, and statistical inference.
+       *JASA* 22, 209. https://doi.org/10.1080/01621459.1927.10502953
+
+    Examples
+    --------
+    >>> [round(end, 4) for end in wilson(8, 10)]
+    [0.4902, 0.9433]
+    >>> wilson(0, 0)
+    (0.0, 1.0)
+    """
+    if not samples:
+        return 0.0, 1.0
+    share, spread = successes / samples, z * z / samples
+    middle = share + spread / 2
+    half = z * math.sqrt(share * (1 - share) / samples + spread / (4 * samples))
+    low = 0.0 if successes == 0 else max(0.0, (middle - half) / (1 + spread))
+    high = 1.0 if successes == samples else min(1.0, (middle + half) / (1 + spread))
+    return low, high
+
+
+def study_yield(
+    subject: Any,
+    faults: int = 1,
+    *,
+    kinds: Sequence[FaultKind] = CELL_FAULTS,
+    samples: int = 1000,
+    seed: int | None = None,
+    fixed: bool = False,
+    time_limit_s: float | None = None,
+    on_event: OnEvent = ignore,
+) -> YieldStudy:
+    """Estimate how likely a schedule can be repaired after random faults of cells.
+
+    Each sample breaks `faults` different cells, all equally likely, each in one of `kinds`, all
+    equally likely. It survives if as many slots as before can hold all pairs (or, if matchings
+    are fixed, each matching) on the cells that are left.
+
+    Parameters
+    ----------
+    subject
+        A solution with a schedule, or an `AllToAll` or `Routing` problem, which is solved first.
+    faults
+        How many cells break.
+    kinds
+        ``"stuck-bar"``, ``"stuck-cross"`` and ``"dead-cell"``.
+    samples
+        How many times.
+    seed
+        Seed of the random numbers; None draws one.
+    fixed
+        Whether each matching must stay as it is. Otherwise pairs of an all-to-all may move from
+        slot to slot; matchings of other problems always stay.
+    time_limit_s
+        Stop after so many seconds.
+    on_event
+        Called with a `Tick` after each sample. Ctrl-C returns what was done.
+
+    Returns
+    -------
+    YieldStudy
+        What is lost is proved to be lost: by a dead pair, a cut, prices of links, or search. What
+        survives has a repaired schedule; some, ever more rarely, go through `verify`.
+
+    Raises
+    ------
+    InputError
+        If there are no cells, fewer than `faults`, or faults already; if there is no schedule.
+    VerificationError
+        If a repaired schedule does not pass `verify`: a defect.
+
+    Notes
+    -----
+    The result is a function of subject, numbers and seed; a study that was stopped is the first
+    part of the whole one. Time is dominated by samples that no quick repair helps.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> mesh = om.HexMesh(3, 3, ports=4)
+    >>> study = study_yield(om.AllToAll(mesh), faults=2, samples=50, seed=1)
+    >>> study.samples, study.survived + study.failed
+    (50, 50)
+    """
+    solution = _answer(subject, seed)
+    cells = solution.problem.fabric.n_cells
+    faults = integer("faults", faults, at_least=0)
+    samples = integer("samples", samples, at_least=0)
+    if faults > cells:
+        raise InputError(f"faults = {faults}: the fabric has {cells} cells", where="faults")
+    for kind in kinds:
+        if kind not in CELL_FAULTS:
+            raise InputError(f"kinds: {kind!r} is none of {', '.join(CELL_FAULTS)}", where="kinds")
+    if not kinds or len(set(kinds)) < len(kinds):
+        raise InputError("kinds: at least one, each once", where="kinds")
+    if seed is None:
+        seed = int(np.random.SeedSequence().generate_state(1)[0])
+    from optmatch.solvers.all_to_all.repair import Mender  # compiled kernels
+
+    assert solution.schedule is not None
+    mender = Mender(solution.problem, solution.schedule, fixed=fixed)
+    table = _Table(cells, tuple(kinds))
+    rng = np.random.default_rng(seed)
+    started, limit = time.perf_counter(), None
+    try:
+        for sample in range(samples):
+            if time_limit_s is not None and time.perf_counter() - started > time_limit_s:
+                limit = Limit.TIME
+                break
+            places = rng.choice(cells, size=faults, replace=False).tolist()
+            drawn = rng.integers(len(kinds), size=faults).tolist()
+            found = [Fault(kinds[kind], place) for kind, place in zip(drawn, places, strict=True)]
+            verdict = mender.judge(tuple(sorted(found)))
+            if verdict.outcome == "survived" and table.counts["survived"].bit_count() <= 1:
+                _check(solution.problem, found, verdict)
+            alone = [mender.judge((fault,)).outcome for fault in found]
+            table.add(found, verdict, alone)
+            on_event(Tick("samples", sample + 1, samples))
+    except KeyboardInterrupt:
+        limit = Limit.INTERRUPTED
+    return table.finish(
+        n_faults=faults,
+        slots=solution.schedule.n_slots,
+        seed=seed,
+        limit=limit,
+        time_s=time.perf_counter() - started,
+    )
+
+
+class _Table:
+    """Counts of samples, by outcome, by what decided, and by cell and kind."""
+
+    def __init__(self, cells: int, kinds: tuple[FaultKind, ...]) -> None:
+        self.kinds = kinds
+        self.counts: Counter[str] = Counter()
+        self.how: Counter[str] = Counter()
+        self.broken, self.lost, self.open = (
+            np.zeros((cells, len(kinds)), dtype=np.int64) for _ in range(3)
+        )
+        self.alone = np.full((cells, len(kinds)), -1, dtype=np.int8)
+
+    def add(self, found: list[Fault], verdict: Any, alone: Sequence[str]) -> None:
+        """Count a sample, all at once: Ctrl-C comes before or after."""
+        known = {"survived": 1, "failed": 0, "unrepaired": -1}
+        for fault, outcome in zip(found, alone, strict=True):
+            place = fault.place, self.kinds.index(fault.kind)
+            self.broken[place] += 1
+            self.lost[place] += verdict.outcome == "failed"
+            self.open[place] += verdict.outcome == "unrepaired"
+            self.alone[place] = known[outcome]
+        self.counts[verdict.outcome] += 1
+        self.how[verdict.how] += 1
+
+    def finish(self, **rest: Any) -> YieldStudy:
+        """Freeze what was counted."""
+        return YieldStudy(
+            kinds=self.kinds,
+            survived=self.counts["survived"],
+            failed=self.counts["failed"],
+            unrepaired=self.counts["unrepaired"],
+            broken=self.broken,
+            lost=self.lost,
+            open_=self.open,
+            alone=self.alone,
+            how=dict(sorted(self.how.items())),
+            **rest,
+        )
+
+
+def _answer(subject: Any, seed: int | None) -> Solution:
+    """Return a solution that is right, with a schedule that states its cells."""
+    from optmatch.solve import solve
+
+    if isinstance(subject, Solution):
+        report = verify(subject.problem, subject)
+        if not report.ok:
+            raise VerificationError(f"the schedule is wrong: {report.violations[0]}")
+    elif not isinstance(subject, (AllToAll, Routing)):
+        raise InputError(
+            f"{type(subject).__name__}: a solution, or an all-to-all or routing problem",
+            where="subject",
+        )
+    problem = subject.problem if isinstance(subject, Solution) else subject
+    if isinstance(problem.fabric, Faulty):
+        raise InputError("the fabric has faults already: a study starts without", where="fabric")
+    solution = subject if isinstance(subject, Solution) else solve(subject, seed=seed)
+    if solution.schedule is None:
+        raise InputError(f"status {solution.status.value}: there is no schedule to study")
+    if solution.schedule.cell_states is None:
+        raise InputError("a switch without cells has no cells that break", where="fabric")
+    return solution
+
+
+def _check(problem: Any, found: list[Fault], verdict: Any) -> None:
+    """Let the verifier look at a repaired schedule."""
+    broken = Faulty.of(problem.fabric, found)
+    if isinstance(problem, AllToAll):
+        schedule = Schedule(
+            matchings=verdict.matchings,
+            durations_s=np.full(len(verdict.matchings), problem.slot_s),
+            delay_s=problem.delay_s,
+            cell_states=verdict.states,
+        )
+        reports = [verify(replace(problem, fabric=broken), schedule)]
+    else:
+        reports = [
+            verify(
+                Routing(broken, matching),
+                Schedule(
+                    matchings=[matching],  # type: ignore[arg-type]
+                    durations_s=[1.0],  # type: ignore[arg-type]
+                    cell_states=[states],  # type: ignore[arg-type]
+                ),
+            )
+            for matching, states in zip(verdict.matchings, verdict.states, strict=True)
+        ]
+    for report in reports:
+        if not report.ok:
+            raise VerificationError(f"a repaired schedule: {report.violations[0]}")

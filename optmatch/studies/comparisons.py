@@ -1,0 +1,241 @@
+"""Comparisons: fabrics on the same matchings, methods on the same problem."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from optmatch.fabrics import Fabric, FeedForward
+from optmatch.fabrics.waveguides import measure_area, measure_waveguides
+from optmatch.model import (
+    Device,
+    InputError,
+    OnEvent,
+    Problem,
+    Schedule,
+    Solution,
+    SolverUnavailable,
+    Tick,
+    find_device,
+    ignore,
+)
+from optmatch.model.comparison import FabricRow, MethodRow
+from optmatch.problems import Routing
+from optmatch.solve import settle_free_cells, solve
+from optmatch.verify import measure_optics
+from optmatch.verify.routing.schedules import count_toggles
+
+
+def compare_fabrics(
+    fabrics: Mapping[str, Fabric],
+    matchings: ArrayLike,
+    device: Device | str,
+    *,
+    seed: int = 0,
+    time_limit_s: float | None = None,
+    on_event: OnEvent = ignore,
+) -> list[FabricRow]:
+    """Realise the same matchings on several fabrics, and measure what light meets there.
+
+    Parameters
+    ----------
+    fabrics
+        Fabrics with cells, all of the same number of ports, by the names that rows have.
+    matchings
+        ``matchings[k, source] = destination``, -1 idle; each is routed on each fabric by its
+        default method, and verified. They follow each other in this order.
+    device
+        What cells do to light, or the name of a preset.
+    seed
+        Of methods, and of the phase errors of the device.
+    time_limit_s
+        For one matching on one fabric; None for none.
+    on_event
+        Called with a `Tick` after each matching.
+
+    Returns
+    -------
+    list of FabricRow
+        One for each fabric. Matchings for which no routing was found are left out of its figures;
+        ``routed`` tells. Free cells are in states that leak least (`settle_free_cells`).
+
+    Raises
+    ------
+    InputError
+        If a fabric has no cells or another number of ports, or a matching is none for its ports.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> fabrics = {"benes": om.Benes(4), "crossbar": om.Crossbar(4)}
+    >>> for row in om.compare_fabrics(fabrics, [[1, 0, 3, 2], [2, 3, 0, 1]], "ideal"):
+    ...     print(row.name, row.cells, row.routed, row.worst_route_cells)
+    benes 6 2 3
+    crossbar 16 2 6
+    """
+    rows = np.asarray(matchings)
+    if rows.ndim != 2 or not len(rows):
+        raise InputError(f"matchings of shape {rows.shape}: one row or more", where="matchings")
+    chosen = find_device(device)
+    for name, fabric in fabrics.items():
+        if fabric.graph is None:
+            raise InputError(f"{name}: a fabric without cells cannot be compared", where="fabrics")
+        if fabric.n_ports != rows.shape[1]:
+            raise InputError(
+                f"{name}: {fabric.n_ports} ports, but the matchings have {rows.shape[1]}",
+                where="fabrics",
+            )
+    return [
+        _measure_fabric(name, fabric, rows, chosen, seed, time_limit_s, on_event)
+        for name, fabric in fabrics.items()
+    ]
+
+
+def _measure_fabric(
+    name: str,
+    fabric: Fabric,
+    matchings: NDArray[np.integer],
+    device: Device,
+    seed: int,
+    time_limit_s: float | None,
+    on_event: OnEvent,
+) -> FabricRow:
+    solve(Routing(fabric, matchings[0].astype(np.int32)), seed=seed, time_limit_s=time_limit_s)
+    started = time.perf_counter()  # with kernels compiled and cell graphs at hand
+    solutions: list[Solution] = []
+    for k, matching in enumerate(matchings):
+        problem = Routing(fabric, matching.astype(np.int32))
+        solutions.append(solve(problem, seed=seed, time_limit_s=time_limit_s))
+        on_event(Tick(phase=f"matchings on {name}", done=k + 1, total=len(matchings)))
+    time_s = time.perf_counter() - started
+    found = [solution.schedule for solution in solutions if solution.schedule is not None]
+    graph: Any = fabric.graph
+    circuits: dict[str, NDArray[Any]] = {}
+    toggles = 0
+    if found:
+        together = Schedule(
+            matchings=np.concatenate([schedule.matchings for schedule in found]),
+            durations_s=np.ones(len(found)),
+            cell_states=np.concatenate([np.asarray(s.cell_states) for s in found]),
+        )
+        toggles = count_toggles(together)
+        settled = settle_free_cells(solutions[0].problem, together, device)
+        optics = measure_optics(solutions[0].problem, together, device, idle=settled, seed=seed)
+        once = optics.lit
+        circuits = {
+            "route_cells": optics.cells[once],
+            "insertion_loss_db": optics.insertion_loss_db[once],
+            "signal_to_crosstalk_db": optics.signal_to_crosstalk_db[once],
+        }
+    nothing = np.empty(0)
+    return FabricRow(
+        name=name,
+        ports=fabric.n_ports,
+        cells=fabric.n_cells,
+        stages=fabric.n_stages if isinstance(fabric, FeedForward) else None,
+        crossings=int(measure_waveguides(graph).crossings.sum()) // 2,
+        area_cells=measure_area(graph),
+        matchings=len(matchings),
+        routed=len(found),
+        route_cells=circuits.get("route_cells", nothing).astype(np.int32),
+        insertion_loss_db=circuits.get("insertion_loss_db", nothing),
+        signal_to_crosstalk_db=circuits.get("signal_to_crosstalk_db", nothing),
+        toggles=toggles,
+        time_s=time_s,
+    )
+
+
+def compare_methods(
+    problems: Mapping[str, Problem],
+    methods: Sequence[str],
+    *,
+    seed: int = 0,
+    time_limit_s: float | None = None,
+    on_event: OnEvent = ignore,
+    on_row: Callable[[MethodRow], None] = lambda row: None,
+) -> list[MethodRow]:
+    """Solve the same problems by several methods.
+
+    Parameters
+    ----------
+    problems
+        Problems, by the names that rows have.
+    methods
+        Names of methods. One that does not accept a problem has a row with status ``"refused"``.
+    seed
+        Of all methods.
+    time_limit_s
+        For each method on each problem; None for none.
+    on_event
+        Called with the events of the methods.
+    on_row
+        Called with each row once it is there.
+
+    Returns
+    -------
+    list of MethodRow
+        By problem, then by method, in the given orders. Every answer has been verified.
+
+    Raises
+    ------
+    InputError
+        If there is no method of some name.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> problem = om.Demand.from_matrix([[0, 3], [2, 0]])
+    >>> for row in om.compare_methods({"small": problem}, ["greedy-cover", "double", "circle"]):
+    ...     print(row.method, row.status, row.objective)
+    greedy-cover optimal 3.0
+    double optimal 3.0
+    circle refused None
+    """
+    from optmatch.solvers import methods as known
+
+    for method in methods:
+        if method not in known():
+            raise InputError(f"method = {method!r}: unknown", where="methods")
+    rows = []
+    for name, problem in problems.items():
+        for method in methods:
+            row = _try_method(name, problem, method, seed, time_limit_s, on_event)
+            on_row(row)
+            rows.append(row)
+    return rows
+
+
+def _try_method(
+    name: str,
+    problem: Problem,
+    method: str,
+    seed: int,
+    time_limit_s: float | None,
+    on_event: OnEvent,
+) -> MethodRow:
+    try:
+        solution = solve(problem, method, seed=seed, time_limit_s=time_limit_s, on_event=on_event)
+    except (InputError, SolverUnavailable) as exc:
+        return MethodRow(
+            name=name, kind=problem.kind, method=method, status="refused", reason=str(exc)
+        )
+    answer = solution.schedule or solution.answer
+    schedules = getattr(answer, "schedules", (solution.schedule,) if solution.schedule else ())
+    bound = solution.lower_bound
+    return MethodRow(
+        name=name,
+        kind=problem.kind,
+        method=method,
+        status=solution.status.value,
+        objective=solution.objective,
+        lower_bound=bound if math.isfinite(bound) else None,
+        gap=solution.gap if math.isfinite(solution.gap) else None,
+        slots=sum(schedule.n_slots for schedule in schedules) if schedules else None,
+        time_s=solution.time_s,
+        reason=solution.limit.value if solution.limit else str(solution.stats.get("reason", "")),
+    )

@@ -1,0 +1,1 @@
+"""Studies of failures: spares, and whom a failed chip disturbs."""

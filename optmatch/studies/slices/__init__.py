@@ -1,0 +1,1 @@
+"""Studies of slices that come and go."""

@@ -1,0 +1,145 @@
+"""Requests for slices over time: drawn at random, or read from a trace."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from optmatch.fabrics import RackFabric
+from optmatch.model import FormatError, InputError, number
+from optmatch.problems.slices.problem import read_shape
+from optmatch.problems.slices.shape import Shape, draw, orient
+
+EQUAL_MIX: Mapping[Shape, float] = dict.fromkeys(
+    ((2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4), (4, 4, 4)), 1.0
+)
+"""The slices of Morphlux, each as often as the others."""
+
+COLUMNS = ("arrival_time", "shape", "duration")
+
+
+class Arrival(NamedTuple):
+    """A request: when it comes, how many chips it wants, and how long it stays."""
+
+    time: float
+    shape: Shape
+    duration: float
+
+
+def draw_arrivals(
+    fabric: RackFabric,
+    count: int,
+    rng: np.random.Generator,
+    *,
+    load: float = 0.8,
+    mix: Mapping[Shape, float] = EQUAL_MIX,
+) -> list[Arrival]:
+    """Draw requests that come at random, a Poisson process, and stay for exponential times.
+
+    Parameters
+    ----------
+    fabric
+        The racks.
+    count
+        How many requests.
+    rng
+        Draws times and shapes.
+    load
+        Servers that are asked for at a time on average, as a part of all; stays last 1 on average.
+    mix
+        How often each shape comes, in any unit.
+
+    Raises
+    ------
+    InputError
+        If `load` or a weight is not > 0, or a shape does not fit into a rack.
+
+    Examples
+    --------
+    >>> arrivals = draw_arrivals(RackFabric(), 2, np.random.default_rng(0))
+    >>> [arrival.shape for arrival in arrivals]
+    [(2, 2, 1), (2, 2, 1)]
+    """
+    if number("load", load) == 0:
+        raise InputError("load = 0: must be > 0", where="load")
+    shapes, weights = list(mix), np.array(list(mix.values()), dtype=np.float64)
+    if not shapes or not (weights >= 0).all() or not weights.sum() > 0:
+        raise InputError("mix: weights >= 0 are expected, not all of them 0", where="mix")
+    sizes = []
+    for shape in shapes:
+        turned = orient(fabric, read_shape(shape))
+        if not turned:
+            name = "x".join(map(str, shape))
+            raise InputError(f"mix: {name} does not fit into a rack", where="mix")
+        sizes.append(draw(turned[0], fabric.server).n_slots)
+    weights /= weights.sum()
+    rate = load * fabric.n_servers / float(weights @ sizes)
+    times = np.cumsum(rng.exponential(1 / rate, count))
+    chosen = rng.choice(len(shapes), size=count, p=weights)
+    stays = rng.exponential(1.0, count)
+    return [
+        Arrival(float(time), shapes[kind], float(stay))
+        for time, kind, stay in zip(times, chosen, stays, strict=True)
+    ]
+
+
+def read_arrivals(path: str | os.PathLike[str]) -> list[Arrival]:
+    """Read a trace: CSV with the columns ``arrival_time``, ``shape`` (as 2x2x4) and ``duration``.
+
+    Times may have any unit, the same one for both.
+
+    Parameters
+    ----------
+    path
+        The file.
+
+    Raises
+    ------
+    FormatError
+        Naming the line that cannot be read, or the column that is missing.
+    """
+    name = os.fspath(path)
+    try:
+        text = Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise InputError(f"cannot be read: {getattr(exc, 'strerror', exc)}", path=name) from exc
+    rows = csv.DictReader(text.splitlines())
+    for column in COLUMNS:
+        if column not in (rows.fieldnames or ()):
+            raise FormatError(f"column {column!r} is missing", path=name, where="line 1")
+    arrivals = []
+    for row in rows:
+        place = f"line {rows.line_num}"
+        try:
+            shape = parse_shape(row["shape"])
+            time, stay = float(row["arrival_time"]), float(row["duration"])
+        except (InputError, TypeError, ValueError) as exc:
+            raise FormatError(f"{exc}", path=name, where=place) from exc
+        if not (math.isfinite(time) and math.isfinite(stay) and stay > 0):
+            raise FormatError(
+                f"arrival_time {time:g}, duration {stay:g}: finite, and a stay is > 0",
+                path=name,
+                where=place,
+            )
+        arrivals.append(Arrival(time, shape, stay))
+    return sorted(arrivals, key=lambda arrival: arrival.time)
+
+
+def parse_shape(text: str) -> Shape:
+    """Read a shape as 2x2x4.
+
+    Examples
+    --------
+    >>> parse_shape("2x2x4")
+    (2, 2, 4)
+    """
+    parts = text.strip().lower().split("x")
+    if len(parts) != 3 or not all(part.strip().isdecimal() for part in parts):
+        raise InputError(f"shape {text!r}: three sides in chips as 2x2x4 are expected")
+    return read_shape([int(part) for part in parts])

@@ -1,0 +1,1 @@
+"""The replay of schedules for demands, and their bounds."""

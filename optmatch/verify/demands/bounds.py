@@ -1,0 +1,187 @@
+"""Lower bounds of demands: by lines, counted anew, and by the proofs that come with solutions."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.problems import ConfigurationProof, CountProof, Demand, LineProof, OddSetProof
+from optmatch.verify.demands.assignment import Potentials, heaviest_matching
+from optmatch.verify.routing.proofs import ProofError
+
+LARGEST = 2**60
+"""Sums of prices times ticks stay below this in int64."""
+
+MOST_WEIGHTS = 16
+"""All subsets of so many weights are looked at."""
+
+
+def bound_line(problem: Demand, line: NDArray[np.int64]) -> float:
+    """Bound the objective by the demand of one port in one direction.
+
+    Examples
+    --------
+    >>> from optmatch.fabrics import IdealSwitch
+    >>> problem = Demand(IdealSwitch(2), [[0, 3], [2, 1]], delay_s=1.0)
+    >>> bound_line(problem, problem.ticks[1])
+    5.0
+    """
+    entries = np.sort(line[line > 0])[::-1]
+    if problem.objective == "matchings" or not len(entries):
+        return float(len(entries))
+    planes, delay, share = problem.planes, problem.delay_ticks, problem.packet_share
+    if share == 0:
+        busy = int(np.maximum(entries, problem.min_slot_ticks).sum())
+        busy += delay * max(planes, len(entries))
+        return float(-(-busy // planes)) * problem.tick_s
+    total = int(entries.sum())
+    rest = total - np.concatenate([[0], np.cumsum(entries)])
+    partners = np.arange(len(entries) + 1)
+    needed = np.full(len(partners), math.inf)
+    for used in range(planes + 1):  # planes on which this port has circuits at all
+        possible = partners if used else partners[:1]
+        circuits = (total + np.maximum(possible, used) * delay) / (used + share)
+        needed[: len(possible)] = np.minimum(needed[: len(possible)], circuits)
+    return float(np.maximum(needed, rest / share).min()) * problem.tick_s
+
+
+def bound_demand(problem: Demand) -> float:
+    """Take the busiest line."""
+    lines = _lines(problem)
+    return max((bound_line(problem, line) for line in lines), default=0.0)
+
+
+def check_proof(problem: Demand, proof: Any) -> float:
+    """Return the bound that a proof shows, in the unit of the objective.
+
+    Raises
+    ------
+    ProofError
+        If it shows nothing.
+    """
+    if isinstance(proof, LineProof):
+        return bound_line(problem, _line(problem, proof.axis, proof.port))
+    if isinstance(proof, ConfigurationProof):
+        return _by_prices(problem, proof)
+    if isinstance(proof, CountProof):
+        return _by_counting(problem, proof)
+    if isinstance(proof, OddSetProof):
+        return _by_odd_set(problem, proof)
+    raise ProofError(f"a {type(proof).__name__}, which is no proof about a demand")
+
+
+def _lines(problem: Demand) -> NDArray[np.int64]:
+    ticks = problem.directed_ticks if problem.packet_share > 0 else problem.ticks
+    return np.concatenate([ticks, ticks.T])
+
+
+def _line(problem: Demand, axis: str, port: int) -> NDArray[np.int64]:
+    n_ports = problem.fabric.n_ports
+    if port >= n_ports:
+        raise ProofError(f"names port {port} of {n_ports}")
+    line: NDArray[np.int64] = _lines(problem)[port + (n_ports if axis == "destination" else 0)]
+    return line
+
+
+def _by_prices(problem: Demand, proof: ConfigurationProof) -> float:
+    """Check that no slot earns more than it takes, and add up what all demands earn."""
+    if problem.objective != "completion-s":
+        raise ProofError("prices bound the completion time, not the number of matchings")
+    n_ports = problem.fabric.n_ports
+    if proof.duals.shape != (n_ports, n_ports):
+        raise ProofError(f"prices of shape {proof.duals.shape} for {n_ports} ports")
+    duals, units = proof.duals, proof.units
+    ticks = problem.directed_ticks if problem.packet_share > 0 else problem.ticks
+    asked = np.where(duals > 0, ticks, 0)
+    delay, shortest = problem.delay_ticks, max(1, problem.min_slot_ticks)
+    largest = int(asked.max(initial=0)) + delay + shortest
+    if int(duals.max(initial=0)) * largest * n_ports * n_ports >= LARGEST or (
+        units * largest >= LARGEST
+    ):
+        raise ProofError("prices times ticks overflow")
+    if problem.switching == "per-circuit":
+        earned = int((duals * np.where(asked > 0, asked + delay, 0)).sum())
+        heaviest, _ = heaviest_matching(np.where(asked > 0, duals, 0))
+        if heaviest > units:
+            raise ProofError(f"circuits side by side earn {heaviest} of {units} in each tick")
+    else:
+        earned = int((duals * asked).sum())
+        potentials = Potentials(n_ports)
+        durations = np.unique(np.maximum(asked[asked > 0], shortest)).tolist()
+        for duration in sorted({shortest, *durations}):
+            if not potentials.at_most(
+                duals * np.minimum(asked, duration), units * (duration + delay)
+            ):
+                raise ProofError(f"a slot of {duration} ticks earns more than it takes")
+    if problem.packet_share > 0:
+        heaviest, _ = heaviest_matching(np.where(asked > 0, duals, 0))
+        rate = problem.planes * units + problem.packet_share * heaviest
+        return earned / rate * problem.tick_s
+    return float(-(-earned // (units * problem.planes))) * problem.tick_s
+
+
+def _by_odd_set(problem: Demand, proof: OddSetProof) -> float:
+    """Divide what the pairs within a set need by how many of them have circuits side by side."""
+    if not problem.fabric.bidirectional:
+        raise ProofError("an odd set of ports: circuits here take an input and an output")
+    if problem.packet_share > 0:
+        raise ProofError("an odd set of ports: packets go by no matching")
+    largest, n_ports = max(proof.ports), problem.fabric.n_ports
+    if largest >= n_ports:
+        raise ProofError(f"names port {largest} of {n_ports}")
+    ticks, times = problem.ticks, []
+    for place, port in enumerate(proof.ports):
+        needs = [int(ticks[port, other]) for other in proof.ports[:place]]
+        times += [max(need, problem.min_slot_ticks) for need in needs if need > 0]
+    side_by_side = len(proof.ports) // 2
+    slots = -(-len(times) // side_by_side)
+    if problem.objective == "matchings":
+        return float(slots)
+    busy = -(-sum(times) // side_by_side) + slots * problem.delay_ticks
+    if problem.switching == "per-circuit":
+        busy = -(-(sum(times) + len(times) * problem.delay_ticks) // side_by_side)
+    return float(-(-busy // problem.planes)) * problem.tick_s
+
+
+def _by_counting(problem: Demand, proof: CountProof) -> float:
+    """Count the entries of a line, and one more if they are no weights for the other line."""
+    if problem.objective != "matchings":
+        raise ProofError("a count bounds the number of matchings, not the completion time")
+    line = _line(problem, proof.axis, proof.port)
+    weights = line[line > 0].tolist()
+    if proof.against_axis is None or proof.against_port is None:
+        return float(len(weights))
+    other = _line(problem, proof.against_axis, proof.against_port)
+    if len(weights) > MOST_WEIGHTS:
+        raise ProofError(f"a line of {len(weights)} entries: up to {MOST_WEIGHTS} can be checked")
+    if partition(weights, other[other > 0].tolist()):
+        raise ProofError("the entries of the second line are sums of those of the first")
+    return float(len(weights) + 1)
+
+
+def partition(weights: list[int], sums: list[int]) -> bool:
+    """Tell whether weights can be put into groups with the given sums, each weight used once.
+
+    Examples
+    --------
+    >>> partition([1, 2, 5], [3, 5]), partition([1, 2, 5], [4, 4])
+    (True, False)
+    """
+    if sum(weights) != sum(sums):
+        return False
+    ends = list(accumulate(sums))  # totals at which a group is full; groups are filled in order
+    reached = {0: 0}  # sets of used weights, as bits, with their totals
+    for _ in weights:
+        following: dict[int, int] = {}
+        for used, total in reached.items():
+            end = ends[bisect_right(ends, total)]
+            for k, weight in enumerate(weights):
+                if not used >> k & 1 and total + weight <= end:
+                    following[used | 1 << k] = total + weight
+        reached = following
+    return bool(reached)

@@ -1,0 +1,150 @@
+"""The rules of schedules for demands: whole ticks, and enough of them for every pair."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import IDLE, Schedule
+from optmatch.problems import Demand
+from optmatch.verify.report import Findings, Violation
+from optmatch.verify.routing.light import check_light
+from optmatch.verify.routing.matchings import check_matchings, check_shapes
+
+WHOLE = 1e-6
+"""A duration is this close to a whole number of ticks, beside the rounding of float64."""
+
+
+MOST = 2.0**53
+"""No slot lasts so many ticks: float64 could not tell how many they are."""
+
+
+def replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Findings) -> bool:
+    """Apply all rules to the schedules of all planes; tell whether they define what is carried.
+
+    Parameters
+    ----------
+    problem
+        The question.
+    schedules
+        One for each plane.
+    findings
+        Receives violations and figures; ``objective`` is the recomputed one.
+    """
+    findings.expect(
+        "there is a schedule for each plane", "schedules", len(schedules), problem.planes
+    )
+    served = np.zeros((problem.fabric.n_ports,) * 2, dtype=np.int64)
+    ends, slots, defined = [0], 0, len(schedules) > 0
+    for plane, schedule in enumerate(schedules):
+        inner = Findings()
+        if _check_slots(problem, schedule, inner):
+            ticks = _durations(problem, schedule, inner)
+            served += _circuit_ticks(problem, schedule.matchings, ticks)
+            ends.append(int(ticks.sum()) + problem.delay_ticks * len(ticks))
+            slots += len(ticks)
+            check_light(problem.fabric, schedule, inner)
+        else:
+            defined = False
+        _merge(findings, inner, f"plane {plane}: " if problem.planes > 1 else "")
+    if not defined:
+        findings.skipped.append("what is carried: slots that are no matchings define no circuits")
+        return False
+    if not problem.exact:
+        findings.notes.append(f"demands were rounded up to ticks of {problem.tick_s:g} s")
+    findings.figures["slots"] = slots
+    findings.figures["makespan_s"] = max(ends) * problem.tick_s
+    done = _check_carried(problem, served, max(ends), findings)
+    findings.figures["completion_s"] = done
+    findings.figures["objective"] = (
+        float(slots) if problem.objective == "matchings" else float(done)
+    )
+    return True
+
+
+def _check_slots(problem: Demand, schedule: Schedule, findings: Findings) -> bool:
+    """Check shapes, matchings, and the times that the problem fixes."""
+    findings.expect(
+        "the delay is the problem's", "delay_s", float(schedule.delay_s), problem.delay_s
+    )
+    findings.expect(
+        "the switching is the problem's", "switching", schedule.switching, problem.switching
+    )
+    return check_shapes(problem.fabric, schedule, findings) and check_matchings(
+        problem.fabric, schedule, findings
+    )
+
+
+def _durations(problem: Demand, schedule: Schedule, findings: Findings) -> NDArray[np.int64]:
+    """Count the ticks of each slot, and check that they are whole and not too few."""
+    exact = schedule.durations_s / problem.tick_s
+    exact = np.where(np.isfinite(exact) & (exact >= 0) & (exact < MOST), exact, -1.0)
+    ticks = np.rint(exact)
+    fits = (exact >= 0) & (np.abs(exact - ticks) <= WHOLE + ticks * 2.0**-50)
+    for slot in np.flatnonzero(~fits):
+        findings.refuse(
+            "a slot lasts a whole number of ticks",
+            f"durations_s[{slot}]",
+            float(schedule.durations_s[slot]),
+            f"a multiple of {problem.tick_s:g} s",
+        )
+    shortest = max(1, problem.min_slot_ticks)
+    for slot in np.flatnonzero(fits & (ticks < shortest)):
+        findings.refuse(
+            "no slot is shorter than allowed",
+            f"durations_s[{slot}]",
+            float(schedule.durations_s[slot]),
+            f">= {shortest * problem.tick_s:g} s",
+        )
+    return np.maximum(ticks, 0).astype(np.int64)
+
+
+def _circuit_ticks(
+    problem: Demand, matchings: NDArray[np.int32], ticks: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Add up the time of each pair over all slots, per circuit with the delays it went through."""
+    n_ports = problem.fabric.n_ports
+    times = np.broadcast_to(ticks[:, None], matchings.shape).copy()
+    if problem.switching == "per-circuit" and len(matchings):
+        times[1:] += (matchings[1:] == matchings[:-1]) * problem.delay_ticks
+    slot, source = np.nonzero(matchings != IDLE)
+    served = np.zeros(n_ports * n_ports, dtype=np.int64)
+    np.add.at(served, source * n_ports + matchings[slot, source], times[slot, source])
+    return served.reshape(n_ports, n_ports)
+
+
+def _check_carried(
+    problem: Demand, served: NDArray[np.int64], end: int, findings: Findings
+) -> float:
+    """Compare what was served with what was asked for; return when all is there, in seconds."""
+    asked, tick_s = problem.directed_ticks, problem.tick_s
+    left = np.maximum(asked - served, 0)
+    findings.figures["demand_s"] = float(asked.sum()) * tick_s
+    findings.figures["circuit_s"] = float(np.minimum(asked, served).sum()) * tick_s
+    if problem.packet_bytes_per_s > 0:
+        busiest = max(int(left.sum(axis=1).max()), int(left.sum(axis=0).max()))
+        rate = problem.packet_bytes_per_s / problem.rate_bytes_per_s
+        findings.figures["packet_s"] = busiest / rate * tick_s
+        return max(float(end), busiest / rate) * tick_s
+    exactly = problem.objective == "matchings"
+    for i, j in np.argwhere(served != problem.ticks if exactly else left > 0):
+        findings.refuse(
+            "the circuits add up to the demand" if exactly else "all demand is carried",
+            f"from port {i} to port {j}",
+            f"{served[i, j] * tick_s:g} s of circuit",
+            f"{asked[i, j] * tick_s:g} s",
+        )
+    return math.inf if left.any() else float(end) * tick_s
+
+
+def _merge(findings: Findings, inner: Findings, plane: str) -> None:
+    """Add the findings of one plane, saying which."""
+    findings.violations += [
+        Violation(v.rule, plane + v.where, v.got, v.expected) for v in inner.violations
+    ]
+    findings.notes += [plane + note for note in inner.notes]
+    for name, value in inner.figures.items():
+        findings.figures[name] = max(value, findings.figures.get(name, value))

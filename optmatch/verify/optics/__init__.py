@@ -1,0 +1,1 @@
+"""What light really does: losses, leaks and light that goes round."""

@@ -1,0 +1,196 @@
+"""What the light of a schedule is worth: losses, crosstalk, delays, and light that goes round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import IDLE, FrozenMap, Value, frozen
+from optmatch.model.device import Device
+
+Loop = tuple[int, ...]
+"""The cells round which light can go, in order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Optics(Value):
+    """What `measure_optics` found: powers on the chip, and the figures that follow from them.
+
+    Light of power 1 enters at every port, for each port by itself; light of different ports has
+    nothing to interfere with, so powers add. Figures of a circuit are the worst over frequencies.
+
+    Parameters
+    ----------
+    device
+        What the cells were taken to be.
+    matchings
+        ``matchings[slot, source] = destination``, -1 where idle; int32.
+    cell_states
+        ``cell_states[slot, cell]``: 0 bar, 1 cross; int8. No cell is free any more.
+    frequencies_hz
+        Distances from the frequency at which each way through a cell is a whole number of waves.
+    power
+        ``power[slot, frequency, source, perimeter]``: what leaves the chip at each free terminal,
+        in the order of ``graph.perimeter``, facets not counted; float64.
+    lost
+        ``lost[slot, frequency, source]``: what cells and waveguides swallow; float64.
+    exits
+        ``exits[port]``: where in the perimeter light to this port leaves; int32.
+    cells
+        ``cells[slot, source]``: cells passed on the way of the circuit; 0 where idle; int32.
+    length_m, delay_s
+        ``[slot, source]``: of the way of the circuit; 0 where idle; float64.
+    loops
+        ``loops[slot]``: closed ways through cells, which no port leads to.
+    loop_power
+        ``loop_power[slot]``: the largest power anywhere in these loops, float64; 0 without one.
+    notes
+        What a reader should know: loops that are free of loss.
+
+    Examples
+    --------
+    Nine of ten parts of the light get through one cell:
+
+    >>> from optmatch.model import Schedule
+    >>> from optmatch.fabrics import Crossbar
+    >>> from optmatch.problems import Routing
+    >>> from optmatch.verify.optics.measurement import measure_optics
+    >>> states = [[0, 1, 1, 0]]
+    >>> schedule = Schedule(matchings=[[0, 1]], durations_s=[1.0], cell_states=states)
+    >>> problem = Routing(Crossbar(2), [0, 1])
+    >>> optics = measure_optics(problem, schedule, Device(bar_loss_db=0.46))
+    >>> optics.insertion_loss_db.round(2).tolist()
+    [[0.46, 0.46]]
+    """
+
+    device: Device
+    matchings: NDArray[np.int32]
+    cell_states: NDArray[np.int8]
+    frequencies_hz: NDArray[np.float64]
+    power: NDArray[np.float64]
+    lost: NDArray[np.float64]
+    exits: NDArray[np.int32]
+    cells: NDArray[np.int32]
+    length_m: NDArray[np.float64]
+    delay_s: NDArray[np.float64]
+    loops: tuple[tuple[Loop, ...], ...]
+    loop_power: NDArray[np.float64]
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, ndim, kind in (
+            ("matchings", 2, np.int32),
+            ("cell_states", 2, np.int8),
+            ("frequencies_hz", 1, np.float64),
+            ("power", 4, np.float64),
+            ("lost", 3, np.float64),
+            ("exits", 1, np.int32),
+            ("cells", 2, np.int32),
+            ("length_m", 2, np.float64),
+            ("delay_s", 2, np.float64),
+            ("loop_power", 1, np.float64),
+        ):
+            object.__setattr__(self, name, frozen(name, getattr(self, name), ndim, kind))
+
+    @property
+    def lit(self) -> NDArray[np.bool_]:
+        """``lit[slot, source]``: whether there is a circuit."""
+        lit: NDArray[np.bool_] = self.matchings != IDLE
+        return lit
+
+    @property
+    def signal(self) -> NDArray[np.float64]:
+        """``signal[slot, frequency, source]``: the power that reaches the partner; NaN if idle."""
+        slot, source = np.nonzero(self.lit)
+        signal = np.full((len(self.matchings), len(self.frequencies_hz), len(self.exits)), np.nan)
+        at = self.exits[self.matchings[slot, source]]
+        signal[slot, :, source] = self.power[slot, :, source, at]
+        return signal
+
+    @property
+    def crosstalk(self) -> NDArray[np.float64]:
+        """``crosstalk[slot, frequency, source]``: power of all others where its light should be.
+
+        All sources of the slot are loaded, each with the same power; NaN if idle.
+        """
+        slot, source = np.nonzero(self.lit)
+        crosstalk = np.full(
+            (len(self.matchings), len(self.frequencies_hz), len(self.exits)), np.nan
+        )
+        others = self.power[slot, :, :, self.exits[self.matchings[slot, source]]]
+        others = np.where(self.lit[slot, None], others, 0.0)
+        others[np.arange(len(slot)), :, source] = 0.0
+        crosstalk[slot, :, source] = others.sum(axis=2)
+        return crosstalk
+
+    @property
+    def insertion_loss_db(self) -> NDArray[np.float64]:
+        """``insertion_loss_db[slot, source]``: from fibre to fibre, both facets; NaN if idle."""
+        with np.errstate(divide="ignore"):
+            loss: NDArray[np.float64] = -10 * np.log10(self.signal.min(axis=1))
+        return loss + 2 * self.device.coupling_loss_db
+
+    @property
+    def signal_to_crosstalk_db(self) -> NDArray[np.float64]:
+        """``signal_to_crosstalk_db[slot, source]``, all inputs loaded; NaN if idle."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.where(self.crosstalk > 0, self.signal / self.crosstalk, np.inf)
+            worst: NDArray[np.float64] = 10 * np.log10(ratio.min(axis=1))
+        return np.where(self.lit, worst, np.nan)
+
+    @property
+    def energy_error(self) -> float:
+        """The largest difference between the power that enters and what leaves and is lost."""
+        balance = self.power.sum(axis=3) + self.lost - 1.0
+        return float(np.abs(balance).max(initial=0.0))
+
+    @property
+    def figures(self) -> Mapping[str, float | int]:
+        """The worst values of all slots by name; empty of circuits, only those of loops."""
+        found: dict[str, float | int] = {}
+        if self.lit.any():
+            loss, ratio = self.insertion_loss_db[self.lit], self.signal_to_crosstalk_db[self.lit]
+            delay = self.delay_s[self.lit]
+            found |= {
+                "worst_insertion_loss_db": float(loss.max()),
+                "mean_insertion_loss_db": float(loss.mean()),
+                "best_insertion_loss_db": float(loss.min()),
+                "worst_signal_to_crosstalk_db": float(ratio.min()),
+                "longest_route_cells": int(self.cells[self.lit].max()),
+                "longest_route_m": float(self.length_m[self.lit].max()),
+                "longest_delay_s": float(delay.max()),
+                "delay_spread_s": float(np.ptp(delay)),
+            }
+        found["loops"] = sum(map(len, self.loops))
+        found["worst_loop_power_db"] = _decibels(self.loop_power.max(initial=0.0))
+        found["energy_error"] = self.energy_error
+        return FrozenMap(found)
+
+    def slot_rows(self) -> list[dict[str, Any]]:
+        """Return the worst values of each slot and the circuit that has them, as plain values."""
+        loss, ratio = self.insertion_loss_db, self.signal_to_crosstalk_db
+        rows = []
+        for slot, lit in enumerate(self.lit):
+            row: dict[str, Any] = {"slot": slot, "circuits": int(lit.sum())}
+            if lit.any():
+                faint, noisy = int(np.nanargmax(loss[slot])), int(np.nanargmin(ratio[slot]))
+                row |= {
+                    "worst_insertion_loss_db": float(loss[slot, faint]),
+                    "worst_loss_circuit": [faint, int(self.matchings[slot, faint])],
+                    "worst_signal_to_crosstalk_db": float(ratio[slot, noisy]),
+                    "worst_crosstalk_circuit": [noisy, int(self.matchings[slot, noisy])],
+                    "longest_route_m": float(self.length_m[slot].max()),
+                    "longest_delay_s": float(self.delay_s[slot].max()),
+                }
+            row["loops"] = [list(loop) for loop in self.loops[slot]]
+            row["loop_power_db"] = _decibels(float(self.loop_power[slot]))
+            rows.append(row)
+        return rows
+
+
+def _decibels(power: float) -> float:
+    return float(10 * np.log10(power)) if power > 0 else -np.inf

@@ -1,0 +1,257 @@
+"""Measure the light of a schedule: every slot is solved for what a device really does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from optmatch.fabrics import CellGraph, Fabric
+from optmatch.fabrics.cellgraph import DEAD
+from optmatch.fabrics.light import trace
+from optmatch.fabrics.waveguides import measure_waveguides
+from optmatch.model import (
+    BAR,
+    CROSS,
+    FREE,
+    IDLE,
+    InputError,
+    Problem,
+    Schedule,
+    Solution,
+    frozen,
+    integer,
+)
+from optmatch.model.device import Device, find_device
+from optmatch.verify.optics.figures import Loop, Optics
+from optmatch.verify.optics.loops import Loop as DarkLoop
+from optmatch.verify.optics.loops import find_loops
+
+Idle = Literal["cross", "bar", "keep"]
+
+DIGITS_LOST = 1e-9
+"""A balance of energy that is worse than this is worth a note."""
+
+
+def measure_optics(
+    problem: Problem,
+    subject: Schedule | Solution,
+    device: Device | str,
+    *,
+    idle: Idle | ArrayLike = "cross",
+    frequencies_hz: Sequence[float] = (0.0,),
+    seed: int = 0,
+) -> Optics:
+    """Find what reaches every free terminal from every port, with all leaks and all turns.
+
+    Parameters
+    ----------
+    problem
+        The problem, of which only the fabric matters. Whether the schedule is right, `verify`
+        tells; here it is taken as it is.
+    subject
+        A schedule with cell states, or a solution that has one.
+    device
+        What cells and waveguides do to light, or the name of a preset.
+    idle
+        Into which state free cells are put: ``"cross"`` (the passive state of an interferometer),
+        ``"bar"``, ``"keep"`` (as they were last driven; before that, cross), or the states of all
+        cells in all slots, shape (slots, cells), which must agree where a cell is not free.
+    frequencies_hz
+        Optical frequencies, as distances from one at which the phase of every way through a cell
+        or a waveguide is a multiple of a whole turn. A delay tau adds ``2 pi f tau``.
+    seed
+        Draws the phase errors of the chip, if the device has any.
+
+    Returns
+    -------
+    Optics
+        Powers, and all figures.
+
+    Raises
+    ------
+    InputError
+        If the fabric has no cells, there is no schedule, or states, frequencies or device are not
+        as above.
+
+    Notes
+    -----
+    Each slot and frequency is one sparse system, solved by `scattering`. Where a closed loop
+    neither loses nor leaks, it would be singular; the notes name the loop, and as no light gets
+    in, the figures of all ports hold.
+
+    Examples
+    --------
+    >>> from optmatch.fabrics import HexMesh
+    >>> from optmatch.problems import Routing
+    >>> mesh = HexMesh(1, 1, ports=[0, 1])
+    >>> schedule = Schedule(matchings=[[1, 0]], durations_s=[1.0], cell_states=[[0] * 6])
+    >>> optics = measure_optics(Routing(mesh, [1, 0]), schedule, "smartlight")
+    >>> f"{optics.figures['worst_insertion_loss_db']:.2f} dB"
+    '7.16 dB'
+    """
+    fabric, chosen = problem.fabric, find_device(device)
+    graph: CellGraph = fabric.graph
+    schedule = _schedule_of(fabric, subject)
+    stated = np.asarray(schedule.cell_states)
+    frequencies = frozen("frequencies_hz", np.asarray(frequencies_hz), 1, np.float64)
+    if not len(frequencies):
+        raise InputError("frequencies_hz: at least one", where="frequencies_hz")
+    states = _settle(graph, stated, idle)
+    chip = _build_chip(graph, chosen, integer("seed", seed, at_least=0))
+    place = np.full(len(graph.mate), -1)
+    place[graph.perimeter] = np.arange(len(graph.perimeter))
+    cells, links = _ways(fabric, graph, schedule.matchings, states)
+    lit = schedule.matchings != IDLE
+    slots = [_solve_slot(chip, row, frequencies, fabric.source_terminals) for row in states]
+    return Optics(
+        device=chosen,
+        matchings=schedule.matchings,
+        cell_states=states,
+        frequencies_hz=frequencies,
+        power=np.array([slot.power for slot in slots]),
+        lost=np.array([slot.lost for slot in slots]),
+        exits=place[fabric.destination_terminals].astype(np.int32),
+        cells=cells,
+        length_m=(cells + links) * chosen.cell_length_m,
+        delay_s=lit * ((cells + links) * chosen.cell_delay_s + chosen.access_delay_s),
+        loops=tuple(slot.loops for slot in slots),
+        loop_power=np.array([slot.loop_power for slot in slots]),
+        notes=_notes(slots),
+    )
+
+
+class _Chip(NamedTuple):
+    """The device applied to a graph."""
+
+    graph: CellGraph
+    device: Device
+    errors_rad: NDArray[np.float64] | None
+    links: NDArray[np.float64]
+    """``links[link]``: the amplitude that is left at the end of a waveguide."""
+
+
+class _Slot(NamedTuple):
+    """What is found in one slot; the fields of `Optics`."""
+
+    power: NDArray[np.float64]
+    lost: NDArray[np.float64]
+    loops: tuple[Loop, ...]
+    loop_power: float
+    closed: tuple[Loop, ...]
+    """The loops that neither lose nor leak."""
+
+
+def _schedule_of(fabric: Fabric, subject: Schedule | Solution) -> Schedule:
+    """Return the schedule, if it is one of the fabric's ports and cells."""
+    if fabric.graph is None:
+        raise InputError(f"a fabric of type {fabric.type} has no cells, and no optics")
+    schedule = subject.schedule if isinstance(subject, Solution) else subject
+    if not isinstance(schedule, Schedule):
+        raise InputError("optics need a schedule; of several planes, one at a time")
+    if schedule.n_ports != fabric.n_ports or schedule.cell_states is None:
+        raise InputError("optics need a schedule of the fabric's ports, with cell states")
+    if schedule.cell_states.shape[1] != fabric.n_cells:
+        raise InputError(
+            f"cell_states of {schedule.cell_states.shape[1]} cells, a fabric of {fabric.n_cells}"
+        )
+    return schedule
+
+
+def _notes(slots: Sequence[_Slot]) -> tuple[str, ...]:
+    """Say what a reader of the figures should know."""
+    notes = []
+    for k, slot in enumerate(slots):
+        for loop in slot.closed:
+            notes.append(f"slot {k}: no light gets into loop {list(loop)}, which is free of loss")
+        error = np.abs(slot.power.sum(axis=2) + slot.lost - 1).max(initial=0.0)
+        if error > DIGITS_LOST:
+            notes.append(
+                f"slot {k}: energy is off by {error:.1e}: light goes round almost without loss,"
+                " and figures have few digits"
+            )
+    return tuple(notes)
+
+
+def _settle(graph: CellGraph, given: NDArray[np.int8], idle: Idle | ArrayLike) -> NDArray[np.int8]:
+    """Put every free cell into a state, and every stuck one into its own."""
+    states = given.copy()
+    if isinstance(idle, str):
+        if idle not in get_args(Idle):
+            raise InputError(
+                f"idle = {idle!r}: {', '.join(get_args(Idle))} or states of all cells"
+            )
+        states[:1][states[:1] == FREE] = BAR if idle == "bar" else CROSS
+        for slot in range(1, len(states)):
+            former = states[slot - 1] if idle == "keep" else states[0].dtype.type(idle != "bar")
+            states[slot] = np.where(states[slot] == FREE, former, states[slot])
+    else:
+        states = frozen("idle", idle, 2, np.int8).copy()
+        if states.shape != given.shape or not np.isin(states, (BAR, CROSS)).all():
+            raise InputError(f"idle has a state 0 or 1 for each cell in each slot: {given.shape}")
+        for slot, cell in np.argwhere((given != FREE) & (given != states)):
+            raise InputError(
+                f"idle[{slot}, {cell}] = {states[slot, cell]}: that cell is in {given[slot, cell]}"
+            )
+    return np.where(np.isin(graph.stuck, (BAR, CROSS)), graph.stuck, states).astype(np.int8)
+
+
+def _build_chip(graph: CellGraph, device: Device, seed: int) -> _Chip:
+    guides = measure_waveguides(graph)
+    loss_db = guides.length * device.cell_length_m * device.waveguide_loss_db_per_m
+    loss_db += guides.bends * device.bend_loss_db + guides.crossings * device.crossing_loss_db
+    return _Chip(graph, device, device.draw_errors(graph.n_cells, seed), 10 ** (-loss_db / 20))
+
+
+def _solve_slot(
+    chip: _Chip,
+    states: NDArray[np.int8],
+    frequencies_hz: NDArray[np.float64],
+    inputs: NDArray[np.int32],
+) -> _Slot:
+    """Solve one slot at every frequency."""
+    from optmatch.verify.optics.scattering import scatter  # here only, since it needs SciPy
+
+    graph, tau_s = chip.graph, chip.device.cell_delay_s
+    cells = chip.device.cell(states, chip.errors_rad)
+    cells[graph.stuck == DEAD] = 0.0
+    swallowed = np.tile(1 - (np.abs(cells) ** 2).sum(axis=1), 2).ravel()
+    faded = np.where(graph.mate < 0, 0.0, 1 - chip.links[graph.links.of_terminal] ** 2)
+    length = measure_waveguides(graph).length
+    loops = find_loops(graph, states)
+    round_there = [terminal for loop in loops for terminal in (*loop.entered, *loop.left)]
+
+    power, lost, loop_power = [], [], 0.0
+    for frequency in frequencies_hz:
+        turn = 2j * np.pi * frequency * tau_s
+        waves = scatter(graph, cells * np.exp(turn), chip.links * np.exp(turn * length), inputs)
+        entering, leaving = np.abs(waves.entering) ** 2, np.abs(waves.leaving) ** 2
+        power.append(leaving[graph.perimeter].T)
+        lost.append(swallowed @ entering + faded @ leaving)
+        loop_power = max(loop_power, float(entering[round_there].max(initial=0.0)))
+    closed = tuple(loop.cells for loop in loops if _is_closed(chip, cells, loop))
+    return _Slot(
+        np.array(power), np.array(lost), tuple(loop.cells for loop in loops), loop_power, closed
+    )
+
+
+def _is_closed(chip: _Chip, cells: NDArray[np.complex128], loop: DarkLoop) -> bool:
+    """Tell whether light would stay in a loop for ever."""
+    entered, left = np.array(loop.entered), np.array(loop.left)
+    through = cells[entered // 4, left & 1, entered & 1]
+    kept = np.abs(through) * chip.links[chip.graph.links.of_terminal[left]]
+    return bool((kept > 1 - 1e-15).all())
+
+
+def _ways(
+    fabric: Fabric, graph: CellGraph, matchings: NDArray[np.int32], states: NDArray[np.int8]
+) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """Measure the way of each circuit: its cells, and the length of its waveguides in cells."""
+    light = trace(graph, states, np.where(matchings == IDLE, -1, fabric.source_terminals))
+    cells, links = np.zeros(matchings.shape, dtype=np.int32), np.zeros(matchings.shape)
+    np.add.at(cells, (light.slot, light.beam), 1)
+    length = measure_waveguides(graph).length[graph.links.of_terminal[light.left]]
+    np.add.at(links, (light.slot, light.beam), length)
+    return cells, links

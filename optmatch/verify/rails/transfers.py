@@ -1,0 +1,69 @@
+"""What collectives in rounds send: who to whom in each round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.problems import RailJob
+from optmatch.problems.rails.step import OPERATIONS
+
+Transfers = list[tuple[int, int, float]]
+"""What goes in one round: sender and receiver, by their places, and the part of the size."""
+
+
+def list_transfers(algorithm: str, kind: str, n: int) -> list[Transfers]:
+    """List who has to send what to whom; nothing where a collective goes around a ring.
+
+    Examples
+    --------
+    >>> list_transfers("tree", "broadcast", 3)
+    [[(0, 2, 1.0)], [(0, 1, 1.0)]]
+    >>> list_transfers("halving", "all-gather", 4)[1]
+    [(0, 2, 2.0), (1, 3, 2.0), (2, 0, 2.0), (3, 1, 2.0)]
+    """
+    if n < 3:  # two exchange what they have, whatever it is called
+        return []
+    levels = range((n - 1).bit_length())
+    if algorithm == "halving":
+        whole = 1.0 if kind == "all-gather" else 1.0 / n
+        double = [[(p, p ^ 1 << b, whole * 2**b) for p in range(n)] for b in levels]
+        known = {
+            "reduce-scatter": double[::-1],
+            "all-gather": double,
+            "all-reduce": double[::-1] + double,
+        }
+        return known.get(kind, [])
+    if algorithm == "tree":
+        up = [[(p, p - 2**b, 1.0) for p in range(2**b, n, 2 ** (b + 1))] for b in levels]
+        down = [[(parent, child, 1.0) for child, parent, _ in level] for level in up[::-1]]
+        return {"all-reduce": up + down, "broadcast": down}.get(kind, [])
+    return []
+
+
+def shapes(job: RailJob) -> Iterator[tuple[NDArray[np.int64], int, list[Transfers]]]:
+    """List the operations on rails that are done in rounds, with members and transfers."""
+    step = job.step()
+    for dimension, algorithm in job.collectives.items():
+        sizes = np.array(
+            [
+                len(group.ranks) if group.rail >= 0 and group.dimension == dimension else 0
+                for group in step.groups
+            ]
+            + [0]
+        )[step.group]
+        for n in np.unique(sizes[sizes > 2]).tolist():
+            for kind in np.unique(step.kind[sizes == n]).tolist():
+                transfers = list_transfers(algorithm, OPERATIONS[kind], n)
+                if transfers:
+                    yield np.flatnonzero((sizes == n) & (step.kind == kind)), n, transfers
+
+
+def measure_rounds(job: RailJob, sent: NDArray[np.float64], messages: NDArray[np.float64]) -> None:
+    """Put down what operations in rounds send, one round after another, and how many there are."""
+    for operations, _, transfers in shapes(job):
+        share = sum(max(part for _, _, part in each) for each in transfers)
+        sent[operations] = share * job.step().size_bytes[operations]
+        messages[operations] = len(transfers)

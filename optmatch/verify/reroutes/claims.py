@@ -1,0 +1,207 @@
+"""The rules of solutions of failures: bounds, proofs that nothing helps, and what is claimed."""
+
+from __future__ import annotations
+
+import math
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+
+from optmatch.fabrics import UNREACHED, Faulty, RackFabric
+from optmatch.model import Schedule, Solution, Status
+from optmatch.problems import BlockProof, CutProof, Reroute, RoutingProof, Transition
+from optmatch.verify.bounds import SEARCHES, check_objective, check_support
+from optmatch.verify.report import Findings, agree
+from optmatch.verify.reroutes.blocks import check_block
+from optmatch.verify.reroutes.failure import Scene, view
+from optmatch.verify.reroutes.replay import LEVELS, replay_transition
+from optmatch.verify.routing.proofs import Circuit, ProofChecker, ProofError
+
+_MOST_HANDOVERS = 720
+
+
+def verify_reroute(
+    problem: Reroute, subject: Schedule | Transition | Solution, findings: Findings
+) -> None:
+    """Replay a transition and, of a solution, check its claims."""
+    scene = view(problem)
+    levels = _bound_levels(scene)
+    bound = math.inf if levels is None else problem.weigh(levels)
+    findings.figures["lower_bound_recomputed"] = bound
+    if not isinstance(subject, Solution):
+        if isinstance(subject, Transition):
+            replay_transition(scene, subject, findings)
+        else:
+            kind = type(subject).__name__
+            findings.refuse("the answer is a transition", "answer", kind, "Transition")
+        return
+    same = subject.problem == problem
+    findings.expect("the solution is one of this problem", "problem", same, True)
+    answered = subject.status in (Status.OPTIMAL, Status.FEASIBLE)
+    replayed = False
+    if isinstance(subject.answer, Transition):
+        replayed = replay_transition(scene, subject.answer, findings)
+    if answered != isinstance(subject.answer, Transition):
+        got = type(subject.answer).__name__
+        findings.refuse("a transition answers the problem", "answer", got, subject.status.value)
+    check_support(subject, _checked_bound(scene, subject, bound, findings), findings)
+    if subject.status is Status.UNKNOWN:
+        findings.notes.append("status unknown: there is no answer to check")
+    elif replayed:
+        check_objective(subject, findings)
+        _check_optimal(subject, levels, findings)
+    elif answered:
+        findings.skipped.append("objective: nothing could be replayed")
+    for name, value in subject.stats.items():
+        found = findings.figures.get(name)
+        if found is not None and not agree(value, found):
+            findings.refuse("statistics are as recomputed", f"stats[{name!r}]", value, found)
+
+
+def _check_optimal(solution: Solution, levels: tuple[int, ...] | None, findings: Findings) -> None:
+    """Optimal without a search means that every level meets its bound, to the last unit."""
+    if solution.status is Status.OPTIMAL and solution.stats.get("bound_by") not in SEARCHES:
+        got = tuple(int(findings.figures[name]) for name in LEVELS)
+        findings.expect("optimal means that the bound is reached", "answer", got, levels)
+
+
+def _checked_bound(
+    scene: Scene, solution: Solution, recomputed: float, findings: Findings
+) -> float:
+    """Return the best bound that can be shown; infinite where a certificate proves it."""
+    proof = solution.certificate
+    if proof is None:
+        return recomputed
+    try:
+        if isinstance(proof, CutProof):
+            _check_cut(scene, proof)
+        elif isinstance(proof, BlockProof):
+            check_block(scene, proof)
+        elif isinstance(proof, tuple):
+            _check_handovers(scene, proof)
+        else:
+            raise ProofError(f"a {type(proof).__name__}, not a proof about failures")
+    except ProofError as exc:
+        findings.refuse("the certificate is a proof", "certificate", str(exc), "a valid proof")
+        return recomputed
+    return math.inf
+
+
+def _check_cut(scene: Scene, proof: CutProof) -> None:
+    """Count what must leave the servers, and what can."""
+    rack = scene.problem.fabric
+    if not isinstance(rack, RackFabric):
+        raise ProofError("a cut of servers, where there is no rack")
+    if proof.servers[-1] >= rack.n_servers or proof.servers[0] < 0:
+        raise ProofError(f"server {proof.servers[-1]}: servers are 0 .. {rack.n_servers - 1}")
+    inside = np.isin(np.arange(rack.n_servers), proof.servers)
+    tails, heads = inside[rack.edges].T
+    out = np.flatnonzero((tails & ~heads)[rack.edge_of_fibre])
+    fibres = len(np.setdiff1d(out, scene.problem.failed_fibres))
+    needed = _must_cross(scene, inside[rack.server_of_chip])
+    if needed <= fibres:
+        raise ProofError(f"{needed} circuits must leave the servers, {fibres} fibres do")
+
+
+def _must_cross(scene: Scene, inside: Any) -> int:
+    """Count the circuits that leave a set of units, for the cheapest handover of lost ones."""
+    fixed = 0
+    costs = {unit: [0, 0] for unit in sorted(scene.lost)}  # with the spare outside, or inside
+    for source, destination in scene.problem.circuits.tolist():
+        a, b = scene.unit(source), scene.unit(destination)
+        if a in scene.lost and b in scene.lost:
+            continue
+        if a in scene.lost:
+            costs[a][1] += not inside[b]
+        elif b in scene.lost:
+            costs[b][0] += bool(inside[a])
+        else:
+            fixed += bool(inside[a]) and not inside[b]
+    spares_inside = sum(bool(inside[spare]) for spare in scene.spares)
+    spares_outside = len(scene.spares) - spares_inside
+    steps = sorted(into - out for out, into in costs.values())
+    outside = fixed + sum(out for out, _ in costs.values())
+    least = max(0, len(steps) - spares_outside)
+    counts = range(least, min(len(steps), spares_inside) + 1)
+    return min((outside + sum(steps[:k]) for k in counts), default=2**31)
+
+
+def _check_handovers(scene: Scene, proofs: tuple[RoutingProof | None, ...]) -> None:
+    """Check that for each handover, in their order, a proof shows that cells hold no routing."""
+    fabric, lost = scene.problem.fabric, sorted(scene.lost)
+    if scene.graph is None or scene.per_unit != 1:
+        raise ProofError("proofs of routings, where ports are not what spares replace")
+    handovers = list(permutations(sorted(scene.spares), len(lost)))
+    if len(handovers) != len(proofs):
+        raise ProofError(f"{len(proofs)} proofs for {len(handovers)} handovers")
+    checker = ProofChecker(scene.graph)
+    starts, ends = fabric.source_terminals.tolist(), fabric.destination_terminals.tolist()
+    for handover, proof in zip(handovers, proofs, strict=True):
+        after = dict(zip(lost, handover, strict=True))
+        circuits = sorted(
+            tuple(after.get(port, port) for port in pair)
+            for pair in scene.problem.circuits.tolist()
+        )
+        if fabric.bidirectional:
+            circuits = sorted((min(pair), max(pair)) for pair in circuits)
+        asked = [Circuit(starts[a], ends[b]) for a, b in circuits]
+        if proof is None or not checker.show_infeasible(proof, asked):
+            raise ProofError(f"the proof for the handover {handover} does not hold")
+
+
+def _bound_levels(scene: Scene) -> tuple[int, int, int, int, int] | None:
+    """Bound the levels: hit circuits change, and routes are not shorter than the way is far.
+
+    The best handover of lost units counts; of more than 720 none is looked at, and each end of a
+    circuit may be any spare by itself.
+    """
+    if len(scene.lost) > len(scene.spares):
+        return None
+    lost, spares = sorted(scene.lost), sorted(scene.spares)
+    ways = math.perm(len(spares), len(lost))
+    if ways > _MOST_HANDOVERS:
+        choices = [dict.fromkeys(lost, spares)]
+    else:
+        choices = [
+            {unit: [spare] for unit, spare in zip(lost, handover, strict=True)}
+            for handover in permutations(spares, len(lost))
+        ]
+    far = _hops(scene)
+    found = [levels for after in choices if (levels := _bound_routes(scene, far, after))]
+    return (0, len(scene.hit), 0, *min(found)) if found else None
+
+
+def _bound_routes(scene: Scene, far: Any, after: dict[int, list[int]]) -> tuple[int, int] | None:
+    """Bound the worst loss and the length of new routes, if lost units become some of these."""
+    problem, worst, length = scene.problem, 0, 0
+    cell_loss, fibre_loss = problem.loss_units
+    for circuit in scene.hit:
+        units = [scene.unit(port) for port in problem.circuits[circuit].tolist()]
+        sources, destinations = (after.get(unit, [unit]) for unit in units)
+        hops = min(int(far[a, b]) for a in sources for b in destinations)
+        if hops == UNREACHED:
+            return None
+        cells, fibres = hops, 0
+        if isinstance(problem.fabric, RackFabric):
+            cells, fibres = (0 if scene.graph is None else hops + 1), hops
+        worst = max(worst, cells * cell_loss + fibres * fibre_loss)
+        length += cells + fibres
+    return worst, length
+
+
+def _hops(scene: Scene) -> Any:
+    """Count cells between ports, or fibres between chips; `UNREACHED` where there is no way."""
+    rack, problem = scene.problem.fabric, scene.problem
+    if not isinstance(rack, RackFabric):
+        cells = (problem.stuck_bar, problem.stuck_cross, problem.dead_cells)
+        return Faulty(rack, *cells).route_cells() if any(cells) else rack.route_cells()
+    far = np.full((rack.n_servers, rack.n_servers), UNREACHED, dtype=np.int64)
+    np.fill_diagonal(far, 0)
+    for (tail, head), fibres in zip(rack.edges.tolist(), rack.edge_fibres.tolist(), strict=True):
+        if fibres:
+            far[tail, head] = 1
+    for middle in range(rack.n_servers):  # Floyd and Warshall
+        far = np.minimum(far, far[:, [middle]] + far[[middle]])
+    far = np.minimum(far, UNREACHED)
+    return far[np.ix_(rack.server_of_chip, rack.server_of_chip)]

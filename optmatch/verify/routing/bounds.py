@@ -1,0 +1,201 @@
+"""What no answer can beat: slots by counting, cells by shortest routes; found here anew."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics import CellGraph, Fabric
+from optmatch.problems import AllToAll, Routing
+from optmatch.verify.routing.forward import forward_lengths
+
+
+def count_slots(fabric: Fabric) -> int:
+    """Count the slots that all pairs of live ports need at least.
+
+    Bidirectional ports: N (N - 1) / 2 pairs, of which a slot holds N / 2, rounded down. Otherwise
+    N (N - 1) pairs, of which a slot holds N.
+
+    Examples
+    --------
+    >>> from optmatch.fabrics import HexMesh, IdealSwitch
+    >>> [count_slots(HexMesh(3, 3, ports=n)) for n in (1, 7, 8)], count_slots(IdealSwitch(4))
+    ([0, 7, 7], 3)
+    """
+    n = fabric.n_ports - len(fabric.dead_ports)
+    pairs, at_once = (n * (n - 1) // 2, n // 2) if fabric.bidirectional else (n * (n - 1), n)
+    return math.ceil(pairs / at_once) if pairs else 0
+
+
+def bound_objective(problem: AllToAll | Routing) -> float:
+    """Bound the objective by the shortest route of each circuit, as if it were alone.
+
+    Returns
+    -------
+    float
+        In the unit of the objective; infinite if two ports that must meet cannot.
+
+    Examples
+    --------
+    >>> from optmatch.fabrics import HexMesh
+    >>> bound_objective(AllToAll(HexMesh(1, 1, ports=[0, 1])))
+    1.0
+    """
+    fabric = problem.fabric
+    if isinstance(problem, AllToAll):
+        live = ~np.isin(np.arange(fabric.n_ports), fabric.dead_ports)
+        wanted = live[:, None] & live & ~np.eye(fabric.n_ports, dtype=bool)
+    else:
+        wanted = problem.matching[:, None] == np.arange(fabric.n_ports)
+    if fabric.bidirectional:
+        wanted = np.triu(wanted)
+    cells = route_lengths(fabric)[wanted]
+    if isinstance(problem, AllToAll) or problem.objective == "total-cells":
+        return float(cells.sum())
+    if problem.objective == "worst-cells":
+        return float(cells.max(initial=0))
+    if np.isinf(cells).any():
+        return math.inf  # also where cells lose nothing
+    return float(cells.sum()) * min(problem.bar_loss_db, problem.cross_loss_db)
+
+
+@lru_cache(maxsize=16)
+def route_lengths(fabric: Fabric) -> NDArray[np.float64]:
+    """Count the cells on the shortest route between each two ports of a fabric.
+
+    Returns
+    -------
+    NDArray
+        ``cells[source, destination]``; infinite where no states of the cells connect the two, 0
+        where both are one terminal, and everywhere on a fabric without cells.
+
+    Notes
+    -----
+    A route passes each link once at most: states that lead light over a link in both directions
+    would lead it back to where it came from. Conversely, a walk that passes each link once is a
+    route, as two ways through a cell in different states share a link. The shortest walk is
+    therefore the shortest route unless it passes a link twice; such pairs are looked at singly.
+    """
+    graph = fabric.graph
+    table = np.zeros((fabric.n_ports, fabric.n_ports))
+    if graph is None:
+        return table
+    starts, ends = fabric.source_terminals, fabric.destination_terminals
+    one_way = forward_lengths(graph, starts, ends)
+    if one_way is not None:
+        one_way[starts[:, None] == ends] = 0
+        one_way.flags.writeable = False
+        return one_way
+    cells, entered = _walk(graph, starts)
+    twice = _passes_a_link_twice(graph, entered, ends)
+    for i, j in np.ndindex(table.shape):
+        if starts[i] == ends[j]:
+            continue
+        if twice[i, j]:
+            table[i, j] = shortest_route(graph, int(starts[i]), int(ends[j]))
+        else:
+            table[i, j] = cells[i, ends[j]] if cells[i, ends[j]] else math.inf
+    table.flags.writeable = False
+    return table
+
+
+def _walk(
+    graph: CellGraph, starts: NDArray[np.int32]
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Breadth first search from all ports side by side, one step of all walks at a time.
+
+    ``cells[port, terminal]`` counts the cells until light leaves by a terminal, 0 if it never
+    does; ``entered[port, terminal]`` is where the last of these was entered, -1 if it never was.
+    """
+    n_terminals, exits = len(graph.mate), graph.exits
+    cells = np.zeros((len(starts), n_terminals), dtype=np.int32)
+    entered = np.full_like(cells, -1)
+    port, at = np.arange(len(starts)), starts.astype(np.int64)
+    distance = 0
+    while len(at):
+        distance += 1
+        port, came, left = np.repeat(port, 2), np.repeat(at, 2), exits[at].ravel()
+        new = cells[port, left] == 0
+        port, came, left = port[new], came[new], left[new]
+        cells[port, left] = distance
+        entered[port, left] = came
+        port, left = np.divmod(np.unique(port * n_terminals + left), n_terminals)
+        port, left = port[graph.mate[left] >= 0], left[graph.mate[left] >= 0]
+        at = graph.mate[left].astype(np.int64)
+    return cells, entered
+
+
+def _passes_a_link_twice(
+    graph: CellGraph, entered: NDArray[np.int32], ends: NDArray[np.int32]
+) -> NDArray[np.bool_]:
+    """Follow each found walk back to its start, and compare the links that it passes."""
+    shape = len(entered), len(ends)
+    port, end = (index.ravel() for index in np.indices(shape))
+    walk_number, left = np.arange(len(port)), ends[end].astype(np.int64)
+    passed = [np.empty(0, dtype=np.int64)]
+    while len(left):
+        passed.append(walk_number * graph.links.count + graph.links.of_terminal[left])
+        came = entered[port, left].astype(np.int64)
+        before = np.where(came >= 0, graph.mate[came], -1)
+        on = before >= 0
+        walk_number, port, left = walk_number[on], port[on], before[on].astype(np.int64)
+    places, counts = np.unique(np.concatenate(passed), return_counts=True)
+    twice = np.zeros(shape[0] * shape[1], dtype=bool)
+    twice[places[counts > 1] // graph.links.count] = True
+    return twice.reshape(shape)
+
+
+def shortest_route(graph: CellGraph, start: int, end: int) -> float:
+    """Count the cells on the shortest route between two terminals; infinite if there is none.
+
+    Where the shortest walk passes a link in both directions, one of the two is closed: first the
+    one, then the other. The shortest walk of all these cases that has no such link is the route.
+
+    Examples
+    --------
+    >>> from optmatch.fabrics import HexMesh
+    >>> graph = HexMesh(1, 1).graph
+    >>> start, *ends = graph.perimeter[:4].tolist()
+    >>> [shortest_route(graph, start, end) for end in ends]
+    [1, inf, 2]
+    """
+    best = math.inf
+    cases = [frozenset[int]()]
+    while cases:
+        closed = cases.pop()
+        way = _shortest_walk(graph, start, end, closed)
+        if way is None or len(way) >= best:
+            continue
+        clash = next((left for left in way if int(graph.mate[left]) in way), None)
+        if clash is None:
+            best = len(way)
+        else:
+            cases += [closed | {clash}, closed | {int(graph.mate[clash])}]
+    return best
+
+
+def _shortest_walk(
+    graph: CellGraph, start: int, end: int, closed: frozenset[int]
+) -> list[int] | None:
+    """Return the terminals by which a shortest walk leaves its cells, none of them closed."""
+    exits, mate = graph.exits, graph.mate
+    came_from: dict[int, int | None] = {}  # terminal left: the terminal left before
+    waiting: deque[tuple[int, int | None]] = deque([(start, None)])
+    while waiting:
+        at, before = waiting.popleft()
+        for left in exits[at].tolist():
+            if left in closed or left in came_from:
+                continue
+            came_from[left] = before
+            if left == end:
+                way = [left]
+                while (earlier := came_from[way[-1]]) is not None:
+                    way.append(earlier)
+                return way[::-1]
+            if mate[left] >= 0:
+                waiting.append((int(mate[left]), left))
+    return None

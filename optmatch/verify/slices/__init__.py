@@ -1,0 +1,1 @@
+"""The replay of slices, and what bounds their load."""

@@ -1,0 +1,162 @@
+"""Why an all-to-all of a broken fabric needs more slots than without faults: who is to blame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from optmatch.fabrics import Fabric, Faulty
+from optmatch.model import FREE, Clock, Limit, Limits, OnEvent, Solution, ignore
+from optmatch.problems import AllToAll
+from optmatch.solvers.all_to_all import factors as combinatorics
+from optmatch.solvers.all_to_all.factory import (
+    FAILED,
+    OPEN,
+    REFUTED_BY_SEARCH,
+    SHORT,
+    Factory,
+    Slot,
+)
+from optmatch.solvers.all_to_all.joint_bound import Refutations
+from optmatch.solvers.all_to_all.live import LivePorts, Solve
+from optmatch.solvers.routing.causes import blame, find_culprits
+from optmatch.solvers.routing.pathfinder import EFFORTS
+from optmatch.solvers.routing.router import Router
+
+Decide = Callable[[AllToAll, Clock, np.random.Generator], "list[Slot] | bool"]
+"""Finds a schedule in the fewest slots, refutes that there is one (True), or neither (False)."""
+
+_FEW_LITERALS = 5_000  # a mesh of some 40 cells with 6 ports: a second at most
+_FEW_CONFLICTS = 20_000
+
+
+def decide_small(problem: AllToAll, clock: Clock, rng: np.random.Generator) -> list[Slot] | bool:
+    """Do as `decide_fewest` does, where it takes about a second."""
+    from optmatch.solvers.all_to_all.joint import decide_fewest  # CP-SAT is slow to import
+
+    few = replace(clock.limits, iterations=_FEW_CONFLICTS)
+    return decide_fewest(problem, replace(clock, limits=few), rng, _FEW_LITERALS)
+
+
+def settle_open(
+    problem: AllToAll, found: Solution, clock: Clock, rng: np.random.Generator, on_event: OnEvent
+) -> Solution:
+    """Decide about the fewest slots of a small broken mesh, where routing left that open.
+
+    Parameters
+    ----------
+    problem
+        On live ports.
+    found
+        A schedule in more slots.
+    clock, rng, on_event
+        As of every method.
+
+    Returns
+    -------
+    Solution
+        In the fewest slots if they do; otherwise as found, with what is known now.
+    """
+    graph = problem.fabric.graph
+    if found.stats.get(SHORT) != OPEN or graph is None or (graph.stuck == FREE).all():
+        return found
+    try:
+        decided = decide_small(problem, clock, rng)
+        if isinstance(decided, list):
+            factory = Factory(problem, Router(problem.fabric), clock, rng, on_event)
+            for slot in decided:  # routes are there, but nobody asked for short ones
+                routes, lengths = slot.routes.copy(), slot.lengths.copy()
+                factory.plan.append(factory.settle(slot.partner, routes, lengths, EFFORTS[0]))
+            return factory.finish(None, found.method, polish=True)
+    except KeyboardInterrupt:
+        return replace(found, limit=Limit.INTERRUPTED)
+    stats = dict(found.stats) | ({SHORT: REFUTED_BY_SEARCH} if decided else {})
+    return replace(found, stats=stats)
+
+
+class Shortage:
+    """The test whether the fewest slots do not do, asked of one fabric after the other.
+
+    Parameters
+    ----------
+    solution
+        A schedule in more slots, with the proof that they are needed.
+    clock
+        When to stop.
+    rng
+        Source of randomness of searches.
+    decide
+        What has the last word: `decide_fewest`, or `decide_small`.
+    """
+
+    def __init__(
+        self, solution: Solution, clock: Clock, rng: np.random.Generator, decide: Decide
+    ) -> None:
+        self.problem: Any = solution.problem
+        self.clock, self.rng, self.decide = clock, rng, decide
+        self.proofs = Refutations(Router(solution.problem.fabric), solution.certificate)
+
+    def remains(self, fabric: Fabric) -> bool | None:
+        """Tell whether it remains on another fabric; None if that stays open."""
+        live = LivePorts(fabric) if len(fabric.dead_ports) else fabric
+        problem = replace(self.problem, fabric=live)
+        router = Router(live)
+        if self.proofs.hold(problem, router):
+            return True
+        if _route_fewest(problem, router, self.clock, self.rng):
+            return False
+        if self.proofs.find(problem, router, self.clock):
+            return True
+        decided = self.decide(problem, self.clock, self.rng)
+        return False if isinstance(decided, list) else decided or None
+
+
+def _route_fewest(
+    problem: AllToAll, router: Router, clock: Clock, rng: np.random.Generator
+) -> bool:
+    """Look for any schedule in the fewest slots."""
+    factory = Factory(problem, router, clock, rng, ignore)
+    factors = combinatorics.tournament(problem.fabric.n_ports, problem.fabric.bidirectional)
+    names = factory.random_names(factors.shape[1])
+    if factory.route_all(combinatorics.relabel(factors, names)) is None:
+        factory.exchange_pairs(tolerated=FAILED - 1)
+    routed = [slot.excess < FAILED for slot in factory.plan]
+    return len(routed) == len(factors) and all(routed)
+
+
+def names_faults(decide: Decide | None = None) -> Callable[[Solve], Solve]:
+    """Let a method for all-to-all name the faults that cost it slots.
+
+    Parameters
+    ----------
+    decide
+        As of `Shortage`; `decide_small` unless told.
+
+    Returns
+    -------
+    Callable
+        Decorates a method. Where it proves that the fewest slots do not do, its statistics get
+        culprits, as `name_culprits` gives them to what cannot be done at all.
+    """
+
+    def decorate(solve: Solve) -> Solve:
+        @wraps(solve)
+        def solve_and_name(
+            problem: AllToAll, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+        ) -> Solution:
+            clock = limits.start()
+            solution = solve(problem, limits, rng, on_event)
+            refuted = str(solution.stats.get(SHORT, "")).startswith("refuted")
+            if not refuted or not isinstance(problem.fabric, Faulty):
+                return solution
+            shortage = Shortage(solution, clock, rng, decide or decide_small)
+            found = find_culprits(problem.fabric, shortage.remains, clock)
+            return blame(solution, SHORT, *found)
+
+        return solve_and_name
+
+    return decorate

@@ -1,0 +1,186 @@
+"""How communication is done on a rail: whom its members face in each round, what they send."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.problems import RailJob
+from optmatch.problems.rails.rounds import list_rounds
+from optmatch.problems.rails.step import (
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    BROADCAST,
+    COMPUTE,
+    SEND,
+    Group,
+    Step,
+    ring_bytes,
+)
+from optmatch.solvers.rails.circuits import Facing, face_pairs, face_rings, face_shifts
+
+
+class Lanes(NamedTuple):
+    """The lanes of a rail."""
+
+    number: int
+    duplex: bool
+    """Whether each is two bidirectional ports."""
+    fixed: bool
+    """Whether circuits are never changed."""
+
+
+class Way(NamedTuple):
+    """How a communication is done."""
+
+    facing: Facing
+    """By round; of a message empty, as it goes to the other end."""
+    bytes_sent: tuple[float, ...]
+    """What a member sends in each round, over all its lanes."""
+    latency_s: float
+    """Of each round."""
+
+    @property
+    def n_rounds(self) -> int:
+        """How many rounds there are: 1 of a ring and of a message."""
+        return len(self.bytes_sent)
+
+
+def choose_way(job: RailJob, kind: int, group: Group, size_bytes: float, lanes: Lanes) -> Way:
+    """Choose how a communication is done.
+
+    An all-to-all of n ranks is n - 1 matchings, in which everyone sends so many places onward:
+    the fewest in which every pair meets. Or it goes around a ring, through the ranks between:
+    n / 2 times as much data, but nothing is switched. The faster one is taken. All else is done as
+    the job says.
+
+    Parameters
+    ----------
+    job
+        The job.
+    kind, group, size_bytes
+        The communication.
+    lanes
+        The lanes of its rail.
+    """
+    n = len(group.ranks)
+    total = float(ring_bytes(kind, size_bytes, n))
+    if kind >= SEND:
+        return Way(np.empty((0, 0, 0, 0), np.int64), (total,), job.latency_s)
+    rounds = list_rounds(job.collectives.get(group.dimension, "ring"), kind, n)
+    if rounds:
+        distances = tuple(each.distance for each in rounds)
+        facing = face_pairs(job.collectives[group.dimension], n, lanes.number, distances)
+        return Way(facing, tuple(each.share * size_bytes for each in rounds), job.latency_s)
+    messages = 1 if kind == BROADCAST else (n - 1) * (2 if kind == ALL_REDUCE else 1)
+    latency_s = messages * job.latency_s
+    around = face_rings(n, lanes.number, duplex=lanes.duplex)
+    if kind != ALL_TO_ALL or n == 2:
+        return Way(around, (total,), latency_s)
+    if not lanes.duplex and not lanes.fixed:
+        shifts = face_shifts(n, lanes.number)
+        part_s = total / (n - 1) / job.port_bytes_per_s
+        split_s = len(shifts) * part_s + (len(shifts) - 1) * job.delay_s
+        if split_s < total * n / 2 / job.rail_bytes_per_s:
+            sent = total / (n - 1) * lanes.number
+            return Way(shifts, (sent,) * len(shifts), latency_s / len(shifts))
+    return Way(around, (total * n / 2,), latency_s)
+
+
+class Seats(NamedTuple):
+    """The places of ranks in their groups."""
+
+    member: NDArray[np.int64]
+    """``member[group, place]``, padded with -1."""
+    keys: NDArray[np.int64]
+    """``group * n_ranks + rank`` of all members, ascending."""
+    places: NDArray[np.int64]
+    """The place of each of these."""
+
+    def place(self, step: Step, operations: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the places of the ranks of operations in their groups."""
+        keys = step.group[operations].astype(np.int64) * step.n_ranks + step.rank[operations]
+        return self.places[np.searchsorted(self.keys, keys)]
+
+
+def list_seats(step: Step) -> Seats:
+    """Put the groups of a step into tables."""
+    sizes = np.array([len(group.ranks) for group in step.groups], dtype=np.int64)
+    member = np.full((len(sizes), int(sizes.max(initial=0))), -1)
+    for number, group in enumerate(step.groups):
+        member[number, : len(group.ranks)] = group.ranks
+    of, place = np.nonzero(member >= 0)
+    keys = of * step.n_ranks + member[of, place]
+    order = np.argsort(keys)
+    return Seats(member, keys[order], place[order])
+
+
+def tell_apart(job: RailJob, lanes: Lanes, seats: Seats) -> list[bytes]:
+    """Describe for each rank who of those that it ever faces are the same; without names.
+
+    Ranks of a class have to agree in this: then what needs no change of circuits at one of them
+    needs none at any. One ring in both directions is described by its neighbours, whom classes
+    look at anyway; where there is no more, nothing is returned.
+    """
+    step = job.step()
+    together = (step.rail >= 0) & (step.kind < SEND) & (step.kind != COMPUTE)
+    key = step.group.astype(np.int64) * SEND + step.kind
+    known: dict[tuple[str, int, int], NDArray[np.int64]] = {}
+    tables = {}
+    for k in np.unique(key[together]).tolist():
+        group, kind = step.groups[k // SEND], k % SEND
+        alike = group.dimension, len(group.ranks), kind
+        if alike not in known:
+            known[alike] = _facings(job, group, kind, lanes)
+        tables[k] = known[alike]
+    if all(_are_neighbours(table) for table in known.values()):
+        return []
+    found = []
+    for rank, start in enumerate(step.rank_start[:-1].tolist()):
+        own = np.arange(start, int(step.rank_start[rank + 1]))
+        talks, messages = own[together[own]], own[step.kind[own] >= SEND]
+        parts = [step.peer[messages].astype(np.int64)]
+        kinds, first, which = np.unique(key[talks], return_index=True, return_inverse=True)
+        for k in np.argsort(first):
+            table, place = tables[int(kinds[k])], seats.place(step, talks[first[k : k + 1]])
+            parts.append(seats.member[kinds[k] // SEND, table[:, place[0]]])
+        order = np.argsort(np.argsort(first))[which.reshape(-1)]
+        found.append(order.tobytes() + number_first(np.concatenate(parts)).tobytes())
+    return found
+
+
+def _facings(job: RailJob, group: Group, kind: int, lanes: Lanes) -> NDArray[np.int64]:
+    """List whom places ever face in a kind of collective: on all lanes, in all rounds."""
+    n = len(group.ranks)
+    tables = [choose_way(job, kind, group, 1.0, lanes).facing]
+    if kind == ALL_TO_ALL:
+        tables = [face_rings(n, lanes.number, duplex=lanes.duplex), face_shifts(n, lanes.number)]
+    return _rows(*tables)
+
+
+def _are_neighbours(rows: NDArray[np.int64]) -> bool:
+    ring = face_rings(rows.shape[1], 2, duplex=False)
+    return len(_rows(ring, rows)) == len(_rows(ring))
+
+
+def _rows(*tables: NDArray[np.int64]) -> NDArray[np.int64]:
+    n = tables[0].shape[-1]
+    found: NDArray[np.int64] = np.unique(
+        np.concatenate([table.reshape(-1, n) for table in tables]), axis=0
+    )
+    return found
+
+
+def number_first(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Replace values by numbers in the order in which they first occur: who is whom again.
+
+    Examples
+    --------
+    >>> number_first(np.array([7, 3, 7, 5])).tolist()
+    [0, 1, 0, 2]
+    """
+    _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
+    found: NDArray[np.int64] = np.argsort(np.argsort(first))[inverse.reshape(-1)]
+    return found

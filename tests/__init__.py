@@ -1,0 +1,1 @@
+"""Tests of optmatch, in the same rooms as the package."""

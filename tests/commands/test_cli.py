@@ -1,0 +1,215 @@
+"""The command line: exit codes in real processes, the rest in this one."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.shell_completion import ShellComplete
+
+import optmatch as om
+from optmatch.cli import main
+from tests.helpers.command import (
+    BROKEN,
+    DEAD,
+    IDEAL,
+    ROUTED,
+    call,
+    process,
+    snapshot,
+)
+
+BAD_INPUT = [  # what the file is, and what the message must name: place, rule and value
+    ("fabric-type", "/fabric/type: type = 'octagon-mesh': unknown; known are hex-mesh"),
+    ("negative-size", "/fabric/rows: rows = -4: must be >= 1"),
+    ("port-out-of-range", "/fabric/ports/2: ports[2] = 36: perimeter terminals are 0 .. 35"),
+    ("duplicate-port", "/fabric/ports/3: ports[3] = 5: this terminal is already ports[1]"),
+    ("unknown-key", "/slots_s: unknown key 'slots_s': known are format, kind, fabric, slot_s"),
+    ("version", "/format: format = 'optmatch/problem/2': this version reads optmatch/problem/1"),
+    ("truncated", ":4:54: Expecting ',' delimiter: not JSON"),
+    ("nan", "/slot_s: NaN: a number is finite"),
+    ("digest", "/problem_sha256: problem_sha256 = '4dd4dae0"),
+]
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_help_and_version_import_no_solver(option: str) -> None:
+    """They must answer at once."""
+    code = (
+        "import sys\n"
+        "from optmatch.cli import main\n"
+        "try:\n    main()\n"
+        "except SystemExit as stop:\n"
+        "    heavy = {'numba', 'scipy', 'ortools', 'matplotlib', 'networkx'} & set(sys.modules)\n"
+        "    print(stop.code, heavy, file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, option], capture_output=True, text=True)
+    assert done.stderr == "0 set()\n"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="no rusage of children there")
+def test_help_is_fast() -> None:
+    """At most three times the work of importing NumPy, whatever the machine does meanwhile."""
+    import resource
+
+    def spent(*arguments: str) -> float:
+        """Return seconds of the processor; NumPy's threads idle away some of their own."""
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        command = [sys.executable, *arguments]
+        quiet = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
+        subprocess.run(command, capture_output=True, check=True, env=quiet)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    times = [(spent("-m", "optmatch", "--help"), spent("-c", "import numpy")) for _ in range(5)]
+    ours, numpys = (min(column) for column in zip(*times, strict=True))
+    assert ours < 3 * numpys
+
+
+def test_functions_stay_functions() -> None:
+    """Importing the modules of that name does not put them in their place."""
+    code = (
+        "import optmatch.solve, optmatch.verify, optmatch as om;"
+        "print(callable(om.solve), callable(om.verify))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "True True\n", done.stderr
+
+
+def test_help_lists_commands_and_exit_codes() -> None:
+    """Both are what scripts rely on."""
+    text = call("--help").output
+    for word in ("generate", "solve", "verify", "plot", "methods", "info", "130  interrupted"):
+        assert word in text
+    assert "[default: hex-mesh]" in call("generate", "all-to-all", "--help").output
+
+
+def test_method_names_complete() -> None:
+    """In the shell, from the registry alone."""
+    completion = ShellComplete(main, {}, "optmatch", "_OPTMATCH_COMPLETE")
+    found = completion.get_completions(["solve", "--method"], "ne")
+    assert [item.value for item in found] == ["negotiated"]
+
+
+@pytest.mark.parametrize(("name", "message"), BAD_INPUT, ids=[name for name, _ in BAD_INPUT])
+@pytest.mark.parametrize("command", ["solve", "verify", "plot"])
+def test_bad_input_is_told_in_one_line(
+    command: str, name: str, message: str, tmp_path: Path
+) -> None:
+    """Exit code 2; file, place, rule and value; nothing is written."""
+    path = shutil.copy(BROKEN / f"{name}.json", tmp_path / "in.json")
+    before = snapshot(tmp_path)
+    output = [] if command == "verify" else ["-o", str(tmp_path / "out.html")]
+    done = call(command, path, *output)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"optmatch: {path}:") and done.stderr.count("\n") == 1
+    assert message in done.stderr
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["negative-size", "truncated", "digest", "nan"])
+def test_bad_input_ends_a_process_with_2(name: str) -> None:
+    """No traceback there either."""
+    done = process("solve", BROKEN / f"{name}.json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"optmatch: {BROKEN / name}.json:")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_directory_and_an_absent_file_are_bad_input(tmp_path: Path) -> None:
+    """Named, with what the system says of them."""
+    done = process("verify", tmp_path, tmp_path / "no.json")
+    assert done.returncode == 2
+    first, second = done.stderr.splitlines()
+    assert first == f"optmatch: {tmp_path}: cannot be read: Is a directory"
+    assert second == f"optmatch: {tmp_path}/no.json: cannot be read: No such file or directory"
+
+
+@pytest.mark.parametrize("args", [[], ["solve"], ["solve", "--time-limit", "-1", "x"], ["dance"]])
+def test_wrong_usage_ends_a_process_with_2(args: list[str]) -> None:
+    """As click has it."""
+    done = process(*args)
+    assert done.returncode == 2
+    assert "Usage:" in done.stderr and done.stdout == ""
+
+
+def test_verify_tells_good_from_bad(tmp_path: Path) -> None:
+    """Exit code 5 in a real process; with many files the highest wins."""
+    tree = json.loads(IDEAL.read_text())
+    tree["schedule"]["matchings"][1] = [1, 2, 0]
+    bad = tmp_path / "bad.json"
+    bad.write_text(json.dumps(tree))
+    done = process("verify", IDEAL, bad, ROUTED)
+    assert (done.returncode, done.stderr) == (5, "")
+    assert f"{IDEAL}: ok\n" in done.stdout and f"{ROUTED}: ok\n" in done.stdout
+    assert f"{bad}: FAILED\n" in done.stdout
+    reports = [json.loads(line) for line in process("verify", bad, "--json").stdout.splitlines()]
+    assert len(reports) == 1
+    assert reports[0]["format"] == "optmatch/report/1" and reports[0]["ok"] is False
+    assert {"rule", "where", "got", "expected"} == set(reports[0]["violations"][0])
+
+
+def test_verify_prints_figures(tmp_path: Path) -> None:
+    """For people and for programs."""
+    assert "  total cells             28\n" in call("verify", ROUTED).stdout
+    report = json.loads(call("verify", ROUTED, "--json").stdout)
+    assert report["ok"] is True and report["figures"]["total_cells"] == 28
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf", "html"])
+def test_plot_draws(ending: str, tmp_path: Path) -> None:
+    """Each kind of file, never over another."""
+    out = tmp_path / f"x.{ending}"
+    done = call("plot", ROUTED, "-o", out)
+    assert done.exit_code == 0, done.output
+    assert out.stat().st_size > 1000 and done.stderr == f"optmatch: {out}: written\n"
+    assert call("plot", ROUTED, "-o", out).exit_code == 2
+    assert call("plot", ROUTED, "-o", out, "--force").exit_code == 0
+
+
+def test_plot_refuses_what_cannot_be_drawn(tmp_path: Path) -> None:
+    """A kind of file it does not know, a slot that is not there, no schedule at all."""
+    assert call("plot", ROUTED, "-o", tmp_path / "x.gif").exit_code == 2
+    done = call("plot", ROUTED, "-o", tmp_path / "x.svg", "--slot", "1")
+    assert done.exit_code == 2 and f"{ROUTED}: --slot 1: slots are 0 .. 0" in done.stderr
+    done = call("plot", DEAD, "-o", tmp_path / "x.svg")
+    assert done.exit_code == 2 and "status infeasible: there is no schedule" in done.stderr
+    assert snapshot(tmp_path) == {}
+
+
+def test_methods_and_info_in_both_forms() -> None:
+    """Text for people, one tagged object for programs."""
+    assert "circle: " in call("methods").stdout
+    found = json.loads(call("methods", "--json").stdout)
+    assert found["format"] == "optmatch/methods/1"
+    assert {"name", "exact", "deterministic", "summary", "accepts"} == set(found["methods"][0])
+    assert "numba cache" in call("info").stdout
+    info = json.loads(call("info", "--json").stdout)
+    assert info["optmatch"] == om.__version__ and info["cpu_count"] == os.cpu_count()
+
+
+def test_colour_only_where_it_is_wanted() -> None:
+    """On a terminal, and not if NO_COLOR is set."""
+    assert "\x1b[" in call("verify", IDEAL, color=True).stdout
+    assert "\x1b[" not in call("verify", IDEAL).stdout
+    assert "\x1b[" not in call("verify", IDEAL, color=True, env={"NO_COLOR": "1"}).stdout
+
+
+def test_nobody_reading_on_is_no_error_message() -> None:
+    """As in `optmatch info | head -1`."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    done = subprocess.run(
+        [sys.executable, "-m", "optmatch", "verify", IDEAL, ROUTED],
+        stdout=write_end,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(write_end)
+    assert done.stderr == b""

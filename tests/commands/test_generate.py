@@ -1,0 +1,86 @@
+"""`optmatch generate`: files of all-to-alls and matchings, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import optmatch as om
+from optmatch.commands.generate import draw_matching
+from tests.helpers.command import (
+    call,
+    snapshot,
+)
+
+
+def test_generate_writes_a_file_and_never_over_another(tmp_path: Path) -> None:
+    """Unless told so."""
+    path = tmp_path / "mesh.json"
+    command = ("generate", "all-to-all", "--rows", "4", "--cols", "4", "--ports", "8", "-o", path)
+    done = call(*command)
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "", f"optmatch: {path}: written\n")
+    assert om.load(path) == om.AllToAll(om.HexMesh(4, 4, ports=8))
+    again = call(*command)
+    assert again.exit_code == 2
+    assert again.stderr == f"optmatch: {path}: is there already; only force replaces it\n"
+    assert call(*command, "--force").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "fabric"),
+    [
+        ("--rows 3 --cols 2 --ports 0,4,9", om.HexMesh(3, 2, ports=[0, 4, 9])),
+        ("--rows 3 --cols 2 --ports 0,", om.HexMesh(3, 2, ports=[0])),
+        ("--rows 3 --cols 2 --tx 0,5 --rx 7,2", om.HexMesh(3, 2, tx=[0, 5], rx=[7, 2])),
+        ("--fabric smartlight --ports 12", om.SmartLightMesh(ports=12)),
+        ("--fabric square-mesh --rows 2 --cols 2", om.SquareMesh(2, 2)),
+        ("--fabric triangular-mesh --rows 2 --cols 2", om.TriangularMesh(2, 2)),
+        ("--fabric ideal-switch --size 5", om.IdealSwitch(5)),
+    ],
+)
+def test_generate_knows_every_fabric(options: str, fabric: om.Fabric) -> None:
+    """Without -o the problem goes to stdout."""
+    from optmatch.io import loads
+
+    done = call("generate", "all-to-all", *options.split(), "--slot", "0.5", "--delay", "0.01")
+    assert done.exit_code == 0, done.output
+    assert loads(done.stdout) == om.AllToAll(fabric, slot_s=0.5, delay_s=0.01)
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("all-to-all --fabric smartlight --rows 2", "--rows: no option of smartlight"),
+        ("all-to-all --rows 2", "--cols: needed for hex-mesh"),
+        ("all-to-all --fabric octagon", "'octagon' is not one of 'hex-mesh'"),
+        ("all-to-all --rows -2 --cols 2", "rows = -2: must be >= 1"),
+        ("all-to-all --rows 2 --cols 2 --ports 0,20", "ports[1] = 20: perimeter terminals are"),
+        ("all-to-all --rows 2 --cols 2 --ports 3,3", "ports[1] = 3: this terminal is already"),
+        ("all-to-all --rows 2 --cols 2 --ports a,b", "'a,b': whole numbers, separated by commas"),
+        ("all-to-all --rows 2 --cols 2 --delay nan", "delay_s = nan: not finite"),
+        ("routing --fabric ideal-switch --size 2", "either --matching or --random-matching"),
+        ("routing --fabric ideal-switch --size 2 --matching 1", "matching has 1 entries"),
+        ("routing --fabric ideal-switch --size 2 --matching 1,1", "share destination 1"),
+        ("routing --rows 2 --cols 2 --ports 2 --matching 0,1", "cannot meet itself"),
+    ],
+)
+def test_generate_refuses(command: str, message: str, tmp_path: Path) -> None:
+    """By exit code 2, with the rule, and without a file."""
+    done = call("generate", *command.split(), "-o", tmp_path / "a.json")
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert snapshot(tmp_path) == {}
+
+
+def test_random_matchings_repeat_and_use_every_port() -> None:
+    """The same seed gives the same; an involution on bidirectional ports, one idle if odd."""
+    mesh, switch = om.HexMesh(4, 4, ports=7), om.IdealSwitch(6)
+    drawn = draw_matching(mesh, 3)
+    assert drawn == draw_matching(mesh, 3) != draw_matching(mesh, 4)
+    assert drawn.count(-1) == 1
+    assert all(drawn[drawn[i]] == i != drawn[i] for i in range(7) if drawn[i] >= 0)
+    for seed in range(20):
+        drawn = draw_matching(switch, seed)
+        assert sorted(drawn) == list(range(6)) and all(i != j for i, j in enumerate(drawn))
+    assert draw_matching(om.IdealSwitch(1), 0) == [0]

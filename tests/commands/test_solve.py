@@ -1,0 +1,324 @@
+"""`optmatch solve`: with the solving left out, and as it is."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import optmatch as om
+from optmatch.model import NewBest
+from tests.helpers.command import (
+    BROKEN,
+    IDEAL,
+    INSTANCES,
+    PROBLEM,
+    call,
+    ideal_solution,
+    process,
+    snapshot,
+)
+
+
+@pytest.fixture
+def problem(tmp_path: Path) -> Path:
+    """Write a small problem file."""
+    path = tmp_path / "switch.json"
+    om.save(ideal_solution().problem, path)
+    return path
+
+
+@pytest.fixture
+def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[om.Solution], list[dict[str, Any]]]:
+    """Make `solve` return a given solution; the calls are recorded."""
+
+    def give(solution: om.Solution) -> list[dict[str, Any]]:
+        calls: list[dict[str, Any]] = []
+
+        def solve(problem: Any, method: str | None = None, **options: Any) -> om.Solution:
+            calls.append({"problem": problem, "method": method, **options})
+            options["on_event"](NewBest(3.0))
+            return solution
+
+        monkeypatch.setattr(sys.modules["optmatch.solve"], "solve", solve)
+        return calls
+
+    return give
+
+
+def test_solve_saves_and_reports(problem: Path, tmp_path: Path, answer: Any) -> None:
+    """The options reach the method; the summary goes to stdout, the rest to stderr."""
+    calls = answer(ideal_solution())
+    out = tmp_path / "out.json"
+    options = ("--method", "ilp", "--seed", "7", "--time-limit", "2.5")
+    done = call("solve", problem, *options, "-o", out)
+    assert done.exit_code == 0, done.output
+    (made,) = calls
+    assert made["problem"] == ideal_solution().problem
+    assert (made["method"], made["seed"], made["time_limit_s"]) == ("ilp", 7, 2.5)
+    assert om.load(out) == ideal_solution()
+    assert done.stdout.startswith(
+        f"{problem}: optimal\n  matchings    2\n  objective    0 cells\n"
+    )
+    assert done.stderr == f"optmatch: {out}: written\n"
+
+
+def test_solve_says_that_nothing_was_saved(problem: Path, tmp_path: Path, answer: Any) -> None:
+    """Unless it is to be quiet."""
+    answer(ideal_solution())
+    before = snapshot(tmp_path)
+    done = call("solve", problem)
+    assert done.stderr == f"optmatch: {problem}: nothing was saved; -o FILE keeps the schedule\n"
+    assert call("solve", problem, "-q").stderr == ""
+    assert snapshot(tmp_path) == before
+
+
+def test_solve_gives_one_json_object_per_input(problem: Path, tmp_path: Path, answer: Any) -> None:
+    """Also for an input that is refused; the highest exit code wins."""
+    answer(ideal_solution(lower_bound=-math.inf, status=om.Status.FEASIBLE, limit=om.Limit.TIME))
+    done = call("solve", problem, BROKEN / "nan.json", "--json")
+    first, second = map(json.loads, done.stdout.splitlines())
+    assert done.exit_code == 2
+    assert first["format"] == "optmatch/result/1"
+    assert first["file"] == str(problem)
+    assert (first["status"], first["limit"]) == ("feasible", "time")
+    assert (first["lower_bound"], first["objective"], first["slots"]) == ("-inf", 0.0, 2)
+    assert first["gap"] == "inf" and first["saved"] is None
+    assert second["format"] == "optmatch/error/1" and second["exit_code"] == 2
+    assert "NaN" in second["error"]
+    assert f"{problem}: the best so far at the limit: time" in done.stderr
+
+
+def test_solve_reads_stdin_and_writes_stdout(problem: Path, answer: Any) -> None:
+    """So that commands can be chained."""
+    from optmatch.io import loads
+
+    answer(ideal_solution())
+    done = call("solve", "-", "-o", "-", input=problem.read_bytes())
+    assert done.exit_code == 0, done.stderr
+    assert loads(done.stdout) == ideal_solution()
+    checked = call("verify", "-", input=done.stdout)
+    assert (checked.exit_code, checked.stdout.splitlines()[0]) == (0, "<stdin>: ok")
+    refused = call("verify", "-", input="{")
+    assert refused.exit_code == 2 and refused.stderr.startswith("optmatch: <stdin>:1:2: ")
+
+
+def test_several_answers_go_to_a_folder(problem: Path, tmp_path: Path, answer: Any) -> None:
+    """Each under the name of its problem; the folder is made, the one around it is not."""
+    answer(ideal_solution())
+    other = shutil.copy(problem, tmp_path / "other.json")
+    folder = tmp_path / "out"
+    refused = call("solve", problem, other, "-o", other)
+    assert refused.exit_code == 2 and "several FILEs need a folder" in refused.stderr
+    refused = call("solve", problem, other, "-o", folder / "deep")
+    assert refused.exit_code == 2 and "the folder around it is not there" in refused.stderr
+    assert not folder.exists()
+    assert call("solve", problem, other, "-o", folder).exit_code == 0
+    assert sorted(snapshot(folder)) == ["other.schedule.json", "switch.schedule.json"]
+    assert call("solve", problem, problem, "-o", folder, "--force").exit_code == 2
+    (folder / "switch.json").write_bytes(problem.read_bytes())
+    clash = call("solve", problem, folder / "switch.json", "-o", folder, "--force")
+    assert clash.exit_code == 2 and "of one name" in clash.stderr
+
+
+def test_one_answer_goes_to_one_place(problem: Path, tmp_path: Path) -> None:
+    """Stdout has room for one text, and a file for one answer."""
+    other = shutil.copy(problem, tmp_path / "other.json")
+    for args, message in (
+        ((problem, problem), "the same FILE twice"),
+        ((problem, other, "-o", "-"), "only one FILE can go to stdout"),
+        ((problem, "-o", "-", "--json"), "--json and -o - both write to stdout"),
+    ):
+        done = call("solve", *args)
+        assert done.exit_code == 2 and message in done.stderr
+
+
+def test_verbose_shows_the_log_and_all_figures(problem: Path, answer: Any) -> None:
+    """The log goes to stderr."""
+    log = logging.getLogger("optmatch")
+    before = (log.level, list(log.handlers))
+    answer(ideal_solution(stats={"order": [2, 0, 1]}))
+    try:
+        done = call("solve", problem, "-v")
+        assert log.level == logging.DEBUG
+        assert "order" in done.stdout and "[2, 0, 1]" in done.stdout
+        assert "switch.json: 0 s, started, best 3\n" in done.stderr
+        assert "[2, 0, 1]" not in call("solve", problem).stdout
+    finally:
+        log.setLevel(before[0])
+        log.handlers[:] = before[1]
+
+
+def test_no_time_is_spent_on_an_answer_that_cannot_be_saved(
+    problem: Path, tmp_path: Path, answer: Any
+) -> None:
+    """An existing file, or no folder, is told before the method starts."""
+    calls = answer(ideal_solution())
+    done = call("solve", problem, "-o", problem)
+    assert done.exit_code == 2 and "is there already" in done.stderr
+    done = call("solve", problem, "-o", tmp_path / "no" / "out.json")
+    assert done.exit_code == 2 and "no is not there" in done.stderr
+    assert calls == []
+
+
+def outcome(status: om.Status, limit: om.Limit | None, **changes: Any) -> om.Solution:
+    """Return an outcome without a schedule."""
+    return ideal_solution(schedule=None, objective=None, status=status, limit=limit, **changes)
+
+
+def test_an_infeasible_problem_exits_with_3(problem: Path, tmp_path: Path, answer: Any) -> None:
+    """With the reason; the proof is kept."""
+    answer(
+        outcome(
+            om.Status.INFEASIBLE, None, lower_bound=math.inf, stats={"reason": "port 0 is cut"}
+        )
+    )
+    done = call("solve", problem, "-o", tmp_path / "out.json")
+    assert done.exit_code == 3
+    assert "infeasible\n  reason  port 0 is cut\n" in done.stdout
+    assert isinstance(om.load(tmp_path / "out.json"), om.Solution)
+
+
+def test_a_limit_without_a_schedule_exits_with_4(
+    problem: Path, tmp_path: Path, answer: Any
+) -> None:
+    """And nothing is written."""
+    answer(outcome(om.Status.UNKNOWN, om.Limit.TIME))
+    done = call("solve", problem, "-o", tmp_path / "out.json")
+    assert done.exit_code == 4
+    assert done.stderr == f"optmatch: {problem}: no schedule at the limit: time\n"
+    assert not (tmp_path / "out.json").exists()
+
+
+def test_an_interrupted_solve_keeps_its_best(problem: Path, tmp_path: Path, answer: Any) -> None:
+    """Exit code 130, and the inputs that follow are left alone."""
+    best = ideal_solution(
+        status=om.Status.FEASIBLE, limit=om.Limit.INTERRUPTED, lower_bound=-math.inf
+    )
+    calls = answer(best)
+    (tmp_path / "out").mkdir()
+    other = shutil.copy(problem, tmp_path / "other.json")
+    done = call("solve", problem, other, "-o", tmp_path / "out")
+    assert done.exit_code == 130
+    assert len(calls) == 1
+    assert om.load(tmp_path / "out" / "switch.schedule.json") == best
+    assert f"{problem}: interrupted" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (om.VerificationError("method x: slot 3 is wrong"), 5, "method x: slot 3 is wrong"),
+        (om.SolverUnavailable("pip install y"), 1, "pip install y"),
+        (MemoryError(), 1, "out of memory"),
+        (OSError(28, "No space left on device", "f"), 1, "f: No space left on device"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+    ids=["defect", "unavailable", "memory", "disk", "interrupt"],
+)
+def test_errors_have_their_exit_codes(
+    problem: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, message: str
+) -> None:
+    """Each in one line."""
+
+    def solve(*_: Any, **__: Any) -> om.Solution:
+        raise error
+
+    monkeypatch.setattr(sys.modules["optmatch.solve"], "solve", solve)
+    done = call("solve", problem)
+    assert done.exit_code == code
+    assert message in done.stderr.strip().splitlines()[-1]
+
+
+def test_options_can_be_set_in_the_environment(problem: Path, answer: Any) -> None:
+    """By the name of command and option."""
+    calls = answer(ideal_solution())
+    env = {"OPTMATCH_SOLVE_SEED": "11", "OPTMATCH_SOLVE_TIME_LIMIT_S": "3"}
+    assert call("solve", problem, env=env).exit_code == 0
+    assert (calls[0]["seed"], calls[0]["time_limit_s"]) == (11, 3.0)
+
+
+def test_the_other_format_is_bad_input(problem: Path) -> None:
+    """A problem has nothing to verify, a schedule nothing to solve."""
+    done = call("verify", problem)
+    assert done.exit_code == 2 and "a problem file; a schedule file is expected" in done.stderr
+    done = call("solve", IDEAL)
+    assert done.exit_code == 2 and "a schedule file; a problem file is expected" in done.stderr
+
+
+def test_an_unknown_method_is_bad_input(problem: Path) -> None:
+    """With the names of those that fit."""
+    done = process("solve", problem, "--method", "magic")
+    assert done.returncode == 2
+    assert done.stderr.startswith(
+        f"optmatch: {problem}: method = 'magic': unknown; for all-to-all:"
+    )
+
+
+@pytest.mark.slow
+def test_from_problem_to_picture(tmp_path: Path) -> None:
+    """Generate, solve, verify, plot, each a process."""
+    names = ("p.json", "s.json", "x.html")
+    question, schedule, picture = (tmp_path / name for name in names)
+    options = ("--rows", "4", "--cols", "4", "--ports", "8")
+    assert process("generate", "all-to-all", *options, "-o", question).returncode == 0
+    assert question.read_bytes() == (INSTANCES / "all-to-all" / "hex-4x4-8.json").read_bytes()
+    solved = process("solve", question, "--seed", "1", "-o", schedule, "--json")
+    assert solved.returncode == 0, solved.stderr
+    result = json.loads(solved.stdout)
+    assert result["slots"] == 7 and result["saved"] == str(schedule)
+    checked = process("verify", schedule, "--json")
+    assert checked.returncode == 0, checked.stdout
+    assert json.loads(checked.stdout)["figures"]["total_cells"] == result["objective"]
+    assert process("plot", schedule, "-o", picture).returncode == 0
+    assert "<html" in picture.read_text()[:1000].lower()
+
+
+@pytest.mark.slow
+def test_a_dead_pair_exits_with_3() -> None:
+    """It is named with its terminals."""
+    done = process("solve", PROBLEM)
+    assert done.returncode == 3, done.stderr
+    assert "port 0 (t2, cell 17 b1)" in done.stdout and "port 1 (t4, cell 16 b1)" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_short_time_limit_ends_in_good_order(tmp_path: Path) -> None:
+    """No schedule, or a partial one that says so; never a traceback."""
+    out = tmp_path / "out.json"
+    large = INSTANCES / "all-to-all" / "hex-36x36-128.json"
+    done = process("solve", large, "--time-limit", "0.1", "-o", out)
+    assert "at the limit: time" in done.stderr and "Traceback" not in done.stderr
+    assert (done.returncode, out.exists()) in ((4, False), (0, True))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT for one process there")
+def test_ctrl_c_saves_the_best_and_exits_with_130(tmp_path: Path) -> None:
+    """Sent once a schedule has been found."""
+    out = tmp_path / "out.json"
+    large = str(INSTANCES / "all-to-all" / "hex-17x17-64.json")
+    command = [sys.executable, "-m", "optmatch", "solve", large, "-v", "-o", str(out)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stderr is not None
+        for line in running.stderr:
+            if ", best " in line:
+                break
+        running.send_signal(signal.SIGINT)
+        _, rest = running.communicate(timeout=60)
+    assert running.returncode == 130, rest
+    assert f"optmatch: {large}: interrupted\n" in rest and "Traceback" not in rest
+    found = om.load(out)
+    assert isinstance(found, om.Solution) and found.limit is om.Limit.INTERRUPTED
+    assert om.verify(found.problem, found).ok

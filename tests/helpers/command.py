@@ -1,0 +1,45 @@
+"""The command line in this process and in one of its own, and the files of its tests."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+import optmatch as om
+from optmatch.cli import main
+
+DATA = Path(__file__).resolve().parents[1] / "data"
+INSTANCES = DATA.parent.parent / "instances"
+GOOD, BROKEN = DATA / "good", DATA / "broken"
+PROBLEM = GOOD / "dead-pair.problem.json"
+IDEAL = GOOD / "ideal.schedule.json"
+ROUTED = GOOD / "routed.schedule.json"
+DEAD = GOOD / "dead-pair.schedule.json"
+
+
+def call(*args: object, **extra: Any) -> Result:
+    """Run the command line in this process."""
+    return CliRunner().invoke(main, [str(arg) for arg in args], **extra)
+
+
+def process(*args: str | Path, **extra: Any) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a process of its own."""
+    command = [sys.executable, "-m", "optmatch", *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **extra)
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    """Return all files below a folder with their content."""
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def ideal_solution(**changes: Any) -> om.Solution:
+    """Return a solution of an all-to-all problem on an ideal switch, or what else is asked for."""
+    solution = om.load(IDEAL)
+    assert isinstance(solution, om.Solution)
+    return replace(solution, **changes)

@@ -1,0 +1,166 @@
+"""Small rail jobs for tests."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+
+import optmatch as om
+from optmatch.problems.rails.step import ALL_REDUCE, COMPUTE, RECV, SEND, Group, Step
+from optmatch.problems.rails.windows import PipelineWindows
+from optmatch.simulation.rails.curves import fit_windows, forward_s, read_curves, windows_job
+
+PAIR = Group("pp.0", "pp", (0, 1), rail=0)
+MODEL = om.TransformerModel(
+    layers=4, hidden=64, heads=4, sequence=32, vocabulary=100, ffn=128, ffn_matrices=2
+)
+
+
+def message_step() -> Step:
+    """Return a step of one computation, and a message of its result."""
+    columns: dict[str, Any] = {
+        "rank": [0, 0, 1],
+        "kind": [COMPUTE, SEND, RECV],
+        "group": [-1, 0, 0],
+        "size_bytes": [0, 8, 8],
+        "duration_s": [1, 0, 0],
+        "peer": [-1, 1, 0],
+        "match": [-1, 0, 0],
+        "dep_start": [0, 0, 1, 1],
+        "dep": [0],
+    }
+    return Step(groups=(PAIR,), **columns)
+
+
+def small_job(dp: int = 2, tp: int = 2, pp: int = 2, **options: Any) -> om.RailJob:
+    """Return a job whose servers hold the tensor-parallel ranks."""
+    plain: dict[str, Any] = {
+        "n_gpus": dp * tp * pp * options.get("cp", 1),
+        "gpus_per_server": tp,
+        "model": om.TransformerModel(
+            layers=12, hidden=64, heads=4, sequence=32, vocabulary=100, ffn=128
+        ),
+        "batch": 4 * dp,
+        "peak_flops_per_s": 1e9,
+        "port_bytes_per_s": 1e8,
+    }
+    return om.RailJob(dp=dp, tp=tp, pp=pp, **{**plain, **options})
+
+
+@st.composite
+def random_jobs(draw: Any) -> om.RailJob:
+    """Draw a job of up to 32 ranks, of any kind of parallelism."""
+    dp, tp, pp, cp = (
+        draw(st.sampled_from(sizes)) for sizes in ((1, 2, 4), (1, 2), (1, 2, 3), (1, 2))
+    )
+    schedule = draw(st.sampled_from(["gpipe", "1f1b", "interleaved"]))
+    parts = 2 if schedule == "interleaved" else 1
+    micro_batches = pp * draw(st.sampled_from([1, 2]))
+    ep = draw(st.sampled_from([e for e in (1, 2, 4) if dp % e == 0]))
+    model = om.TransformerModel(
+        layers=2 * pp * parts,
+        hidden=64,
+        heads=4,
+        sequence=32,
+        vocabulary=100,
+        ffn=128,
+        experts=4 if ep > 1 else 1,
+    )
+    return small_job(
+        dp,
+        tp,
+        pp,
+        cp=cp,
+        ep=ep,
+        schedule=schedule,
+        virtual_stages=parts,
+        zero_stage=draw(st.sampled_from([0, 1, 2, 3])),
+        batch=dp * micro_batches,
+        micro_batch=1,
+        model=model,
+        collectives={
+            name: draw(st.sampled_from(["ring", "ring", "halving", "tree"]))
+            for name in ("dp", "cp", "ep")
+        },
+        ports_per_gpu=draw(st.sampled_from([1, 2, 4])),
+        switching=draw(st.sampled_from(["per-circuit", "all-stop"])),
+        delay_s=draw(st.sampled_from([0.0, 1e-5, 1e-3, 0.1])),
+        order=draw(st.permutations(["dp", "tp", "pp", "cp"])),
+    )
+
+
+def served_jobs() -> st.SearchStrategy[om.RailJob]:
+    """Draw jobs whose phases can follow each other.
+
+    With several parts of the model at a rank, and gradients between micro-batches, two stages may
+    each wait in one phase for what the other sends in a later one.
+    """
+    return random_jobs().filter(
+        lambda job: job.schedule != "interleaved" or job.zero_stage + job.ep + job.cp == 2
+    )
+
+
+CURVES = read_curves(
+    Path(__file__).resolve().parents[2] / "instances" / "rails" / "published-step-times.csv"
+)
+"""Published step times, by case, policy and delay."""
+
+
+def message_s(case: str) -> float:
+    """Return how long a message between stages takes: the batch is shared by all replicas."""
+    replicas = int(case[case.index("dp") + 2])
+    return 2**30 / replicas / (1 if case.startswith("h200") else 4) / 50e9
+
+
+@cache
+def fitted(case: str) -> tuple[PipelineWindows, om.RailJob]:
+    """Measure the windows of a published case at 250 ms."""
+    times = CURVES[case]
+    forward = forward_s(times["all-links", 0.0], times["compute", 0.0], 4, message_s(case))
+    known = PipelineWindows(
+        stages=4,
+        replicas=int(case[case.index("dp") + 2]),
+        forward_s=forward,
+        backward_s=2 * forward,
+        quiet_s=forward,
+        slack_s=0.0,
+        last_s=0.0,
+        message_bytes=message_s(case) * 50e9,
+        gradient_bytes=48.9e6,
+    )
+    windows = fit_windows(known, times, 0.25, 50e9)
+    return windows, windows_job(windows, 50e9)
+
+
+def chain_step(pattern: list[tuple[str, int]]) -> Step:
+    """Return a step of two stages of two replicas; in each phase so many operations in a row."""
+    groups = (
+        Group("dp.0", "dp", (0, 1), rail=0),
+        Group("dp.1", "dp", (2, 3), rail=0),
+        Group("pp.0", "pp", (0, 2), rail=0),
+        Group("pp.1", "pp", (1, 3), rail=0),
+    )
+    rows, deps, start = [], [], 0
+    for rank in range(4):
+        stage, place = divmod(rank, 2)
+        number = 0
+        for dimension, count in pattern:
+            for _ in range(count):
+                message = dimension == "pp"
+                group = 2 + place if message else stage
+                kind = (SEND if (stage + number) % 2 else RECV) if message else ALL_REDUCE
+                peer = (rank + 2) % 4 if message else -1
+                rows.append((rank, kind, group, 1e6, 0.0, peer, group * 1000 + number))
+                deps.append([start + number - 1] if number else [])
+                number += 1
+        start += number
+    names = ("rank", "kind", "group", "size_bytes", "duration_s", "peer", "match")
+    columns: dict[str, Any] = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+    lengths = [0]
+    for row in deps:
+        lengths.append(lengths[-1] + len(row))
+    flat: Any = [op for row in deps for op in row]
+    return Step(groups=groups, **columns, dep_start=lengths, dep=flat)  # type: ignore[arg-type]

@@ -1,0 +1,157 @@
+"""Demand from Chakra traces: what ranks send adds up, by messages and by collectives."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+import optmatch as om
+from optmatch.cli import main
+from optmatch.io import loads, read_chakra, read_matrix
+from optmatch.io.chakra.messages import (
+    COMPUTE,
+    RECEIVE,
+)
+from optmatch.io.chakra.traces import siblings
+from optmatch.io.chakra.writer import Node
+from optmatch.io.rails.groups import groups_text
+from tests.helpers.chakra import collective, send, trace, workload_graph
+
+
+def test_demand_from_json(tmp_path: Path) -> None:
+    """By the file of a rank; other JSON with such a name is read as before."""
+    first, second = [send(1, comm_dst=1, comm_size=9)], [Node(1, RECEIVE)]
+    for rank, nodes_of in enumerate((first, second)):
+        (tmp_path / f"run.{rank}.json").write_text(workload_graph(nodes_of))
+    assert read_matrix(tmp_path / "run.1.json").tolist() == [[0.0, 9.0], [0.0, 0.0]]
+    (tmp_path / "run.2.json").write_text('{"rows": 3}')
+    with pytest.raises(om.FormatError) as caught:
+        read_matrix(tmp_path / "run.2.json")
+    assert "Chakra" not in str(caught.value)
+
+
+def test_sends_add_up(tmp_path: Path) -> None:
+    """Each counts where it is sent; receives and computations do not."""
+    first = [send(1, comm_src=0, comm_dst=1, comm_size=300), Node(2, COMPUTE)]
+    first += [send(3, comm_dst=2, comm_size=5, comm_tag=7)]
+    second = [Node(1, RECEIVE, attributes={"comm_src": 0, "comm_dst": 1, "comm_size": 300})]
+    second += [send(2, comm_src=1, comm_dst=0, comm_size=2**40)]
+    second += [send(3, comm_src=1, comm_dst=0, comm_size=1)]
+    paths = trace(tmp_path, first, second, [])
+    wanted = [[0.0, 300.0, 5.0], [2.0**40 + 1, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    assert read_chakra(paths).tolist() == wanted
+    paths[1].write_bytes(gzip.compress(paths[1].read_bytes()))
+    trace(tmp_path, first, name="other")
+    assert read_matrix(paths[2]).tolist() == wanted
+    assert siblings(tmp_path / "run") == paths
+
+
+@pytest.mark.parametrize(
+    ("name", "to_next"),
+    [("ALL_REDUCE", 120.0), ("ALL_GATHER", 180.0), ("REDUCE_SCATTER", 60.0), ("BARRIER", 0.0)],
+)
+def test_rings(tmp_path: Path, name: str, to_next: float) -> None:
+    """Three ranks and 90 bytes: who sends to whom is the order of the group."""
+    each = [collective(1, name, 90, pg_name="7")]
+    paths = trace(tmp_path, [], each, each, each)
+    wanted = np.zeros((4, 4))
+    wanted[2, 3] = wanted[3, 1] = wanted[1, 2] = to_next
+    assert read_chakra(paths, groups={"7": [2, 3, 1]}).tolist() == wanted.tolist()
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("BROADCAST", "comm_src"), ("SCATTER", "root"), ("REDUCE", "root"), ("GATHER", "comm_dst")],
+)
+@given(order=st.permutations(range(4)), n=st.integers(1, 4), which=st.integers(0, 3))
+def test_collectives_with_a_root(
+    tmp_path_factory: pytest.TempPathFactory,
+    name: str,
+    told: str,
+    order: list[int],
+    n: int,
+    which: int,
+) -> None:
+    """All data come from the root or to it, along the ring or at once, and no more than that."""
+    members, size = order[:n], 12 * n
+    root = members[which % n]
+    each = [collective(1, name, size, pg_name="g", **{told: root})]
+    ranks = [each if rank in members else [] for rank in range(4)]
+    paths = trace(tmp_path_factory.mktemp("trace"), *ranks)
+    found = read_chakra(paths, groups={"g": members})
+    wanted = np.zeros((4, 4))
+    others = [rank for rank in members if rank != root]
+    if name in ("BROADCAST", "REDUCE"):
+        line = members[members.index(root) :] + members[: members.index(root)]
+        line = line[1:] + line[:1] if name == "REDUCE" else line
+        wanted[line[:-1], line[1:]] = size
+    elif name == "SCATTER":
+        wanted[root, others] = size / n
+    else:
+        wanted[others, root] = size
+    assert found.tolist() == wanted.tolist()
+
+
+def test_sends_without_their_destination(tmp_path: Path) -> None:
+    """Are matched by tag and order; what stays ambiguous is named."""
+    groups = {"q": (0, 1, 2)}
+    one = [send(1, comm_size=5, comm_tag=1, pg_name="q"), send(2, comm_dst=2, comm_size=7)]
+    two = [Node(1, RECEIVE, attributes={"comm_size": 5, "comm_tag": 1, "pg_name": "q"})]
+    three = [Node(1, RECEIVE, attributes={"comm_size": 7, "comm_src": 0})]
+    found = read_chakra(trace(tmp_path, one, two, three), groups=groups)
+    assert found.tolist() == [[0.0, 5.0, 7.0], [0.0] * 3, [0.0] * 3]
+    complaint = r"run\.0\.et: node 1: its other end is not told; ranks that it could be: 1, 2"
+    paths = trace(tmp_path, one[:1], two, two, one[:1])
+    with pytest.raises(om.FormatError, match=complaint):
+        read_chakra(paths, groups={"q": range(4)})
+
+
+def test_a_barrier_needs_no_size(tmp_path: Path) -> None:
+    """It has no bytes."""
+    each = [collective(1, "BARRIER", None)]
+    assert read_chakra(trace(tmp_path, each, each)).tolist() == [[0.0, 0.0], [0.0, 0.0]]
+
+
+def test_an_all_to_all_is_spread_evenly(tmp_path: Path) -> None:
+    """What a rank keeps for itself is no demand; without a group it is one of all ranks."""
+    both = [collective(1, "ALL_TO_ALL", 80)]
+    assert read_chakra(trace(tmp_path, both, both)).tolist() == [[0.0, 40.0], [40.0, 0.0]]
+    inside = [collective(1, "ALL_TO_ALL", 80, pg_name="a")]
+    paths = trace(tmp_path, inside, [], inside)
+    found = read_chakra(paths, groups={"a": (0, 2)})
+    assert found.tolist() == [[0.0, 0.0, 40.0], [0.0, 0.0, 0.0], [40.0, 0.0, 0.0]]
+
+
+def test_the_command_reads_them(tmp_path: Path) -> None:
+    """By the file of any rank, with the groups beside."""
+    paths = trace(tmp_path, [send(1, comm_dst=1, comm_size=9)], [])
+    result = CliRunner().invoke(main, ["generate", "demand", "--matrix", str(paths[0])])
+    assert result.exit_code == 0, result.output
+    problem: Any = loads(result.stdout)
+    assert problem.demand_bytes.tolist() == [[0.0, 9.0], [0.0, 0.0]]
+    both = [collective(1, "ALL_GATHER", 7, pg_name="1")]
+    paths = trace(tmp_path, both, both)
+    (tmp_path / "groups.json").write_text(groups_text({"1": [0, 1]}))
+    options = ["--matrix", str(paths[0]), "--groups", str(tmp_path / "groups.json")]
+    result = CliRunner().invoke(main, ["generate", "demand", *options])
+    assert result.exit_code == 0, result.output
+    problem = loads(result.stdout)
+    assert problem.demand_bytes.tolist() == [[0.0, 7.0], [7.0, 0.0]]
+
+
+def test_collectives_can_be_left_out(tmp_path: Path) -> None:
+    """Those that are no all-to-all."""
+    given = [collective(1, "BROADCAST", 80), send(2, comm_dst=0, comm_size=4)]
+    paths = trace(tmp_path, given, given)
+    with pytest.raises(om.FormatError, match=r"node 1: collective BROADCAST: .* root"):
+        read_chakra(paths)
+    assert read_chakra(paths, skip_collectives=True).tolist() == [[4.0, 0.0], [4.0, 0.0]]
+    alone = trace(tmp_path, given, name="alone")
+    assert read_chakra(alone).tolist() == [[4.0]]  # a group of one talks to nobody

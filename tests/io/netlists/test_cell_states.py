@@ -1,0 +1,100 @@
+"""Cell states for other tools: netlists that come back, SmartLight lists, phases."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import optmatch as om
+from optmatch.fabrics import netlist_from_tree
+from optmatch.io.exports import export, exported
+from optmatch.io.netlists.cell_states import CONVENTION
+from optmatch.io.netlists.gdsfactory import states_of
+from optmatch.model import BAR, CROSS, FREE
+from optmatch.model.device import transfer
+
+SOLUTION = om.solve(om.AllToAll(om.HexMesh(2, 2, ports=4)), seed=0)
+assert SOLUTION.schedule is not None and SOLUTION.schedule.cell_states is not None
+STATES = SOLUTION.schedule.cell_states
+
+
+def text(to: str, solution: om.Solution = SOLUTION) -> str:
+    """Export what is one text."""
+    written = exported(solution, to)
+    assert isinstance(written, str)
+    return written
+
+
+def test_netlists_come_back_with_their_states(tmp_path: Path) -> None:
+    """A file for each slot; cells, joins and states are those of the schedule."""
+    names = export(SOLUTION, "netlist", tmp_path / "x")
+    assert [Path(name).name for name in names] == [f"x.{k}.yml" for k in range(len(STATES))]
+    for name, states in zip(names, STATES, strict=True):
+        fabric = om.read_netlist(name)
+        assert np.array_equal(fabric.graph.mate, om.HexMesh(2, 2).graph.mate)
+        assert np.array_equal(states_of(json.loads(Path(name).read_text())), states)
+    yaml = pytest.importorskip("yaml", reason="needs PyYAML")
+    assert yaml.safe_load(Path(names[0]).read_text()) == json.loads(Path(names[0]).read_text())
+
+
+def test_the_netlist_of_one_slot_is_one_text() -> None:
+    """A single matching; of a fabric with faults the cells as they were made."""
+    problem = om.Routing(om.Faulty(om.Benes(4), dead_cells=[0]), np.array([2, 3, -1, -1]))
+    solution = om.solve(problem, "ilp", seed=0)
+    if solution.schedule is None:
+        problem = om.Routing(problem.fabric, np.array([-1, -1, 2, 3]))
+        solution = om.solve(problem, "ilp", seed=0)
+    tree = json.loads(text("netlist", solution))
+    assert np.array_equal(netlist_from_tree(tree).graph.mate, om.Benes(4).graph.mate)
+    assert states_of(tree)[0] == FREE
+
+
+def test_smartlight_lists_are_the_set_cells() -> None:
+    """Cross is x, bar is =, a free cell is not there."""
+    lines = text("smartlight").splitlines()
+    for line, states in zip(lines, STATES.tolist(), strict=True):
+        told = dict(json.loads(line))
+        assert told == {
+            cell: {BAR: "=", CROSS: "x"}[state]
+            for cell, state in enumerate(states)
+            if state != FREE
+        }
+
+
+def test_phases_give_the_states() -> None:
+    """By the transfer matrix of the device model, in both formats; the convention is stated."""
+    tree = json.loads(text("json"))
+    assert tree["convention"] == CONVENTION
+    comment, *lines = text("csv").splitlines()
+    assert comment == f"# {CONVENTION}"
+    rows = list(csv.DictReader(lines))
+    assert len(rows) == int((STATES != FREE).sum())
+    flat = [(slot, entry) for slot, entries in enumerate(tree["slots"]) for entry in entries]
+    for row, (slot, entry) in zip(rows, flat, strict=True):
+        assert (int(row["slot"]), int(row["cell"])) == (slot, entry["cell"])
+        assert float(row["theta_rad"]) == entry["theta_rad"]
+        power = np.abs(transfer(entry["theta_rad"], entry["phi_rad"])) ** 2
+        state = STATES[slot, entry["cell"]]
+        expected = np.eye(2) if state == BAR else 1 - np.eye(2)
+        assert np.allclose(power, expected)
+        assert entry["state"] == row["state"] == {BAR: "bar", CROSS: "cross"}[state]
+
+
+@pytest.mark.parametrize("to", ["netlist", "smartlight", "json"])
+def test_what_has_no_cell_states_is_refused(to: str) -> None:
+    """A switch without cells, and a solution without a schedule."""
+    with pytest.raises(om.InputError, match="no cell states"):
+        exported(om.solve(om.AllToAll(om.IdealSwitch(3)), seed=0), to)
+    infeasible = om.solve(om.AllToAll(om.HexMesh(1, 1)), seed=0)
+    with pytest.raises(om.InputError, match="status infeasible: there is no schedule"):
+        exported(infeasible, to)
+
+
+def test_csv_of_a_switch_without_cells_is_its_timeline() -> None:
+    """There are no phases to give."""
+    solution = om.solve(om.AllToAll(om.IdealSwitch(3)), seed=0)
+    assert text("csv", solution) == text("timeline", solution)

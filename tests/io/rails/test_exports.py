@@ -1,0 +1,407 @@
+"""Files for other tools: what is written can be read back, and says the same."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+
+import optmatch as om
+from optmatch.cli import main
+from optmatch.io.astra.files import parse_circuit_schedules, read_circuit_schedules
+from optmatch.io.chakra.options import TraceOptions
+from optmatch.io.chakra.step import read_step
+from optmatch.io.exports import EXPORTERS, export, exported
+from optmatch.io.rails.groups import read_groups
+from optmatch.io.rails.openoptics import peers_of, read_circuits
+from optmatch.io.rails.topologies import topologies
+from optmatch.model import Status
+from optmatch.problems import Group, PlaneSchedules, RailJob, Step
+from optmatch.problems.rails.step import OPERATIONS
+from tests.helpers.plans import demands, pipeline, rails
+
+FORMATS = (
+    *("timeline", "perfetto", "chakra", "openoptics", "openoptics-matrix"),
+    *("astra-bw", "astra-lt", "astra-network", "astra-log", "astra-groups", "astra-mapping"),
+)
+"""Those of circuits over time and of rail jobs."""
+
+PAPER = """BW 0
+0 12.5 0 0
+12.5 0 0 0
+0 0 0 12.5
+0 0 12.5 0
+END
+
+BW 1
+0 0 12.5 0
+0 0 0 12.5
+12.5 0 0 0
+0 12.5 0 0
+END
+"""
+"""Two topologies of four GPUs, as the authors of the format show them."""
+
+
+def text(solution: om.Solution, to: str) -> str:
+    """Write a solution that becomes one file."""
+    content = exported(solution, to)
+    assert isinstance(content, str)
+    return content
+
+
+def parts(solution: om.Solution) -> tuple[om.Schedule, ...]:
+    """Return the schedule of each plane."""
+    if solution.schedule is not None:
+        return (solution.schedule,)
+    assert isinstance(solution.answer, PlaneSchedules)
+    return solution.answer.schedules
+
+
+def held(schedule: om.Schedule, time_s: float) -> list[int]:
+    """Return the matching that a plane holds or changes to, counted by hand."""
+    begin = 0.0
+    for row, lasts in zip(schedule.matchings.tolist(), schedule.durations_s, strict=True):
+        begin += schedule.delay_s + lasts
+        if time_s < begin:
+            return list(row)
+    return list(schedule.matchings[-1])
+
+
+def test_matrices_as_their_authors_show_them() -> None:
+    """Character by character; the third state of the switch is the first topology again."""
+    assert text(rails(), "astra-bw") == PAPER
+    found = topologies(rails())
+    assert (found.starts_s.tolist(), found.topology.tolist()) == ([0.0, 2.0, 4.5], [0, 1, 0])
+
+
+@given(demands())
+def test_matrices_are_read_as_they_are_written(solution: om.Solution) -> None:
+    """At every moment the topology has the circuits of all planes, each with its rate."""
+    matrices = parse_circuit_schedules(text(solution, "astra-bw"))
+    latencies = parse_circuit_schedules(text(solution, "astra-lt"), "LT")
+    assert matrices.keys() == latencies.keys()
+    assert all((matrix == 0).all() for matrix in latencies.values())
+    found = topologies(solution)
+    assert list(matrices) == list(range(len(found.states)))
+    for start, topology in zip(found.starts_s, found.topology, strict=True):
+        wanted = np.zeros((found.n_nodes, found.n_nodes))
+        for schedule in parts(solution):
+            for source, destination in enumerate(held(schedule, start)):
+                if destination >= 0:
+                    wanted[source, destination] += 2.5
+        assert matrices[int(topology)].tolist() == wanted.tolist()
+    matrix_rows = {matrix.tobytes() for matrix in matrices.values()}
+    if len(parts(solution)) == 1:
+        assert len(matrix_rows) == len(matrices)
+
+
+@given(demands())
+def test_openoptics_is_read_as_it_is_written(solution: om.Solution) -> None:
+    """The list and the matrix tell the same circuits, those that go both ways once."""
+    found = topologies(solution)
+    width = found.n_nodes * found.n_ports
+    lines = text(solution, "openoptics-matrix").splitlines()
+    matrix = np.array([list(map(int, line.split("\t"))) for line in lines]).reshape(-1, width)
+    circuits = [tuple(row) for row in json.loads(text(solution, "openoptics"))]
+    assert len(matrix) == len(found.topology)
+    there = set()
+    for slice_, source, destination, out, back in circuits:
+        assert matrix[slice_, source * found.n_ports + out] == destination
+        there |= {(slice_, source, out)}
+        if matrix[slice_, destination * found.n_ports + back] == source:
+            there |= {(slice_, destination, back)}
+    sending = np.argwhere(matrix >= 0)
+    assert there == {(int(s), int(c) // found.n_ports, int(c) % found.n_ports) for s, c in sending}
+    mutual = [row for row in circuits if matrix[row[0], row[2] * found.n_ports + row[4]] == row[1]]
+    assert len(mutual) == len(set(mutual))
+    both = peers_of(mutual, found.n_nodes, found.n_ports)
+    assert (both[both >= 0] == matrix[: len(both)][both >= 0]).all()
+
+
+@given(demands())
+def test_timelines_do_not_overlap(solution: om.Solution) -> None:
+    """A port sends over one circuit of a plane at a time, and never during its delay."""
+    rows = list(csv.DictReader(io.StringIO(text(solution, "timeline"))))
+    lanes: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+    for row in rows:
+        span = (float(row["start_s"]), float(row["end_s"]))
+        if row["what"] == "circuit":
+            lanes[row["rank"], row["switch"]].append(span)
+        else:
+            for port in range(topologies(solution).n_nodes):
+                lanes[str(port), row["switch"]].append(span)
+    for lane in lanes.values():
+        for one, two in itertools.pairwise(sorted(lane)):
+            assert one[1] <= two[0] + 1e-12
+    n_circuits = sum(int((s.matchings >= 0).sum()) for s in parts(solution))
+    assert sum(row["what"] == "circuit" for row in rows) == n_circuits
+
+
+def check_trace(content: str) -> list[dict[str, Any]]:
+    """Check what a viewer relies on; return the events that last."""
+    tree = json.loads(content)
+    assert set(tree) == {"displayTimeUnit", "traceEvents"}
+    named, lanes, flows = set(), defaultdict(list), defaultdict(list)
+    for event in tree["traceEvents"]:
+        assert {"ph", "name", "pid", "tid"} <= event.keys()
+        assert type(event["pid"]) is int
+        assert type(event["tid"]) is int
+        if event["ph"] == "M":
+            named.add((event["pid"], event["tid"]))
+        elif event["ph"] == "X":
+            assert event["dur"] >= 0
+            lanes[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
+        else:
+            assert event["ph"] in ("s", "f")
+            flows[event["id"]].append((event["ph"], event["ts"]))
+    for lane, spans in lanes.items():
+        assert lane in named
+        for one, two in itertools.pairwise(sorted(spans)):
+            assert one[1] <= two[0] + 1e-3
+    for ends in flows.values():
+        assert [phase for phase, _ in ends] == ["s", "f"]
+        assert ends[0][1] <= ends[1][1]
+    return [event for event in tree["traceEvents"] if event["ph"] == "X"]
+
+
+@given(demands())
+def test_trace_events_of_schedules(solution: om.Solution) -> None:
+    """They have the form that viewers load, and as many events as the timeline has rows."""
+    lasting = check_trace(text(solution, "perfetto"))
+    assert len(lasting) == len(text(solution, "timeline").splitlines()) - 1
+
+
+def test_trace_events_of_rails() -> None:
+    """Operations by rank and group, in microseconds, and what the switch does."""
+    lasting = check_trace(text(rails(), "perfetto"))
+    spans = [(e["name"], e["ts"], e["dur"]) for e in lasting if e["cat"] == "operation"]
+    once = [("compute", 0.0, 1e6), ("all-reduce", 1e6, 1e6), ("all-reduce", 2.5e6, 2e6)]
+    assert spans == once * 4
+    switches = [(e["name"], e["ts"], e["dur"]) for e in lasting if e["cat"] != "operation"]
+    assert switches == [("to state 1", 2e6, 5e5), ("to state 2", 4.5e6, 5e5)]
+    assert lasting[1]["args"] == {"group": "dp.0", "switch": "rail 0", "bytes": 12.5e9}
+
+
+def test_the_other_files_of_rails() -> None:
+    """Groups by number, the topology of each, times in nanoseconds."""
+    assert json.loads(text(rails(), "astra-groups")) == {
+        "1": [0, 1],
+        "2": [2, 3],
+        "3": [0, 2],
+        "4": [1, 3],
+    }
+    assert text(rails(), "astra-mapping") == "mapping: {1: 0, 2: 0, 3: 1, 4: 1}\n"
+    assert "npus_count: [4]\nbandwidth: [12.5]" in text(rails(), "astra-network")
+    assert "reconfig_time: [500000000]" in text(rails(), "astra-network")
+    log = text(rails(), "astra-log").splitlines()
+    assert [line.partition(",")[0] for line in log] == [
+        "TM: !!! TIME: 0 Reconfig to topo_id: 0",
+        "TM: !!! TIME: 2000000000 Reconfig to topo_id: 1",
+        "TM: !!! TIME: 4500000000 Reconfig to topo_id: 0",
+    ]
+
+
+def test_links_inside_servers_are_in_every_topology() -> None:
+    """Of a group that is on no rail, every pair; the switch does not touch them."""
+    solution = rails()
+    job: Any = solution.problem
+    groups = (*job.recorded.groups, Group("tp.0", "tp", (0, 3), -1))
+    columns = {name: getattr(job.recorded, name) for name in ("rank", "kind", "group", "peer")}
+    step = Step(
+        groups=groups, **columns, size_bytes=job.recorded.size_bytes, match=job.recorded.match,
+        duration_s=job.recorded.duration_s, dep_start=job.recorded.dep_start, dep=job.recorded.dep,
+    )  # fmt: skip
+    wider = RailJob(
+        n_gpus=4, gpus_per_server=1, recorded=step, port_bytes_per_s=12.5e9, delay_s=0.5
+    )
+    solution = om.Solution(
+        problem=wider, schedule=None, answer=solution.answer, status=Status.FEASIBLE,
+        limit=om.Limit.EXHAUSTED, objective=4.5, lower_bound=0.0, method="by hand",
+    )  # fmt: skip
+    for matrix in parse_circuit_schedules(text(solution, "astra-bw")).values():
+        assert (matrix[0, 3], matrix[3, 0]) == (450.0, 450.0)
+    for matrix in parse_circuit_schedules(text(solution, "astra-lt"), "LT").values():
+        assert set(matrix.ravel().tolist()) == {0.0, 500.0}
+
+
+def test_the_step_as_traces(tmp_path: Path) -> None:
+    """With the groups beside, the same operations are read back."""
+    solution = rails()
+    names = export(solution, "chakra", tmp_path / "run")
+    assert [Path(name).name for name in names] == [f"run.{rank}.et" for rank in range(4)]
+    export(solution, "astra-groups", tmp_path / "groups.json")
+    assert len(read_groups(tmp_path / "groups.json", n_ranks=4)) == 4
+    told = TraceOptions(dimensions={"3": "cp", "4": "cp"})
+    step, job = read_step(tmp_path / "run", tmp_path / "groups.json", told), solution.problem
+    assert isinstance(job, RailJob)
+    for name in ("rank", "kind", "size_bytes", "duration_s", "dep"):
+        assert getattr(step, name).tolist() == getattr(job.step(), name).tolist()
+    assert OPERATIONS[step.kind[1]] == "all-reduce"
+
+
+def test_every_format_writes_something(tmp_path: Path) -> None:
+    """Of a rail plan all, of an ordinary schedule those that are for all kinds."""
+    schedule = om.solve(om.AllToAll(om.IdealSwitch(4)), seed=0)
+    for name, exporter in EXPORTERS.items():
+        if exporter.cells:
+            with pytest.raises(om.InputError, match="there are no cell states to write"):
+                export(schedule, name, tmp_path / f"schedule-{name}")
+            continue
+        assert export(rails(), name, tmp_path / f"rails-{name}")
+        if exporter.kinds:
+            with pytest.raises(om.InputError, match="kind all-to-all: this format is for rail"):
+                export(schedule, name, tmp_path / f"schedule-{name}")
+        else:
+            assert export(schedule, name, tmp_path / f"schedule-{name}")
+    assert read_circuits(tmp_path / "schedule-openoptics")
+    assert len(read_circuit_schedules(tmp_path / "schedule-astra-bw")) == 3
+
+
+def test_a_solution_without_an_answer() -> None:
+    """Has nothing to be written."""
+    nothing = om.Solution(
+        problem=om.AllToAll(om.IdealSwitch(2)), schedule=None, status=Status.UNKNOWN,
+        limit=om.Limit.TIME, objective=None, lower_bound=0.0, method="by hand",
+    )  # fmt: skip
+    with pytest.raises(om.InputError, match="status unknown: neither a schedule nor a plan"):
+        exported(nothing, "timeline")
+    with pytest.raises(om.InputError, match="format 'pdf': known are csv, perfetto"):
+        exported(nothing, "pdf")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "no block BW in it"),
+        ("0 1\n", r":1: '0 1': a line BW NUMBER is expected"),
+        ("BW 0\n0 1\n1 0\n", r":3: topology 0 has no END"),
+        ("BW 0\n0 1\nEND\n", r":3: 1 rows, one of 2 numbers"),
+        ("BW 0\n0\nEND\nBW 0\n0\nEND", r":4: topology 0 is there twice"),
+        ("BW 0\n0\nEND\nBW 1\n0 0\n0 0\nEND", r":7: 2 nodes, before there were 1"),
+        ("// first\nBW 0\n0 x\nEND", r":3: '0 x': numbers are expected"),
+        ("BW 0\n-1\nEND", r":2: numbers are finite and >= 0"),
+        ("BW 0\ninf\nEND", r":2: numbers are finite and >= 0"),
+        ("LT 0\n0\nEND", r":1: 'LT 0': a line BW NUMBER"),
+    ],
+)
+def test_flaws_of_matrices_are_named(tmp_path: Path, content: str, message: str) -> None:
+    """File and line."""
+    path = tmp_path / "schedules.txt"
+    path.write_text(content)
+    with pytest.raises(om.FormatError, match=message) as caught:
+        read_circuit_schedules(path)
+    assert str(path) in str(caught.value)
+
+
+def test_comments_and_blank_lines_of_matrices() -> None:
+    """Are skipped; numbers of topologies need no order."""
+    found = parse_circuit_schedules(
+        "BW 3 // the last\n\n 0 2.5\n2.5  0\n\nEND\n\nBW 0\n0 0\n0 0\nEND"
+    )
+    assert {k: matrix.max() for k, matrix in found.items()} == {3: 2.5, 0: 0.0}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{}", "/: a list of circuits is expected"),
+        ("[[0, 1, 2, 0, 0], [0, 1]]", r"/1: a circuit is \[time_slice"),
+        ("[[0, 1, 2, 0, -1]]", r"/0: a circuit is"),
+        ("[[0, 1, 2, 0, 0.5]]", r"/0: a circuit is"),
+    ],
+)
+def test_flaws_of_circuits_are_named(tmp_path: Path, content: str, message: str) -> None:
+    """File and place."""
+    path = tmp_path / "circuits.json"
+    path.write_text(content)
+    with pytest.raises(om.FormatError, match=message) as caught:
+        read_circuits(path)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.slow
+def test_the_command_in_a_process(tmp_path: Path) -> None:
+    """To a file and to stdout; bad input is exit code 2, and writes nothing."""
+    schedule = om.solve(om.AllToAll(om.IdealSwitch(4)), seed=0)
+    om.save(schedule, tmp_path / "ideal.schedule.json")
+    (tmp_path / "there.txt").write_text("old")
+
+    def run(*options: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "optmatch", "export", "ideal.schedule.json", *options],
+            capture_output=True, text=True, check=False, cwd=tmp_path,
+        )  # fmt: skip
+
+    done = run("--to", "astra-bw", "-o", "bw.txt")
+    assert (done.returncode, done.stderr) == (0, "optmatch: bw.txt: written\n")
+    assert (tmp_path / "bw.txt").read_text() == run("--to", "astra-bw").stdout
+    for options, message in (
+        (["--to", "chakra", "-o", "run"], "this format is for rail-job"),
+        (["--to", "astra-bw", "-o", "there.txt"], "is there already"),
+        (["--to", "pdf"], "'pdf' is not one of"),
+    ):
+        done = run(*options)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert message in done.stderr
+    assert (tmp_path / "there.txt").read_text() == "old"
+
+
+def test_arrows_join_messages() -> None:
+    """From each send to its receive, in the order of the messages between two ranks."""
+    content = text(pipeline(), "perfetto")
+    assert len(check_trace(content)) == 8
+    events = json.loads(content)["traceEvents"]
+    names = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    arrows = [(e["ph"], names[e["pid"]], e["ts"]) for e in events if e.get("cat") == "message"]
+    forth = [
+        ("s", "rank 0", 0.0),
+        ("f", "rank 1", 1e6),
+        ("s", "rank 0", 1e6),
+        ("f", "rank 1", 2e6),
+    ]
+    back = [("s", "rank 1", 0.0), ("f", "rank 0", 1e6), ("s", "rank 1", 1e6), ("f", "rank 0", 2e6)]
+    assert arrows == forth + back
+
+
+def test_the_command_writes_traces_of_rails(tmp_path: Path) -> None:
+    """Several files need a name to begin with; groups with numbers for names keep them."""
+    om.save(rails(), tmp_path / "plan.json")
+    command = ["export", str(tmp_path / "plan.json"), "--to"]
+    refused = CliRunner().invoke(main, [*command, "chakra"])
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "chakra: several files" in refused.stderr
+    done = CliRunner().invoke(main, [*command, "chakra", "-o", str(tmp_path / "run")])
+    assert done.exit_code == 0, done.output
+    assert len(list(tmp_path.glob("run.*.et"))) == 4
+    shown = CliRunner().invoke(main, [*command, "astra-mapping"])
+    assert shown.stdout == "mapping: {1: 0, 2: 0, 3: 1, 4: 1}\n"
+
+
+def test_plans_that_do_not_fit_their_job() -> None:
+    """A rail that no group is on, and a switch that is too small."""
+    solution = rails()
+    plan: Any = solution.answer
+    (timeline,) = plan.rails
+    for changed, message in (
+        (replace(timeline, rails=(7,)), "rail 7: no group of the job is on it"),
+        (
+            replace(timeline, matchings=timeline.matchings[:, :2] * 0 - 1),
+            "4 ports, its switch has 2",
+        ),
+    ):
+        wrong = replace(solution, answer=replace(plan, rails=(changed,)))
+        with pytest.raises(om.InputError, match=message):
+            exported(wrong, "astra-bw")

@@ -1,0 +1,242 @@
+"""Demands: exact ticks, refusals, and a lower bound that the best schedule never beats."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import optmatch as om
+from optmatch.problems import completion_s, held_ticks
+from optmatch.problems.demands.line_bound import bound_lines
+from optmatch.problems.demands.ticks import scale
+from optmatch.testing import brute_force
+
+TWO = om.IdealSwitch(2)
+
+
+def demand(matrix: Any, **options: Any) -> om.Demand:
+    """Make a demand on the ideal switch that fits."""
+    return om.Demand.from_matrix(matrix, **options)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "options", "tick_s", "ticks", "delay"),
+    [
+        ([[4, 6]], {}, 2.0, [[2, 3]], 0),
+        ([[4, 6]], {"delay_s": 0.5}, 0.5, [[8, 12]], 1),
+        ([[0.1, 0.3]], {}, 0.1, [[1, 3]], 0),
+        ([[0.1, 0.25]], {}, 0.05, [[2, 5]], 0),
+        ([[2.0**-40, 3.0]], {}, 2.0**-40, [[1, 3 * 2**40]], 0),
+        ([[1e9, 2.5e9]], {"rate_bytes_per_s": 12.5e9, "delay_s": 2e-5}, 2e-5, [[4000, 10000]], 1),
+        ([[6, 9]], {"min_slot_s": 2.0}, 1.0, [[6, 9]], 0),
+        ([[0, 0]], {"delay_s": 3.0}, 3.0, [[0, 0]], 1),
+        ([[1e18, 2e18]], {}, 1e18, [[1, 2]], 0),
+    ],
+)
+def test_ticks_are_the_largest_that_divide_everything(
+    matrix: Any, options: Any, tick_s: float, ticks: Any, delay: int
+) -> None:
+    """Decimals at their word, powers of two, and seconds of a circuit with a rate."""
+    problem = demand(matrix, **options)
+    assert problem.exact
+    assert problem.tick_s == tick_s
+    assert problem.ticks[:1, :2].tolist() == ticks
+    assert problem.delay_ticks == delay
+
+
+def test_ticks_are_rounded_up_where_none_divides() -> None:
+    """A third and a delay of a seventh have no common tick: a fine one, that the delay obeys."""
+    problem = demand([[1 / 3, 0.5]], delay_s=1 / 7)
+    assert not problem.exact
+    assert problem.delay_ticks * problem.tick_s == pytest.approx(1 / 7, rel=1e-15)
+    over = problem.ticks[0] * problem.tick_s - np.array([1 / 3, 0.5])
+    assert (over >= 0).all()
+    assert over.max() <= 1.01 * problem.tick_s <= 1e-11
+
+
+def test_a_given_quantum_rounds_up() -> None:
+    """0.7 is seven tenths exactly; a third is four, and the demand says it is not exact."""
+    problem = demand([[0.7, 0.3]], quantum_s=0.1)
+    assert problem.ticks[0].tolist() == [7, 3]
+    assert problem.exact
+    coarse = demand([[0.7, 1 / 3]], quantum_s=0.1)
+    assert coarse.ticks[0].tolist() == [7, 4]
+    assert not coarse.exact
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_rounding_up_is_exact(data: Any) -> None:
+    """Against fractions, one entry at a time."""
+    values = st.floats(0, 1e6, allow_subnormal=False)
+    matrix = np.array([[data.draw(values) for _ in range(3)]])
+    quantum = data.draw(st.sampled_from([0.1, 0.25, 1e-3, 7.0]))
+    scaled = scale(matrix, 1.0, 0.0, 0.0, quantum)
+    unit = Fraction(repr(quantum))
+    wanted = [-(-Fraction(repr(value)) // unit) for value in matrix[0].tolist()]
+    assert scaled.demand[0].tolist() == wanted
+
+
+@pytest.mark.parametrize(
+    ("matrix", "options", "where", "message"),
+    [
+        ([[0, -2]], {}, "demand_bytes[0, 1]", r"demand_bytes\[0, 1\] = -2: a demand is >= 0"),
+        ([[0, np.nan]], {}, "", r"demand_bytes\[0, 1\] = nan: not a finite"),
+        ([[np.inf, 1]], {}, "", r"demand_bytes\[0, 0\] = inf: not a finite"),
+        ([1, 2], {}, "", "1 dimensions, not 2"),
+        ([[2**53 + 1]], {}, "demand_bytes", "9007199254740993: above 2\\*\\*53"),
+        ([["x"]], {}, "", "not an array of numbers"),
+        ([[1e300]], {"quantum_s": 1.0}, "demand_bytes", "overflows: a larger quantum_s"),
+        ([[1]], {"quantum_s": 0.0}, "quantum_s", "must be > 0"),
+        ([[1]], {"quantum_s": 0.3, "delay_s": 0.5}, "quantum_s", "not divide the delay of 0.5"),
+        ([[1]], {"rate_bytes_per_s": 0.0}, "rate_bytes_per_s", "must be > 0"),
+        ([[1]], {"delay_s": -1.0}, "delay_s", "must be >= 0"),
+        ([[1]], {"planes": 0}, "planes", "must be >= 1"),
+        ([[1]], {"switching": "some-stop"}, "switching", "one of all-stop, per-circuit"),
+        ([[1]], {"objective": "speed"}, "objective", "one of completion-s, matchings"),
+        ([[1, 2], [2, 2]], {"objective": "matchings"}, "demand_bytes", "row 1 .* 4 s .* 3 s"),
+        ([[1, 2], [0, 3]], {"objective": "matchings"}, "demand_bytes", "column 0 .* 1 s .* 3 s"),
+        ([[1]], {"objective": "matchings", "planes": 2}, "objective", "one plane"),
+    ],
+)
+def test_bad_input_is_named(matrix: Any, options: Any, where: str, message: str) -> None:
+    """The place, the value and the rule."""
+    with pytest.raises(om.InputError, match=message) as caught:
+        demand(matrix, **options)
+    assert caught.value.where == where
+
+
+def test_a_matrix_must_fit_the_fabric() -> None:
+    """The constructor wants exactly one row for each port, `from_matrix` at most one."""
+    matrix: Any = [[1, 2]]
+    with pytest.raises(om.InputError, match="shape 1 x 2, the fabric has 2 ports"):
+        om.Demand(TWO, matrix)
+    with pytest.raises(om.InputError, match="shape 1 x 3, the fabric 2 ports"):
+        om.Demand.from_matrix([[1, 2, 3]], TWO)
+
+
+def test_bidirectional_ports() -> None:
+    """Nothing on the diagonal, and a circuit serves the larger of both directions."""
+    mesh = om.HexMesh(2, 2, ports=4)
+    with pytest.raises(om.InputError, match=r"demand_bytes\[2, 2\] = 1: .* cannot meet itself"):
+        om.Demand.from_matrix(np.diag([0, 0, 1, 0]), mesh)
+    matrix = np.zeros((4, 4))
+    matrix[0, 1], matrix[1, 0] = 3, 5
+    problem = om.Demand.from_matrix(matrix, mesh)
+    assert problem.ticks[0, 1] == problem.ticks[1, 0] == 5
+    assert problem.directed_ticks[0, 1] == 3
+    assert problem.lower_bound() == 5
+
+
+def test_ports_that_cannot_meet_must_not_want_to() -> None:
+    """Unless a packet network is there to carry it."""
+    mesh = om.HexMesh(2, 2, ports=om.HexMesh(2, 2).dead_pairs()[0])
+    with pytest.raises(om.InputError, match=r"demand_bytes\[0, 1\] = 4: no states of the cells"):
+        om.Demand.from_matrix([[0, 4]], mesh)
+    assert om.Demand.from_matrix([[0, 4]], mesh, packet_bytes_per_s=1.0).lower_bound() > 0
+
+
+def test_sparse_matrices_and_zero_demands() -> None:
+    """SciPy matrices of any layout; nothing to do is a demand with the bound 0."""
+    matrix = scipy.sparse.coo_matrix(([5.0], ([0], [2])), shape=(2, 3))
+    assert demand(matrix).demand_bytes[0].tolist() == [0.0, 0.0, 5.0]
+    for n in (1, 3):
+        nothing = demand(np.zeros((n, n)), delay_s=1.0)
+        assert nothing.lower_bound() == 0.0
+        assert om.verify(nothing, nothing.schedule([], [])).ok
+    alone = demand([[4.0]], delay_s=1.0)
+    assert alone.lower_bound() == 5.0
+
+
+def test_demands_are_values() -> None:
+    """Equal by content, also after a pickle; arrays cannot be written to."""
+    problem = demand([[1, 2], [3, 0]], delay_s=0.5)
+    copy = pickle.loads(pickle.dumps(problem))
+    assert copy == problem
+    assert hash(copy) == hash(problem)
+    assert copy.ticks.tolist() == problem.ticks.tolist()
+    assert replace(problem, delay_s=1.0) != problem
+    with pytest.raises(ValueError, match="read-only"):
+        problem.demand_bytes[0, 0] = 7
+
+
+@pytest.mark.parametrize(
+    ("options", "bound"),
+    [
+        ({}, 6.0),
+        ({"delay_s": 1.0}, 9.0),
+        ({"delay_s": 1.0, "planes": 2}, 5.0),
+        ({"delay_s": 1.0, "planes": 4}, 3.0),
+        ({"min_slot_s": 3.0}, 9.0),
+        ({"objective": "matchings"}, 3.0),
+        ({"packet_bytes_per_s": 1.0}, 3.0),
+        ({"packet_bytes_per_s": 2.0, "delay_s": 3.0}, 3.0),
+        ({"packet_bytes_per_s": 1.0, "delay_s": 1.0}, 3.5),
+    ],
+)
+def test_the_line_bound(options: Any, bound: float) -> None:
+    """A line of 1 + 2 + 3, by hand: sums, delays, planes, short slots, packets."""
+    circulant = [[1, 2, 3], [3, 1, 2], [2, 3, 1]]
+    problem = demand(circulant, **options)
+    assert problem.lower_bound() == pytest.approx(bound)
+    assert bound_lines(problem).tolist() == pytest.approx([bound] * 6)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_bound_holds(seed: int) -> None:
+    """Never above the best schedule, found by search; and sometimes reached."""
+    rng = np.random.default_rng(seed)
+    problem = demand(rng.integers(0, 4, (3, 3)), delay_s=float(seed % 3))
+    best = brute_force(problem)
+    assert best is not None
+    assert problem.lower_bound() <= best
+
+
+def test_the_bound_is_reached_somewhere() -> None:
+    """A bound of zero would hold as well."""
+    found = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        problem = demand(rng.integers(0, 3, (3, 3)), delay_s=1.0)
+        found.append(problem.lower_bound() == brute_force(problem))
+    assert sum(found) >= 4
+
+
+def test_what_a_schedule_holds() -> None:
+    """Per circuit, one that stays carries through the delay."""
+    problem = demand([[9, 0], [0, 9]], delay_s=2.0, switching="per-circuit")
+    schedule = problem.schedule([[0, 1], [0, -1]], [4, 3])
+    assert held_ticks(problem, schedule).tolist() == [[9, 0], [0, 4]]
+    all_stop = replace(problem, switching="all-stop")
+    assert held_ticks(all_stop, schedule).tolist() == [[7, 0], [0, 4]]
+
+
+def test_completion() -> None:
+    """The last slot of the slowest plane, the packet network, or never."""
+    problem = demand([[5]], delay_s=1.0)
+    assert completion_s(problem, [problem.schedule([[0]], [5])]) == 6.0
+    assert completion_s(problem, [problem.schedule([[0]], [4])]) == np.inf
+    assert completion_s(problem, []) == np.inf
+    with_packets = replace(problem, packet_bytes_per_s=0.1)
+    assert completion_s(with_packets, [problem.schedule([[0]], [4])]) == 10.0
+    on_two = replace(problem, planes=2)
+    schedules = [problem.schedule([[0]], [3]), problem.schedule([[0]], [2])]
+    assert completion_s(on_two, schedules) == 4.0
+
+
+def test_schedules_of_planes_fit_together() -> None:
+    """At least one, all of the same ports."""
+    with pytest.raises(om.InputError, match="no plane"):
+        om.PlaneSchedules(schedules=())
+    parts = (demand([[1]]).schedule([[0]], [1]), demand([[1, 1]]).schedule([[0, 1]], [2]))
+    with pytest.raises(om.InputError, match="different numbers of ports"):
+        om.PlaneSchedules(schedules=parts)
+    assert om.PlaneSchedules(schedules=parts[1:]).makespan_s == 2.0

@@ -1,0 +1,213 @@
+"""The replay in time: three programs agree on what is carried, and the command shows it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import optmatch as om
+from optmatch.cli import main
+from optmatch.problems import completion_s
+
+PROBLEM = om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=1.0, rate_bytes_per_s=2.0)
+"""One and a half seconds one way, one the other way."""
+SCHEDULE = PROBLEM.schedule([[1, 0]], [3])
+
+
+def random_case(seed: int) -> tuple[om.Demand, om.PlaneSchedules]:
+    """Draw a small demand with all options, and schedules that may or may not carry it."""
+    rng = np.random.default_rng(seed)
+    n, planes = int(rng.integers(1, 6)), int(rng.integers(1, 4))
+    problem = om.Demand.from_matrix(
+        rng.integers(0, 6, (n, n)),
+        delay_s=float(rng.integers(0, 3)),
+        planes=planes,
+        switching="per-circuit" if rng.random() < 0.5 else "all-stop",
+        packet_bytes_per_s=float(rng.integers(0, 2)) * 0.37,
+        rate_bytes_per_s=float(rng.integers(1, 3)),
+    )
+    schedules = []
+    for _ in range(planes):
+        slots = int(rng.integers(0, 5))
+        rows = [np.where(rng.random(n) < 0.8, rng.permutation(n), -1) for _ in range(slots)]
+        if slots > 1 and rng.random() < 0.5:
+            rows[1] = rows[0]
+        schedules.append(problem.schedule(rows, rng.integers(1, 9, slots)))
+    return problem, om.PlaneSchedules(schedules=tuple(schedules))
+
+
+def test_three_programs_agree() -> None:
+    """Simulator, verifier and `completion_s`, on planes, packets and both kinds of switching."""
+    complete = 0
+    for seed in range(200):
+        problem, answer = random_case(seed)
+        outcome, report = om.simulate(problem, answer), om.verify(problem, answer)
+        done = completion_s(problem, answer.schedules)
+        assert outcome.complete == report.ok == np.isfinite(done)
+        asked = problem.demand_bytes
+        carried = outcome.circuit_bytes + outcome.packet_bytes
+        assert carried + outcome.left_bytes.sum() == pytest.approx(asked.sum())
+        assert outcome.queue_bytes[0].sum() == pytest.approx(asked.sum())
+        assert outcome.queue_bytes[-1].sum() == pytest.approx(outcome.left_bytes.sum())
+        assert (np.diff(outcome.queue_bytes.sum(axis=1)) <= 1e-9).all()
+        if outcome.complete:
+            complete += 1
+            assert outcome.completion_s == pytest.approx(done)
+            assert report.figures["objective"] == pytest.approx(done)
+            assert (outcome.flow_completion_s[asked > 0] > 0).all()
+            assert outcome.flow_completion_s.max() <= outcome.completion_s + 1e-9
+            assert done >= problem.lower_bound() - 1e-9
+    assert 40 < complete < 160
+
+
+def test_one_slot_by_hand() -> None:
+    """When flows end, how busy ports are, and what waits at each event."""
+    outcome = om.simulate(PROBLEM, SCHEDULE)
+    assert outcome.flow_completion_s.tolist() == [[0.0, 2.5], [2.0, 0.0]]
+    assert outcome.makespan_s == outcome.completion_s == 2.5
+    assert outcome.busy.tolist() == [0.6, 0.4]
+    assert outcome.reconfiguring == 0.4
+    assert outcome.times_s.tolist() == [0.0, 1.0, 2.5]
+    assert outcome.queue_bytes.tolist() == [[3.0, 2.0], [3.0, 2.0], [0.0, 0.0]]
+
+
+def test_what_is_left() -> None:
+    """A flow that never ends is -1, and its bytes are named."""
+    outcome = om.simulate(PROBLEM, PROBLEM.schedule([[1, 0]], [2]))
+    assert not outcome.complete
+    assert outcome.flow_completion_s[0, 1] == -1
+    assert outcome.left_bytes.tolist() == [[0.0, 1.0], [0.0, 0.0]]
+
+
+def test_packets_go_from_the_beginning() -> None:
+    """At the rate that fills the busiest port, all flows together."""
+    problem = replace(PROBLEM, packet_bytes_per_s=0.25)
+    outcome = om.simulate(problem, PROBLEM.schedule([[1, 0]], [2]))
+    assert outcome.complete
+    assert outcome.packet_bytes == 1.0
+    assert outcome.completion_s == outcome.flow_completion_s[0, 1] == 4.0
+    assert outcome.times_s[-1] == 4.0
+    assert outcome.queue_bytes[2, 0] == pytest.approx(0.5)  # half of the packets at 2 s
+
+
+def test_per_circuit_goes_on() -> None:
+    """A circuit that stays sends during the delay; the other problem's options are obeyed."""
+    schedule = PROBLEM.schedule([[1, -1], [1, 0]], [1, 2])
+    stopping = om.simulate(PROBLEM, schedule)
+    going = om.simulate(replace(PROBLEM, switching="per-circuit"), schedule)
+    assert stopping.flow_completion_s[0, 1] == 3.5
+    assert going.flow_completion_s[0, 1] == 2.5
+    assert om.simulate(replace(PROBLEM, delay_s=0.0), schedule).completion_s == 1.5
+
+
+def test_two_planes_add_up() -> None:
+    """The same circuit on both planes is twice as fast."""
+    problem = om.Demand.from_matrix([[6]], planes=2, quantum_s=1.0)
+    parts = (problem.schedule([[0]], [4]), problem.schedule([[0]], [4]))
+    outcome = om.simulate(problem, om.PlaneSchedules(schedules=parts))
+    assert outcome.flow_completion_s[0, 0] == 3.0
+    assert outcome.busy[0] == 0.75
+
+
+def test_subjects() -> None:
+    """Solutions bring their schedule; without one, or for other ports, there is no replay."""
+    status = om.Status.OPTIMAL
+    solution = om.Solution(
+        problem=PROBLEM,
+        schedule=SCHEDULE,
+        status=status,
+        objective=2.5,
+        lower_bound=2.5,
+        method="by hand",
+    )
+    assert om.simulate(PROBLEM, solution) == om.simulate(PROBLEM, SCHEDULE)
+    nothing = om.Solution(
+        problem=PROBLEM, status=om.Status.UNKNOWN, limit=om.Limit.TIME, method="by hand"
+    )
+    with pytest.raises(om.InputError, match="no schedule to simulate"):
+        om.simulate(PROBLEM, nothing)
+    with pytest.raises(om.InputError, match="2 ports, the demand has 3"):
+        om.simulate(om.Demand.from_matrix(np.ones((3, 3))), SCHEDULE)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    """Save a schedule that carries everything."""
+    solution = om.Solution(
+        problem=PROBLEM,
+        schedule=SCHEDULE,
+        status=om.Status.OPTIMAL,
+        objective=2.5,
+        lower_bound=2.5,
+        method="by hand",
+    )
+    om.save(solution, tmp_path / "two.schedule.json")
+    return str(tmp_path / "two.schedule.json")
+
+
+def run(*arguments: str) -> Any:
+    """Run the command line."""
+    return CliRunner().invoke(main, ["simulate", *arguments])
+
+
+def test_the_command(file: str) -> None:
+    """Figures, flows, and one JSON object."""
+    result = run(file, "--flows")
+    assert result.exit_code == 0
+    assert "complete" in result.stdout
+    assert "0 -> 1: 3 bytes, 2.5 s" in result.stdout
+    tree = json.loads(run(file, "--json").stdout)
+    assert tree["format"] == "optmatch/simulation/1"
+    assert tree["completion_s"] == 2.5
+    assert tree["mean_queue_bytes"] == pytest.approx((5 * 1.0 + 2.5 * 1.5) / 2.5)
+    assert tree["queue_bytes"][-1] == [0.0, 0.0]
+
+
+def test_the_command_asks_what_if(file: str) -> None:
+    """Another delay, another rate of packets, another kind of switching."""
+    assert "completion s            2" in run(file, "--delay", "0.5").stdout
+    tree = json.loads(run(file, "--json", "--packet-rate", "9", "--switching", "all-stop").stdout)
+    assert tree["packet_bytes"] == 0
+
+
+def test_the_command_on_what_is_not_carried(file: str, tmp_path: Path) -> None:
+    """Code 5 where demand is left, code 2 for other kinds of problems."""
+    tree = json.loads(Path(file).read_text())
+    tree["schedule"]["durations_s"] = [1.0]
+    tree["status"], tree["limit"] = "feasible", "time"
+    short = tmp_path / "short.schedule.json"
+    short.write_text(json.dumps(tree))
+    result = run(str(short), "--flows")
+    assert result.exit_code == 5
+    assert "INCOMPLETE" in result.stdout
+    assert "0 -> 1: 3 bytes, 1 left over" in result.stdout
+    other = Path(__file__).resolve().parents[1] / "data" / "good" / "ideal.schedule.json"
+    assert run(str(other)).exit_code == 2
+
+
+def test_solve_on_planes(tmp_path: Path) -> None:
+    """The command line solves, prints, saves and verifies answers that are several schedules."""
+    problem = om.Demand.from_matrix([[0, 3, 1], [2, 0, 2], [0, 1, 0]], delay_s=0.5, planes=2)
+    om.save(problem, tmp_path / "two.json")
+    answer = str(tmp_path / "two.schedule.json")
+    runner = CliRunner()
+    told = runner.invoke(
+        main, ["solve", str(tmp_path / "two.json"), "--method", "spectra", "-o", answer]
+    )
+    assert told.exit_code == 0, told.output
+    assert "on 2 planes" in told.stdout
+    assert f"{problem.lower_bound():g} s" in told.stdout
+    assert runner.invoke(main, ["verify", answer]).exit_code == 0
+    assert run(answer).exit_code == 0
+    said = runner.invoke(
+        main, ["solve", str(tmp_path / "two.json"), "--method", "spectra", "--json"]
+    )
+    tree = json.loads(said.stdout)
+    solution: Any = om.load(answer)
+    assert tree["slots"] == sum(part.n_slots for part in solution.answer.schedules)

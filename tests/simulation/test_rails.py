@@ -1,0 +1,371 @@
+"""The replay of steps: against a fixed point, and without folding; published step times."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+import optmatch as om
+from optmatch.cli import main
+from optmatch.io import dumps
+from optmatch.problems.rails.fold import Fold
+from optmatch.problems.rails.phases import stages
+from optmatch.problems.rails.plan import RailPlan
+from optmatch.problems.rails.times import events
+from optmatch.problems.rails.windows import PipelineWindows
+from optmatch.simulation.rails.curves import (
+    fit_windows,
+    forward_s,
+    predict,
+    read_curves,
+    windows_job,
+)
+from optmatch.simulation.rails.plans import read_plan
+from optmatch.simulation.rails.replay import simulate_rails, split_ports
+from tests.helpers.rails import CURVES, chain_step, fitted, message_s, served_jobs, small_job
+
+relaxed = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+POLICIES = st.sampled_from(["on-demand", "provisioned"])
+
+
+def switched_phases(job: om.RailJob) -> list[bool]:
+    """Walk through two steps and note what each phase lacks in the second."""
+    found: dict[tuple[int, int, int], bool] = {}
+    held: dict[tuple[int, int], set[bytes]] = {}
+    for phase in [*job.phases(), *job.phases()]:
+        wanted = {row.tobytes() for row in phase.circuits}
+        here = phase.rail, phase.stage
+        found[*here, phase.position] = not wanted <= held.get(here, set())
+        if found[*here, phase.position]:
+            held[here] = wanted
+    return [found[phase.rail, phase.stage, phase.position] for phase in job.phases()]
+
+
+def fixed_point(job: om.RailJob, *, early: bool) -> float:
+    """Return the step time by relaxation from zero: each time is the least that rules allow."""
+    step, phases, given_ = job.step(), job.phases(), events(job)
+    inside = []
+    for phase in phases:
+        spans = zip(phase.first, phase.last, strict=True)
+        own = np.concatenate([np.arange(first, last + 1) for first, last in spans])
+        inside.append(np.unique(given_.event_of[own[step.rail[own] == phase.rail]]))
+    changed = switched_phases(job)
+    start = np.zeros(len(given_.part))
+    for _ in range(10_000):
+        end = start + given_.duration_s
+        ready = np.zeros(len(start))
+        np.maximum.at(ready, given_.after, end[given_.before])
+        fresh = ready.copy()
+        idle = 0.0
+        for phase, own, change in zip(phases, inside, changed, strict=True):
+            first = phase.position == 0
+            asked = idle if early and not first else ready[own].min()
+            begin = max(asked, 0.0 if first else idle)
+            done = begin + (job.delay_s if change else 0.0)
+            fresh[own] = np.maximum(fresh[own], done)
+            idle = float(end[own].max())
+        if (fresh == start).all():
+            return float(end.max())
+        start = fresh
+    raise AssertionError("no fixed point")
+
+
+@relaxed
+@given(served_jobs(), st.booleans())
+def test_the_replay_is_the_least_fixed_point(job: om.RailJob, early: bool) -> None:
+    """Of the rules, written down without events and classes."""
+    job = replace(job, switching="per-circuit", collectives={})
+    found = simulate_rails(job, "provisioned" if early else "on-demand")
+    assert found.step_s == pytest.approx(fixed_point(job, early=early))
+
+
+@relaxed
+@given(served_jobs(), POLICIES)
+def test_folding_changes_nothing(job: om.RailJob, policy: Any) -> None:
+    """Times of all operations and boundaries are those of a replay of every rank by itself."""
+
+    def unfolded(step: Any) -> Fold:
+        every = np.arange(step.n_ranks)
+        return Fold(every, every, events(job).event_of, np.arange(len(stages(step))))
+
+    found = simulate_rails(job, policy)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(om.RailJob, "fold", lambda job: unfolded(job.step()))
+        whole = simulate_rails(job, policy)
+    for name in ("start_s", "end_s", "asked_s", "begun_s", "ready_s", "window_s", "exposed_s"):
+        np.testing.assert_allclose(getattr(found, name), getattr(whole, name), atol=1e-12)
+    assert (found.switched == whole.switched).all()
+
+
+@relaxed
+@given(served_jobs())
+def test_policies_are_ordered(job: om.RailJob) -> None:
+    """Links that are there beat early switches, which beat late ones; delays only harm."""
+    job = replace(job, switching="per-circuit")
+    late, early, none = (
+        simulate_rails(job, policy).step_s for policy in ("on-demand", "provisioned", "all-links")
+    )
+    assert none == pytest.approx(job.lower_bound())
+    assert none <= early + 1e-12
+    assert early <= late + 1e-12
+    slower = simulate_rails(job, "on-demand", delay_s=2 * job.delay_s).step_s
+    assert late <= slower + 1e-12
+    stopping = simulate_rails(replace(job, switching="all-stop"), "on-demand").step_s
+    assert stopping >= none - 1e-12
+
+
+@relaxed
+@given(served_jobs(), POLICIES)
+def test_operations_keep_their_order_and_phases_theirs(job: om.RailJob, policy: Any) -> None:
+    """Nothing starts before what it needs; nothing rides a rail while its stage is switched."""
+    found, step, given_ = simulate_rails(job, policy), job.step(), events(job)
+    part = given_.part
+    start, end = found.start_s[part], found.end_s[part]
+    assert (start[given_.after] >= end[given_.before] - 1e-12).all()
+    assert (end - start >= given_.duration_s - 1e-12).all()
+    if job.switching == "per-circuit":
+        np.testing.assert_allclose(end - start, given_.duration_s, atol=1e-12)
+    for k, phase in enumerate(job.phases()):
+        for first, last in zip(phase.first, phase.last, strict=True):
+            inside = np.arange(first, last + 1)
+            inside = inside[step.rail[inside] == phase.rail]
+            assert (found.start_s[inside] >= found.ready_s[k] - 1e-12).all()
+        if phase.position:
+            assert found.begun_s[k] >= found.end_s[job.phases()[k - 1].last].max() - 1e-12
+
+
+def slopes(job: om.RailJob, policy: Any) -> list[int]:
+    """Count the switches that a step waits for, between kinks, from short to long delays."""
+    top = 2 * simulate_rails(job, policy, delay_s=0.0).step_s
+    found: list[int] = []
+    for delay in np.geomspace(1e-4 * top, top, 32):
+        low, high = (
+            simulate_rails(job, policy, delay_s=d).step_s for d in (delay, delay * 1.0001)
+        )
+        slope = (high - low) / (delay * 0.0001)
+        if abs(slope - round(slope)) < 1e-3 and (not found or found[-1] != round(slope)):
+            found.append(round(slope))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dp", [2, 4, 8])
+def test_the_counts_of_exposed_switches(dp: int) -> None:
+    """Four stages, one micro-batch, data parallel: 6 and 4 on demand; 3, 3 and 4 provisioned.
+
+    A model has the same counts, but not all of the last 4 windows are equal.
+    """
+    model = om.TransformerModel(
+        layers=16, hidden=8192, heads=64, sequence=4096, vocabulary=32000, ffn=28672
+    )
+    job = om.RailJob(n_gpus=32 * dp, gpus_per_server=8, dp=dp, tp=8, pp=4, model=model, batch=256)
+    assert [count for count in slopes(job, "on-demand") if not 6 < count < 10] == [6, 10]
+    assert [count for count in slopes(job, "provisioned") if not 6 < count < 10] == [3, 6, 10]
+    assert slopes(fitted(f"h200-dp{dp}")[1], "on-demand") == [6, 10]
+    assert slopes(fitted(f"h200-dp{dp}")[1], "provisioned") == [3, 6, 10]
+
+
+def points(case: str, policy: str) -> tuple[list[float], np.ndarray[Any, Any]]:
+    """Return delays and published step times, in seconds."""
+    found = {delay: time for (name, delay), time in CURVES[case].items() if name == policy}
+    return list(found), np.array(list(found.values()))
+
+
+@pytest.mark.parametrize("case", ["h200-dp2", "h200-dp4", "h200-dp8", "gb200-dp4"])
+@pytest.mark.parametrize("policy", ["on-demand", "provisioned"])
+def test_published_step_times(case: str, policy: Any) -> None:
+    """Windows measured at 250 ms give every other delay within 0.5 %."""
+    delays, published = points(case, policy)
+    assert len(delays) >= 8
+    windows, job = fitted(case)
+    found = predict(windows, policy, delays, job.port_bytes_per_s)
+    assert np.abs(found / published - 1).max() < 0.005
+
+
+def test_eight_replicas_follow_from_two_and_four() -> None:
+    """Windows are linear in the share of the batch: a case that nothing was fitted to."""
+    two, four = fitted("h200-dp2")[0], fitted("h200-dp4")[0]
+    names = ("forward_s", "backward_s", "quiet_s", "slack_s", "last_s")
+    changed: dict[str, Any] = {
+        name: getattr(four, name) - (getattr(two, name) - getattr(four, name)) / 2
+        for name in names
+    }
+    eight = replace(four, replicas=8, message_bytes=four.message_bytes / 2, **changed)
+    for policy in ("on-demand", "provisioned"):
+        delays, published = points("h200-dp8", policy)
+        found = predict(eight, policy, delays, 50e9)
+        assert np.abs(found / published - 1).max() < 0.005
+
+
+@pytest.mark.parametrize("rate", [25, 200])
+def test_windows_do_not_depend_on_the_rate(rate: int) -> None:
+    """Measured at 50 GB/s: at another rate only the step time without delay is new."""
+    windows, _ = fitted("gb200-dp4")
+    for policy in ("on-demand", "provisioned"):
+        delays, published = points(f"gb200-dp4-{rate}", policy)
+        longer = predict(windows, policy, delays, 50e9)
+        found = published[0] + longer - longer[0]
+        assert np.abs(found / published - 1).max() < 0.005
+
+
+def test_llama_switches_six_times() -> None:
+    """A recorded pattern: PP 5, DP 18, PP 1, DP 20, PP 1, DP 17 operations of each rank."""
+    pattern = [("pp", 5), ("dp", 18), ("pp", 1), ("dp", 20), ("pp", 1), ("dp", 17)]
+    job = om.RailJob(n_gpus=4, gpus_per_server=1, recorded=chain_step(pattern))
+    own = [(p.dimension, p.n_operations) for p in job.phases() if p.stage == 0]
+    assert own == pattern
+    for policy in ("on-demand", "provisioned"):
+        found = simulate_rails(job, policy)
+        assert found.switches_per_rank(job).tolist() == [6] * 4
+
+
+def test_all_stop_stops_what_goes_on() -> None:
+    """One stage of a rail switches while another sends: its transfer takes longer by the delay."""
+    job = small_job(dp=2, tp=1, pp=2, delay_s=1e-3, port_bytes_per_s=1e6)
+    going = simulate_rails(job, "on-demand")
+    standing = simulate_rails(replace(job, switching="all-stop"), "on-demand")
+    longer = (standing.end_s - standing.start_s) - (going.end_s - going.start_s)
+    stopped = longer[longer > 1e-12]
+    assert len(stopped)
+    np.testing.assert_allclose(stopped / job.delay_s, np.round(stopped / job.delay_s), atol=1e-6)
+
+
+def test_static_shares_have_their_rates() -> None:
+    """With all ports for each dimension nothing waits; with one port each, bytes take longer."""
+    job = small_job(dp=2, tp=1, pp=2, ports_per_gpu=3)
+    found = simulate_rails(job, "static", ports={"dp": 2, "pp": 1})
+    assert found.step_s > job.lower_bound()
+    assert not found.switched.any()
+    for ports, message in (
+        ({"dp": 3, "pp": 1}, "4 in all, a GPU has 3"),
+        ({"dp": 3}, "pp rides a rail and has no port"),
+    ):
+        with pytest.raises(om.InputError, match=message):
+            simulate_rails(job, "static", ports=ports)  # type: ignore[arg-type]
+    with pytest.raises(om.InputError, match="policy = 'never': one of all-links"):
+        simulate_rails(job, "never")  # type: ignore[arg-type]
+
+
+@given(st.floats(0, 1e9), st.floats(1, 1e9), st.integers(2, 8))
+def test_ports_are_split_by_square_roots(gradients: float, messages: float, ports: int) -> None:
+    """Each dimension has a port, all are given, and no share is a port off the exact one."""
+    windows = PipelineWindows(
+        stages=2,
+        replicas=2,
+        forward_s=1,
+        backward_s=1,
+        quiet_s=0,
+        slack_s=0,
+        last_s=0,
+        message_bytes=messages,
+        gradient_bytes=gradients,
+    )
+    job = replace(windows_job(windows, 1e12), ports_per_gpu=ports)
+    shares = split_ports(job)
+    assert set(shares) == {"dp", "pp"}
+    assert sum(shares.values()) == ports
+    weights = np.sqrt([3 * gradients, messages])  # three exchanges, each of all bytes; a message
+    exact = ports * weights / weights.sum()
+    for share, wanted in zip(shares.values(), exact, strict=True):
+        assert 1 in shares.values() or abs(share - wanted) < 1
+    with pytest.raises(om.InputError, match=r"2 dimensions ride rails \(dp, pp\), a GPU has 1"):
+        split_ports(replace(job, ports_per_gpu=1))
+
+
+def test_windows_that_do_not_fit_are_refused() -> None:
+    """Longer than the backward pass, or for step times that no windows give."""
+    windows = PipelineWindows(
+        stages=2, replicas=2, forward_s=1, backward_s=1, quiet_s=1, slack_s=1, last_s=1
+    )
+    with pytest.raises(om.InputError, match="backward_s = 1: the windows of stage 0 need 3"):
+        windows.step(1e9)
+    times = {("on-demand", 0.0): 1.0, ("on-demand", 1.0): 5.0, ("provisioned", 1.0): 9.0}
+    with pytest.raises(om.InputError, match="gives this step time"):
+        fit_windows(windows, times, 1.0, 1e9)
+
+
+def test_a_broken_line_of_a_curve_is_named(tmp_path: Any) -> None:
+    """By file and line; comments count."""
+    path = tmp_path / "curves.csv"
+    path.write_text(
+        "# a comment\ncase,policy,delay_ms,step_ns\na,on-demand,0,1\na,on-demand,x,1\n"
+    )
+    with pytest.raises(om.FormatError, match=r"curves\.csv:4: case, policy"):
+        read_curves(path)
+
+
+def test_the_forward_pass_follows_from_the_published_step() -> None:
+    """And it is the longest window that the published curves show, within 1 % of it."""
+    for case, kink_ms in (("h200-dp2", 2084), ("h200-dp4", 1042)):
+        times = CURVES[case]
+        forward = forward_s(times["all-links", 0.0], times["compute", 0.0], 4, message_s(case))
+        slack = fitted(case)[0].slack_s
+        assert forward + slack == pytest.approx(kink_ms / 1e3, rel=0.01)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(served_jobs(), POLICIES)
+def test_plans_of_the_same_policy_agree(job: om.RailJob, policy: Any) -> None:
+    """A solver that shares no code with the replay finds the same step time.
+
+    Not so where one phase needs several matchings, which a plan counts and the replay does not:
+    an all-to-all, or messages both ways at the same time.
+    """
+    single: Any = {"micro_batch": -1, "schedule": "1f1b", "virtual_stages": 1}
+    job = replace(job, switching="per-circuit", ports_per_gpu=1, collectives={}, **single)
+    assume(job.ep == 1 and job.dp * job.cp > 1)
+    solution = om.solve(job, policy, seed=0)
+    assert solution.objective == pytest.approx(simulate_rails(job, policy).step_s)
+    assert isinstance(solution.answer, RailPlan)
+    told = read_plan(job, solution.answer)
+    assert told.step_s == solution.objective
+    np.testing.assert_allclose(told.window_s, simulate_rails(job, policy).window_s, atol=1e-9)
+
+
+def test_a_plan_is_read_as_it_stands(tmp_path: Any) -> None:
+    """By the command too, without changes; each stage changes as often as the job says."""
+    job = small_job()
+    solution = om.solve(job, "provisioned", seed=0)
+    assert isinstance(solution.answer, RailPlan)
+    told = read_plan(job, solution.answer)
+    expected = simulate_rails(job, "provisioned")
+    assert told.switched.tolist() == expected.switched.tolist()
+    om.save(solution, tmp_path / "plan.json")
+    done = run(str(tmp_path / "plan.json"), "--json")
+    assert (done.exit_code, json.loads(done.stdout)["policy"]) == (0, "plan")
+    assert run(str(tmp_path / "plan.json"), "--delay", "1").exit_code == 2
+    anew = run(str(tmp_path / "plan.json"), "--delay", "1", "--policy", "on-demand", "--json")
+    late = simulate_rails(job, "on-demand", delay_s=1.0).step_s
+    assert json.loads(anew.stdout)["step_s"] == late
+    with pytest.raises(om.InputError, match="operations, the step has"):
+        read_plan(small_job(dp=4), solution.answer)
+
+
+def run(*arguments: str) -> Any:
+    """Run the command line."""
+    return CliRunner().invoke(main, ["simulate", *arguments])
+
+
+def test_the_command_replays_a_job(tmp_path: Any) -> None:
+    """Under each policy, with changes, phases and as JSON."""
+    job = small_job()
+    path = tmp_path / "job.json"
+    path.write_text(dumps(job))
+    done = run(str(path), "--policy", "provisioned", "--delay", "0.5", "--json")
+    tree = json.loads(done.stdout)
+    expected = simulate_rails(job, "provisioned", delay_s=0.5)
+    assert (done.exit_code, tree["policy"], tree["step_s"]) == (0, "provisioned", expected.step_s)
+    assert len(tree["boundaries"]) == len(job.phases())
+    shown = run(str(path), "--phases")
+    assert shown.exit_code == 0
+    assert f"{len(job.phases())}\n" in shown.stdout
+    assert shown.stdout.count("operations): window") == len(job.phases())
+    assert run(str(path), "--packet-rate", "1").exit_code == 2
+    assert run(str(path), "--switching", "all-stop").exit_code == 0

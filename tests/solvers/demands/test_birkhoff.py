@@ -1,0 +1,367 @@
+"""Decompositions into permutations: exact, by the rule asked for, and stopped where asked."""
+
+from __future__ import annotations
+
+import time
+from itertools import permutations
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import maximum_bipartite_matching
+
+import optmatch as om
+from optmatch.model import InputError, Limit
+from optmatch.problems import Demand
+from optmatch.solvers.demands import birkhoff, peeling
+from optmatch.solvers.demands.bipartite import match
+from optmatch.solvers.demands.birkhoff import Rule, decompose
+from optmatch.solvers.demands.stuffing import stuff
+from optmatch.solvers.demands.terms import Terms
+from optmatch.solvers.demands.workspace import WORD, set_up
+
+KERNELS: Any = peeling  # which have no types
+RULES: tuple[Rule, ...] = get_args(Rule)
+Matrix = NDArray[np.int64]
+
+
+def permutation_sum(n: int, count: int, seed: int, most: int = 1000) -> Matrix:
+    """Add up random permutations with random weights."""
+    rng = np.random.default_rng(seed)
+    matrix = np.zeros((n, n), dtype=np.int64)
+    for _ in range(count):
+        matrix[np.arange(n), rng.permutation(n)] += rng.integers(1, most + 1)
+    return matrix
+
+
+@st.composite
+def balanced(draw: st.DrawFn, most_ports: int = 6) -> Matrix:
+    """Draw a matrix with equal line sums; small numbers, so that entries tie."""
+    n = draw(st.integers(1, most_ports))
+    count = draw(st.integers(0, 2 * n))
+    return permutation_sum(
+        n, count, draw(st.integers(0, 2**32)), draw(st.sampled_from((1, 3, 50)))
+    )
+
+
+def largest_minimum(matrix: Matrix) -> int:
+    """Try all permutations."""
+    n = len(matrix)
+    return int(max(min(matrix[i, p[i]] for i in range(n)) for p in permutations(range(n))))
+
+
+def check(matrix: Matrix, terms: Terms) -> None:
+    """Accept permutations with weights > 0 that lose nothing and make a zero each."""
+    n = len(matrix)
+    assert (np.sort(terms.permutations, axis=1) == np.arange(n)).all()
+    assert (terms.weights > 0).all()
+    assert np.array_equal(terms.total(), matrix)
+    rest = matrix.copy()
+    for permutation, weight in zip(terms.permutations, terms.weights, strict=True):
+        entries = rest[np.arange(n), permutation]
+        assert entries.min() == weight
+        rest[np.arange(n), permutation] -= weight
+    assert np.array_equal(rest, terms.residual)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@settings(max_examples=40, deadline=None)
+@given(matrix=balanced())
+def test_a_decomposition_adds_up(rule: Rule, matrix: Matrix) -> None:
+    """To the matrix, exactly, and each term makes an entry zero."""
+    terms = decompose(matrix, rule)
+    check(matrix, terms)
+    assert not terms.residual.any()
+    assert len(terms.weights) <= np.count_nonzero(matrix)
+
+
+@settings(max_examples=60, deadline=None)
+@given(matrix=balanced(5))
+def test_bottleneck_takes_the_largest_minimum(matrix: Matrix) -> None:
+    """Of all permutations of what is left, at every step."""
+    terms = decompose(matrix)
+    rest = matrix.copy()
+    for permutation, weight in zip(terms.permutations, terms.weights, strict=True):
+        assert weight == largest_minimum(rest)
+        rest[np.arange(len(rest)), permutation] -= weight
+
+
+@settings(max_examples=60, deadline=None)
+@given(matrix=balanced(5))
+def test_weight_takes_the_greatest_sum(matrix: Matrix) -> None:
+    """Of all permutations without zeros, at every step."""
+    terms = decompose(matrix, "weight")
+    rest, n = matrix.copy(), len(matrix)
+    for permutation, weight in zip(terms.permutations, terms.weights, strict=True):
+        sums = [rest[np.arange(n), p] for p in permutations(range(n))]
+        assert rest[np.arange(n), permutation].sum() == max(s.sum() for s in sums if s.all())
+        rest[np.arange(n), permutation] -= weight
+
+
+@pytest.mark.parametrize("n", [WORD - 1, WORD, WORD + 1, 2 * WORD + 1])
+@pytest.mark.parametrize("rule", ["first", "bottleneck"])
+def test_sizes_at_the_edge_of_a_word(rule: Rule, n: int) -> None:
+    """Sets of columns fill one word, two, three."""
+    matrix = permutation_sum(n, 3 * n, n)
+    terms = decompose(matrix, rule)
+    check(matrix, terms)
+    assert not terms.residual.any()
+
+
+def test_bottleneck_has_few_terms() -> None:
+    """No more than a search from scratch for each term takes on the same kind of matrices."""
+    for n, most in ((8, 40), (16, 83), (32, 158)):
+        counts = [len(decompose(permutation_sum(n, n * n, seed)).weights) for seed in range(5)]
+        assert np.median(counts) <= most
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_next_to_nothing(rule: Rule) -> None:
+    """No ports, one port, nothing to decompose."""
+    for n in (0, 1, 3):
+        terms = decompose(np.zeros((n, n)), rule)
+        assert (terms.permutations.shape, terms.residual.shape) == ((0, n), (n, n))
+    assert decompose([[7]], rule).weights.tolist() == [7]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_stops(rule: Rule) -> None:
+    """By terms, by what is left of a line, and by time; what was found is right."""
+    matrix = permutation_sum(12, 60, 1)
+    whole = decompose(matrix, rule)
+    few = decompose(matrix, rule, max_terms=5)
+    check(matrix, few)
+    assert np.array_equal(few.permutations, whole.permutations[:5])
+    assert len(decompose(matrix, rule, max_terms=0).weights) == 0
+    line = matrix[0].sum()
+    part = decompose(matrix, rule, stop_ticks=line // 2)
+    check(matrix, part)
+    assert line - part.weights.sum() <= line // 2 < line - part.weights[:-1].sum()
+    assert len(decompose(matrix, rule, stop_ticks=int(line)).weights) == 0
+
+
+def test_a_deadline_in_the_past(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is looked at between slices of terms."""
+    monkeypatch.setattr(birkhoff, "_SLICE", 1)
+    matrix = permutation_sum(10, 50, 2)
+    terms = decompose(matrix, "first", deadline=time.perf_counter() - 1)
+    check(matrix, terms)
+    assert len(terms.weights) == 8
+
+
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_ctrl_c_loses_no_term(monkeypatch: pytest.MonkeyPatch, before: int) -> None:
+    """A slice that is subtracted but not handed over counts as not done."""
+    peel = KERNELS.peel_bottleneck
+    calls = []
+
+    def interrupted(*arguments: Any) -> int:
+        found: int = peel(*arguments)
+        calls.append(found)
+        if len(calls) > before:
+            raise KeyboardInterrupt
+        return found
+
+    monkeypatch.setattr(birkhoff, "_SLICE", 1)
+    monkeypatch.setattr(peeling, "peel_bottleneck", interrupted)
+    matrix = permutation_sum(10, 50, 2)
+    terms = decompose(matrix)
+    check(matrix, terms)
+    assert len(terms.weights) == 8 * before
+
+
+@pytest.mark.parametrize(
+    ("ticks", "message"),
+    [
+        ([[1, 0], [1, 2]], r"ticks: row 1 sums to 3, row 0 to 1"),
+        ([[2, 0], [1, 1]], r"ticks: column 0 sums to 3, row 0 to 2"),
+        ([[1, -1], [0, 0]], r"ticks\[0, 1\] = -1: must be >= 0"),
+        ([[1, 0.5], [0.5, 1]], r"ticks\[0, 1\] = 0.5: not a whole number"),
+        ([[1, np.nan], [0, 1]], r"ticks\[0, 1\] = nan: not a whole number"),
+        ([[1, np.inf], [0, 1]], r"ticks\[0, 1\] = inf: not a whole number"),
+        ([[1, 2]], r"shape \(1, 2\): must be square"),
+        ([[2**62, 2**62], [2**62, 2**62]], r"row 0 sums to about 9.22e\+18, beyond 2\*\*62"),
+        (np.full((1, 1), 2**63, dtype=np.uint64), r"above 64 bits"),
+    ],
+)
+def test_what_is_refused(ticks: Any, message: str) -> None:
+    """With the line or entry, and why."""
+    with pytest.raises(InputError, match=message):
+        decompose(ticks)
+
+
+def test_unknown_rule() -> None:
+    """The message lists those there are."""
+    rule: Any = "best"
+    with pytest.raises(InputError, match="one of first, bottleneck, weight, plus"):
+        decompose([[1]], rule)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_large_numbers(rule: Rule) -> None:
+    """Sums up to 2**62 are exact by every rule, beyond what floats tell apart."""
+    a, b = 2**60 + 1, 2**60 - 7
+    matrix = np.array([[a, b, 3], [b, 3, a], [3, a, b]])
+    terms = decompose(matrix, rule)
+    check(matrix, terms)
+    assert not terms.residual.any()
+
+
+def test_the_input_stays_as_it_is() -> None:
+    """It may be read-only, and is not changed if it is not."""
+    matrix = permutation_sum(6, 9, 4)
+    copy = matrix.copy()
+    matrix.flags.writeable = False
+    for rule in RULES:
+        decompose(matrix, rule)
+    assert np.array_equal(matrix, copy)
+
+
+def largest_minimum_by_match(matrix: Matrix) -> int:
+    """Try all entries as a threshold, each with a largest matching; 0 if there is none."""
+    for threshold in np.unique(matrix[matrix > 0])[::-1]:
+        rows, columns = np.nonzero(matrix >= threshold)
+        start = np.searchsorted(rows, np.arange(len(matrix) + 1))
+        if (match(start, columns, len(matrix)) >= 0).all():
+            return int(threshold)
+    return 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(matrix=balanced(12), seed=st.integers(0, 2**32))
+def test_a_matching_is_repaired_when_entries_fall(matrix: Matrix, seed: int) -> None:
+    """`settle` after `lower`, of entries in use or not, is as good as from scratch."""
+    rng = np.random.default_rng(seed)
+    n = len(matrix)
+    threshold = min(matrix.max(axis=0).min(), matrix.max(axis=1).min())
+    bench = set_up(matrix, threshold=max(1, int(threshold)))
+    now = matrix.copy()
+    for _ in range(8):
+        best = largest_minimum_by_match(now)
+        assert KERNELS.settle(bench, bool(rng.integers(2))) == best
+        if best == 0:
+            return
+        assert now[np.arange(n), bench.column_of].min() == best
+        rows = np.flatnonzero(rng.random(n) < 0.4)
+        columns = np.where(rng.random(len(rows)) < 0.5, bench.column_of[rows], rng.integers(n))
+        values = rng.integers(0, now[rows, columns] + 1)
+        KERNELS.lower(bench, rows, columns, values)
+        now[rows, columns] = values
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_entries_that_wait_may_fall_too(seed: int) -> None:
+    """Those just below the threshold, which are the next to be admitted."""
+    rng = np.random.default_rng(seed)
+    n = 16
+    now = permutation_sum(n, n * n, seed)
+    bench = set_up(now, threshold=int(now.max()) + 1)
+    ports = np.arange(n)
+    for _ in range(60):
+        best = KERNELS.settle(bench, False)
+        assert best == largest_minimum_by_match(now)
+        assert best == now[ports, bench.column_of].min()
+        below = np.argwhere((now < best) & (now > best * 0.8))
+        rows, columns = rng.permutation(below)[: len(below) // 2].T
+        KERNELS.lower(bench, rows, columns, now[rows, columns] // 2)
+        now[rows, columns] //= 2
+        some = rng.permutation(n)[:3]
+        used = bench.column_of[some]
+        KERNELS.lower(bench, some, used, now[some, used] // 2)
+        now[some, used] //= 2
+
+
+def largest_minimum_by_scipy(matrix: Matrix) -> int:
+    """Halve the sorted entries, each threshold with a largest matching by SciPy."""
+    sizes = np.unique(matrix)
+    low, high = 0, len(sizes)
+    while low + 1 < high:
+        middle = (low + high) // 2
+        usable = csr_matrix(matrix >= sizes[middle])
+        if (maximum_bipartite_matching(usable, "column") >= 0).all():
+            low = middle
+        else:
+            high = middle
+    return int(sizes[low])
+
+
+@pytest.mark.parametrize("tidy", [False, True])
+@pytest.mark.parametrize(("n", "weights"), [(70, 5), (130, 2), (130, 1000), (40, 3)])
+def test_a_whole_term_falls_at_once(n: int, weights: int, tidy: bool) -> None:
+    """All rows wait; few weights make ties of hundreds of entries, next to sums on their own."""
+    rng = np.random.default_rng(n + weights)
+    now = np.zeros((n, n), dtype=np.int64)
+    ports = np.arange(n)
+    for _ in range(12):
+        now[ports, rng.permutation(n)] += rng.integers(1, weights + 1)
+    bench = set_up(now, threshold=int(min(now.max(axis=0).min(), now.max(axis=1).min())))
+    while now.any():
+        best = KERNELS.settle(bench, tidy)
+        used = bench.column_of.copy()
+        assert sorted(used) == list(ports)
+        assert best == largest_minimum_by_scipy(now) == now[ports, used].min()
+        KERNELS.lower(bench, ports, used, now[ports, used] - best)
+        now[ports, used] -= best
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"planes": 2}, {"switching": "per-circuit"}, {"min_slot_s": 5.0}],
+    ids=["plain", "planes", "per-circuit", "min-slot"],
+)
+def test_methods_serve_demands(rule: Rule, options: dict[str, Any]) -> None:
+    """Verified; not below the bound."""
+    rng = np.random.default_rng(5)
+    demand = rng.integers(1, 30, (6, 6)) * (rng.random((6, 6)) < 0.6)
+    problem = Demand.from_matrix(demand, delay_s=2.0, **options)
+    solution = om.solve(problem, method=f"birkhoff-{rule}", seed=0)
+    assert om.verify(problem, solution).ok
+    assert solution.objective is not None
+    assert solution.objective >= problem.lower_bound()
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_methods_count_matchings(rule: Rule) -> None:
+    """Exact decompositions, of which runs with other names of ports keep the shortest."""
+    matrix = permutation_sum(8, 8, 3)
+    problem = Demand.from_matrix(matrix, objective="matchings")
+    once = om.solve(problem, method=f"birkhoff-{rule}", seed=0, limits=om.Limits(iterations=1))
+    often = om.solve(problem, method=f"birkhoff-{rule}", seed=0, limits=om.Limits(iterations=40))
+    assert om.verify(problem, once).ok
+    assert om.verify(problem, often).ok
+    assert once.objective is not None
+    assert often.objective is not None
+    assert often.objective <= once.objective
+    assert once.objective == len(decompose(matrix, rule).weights)
+    nothing = om.solve(problem, method=f"birkhoff-{rule}", seed=0, limits=om.Limits(iterations=0))
+    assert (nothing.schedule, nothing.limit) == (None, Limit.ITERATIONS)
+
+
+def test_what_stuffing_adds_is_not_held() -> None:
+    """One demand alone: the slot of the other ports is dropped."""
+    demand = np.zeros((3, 3))
+    demand[0, 1] = 7.0
+    solution = om.solve(Demand(om.IdealSwitch(3), demand, delay_s=1.0), method="birkhoff-first")
+    assert solution.objective == 8.0
+    assert solution.status is om.Status.OPTIMAL
+
+
+def test_a_matrix_that_is_unbalanced_is_an_error_of_the_demand() -> None:
+    """For the fewest matchings there is no stuffing."""
+    with pytest.raises(InputError, match="sums to 3 s of circuit time, row 0 to 1 s"):
+        Demand.from_matrix([[1, 0], [1, 2]], objective="matchings")
+
+
+def test_decreasing_weights() -> None:
+    """On request, for any rule; `bottleneck` has them anyway."""
+    matrix = stuff(np.random.default_rng(7).integers(0, 50, (9, 9)))
+    for rule in RULES:
+        terms = decompose(matrix, rule).decreasing()
+        assert (np.diff(terms.weights) <= 0).all()
+        assert np.array_equal(terms.total(), matrix)
+    assert (np.diff(decompose(matrix).weights) <= 0).all()

@@ -1,0 +1,252 @@
+"""The earliest completion of a demand: against exhaustive search, and how searches end early."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from itertools import permutations, product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import optmatch as om
+from optmatch.problems.demands import traffic
+
+MODULE = "optmatch.solvers.demands.makespan_ilp"
+Matrix = tuple[tuple[int, ...], ...]
+
+
+def earliest(demand: Matrix, delay: int, shortest: int) -> int:
+    """Try every matching with every duration, slot after slot."""
+    n = len(demand)
+    longest = max(max(max(row) for row in demand), shortest)
+    durations = range(max(shortest, 1), longest + 1)
+
+    @cache
+    def search(left: Matrix) -> int:
+        if not any(map(any, left)):
+            return 0
+        best = 10**9
+        for matching, duration in product(permutations(range(n)), durations):
+            after = [list(row) for row in left]
+            for i, j in enumerate(matching):
+                after[i][j] = max(0, after[i][j] - duration)
+            rest = tuple(map(tuple, after))
+            if rest != left:
+                best = min(best, delay + duration + search(rest))
+        return best
+
+    return search(demand)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.integers(0, 3), min_size=9, max_size=9),
+    st.integers(0, 2),
+    st.integers(0, 2),
+)
+def test_no_plan_is_earlier(entries: list[int], delay: int, shortest: int) -> None:
+    """Of all matchings and whole durations on three ports none does better."""
+    demand = np.array(entries).reshape(3, 3)
+    problem = om.Demand(
+        om.IdealSwitch(3),
+        demand,
+        delay_s=float(delay),
+        min_slot_s=float(shortest),
+        quantum_s=1.0,
+    )
+    solution = om.solve(problem, "ilp", seed=0)
+    assert solution.status is om.Status.OPTIMAL
+    found = earliest(tuple(map(tuple, demand.tolist())), delay, shortest)
+    assert solution.objective == found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_five_ports_are_proved(seed: int) -> None:
+    """Where the line bound is not reached, and more slots than entries of a line could do."""
+    rng = np.random.default_rng(seed)
+    demand = np.zeros((5, 5))
+    for weight in rng.integers(1, 9, size=7):
+        demand[np.arange(5), rng.permutation(5)] += weight
+    problem = om.Demand(om.IdealSwitch(5), demand, delay_s=3.0)
+    solution = om.solve(problem, "ilp", seed=seed)
+    quick = om.solve(problem, "best", seed=seed, time_limit_s=0.2)
+    assert solution.status is om.Status.OPTIMAL
+    assert quick.objective is not None and solution.objective is not None
+    assert solution.objective <= quick.objective
+
+
+def test_a_conflict_limit_leaves_a_bound() -> None:
+    """One conflict proves nothing, but the answer and the line bound stay."""
+    demand = traffic.permutations(5, np.random.default_rng(1), count=10, bytes=200)
+    problem = om.Demand(om.IdealSwitch(5), demand, delay_s=20.0)
+    solution = om.solve(problem, "ilp", seed=0, limits=om.Limits(iterations=1))
+    assert solution.status is om.Status.FEASIBLE
+    assert solution.limit is om.Limit.ITERATIONS
+    assert solution.objective is not None
+    assert problem.lower_bound() <= solution.lower_bound < solution.objective
+
+
+@pytest.fixture
+def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave all to CP-SAT, as with more slots than the search has room for."""
+    monkeypatch.setattr(f"{MODULE}.fits", lambda *_: False)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_both_searches_agree(seed: int, request: pytest.FixtureRequest) -> None:
+    """The search and CP-SAT share nothing, and prove the same of even and uneven demands."""
+    rng = np.random.default_rng(seed)
+    even = traffic.permutations(4, rng, count=6, bytes=40)
+    demand = even if seed % 2 else rng.integers(0, 40, size=(4, 4)).astype(float)
+    problem = om.Demand(om.IdealSwitch(4), demand, delay_s=7.0)
+    ours = om.solve(problem, "ilp", seed=0)
+    request.getfixturevalue("no_room")
+    theirs = om.solve(problem, "ilp", seed=0)
+    assert ours.status is theirs.status is om.Status.OPTIMAL
+    assert ours.objective == theirs.objective
+    assert ours.stats.get("bound_by") in {None, "search"}
+    assert theirs.stats.get("bound_by") in {None, "cp-sat"}
+
+
+@pytest.mark.parametrize("seed", [2, 3, 4])  # their first steps take several portions
+def test_a_plan_met_by_walks_may_end_a_step(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that end before it are excluded at once, and the result is the same."""
+    demand = traffic.permutations(5, np.random.default_rng(seed), count=10, bytes=1000)
+    problem = om.Demand(om.IdealSwitch(5), demand, delay_s=20.0)
+    repeatable = om.Limits(iterations=10**7)
+    module = import_module(MODULE)
+    plans = []
+    take, exclude = module._Search._take, module._Search._exclude
+
+    def note(search: Any, plan: Any) -> None:
+        plans.append(plan)
+        take(search, plan)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module._Search, "_take", note)
+        expected = om.solve(problem, "ilp", seed=0, limits=repeatable)
+    best = min(plans, key=lambda plan: plan.cost(20))
+    steps = []
+
+    def exclude_at_once(search: Any, before: int) -> object:
+        found = exclude(search, before)
+        steps.append((before, search.overtaken))
+        return found
+
+    monkeypatch.setattr(module._Search, "_exclude", exclude_at_once)
+    monkeypatch.setattr(module.Walks, "go_on", lambda walks, *_: best)
+    monkeypatch.setattr(module, "PORTION", 10)
+    monkeypatch.setattr(module._Search, "_is_within_reach", lambda *asked: asked[-1] > 0)
+    solution = om.solve(problem, "ilp", seed=0, limits=repeatable)
+    assert solution.status is expected.status is om.Status.OPTIMAL
+    assert solution.objective == expected.objective == best.cost(20)
+    assert [overtaken for _, overtaken in steps] == [True, False]
+    assert steps[0][0] < steps[1][0] == best.cost(20)
+
+
+@pytest.mark.parametrize(
+    ("cost", "solved", "iterations", "expected"),
+    [
+        (124, 0, 1, True),  # less than half a step more
+        (140, 0, 2_440_000, True),  # 27 times as many as the last, as ten ticks took three times
+        (140, 0, 2_420_000, False),
+        (140, 300_000, 2_710_000, True),  # nine times as many as before 120 until now
+        (140, 300_000, 2_690_000, False),
+        (160, 0, 10**9, True),
+        (170, 0, 10**9, False),  # 729 times as many as the last
+        (100_000, 0, 10**9, False),  # more than floating point numbers hold
+        (100_000, 1, 10**9, False),
+    ],
+)
+def test_work_ahead_is_estimated_by_steps(
+    cost: int, solved: int, iterations: int, expected: bool
+) -> None:
+    """The last step may be large, but not beyond limits or all proportion."""
+    problem = om.Demand(om.IdealSwitch(3), np.ones((3, 3)))
+    limits = om.Limits(iterations=iterations)
+    rng, module = np.random.default_rng(0), import_module(MODULE)
+    search = module._Search(problem, limits, rng, lambda event: None)
+    search.step, search.steps = 10.0, [(100, 30_000), (110, 90_000)]
+    assert search._is_within_reach(cost, 120, solved) == expected
+
+
+@pytest.mark.parametrize(
+    ("iterations", "walks", "expected"),
+    [
+        (10**9, True, 130),  # a sum of 90 and two slots of 20
+        (10**9, False, 115),
+        (200_000, True, 115),  # nine times as many as the last
+    ],
+)
+def test_a_step_goes_up_to_the_next_plan_without_waste(
+    iterations: int, walks: bool, expected: int
+) -> None:
+    """Even if none is known yet: walks may meet it while all before it is excluded."""
+    problem = om.Demand(om.IdealSwitch(3), np.full((3, 3), 30), delay_s=20.0)
+    limits = om.Limits(iterations=iterations)
+    rng, module = np.random.default_rng(0), import_module(MODULE)
+    search = module._Search(problem, limits, rng, lambda event: None)
+    search.step, search.steps = 10.0, [(100, 30_000), (110, 90_000)]
+    search.demand, search.delay = np.full((3, 3), 30), 20
+    search.walks = object() if walks else None
+    assert search._look_ahead(115) == expected
+    assert search._look_ahead(130) == 130
+
+
+def test_where_the_search_gets_lost_cp_sat_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An uneven demand gets so many programmes, and what was excluded by then stays so."""
+    demand = np.random.default_rng(1).integers(50, 100, size=(5, 5)).astype(float)
+    problem = om.Demand(om.IdealSwitch(5), demand, delay_s=20.0)
+    patient = om.solve(problem, "ilp", seed=0)
+    monkeypatch.setattr(f"{MODULE}._PATIENCE", 0)
+    monkeypatch.setattr(f"{MODULE}.PORTION", 1)
+    impatient = om.solve(problem, "ilp", seed=0)
+    assert patient.status is impatient.status is om.Status.OPTIMAL
+    assert patient.objective == impatient.objective
+    assert impatient.stats["bound_by"] == "cp-sat"
+
+
+def interrupt(*_args: object, **_options: object) -> None:
+    """Press Ctrl-C."""
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("where", ["seek", "minimise"])
+def test_an_interrupt_keeps_the_best(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, where: str
+) -> None:
+    """Ctrl-C during either search: the plan so far, with the bound so far."""
+    if where == "minimise":
+        request.getfixturevalue("no_room")
+    monkeypatch.setattr(f"{MODULE}.{where}", interrupt)
+    demand = np.random.default_rng(1).integers(50, 100, size=(6, 6)).astype(float)
+    problem = om.Demand(om.IdealSwitch(6), demand, delay_s=20.0)
+    solution = om.solve(problem, "ilp", seed=0, time_limit_s=20.0)
+    assert solution.limit is om.Limit.INTERRUPTED
+    assert solution.objective is not None
+
+
+@pytest.mark.usefixtures("no_room")
+def test_too_large_a_model_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer of the warm start, and the reason."""
+    monkeypatch.setattr(f"{MODULE}._LARGEST", 100)
+    demand = np.random.default_rng(2).integers(50, 100, size=(6, 6)).astype(float)
+    problem = om.Demand(om.IdealSwitch(6), demand, delay_s=20.0)
+    solution = om.solve(problem, "ilp", seed=0, limits=om.Limits(iterations=2))
+    assert solution.limit is om.Limit.MEMORY
+    assert solution.objective is not None
+
+
+@pytest.mark.parametrize("field", [{"planes": 2}, {"switching": "per-circuit"}])
+def test_other_kinds_of_switching_get_plans_without_a_search(field: dict[str, object]) -> None:
+    """The models say nothing of them."""
+    demand = np.array([[0, 3, 1], [2, 0, 5], [4, 1, 0]], dtype=float)
+    problem = om.Demand(om.IdealSwitch(3), demand, delay_s=1.0, **field)  # type: ignore[arg-type]
+    solution = om.solve(problem, "ilp", seed=0, limits=om.Limits(iterations=20))
+    assert solution.objective is not None
+    assert "bound_by" not in solution.stats

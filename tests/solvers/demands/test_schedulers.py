@@ -1,0 +1,476 @@
+"""Schedulers of demands: what each promises beyond the contract."""
+
+import dataclasses
+import itertools
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+import optmatch as om
+from optmatch.fabrics import UNREACHED
+from optmatch.model import Limits
+from optmatch.problems import ConfigurationProof, CountProof
+from optmatch.problems.demands import traffic
+from optmatch.solvers.demands import covering
+from optmatch.solvers.demands import exchange as exchanging
+from optmatch.solvers.demands.configuration import bound_by_prices, bound_of
+from optmatch.solvers.demands.covering import assign, new_desk
+from optmatch.solvers.demands.decomposing import Decomposer
+from optmatch.solvers.demands.durations import shorten
+from optmatch.solvers.demands.exchange import exchange
+from optmatch.solvers.demands.greedy import cover_by_busiest, cover_heaviest_first
+from optmatch.solvers.demands.odd_sets import bound_by_odd_set
+from optmatch.solvers.demands.ordering import order_slots
+from optmatch.solvers.demands.planes import spread
+from optmatch.solvers.demands.plans import Plan, only_demanded, serve, tidy, trim
+from optmatch.testing.demands import best_demand
+from optmatch.testing.oracle import _largest_matchings as largest_matchings
+from optmatch.verify.demands.bounds import check_proof
+
+Matrix = NDArray[np.int64]
+
+COVERS = [
+    "best", "double", "eclipse", "greedy-cover", "koenig-cover", "portfolio", "solstice", "tms"
+]  # fmt: skip
+
+
+@st.composite
+def matrices(draw: st.DrawFn, most: int = 9) -> Matrix:
+    """Draw whole demands, some of them zero."""
+    n = draw(st.integers(1, most))
+    seed, density = draw(st.integers(0, 10_000)), draw(st.sampled_from((0.2, 0.5, 1.0)))
+    rng = np.random.default_rng(seed)
+    drawn: Matrix = rng.integers(1, 60, (n, n)) * (rng.random((n, n)) < density)
+    drawn[0, 0] += 1
+    return drawn
+
+
+def ideal(matrix: Any, **options: Any) -> om.Demand:
+    """Ask an ideal switch."""
+    return om.Demand.from_matrix(matrix, **options)
+
+
+def noisy(n: int, seed: int = 0) -> NDArray[np.float64]:
+    """Draw traffic after Solstice with some noise."""
+    rng = np.random.default_rng(seed)
+    return traffic.solstice(n, rng, large=2, small=6, noise=0.003)
+
+
+# -- pieces --------------------------------------------------------------------------------------
+
+
+@given(matrices())
+@settings(deadline=None, max_examples=40)
+def test_assignments_are_those_of_scipy(matrix: Matrix) -> None:
+    """As heavy, and a permutation."""
+    desk = new_desk(len(matrix))
+    desk.value[:] = matrix
+    total = assign(desk)  # type: ignore[no-untyped-call]
+    rows, columns = linear_sum_assignment(matrix, maximize=True)
+    assert total == matrix[rows, columns].sum()
+    assert sorted(desk.column_of.tolist()) == list(range(len(matrix)))
+
+
+@given(matrices(), st.integers(0, 10_000))
+@settings(deadline=None, max_examples=40)
+def test_assignments_start_from_any_prices(matrix: Matrix, seed: int) -> None:
+    """Those of other values, or none of anything: the matching is as heavy."""
+    desk = new_desk(len(matrix))
+    desk.value[:] = matrix
+    desk.column_price[:] = np.random.default_rng(seed).integers(-200, 200, len(matrix))
+    rows, columns = linear_sum_assignment(matrix, maximize=True)
+    assert covering._assign(desk) == matrix[rows, columns].sum()  # type: ignore[no-untyped-call]
+    assert sorted(desk.column_of.tolist()) == list(range(len(matrix)))
+
+
+@given(matrices())
+@settings(deadline=None, max_examples=40)
+def test_covers_serve_everything_in_few_slots(matrix: Matrix) -> None:
+    """As many slots as the busiest port has partners, or less than twice as many."""
+    busiest = int(max((matrix > 0).sum(axis=0).max(), (matrix > 0).sum(axis=1).max()))
+    fewest, first = cover_by_busiest(matrix), cover_heaviest_first(matrix)
+    assert (serve(fewest) >= matrix).all()
+    assert (serve(first) >= matrix).all()
+    assert len(fewest.ticks) == busiest
+    assert len(first.ticks) <= 2 * busiest - 1
+
+
+@given(matrices(), st.integers(1, 5))
+@settings(deadline=None, max_examples=40)
+def test_polish_keeps_what_is_served(matrix: Matrix, shortest: int) -> None:
+    """Trimming, exchanging and the linear programme never lengthen a plan or lose a demand."""
+    plan = cover_heaviest_first(matrix, shortest)
+    for better in (trim, exchange, shorten):
+        polished = better(plan, matrix, shortest)
+        assert (serve(polished) >= matrix).all()
+        assert polished.ticks.sum() <= plan.ticks.sum()
+        assert (polished.ticks >= shortest).all()
+        plan = polished
+
+
+def test_exchange_sorts_like_with_like() -> None:
+    """Two slots with a heavy and a light circuit each become a heavy and a light slot."""
+    plan = Plan(np.array([[0, 1], [1, 0]], dtype=np.int32), np.array([9, 9]))
+    demand = np.array([[9, 2], [9, 1]])
+    assert sorted(exchange(plan, demand).ticks.tolist()) == [9, 9]  # one cycle: nothing to turn
+    halves = Plan(np.array([[0, -1, 2, -1], [1, -1, 3, -1]], dtype=np.int32), np.array([9, 9]))
+    apart = np.zeros((4, 4), dtype=np.int64)
+    apart[0, :2], apart[2, 2:] = (9, 1), (2, 9)
+    assert sorted(exchange(halves, apart).ticks.tolist()) == [2, 9]
+
+
+@pytest.mark.parametrize("batches", [0, 1, 3, 1000])
+def test_exchanges_stop_at_a_deadline(monkeypatch: pytest.MonkeyPatch, batches: int) -> None:
+    """After some of the pairs as after all, what is served stays served; none are left out."""
+    rng = np.random.default_rng(0)
+    demand: Matrix = rng.integers(1, 60, (12, 12)) * (rng.random((12, 12)) < 0.5)
+    ports = np.arange(12)
+    shifts = ((ports + ports[:, None]) % 12).astype(np.int32)
+    plan = only_demanded(Plan(shifts, demand[ports, shifts].max(axis=1)), demand)
+    whole = exchange(plan, demand)
+    monkeypatch.setattr(exchanging, "_BATCH", 1)
+    ticking = itertools.count()
+    clock = SimpleNamespace(perf_counter=lambda: next(ticking))
+    monkeypatch.setattr(exchanging, "time", clock)
+    part = exchange(plan, demand, deadline=batches)
+    assert (serve(part) >= demand).all()
+    assert whole.ticks.sum() <= part.ticks.sum() <= plan.ticks.sum()
+    assert (part.ticks.sum() == whole.ticks.sum()) == (batches == 1000)
+
+
+@pytest.mark.parametrize("n", [20, 210])
+def test_best_says_that_time_was_over(n: int) -> None:
+    """Also where it stopped early, as what was left was too short for more."""
+    solution = om.solve(ideal(noisy(n), delay_s=1e-5), "best", seed=0, time_limit_s=0.05)
+    assert solution.limit is om.Limit.TIME
+
+
+def test_tidy_merges_equal_matchings() -> None:
+    """Of two slots with one matching one is left, and it is as long as both."""
+    plan = Plan(np.array([[1, 0], [0, 1], [1, 0]], dtype=np.int32), np.array([2, 9, 3]))
+    merged = tidy(plan)
+    assert merged.ticks.tolist() == [9, 5]
+    assert serve(merged).tolist() == serve(plan).tolist()
+
+
+def test_circuits_that_nobody_asked_for_go() -> None:
+    """And slots that were only made of them."""
+    plan = Plan(np.array([[0, 1], [1, 0]], dtype=np.int32), np.array([2, 2]))
+    kept = only_demanded(plan, np.array([[2, 0], [0, 0]]), 3)
+    assert kept.matchings.tolist() == [[0, -1]]
+    assert kept.ticks.tolist() == [3]
+
+
+@given(matrices(), st.integers(2, 5), st.integers(0, 30))
+@settings(deadline=None, max_examples=30)
+def test_planes_share_the_work(matrix: Matrix, planes: int, delay: int) -> None:
+    """Nothing is lost, and no plane ends later than if slots were dealt out in turn."""
+    problem = ideal(matrix, delay_s=float(delay), quantum_s=1.0, planes=planes)
+    plan = cover_heaviest_first(matrix)
+    shares = spread(plan, problem)
+    assert sum(serve(share) for share in shares).tolist() == serve(plan).tolist()  # type: ignore[union-attr]
+    ends = [share.cost(delay) for share in shares]
+    dealt = [int((plan.ticks[k::planes] + delay).sum()) for k in range(planes)]
+    assert max(ends) <= max(dealt)
+
+
+def test_slots_are_ordered_by_what_they_share() -> None:
+    """Matchings that differ in one place each come one after the other."""
+    base = np.arange(8, dtype=np.int32)
+    rows = [base]
+    for k in range(3):
+        following = rows[-1].copy()
+        following[[2 * k, 2 * k + 1]] = following[[2 * k + 1, 2 * k]]
+        rows.append(following)
+    shuffled = np.stack([rows[2], rows[0], rows[3], rows[1]])
+    order = order_slots(shuffled)
+    changes = [(shuffled[a] != shuffled[b]).sum() for a, b in pairwise(order)]
+    assert changes == [2, 2, 2]
+
+
+# -- methods -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", COVERS)
+def test_covers_on_traffic(method: str) -> None:
+    """Everything is carried, and not far from the bound by the better ones."""
+    problem = ideal(noisy(16), delay_s=20e-6)
+    solution = om.solve(problem, method, seed=0)
+    assert solution.objective is not None
+    assert solution.objective >= problem.lower_bound()
+    if method in ("best", "portfolio"):
+        assert solution.objective <= 1.1 * problem.lower_bound()
+
+
+def test_best_beats_every_rule() -> None:
+    """The default is at least as good as each single method."""
+    problem = ideal(noisy(12, seed=3), delay_s=50e-6)
+    found = {name: om.solve(problem, name, seed=0).objective for name in [*COVERS, "spectra"]}
+    assert found["best"] == min(found.values())  # type: ignore[type-var]
+
+
+def test_without_delay_the_line_bound_is_met() -> None:
+    """The exact decomposition is in the portfolio."""
+    solution = om.solve(ideal(noisy(8), delay_s=0.0), "best", seed=0)
+    assert solution.status is om.Status.OPTIMAL
+
+
+def test_circuits_that_stay_shorten_schedules() -> None:
+    """Per circuit, what carries on during delays is used; the verifier agrees."""
+    matrix = [[5, 1, 1], [0, 6, 1], [1, 0, 7]]
+    stop = om.solve(ideal(matrix, delay_s=2.0), "best", seed=0).objective
+    stay = om.solve(ideal(matrix, delay_s=2.0, switching="per-circuit"), "best", seed=0).objective
+    assert stay is not None
+    assert stop is not None
+    assert stay <= stop
+
+
+def test_a_packet_network_takes_the_mice() -> None:
+    """Small flows do not get circuits of their own."""
+    matrix = np.full((8, 8), 1.0) + 100 * np.eye(8)
+    alone = om.solve(ideal(matrix, delay_s=10.0), "best", seed=0)
+    helped = om.solve(ideal(matrix, delay_s=10.0, packet_bytes_per_s=0.1), "best", seed=0)
+    assert helped.schedule is not None
+    assert helped.schedule.n_slots == 1
+    assert helped.objective == 111
+    assert alone.objective == 188
+
+
+def test_time_runs_out_in_a_large_cover() -> None:
+    """What is left is served heaviest first, and the schedule is complete."""
+    rng = np.random.default_rng(0)
+    problem = ideal(rng.integers(1, 1000, (96, 96)), delay_s=10.0)
+    solution = om.solve(problem, "eclipse", seed=0, time_limit_s=0.02)
+    assert solution.status is om.Status.FEASIBLE
+
+
+def test_planes_end_together() -> None:
+    """On four planes, nearly four times as fast."""
+    problem = ideal(noisy(16), delay_s=1e-6, planes=4)
+    solution = om.solve(problem, "best", seed=0)
+    assert solution.objective is not None
+    assert solution.objective <= 1.2 * problem.lower_bound()
+
+
+# -- meshes --------------------------------------------------------------------------------------
+
+
+def test_uniform_demand_on_a_mesh_takes_the_fewest_slots() -> None:
+    """All-to-all matchings are a plan for it."""
+    mesh = om.HexMesh(4, 4, ports=8)
+    solution = om.solve(om.Demand(mesh, 1.0 - np.eye(8), delay_s=1.0), "best", seed=0)
+    assert solution.status is om.Status.OPTIMAL
+    assert solution.schedule is not None
+    assert solution.schedule.n_slots == 7
+
+
+@pytest.mark.parametrize("ports", [{"ports": 8}, {"tx": 6, "rx": 6}])
+def test_slots_on_meshes_are_realised(ports: dict[str, int]) -> None:
+    """Also where few pairs want something; `solve` has the light traced."""
+    mesh = om.HexMesh(4, 4, **ports)
+    rng = np.random.default_rng(1)
+    n = mesh.n_ports
+    sparse = rng.integers(1, 50, (n, n)) * (rng.random((n, n)) < 0.2) * (1 - np.eye(n))
+    problem = om.Demand(mesh, sparse, delay_s=5.0)
+    for method in ("best", "eclipse", "koenig-cover"):
+        solution = om.solve(problem, method, seed=0, limits=Limits(iterations=10))
+        assert solution.schedule is not None
+        assert solution.schedule.cell_states is not None
+        assert solution.objective is not None
+        assert solution.objective <= 2 * problem.lower_bound()
+
+
+# -- exact ---------------------------------------------------------------------------------------
+
+
+def test_prices_prove_more_than_lines() -> None:
+    """A full 2 x 2 demand of unequal entries: the bound of prices is checked and higher."""
+    problem = ideal([[3, 1, 0], [1, 1, 3], [0, 3, 1]], delay_s=2.0)
+    proof = bound_by_prices(problem, Limits().start())
+    assert isinstance(proof, ConfigurationProof)
+    solution = om.solve(problem, "ilp", seed=0)
+    assert solution.status is om.Status.OPTIMAL
+    assert solution.objective is not None
+    assert problem.lower_bound() <= bound_of(proof, problem) <= solution.objective
+
+
+@given(matrices(most=5), st.integers(0, 20))
+@settings(deadline=None, max_examples=15)
+def test_prices_are_accepted_by_the_verifier(matrix: Matrix, delay: int) -> None:
+    """Whatever column generation ends with is a proof, and never above a schedule."""
+    problem = ideal(matrix, delay_s=float(delay), quantum_s=1.0)
+    proof = bound_by_prices(problem, Limits().start())
+    assert proof is not None
+    found = om.solve(problem, "portfolio", seed=0, limits=Limits(iterations=2))
+    assert found.objective is not None
+    claimed = max(problem.lower_bound(), bound_of(proof, problem))
+    assert claimed <= found.objective * (1 + 1e-9)
+    stated = dataclasses.replace(found, lower_bound=claimed, certificate=proof)
+    report = om.verify(problem, stated)
+    assert report.ok, report.violations
+
+
+def test_the_earliest_completion_of_small_demands() -> None:
+    """Against values found by exhaustive search once: slots, durations and delays by hand."""
+    solution = om.solve(ideal([[2, 1], [1, 2]], delay_s=1.0), "ilp", seed=0)
+    assert (solution.status, solution.objective) == (om.Status.OPTIMAL, 5.0)
+    crossed = om.solve(ideal([[4, 1], [2, 4]], delay_s=3.0), "ilp", seed=0)
+    assert (crossed.status, crossed.objective) == (om.Status.OPTIMAL, 12.0)
+
+
+def test_counting_refutes_a_number_of_matchings() -> None:
+    """Weights 1, 2 and 5 cannot be put together to 4 and 4, so four matchings are needed."""
+    rng = np.random.default_rng(2)
+    matrix = np.zeros((4, 4), dtype=np.int64)
+    for weight in (3, 5, 11, 17):
+        matrix[np.arange(4), rng.permutation(4)] += weight
+    solution = om.solve(ideal(matrix, objective="matchings"), "ilp", seed=0)
+    assert solution.status is om.Status.OPTIMAL
+    assert isinstance(solution.certificate, CountProof)
+    assert solution.objective is not None
+    assert solution.objective <= 4
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        ("eclipse", "needs a decomposition"),
+        ("birkhoff-first", "need not be realisable on"),
+    ],
+)
+def test_fewest_matchings_are_not_for_every_switch_and_method(method: str, message: str) -> None:
+    """Covers decompose nothing, and a mesh does not have every permutation."""
+    swap = np.array([[0.0, 1.0], [1.0, 0.0]])
+    on_mesh = om.Demand(om.HexMesh(2, 2, ports=2), swap, objective="matchings")
+    with pytest.raises(om.InputError, match=message):
+        om.solve(on_mesh, method)
+
+
+def parts(matchings: list[list[int]], mutual: bool) -> list[list[int]]:
+    """List all matchings within these."""
+    found = set()
+    for row in matchings:
+        pairs = [(i, j) for i, j in enumerate(row) if j >= 0 and (not mutual or i < j)]
+        for kept in itertools.product([False, True], repeat=len(pairs)):
+            part = [-1] * len(row)
+            for (i, j), keep in zip(pairs, kept, strict=True):
+                if keep:
+                    part[i] = j
+                    if mutual:
+                        part[j] = i
+            found.add(tuple(part))
+    return [list(part) for part in found if max(part) >= 0]
+
+
+@pytest.mark.parametrize("method", ["best", "ilp"])
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    "mesh", [om.HexMesh(1, 2, ports=[0, 1, 3, 10]), om.HexMesh(1, 1, tx=[0, 3], rx=[5, 8])]
+)
+def test_fewest_matchings_that_a_mesh_holds(mesh: om.HexMesh, seed: int, method: str) -> None:
+    """As few as by trying all matchings that it holds, with states for each."""
+    rng = np.random.default_rng(seed)
+    n, mutual = mesh.n_ports, mesh.bidirectional
+    whole = [[1, 0, 3, 2], [2, 3, 0, 1], [3, 2, 1, 0]] if mutual else [[0, 1], [1, 0]]
+    demand = np.zeros((n, n))
+    for row in whole:
+        if UNREACHED not in mesh.route_cells()[np.arange(n), row]:
+            demand[np.arange(n), row] += rng.integers(0, 4)
+    problem = om.Demand(mesh, demand, objective="matchings", quantum_s=1.0)
+    solution = om.solve(problem, method, seed=seed)
+    held = parts(largest_matchings(mesh) or [], mutual)
+    fewest = best_demand(problem, held) if demand.any() else 0
+    assert solution.objective == fewest >= solution.lower_bound
+    assert om.verify(problem, solution).ok
+
+
+@pytest.mark.parametrize("method", ["best", "ilp", "birkhoff-bottleneck"])
+def test_fewest_matchings_of_a_benes_network_are_those_of_an_ideal_switch(method: str) -> None:
+    """It holds every permutation, and the states are there."""
+    matrix = traffic.permutations(4, np.random.default_rng(4), count=3, bytes=9)
+    limits = om.Limits(iterations=20)
+    ideal_one = om.solve(ideal(matrix, objective="matchings"), method, seed=0, limits=limits)
+    routed = om.Demand(om.Benes(4), matrix, objective="matchings")
+    solution = om.solve(routed, method, seed=0, limits=limits)
+    assert solution.objective == ideal_one.objective
+    assert solution.schedule is not None
+    assert solution.schedule.cell_states is not None
+
+
+def test_fewest_matchings_on_a_larger_mesh() -> None:
+    """Uniform demands by an all-to-all, five ports by the odd set that they are."""
+    everyone = om.Demand(om.HexMesh(4, 4, ports=8), 1.0 - np.eye(8), objective="matchings")
+    assert om.solve(everyone, seed=0).status is om.Status.OPTIMAL
+    odd = om.Demand(om.HexMesh(3, 3, ports=5), 1.0 - np.eye(5), objective="matchings")
+    solution = om.solve(odd, "ilp", seed=0)
+    assert solution.status is om.Status.OPTIMAL
+    assert solution.objective == 5 > odd.lower_bound()
+    assert isinstance(solution.certificate, om.OddSetProof)
+
+
+@given(st.integers(0, 10_000), st.sampled_from((3, 4, 5, 6)))
+@settings(deadline=None, max_examples=25)
+def test_odd_sets_are_nearly_the_best(seed: int, n: int) -> None:
+    """Of five ports or fewer the best of all sets; the verifier agrees on what they prove."""
+    rng = np.random.default_rng(seed)
+    demand = rng.integers(1, 30, (n, n)) * np.triu(rng.random((n, n)) < 0.7, 1)
+    problem = om.Demand(
+        om.HexMesh(3, 3, ports=n),
+        demand.astype(np.float64),
+        delay_s=float(rng.integers(0, 9)),
+        planes=int(rng.integers(1, 3)),
+        switching=str(rng.choice(["all-stop", "per-circuit"])),  # type: ignore[arg-type]
+        min_slot_s=float(rng.integers(0, 9)),
+    )
+    sets = [s for size in range(3, n + 1, 2) for s in itertools.combinations(range(n), size)]
+    most = max(check_proof(problem, om.OddSetProof(ports)) for ports in sets)
+    found = bound_by_odd_set(problem)
+    if found is None:
+        assert most <= problem.lower_bound()
+        return
+    proof, bound = found
+    assert check_proof(problem, proof) == bound <= most
+    assert bound == most or n > 5
+
+
+def test_three_ports_are_scheduled_best() -> None:
+    """Proved by all three of them, where each port alone would be done earlier."""
+    problem = om.Demand(om.HexMesh(2, 2, ports=4), np.pad(1.0 - np.eye(3), (0, 1)), delay_s=1.0)
+    solution = om.solve(problem, seed=0)
+    assert solution.status is om.Status.OPTIMAL
+    assert solution.certificate == om.OddSetProof((0, 1, 2))
+    assert solution.objective == 6.0 > problem.lower_bound()
+
+
+def test_fewest_matchings_by_search_and_by_proof() -> None:
+    """The heuristic finds what the sum was made of; the exact method proves it or does better."""
+    rng = np.random.default_rng(5)
+    matrix = traffic.permutations(6, rng, count=6, bytes=200)
+    problem = ideal(matrix, objective="matchings")
+    quick, exact = om.solve(problem, "best", seed=0), om.solve(problem, "ilp", seed=0)
+    assert exact.status is om.Status.OPTIMAL
+    assert exact.objective is not None
+    assert quick.objective is not None
+    assert exact.objective <= quick.objective <= 6
+
+
+@given(st.integers(2, 7), st.integers(0, 1000))
+@settings(deadline=None, max_examples=15)
+def test_redrawn_decompositions_stay_exact(n: int, seed: int) -> None:
+    """A part drawn anew adds up to what it was, in as many terms or fewer."""
+    rng = np.random.default_rng(seed)
+    matrix = traffic.permutations(n, rng, bytes=30).astype(np.int64)
+    search = Decomposer(matrix, rng)
+    plan = search.draw()
+    for _ in range(5):
+        again = search.redraw(plan)
+        assert serve(again).tolist() == matrix.tolist()
+        assert len(again.ticks) <= len(plan.ticks)
+        plan = again

@@ -1,0 +1,147 @@
+"""The method of feed-forward fabrics: where it is the default, what it does about faults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import optmatch as om
+from optmatch.fabrics import FABRICS, FeedForward
+from optmatch.fabrics.forward import columns_of, forward_routes
+from optmatch.fabrics.reach import UNREACHED, walk
+from optmatch.model import NewBest
+from optmatch.solvers import default_method, find_method
+from optmatch.testing import brute_force, feed_forward_fabrics
+from optmatch.verify.routing.bounds import route_lengths
+from optmatch.verify.routing.forward import forward_lengths
+
+CLASSES: list[Any] = [cls for cls in FABRICS.values() if issubclass(cls, FeedForward)]
+each_class = pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.type)
+
+
+@each_class
+def test_it_is_the_default_of_its_fabrics(cls: Any) -> None:
+    """With faults too; of nothing else."""
+    for fabric in (cls(3), om.Faulty(cls(3), stuck_bar=[0])):
+        for problem in (om.Routing(fabric, np.array([1, 0, 2])), om.AllToAll(fabric)):
+            assert default_method(problem) == "constructive"
+            assert find_method("constructive", problem).takes(problem)
+    assert default_method(om.AllToAll(om.HexMesh(2, 2, ports=4))) == "negotiated"
+    assert default_method(om.Demand(cls(2), np.eye(2)[::-1])) == "best"
+
+
+def test_it_declines_other_fabrics_by_name() -> None:
+    """And says who takes them."""
+    problem = om.AllToAll(om.HexMesh(2, 2, ports=4))
+    with pytest.raises(om.InputError, match="not for all-to-all on a hex-mesh; these are: circle"):
+        om.solve(problem, "constructive")
+
+
+@each_class
+@pytest.mark.parametrize("n", [2, 5, 8])
+def test_all_pairs_in_the_fewest_slots(cls: Any, n: int) -> None:
+    """Verified; by shortest routes where all routes of two ports are equally long."""
+    problem = om.AllToAll(cls(n))
+    solution = om.solve(problem, seed=0)
+    assert solution.stats["slots"] == n - 1
+    regular = cls in (om.Crossbar, om.Piloss, om.SwitchAndSelect) or (
+        n != 5 and cls in (om.Benes, om.DilatedBenes)
+    )
+    assert not regular or solution.status is om.Status.OPTIMAL
+
+
+def test_turned_loops_save_toggles() -> None:
+    """The second pass is there for them; the first alone is what one iteration gives."""
+    for n, share in ((12, 0.8), (16, 0.5)):
+        problem = om.AllToAll(om.Benes(n))
+        first = om.solve(problem, seed=0, limits=om.Limits(iterations=1))
+        second = om.solve(problem, seed=0)
+        assert first.objective is not None
+        assert second.objective is not None
+        assert second.objective <= first.objective
+        assert second.stats["toggles"] <= first.stats["toggles"]
+        circle = om.solve(problem, "circle", seed=0)
+        assert second.stats["toggles"] < share * circle.stats["toggles"]
+
+
+def test_a_large_network_holds_a_demand() -> None:
+    """As well as an ideal switch does, with every slot routed and verified."""
+    rng = np.random.default_rng(0)
+    demand: Any = rng.integers(0, 100, (64, 64)) * (rng.random((64, 64)) < 0.1) * 1e6
+    found = [
+        om.solve(om.Demand(fabric, demand, delay_s=1e-6), "solstice", seed=0)
+        for fabric in (om.IdealSwitch(64), om.Benes(64))
+    ]
+    assert found[0].objective == found[1].objective
+    assert found[1].schedule is not None
+    assert found[1].schedule.cell_states is not None
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_faults_are_passed_if_they_can_be(data: st.DataObject) -> None:
+    """An answer where brute force over all states has one, a proof where it has none."""
+    cls: Any = data.draw(st.sampled_from([om.Benes, om.DilatedBenes, om.SpankeBenes, om.Crossbar]))
+    inner = cls(data.draw(st.integers(2, 3)))
+    cells = data.draw(st.permutations(range(inner.n_cells)))
+    bar, cross = (data.draw(st.integers(0, 2)) for _ in range(2))
+    fabric = om.Faulty(inner, stuck_bar=cells[:bar], stuck_cross=cells[bar : bar + cross])
+    matching = np.array(data.draw(st.permutations(range(inner.n))))
+    problem = om.Routing(fabric, matching)
+    solution = om.solve(problem, seed=0)
+    best = brute_force(problem)
+    if best is None:
+        assert solution.status is om.Status.INFEASIBLE
+    else:
+        assert solution.objective is not None
+
+
+def test_free_choices_get_past_a_stuck_cell() -> None:
+    """The plain algorithm would put the cell in bar; its loop is turned instead."""
+    plain = om.Benes(8)
+    problem = om.Routing(om.Faulty(plain, stuck_cross=(0,)), np.arange(8, dtype=np.int32))
+    heard: list[Any] = []
+    solution = om.solve(problem, seed=0, on_event=heard.append)
+    assert solution.status is om.Status.OPTIMAL
+    assert solution.schedule is not None
+    assert solution.schedule.cell_states is not None
+    assert solution.schedule.cell_states[0, 0] == 1
+    assert [event.objective for event in heard if isinstance(event, NewBest)] == [40.0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(fabric=feed_forward_fabrics(most_ports=9))
+def test_shortest_routes_by_columns(fabric: om.Fabric) -> None:
+    """The fabric's and the verifier's count agree with a walk breadth first, faults included."""
+    graph: Any = fabric.graph
+    starts, ends = fabric.source_terminals, fabric.destination_terminals
+    walked = walk(graph, starts).cells[:, ends]
+    columns = columns_of(graph)
+    assert columns is not None
+    assert np.array_equal(forward_routes(graph, columns, starts, ends), walked)
+    found = forward_lengths(graph, starts, ends)
+    assert found is not None
+    assert np.array_equal(np.where(np.isinf(found), UNREACHED, found), walked)
+    assert np.array_equal(route_lengths(fabric), found)
+
+
+def test_light_that_may_turn_back_is_not_counted_by_columns() -> None:
+    """Meshes join ends of a kind, rings come round, and beams may start on the right."""
+    mesh = om.HexMesh(1, 2, ports=4)
+    assert columns_of(mesh.graph) is None
+    assert forward_lengths(mesh.graph, mesh.source_terminals, mesh.source_terminals) is None
+    back: Any = {"mate": [2, -1, 0, -1], "perimeter": [1, 3]}  # b1 leads to a1
+    ring = om.fabrics.CellGraph(**back, ends=np.array([[[0.0, 0.0], [1.0, 0.0]]]))
+    assert columns_of(ring) is None
+    starts, ends = np.array([1], dtype=np.int32), np.array([3], dtype=np.int32)
+    assert forward_lengths(ring, starts, ends) is None
+    network = om.Benes(4)
+    assert forward_lengths(network.graph, network.destination_terminals, ends) is None
+    turned = om.fabrics.shortest_routes(
+        network.graph, network.destination_terminals, network.source_terminals
+    )
+    assert np.array_equal(turned, network.route_cells().T)

@@ -1,0 +1,285 @@
+"""Plans of rail jobs: times of policies, folded steps, lanes, switches with cells."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import optmatch as om
+from optmatch.model import Status
+from optmatch.problems.rails.plan import RailPlan
+from optmatch.simulation.rails.replay import simulate_rails
+from optmatch.solvers.rails.circuits import face_shifts
+from optmatch.solvers.rails.fold import fold
+from optmatch.solvers.rails.policies import share_lanes, usual_lanes
+from optmatch.solvers.rails.transfers import list_talks
+from tests.helpers.rails import CURVES, fitted, served_jobs, small_job
+
+POLICIES = ("on-demand", "provisioned")
+
+
+def plan_of(job: om.RailJob, method: str) -> RailPlan:
+    """Solve a job, and return its plan."""
+    answer = om.solve(job, method, seed=0).answer
+    assert isinstance(answer, RailPlan)
+    return answer
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("zero_stage", [0, 1, 3])
+@pytest.mark.parametrize("delay_s", [0.0, 1e-4, 1e-2, 1.0])
+@pytest.mark.parametrize("pp", [2, 3, 4])
+def test_policies_take_as_long_as_in_the_simulation(
+    policy: str, zero_stage: int, delay_s: float, pp: int
+) -> None:
+    """A longest path and a replay event by event, of codes that share nothing, agree."""
+    job = small_job(2, 2, pp, zero_stage=zero_stage, delay_s=delay_s)
+    simulated = simulate_rails(job, policy)  # type: ignore[arg-type]
+    assert plan_of(job, policy).step_s == pytest.approx(simulated.step_s, rel=1e-12)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("delay_s", [0.0, 1e-4, 1e-2, 1.0])
+def test_switches_that_stop_as_a_whole(policy: str, delay_s: float) -> None:
+    """What is under way waits for every reconfiguration; as in the simulation, too."""
+    job = small_job(2, 2, 2, delay_s=delay_s, switching="all-stop")
+    simulated = simulate_rails(job, policy)  # type: ignore[arg-type]
+    assert plan_of(job, policy).step_s == pytest.approx(simulated.step_s, rel=1e-12)
+    gentle = plan_of(replace(job, switching="per-circuit"), policy)
+    assert gentle.step_s <= simulated.step_s * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("case", ["h200-dp2", "h200-dp4"])
+def test_published_curves_come_out_of_the_plans(case: str) -> None:
+    """Every published point of both policies within 0.5 %, with windows measured at one delay."""
+    _, job = fitted(case)
+    for (policy, delay_s), published_s in CURVES[case].items():
+        if policy in POLICIES:
+            found = om.solve(replace(job, delay_s=delay_s), policy, seed=0)
+            assert found.objective == pytest.approx(published_s, rel=5e-3)
+
+
+@pytest.mark.parametrize("case", ["h200-dp2", "h200-dp4"])
+@pytest.mark.parametrize("delay_s", [0.01, 0.1])
+def test_the_best_plan_hides_all_delays_of_the_published_cases(case: str, delay_s: float) -> None:
+    """Never worse than a simple policy; here as fast as with all links, which proves it."""
+    job = replace(fitted(case)[1], delay_s=delay_s)
+    best = om.solve(job, "ilp", seed=0)
+    others = [om.solve(job, method, seed=0).objective for method in (*POLICIES, "prefetch")]
+    assert best.objective is not None
+    assert best.objective <= min(other for other in others if other is not None)
+    assert best.status is Status.OPTIMAL
+    assert best.lower_bound == pytest.approx(job.lower_bound())
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.sampled_from([(1, 2), (2, 2), (4, 1), (2, 3)]),
+    st.sampled_from([0, 1, 3]),
+    st.sampled_from([1, 2, 3, 4]),
+    st.sampled_from(["1f1b", "gpipe"]),
+    st.sampled_from([1e-5, 1e-3]),
+)
+def test_prefetching_is_never_worse(
+    degrees: tuple[int, int], zero_stage: int, ports: int, schedule: str, delay_s: float
+) -> None:
+    """It is the best of several plans, the simple ones among them; all pass the verifier."""
+    dp, pp = degrees
+    job = small_job(
+        dp,
+        2,
+        pp,
+        zero_stage=zero_stage,
+        ports_per_gpu=ports,
+        schedule=schedule,
+        micro_batch=1,
+        delay_s=delay_s,
+    )
+    found = om.solve(job, "prefetch", seed=0)
+    assert found.objective is not None
+    for method in ("static", *POLICIES):
+        other = om.solve(job, method, seed=0)
+        assert other.objective is None or found.objective <= other.objective
+
+
+def test_splitting_ports_can_be_the_best() -> None:
+    """With two ports and a long delay, one for replicas and one for the pipeline, all the time."""
+    job = small_job(2, 1, 2, ports_per_gpu=2, delay_s=10.0)
+    static = om.solve(job, "static", seed=0)
+    assert static.stats["reconfigurations"] == 0
+    assert static.objective is not None
+    assert om.solve(job, "prefetch", seed=0).objective == static.objective
+    assert static.objective < om.solve(job, "on-demand", seed=0).objective  # type: ignore[operator]
+
+
+def test_a_split_needs_a_port_for_each_kind_of_circuit() -> None:
+    """One port cannot hold a ring and a pipeline: there is no static plan, and it says why."""
+    found = om.solve(small_job(2, 1, 2), "static", seed=0)
+    assert found.status is Status.UNKNOWN
+    assert "kinds of circuits" in found.stats["reason"]
+
+
+@given(st.lists(st.floats(1.0, 1e12), min_size=1, max_size=5), st.integers(1, 9))
+def test_lanes_are_shared_by_the_root_of_traffic(traffic: list[float], lanes: int) -> None:
+    """All lanes are given, at least one each, more traffic never gets fewer."""
+    shares = share_lanes(traffic, lanes)
+    if len(traffic) > lanes:
+        assert shares is None
+        return
+    assert shares is not None
+    assert sum(shares) == lanes
+    assert min(shares) >= 1
+    for one, a in zip(shares, traffic, strict=True):
+        for two, b in zip(shares, traffic, strict=True):
+            assert one <= two or a >= b
+
+
+def test_replicas_and_rails_fold_to_stages() -> None:
+    """Ranks of one stage do the same, whatever their replica, rail or place in a server."""
+    job = small_job(4, 2, 3)
+    folded = fold(job)
+    assert len(folded.first) == 3
+    stage = np.arange(24) // 8  # pipelines count slowest
+    for number in range(3):
+        assert len(np.unique(folded.class_of[stage == number])) == 1
+
+
+def test_rails_that_are_alike_share_a_timeline() -> None:
+    """All rails of a job are there, once."""
+    plan = plan_of(small_job(2, 4, 2), "provisioned")
+    assert [timeline.rails for timeline in plan.rails] == [(0, 1, 2, 3)]
+
+
+def test_pipelines_share_lanes_only_where_they_must() -> None:
+    """Two stages meet on all lanes; with a third, forward and back take turns by lane."""
+    two, three = (list_talks(small_job(1, 1, pp, ports_per_gpu=2)) for pp in (2, 3))
+    assert set(usual_lanes(two).values()) == {0b11}
+    assert set(usual_lanes(three).values()) == {0b01, 0b10}
+
+
+@pytest.mark.parametrize(
+    "fabric",
+    [
+        om.Benes(8),
+        om.Crossbar(8),
+        om.HexMesh(7, 7, tx=8, rx=8),
+        om.HexMesh(5, 5, ports=8),
+    ],
+)
+def test_states_of_cells_are_found_for_every_matching(fabric: om.Fabric) -> None:
+    """On fabrics with cells a plan says how the light goes, and the verifier traces it."""
+    job = small_job(2, 1, 2, fabric=fabric, ports_per_gpu=2, delay_s=1e-3)
+    found = om.solve(job, "provisioned", seed=0)
+    assert found.status is Status.FEASIBLE, found.stats
+    assert found.answer.rails[0].cell_states.shape[1] == fabric.n_cells
+    assert om.verify(job, found).ok
+
+
+def test_bidirectional_ports_come_in_twos() -> None:
+    """A ring of one port does not exist there; the refusal names the number of ports."""
+    job = small_job(2, 1, 2, fabric=om.HexMesh(5, 5, ports=8))
+    with pytest.raises(om.InputError, match="ports_per_gpu = 1"):
+        om.solve(job, "provisioned", seed=0)
+
+
+@pytest.mark.parametrize("members", [2, 3, 4, 5, 6, 7, 8])
+@pytest.mark.parametrize("ports", [1, 2, 3, 4, 5, 6, 8])
+def test_rings_of_a_plan_share_no_edge(members: int, ports: int) -> None:
+    """Two ports turn a ring in both directions, each further two another; an odd one goes one way.
+
+    As long as the group has other rings: then they begin anew.
+    """
+    job = small_job(members, 1, 1, ports_per_gpu=ports)
+    plan = plan_of(job, "provisioned")
+    (matching,) = np.unique(plan.rails[0].matchings, axis=0)
+    circuits = [
+        {
+            (source // ports, int(matching[source]) // ports)
+            for source in range(port, len(matching), ports)
+        }
+        for port in range(ports)
+    ]
+    rings = [{frozenset(pair) for pair in circuits[port]} for port in range(0, ports, 2)]
+    for port in range(1, ports, 2):
+        assert circuits[port] == {(b, a) for a, b in circuits[port - 1]}
+    fresh = max(1, (members - 1) // 2)
+    for number, ring in enumerate(rings):
+        for other in rings[max(0, number - fresh + 1) : number]:
+            assert not ring & other
+    assert rings[fresh:] == rings[: len(rings) - fresh][: len(rings[fresh:])]
+
+
+@pytest.mark.parametrize("fabric", [om.Crossbar(20), om.Benes(20), om.HexMesh(9, 9, ports=20)])
+def test_two_rings_on_a_fabric_with_cells(fabric: om.Fabric) -> None:
+    """Five GPUs with four ports: ten edges, each both ways, and light for all; one state."""
+    plan = plan_of(small_job(5, 1, 1, fabric=fabric, ports_per_gpu=4), "provisioned")
+    (timeline,) = plan.rails
+    assert timeline.cell_states is not None
+    (matching,) = timeline.matchings
+    pairs = {(port // 4, int(matching[port]) // 4) for port in range(20)}
+    assert pairs == {(a, b) for a in range(5) for b in range(5) if a != b}
+
+
+def test_phase_times_enclose_their_operations() -> None:
+    """Phases of a stage follow one another, and the last ends with the step."""
+    job = small_job(2, 2, 3, delay_s=1e-4)
+    plan = plan_of(job, "provisioned")
+    times = plan.phase_times_s(job)
+    assert (times[:, 0] <= times[:, 1]).all()
+    for one, two, phase, following in zip(
+        times, times[1:], job.phases(), job.phases()[1:], strict=False
+    ):
+        if (phase.rail, phase.stage) == (following.rail, following.stage):
+            assert one[1] <= two[0]
+
+
+EXPERTS = om.TransformerModel(
+    layers=4, hidden=64, heads=4, sequence=32, vocabulary=100, ffn=128, experts=8, active_experts=2
+)
+
+
+@pytest.mark.parametrize("ports", [1, 2, 3, 8])
+@pytest.mark.parametrize("delay_s", [0.0, 1e-6, 1e-2])
+@pytest.mark.parametrize("switching", ["per-circuit", "all-stop"])
+@pytest.mark.parametrize("method", ["static", "on-demand", "provisioned", "prefetch"])
+@pytest.mark.parametrize("pp", [1, 2])
+def test_all_to_alls_of_experts(
+    ports: int, delay_s: float, switching: str, method: str, pp: int
+) -> None:
+    """In several matchings, or around a ring where that is faster: everyone hears of everyone.
+
+    Of two stages one may stop what the other sends, in any of its rounds.
+    """
+    options: dict[str, Any] = {"ports_per_gpu": ports, "delay_s": delay_s, "switching": switching}
+    job = small_job(4, 2, pp, ep=4, model=EXPERTS, micro_batch=1, **options)
+    found = om.solve(job, method, seed=0)  # refuses what the verifier refuses
+    if method == "static":
+        assert found.stats.get("reconfigurations", 0) == 0
+    elif delay_s == 0.0 and ports < 8:  # nothing is gained by going around
+        assert found.stats["reconfigurations"] > 0
+
+
+def test_the_matchings_of_an_all_to_all_are_the_fewest() -> None:
+    """As a demand of equal parts, the bound of the demand says so."""
+    parts = np.ones((6, 6)) - np.eye(6)
+    bound = om.Demand(om.IdealSwitch(6), parts, delay_s=0.5).lower_bound()
+    assert bound == pytest.approx(5 * (1 + 0.5))
+    facing = face_shifts(6, 1)
+    assert len(facing) == 5
+    assert {tuple(row) for row in facing[:, 0, 0].T} == {
+        tuple((k + by) % 6 for by in range(1, 6)) for k in range(6)
+    }
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(served_jobs(), st.sampled_from(["on-demand", "provisioned", "prefetch"]))
+def test_jobs_of_any_kind_are_planned(job: om.RailJob, method: str) -> None:
+    """Whatever the parallelism, schedule, ports and switch, the plan passes the verifier."""
+    found = om.solve(job, method, seed=0)
+    assert found.objective is not None
+    assert found.objective >= job.lower_bound() * (1 - 1e-9)

@@ -1,0 +1,392 @@
+"""Data that are forwarded: ways around, plans that take them, and every wrong hop refused."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import optmatch as om
+from optmatch.io.exports import exported
+from optmatch.io.schedules import solution_to_tree
+from optmatch.model import Solution
+from optmatch.problems.rails.plan import RailPlan, ranks_of_rails
+from optmatch.problems.rails.step import RECV, SEND
+from optmatch.simulation.rails.plans import read_plan
+from optmatch.solvers.rails.descent import descend
+from optmatch.solvers.rails.methods import plan_well
+from optmatch.solvers.rails.order import best_order
+from optmatch.solvers.rails.relays import divert, list_relays, plan_diverted, recognise
+from optmatch.solvers.rails.transfers import list_talks
+from optmatch.testing.rails import Hops, least_step_s, straight_hops
+from tests.helpers.rails import chain_step, fitted, random_jobs, served_jobs, small_job
+
+JOBS = {
+    "rings": small_job(2, 1, 3, delay_s=0.1),
+    "two rails": small_job(2, 2, 2, delay_s=0.1),
+    "two ports": small_job(2, 1, 3, delay_s=0.1, ports_per_gpu=2),
+    "messages": small_job(1, 1, 4, delay_s=0.1, micro_batch=1),
+}
+"""In which it pays to send around."""
+
+
+@cache
+def solved(name: str) -> tuple[Solution, RailPlan]:
+    """Solve a job of the list."""
+    solution = om.solve(JOBS[name], "prefetch", seed=0)
+    assert isinstance(solution.answer, RailPlan)
+    assert len(solution.answer.relays)
+    return solution, solution.answer
+
+
+def refused(name: str, **changes: Any) -> set[str]:
+    """Return the rules that a changed plan breaks."""
+    report = om.verify(JOBS[name], replace(solved(name)[1], **changes))
+    assert not report.ok
+    return {violation.rule for violation in report.violations}
+
+
+names = st.sampled_from(sorted(JOBS))
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_the_unchanged_plan_passes(name: str) -> None:
+    """So that refusals below are due to the change; without relays the step takes longer."""
+    solution, plan = solved(name)
+    assert om.verify(JOBS[name], solution).ok
+    straight = plan_well(list_talks(JOBS[name]), around=False)
+    assert straight is not None
+    assert not len(straight.relays)
+    assert plan.step_s < straight.step_s
+
+
+@settings(max_examples=40, deadline=None)
+@given(names, st.data())
+def test_any_hop_from_another_rank(name: str, data: Any) -> None:
+    """Data do not arrive there, or not on this rail, or there is no such rank."""
+    relays = np.array(solved(name)[1].relays)
+    row = data.draw(st.integers(0, len(relays) - 1))
+    ranks = [r for r in range(-1, JOBS[name].step().n_ranks + 1) if r != relays[row, 1]]
+    relays[row, 1] = data.draw(st.sampled_from(ranks))
+    refused(name, relays=relays)
+
+
+@settings(max_examples=40, deadline=None)
+@given(names, st.data())
+def test_any_hop_over_other_ports(name: str, data: Any) -> None:
+    """They lead elsewhere, are none, or make the hop narrower."""
+    relays = np.array(solved(name)[1].relays)
+    row = data.draw(st.integers(0, len(relays) - 1))
+    relays[row, 2] ^= 1 << data.draw(st.integers(0, 2))
+    refused(name, relays=relays)
+
+
+@settings(max_examples=40, deadline=None)
+@given(names, st.data())
+def test_any_hop_left_out_or_taken_twice(name: str, data: Any) -> None:
+    """Then data end at somebody else, or go over a circuit twice at a time."""
+    relays = np.array(solved(name)[1].relays)
+    row = data.draw(st.integers(0, len(relays) - 1))
+    refused(name, relays=np.delete(relays, row, axis=0))
+    refused(name, relays=np.insert(relays, row, relays[row], axis=0))
+
+
+@settings(max_examples=40, deadline=None)
+@given(names, st.data())
+def test_any_circuit_of_a_hop(name: str, data: Any) -> None:
+    """Taken out in the middle of a way, it leaves the data where they are."""
+    job, (_, plan) = JOBS[name], solved(name)
+    timeline = plan.rails[0]
+    members = ranks_of_rails(job.step())[0]
+    rows = np.flatnonzero(np.isin(plan.relays[:, 1], members))
+    operation, rank, ports = plan.relays[data.draw(st.sampled_from(rows.tolist()))].tolist()
+    state = int(np.searchsorted(timeline.starts_s, plan.start_s[operation], side="right")) - 1
+    port = int(np.searchsorted(members, rank)) * job.ports_per_gpu + ports.bit_length() - 1
+    matchings = np.array(timeline.matchings)
+    matchings[state, port] = -1
+    changed = replace(timeline, matchings=matchings)
+    refused(name, rails=(changed, *plan.rails[1:]))
+
+
+@settings(max_examples=40, deadline=None)
+@given(names, st.data(), st.sampled_from([-1, 1]))
+def test_any_time_of_what_is_forwarded(name: str, data: Any, sign: int) -> None:
+    """Every hop costs its latency: shorter or longer by half of one is refused."""
+    plan = solved(name)[1]
+    operation = int(data.draw(st.sampled_from(np.unique(plan.relays[:, 0]).tolist())))
+    end_s = np.array(plan.end_s)
+    end_s[operation] += sign * JOBS[name].latency_s / 2
+    refused(name, end_s=end_s)
+
+
+def test_nobody_else_uses_the_ports_between() -> None:
+    """An operation moved into the time of another one over the same ports is told so."""
+    job, (_, plan) = JOBS["messages"], solved("messages")
+    step = job.step()
+    rule = "a port sends for one operation at a time"
+    found = set()
+    for operation in np.unique(plan.relays[:, 0]):
+        for other in np.flatnonzero((step.kind == SEND) & (step.match != step.match[operation])):
+            start_s, end_s = np.array(plan.start_s), np.array(plan.end_s)
+            for part in np.flatnonzero(step.match == step.match[other]):
+                start_s[part], end_s[part] = plan.start_s[operation], plan.end_s[operation]
+            found |= refused("messages", start_s=start_s, end_s=end_s)
+    assert rule in found
+
+
+@pytest.mark.parametrize("kind", ["compute", "receives"])
+def test_only_what_is_sent_is_forwarded(kind: str) -> None:
+    """A computation or a receive has no way."""
+    job, (_, plan) = JOBS["messages"], solved("messages")
+    step = job.step()
+    at = np.flatnonzero(step.kind == (RECV if kind == "receives" else 0))[:1]
+    relays = np.concatenate([np.column_stack([at, step.rank[at] * 0, 1 + 0 * at]), plan.relays])
+    relays = relays[np.argsort(relays[:, 0], kind="stable")]
+    rule = "what is forwarded is sent over a rail, and goes to one rank"
+    assert rule in refused("messages", relays=relays)
+
+
+def test_what_is_done_in_rounds_is_not_forwarded() -> None:
+    """Recursive halving meets its partners straight; a hop beside it is refused."""
+    job = small_job(4, 1, 1, collectives={"dp": "halving"})
+    plan = om.solve(job, "provisioned", seed=0).answer
+    (operation, *_) = np.flatnonzero(plan.ports)
+    report = om.verify(job, replace(plan, relays=np.array([[operation, 1, 1]])))
+    assert {violation.rule for violation in report.violations} == {
+        "what is forwarded is sent over a rail, and goes to one rank"
+    }
+
+
+@pytest.mark.parametrize(
+    ("relays", "message"),
+    [
+        ([[0, 1]], "rows of 2 entries"),
+        ([[-1, 0, 1]], r"relays\[0\]: operation -1 of a step"),
+        ([[10**6, 0, 1]], r"relays\[0\]: operation 1000000 of a step"),
+        ([[3, 0, 1], [2, 0, 1]], r"relays\[1\]: operation 2 after operation 3"),
+    ],
+)
+def test_relays_that_cannot_be(relays: Any, message: str) -> None:
+    """Refused when the plan is made, naming the row."""
+    with pytest.raises(om.InputError, match=message):
+        replace(solved("messages")[1], relays=relays)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(random_jobs())
+def test_every_way_leads_where_data_belong(job: om.RailJob) -> None:
+    """For all ranks of a class, walked one by one; no class is passed twice."""
+    talks = list_talks(job)
+    step, folded, relays = job.step(), talks.folded, list_relays(talks)
+    for node, routes in relays.routes.items():
+        sends = np.flatnonzero((folded.node_of == node) & (step.kind != RECV))
+        for route in routes:
+            assert len({link.one for link in route}) == len(route) >= 2
+            for operation in sends.tolist():
+                rank = int(step.rank[operation])
+                members = step.groups[step.group[operation]].ranks
+                wanted = members[(members.index(rank) + 1) % len(members)]
+                if step.kind[operation] == SEND:
+                    wanted = int(step.peer[operation])
+                for link in route:
+                    assert folded.class_of[rank] == link.one
+                    rank = int(link.to[rank])
+                assert rank == wanted
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(served_jobs(), st.sampled_from([1e-3, 0.1, 10.0]))
+def test_going_around_is_never_worse(job: om.RailJob, delay_s: float) -> None:
+    """It is taken only where a step ends sooner; the verifier agrees."""
+    job = replace(job, delay_s=delay_s)
+    straight = plan_well(list_talks(job), around=False)
+    found = om.solve(job, "prefetch", seed=0)
+    assert straight is not None
+    assert found.objective is not None
+    assert found.objective <= straight.step_s
+    assert found.objective >= job.lower_bound() * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("case", ["h200-dp2", "h200-dp4"])
+def tiny_job() -> om.RailJob:
+    """Return a job of two stages of two replicas that all orders can be tried of."""
+    model = om.TransformerModel(layers=2, hidden=16, heads=2, sequence=8, vocabulary=10, ffn=32)
+    return small_job(2, 1, 2, model=model, batch=2, port_bytes_per_s=1e9, delay_s=1e-4)
+
+
+def chain_job(delay_s: float, *pattern: tuple[str, int]) -> om.RailJob:
+    """Return a job of two stages of two replicas, one phase after the other."""
+    return om.RailJob(
+        n_gpus=4, gpus_per_server=1, recorded=chain_step(list(pattern)), delay_s=delay_s
+    )
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(tiny_job(), marks=pytest.mark.slow),
+        *(chain_job(d, ("pp", 1), ("dp", 1), ("pp", 1), ("dp", 1)) for d in (0.0, 1e-6, 1e-2)),
+    ],
+)
+def test_the_best_of_all_orders_and_ways(job: om.RailJob) -> None:
+    """Tried one by one: rings straight, or through the other stage, one way or the other.
+
+    Nobody is folded there, so no plan that treats replicas differently is better either.
+    """
+
+    def ways(operations: Sequence[int]) -> list[Hops]:
+        straight = straight_hops(job, operations)
+        if len(straight) == 1:
+            return [straight]
+        (a, b), others = straight[0], [rank for rank in range(4) if rank not in straight[0]]
+        crossed = [((a, c), (c, b), (b, d), (d, a)) for c, d in (others, others[::-1])]
+        return [straight, *crossed]
+
+    found = om.solve(job, "ilp", seed=0)
+    assert found.objective is not None
+    assert found.objective == pytest.approx(least_step_s(job, ways), rel=1e-9)
+    proved = max(found.lower_bound, found.stats.get("alike_bound_s", 0.0))
+    assert found.objective == pytest.approx(proved, rel=1e-9)
+    straight = least_step_s(job, lambda operations: [straight_hops(job, operations)])
+    assert found.objective <= straight * (1 + 1e-9)
+    assert (found.objective < straight * (1 - 1e-9)) == (job.delay_s > 1e-6)
+
+
+@pytest.mark.parametrize("ports", [1, 2])
+def test_trying_ways_one_by_one(ports: int) -> None:
+    """It finds more than going around in whole directions, and stops where told to."""
+    job = small_job(2, 1, 3, delay_s=0.1, ports_per_gpu=ports)
+    talks = list_talks(job)
+    relays, straight = list_relays(talks), plan_well(talks, around=False)
+    known = plan_well(talks)
+    assert straight is not None
+    assert known is not None
+    found = descend(relays, known, om.Limits().start())
+    assert found is not None
+    assert found.step_s < known.step_s
+    assert om.verify(job, found).ok
+    again = descend(relays, straight, om.Limits().start())
+    assert again is not None
+    assert again.step_s < straight.step_s
+    assert om.verify(job, again).ok
+    assert descend(relays, straight, om.Limits(iterations=0).start()) is None
+
+
+def test_trying_ways_from_one_around() -> None:
+    """Ways over the same first circuit and another one after it are told apart."""
+    job = tiny_job()
+    relays = list_relays(list_talks(job))
+    for way in relays.around:
+        diverted = divert(relays, way)
+        order = best_order(diverted)
+        assert order is not None
+        known = plan_diverted(diverted, way, order)
+        assert known is not None
+        found = descend(relays, known, om.Limits().start()) or known
+        assert found.step_s <= known.step_s
+        assert om.verify(job, found).ok
+
+
+@pytest.mark.parametrize("delay_s", [1e-3, 3e-3, 1e-2])
+def test_collectives_wait_where_that_saves_changes(delay_s: float) -> None:
+    """Gradients between two messages keep the second waiting; without any forwarding, too."""
+    model = om.TransformerModel(
+        layers=8, hidden=1024, heads=8, sequence=4096, vocabulary=32000, ffn=3584
+    )
+    job = om.RailJob(
+        n_gpus=16, gpus_per_server=1, dp=4, pp=4, model=model, batch=16, micro_batch=1,
+        delay_s=delay_s,
+    )  # fmt: skip
+    talks = list_talks(job)
+    straight = plan_well(talks, around=False)
+    assert straight is not None
+    alone = list_relays(talks)._replace(routes={}, around=())
+    found = descend(alone, straight, om.Limits().start())
+    assert found is not None
+    assert not len(found.relays)
+    assert om.verify(job, found).ok
+    assert found.step_s < 0.9 * straight.step_s
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(served_jobs(), st.integers(0, 2**30))
+def test_any_choice_of_ways_is_a_plan(job: om.RailJob, seed: int) -> None:
+    """Drawn at random for each communication; the verifier accepts it, and it is read off."""
+    relays = list_relays(list_talks(job))
+    rng = np.random.default_rng(seed)
+    ways = {node: int(rng.integers(len(routes) + 1)) for node, routes in relays.routes.items()}
+    chosen = {node: relays.routes[node][way - 1] for node, way in ways.items() if way}
+    diverted = divert(relays, chosen)
+    order = best_order(diverted)
+    assert order is not None
+    plan = plan_diverted(diverted, chosen, order)
+    assert plan is not None
+    if job.switching == "per-circuit":
+        assert om.verify(job, plan).ok
+        assert recognise(relays, plan) == ways
+
+
+@pytest.mark.parametrize("case", ["h200-dp2", "h200-dp4"])
+def test_a_delay_of_a_second_is_hidden_in_the_published_cases(case: str) -> None:
+    """All that is left of it is the latency of a few hops."""
+    job = replace(fitted(case)[1], delay_s=1.0)
+    found = om.solve(job, "prefetch", seed=0)
+    assert found.objective is not None
+    latencies = job.step().n_operations * job.latency_s
+    assert found.objective - job.lower_bound() < latencies < 1e-3
+    for policy in ("on-demand", "provisioned"):
+        slow = om.solve(job, policy, seed=0).objective
+        assert slow is not None
+        assert slow > 1.2 * found.objective
+
+
+@pytest.mark.parametrize(("rows", "around"), [(2, True), (3, False)])
+def test_circuits_that_a_fabric_does_not_hold(rows: int, around: bool) -> None:
+    """Where states of cells are not found for data that go around, they go straight."""
+    job = small_job(2, 1, 2, delay_s=1.0, fabric=om.HexMesh(rows, rows, tx=4, rx=4))
+    wanted = plan_well(list_talks(job))
+    found = om.solve(job, "prefetch", seed=0).answer
+    assert wanted is not None
+    assert len(wanted.relays)
+    assert isinstance(found, RailPlan)
+    assert bool(len(found.relays)) == around
+    assert om.verify(job, found).ok
+
+
+def test_files_with_and_without_relays(tmp_path: Path) -> None:
+    """They come back as they were; a plan without any has no such key."""
+    solution, plan = solved("rings")
+    om.save(solution, tmp_path / "plan.json")
+    assert om.load(tmp_path / "plan.json") == solution
+    straight = replace(solution, answer=replace(plan, relays=plan.relays[:0]))
+    tree = solution_to_tree(straight)["answer"]
+    assert list(tree) == ["rails", "start_s", "end_s", "ports", "step_s"]
+
+
+def test_what_other_tools_are_told() -> None:
+    """Who forwards stands with the operation, and a replay measures the same step."""
+    solution, plan = solved("rings")
+    events = json.loads(str(exported(solution, "perfetto")))["traceEvents"]
+    rows = list(csv.DictReader(io.StringIO(str(exported(solution, "timeline")))))
+    told = [row["via"] for row in rows if row["what"] == "operation"]
+    for operation, rank, _ in plan.relays.tolist():
+        assert str(rank) in told[operation].split()
+    assert sum(map(bool, told)) == len(np.unique(plan.relays[:, 0]))
+    assert sum("via" in event.get("args", {}) for event in events) == sum(map(bool, told))
+    assert read_plan(JOBS["rings"], plan).step_s == plan.step_s
+
+
+def test_a_recorded_step_without_a_pipeline_has_no_way_around() -> None:
+    """Nor one in which nothing is sent twice over the same circuits."""
+    job = om.RailJob(n_gpus=4, gpus_per_server=1, recorded=chain_step([("dp", 2)]))
+    assert not list_relays(list_talks(job)).routes

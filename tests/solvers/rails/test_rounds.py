@@ -1,0 +1,436 @@
+"""Collectives in rounds: data end where they belong, plans are replayed, broken ones refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import optmatch as om
+from optmatch.cli import main
+from optmatch.io import dumps, loads
+from optmatch.problems.rails.plan import RailPlan, ranks_of_rails
+from optmatch.problems.rails.rounds import Algorithm, list_rounds, list_sends
+from optmatch.problems.rails.step import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    BROADCAST,
+    OPERATIONS,
+    REDUCE_SCATTER,
+    Group,
+    Step,
+)
+from optmatch.simulation.rails.replay import simulate_rails
+from optmatch.solvers.rails.transfers import list_talks
+from optmatch.verify.rails.transfers import list_transfers
+from tests.helpers.rails import small_job
+
+Sends = list[tuple[int, int, float]]
+HALVED = (ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER)
+relaxed = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def planned(algorithm: Algorithm, kind: int, n: int) -> list[Sends]:
+    """List what planners say that is sent in each round."""
+    return [
+        [(a, b, each.share) for a, b in list_sends(algorithm, n, each).tolist()]
+        for each in list_rounds(algorithm, kind, n)
+    ]
+
+
+def checked(algorithm: str, kind: int, n: int) -> list[Sends]:
+    """List what the verifier wants to be sent."""
+    return list_transfers(algorithm, OPERATIONS[kind], n)
+
+
+def halve(rounds: list[Sends], n: int) -> list[dict[int, set[int]]]:
+    """Move sums: each sends what belongs to the side of its partner; all parts of a size of 1.
+
+    Returns, for each member and part that it is left with, whose contributions are summed up.
+    """
+    left = [{part: {p} for part in range(n)} for p in range(n)]
+    for sends in rounds:
+        moved = []
+        for a, b, share in sends:
+            parts = {part for part in left[a] if (part ^ b) & (a ^ b) == 0}
+            assert len(parts) / n == pytest.approx(share)
+            moved.append((b, {part: left[a].pop(part) for part in parts}))
+        for b, parts_of in moved:
+            for part, sums in parts_of.items():
+                assert not left[b][part] & sums, "counted twice"
+                left[b][part] |= sums
+    return left
+
+
+def gather(rounds: list[Sends], held: list[set[int]], shard: float) -> list[set[int]]:
+    """Move shards: each sends all that it holds."""
+    for sends in rounds:
+        before = [set(parts) for parts in held]
+        for a, b, share in sends:
+            assert len(before[a]) * shard == pytest.approx(share)
+            assert not before[a] & held[b], "sent twice"
+            held[b] |= before[a]
+    return held
+
+
+@pytest.mark.parametrize("source", [planned, checked])
+@pytest.mark.parametrize("n", [4, 8, 16, 32])
+def test_halving_moves_every_part_to_its_owner_and_back(source: Any, n: int) -> None:
+    """With all contributions, each once; and the sizes are what is moved."""
+    everyone, own = set(range(n)), [{p} for p in range(n)]
+    assert halve(source("halving", REDUCE_SCATTER, n), n) == [{p: everyone} for p in range(n)]
+    assert gather(source("halving", ALL_GATHER, n), own, 1.0) == [everyone] * n
+    rounds = source("halving", ALL_REDUCE, n)
+    half = len(rounds) // 2
+    assert halve(rounds[:half], n) == [{p: everyone} for p in range(n)]
+    assert gather(rounds[half:], [{p} for p in range(n)], 1 / n) == [everyone] * n
+    total = sum(sends[0][2] for sends in rounds)
+    assert total == pytest.approx(2 * (n - 1) / n)  # as around a ring
+
+
+@pytest.mark.parametrize("source", [planned, checked])
+@pytest.mark.parametrize("n", range(3, 20))
+def test_trees_collect_from_everyone_and_tell_everyone(source: Any, n: int) -> None:
+    """Sums reach the first member, each contribution once; then all hear of them, once."""
+    levels = (n - 1).bit_length()
+    rounds = source("tree", ALL_REDUCE, n)
+    assert len(rounds) == 2 * levels
+    sums = [{p} for p in range(n)]
+    for sends in rounds[:levels]:
+        assert len({p for a, b, _ in sends for p in (a, b)}) == 2 * len(sends)
+        for a, b, share in sends:
+            assert share == 1.0
+            assert not sums[a] & sums[b]
+            sums[b] |= sums[a]
+    assert sums[0] == set(range(n))
+    for broadcast in (rounds[levels:], source("tree", BROADCAST, n)):
+        told = {0}
+        for sends in broadcast:
+            assert {a for a, _, _ in sends} <= told
+            assert not {b for _, b, _ in sends} & told
+            told |= {b for _, b, _ in sends}
+        assert told == set(range(n))
+
+
+@pytest.mark.parametrize("n", range(2, 17))
+@pytest.mark.parametrize("kind", range(1, 6))
+@pytest.mark.parametrize("algorithm", get_args(Algorithm))
+def test_planners_and_the_verifier_agree(n: int, kind: int, algorithm: Algorithm) -> None:
+    """Two codes; two members, and kinds that an algorithm does not know, are a ring in both."""
+    if algorithm == "halving" and n & n - 1:
+        return
+    one, two = planned(algorithm, kind, n), checked(algorithm, kind, n)
+    assert [sorted(sends) for sends in one] == [sorted(sends) for sends in two]
+    known = {"halving": HALVED, "tree": (ALL_REDUCE, BROADCAST), "ring": ()}[algorithm]
+    assert bool(one) == (n > 2 and kind in known)
+
+
+def single(n: int, kind: int, size: float = 1e6, **options: Any) -> om.RailJob:
+    """Return a job of one collective."""
+    every = list(range(n))
+    columns: dict[str, Any] = {
+        "rank": every,
+        "kind": [kind] * n,
+        "group": [0] * n,
+        "size_bytes": [size] * n,
+        "duration_s": [0] * n,
+        "peer": [-1] * n,
+        "match": [0] * n,
+        "dep_start": [0] * (n + 1),
+        "dep": [],
+    }
+    step = Step(groups=(Group("dp.0", "dp", tuple(every), rail=0),), **columns)
+    plain: dict[str, Any] = {"port_bytes_per_s": 1e8, "latency_s": 1e-6}
+    return om.RailJob(n_gpus=n, gpus_per_server=1, recorded=step, **{**plain, **options})
+
+
+def plan_of(job: om.RailJob, method: str = "provisioned") -> RailPlan:
+    """Solve a job, and return its plan."""
+    answer = om.solve(job, method, seed=0).answer
+    assert isinstance(answer, RailPlan)
+    return answer
+
+
+@pytest.mark.parametrize("ports", [1, 2, 3, 4])
+@pytest.mark.parametrize("n", [2, 4, 8, 16])
+@pytest.mark.parametrize("kind", HALVED)
+def test_times_of_halving(ports: int, n: int, kind: int) -> None:
+    """The bytes of a ring, a message for each round, a delay wherever circuits change."""
+    levels, delay, size = n.bit_length() - 1, 1e-3, 1e6
+    job = single(n, kind, size, ports_per_gpu=ports, delay_s=delay, collectives={"dp": "halving"})
+    shares = {ALL_REDUCE: 2 * (n - 1) / n, REDUCE_SCATTER: (n - 1) / n, ALL_GATHER: n - 1}
+    rounds = levels * (2 if kind == ALL_REDUCE else 1)
+    bound = shares[kind] * size / (ports * 1e8) + rounds * 1e-6
+    assert job.lower_bound() == pytest.approx(bound)
+    changes = 2 * (levels - 1) if kind == ALL_REDUCE else levels - 1
+    first = delay if n > 2 and kind != ALL_REDUCE else 0.0  # what the step before has left
+    plan = plan_of(job)
+    assert plan.step_s == pytest.approx(bound + first + changes * delay)
+    assert plan_of(job, "prefetch").step_s <= plan.step_s
+
+
+@pytest.mark.parametrize("n", [3, 4, 5, 8, 11])
+def test_times_of_trees(n: int) -> None:
+    """The whole buffer in each round; up and down again, turning round at the first member."""
+    levels, delay = (n - 1).bit_length(), 1e-3
+    job = single(n, ALL_REDUCE, 1e6, delay_s=delay, collectives={"dp": "tree"})
+    bound = 2 * levels * (1e6 / 1e8 + 1e-6)
+    assert job.lower_bound() == pytest.approx(bound)
+    assert plan_of(job).step_s == pytest.approx(bound + 2 * (levels - 1) * delay)
+
+
+def partners_in_turn(job: om.RailJob, plan: RailPlan) -> list[list[int]]:
+    """Read off the circuits whom each rank reaches, one after another, in a plan of one rail."""
+    timeline, ranks = plan.rails[0], ranks_of_rails(job.step())[0]
+    found: list[list[int]] = [[] for _ in ranks]
+    for matching in timeline.matchings:
+        for gpu in range(len(ranks)):
+            arrives = int(matching[gpu * job.ports_per_gpu])
+            if arrives >= 0 and found[gpu][-1:] != [arrives // job.ports_per_gpu]:
+                found[gpu].append(arrives // job.ports_per_gpu)
+    return found
+
+
+@pytest.mark.parametrize("n", [4, 8, 16])
+@pytest.mark.parametrize("ports", [1, 2])
+def test_data_follow_the_circuits_of_a_plan(n: int, ports: int) -> None:
+    """Not what planners say, but what the switch holds: sums arrive, and are spread."""
+    job = single(n, ALL_REDUCE, collectives={"dp": "halving"}, ports_per_gpu=ports)
+    met = partners_in_turn(job, plan_of(job))
+    levels = n.bit_length() - 1
+    assert {len(row) for row in met} == {2 * levels - 1}  # the middle one twice
+    onward = [[(p, met[p][r], 2.0 ** -(r + 1)) for p in range(n)] for r in range(levels)]
+    back = [[(p, met[p][r], 2.0 ** (r - levels + 1) / n) for p in range(n)]
+            for r in range(levels - 1, 2 * levels - 1)]  # fmt: skip
+    assert halve(onward, n) == [{p: set(range(n))} for p in range(n)]
+    assert gather(back, [{p} for p in range(n)], 1 / n) == [set(range(n))] * n
+
+
+@st.composite
+def jobs_in_rounds(draw: Any) -> om.RailJob:
+    """Draw a job whose replicas are not joined by rings."""
+    algorithm = draw(st.sampled_from(["halving", "tree"]))
+    dp = draw(st.sampled_from([2, 4, 8] if algorithm == "halving" else [2, 3, 4, 5, 6, 7]))
+    return small_job(
+        dp,
+        draw(st.sampled_from([1, 2])),
+        draw(st.sampled_from([1, 2, 3])),
+        collectives={"dp": algorithm, "cp": draw(st.sampled_from(get_args(Algorithm)))},
+        zero_stage=draw(st.sampled_from([0, 1, 3])),
+        ports_per_gpu=draw(st.sampled_from([1, 2, 3, 4])),
+        micro_batch=draw(st.sampled_from([-1, 2])),
+        switching=draw(st.sampled_from(["per-circuit", "all-stop"])),
+        delay_s=draw(st.sampled_from([0.0, 1e-6, 1e-4, 1e-2])),
+    )
+
+
+@relaxed
+@given(jobs_in_rounds(), st.sampled_from(["on-demand", "provisioned", "prefetch", "ilp"]))
+def test_jobs_in_rounds_are_planned(job: om.RailJob, method: str) -> None:
+    """Every plan passes the verifier, and none is below the bound."""
+    found = om.solve(job, method, seed=0, time_limit_s=20)
+    assert found.objective is not None
+    assert found.objective >= job.lower_bound() * (1 - 1e-9)
+
+
+@relaxed
+@given(jobs_in_rounds())
+def test_places_in_a_group_are_few_classes(job: om.RailJob) -> None:
+    """Halving treats all alike, a tree those of one depth; rails that are alike are one."""
+    talks = list_talks(job)
+    assert len(talks.folded.first) <= job.pp * (1 + 2 * job.dp.bit_length())
+    assert sum(len(timeline.rails) for timeline in plan_of(job).rails) in (0, job.tp)
+
+
+@pytest.mark.parametrize("policy", ["on-demand", "provisioned"])
+@pytest.mark.parametrize(
+    ("switching", "pp"),
+    [("per-circuit", 1), ("per-circuit", 2), ("per-circuit", 3), ("all-stop", 1), ("all-stop", 2)],
+)
+@pytest.mark.parametrize(("algorithm", "dp"), [("halving", 4), ("halving", 8), ("tree", 5)])
+@pytest.mark.parametrize("delay_s", [0.0, 1e-4, 1e-2])
+def test_the_simulation_counts_the_changes_between_rounds(
+    policy: Any, switching: Any, algorithm: str, dp: int, delay_s: float, pp: int
+) -> None:
+    """As the plan of the same policy does, for all-reduces, which end as they begin."""
+    job = small_job(dp, 1, pp, delay_s=delay_s, switching=switching, collectives={"dp": algorithm})
+    simulated = simulate_rails(job, policy).step_s
+    assert plan_of(job, policy).step_s == pytest.approx(simulated, rel=1e-12)
+
+
+def test_static_ports_cannot_change_between_rounds() -> None:
+    """There is no plan, and it says why; with two members there is nothing to change."""
+    job = small_job(4, 1, 1, collectives={"dp": "halving"})
+    found = om.solve(job, "static", seed=0)
+    assert found.status is om.Status.UNKNOWN
+    two = small_job(2, 1, 1, collectives={"dp": "halving"})
+    assert om.solve(two, "static", seed=0).stats["reconfigurations"] == 0
+
+
+@pytest.mark.parametrize("algorithm", ["halving", "tree"])
+@pytest.mark.parametrize(
+    "fabric", [om.Benes(8), om.HexMesh(7, 7, tx=8, rx=8), om.HexMesh(5, 5, ports=8)]
+)
+def test_rounds_on_fabrics_with_cells(fabric: om.Fabric, algorithm: str) -> None:
+    """Every round has its states of cells; on bidirectional ports, too."""
+    job = small_job(
+        4, 1, 1, fabric=fabric, ports_per_gpu=2, delay_s=1e-4, collectives={"dp": algorithm}
+    )
+    found = om.solve(job, "provisioned", seed=0)
+    assert found.status is om.Status.FEASIBLE, found.stats
+    assert found.answer.rails[0].cell_states.shape[1] == fabric.n_cells
+
+
+@cache
+def solved(name: str) -> tuple[om.RailJob, RailPlan]:
+    """Plan one of a few jobs."""
+    jobs = {
+        "halving": {"dp": 4, "pp": 2, "collectives": {"dp": "halving"}},
+        "scatter": {"dp": 8, "pp": 1, "zero_stage": 1, "collectives": {"dp": "halving"}},
+        "tree": {"dp": 5, "pp": 2, "collectives": {"dp": "tree"}},
+        "two ports": {"dp": 4, "pp": 2, "collectives": {"dp": "halving"}, "ports_per_gpu": 2},
+        "stopping": {
+            **{"dp": 4, "pp": 2, "collectives": {"dp": "halving"}, "switching": "all-stop"},
+        },
+    }
+    job = small_job(tp=1, delay_s=1e-3, **jobs[name])  # type: ignore[arg-type]
+    return job, plan_of(job)
+
+
+NAMES = st.sampled_from(["halving", "scatter", "tree", "two ports", "stopping"])
+
+
+def refused(name: str, **changes: Any) -> set[str]:
+    """Return the rules that a changed plan breaks."""
+    job, plan = solved(name)
+    report = om.verify(job, replace(plan, **changes))
+    assert not report.ok
+    return {violation.rule for violation in report.violations}
+
+
+def sending(name: str, data: Any) -> tuple[int, int]:
+    """Draw a send of a round of a collective: the state and the port of a circuit in use."""
+    job, plan = solved(name)
+    step, timeline = job.step(), plan.rails[0]
+    collectives = [int(k) for k in np.flatnonzero(step.kind < 6) if plan.ports[k]]
+    operation = data.draw(st.sampled_from(collectives))
+    members = step.groups[step.group[operation]].ranks
+    rounds = list_transfers(job.collectives["dp"], OPERATIONS[step.kind[operation]], len(members))
+    sends = data.draw(st.sampled_from(rounds))
+    a, b, _ = data.draw(st.sampled_from(sends))
+    inside = (timeline.starts_s < plan.end_s[operation]) & (
+        np.append(timeline.starts_s[1:], np.inf) > plan.start_s[operation]
+    )
+    gpu = {rank: k for k, rank in enumerate(ranks_of_rails(step)[0].tolist())}
+    port = gpu[members[a]] * job.ports_per_gpu
+    arrives = timeline.matchings[:, port] // job.ports_per_gpu
+    states = np.flatnonzero(
+        inside & (timeline.matchings[:, port] >= 0) & (arrives == gpu[members[b]])
+    )
+    return int(states[0 if a > b else -1]), port  # sums go up first, and then down
+
+
+@settings(max_examples=60, deadline=None)
+@given(NAMES, st.data())
+def test_a_circuit_that_is_missing_in_a_round(name: str, data: Any) -> None:
+    """Taken out for the time of one state in which it sends."""
+    state, port = sending(name, data)
+    first, *rest = solved(name)[1].rails
+    matchings = np.array(first.matchings)
+    matchings[state, port] = -1
+    assert refused(name, rails=(replace(first, matchings=matchings), *rest))
+
+
+@settings(max_examples=40, deadline=None)
+@given(NAMES, st.data())
+def test_a_circuit_that_leads_to_another_partner(name: str, data: Any) -> None:
+    """Swapped with one at another GPU."""
+    job = solved(name)[0]
+    state, port = sending(name, data)
+    first, *rest = solved(name)[1].rails
+    matchings = np.array(first.matchings)
+    gpus = matchings[state] // job.ports_per_gpu
+    others = np.flatnonzero((matchings[state] >= 0) & (gpus != gpus[port]))
+    other = int(data.draw(st.sampled_from(others.tolist())))
+    matchings[state, [port, other]] = matchings[state, [other, port]]
+    assert refused(name, rails=(replace(first, matchings=matchings), *rest))
+
+
+@settings(max_examples=40, deadline=None)
+@given(NAMES, st.data(), st.sampled_from([-1, 1]))
+def test_a_collective_that_ends_at_another_time(name: str, data: Any, sign: int) -> None:
+    """All its parts together, by a millionth of the step; what follows does not help."""
+    job, plan = solved(name)
+    step = job.step()
+    collectives = np.flatnonzero((step.kind < 6) & (plan.ports > 0))
+    match = step.match[int(data.draw(st.sampled_from(collectives.tolist())))]
+    end = np.array(plan.end_s)
+    end[step.match == match] += sign * 1e-6 * plan.step_s
+    assert "a collective ends with the last of its rounds" in refused(name, end_s=end)
+
+
+def test_rounds_have_an_order() -> None:
+    """Sums that are halved the other way round are the same, but not those of the job."""
+    job = single(4, REDUCE_SCATTER, collectives={"dp": "halving"})
+    plan = plan_of(job)
+    (first,) = plan.rails
+    swapped = np.array(first.matchings)[[1, 0, *range(2, len(first.matchings))]]
+    report = om.verify(job, replace(plan, rails=(replace(first, matchings=swapped),)))
+    assert not report.ok
+    ring = replace(job, collectives={})
+    assert not om.verify(ring, plan).ok
+    assert not om.verify(job, plan_of(ring)).ok
+
+
+@pytest.mark.parametrize(
+    ("collectives", "message"),
+    [
+        ({"dp": "halving"}, "group dp.0 has 6 members, halving needs a power of two"),
+        ({"dp": "halves"}, "dp = 'halves': one of ring, halving, tree for one of dp, tp, pp"),
+        ({"zp": "ring"}, "zp = 'ring': one of"),
+        ("halving", "an algorithm for each dimension is expected"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(collectives: Any, message: str) -> None:
+    """Naming the group and its size, or what is allowed."""
+    with pytest.raises(om.InputError, match=message) as caught:
+        small_job(6, 1, 1, collectives=collectives)
+    assert caught.value.where == "collectives"
+
+
+def test_groups_inside_a_server_need_no_power_of_two() -> None:
+    """They ride no rail, and take what they took."""
+    job = small_job(2, 3, 1, collectives={"tp": "halving"})
+    assert job.lower_bound() == small_job(2, 3, 1).lower_bound()
+
+
+def test_an_all_to_all_stays_what_it_is() -> None:
+    """No algorithm knows it."""
+    one, two = (single(4, ALL_TO_ALL, collectives=given_) for given_ in ({}, {"dp": "halving"}))
+    assert plan_of(one).step_s == plan_of(two).step_s
+
+
+def test_files_and_commands_name_algorithms() -> None:
+    """Written, read again, and asked for on the command line."""
+    job = small_job(4, 1, 1, collectives={"dp": "tree"})
+    again = loads(dumps(job))
+    assert again == job
+    assert isinstance(again, om.RailJob)
+    assert again.collectives == {"dp": "tree"}
+    line = "generate rail-job --gpus 4 --gpus-per-server 1 --dp 4 --batch 4 --layers 4 --hidden 64"
+    line += " --heads 4 --sequence 32 --vocabulary 100 --ffn 128 --collectives dp=halving,cp=tree"
+    done = CliRunner().invoke(main, line.split())
+    assert done.exit_code == 0, done.stderr
+    made = loads(done.stdout)
+    assert isinstance(made, om.RailJob)
+    assert made.collectives == {"dp": "halving", "cp": "tree"}
+    done = CliRunner().invoke(main, line.replace("halving", "halve").split())
+    assert done.exit_code == 2
+    assert "dp = 'halve': one of ring" in done.stderr

@@ -1,0 +1,185 @@
+"""Exact methods: bounds that hold at any prices, against HiGHS and against brute force."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import numpy as np
+import pytest
+import scipy.sparse as sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.optimize import linprog
+
+import optmatch as om
+from optmatch.problems.routing.problem import Objective
+from optmatch.solvers.routing.columns import Master
+from optmatch.solvers.routing.pathfinder import UNIT
+from optmatch.solvers.routing.router import Router
+
+OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
+
+
+def random_matching(ports: int, rng: np.random.Generator) -> NDArray[np.int32]:
+    """Draw a perfect matching of an even number of ports."""
+    order = rng.permutation(ports)
+    matching = np.empty(ports, dtype=np.int32)
+    matching[order[0::2]], matching[order[1::2]] = order[1::2], order[0::2]
+    return matching
+
+
+def lossy(matching: NDArray[np.int32], objective: Objective) -> om.Routing:
+    """Ask for a matching on a small mesh whose bars and crosses cost differently."""
+    fabric = om.HexMesh(3, 3, ports=10)
+    return om.Routing(fabric, matching, objective=objective, bar_loss_db=0.3, cross_loss_db=0.5)
+
+
+def flow_bound(problem: om.Routing) -> float:
+    """Solve the programme of flows over ways through cells by HiGHS; infinite if infeasible."""
+    graph = problem.fabric.graph
+    assert graph is not None
+    ways = [(t, int(u)) for t in range(len(graph.mate)) for u in graph.exits[t]]
+    entered = np.array([t for t, _ in ways])
+    left = np.array([u for _, u in ways])
+    onward = graph.mate[left]
+    inside = onward >= 0
+    blocks, wants, closed = [], [], []
+    for i, j in problem.circuits:
+        start, end = problem.fabric.source_terminals[i], problem.fabric.destination_terminals[j]
+        balance = sparse.lil_matrix((len(graph.mate) + 1, len(ways)))
+        balance[entered, np.arange(len(ways))] = 1
+        for way in np.flatnonzero(inside):
+            balance[onward[way], way] -= 1
+        balance[len(graph.mate), left == end] = 1
+        wanted = np.zeros(len(graph.mate) + 1)
+        wanted[start] = wanted[-1] = 1
+        blocks.append(balance.tocsr())
+        wants.append(wanted)
+        closed.append(np.where(inside | (left == end), 1.0, 0.0))
+    link = graph.links.of_terminal
+    use = sparse.csr_matrix(
+        (np.ones(len(ways)), (link[left], np.arange(len(ways)))), (graph.links.count, len(ways))
+    )
+    room = np.ones(graph.links.count)
+    for i, _ in problem.circuits:
+        room[link[problem.fabric.source_terminals[i]]] -= 1
+    solved = linprog(
+        np.ones(len(ways) * len(blocks)),
+        A_ub=sparse.hstack([use] * len(blocks)),
+        b_ub=room,
+        A_eq=sparse.block_diag(blocks),
+        b_eq=np.concatenate(wants),
+        bounds=np.stack([np.zeros(len(ways) * len(blocks)), np.concatenate(closed)], axis=1),
+        method="highs",
+    )
+    return float(solved.fun) if solved.status == 0 else np.inf
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_columns_reach_the_bound_of_flows(seed: int) -> None:
+    """The linear programme over routes has the value of the one over flows, by another solver."""
+    fabric = om.HexMesh(3, 4, ports=12)
+    problem = om.Routing(fabric, random_matching(12, np.random.default_rng(seed)))
+    master = Master(Router(fabric), problem.circuits.astype(np.int64))
+    bound = master.bound({}, np.inf, om.Limits().start())
+    expected = flow_bound(problem)
+    if expected == np.inf:
+        assert bound.infeasible
+    else:
+        assert bound.value / UNIT == pytest.approx(expected, abs=0.02)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_exact_is_never_above_negotiated(seed: int) -> None:
+    """And both agree on what can be routed; a proof is checked on the way out of `om.solve`."""
+    fabric = om.HexMesh(4, 4, ports=16)
+    problem = om.Routing(fabric, random_matching(16, np.random.default_rng(seed)))
+    exact = om.solve(problem, "ilp", seed=seed)
+    quick = om.solve(problem, "negotiated", seed=seed)
+    assert exact.status in (om.Status.OPTIMAL, om.Status.INFEASIBLE)
+    if quick.objective is not None:
+        assert exact.objective is not None
+        assert exact.objective <= quick.objective
+        assert quick.lower_bound <= exact.objective
+
+
+def test_a_cut_names_circuits_and_links() -> None:
+    """Two ports behind one corner link cannot both be busy: circuits and link are named."""
+    fabric = om.HexMesh(2, 2, ports=[2, 10, 5, 15])
+    solution = om.solve(om.Routing(fabric, np.array([1, 0, 3, 2], dtype=np.int32)), "ilp", seed=0)
+    assert solution.status is om.Status.INFEASIBLE
+    assert solution.stats["cut_circuits"] == [[0, 1], [2, 3]]
+    assert "must pass the links" in solution.stats["reason"]
+    assert "2 times in all, but each carries one circuit, 1 in all" in solution.stats["reason"]
+    assert om.verify(solution.problem, solution).ok
+
+
+def test_a_dead_pair_is_named_before_any_search() -> None:
+    """With both terminals, and no time at all."""
+    mesh = om.HexMesh(2, 2)
+    (i, j), *_ = mesh.dead_pairs()
+    fabric = om.HexMesh(2, 2, ports=[i, j])
+    for method in ("negotiated", "ilp"):
+        solution = om.solve(
+            om.Routing(fabric, np.array([1, 0], dtype=np.int32)), method, time_limit_s=0.0
+        )
+        assert solution.status is om.Status.INFEASIBLE
+        assert f"t{i}" in solution.stats["reason"]
+        assert f"t{j}" in solution.stats["reason"]
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_objectives_are_all_proved(objective: Objective) -> None:
+    """On a small mesh each objective ends with a proof, and no other routes are better at it."""
+    rng = np.random.default_rng(3)
+    for _ in range(4):
+        matching = random_matching(10, rng)
+        problem = lossy(matching, objective)
+        solution = om.solve(problem, "ilp", seed=0)
+        assert solution.status is om.Status.OPTIMAL
+        assert solution.objective is not None
+        for other in OBJECTIVES:
+            routed = om.solve(lossy(matching, other), "ilp", seed=0)
+            assert routed.schedule is not None
+            value = om.verify(problem, routed.schedule).figures["objective"]
+            assert solution.objective <= value + 1e-9
+
+
+def test_a_proof_splits_where_prices_do_not_suffice() -> None:
+    """Twelve ports crowd a 3x3 mesh: now and then the proof needs cases, which are all checked."""
+    fabric = om.HexMesh(3, 3, ports=12)
+    rng = np.random.default_rng(7)
+    for _ in range(40):
+        solution = om.solve(om.Routing(fabric, random_matching(12, rng)), "ilp", seed=0)
+        if solution.certificate is not None and len(solution.certificate.circuit) > 1:
+            assert solution.status is om.Status.OPTIMAL
+            assert solution.lower_bound > solution.problem.lower_bound()
+            return
+    pytest.fail("no matching needed a split: the test needs another seed")
+
+
+def test_a_search_cut_short_keeps_its_best() -> None:
+    """After one case: a schedule, and a bound below it that its certificate supports."""
+    fabric = om.HexMesh(9, 9, ports=36)
+    rng = np.random.default_rng(7)
+    for _ in range(12):
+        problem = om.Routing(fabric, random_matching(36, rng))
+        solution = om.solve(problem, "ilp", seed=0, limits=om.Limits(iterations=1))
+        assert solution.objective is not None
+        assert problem.lower_bound() <= solution.lower_bound <= solution.objective
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_gap_is_all_that_is_asked_for(objective: Objective) -> None:
+    """Stops at routes near enough to a bound that the verifier supports; else it is optimal."""
+    rng = np.random.default_rng(3)
+    stopped = 0
+    for _ in range(12):
+        problem = lossy(random_matching(10, rng), objective)
+        solution = om.solve(problem, "ilp", seed=0, limits=om.Limits(gap=0.5))
+        assert solution.schedule is None or solution.gap <= 0.5
+        stopped += solution.limit is om.Limit.GAP
+    assert stopped or objective == "worst-cells"

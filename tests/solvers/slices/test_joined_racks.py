@@ -1,0 +1,210 @@
+"""Slices of joined racks: where they lie, what proves it, and what the verifier refuses."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import optmatch as om
+from optmatch.plotting import slice_data
+from optmatch.problems.slices.occupancy import crowd
+from optmatch.solvers.slices.pod import Pod
+from optmatch.verify.report import Findings
+from optmatch.verify.slices.replay import check_crossing
+
+few = settings(max_examples=25, deadline=None, database=None)
+PAIR = om.RackFabric(racks=2, joined=True)
+
+
+def half_used(rng: np.random.Generator, fabric: om.RackFabric, free: int) -> tuple[int, ...]:
+    """Return servers to reserve such that each rack has so many free ones."""
+    per_rack = fabric.n_servers // fabric.racks
+    kept = [rng.permutation(per_rack)[free:] + rack * per_rack for rack in range(fabric.racks)]
+    return tuple(np.concatenate(kept).tolist())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_slice_spans_joined_racks(seed: int) -> None:
+    """Three racks with six free servers: a slice of 16 only fits where light joins them."""
+    rng = np.random.default_rng(seed)
+    for joined in (False, True):
+        fabric = om.RackFabric(racks=3, joined=joined)
+        problem = om.SliceAllocation(fabric, (4, 4, 4), reserved=half_used(rng, fabric, 6))
+        solution = om.solve(problem, "optical", seed=0)
+        if not joined:
+            assert solution.status is om.Status.INFEASIBLE
+            continue
+        report = om.verify(problem, solution)
+        assert report.ok, report
+        assert report.figures["racks"] == 3
+        assert not om.verify(replace(problem, fabric=replace(fabric, joined=False)), solution).ok
+
+
+def test_a_slice_that_a_rack_can_hold_stays_there() -> None:
+    """And what spans takes the fewest racks: the emptiest, and for the rest the fullest."""
+    fabric = om.RackFabric(racks=4, joined=True)
+    free = {0: 3, 1: 9, 2: 5, 3: 1}
+    busy = [s for s in range(64) if s % 16 >= free[s // 16]]
+    racks_of = {}
+    for shape in ((2, 2, 4), (2, 4, 4), (4, 4, 4), (4, 4, 3)):
+        pod = Pod(fabric, reserved=tuple(busy))
+        found = pod.allocate(shape, "optical")
+        assert found is not None
+        racks_of[shape] = sorted(set((found.servers // 16).tolist()))
+    assert racks_of == {(2, 2, 4): [2], (2, 4, 4): [1], (4, 4, 4): [0, 1, 2], (4, 4, 3): [0, 1]}
+
+
+def test_larger_slices_take_whole_racks_by_every_rule() -> None:
+    """The circuits between them pass one hub each; what is no multiple of a rack is spread."""
+    fabric = om.RackFabric(racks=4, joined=True)
+    for rule in ("first-fit", "best-fit", "optical"):
+        problem = om.SliceAllocation(fabric, (8, 4, 4), reserved=(17,))
+        solution = om.solve(problem, rule, seed=0)
+        assert set((solution.answer.servers // 16).tolist()) == {0, 2}
+        assert solution.stats["longest_route_hops"] == 2
+        assert solution.status is om.Status.OPTIMAL
+    for shape, servers in (((6, 4, 4), 24), ((6, 6, 6), 54)):
+        odd = om.SliceAllocation(fabric, shape)
+        assert om.solve(odd, "first-fit", seed=0).status is om.Status.UNKNOWN
+        assert om.solve(odd, "optical", seed=0).stats["servers"] == servers
+    huge = om.SliceAllocation(fabric, (32, 4, 4))
+    assert "takes more than all 64 servers" in huge.dead_end()
+    full = om.SliceAllocation(fabric, (8, 8, 4), reserved=(5,))
+    assert "takes 64 servers, 63 are free" in full.dead_end()
+
+
+def test_ilp_searches_joined_racks_as_one() -> None:
+    """Where no cut is known it says that it searched; of many servers it says that it does not."""
+    placed = crowd(PAIR, [(2, 2, 4)] * 6, np.random.default_rng(2))
+    problem = om.SliceAllocation(PAIR, (2, 2, 4), placed=placed)
+    assert len({int(s) // 16 for slice_ in placed for s in slice_.servers}) == 2
+    solution = om.solve(problem, "ilp", seed=0)
+    assert solution.status is om.Status.OPTIMAL
+    assert solution.lower_bound > problem.lower_bound()
+    assert solution.stats["bound_by"] == "cp-sat"
+    with pytest.raises(
+        om.InputError, match="joined racks of at most 32 servers in all, not of 48"
+    ):
+        om.solve(om.SliceAllocation(replace(PAIR, racks=3), (2, 2, 4)), "ilp", seed=0)
+
+
+def test_a_cut_may_hold_hubs() -> None:
+    """Two racks of one server, one fibre to either face: no way for four circuits."""
+    fabric = om.RackFabric(chips=(2, 2, 1), fibres=1, racks=2, joined=True)
+    problem = om.SliceAllocation(fabric, (2, 2, 2))
+    solution = om.solve(problem, "ilp", seed=0)
+    assert solution.status is om.Status.INFEASIBLE
+    assert "bound_by" not in solution.stats
+    assert om.verify(problem, solution).ok
+    wrong = replace(solution, certificate=om.LoadProof(bound=99, cuts=((9,),)))
+    assert not om.verify(problem, wrong).ok
+
+
+@given(st.integers(0, 2**32))
+@few
+def test_every_crossing_of_a_hub_is_legal(seed: int) -> None:
+    """The verifier judges each by coordinates: those the fabric has are right, others are not."""
+    rng = np.random.default_rng(seed)
+    hub = PAIR.n_servers + int(rng.integers(PAIR.n_hubs))
+    met = PAIR.edges[PAIR.edges[:, 1] == hub, 0].tolist()
+    others = sorted(set(range(PAIR.n_servers)) - set(met))
+    u, v = (int(server) for server in rng.choice(met, 2, replace=False))
+    for passed, rule in (
+        ((u, hub, v), ""),
+        ((u, hub, u), "two faces of one"),
+        ((u, hub, int(rng.choice(others))), "at its place|by a face"),
+    ):
+        findings = Findings()
+        check_crossing(PAIR, passed, "here", findings)
+        told = " ".join(violation.rule for violation in findings.violations)
+        assert bool(told) == bool(rule)
+        assert re.search(rule, told)
+
+
+def spanning() -> om.Solution:
+    """Return a slice on three joined racks."""
+    fabric = om.RackFabric(racks=3, joined=True)
+    busy = half_used(np.random.default_rng(0), fabric, 3)
+    return om.solve(om.SliceAllocation(fabric, (2, 4, 4), reserved=busy), "optical", seed=0)
+
+
+def through_a_hub(answer: om.Allocation) -> tuple[int, int]:
+    """Return a route over a hub, and the place of the hub in it."""
+    return next(
+        (k, route.index(node)) for k, route in enumerate(answer.routes) for node in route
+        if node >= 48
+    )  # fmt: skip
+
+
+def another_hub(answer: om.Allocation) -> om.Allocation:
+    """Send a route through a hub that its servers have no fibre to."""
+    k, at = through_a_hub(answer)
+    edges = set(map(tuple, om.RackFabric(racks=3, joined=True).edges.tolist()))
+    route = list(answer.routes[k])
+    route[at] = next(hub for hub in range(48, 68) if (route[at - 1], hub) not in edges)
+    return replace(answer, routes=(*answer.routes[:k], tuple(route), *answer.routes[k + 1 :]))
+
+
+def two_into_one(answer: om.Allocation) -> om.Allocation:
+    """Let a hub send two circuits into one fibre."""
+    fabric = om.RackFabric(racks=3, joined=True)
+    tails = fabric.edges[fabric.edge_of_fibre[answer.fibres[:, 1]], 0]
+    first, second = np.flatnonzero(tails >= 48)[:2]
+    fibres = answer.fibres.copy()
+    fibres[second, 1] = fibres[first, 1]
+    return replace(answer, fibres=fibres)
+
+
+def without_the_hub(answer: om.Allocation) -> om.Allocation:
+    """Let a route jump from rack to rack."""
+    k, at = through_a_hub(answer)
+    route = answer.routes[k][:at] + answer.routes[k][at + 1 :]
+    return replace(answer, routes=(*answer.routes[:k], route, *answer.routes[k + 1 :]))
+
+
+def on_a_hub(answer: om.Allocation) -> om.Allocation:
+    """Put a slot on a hub."""
+    servers = answer.servers.copy()
+    servers[-1] = 50
+    return replace(answer, servers=servers)
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        (another_hub, "a route passes fibres"),
+        (two_into_one, "a fibre carries one circuit"),
+        (without_the_hub, "a route passes fibres"),
+        (on_a_hub, "the server exists"),
+    ],
+)
+def test_a_broken_answer_in_joined_racks_is_refused(change: Any, rule: str) -> None:
+    """What hubs and their fibres cannot do; the answer itself is right."""
+    solution = spanning()
+    assert om.verify(solution.problem, solution).ok
+    broken = change(solution.answer)
+    report = om.verify(solution.problem, broken)
+    assert any(violation.rule.startswith(rule) for violation in report.violations), report
+    assert not om.verify(solution.problem, replace(solution, answer=broken)).ok
+
+
+def test_a_picture_of_joined_racks_shows_the_light_between_them() -> None:
+    """Racks one below the other; a step over a hub is one line, and no circuit is lost."""
+    fabric = om.RackFabric(racks=3, joined=True)
+    free = {0: 5, 1: 0, 2: 4}
+    busy = [s for s in range(48) if s % 16 >= free[s // 16]]
+    solution = om.solve(om.SliceAllocation(fabric, (2, 4, 4), reserved=tuple(busy)), seed=0)
+    data = slice_data(solution)
+    assert data.racks == (0, 2)
+    assert solution.stats["racks"] == 2
+    assert (data.owner == -2).sum() == 32 - 9
+    heads = fabric.edges[fabric.edge_of_fibre[solution.answer.fibres[:, 1]], 1]
+    assert data.new.sum() == (heads < fabric.n_servers).sum()
+    assert ((data.edges // 16)[:, 0] != (data.edges // 16)[:, 1]).any()
+    assert data.centres[:16, 1].min() > data.centres[16:, 1].max()

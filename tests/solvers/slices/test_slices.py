@@ -1,0 +1,409 @@
+"""Slices: the question, the search and its proofs, the verifier, files and commands."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import optmatch as om
+from optmatch.cli import main
+from optmatch.io import dumps, loads
+from optmatch.plotting import save_picture, slice_data
+from optmatch.problems.slices.occupancy import crowd
+from optmatch.problems.slices.server_routes import pool_routes
+from optmatch.problems.slices.shape import draw, orient
+from optmatch.solvers.slices.cuts import find_cut
+from optmatch.solvers.slices.kernels import EXHAUSTED, FOUND, offer
+from optmatch.solvers.slices.model import decide
+from optmatch.solvers.slices.pod import Pod, aligned_blocks, tell_apart
+from optmatch.solvers.slices.search import Rack, Search
+from optmatch.testing import slice_problems
+from optmatch.testing.slices import best_slice
+from optmatch.verify.slices.bounds import bound_load, check_load_proof, measure
+
+few = settings(max_examples=25, deadline=None, database=None)
+RACK = om.RackFabric()
+
+
+def crowded(seed: int = 1, fibres: int = 4) -> om.SliceAllocation:
+    """Return a rack with two slices on random servers, asked for a third one."""
+    fabric = om.RackFabric(fibres=fibres)
+    placed = crowd(fabric, [(2, 2, 4), (2, 2, 2)], np.random.default_rng(seed))
+    return om.SliceAllocation(fabric, (2, 2, 4), placed=placed)
+
+
+# -- the question --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"shape": (2, 2)}, "three sides"),
+        ({"shape": (2, 0, 4)}, r"shape\[1\] = 0: must be >= 1"),
+        ({"reserved": (3, 3)}, r"reserved\[1\]: server 3 is taken by reserved\[0\]"),
+        ({"reserved": (16,)}, r"reserved\[0\]: server 16: there are 16"),
+        ({"routes": 0}, "routes = 0: must be >= 1"),
+        ({"fabric": om.RackFabric(ports_per_chip=4)}, "a chip of a torus needs 6"),
+    ],
+)
+def test_bad_input_is_named(change: dict[str, Any], text: str) -> None:
+    """With the place, the value and the rule."""
+    fields: dict[str, Any] = {"fabric": RACK, "shape": (2, 2, 4)}
+    with pytest.raises(om.InputError, match=text):
+        om.SliceAllocation(**(fields | change))
+
+
+def test_two_slices_never_share_a_server_or_a_fibre() -> None:
+    """Both are named; a slice that is there twice shares both."""
+    one = Pod(RACK).allocate((2, 2, 2), "optical")
+    assert one is not None
+    with pytest.raises(om.InputError, match=r"placed\[1\]: server 0 is taken by placed\[0\]"):
+        om.SliceAllocation(RACK, (2, 2, 2), placed=(one, one))
+    moved = replace(one, servers=one.servers + 1)
+    with pytest.raises(om.InputError, match=r"placed\[1\]: fibre \d+ is taken by placed\[0\]"):
+        om.SliceAllocation(RACK, (2, 2, 2), placed=(one, moved))
+
+
+@given(st.tuples(*[st.integers(1, 5)] * 3), st.sampled_from([(2, 2, 1), (1, 1, 1), (2, 1, 2)]))
+@few
+def test_a_torus_is_cut_into_servers_the_same_way_twice(
+    shape: tuple[int, int, int], server: tuple[int, int, int]
+) -> None:
+    """By the solvers' code and by the verifier's; every chip has a link up and down each axis."""
+    plan, torus = draw(shape, server), measure(shape, server)
+    assert plan.n_slots == torus.slots
+    pairs = [tuple(pair) for pair in plan.pairs.tolist()]
+    assert dict(zip(pairs, plan.weights.tolist(), strict=True)) == torus.weights
+    links = sum(1 if side == 2 else 2 for side in shape if side > 1)
+    assert len(plan.circuits) == links * np.prod(shape)
+    senders = plan.circuits[:, :3].tolist()
+    assert len({tuple(row) for row in senders}) == len(senders)
+
+
+def test_a_slice_is_turned_onto_the_fewest_servers() -> None:
+    """2x2x1 lies flat on one server; 8x2x1 has no place in a rack of four along each axis."""
+    assert orient(RACK, (1, 2, 2)) == ((2, 2, 1),)
+    assert orient(RACK, (8, 2, 1)) == ()
+    assert "does not fit" in om.SliceAllocation(RACK, (8, 2, 1)).dead_end()
+
+
+def test_offered_routes_are_simple_short_and_have_room() -> None:
+    """In the order that the documentation states, against a count of all simple routes."""
+    problem = crowded()
+    pool = pool_routes(problem.fabric)
+    edges, room = problem.fabric.edges, problem.fabric.edge_fibres - problem.loads
+    for u, v in ((0, 1), (0, 13), (5, 10)):
+        ranks = []
+        for route in problem.candidates(u, v, weight=4):
+            servers = [int(edges[route[0], 0]), *edges[list(route), 1].tolist()]
+            assert (servers[0], servers[-1], len(set(servers))) == (u, v, len(servers))
+            assert (room[list(route)] >= 4).all()
+            ranks.append((len(route), int(problem.loads[list(route)].max())))
+        assert ranks == sorted(ranks)
+        assert len(ranks) <= problem.routes
+        assert (np.diff(pool.hops[u, v]) >= 0).all()
+
+
+# -- the search ----------------------------------------------------------------------------------
+
+
+def together(problem: om.SliceAllocation) -> Rack:
+    """Return the first rack, or all as one if they are joined."""
+    pod = Pod.of(problem)
+    return pod.rack(*range(problem.fabric.racks if problem.fabric.joined else 1))
+
+
+@given(slice_problems())
+@few
+def test_the_kernel_offers_what_the_problem_offers(problem: om.SliceAllocation) -> None:
+    """The same routes in the same order, between all free servers of the first rack, or of all."""
+    rack = together(problem)
+    count = len(rack.servers)
+    routes = np.full((count, count, problem.routes, rack.pool.edges.shape[3]), -1, np.int16)
+    lengths = np.zeros((count, count, problem.routes), np.int16)
+    compute: Any = offer  # numba finds its types
+    compute(
+        rack.pool.edges, rack.pool.hops, rack.span, rack.loads, rack.fibres, rack.servers, 2,
+        routes, lengths,
+    )  # fmt: skip
+    for a in range(min(count, 4)):
+        for b in range(count):
+            found = [
+                tuple(routes[a, b, k, : lengths[a, b, k]].tolist())
+                for k in range(problem.routes)
+                if lengths[a, b, k]
+            ]
+            source, destination = int(rack.servers[a]), int(rack.servers[b])
+            assert found == ([] if a == b else problem.candidates(source, destination, 2))
+
+
+@given(slice_problems(tiny=True), st.integers(1, 8))
+@few
+def test_the_search_decides_as_trying_everything_does(
+    problem: om.SliceAllocation, largest: int
+) -> None:
+    """For any load, in one go or in small portions; CP-SAT says the same."""
+    best = best_slice(problem)
+    answers = []
+    rack = together(problem)
+    for plan in problem.blueprints:
+        if plan.n_slots > len(problem.free_servers):
+            continue
+        whole = Search(rack, plan, problem.routes, largest)
+        answers.append(whole.run(10**9))
+        parts, budget = Search(rack, plan, problem.routes, largest), 0
+        while (status := parts.run(budget)) not in (FOUND, EXHAUSTED):
+            budget += 3
+        assert (status, parts.nodes) == (answers[-1], whole.nodes)
+        fresh = Search(rack, plan, problem.routes, largest)
+        found, limit = decide(fresh, om.Limits().start(), lambda event: None, seed=0)
+        assert limit is None
+        assert (found is not None) == (answers[-1] == FOUND)
+    assert (FOUND in answers) == (best is not None and best <= largest)
+
+
+@given(slice_problems(tiny=True), st.integers(1, 8))
+@few
+def test_a_cut_never_refutes_what_is_there(problem: om.SliceAllocation, largest: int) -> None:
+    """And the verifier agrees with every cut that is found."""
+    best = best_slice(problem)
+    rack = together(problem)
+    for plan in problem.blueprints if not problem.dead_end() else ():
+        cut = find_cut(rack, plan, problem.fabric.server, largest)
+        if cut is not None:
+            assert best is None or best > largest
+            proof = om.LoadProof(bound=largest + 1, cuts=(tuple(cut),))
+            assert check_load_proof(problem, proof) >= min(
+                largest + 1, int(problem.fabric.edge_fibres.max())
+            )
+
+
+def test_turned_slices_that_are_the_same_are_searched_once() -> None:
+    """A ring of four is a square; slots of unequal weight are kept apart."""
+    plans = list(om.SliceAllocation(RACK, (2, 4, 4)).blueprints)
+    assert len(plans) == 3
+    assert len(tell_apart(plans)) == 1
+    odd = list(om.SliceAllocation(RACK, (3, 3, 2)).blueprints)
+    assert len(tell_apart(odd)) == len(odd)
+
+
+@pytest.mark.parametrize("joined", [False, True])
+@pytest.mark.parametrize("rule", ["first-fit", "best-fit", "optical"])
+def test_slices_come_and_go_without_a_trace(rule: str, joined: bool) -> None:
+    """After all have left, everything is free and dark; on the way the verifier accepts each."""
+    fabric = om.RackFabric(racks=2, joined=joined)
+    spans = 0
+    pod, rng = Pod(fabric), np.random.default_rng(0)
+    live: list[om.Allocation] = []
+    for _ in range(60):
+        shape = [(2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4)][rng.integers(4)]
+        problem = om.SliceAllocation(fabric, shape, placed=tuple(live))
+        found = pod.allocate(shape, rule)
+        if found is None:
+            if live:
+                pod.remove(live.pop(int(rng.integers(len(live)))))
+            continue
+        report = om.verify(problem, found)
+        assert report.ok, report.violations
+        spans += len(set((found.servers // 16).tolist())) > 1
+        assert (
+            pod.loads[fabric.edge_of_fibre[found.fibres[:, 1]]].max(initial=0)
+            == (report.figures["worst_load"])
+        )
+        live.append(found)
+        if rule != "optical":
+            local = found.servers - found.servers[0] // 16 * 16
+            grids = [draw(t, fabric.server).grid for t in orient(fabric, shape)]
+            blocks = [b for g in grids for b in aligned_blocks(fabric.server_grid, g).tolist()]
+            assert local.tolist() in blocks
+    assert (spans > 0) == (joined and rule == "optical")
+    for slice_ in live:
+        pod.remove(slice_)
+    assert pod.free.all()
+    assert not pod.lit.any()
+    assert not pod.loads.any()
+
+
+def test_scattered_servers_do_where_no_block_is_free() -> None:
+    """A checkerboard of free servers: no two are neighbours, the optical allocator joins them."""
+    busy = tuple(s for s, (_, x, y, z) in enumerate(RACK.server_coordinates) if (x + y + z) % 2)
+    problem = om.SliceAllocation(RACK, (2, 2, 4), reserved=busy)
+    assert om.solve(problem, "first-fit", seed=0).status is om.Status.UNKNOWN
+    solution = om.solve(problem, "optical", seed=0)
+    assert solution.stats["longest_route_hops"] == 2
+
+
+def test_ilp_proves_with_a_cut_that_the_verifier_counts() -> None:
+    """Two servers with two fibres each way cannot exchange four circuits."""
+    fabric = om.RackFabric(chips=(2, 2, 2), fibres=1)
+    problem = om.SliceAllocation(fabric, (2, 2, 2))
+    solution = om.solve(problem, "ilp", seed=0)
+    assert solution.status is om.Status.INFEASIBLE
+    assert solution.certificate.cuts
+    assert "bound_by" not in solution.stats
+    without = replace(solution, certificate=None)
+    assert not om.verify(problem, without).ok
+
+
+# -- the verifier --------------------------------------------------------------------------------
+
+
+def solved() -> om.Solution:
+    """Return a solution to break."""
+    return om.solve(crowded(), "ilp", seed=0)
+
+
+MUTATIONS: dict[str, Any] = {
+    "the slice is the one asked for": lambda a: replace(a, shape=(2, 2, 3)),
+    "each slot has a server": lambda a: replace(a, servers=a.servers[:-1]),
+    "a server has one slot": lambda a: replace(a, servers=[*a.servers[:-1], a.servers[0]]),
+    "the server exists": lambda a: replace(a, servers=[*a.servers[:-1], 99]),
+    "the server is free": lambda a: replace(a, servers=[*a.servers[:-1], busy_server()]),
+    "each circuit is there once": lambda a: replace(a, circuits=a.circuits[:-1]),
+    "no circuit is missing": lambda a: replace(a, circuits=[*a.circuits[:-1], a.circuits[0]]),
+    "no circuit is superfluous": lambda a: replace(a, circuits=a.circuits[:, ::-1] + 1),
+    "each pair of slots has a route": lambda a: replace(a, routes=a.routes[:-1]),
+    "a route joins its slots": lambda a: replace(a, routes=(a.routes[1], *a.routes[1:])),
+    "a route passes fibres": lambda a: replace(
+        a, routes=((a.routes[0][0], jump(a.routes[0]), a.routes[0][-1]), *a.routes[1:])
+    ),
+    "a route is one of those offered": lambda a: replace(
+        a, routes=((*a.routes[0][:1], *detour(a.routes[0]), *a.routes[0][-1:]), *a.routes[1:])
+    ),
+    "a circuit has a fibre on each edge": lambda a: replace(a, fibres=a.fibres[1:]),
+    "a fibre carries one circuit": lambda a: replace(a, fibres=[*a.fibres[:-1], a.fibres[0]]),
+    "circuit and fibre exist": lambda a: replace(a, fibres=[*a.fibres[:-1], [0, 10**6]]),
+}
+
+
+def busy_server() -> int:
+    """Return a server of a slice that is there."""
+    return int(crowded().placed[0].servers[0])
+
+
+def jump(route: tuple[int, ...]) -> int:
+    """Return a server that is no neighbour of the first of a route."""
+    edges = RACK.edges
+    near = set(edges[edges[:, 0] == route[0], 1].tolist()) | {*route}
+    return min(set(range(16)) - near)
+
+
+def detour(route: tuple[int, ...]) -> list[int]:
+    """Return the inside of a way between the same servers that nobody offers: a long one."""
+    import networkx as nx
+
+    graph = RACK.to_networkx()
+    ways = nx.all_simple_paths(graph, route[0], route[-1], cutoff=9)
+    return next(list(way[1:-1]) for way in ways if len(way) >= 9)
+
+
+@pytest.mark.parametrize("rule", MUTATIONS)
+def test_a_broken_answer_is_refused(rule: str) -> None:
+    """Each rule of slices, by an answer that breaks it."""
+    solution = solved()
+    broken = MUTATIONS[rule](solution.answer)
+    report = om.verify(solution.problem, broken)
+    assert any(violation.rule.startswith(rule) for violation in report.violations), report
+    assert not om.verify(solution.problem, replace(solution, answer=broken)).ok
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        ({"objective": 12.0}, "the objective is as recomputed"),
+        ({"lower_bound": 3.0, "status": om.Status.FEASIBLE}, "not below one pair's circuits"),
+        ({"stats": {"worst_load": 99}}, "statistics are as recomputed"),
+        ({"certificate": om.LineProof("source", 0)}, "the certificate is a proof"),
+        ({"certificate": om.LoadProof(bound=8, cuts=((0, 99),))}, "the certificate is a proof"),
+    ],
+)
+def test_a_false_claim_is_refused(change: dict[str, Any], rule: str) -> None:
+    """Of a right answer."""
+    solution = solved()
+    if change.get("status") is om.Status.FEASIBLE:
+        change = change | {"limit": om.Limit.EXHAUSTED}
+    if change.get("objective"):
+        change = change | {"lower_bound": solution.lower_bound, "status": om.Status.FEASIBLE}
+        change |= {"limit": om.Limit.EXHAUSTED}
+    report = om.verify(solution.problem, replace(solution, **change))
+    assert any(rule in violation.rule for violation in report.violations), report
+
+
+def test_a_bound_above_the_truth_is_not_shown() -> None:
+    """By no cut, and not by trying: there is a slice with this load."""
+    problem = om.SliceAllocation(RACK, (2, 2, 4))
+    proof = om.LoadProof(bound=8, cuts=((0,), (0, 1, 2)))
+    assert check_load_proof(problem, proof) < 8
+
+
+@given(slice_problems(tiny=True))
+@few
+def test_the_bounds_of_problem_and_verifier_agree(problem: om.SliceAllocation) -> None:
+    """They are computed twice."""
+    assert bound_load(problem) == problem.lower_bound()
+
+
+# -- files, pictures, commands -------------------------------------------------------------------
+
+
+@given(slice_problems())
+@few
+def test_files_keep_slices(problem: om.SliceAllocation) -> None:
+    """The problem, and a solution with its certificate."""
+    assert loads(dumps(problem)) == problem
+    solution = om.solve(problem, "optical", seed=0)
+    assert loads(dumps(solution)) == solution
+
+
+def test_a_picture_shows_who_is_where(tmp_path: Path) -> None:
+    """Owners, slots and loads are those of the answer."""
+    solution = solved()
+    problem: Any = solution.problem
+    data = slice_data(solution)
+    assert [int(np.flatnonzero(data.slot == k)[0]) for k in range(4)] == (
+        solution.answer.servers.tolist()
+    )
+    assert set(np.flatnonzero(data.owner == 1)) == set(problem.placed[0].servers.tolist())
+    used = data.new > 0
+    assert (data.new + data.before)[used].max() == solution.objective
+    assert save_picture(solution, tmp_path / "slice.svg").stat().st_size > 1000
+    with pytest.raises(om.InputError, match="needs an allocation"):
+        slice_data(om.solve(om.Demand.from_matrix([[1]]), seed=0))
+
+
+def run(*words: str) -> Any:
+    """Run the command line."""
+    return CliRunner().invoke(main, list(words))
+
+
+def test_a_slice_from_the_command_line(tmp_path: Path) -> None:
+    """Generate, solve, verify; an impossible one is 3 with its reason, bad input 2."""
+    file, answer = str(tmp_path / "s.json"), str(tmp_path / "s.schedule.json")
+    options = ("--shape", "2x2x4", "--placed", "2x2x4,2x2x2", "--seed", "1")
+    assert run("generate", "slice-allocation", *options, "-o", file).exit_code == 0
+    done = run("solve", file, "--seed", "0", "-o", answer)
+    assert done.exit_code == 0
+    assert "circuits" in done.output
+    assert run("verify", answer).exit_code == 0
+    joined = str(tmp_path / "joined.json")
+    two = ("--racks", "2", "--joined", "--shape", "8x4x4")
+    assert run("generate", "slice-allocation", *two, "-o", joined).exit_code == 0
+    assert json.loads(run("solve", joined, "--json").stdout)["stats"]["racks"] == 2
+    assert run("info", joined).output.count("hubs") == 1
+    big = str(tmp_path / "big.json")
+    assert run("generate", "slice-allocation", "--shape", "4x4x8", "-o", big).exit_code == 0
+    refused = run("solve", big, "--json")
+    assert refused.exit_code == 3
+    assert "does not fit into a rack" in json.loads(refused.stdout)["stats"]["reason"]
+    for words in (("--shape", "2x2"), ("--shape", "2x2x1", "--reserved", "77")):
+        bad = run("generate", "slice-allocation", *words, "-o", str(tmp_path / "no.json"))
+        assert bad.exit_code == 2
+    assert not (tmp_path / "no.json").exists()

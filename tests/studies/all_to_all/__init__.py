@@ -1,0 +1,1 @@
+"""Tests of `studies/all_to_all`."""

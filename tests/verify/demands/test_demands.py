@@ -1,0 +1,563 @@
+"""The verifier of demands: every rule broken once, and proofs that prove and that do not."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from itertools import combinations, permutations
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.optimize import linear_sum_assignment, linprog
+
+import optmatch as om
+from optmatch.fabrics import UNREACHED
+from optmatch.testing import brute_force
+from optmatch.verify.demands.assignment import Potentials, heaviest_matching
+from optmatch.verify.demands.bounds import bound_demand, check_proof, partition
+from optmatch.verify.routing.proofs import ProofError
+from tests.helpers import oracles
+
+PROBLEM = om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=1.0)
+SCHEDULE = PROBLEM.schedule([[1, 0]], [3])
+
+
+def schedule(matchings: Any, durations: Any, **fields: Any) -> om.Schedule:
+    """Make a schedule with the delay of the problem."""
+    return om.Schedule(matchings=matchings, durations_s=durations, **{"delay_s": 1.0, **fields})
+
+
+def rules(subject: Any, problem: om.Demand = PROBLEM) -> list[tuple[str, str]]:
+    """List rules and places that do not hold."""
+    report = om.verify(problem, subject)
+    assert report.ok == (not report.violations and not report.skipped)
+    return [(violation.rule, violation.where) for violation in report.violations]
+
+
+def claim(problem: om.Demand = PROBLEM, **fields: Any) -> om.Solution:
+    """Make a solution by hand; what is not said is right for `PROBLEM` and `SCHEDULE`."""
+    right: dict[str, Any] = {
+        "schedule": SCHEDULE,
+        "status": om.Status.OPTIMAL,
+        "objective": 4.0,
+        "lower_bound": 4.0,
+        "method": "by hand",
+    }
+    return om.Solution(problem=problem, **{**right, **fields})
+
+
+def test_a_right_answer_passes() -> None:
+    """With the figures of the replay."""
+    report = om.verify(PROBLEM, claim())
+    assert report.ok
+    figures = {"slots": 1, "makespan_s": 4, "completion_s": 4, "demand_s": 5, "circuit_s": 5}
+    assert {name: report.figures[name] for name in figures} == figures
+    assert report.figures["objective"] == report.figures["lower_bound_checked"] == 4
+
+
+@pytest.mark.parametrize(
+    ("subject", "rule", "where"),
+    [
+        (schedule([[1, 0]], [2.0]), "all demand is carried", "from port 0 to port 1"),
+        (schedule([[1, -1]], [3.0]), "all demand is carried", "from port 1 to port 0"),
+        (schedule([[1, 0]], [3.5]), "a slot lasts a whole number of ticks", "durations_s[0]"),
+        (schedule([[1, 0]], [3.0], delay_s=0.0), "the delay is the problem's", "delay_s"),
+        (
+            schedule([[1, 0]], [3.0], switching="per-circuit"),
+            "the switching is the problem's",
+            "switching",
+        ),
+        (schedule([[1, 0, 2]], [3.0]), "a slot has an entry for each port", "matchings.shape"),
+        (
+            schedule([[1, 0]], [3.0], cell_states=[[0]]),
+            "a fabric without cells has no states",
+            "cell_states",
+        ),
+    ],
+)
+def test_rules_of_schedules(subject: om.Schedule, rule: str, where: str) -> None:
+    """Each broken alone is found alone."""
+    assert rules(subject) == [(rule, where)]
+
+
+def test_slots_must_not_be_too_short() -> None:
+    """Where the problem says how long they last at least."""
+    problem = replace(PROBLEM, min_slot_s=2.0)
+    short = problem.schedule([[1, 0], [1, 0]], [2, 1])
+    assert rules(short, problem) == [("no slot is shorter than allowed", "durations_s[1]")]
+    assert rules(problem.schedule([[1, 0]], [3]), problem) == []
+
+
+def test_durations_of_many_ticks_pass() -> None:
+    """Seconds of 2**45 ticks are not exact multiples in float64."""
+    problem = om.Demand.from_matrix([[2.0**45 * 0.1, 0.1]], quantum_s=0.1)
+    ticks = int(problem.ticks[0, 0])
+    assert rules(problem.schedule([[0, -1], [1, -1]], [ticks, 1]), problem) == []
+
+
+def test_exact_decompositions_carry_no_more() -> None:
+    """Of the fewest matchings, the weighted sum is the demand, not above it."""
+    problem = om.Demand.from_matrix([[1, 2], [2, 1]], objective="matchings")
+    assert rules(problem.schedule([[0, 1], [1, 0]], [1, 2]), problem) == []
+    more = problem.schedule([[0, 1], [1, 0]], [2, 2])
+    rule = "the circuits add up to the demand"
+    assert rules(more, problem) == [(rule, f"from port {i} to port {i}") for i in (0, 1)]
+    report = om.verify(problem, problem.schedule([[0, 1], [1, 0]], [1, 2]))
+    assert report.figures["objective"] == 2
+
+
+def test_planes_serve_together() -> None:
+    """Each by its own schedule; violations say which plane."""
+    problem = replace(PROBLEM, planes=2)
+    parts = (problem.schedule([[1, 0]], [2]), problem.schedule([[1, -1]], [1]))
+    answer = om.PlaneSchedules(schedules=parts)
+    report = om.verify(problem, answer)
+    assert report.ok
+    assert report.figures["objective"] == 3.0
+    assert report.figures["slots"] == 2
+    late = replace(parts[1], delay_s=0.5)
+    assert rules(om.PlaneSchedules(schedules=(parts[0], late)), problem) == [
+        ("the delay is the problem's", "plane 1: delay_s")
+    ]
+    too_few = om.PlaneSchedules(schedules=(problem.schedule([[1, 0]], [3]),))
+    assert rules(too_few, problem) == [("there is a schedule for each plane", "schedules")]
+
+
+def test_packets_take_the_rest() -> None:
+    """The completion is when the busiest port of the packet network is done."""
+    problem = replace(PROBLEM, packet_bytes_per_s=0.25)
+    report = om.verify(problem, problem.schedule([[1, 0]], [1]))
+    assert report.ok
+    assert report.figures["objective"] == 8.0
+    assert report.figures["packet_s"] == 8.0
+
+
+def test_every_slot_must_be_realised() -> None:
+    """On cells, by light: states that do not lead from port to port are refused."""
+    mesh = om.HexMesh(1, 2, ports=[0, 6, 1, 8])
+    matrix = np.zeros((4, 4))
+    matrix[0, 1] = matrix[1, 0] = matrix[2, 3] = 2.0
+    problem = om.Demand.from_matrix(matrix, mesh)
+    graph = mesh.graph
+    found = oracles.route_matching(graph, _ends(mesh))
+    assert found is not None
+    states: Any = np.array([oracles.states_of(graph, found)], dtype=np.int8)
+    right = problem.schedule([[1, 0, 3, 2]], [2], states)
+    assert rules(right, problem) == []
+    wrong = np.where(states >= 0, 1 - states, states).astype(np.int8)
+    assert ("light reaches its partner", "slot 0, circuit from port 0 to port 1") in rules(
+        problem.schedule([[1, 0, 3, 2]], [2], wrong), problem
+    )
+    one_sided: Any = [[1, -1, 3, 2]]
+    assert (
+        "circuits of bidirectional ports are mutual",
+        "matchings[0, 1]",
+    ) in rules(problem.schedule(one_sided, [2], states), problem)
+
+
+def _ends(mesh: om.HexMesh) -> list[tuple[int, int]]:
+    first, second, third, fourth = mesh.source_terminals.tolist()
+    return [(first, second), (third, fourth)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "rule"),
+    [
+        ({"objective": 5.0, "lower_bound": 5.0}, "the objective is as recomputed"),
+        ({"objective": 5.0, "lower_bound": 5.0}, "the lower bound is supported"),
+        (
+            {"lower_bound": 3.0, "status": om.Status.FEASIBLE, "limit": om.Limit.TIME},
+            "the lower bound is not below the busiest line",
+        ),
+        ({"stats": {"slots": 2}}, "statistics are as recomputed"),
+        ({"certificate": om.LineProof("source", 2)}, "the certificate is a proof"),
+        ({"certificate": "trust me"}, "the certificate is a proof"),
+        ({"problem": replace(PROBLEM, delay_s=0.5)}, "the solution is one of this problem"),
+        (
+            {"schedule": None, "answer": om.PlaneSchedules(schedules=(SCHEDULE,))},
+            "the answer is a schedule for each plane",
+        ),
+        (
+            {
+                "schedule": None,
+                "objective": None,
+                "status": om.Status.INFEASIBLE,
+                "lower_bound": np.inf,
+            },
+            "infeasibility is supported",
+        ),
+    ],
+)
+def test_false_claims_are_refused(fields: Any, rule: str) -> None:
+    """Objective, bound, certificate, statistics, problem, form of the answer."""
+    report = om.verify(PROBLEM, claim(**fields))
+    assert not report.ok
+    assert rule in [violation.rule for violation in report.violations]
+
+
+def test_a_search_is_named() -> None:
+    """A bound without a short proof passes with a note, if it says that it comes from a search."""
+    problem = om.Demand.from_matrix([[1, 2], [2, 1]])
+    solution = claim(
+        problem,
+        schedule=problem.schedule([[0, 1], [1, 0]], [2, 2]),
+        status=om.Status.FEASIBLE,
+        limit=om.Limit.TIME,
+        lower_bound=3.5,
+        stats={"bound_by": "cp-sat"},
+    )
+    report = om.verify(problem, solution)
+    assert report.ok
+    assert "exhaustive search; 3 was checked" in report.notes[0]
+    silent = replace(solution, stats={})
+    assert [v.rule for v in om.verify(problem, silent).violations] == [
+        "the lower bound is supported"
+    ]
+
+
+def test_other_subjects_are_refused() -> None:
+    """What is neither a schedule nor a solution is the caller's mistake."""
+    with pytest.raises(om.InputError, match="subject of type dict"):
+        om.verify(PROBLEM, {})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_both_line_bounds_agree(seed: int) -> None:
+    """The problem's and the verifier's are two programs."""
+    rng = np.random.default_rng(seed)
+    for planes in (1, 2, 3):
+        for packets in (0.0, 0.3):
+            problem = om.Demand.from_matrix(
+                rng.integers(0, 5, (5, 5)),
+                delay_s=float(rng.integers(0, 3)),
+                min_slot_s=float(rng.integers(0, 4)),
+                planes=planes,
+                packet_bytes_per_s=packets,
+            )
+            assert problem.lower_bound() == pytest.approx(bound_demand(problem))
+
+
+def prices(problem: om.Demand, units: int = 10**6) -> om.ConfigurationProof:
+    """Solve the dual of the configuration LP over all permutations, and round down."""
+    ticks, delay = problem.ticks, problem.delay_ticks
+    n = len(ticks)
+    durations = sorted({1, *ticks[ticks > 0].tolist()})
+    rows, limits = [], []
+    for order in permutations(range(n)):
+        matching = np.eye(n, dtype=np.int64)[list(order)]
+        for duration in durations:
+            rows.append((matching * np.minimum(ticks, duration)).ravel())
+            limits.append(duration + delay)
+    found = linprog(-ticks.ravel().astype(float), A_ub=np.array(rows), b_ub=np.array(limits))
+    duals = np.floor(np.where(ticks > 0, found.x.reshape(n, n), 0) * units + 1e-9)
+    return om.ConfigurationProof(duals=(duals * (1 - 1e-6)).astype(np.int64), units=units)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_prices_bound_from_below(seed: int) -> None:
+    """Never above the best schedule; raised by one part in a thousand they are refused."""
+    rng = np.random.default_rng(seed)
+    problem = om.Demand.from_matrix(rng.integers(0, 4, (3, 3)), delay_s=2.0)
+    proof = prices(problem)
+    bound = check_proof(problem, proof)
+    best = brute_force(problem)
+    assert best is not None
+    assert bound <= best
+    assert bound >= problem.lower_bound() - problem.tick_s
+    too_high = replace(proof, duals=np.ceil(proof.duals * 1.001).astype(np.int64))
+    with pytest.raises(ProofError, match="earns more than it takes"):
+        check_proof(problem, too_high)
+
+
+def test_prices_can_beat_the_busiest_line() -> None:
+    """Otherwise they would not be worth their length."""
+    gains = []
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        problem = om.Demand.from_matrix(rng.integers(0, 6, (3, 3)), delay_s=3.0)
+        gains.append(check_proof(problem, prices(problem)) - problem.lower_bound())
+    assert max(gains) > 0
+
+
+def test_prices_on_planes_with_packets_and_per_circuit() -> None:
+    """By hand: one price of 1 on a demand of 6 that is alone."""
+    duals: Any = [[1]]
+    proof = om.ConfigurationProof(duals=duals, units=1)
+    problem = om.Demand.from_matrix([[6]], delay_s=2.0)
+    assert check_proof(problem, proof) == 6
+    assert check_proof(replace(problem, planes=2), proof) == 4  # in whole ticks of 2 s
+    assert check_proof(replace(problem, switching="per-circuit"), proof) == 8
+    assert check_proof(replace(problem, packet_bytes_per_s=0.5), proof) == pytest.approx(4)
+    duals = [[4]]
+    higher = om.ConfigurationProof(duals=duals, units=3)
+    assert check_proof(problem, higher) == 8
+    with pytest.raises(ProofError, match="side by side earn 4 of 3"):
+        check_proof(replace(problem, switching="per-circuit"), higher)
+
+
+def test_prices_that_do_not_fit_are_refused() -> None:
+    """Another shape, another objective, numbers beyond int64."""
+    duals: Any = [[1]]
+    with pytest.raises(ProofError, match="shape"):
+        check_proof(PROBLEM, om.ConfigurationProof(duals=duals, units=1))
+    huge: Any = [[0, 2**60], [0, 0]]
+    with pytest.raises(ProofError, match="overflow"):
+        check_proof(PROBLEM, om.ConfigurationProof(duals=huge, units=1))
+    square: Any = [[1, 0], [0, 1]]
+    exact = om.Demand.from_matrix([[1, 2], [2, 1]], objective="matchings")
+    with pytest.raises(ProofError, match="not the number of matchings"):
+        check_proof(exact, om.ConfigurationProof(duals=square, units=1))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_counts_bound_from_below(seed: int) -> None:
+    """Never above the fewest matchings, found by search."""
+    rng = np.random.default_rng(seed)
+    ticks = np.zeros((3, 3), dtype=np.int64)
+    for weight in rng.integers(1, 5, size=4).tolist():
+        ticks[np.arange(3), rng.permutation(3)] += weight
+    problem = om.Demand.from_matrix(ticks, objective="matchings")
+    fewest = brute_force(problem)
+    assert fewest is not None
+    lines: list[tuple[Any, int]] = [(a, k) for a in ("source", "destination") for k in range(3)]
+    proved = 0.0
+    for axis, port in lines:
+        for against_axis, against_port in lines:
+            proof = om.CountProof(
+                axis=axis, port=port, against_axis=against_axis, against_port=against_port
+            )
+            try:
+                proved = max(proved, check_proof(problem, proof))
+            except ProofError:
+                continue
+    plain = max(check_proof(problem, om.CountProof(axis=a, port=k)) for a, k in lines)
+    assert plain == problem.lower_bound()
+    assert max(plain, proved) <= fewest
+
+
+def test_a_count_can_beat_the_busiest_line() -> None:
+    """Weights 1, 2 and 6 make no three threes: four matchings are needed."""
+    matrix = [[1, 2, 6], [3, 3, 3], [5, 4, 0]]
+    problem = om.Demand.from_matrix(matrix, objective="matchings")
+    proof = om.CountProof(axis="source", port=0, against_axis="source", against_port=1)
+    assert problem.lower_bound() == 3
+    assert check_proof(problem, proof) == 4
+    same = om.CountProof(axis="source", port=0, against_axis="source", against_port=0)
+    with pytest.raises(ProofError, match="are sums of those"):
+        check_proof(problem, same)
+    with pytest.raises(ProofError, match="not the completion time"):
+        check_proof(PROBLEM, proof)
+
+
+TRIANGLE = om.Demand.from_matrix([[0, 3, 2], [3, 0, 4]], om.HexMesh(2, 2, ports=4))
+"""Three of four bidirectional ports want to meet for 3, 2 and 4 s."""
+
+
+@pytest.mark.parametrize(
+    ("options", "bound"),
+    [
+        ({}, 9),
+        ({"delay_s": 2.0}, 15),
+        ({"delay_s": 2.0, "switching": "per-circuit"}, 15),
+        ({"delay_s": 1.0, "planes": 2}, 6),
+        ({"min_slot_s": 3.0}, 10),
+    ],
+)
+def test_of_three_ports_one_idles(options: dict[str, Any], bound: float) -> None:
+    """So the three pairs come one after the other, where no port has more than two of them."""
+    problem = replace(TRIANGLE, **options)
+    assert check_proof(problem, om.OddSetProof((2, 0, 1))) == bound > problem.lower_bound()
+
+
+def test_five_ports_have_two_circuits() -> None:
+    """Ten pairs of 1 s: five slots; of nine pairs one slot is half empty, and 9 / 2 is rounded."""
+    mesh = om.HexMesh(3, 3, ports=5)
+    demand = 1.0 - np.eye(5)
+    proof = om.OddSetProof(range(5))  # type: ignore[arg-type]
+    assert check_proof(om.Demand(mesh, demand, delay_s=1.0), proof) == 10
+    demand[0, 1] = demand[1, 0] = 0
+    assert check_proof(om.Demand(mesh, demand, delay_s=1.0), proof) == 10
+    circuits = om.Demand(mesh, demand, delay_s=1.0, switching="per-circuit")
+    assert check_proof(circuits, proof) == 9
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_odd_sets_bound_from_below(seed: int) -> None:
+    """Never above the best schedule of a tiny mesh."""
+    rng = np.random.default_rng(seed)
+    mesh = om.HexMesh(1, 2, ports=[0, 1, 3, 10])
+    ticks = np.triu(rng.integers(0, 4, (4, 4)), 1).astype(float)
+    ticks[mesh.route_cells() == UNREACHED] = 0
+    problem = om.Demand(
+        mesh,
+        ticks,
+        delay_s=float(rng.integers(0, 3)),
+        min_slot_s=float(rng.integers(0, 3)),
+        quantum_s=1.0,
+    )
+    best = brute_force(problem)
+    assert best is not None
+    for ports in combinations(range(4), 3):
+        assert check_proof(problem, om.OddSetProof(ports)) <= best
+
+
+@pytest.mark.parametrize(
+    ("problem", "ports", "message"),
+    [
+        (PROBLEM, (0, 1, 2), "take an input and an output"),
+        (TRIANGLE, (0, 1, 4), "names port 4 of 4"),
+        (replace(TRIANGLE, packet_bytes_per_s=0.1), (0, 1, 2), "packets"),
+    ],
+)
+def test_odd_sets_that_prove_nothing(
+    problem: om.Demand, ports: tuple[int, ...], message: str
+) -> None:
+    """Other fabrics, other ports, another network beside."""
+    with pytest.raises(ProofError, match=message):
+        check_proof(problem, om.OddSetProof(ports))
+
+
+@pytest.mark.parametrize(
+    ("weights", "sums", "fits"),
+    [
+        ([1, 2, 5], [3, 5], True),
+        ([1, 2, 5], [4, 4], False),
+        ([2, 2, 2, 3, 3], [6, 6], True),
+        ([1, 1], [1], False),
+        ([], [], True),
+        ([1, 3, 9, 27] * 4, [40] * 4, True),
+        ([2 * k for k in range(1, 16)] + [1], [121, 120], True),
+        ([2 * k for k in range(1, 16)] + [2], [121, 121], False),
+    ],
+)
+def test_partitions(weights: list[int], sums: list[int], fits: bool) -> None:
+    """Each weight in one group, all groups full, none left."""
+    assert partition(weights, sums) is fits
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 6, 20])
+def test_heaviest_matchings(n: int) -> None:
+    """As SciPy finds them, with potentials that prove it."""
+    rng = np.random.default_rng(n)
+    for _ in range(20):
+        weights = rng.integers(0, 20, (n, n)) * (rng.random((n, n)) < 0.6)
+        heaviest, columns = heaviest_matching(weights)
+        rows, matched = linear_sum_assignment(weights, maximize=True)
+        assert heaviest == weights[rows, matched].sum()
+        assert (columns >= 0).all()
+        assert np.maximum((weights - columns).max(axis=1), 0).sum() + columns.sum() == heaviest
+        potentials = Potentials(n)
+        assert potentials.at_most(weights, heaviest)
+        assert not potentials.at_most(weights, heaviest - 1)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: om.LineProof("row", 0),  # type: ignore[arg-type]
+        lambda: om.LineProof("source", -1),
+        lambda: om.ConfigurationProof(duals=[[-1]], units=1),  # type: ignore[arg-type]
+        lambda: om.ConfigurationProof(duals=[[1]], units=0),  # type: ignore[arg-type]
+        lambda: om.CountProof(axis="source", port=0, against_axis="source"),
+        lambda: om.OddSetProof((0, 1)),
+        lambda: om.OddSetProof((0, 1, 1)),
+        lambda: om.OddSetProof((4,)),
+    ],
+)
+def test_proofs_are_checked_when_made(make: Any) -> None:
+    """A line is a source's or a destination's; prices and units are not negative."""
+    with pytest.raises(om.InputError):
+        make()
+
+
+def altered(value: Any, **changes: Any) -> Any:
+    """Copy a frozen value with other fields, past the checks of its constructor."""
+    copy = object.__new__(type(value))
+    for field in fields(value):
+        object.__setattr__(copy, field.name, changes.get(field.name, getattr(value, field.name)))
+    return copy
+
+
+TIGHT = om.Demand.from_matrix([[0, 3, 1], [1, 0, 3], [3, 1, 0]], delay_s=1.0)
+"""Two rotations carry it, with nothing to spare."""
+ROTATIONS = TIGHT.schedule([[1, 2, 0], [2, 0, 1]], [3, 1])
+
+
+def test_the_unchanged_schedule_passes() -> None:
+    """And is optimal, so that every change below makes it wrong."""
+    solution = claim(TIGHT, schedule=ROTATIONS, objective=6.0, lower_bound=6.0)
+    assert om.verify(TIGHT, solution).ok
+
+
+@pytest.mark.parametrize("partner", [-2, -1, 0, 1, 2, 3, 2**31 - 1])
+@pytest.mark.parametrize("slot", [0, 1])
+@pytest.mark.parametrize("source", [0, 1, 2])
+def test_any_partner(slot: int, source: int, partner: int) -> None:
+    """One other entry of one matching is refused, and never an exception."""
+    if ROTATIONS.matchings[slot, source] == partner:
+        return
+    matchings = ROTATIONS.matchings.copy()
+    matchings[slot, source] = partner
+    report = om.verify(TIGHT, altered(ROTATIONS, matchings=matchings))
+    assert not report.ok
+    assert report.violations
+
+
+@pytest.mark.parametrize("duration", [np.nan, np.inf, -np.inf, -1.0, 0.0, 0.5, 2.5, 1e300])
+@pytest.mark.parametrize("slot", [0, 1])
+def test_any_duration(slot: int, duration: float) -> None:
+    """Not a number, negative, too short, no whole number of ticks, too long to count."""
+    durations = ROTATIONS.durations_s.copy()
+    durations[slot] = duration
+    report = om.verify(TIGHT, altered(ROTATIONS, durations_s=durations))
+    assert not report.ok
+    assert f"durations_s[{slot}]" in [v.where for v in report.violations] or duration == 0
+
+
+@pytest.mark.parametrize("objective", [np.nan, np.inf, 5.0, 7.0, "6", None, True])
+@pytest.mark.parametrize("name", ["objective", "lower_bound"])
+def test_any_number(name: str, objective: Any) -> None:
+    """Objective and bound are those of the replay, and numbers."""
+    solution = claim(TIGHT, schedule=ROTATIONS, objective=6.0, lower_bound=6.0)
+    assert not om.verify(TIGHT, altered(solution, **{name: objective})).ok
+
+
+def test_solutions_on_planes() -> None:
+    """Their answer is a schedule for each plane; one schedule is not enough."""
+    problem = replace(PROBLEM, planes=2)
+    parts = (problem.schedule([[1, 0]], [2]), problem.schedule([[1, -1]], [1]))
+    plan = om.PlaneSchedules(schedules=parts)
+    solution = claim(problem, schedule=None, answer=plan, objective=3.0, lower_bound=3.0)
+    assert om.verify(problem, solution).ok
+    single = claim(problem, objective=4.0, lower_bound=4.0)
+    assert "the answer is a schedule for each plane" in [
+        violation.rule for violation in om.verify(problem, single).violations
+    ]
+
+
+def test_no_answer_is_no_answer() -> None:
+    """An unknown outcome passes with a note; a schedule beside it does not."""
+    nothing = claim(schedule=None, objective=None, status=om.Status.UNKNOWN, limit=om.Limit.TIME)
+    report = om.verify(PROBLEM, nothing)
+    assert report.ok
+    assert report.notes == ("status unknown: there is no answer to check",)
+    beside = altered(nothing, schedule=SCHEDULE)
+    assert "a schedule answers the problem" in [
+        violation.rule for violation in om.verify(PROBLEM, beside).violations
+    ]
+
+
+def test_rounding_is_noted() -> None:
+    """What a reader sees is the demand in ticks, and that it is not quite the given one."""
+    problem = om.Demand.from_matrix([[1 / 3]], quantum_s=0.1)
+    report = om.verify(problem, problem.schedule([[0]], [4]))
+    assert report.ok
+    assert report.notes == ("demands were rounded up to ticks of 0.1 s",)
+
+
+def test_long_lines_are_not_partitioned() -> None:
+    """What would take for ever to check is refused as a proof."""
+    problem = om.Demand.from_matrix(np.ones((17, 17)), objective="matchings")
+    proof = om.CountProof(axis="source", port=0, against_axis="source", against_port=1)
+    with pytest.raises(ProofError, match="a line of 17 entries: up to 16"):
+        check_proof(problem, proof)

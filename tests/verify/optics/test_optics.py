@@ -1,0 +1,392 @@
+"""Optics: what a schedule is worth, budgets, free cells, and the command."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optmatch as om
+from optmatch.commands.optics import use_one_thread
+from optmatch.fabrics import Faulty
+from optmatch.fabrics.waveguides import measure_waveguides
+from optmatch.model import BAR, CROSS
+from tests.helpers.command import call
+
+DATA = Path(__file__).resolve().parents[2] / "data"
+ROUTED = DATA / "good" / "routed.schedule.json"
+
+
+def solved(fabric: om.Fabric, matching: list[int]) -> tuple[om.Routing, om.Solution]:
+    """Route one matching."""
+    problem = om.Routing(fabric, np.array(matching, dtype=np.int32))
+    return problem, om.solve(problem, seed=0)
+
+
+@pytest.fixture(autouse=True)
+def balance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In every test: what leaves and what is lost is what enters, to 1e-12.
+
+    Or to 1e-14 of the strongest light, where loops gather a hundred times what enters or more.
+    """
+    measure = om.measure_optics
+
+    def balanced(*args: Any, **options: Any) -> om.Optics:
+        optics = measure(*args, **options)
+        assert optics.energy_error < max(1e-12, 1e-14 * optics.loop_power.max(initial=0.0))
+        return optics
+
+    for module in (om, sys.modules["optmatch.verify"]):
+        monkeypatch.setattr(module, "measure_optics", balanced)
+
+
+def test_losses_add_up_to_a_hundredth_of_a_decibel() -> None:
+    """Without leaks a circuit loses its cells, waveguides, bends, crossings and two facets."""
+    device = om.Device(
+        bar_loss_db=0.48,
+        cross_loss_db=0.48,
+        waveguide_loss_db_per_m=200.0,
+        bend_loss_db=0.01,
+        crossing_loss_db=0.03,
+        coupling_loss_db=3.34,
+        cell_length_m=811e-6,
+        cell_delay_s=11.25e-12,
+        access_delay_s=48e-12,
+    )
+    mesh = om.HexMesh(3, 3, ports=[0, 7, 13, 20])
+    problem, solution = solved(mesh, [2, 3, 0, 1])
+    optics = om.measure_optics(problem, solution, device)
+    assert solution.objective == optics.cells.sum() / 2
+    expected = optics.cells * 0.48 + 2 * 3.34
+    assert np.allclose(optics.insertion_loss_db, expected, atol=1e-9)
+    assert np.allclose(optics.length_m, optics.cells * 811e-6)
+    assert np.allclose(optics.delay_s, optics.cells * 11.25e-12 + 48e-12)
+
+    problem, solution = solved(om.Benes(4), [0, 1, 2, 3])
+    optics = om.measure_optics(problem, solution, device)
+    guides = measure_waveguides(problem.fabric.graph)
+    per_link = guides.length * 811e-6 * 200 + 0.01 * guides.bends + 0.03 * guides.crossings
+    assert per_link.max() > 0.05
+    extra = optics.insertion_loss_db - 3 * 0.48 - 2 * 3.34
+    assert np.isclose(extra.sum(), _lit_links(problem, solution, per_link), atol=1e-9)
+
+
+def _lit_links(problem: om.Routing, solution: om.Solution, per_link: Any) -> float:
+    """Add up a figure of links over all circuits, by following each through its states."""
+    graph: Any = problem.fabric.graph
+    states: Any = solution.schedule.cell_states  # type: ignore[union-attr]
+    total = 0.0
+    for terminal in problem.fabric.source_terminals:
+        while True:
+            left = 4 * (terminal // 4) + (terminal % 4 ^ 2 ^ int(states[0, terminal // 4]))
+            total += per_link[graph.links.of_terminal[left]]
+            terminal = graph.mate[left]
+            if terminal < 0:
+                break
+    return total
+
+
+def test_the_order_of_indices() -> None:
+    """power[slot, frequency, source, perimeter]: one cell that leads sources 0, 1 to 1, 0."""
+    problem, solution = solved(om.SpankeBenes(2), [1, 0])
+    device = om.Device(cross_loss_db=1.0, cross_extinction_db=10.0)
+    optics = om.measure_optics(problem, solution, device, frequencies_hz=[0.0, 1e9, 2e9])
+    assert optics.power.shape == (1, 3, 2, 4)
+    graph: Any = problem.fabric.graph
+    assert graph.perimeter[optics.exits].tolist() == problem.fabric.destination_terminals.tolist()
+    signal = 10**-0.1
+    assert np.allclose(optics.power[0, :, 0][:, optics.exits], [signal / 10, signal])
+    assert np.allclose(optics.signal, signal)
+    assert np.allclose(optics.crosstalk, signal / 10)
+    assert np.allclose(optics.signal_to_crosstalk_db, 10.0)
+
+
+def test_crosstalk_counts_loaded_inputs_only() -> None:
+    """An idle input sends nothing: the same circuit alone is disturbed by nobody."""
+    device = om.Device(cross_extinction_db=20.0, bar_extinction_db=20.0)
+    alone = om.measure_optics(*solved(om.Benes(4), [2, -1, -1, -1]), device)
+    assert alone.signal_to_crosstalk_db[0, 0] == np.inf
+    assert np.isnan(alone.insertion_loss_db[0, 1:]).all()
+    loaded = om.measure_optics(*solved(om.Benes(4), [2, 3, 0, 1]), device)
+    assert np.isfinite(loaded.signal_to_crosstalk_db).all()
+
+
+@pytest.mark.parametrize("device", list(om.DEVICES.values()), ids=list(om.DEVICES))
+@pytest.mark.parametrize("idle", ["cross", "bar", "keep"])
+def test_energy_is_kept(device: om.Device, idle: Any) -> None:
+    """Out plus lost is in, to 1e-12, in every slot, at every frequency, from every port."""
+    problem = om.AllToAll(om.HexMesh(3, 3, ports=6))
+    solution = om.solve(problem, seed=0)
+    optics = om.measure_optics(
+        problem, solution, device, idle=idle, frequencies_hz=[-20e9, 0.0, 7e9], seed=1
+    )
+    assert (optics.lost >= 0).all()
+    assert optics.figures["energy_error"] == optics.energy_error
+
+
+def test_an_ideal_device_leads_all_light_to_the_partner() -> None:
+    """No loss, no crosstalk; loops of free cells are named, and no light is in them."""
+    problem = om.AllToAll(om.HexMesh(4, 4, ports=8))
+    solution = om.solve(problem, seed=0)
+    optics = om.measure_optics(problem, solution, "ideal", idle="bar")
+    assert optics.figures["worst_insertion_loss_db"] == pytest.approx(0.0, abs=1e-12)
+    assert optics.figures["worst_signal_to_crosstalk_db"] == np.inf
+    assert optics.figures["loops"] == len(optics.notes) > 0
+    slot = next(k for k, loops in enumerate(optics.loops) if loops)
+    assert optics.notes[0].startswith(
+        f"slot {slot}: no light gets into loop {list(optics.loops[slot][0])}"
+    )
+    assert not optics.loop_power.any()
+    leaky = om.measure_optics(problem, solution, "smartlight", idle="bar")
+    assert leaky.loops == optics.loops
+    assert leaky.loop_power[slot] > 0
+    assert not leaky.notes
+
+
+def test_light_that_goes_round_almost_for_ever_is_noted() -> None:
+    """A loop without loss that leaks next to nothing costs digits, and the notes say so."""
+    mesh = om.SquareMesh(3, 3)
+    idle = np.full((1, mesh.n_ports), -1, dtype=np.int32)
+    states = np.zeros((1, mesh.n_cells), dtype=np.int8)
+    schedule = om.Schedule(matchings=idle, durations_s=np.ones(1), cell_states=states)
+    for extinction_db in (100.0, 160.0):
+        device = om.Device(bar_extinction_db=extinction_db, cross_extinction_db=extinction_db)
+        optics = om.measure_optics(om.Routing(mesh, idle[0]), schedule, device)
+        noted = any("energy is off by" in note for note in optics.notes)
+        assert noted == (extinction_db < 120)
+
+
+def test_free_cells_are_put_where_one_says() -> None:
+    """In cross, in bar, as they were, or as given; stuck cells stay as they are."""
+    problem = om.AllToAll(om.HexMesh(3, 3, ports=6))
+    solution = om.solve(problem, seed=0)
+    stated: Any = solution.schedule.cell_states  # type: ignore[union-attr]
+    for idle, state in (("cross", 1), ("bar", 0)):
+        settled = om.measure_optics(problem, solution, "ideal", idle=idle).cell_states
+        assert np.array_equal(settled, np.where(stated == -1, state, stated))
+    kept = om.measure_optics(problem, solution, "ideal", idle="keep").cell_states
+    for slot, cell in np.argwhere(stated == -1):
+        assert kept[slot, cell] == (kept[slot - 1, cell] if slot else 1)
+    assert np.array_equal(
+        om.measure_optics(problem, solution, "ideal", idle=kept).cell_states, kept
+    )
+    with pytest.raises(om.InputError, match=r"idle\[\d+, \d+\] = \d: that cell is in"):
+        om.measure_optics(problem, solution, "ideal", idle=np.where(stated == -1, 0, 1 - stated))
+    with pytest.raises(om.InputError, match="a state 0 or 1 for each cell"):
+        om.measure_optics(problem, solution, "ideal", idle=stated)
+
+
+def test_faults_are_seen_by_light() -> None:
+    """A stuck cell acts as it is stuck, a dead one swallows what enters it."""
+    mesh = om.HexMesh(2, 2, ports=[0, 5, 10, 15])
+    graph = mesh.graph
+    dead = int(mesh.source_terminals[0]) // 4
+    stuck = (dead + 5) % graph.n_cells
+    faulty = Faulty(mesh, stuck_bar=[stuck], dead_cells=[dead])
+    matching = np.array([[1, 0, 3, 2]], dtype=np.int32)
+    states = np.ones((1, graph.n_cells), dtype=np.int8)
+    schedule = om.Schedule(matchings=matching, durations_s=np.ones(1), cell_states=states)
+    whole = om.measure_optics(om.Routing(mesh, matching[0]), schedule, "smartlight")
+    assert whole.lost[0, 0, 0] < 1
+    broken = om.measure_optics(om.Routing(faulty, matching[0]), schedule, "smartlight")
+    assert broken.lost[0, 0, 0] == 1.0
+    assert broken.cell_states[0, stuck] == BAR
+
+
+@pytest.mark.parametrize("fabric", [om.SwitchAndSelect(8), om.Benes(5), om.HexMesh(4, 4, ports=8)])
+def test_settled_cells_leak_less(fabric: om.Fabric) -> None:
+    """Set cells stay as they are; trees of switches gain 10 dB, no fabric loses anything real."""
+    size = fabric.n_ports
+    matching = [(port + size // 2) % size for port in range(size)]
+    if size % 2:
+        matching = [1, 2, 3, 4, 0]
+    problem, solution = solved(fabric, matching)
+    settled = om.settle_free_cells(problem, solution, "smartlight")
+    stated: Any = solution.schedule.cell_states  # type: ignore[union-attr]
+    assert np.array_equal(settled[stated != -1], stated[stated != -1])
+    assert np.isin(settled, (BAR, CROSS)).all()
+    ratio = "worst_signal_to_crosstalk_db"
+    gained = (
+        om.measure_optics(problem, solution, "smartlight", idle=settled).figures[ratio]
+        - om.measure_optics(problem, solution, "smartlight").figures[ratio]
+    )
+    assert gained > (3.0 if isinstance(fabric, om.SwitchAndSelect) else -0.1)
+
+
+def test_budgets_name_the_worst_circuit() -> None:
+    """A margin is positive exactly where the limit is kept, and belongs to the worst circuit."""
+    problem, solution = solved(om.Benes(4), [1, 0, 3, -1])
+    optics = om.measure_optics(problem, solution, "silicon-electro-optic")
+    loss, ratio = optics.insertion_loss_db, optics.signal_to_crosstalk_db
+    for slack, ok in ((0.5, True), (-0.5, False)):
+        budget = om.Budget(
+            insertion_loss_db=float(np.nanmax(loss)) + slack,
+            signal_to_crosstalk_db=float(np.nanmin(ratio)) - slack,
+            delay_spread_s=1.0 if ok else 0.0,
+        )
+        margins = budget.margins(optics)
+        assert [margin.ok for margin in margins[:2]] == [ok, ok]
+        assert margins[0].margin == pytest.approx(slack)
+        worst = int(np.nanargmax(loss[0]))
+        assert margins[0].where == f"slot 0, from port {worst} to port {problem.matching[worst]}"
+    assert om.Budget().margins(optics) == []
+    with pytest.raises(om.InputError, match="insertion_loss_db = -1: must be >= 0"):
+        om.Budget(insertion_loss_db=-1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"device": "glass"}, "device = 'glass': unknown; presets are ideal, smartlight"),
+        ({"idle": "open"}, "idle = 'open': cross, bar, keep or states of all cells"),
+        ({"frequencies_hz": []}, "frequencies_hz: at least one"),
+        ({"frequencies_hz": [float("nan")]}, "not a finite float64"),
+        ({"seed": -1}, "seed = -1: must be >= 0"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(changes: dict[str, Any], message: str) -> None:
+    """With argument, rule and value."""
+    problem, solution = solved(om.Benes(2), [1, 0])
+    arguments: dict[str, Any] = {"device": "ideal"} | changes
+    with pytest.raises(om.InputError) as caught:
+        om.measure_optics(problem, solution, **arguments)
+    assert message in str(caught.value)
+
+
+def test_there_must_be_light_to_measure() -> None:
+    """A switch without cells has no optics, nor has a schedule of other cells."""
+    problem, solution = solved(om.IdealSwitch(2), [1, 0])
+    for run in (om.measure_optics, om.settle_free_cells):
+        with pytest.raises(om.InputError, match="ideal-switch has no cells, and no optics"):
+            run(problem, solution, "ideal")
+    other, _ = solved(om.Benes(2), [1, 0])
+    with pytest.raises(om.InputError, match="with cell states"):
+        om.measure_optics(other, solution, "ideal")
+
+
+@pytest.mark.slow
+def test_tracing_31_slots_of_the_9x9_mesh_takes_no_time() -> None:
+    """All rules of light, both ways, without compiled kernels: less than 50 ms."""
+    from optmatch.verify.report import Findings
+    from optmatch.verify.routing.light import check_light
+
+    problem = om.AllToAll(om.HexMesh(9, 9, ports=32))
+    solution = om.solve(problem, seed=0)
+    assert solution.schedule is not None
+    times = []
+    for _ in range(5):
+        started = time.process_time()
+        check_light(problem.fabric, solution.schedule, Findings())
+        times.append(time.process_time() - started)
+    assert min(times) < 0.05
+
+
+def test_the_command_measures() -> None:
+    """Figures, budget and slots as text and as JSON; code 5 if the budget is not kept."""
+    plain = call("verify", ROUTED, "--optics", "--per-slot", "--max-loss-db", "60")
+    assert plain.exit_code == 0, plain.output
+    assert "optics of smartlight:" in plain.stdout
+    assert "gain of settled free cells db" in plain.stdout
+    assert "budget ok: insertion loss, dB" in plain.stdout
+    assert "slot 0: loss " in plain.stdout
+    failed = call("verify", ROUTED, "--optics", "--max-loss-db", "1", "--json")
+    assert failed.exit_code == 5
+    report = json.loads(failed.stdout)
+    assert report["ok"]
+    assert not report["optics"]["budget_ok"]
+    assert report["optics"]["budget"][0]["margin"] < 0
+    assert len(report["optics"]["slots"]) == 1
+    for idle in ("cross", "bar", "keep"):
+        done = call("verify", ROUTED, "--optics", "--idle", idle, "--frequencies=-1e9,0", "--json")
+        found = json.loads(done.stdout)["optics"]
+        assert found["gain_of_settled_cells_db"] is None
+        assert found["frequencies_hz"] == [-1e9, 0.0]
+
+
+def test_a_refused_schedule_is_not_measured(tmp_path: Path) -> None:
+    """Light through wrong states means nothing: code 5, and the optics are said to be missing."""
+    tree = json.loads(ROUTED.read_text())
+    states = tree["schedule"]["cell_states"]
+    states[0] = [-1] * len(states[0])
+    (tmp_path / "dark.json").write_text(json.dumps(tree))
+    done = call("verify", tmp_path / "dark.json", "--optics")
+    assert done.exit_code == 5
+    assert "optics: not measured" in done.stdout
+    assert (
+        json.loads(call("verify", tmp_path / "dark.json", "--optics", "--json").stdout)["optics"]
+        is None
+    )
+
+
+def test_the_command_keeps_to_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless the user says otherwise."""
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    use_one_thread()
+    assert os.environ["OPENBLAS_NUM_THREADS"] == "1"
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "3")
+    use_one_thread()
+    assert os.environ["OPENBLAS_NUM_THREADS"] == "3"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--device", "ideal"], "--device: only with --optics"),
+        (["--per-slot"], "--per-slot: only with --optics"),
+        (["--max-loss-db", "0"], "--max-loss-db: only with --optics"),
+        (["--optics", "--frequencies", "0,x"], "numbers in Hz, separated by commas"),
+        (["--optics", "--device", "glass"], "device = 'glass': unknown"),
+        (["--optics", "--device", "absent.json"], "absent.json: cannot be read"),
+    ],
+)
+def test_wrong_options_are_refused(options: list[str], message: str) -> None:
+    """With code 2 and a reason."""
+    done = call("verify", ROUTED, *options)
+    assert done.exit_code == 2
+    assert message in done.output
+
+
+def test_the_command_names_loops(tmp_path: Path) -> None:
+    """Loops of an ideal device as notes, cut off where there are many."""
+    path = tmp_path / "mesh.schedule.json"
+    om.save(om.solve(om.AllToAll(om.HexMesh(5, 5, ports=8)), seed=0), path)
+    ideal = call("verify", path, "--optics", "--device", "ideal", "--idle", "bar", "--per-slot")
+    assert ideal.exit_code == 0
+    assert ideal.stdout.count("note: slot ") == 20
+    assert "more notes; --json has them all" in ideal.stdout
+    assert " loops with at most -inf dB" in ideal.stdout
+    least = call("verify", path, "--optics", "--device", "ideal", "--json")
+    assert json.loads(least.stdout)["optics"]["gain_of_settled_cells_db"] is None
+
+
+def test_a_schedule_without_circuits_has_only_loops(tmp_path: Path) -> None:
+    """No circuit, no figure of one; budgets have nothing to refuse."""
+    problem = om.Routing(om.Benes(2), np.array([-1, -1], dtype=np.int32))
+    solution = om.solve(problem, seed=0)
+    optics = om.measure_optics(problem, solution, "smartlight")
+    assert set(optics.figures) == {"loops", "worst_loop_power_db", "energy_error"}
+    assert om.Budget(insertion_loss_db=1.0).margins(optics) == []
+    om.save(solution, tmp_path / "dark.json")
+    assert (
+        "slot 0: no circuit"
+        in call("verify", tmp_path / "dark.json", "--optics", "--per-slot").stdout
+    )
+
+
+def test_states_and_schedules_must_fit() -> None:
+    """A cell is in bar or cross; a schedule is one, and of these cells."""
+    with pytest.raises(om.InputError, match=r"in bar \(0\) or in cross \(1\)"):
+        om.Device().cell([0, 2])
+    problem, solution = solved(om.Benes(2), [1, 0])
+    wide, _ = solved(om.Crossbar(2), [1, 0])
+    with pytest.raises(om.InputError, match="cell_states of 1 cells, a fabric of 4"):
+        om.measure_optics(wide, solution, "ideal")
+    for run in (om.measure_optics, om.settle_free_cells):
+        with pytest.raises(om.InputError, match=r"optics need (a|one) schedule"):
+            run(problem, None, "ideal")  # type: ignore[arg-type]

@@ -1,0 +1,287 @@
+"""Scattering: the convention of cells, the full solution, and what others find for the same."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import optmatch as om
+from optmatch.fabrics.light import trace
+from optmatch.model import BAR, CROSS
+from optmatch.model.device import transfer
+from optmatch.testing.crosscheck import SaxCircuit
+from optmatch.verify.optics.loops import find_loops
+from optmatch.verify.optics.scattering import Waves
+from optmatch.verify.optics.scattering import scatter as unchecked
+
+LEAKY = om.Device(
+    bar_loss_db=0.5, cross_loss_db=0.3, bar_extinction_db=18.0, cross_extinction_db=25.0
+)
+FABRICS: list[om.Fabric] = [
+    om.HexMesh(1, 1),
+    om.HexMesh(2, 3),
+    om.SquareMesh(2, 2),
+    om.TriangularMesh(2, 2),
+    om.SmartLightMesh(),
+    om.Benes(7),
+    om.Crossbar(4),
+    om.SwitchAndSelect(4),
+    om.Reck(5),
+]
+
+
+def wire(mate: list[int]) -> om.CellGraph:
+    """Join the terminals of cells in a row."""
+    joins, places = np.array(mate, dtype=np.int32), np.arange(len(mate) // 4)
+    ends = np.stack([places[:, None] + [0.0, 0.5], np.zeros((len(places), 2))], axis=2)
+    return om.CellGraph(
+        mate=joins, ends=ends, perimeter=np.flatnonzero(joins < 0).astype(np.int32)
+    )
+
+
+def matrices(graph: om.CellGraph, seed: int, device: om.Device = LEAKY) -> NDArray[np.complex128]:
+    """Draw states and phase errors; return the matrices of all cells."""
+    rng = np.random.default_rng(seed)
+    errors = rng.normal(0.0, 0.4, (graph.n_cells, 2))
+    return device.cell(rng.integers(0, 2, graph.n_cells), errors)
+
+
+def fading(graph: om.CellGraph, seed: int) -> NDArray[np.complex128]:
+    """Draw losses and phases of waveguides."""
+    rng = np.random.default_rng(seed)
+    size, turn = rng.uniform(0.7, 1.0, graph.links.count), rng.random(graph.links.count)
+    factors: NDArray[np.complex128] = size * np.exp(2j * np.pi * turn)
+    return factors
+
+
+def solve_densely(
+    graph: om.CellGraph,
+    cells: NDArray[np.complex128],
+    waveguides: NDArray[np.complex128],
+    inputs: NDArray[np.integer],
+) -> Waves:
+    """Write S and C down terminal by terminal and solve by dense elimination."""
+    n = len(graph.mate)
+    scattering, joins = np.zeros((n, n), dtype=complex), np.zeros((n, n), dtype=complex)
+    for cell in range(graph.n_cells):
+        for end in (0, 2):
+            for left in (0, 1):
+                for entered in (0, 1):
+                    out, into = 4 * cell + (2 - end) + left, 4 * cell + end + entered
+                    scattering[out, into] = cells[cell, left, entered]
+    for terminal in range(n):
+        if graph.mate[terminal] >= 0:
+            factor = waveguides[graph.links.of_terminal[terminal]]
+            joins[terminal, graph.mate[terminal]] = factor
+    sent = np.zeros((n, len(inputs)))
+    sent[inputs, np.arange(len(inputs))] = 1.0
+    entering = np.linalg.solve(np.eye(n) - joins @ scattering, sent)
+    return Waves(entering, scattering @ entering)
+
+
+def lost(
+    graph: om.CellGraph,
+    cells: NDArray[np.complex128],
+    waveguides: NDArray[np.complex128],
+    waves: Waves,
+) -> NDArray[np.float64]:
+    """Add up what each cell and each waveguide swallows, from its own matrix alone."""
+    total = np.zeros(waves.entering.shape[1])
+    for cell, matrix in enumerate(cells):
+        absorbs = np.eye(2) - matrix.conj().T @ matrix
+        for end in (0, 2):
+            x = waves.entering[4 * cell + end : 4 * cell + end + 2]
+            total += np.einsum("sn,st,tn->n", x.conj(), absorbs, x).real
+    for terminal in np.flatnonzero(graph.mate >= 0):
+        kept = abs(waveguides[graph.links.of_terminal[terminal]]) ** 2
+        total += (1 - kept) * np.abs(waves.leaving[terminal]) ** 2
+    return total
+
+
+def scatter(
+    graph: om.CellGraph,
+    cells: NDArray[np.complex128],
+    waveguides: NDArray[np.complex128],
+    inputs: NDArray[np.integer],
+) -> Waves:
+    """Solve, and check in every test that what leaves and what is lost is what enters.
+
+    To 1e-12, or to 1e-14 of the strongest light anywhere: where loops gather light, each digit
+    that it gains is one that the balance loses, since cells keep energy to rounding only.
+    """
+    waves = unchecked(graph, cells, waveguides, inputs)
+    out = (np.abs(waves.leaving[graph.perimeter]) ** 2).sum(axis=0)
+    strongest = (np.abs(waves.entering) ** 2).max(axis=0)
+    off = np.abs(out + lost(graph, cells, waveguides, waves) - 1)
+    assert (off < np.maximum(1e-12, 1e-14 * strongest)).all()
+    return waves
+
+
+@given(st.floats(-4, 4), st.floats(-4, 4))
+def test_a_cell_is_two_couplers_around_two_arms(up: float, low: float) -> None:
+    """T is what a coupler, two arms of given phases and a coupler make, multiplied out."""
+    coupler = np.array([[1, 1j], [1j, 1]]) / np.sqrt(2)
+    arms = np.diag(np.exp(1j * np.array([up, low])))
+    assert np.allclose(
+        coupler @ arms @ coupler, transfer((up - low) / 2, (up + low) / 2), rtol=0, atol=1e-15
+    )
+
+
+def test_the_passive_state_is_cross_and_bar_tells_the_sides_apart() -> None:
+    """Without a difference of phases light crosses; in bar the sides have opposite signs."""
+    assert np.array_equal(transfer(0.0), 1j * np.array([[0, 1], [1, 0]]))
+    assert np.allclose(transfer(np.pi / 2), 1j * np.diag([1, -1]), atol=1e-15)
+    ideal = om.Device()
+    assert np.array_equal(ideal.cell(CROSS), 1j * np.array([[0, 1], [1, 0]]))
+    assert np.array_equal(ideal.cell(BAR), 1j * np.diag([1, -1]))
+
+
+def test_the_order_of_indices() -> None:
+    """Rows are where light leaves, columns where it enters: a cell that works one way only."""
+    graph = wire([-1] * 4)
+    one_way = np.array([[[0.1, 0.2], [0.3, 0.4]]], dtype=complex)  # [left by, entered]
+    waves = scatter(graph, one_way, np.ones(4, dtype=complex), np.array([0, 1, 2, 3]))
+    assert np.allclose(
+        waves.leaving,
+        [[0, 0, 0.1, 0.2], [0, 0, 0.3, 0.4], [0.1, 0.2, 0, 0], [0.3, 0.4, 0, 0]],
+    )
+    assert np.array_equal(waves.entering, np.eye(4))
+
+
+def test_light_goes_on_where_cells_join() -> None:
+    """Two cells in a row multiply, and the waveguide between them counts once."""
+    single = transfer(0.3)
+    joined = wire([-1, -1, 4, 5, 2, 3, -1, -1])
+    cells, guides = np.stack([single, transfer(1.1)]), np.ones(6, dtype=complex)
+    guides[joined.links.of_terminal[2]] = 0.5
+    waves = scatter(joined, cells, guides, np.array([0, 1]))
+    assert np.allclose(waves.leaving[6:], cells[1] @ np.diag([0.5, 1.0]) @ cells[0])
+
+
+@pytest.mark.parametrize("fabric", FABRICS, ids=lambda fabric: fabric.type)
+@pytest.mark.parametrize("seed", range(3))
+def test_it_is_the_solution(fabric: om.Fabric, seed: int) -> None:
+    """Dense elimination finds the same light everywhere; energy is kept; it is reciprocal."""
+    graph: Any = fabric.graph
+    cells, guides = matrices(graph, seed), fading(graph, seed)
+    waves = scatter(graph, cells, guides, graph.perimeter)
+    dense = solve_densely(graph, cells, guides, graph.perimeter)
+    assert np.abs(waves.entering - dense.entering).max() < 1e-12
+    assert np.abs(waves.leaving - dense.leaving).max() < 1e-12
+    between = waves.leaving[graph.perimeter]
+    assert np.abs(between - between.T).max() < 1e-12
+
+
+@settings(max_examples=25)
+@given(st.sampled_from(FABRICS), st.integers(0, 2**32 - 1))
+def test_without_leaks_it_is_tracing(fabric: om.Fabric, seed: int) -> None:
+    """Cells without leaks lead all light where it is traced to, fainter by each cell's loss."""
+    graph: Any = fabric.graph
+    states = np.random.default_rng(seed).integers(0, 2, graph.n_cells).astype(np.int8)
+    device = om.Device(bar_loss_db=1e-9, cross_loss_db=0.25)
+    guides = np.ones(graph.links.count, dtype=complex)
+    waves = scatter(graph, device.cell(states), guides, graph.perimeter)
+    light = trace(graph, states[None], graph.perimeter[None])
+    expected = np.zeros((len(graph.mate), len(graph.perimeter)))
+    loss_db = np.zeros(len(graph.perimeter))
+    np.add.at(loss_db, light.beam, np.where(states[light.entered // 4] == BAR, 1e-9, 0.25))
+    expected[light.arrived[0], np.arange(len(graph.perimeter))] = 10 ** (-loss_db / 10)
+    power = np.abs(waves.leaving[graph.perimeter]) ** 2
+    assert np.abs(power - expected[graph.perimeter]).max() < 1e-12
+
+
+@pytest.mark.parametrize("extinction_db", [None, 200.0, 110.0, 80.0, 30.0])
+def test_loops_free_of_loss(extinction_db: float | None) -> None:
+    """Four cells in bar that leak nothing are singular; all ports are answered for, and exact."""
+    graph = om.SquareMesh(3, 3).graph
+    device = om.Device(bar_extinction_db=extinction_db, cross_extinction_db=extinction_db)
+    cells = device.cell(np.full(graph.n_cells, BAR))
+    guides = np.ones(graph.links.count, dtype=complex)
+    if extinction_db is None:
+        with pytest.raises(np.linalg.LinAlgError):
+            solve_densely(graph, cells, guides, graph.perimeter)
+    waves = scatter(graph, cells, guides, graph.perimeter)
+    if extinction_db is None:
+        inside = [
+            t for loop in find_loops(graph, np.zeros(graph.n_cells, np.int8)) for t in loop.entered
+        ]
+        assert inside
+        assert not waves.entering[inside].any()
+
+
+@pytest.mark.parametrize("fabric", FABRICS, ids=lambda fabric: fabric.type)
+def test_loops_are_the_ways_that_no_port_leads_to(fabric: om.Fabric) -> None:
+    """Traced ways and loops together pass every way through every cell once, in each direction."""
+    graph: Any = fabric.graph
+    states = np.random.default_rng(3).integers(0, 2, graph.n_cells).astype(np.int8)
+    light = trace(graph, states[None], graph.perimeter[None])
+    passed = light.entered.tolist()
+    for loop in find_loops(graph, states):
+        onward = [int(graph.mate[left]) for left in loop.left]
+        assert onward == [*loop.entered[1:], loop.entered[0]]
+        passed += [*loop.entered, *loop.left]
+    assert sorted(passed) == list(range(4 * graph.n_cells))
+
+
+def test_what_is_refused() -> None:
+    """Light enters at free terminals of the graph whose cells are given."""
+    graph = om.HexMesh(1, 1).graph
+    cells, guides = matrices(graph, 0), fading(graph, 0)
+    with pytest.raises(om.InputError, match="free terminals only"):
+        scatter(graph, cells, guides, np.flatnonzero(graph.mate >= 0))
+    with pytest.raises(om.InputError, match="not of this graph"):
+        scatter(graph, cells[1:], guides, graph.perimeter)
+    amplifying = np.tile(np.array([[1, 0.5], [0.5, 1]], dtype=np.complex128), (4, 1, 1))
+    square = om.SquareMesh(1, 1).graph
+    with pytest.raises(om.SolverError, match="without end"):
+        unchecked(square, amplifying, fading(square, 0) * 0 + 1, square.perimeter)
+    with pytest.raises(om.InputError, match="a free cell leads light nowhere"):
+        find_loops(graph, np.full(6, -1, dtype=np.int8))
+
+
+SIMULATED = [
+    om.HexMesh(5, 5),
+    om.HexMesh(9, 9),
+    om.Benes(8),
+    om.Benes(16),
+    om.Clements(8),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fabric", SIMULATED, ids=lambda f: f"{f.type}-{f.n_ports}")
+def test_sax_finds_the_same(fabric: om.Fabric) -> None:
+    """An independent simulator agrees to 1e-12, with lossy, leaky cells in random states."""
+    pytest.importorskip("sax", reason="needs sax: pip install 'optmatch[crosscheck]'")
+    graph: Any = fabric.graph
+    circuit = SaxCircuit(graph)
+    for seed in range(3):
+        cells, guides = matrices(graph, seed), fading(graph, seed)
+        waves = scatter(graph, cells, guides, graph.perimeter)
+        simulated = circuit.scatter(cells, guides)
+        assert np.abs(waves.leaving[graph.perimeter] - simulated).max() < 1e-12
+
+
+def test_without_sax_one_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extra of its own, by name."""
+    monkeypatch.setitem(sys.modules, "sax", None)
+    with pytest.raises(om.SolverUnavailable, match=r"pip install 'optmatch\[crosscheck\]'"):
+        SaxCircuit(om.HexMesh(1, 1).graph)
+
+
+@pytest.mark.slow
+def test_sax_as_it_is_differs_by_its_own_rounding() -> None:
+    """Without refinement sax is off by as much as its own answer fails to be reciprocal."""
+    pytest.importorskip("sax", reason="needs sax: pip install 'optmatch[crosscheck]'")
+    graph = om.HexMesh(5, 5).graph
+    cells, guides = matrices(graph, 0), np.ones(graph.links.count, dtype=complex)
+    simulated = SaxCircuit(graph, refined=False).scatter(cells, guides)
+    ours = scatter(graph, cells, guides, graph.perimeter).leaving[graph.perimeter]
+    own_error = np.abs(simulated - simulated.T).max()
+    assert np.abs(ours - simulated).max() < max(1e-12, 2 * own_error)

@@ -1,0 +1,282 @@
+"""The verifier of transitions refuses whatever is changed in a right answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optmatch as om
+from optmatch.io import dumps, loads
+from optmatch.problems import BlockProof, CutProof, Reroute, Transition
+from optmatch.problems.reroutes.transition import DROP, RAISE, SET
+from optmatch.solvers.reroutes.states import fill_rack, hold_matching
+
+
+@cache
+def chip_lost() -> om.Solution:
+    """Replace a chip of a full rack."""
+    return om.solve(replace(fill_rack(om.RackFabric()), failed_chips=(3,)), "greedy", seed=0)
+
+
+@cache
+def port_lost() -> om.Solution:
+    """Move a port of a mesh to a spare."""
+    state = hold_matching(om.HexMesh(4, 4, ports=8), [3, 4, 5, 0, 1, 2, -1, -1])
+    return om.solve(replace(state, failed_ports=(1,)), "greedy", seed=0)
+
+
+@cache
+def room_made() -> om.Solution:
+    """Break a cell such that a circuit of another job has to make room."""
+    state = hold_matching(om.HexMesh(4, 4, ports=10), [5, 6, 7, 8, 9, 0, 1, 2, 3, 4])
+    for cell in range(state.fabric.n_cells):
+        found = om.solve(replace(state, dead_cells=(cell,)), "greedy", seed=0)
+        if found.stats.get("disturbed", 0):
+            return found
+    raise AssertionError("no cell of this mesh makes others move")
+
+
+def asked(solution: om.Solution) -> Reroute:
+    """Return the problem of a solution."""
+    assert isinstance(solution.problem, Reroute)
+    return solution.problem
+
+
+def rules(solution: om.Solution, transition: Transition) -> set[str]:
+    """Return the rules that a transition violates."""
+    report = om.verify(solution.problem, transition)
+    assert report.ok == (not report.violations and not report.skipped)
+    return {violation.rule for violation in report.violations}
+
+
+@pytest.mark.parametrize("make", [chip_lost, port_lost, room_made])
+def test_right_answers_pass(make: Callable[[], om.Solution]) -> None:
+    """Before anything is changed in them."""
+    assert om.verify(make().problem, make()).ok
+    assert rules(make(), make().answer) == set()
+
+
+def edited(answer: Transition, name: str, index: Any, value: Any) -> Transition:
+    """Return an answer with one entry changed."""
+    array = np.array(getattr(answer, name))
+    array[index] = value
+    changed: dict[str, Any] = {name: array}
+    return replace(answer, **changed)
+
+
+def test_a_spare_that_is_in_use_or_lost_is_refused() -> None:
+    """And so is leaving a lost unit without one."""
+    answer = chip_lost().answer
+    assert "a live spare takes over" in rules(chip_lost(), edited(answer, "moves", (0, 1), 9))
+    left = replace(answer, moves=[])
+    assert "what is lost is taken over, and nothing else" in rules(chip_lost(), left)
+
+
+def test_a_circuit_that_goes_to_another_chip_is_refused() -> None:
+    """Ends stay at their unit, or go to its spare."""
+    answer = chip_lost().answer
+    wrong = edited(answer, "circuits", (0, 0), (int(answer.circuits[0, 0]) + 6) % 384)
+    assert "an end stays at its unit, or goes to the spare" in rules(chip_lost(), wrong)
+
+
+def test_a_hit_circuit_that_is_left_out_is_refused() -> None:
+    """It has no light."""
+    answer = chip_lost().answer
+    short = replace(
+        answer,
+        changed=answer.changed[1:],
+        circuits=answer.circuits[1:],
+        routes=answer.routes[1:],
+        steps=answer.steps[answer.steps[:, 1] != answer.changed[0]],
+    )
+    assert "circuits that are hit change" in rules(chip_lost(), short)
+
+
+def test_a_fibre_in_use_or_out_of_place_is_refused() -> None:
+    """Fibres lead from server to server, and have one circuit."""
+    solution = chip_lost()
+    answer, problem = solution.answer, asked(solution)
+    rack: Any = problem.fabric
+    k = next(k for k, route in enumerate(answer.routes) if route)
+    first, *rest = answer.routes[k]
+    twin = [f for f in range(rack.n_fibres) if rack.edge_of_fibre[f] == rack.edge_of_fibre[first]]
+    users = {f for k, r in enumerate(problem.routes) if k not in answer.changed for f in r}
+    taken = next(f for f in twin if f in users)
+    for fibre, rule in (
+        (taken, "a port, a fibre, a waveguide has one circuit at a time"),
+        ((first + 97) % rack.n_fibres, "a fibre starts where the light is"),
+    ):
+        routes = [*answer.routes]
+        routes[k] = (fibre, *rest)
+        assert rule in rules(solution, replace(answer, routes=tuple(routes)))
+
+
+@pytest.mark.parametrize("make", [port_lost, room_made])
+def test_every_step_is_needed(make: Callable[[], om.Solution]) -> None:
+    """Without any one of them, or with its state turned, something is dark or goes astray."""
+    answer = make().answer
+    for k, (kind, _, state) in enumerate(answer.steps.tolist()):
+        assert rules(make(), replace(answer, steps=np.delete(answer.steps, k, axis=0)))
+        if kind == SET:
+            assert rules(make(), edited(answer, "steps", (k, 2), 1 - state))
+
+
+def test_the_order_of_steps_matters() -> None:
+    """Raised before its cells are set, a circuit has no light."""
+    answer = port_lost().answer
+    assert answer.steps[0, 0] == SET
+    rule = "every circuit that is up has its light, after every step"
+    assert rule in rules(port_lost(), replace(answer, steps=answer.steps[::-1]))
+
+
+def test_nobody_else_may_blink() -> None:
+    """To drop an untouched circuit for a moment is refused, and so is a cell on its way."""
+    solution = port_lost()
+    answer, problem = solution.answer, asked(solution)
+    other = next(k for k in range(len(problem.circuits)) if k not in answer.changed)
+    blink = np.array([[DROP, other, -1], [RAISE, other, -1]])
+    steps = np.concatenate([answer.steps, blink])
+    assert "only circuits that change are touched" in rules(solution, replace(answer, steps=steps))
+    cell = problem.ways[other][0] // 4
+    state = int(np.array(problem.cell_states)[cell])
+    flicker = np.array([[SET, cell, 1 - state], [SET, cell, state]])
+    steps = np.concatenate([flicker, answer.steps])
+    rule = "every circuit that is up has its light, after every step"
+    assert rule in rules(solution, replace(answer, steps=steps))
+
+
+def test_a_broken_cell_is_not_set() -> None:
+    """Whatever for."""
+    solution = room_made()
+    (cell,) = asked(solution).dead_cells
+    steps = np.concatenate([[[SET, cell, 0]], solution.answer.steps])
+    assert "only cells that work are set" in rules(solution, replace(solution.answer, steps=steps))
+
+
+def test_a_route_that_light_does_not_take_is_refused() -> None:
+    """Even where all arrive."""
+    answer = port_lost().answer
+    routes = tuple(route[::-1] for route in answer.routes)
+    assert rules(port_lost(), replace(answer, routes=routes)) == {"light takes its route"}
+
+
+@pytest.mark.parametrize("name", ["disturbed", "changed", "cells_set", "length"])
+def test_claims_are_recomputed(name: str) -> None:
+    """Statistics, objective and bound."""
+    solution = room_made()
+    wrong = replace(solution, stats={**solution.stats, name: solution.stats[name] + 1})
+    assert not om.verify(solution.problem, wrong).ok
+    assert not om.verify(solution.problem, replace(solution, objective=1.0, lower_bound=0.0)).ok
+
+
+def test_optimal_without_a_reason_is_refused() -> None:
+    """A bound above what can be shown needs a search that says so."""
+    solution = room_made()
+    claimed = replace(
+        solution, status=om.Status.OPTIMAL, limit=None, lower_bound=solution.objective or 0.0
+    )
+    assert not om.verify(solution.problem, claimed).ok
+    searched = replace(claimed, stats={**claimed.stats, "bound_by": "cp-sat"})
+    assert om.verify(solution.problem, searched).ok
+
+
+def cut_off() -> Reroute:
+    """Cut all fibres that leave a server."""
+    rack = om.RackFabric()
+    state = fill_rack(rack)
+    out = np.flatnonzero(rack.edges[rack.edge_of_fibre][:, 0] == 3)
+    return replace(state, failed_fibres=tuple(out.tolist()))
+
+
+def test_a_cut_proves_that_nothing_helps() -> None:
+    """The right servers do; others do not."""
+    solution = om.solve(cut_off(), "ilp", seed=0)
+    assert solution.status is om.Status.INFEASIBLE
+    assert solution.certificate.servers.tolist() == [3]
+    for servers in ([4], list(range(16))):
+        bare = {k: v for k, v in solution.stats.items() if k != "bound_by"}
+        wrong = replace(solution, certificate=CutProof(servers=servers), stats=bare)  # type: ignore[arg-type]
+        report = om.verify(solution.problem, wrong)
+        assert any(v.rule == "the certificate is a proof" for v in report.violations)
+
+
+@pytest.mark.parametrize("method", ["greedy", "ilp"])
+@pytest.mark.parametrize(("end", "leaving"), [(0, True), (-1, False)])
+def test_a_block_proves_that_nothing_helps(method: str, end: int, leaving: bool) -> None:
+    """A chip with all ports in use has no other way out, or in, than its first cells."""
+    rack = om.RackFabric((2, 2, 2), (2, 1, 1), fibres=4, interposer=om.Benes(32))
+    state = fill_rack(rack, (((0, 0, 0), (2, 2, 2)),))
+    problem = replace(state, dead_cells=(state.ways[0][end] // 4,))
+    solution = om.solve(problem, method, seed=0)
+    proof = solution.certificate
+    assert solution.status is om.Status.INFEASIBLE
+    assert isinstance(proof, BlockProof)
+    assert proof.leaving == leaving
+    assert loads(dumps(solution)) == solution
+    assert om.verify(problem, solution).ok
+    more = np.setdiff1d(np.arange(40), proof.links)[: 6 - len(proof.links)]
+    for wrong in (
+        replace(proof, links=proof.links[1:]),  # light gets through
+        replace(proof, links=np.union1d(proof.links, more)),  # as many as circuits
+        replace(proof, leaving=not leaving),
+        replace(proof, chips=[7 - proof.chips[0]]),  # type: ignore[arg-type]
+        replace(proof, chips=[8]),  # type: ignore[arg-type]
+    ):
+        report = om.verify(problem, replace(solution, certificate=wrong))
+        assert any(v.rule == "the certificate is a proof" for v in report.violations)
+    claim = replace(om.solve(cut_off(), seed=0), certificate=proof)  # no cells there
+    assert not om.verify(cut_off(), claim).ok
+
+
+def test_proofs_of_handovers_are_checked() -> None:
+    """One proof for each way to hand over, in order; without them infeasible is a mere claim."""
+    state = hold_matching(om.HexMesh(3, 3, ports=8), [1, 0, 3, 2, 5, 4, -1, -1])
+    solution = om.solve(replace(state, dead_cells=(22,)), "ilp", seed=0)
+    assert solution.status is om.Status.INFEASIBLE
+    assert "links" in solution.stats["reason"]
+    assert om.verify(solution.problem, replace(solution, stats={})).ok
+    (proof,) = solution.certificate
+    cheap = replace(proof, prices=np.zeros_like(proof.prices))
+    for wrong in ((), (None,), (cheap,), (proof, proof)):
+        claim = replace(solution, certificate=wrong, stats={})
+        assert not om.verify(solution.problem, claim).ok
+
+
+def test_a_notebook_says_what_is_done() -> None:
+    """In a line, where there is no schedule to click through."""
+    from optmatch.plotting import solution_html
+
+    assert "3 to 60: 12 circuits change" in solution_html(chip_lost())
+
+
+def test_the_picture_of_a_rack_has_every_role() -> None:
+    """Lost and spare chips, neighbours with new circuits, and the fibres that are passed."""
+    from optmatch.plotting import plot_transition, transition_data
+
+    data = transition_data(chip_lost())
+    assert np.flatnonzero(data.role == 3).tolist() == [3]
+    assert np.flatnonzero(data.role == 4).tolist() == [60]
+    assert np.flatnonzero(data.role == 5).tolist() == [61, 62, 63]
+    assert (data.circuits == 60).any(axis=1).all()
+    assert (data.role[data.circuits[data.circuits != 60]] == 2).all()
+    edges = {tuple(edge) for edge in asked(chip_lost()).fabric.edges.tolist()}  # type: ignore[union-attr]
+    assert {tuple(edge) for edge in data.fibres.tolist()} <= edges
+    assert len(np.unique(data.chips, axis=0)) == 64
+    assert plot_transition(chip_lost()).axes[0].get_title().startswith("3 to 60: 12")
+
+
+def test_a_picture_needs_a_transition() -> None:
+    """Of a rack, where one is asked for."""
+    from optmatch.plotting import plot_transition, transition_data
+
+    with pytest.raises(om.InputError, match="a drawing of a rack needs one"):
+        transition_data(port_lost())
+    other = om.solve(om.AllToAll(om.IdealSwitch(2)), seed=0)
+    for draw in (plot_transition, transition_data):
+        with pytest.raises(om.InputError, match="a drawing of a transition needs one"):
+            draw(other)

@@ -1,0 +1,236 @@
+"""Change any one entry of a good schedule, solution or file: the verifier must refuse it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import optmatch as om
+from tests.helpers import oracles
+
+MESHES = {
+    "bidirectional": om.HexMesh(3, 3, ports=4),
+    "odd": om.HexMesh(3, 3, ports=5),
+    "tx-rx": om.HexMesh(3, 3, tx=3, rx=3),
+}
+everywhere = pytest.mark.parametrize("name", MESHES)
+
+
+@lru_cache
+def good(name: str) -> om.Solution:
+    """Return an optimal solution with all its statistics."""
+    problem = om.AllToAll(MESHES[name])
+    schedule = oracles.all_to_all(problem.fabric)
+    figures = om.verify(problem, schedule).figures
+    stats = ("slots", "slots_lower_bound", "worst_route_cells", "toggles", "makespan_s")
+    return om.Solution(
+        problem=problem,
+        schedule=schedule,
+        status=om.Status.OPTIMAL,
+        objective=figures["objective"],
+        lower_bound=figures["objective"],
+        method="by hand",
+        stats={key: figures[key] for key in stats},
+    )
+
+
+def altered(value: Any, **changes: Any) -> Any:
+    """Copy a frozen value with other fields, past the checks of its constructor."""
+    copy = object.__new__(type(value))
+    for field in fields(value):
+        object.__setattr__(copy, field.name, changes.get(field.name, getattr(value, field.name)))
+    return copy
+
+
+def entry(array: Any, place: Any, value: Any) -> Any:
+    """Copy an array with one other entry."""
+    changed = np.array(array)
+    changed[place] = value
+    return changed
+
+
+def refused(name: str, **changes: Any) -> bool:
+    """Tell whether a changed schedule is refused, on its own and as a solution's."""
+    solution = good(name)
+    schedule = altered(solution.schedule, **changes)
+    alone = om.verify(solution.problem, schedule)
+    within = om.verify(solution.problem, altered(solution, schedule=schedule))
+    assert bool(alone.violations) == bool(within.violations)
+    return not alone.ok and bool(alone.violations)
+
+
+@everywhere
+def test_the_unchanged_solution_passes(name: str) -> None:
+    """Otherwise the tests below would show nothing."""
+    report = om.verify(good(name).problem, good(name))
+    assert report.ok, report
+    assert om.verify(good(name).problem, altered(good(name))).ok
+
+
+@everywhere
+@given(data=st.data())
+def test_any_state_of_any_cell(name: str, data: st.DataObject) -> None:
+    """Lit cells to the other state or free, free cells to bar or cross."""
+    states = good(name).schedule.cell_states  # type: ignore[union-attr]
+    assert states is not None
+    slot, cell = (data.draw(st.integers(0, size - 1)) for size in states.shape)
+    value = data.draw(
+        st.sampled_from([-1, 0, 1, 2, -128]).filter(lambda v: v != states[slot, cell])
+    )
+    assert refused(name, cell_states=entry(states, (slot, cell), value))
+
+
+@everywhere
+def test_every_state_of_every_lit_cell(name: str) -> None:
+    """The same without chance: no lit cell may be set otherwise or set free."""
+    states = good(name).schedule.cell_states  # type: ignore[union-attr]
+    assert states is not None
+    for slot, cell in np.argwhere(states >= 0):
+        for value in (-1, 1 - states[slot, cell]):
+            assert refused(name, cell_states=entry(states, (slot, cell), value))
+
+
+@everywhere
+@given(data=st.data())
+def test_any_entry_of_a_matching(name: str, data: st.DataObject) -> None:
+    """Another partner, idle, or no port at all."""
+    matchings = good(name).schedule.matchings  # type: ignore[union-attr]
+    slot, port = (data.draw(st.integers(0, size - 1)) for size in matchings.shape)
+    held = matchings[slot, port]
+    value = data.draw(st.integers(-2, matchings.shape[1]).filter(lambda v: v != held))
+    assert refused(name, matchings=entry(matchings, (slot, port), value))
+
+
+@everywhere
+@given(data=st.data())
+def test_swapped_partners(name: str, data: st.DataObject) -> None:
+    """The row stays a permutation."""
+    matchings = np.array(good(name).schedule.matchings)  # type: ignore[union-attr]
+    slot = data.draw(st.integers(0, len(matchings) - 1))
+    first, second = data.draw(
+        st.lists(st.integers(0, matchings.shape[1] - 1), min_size=2, max_size=2, unique=True)
+    )
+    matchings[slot, [first, second]] = matchings[slot, [second, first]]
+    assert refused(name, matchings=matchings)
+
+
+@everywhere
+@given(data=st.data())
+def test_a_pair_set_idle(name: str, data: st.DataObject) -> None:
+    """Both ports of a circuit at once, so that the slot stays a matching."""
+    matchings = np.array(good(name).schedule.matchings)  # type: ignore[union-attr]
+    slot, port = data.draw(st.sampled_from(np.argwhere(matchings >= 0).tolist()))
+    if MESHES[name].bidirectional:
+        matchings[slot, matchings[slot, port]] = -1
+    matchings[slot, port] = -1
+    assert refused(name, matchings=matchings)
+
+
+@everywhere
+@given(data=st.data())
+def test_any_duration_and_the_delay(name: str, data: st.DataObject) -> None:
+    """However small the change."""
+    durations = good(name).schedule.durations_s  # type: ignore[union-attr]
+    slot = data.draw(st.integers(0, len(durations) - 1))
+    value = data.draw(st.floats())
+    assume(value != durations[slot])
+    assert refused(name, durations_s=entry(durations, slot, value))
+    assume(value != 0.0)
+    assert refused(name, delay_s=value)
+
+
+@everywhere
+def test_the_kind_of_switching(name: str) -> None:
+    """It is stated, so it must be right."""
+    assert refused(name, switching="per-circuit")
+
+
+@everywhere
+@pytest.mark.parametrize("field", ["matchings", "durations_s", "cell_states"])
+def test_a_missing_or_repeated_slot(name: str, field: str) -> None:
+    """In one array or in all."""
+    schedule = good(name).schedule
+    rows = getattr(schedule, field)
+    assert refused(name, **{field: rows[1:]})
+    assert refused(name, **{field: np.concatenate([rows, rows[:1]])})
+    assert refused(name, **{field: rows[..., None]})
+    every = {key: getattr(schedule, key) for key in ("matchings", "durations_s", "cell_states")}
+    assert refused(name, **{key: value[1:] for key, value in every.items()})
+    assert refused(name, **{key: np.concatenate([v, v[:1]]) for key, v in every.items()})
+
+
+@everywhere
+@given(data=st.data())
+def test_any_number_that_a_solution_claims(name: str, data: st.DataObject) -> None:
+    """Objective, bound and statistics, up to the rounding of sums."""
+    solution = good(name)
+    wrong = data.draw(
+        st.one_of(st.floats(), st.integers(-5, 200).map(float), st.sampled_from([None, "x", True]))
+    )
+    field = data.draw(st.sampled_from(["objective", "lower_bound", *solution.stats]))
+    if field in solution.stats:
+        assume(wrong is True or wrong != solution.stats[field])
+        changed = altered(solution, stats={**solution.stats, field: wrong})
+    else:
+        assume(wrong != getattr(solution, field))
+        changed = altered(solution, **{field: wrong})
+    assert om.verify(solution.problem, changed).violations
+
+
+@everywhere
+@pytest.mark.parametrize("status", list(om.Status))
+def test_any_other_status(name: str, status: om.Status) -> None:
+    """Only the weaker claim "feasible" may stand in for "optimal"."""
+    solution = good(name)
+    report = om.verify(solution.problem, altered(solution, status=status))
+    assert report.ok is (status in (om.Status.OPTIMAL, om.Status.FEASIBLE))
+
+
+@everywhere
+def test_a_bound_that_is_too_weak(name: str) -> None:
+    """A feasible solution owes at least the bound of the shortest routes."""
+    solution = altered(good(name), status=om.Status.FEASIBLE)
+    weak = altered(solution, lower_bound=solution.lower_bound - 1)
+    assert om.verify(solution.problem, solution).ok
+    (violation,) = om.verify(solution.problem, weak).violations
+    assert violation.rule == "the lower bound is not below the shortest routes"
+
+
+@everywhere
+def test_the_solution_of_another_problem(name: str) -> None:
+    """Even where the schedule would fit both."""
+    solution = good(name)
+    other = om.AllToAll(solution.problem.fabric, slot_s=2.0)
+    assert om.verify(other, solution).violations[0].where == "durations_s[0]"
+    foreign = altered(solution, problem=other)
+    (violation,) = om.verify(solution.problem, foreign).violations
+    assert violation.where == "problem"
+
+
+@everywhere
+def test_the_file(name: str, tmp_path: Path) -> None:
+    """A saved solution comes back good; with another digest or another problem it does not."""
+    path = tmp_path / "good.schedule.json"
+    om.save(good(name), path)
+    loaded: Any = om.load(path)
+    assert om.verify(good(name).problem, loaded).ok
+    text = path.read_text()
+    digest = next(value for key, value in json.loads(text).items() if "sha256" in key)
+    for k in range(len(digest)):
+        other = digest[:k] + ("0" if digest[k] != "0" else "1") + digest[k + 1 :]
+        path.write_text(text.replace(digest, other))
+        with pytest.raises(om.InputError, match=r"(?i)sha256|digest"):
+            om.load(path)
+    tree = json.loads(text)
+    tree["problem"]["slot_s"] = 7.0
+    path.write_text(json.dumps(tree))
+    with pytest.raises(om.InputError, match=r"(?i)sha256|digest"):
+        om.load(path)

@@ -1,0 +1,275 @@
+"""Proofs of bounds: never more than the truth, and as much as they should show."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import optmatch as om
+from optmatch.fabrics import CellGraph
+from optmatch.model import Value
+from optmatch.problems.routing.proof import PRICE_UNITS
+from optmatch.verify.routing.proofs import Case, Circuit, ProofChecker, ProofError
+from tests.helpers import oracles
+
+GRAPHS = {
+    "hex": om.HexMesh(1, 1).graph,
+    "square": om.SquareMesh(1, 2).graph,
+    "triangular": om.TriangularMesh(1, 1).graph,
+}
+ROW = om.HexMesh(1, 2).graph
+DEAR = [Circuit(*ROW.perimeter[[0, 6]].tolist()), Circuit(*ROW.perimeter[[1, 8]].tolist())]
+"""Two circuits of 7 cells alone that need 11 together."""
+CLASHING = [Circuit(*ROW.perimeter[[0, 1]].tolist()), Circuit(*ROW.perimeter[[3, 10]].tolist())]
+"""Two circuits that both need link 7."""
+
+
+def priced(graph: CellGraph, prices: dict[int, int], infeasible: bool = False) -> om.RoutingProof:
+    """Make a proof of one leaf with a price on some links."""
+    row = np.zeros(graph.links.count, dtype=np.int64)
+    for link, price in prices.items():
+        row[link] = price
+    return om.RoutingProof.of_prices(row, infeasible=infeasible)
+
+
+def tree(graph: CellGraph, nodes: list[tuple[Any, ...]], **leaves: Any) -> om.RoutingProof:
+    """Make a proof from (circuit, terminal, one_way, child, child) for nodes and () for leaves."""
+    filled = [node or (-1, -1, 0, -1, -1) for node in nodes]
+    zero = np.zeros((len(nodes), graph.links.count))
+    return om.RoutingProof(
+        circuit=[node[0] for node in filled],  # type: ignore[arg-type]
+        terminal=[node[1] for node in filled],  # type: ignore[arg-type]
+        one_way=[node[2] for node in filled],  # type: ignore[arg-type]
+        children=[node[3:] for node in filled],  # type: ignore[arg-type]
+        prices=leaves.get("prices", zero),
+        infeasible=leaves.get("infeasible", [0] * len(nodes)),
+    )
+
+
+def random_proof(rng: np.random.Generator, graph: CellGraph, n_circuits: int) -> om.RoutingProof:
+    """Make a tree of a few cases with random splits and prices."""
+    nodes: list[tuple[Any, ...]] = [()]
+    for _ in range(rng.integers(0, 4)):
+        leaf = int(rng.choice([k for k, node in enumerate(nodes) if not node]))
+        split = rng.integers(0, n_circuits), rng.integers(0, len(graph.mate)), rng.integers(0, 2)
+        nodes[leaf] = (*map(int, split), len(nodes), len(nodes) + 1)
+        nodes += [(), ()]
+    shape = len(nodes), graph.links.count
+    prices = rng.integers(0, 4 * PRICE_UNITS, shape) * (rng.random(shape) < 0.2)
+    prices[[bool(node) for node in nodes]] = 0
+    flags = [int(not node and rng.random() < 0.1) for node in nodes]
+    return tree(graph, nodes, prices=prices, infeasible=flags)
+
+
+def random_circuits(rng: np.random.Generator, graph: CellGraph) -> list[Circuit]:
+    """Draw circuits between different free terminals: mostly some that go together."""
+    count, starts = rng.integers(1, 4), rng.permutation(graph.perimeter).tolist()
+    if rng.random() < 0.2:
+        return [Circuit(*starts[k : k + 2]) for k in range(0, 2 * count, 2)]
+    states = oracles.random_states(rng, 1, graph)[0].tolist()
+    found: list[Circuit] = []
+    for start in starts:
+        end = oracles.follow(graph, states, start)[1]
+        if end is not None and len(found) < count and Circuit(end, start) not in found:
+            found.append(Circuit(start, end))
+    return found
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@settings(max_examples=150)
+@given(seed=st.integers(0, 2**32))
+def test_no_proof_shows_more_than_the_truth(name: str, seed: int) -> None:
+    """Whatever tree and prices: the best of all states of the mesh is never below the bound."""
+    rng, graph = np.random.default_rng(seed), GRAPHS[name]
+    circuits = random_circuits(rng, graph)
+    proof = random_proof(rng, graph, len(circuits))
+    loss = (float(rng.random()), float(rng.random()))
+    if rng.random() < 0.5:  # losses with a large common step
+        loss = tuple((rng.integers(0, 4, 2) / 4).tolist())
+    checker = ProofChecker(graph)
+    cells, _ = oracles.best_states(graph, circuits)
+    loss_db, _ = oracles.best_states(graph, circuits, loss)
+    try:
+        assert checker.bound_cells(proof, circuits) <= cells
+        assert checker.bound_loss(proof, circuits, *loss) <= loss_db + 1e-9
+        assert not checker.show_infeasible(proof, circuits) or math.isinf(cells)
+    except ProofError as exc:
+        assert proof.infeasible.any(), exc  # only such a leaf can fail here
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@given(seed=st.integers(0, 2**32))
+def test_a_single_leaf_is_the_sum_over_its_circuits(name: str, seed: int) -> None:
+    """Against cheapest walks by Bellman and Ford; parity adds one cell at most."""
+    rng, graph = np.random.default_rng(seed), GRAPHS[name]
+    circuits = random_circuits(rng, graph)
+    prices = (rng.integers(0, 3 * PRICE_UNITS, graph.links.count)).tolist()
+    costs = PRICE_UNITS, PRICE_UNITS
+    walks = [oracles.cheapest_walk(graph, *circuit, prices, costs) for circuit in circuits]
+    value = sum(walks) - sum(prices)
+    checker = ProofChecker(graph)
+    bound = checker.bound_cells(priced(graph, dict(enumerate(prices))), circuits)
+    if math.isinf(value):
+        assert bound == math.inf
+        return
+    least = math.ceil(value / PRICE_UNITS)
+    parity = checker.total_parity(circuits)
+    assert bound == (least if parity is None else least + (least - parity) % 2)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@given(seed=st.integers(0, 2**32))
+def test_the_cheapest_walk_obeys_the_case(name: str, seed: int) -> None:
+    """Closed exits, closed links, and different costs of bar and cross."""
+    rng, graph = np.random.default_rng(seed), GRAPHS[name]
+    circuit = random_circuits(rng, graph)[0]
+    prices = rng.integers(0, 50, graph.links.count).tolist()
+    costs = int(rng.integers(0, 30)), int(rng.integers(0, 30))
+    no_exit = frozenset(rng.integers(0, len(graph.mate), 2).tolist())
+    no_link = frozenset(rng.integers(0, graph.links.count, 2).tolist())
+    found = ProofChecker(graph).cheapest_walk(circuit, Case(no_exit, no_link), prices, costs)
+    assert found == oracles.cheapest_walk(graph, *circuit, prices, costs, no_exit, no_link)
+
+
+def test_a_price_shows_what_shortest_routes_do_not() -> None:
+    """One price raises 7 cells to the true 11; parity closes the last gap."""
+    checker = ProofChecker(ROW)
+    assert oracles.best_states(ROW, DEAR)[0] == 11
+    assert checker.bound_cells(priced(ROW, {}), DEAR) == 7
+    assert checker.bound_cells(priced(ROW, {4: 3 * PRICE_UNITS}), DEAR) == 11
+    assert checker.bound_cells(priced(ROW, {4: 2 * PRICE_UNITS + 1}), DEAR) == 11  # 9.0001 cells
+    assert checker.bound_cells(priced(ROW, {4: 2 * PRICE_UNITS}), DEAR) == 9
+
+
+def test_losses_are_bounded_in_whole_steps() -> None:
+    """In dB, rounded up to what routes can cost, and never above it where units are too coarse."""
+    checker = ProofChecker(ROW)
+    proof = priced(ROW, {4: 3 * PRICE_UNITS})
+    assert checker.bound_loss(proof, DEAR, 1.0, 1.0) == pytest.approx(11.0)  # by parity
+    assert checker.bound_loss(priced(ROW, {}), DEAR, 0.46, 0.46) == pytest.approx(7 * 0.46)
+    fine = 0.460_07
+    bound = checker.bound_loss(priced(ROW, {}), DEAR, fine, fine)
+    assert 7 * 0.46 < bound <= 7 * fine + 1e-12
+    plain = checker.bound_loss(priced(ROW, {}), DEAR, 1.0, 1.5)
+    assert plain % 0.5 == 0
+    assert checker.bound_loss(priced(ROW, {4: 1}), DEAR, 1.0, 1.5) == plain + 0.5
+    assert checker.bound_loss(proof, DEAR, 0.0, 0.0) == 0.0
+
+
+def test_parity_is_fixed_on_bipartite_grids_only() -> None:
+    """Hexagons and squares have even cycles, triangles have not."""
+    rng = np.random.default_rng(0)
+    for name, fixed in (("hex", True), ("square", True), ("triangular", False)):
+        checker = ProofChecker(GRAPHS[name])
+        found = [checker.total_parity(random_circuits(rng, GRAPHS[name])) for _ in range(20)]
+        reached = {parity for parity in found if parity is not None}
+        assert (reached == {0, 1}) is fixed
+    assert ProofChecker(ROW).total_parity(DEAR) == 1
+    assert ProofChecker(ROW).total_parity([]) == 0
+
+
+def test_one_price_shows_that_there_is_no_routing() -> None:
+    """Both circuits pay for the one link that both need."""
+    checker = ProofChecker(ROW)
+    assert math.isinf(oracles.best_states(ROW, CLASHING)[0])
+    proof = priced(ROW, {7: 1}, infeasible=True)
+    assert checker.bound_cells(proof, CLASHING) == math.inf
+    assert checker.bound_loss(proof, CLASHING, 1.0, 2.0) == math.inf
+    assert checker.show_infeasible(proof, CLASHING)
+    assert not checker.show_infeasible(priced(ROW, {7: 1}), CLASHING)
+
+
+@pytest.mark.parametrize("prices", [{}, {8: 1}])
+def test_a_leaf_must_show_that_it_is_infeasible(prices: dict[int, int]) -> None:
+    """The price must be on the right link; equality is not enough."""
+    with pytest.raises(ProofError, match=r"leaf 0 .* not > 0"):
+        ProofChecker(ROW).bound_cells(priced(ROW, prices, infeasible=True), CLASHING)
+
+
+def test_cases_show_it_without_prices() -> None:
+    """Neither circuit can do without the link: whoever has it, the other has no way."""
+    checker = ProofChecker(ROW)
+    terminal = int(np.flatnonzero(ROW.links.of_terminal == 7)[0])
+    proof = tree(ROW, [(0, terminal, 0, 1, 2), (), ()], infeasible=[0, 1, 1])
+    assert checker.show_infeasible(proof, CLASHING)
+    swapped = tree(ROW, [(1, terminal, 0, 1, 2), (), ()], infeasible=[0, 1, 1])
+    assert checker.show_infeasible(swapped, CLASHING)
+
+
+def test_the_bound_is_that_of_the_weakest_leaf() -> None:
+    """A case that says nothing new leaves the bound where it was."""
+    checker = ProofChecker(ROW)
+    prices = np.zeros((3, ROW.links.count))
+    prices[2, 4] = 3 * PRICE_UNITS
+    far = int(ROW.perimeter[15])  # neither circuit comes here
+    proof = tree(ROW, [(0, far, 0, 1, 2), (), ()], prices=prices)
+    assert checker.bound_cells(proof, DEAR) == 7
+    prices[1] = prices[2]
+    proof = tree(ROW, [(0, far, 0, 1, 2), (), ()], prices=prices)
+    assert checker.bound_cells(proof, DEAR) == 11
+
+
+def test_the_stub_of_a_port_can_be_closed() -> None:
+    """Not passing the link of its own port leaves a circuit no way, at either end."""
+    checker = ProofChecker(ROW)
+    for terminal in DEAR[0]:
+        proof = tree(ROW, [(0, terminal, 0, 1, 2), (), ()], infeasible=[0, 1, 0])
+        assert checker.bound_cells(proof, DEAR) == 7
+        other = tree(ROW, [(1, terminal, 0, 1, 2), (), ()], infeasible=[0, 0, 1])
+        assert checker.bound_cells(other, DEAR) == 7
+
+
+def test_one_way_cases_close_single_directions() -> None:
+    """The dead pairs of a mesh have walks, but only ones that pass a link both ways."""
+    mesh = om.HexMesh(2, 2)
+    graph, checker = mesh.graph, ProofChecker(mesh.graph)
+    dead = mesh.dead_pairs()
+    assert len(dead) == 4
+    for pair in dead:
+        circuit = Circuit(*graph.perimeter[list(pair)].tolist())
+        assert math.isfinite(checker.bound_cells(priced(graph, {}), [circuit]))
+        nodes: list[tuple[Any, ...]] = [()]
+        open_cases = [(0, Case())]
+        while open_cases:
+            node, case = open_cases.pop()
+            clash = clash_of(graph, circuit, case)
+            if clash is None:
+                continue  # there is no walk at all
+            nodes[node] = (0, clash, 1, len(nodes), len(nodes) + 1)
+            for shut in (clash, int(graph.mate[clash])):
+                open_cases.append((len(nodes), Case(case.exits | {shut})))
+                nodes.append(())
+        proof = tree(graph, nodes, infeasible=[int(not node) for node in nodes])
+        assert checker.show_infeasible(proof, [circuit])
+
+
+def clash_of(graph: CellGraph, circuit: Circuit, case: Case) -> int | None:
+    """Return a terminal that the shortest walk leaves by, and its mate too; or None."""
+    from optmatch.verify.routing.bounds import _shortest_walk
+
+    way = _shortest_walk(graph, *circuit, case.exits)
+    return None if way is None else next(u for u in way if int(graph.mate[u]) in way)
+
+
+@pytest.mark.parametrize(
+    ("proof", "message"),
+    [
+        (
+            om.RoutingProof.of_prices(np.zeros(3, np.int64)),
+            "prices for 3 links, the fabric has 30",
+        ),
+        (tree(ROW, [(2, 0, 0, 1, 2), (), ()]), "splits on circuit 2 of 2"),
+        (tree(ROW, [(0, 44, 0, 1, 2), (), ()]), r"a terminal that is not 0 \.\. 43"),
+        (tree(ROW, [(0, -1, 1, 1, 2), (), ()]), r"a terminal that is not 0 \.\. 43"),
+    ],
+)
+def test_a_proof_of_something_else_is_refused(proof: om.RoutingProof, message: str) -> None:
+    """Prices of another mesh, circuits or terminals that are not there."""
+    assert isinstance(proof, Value)
+    with pytest.raises(ProofError, match=message):
+        ProofChecker(ROW).bound_cells(proof, DEAR)

@@ -1,0 +1,454 @@
+"""Every rule of the verifier, with a case that breaks it, and figures against a naive replay."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import optmatch as om
+from optmatch.fabrics.light import trace
+from optmatch.model import FrozenMap
+from optmatch.verify.report import SHOWN, Findings
+from optmatch.verify.routing import light as light_rules
+from optmatch.verify.routing.bounds import bound_objective, count_slots, route_lengths
+from tests.helpers import oracles
+
+IDEAL = om.AllToAll(om.IdealSwitch(3))
+RING = om.HexMesh(1, 1)
+FABRICS = [
+    om.HexMesh(2, 2),
+    om.HexMesh(1, 3, ports=[7, 0, 3, 11]),
+    om.SquareMesh(2, 3),
+    om.TriangularMesh(2, 2),
+    om.HexMesh.smartlight(),
+    om.HexMesh(2, 2, tx=[0, 6, 4, 1], rx=[10, 15, 12, 8]),
+]
+
+
+def broken(report: om.Report) -> list[tuple[str, str]]:
+    """List rule and place of all violations."""
+    return [(violation.rule, violation.where) for violation in report.violations]
+
+
+def plan(matchings: Any, **fields: Any) -> om.Schedule:
+    """Make a schedule of slots of one second."""
+    durations: Any = [1.0] * len(matchings)
+    return om.Schedule(matchings=matchings, durations_s=durations, **fields)
+
+
+def routing(fabric: om.Fabric, matching: Any, **fields: Any) -> om.Routing:
+    """Make a routing problem from plain lists."""
+    return om.Routing(fabric, matching, **fields)
+
+
+def past_checks(schedule: om.Schedule, **changes: Any) -> om.Schedule:
+    """Set fields that the constructor would refuse."""
+    for name, value in changes.items():
+        object.__setattr__(schedule, name, value)
+    return schedule
+
+
+def realised(fabric: om.Fabric, seed: int) -> om.Schedule:
+    """Set all cells at random, take the matching that comes out, and free the dark cells."""
+    graph: Any = fabric.graph
+    states = oracles.random_states(np.random.default_rng(seed), 1, graph)[0].tolist()
+    port_at = {int(end): port for port, end in enumerate(fabric.destination_terminals)}
+    matching, lit = [], set()
+    for start in fabric.source_terminals.tolist():
+        steps, end = oracles.follow(graph, states, start)
+        matching.append(port_at.get(end, -1))  # type: ignore[arg-type]
+        if matching[-1] >= 0:
+            lit |= {entered // 4 for entered, _ in steps}
+    states = [state if cell in lit else -1 for cell, state in enumerate(states)]
+    return plan([matching], cell_states=[states])
+
+
+def solve_by_hand(problem: Any, schedule: om.Schedule | None, **fields: Any) -> om.Solution:
+    """Make a feasible solution with the true objective and bound, unless told otherwise."""
+    known: dict[str, Any] = {"status": om.Status.FEASIBLE, "limit": om.Limit.EXHAUSTED}
+    if fields.get("status") in (om.Status.OPTIMAL, om.Status.INFEASIBLE):
+        known["limit"] = None
+    if schedule is not None:
+        known["objective"] = om.verify(problem, schedule).figures.get("objective")
+        known["lower_bound"] = bound_objective(problem)
+    return om.Solution(problem=problem, schedule=schedule, method="by hand", **known | fields)
+
+
+@pytest.mark.parametrize("fabric", FABRICS, ids=lambda fabric: fabric.type)
+@given(seed=st.integers(0, 2**32))
+def test_what_light_does_is_accepted_with_the_right_figures(fabric: om.Fabric, seed: int) -> None:
+    """A matching that random states make is verified, and counted as a naive replay counts it."""
+    schedule = realised(fabric, seed)
+    assert schedule.cell_states is not None
+    problem = om.Routing(
+        fabric, schedule.matchings[0], objective="loss-db", bar_loss_db=0.3, cross_loss_db=0.5
+    )
+    report = om.verify(problem, schedule)
+    assert report.ok, report
+    states = schedule.cell_states[0].tolist()
+    lengths, loss = [], 0.0
+    for i, _ in oracles.circuits(fabric, schedule.matchings[0].tolist()):
+        steps, _ = oracles.follow(fabric.graph, states, int(fabric.source_terminals[i]))  # type: ignore[arg-type]
+        lengths.append(len(steps))
+        loss += sum(0.5 if states[entered // 4] else 0.3 for entered, _ in steps)
+    figures = report.figures
+    assert figures["circuits"] == len(lengths)
+    assert figures["total_cells"] == sum(lengths)
+    assert figures["worst_route_cells"] == max(lengths, default=0)
+    assert figures["mean_route_cells"] == pytest.approx(np.mean(lengths) if lengths else 0.0)
+    assert figures["total_loss_db"] == figures["objective"] == pytest.approx(loss)
+    assert figures["cells_used_max"] == sum(state >= 0 for state in states)
+    assert figures["lower_bound_recomputed"] <= loss + 1e-9
+    assert figures["loops"] == len(report.notes)
+
+
+@pytest.mark.parametrize(
+    ("objective", "figure"), [("total-cells", "total_cells"), ("worst-cells", "worst_route_cells")]
+)
+def test_the_objective_is_the_asked_one(objective: Any, figure: str) -> None:
+    """Total and worst are told apart."""
+    schedule = realised(FABRICS[0], 5)
+    problem = om.Routing(FABRICS[0], schedule.matchings[0], objective=objective)
+    figures = om.verify(problem, schedule).figures
+    assert figures["objective"] == figures[figure]
+    assert figures["total_cells"] > figures["worst_route_cells"]
+    bound = problem.lower_bound()
+    assert figures["lower_bound_recomputed"] == bound
+    assert "total_loss_db" not in figures
+
+
+def test_toggles_are_counted_against_the_last_driven_state() -> None:
+    """Over a whole all-to-all, by a slow count."""
+    problem = om.AllToAll(om.HexMesh(3, 3, ports=4))
+    schedule = oracles.all_to_all(problem.fabric)
+    assert schedule.cell_states is not None
+    toggles = 0
+    for column in schedule.cell_states.T.tolist():
+        driven = [state for state in column if state >= 0]
+        toggles += sum(a != b for a, b in pairwise(driven))
+    assert om.verify(problem, schedule).figures["toggles"] == toggles > 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "where"),
+    [
+        ({"matchings": np.zeros((3, 2), np.int32)}, "matchings.shape"),
+        ({"durations_s": np.ones(2)}, "durations_s.shape"),
+        ({"cell_states": None}, "cell_states.shape"),
+        ({"cell_states": np.zeros((3, 5), np.int8)}, "cell_states.shape"),
+        ({"cell_states": np.zeros((2, 38), np.int8)}, "cell_states.shape"),
+        ({"cell_states": np.full((3, 38), 2, np.int8)}, "cell_states[0, 0]"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_violations(changes: dict[str, Any], where: str) -> None:
+    """Nothing is traced then, which the report says."""
+    problem = om.AllToAll(om.HexMesh(3, 3, ports=4))
+    schedule = past_checks(oracles.all_to_all(problem.fabric), **changes)
+    report = om.verify(problem, schedule)
+    assert report.violations[0].where == where
+    assert len(report.skipped) == 1
+    assert "total_cells" not in report.figures
+    solution = om.verify(problem, solve_by_hand(problem, schedule, objective=50.0))
+    assert "objective: no light could be traced" in solution.skipped
+
+
+def test_an_ideal_switch_has_no_states() -> None:
+    """Its schedule is one of matchings alone."""
+    assert om.verify(IDEAL, plan([[1, 2, 0], [2, 0, 1]])).ok
+    report = om.verify(IDEAL, plan([[1, 2, 0], [2, 0, 1]], cell_states=[[0], [1]]))
+    assert broken(report) == [("a fabric without cells has no states", "cell_states")]
+
+
+def test_pairs_are_named_that_are_missing_or_repeated_or_not_wanted() -> None:
+    """With the slots that hold them."""
+    report = om.verify(IDEAL, plan([[1, 2, 0], [1, 0, 2]]))
+    assert [str(violation) for violation in report.violations] == [
+        f"from port {i} to port {j}: every pair meets exactly once, and no port meets itself:"
+        f" got {got}, expected {expected}"
+        for i, j, got, expected in [
+            (0, 1, "slots [0, 1]", "one slot"),
+            (0, 2, "no slot", "one slot"),
+            (1, 0, "slots [1]", "one slot"),
+            (2, 1, "no slot", "one slot"),
+            (2, 2, "slots [1]", "no slot"),
+        ]
+        if (i, j) != (1, 0)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ([5, 0, -1, -1], [("a partner is a port, or -1 where idle", "matchings[0, 0]")]),
+        ([-2, -1, -1, -1], [("a partner is a port, or -1 where idle", "matchings[0, 0]")]),
+        (
+            [1, 2, 0, -1],
+            [
+                ("circuits of bidirectional ports are mutual", f"matchings[0, {j}]")
+                for j in (1, 2, 0)
+            ],
+        ),
+        ([0, -1, -1, -1], [("a bidirectional port does not meet itself", "matchings[0, 0]")]),
+    ],
+)
+def test_a_row_that_is_no_matching(row: list[int], expected: list[tuple[str, str]]) -> None:
+    """Range, mutual circuits, no port with itself."""
+    problem = om.AllToAll(om.HexMesh(3, 3, ports=4))
+    schedule = oracles.all_to_all(problem.fabric)
+    matchings = schedule.matchings.copy()
+    matchings[0] = row
+    report = om.verify(problem, past_checks(schedule, matchings=matchings))
+    assert broken(report) == expected
+
+
+def test_two_sources_of_one_destination() -> None:
+    """Only past the constructor, which refuses them too."""
+    twice = past_checks(plan([[1, 2, 0]]), matchings=np.array([[1, 1, 0]]))
+    report = om.verify(IDEAL, twice)
+    assert broken(report) == [
+        ("a port is the destination of one circuit", "slot 0, destination 1")
+    ]
+
+
+def test_the_sources_of_one_destination_are_named() -> None:
+    """All of them, and no other."""
+    twice = past_checks(plan([[1, 2, 0]]), matchings=np.array([[1, 1, 0]]))
+    assert om.verify(IDEAL, twice).violations[0].got == "sources [0, 1]"
+
+
+def test_a_routing_has_its_one_matching() -> None:
+    """Number of slots, and entries."""
+    problem = routing(om.IdealSwitch(3), [1, 2, 0])
+    assert om.verify(problem, plan([[1, 2, 0]])).ok
+    assert broken(om.verify(problem, plan([[1, 2, 0]] * 2))) == [
+        ("there is one slot", "matchings")
+    ]
+    assert broken(om.verify(problem, plan(np.zeros((0, 3))))) == [
+        ("there is one slot", "matchings")
+    ]
+    report = om.verify(problem, plan([[1, 0, -1]]))
+    assert [v.where for v in report.violations] == ["matchings[0, 1]", "matchings[0, 2]"]
+
+
+def bars() -> tuple[om.Routing, om.Schedule]:
+    """Return the ring with all cells in bar, where each outer side carries a circuit."""
+    ends = [oracles.follow(RING.graph, [0] * 6, t)[1] for t in RING.source_terminals.tolist()]
+    row = [RING.source_terminals.tolist().index(end) for end in ends]
+    return routing(RING, row), plan([row], cell_states=[[0] * 6])
+
+
+def test_a_loop_of_light_is_a_note() -> None:
+    """Inside a hexagon of bars, light goes round for ever."""
+    problem, schedule = bars()
+    report = om.verify(problem, schedule)
+    assert report.ok
+    assert report.figures["loops"] == 1
+    (note,) = report.notes
+    assert note.startswith("slot 0: loop of light through cells [")
+    assert sorted(json.loads(note.partition("cells ")[2])) == [0, 1, 2, 3, 4, 5]
+
+
+@given(seed=st.integers(0, 2**32))
+def test_loops_in_any_wiring(seed: int) -> None:
+    """As many as a naive count of the ways that no light from outside takes, by directions."""
+    rng = np.random.default_rng(seed)
+    fabric = oracles.random_fabric(rng, 5)
+    states = oracles.random_states(rng, 1, fabric.graph)
+    found = Findings()
+    light_rules._find_loops(fabric.graph, states, found)
+    lit = set()
+    for start in fabric.graph.perimeter.tolist():
+        lit |= {at for at, _ in oracles.follow(fabric.graph, states[0].tolist(), start)[0]}
+    dark, loops = set(range(20)) - lit, 0
+    while dark:
+        at = min(dark)
+        while at in dark:
+            dark.remove(at)
+            at = int(fabric.graph.mate[fabric.graph.exits[at, states[0, at // 4]]])
+        loops += 1
+    assert found.figures["loops"] * 2 == loops
+
+
+def test_light_that_goes_wrong_is_named() -> None:
+    """Where it comes out, where it should, both ways."""
+    problem, schedule = bars()
+    states = schedule.cell_states.copy()  # type: ignore[union-attr]
+    states[0, [3, 5]] = 1  # with one cross only, light goes round inside and arrives
+    graph = RING.graph
+    report = om.verify(problem, past_checks(schedule, cell_states=states))
+    wrong = {4 * cell + k for cell in (3, 5) for k in range(4)}
+    lost = [p for p, t in enumerate(RING.source_terminals.tolist()) if t in wrong]
+    assert len(lost) == 4
+    for rule in ("light reaches its partner", "light comes back from the partner"):
+        found = [v for v in report.violations if v.rule == rule]
+        assert {v.where for v in found} == {
+            f"slot 0, circuit from port {p} to port {problem.matching[p]}" for p in lost
+        }
+        for violation in found:
+            assert violation.got != violation.expected
+            assert violation.got in {graph.terminal_name(t) for t in range(24)}
+
+
+def test_light_that_meets_a_free_cell_is_lost() -> None:
+    """The cell is named."""
+    problem, schedule = bars()
+    states = schedule.cell_states.copy()  # type: ignore[union-attr]
+    states[0, 2] = -1
+    report = om.verify(problem, past_checks(schedule, cell_states=states))
+    assert {v.got for v in report.violations} == {"lost in free cell 2"}
+    assert report.figures["loops"] == 0  # a free cell is no part of a loop
+
+
+def test_a_dark_cell_that_is_set() -> None:
+    """Each one is named."""
+    problem = routing(RING, [-1] * 12)
+    report = om.verify(problem, plan([[-1] * 12], cell_states=[[-1, 0, -1, 1, -1, -1]]))
+    assert [str(violation) for violation in report.violations] == [
+        "cell_states[0, 1]: a cell without light is stated free: got 0, expected -1",
+        "cell_states[0, 3]: a cell without light is stated free: got 1, expected -1",
+    ]
+    assert om.verify(problem, plan([[-1] * 12], cell_states=[[-1] * 6])).ok
+
+
+def test_two_circuits_on_one_link() -> None:
+    """The light of two senders that meet head on."""
+    fabric = om.HexMesh(1, 1, tx=[0, 1], rx=[4, 6])
+    (cell,) = {int(t) // 4 for t in fabric.source_terminals}
+    states = [-1] * 6
+    states[cell] = 0
+    report = om.verify(routing(fabric, [1, 0]), plan([[1, 0]], cell_states=[states]))
+    shared = [v for v in report.violations if v.rule == "a link carries one circuit"]
+    assert len(shared) == 2  # the stubs of both senders
+    for violation, terminal in zip(shared, sorted(fabric.source_terminals.tolist()), strict=True):
+        assert fabric.graph.terminal_name(terminal) in violation.where
+        assert violation.got == "circuits [(0, 1), (1, 0)]"
+
+
+def test_the_way_back_is_traced_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were light not reciprocal, the check of the way back would still see it."""
+    fabric = om.HexMesh(2, 2, tx=[0], rx=[6])
+    (route,) = oracles.route_matching(
+        fabric.graph, [(int(fabric.source_terminals[0]), int(fabric.destination_terminals[0]))]
+    ) or [[]]
+    schedule = plan([[0]], cell_states=[oracles.states_of(fabric.graph, [route])])
+    problem = routing(fabric, [0])
+    assert om.verify(problem, schedule).ok
+    calls: list[Any] = []
+
+    def one_way(*args: Any) -> Any:
+        calls.append(args)
+        light = trace(*args)
+        return light if len(calls) == 1 else light._replace(arrived=light.arrived + 1)
+
+    monkeypatch.setattr(light_rules, "trace", one_way)
+    report = om.verify(problem, schedule)
+    assert [v.rule for v in report.violations] == ["light comes back from the partner"]
+
+
+def test_slots_are_bounded_by_counting() -> None:
+    """Even and odd numbers of ports, both models; as the problem itself says."""
+    for n in range(1, 9):
+        for fabric in (om.HexMesh(4, 4, ports=n), om.HexMesh(4, 4, tx=n, rx=n), om.IdealSwitch(n)):
+            assert count_slots(fabric) == om.AllToAll(fabric).min_slots
+    assert [count_slots(om.HexMesh(4, 4, ports=n)) for n in (1, 2, 3, 4)] == [0, 1, 3, 3]
+
+
+@pytest.mark.parametrize("fabric", FABRICS, ids=lambda fabric: fabric.type)
+def test_route_lengths_agree_with_those_of_the_fabric(fabric: om.Fabric) -> None:
+    """Two programs, one answer; also the dead pairs."""
+    lengths = route_lengths(fabric)
+    expected = fabric.route_cells().astype(float)
+    expected[expected == np.iinfo(np.int32).max] = math.inf
+    assert np.array_equal(lengths, expected)
+
+
+@settings(max_examples=300)
+@given(seed=st.integers(0, 2**32))
+def test_route_lengths_in_any_wiring(seed: int) -> None:
+    """Against the list of all routes; here a walk may pass a link twice where a route need not."""
+    fabric = oracles.random_fabric(np.random.default_rng(seed), 4)
+    expected = oracles.route_lengths(fabric.graph, fabric.graph.perimeter.tolist())
+    assert np.array_equal(route_lengths(fabric), expected)
+
+
+def test_bounds_of_routings() -> None:
+    """Each objective in its unit; infinite with a dead pair, also where cells lose nothing."""
+    mesh = om.HexMesh(2, 2)
+    i, j = mesh.dead_pairs()[0]
+    dead = np.full(20, -1)
+    dead[[i, j]] = j, i
+    for objective in ("total-cells", "worst-cells", "loss-db"):
+        losses = {"bar_loss_db": 0.0, "cross_loss_db": 0.2}
+        problem = routing(mesh, dead, objective=objective, **losses)
+        assert bound_objective(problem) == math.inf
+        row = realised(mesh, 1).matchings[0]
+        for cheap in (0.0, 0.1):
+            losses["bar_loss_db"] = cheap
+            problem = routing(mesh, row, objective=objective, **losses)
+            assert bound_objective(problem) == pytest.approx(problem.lower_bound())
+    assert bound_objective(om.AllToAll(mesh)) == math.inf
+
+
+def test_unknown_problems_and_subjects_are_refused() -> None:
+    """The only errors that `verify` raises."""
+    with pytest.raises(om.InputError, match=r"problem of type str"):
+        om.verify("all-to-all", plan([[0]]))  # type: ignore[arg-type]
+    with pytest.raises(om.InputError, match=r"subject of type int"):
+        om.verify(IDEAL, 3)  # type: ignore[arg-type]
+
+
+def test_the_report_speaks() -> None:
+    """As text it shows the first violations, as JSON all of them."""
+    report = om.verify(IDEAL, plan([[-1] * 3]))
+    assert len(report.violations) == 6
+    assert str(report).startswith("refused: 6 violations\n  from port 0 to port 1: every pair")
+    assert "\n  slots = 1\n" in str(report)
+    problem = om.AllToAll(om.IdealSwitch(8))
+    text = str(om.verify(problem, plan([[-1] * 8])))
+    assert text.count("every pair") == SHOWN
+    assert f"... and {56 - SHOWN} more" in text
+    mesh = om.HexMesh(2, 2)
+    document = om.verify(om.AllToAll(mesh), plan([[-1] * 19])).to_json()
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    assert document["format"] == "optmatch/report/1"
+    assert document["ok"] is False
+    assert document["figures"]["lower_bound_recomputed"] is None
+    assert document["violations"][0] == {
+        "rule": "a slot has an entry for each port",
+        "where": "matchings.shape",
+        "got": [1, 19],
+        "expected": [1, 20],
+    }
+    assert "not checked: times, pairs and light" in str(om.verify(om.AllToAll(mesh), plan([[-1]])))
+    assert str(om.verify(*bars())).splitlines()[-1].startswith("  note: slot 0: loop of light")
+
+
+def test_skipped_checks_are_not_ok() -> None:
+    """A report without violations is good only if everything was looked at."""
+    assert om.Report().ok
+    assert not om.Report(skipped=("light",)).ok
+    assert str(om.Report(skipped=("light",))).startswith("refused: no violation\n")
+    with pytest.raises(AttributeError):
+        om.Report().notes = ()  # type: ignore[misc]
+    assert hash(om.Report(figures=FrozenMap({"slots": 1}))) != hash(om.Report())
+
+
+@pytest.mark.slow
+def test_the_largest_schedule_takes_two_seconds() -> None:
+    """127 slots of 128 ports on 4,031 cells; wrong pairs, but as much light as there can be."""
+    fabric = om.HexMesh(36, 36, ports=128)
+    states = oracles.random_states(np.random.default_rng(0), 127, fabric.graph)
+    rows = np.tile(np.arange(128).reshape(-1, 2)[:, ::-1].ravel(), (127, 1))
+    schedule = plan(rows, cell_states=states)
+    started = time.perf_counter()
+    report = om.verify(om.AllToAll(fabric), schedule)
+    assert time.perf_counter() - started < 10.0  # 1 s on an idle machine
+    assert len(report.violations) > 128 * 127 / 2
