@@ -26,22 +26,10 @@ from optmatch.problems.slices.rings import Steering, slice_rings
 from optmatch.problems.slices.shape import Blueprint
 
 PROBLEMS: dict[str, type[Problem]] = {
-    "all-to-all": AllToAll,
-    "demand": Demand,
-    "rail-job": RailJob,
-    "reroute": Reroute,
-    "routing": Routing,
-    "slice-allocation": SliceAllocation,
+    problem.kind: problem
+    for problem in (AllToAll, Demand, RailJob, Reroute, Routing, SliceAllocation)
 }
 """Problem classes by the ``"kind"`` that files use."""
-
-ANSWERS: dict[str, type[Value]] = {
-    "demand": PlaneSchedules,
-    "rail-job": RailPlan,
-    "reroute": Transition,
-    "slice-allocation": Allocation,
-}
-"""What answers a problem of a kind where a schedule does not, or not alone."""
 
 PROOFS: dict[str, type[Value]] = {
     "block": BlockProof,
@@ -55,7 +43,6 @@ PROOFS: dict[str, type[Value]] = {
 """Certificates by the name that files use; a `RoutingProof` has a form of its own."""
 
 __all__ = [
-    "ANSWERS",
     "PROBLEMS",
     "PROOFS",
     "AllToAll",
