@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,35 +13,10 @@ from numpy.typing import NDArray
 from optmatch.fabrics.cellgraph import CellGraph
 from optmatch.fabrics.fabric import Fabric, RouteLengths
 from optmatch.fabrics.reach import UNREACHED
+from optmatch.fabrics.wiring import Cells, Wiring, count_hops, join_cells, number_of, wire
 from optmatch.model import InputError, integer
 
 AXES = ("x", "y", "z")
-
-
-class Wiring(NamedTuple):
-    """What follows from the fields of a rack; arrays are read-only."""
-
-    chips: NDArray[np.int32]
-    """``chips[chip] = rack, x, y, z``."""
-    servers: NDArray[np.int32]
-    """``servers[server] = rack, x, y, z`` in the grid of servers."""
-    server_of_chip: NDArray[np.int32]
-    edges: NDArray[np.int32]
-    """``edges[edge] = node from, node to``, rack by rack in ascending order."""
-    edge_fibres: NDArray[np.int32]
-    edge_of_fibre: NDArray[np.int32]
-    switches: NDArray[np.int32]
-    """``switches[switch] = axis, i, j``."""
-
-
-class Cells(NamedTuple):
-    """The cells of all servers as one graph, joined by fibres."""
-
-    graph: CellGraph
-    sources: NDArray[np.int32]
-    destinations: NDArray[np.int32]
-    fibre_of_terminal: NDArray[np.int32]
-    """``fibre_of_terminal[terminal]``: the fibre whose light enters here, -1 if none does."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -284,8 +258,8 @@ class RackFabric(Fabric):
         place = [at % side for at, side in zip((x, y, z), self.chips, strict=True)]
         block = [at // side for at, side in zip(place, self.server, strict=True)]
         slot = [at % side for at, side in zip(place, self.server, strict=True)]
-        server = rack * (self.n_servers // self.racks) + _number(block, self.server_grid)
-        return server * self.chips_per_server + _number(slot, self.server)
+        server = rack * (self.n_servers // self.racks) + number_of(block, self.server_grid)
+        return server * self.chips_per_server + number_of(slot, self.server)
 
     def describe_chip(self, chip: int) -> str:
         """Return a chip for messages, with its place.
@@ -370,135 +344,24 @@ def _sides(name: str, given: Any) -> tuple[int, int, int]:
     return x, y, z
 
 
-def _number(place: Sequence[int], sides: Sequence[int]) -> int:
-    return place[0] + sides[0] * (place[1] + sides[1] * place[2])
-
-
-def _places(count: int, sides: tuple[int, int, int]) -> NDArray[np.int64]:
-    """Return x, y, z of the numbers below `count`, x fastest."""
-    numbers = np.arange(count)
-    x, y, z = sides
-    return np.stack([numbers % x, numbers // x % y, numbers // (x * y) % z], axis=1)
-
-
 @lru_cache(maxsize=64)
 def _wire(rack: RackFabric) -> Wiring:
-    grid, size = rack.server_grid, rack.chips_per_server
-    per_rack = rack.chips_per_rack // size
-    places = _places(rack.n_servers, grid)
-    servers = np.concatenate([np.arange(rack.n_servers)[:, None] // per_rack, places], axis=1)
-    server_of_chip = np.arange(rack.n_chips) // size
-    slots = _places(rack.n_chips, rack.server)
-    chips = servers[server_of_chip].copy()
-    chips[:, 1:] = places[server_of_chip] * rack.server + slots
-    switches = _rack_switches(grid) if rack.joined else {}
-    count: Counter[tuple[int, int]] = Counter()
-    for server, place in enumerate(places.tolist()):
-        for neighbour in _neighbours(place, grid, rack.wrap and not rack.joined):
-            count[server, server // per_rack * per_rack + _number(neighbour, grid)] += rack.fibres
-        for face in _faces(place, grid) if rack.joined else ():
-            switch = rack.n_servers + switches[face]
-            count[server, switch] += rack.fibres
-            count[switch, server] += rack.fibres
-    ordered = sorted(count, key=lambda edge: (min(edge) // per_rack, edge))
-    edges = np.array(ordered, dtype=np.int32).reshape(-1, 2)
-    fibres = np.array([count[edge] for edge in ordered], dtype=np.int32)
-    of_fibre = np.repeat(np.arange(len(edges), dtype=np.int32), fibres)
-    found = (chips, servers, server_of_chip, edges, fibres, of_fibre)
-    return Wiring(
-        *map(_read_only, (*found, np.array(list(switches), dtype=np.int32).reshape(-1, 3)))
-    )
-
-
-def _rack_switches(grid: tuple[int, int, int]) -> dict[tuple[int, int, int], int]:
-    """Count the places on the faces: axis, i, j."""
-    sides = [[side for k, side in enumerate(grid) if k != axis] for axis in range(3)]
-    places = [
-        (axis, i, j)
-        for axis in range(3)
-        for j in range(sides[axis][1])
-        for i in range(sides[axis][0])
-    ]
-    return {place: number for number, place in enumerate(places)}
-
-
-def _faces(place: list[int], grid: tuple[int, int, int]) -> list[tuple[int, int, int]]:
-    """List the faces that a server stands at, axis, i, j; with one server to an axis both."""
-    found = []
-    for axis, side in enumerate(grid):
-        i, j = (at for k, at in enumerate(place) if k != axis)
-        found += [(axis, i, j)] * ((place[axis] == 0) + (place[axis] == side - 1))
-    return found
-
-
-def _neighbours(place: list[int], grid: tuple[int, int, int], wrap: bool) -> list[list[int]]:
-    """List the neighbours of a server; in a ring of two the same one stands there twice."""
-    found = []
-    for axis, side in enumerate(grid):
-        for step in (-1, 1):
-            at = place[axis] + step
-            if side > 1 and (wrap or 0 <= at < side):
-                found.append([*place[:axis], at % side, *place[axis + 1 :]])
-    return found
+    flags = {"wrap": rack.wrap, "joined": rack.joined}
+    return wire(rack.server_grid, rack.server, racks=rack.racks, fibres=rack.fibres, **flags)
 
 
 @lru_cache(maxsize=64)
 def _route_lengths(rack: RackFabric) -> RouteLengths:
-    n = rack.n_servers + rack.n_rack_switches
-    hops = np.full((n, n), UNREACHED, dtype=np.int32)
-    tails, heads = rack.edges[rack.edge_fibres > 0].T
-    reached = np.eye(n, dtype=bool)
-    for step in range(n):
-        new = reached & (hops == UNREACHED)
-        if not new.any():
-            break
-        hops[new] = step
-        reached = np.zeros((n, n), dtype=bool)
-        np.logical_or.at(reached.T, heads, new[:, tails].T)
+    hops = count_hops(rack.n_servers + rack.n_rack_switches, rack.edges[rack.edge_fibres > 0])
     fibres = hops[np.ix_(rack.server_of_chip, rack.server_of_chip)]
     cells = np.where(fibres == UNREACHED, fibres, (fibres + 1) * (rack.n_cells > 0))
-    return RouteLengths(_read_only(cells), _read_only(fibres))
+    for table in (cells, fibres):
+        table.flags.writeable = False
+    return RouteLengths(cells, fibres)
 
 
 @lru_cache(maxsize=8)
 def _join(rack: RackFabric) -> Cells:
     interposer: Any = rack.interposer
-    cells: CellGraph = interposer.graph
-    terminals, inner = len(cells.mate), rack.chips_per_server * rack.ports_per_chip
-    first = terminals * np.arange(rack.n_servers)
-    mate = np.where(cells.mate < 0, -1, cells.mate + first[:, None]).ravel()
-    leaves = first[:, None] + interposer.destination_terminals
-    enters = first[:, None] + interposer.source_terminals
-    ends_of_fibre = rack.edges[rack.edge_of_fibre]
-    out = leaves[ends_of_fibre[:, 0], inner + _rank(ends_of_fibre[:, 0])]
-    into = enters[ends_of_fibre[:, 1], inner + _rank(ends_of_fibre[:, 1])]
-    mate[out], mate[into] = into, out
-    fibre_of_terminal = np.full(len(mate), -1)
-    fibre_of_terminal[into] = np.arange(len(into))
-    free = (first[:, None] + cells.perimeter).ravel()
-    rows, columns = np.divmod(np.arange(rack.n_servers), max(1, rack.server_grid[0]))
-    shift = (np.ptp(cells.ends, axis=(0, 1)) + 2) * np.stack([columns, -rows], axis=1)
-    graph = CellGraph(
-        mate=mate.astype(np.int32),
-        ends=(cells.ends + shift[:, None, None, :]).reshape(-1, 2, 2),
-        perimeter=free[mate[free] < 0].astype(np.int32),
-        stuck=np.tile(cells.stuck, rack.n_servers),
-    )
-    ports = (leaves[:, :inner].ravel(), enters[:, :inner].ravel(), fibre_of_terminal)
-    destinations, sources, of_terminal = map(_read_only, ports)
-    return Cells(graph, sources, destinations, of_terminal)
-
-
-def _rank(groups: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Count for each entry how many equal ones stand before it."""
-    order = np.argsort(groups, kind="stable")
-    starts = np.searchsorted(groups[order], groups[order])
-    rank = np.empty(len(groups), dtype=np.int64)
-    rank[order] = np.arange(len(groups)) - starts
-    return rank
-
-
-def _read_only(array: NDArray[Any]) -> NDArray[np.int32]:
-    frozen = array.astype(np.int32)
-    frozen.flags.writeable = False
-    return frozen
+    inner = rack.chips_per_server * rack.ports_per_chip
+    return join_cells(interposer, inner, rack.server_grid[0], _wire(rack))
