@@ -59,7 +59,7 @@ def _places(count: int, sides: tuple[int, int, int]) -> NDArray[np.int64]:
 def wire(
     grid: Sides, server: Sides, *, racks: int, fibres: int, wrap: bool, joined: bool
 ) -> Wiring:
-    """Number the chips, servers, edges and fibres of racks; arguments as of `RackFabric`.
+    """Give chips, servers, edges and fibres their numbers; arguments as of `RackFabric`.
 
     `grid` is how many servers a rack has along x, y and z.
     """
