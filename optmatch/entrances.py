@@ -140,5 +140,5 @@ def verify(problem: Problem, subject: Schedule | Value | Solution) -> Report:
             where="subject",
         )
     findings = Findings()
-    kind.verifier()(problem, subject, findings)
+    kind.verify(problem, subject, findings)
     return findings.report()

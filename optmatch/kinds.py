@@ -1,7 +1,7 @@
 """The kinds of problems: for each its class, its verifier and its methods.
 
-This is the one list that knows all kinds. What loads a solver or a verifier is imported in a
-function, so that the list itself loads neither.
+This is the one table that knows all kinds. The row of a kind is a function that imports what
+belongs to it, so that a solve loads no other kind.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from optmatch.model import InputError, Problem
-from optmatch.problems import AllToAll, Demand, RailJob, Reroute, Routing, SliceAllocation
 from optmatch.verify.report import Findings
 
 if TYPE_CHECKING:
@@ -33,15 +32,15 @@ class Kind:
     ----------
     problem
         Its class, on which its name in files, answer class, unit and objectives stand.
-    verifier
-        Imports and returns what replays its answers.
+    verify
+        Replays its answers.
     methods
-        Imports and returns its methods; the first one that takes a problem is the default.
+        Its methods; the first one that takes a problem is the default.
     """
 
     problem: type[Problem]
-    verifier: Callable[[], Verifier]
-    methods: Callable[[], tuple[Method, ...]]
+    verify: Verifier
+    methods: tuple[Method, ...]
 
     @property
     def folder(self) -> str:
@@ -49,84 +48,68 @@ class Kind:
         return self.problem.__module__.split(".")[-2]
 
 
-def _routing_verifier() -> Verifier:
+def _all_to_all() -> Kind:
+    from optmatch.problems import AllToAll
+    from optmatch.solvers.all_to_all import METHODS
     from optmatch.verify.routing.schedules import verify_schedule
 
-    return verify_schedule
+    return Kind(AllToAll, verify_schedule, METHODS)
 
 
-def _routing_methods() -> tuple[Method, ...]:
-    from optmatch.solvers.routing import METHODS
-
-    return METHODS
-
-
-def _all_to_all_methods() -> tuple[Method, ...]:
-    from optmatch.solvers.all_to_all import METHODS
-
-    return METHODS
-
-
-def _demand_verifier() -> Verifier:
+def _demand() -> Kind:
+    from optmatch.problems import Demand
+    from optmatch.solvers.demands import METHODS
     from optmatch.verify.demands.claims import verify_demand
 
-    return verify_demand
+    return Kind(Demand, verify_demand, METHODS)
 
 
-def _demand_methods() -> tuple[Method, ...]:
-    from optmatch.solvers.demands import METHODS
-
-    return METHODS
-
-
-def _rail_verifier() -> Verifier:
+def _rail_job() -> Kind:
+    from optmatch.problems import RailJob
+    from optmatch.solvers.rails import METHODS
     from optmatch.verify.rails.replay import verify_rails
 
-    return verify_rails
+    return Kind(RailJob, verify_rails, METHODS)
 
 
-def _rail_methods() -> tuple[Method, ...]:
-    from optmatch.solvers.rails import METHODS
-
-    return METHODS
-
-
-def _reroute_verifier() -> Verifier:
+def _reroute() -> Kind:
+    from optmatch.problems import Reroute
+    from optmatch.solvers.reroutes import METHODS
     from optmatch.verify.reroutes.claims import verify_reroute
 
-    return verify_reroute
+    return Kind(Reroute, verify_reroute, METHODS)
 
 
-def _reroute_methods() -> tuple[Method, ...]:
-    from optmatch.solvers.reroutes import METHODS
+def _routing() -> Kind:
+    from optmatch.problems import Routing
+    from optmatch.solvers.routing import METHODS
+    from optmatch.verify.routing.schedules import verify_schedule
 
-    return METHODS
+    return Kind(Routing, verify_schedule, METHODS)
 
 
-def _slice_verifier() -> Verifier:
+def _slice_allocation() -> Kind:
+    from optmatch.problems import SliceAllocation
+    from optmatch.solvers.slices import METHODS
     from optmatch.verify.slices.replay import verify_slice
 
-    return verify_slice
+    return Kind(SliceAllocation, verify_slice, METHODS)
 
 
-def _slice_methods() -> tuple[Method, ...]:
-    from optmatch.solvers.slices import METHODS
-
-    return METHODS
-
-
-KINDS = {
-    kind.problem.kind: kind
-    for kind in (
-        Kind(AllToAll, _routing_verifier, _all_to_all_methods),
-        Kind(Demand, _demand_verifier, _demand_methods),
-        Kind(RailJob, _rail_verifier, _rail_methods),
-        Kind(Reroute, _reroute_verifier, _reroute_methods),
-        Kind(Routing, _routing_verifier, _routing_methods),
-        Kind(SliceAllocation, _slice_verifier, _slice_methods),
-    )
+_ROWS: dict[str, Callable[[], Kind]] = {
+    "all-to-all": _all_to_all,
+    "demand": _demand,
+    "rail-job": _rail_job,
+    "reroute": _reroute,
+    "routing": _routing,
+    "slice-allocation": _slice_allocation,
 }
-"""All kinds by the name that files use."""
+
+
+@cache
+def all_kinds() -> tuple[Kind, ...]:
+    """Return the rows of all kinds."""
+    return tuple(row() for row in _ROWS.values())
 
 
 def kind_of(problem: object) -> Kind:
@@ -137,13 +120,13 @@ def kind_of(problem: object) -> Kind:
     InputError
         If it is no problem, or of a kind that is not in the table.
     """
-    kind = KINDS.get(getattr(problem, "kind", ""))
-    if kind is None or not isinstance(problem, kind.problem):
+    row = _ROWS.get(getattr(problem, "kind", ""))
+    if row is None or not isinstance(problem, row().problem):
         raise InputError(
-            f"problem of type {type(problem).__name__}: none of {', '.join(KINDS)}",
+            f"problem of type {type(problem).__name__}: none of {', '.join(_ROWS)}",
             where="problem",
         )
-    return kind
+    return row()
 
 
 @cache
@@ -154,7 +137,7 @@ def _plugins() -> tuple[Method, ...]:
     from optmatch.solvers.method import Method
 
     found: list[Method] = []
-    ours = {method.name for kind in KINDS.values() for method in kind.methods()}
+    ours = {method.name for kind in all_kinds() for method in kind.methods}
     for entry in entry_points(group="optmatch.methods"):
         source = entry.dist.name if entry.dist else "an unknown distribution"
         try:
@@ -177,15 +160,15 @@ def all_methods() -> tuple[Method, ...]:
 
     Examples
     --------
-    >>> sorted({method.name for method in all_methods() if method.solves is Reroute})
+    >>> sorted(method.name for method in all_methods() if method.solves.kind == "reroute")
     ['greedy', 'ilp']
     """
-    return (*(method for kind in KINDS.values() for method in kind.methods()), *_plugins())
+    return (*(method for kind in all_kinds() for method in kind.methods), *_plugins())
 
 
 def default_method(problem: Problem) -> Method:
     """Return the method that a user should try first."""
-    return next(method for method in kind_of(problem).methods() if method.takes(problem))
+    return next(method for method in kind_of(problem).methods if method.takes(problem))
 
 
 def find_method(name: str, problem: Problem) -> Method:
@@ -200,7 +183,7 @@ def find_method(name: str, problem: Problem) -> Method:
     --------
     default_method : the method of choice.
     """
-    for method in kind_of(problem).methods():
+    for method in kind_of(problem).methods:
         if method.name == name and method.takes(problem):
             return method  # without a look at what else is installed
     named = [method for method in all_methods() if method.name == name]

@@ -11,9 +11,9 @@ import pytest
 
 from optmatch.cli import main
 from optmatch.commands.outcome import EXIT_CODES
-from optmatch.fabrics import FABRICS
+from optmatch.fabrics import SWITCHES
 from optmatch.io import loads
-from optmatch.kinds import KINDS, all_methods
+from optmatch.kinds import all_kinds, all_methods
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -113,7 +113,7 @@ def test_the_readme_lists_the_methods() -> None:
     kinds = {m.name: {o.solves.kind for o in found if o.name == m.name} for m in found}
     assert told == {m.name: (kinds[m.name], m.exact) for m in found}
     marked = [name for name, mark, _, _ in rows if mark]
-    defaults = {next(m.name for m in k.methods() if m.suits is None) for k in KINDS.values()}
+    defaults = {next(m.name for m in kind.methods if m.suits is None) for kind in all_kinds()}
     assert set(marked) == defaults
 
 
@@ -157,7 +157,7 @@ def test_every_fabric_is_in_the_manual() -> None:
     """By the name that files and `--fabric` use."""
     for name in ("file-formats.md", "command-line.md"):
         text = (ROOT / "docs" / name).read_text("utf-8")
-        assert [fabric for fabric in FABRICS if f"`{fabric}`" not in text] == []
+        assert [fabric for fabric in SWITCHES if f"`{fabric}`" not in text] == []
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from optmatch.kinds import KINDS, Kind
+from optmatch.kinds import Kind, all_kinds
 
 
 class Generators(click.Group):
@@ -18,13 +18,11 @@ class Generators(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, kind by kind."""
-        return [name for kind in KINDS.values() for name in _commands(kind)]
+        return [name for kind in all_kinds() for name in _commands(kind)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command; None if there is none of this name."""
-        if cmd_name in KINDS:  # without a look into the other folders
-            return _commands(KINDS[cmd_name]).get(cmd_name)
-        found = (_commands(kind).get(cmd_name) for kind in KINDS.values())
+        found = (_commands(kind).get(cmd_name) for kind in all_kinds())
         return next((command for command in found if command is not None), None)
 
 

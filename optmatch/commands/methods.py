@@ -11,7 +11,7 @@ from optmatch.commands.outcome import print_object
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def methods(as_json: bool) -> None:
     """List the methods, by the kind of problem that they accept."""
-    from optmatch.kinds import KINDS, all_methods
+    from optmatch.kinds import all_kinds, all_methods
 
     if as_json:
         keys = ("name", "exact", "deterministic", "summary")
@@ -21,9 +21,9 @@ def methods(as_json: bool) -> None:
         ]
         print_object("methods", {"methods": entries})
         return
-    for kind, row in KINDS.items():
-        click.echo(f"{kind}:")
-        found = [method for method in all_methods() if method.solves is row.problem]
+    for kind in all_kinds():
+        click.echo(f"{kind.problem.kind}:")
+        found = [method for method in all_methods() if method.solves is kind.problem]
         width = max(len(method.name) for method in found)
         for method in found:
             exact = " (exact)" if method.exact else ""

@@ -10,8 +10,7 @@ import click
 
 from optmatch.commands.netlist import NETLIST_NAMES, NETLIST_OPTIONS, read_fabric
 from optmatch.commands.outcome import say
-from optmatch.fabrics import FABRICS, Fabric, Faulty
-from optmatch.io import dumps, save
+from optmatch.fabrics import SWITCHES, Fabric, Faulty
 from optmatch.model import Problem
 
 _FIELDS = {"size": "n"}  # the option is named for people, the field for formulas
@@ -42,7 +41,7 @@ FABRIC_OPTIONS = (
     click.option(
         "--fabric",
         "type_",
-        type=click.Choice([name for name in FABRICS if name not in ("faulty", "netlist")]),
+        type=click.Choice([name for name in SWITCHES if name not in ("faulty", "netlist")]),
         default="hex-mesh",
         show_default=True,
     ),
@@ -104,7 +103,7 @@ def _build(type_: str, options: dict[str, Any]) -> Fabric:
     """Make a fabric of ours from the options of its type."""
     if type_ in ("faulty", "netlist"):
         raise click.UsageError(f"--fabric {type_}: --netlist and faults are options of their own")
-    cls = FABRICS[type_]
+    cls = SWITCHES[type_]
     known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
     given = {name: value for name, value in options.items() if value is not None}
     for name in given:
@@ -118,6 +117,8 @@ def _build(type_: str, options: dict[str, Any]) -> Fabric:
 
 def write_problem(problem: Problem, output: str, force: bool) -> None:
     """Write a problem to a file or to stdout."""
+    from optmatch.io import dumps, save  # these load every kind, which `--help` has no need of
+
     if output == "-":
         click.echo(dumps(problem))
         return
