@@ -23,7 +23,7 @@ from optmatch.problems.routing.proof import RoutingProof
 from optmatch.problems.slices.load_proof import LoadProof
 from optmatch.problems.slices.problem import Allocation, SliceAllocation
 from optmatch.problems.slices.rings import Steering, slice_rings
-from optmatch.problems.slices.shape import Blueprint
+from optmatch.problems.slices.shape import SliceShape
 
 PROBLEMS: dict[str, type[Problem]] = {
     "all-to-all": AllToAll,
@@ -61,7 +61,7 @@ __all__ = [
     "AllToAll",
     "Allocation",
     "BlockProof",
-    "Blueprint",
+    "SliceShape",
     "ConfigurationProof",
     "CountProof",
     "CutProof",
