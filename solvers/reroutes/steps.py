@@ -28,8 +28,8 @@ def order_steps(
     """Order the changes of circuits from old routes to new ones.
 
     Each circuit in turn: the cells of its new route are set as far as its old light allows, then
-    it goes dark, the rest is set, and it is raised. A circuit waits for others that stand in its way;
-    where they wait in a ring, one that stands in the way of most goes dark early.
+    it goes dark, the rest is set, and it is raised. A circuit waits for others that stand in its
+    way; where they wait in a ring, one that stands in the way of most goes dark early.
 
     Parameters
     ----------

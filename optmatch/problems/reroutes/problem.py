@@ -198,7 +198,7 @@ class Reroute(_Looked):
 
     @property
     def circuit_routes(self) -> Routes:
-        """The route of each circuit: the fibres it passes, or the terminals where it enters cells."""
+        """The route of each circuit: fibres that it passes, or terminals where it enters cells."""
         return self._circuit_routes
 
     @property

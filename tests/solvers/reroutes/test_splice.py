@@ -23,7 +23,7 @@ FABRICS: tuple[Any, ...] = (
 )
 
 
-def board_of(fabric: Any, seed: int) -> RoutingState:
+def routing_of(fabric: Any, seed: int) -> RoutingState:
     """Draw a state of a fabric."""
     rng = np.random.default_rng(seed)
     draw = draw_rack_state if fabric.graph is None else draw_state
@@ -32,17 +32,17 @@ def board_of(fabric: Any, seed: int) -> RoutingState:
 
 def cheapest(routing: RoutingState, source: int, destination: int) -> int | None:
     """Find by networkx what the way between two units costs at least."""
-    graph, graph = routing.graph, nx.DiGraph()
+    graph, found = routing.graph, nx.DiGraph()
     for node in range(len(graph.resource)):
         for arc in range(int(graph.first[node]), int(graph.first[node + 1])):
             head, cell = int(graph.head[arc]), int(graph.cell[arc])
             if routing.free[graph.resource[head]] > 0:
                 to_set = cell >= 0 and routing.now[cell] != graph.state[arc]
-                graph.add_edge(node, head, cost=int(routing.cost[arc]) + SET_COST * to_set)
+                found.add_edge(node, head, cost=int(routing.cost[arc]) + SET_COST * to_set)
     ends = graph.leaving(source), graph.entering(destination)
-    if not (graph.has_node(ends[0]) and graph.has_node(ends[1]) and nx.has_path(graph, *ends)):
+    if not (found.has_node(ends[0]) and found.has_node(ends[1]) and nx.has_path(found, *ends)):
         return None
-    length: int = nx.shortest_path_length(graph, *ends, weight="cost")
+    length: int = nx.shortest_path_length(found, *ends, weight="cost")
     return length
 
 
@@ -51,13 +51,11 @@ def cheapest(routing: RoutingState, source: int, destination: int) -> int | None
 @given(seed=st.integers(0, 1000))
 def test_a_single_way_is_as_cheap_as_any(fabric: Any, seed: int) -> None:
     """Cells to be set first, then loss, then length; a way that turns back is not taken."""
-    routing = board_of(fabric, seed)
+    routing = routing_of(fabric, seed)
     units = routing.graph.units
     for source, destination in [(0, units - 1), (1, 0), (units // 2, 1)]:
-        best, found = (
-            cheapest(routing, source, destination),
-            routing.route([(source, destination)]),
-        )
+        best = cheapest(routing, source, destination)
+        found = routing.route([(source, destination)])
         if found is None:
             continue
         sets, worst, length = found.levels
@@ -73,8 +71,8 @@ def test_a_single_way_is_as_cheap_as_any(fabric: Any, seed: int) -> None:
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 1000))
 def test_routes_together_overdraw_nothing(fabric: Any, seed: int) -> None:
-    """What is taken is free, and the routing is as it was."""
-    routing = board_of(fabric, seed)
+    """What is taken is free, and the state is as it was."""
+    routing = routing_of(fabric, seed)
     before = routing.free.copy()
     lifted = routing.paths[:3]
     ends = [tuple(pair) for pair in routing.ends[:3].tolist()]
@@ -93,8 +91,8 @@ def test_routes_together_overdraw_nothing(fabric: Any, seed: int) -> None:
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 1000))
 def test_polished_routes_are_no_worse(fabric: Any, seed: int) -> None:
-    """They overdraw nothing, more orders do not harm, and the routing is as it was."""
-    routing = board_of(fabric, seed)
+    """They overdraw nothing, more orders do not harm, and the state is as it was."""
+    routing = routing_of(fabric, seed)
     lifted = routing.paths[:4]
     ends = [tuple(pair) for pair in routing.ends[:4].tolist()]
     routing.lift(lifted)
@@ -125,7 +123,7 @@ def test_polished_routes_are_no_worse(fabric: Any, seed: int) -> None:
 @given(seed=st.integers(0, 1000))
 def test_only_who_stands_at_both_walls_can_open_a_way_alone(fabric: Any, seed: int) -> None:
     """Walls are just where there is no way; whoever opens one alone bounds both sides."""
-    routing = board_of(fabric, seed)
+    routing = routing_of(fabric, seed)
     for source, destination in combinations(range(min(6, routing.graph.units)), 2):
         walls = routing.walls(source, destination)
         assert bool(walls) == (cheapest(routing, source, destination) is None)
