@@ -11,7 +11,7 @@ import pytest
 
 from optmatch.cli import main
 from optmatch.commands.outcome import EXIT_CODES
-from optmatch.fabrics import FABRICS
+from optmatch.fabrics import SWITCHES
 from optmatch.io import loads
 from optmatch.solvers import methods
 from optmatch.solvers.registry import _DEFAULTS
@@ -155,7 +155,7 @@ def test_every_fabric_is_in_the_manual() -> None:
     """By the name that files and `--fabric` use."""
     for name in ("file-formats.md", "command-line.md"):
         text = (ROOT / "docs" / name).read_text("utf-8")
-        assert [fabric for fabric in FABRICS if f"`{fabric}`" not in text] == []
+        assert [fabric for fabric in SWITCHES if f"`{fabric}`" not in text] == []
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import numpy as np
 from optmatch.commands.groups import LaterGroup
 from optmatch.commands.netlist import NETLIST_NAMES, NETLIST_OPTIONS, read_fabric
 from optmatch.commands.outcome import say
-from optmatch.fabrics import FABRICS, Fabric, Faulty
+from optmatch.fabrics import SWITCHES, Fabric, Faulty
 from optmatch.io import dumps, save
 from optmatch.model import Problem
 from optmatch.problems import AllToAll, Routing
@@ -45,7 +45,7 @@ FABRIC_OPTIONS = (
     click.option(
         "--fabric",
         "type_",
-        type=click.Choice([name for name in FABRICS if name not in ("faulty", "netlist")]),
+        type=click.Choice([name for name in SWITCHES if name not in ("faulty", "netlist")]),
         default="hex-mesh",
         show_default=True,
     ),
@@ -245,7 +245,7 @@ def _build(type_: str, options: dict[str, Any]) -> Fabric:
     """Make a fabric of ours from the options of its type."""
     if type_ in ("faulty", "netlist"):
         raise click.UsageError(f"--fabric {type_}: --netlist and faults are options of their own")
-    cls = FABRICS[type_]
+    cls = SWITCHES[type_]
     known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
     given = {name: value for name, value in options.items() if value is not None}
     for name in given:

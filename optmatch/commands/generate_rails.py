@@ -14,7 +14,7 @@ from optmatch.commands.generate import (
     with_options,
     write_problem,
 )
-from optmatch.fabrics import FABRICS
+from optmatch.fabrics import SWITCHES
 from optmatch.problems import RailJob, TransformerModel
 
 _FABRIC_NAMES = ("rows", "cols", "ports", "tx", "rx", "size")
@@ -64,7 +64,7 @@ _MODEL: tuple[Row, ...] = (
 @click.option(
     "--fabric",
     "type_",
-    type=click.Choice(list(FABRICS)),
+    type=click.Choice(list(SWITCHES)),
     help="The switch of a rail.  [default: an ideal one]",
 )
 @with_options(FABRIC_OPTIONS[1:])

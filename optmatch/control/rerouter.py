@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from optmatch.fabrics import RackFabric
+from optmatch.fabrics import Fabric
 from optmatch.model import BAR, CROSS, InfeasibleError, InputError, LimitReached, OptMatchError
 from optmatch.problems import Reroute, Transition
 
@@ -250,7 +250,7 @@ class Rerouter:
                 for field in fields if parts else ():
                     left = [part for part in getattr(before, field) if part not in parts]
                     changes[field] = tuple(left)
-            units = kinds["chip" if isinstance(before.fabric, RackFabric) else "port"][0]
+            units = kinds[before.fabric.unit_name][0]
             idle = [u for u in units if not self._now.of_unit.get(u) and u not in before.spares]
             after = replace(before, spares=(*before.spares, *idle), **changes)
             self._proposal = None
@@ -273,8 +273,7 @@ class Rerouter:
             if unit not in self._stand_ins or unit not in now.state.spares:
                 raise InputError(f"unit {unit} has no stand-in, or is not repaired", where="unit")
             stand_in = self._stand_ins[unit]
-            rack = isinstance(now.state.fabric, RackFabric)
-            leaving = Failure(chips=(stand_in,)) if rack else Failure(ports=(stand_in,))
+            leaving = _failure_of_unit(now.state.fabric, stand_in)
             transition = self._answer(now, leaving, (unit,))
             self._proposal = _Proposal(now.state, leaving, transition, (unit, stand_in))
             return transition
@@ -339,9 +338,8 @@ class Rerouter:
         state = now.state
         if spares is None:
             _check_new(state, failure)
-        rack = isinstance(state.fabric, RackFabric)
         kinds = [field for field, parts in zip(_FIELDS, failure, strict=True) if parts]
-        if kinds == ["failed_chips"] or (kinds == ["failed_ports"] and not rack):
+        if kinds == [f"failed_{state.fabric.unit_name}s"]:
             gone = failure.chips or failure.ports
             lost = tuple(sorted(unit for unit in gone if now.of_unit.get(unit)))
             hit = {circuit for unit in lost for circuit in now.of_unit[unit]}
@@ -370,24 +368,26 @@ class Rerouter:
 def _single_failures(now: _Snapshot, ahead: Ahead) -> Iterator[Failure]:
     """List the failures of one part each whose answers are to be prepared."""
     state = now.state
-    rack = isinstance(state.fabric, RackFabric)
-    failed = state.failed_chips if rack else state.failed_ports
+    failed = getattr(state, f"failed_{state.fabric.unit_name}s")
     for unit in range(state.n_units) if ahead else ():
         if unit not in failed:
-            yield Failure(chips=(unit,)) if rack else Failure(ports=(unit,))
+            yield _failure_of_unit(state.fabric, unit)
     if ahead != "all":
         return
     if state.cell_states is None:
         yield from (Failure(fibres=(fibre,)) for fibre in sorted(now.through))
         return
-    if isinstance(state.fabric, RackFabric):
-        entered = {terminal for way in state.ways for terminal in way}
-        used = {int(state.fabric.fibre_of_terminal[terminal]) for terminal in entered} - {-1}
-        yield from (Failure(fibres=(fibre,)) for fibre in sorted(used))
+    entered = {terminal for way in state.ways for terminal in way}
+    used = {int(state.fabric.fibre_of_terminal[terminal]) for terminal in entered} - {-1}
+    yield from (Failure(fibres=(fibre,)) for fibre in sorted(used))
     for cell in sorted(set(now.through) - set(state.stuck)):
         yield Failure(dead_cells=(cell,))
         bar = state.cell_states[cell] == CROSS
         yield Failure(stuck_bar=(cell,)) if bar else Failure(stuck_cross=(cell,))
+
+
+def _failure_of_unit(fabric: Fabric, unit: int) -> Failure:
+    return Failure(chips=(unit,)) if fabric.n_chips else Failure(ports=(unit,))
 
 
 def _numbers(parts: Parts) -> tuple[int, ...]:
@@ -415,10 +415,8 @@ def _with(state: Reroute, failure: Failure) -> Reroute:
 
 def _check_new(state: Reroute, failure: Failure) -> None:
     """Refuse parts that do not exist, or have failed before."""
-    rack = state.fabric if isinstance(state.fabric, RackFabric) else None
-    chips, fibres = (rack.n_chips, rack.n_fibres) if rack is not None else (0, 0)
-    cells = state.fabric.n_cells
-    counts = (chips, state.fabric.n_ports, fibres, cells, cells, cells)
+    fabric, cells = state.fabric, state.fabric.n_cells
+    counts = (fabric.n_chips, fabric.n_ports, fabric.n_fibres, cells, cells, cells)
     for field, parts, count in zip(_FIELDS, failure, counts, strict=True):
         for part in parts:
             if not 0 <= part < count:

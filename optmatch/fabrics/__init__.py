@@ -3,16 +3,7 @@
 from optmatch.fabrics.benes import Benes, DilatedBenes
 from optmatch.fabrics.cellgraph import DEAD, EXITS, TERMINAL_NAMES, CellGraph, Links, state_between
 from optmatch.fabrics.crossbar import Crossbar, Piloss, SwitchAndSelect
-from optmatch.fabrics.cubes import (
-    Breach,
-    CubeCircuit,
-    FacePort,
-    check_cubes,
-    face_circuits,
-    face_port,
-    wrap_ring,
-)
-from optmatch.fabrics.fabric import Fabric
+from optmatch.fabrics.fabric import Fabric, RouteLengths
 from optmatch.fabrics.faults import Fault, FaultKind, Faulty, break_cells
 from optmatch.fabrics.feedforward import FeedForward
 from optmatch.fabrics.ideal import IdealSwitch
@@ -24,7 +15,7 @@ from optmatch.fabrics.planar import Clements, Reck, SpankeBenes
 from optmatch.fabrics.rack import RackFabric
 from optmatch.fabrics.reach import UNREACHED, Walks, forced_links, shortest_routes, walk
 
-FABRICS: dict[str, type[Fabric]] = {
+SWITCHES: dict[str, type[Fabric]] = {
     fabric.type: fabric
     for fabric in (
         HexMesh,
@@ -44,23 +35,24 @@ FABRICS: dict[str, type[Fabric]] = {
         Netlist,
     )
 }
-"""Fabric classes by the ``"type"`` that files use."""
+"""Classes of switches by the ``"type"`` that files use."""
+
+FABRICS: dict[str, type[Fabric]] = {**SWITCHES, RackFabric.type: RackFabric}
+"""Classes of fabrics by the ``"type"`` that files use."""
 
 __all__ = [
     "DEAD",
     "EXITS",
     "FABRICS",
+    "SWITCHES",
     "TERMINAL_NAMES",
     "UNREACHED",
     "Benes",
-    "Breach",
     "CellGraph",
     "Clements",
     "Crossbar",
-    "CubeCircuit",
     "DilatedBenes",
     "Fabric",
-    "FacePort",
     "Fault",
     "FaultKind",
     "Faulty",
@@ -74,6 +66,7 @@ __all__ = [
     "Piloss",
     "RackFabric",
     "Reck",
+    "RouteLengths",
     "SmartLightMesh",
     "SpankeBenes",
     "SquareMesh",
@@ -81,13 +74,9 @@ __all__ = [
     "TriangularMesh",
     "Walks",
     "break_cells",
-    "check_cubes",
-    "face_circuits",
-    "face_port",
     "forced_links",
     "netlist_from_tree",
     "shortest_routes",
     "state_between",
     "walk",
-    "wrap_ring",
 ]

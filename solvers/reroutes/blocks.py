@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import RackFabric
 from optmatch.problems import BlockProof
 from optmatch.solvers.reroutes.board import Board
 from optmatch.solvers.reroutes.repair import Case
@@ -34,9 +33,9 @@ def find_block(board: Board, case: Case) -> BlockProof | None:
     free without any circuit; some 10 ms each where a rack has thousands of cells.
     """
     rack = board.fabric
-    if not isinstance(rack, RackFabric) or rack.graph is None:
+    if not rack.n_chips or rack.graph is None:
         return None
-    server = rack.server_of_chip
+    server = rack.server_of_unit
     for side in (0, 1):
         units = board.ends[:, side]
         for place in sorted({int(server[unit]) for unit in units[list(case.hit)].tolist()}):

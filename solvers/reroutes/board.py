@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import RackFabric
 from optmatch.model import FREE
 from optmatch.problems import Reroute
 from optmatch.solvers.reroutes.flow_graph import Ways, find_ways
@@ -71,7 +70,7 @@ class Board:
         self._mate: NDArray[np.int32] = np.empty(0, dtype=np.int32)
         if fabric.graph is not None:
             self._mate = fabric.graph.mate
-        elif isinstance(fabric, RackFabric):
+        else:
             self.first_fibre = [0, *np.cumsum(fabric.edge_fibres).tolist()]
         self.ends = problem.circuits // ways.per_unit
         self.paths: list[Path] = [
@@ -107,7 +106,7 @@ class Board:
         ways = self.ways
         for fibre in fibres:
             if self.fabric.graph is None:
-                edge = self.fabric.edge_of_fibre[fibre]  # type: ignore[union-attr]
+                edge = self.fabric.edge_of_fibre[fibre]
                 self.free[ways.inner + edge] -= 1
                 self.users.fibres[fibre] = DEAD
             else:
@@ -126,7 +125,7 @@ class Board:
         source, destination = self.ends[circuit].tolist()
         inner = np.array(way, dtype=np.int32)
         if fabric.graph is None:
-            inner = ways.inner + fabric.edge_of_fibre[inner]  # type: ignore[union-attr]
+            inner = ways.inner + fabric.edge_of_fibre[inner]
         else:
             out_of = ways.inner + len(fabric.graph.mate)
             port = int(problem.circuits[circuit, 1])

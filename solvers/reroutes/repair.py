@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import combinations, islice, permutations
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.fabrics import UNREACHED
 from optmatch.model import Clock, Limits
-from optmatch.problems.reroutes.bound import FAR, distances
 from optmatch.solvers.reroutes.board import ROUNDS, Board, Found, Path
 
 EFFORT = 400
@@ -59,15 +59,11 @@ class Reach:
     """How far it is from unit to unit, in hundredths of a dB: no route is shorter."""
 
     def __init__(self, board: Board, loss_units: tuple[int, int]) -> None:
-        hops: Any = distances(board.fabric).astype(np.int64)
-        near = hops != FAR
-        cells, fibres = np.where(near, hops, 0), np.zeros_like(hops)
-        if board.fabric.n_ports != board.ways.units or board.fabric.graph is None:
-            cells, fibres = (cells + 1) * (board.fabric.n_cells > 0), cells
+        cells, fibres = (table.astype(np.int64) for table in board.fabric.route_lengths())
+        near = np.maximum(cells, fibres) < UNREACHED
         loss = cells * loss_units[0] + fibres * loss_units[1]
-        self.loss: list[list[int]] = np.where(near, loss, FAR).tolist()
-
-        self.length: list[list[int]] = np.where(near, cells + fibres, FAR).tolist()
+        self.loss: list[list[int]] = np.where(near, loss, UNREACHED).tolist()
+        self.length: list[list[int]] = np.where(near, cells + fibres, UNREACHED).tolist()
 
     def bound(self, ends: Sequence[tuple[int, int]]) -> tuple[int, int, int]:
         """Return no cells, the worst loss and the length if nothing is in the way."""
@@ -151,7 +147,7 @@ def _best_handover(
     orders = _WORK // (len(board.ways.resource) * max(1, len(circuits)))
     compared = 0
     for bound, handover, ends in choices[:most]:
-        if bound[1] >= FAR or (best is not None and best.levels[2:] <= bound):
+        if bound[1] >= UNREACHED or (best is not None and best.levels[2:] <= bound):
             break
         rounds = _ROUNDS_TOGETHER if moving else ROUNDS
         found = board.route(ends, rounds, orders=min(_MOST_ORDERS, orders), enough=bound)

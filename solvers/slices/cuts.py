@@ -21,7 +21,7 @@ def find_cut(rack: Rack, plan: Blueprint, server: Shape, largest: int) -> list[i
     Parameters
     ----------
     rack
-        One rack, or joined ones; its hubs count as servers that are not free.
+        One rack, or joined ones; its switches count as servers that are not free.
     plan
         The slice.
     server
@@ -32,8 +32,8 @@ def find_cut(rack: Rack, plan: Blueprint, server: Shape, largest: int) -> list[i
     Returns
     -------
     list of int or None
-        The set that misses most, servers counted from the first of the rack, then hubs; None if
-        no set does, or there are more than ``MOST`` of them or of slots.
+        The set that misses most, servers counted from the first of the rack, then switches; None
+        if no set does, or there are more than ``MOST`` of them or of slots.
 
     Notes
     -----

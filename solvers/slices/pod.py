@@ -327,14 +327,14 @@ def whole_racks(servers: Shape, grid: Shape) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=64)
 def _ends_of(fabric: RackFabric, racks: int) -> NDArray[np.int64]:
-    """Return the edges of so many racks: servers rack by rack, then the hubs, which they share."""
+    """Return the edges of so many racks: servers rack by rack, then the shared switches."""
     count, servers = len(fabric.edges) // fabric.racks, fabric.n_servers // fabric.racks
     ends = fabric.edges[:count].astype(np.int64)
-    hub = ends >= servers
-    ends[hub] += racks * servers - fabric.n_servers
+    switch = ends >= servers
+    ends[switch] += racks * servers - fabric.n_servers
     many = np.tile(ends, (racks, 1))
     shift = np.repeat(np.arange(racks), count)[:, None] * servers
-    return np.where(np.tile(hub, (racks, 1)), many, many + shift)
+    return np.where(np.tile(switch, (racks, 1)), many, many + shift)
 
 
 @lru_cache(maxsize=64)

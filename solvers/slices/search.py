@@ -19,7 +19,7 @@ class Rack(NamedTuple):
     span: int
     """Edges of a rack."""
     edges: NDArray[np.int64]
-    """``edges[edge] = node, node``: servers, then hubs."""
+    """``edges[edge] = node, node``: servers, then switches."""
     fibres: NDArray[np.int64]
     loads: NDArray[np.int64]
     servers: NDArray[np.int64]

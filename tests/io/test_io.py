@@ -19,7 +19,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from referencing import Registry, Resource
 
 import optmatch as om
-from optmatch.fabrics import FABRICS
+from optmatch.fabrics import SWITCHES
 from optmatch.io import dumps, loads, problem_digest
 from optmatch.io import files as files_module
 from optmatch.problems import PROBLEMS
@@ -318,12 +318,12 @@ def test_schemas_know_every_problem_and_fabric() -> None:
     """With exactly the fields of its data class, and those required that have no default."""
     definitions = SCHEMAS["problem"]["$defs"]
     assert SCHEMAS["problem"]["properties"]["kind"]["enum"] == list(PROBLEMS)
-    assert definitions["fabric"]["properties"]["type"]["enum"] == list(FABRICS)
+    assert definitions["fabric"]["properties"]["type"]["enum"] == list(SWITCHES)
     rules = {"hex-mesh": "grid-mesh", "square-mesh": "grid-mesh", "triangular-mesh": "grid-mesh"}
     rules |= {
-        kind: "feed-forward" for kind in FABRICS if issubclass(FABRICS[kind], om.FeedForward)
+        kind: "feed-forward" for kind in SWITCHES if issubclass(SWITCHES[kind], om.FeedForward)
     }
-    for kind, cls in [*PROBLEMS.items(), *FABRICS.items()]:
+    for kind, cls in [*PROBLEMS.items(), *SWITCHES.items()]:
         rule = definitions[rules.get(kind, kind)]
         names = {field.name for field in fields(cls)}  # type: ignore[arg-type]
         needed = {f.name for f in fields(cls) if f.default is MISSING}  # type: ignore[arg-type]

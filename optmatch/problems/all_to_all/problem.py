@@ -43,6 +43,7 @@ class AllToAll(Value):
     kind: ClassVar[str] = "all-to-all"
 
     def __post_init__(self) -> None:
+        self.fabric.require_switch()
         slot_s = number("slot_s", self.slot_s)
         if slot_s == 0:
             raise InputError("slot_s = 0: a slot lasts > 0 s", where="slot_s")

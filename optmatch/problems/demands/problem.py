@@ -110,6 +110,7 @@ class Demand(_InTicks):
             if getattr(self, name) not in get_args(kind):
                 allowed = ", ".join(get_args(kind))
                 raise InputError(f"{name} = {getattr(self, name)!r}: one of {allowed}", where=name)
+        self.fabric.require_switch()
         _check_entries(self.fabric, demand, with_packets=self.packet_bytes_per_s > 0)
         object.__setattr__(
             self,

@@ -17,10 +17,8 @@ from optmatch.problems.reroutes.running import (
     Ways,
     assess,
     check_ends,
-    describe_unit,
     follow_fibres,
     follow_light,
-    ports_of,
 )
 from optmatch.problems.reroutes.transition import SET, Transition, read_routes
 
@@ -87,7 +85,7 @@ class Reroute(_Looked):
     ((0,), [True, True])
     """
 
-    fabric: Fabric | RackFabric
+    fabric: Fabric
     circuits: NDArray[np.int32]
     owners: NDArray[np.int32] = None  # type: ignore[assignment]  # never None once built
     spares: tuple[int, ...] = ()
@@ -107,11 +105,11 @@ class Reroute(_Looked):
         fabric = self.fabric
         if isinstance(fabric, Faulty):
             raise InputError("fabric: list its faults as failures", where="fabric")
-        if fabric.graph is None and not isinstance(fabric, RackFabric):
+        if fabric.graph is None and not fabric.n_chips:
             raise InputError("fabric: a rack, or a switch with cells", where="fabric")
         if isinstance(fabric, RackFabric) and fabric.joined:
             raise InputError(
-                "fabric: joined = True: racks joined by hubs hold slices only, no running states",
+                "fabric: joined = True: joined racks hold slices only, no running states",
                 where="fabric",
             )
         circuits = frozen("circuits", self.circuits, 2, np.int32)
@@ -136,13 +134,11 @@ class Reroute(_Looked):
             object.__setattr__(self, name, value)
 
     def _check_parts(self) -> None:
-        rack = self.fabric if isinstance(self.fabric, RackFabric) else None
-        chips, fibres = (rack.n_chips, rack.n_fibres) if rack is not None else (0, 0)
         sizes = {
-            "spares": (self.n_units, "chips" if rack is not None else "ports"),
-            "failed_chips": (chips, "chips"),
+            "spares": (self.n_units, f"{self.fabric.unit_name}s"),
+            "failed_chips": (self.fabric.n_chips, "chips"),
             "failed_ports": (self.fabric.n_ports, "ports"),
-            "failed_fibres": (fibres, "fibres"),
+            "failed_fibres": (self.fabric.n_fibres, "fibres"),
             "stuck_bar": (self.fabric.n_cells, "cells"),
             "stuck_cross": (self.fabric.n_cells, "cells"),
             "dead_cells": (self.fabric.n_cells, "cells"),
@@ -155,11 +151,11 @@ class Reroute(_Looked):
                 raise InputError(f"cell {cell} is listed with two faults", where="stuck_bar")
 
     def _check_spares(self) -> None:
-        units = self.circuits // ports_of(self.fabric)
+        units = self.circuits // self.fabric.ports_per_unit
         for k, spare in enumerate(self.spares):
             for circuit in np.flatnonzero((units == spare).any(axis=1))[:1]:
                 raise InputError(
-                    f"spares[{k}] = {spare}: {describe_unit(self.fabric, spare)} is in use by"
+                    f"spares[{k}] = {spare}: {self.fabric.describe_unit(spare)} is in use by"
                     f" circuit {circuit}",
                     where=f"spares[{k}]",
                 )
@@ -168,7 +164,7 @@ class Reroute(_Looked):
         if self.fabric.graph is None:
             if self.cell_states is not None:
                 raise InputError("cell_states: the fabric has no cells", where="cell_states")
-            ways = follow_fibres(self.fabric, self.circuits, self.routes)  # type: ignore[arg-type]
+            ways = follow_fibres(self.fabric, self.circuits, self.routes)
         else:
             if self.routes:
                 raise InputError("routes: the cells say them", where="routes")
@@ -193,7 +189,7 @@ class Reroute(_Looked):
     @property
     def n_units(self) -> int:
         """The number of chips of a rack, or of ports of a switch."""
-        return self.fabric.n_ports // ports_of(self.fabric)
+        return self.fabric.n_units
 
     @property
     def stuck(self) -> dict[int, int]:
@@ -226,10 +222,10 @@ class Reroute(_Looked):
         return self._damage.dead_ports
 
     @property
-    def broken_fabric(self) -> Fabric | RackFabric:
+    def broken_fabric(self) -> Fabric:
         """The switch with its stuck and dead cells; of a rack the rack itself."""
         cells = (self.stuck_bar, self.stuck_cross, self.dead_cells)
-        if isinstance(self.fabric, RackFabric) or not any(cells):
+        if self.fabric.n_chips or not any(cells):
             return self.fabric
         return Faulty(self.fabric, *cells)
 
@@ -258,9 +254,8 @@ class Reroute(_Looked):
             Circuits of others disturbed, circuits changed, cells set, worst loss in hundredths of
             a dB, and length.
         """
-        graph, rack = self.fabric.graph, isinstance(self.fabric, RackFabric)
-        fibres = self.fabric.n_fibres if isinstance(self.fabric, RackFabric) else 0
-        links = (0 if graph is None else 2 * graph.links.count) + (fibres if rack else 0)
+        graph = self.fabric.graph
+        links = (0 if graph is None else 2 * graph.links.count) + self.fabric.n_fibres
         loss = links * max(self.loss_units) + 1
         total = 0
         radices = (1, len(self.circuits) + 1, self.fabric.n_cells + 1, loss, links + 1)

@@ -54,6 +54,7 @@ class Routing(Value):
     kind: ClassVar[str] = "routing"
 
     def __post_init__(self) -> None:
+        self.fabric.require_switch()
         matching = frozen("matching", self.matching, 1, np.int32)
         if len(matching) != self.fabric.n_ports:
             raise InputError(

@@ -27,8 +27,8 @@ class Allocation(Value):
     servers
         ``servers[slot]``, slots x fastest; int32.
     routes
-        ``routes[pair]``: the servers and hubs that the circuits of each pair of slots pass, both
-        ends included, in the order of `optmatch.problems.Blueprint.pairs`.
+        ``routes[pair]``: the servers and switches that the circuits of each pair of slots pass,
+        both ends included, in the order of `optmatch.problems.Blueprint.pairs`.
     circuits
         ``circuits[circuit] = transmitting port, receiving port``; int32, shape (circuits, 2).
     fibres

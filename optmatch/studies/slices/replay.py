@@ -42,7 +42,7 @@ class Outcome(NamedTuple):
     bandwidth: float
     """Mean over the chips placed of the ports that their rings use, as a part of all ports."""
     hops: float
-    """Mean hops of a circuit between servers; over a hub it has two."""
+    """Mean hops of a circuit between servers; over an inter-rack switch it has two."""
     spanning: float
     """Slices on several racks, as a part of those placed."""
     racks: float

@@ -28,7 +28,7 @@ def check_block(scene: Scene, proof: BlockProof) -> None:
     if scene.graph is None or scene.per_unit == 1:
         raise ProofError("a block of chips, where there is no rack with cells")
     for chip in sorted(chips):
-        if not 0 <= chip < fabric.n_ports // scene.per_unit or chip in scene.lost:
+        if not 0 <= chip < fabric.n_units or chip in scene.lost:
             raise ProofError(f"chip {chip}: is none, or is lost")
     live = [port for port in range(fabric.n_ports) if port not in scene.dead_ports]
     of_chips = [port for port in live if scene.unit(port) in chips]
@@ -47,12 +47,12 @@ def check_block(scene: Scene, proof: BlockProof) -> None:
 
 def _light_from(scene: Scene, starts: Iterable[int], links: set[int]) -> Iterable[int]:
     """Yield the terminals by which light leaves the graph, whatever states cells are in."""
-    graph, whole, fibre = scene.graph, scene.problem.fabric.graph, scene.entering_fibre
+    graph, whole = scene.graph, scene.problem.fabric.graph
     assert graph is not None
     assert whole is not None
     link_of = whole.links.of_terminal.tolist()  # numbers of the graph without faults
     mate, exits = graph.mate.tolist(), graph.exits.tolist()
-    entering = fibre.tolist() if fibre is not None else [-1] * len(mate)
+    entering = scene.fibre_of_terminal.tolist()
     failed = set(scene.problem.failed_fibres)
     waiting = [start for start in starts if link_of[start] not in links]
     seen = set(waiting)

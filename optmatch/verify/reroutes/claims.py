@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from optmatch.fabrics import UNREACHED, Faulty, RackFabric
+from optmatch.fabrics import UNREACHED, Faulty, RouteLengths
 from optmatch.model import Schedule, Solution, Status
 from optmatch.problems import BlockProof, CutProof, Reroute, RoutingProof, Transition
 from optmatch.verify.bounds import SEARCHES, check_objective, check_support
@@ -91,15 +91,13 @@ def _checked_bound(
 def _check_cut(scene: Scene, proof: CutProof) -> None:
     """Count what must leave the servers, and what can."""
     rack = scene.problem.fabric
-    if not isinstance(rack, RackFabric):
-        raise ProofError("a cut of servers, where there is no rack")
     if proof.servers[-1] >= rack.n_servers or proof.servers[0] < 0:
         raise ProofError(f"server {proof.servers[-1]}: servers are 0 .. {rack.n_servers - 1}")
     inside = np.isin(np.arange(rack.n_servers), proof.servers)
     tails, heads = inside[rack.edges].T
     out = np.flatnonzero((tails & ~heads)[rack.edge_of_fibre])
     fibres = len(np.setdiff1d(out, scene.problem.failed_fibres))
-    needed = _must_cross(scene, inside[rack.server_of_chip])
+    needed = _must_cross(scene, inside[rack.server_of_unit])
     if needed <= fibres:
         raise ProofError(f"{needed} circuits must leave the servers, {fibres} fibres do")
 
@@ -167,41 +165,33 @@ def _bound_levels(scene: Scene) -> tuple[int, int, int, int, int] | None:
             {unit: [spare] for unit, spare in zip(lost, handover, strict=True)}
             for handover in permutations(spares, len(lost))
         ]
-    far = _hops(scene)
-    found = [levels for after in choices if (levels := _bound_routes(scene, far, after))]
+    lengths = _route_lengths(scene)
+    found = [levels for after in choices if (levels := _bound_routes(scene, lengths, after))]
     return (0, len(scene.hit), 0, *min(found)) if found else None
 
 
-def _bound_routes(scene: Scene, far: Any, after: dict[int, list[int]]) -> tuple[int, int] | None:
+def _bound_routes(
+    scene: Scene, lengths: RouteLengths, after: dict[int, list[int]]
+) -> tuple[int, int] | None:
     """Bound the worst loss and the length of new routes, if lost units become some of these."""
     problem, worst, length = scene.problem, 0, 0
     cell_loss, fibre_loss = problem.loss_units
     for circuit in scene.hit:
         units = [scene.unit(port) for port in problem.circuits[circuit].tolist()]
         sources, destinations = (after.get(unit, [unit]) for unit in units)
-        hops = min(int(far[a, b]) for a in sources for b in destinations)
-        if hops == UNREACHED:
+        pairs = np.ix_(sources, destinations)
+        cells, fibres = (int(table[pairs].min()) for table in lengths)
+        if UNREACHED in (cells, fibres):
             return None
-        cells, fibres = hops, 0
-        if isinstance(problem.fabric, RackFabric):
-            cells, fibres = (0 if scene.graph is None else hops + 1), hops
         worst = max(worst, cells * cell_loss + fibres * fibre_loss)
         length += cells + fibres
     return worst, length
 
 
-def _hops(scene: Scene) -> Any:
-    """Count cells between ports, or fibres between chips; `UNREACHED` where there is no way."""
-    rack, problem = scene.problem.fabric, scene.problem
-    if not isinstance(rack, RackFabric):
-        cells = (problem.stuck_bar, problem.stuck_cross, problem.dead_cells)
-        return Faulty(rack, *cells).route_cells() if any(cells) else rack.route_cells()
-    far = np.full((rack.n_servers, rack.n_servers), UNREACHED, dtype=np.int64)
-    np.fill_diagonal(far, 0)
-    for (tail, head), fibres in zip(rack.edges.tolist(), rack.edge_fibres.tolist(), strict=True):
-        if fibres:
-            far[tail, head] = 1
-    for middle in range(rack.n_servers):  # Floyd and Warshall
-        far = np.minimum(far, far[:, [middle]] + far[[middle]])
-    far = np.minimum(far, UNREACHED)
-    return far[np.ix_(rack.server_of_chip, rack.server_of_chip)]
+def _route_lengths(scene: Scene) -> RouteLengths:
+    """Return the shortest routes: of a switch as its cells are now, of a rack without failures."""
+    problem = scene.problem
+    cells = (problem.stuck_bar, problem.stuck_cross, problem.dead_cells)
+    if problem.fabric.n_chips or not any(cells):
+        return problem.fabric.route_lengths()
+    return Faulty(problem.fabric, *cells).route_lengths()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import DEAD, CellGraph, RackFabric, break_cells
+from optmatch.fabrics import DEAD, CellGraph, break_cells
 from optmatch.fabrics.light import Light, trace
 from optmatch.model import BAR, CROSS, FREE
 from optmatch.problems import Reroute
@@ -24,6 +24,8 @@ class Scene:
     """The cells with their faults."""
     states: NDArray[np.int8]
     """``states[cell]``, stuck ones as they are; empty without cells."""
+    fibre_of_terminal: NDArray[np.int32]
+    """``fibre_of_terminal[terminal]``: the fibre whose light enters there, or -1."""
     per_unit: int
     dead_ports: set[int] = field(default_factory=set)
     hit: set[int] = field(default_factory=set)
@@ -39,20 +41,12 @@ class Scene:
         owners = self.problem.owners
         return all(owners[circuit] != owners[other] for other in self.hit)
 
-    @property
-    def entering_fibre(self) -> NDArray[np.int32] | None:
-        """``entering_fibre[terminal]``: the fibre whose light enters there; None without any."""
-        fabric = self.problem.fabric
-        if self.graph is None or not isinstance(fabric, RackFabric):
-            return None
-        return fabric.fibre_of_terminal
-
 
 def view(problem: Reroute) -> Scene:
     """Look at a problem: whom the failure hits, which units are lost, which spares are left."""
     fabric = problem.fabric
-    per_unit = fabric.ports_per_chip if isinstance(fabric, RackFabric) else 1
-    scene = Scene(problem, None, np.empty(0, dtype=np.int8), per_unit)
+    per_unit = fabric.ports_per_unit
+    scene = Scene(problem, None, np.empty(0, dtype=np.int8), fabric.fibre_of_terminal, per_unit)
     if fabric.graph is not None:
         faults = np.full(fabric.n_cells, FREE, dtype=np.int8)
         states = np.array(problem.cell_states)
@@ -77,7 +71,7 @@ def _find_lost(scene: Scene) -> None:
         outs[scene.unit(source)] = outs.get(scene.unit(source), 0) + 1
         into = outs if scene.problem.fabric.bidirectional else ins
         into[scene.unit(destination)] = into.get(scene.unit(destination), 0) + 1
-    for unit in range(scene.problem.fabric.n_ports // scene.per_unit):
+    for unit in range(scene.problem.fabric.n_units):
         ports = range(unit * scene.per_unit, (unit + 1) * scene.per_unit)
         live = sum(port not in scene.dead_ports for port in ports)
         if live < max(outs.get(unit, 0), ins.get(unit, 0)):
@@ -99,8 +93,7 @@ def _find_hit(scene: Scene) -> None:
     cells = light.entered // 4
     wrong = np.asarray(problem.cell_states)[cells] != scene.states[cells]
     wrong |= np.isin(cells, problem.dead_cells)
-    if scene.entering_fibre is not None:
-        wrong |= np.isin(scene.entering_fibre[light.entered], problem.failed_fibres)
+    wrong |= np.isin(scene.fibre_of_terminal[light.entered], problem.failed_fibres)
     scene.hit.update(light.beam[wrong].tolist())
 
 

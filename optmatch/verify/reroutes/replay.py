@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from optmatch.fabrics import RackFabric
 from optmatch.fabrics.light import trace
 from optmatch.problems import Reroute, Transition
 from optmatch.problems.reroutes.transition import SET
@@ -50,7 +49,7 @@ def _check_numbers(problem: Reroute, transition: Transition, findings: Findings)
     for k, (kind, which, _) in enumerate(transition.steps.tolist()):
         if kind != SET and not 0 <= which < len(problem.circuits):
             findings.refuse("steps are of circuits that exist", f"steps[{k}]", which, "a circuit")
-    most = problem.fabric.n_fibres if isinstance(problem.fabric, RackFabric) else 0
+    most = problem.fabric.n_fibres
     for k, route in enumerate(transition.routes if problem.fabric.graph is None else ()):
         if not all(0 <= fibre < most for fibre in route):
             findings.refuse("fibres exist", f"routes[{k}]", route, f"0 .. {most - 1}")
@@ -85,19 +84,18 @@ def _check_ends(scene: Scene, transition: Transition, findings: Findings) -> Non
 def _check_fibres(scene: Scene, transition: Transition, findings: Findings) -> None:
     """Routes lead over live fibres from server to server."""
     rack = scene.problem.fabric
-    assert isinstance(rack, RackFabric)
     changed = transition.changed.tolist()
     rows = zip(changed, transition.circuits.tolist(), transition.routes, strict=True)
     for circuit, (source, destination), route in rows:
         where = f"route of circuit {circuit}"
-        at = int(rack.server_of_chip[scene.unit(source)])
+        at = int(rack.server_of_unit[scene.unit(source)])
         for fibre in route:
             tail, head = rack.edges[rack.edge_of_fibre[fibre]].tolist()
             findings.expect("a fibre starts where the light is", where, tail, at)
             dead = fibre in scene.problem.failed_fibres
             findings.expect("a fibre in use is alive", where, dead, False)
             at = head
-        end = int(rack.server_of_chip[scene.unit(destination)])
+        end = int(rack.server_of_unit[scene.unit(destination)])
         findings.expect("a route ends at its server", where, at, end)
 
 
@@ -133,8 +131,8 @@ def _add_figures(scene: Scene, transition: Transition, findings: Findings) -> No
         cells, fibres = len(route), 0
         if scene.graph is None:
             cells, fibres = 0, len(route)
-        elif scene.entering_fibre is not None:
-            fibres = int(np.count_nonzero(scene.entering_fibre[list(route)] >= 0))
+        else:
+            fibres = int(np.count_nonzero(scene.fibre_of_terminal[list(route)] >= 0))
         worst = max(worst, cells * cell_loss + fibres * fibre_loss)
         length += cells + fibres
     disturbed = sum(scene.foreign(circuit) for circuit in changed)

@@ -109,12 +109,12 @@ class Replay:
         """Trace a circuit, note the cells, and return the links it uses."""
         source, destination = self.ends[circuit]
         at, left, links = self.starts[source], -1, []
-        fibres = self.scene.entering_fibre
+        fibres = self.scene.fibre_of_terminal
         failed = self.scene.problem.failed_fibres
         while at >= 0 and self.states[at // 4] != FREE:
             self.passing.setdefault(at // 4, set()).add(circuit)
             links.append(self.link_of[at])
-            if fibres is not None and fibres[at] >= 0 and int(fibres[at]) in failed:
+            if int(fibres[at]) in failed:
                 rule, got = "no light goes through a failed fibre", f"fibre {fibres[at]}"
                 self.findings.refuse(rule, where, f"circuit {circuit}: {got}", "a live one")
             left = self.exits[at][self.states[at // 4]]

@@ -18,7 +18,6 @@ import optmatch as om
 from optmatch.cli import main
 from optmatch.io import dumps, loads
 from optmatch.problems import Reroute
-from optmatch.problems.reroutes.bound import distances
 from optmatch.solvers.reroutes.states import fill_rack, hold_matching
 from optmatch.solvers.reroutes.steps import Way, order_steps
 from optmatch.testing.reroutes import draw_rack_state
@@ -32,7 +31,7 @@ MESH = om.HexMesh(2, 2, ports=[0, 5, 10, 15])
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"circuits": [[0, 400]]}, "circuits[0, 1] = 400 of chip 66: chips are 0 .. 63"),
+        ({"circuits": [[0, 400]]}, "circuits[0, 1] = 400: ports are 0 .. 383"),
         ({"circuits": [[0, 6], [0, 7]]}, "circuits[1, 0] = 0: the port is in use by circuit 0"),
         ({"spares": [1]}, "spares[0] = 1: chip 1 (rack 0, x 1 y 0 z 0, server 0) is in use by"),
         ({"spares": [64]}, "spares[0] = 64: chips are 0 .. 63"),
@@ -222,7 +221,7 @@ def test_the_bound_looks_at_whole_handovers() -> None:
     """Of two partners in different servers a spare is near one alone; the bound knows."""
     circuits = [[0, 6 * 4], [1, 6 * 8]]  # to servers 1 and 2, which have no fibre in common
     state = Reroute(RACK, circuits, routes=[[0], [16]], spares=(5, 9), failed_chips=(0,))  # type: ignore[arg-type]
-    hops = int(distances(RACK)[5, 8])
+    hops = int(RACK.route_lengths().fibres[5, 8])
     assert hops == 2
     levels = state.bound()
     assert levels is not None

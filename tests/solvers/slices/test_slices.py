@@ -397,7 +397,7 @@ def test_a_slice_from_the_command_line(tmp_path: Path) -> None:
     two = ("--racks", "2", "--joined", "--shape", "8x4x4")
     assert run("generate", "slice-allocation", *two, "-o", joined).exit_code == 0
     assert json.loads(run("solve", joined, "--json").stdout)["stats"]["racks"] == 2
-    assert run("info", joined).output.count("hubs") == 1
+    assert run("info", joined).output.count("inter rack switches") == 1
     big = str(tmp_path / "big.json")
     assert run("generate", "slice-allocation", "--shape", "4x4x8", "-o", big).exit_code == 0
     refused = run("solve", big, "--json")
