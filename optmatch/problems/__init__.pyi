@@ -27,4 +27,4 @@ from .slices.problem import Allocation as Allocation
 from .slices.problem import SliceAllocation as SliceAllocation
 from .slices.rings import Steering as Steering
 from .slices.rings import slice_rings as slice_rings
-from .slices.shape import Blueprint as Blueprint
+from .slices.shape import SliceShape as SliceShape

@@ -197,7 +197,7 @@ def test_a_state_without_light_is_refused() -> None:
 def test_what_cannot_be_found_is_said() -> None:
     """An end that is cut off is a proof; a search without result is none."""
     state = mesh_state()
-    cells = {way[0] // 4 for way in state.ways}
+    cells = {way[0] // 4 for way in state.circuit_routes}
     controller = om.Rerouter(state, prepare=False)
     unanswered = 0
     for cell in sorted(cells):

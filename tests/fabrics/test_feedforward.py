@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import optmatch as om
 from optmatch.cli import main
 from optmatch.fabrics import FABRICS, FeedForward
-from optmatch.fabrics.columns import Bench
+from optmatch.fabrics.columns import ColumnBuilder
 from optmatch.fabrics.light import trace
 from optmatch.io import dumps, loads
 from optmatch.plotting import save_picture
@@ -352,10 +352,10 @@ def test_pictures(cls: Any, tmp_path: Path) -> None:
 
 def test_a_cell_stands_to_the_right_of_what_leads_to_it() -> None:
     """And not to the left of where it is wanted; long climbs push columns apart."""
-    bench = Bench(2)
-    near, _ = bench.place(~0, None, line=0)
-    far, _ = bench.place(~1, None, line=20, column=2)
-    wired = bench.finish(bench.place(near, far, line=0))
+    builder = ColumnBuilder(2)
+    near, _ = builder.place(~0, None, line=0)
+    far, _ = builder.place(~1, None, line=20, column=2)
+    wired = builder.finish(builder.place(near, far, line=0))
     assert wired.count == 4
     assert wired.sources.tolist() == [0, 4]
     gaps = np.diff(np.unique(wired.graph.ends[:, 0, 0])) - 1

@@ -50,12 +50,12 @@ def slice_allocation(
     **options: Any,
 ) -> None:
     """One more torus of chips, on servers anywhere in a rack, or in joined racks."""
-    from optmatch.problems.slices.occupancy import crowd
+    from optmatch.problems.slices.occupancy import draw_occupancy
     from optmatch.studies.slices.arrivals import parse_shape
 
     fabric = replace(build_racks(options, racks=1), joined=joined)
     there = [] if placed is None else [parse_shape(part) for part in placed.split(",")]
-    slices = crowd(
+    slices = draw_occupancy(
         fabric,
         there,
         np.random.default_rng(seed),

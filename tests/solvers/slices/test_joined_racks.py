@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import optmatch as om
 from optmatch.plotting import slice_data
 from optmatch.problems import LoadProof
-from optmatch.problems.slices.occupancy import crowd
+from optmatch.problems.slices.occupancy import draw_occupancy
 from optmatch.solvers.slices.pod import Pod
 from optmatch.verify.report import Findings
 from optmatch.verify.slices.replay import check_crossing
@@ -82,7 +82,7 @@ def test_larger_slices_take_whole_racks_by_every_rule() -> None:
 
 def test_ilp_searches_joined_racks_as_one() -> None:
     """Where no cut is known it says that it searched; of many servers it says that it does not."""
-    placed = crowd(PAIR, [(2, 2, 4)] * 6, np.random.default_rng(2))
+    placed = draw_occupancy(PAIR, [(2, 2, 4)] * 6, np.random.default_rng(2))
     problem = om.SliceAllocation(PAIR, (2, 2, 4), placed=placed)
     assert len({int(s) // 16 for slice_ in placed for s in slice_.servers}) == 2
     solution = om.solve(problem, "ilp", seed=0)
