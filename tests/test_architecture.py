@@ -75,7 +75,7 @@ def imports_of(path: Path, names: set[str]) -> set[str]:
 
 
 def test_imports_have_no_circles() -> None:
-    """In any layer, solvers included. Who imports or is imported by nobody is taken away, again."""
+    """In any layer, solvers included. Ends and beginnings of chains are taken away, again."""
     names = {name_of(path): path for path in modules()}
     left = {name: imports_of(path, set(names)) for name, path in names.items()}
     while True:

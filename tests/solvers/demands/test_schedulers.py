@@ -31,7 +31,7 @@ from optmatch.solvers.demands.ordering import order_slots
 from optmatch.solvers.demands.planes import spread
 from optmatch.solvers.demands.plans import Plan, only_demanded, serve, tidy, trim
 from optmatch.testing.demands import best_demand
-from optmatch.testing.oracle import _largest_matchings as largest_matchings
+from optmatch.testing.oracle import largest_matchings
 from optmatch.verify.demands.bounds import check_proof
 
 Matrix = NDArray[np.int64]
