@@ -17,8 +17,37 @@ from optmatch.problems.demands.ticks import Scaled, scale
 DemandObjective = Literal["completion-s", "matchings"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlaneSchedules(Value):
+    """The answer to a demand on several planes: a schedule for each.
+
+    Parameters
+    ----------
+    schedules
+        One for each plane; an idle plane has a schedule without slots.
+
+    See Also
+    --------
+    Demand : What it answers.
+    """
+
+    schedules: tuple[Schedule, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "schedules", tuple(self.schedules))
+        if not self.schedules:
+            raise InputError("schedules of no plane")
+        if len({schedule.n_ports for schedule in self.schedules}) > 1:
+            raise InputError("schedules of planes with different numbers of ports")
+
+    @property
+    def makespan_s(self) -> float:
+        """When the last plane has finished, in seconds."""
+        return max((schedule.makespan_s for schedule in self.schedules), default=-inf)
+
+
 class _InTicks(Value):
-    """A place for what is derived once and is no field."""
+    """Holds what is derived once and is no field."""
 
     __slots__ = ("_scaled",)
     _scaled: Scaled
@@ -57,7 +86,7 @@ class Demand(_InTicks):
     quantum_s
         One tick, in seconds.
     objective
-        ``"completion-s"``: when everything is carried, in seconds. ``"matchings"``: the fewest
+        ``"completion-s"``: when the demand is complete, in seconds. ``"matchings"``: the fewest
         matchings whose weighted sum *is* the demand; all lines must have the same sum.
 
     Raises
@@ -93,6 +122,8 @@ class Demand(_InTicks):
     quantum_s: float | None = field(default=None, kw_only=True)
     objective: DemandObjective = field(default="completion-s", kw_only=True)
     kind: ClassVar[str] = "demand"
+    answer_class: ClassVar[type[Value] | None] = PlaneSchedules
+    objectives: ClassVar[dict[str, str]] = {"completion-s": "s", "matchings": "matchings"}
 
     def __post_init__(self) -> None:
         demand = _exact_floats(self.demand_bytes)
@@ -235,35 +266,6 @@ class Demand(_InTicks):
             cell_states=cell_states,
             switching=self.switching,
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PlaneSchedules(Value):
-    """The answer to a demand on several planes: a schedule for each.
-
-    Parameters
-    ----------
-    schedules
-        One for each plane; an idle plane has a schedule without slots.
-
-    See Also
-    --------
-    Demand : What it answers.
-    """
-
-    schedules: tuple[Schedule, ...]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "schedules", tuple(self.schedules))
-        if not self.schedules:
-            raise InputError("schedules of no plane")
-        if len({schedule.n_ports for schedule in self.schedules}) > 1:
-            raise InputError("schedules of planes with different numbers of ports")
-
-    @property
-    def makespan_s(self) -> float:
-        """When the last plane has finished, in seconds."""
-        return max((schedule.makespan_s for schedule in self.schedules), default=-inf)
 
 
 def bound_lines(problem: Demand) -> NDArray[np.float64]:

@@ -100,6 +100,8 @@ class Reroute(_Looked):
     cell_loss_db: float = field(default=0.48, kw_only=True)
     fibre_loss_db: float = field(default=3.6, kw_only=True)
     kind: ClassVar[str] = "reroute"
+    answer_class: ClassVar[type[Value] | None] = Transition
+    objectives: ClassVar[dict[str, str]] = {"reroute": ""}
 
     def __post_init__(self) -> None:
         fabric = self.fabric

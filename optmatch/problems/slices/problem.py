@@ -106,6 +106,8 @@ class SliceAllocation(Value):
     reserved: tuple[int, ...] = field(default=(), kw_only=True)
     routes: int = field(default=5, kw_only=True)
     kind: ClassVar[str] = "slice-allocation"
+    answer_class: ClassVar[type[Value] | None] = Allocation
+    objectives: ClassVar[dict[str, str]] = {"slice-allocation": "circuits"}
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", read_shape(self.shape))

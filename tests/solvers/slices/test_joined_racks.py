@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import optmatch as om
 from optmatch.plotting import slice_data
+from optmatch.problems import LoadProof
 from optmatch.problems.slices.occupancy import draw_occupancy
 from optmatch.solvers.slices.pod import Pod
 from optmatch.verify.report import Findings
@@ -102,7 +103,7 @@ def test_a_cut_may_hold_hubs() -> None:
     assert solution.status is om.Status.INFEASIBLE
     assert "bound_by" not in solution.stats
     assert om.verify(problem, solution).ok
-    wrong = replace(solution, certificate=om.LoadProof(bound=99, cuts=((9,),)))
+    wrong = replace(solution, certificate=LoadProof(bound=99, cuts=((9,),)))
     assert not om.verify(problem, wrong).ok
 
 

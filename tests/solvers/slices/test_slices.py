@@ -17,6 +17,7 @@ import optmatch as om
 from optmatch.cli import main
 from optmatch.io import dumps, loads
 from optmatch.plotting import save_picture, slice_data
+from optmatch.problems import LineProof, LoadProof
 from optmatch.problems.slices.occupancy import draw_occupancy
 from optmatch.problems.slices.server_routes import pool_routes
 from optmatch.problems.slices.shape import cut_shape, orient
@@ -180,7 +181,7 @@ def test_a_cut_never_refutes_what_is_there(problem: om.SliceAllocation, largest:
         cut = find_cut(rack, plan, problem.fabric.server, largest)
         if cut is not None:
             assert best is None or best > largest
-            proof = om.LoadProof(bound=largest + 1, cuts=(tuple(cut),))
+            proof = LoadProof(bound=largest + 1, cuts=(tuple(cut),))
             assert check_load_proof(problem, proof) >= min(
                 largest + 1, int(problem.fabric.edge_fibres.max())
             )
@@ -321,8 +322,8 @@ def test_a_broken_answer_is_refused(rule: str) -> None:
         ({"objective": 12.0}, "the objective is as recomputed"),
         ({"lower_bound": 3.0, "status": om.Status.FEASIBLE}, "not below one pair's circuits"),
         ({"stats": {"worst_load": 99}}, "statistics are as recomputed"),
-        ({"certificate": om.LineProof("source", 0)}, "the certificate is a proof"),
-        ({"certificate": om.LoadProof(bound=8, cuts=((0, 99),))}, "the certificate is a proof"),
+        ({"certificate": LineProof("source", 0)}, "the certificate is a proof"),
+        ({"certificate": LoadProof(bound=8, cuts=((0, 99),))}, "the certificate is a proof"),
     ],
 )
 def test_a_false_claim_is_refused(change: dict[str, Any], rule: str) -> None:
@@ -340,7 +341,7 @@ def test_a_false_claim_is_refused(change: dict[str, Any], rule: str) -> None:
 def test_a_bound_above_the_truth_is_not_shown() -> None:
     """By no cut, and not by trying: there is a slice with this load."""
     problem = om.SliceAllocation(RACK, (2, 2, 4))
-    proof = om.LoadProof(bound=8, cuts=((0,), (0, 1, 2)))
+    proof = LoadProof(bound=8, cuts=((0,), (0, 1, 2)))
     assert check_load_proof(problem, proof) < 8
 
 

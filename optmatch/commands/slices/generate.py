@@ -8,7 +8,7 @@ from typing import Any
 import click
 import numpy as np
 
-from optmatch.commands.generate import FILE_OPTIONS, Integers, with_options, write_problem
+from optmatch.commands.options import FILE_OPTIONS, Integers, with_options, write_problem
 from optmatch.commands.study import RACK_OPTIONS, build_racks
 from optmatch.problems import SliceAllocation
 
@@ -70,3 +70,6 @@ def slice_allocation(
         routes=routes,
     )
     write_problem(problem, output, force)
+
+
+COMMANDS = (slice_allocation,)
