@@ -12,10 +12,10 @@ from typing import Any
 
 import click
 
-from optmatch.commands.generate import draw_ports
 from optmatch.commands.interrupt import at_events
 from optmatch.commands.outcome import INTERRUPTED, SOLVED, name_of, print_object, read, say
 from optmatch.commands.progress import Progress
+from optmatch.commands.routing.generate import draw_ports
 from optmatch.model import InputError, Problem, Solution
 from optmatch.model.comparison import FabricRow, MethodRow
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from optmatch.commands.generate import with_options
 from optmatch.commands.netlist import NETLIST_OPTIONS, fabric_of
+from optmatch.commands.options import with_options
 from optmatch.commands.outcome import SOLVED, for_each, name_of, print_object
 from optmatch.fabrics import Fabric
 

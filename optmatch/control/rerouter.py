@@ -14,15 +14,15 @@ from optmatch.model import BAR, CROSS, InfeasibleError, InputError, LimitReached
 from optmatch.problems import Reroute, Transition
 
 if TYPE_CHECKING:
-    from optmatch.solvers.reroutes.board import Board
     from optmatch.solvers.reroutes.repair import Case, Reach
+    from optmatch.solvers.reroutes.routing_state import RoutingState
 
 Parts = int | Iterable[int] | None
 Stuck = Literal["bar", "cross"] | None
 Ahead = bool | Literal["all"]
 
 
-class Failure(NamedTuple):
+class FailedParts(NamedTuple):
     """What has failed, by kind."""
 
     chips: tuple[int, ...] = ()
@@ -47,20 +47,20 @@ class _Snapshot(NamedTuple):
     """A state with what was derived from it; never changed, so readers need no lock."""
 
     state: Reroute
-    board: Board
+    routing: RoutingState
     reach: Reach
     of_unit: dict[int, list[int]]
     """The circuits of each unit."""
     through: dict[int, list[int]]
     """The circuits through each cell, or fibre where there are no cells."""
-    answers: dict[Failure, Transition | OptMatchError]
+    answers: dict[FailedParts, Transition | OptMatchError]
     """What was worked out ahead; an error where nothing helps, or nothing was found."""
 
 
 class _Proposal(NamedTuple):
     state: Reroute
     """What it is about."""
-    failure: Failure
+    failure: FailedParts
     transition: Transition
     restored: tuple[int, int] | None = None
     """The unit that gets its circuits back, and its stand-in, which has not failed."""
@@ -153,7 +153,7 @@ class Rerouter:
             If no way was found; method ``ilp`` may find one, or prove that there is none.
         """
         cells = _numbers(cell)
-        failure = Failure(
+        failure = FailedParts(
             _numbers(chip),
             _numbers(port),
             _numbers(fibre),
@@ -280,19 +280,21 @@ class Rerouter:
 
     def _look(self, state: Reroute) -> _Snapshot:
         """Derive all that answers need, and prepare them."""
-        from optmatch.solvers.reroutes.board import Board
         from optmatch.solvers.reroutes.repair import Reach
+        from optmatch.solvers.reroutes.routing_state import RoutingState
 
-        board = Board(state)
+        routing = RoutingState(state)
         of_unit: dict[int, list[int]] = {}
         through: dict[int, list[int]] = {}
-        for circuit, (units, way) in enumerate(zip(board.ends.tolist(), state.ways, strict=True)):
+        for circuit, (units, way) in enumerate(
+            zip(routing.ends.tolist(), state.circuit_routes, strict=True)
+        ):
             for unit in set(units):
                 of_unit.setdefault(unit, []).append(circuit)
             for part in set(way) if state.fabric.graph is None else {t // 4 for t in way}:
                 through.setdefault(part, []).append(circuit)
-        reach = Reach(board, state.loss_units)
-        now = _Snapshot(state, board, reach, of_unit, through, {})
+        reach = Reach(routing, state.loss_units)
+        now = _Snapshot(state, routing, reach, of_unit, through, {})
         for failure in _single_failures(now, self._ahead):
             try:
                 now.answers[failure] = self._answer(now, failure)
@@ -301,7 +303,7 @@ class Rerouter:
         return now
 
     def _answer(
-        self, now: _Snapshot, failure: Failure, spares: tuple[int, ...] | None = None
+        self, now: _Snapshot, failure: FailedParts, spares: tuple[int, ...] | None = None
     ) -> Transition:
         """Work out a transition."""
         from optmatch.solvers.reroutes.blocks import find_block
@@ -309,30 +311,30 @@ class Rerouter:
         from optmatch.solvers.reroutes.impossible import explain
         from optmatch.solvers.reroutes.repair import make_room, place
 
-        case, board = self._case(now, failure, spares)
+        case, routing = self._case(now, failure, spares)
         if len(case.lost) > len(case.spares):
             raise InfeasibleError(
                 f"{len(case.lost)} units with circuits are lost, {len(case.spares)} live spares"
                 " are there"
             )
-        plan = place(board, case, now.reach)
+        plan = place(routing, case, now.reach)
         if plan is None:
-            block = find_block(board, case)
+            block = find_block(routing, case)
             if block is not None:
                 raise InfeasibleError(explain(now.state, block))
-            plan = make_room(board, case, now.reach)
+            plan = make_room(routing, case, now.reach)
         if plan is None:
             if _with(now.state, failure).bound() is None:
                 raise InfeasibleError(
                     "a circuit has no way between its ends, or any spare of them"
                 )
             raise LimitReached("no way over the failure was found; method ilp settles it")
-        return make_transition(board, case, plan)
+        return make_transition(routing, case, plan)
 
     def _case(
-        self, now: _Snapshot, failure: Failure, spares: tuple[int, ...] | None
-    ) -> tuple[Case, Board]:
-        """Find whom a failure hits, on a board without what has failed."""
+        self, now: _Snapshot, failure: FailedParts, spares: tuple[int, ...] | None
+    ) -> tuple[Case, RoutingState]:
+        """Find whom a failure hits, on a routing without what has failed."""
         from optmatch.solvers.reroutes.repair import Case
 
         state = now.state
@@ -345,27 +347,27 @@ class Rerouter:
             hit = {circuit for unit in lost for circuit in now.of_unit[unit]}
             live = state.live_spares if spares is None else spares
             live = tuple(spare for spare in live if spare not in gone)
-            return Case(tuple(sorted(hit)), lost, live, state.owners), now.board
-        board = now.board.fork()
-        board.shut_fibres(failure.fibres)
+            return Case(tuple(sorted(hit)), lost, live, state.owners), now.routing
+        routing = now.routing.fork()
+        routing.shut_fibres(failure.fibres)
         stuck = dict.fromkeys(failure.stuck_bar, BAR)
         stuck |= dict.fromkeys(failure.stuck_cross, CROSS)
-        board.break_cells(stuck, failure.dead_cells)
+        routing.break_cells(stuck, failure.dead_cells)
         if kinds == ["failed_fibres"] and state.fabric.graph is None:
             hit = {circuit for fibre in failure.fibres for circuit in now.through.get(fibre, ())}
-            return Case(tuple(sorted(hit)), (), state.live_spares, state.owners), board
+            return Case(tuple(sorted(hit)), (), state.live_spares, state.owners), routing
         if set(kinds) <= {"stuck_bar", "stuck_cross", "dead_cells"}:
             broken = [*failure.dead_cells]
             broken += [c for c, s in stuck.items() if state.cell_states[c] != s]  # type: ignore[index]
             hit = {circuit for cell in broken for circuit in now.through.get(cell, ())}
-            return Case(tuple(sorted(hit)), (), state.live_spares, state.owners), board
+            return Case(tuple(sorted(hit)), (), state.live_spares, state.owners), routing
         problem = _with(state, failure)
-        board.shut_ports(sorted(problem.dead_ports - state.dead_ports))
+        routing.shut_ports(sorted(problem.dead_ports - state.dead_ports))
         hits = tuple(np.flatnonzero(problem.hit).tolist())
-        return Case(hits, problem.lost, problem.live_spares, state.owners), board
+        return Case(hits, problem.lost, problem.live_spares, state.owners), routing
 
 
-def _single_failures(now: _Snapshot, ahead: Ahead) -> Iterator[Failure]:
+def _single_failures(now: _Snapshot, ahead: Ahead) -> Iterator[FailedParts]:
     """List the failures of one part each whose answers are to be prepared."""
     state = now.state
     failed = getattr(state, f"failed_{state.fabric.unit_name}s")
@@ -375,19 +377,19 @@ def _single_failures(now: _Snapshot, ahead: Ahead) -> Iterator[Failure]:
     if ahead != "all":
         return
     if state.cell_states is None:
-        yield from (Failure(fibres=(fibre,)) for fibre in sorted(now.through))
+        yield from (FailedParts(fibres=(fibre,)) for fibre in sorted(now.through))
         return
-    entered = {terminal for way in state.ways for terminal in way}
+    entered = {terminal for way in state.circuit_routes for terminal in way}
     used = {int(state.fabric.fibre_of_terminal[terminal]) for terminal in entered} - {-1}
-    yield from (Failure(fibres=(fibre,)) for fibre in sorted(used))
+    yield from (FailedParts(fibres=(fibre,)) for fibre in sorted(used))
     for cell in sorted(set(now.through) - set(state.stuck)):
-        yield Failure(dead_cells=(cell,))
+        yield FailedParts(dead_cells=(cell,))
         bar = state.cell_states[cell] == CROSS
-        yield Failure(stuck_bar=(cell,)) if bar else Failure(stuck_cross=(cell,))
+        yield FailedParts(stuck_bar=(cell,)) if bar else FailedParts(stuck_cross=(cell,))
 
 
-def _failure_of_unit(fabric: Fabric, unit: int) -> Failure:
-    return Failure(chips=(unit,)) if fabric.n_chips else Failure(ports=(unit,))
+def _failure_of_unit(fabric: Fabric, unit: int) -> FailedParts:
+    return FailedParts(chips=(unit,)) if fabric.n_chips else FailedParts(ports=(unit,))
 
 
 def _numbers(parts: Parts) -> tuple[int, ...]:
@@ -403,7 +405,7 @@ def _failures(state: Reroute) -> dict[str, tuple[int, ...]]:
     return {field: getattr(state, field) for field in _FIELDS}
 
 
-def _with(state: Reroute, failure: Failure) -> Reroute:
+def _with(state: Reroute, failure: FailedParts) -> Reroute:
     """Return a state in which more has failed."""
     changes: dict[str, Any] = {
         field: (*getattr(state, field), *parts)
@@ -413,7 +415,7 @@ def _with(state: Reroute, failure: Failure) -> Reroute:
     return replace(state, **changes)
 
 
-def _check_new(state: Reroute, failure: Failure) -> None:
+def _check_new(state: Reroute, failure: FailedParts) -> None:
     """Refuse parts that do not exist, or have failed before."""
     fabric, cells = state.fabric, state.fabric.n_cells
     counts = (fabric.n_chips, fabric.n_ports, fabric.n_fibres, cells, cells, cells)

@@ -216,7 +216,7 @@ def _levels(
         if len(set(links)) < len(links) or not used.isdisjoint(links):
             return None
         used.update(links)
-        if problem.hit[circuit] or tuple(way) != problem.ways[circuit]:
+        if problem.hit[circuit] or tuple(way) != problem.circuit_routes[circuit]:
             changed.append(circuit)
             ways.append(way)
     touched = {terminal // 4 for way in ways for terminal in way}

@@ -1,4 +1,4 @@
-"""The ways that light has through a fabric, as one graph: cells of a mesh, or fibres of a rack.
+"""The flow graph of a fabric: where light can go through cells of a mesh, or fibres of a rack.
 
 Nodes are light going one way: out of a unit (a chip or a port), towards a terminal of a cell, over
 the fibres of an edge, into a unit. Arcs lead from node to node, through a cell in a state or
@@ -21,8 +21,8 @@ from optmatch.fabrics import EXITS, CellGraph, Fabric
 Ints = NDArray[np.int32]
 
 
-class Ways(NamedTuple):
-    """A graph of ways; arrays are read-only. Units come first: ``u`` out, ``units + u`` in."""
+class FlowGraph(NamedTuple):
+    """A flow graph; arrays are read-only. Units come first: ``u`` out, ``units + u`` in."""
 
     units: int
     per_unit: int
@@ -64,7 +64,7 @@ class Ways(NamedTuple):
 
 
 @lru_cache(maxsize=8)
-def find_ways(fabric: Fabric) -> Ways:
+def build_flow_graph(fabric: Fabric) -> FlowGraph:
     """Build the graph of a rack, or of a switch with cells.
 
     Parameters
@@ -79,8 +79,8 @@ def find_ways(fabric: Fabric) -> Ways:
     Examples
     --------
     >>> from optmatch.fabrics import HexMesh
-    >>> ways = find_ways(HexMesh(1, 1, ports=2))
-    >>> ways.units, len(ways.resource), len(ways.capacity)
+    >>> graph = build_flow_graph(HexMesh(1, 1, ports=2))
+    >>> graph.units, len(graph.resource), len(graph.capacity)
     (2, 52, 22)
     """
     if fabric.graph is not None:
@@ -88,7 +88,7 @@ def find_ways(fabric: Fabric) -> Ways:
     return _through_servers(fabric)
 
 
-def _through_servers(rack: Fabric) -> Ways:
+def _through_servers(rack: Fabric) -> FlowGraph:
     units, size = rack.n_units, rack.n_units // rack.n_servers
     edges, inner = rack.edges.tolist(), 2 * rack.n_units
     out: list[list[int]] = [[] for _ in range(rack.n_servers)]
@@ -109,7 +109,7 @@ def _through_servers(rack: Fabric) -> Ways:
     none = np.full(nodes, -1)
     fibre = none.copy()
     fibre[inner:] = np.arange(len(edges))
-    return Ways(
+    return FlowGraph(
         units,
         rack.ports_per_unit,
         first,
@@ -127,7 +127,7 @@ def _through_servers(rack: Fabric) -> Ways:
     )
 
 
-def _through_cells(fabric: Fabric, graph: CellGraph) -> Ways:
+def _through_cells(fabric: Fabric, graph: CellGraph) -> FlowGraph:
     per_unit, units, n_terminals = fabric.ports_per_unit, fabric.n_units, len(graph.mate)
     inner = 2 * units
     into, out_of = inner, inner + n_terminals  # the first node towards a terminal, out of one
@@ -161,7 +161,7 @@ def _through_cells(fabric: Fabric, graph: CellGraph) -> Ways:
     )
     first = _kept(np.searchsorted(tails[order], np.arange(nodes + 1)))
     heads_in_order = _kept(all_heads[order])
-    return Ways(
+    return FlowGraph(
         units,
         per_unit,
         first,

@@ -141,7 +141,7 @@ def explain(problem: Reroute, certificate: Any) -> str:
     if isinstance(certificate, BlockProof):
         chips, count = ", ".join(map(str, certificate.chips.tolist())), len(certificate.links)
         way = "lead away from" if certificate.leaving else "lead to"
-        return f"only {count} ways {way} the chips {chips}, which have more circuits"
+        return f"only {count} waveguides {way} the chips {chips}, which have more circuits"
     if isinstance(certificate, tuple) and isinstance(certificate[0], RoutingProof):
         leaf = certificate[0].prices.any(axis=0)
         links = np.flatnonzero(leaf).tolist()

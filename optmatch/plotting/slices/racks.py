@@ -56,7 +56,7 @@ def slice_data(solution: Solution) -> SliceData:
     Examples
     --------
     >>> from optmatch.fabrics import RackFabric
-    >>> from optmatch.solve import solve
+    >>> from optmatch import solve
     >>> data = slice_data(solve(SliceAllocation(RackFabric(), (2, 2, 2)), seed=0))
     >>> data.slot[:5].tolist(), data.edges.tolist(), data.new.tolist()
     ([0, -1, -1, -1, 1], [[0, 4], [4, 0]], [4, 4])

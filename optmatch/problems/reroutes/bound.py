@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics import UNREACHED, Fabric
 
 MOST_HANDOVERS = 720
-"""Of more ways to hand over lost units the bound does not look at each."""
+"""Of more choices of spares the bound does not look at each."""
 
 
 class Asked(NamedTuple):
@@ -32,7 +32,7 @@ def bound_levels(asked: Asked) -> tuple[int, int, int, int, int] | None:
     Notes
     -----
     Every hit circuit changes. Its new route passes at least as many cells, or fibres, as the
-    shortest way between its ends. Lost units are handed over to spares in all ways, and the best
+    shortest route between its ends. Every choice of spares for lost units is tried, and the best
     one counts; where there are more than 720 of them, each end may be any spare by itself.
 
     Examples

@@ -14,7 +14,7 @@ from optmatch.model import BAR, CROSS, InputError, Value, frozen, integer, numbe
 from optmatch.problems.reroutes.bound import Asked, bound_levels
 from optmatch.problems.reroutes.running import (
     Damage,
-    Ways,
+    Routes,
     assess,
     check_ends,
     follow_fibres,
@@ -28,9 +28,9 @@ _UNITS_PER_DB = 100
 class _Looked(Value):
     """A place for what is derived once and is no field."""
 
-    __slots__ = ("_damage", "_ways")
+    __slots__ = ("_circuit_routes", "_damage")
     _damage: Damage
-    _ways: Ways
+    _circuit_routes: Routes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,6 +100,8 @@ class Reroute(_Looked):
     cell_loss_db: float = field(default=0.48, kw_only=True)
     fibre_loss_db: float = field(default=3.6, kw_only=True)
     kind: ClassVar[str] = "reroute"
+    answer_class: ClassVar[type[Value] | None] = Transition
+    objectives: ClassVar[dict[str, str]] = {"reroute": ""}
 
     def __post_init__(self) -> None:
         fabric = self.fabric
@@ -164,18 +166,18 @@ class Reroute(_Looked):
         if self.fabric.graph is None:
             if self.cell_states is not None:
                 raise InputError("cell_states: the fabric has no cells", where="cell_states")
-            ways = follow_fibres(self.fabric, self.circuits, self.routes)
+            routes = follow_fibres(self.fabric, self.circuits, self.routes)
         else:
             if self.routes:
                 raise InputError("routes: the cells say them", where="routes")
             if self.cell_states is None:
                 raise InputError("cell_states: needed where there are cells", where="cell_states")
             self._set(cell_states=frozen("cell_states", self.cell_states, 1, np.int8))
-            ways = follow_light(self.fabric, self.circuits, self.cell_states)
+            routes = follow_light(self.fabric, self.circuits, self.cell_states)
         damage = assess(
             self.fabric,
             self.circuits,
-            ways,
+            routes,
             self.cell_states,
             self.spares,
             self.failed_chips,
@@ -184,7 +186,7 @@ class Reroute(_Looked):
             self.stuck,
             self.dead_cells,
         )
-        self._set(_ways=ways, _damage=damage)
+        self._set(_circuit_routes=routes, _damage=damage)
 
     @property
     def n_units(self) -> int:
@@ -197,9 +199,9 @@ class Reroute(_Looked):
         return {**dict.fromkeys(self.stuck_bar, BAR), **dict.fromkeys(self.stuck_cross, CROSS)}
 
     @property
-    def ways(self) -> Ways:
-        """``ways[circuit]``: the fibres it passes, or the terminals at which it enters cells."""
-        return self._ways
+    def circuit_routes(self) -> Routes:
+        """The route of each circuit: fibres that it passes, or terminals where it enters cells."""
+        return self._circuit_routes
 
     @property
     def hit(self) -> NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""A running state looked at: the ways of its circuits, and what a failure does to them."""
+"""The routes of the circuits of a running state, and what a failure does to them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics import Fabric
 from optmatch.model import FREE, InputError
 
-Ways = tuple[tuple[int, ...], ...]
+Routes = tuple[tuple[int, ...], ...]
 
 
 class Damage(NamedTuple):
@@ -50,7 +50,7 @@ def check_ends(fabric: Fabric, circuits: NDArray[np.int32]) -> None:
             used[key] = k
 
 
-def follow_fibres(fabric: Fabric, circuits: NDArray[np.int32], routes: Ways) -> Ways:
+def follow_fibres(fabric: Fabric, circuits: NDArray[np.int32], routes: Routes) -> Routes:
     """Check that each route leads over fibres of its own from server to server.
 
     Raises
@@ -89,7 +89,7 @@ def follow_fibres(fabric: Fabric, circuits: NDArray[np.int32], routes: Ways) -> 
 
 def follow_light(
     fabric: Fabric, circuits: NDArray[np.int32], cell_states: NDArray[np.int8]
-) -> Ways:
+) -> Routes:
     """Find where the light of each circuit enters cells, and that it reaches its partner.
 
     Raises
@@ -109,21 +109,21 @@ def follow_light(
     mate, exits, states = graph.mate.tolist(), graph.exits.tolist(), cell_states.tolist()
     starts = fabric.source_terminals.tolist()
     ends = fabric.destination_terminals.tolist()
-    ways = []
+    routes = []
     for k, (source, destination) in enumerate(circuits.tolist()):
-        at, way = starts[source], []
+        at, route = starts[source], []
         while at >= 0:
             state = states[at // 4]
             if state == FREE:
                 _refuse_light(k, source, destination, f"is lost in free cell {at // 4}")
-            way.append(at)
+            route.append(at)
             left = exits[at][state]
             at = mate[left]
         if left != ends[destination]:
             name = graph.terminal_name(left)
             _refuse_light(k, source, destination, f"leaves at {name}, where its partner is not")
-        ways.append(tuple(way))
-    return tuple(ways)
+        routes.append(tuple(route))
+    return tuple(routes)
 
 
 def _refuse_light(circuit: int, source: int, destination: int, what: str) -> None:
@@ -137,7 +137,7 @@ def _refuse_light(circuit: int, source: int, destination: int, what: str) -> Non
 def assess(
     fabric: Fabric,
     circuits: NDArray[np.int32],
-    ways: Ways,
+    routes: Routes,
     cell_states: NDArray[np.int8] | None,
     spares: tuple[int, ...],
     failed_chips: Collection[int],
@@ -164,7 +164,7 @@ def assess(
     fibre_at = fabric.fibre_of_terminal
     gone, broken = set(failed_fibres), set(dead_cells)
     hit = np.zeros(len(circuits), dtype=np.bool_)
-    for k, ((source, destination), way) in enumerate(zip(circuits.tolist(), ways, strict=True)):
+    for k, ((source, destination), way) in enumerate(zip(circuits.tolist(), routes, strict=True)):
         ends = {source // per_unit, destination // per_unit}
         hit[k] = source in dead or destination in dead or bool(ends & lost)
         if cell_states is None:

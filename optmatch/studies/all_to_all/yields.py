@@ -12,6 +12,7 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.entrances import verify
 from optmatch.fabrics import Fault, FaultKind, Faulty
 from optmatch.model import (
     FrozenMap,
@@ -28,7 +29,6 @@ from optmatch.model import (
     integer,
 )
 from optmatch.problems import AllToAll, Routing
-from optmatch.verify import verify
 
 CELL_FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)[:3]
 """The faults that are drawn: a dead port takes part in no circuit, so it breaks none."""
@@ -311,7 +311,7 @@ class _Table:
 
 def _answer(subject: Any, seed: int | None) -> Solution:
     """Return a solution that is right, with a schedule that states its cells."""
-    from optmatch.solve import solve
+    from optmatch.entrances import solve
 
     if isinstance(subject, Solution):
         report = verify(subject.problem, subject)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
+from optmatch.problems import RoutingProof
 from optmatch.solvers.all_to_all.joint_bound import bound_jointly
 from optmatch.solvers.routing.router import Router
 
@@ -31,10 +32,10 @@ def test_prices_prove_what_shortest_routes_do_not(solved: om.Solution) -> None:
 def test_without_its_proof_the_bound_is_refused(solved: om.Solution) -> None:
     """Nor with other prices, nor with a bound higher than they prove."""
     prices = np.zeros_like(solved.certificate.prices[0])
-    for certificate in (None, om.RoutingProof.of_prices(prices)):
+    for certificate in (None, RoutingProof.of_prices(prices)):
         forged = replace(solved, certificate=certificate)
         assert not om.verify(solved.problem, forged).ok
-    dearer = om.RoutingProof.of_prices(solved.certificate.prices[0] * 3)
+    dearer = RoutingProof.of_prices(solved.certificate.prices[0] * 3)
     assert not om.verify(solved.problem, replace(solved, certificate=dearer)).ok
 
 
@@ -50,7 +51,7 @@ def test_prices_refute_the_fewest_slots() -> None:
     assert solution.stats["fewest_slots"] == "refuted by link prices"
     report = om.verify(problem, solution)
     assert "the certificate proves that 31 slots do not do" in report.notes
-    harmless = om.RoutingProof.of_prices(np.zeros_like(proof.prices[0]), infeasible=True)
+    harmless = RoutingProof.of_prices(np.zeros_like(proof.prices[0]), infeasible=True)
     assert not om.verify(problem, replace(solution, certificate=harmless)).ok
 
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import optmatch as om
 from optmatch.plotting import slice_data
-from optmatch.problems.slices.occupancy import crowd
+from optmatch.problems import LoadProof
+from optmatch.problems.slices.occupancy import draw_occupancy
 from optmatch.solvers.slices.pod import Pod
 from optmatch.verify.report import Findings
 from optmatch.verify.slices.replay import check_crossing
@@ -81,7 +82,7 @@ def test_larger_slices_take_whole_racks_by_every_rule() -> None:
 
 def test_ilp_searches_joined_racks_as_one() -> None:
     """Where no cut is known it says that it searched; of many servers it says that it does not."""
-    placed = crowd(PAIR, [(2, 2, 4)] * 6, np.random.default_rng(2))
+    placed = draw_occupancy(PAIR, [(2, 2, 4)] * 6, np.random.default_rng(2))
     problem = om.SliceAllocation(PAIR, (2, 2, 4), placed=placed)
     assert len({int(s) // 16 for slice_ in placed for s in slice_.servers}) == 2
     solution = om.solve(problem, "ilp", seed=0)
@@ -102,7 +103,7 @@ def test_a_cut_may_hold_hubs() -> None:
     assert solution.status is om.Status.INFEASIBLE
     assert "bound_by" not in solution.stats
     assert om.verify(problem, solution).ok
-    wrong = replace(solution, certificate=om.LoadProof(bound=99, cuts=((9,),)))
+    wrong = replace(solution, certificate=LoadProof(bound=99, cuts=((9,),)))
     assert not om.verify(problem, wrong).ok
 
 
