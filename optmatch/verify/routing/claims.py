@@ -74,7 +74,7 @@ def _check_proof(problem: Routing, proof: Any) -> float:
     if graph is None or not isinstance(proof, RoutingProof):
         raise ProofError(_no_proof(proof))
     checker = ProofChecker(graph)
-    circuits = circuit_ends(problem)
+    circuits = list_circuits(problem)
     if problem.objective == "total-cells":
         return checker.bound_cells(proof, circuits)
     if problem.objective == "loss-db":
@@ -101,7 +101,7 @@ def _check_joint_proof(problem: AllToAll, solution: Solution, findings: Findings
     return bound if findings.figures.get("slots", fewest) == fewest else 0.0
 
 
-def circuit_ends(problem: Routing) -> list[Circuit]:
+def list_circuits(problem: Routing) -> list[Circuit]:
     """List the circuits of the matching by source port, of bidirectional ports each once."""
     starts = problem.fabric.source_terminals.tolist()
     ends = problem.fabric.destination_terminals.tolist()

@@ -12,7 +12,7 @@ import optmatch as om
 from optmatch.problems import RoutingProof
 from optmatch.problems.routing.proof import PRICE_UNITS
 from optmatch.verify.routing.bounds import bound_objective
-from optmatch.verify.routing.claims import circuit_ends
+from optmatch.verify.routing.claims import list_circuits
 from tests.helpers import oracles
 
 MESH = om.HexMesh(1, 2, ports=[0, 6, 1, 8])
@@ -219,8 +219,8 @@ def test_proofs_number_circuits_as_the_problem_does(fabric: Any) -> None:
     problem = om.Routing(fabric, row)
     starts, ends = fabric.source_terminals, fabric.destination_terminals
     expected = [(starts[i], ends[j]) for i, j in problem.circuits]
-    assert circuit_ends(problem) == expected
-    assert circuit_ends(om.Routing(fabric, IDLE_ROW)) == []
+    assert list_circuits(problem) == expected
+    assert list_circuits(om.Routing(fabric, IDLE_ROW)) == []
 
 
 @pytest.mark.parametrize(
