@@ -82,7 +82,7 @@ def _check_proof(problem: Routing, proof: Any) -> float:
             f"a {type(proof).__name__}, where only a RoutingProof on cells can be checked"
         )
     checker = ProofChecker(graph)
-    circuits = _circuits(problem, problem.matching.tolist())
+    circuits = list_circuits(problem, problem.matching.tolist())
     if problem.objective == "total-cells":
         return checker.bound_cells(proof, circuits)
     if problem.objective == "loss-db":
@@ -126,7 +126,7 @@ def _check_slot_proofs(
         if not isinstance(proof, RoutingProof):
             raise ProofError(f"slot {slot} has a {type(proof).__name__}, not a RoutingProof")
         matching = solution.schedule.matchings[slot].tolist()
-        bound = checker.bound_cells(proof, _circuits(problem, matching))
+        bound = checker.bound_cells(proof, list_circuits(problem, matching))
         cells = int(traced.cells[slot].sum())
         proved += bound == cells
         if bound < cells:
@@ -136,7 +136,7 @@ def _check_slot_proofs(
     return proved
 
 
-def _circuits(problem: AllToAll | Routing, matching: list[int]) -> list[Circuit]:
+def list_circuits(problem: AllToAll | Routing, matching: list[int]) -> list[Circuit]:
     """List the circuits of a matching by source port, of bidirectional ports each once."""
     starts = problem.fabric.source_terminals.tolist()
     ends = problem.fabric.destination_terminals.tolist()

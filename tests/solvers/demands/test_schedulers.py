@@ -22,7 +22,7 @@ from optmatch.solvers.demands import covering
 from optmatch.solvers.demands import exchange as exchanging
 from optmatch.solvers.demands.configuration import bound_by_prices, bound_of
 from optmatch.solvers.demands.covering import assign, new_desk
-from optmatch.solvers.demands.decomposing import Decomposer
+from optmatch.solvers.demands.decomposer import Decomposer
 from optmatch.solvers.demands.durations import shorten
 from optmatch.solvers.demands.exchange import exchange
 from optmatch.solvers.demands.greedy import cover_by_busiest, cover_heaviest_first
@@ -31,7 +31,7 @@ from optmatch.solvers.demands.ordering import order_slots
 from optmatch.solvers.demands.planes import spread
 from optmatch.solvers.demands.plans import Plan, only_demanded, serve, tidy, trim
 from optmatch.testing.demands import best_demand
-from optmatch.testing.oracle import _largest_matchings as largest_matchings
+from optmatch.testing.oracle import largest_matchings
 from optmatch.verify.demands.bounds import check_proof
 
 Matrix = NDArray[np.int64]

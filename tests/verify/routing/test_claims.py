@@ -12,7 +12,7 @@ import optmatch as om
 from optmatch.problems import RoutingProof
 from optmatch.problems.routing.proof import PRICE_UNITS
 from optmatch.verify.routing.bounds import bound_objective
-from optmatch.verify.routing.claims import _circuits
+from optmatch.verify.routing.claims import list_circuits
 from tests.helpers import oracles
 
 MESH = om.HexMesh(1, 2, ports=[0, 6, 1, 8])
@@ -218,8 +218,8 @@ def test_proofs_number_circuits_as_the_problem_does(fabric: Any) -> None:
     problem = om.Routing(fabric, row)
     starts, ends = fabric.source_terminals, fabric.destination_terminals
     expected = [(starts[i], ends[j]) for i, j in problem.circuits]
-    assert _circuits(problem, row) == expected
-    assert _circuits(problem, [-1] * 4) == []
+    assert list_circuits(problem, row) == expected
+    assert list_circuits(problem, [-1] * 4) == []
 
 
 def test_proofs_of_slots_are_counted() -> None:
