@@ -418,7 +418,7 @@ def test_fewest_matchings_on_a_larger_mesh() -> None:
 @given(st.integers(0, 10_000), st.sampled_from((3, 4, 5, 6)))
 @settings(deadline=None, max_examples=25)
 def test_odd_sets_are_nearly_the_best(seed: int, n: int) -> None:
-    """Of five ports or fewer the best of all sets; the verifier agrees on what they prove."""
+    """Of a few ports the best of all sets; the verifier agrees on what they prove."""
     rng = np.random.default_rng(seed)
     demand = rng.integers(1, 30, (n, n)) * np.triu(rng.random((n, n)) < 0.7, 1)
     problem = om.Demand(
@@ -437,7 +437,7 @@ def test_odd_sets_are_nearly_the_best(seed: int, n: int) -> None:
         return
     proof, bound = found
     assert check_proof(problem, proof) == bound <= most
-    assert bound == most or n > 5
+    assert bound == most
 
 
 def test_three_ports_are_scheduled_best() -> None:
