@@ -33,7 +33,7 @@ from optmatch.simulation.rails.replay import simulate_rails
 from optmatch.solvers.rails.descent import descend
 from optmatch.solvers.rails.methods import plan_well
 from optmatch.solvers.rails.relays import list_relays
-from optmatch.solvers.rails.transfers import list_talks
+from optmatch.solvers.rails.transfers import fold_transfers
 
 CURVES = Path(__file__).parent.parent / "instances" / "rails" / "published-step-times.csv"
 CASES = {  # replicas, bytes of a message between stages
@@ -190,11 +190,11 @@ def show_collectives() -> None:
 
 def straight_s(job: om.RailJob) -> float:
     """Return the best step time found without forwarding: by `prefetch`, then by trying orders."""
-    talks = list_talks(job)
-    known = plan_well(talks, around=False)
+    transfers = fold_transfers(job)
+    known = plan_well(transfers, around=False)
     if known is None:
         return np.inf
-    alone = list_relays(talks)._replace(routes={}, around=())
+    alone = list_relays(transfers)._replace(routes={}, around=())
     return (descend(alone, known, om.Limits(time_s=40).start()) or known).step_s
 
 

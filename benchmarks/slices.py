@@ -15,7 +15,7 @@ from itertools import product
 import numpy as np
 
 import optmatch as om
-from optmatch.problems.slices.occupancy import crowd
+from optmatch.problems.slices.occupancy import draw_occupancy
 from optmatch.problems.slices.shape import Shape
 from optmatch.solvers.slices.pod import Pod
 from optmatch.studies import draw_arrivals
@@ -43,7 +43,7 @@ def show_exact(seeds: int, limit: float) -> None:
         for shapes, wanted in CROWDS:
             times, found, same, by_cut = [], Counter[str](), 0, 0
             for seed in range(seeds):
-                placed = crowd(fabric, shapes, np.random.default_rng(seed))
+                placed = draw_occupancy(fabric, shapes, np.random.default_rng(seed))
                 problem = om.SliceAllocation(fabric, wanted, placed=placed)
                 exact = om.solve(problem, "ilp", seed=0, time_limit_s=limit)
                 quick = om.solve(problem, "optical", seed=0)

@@ -1,11 +1,12 @@
 """A method to copy: circuits one by one, each by a shortest route over the links still free.
 
-It is complete and tested but not in the registry. To make a method of your own:
+It is complete and tested but not offered to users. To make a method of your own:
 
 1. Copy this file; the name of the copy is a noun. In another package it may lie anywhere.
 2. Replace what is between the marks. Keep the frame: it is what `SolverContract` asks for.
-3. Register it: here by an entry in `registry.py`, elsewhere by the entry-point group
-   ``optmatch.methods``, whose value is a `Method` such as ``METHOD`` below.
+3. Offer it: here by a row of ``METHODS`` in the ``__init__.py`` of its folder, elsewhere by the
+   entry-point group ``optmatch.methods``, whose value is a `Method` such as ``METHOD`` below, or a
+   tuple of them.
 4. Test it: a subclass of `optmatch.testing.SolverContract`, as in
    `tests/solvers/test_contract.py`.
 """
@@ -32,14 +33,18 @@ from optmatch.model import (
     Tick,
 )
 from optmatch.problems import Routing
-from optmatch.solvers.registry import Method
+from optmatch.solvers.method import Method, Run
+
+
+def _load() -> Run:
+    return route
+
 
 METHOD = Method(
-    name="template",
-    accepts={"routing": "optmatch.solvers.TEMPLATE:route"},
-    exact=False,
-    deterministic=True,
-    summary="circuits one after another, each by a shortest route over free links",
+    "template",
+    Routing,
+    _load,
+    "circuits one after another, each by a shortest route over free links",
 )
 
 _MOST_ORDERS = 100

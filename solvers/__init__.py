@@ -1,4 +1,4 @@
-"""The solvers, one module each, and the registry that finds them by name.
+"""The solvers: a folder for each question, whose methods are listed at its door.
 
 This folder is the package `optmatch.solvers`. Imported under another name its classes would exist
 twice.
@@ -10,6 +10,6 @@ if __name__ != "optmatch.solvers":
         " run `pip install -e .` once, then `import optmatch.solvers`"
     )
 
-from optmatch.solvers.registry import Method, default_method, find_method, methods
+from optmatch.solvers.method import Method
 
-__all__ = ["Method", "default_method", "find_method", "methods"]
+__all__ = ["Method"]

@@ -51,8 +51,8 @@ def test_the_contracts_see_the_solvers() -> None:
     """They lie behind a link, and a graph without them would keep every contract."""
     grimp = pytest.importorskip("grimp")
     graph = grimp.build_graph("optmatch", cache_dir=None)
-    assert "optmatch.solvers.registry" in graph.modules
-    assert "optmatch.solvers" in graph.find_modules_directly_imported_by("optmatch.solve")
+    assert "optmatch.solvers.method" in graph.modules
+    assert "optmatch.solvers.routing" in graph.find_modules_directly_imported_by("optmatch.kinds")
 
 
 def test_every_room_is_a_layer() -> None:

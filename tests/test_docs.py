@@ -12,10 +12,9 @@ import pytest
 
 from optmatch.cli import main
 from optmatch.commands.outcome import EXIT_CODES
-from optmatch.fabrics import FABRICS
+from optmatch.fabrics import SWITCHES
 from optmatch.io import loads
-from optmatch.solvers import methods
-from optmatch.solvers.registry import _DEFAULTS
+from optmatch.kinds import all_kinds, all_methods
 from tests.helpers.command import call
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -119,9 +118,12 @@ def test_the_readme_lists_the_methods() -> None:
         r"^\| `([\w-]+)`( \(default\))? \| ([^|]*) \| (yes|no) \|", text, re.MULTILINE
     )
     told = {name: (set(kinds.split(", ")), exact == "yes") for name, _, kinds, exact in rows}
-    assert told == {m.name: (set(m.accepts), m.exact) for m in methods().values()}
+    found = all_methods()
+    kinds = {m.name: {o.solves.kind for o in found if o.name == m.name} for m in found}
+    assert told == {m.name: (kinds[m.name], m.exact) for m in found}
     marked = [name for name, mark, _, _ in rows if mark]
-    assert set(marked) == set(_DEFAULTS.values())
+    defaults = {next(m.name for m in kind.methods if m.suits is None) for kind in all_kinds()}
+    assert set(marked) == defaults
 
 
 def children(command: click.Command) -> dict[str, click.Command]:
@@ -164,7 +166,7 @@ def test_every_fabric_is_in_the_manual() -> None:
     """By the name that files and `--fabric` use."""
     for name in ("file-formats.md", "command-line.md"):
         text = (ROOT / "docs" / name).read_text("utf-8")
-        assert [fabric for fabric in FABRICS if f"`{fabric}`" not in text] == []
+        assert [fabric for fabric in SWITCHES if f"`{fabric}`" not in text] == []
 
 
 @pytest.mark.slow

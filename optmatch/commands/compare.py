@@ -12,10 +12,10 @@ from typing import Any
 
 import click
 
-from optmatch.commands.generate import draw_ports
 from optmatch.commands.interrupt import at_events
 from optmatch.commands.outcome import INTERRUPTED, SOLVED, name_of, print_object, read, say
 from optmatch.commands.progress import Progress
+from optmatch.commands.routing.generate import draw_ports
 from optmatch.model import InputError, Problem, Solution
 from optmatch.model.comparison import FabricRow, MethodRow
 
@@ -174,12 +174,12 @@ def build(text: str, size: int, pairs: bool = False) -> Any:
     >>> build("benes", 8).n_cells, build("hex-mesh:3x4", 4).n_cells
     (20, 49)
     """
-    from optmatch.fabrics import FABRICS
+    from optmatch.fabrics import SWITCHES
 
     name, _, extent = text.partition(":")
-    if name not in FABRICS:
-        raise click.UsageError(f"--fabrics: {name!r} is unknown; known are {', '.join(FABRICS)}")
-    known = {field.name for field in fields(FABRICS[name])}  # type: ignore[arg-type]
+    if name not in SWITCHES:
+        raise click.UsageError(f"--fabrics: {name!r} is unknown; known are {', '.join(SWITCHES)}")
+    known = {field.name for field in fields(SWITCHES[name])}  # type: ignore[arg-type]
     given: dict[str, Any] = {}
     if extent:
         try:
@@ -194,7 +194,7 @@ def build(text: str, size: int, pairs: bool = False) -> Any:
             f"--fabrics: {text!r}: "
             + ("needs rows and columns, as hex-mesh:9x9" if needs_extent else "cannot be compared")
         )
-    return FABRICS[name](**given)
+    return SWITCHES[name](**given)
 
 
 def _listener(name: str, quiet: bool) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from optmatch.commands.generate import Integers
+from optmatch.commands.options import Integers
 from optmatch.commands.outcome import print_object, say
 from optmatch.problems.rails.costs import PRICES, CostComparison, Prices, compare_costs
 

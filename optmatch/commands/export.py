@@ -3,17 +3,49 @@
 from __future__ import annotations
 
 import click
+from click.shell_completion import CompletionItem
 
 from optmatch.commands.outcome import STDIN, name_of, read_solution, say
-from optmatch.io.exports import EXPORTERS
 from optmatch.model import InputError
 
 
-@click.command(epilog="Formats: " + "; ".join(f"{k}: {e.what}" for k, e in EXPORTERS.items()))
+class Format(click.ParamType[str]):
+    """The name of a format; the formats are loaded when one is asked for, not by `--help`."""
+
+    name = "format"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Check the name."""
+        from optmatch.io.exports import EXPORTERS
+
+        if value not in EXPORTERS:
+            self.fail(f"{value!r} is not one of {', '.join(EXPORTERS)}.", param, ctx)
+        return value
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """List the names that begin so."""
+        from optmatch.io.exports import EXPORTERS
+
+        return [CompletionItem(name) for name in EXPORTERS if name.startswith(incomplete)]
+
+
+class Export(click.Command):
+    """A command whose help ends with the list of formats."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the formats, one after another."""
+        from optmatch.io.exports import EXPORTERS
+
+        formats = "; ".join(f"{name}: {each.what}" for name, each in EXPORTERS.items())
+        self.epilog = f"Formats: {formats}"
+        super().format_epilog(ctx, formatter)
+
+
+@click.command(cls=Export)
 @click.argument("file", metavar="SCHEDULE", type=click.Path())
-@click.option(
-    "--to", required=True, type=click.Choice(list(EXPORTERS)), help="The format, see below."
-)
+@click.option("--to", required=True, type=Format(), help="The format, see below.")
 @click.option(
     "-o",
     "--output",

@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from optmatch.commands.generate import with_options
 from optmatch.commands.netlist import NETLIST_OPTIONS, fabric_of
+from optmatch.commands.options import with_options
 from optmatch.commands.outcome import SOLVED, for_each, name_of, print_object
-from optmatch.fabrics import Fabric, RackFabric
+from optmatch.fabrics import Fabric
 
 _SHOWN = 8
 _PACKAGES = ("numpy", "scipy", "numba", "ortools", "networkx", "protobuf", "click", "matplotlib")
@@ -58,26 +58,9 @@ def _show(file: str, options: dict[str, Any], as_json: bool) -> int:
     return SOLVED
 
 
-def describe_fabric(fabric: Fabric | RackFabric) -> dict[str, Any]:
+def describe_fabric(fabric: Fabric) -> dict[str, Any]:
     """Return what a fabric is and can do; matchings are counted for few ports only."""
-    if isinstance(fabric, RackFabric):
-        return {
-            "type": fabric.type,
-            "racks": fabric.racks,
-            "servers": fabric.n_servers,
-            "chips": fabric.n_chips,
-            "ports": fabric.n_ports,
-            "fibres": fabric.n_fibres,
-            "cells": fabric.n_cells,
-            **({"hubs": fabric.n_hubs} if fabric.joined else {}),
-        }
-    found: dict[str, Any] = {
-        "type": fabric.type,
-        "ports": fabric.n_ports,
-        "bidirectional": fabric.bidirectional,
-        "cells": fabric.n_cells,
-        "dead_pairs": fabric.dead_pairs(),
-    }
+    found = {"type": fabric.type, **fabric.facts()}
     if fabric.graph is None:
         return found
     from optmatch.solvers.routing.reachable import count_matchings

@@ -10,21 +10,21 @@ from optmatch.commands.outcome import print_object
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def methods(as_json: bool) -> None:
-    """List the methods and the problems they accept."""
-    from optmatch.solvers import methods as find
+    """List the methods, by the kind of problem that they accept."""
+    from optmatch.kinds import all_kinds, all_methods
 
-    found = find()
     if as_json:
         keys = ("name", "exact", "deterministic", "summary")
         entries = [
-            {**{key: getattr(method, key) for key in keys}, "accepts": sorted(method.accepts)}
-            for method in found.values()
+            {"kind": method.solves.kind, **{key: getattr(method, key) for key in keys}}
+            for method in all_methods()
         ]
         print_object("methods", {"methods": entries})
         return
-    for method in found.values():
-        marks = ["exact" if method.exact else "heuristic"]
-        if method.deterministic:
-            marks.append("deterministic")
-        click.echo(f"{method.name}: {method.summary}")
-        click.echo(f"  {', '.join(marks)}; accepts {', '.join(sorted(method.accepts))}")
+    for kind in all_kinds():
+        click.echo(f"{kind.problem.kind}:")
+        found = [method for method in all_methods() if method.solves is kind.problem]
+        width = max(len(method.name) for method in found)
+        for method in found:
+            exact = " (exact)" if method.exact else ""
+            click.echo(f"  {method.name:<{width}}  {method.summary}{exact}")

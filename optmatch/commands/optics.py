@@ -100,8 +100,8 @@ def use_one_thread() -> None:
 
 def measure(solution: Solution, options: dict[str, Any]) -> Measured:
     """Measure the schedule of a solution as the options say."""
-    from optmatch.solve import settle_free_cells
-    from optmatch.verify import Budget, measure_optics
+    from optmatch.control.free_cells import settle_free_cells
+    from optmatch.verify.optics import Budget, measure_optics
 
     use_one_thread()
     problem, device = solution.problem, choose_device(options["device"])

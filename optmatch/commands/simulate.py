@@ -15,7 +15,7 @@ from optmatch.commands.outcome import (
     print_object,
     read,
 )
-from optmatch.commands.simulate_rails import POLICIES, simulate_job
+from optmatch.commands.rails.simulate import POLICIES, simulate_job
 from optmatch.model import InputError, Problem, Solution
 
 _CHANGES = {

@@ -25,30 +25,18 @@ from optmatch.commands.outcome import (
     say,
 )
 from optmatch.commands.progress import Progress
-from optmatch.model import InputError, Limit, Solution, Status, ignore
-
-_UNITS = {
-    "total-cells": "cells",
-    "worst-cells": "cells",
-    "loss-db": "dB",
-    "completion-s": "s",
-    "matchings": "matchings",
-    "all-to-all": "cells",
-    "rail-job": "s",
-    "reroute": "",
-    "slice-allocation": "circuits",
-}
-"""Units by the objective of a problem, or by its kind if there is only one."""
+from optmatch.model import InputError, Limit, Solution, Status, ignore, unit_of
 
 
 def _complete_method(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
     from click.shell_completion import CompletionItem
 
-    from optmatch.solvers import methods
+    from optmatch.kinds import all_methods
 
+    found = {method.name: method.summary for method in all_methods()}
     return [
-        CompletionItem(name, help=method.summary)
-        for name, method in methods().items()
+        CompletionItem(name, help=summary)
+        for name, summary in found.items()
         if name.startswith(incomplete)
     ]
 
@@ -118,8 +106,8 @@ def _solve(
     quiet: bool,
     verbose: bool,
 ) -> int:
+    from optmatch.entrances import solve as run
     from optmatch.io import check_target
-    from optmatch.solve import solve as run
 
     problem = read(file)
     if isinstance(problem, Solution):
@@ -210,7 +198,7 @@ def _print(name: str, solution: Solution, verbose: bool) -> None:
     if slots := _slots(solution):
         planes = f" on {len(slots)} planes" if len(slots) > 1 else ""
         rows["matchings"] = f"{sum(slots)}{planes}"
-    unit = _UNITS[getattr(solution.problem, "objective", solution.problem.kind)]
+    unit = unit_of(solution.problem)
     if solution.objective is not None:
         rows["objective"] = f"{solution.objective:g} {unit}".rstrip()
     if math.isfinite(solution.lower_bound):

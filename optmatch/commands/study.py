@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from optmatch.commands.generate import with_options
 from optmatch.commands.interrupt import at_events
+from optmatch.commands.options import with_options
 from optmatch.commands.outcome import INTERRUPTED, SOLVED, print_object, say
 from optmatch.commands.progress import Progress
 from optmatch.fabrics import RackFabric

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from optmatch.commands import optics
-from optmatch.commands.generate import with_options
+from optmatch.commands.options import with_options
 from optmatch.commands.outcome import (
     CHECK_FAILED,
     SOLVED,
@@ -33,7 +33,7 @@ def verify(ctx: click.Context, /, files: tuple[str, ...], as_json: bool, **optio
 
 
 def _verify(file: str, options: dict[str, Any], as_json: bool) -> int:
-    from optmatch.verify import verify as replay
+    from optmatch.entrances import verify as replay
 
     solution = read_solution(file)
     report = replay(solution.problem, solution)

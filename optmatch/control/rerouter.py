@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from optmatch.fabrics import RackFabric
+from optmatch.fabrics import Fabric
 from optmatch.model import BAR, CROSS, InfeasibleError, InputError, LimitReached, OptMatchError
 from optmatch.problems import Reroute, Transition
 
 if TYPE_CHECKING:
-    from optmatch.solvers.reroutes.board import Board
     from optmatch.solvers.reroutes.repair import Case, Reach
+    from optmatch.solvers.reroutes.routing_state import RoutingState
 
 Parts = int | Iterable[int] | None
 Stuck = Literal["bar", "cross"] | None
 Ahead = bool | Literal["all"]
 
 
-class Failure(NamedTuple):
+class FailedParts(NamedTuple):
     """What has failed, by kind."""
 
     chips: tuple[int, ...] = ()
@@ -47,20 +47,20 @@ class _Snapshot(NamedTuple):
     """A state with what was derived from it; never changed, so readers need no lock."""
 
     state: Reroute
-    board: Board
+    routing: RoutingState
     reach: Reach
     of_unit: dict[int, list[int]]
     """The circuits of each unit."""
     through: dict[int, list[int]]
     """The circuits through each cell, or fibre where there are no cells."""
-    answers: dict[Failure, Transition | OptMatchError]
+    answers: dict[FailedParts, Transition | OptMatchError]
     """What was worked out ahead; an error where nothing helps, or nothing was found."""
 
 
 class _Proposal(NamedTuple):
     state: Reroute
     """What it is about."""
-    failure: Failure
+    failure: FailedParts
     transition: Transition
     restored: tuple[int, int] | None = None
     """The unit that gets its circuits back, and its stand-in, which has not failed."""
@@ -153,7 +153,7 @@ class Rerouter:
             If no way was found; method ``ilp`` may find one, or prove that there is none.
         """
         cells = _numbers(cell)
-        failure = Failure(
+        failure = FailedParts(
             _numbers(chip),
             _numbers(port),
             _numbers(fibre),
@@ -250,7 +250,7 @@ class Rerouter:
                 for field in fields if parts else ():
                     left = [part for part in getattr(before, field) if part not in parts]
                     changes[field] = tuple(left)
-            units = kinds["chip" if isinstance(before.fabric, RackFabric) else "port"][0]
+            units = kinds[before.fabric.unit_name][0]
             idle = [u for u in units if not self._now.of_unit.get(u) and u not in before.spares]
             after = replace(before, spares=(*before.spares, *idle), **changes)
             self._proposal = None
@@ -273,27 +273,28 @@ class Rerouter:
             if unit not in self._stand_ins or unit not in now.state.spares:
                 raise InputError(f"unit {unit} has no stand-in, or is not repaired", where="unit")
             stand_in = self._stand_ins[unit]
-            rack = isinstance(now.state.fabric, RackFabric)
-            leaving = Failure(chips=(stand_in,)) if rack else Failure(ports=(stand_in,))
+            leaving = _failure_of_unit(now.state.fabric, stand_in)
             transition = self._answer(now, leaving, (unit,))
             self._proposal = _Proposal(now.state, leaving, transition, (unit, stand_in))
             return transition
 
     def _look(self, state: Reroute) -> _Snapshot:
         """Derive all that answers need, and prepare them."""
-        from optmatch.solvers.reroutes.board import Board
         from optmatch.solvers.reroutes.repair import Reach
+        from optmatch.solvers.reroutes.routing_state import RoutingState
 
-        board = Board(state)
+        routing = RoutingState(state)
         of_unit: dict[int, list[int]] = {}
         through: dict[int, list[int]] = {}
-        for circuit, (units, way) in enumerate(zip(board.ends.tolist(), state.ways, strict=True)):
+        for circuit, (units, way) in enumerate(
+            zip(routing.ends.tolist(), state.circuit_routes, strict=True)
+        ):
             for unit in set(units):
                 of_unit.setdefault(unit, []).append(circuit)
             for part in set(way) if state.fabric.graph is None else {t // 4 for t in way}:
                 through.setdefault(part, []).append(circuit)
-        reach = Reach(board, state.loss_units)
-        now = _Snapshot(state, board, reach, of_unit, through, {})
+        reach = Reach(routing, state.loss_units)
+        now = _Snapshot(state, routing, reach, of_unit, through, {})
         for failure in _single_failures(now, self._ahead):
             try:
                 now.answers[failure] = self._answer(now, failure)
@@ -302,7 +303,7 @@ class Rerouter:
         return now
 
     def _answer(
-        self, now: _Snapshot, failure: Failure, spares: tuple[int, ...] | None = None
+        self, now: _Snapshot, failure: FailedParts, spares: tuple[int, ...] | None = None
     ) -> Transition:
         """Work out a transition."""
         from optmatch.solvers.reroutes.blocks import find_block
@@ -310,84 +311,85 @@ class Rerouter:
         from optmatch.solvers.reroutes.impossible import explain
         from optmatch.solvers.reroutes.repair import make_room, place
 
-        case, board = self._case(now, failure, spares)
+        case, routing = self._case(now, failure, spares)
         if len(case.lost) > len(case.spares):
             raise InfeasibleError(
                 f"{len(case.lost)} units with circuits are lost, {len(case.spares)} live spares"
                 " are there"
             )
-        plan = place(board, case, now.reach)
+        plan = place(routing, case, now.reach)
         if plan is None:
-            block = find_block(board, case)
+            block = find_block(routing, case)
             if block is not None:
                 raise InfeasibleError(explain(now.state, block))
-            plan = make_room(board, case, now.reach)
+            plan = make_room(routing, case, now.reach)
         if plan is None:
             if _with(now.state, failure).bound() is None:
                 raise InfeasibleError(
                     "a circuit has no way between its ends, or any spare of them"
                 )
             raise LimitReached("no way over the failure was found; method ilp settles it")
-        return make_transition(board, case, plan)
+        return make_transition(routing, case, plan)
 
     def _case(
-        self, now: _Snapshot, failure: Failure, spares: tuple[int, ...] | None
-    ) -> tuple[Case, Board]:
-        """Find whom a failure hits, on a board without what has failed."""
+        self, now: _Snapshot, failure: FailedParts, spares: tuple[int, ...] | None
+    ) -> tuple[Case, RoutingState]:
+        """Find whom a failure hits, on a routing without what has failed."""
         from optmatch.solvers.reroutes.repair import Case
 
         state = now.state
         if spares is None:
             _check_new(state, failure)
-        rack = isinstance(state.fabric, RackFabric)
         kinds = [field for field, parts in zip(_FIELDS, failure, strict=True) if parts]
-        if kinds == ["failed_chips"] or (kinds == ["failed_ports"] and not rack):
+        if kinds == [f"failed_{state.fabric.unit_name}s"]:
             gone = failure.chips or failure.ports
             lost = tuple(sorted(unit for unit in gone if now.of_unit.get(unit)))
             hit = {circuit for unit in lost for circuit in now.of_unit[unit]}
             live = state.live_spares if spares is None else spares
             live = tuple(spare for spare in live if spare not in gone)
-            return Case(tuple(sorted(hit)), lost, live, state.owners), now.board
-        board = now.board.fork()
-        board.shut_fibres(failure.fibres)
+            return Case(tuple(sorted(hit)), lost, live, state.owners), now.routing
+        routing = now.routing.fork()
+        routing.shut_fibres(failure.fibres)
         stuck = dict.fromkeys(failure.stuck_bar, BAR)
         stuck |= dict.fromkeys(failure.stuck_cross, CROSS)
-        board.break_cells(stuck, failure.dead_cells)
+        routing.break_cells(stuck, failure.dead_cells)
         if kinds == ["failed_fibres"] and state.fabric.graph is None:
             hit = {circuit for fibre in failure.fibres for circuit in now.through.get(fibre, ())}
-            return Case(tuple(sorted(hit)), (), state.live_spares, state.owners), board
+            return Case(tuple(sorted(hit)), (), state.live_spares, state.owners), routing
         if set(kinds) <= {"stuck_bar", "stuck_cross", "dead_cells"}:
             broken = [*failure.dead_cells]
             broken += [c for c, s in stuck.items() if state.cell_states[c] != s]  # type: ignore[index]
             hit = {circuit for cell in broken for circuit in now.through.get(cell, ())}
-            return Case(tuple(sorted(hit)), (), state.live_spares, state.owners), board
+            return Case(tuple(sorted(hit)), (), state.live_spares, state.owners), routing
         problem = _with(state, failure)
-        board.shut_ports(sorted(problem.dead_ports - state.dead_ports))
+        routing.shut_ports(sorted(problem.dead_ports - state.dead_ports))
         hits = tuple(np.flatnonzero(problem.hit).tolist())
-        return Case(hits, problem.lost, problem.live_spares, state.owners), board
+        return Case(hits, problem.lost, problem.live_spares, state.owners), routing
 
 
-def _single_failures(now: _Snapshot, ahead: Ahead) -> Iterator[Failure]:
+def _single_failures(now: _Snapshot, ahead: Ahead) -> Iterator[FailedParts]:
     """List the failures of one part each whose answers are to be prepared."""
     state = now.state
-    rack = isinstance(state.fabric, RackFabric)
-    failed = state.failed_chips if rack else state.failed_ports
+    failed = getattr(state, f"failed_{state.fabric.unit_name}s")
     for unit in range(state.n_units) if ahead else ():
         if unit not in failed:
-            yield Failure(chips=(unit,)) if rack else Failure(ports=(unit,))
+            yield _failure_of_unit(state.fabric, unit)
     if ahead != "all":
         return
     if state.cell_states is None:
-        yield from (Failure(fibres=(fibre,)) for fibre in sorted(now.through))
+        yield from (FailedParts(fibres=(fibre,)) for fibre in sorted(now.through))
         return
-    if isinstance(state.fabric, RackFabric):
-        entered = {terminal for way in state.ways for terminal in way}
-        used = {int(state.fabric.fibre_of_terminal[terminal]) for terminal in entered} - {-1}
-        yield from (Failure(fibres=(fibre,)) for fibre in sorted(used))
+    entered = {terminal for way in state.circuit_routes for terminal in way}
+    used = {int(state.fabric.fibre_of_terminal[terminal]) for terminal in entered} - {-1}
+    yield from (FailedParts(fibres=(fibre,)) for fibre in sorted(used))
     for cell in sorted(set(now.through) - set(state.stuck)):
-        yield Failure(dead_cells=(cell,))
+        yield FailedParts(dead_cells=(cell,))
         bar = state.cell_states[cell] == CROSS
-        yield Failure(stuck_bar=(cell,)) if bar else Failure(stuck_cross=(cell,))
+        yield FailedParts(stuck_bar=(cell,)) if bar else FailedParts(stuck_cross=(cell,))
+
+
+def _failure_of_unit(fabric: Fabric, unit: int) -> FailedParts:
+    return FailedParts(chips=(unit,)) if fabric.n_chips else FailedParts(ports=(unit,))
 
 
 def _numbers(parts: Parts) -> tuple[int, ...]:
@@ -403,7 +405,7 @@ def _failures(state: Reroute) -> dict[str, tuple[int, ...]]:
     return {field: getattr(state, field) for field in _FIELDS}
 
 
-def _with(state: Reroute, failure: Failure) -> Reroute:
+def _with(state: Reroute, failure: FailedParts) -> Reroute:
     """Return a state in which more has failed."""
     changes: dict[str, Any] = {
         field: (*getattr(state, field), *parts)
@@ -413,12 +415,10 @@ def _with(state: Reroute, failure: Failure) -> Reroute:
     return replace(state, **changes)
 
 
-def _check_new(state: Reroute, failure: Failure) -> None:
+def _check_new(state: Reroute, failure: FailedParts) -> None:
     """Refuse parts that do not exist, or have failed before."""
-    rack = state.fabric if isinstance(state.fabric, RackFabric) else None
-    chips, fibres = (rack.n_chips, rack.n_fibres) if rack is not None else (0, 0)
-    cells = state.fabric.n_cells
-    counts = (chips, state.fabric.n_ports, fibres, cells, cells, cells)
+    fabric, cells = state.fabric, state.fabric.n_cells
+    counts = (fabric.n_chips, fabric.n_ports, fabric.n_fibres, cells, cells, cells)
     for field, parts, count in zip(_FIELDS, failure, counts, strict=True):
         for part in parts:
             if not 0 <= part < count:

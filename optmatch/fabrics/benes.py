@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from optmatch.fabrics.columns import Bench, Wire
+from optmatch.fabrics.columns import ColumnBuilder, Wire
 from optmatch.fabrics.feedforward import Blocking, FeedForward
 
 Pair = tuple[Wire, Wire]
@@ -33,27 +33,27 @@ class Benes(FeedForward):
     blocking: ClassVar[Blocking] = "rearrangeable"
 
     @staticmethod
-    def _wire(bench: Bench, n: int) -> list[int]:
-        return _halve(bench, [~port for port in range(n)], 0, _levels(n) - 1)
+    def _wire(builder: ColumnBuilder, n: int) -> list[int]:
+        return _halve(builder, [~port for port in range(n)], 0, _levels(n) - 1)
 
 
-def _halve(bench: Bench, wires: list[int], line: int, middle: int) -> list[int]:
+def _halve(builder: ColumnBuilder, wires: list[int], line: int, middle: int) -> list[int]:
     """Wire a network of two halves; `line` is its first, `middle` its middle column."""
     n = len(wires)
     side = _levels(n) - 1
     if n == 1:
         return wires
     if n == 2:
-        return list(bench.place(wires[0], wires[1], line, middle))
+        return list(builder.place(wires[0], wires[1], line, middle))
     placed = [
-        bench.place(wires[k], wires[k + 1], line + k, middle - side) for k in range(0, n - 1, 2)
+        builder.place(wires[k], wires[k + 1], line + k, middle - side) for k in range(0, n - 1, 2)
     ]
     odd = wires[2 * len(placed) :]
-    upper = _halve(bench, [above for above, _ in placed], line, middle)
-    lower = _halve(bench, [below for _, below in placed] + odd, line + len(placed), middle)
+    upper = _halve(builder, [above for above, _ in placed], line, middle)
+    lower = _halve(builder, [below for _, below in placed] + odd, line + len(placed), middle)
     outputs: list[int] = []
     for k, (above, below) in enumerate(zip(upper, lower, strict=False)):
-        outputs += bench.place(above, below, line + 2 * k, middle + side)
+        outputs += builder.place(above, below, line + 2 * k, middle + side)
     return outputs + lower[len(upper) :]
 
 
@@ -85,19 +85,21 @@ class DilatedBenes(FeedForward):
     blocking: ClassVar[Blocking] = "rearrangeable"
 
     @staticmethod
-    def _wire(bench: Bench, n: int) -> list[int]:
+    def _wire(builder: ColumnBuilder, n: int) -> list[int]:
         wires: list[Pair] = [(~port, None) for port in range(n)]
-        return [first for first, _ in _dilate(bench, wires, 0, _levels(n))]
+        return [first for first, _ in _dilate(builder, wires, 0, _levels(n))]
 
 
-def _dilate(bench: Bench, pairs: list[Pair], line: int, middle: int) -> list[tuple[int, int]]:
+def _dilate(
+    builder: ColumnBuilder, pairs: list[Pair], line: int, middle: int
+) -> list[tuple[int, int]]:
     """Wire a network in which each input is a pair of wires, of which one at most is lit."""
     n = len(pairs)
     even, side = n - n % 2, _levels(n)
     if n == 1:
-        return [bench.place(*pairs[0], line)]
+        return [builder.place(*pairs[0], line)]
     placed = [
-        bench.place(*pair, line + 2 * k, middle - side) for k, pair in enumerate(pairs[:even])
+        builder.place(*pair, line + 2 * k, middle - side) for k, pair in enumerate(pairs[:even])
     ]
     # what leaves two neighbours on one side is a pair again: one of them at most is lit
     above, below = (
@@ -107,11 +109,11 @@ def _dilate(bench: Bench, pairs: list[Pair], line: int, middle: int) -> list[tup
     if n == 2:
         joined = above + below
     else:
-        upper = _dilate(bench, list(above), line, middle)
-        lower = _dilate(bench, [*below, *pairs[even:]], line + even, middle)
+        upper = _dilate(builder, list(above), line, middle)
+        lower = _dilate(builder, [*below, *pairs[even:]], line + even, middle)
         joined = [(i[k], j[k]) for i, j in zip(upper, lower, strict=False) for k in (0, 1)]
         odd = lower[even // 2 :]
     outputs = [
-        bench.place(*pair, line + 2 * k, middle + side - 1) for k, pair in enumerate(joined)
+        builder.place(*pair, line + 2 * k, middle + side - 1) for k, pair in enumerate(joined)
     ]
     return outputs + odd

@@ -14,10 +14,9 @@ two joined terminals, or the stub behind a free one. Light *enters* a cell at a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,32 +112,6 @@ class CellGraph(Value):
                 f"mate[{terminal}] = {mate[terminal]}: a dead cell is joined to nothing"
             )
         return stuck
-
-    @classmethod
-    def from_netlist(cls, tree: Mapping[str, Any], **options: Any) -> CellGraph:
-        """Read the cells out of a netlist of gdsfactory or sax.
-
-        Parameters
-        ----------
-        tree
-            What YAML or JSON says: ``instances``, ``connections`` or ``nets``, ``ports``.
-        **options
-            As of `netlist_from_tree`, which also knows the ports.
-
-        Raises
-        ------
-        NetlistError
-            With every flaw.
-
-        Examples
-        --------
-        >>> mzi = {"instances": {"m": "mzi"}, "ports": {f"p{k}": f"m,o{k}" for k in (1, 2, 3, 4)}}
-        >>> CellGraph.from_netlist(mzi).n_cells
-        1
-        """
-        from optmatch.fabrics.netlist_tree import netlist_from_tree  # it makes cell graphs
-
-        return netlist_from_tree(tree, **options).graph
 
     @property
     def n_cells(self) -> int:

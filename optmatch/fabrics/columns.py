@@ -1,4 +1,4 @@
-"""Cells in columns from left to right: the bench on which feed-forward fabrics are wired."""
+"""Cells in columns from left to right: the builder on which feed-forward fabrics are wired."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Columns(NamedTuple):
     count: int  # type: ignore[assignment]  # not the method of tuples
 
 
-class Bench:
+class ColumnBuilder:
     """Places cells one by one, each in the first column to the right of all that lead to it.
 
     Parameters
@@ -43,9 +43,9 @@ class Bench:
     --------
     Two cells in a row:
 
-    >>> bench = Bench(2)
-    >>> wires = bench.place(*bench.place(~0, ~1, line=0), line=0)
-    >>> wired = bench.finish(wires)
+    >>> builder = ColumnBuilder(2)
+    >>> wires = builder.place(*builder.place(~0, ~1, line=0), line=0)
+    >>> wired = builder.finish(wires)
     >>> wired.count, wired.sources.tolist(), wired.destinations.tolist()
     (2, [0, 1], [6, 7])
     """

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from optmatch.fabrics.columns import Bench, Wire
+from optmatch.fabrics.columns import ColumnBuilder, Wire
 from optmatch.fabrics.feedforward import Blocking, FeedForward
 
 
@@ -33,12 +33,12 @@ class Crossbar(FeedForward):
     blocking: ClassVar[Blocking] = "wide-sense"
 
     @staticmethod
-    def _wire(bench: Bench, n: int) -> list[int]:
+    def _wire(builder: ColumnBuilder, n: int) -> list[int]:
         columns: list[Wire] = [None] * n
         for i in range(n):
             row: Wire = ~i
             for j in range(n):
-                row, columns[j] = bench.place(columns[j], row, line=i - j)
+                row, columns[j] = builder.place(columns[j], row, line=i - j)
         return [wire for wire in columns if wire is not None]
 
 
@@ -64,7 +64,7 @@ class Piloss(FeedForward):
     blocking: ClassVar[Blocking] = "strict-sense"
 
     @staticmethod
-    def _wire(bench: Bench, n: int) -> list[int]:
+    def _wire(builder: ColumnBuilder, n: int) -> list[int]:
         # rows of a ring, folded flat: neighbours on the ring are two apart at most
         order = [k // 2 if k % 2 == 0 else n - 1 - k // 2 for k in range(n)]
         place = np.argsort(order).tolist()
@@ -73,7 +73,7 @@ class Piloss(FeedForward):
         for stage in range(n):
             for i in range(n):
                 j = (i + stage) % n
-                rows[i], columns[j] = bench.place(columns[j], rows[i], line=2 * place[i])
+                rows[i], columns[j] = builder.place(columns[j], rows[i], line=2 * place[i])
         last = [columns[(i - 1) % n] for i in order]
         return [wire for wire in last if wire is not None]
 
@@ -100,29 +100,29 @@ class SwitchAndSelect(FeedForward):
     blocking: ClassVar[Blocking] = "strict-sense"
 
     @staticmethod
-    def _wire(bench: Bench, n: int) -> list[int]:
-        leaves = [_split(bench, ~port, n, port * n) for port in range(n)]
+    def _wire(builder: ColumnBuilder, n: int) -> list[int]:
+        leaves = [_split(builder, ~port, n, port * n) for port in range(n)]
         return [
-            _merge(bench, list(wires), port * n, (n - 1).bit_length())
+            _merge(builder, list(wires), port * n, (n - 1).bit_length())
             for port, wires in enumerate(zip(*leaves, strict=True))
         ]
 
 
-def _split(bench: Bench, wire: int, n: int, line: int) -> list[int]:
+def _split(builder: ColumnBuilder, wire: int, n: int, line: int) -> list[int]:
     """Lead a wire to n leaves by a tree of cells."""
     if n == 1:
         return [wire]
-    above, below = bench.place(wire, None, line + n / 2 - 1)
+    above, below = builder.place(wire, None, line + n / 2 - 1)
     half = (n + 1) // 2
-    return _split(bench, above, half, line) + _split(bench, below, n - half, line + half)
+    return _split(builder, above, half, line) + _split(builder, below, n - half, line + half)
 
 
-def _merge(bench: Bench, wires: list[int], line: int, column: int) -> int:
+def _merge(builder: ColumnBuilder, wires: list[int], line: int, column: int) -> int:
     """Join wires by a tree of cells, none of which is to the left of `column`."""
     n = len(wires)
     if n == 1:
         return wires[0]
     half = (n + 1) // 2
-    above = _merge(bench, wires[:half], line, column)
-    below = _merge(bench, wires[half:], line + half, column)
-    return bench.place(above, below, line + n / 2 - 1, column)[0]
+    above = _merge(builder, wires[:half], line, column)
+    below = _merge(builder, wires[half:], line + half, column)
+    return builder.place(above, below, line + n / 2 - 1, column)[0]

@@ -88,6 +88,7 @@ class Faulty(Fabric):
     def __post_init__(self) -> None:
         if isinstance(self.fabric, Faulty):
             raise InputError("a fabric with faults has no further ones: list all", where="fabric")
+        self.fabric.require_switch()
         taken: dict[int, str] = {}
         for name in ("stuck_bar", "stuck_cross", "dead_cells"):
             cells = _places(name, getattr(self, name), self.fabric.n_cells, "cells", taken)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics.cellgraph import CellGraph
-from optmatch.fabrics.columns import Bench, Columns
+from optmatch.fabrics.columns import ColumnBuilder, Columns
 from optmatch.fabrics.fabric import Fabric
 from optmatch.model import integer
 
@@ -72,11 +72,11 @@ class FeedForward(Fabric):
 
     @staticmethod
     @abstractmethod
-    def _wire(bench: Bench, n: int) -> list[int]:
+    def _wire(builder: ColumnBuilder, n: int) -> list[int]:
         """Place all cells; return the wires of the outputs."""
 
 
 @lru_cache(maxsize=64)
 def _wired(fabric: FeedForward) -> Columns:
-    bench = Bench(fabric.n)
-    return bench.finish(fabric._wire(bench, fabric.n))
+    builder = ColumnBuilder(fabric.n)
+    return builder.finish(fabric._wire(builder, fabric.n))

@@ -1,17 +1,17 @@
-"""Planar networks of neighbouring cells: courses of brick, and the triangle."""
+"""Planar networks of neighbouring cells: a brick pattern, and the triangle."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from optmatch.fabrics.columns import Bench
+from optmatch.fabrics.columns import ColumnBuilder
 from optmatch.fabrics.feedforward import Blocking, FeedForward
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpankeBenes(FeedForward):
-    """The planar network of n columns like courses of brick: no waveguides cross.
+    """The planar network of n columns like a brick pattern: no waveguides cross.
 
     There are ``n*(n-1)/2`` cells; a route passes at most n.
 
@@ -30,11 +30,11 @@ class SpankeBenes(FeedForward):
     blocking: ClassVar[Blocking] = "rearrangeable"
 
     @staticmethod
-    def _wire(bench: Bench, n: int) -> list[int]:
+    def _wire(builder: ColumnBuilder, n: int) -> list[int]:
         wires = [~port for port in range(n)]
         for column in range(n):
             for k in range(column % 2, n - 1, 2):
-                wires[k : k + 2] = bench.place(wires[k], wires[k + 1], line=k)
+                wires[k : k + 2] = builder.place(wires[k], wires[k + 1], line=k)
         return wires
 
 
@@ -77,9 +77,9 @@ class Reck(FeedForward):
     blocking: ClassVar[Blocking] = "rearrangeable"
 
     @staticmethod
-    def _wire(bench: Bench, n: int) -> list[int]:
+    def _wire(builder: ColumnBuilder, n: int) -> list[int]:
         wires = [~port for port in range(n)]
         for stop in range(n - 1, 0, -1):
             for k in range(stop):
-                wires[k : k + 2] = bench.place(wires[k], wires[k + 1], line=k)
+                wires[k : k + 2] = builder.place(wires[k], wires[k + 1], line=k)
         return wires

@@ -2,57 +2,32 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics.cellgraph import CellGraph
-from optmatch.fabrics.fabric import Fabric
-from optmatch.model import InputError, Value, integer
+from optmatch.fabrics.fabric import Fabric, RouteLengths
+from optmatch.fabrics.reach import UNREACHED
+from optmatch.fabrics.wiring import Cells, Wiring, count_hops, join_cells, number_of, wire
+from optmatch.model import InputError, integer
 
 AXES = ("x", "y", "z")
 
 
-class Wiring(NamedTuple):
-    """What follows from the fields of a rack; arrays are read-only."""
-
-    chips: NDArray[np.int32]
-    """``chips[chip] = rack, x, y, z``."""
-    servers: NDArray[np.int32]
-    """``servers[server] = rack, x, y, z`` in the grid of servers."""
-    server_of_chip: NDArray[np.int32]
-    edges: NDArray[np.int32]
-    """``edges[edge] = node from, node to``, rack by rack in ascending order."""
-    edge_fibres: NDArray[np.int32]
-    edge_of_fibre: NDArray[np.int32]
-    hubs: NDArray[np.int32]
-    """``hubs[hub] = axis, i, j``."""
-
-
-class Cells(NamedTuple):
-    """The cells of all servers as one graph, joined by fibres."""
-
-    graph: CellGraph
-    sources: NDArray[np.int32]
-    destinations: NDArray[np.int32]
-    fibre_of_terminal: NDArray[np.int32]
-    """``fibre_of_terminal[terminal]``: the fibre whose light enters here, -1 if none does."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class RackFabric(Value):
+class RackFabric(Fabric):
     """Racks of chips on optical servers; the default is one of 4x4x4 chips, four to a server.
 
     A server is a block of chips on an interposer, which connects the ports of its chips and its
     fibres with one another; neighbours in the grid of servers are joined by fibres. A circuit goes
     from the transmitter of a chip's port to the receiver of another one's, over one fibre between
-    each two servers on its way, and has all of it for itself. A rack is no `Fabric`: its fibres,
-    not its ports alone, say which circuits hold at once.
+    each two servers on its way, and has all of it for itself. So its fibres, not its ports
+    alone, say which circuits hold at once; questions about one switch refuse a rack.
 
     Chips are numbered server by server, x fastest inside a server; servers rack by rack, x fastest
     inside a rack. Port k of chip c is port ``ports_per_chip * c + k``. Fibres are numbered edge by
@@ -79,8 +54,8 @@ class RackFabric(Value):
         that leave follow on the outputs, those that arrive on the inputs. None for an ideal
         interposer, which connects whatever is asked for.
     joined
-        Whether the fibres from the ends of an axis lead to optical switches, *hubs*, instead of
-        straight to the other end. There is a hub for each axis and place on a face, for all racks
+        Whether the fibres from the ends of an axis lead to optical *inter-rack switches* instead
+        of straight to the other end. There is one for each axis and place on a face, for all racks
         together. It joins any fibre that comes in to any that goes out: two racks, or the two
         faces of one. Needs `wrap` and ideal interposers.
 
@@ -92,9 +67,9 @@ class RackFabric(Value):
 
     Notes
     -----
-    Hubs are nodes without chips, numbered after all servers: those of the x axis first, in each
-    the place (i, j), the two other coordinates in the order of the axes, i fastest. An axis of one
-    server has two faces like the others.
+    Inter-rack switches are nodes without chips, numbered after all servers: those of the x axis
+    first, in each the place (i, j), the two other coordinates in the order of the axes, i fastest.
+    An axis of one server has two faces like the others.
 
     Examples
     --------
@@ -104,7 +79,7 @@ class RackFabric(Value):
     >>> rack.edges[:4].tolist(), rack.edge_fibres[:4].tolist()
     ([[0, 1], [0, 2], [0, 4], [0, 12]], [16, 16, 8, 8])
     >>> pod = RackFabric(racks=2, joined=True)
-    >>> pod.n_servers, pod.n_hubs, pod.edges[:6].tolist()
+    >>> pod.n_servers, pod.n_rack_switches, pod.edges[:6].tolist()
     (32, 20, [[0, 1], [0, 2], [0, 4], [0, 32], [0, 40], [0, 48]])
     """
 
@@ -117,6 +92,7 @@ class RackFabric(Value):
     interposer: Fabric | None = None
     joined: bool = False
     type: ClassVar[str] = "rack"
+    unit_name: ClassVar[str] = "chip"
 
     def __post_init__(self) -> None:
         for name in ("chips", "server"):
@@ -134,7 +110,8 @@ class RackFabric(Value):
                 raise InputError(f"{name} = {getattr(self, name)!r}: true or false", where=name)
         if self.joined and not self.wrap:
             raise InputError(
-                "joined = True: needs wrap, whose fibres lead to hubs", where="joined"
+                "joined = True: needs wrap, whose fibres lead to switches",
+                where="joined",
             )
         if self.joined and self.interposer is not None:
             raise InputError("joined = True: ideal interposers only", where="joined")
@@ -142,6 +119,7 @@ class RackFabric(Value):
             self._check_interposer(self.interposer)
 
     def _check_interposer(self, interposer: Fabric) -> None:
+        interposer.require_switch()
         if interposer.graph is None or interposer.bidirectional:
             raise InputError(
                 "interposer: cells with inputs and outputs are expected; leave it out for an ideal"
@@ -190,14 +168,14 @@ class RackFabric(Value):
         return self.n_chips * self.ports_per_chip
 
     @property
-    def n_hubs(self) -> int:
-        """The number of optical switches that join racks; 0 unless they are joined."""
-        return len(_wire(self).hubs)
+    def ports_per_unit(self) -> int:
+        """The number of ports of a chip."""
+        return self.ports_per_chip
 
     @property
-    def n_fibres(self) -> int:
-        """The number of fibres, each direction counted."""
-        return len(_wire(self).edge_of_fibre)
+    def n_rack_switches(self) -> int:
+        """The number of optical switches that join racks; 0 unless they are joined."""
+        return len(_wire(self).switches)
 
     @property
     def bidirectional(self) -> bool:
@@ -215,9 +193,9 @@ class RackFabric(Value):
         return _wire(self).servers
 
     @property
-    def hubs(self) -> NDArray[np.int32]:
-        """``hubs[hub] = axis, i, j``; hub k is node ``n_servers + k``; int32, shape (hubs, 3)."""
-        return _wire(self).hubs
+    def rack_switches(self) -> NDArray[np.int32]:
+        """``rack_switches[k] = axis, i, j`` of node ``n_servers + k``; int32, shape (n, 3)."""
+        return _wire(self).switches
 
     @property
     def server_of_chip(self) -> NDArray[np.int32]:
@@ -225,8 +203,13 @@ class RackFabric(Value):
         return _wire(self).server_of_chip
 
     @property
+    def server_of_unit(self) -> NDArray[np.int32]:
+        """`server_of_chip`: the units are the chips."""
+        return self.server_of_chip
+
+    @property
     def edges(self) -> NDArray[np.int32]:
-        """``edges[edge] = node from, node to``, servers or hubs; rack by rack, ascending."""
+        """``edges[edge] = node from, node to``, servers or switches; rack by rack, ascending."""
         return _wire(self).edges
 
     @property
@@ -275,8 +258,8 @@ class RackFabric(Value):
         place = [at % side for at, side in zip((x, y, z), self.chips, strict=True)]
         block = [at // side for at, side in zip(place, self.server, strict=True)]
         slot = [at % side for at, side in zip(place, self.server, strict=True)]
-        server = rack * (self.n_servers // self.racks) + _number(block, self.server_grid)
-        return server * self.chips_per_server + _number(slot, self.server)
+        server = rack * (self.n_servers // self.racks) + number_of(block, self.server_grid)
+        return server * self.chips_per_server + number_of(slot, self.server)
 
     def describe_chip(self, chip: int) -> str:
         """Return a chip for messages, with its place.
@@ -289,6 +272,41 @@ class RackFabric(Value):
         rack, x, y, z = self.chip_coordinates[chip].tolist()
         return f"chip {chip} (rack {rack}, x {x} y {y} z {z}, server {self.server_of_chip[chip]})"
 
+    def describe_unit(self, unit: int) -> str:
+        """Return `describe_chip`: the units are the chips."""
+        return self.describe_chip(unit)
+
+    def require_switch(self) -> None:
+        """Raise: racks are no single switch."""
+        raise InputError("fabric: one switch is expected, not racks of chips", where="fabric")
+
+    def facts(self) -> dict[str, Any]:
+        """Return how many there are of everything, by name."""
+        return {
+            "racks": self.racks,
+            "servers": self.n_servers,
+            "chips": self.n_chips,
+            "ports": self.n_ports,
+            "fibres": self.n_fibres,
+            "cells": self.n_cells,
+            **({"inter_rack_switches": self.n_rack_switches} if self.joined else {}),
+        }
+
+    def route_lengths(self) -> RouteLengths:
+        """Count the fibres between the servers of each two chips, and the cells that they need.
+
+        Returns
+        -------
+        RouteLengths
+            With h fibres, h + 1 cells at least, or none with ideal interposers.
+
+        Examples
+        --------
+        >>> RackFabric().route_lengths().fibres[0, [1, 4, 20]].tolist()
+        [0, 1, 2]
+        """
+        return _route_lengths(self)
+
     def to_networkx(self) -> Any:
         """Return the servers and fibres as a graph of networkx.
 
@@ -296,8 +314,8 @@ class RackFabric(Value):
         -------
         networkx.DiGraph
             A node for each server with its ``place`` (rack, x, y, z) and its ``chips``, and for
-            each hub with its ``hub`` (axis, i, j); an edge for each neighbour with its number
-            ``edge`` and its ``fibres``.
+            each inter-rack switch with its ``switch`` (axis, i, j); an edge for each neighbour
+            with its number ``edge`` and its ``fibres``.
 
         Examples
         --------
@@ -312,8 +330,8 @@ class RackFabric(Value):
         for server, place in enumerate(self.server_coordinates.tolist()):
             chips = list(range(server * size, (server + 1) * size))
             graph.add_node(server, place=tuple(place), chips=chips)
-        for node, place in enumerate(self.hubs.tolist(), self.n_servers):
-            graph.add_node(node, hub=tuple(place))
+        for node, place in enumerate(self.rack_switches.tolist(), self.n_servers):
+            graph.add_node(node, switch=tuple(place))
         for edge, (tail, head) in enumerate(self.edges.tolist()):
             graph.add_edge(tail, head, edge=edge, fibres=int(self.edge_fibres[edge]))
         return graph
@@ -326,115 +344,24 @@ def _sides(name: str, given: Any) -> tuple[int, int, int]:
     return x, y, z
 
 
-def _number(place: Sequence[int], sides: Sequence[int]) -> int:
-    return place[0] + sides[0] * (place[1] + sides[1] * place[2])
-
-
-def _places(count: int, sides: tuple[int, int, int]) -> NDArray[np.int64]:
-    """Return x, y, z of the numbers below `count`, x fastest."""
-    numbers = np.arange(count)
-    x, y, z = sides
-    return np.stack([numbers % x, numbers // x % y, numbers // (x * y) % z], axis=1)
+@lru_cache(maxsize=64)
+def _wire(rack: RackFabric) -> Wiring:
+    flags = {"wrap": rack.wrap, "joined": rack.joined}
+    return wire(rack.server_grid, rack.server, racks=rack.racks, fibres=rack.fibres, **flags)
 
 
 @lru_cache(maxsize=64)
-def _wire(rack: RackFabric) -> Wiring:
-    grid, size = rack.server_grid, rack.chips_per_server
-    per_rack = rack.chips_per_rack // size
-    places = _places(rack.n_servers, grid)
-    servers = np.concatenate([np.arange(rack.n_servers)[:, None] // per_rack, places], axis=1)
-    server_of_chip = np.arange(rack.n_chips) // size
-    slots = _places(rack.n_chips, rack.server)
-    chips = servers[server_of_chip].copy()
-    chips[:, 1:] = places[server_of_chip] * rack.server + slots
-    hubs = _hubs(grid) if rack.joined else {}
-    count: Counter[tuple[int, int]] = Counter()
-    for server, place in enumerate(places.tolist()):
-        for neighbour in _neighbours(place, grid, rack.wrap and not rack.joined):
-            count[server, server // per_rack * per_rack + _number(neighbour, grid)] += rack.fibres
-        for face in _faces(place, grid) if rack.joined else ():
-            hub = rack.n_servers + hubs[face]
-            count[server, hub] += rack.fibres
-            count[hub, server] += rack.fibres
-    ordered = sorted(count, key=lambda edge: (min(edge) // per_rack, edge))
-    edges = np.array(ordered, dtype=np.int32).reshape(-1, 2)
-    fibres = np.array([count[edge] for edge in ordered], dtype=np.int32)
-    of_fibre = np.repeat(np.arange(len(edges), dtype=np.int32), fibres)
-    found = (chips, servers, server_of_chip, edges, fibres, of_fibre)
-    return Wiring(*map(_read_only, (*found, np.array(list(hubs), dtype=np.int32).reshape(-1, 3))))
-
-
-def _hubs(grid: tuple[int, int, int]) -> dict[tuple[int, int, int], int]:
-    """Count the places on the faces: axis, i, j."""
-    sides = [[side for k, side in enumerate(grid) if k != axis] for axis in range(3)]
-    places = [
-        (axis, i, j)
-        for axis in range(3)
-        for j in range(sides[axis][1])
-        for i in range(sides[axis][0])
-    ]
-    return {place: number for number, place in enumerate(places)}
-
-
-def _faces(place: list[int], grid: tuple[int, int, int]) -> list[tuple[int, int, int]]:
-    """List the faces that a server stands at, axis, i, j; with one server to an axis both."""
-    found = []
-    for axis, side in enumerate(grid):
-        i, j = (at for k, at in enumerate(place) if k != axis)
-        found += [(axis, i, j)] * ((place[axis] == 0) + (place[axis] == side - 1))
-    return found
-
-
-def _neighbours(place: list[int], grid: tuple[int, int, int], wrap: bool) -> list[list[int]]:
-    """List the neighbours of a server; in a ring of two the same one stands there twice."""
-    found = []
-    for axis, side in enumerate(grid):
-        for step in (-1, 1):
-            at = place[axis] + step
-            if side > 1 and (wrap or 0 <= at < side):
-                found.append([*place[:axis], at % side, *place[axis + 1 :]])
-    return found
+def _route_lengths(rack: RackFabric) -> RouteLengths:
+    hops = count_hops(rack.n_servers + rack.n_rack_switches, rack.edges[rack.edge_fibres > 0])
+    fibres = hops[np.ix_(rack.server_of_chip, rack.server_of_chip)]
+    cells = np.where(fibres == UNREACHED, fibres, (fibres + 1) * (rack.n_cells > 0))
+    for table in (cells, fibres):
+        table.flags.writeable = False
+    return RouteLengths(cells, fibres)
 
 
 @lru_cache(maxsize=8)
 def _join(rack: RackFabric) -> Cells:
     interposer: Any = rack.interposer
-    cells: CellGraph = interposer.graph
-    terminals, inner = len(cells.mate), rack.chips_per_server * rack.ports_per_chip
-    first = terminals * np.arange(rack.n_servers)
-    mate = np.where(cells.mate < 0, -1, cells.mate + first[:, None]).ravel()
-    leaves = first[:, None] + interposer.destination_terminals
-    enters = first[:, None] + interposer.source_terminals
-    ends_of_fibre = rack.edges[rack.edge_of_fibre]
-    out = leaves[ends_of_fibre[:, 0], inner + _rank(ends_of_fibre[:, 0])]
-    into = enters[ends_of_fibre[:, 1], inner + _rank(ends_of_fibre[:, 1])]
-    mate[out], mate[into] = into, out
-    fibre_of_terminal = np.full(len(mate), -1)
-    fibre_of_terminal[into] = np.arange(len(into))
-    free = (first[:, None] + cells.perimeter).ravel()
-    rows, columns = np.divmod(np.arange(rack.n_servers), max(1, rack.server_grid[0]))
-    shift = (np.ptp(cells.ends, axis=(0, 1)) + 2) * np.stack([columns, -rows], axis=1)
-    graph = CellGraph(
-        mate=mate.astype(np.int32),
-        ends=(cells.ends + shift[:, None, None, :]).reshape(-1, 2, 2),
-        perimeter=free[mate[free] < 0].astype(np.int32),
-        stuck=np.tile(cells.stuck, rack.n_servers),
-    )
-    ports = (leaves[:, :inner].ravel(), enters[:, :inner].ravel(), fibre_of_terminal)
-    destinations, sources, of_terminal = map(_read_only, ports)
-    return Cells(graph, sources, destinations, of_terminal)
-
-
-def _rank(groups: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Count for each entry how many equal ones stand before it."""
-    order = np.argsort(groups, kind="stable")
-    starts = np.searchsorted(groups[order], groups[order])
-    rank = np.empty(len(groups), dtype=np.int64)
-    rank[order] = np.arange(len(groups)) - starts
-    return rank
-
-
-def _read_only(array: NDArray[Any]) -> NDArray[np.int32]:
-    frozen = array.astype(np.int32)
-    frozen.flags.writeable = False
-    return frozen
+    inner = rack.chips_per_server * rack.ports_per_chip
+    return join_cells(interposer, inner, rack.server_grid[0], _wire(rack))

@@ -1,6 +1,6 @@
 """What a solution can be written as for other tools: one table of exporters, by format.
 
-To add one: an entry in `EXPORTERS`, with the kinds of problems it takes and ``module:function``.
+To add one: an entry in `EXPORTERS`, with the kinds of problems it takes and a function.
 The function takes a `Solution` and returns text; or a mapping of endings to contents, where one
 file is not enough: ``{".0.et": ..., ".1.et": ...}`` for ``-o run`` becomes ``run.0.et`` and
 ``run.1.et``. It raises `InputError` for what it cannot write. `optmatch export` needs no more.
@@ -9,11 +9,13 @@ file is not enough: ``{".0.et": ..., ".1.et": ...}`` for ``-o run`` becomes ``ru
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from importlib import import_module
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from optmatch.io.astra import files as astra
 from optmatch.io.files import check_target, replace_file
+from optmatch.io.netlists import cell_states, gdsfactory
+from optmatch.io.rails import openoptics, timeline
 from optmatch.model import InputError, Solution
 
 Exported = str | Mapping[str, str | bytes]
@@ -26,8 +28,7 @@ class Exporter(NamedTuple):
     """One line for the manual."""
     kinds: tuple[str, ...]
     """Kinds of problems; empty for all with a schedule, or a plan of rails."""
-    function: str
-    """``module:function``, loaded when it is needed."""
+    function: Callable[[Solution], Exported]
     cells: bool = False
     """Whether it writes cell states, so only schedules that have some."""
 
@@ -44,9 +45,7 @@ class Exporter(NamedTuple):
             raise InputError(
                 f"a solution of kind {kind}: this format is for {', '.join(self.kinds)}"
             )
-        module, name = self.function.split(":")
-        written: Exported = getattr(import_module(module), name)(solution)
-        return written
+        return self.function(solution)
 
 
 _JOB = ("rail-job",)
@@ -54,72 +53,84 @@ _JOB = ("rail-job",)
 EXPORTERS: dict[str, Exporter] = {
     "csv": Exporter(
         "phases theta and phi of all set cells, with their convention; of a switch without cells"
-        " and of a plan the timeline", (), "optmatch.io.netlists.cell_states:write_csv",
+        " and of a plan the timeline",
+        (),
+        cell_states.write_csv,
     ),
     "perfetto": Exporter(
         "the same as trace events, for ui.perfetto.dev",
         (),
-        "optmatch.io.rails.timeline:trace_events",
+        timeline.trace_events,
     ),
     "astra-bw": Exporter(
         "astra-sim circuit schedules: blocks BW of GB/s",
         (),
-        "optmatch.io.astra.files:bandwidths",
+        astra.bandwidths,
     ),
     "astra-lt": Exporter(
         "their latencies: blocks LT of ns",
         (),
-        "optmatch.io.astra.files:latencies",
+        astra.latencies,
     ),
     "astra-network": Exporter(
         "network.yml of astra-sim, with the reconfiguration time",
         (),
-        "optmatch.io.astra.files:network",
+        astra.network,
     ),
     "astra-log": Exporter(
-        "when astra-sim would switch to which topology, as its log", (),
-        "optmatch.io.astra.files:reconfigurations",
+        "when astra-sim would switch to which topology, as its log",
+        (),
+        astra.reconfigurations,
     ),
     "astra-groups": Exporter(
         "communicator groups, JSON",
         _JOB,
-        "optmatch.io.astra.files:communicators",
+        astra.communicators,
     ),
     "astra-mapping": Exporter(
         "pg-2-schedule.yml: the topology of each group",
         _JOB,
-        "optmatch.io.astra.files:group_topologies",
+        astra.group_topologies,
     ),
     "chakra": Exporter(
         "the step as Chakra traces, a file for each rank",
         _JOB,
-        "optmatch.io.astra.files:traces",
+        astra.traces,
     ),
     "openoptics": Exporter(
-        "OpenOptics circuits: [time_slice, node1, node2, port1, port2], JSON", (),
-        "optmatch.io.rails.openoptics:circuit_list",
+        "OpenOptics circuits: [time_slice, node1, node2, port1, port2], JSON",
+        (),
+        openoptics.circuit_list,
     ),
     "openoptics-matrix": Exporter(
-        "OpenOptics from_schedule: peers by slice and port, text", (),
-        "optmatch.io.rails.openoptics:peer_matrix",
+        "OpenOptics from_schedule: peers by slice and port, text",
+        (),
+        openoptics.peer_matrix,
     ),
     "timeline": Exporter(
-        "operations, circuits and reconfigurations with their times, CSV", (),
-        "optmatch.io.rails.timeline:timeline_csv",
+        "operations, circuits and reconfigurations with their times, CSV",
+        (),
+        timeline.timeline_csv,
     ),
     "json": Exporter(
-        "phases theta and phi of all set cells, with their convention", (),
-        "optmatch.io.netlists.cell_states:write_phases_json", cells=True,
+        "phases theta and phi of all set cells, with their convention",
+        (),
+        cell_states.write_phases_json,
+        cells=True,
     ),
     "smartlight": Exporter(
-        'a line for each slot: [cell, "x" | "="] of all set cells, JSON', (),
-        "optmatch.io.netlists.cell_states:write_smartlight", cells=True,
+        'a line for each slot: [cell, "x" | "="] of all set cells, JSON',
+        (),
+        cell_states.write_smartlight,
+        cells=True,
     ),
     "netlist": Exporter(
-        "netlist of gdsfactory and sax, cell states as settings, a file for each slot", (),
-        "optmatch.io.netlists.gdsfactory:write_netlist", cells=True,
+        "netlist of gdsfactory and sax, cell states as settings, a file for each slot",
+        (),
+        gdsfactory.write_netlist,
+        cells=True,
     ),
-}  # fmt: skip
+}
 """Exporters by the name of their format."""
 
 

@@ -10,12 +10,11 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from optmatch.fabrics import FABRICS, Fabric, RackFabric
+from optmatch.fabrics import FABRICS, Fabric
 from optmatch.io.text import place_in, plain, pointer
 from optmatch.model import FormatError, InputError
 
 T = TypeVar("T")
-_RACKS = {RackFabric.type: RackFabric}
 
 
 def to_object(
@@ -53,11 +52,6 @@ def _write(entry: Any, keep_ndim: int | None) -> Any:
         if FABRICS.get(entry.type) is not type(entry):
             raise InputError(f"{type(entry).__name__} has no file format", where="/fabric")
         return {"type": entry.type, **to_object(entry, keep_ndim=keep_ndim)}
-    if isinstance(entry, RackFabric):
-        tree = {"type": entry.type, **to_object(entry, keep_ndim=keep_ndim)}
-        if not entry.joined:
-            del tree["joined"]  # digests of racks that are not joined stay what they were
-        return tree
     if is_dataclass(entry):
         return to_object(entry, keep_ndim=keep_ndim)
     if isinstance(entry, np.ndarray) and keep_ndim is not None and entry.ndim >= keep_ndim:
@@ -193,10 +187,8 @@ def _reader(hint: Any) -> Callable[[Any, str], Any]:
         return _choice([part for part in get_args(hint) if part is not type(None)])
     if get_origin(hint) is np.ndarray:
         return _array
-    if hint is Fabric:
-        return _switch(FABRICS)
-    if hint is RackFabric:
-        return _switch(_RACKS)
+    if isinstance(hint, type) and issubclass(hint, Fabric):
+        return _fabric({name: cls for name, cls in FABRICS.items() if issubclass(cls, hint)})
     if is_dataclass(hint):
         return lambda tree, where: from_object(hint, tree, where)  # type: ignore[arg-type]
     parts = [part for part in get_args(hint) if part is not Ellipsis]
@@ -209,8 +201,6 @@ def _reader(hint: Any) -> Callable[[Any, str], Any]:
 
 def _choice(parts: list[Any]) -> Callable[[Any, str], Any]:
     """Read the one structured type among several; what it is not is left to the constructor."""
-    if {Fabric, RackFabric} <= set(parts):
-        return _switch({**FABRICS, **_RACKS})
     structured = [part for part in parts if part is Fabric or is_dataclass(part)]
     arrays = [part for part in parts if get_origin(part) is np.ndarray]
     others = [part for part in parts if get_origin(part) in (tuple, Mapping)]
@@ -230,8 +220,8 @@ def _array(tree: Any, where: str) -> Any:
     return tree
 
 
-def _switch(known: Mapping[str, Callable[..., Any]]) -> Callable[[Any, str], Any]:
-    """Read a fabric or a rack: its type says which."""
+def _fabric(known: Mapping[str, Callable[..., Any]]) -> Callable[[Any, str], Any]:
+    """Read a fabric: its type says which."""
 
     def read(tree: Any, where: str) -> Any:
         check_object(tree, where)

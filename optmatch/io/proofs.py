@@ -17,11 +17,31 @@ from optmatch.io.fields import (
     to_object,
 )
 from optmatch.io.text import pointer
-from optmatch.model import FormatError, InputError, frozen
-from optmatch.problems import PROOFS, RoutingProof
+from optmatch.model import FormatError, InputError, Value, frozen
+from optmatch.problems import (
+    BlockProof,
+    ConfigurationProof,
+    CountProof,
+    CutProof,
+    LineProof,
+    LoadProof,
+    OddSetProof,
+    RoutingProof,
+)
 
 _SMALL = ("circuit", "terminal", "one_way", "children", "infeasible")
 _PRICES = ("links", "starts", "link", "price")
+
+_PROOFS: dict[str, type[Value]] = {
+    "block": BlockProof,
+    "configuration": ConfigurationProof,
+    "count": CountProof,
+    "cut": CutProof,
+    "line": LineProof,
+    "load": LoadProof,
+    "odd-set": OddSetProof,
+}
+"""Certificates by the name that files use; a `RoutingProof` has a form of its own."""
 
 
 def certificate_to_tree(certificate: Any) -> Any:
@@ -30,7 +50,7 @@ def certificate_to_tree(certificate: Any) -> Any:
         return None
     if isinstance(certificate, RoutingProof):
         return _proof_to_tree(certificate)
-    for name, proof_class in PROOFS.items():
+    for name, proof_class in _PROOFS.items():
         if isinstance(certificate, proof_class):
             return {"proof": name, **to_object(certificate, keep_ndim=1)}
     if isinstance(certificate, tuple | list):
@@ -59,7 +79,7 @@ def certificate_from_tree(tree: Any, where: str, fabric: Fabric | None) -> Any:
             for slot, entry in enumerate(tree)
         )
     if isinstance(tree, dict) and "proof" in tree:
-        return from_object(choose(tree, "proof", PROOFS, where), tree, where, tags=("proof",))
+        return from_object(choose(tree, "proof", _PROOFS, where), tree, where, tags=("proof",))
     return _proof_from_tree(tree, where, links)
 
 

@@ -24,7 +24,7 @@ from optmatch.model import (
     integer,
     number,
 )
-from optmatch.problems import ANSWERS, PlaneSchedules, RailPlan
+from optmatch.problems import PlaneSchedules, RailPlan
 
 SCHEDULE_FORMAT = "optmatch/schedule/1"
 
@@ -119,7 +119,7 @@ def _schedule_from_tree(tree: Any, where: str, problem: Problem) -> Schedule | N
 
 
 def _answer_to_tree(solution: Solution) -> dict[str, Any]:
-    if not isinstance(solution.answer, ANSWERS.get(solution.problem.kind, ())):
+    if not isinstance(solution.answer, solution.problem.answer_class or ()):
         raise InputError(
             f"an answer of type {type(solution.answer).__name__} has no file format for"
             f" {solution.problem.kind}"
@@ -133,10 +133,10 @@ def _answer_to_tree(solution: Solution) -> dict[str, Any]:
 def _answer_from_tree(tree: Any, where: str, problem: Problem) -> Any:
     if tree is None:
         return None
-    if problem.kind not in ANSWERS:
+    if problem.answer_class is None:
         raise FormatError(f"a schedule is the whole answer to {problem.kind}", where=where)
     if problem.kind != "demand":
-        return from_object(ANSWERS[problem.kind], tree, where)
+        return from_object(problem.answer_class, tree, where)
 
     def schedules(parts: Any, place: str) -> Any:
         if not isinstance(parts, list):

@@ -13,7 +13,7 @@ from optmatch.model.errors import (
 )
 from optmatch.model.events import Bound, Event, NewBest, OnEvent, Tick, ignore
 from optmatch.model.limits import Clock, Limits
-from optmatch.model.problem import Problem
+from optmatch.model.problem import Problem, unit_of
 from optmatch.model.schedule import BAR, CROSS, FREE, IDLE, Schedule
 from optmatch.model.solution import RTOL, Limit, Solution, Status
 from optmatch.model.values import FrozenMap, Value, frozen, integer, number
@@ -53,4 +53,5 @@ __all__ = [
     "ignore",
     "integer",
     "number",
+    "unit_of",
 ]

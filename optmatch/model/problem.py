@@ -10,6 +10,11 @@ class Problem(Protocol):
     """A question: a frozen value with a kind and a lower bound on its objective."""
 
     kind: ClassVar[str]
+    """Its name in files."""
+    answer_class: ClassVar[type[Any] | None]
+    """What answers it where a schedule does not, or not alone."""
+    objectives: ClassVar[dict[str, str]]
+    """The unit of each of its objectives; of a problem with one objective, under its own kind."""
 
     @property
     def fabric(self) -> Any:
@@ -17,3 +22,16 @@ class Problem(Protocol):
 
     def lower_bound(self) -> float:
         """Return a value that no answer can beat, in the unit of the objective."""
+
+
+def unit_of(problem: Problem) -> str:
+    """Return the unit of the objective of a problem, empty for levels that have none.
+
+    Examples
+    --------
+    >>> from optmatch.fabrics import IdealSwitch
+    >>> from optmatch.problems import Routing
+    >>> unit_of(Routing(IdealSwitch(2), [1, 0], objective="loss-db"))
+    'dB'
+    """
+    return problem.objectives[getattr(problem, "objective", problem.kind)]

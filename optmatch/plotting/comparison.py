@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,6 +93,11 @@ def plot_fabrics(rows: Sequence[FabricRow], *, fig: Figure | None = None) -> Fig
     -------
     Figure
         Four axes with a common row for each fabric; the lowest worst loss is on top.
+
+    See Also
+    --------
+    fabrics_data : What is drawn.
+    optmatch.compare_fabrics : Makes the rows.
     """
     data = fabrics_data(rows)
     count = len(data.names)
@@ -105,25 +110,11 @@ def plot_fabrics(rows: Sequence[FabricRow], *, fig: Figure | None = None) -> Fig
     _draw_bars(third, data.cells, CELLS)
     third.set_xlabel("cells (area in lengths²)")
     for k, area in enumerate(data.area_cells):
-        third.annotate(
-            f"{data.cells[k]:,} ({area:,.0f})",
-            (data.cells[k], k),
-            xytext=(4, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=8,
-        )
+        _note(third, f"{data.cells[k]:,} ({area:,.0f})", data.cells[k], k)
     _draw_bars(right, data.toggles, TOGGLES)
     right.set_xlabel("toggles")
     for k, toggles in enumerate(data.toggles):
-        right.annotate(
-            f"{toggles:,}{data.routed[k]}",
-            (toggles, k),
-            xytext=(4, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=8,
-        )
+        _note(right, f"{toggles:,}{data.routed[k]}", toggles, k)
     some = rows[0]
     fig.suptitle(f"{some.matchings} matchings of {some.ports} ports on each fabric", fontsize=11)
     left.set_yticks(range(count), data.names)
@@ -138,26 +129,23 @@ def _draw_spread(
     *,
     worst: Callable[[NDArray[np.float64]], float],
 ) -> None:
-    """Draw every circuit as a faint stroke, and the worst as a mark with its value."""
+    """Draw every circuit as a pale line, and the worst as a mark with its value."""
     for k, of_fabric in enumerate(values):
         if not len(of_fabric):
-            ax.annotate(
-                "none", (0.02, k), xycoords=("axes fraction", "data"), va="center", fontsize=8
-            )
+            ax.text(0.02, k, "none", transform=ax.get_yaxis_transform(), va="center", fontsize=8)
             continue
         ax.plot(of_fabric, np.full(len(of_fabric), k), "|", color=colour, alpha=0.3, ms=12)
         extreme = float(worst(of_fabric))
         ax.plot([extreme], [k], "D", color=colour, ms=5)
-        ax.annotate(
-            f"{extreme:.1f}",
-            (extreme, k),
-            xytext=(0, 8),
-            textcoords="offset points",
-            ha="center",
-            fontsize=8,
-        )
+        _note(ax, f"{extreme:.1f}", extreme, k, xytext=(0, 8), ha="center", va="baseline")
     ax.grid(axis="x", color=palette.CELL_FILL)
     ax.set_axisbelow(True)
+
+
+def _note(ax: Axes, text: str, x: float, y: float, **style: Any) -> None:
+    """Write a text beside a point."""
+    style = {"xytext": (4, 0), "va": "center"} | style
+    ax.annotate(text, (x, y), textcoords="offset points", fontsize=8, **style)
 
 
 def _draw_bars(ax: Axes, values: NDArray[np.int64], colour: str) -> None:

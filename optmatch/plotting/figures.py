@@ -1,15 +1,17 @@
-"""Drawing with matplotlib: one slot, all slots, and who meets whom when."""
+"""Figures of schedules: one slot, all slots, and a table of who meets whom when."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
 from optmatch.model import FREE, SolverUnavailable
 from optmatch.plotting import palette
+from optmatch.plotting.drawing import draw_slot, frame
 from optmatch.plotting.geometry import MeshData, mesh_data
 from optmatch.plotting.slots import (
     Drawable,
@@ -19,7 +21,6 @@ from optmatch.plotting.slots import (
     schedule_data,
     slot_data,
 )
-from optmatch.plotting.strokes import draw_slot, frame
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,6 +47,12 @@ def plot_slot(shown: Drawable, slot: int = 0, *, ax: Axes | None = None) -> Axes
     Axes
         In lengths of a cell, with equal scales.
 
+    See Also
+    --------
+    slot_data : What is drawn.
+    plot_contact_sheet : All slots side by side.
+    viewer_page : All slots on a page that follows the light.
+
     Examples
     --------
     >>> from optmatch.fabrics import IdealSwitch
@@ -62,12 +69,12 @@ def plot_slot(shown: Drawable, slot: int = 0, *, ax: Axes | None = None) -> Axes
     if fabric.graph is not None:
         ax.set_xlabel("distances in lengths of a cell", fontsize=8, color=palette.FAINT_INK)
     lost = sum(not circuit.arrives for circuit in light.circuits)
-    said = [_count(len(light.circuits), "circuit")]
+    texts = [_count(len(light.circuits), "circuit")]
     if fabric.graph is not None:
-        said.append(f"{light.cells_used} of {fabric.n_cells} cells")
+        texts.append(f"{light.cells_used} of {fabric.n_cells} cells")
     if lost:
-        said.append(f"light lost: {lost}")
-    ax.set_title(f"slot {slot + 1} of {light.n_slots}: {', '.join(said)}")
+        texts.append(f"light lost: {lost}")
+    ax.set_title(f"slot {slot + 1} of {light.n_slots}: {', '.join(texts)}")
     return ax
 
 
@@ -85,6 +92,11 @@ def plot_contact_sheet(shown: Drawable, *, fig: Figure | None = None) -> Figure:
     -------
     Figure
         One axes for each slot, by rows.
+
+    See Also
+    --------
+    plot_slot : One slot.
+    all_slots_data : What is drawn.
     """
     fabric, schedule = parts(shown)
     data = mesh_data(fabric)
@@ -95,7 +107,6 @@ def plot_contact_sheet(shown: Drawable, *, fig: Figure | None = None) -> Figure:
         width = 3.2 if schedule.n_slots > 1 else 8.0
         fig = blank_figure(width * columns, width / aspect * rows + 0.25 * rows + 0.6)
     fig.set_layout_engine("constrained")
-    toggles = schedule_data(shown).toggles
     cell_inches = fig.get_figwidth() / columns / (right - left)
     for light in all_slots_data(shown):
         ax = fig.add_subplot(rows, columns, light.slot + 1)
@@ -105,14 +116,17 @@ def plot_contact_sheet(shown: Drawable, *, fig: Figure | None = None) -> Figure:
         if fabric.graph is not None and light.slot:
             text = _count(len(light.toggled), "toggle")
             ax.set_title(text, fontsize=8, loc="right", color=palette.FAINT_INK)
+    texts = [_count(fabric.n_ports, "port"), _count(schedule.n_slots, "slot")]
     if fabric.graph is not None:
+        toggles = int(schedule_data(shown).toggles.sum())
+        texts += [_count(fabric.n_cells, "cell"), _count(toggles, "toggle")]
         fig.supxlabel("distances in lengths of a cell", fontsize=9, color=palette.FAINT_INK)
-    fig.suptitle(_headline(fabric, schedule.n_slots, int(toggles.sum())), fontsize=12)
+    fig.suptitle(f"{fabric.type}: {', '.join(texts)}", fontsize=12)
     return fig
 
 
 def plot_matchings(shown: Drawable, *, ax: Axes | None = None) -> Axes:
-    """Draw who meets whom in which slot, as a table of sources and destinations.
+    """Draw a table of sources and destinations: in which slot each pair first has a circuit.
 
     Parameters
     ----------
@@ -125,6 +139,11 @@ def plot_matchings(shown: Drawable, *, ax: Axes | None = None) -> Axes:
     -------
     Axes
         Rows are sources, columns destinations; entries are slots, counted from 1.
+
+    See Also
+    --------
+    schedule_data : The table as an array.
+    plot_gantt : The circuits of a demand over time.
     """
     fabric, schedule = parts(shown)
     meets = schedule_data(shown).meets
@@ -139,8 +158,7 @@ def plot_matchings(shown: Drawable, *, ax: Axes | None = None) -> Axes:
         ax.set_yticks(range(n))
         ax.tick_params(labelsize=7, length=0)
         for i, j in np.argwhere(meets >= 0):
-            red, green, blue, _ = image.cmap(image.norm(meets[i, j] + 1))
-            ink = palette.INK if 0.3 * red + 0.6 * green + 0.1 * blue > 0.45 else "white"
+            ink = palette.ink_on(image.cmap(image.norm(meets[i, j] + 1)))
             ax.text(j, i, f"{meets[i, j] + 1}", ha="center", va="center", fontsize=7, color=ink)
     ax.set_xlabel("destination port")
     ax.set_ylabel("source port")
@@ -195,8 +213,31 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _headline(fabric: Fabric, n_slots: int, toggles: int) -> str:
-    said = [_count(fabric.n_ports, "port"), _count(n_slots, "slot")]
-    if fabric.graph is not None:
-        said += [_count(fabric.n_cells, "cell"), _count(toggles, "toggle")]
-    return f"{fabric.type}: {', '.join(said)}"
+def draw_bars(
+    ax: Axes,
+    start: NDArray[np.float64],
+    end: NDArray[np.float64],
+    low: NDArray[np.floating],
+    high: NDArray[np.floating],
+    **style: Any,
+) -> None:
+    """Draw bars over time at once, each from `start` to `end` and from `low` to `high`."""
+    from matplotlib.collections import PolyCollection
+
+    x, y = np.stack([start, end, end, start], axis=1), np.stack([low, low, high, high], axis=1)
+    ax.add_collection(PolyCollection(list(np.stack([x, y], axis=2)), **style))
+
+
+def label_time(ax: Axes, span_s: float, rows: int) -> None:
+    """Set limits and units of a chart over time: seconds to the right, rows downwards."""
+    ax.set_xlim(0, (span_s or 1.0) * 1.01)
+    ax.set_ylim(rows - 0.4, -0.6)
+    ax.tick_params(labelsize=7)
+    ax.set_xlabel("time in seconds")
+
+
+def chart_axes(ax: Axes | None, rows: int, row_inches: float) -> Axes:
+    """Return `ax`, or axes of a new figure for a chart over time of so many rows."""
+    if ax is not None:
+        return ax
+    return blank_figure(10.0, min(30.0, max(2.5, row_inches * rows + 1.2))).add_subplot()

@@ -1,4 +1,4 @@
-"""Cells of a fabric coloured by a figure: where the critical ones are."""
+"""Heat maps of a fabric: every cell coloured by a figure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from optmatch.fabrics import Fabric
 from optmatch.model import InputError
 from optmatch.plotting import palette
+from optmatch.plotting.drawing import draw_lines, frame, thin_line
 from optmatch.plotting.figures import new_figure
 from optmatch.plotting.geometry import MeshData, Points, mesh_data
-from optmatch.plotting.strokes import frame
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -70,7 +70,7 @@ def plot_heat(
     label: str,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw a fabric with every cell coloured by its figure; cells without one are hollow.
+    """Draw a fabric with every cell coloured by its figure; cells without one are pale.
 
     Parameters
     ----------
@@ -80,32 +80,24 @@ def plot_heat(
         What the colours mean, with the unit.
     ax
         Where to draw; None makes a new figure.
-    """
-    from matplotlib.collections import LineCollection
 
+    See Also
+    --------
+    heat_data : What is drawn.
+    plot_slot : The states of the cells, and the light through them.
+    """
     data = heat_data(fabric, values)
     ax = ax or new_figure(fabric).add_subplot()
     stroke = 72 * frame(ax, data.mesh)
     links = data.mesh.links[:, [0, 3]]
-    ax.add_collection(
-        LineCollection(
-            list(links),
-            colors=palette.STATE_COLOURS["free"],
-            linewidths=max(0.25, 0.022 * stroke),
-            label="links",
-        )
-    )
+    draw_lines(ax, links, palette.STATE_COLOURS["free"], thin_line(stroke), "links")
     known = ~np.isnan(data.values)
-    shape: dict[str, Any] = {"linewidths": 0.34 * stroke, "capstyle": "butt", "zorder": 2}
-    ax.add_collection(
-        LineCollection(
-            list(data.bodies[~known]), colors=palette.CELL_FILL, label="unknown", **shape
-        )
-    )
-    cells = LineCollection(list(data.bodies[known]), cmap=COLOURS, label="cells", **shape)
+    style: dict[str, Any] = {"capstyle": "butt", "zorder": 2}
+    width = 0.34 * stroke
+    draw_lines(ax, data.bodies[~known], palette.CELL_FILL, width, "unknown", **style)
+    cells = draw_lines(ax, data.bodies[known], None, width, "cells", cmap=COLOURS, **style)
     cells.set_array(data.values[known])
     cells.set_clim(0.0, max(1e-12, float(np.nanmax(data.values, initial=0.0))))
-    ax.add_collection(cells)
     for mark in data.mesh.ports:
         ax.plot(*mark.position, marker="o", markersize=3, color=palette.FAINT_INK)
     figure: Any = ax.get_figure(root=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 CIRCUIT_COLOURS = (
     *("#266ec3", "#77d32f", "#a51105", "#c0abe9", "#249c74", "#623b6b", "#e94211", "#7584fe"),
     *("#3738ac", "#87ba88", "#037465", "#a383bc", "#cb0f45", "#635a93", "#ca933e", "#6861f1"),
@@ -26,3 +28,17 @@ def circuit_colour(place: int) -> str:
     ('#266ec3', True)
     """
     return CIRCUIT_COLOURS[place % len(CIRCUIT_COLOURS)]
+
+
+def ink_on(colour: Any) -> str:
+    """Return the ink that is read best on a colour: ``"#rrggbb"``, or parts from 0 to 1.
+
+    Examples
+    --------
+    >>> ink_on("#a51105"), ink_on((0.9, 0.9, 0.2)) == INK
+    ('white', True)
+    """
+    if isinstance(colour, str):
+        colour = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+    red, green, blue = (part**2.2 for part in colour[:3])
+    return "white" if 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.36 else INK

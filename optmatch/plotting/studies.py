@@ -1,4 +1,4 @@
-"""Pictures of studies of racks."""
+"""Charts of the studies of racks: slices, spares, and blast radius."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ class Panel(NamedTuple):
     labels: list[str]
     """Along the x axis."""
     series: dict[str, list[float]]
-    errors: dict[str, list[float]]
-    """Half widths of confidence intervals; empty lists where there are none."""
-    lines: bool
+    errors: Mapping[str, list[float]] = {}
+    """Half widths of confidence intervals, where there are any."""
+    lines: bool = False
+    """Whether lines are drawn instead of bars."""
 
 
 def study_data(name: str, tables: Tables) -> list[Panel]:
@@ -57,33 +58,26 @@ def study_data(name: str, tables: Tables) -> list[Panel]:
 
 
 def _slices(tables: Tables) -> list[Panel]:
-    names = ("fragmentation", "unusable", "rejected_part")
-    rules = tables["rules"]
-    panels = [
+    names, rules = ("fragmentation", "unusable", "rejected_part"), tables["rules"]
+    by_rule: dict[str, list[Mapping[str, Any]]] = {}
+    for row in tables["fragmented"]:
+        by_rule.setdefault(row["rule"], []).append(row)
+    tenants = tables["tenants"]
+    return [
         Panel(
             "requests that come and go",
             "part of free servers, of requests",
             ["fragmented", "unusable", "rejected"],
             {row["rule"]: [row[name] for name in names] for row in rules},
             {row["rule"]: [row[f"{name}_half_width"] for name in names] for row in rules},
-            lines=False,
-        )
-    ]
-    found = tables["fragmented"]
-    shapes = list(dict.fromkeys(row["shape"] for row in found))
-    by_rule = {row["rule"]: [r for r in found if r["rule"] == row["rule"]] for row in found}
-    panels.append(
+        ),
         Panel(
             "slices that a fragmented pod still holds",
             "slices placed",
-            shapes,
+            list(dict.fromkeys(row["shape"] for row in tables["fragmented"])),
             {rule: [row["placed"] for row in rows] for rule, rows in by_rule.items()},
             {rule: [row["placed_half_width"] for row in rows] for rule, rows in by_rule.items()},
-            lines=False,
-        )
-    )
-    tenants = tables["tenants"]
-    panels.append(
+        ),
         Panel(
             "bandwidth of a tenant's chip",
             "part of its ports in use",
@@ -92,25 +86,21 @@ def _slices(tables: Tables) -> list[Panel]:
                 "fixed torus": [row["fixed"] for row in tenants],
                 "steered": [row["steered"] for row in tenants],
             },
-            {},
-            lines=False,
-        )
-    )
-    return panels
+        ),
+    ]
 
 
 def _spares(tables: Tables) -> list[Panel]:
-    rows = tables["cover"]
-    units = list(dict.fromkeys(row["unit"] for row in rows))
-    most = max((row["spares"] for row in rows), default=0)
-    series = {unit: [r["covered_failures"] for r in rows if r["unit"] == unit] for unit in units}
+    series: dict[str, list[float]] = {}
+    for row in tables["cover"]:
+        series.setdefault(row["unit"], []).append(row["covered_failures"])
+    most = max((row["spares"] for row in tables["cover"]), default=0)
     return [
         Panel(
             "failures that the spares of a rack cover",
             "part of the time that something is down",
             [str(spares) for spares in range(most + 1)],
             series,
-            {},
             lines=True,
         )
     ]
@@ -125,7 +115,6 @@ def _blast(tables: Tables) -> list[Panel]:
             [row["repair"] for row in rows],
             {"mean": [row["chips"] for row in rows]} if rows else {},
             {"mean": [row["chips_half_width"] for row in rows]},
-            lines=False,
         )
     ]
 
@@ -141,6 +130,11 @@ def plot_study(name: str, tables: Tables, *, fig: Figure | None = None) -> Figur
         Rows of figures, as the study returns them.
     fig
         Where to draw; None makes a new figure.
+
+    See Also
+    --------
+    study_data : What is drawn.
+    optmatch.studies : The studies that make the tables.
     """
     panels = study_data(name, tables)
     figure = blank_figure(5.0 * len(panels), 3.6) if fig is None else fig

@@ -10,8 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from optmatch.control.free_cells import settle_free_cells
+from optmatch.entrances import solve
 from optmatch.fabrics import Fabric, FeedForward
 from optmatch.fabrics.waveguides import measure_area, measure_waveguides
+from optmatch.kinds import all_methods
 from optmatch.model import (
     Device,
     InputError,
@@ -26,8 +29,7 @@ from optmatch.model import (
 )
 from optmatch.model.comparison import FabricRow, MethodRow
 from optmatch.problems import Routing
-from optmatch.solve import settle_free_cells, solve
-from optmatch.verify import measure_optics
+from optmatch.verify.optics import measure_optics
 from optmatch.verify.routing.schedules import count_toggles
 
 
@@ -196,10 +198,9 @@ def compare_methods(
     double optimal 3.0
     circle refused None
     """
-    from optmatch.solvers import methods as known
-
+    known = {method.name for method in all_methods()}
     for method in methods:
-        if method not in known():
+        if method not in known:
             raise InputError(f"method = {method!r}: unknown", where="methods")
     rows = []
     for name, problem in problems.items():

@@ -134,9 +134,9 @@ def _find_fibres(
 def _draw_spares(
     fabric: Any, circuits: Sequence[tuple[int, int]], rng: np.random.Generator
 ) -> tuple[int, ...]:
-    per_unit = fabric.ports_per_chip if isinstance(fabric, RackFabric) else 1
+    per_unit = fabric.ports_per_unit
     busy = {port // per_unit for pair in circuits for port in pair}
-    idle = [unit for unit in range(fabric.n_ports // per_unit) if unit not in busy]
+    idle = [unit for unit in range(fabric.n_units) if unit not in busy]
     chosen = rng.permutation(np.array(idle, dtype=np.int64))[: rng.integers(0, 4)]
     return tuple(sorted(chosen.tolist()))
 
@@ -151,19 +151,18 @@ def fail_something(state: Reroute, rng: np.random.Generator) -> Reroute:
     False
     """
     fabric = state.fabric
-    rack = isinstance(fabric, RackFabric)
     cells: Any = rng.permutation(fabric.n_cells).tolist() if fabric.graph is not None else []
     failed: dict[str, tuple[int, ...]] = {}
     for _ in range(int(rng.integers(1, 4))):
         kinds = ["failed_ports"]
-        kinds += ["failed_chips", "failed_fibres"] if rack else []
+        kinds += ["failed_chips", "failed_fibres"] if fabric.n_chips else []
         kinds += ["stuck_bar", "stuck_cross", "dead_cells"] if len(cells) > 2 else []
         kind = str(rng.choice(kinds))
         if kind in ("stuck_bar", "stuck_cross", "dead_cells"):
             part = cells.pop()
         else:
             counts = {"failed_chips": state.n_units, "failed_ports": fabric.n_ports}
-            most = counts.get(kind) or fabric.n_fibres  # type: ignore[union-attr]
+            most = counts.get(kind) or fabric.n_fibres
             part = int(rng.integers(most))
         failed[kind] = tuple({*failed.get(kind, ()), part})
     return replace(state, **failed)  # type: ignore[arg-type]
@@ -217,7 +216,7 @@ def _levels(
         if len(set(links)) < len(links) or not used.isdisjoint(links):
             return None
         used.update(links)
-        if problem.hit[circuit] or tuple(way) != problem.ways[circuit]:
+        if problem.hit[circuit] or tuple(way) != problem.circuit_routes[circuit]:
             changed.append(circuit)
             ways.append(way)
     touched = {terminal // 4 for way in ways for terminal in way}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,9 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
+from optmatch.kinds import all_methods
 from optmatch.model import Event, Limits, Problem, Solution, ignore
 from optmatch.problems import AllToAll
-from optmatch.solvers import Method, methods
+from optmatch.solvers import Method
 
 Problems = st.SearchStrategy[Any] | Sequence[Problem]
 
@@ -28,7 +30,10 @@ class Runs:
     iterates: ClassVar[bool] = True
 
     def _method(self) -> Method:
-        return self.method if isinstance(self.method, Method) else methods()[self.method]
+        if isinstance(self.method, Method):
+            return self.method
+        kind = self._kind()
+        return next(m for m in all_methods() if (m.name, m.solves.kind) == (self.method, kind))
 
     def _solve(
         self,
@@ -58,9 +63,12 @@ class Runs:
 
         run()
 
-    def _kind(self) -> str:
+    @classmethod
+    @cache
+    def _kind(cls) -> str:
+        """Return the kind of its problems: that of the first one drawn."""
         kinds: list[str] = []
-        self._each(self.problems, lambda problem: kinds.append(problem.kind))
+        cls()._each(cls.problems, lambda problem: kinds.append(problem.kind))
         return kinds[0]
 
     def _tiny(self) -> Problems:

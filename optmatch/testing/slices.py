@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from optmatch.fabrics import RackFabric
 from optmatch.problems import SliceAllocation
-from optmatch.problems.slices.occupancy import crowd
+from optmatch.problems.slices.occupancy import draw_occupancy
 from optmatch.problems.slices.shape import Shape
 
 _SHAPES: tuple[Shape, ...] = ((2, 2, 2), (2, 2, 3), (2, 4, 2), (2, 2, 1), (4, 3, 1), (2, 4, 4))
@@ -46,7 +46,7 @@ def slice_problems(draw: st.DrawFn, *, tiny: bool = False) -> SliceAllocation:
     shapes = draw(st.lists(st.sampled_from(_SHAPES[:4]), max_size=1 if tiny else 4))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     routes = 2 if tiny else draw(st.integers(1, 5))
-    placed = crowd(fabric, shapes, rng, routes=routes)
+    placed = draw_occupancy(fabric, shapes, rng, routes=routes)
     shape = draw(st.sampled_from(_SHAPES[:4] if tiny else _SHAPES))
     problem = SliceAllocation(fabric, shape, placed=placed, routes=routes)
     spares = draw(st.integers(0, min(2, len(problem.free_servers))))
@@ -71,7 +71,7 @@ def best_slice(problem: SliceAllocation) -> float | None:
     best: float | None = None
     before = problem.loads
     racks = problem.fabric.server_coordinates[:, 0]
-    for plan in problem.blueprints:
+    for plan in problem.slice_shapes:
         pairs = list(zip(plan.pairs.tolist(), plan.weights.tolist(), strict=True))
         for servers in permutations(problem.free_servers.tolist(), plan.n_slots):
             if len({int(racks[server]) for server in servers}) > 1 and not problem.fabric.joined:

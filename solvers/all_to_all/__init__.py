@@ -1,1 +1,59 @@
 """In which matchings all pairs of ports meet: 1-factorisations, joint bounds, repair."""
+
+from __future__ import annotations
+
+from optmatch.problems import AllToAll
+from optmatch.solvers.feedforward import is_feed_forward
+from optmatch.solvers.method import Method, Run
+
+
+def _constructive() -> Run:
+    from optmatch.solvers.feedforward.constructive import solve
+
+    return solve
+
+
+def _negotiated() -> Run:
+    from optmatch.solvers.all_to_all.factorise import solve
+
+    return solve
+
+
+def _ilp() -> Run:
+    from optmatch.solvers.all_to_all.joint import solve
+
+    return solve
+
+
+def _circle() -> Run:
+    from optmatch.solvers.all_to_all.circle import solve
+
+    return solve
+
+
+METHODS = (
+    Method(
+        "constructive",
+        AllToAll,
+        _constructive,
+        "shifts or bit patterns, each routed by the algorithm of a feed-forward fabric",
+        suits=is_feed_forward,
+    ),
+    Method(
+        "negotiated",
+        AllToAll,
+        _negotiated,
+        "a search over 1-factorisations, routed by negotiated congestion",
+    ),
+    Method(
+        "ilp",
+        AllToAll,
+        _ilp,
+        "pairs, slots and routes in one CP-SAT model, for a few dozen cells",
+        exact=True,
+    ),
+    Method(
+        "circle", AllToAll, _circle, "the round-robin tournament as it is, each matching routed"
+    ),
+)
+"""Methods for all pairs; the first that takes a problem is its default."""

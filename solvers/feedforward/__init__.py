@@ -1,1 +1,10 @@
 """Exact routers of feed-forward fabrics, and what their free choices buy."""
+
+from optmatch.fabrics import Faulty, FeedForward
+from optmatch.model import Problem
+
+
+def is_feed_forward(problem: Problem) -> bool:
+    """Tell whether light goes only forward in the fabric of a problem, faults aside."""
+    fabric = problem.fabric
+    return isinstance(fabric.fabric if isinstance(fabric, Faulty) else fabric, FeedForward)

@@ -19,7 +19,8 @@ from optmatch.problems.rails.step import (
     Step,
     ring_bytes,
 )
-from optmatch.solvers.rails.circuits import Facing, face_pairs, face_rings, face_shifts
+from optmatch.solvers.rails.facing import Facing, face_pairs, face_rings, face_shifts
+from optmatch.solvers.rails.fold import number_first
 
 
 class Lanes(NamedTuple):
@@ -32,7 +33,7 @@ class Lanes(NamedTuple):
     """Whether circuits are never changed."""
 
 
-class Way(NamedTuple):
+class Rounds(NamedTuple):
     """How a communication is done."""
 
     facing: Facing
@@ -48,7 +49,9 @@ class Way(NamedTuple):
         return len(self.bytes_sent)
 
 
-def choose_way(job: RailJob, kind: int, group: Group, size_bytes: float, lanes: Lanes) -> Way:
+def choose_rounds(
+    job: RailJob, kind: int, group: Group, size_bytes: float, lanes: Lanes
+) -> Rounds:
     """Choose how a communication is done.
 
     An all-to-all of n ranks is n - 1 matchings, in which everyone sends so many places onward:
@@ -68,25 +71,25 @@ def choose_way(job: RailJob, kind: int, group: Group, size_bytes: float, lanes: 
     n = len(group.ranks)
     total = float(ring_bytes(kind, size_bytes, n))
     if kind >= SEND:
-        return Way(np.empty((0, 0, 0, 0), np.int64), (total,), job.latency_s)
+        return Rounds(np.empty((0, 0, 0, 0), np.int64), (total,), job.latency_s)
     rounds = list_rounds(job.collectives.get(group.dimension, "ring"), kind, n)
     if rounds:
         distances = tuple(each.distance for each in rounds)
         facing = face_pairs(job.collectives[group.dimension], n, lanes.number, distances)
-        return Way(facing, tuple(each.share * size_bytes for each in rounds), job.latency_s)
+        return Rounds(facing, tuple(each.share * size_bytes for each in rounds), job.latency_s)
     messages = 1 if kind == BROADCAST else (n - 1) * (2 if kind == ALL_REDUCE else 1)
     latency_s = messages * job.latency_s
     around = face_rings(n, lanes.number, duplex=lanes.duplex)
     if kind != ALL_TO_ALL or n == 2:
-        return Way(around, (total,), latency_s)
+        return Rounds(around, (total,), latency_s)
     if not lanes.duplex and not lanes.fixed:
         shifts = face_shifts(n, lanes.number)
         part_s = total / (n - 1) / job.port_bytes_per_s
         split_s = len(shifts) * part_s + (len(shifts) - 1) * job.delay_s
         if split_s < total * n / 2 / job.rail_bytes_per_s:
             sent = total / (n - 1) * lanes.number
-            return Way(shifts, (sent,) * len(shifts), latency_s / len(shifts))
-    return Way(around, (total * n / 2,), latency_s)
+            return Rounds(shifts, (sent,) * len(shifts), latency_s / len(shifts))
+    return Rounds(around, (total * n / 2,), latency_s)
 
 
 class Seats(NamedTuple):
@@ -140,11 +143,11 @@ def tell_apart(job: RailJob, lanes: Lanes, seats: Seats) -> list[bytes]:
     found = []
     for rank, start in enumerate(step.rank_start[:-1].tolist()):
         own = np.arange(start, int(step.rank_start[rank + 1]))
-        talks, messages = own[together[own]], own[step.kind[own] >= SEND]
+        transfers, messages = own[together[own]], own[step.kind[own] >= SEND]
         parts = [step.peer[messages].astype(np.int64)]
-        kinds, first, which = np.unique(key[talks], return_index=True, return_inverse=True)
+        kinds, first, which = np.unique(key[transfers], return_index=True, return_inverse=True)
         for k in np.argsort(first):
-            table, place = tables[int(kinds[k])], seats.place(step, talks[first[k : k + 1]])
+            table, place = tables[int(kinds[k])], seats.place(step, transfers[first[k : k + 1]])
             parts.append(seats.member[kinds[k] // SEND, table[:, place[0]]])
         order = np.argsort(np.argsort(first))[which.reshape(-1)]
         found.append(order.tobytes() + number_first(np.concatenate(parts)).tobytes())
@@ -154,7 +157,7 @@ def tell_apart(job: RailJob, lanes: Lanes, seats: Seats) -> list[bytes]:
 def _facings(job: RailJob, group: Group, kind: int, lanes: Lanes) -> NDArray[np.int64]:
     """List whom places ever face in a kind of collective: on all lanes, in all rounds."""
     n = len(group.ranks)
-    tables = [choose_way(job, kind, group, 1.0, lanes).facing]
+    tables = [choose_rounds(job, kind, group, 1.0, lanes).facing]
     if kind == ALL_TO_ALL:
         tables = [face_rings(n, lanes.number, duplex=lanes.duplex), face_shifts(n, lanes.number)]
     return _rows(*tables)
@@ -170,17 +173,4 @@ def _rows(*tables: NDArray[np.int64]) -> NDArray[np.int64]:
     found: NDArray[np.int64] = np.unique(
         np.concatenate([table.reshape(-1, n) for table in tables]), axis=0
     )
-    return found
-
-
-def number_first(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Replace values by numbers in the order in which they first occur: who is whom again.
-
-    Examples
-    --------
-    >>> number_first(np.array([7, 3, 7, 5])).tolist()
-    [0, 1, 0, 2]
-    """
-    _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
-    found: NDArray[np.int64] = np.argsort(np.argsort(first))[inverse.reshape(-1)]
     return found

@@ -62,12 +62,12 @@ class _Descent:
     """The best choice so far."""
 
     def __init__(self, relays: Relays, known: RailPlan) -> None:
-        self.relays, self.talks = relays, relays.talks
+        self.relays, self.transfers = relays, relays.transfers
         ways = recognise(relays, known)
         self.chosen: Mapping[int, Route] = {
             node: relays.routes[node][way - 1] for node, way in ways.items() if way
         }
-        start = known.start_s[self.talks.folded.part].tolist()
+        start = known.start_s[self.transfers.folded.part].tolist()
         self.order: Order | None = best_order(divert(relays, self.chosen), [start])
 
     def take(self, chosen: Mapping[int, Route], start: list[float]) -> bool:
@@ -90,8 +90,10 @@ class _Descent:
         """Let all communications of one kind of a class go another way."""
         kinds: dict[tuple[int, ...], list[int]] = {}
         for node in self.relays.routes:
-            talk = self.talks.talks[node]
-            kinds.setdefault((talk.uses[0].end, talk.kind, talk.ahead), []).append(node)
+            transfer = self.transfers.by_node[node]
+            kinds.setdefault(
+                (transfer.endpoints[0].end, transfer.kind, transfer.ahead), []
+            ).append(node)
         for nodes in kinds.values():
             yield from self._change(dict.fromkeys(nodes, ()))
             for way in self.relays.around:
@@ -112,14 +114,14 @@ class _Descent:
     def deferrals(self) -> Iterator[Move]:
         """Let a run of collectives at an end wait for the message after it."""
         users: dict[int, list[int]] = {}
-        for talk in divert(self.relays, self.chosen).talks.values():
-            for use in talk.uses if talk.turn == 0 else ():
-                users.setdefault(use.end, []).append(talk.node)
+        for transfer in divert(self.relays, self.chosen).by_node.values():
+            for point in transfer.endpoints if transfer.turn == 0 else ():
+                users.setdefault(point.end, []).append(transfer.node)
         for nodes in users.values():
             nodes.sort(key=self._start().__getitem__)
             run: list[int] = []
             for node in nodes:
-                if self.talks.talks[node].kind < SEND:
+                if self.transfers.by_node[node].kind < SEND:
                     run.append(node)
                 elif run:
                     start = self._start()

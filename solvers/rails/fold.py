@@ -116,14 +116,19 @@ def _neighbours(step: Step) -> list[bytes]:
     """Describe for each rank which of those it sends to and receives from are the same."""
     to, of = partners(step)
     return [
-        _shape(np.concatenate([to[start:end], of[start:end]])).tobytes()
+        number_first(np.concatenate([to[start:end], of[start:end]])).tobytes()
         for start, end in pairwise(step.rank_start.tolist())
     ]
 
 
-def _shape(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Replace values by numbers in the order in which they first occur: who is whom again."""
+def number_first(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Replace values by numbers in the order in which they first occur: who is whom again.
+
+    Examples
+    --------
+    >>> number_first(np.array([7, 3, 7, 5])).tolist()
+    [0, 1, 0, 2]
+    """
     _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
-    rank = np.argsort(np.argsort(first))
-    found: NDArray[np.int64] = rank[inverse.reshape(-1)]
+    found: NDArray[np.int64] = np.argsort(np.argsort(first))[inverse.reshape(-1)]
     return found

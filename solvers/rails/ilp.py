@@ -14,7 +14,7 @@ from optmatch.solvers.rails.descent import descend
 from optmatch.solvers.rails.light import route_plan
 from optmatch.solvers.rails.methods import NO_SPLIT, conclude, plan_lit, plan_well
 from optmatch.solvers.rails.relays import Relays, list_relays
-from optmatch.solvers.rails.transfers import Talks, list_talks
+from optmatch.solvers.rails.transfers import Transfers, fold_transfers
 
 MOST_PAIRS = 20_000
 """Pairs of communications that share an end; with more, a model is too large to be of use."""
@@ -58,14 +58,14 @@ def solve(
     limit: Limit | None = clock.exceeded(0)
     try:
         if limit is not Limit.TIME:
-            talks = list_talks(problem)
-            known, found.best = plan_lit(talks)
+            transfers = fold_transfers(problem)
+            known, found.best = plan_lit(transfers)
             if found.best is not None:
                 on_event(NewBest(found.best.step_s))
             if known is None:
                 found.stats["reason"] = NO_SPLIT
             elif limit is None:
-                limit = _improve(found, talks, known, clock, rng, on_event)
+                limit = _improve(found, transfers, known, clock, rng, on_event)
     except KeyboardInterrupt:
         limit = Limit.INTERRUPTED
     return conclude(problem, found.best, found.bound, limit, "ilp", found.stats)
@@ -97,31 +97,31 @@ class _Found:
 
 def _improve(
     found: _Found,
-    talks: Talks,
+    transfers: Transfers,
     known: RailPlan,
     clock: Clock,
     rng: np.random.Generator,
     on_event: OnEvent,
 ) -> Limit | None:
     """Search for better plans, and for bounds; return why the last search stopped."""
-    if talks.job.switching != "per-circuit":
+    if transfers.job.switching != "per-circuit":
         return None
-    relays, limit = list_relays(talks), None
+    relays, limit = list_relays(transfers), None
     straight = relays._replace(routes={}, around=())
     for searched in (straight, relays) if relays.routes else (relays,):
         if found.is_optimal or limit is Limit.INTERRUPTED:
             break
         if searched is relays:
-            starts = [known, plan_well(talks, around=False)] if len(known.relays) else [known]
+            starts = [known, plan_well(transfers, around=False)] if len(known.relays) else [known]
             for start in filter(None, starts):
                 plan = descend(relays, start, _half(clock))
-                known = found.take(plan, talks.job, on_event) or known
+                known = found.take(plan, transfers.job, on_event) or known
         if not _searchable(searched):
             continue
         within = clock if searched is relays else _half(clock)
         plan, proved, limit = _search(searched, known, within, rng, on_event)
-        known = found.take(plan, talks.job, on_event) or known
-        if searched is relays and found.best is not None and talks.n_lanes == 1:
+        known = found.take(plan, transfers.job, on_event) or known
+        if searched is relays and found.best is not None and transfers.n_lanes == 1:
             _claim(found, relays, min(proved, found.best.step_s))
     return limit
 
@@ -130,7 +130,7 @@ def _claim(found: _Found, relays: Relays, proved: float) -> None:
     """Note what a search of one port per GPU has proved, and of which plans."""
     if proved <= found.bound * (1 + RTOL):
         return
-    if relays.complete and _is_pipeline(relays.talks):
+    if relays.complete and _is_pipeline(relays.transfers):
         found.bound, found.stats["bound_by"] = proved, "cp-sat"
     else:
         found.stats["alike_bound_s"] = proved
@@ -146,7 +146,7 @@ def _half(clock: Clock) -> Clock:
 def _searchable(relays: Relays) -> bool:
     from optmatch.solvers.rails.model import list_users
 
-    if relays.talks.in_rounds:
+    if relays.transfers.in_rounds:
         return False
     users = list_users(relays).values()
     return sum(len(row) * (len(row) - 1) // 2 for row in users) <= MOST_PAIRS
@@ -169,23 +169,23 @@ def _search(
     return found, model.lower_bound_s(outcome), outcome.limit
 
 
-def _is_pipeline(talks: Talks) -> bool:
+def _is_pipeline(transfers: Transfers) -> bool:
     """Tell whether bounds of the folded job hold for all plans of the job.
 
-    One rank of each class has to do, with all that it talks to in other classes: then its
+    One rank of each class has to do, with all that it communicates with in other classes: then its
     timetable, copied to all others, is a plan of the job, so the best plan treats the ranks of a
     class alike. With ways around this is so only where they stay among these ranks, as they do
     where `Relays.complete` holds.
     """
-    step, class_of = talks.job.step(), talks.folded.class_of
-    if talks.has_scatters:
+    step, class_of = transfers.job.step(), transfers.folded.class_of
+    if transfers.has_scatters:
         return False
     around: dict[int, set[int]] = {}
     for group in step.groups:
         if len({int(class_of[rank]) for rank in group.ranks}) > 1:
             for rank in group.ranks:
                 around.setdefault(rank, set()).update(group.ranks)
-    for first in talks.folded.first:
+    for first in transfers.folded.first:
         reached, stack = {first}, [first]
         while stack:
             fresh = around.get(stack.pop(), set()) - reached

@@ -11,6 +11,8 @@ from optmatch.fabrics import Fabric
 from optmatch.model import Limits, ignore
 from optmatch.problems import RailJob, Routing
 from optmatch.problems.rails.plan import RailPlan
+from optmatch.solvers.feedforward import constructive, is_feed_forward
+from optmatch.solvers.routing import negotiated
 
 _ROUNDS = 200
 
@@ -50,12 +52,9 @@ def route_plan(job: RailJob, plan: RailPlan) -> RailPlan | None:
 
 
 def _route(fabric: Fabric, matching: NDArray[np.int32]) -> NDArray[np.int8] | None:
-    from optmatch.solvers.registry import default_method, find_method
-
     problem = Routing(fabric, matching)
-    method = find_method(default_method(problem), problem)
-    limits = Limits(iterations=_ROUNDS)
-    found = method.run(problem, limits, np.random.default_rng(0), ignore)
+    route = constructive.route if is_feed_forward(problem) else negotiated.route
+    found = route(problem, Limits(iterations=_ROUNDS), np.random.default_rng(0), ignore)
     if found.schedule is None or found.schedule.cell_states is None:
         return None
     states: NDArray[np.int8] = found.schedule.cell_states[0]

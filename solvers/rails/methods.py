@@ -15,7 +15,7 @@ from optmatch.solvers.rails.light import route_plan
 from optmatch.solvers.rails.order import plan_ahead
 from optmatch.solvers.rails.policies import plan_by_demand, plan_static
 from optmatch.solvers.rails.relays import plan_around
-from optmatch.solvers.rails.transfers import Talks, list_talks
+from optmatch.solvers.rails.transfers import Transfers, fold_transfers
 
 NO_SPLIT = "fewer ports than there are kinds of circuits to keep"
 
@@ -31,7 +31,7 @@ def solve_on_demand(
     problem: RailJob, limits: Limits, rng: np.random.Generator, on_event: OnEvent
 ) -> Solution:
     """Change circuits when all members of a communication are ready for it."""
-    make = _lit(lambda talks: plan_by_demand(talks, provisioned=False))
+    make = _lit(lambda transfers: plan_by_demand(transfers, provisioned=False))
     return _solve(problem, limits, on_event, "on-demand", make)
 
 
@@ -39,7 +39,7 @@ def solve_provisioned(
     problem: RailJob, limits: Limits, rng: np.random.Generator, on_event: OnEvent
 ) -> Solution:
     """Change circuits as soon as the communication that used them has ended."""
-    make = _lit(lambda talks: plan_by_demand(talks, provisioned=True))
+    make = _lit(lambda transfers: plan_by_demand(transfers, provisioned=True))
     return _solve(problem, limits, on_event, "provisioned", make)
 
 
@@ -50,49 +50,51 @@ def solve_prefetch(
     return _solve(problem, limits, on_event, "prefetch", plan_lit)
 
 
-def plan_lit(talks: Talks) -> tuple[RailPlan | None, RailPlan | None]:
+def plan_lit(transfers: Transfers) -> tuple[RailPlan | None, RailPlan | None]:
     """Return the best plan that is found without search, and the same with the states of cells.
 
     Where a fabric does not hold the circuits of data that go around, they go straight.
     """
-    plan = plan_well(talks)
-    lit = plan and route_plan(talks.job, plan)
+    plan = plan_well(transfers)
+    lit = plan and route_plan(transfers.job, plan)
     if plan is not None and lit is None and len(plan.relays):
-        plan = plan_well(talks, around=False)
-        lit = plan and route_plan(talks.job, plan)
+        plan = plan_well(transfers, around=False)
+        lit = plan and route_plan(transfers.job, plan)
     return plan, lit
 
 
-def plan_well(talks: Talks, *, around: bool = True) -> RailPlan | None:
+def plan_well(transfers: Transfers, *, around: bool = True) -> RailPlan | None:
     """Return the best plan that is found without search; `around` allows data to be forwarded."""
-    known = simple_plans(talks)
-    if talks.job.switching == "per-circuit":
-        early = plan_ahead(talks, known)
+    known = simple_plans(transfers)
+    if transfers.job.switching == "per-circuit":
+        early = plan_ahead(transfers, known)
         known = [*([early] if early else []), *known]
     best = min(known, key=lambda plan: plan.step_s, default=None)
-    if not around or best is None or best.step_s <= talks.job.lower_bound() * (1 + RTOL):
+    if not around or best is None or best.step_s <= transfers.job.lower_bound() * (1 + RTOL):
         return best
-    return plan_around(talks, best) or best
+    return plan_around(transfers, best) or best
 
 
-def simple_plans(talks: Talks) -> list[RailPlan]:
+def simple_plans(transfers: Transfers) -> list[RailPlan]:
     """Return the plans of the simple policies, where there are any."""
     plans = [
-        plan_by_demand(talks, provisioned=True),
-        plan_by_demand(talks, provisioned=False),
-        plan_static(list_talks(talks.job, fixed=True) if talks.has_scatters else talks),
+        plan_by_demand(transfers, provisioned=True),
+        plan_by_demand(transfers, provisioned=False),
+        plan_static(
+            fold_transfers(transfers.job, fixed=True) if transfers.has_scatters else transfers
+        ),
     ]
     return [plan for plan in plans if plan is not None]
 
 
-Maker = Callable[[Talks], tuple[RailPlan | None, RailPlan | None]]
+Maker = Callable[[Transfers], tuple[RailPlan | None, RailPlan | None]]
 """Makes a plan, and the same with the states of cells; None where there is none."""
 
 
-def _lit(make: Callable[[Talks], RailPlan | None]) -> Maker:
-    def maker(talks: Talks) -> tuple[RailPlan | None, RailPlan | None]:
-        plan = make(talks)
-        return plan, plan and route_plan(talks.job, plan)
+def _lit(make: Callable[[Transfers], RailPlan | None]) -> Maker:
+    def maker(transfers: Transfers) -> tuple[RailPlan | None, RailPlan | None]:
+        plan = make(transfers)
+        return plan, plan and route_plan(transfers.job, plan)
 
     return maker
 
@@ -112,7 +114,7 @@ def _solve(
     stats: dict[str, Any] = {}
     try:
         if limit is not Limit.TIME:
-            made, routed = make(list_talks(problem, fixed=fixed))
+            made, routed = make(fold_transfers(problem, fixed=fixed))
             if made is None:
                 stats["reason"] = NO_SPLIT
             elif routed is None:

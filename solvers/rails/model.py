@@ -27,7 +27,7 @@ from optmatch.solvers.rails.relays import (
     recognise,
 )
 from optmatch.solvers.rails.timetable import longest_paths
-from optmatch.solvers.rails.transfers import Talks
+from optmatch.solvers.rails.transfers import Transfers
 
 _TICKS = 1 << 43
 """Ticks of the time that a known plan takes: rounding stays below all tolerances."""
@@ -39,7 +39,7 @@ class User(NamedTuple):
     node: int
     way: int
     """0 straight on, k by its k-th way around."""
-    label: tuple[int, ...]
+    peers: tuple[int, ...]
     """Whom it faces there, by lane."""
 
 
@@ -57,8 +57,8 @@ class Meeting(NamedTuple):
 
 def list_meetings(relays: Relays) -> list[Meeting]:
     """List the pairs that share an end; one that waits for another comes second."""
-    talks = relays.talks
-    reach = _reach(talks)
+    transfers = relays.transfers
+    reach = _reach(transfers)
     found: dict[tuple[tuple[int, int], tuple[int, int]], list[bool]] = {}
     for users in list_users(relays).values():
         for a, b in combinations(users, 2):
@@ -68,9 +68,9 @@ def list_meetings(relays: Relays) -> list[Meeting]:
             if reach[one.node] >> two.node & 1:
                 one, two = two, one
             key = one[:2], two[:2]
-            gaps = found.setdefault(key, [False] * talks.n_lanes)
-            for lane, labels in enumerate(zip(a.label, b.label, strict=True)):
-                gaps[lane] = gaps[lane] or labels[0] != labels[1]
+            gaps = found.setdefault(key, [False] * transfers.n_lanes)
+            for lane, peers in enumerate(zip(a.peers, b.peers, strict=True)):
+                gaps[lane] = gaps[lane] or peers[0] != peers[1]
     return [
         Meeting(one, two, tuple(gaps), bool(reach[two[0]] >> one[0] & 1))
         for (one, two), gaps in sorted(found.items())
@@ -80,22 +80,22 @@ def list_meetings(relays: Relays) -> list[Meeting]:
 def list_users(relays: Relays) -> dict[int, list[User]]:
     """List for each end who uses it."""
     found: dict[int, list[User]] = {}
-    for node, talk in sorted(relays.talks.talks.items()):
-        for use in talk.uses:
-            found.setdefault(use.end, []).append(User(node, 0, use.label))
+    for node, transfer in sorted(relays.transfers.by_node.items()):
+        for point in transfer.endpoints:
+            found.setdefault(point.end, []).append(User(node, 0, point.peers))
         for way, route in enumerate(relays.routes.get(node, ()), 1):
             for link in route:
-                for use in (link.sends, link.receives):
-                    found.setdefault(use.end, []).append(User(node, way, use.label))
+                for point in (link.sends, link.receives):
+                    found.setdefault(point.end, []).append(User(node, way, point.peers))
     return found
 
 
-def _reach(talks: Talks) -> list[int]:
+def _reach(transfers: Transfers) -> list[int]:
     """Return for each node a bit for each node that it waits for, directly or not."""
-    pairs = talks.pairs()
-    timed = longest_paths([0.0] * len(talks.duration_s), pairs)
+    pairs = transfers.pairs()
+    timed = longest_paths([0.0] * len(transfers.duration_s), pairs)
     place = timed.order if timed else []
-    reach = [0] * len(talks.duration_s)
+    reach = [0] * len(transfers.duration_s)
     before: list[list[int]] = [[] for _ in reach]
     for one, two in pairs:
         before[two].append(one)
@@ -117,17 +117,17 @@ class RailModel:
     """
 
     def __init__(self, relays: Relays, known: RailPlan) -> None:
-        self.relays, self.talks, self.model = relays, relays.talks, cp_model.CpModel()
+        self.relays, self.transfers, self.model = relays, relays.transfers, cp_model.CpModel()
         self.tick_s = max(known.step_s, 1e-12) / _TICKS
-        self.delay = int(self.talks.job.delay_s / self.tick_s)
+        self.delay = int(self.transfers.job.delay_s / self.tick_s)
         model, horizon = self.model, _TICKS + 1
-        n = len(self.talks.duration_s)
+        n = len(self.transfers.duration_s)
         self.start = [model.new_int_var(0, horizon, "") for _ in range(n)]
-        self.lane = {node: self._lanes() for node in self.talks.talks}
-        self.way = {node: self._ways(node) for node in self.talks.talks}
+        self.lane = {node: self._lanes() for node in self.transfers.by_node}
+        self.way = {node: self._ways(node) for node in self.transfers.by_node}
         self.lasts: list[Any] = [self._duration(node) for node in range(n)]
         self.total = model.new_int_var(0, horizon, "")
-        for one, two in self.talks.pairs():
+        for one, two in self.transfers.pairs():
             model.add(self.start[two] >= self.start[one] + self.lasts[one])
         for node in range(n):
             model.add(self.total >= self.start[node] + self.lasts[node])
@@ -139,9 +139,9 @@ class RailModel:
         self._hint(known)
 
     def _lanes(self) -> list[Any]:
-        if self.talks.n_lanes == 1:
+        if self.transfers.n_lanes == 1:
             return [1]
-        lanes = [self.model.new_bool_var("") for _ in range(self.talks.n_lanes)]
+        lanes = [self.model.new_bool_var("") for _ in range(self.transfers.n_lanes)]
         self.model.add_bool_or(lanes)
         return lanes
 
@@ -155,17 +155,18 @@ class RailModel:
 
     def _duration(self, node: int) -> Any:
         """Return how long a node lasts, in ticks, rounded down: bounds stay bounds."""
-        talks = self.talks
-        if node not in talks.talks:
-            return int(talks.duration_s[node] / self.tick_s)
+        transfers = self.transfers
+        if node not in transfers.by_node:
+            return int(transfers.duration_s[node] / self.tick_s)
         by_lanes = [
-            int(talks.seconds(node, lanes) / self.tick_s) for lanes in range(1, talks.n_lanes + 1)
+            int(transfers.seconds(node, lanes) / self.tick_s)
+            for lanes in range(1, transfers.n_lanes + 1)
         ]
         more: Any = 0
         for way, route in zip(self.way[node][1:], self.relays.routes.get(node, ()), strict=True):
-            late_s = (len(route) - 1) * talks.talks[node].latency_s
+            late_s = (len(route) - 1) * transfers.by_node[node].latency_s
             more += int(late_s / self.tick_s) * way
-        if talks.n_lanes == 1:
+        if transfers.n_lanes == 1:
             return by_lanes[0] + more
         chosen = [self.model.new_bool_var("") for _ in by_lanes]
         self.model.add_exactly_one(chosen)
@@ -180,7 +181,7 @@ class RailModel:
             if not ordered and pair not in self.orders:
                 self.orders[pair] = self.model.new_bool_var("")
             order = 1 if ordered else self.orders[pair]
-            for lane in range(self.talks.n_lanes):
+            for lane in range(self.transfers.n_lanes):
                 gap = self.delay if gaps[lane] else 0
                 if ordered and not gap:
                     continue
@@ -200,13 +201,13 @@ class RailModel:
     def _stand(self) -> Iterator[tuple[tuple[int, int], dict[int, Any]]]:
         """Choose whom each end faces when a step begins and ends; others need turns."""
         for end, users in self.users.items():
-            for lane in range(self.talks.n_lanes):
-                labels = sorted({user.label[lane] for user in users})
-                faces = {label: self.model.new_bool_var("") for label in labels}
+            for lane in range(self.transfers.n_lanes):
+                peers = sorted({user.peers[lane] for user in users})
+                faces = {peer: self.model.new_bool_var("") for peer in peers}
                 self.model.add_exactly_one(faces.values())
-                for node, way, label in users:
+                for node, way, peer in users:
                     used = [c for c in self._uses(node, way, lane) if not isinstance(c, int)]
-                    away = [~faces[label[lane]], *used]
+                    away = [~faces[peer[lane]], *used]
                     ended = self.start[node] + self.lasts[node]
                     self.model.add(self.start[node] >= self.delay).only_enforce_if(away)
                     self.model.add(self.total >= ended + self.delay).only_enforce_if(away)
@@ -214,7 +215,7 @@ class RailModel:
 
     def _hint(self, known: RailPlan) -> None:
         """Start from a known plan."""
-        talks, parts = self.talks, self.talks.folded.part
+        transfers, parts = self.transfers, self.transfers.folded.part
         starts, ends = known.start_s[parts].tolist(), known.end_s[parts].tolist()
         times = [int(at / self.tick_s) for at in starts]
         for variable, at in zip(self.start, times, strict=True):
@@ -222,24 +223,24 @@ class RailModel:
         for (one, two), order in self.orders.items():
             self.model.add_hint(order, times[one] <= times[two])
         self.model.add_hint(self.total, _TICKS)
-        ways = dict.fromkeys(talks.talks, 0) | recognise(self.relays, known)
-        sender = list_senders(talks)
-        lanes = {node: int(known.ports[sender[node]]) for node in talks.talks}
-        for node in talks.talks:
+        ways = dict.fromkeys(transfers.by_node, 0) | recognise(self.relays, known)
+        sender = list_senders(transfers)
+        lanes = {node: int(known.ports[sender[node]]) for node in transfers.by_node}
+        for node in transfers.by_node:
             self._hint_one(
                 self.way[node], [way == ways[node] for way in range(len(self.way[node]))]
             )
-            taken = [bool(lanes[node] >> lane & 1) for lane in range(talks.n_lanes)]
+            taken = [bool(lanes[node] >> lane & 1) for lane in range(transfers.n_lanes)]
             self._hint_one(self.lane[node], taken)
         for (end, lane), faces in self.standing.items():
             used = [
-                (starts[user.node], ends[user.node], user.label[lane])
+                (starts[user.node], ends[user.node], user.peers[lane])
                 for user in self.users[end]
                 if user.way == ways[user.node] and lanes[user.node] >> lane & 1
             ]
             if used:
-                face = _first_face(used, talks.job.delay_s)
-                self._hint_one(list(faces.values()), [label == face for label in faces])
+                face = _first_face(used, transfers.job.delay_s)
+                self._hint_one(list(faces.values()), [peer == face for peer in faces])
 
     def _hint_one(self, literals: list[Any], values: list[bool]) -> None:
         for literal, value in zip(literals, values, strict=True):
@@ -279,13 +280,13 @@ class RailModel:
         found = {}
         for (end, lane), choice in self.standing.items():
             used = [
-                (start[user.node], user.label[lane])
+                (start[user.node], user.peers[lane])
                 for user in self.users[end]
                 if ways[user.node] == user.way and lanes[user.node] >> lane & 1
             ]
-            face = next(label for label, literal in choice.items() if outcome.holds(literal))
+            face = next(peer for peer, literal in choice.items() if outcome.holds(literal))
             if used:
-                needed = face in {label for _, label in used}
+                needed = face in {peer for _, peer in used}
                 found[end, lane] = face if needed else max(used)[1]
         return found
 
@@ -299,7 +300,7 @@ def _first_face(used: list[tuple[float, float, int]], delay_s: float) -> int:
     (5, 5)
     """
     last = max(used)[2]
-    late = all(start >= delay_s for start, _, label in used if label != last)
+    late = all(start >= delay_s for start, _, peer in used if peer != last)
     return last if late else min(used)[2]
 
 

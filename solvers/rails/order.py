@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from optmatch.problems.rails.plan import RailPlan
 from optmatch.solvers.rails.policies import usual_lanes
 from optmatch.solvers.rails.timetable import Timed, Turn, build_plan, longest_paths
-from optmatch.solvers.rails.transfers import Spot, Talks, Use
+from optmatch.solvers.rails.transfers import Endpoint, Spot, Transfers
 
 
-def plan_ahead(talks: Talks, known: Sequence[RailPlan] = ()) -> RailPlan | None:
+def plan_ahead(transfers: Transfers, known: Sequence[RailPlan] = ()) -> RailPlan | None:
     """Set up circuits early: the best of a few orders.
 
     Tried are the order in which communications would start with all circuits there, and those of
@@ -27,8 +27,8 @@ def plan_ahead(talks: Talks, known: Sequence[RailPlan] = ()) -> RailPlan | None:
     RailPlan or None
         None if no order can be kept.
     """
-    order = best_order(talks, [plan.start_s[talks.folded.part].tolist() for plan in known])
-    return None if order is None else plan_in_order(talks, *order[1:])
+    order = best_order(transfers, [plan.start_s[transfers.folded.part].tolist() for plan in known])
+    return None if order is None else plan_in_order(transfers, *order[1:])
 
 
 class Order(NamedTuple):
@@ -40,56 +40,56 @@ class Order(NamedTuple):
     faces: Mapping[tuple[int, int], int]
 
 
-def best_order(talks: Talks, starts: Sequence[Sequence[float]] = ()) -> Order | None:
+def best_order(transfers: Transfers, starts: Sequence[Sequence[float]] = ()) -> Order | None:
     """Choose what `plan_ahead` makes a plan of; None if no order can be kept.
 
     Parameters
     ----------
-    talks
+    transfers
         The folded job.
     starts
         When nodes start in plans that are known, of which only the order counts.
     """
-    lanes = usual_lanes(talks)
-    everything = dict.fromkeys(lanes, (1 << talks.n_lanes) - 1)
-    free = longest_paths(talks.lasting(everything), talks.pairs())
+    lanes = usual_lanes(transfers)
+    everything = dict.fromkeys(lanes, (1 << transfers.n_lanes) - 1)
+    free = longest_paths(transfers.lasting(everything), transfers.pairs())
     orders = [*([] if free is None else [free.start_s]), *starts]
     tried = [
-        Order(_step_s(talks, start, lanes, faces), start, lanes, faces)
+        Order(_step_s(transfers, start, lanes, faces), start, lanes, faces)
         for start in orders
-        for faces in (_first_faces(talks, start, lanes, which) for which in (-1, 0))
+        for faces in (_first_faces(transfers, start, lanes, which) for which in (-1, 0))
     ]
     kept = [order for order in tried if order.step_s < math.inf]
     return min(kept, key=lambda order: order.step_s, default=None)
 
 
 def _step_s(
-    talks: Talks,
+    transfers: Transfers,
     start: Sequence[float],
     lanes: Mapping[int, int],
     faces: Mapping[tuple[int, int], int],
 ) -> float:
     """Return how long a step lasts in an order; infinite if it contradicts itself."""
-    found = _time_order(talks, start, lanes, faces)
+    found = _time_order(transfers, start, lanes, faces)
     return math.inf if found is None else max(found.timed.end_s, default=0.0)
 
 
 def _first_faces(
-    talks: Talks, start: Sequence[float], lanes: Mapping[int, int], which: int
+    transfers: Transfers, start: Sequence[float], lanes: Mapping[int, int], which: int
 ) -> dict[tuple[int, int], int]:
     """Let each end face whom it faces first (0) or last (-1) in a step."""
     found: dict[tuple[int, int], list[tuple[Any, ...]]] = {}
-    for node, talk in talks.talks.items():
-        for use in talk.uses:
-            for lane in range(talks.n_lanes):
+    for node, transfer in transfers.by_node.items():
+        for point in transfer.endpoints:
+            for lane in range(transfers.n_lanes):
                 if lanes[node] >> lane & 1:
-                    entry = *talks.key(node, start), use.label[lane]
-                    found.setdefault((use.end, lane), []).append(entry)
+                    entry = *transfers.key(node, start), point.peers[lane]
+                    found.setdefault((point.end, lane), []).append(entry)
     return {at: sorted(entries)[which][-1] for at, entries in found.items()}
 
 
 def plan_in_order(
-    talks: Talks,
+    transfers: Transfers,
     start: Sequence[float],
     lanes: Mapping[int, int],
     faces: Mapping[tuple[int, int], int],
@@ -98,26 +98,26 @@ def plan_in_order(
 
     Parameters
     ----------
-    talks
+    transfers
         The folded job.
     start
         Times by node, of which only the order counts.
     lanes
         A bit for each lane, by node.
     faces
-        By end and lane the label that it faces when the step begins, and ends.
+        By end and lane the peer that it faces when the step begins, and ends.
 
     Returns
     -------
     RailPlan or None
         With every turn as soon as the port is free; None if the order contradicts itself.
     """
-    found = _time_order(talks, start, lanes, faces)
+    found = _time_order(transfers, start, lanes, faces)
     if found is None:
         return None
     times = found.timed.start_s
     turns = [Turn(times[n], times[n], end, lane, spot) for n, end, lane, spot in found.turned]
-    return build_plan(talks, found.timed, lanes, found.standing, turns)
+    return build_plan(transfers, found.timed, lanes, found.standing, turns)
 
 
 class _Found(NamedTuple):
@@ -130,28 +130,28 @@ class _Found(NamedTuple):
 
 
 def _time_order(
-    talks: Talks,
+    transfers: Transfers,
     start: Sequence[float],
     lanes: Mapping[int, int],
     faces: Mapping[tuple[int, int], int],
 ) -> _Found | None:
     """Find when everything starts, and what is turned, in the order of given times."""
-    waits = longest_paths([0.0] * len(talks.duration_s), talks.pairs())
+    waits = longest_paths([0.0] * len(transfers.duration_s), transfers.pairs())
     if waits is None:
         return None
-    durations, pairs = talks.lasting(lanes), talks.pairs()
+    durations, pairs = transfers.lasting(lanes), transfers.pairs()
     turned: list[tuple[int, int, int, Spot]] = []
     standing: list[Turn] = []
-    for (end, lane), label in faces.items():
-        users = _users(talks, lanes, end, lane)
-        users.sort(key=lambda user: talks.key(user[0], start, waits.order))
-        place = {use.label[lane]: use.spot for use in _uses(talks, end)}
-        standing.append(Turn(0.0, 0.0, end, lane, place[label]))
-        facing, last = label, -1
-        for node, wanted, where in [*users, (-1, label, place[label])]:
+    for (end, lane), peer in faces.items():
+        users = _users(transfers, lanes, end, lane)
+        users.sort(key=lambda user: transfers.key(user[0], start, waits.order))
+        place = {point.peers[lane]: point.spot for point in _endpoints(transfers, end)}
+        standing.append(Turn(0.0, 0.0, end, lane, place[peer]))
+        facing, last = peer, -1
+        for node, wanted, where in [*users, (-1, peer, place[peer])]:
             if wanted != facing:
                 number = len(durations)
-                durations.append(talks.job.delay_s)
+                durations.append(transfers.job.delay_s)
                 turned.append((number, end, lane, where))
                 pairs += [(last, number)] if last >= 0 else []
                 pairs += [(number, node)] if node >= 0 else []
@@ -162,18 +162,23 @@ def _time_order(
     return None if timed is None else _Found(timed, standing, turned)
 
 
-def _uses(talks: Talks, end: int) -> list[Use]:
+def _endpoints(transfers: Transfers, end: int) -> list[Endpoint]:
     """List all uses of an end."""
-    return [use for talk in talks.talks.values() for use in talk.uses if use.end == end]
+    return [
+        point
+        for transfer in transfers.by_node.values()
+        for point in transfer.endpoints
+        if point.end == end
+    ]
 
 
 def _users(
-    talks: Talks, lanes: Mapping[int, int], end: int, lane: int
+    transfers: Transfers, lanes: Mapping[int, int], end: int, lane: int
 ) -> list[tuple[int, int, Spot]]:
-    """List who uses a lane at an end: node, label, what says whom."""
+    """List who uses a lane at an end: node, peer, what says whom."""
     return [
-        (node, use.label[lane], use.spot)
-        for node, talk in talks.talks.items()
-        for use in talk.uses
-        if use.end == end and lanes[node] >> lane & 1
+        (node, point.peers[lane], point.spot)
+        for node, transfer in transfers.by_node.items()
+        for point in transfer.endpoints
+        if point.end == end and lanes[node] >> lane & 1
     ]

@@ -14,7 +14,7 @@ from optmatch.problems.rails.plan import RailPlan
 from optmatch.problems.rails.step import SEND
 from optmatch.solvers.rails.stopping import stopping_paths
 from optmatch.solvers.rails.timetable import Turn, build_plan, longest_paths
-from optmatch.solvers.rails.transfers import Spot, Talk, Talks
+from optmatch.solvers.rails.transfers import Spot, Transfer, Transfers
 
 
 class Span(NamedTuple):
@@ -22,10 +22,10 @@ class Span(NamedTuple):
 
     nodes: list[int]
     facing: dict[tuple[int, int], tuple[int, Spot]]
-    """By end and lane: the label, and what says whom."""
+    """By end and lane: the peer, and what says whom."""
 
 
-def usual_lanes(talks: Talks) -> dict[int, int]:
+def usual_lanes(transfers: Transfers) -> dict[int, int]:
     """Choose lanes as a controller does that knows no better: all, shared where they must be.
 
     A pipeline needs circuits to both neighbours at once; with two lanes or more, those onward
@@ -36,28 +36,30 @@ def usual_lanes(talks: Talks) -> dict[int, int]:
     dict
         A bit for each lane, by node.
     """
-    everything = (1 << talks.n_lanes) - 1
-    even = sum(1 << lane for lane in range(0, talks.n_lanes, 2))
+    everything = (1 << transfers.n_lanes) - 1
+    even = sum(1 << lane for lane in range(0, transfers.n_lanes, 2))
     faces: dict[int, set[int]] = {}
-    for talk in talks.talks.values():
-        if talk.kind >= SEND:
-            for use in talk.uses:
-                faces.setdefault(use.end, set()).add(use.label[0])
-    shared = talks.n_lanes > 1 and any(len(labels) > 1 for labels in faces.values())
+    for transfer in transfers.by_node.values():
+        if transfer.kind >= SEND:
+            for point in transfer.endpoints:
+                faces.setdefault(point.end, set()).add(point.peers[0])
+    shared = transfers.n_lanes > 1 and any(len(peers) > 1 for peers in faces.values())
 
-    def choose(talk: Talk) -> int:
-        if talk.kind < SEND or not shared:
+    def choose(transfer: Transfer) -> int:
+        if transfer.kind < SEND or not shared:
             return everything
-        return even if talk.ahead else everything & ~even
+        return even if transfer.ahead else everything & ~even
 
-    return {node: choose(talk) for node, talk in talks.talks.items()}
+    return {node: choose(transfer) for node, transfer in transfers.by_node.items()}
 
 
-def spans(talks: Talks, cls: int, nodes: NDArray[np.int64], lanes: dict[int, int]) -> list[Span]:
+def spans(
+    transfers: Transfers, cls: int, nodes: NDArray[np.int64], lanes: dict[int, int]
+) -> list[Span]:
     """Cut what a class does where an end has to face somebody else."""
     found: list[Span] = []
     for node in nodes.tolist():
-        wanted = dict(_wanted(talks.talks[node], cls, lanes[node]))
+        wanted = dict(_wanted(transfers.by_node[node], cls, lanes[node]))
         known = found[-1].facing if found else None
         if known is None or any(known.get(at, new)[0] != new[0] for at, new in wanted.items()):
             found.append(Span([], {}))
@@ -68,13 +70,13 @@ def spans(talks: Talks, cls: int, nodes: NDArray[np.int64], lanes: dict[int, int
 
 
 def _wanted(
-    talk: Talk, cls: int, lanes: int
+    transfer: Transfer, cls: int, lanes: int
 ) -> Iterator[tuple[tuple[int, int], tuple[int, Spot]]]:
-    for use in talk.uses:
-        if use.end // 2 == cls:
+    for point in transfer.endpoints:
+        if point.end // 2 == cls:
             for lane in range(lanes.bit_length()):
                 if lanes >> lane & 1:
-                    yield (use.end, lane), (use.label[lane], use.spot)
+                    yield (point.end, lane), (point.peers[lane], point.spot)
 
 
 def standing(every: list[list[Span]]) -> Iterator[Turn]:
@@ -99,24 +101,22 @@ def switches(every: list[list[Span]]) -> list[Switch]:
     for row in every:
         state = {at: new[0] for span in row for at, new in span.facing.items()}
         for number, span in enumerate(row):
-            changes = {
-                at: place for at, (label, place) in span.facing.items() if state[at] != label
-            }
-            state |= {at: label for at, (label, _) in span.facing.items()}
+            changes = {at: place for at, (peer, place) in span.facing.items() if state[at] != peer}
+            state |= {at: peer for at, (peer, _) in span.facing.items()}
             if changes:
                 previous = row[number - 1] if number else None
                 found.append(Switch(span, previous, changes))
     return found
 
 
-def plan_by_demand(talks: Talks, *, provisioned: bool) -> RailPlan:
+def plan_by_demand(transfers: Transfers, *, provisioned: bool) -> RailPlan:
     """Change circuits when they are asked for.
 
     A class changes its circuits when its last span has ended and somebody has asked.
 
     Parameters
     ----------
-    talks
+    transfers
         The folded job.
     provisioned
         False: who asks is a communication that is ready at all its members. True: the end of the
@@ -127,14 +127,14 @@ def plan_by_demand(talks: Talks, *, provisioned: bool) -> RailPlan:
     InputError
         If the classes go through their spans in orders that contradict each other.
     """
-    for order in (talks.order, by_time(talks)):
-        plan = _plan_in_order(talks, order, provisioned)
+    for order in (transfers.order, by_time(transfers)):
+        plan = _plan_in_order(transfers, order, provisioned)
         if plan is not None:
             return plan
     raise InputError("operations wait for each other whatever is switched", where="recorded")
 
 
-def plan_static(talks: Talks) -> RailPlan | None:
+def plan_static(transfers: Transfers) -> RailPlan | None:
     """Split the lanes once and never change a circuit.
 
     Communications that can share a circuit are one kind; each kind gets lanes in proportion to
@@ -146,10 +146,10 @@ def plan_static(talks: Talks) -> RailPlan | None:
     RailPlan or None
         None if there are more kinds than lanes, or rounds that need changes.
     """
-    if talks.in_rounds:
+    if transfers.in_rounds:
         return None
-    kinds = _kinds(talks)
-    shares = share_lanes([_busiest(talks, nodes) for nodes in kinds], talks.n_lanes)
+    kinds = _kinds(transfers)
+    shares = share_lanes([_busiest(transfers, nodes) for nodes in kinds], transfers.n_lanes)
     if shares is None:
         return None
     lanes: dict[int, int] = {}
@@ -157,22 +157,22 @@ def plan_static(talks: Talks) -> RailPlan | None:
     for nodes, share in zip(kinds, shares, strict=True):
         lanes |= dict.fromkeys(nodes, (1 << share) - 1 << given)
         given += share
-    order, pairs = by_time(talks), talks.pairs()
-    every = [spans(talks, cls, nodes, lanes) for cls, nodes in enumerate(order)]
+    order, pairs = by_time(transfers), transfers.pairs()
+    every = [spans(transfers, cls, nodes, lanes) for cls, nodes in enumerate(order)]
     for cls, chain in enumerate(order):
-        pairs += share_ports(talks, cls, chain, lanes)
-    timed = longest_paths(talks.lasting(lanes), pairs)
-    return None if timed is None else build_plan(talks, timed, lanes, standing(every), [])
+        pairs += share_ports(transfers, cls, chain, lanes)
+    timed = longest_paths(transfers.lasting(lanes), pairs)
+    return None if timed is None else build_plan(transfers, timed, lanes, standing(every), [])
 
 
-def _kinds(talks: Talks) -> list[list[int]]:
+def _kinds(transfers: Transfers) -> list[list[int]]:
     """Put communications together that never need two circuits at one port."""
     kinds: list[tuple[bool, list[int], dict[int, tuple[int, ...]]]] = []
-    for node, talk in sorted(talks.talks.items()):
-        wanted = {use.end: use.label for use in talk.uses}
-        message = talk.kind >= SEND
+    for node, transfer in sorted(transfers.by_node.items()):
+        wanted = {point.end: point.peers for point in transfer.endpoints}
+        message = transfer.kind >= SEND
         for of_messages, nodes, facing in kinds:
-            fits = all(facing.get(end, label) == label for end, label in wanted.items())
+            fits = all(facing.get(end, peer) == peer for end, peer in wanted.items())
             if of_messages == message and fits:
                 nodes.append(node)
                 facing |= wanted
@@ -182,22 +182,22 @@ def _kinds(talks: Talks) -> list[list[int]]:
     return [nodes for _, nodes, _ in kinds]
 
 
-def _busiest(talks: Talks, nodes: list[int]) -> float:
+def _busiest(transfers: Transfers, nodes: list[int]) -> float:
     """Return the most that one end carries of some communications, in bytes."""
     carried: dict[int, float] = {}
     for node in nodes:
-        for use in talks.talks[node].uses:
-            carried[use.end] = carried.get(use.end, 0.0) + talks.talks[node].bytes_sent
+        for point in transfers.by_node[node].endpoints:
+            carried[point.end] = carried.get(point.end, 0.0) + transfers.by_node[node].bytes_sent
     return max(carried.values())
 
 
 def share_ports(
-    talks: Talks, cls: int, nodes: NDArray[np.int64], lanes: dict[int, int]
+    transfers: Transfers, cls: int, nodes: NDArray[np.int64], lanes: dict[int, int]
 ) -> Iterator[tuple[int, int]]:
     """Let what uses the same ports of a class run one after another, in the order given."""
     last: dict[tuple[int, int], int] = {}
     for node in nodes.tolist():
-        for at, _ in _wanted(talks.talks[node], cls, lanes[node]):
+        for at, _ in _wanted(transfers.by_node[node], cls, lanes[node]):
             if at in last and last[at] != node:
                 yield last[at], node
             last[at] = node
@@ -224,34 +224,34 @@ def share_lanes(traffic: list[float], lanes: int) -> list[int] | None:
     return shares
 
 
-def by_time(talks: Talks) -> tuple[NDArray[np.int64], ...]:
+def by_time(transfers: Transfers) -> tuple[NDArray[np.int64], ...]:
     """Order the communication of each class by when it starts with all circuits there.
 
     Such orders never contradict each other, as programs may where a rank posts receives early.
     """
-    lanes = (1 << talks.n_lanes) - 1
-    durations = talks.lasting(dict.fromkeys(talks.talks, lanes))
-    timed = longest_paths(durations, talks.pairs())
+    lanes = (1 << transfers.n_lanes) - 1
+    durations = transfers.lasting(dict.fromkeys(transfers.by_node, lanes))
+    timed = longest_paths(durations, transfers.pairs())
     if timed is None:
         raise InputError("operations wait for themselves", where="recorded")
     times = timed.start_s, timed.order
     return tuple(
-        np.array(sorted(nodes.tolist(), key=lambda node: talks.key(node, *times)), np.int64)
-        for nodes in talks.order
+        np.array(sorted(nodes.tolist(), key=lambda node: transfers.key(node, *times)), np.int64)
+        for nodes in transfers.order
     )
 
 
 def _plan_in_order(
-    talks: Talks, order: tuple[NDArray[np.int64], ...], provisioned: bool
+    transfers: Transfers, order: tuple[NDArray[np.int64], ...], provisioned: bool
 ) -> RailPlan | None:
-    lanes = usual_lanes(talks)
-    every = [spans(talks, cls, nodes, lanes) for cls, nodes in enumerate(order)]
-    durations, pairs = talks.lasting(lanes), talks.pairs()
+    lanes = usual_lanes(transfers)
+    every = [spans(transfers, cls, nodes, lanes) for cls, nodes in enumerate(order)]
+    durations, pairs = transfers.lasting(lanes), transfers.pairs()
     causes: dict[int, list[int]] = {}
     for one, two in pairs:
         causes.setdefault(two, []).append(one)
     for cls, nodes in enumerate(order):
-        pairs += share_ports(talks, cls, nodes, lanes)
+        pairs += share_ports(transfers, cls, nodes, lanes)
     for row in every:
         for span, following in pairwise(row):
             pairs += [(one, two) for one in span.nodes for two in following.nodes]
@@ -263,9 +263,9 @@ def _plan_in_order(
         asks.append(drained if early else causes.get(switch.span.nodes[0], []))
         pairs += [(one, number) for one in {*drained, *asks[-1]}]
         pairs += [(number, two) for two in switch.span.nodes]
-    lasts = durations + [talks.job.delay_s] * len(wanted)
-    if talks.job.switching == "all-stop":
-        rails = talks.rails()
+    lasts = durations + [transfers.job.delay_s] * len(wanted)
+    if transfers.job.switching == "all-stop":
+        rails = transfers.rails()
         changed = [rails[switch.span.nodes[0]] for switch in wanted]
         timed = stopping_paths(lasts, pairs, [*rails, *changed], len(durations))
     else:
@@ -277,4 +277,4 @@ def _plan_in_order(
         at = timed.start_s[number]
         asked_s = max((timed.end_s[node] for node in asked), default=0.0)
         turns += [Turn(at, asked_s, *where, place) for where, place in switch.changes.items()]
-    return build_plan(talks, timed, lanes, standing(every), turns)
+    return build_plan(transfers, timed, lanes, standing(every), turns)

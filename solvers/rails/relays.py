@@ -26,7 +26,7 @@ from optmatch.problems.rails.plan import RailPlan, ranks_of_rails
 from optmatch.problems.rails.rounds import list_rounds
 from optmatch.problems.rails.step import ALL_TO_ALL, RECV, SEND
 from optmatch.solvers.rails.order import Order, best_order, plan_in_order
-from optmatch.solvers.rails.transfers import Talk, Talks, Use
+from optmatch.solvers.rails.transfers import Endpoint, Transfer, Transfers
 
 MOST_LISTED = 4
 """On rails of so many ranks, each of a class of its own, all ways are listed."""
@@ -41,8 +41,8 @@ class Link(NamedTuple):
     """The class that receives."""
     to: NDArray[np.int64]
     """``to[rank]``: whom it reaches, -1 of ranks of other classes."""
-    sends: Use
-    receives: Use
+    sends: Endpoint
+    receives: Endpoint
 
 
 Route = tuple[Link, ...]
@@ -52,7 +52,7 @@ Route = tuple[Link, ...]
 class Relays(NamedTuple):
     """Who can do what in another way than straight."""
 
-    talks: Talks
+    transfers: Transfers
     """The folded job, with the links that nothing else needs as its bridges."""
     routes: dict[int, tuple[Route, ...]]
     """By node; those without a way around are left out."""
@@ -65,11 +65,11 @@ class Relays(NamedTuple):
 class _Links:
     """All links of a job, each once."""
 
-    def __init__(self, talks: Talks) -> None:
-        self.talks = talks
+    def __init__(self, transfers: Transfers) -> None:
+        self.transfers = transfers
         self.known: dict[tuple[int, bytes], Link] = {}
         self.bridges: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
-        self.class_of = talks.folded.class_of
+        self.class_of = transfers.folded.class_of
 
     def add(self, one: int, two: int, to: NDArray[np.int64]) -> Link | None:
         """Return the link with a mapping, a new bridge if nothing else faces so.
@@ -86,35 +86,35 @@ class _Links:
             back[reached] = np.flatnonzero(to >= 0)
             number = len(self.bridges)
             self.bridges.append((to, back))
-            label = (len(to) + number,) * self.talks.n_lanes
+            peer = (len(to) + number,) * self.transfers.n_lanes
             spot = -1 - number, 0
             self.known[key] = Link(
-                one, two, to, Use(2 * one, label, spot), Use(2 * two + 1, label, spot)
+                one, two, to, Endpoint(2 * one, peer, spot), Endpoint(2 * two + 1, peer, spot)
             )
         return self.known[key]
 
-    def of_message(self, talk: Talk) -> Link:
+    def of_message(self, transfer: Transfer) -> Link:
         """Return the link that a message takes."""
-        sends, receives = sorted(talk.uses, key=lambda use: use.end % 2)
-        to = whom(self.talks, sends)
+        sends, receives = sorted(transfer.endpoints, key=lambda point: point.end % 2)
+        to = whom(self.transfers, sends)
         link = Link(sends.end // 2, receives.end // 2, to, sends, receives)
         return self.known.setdefault((link.one, to.tobytes()), link)
 
 
-def whom(talks: Talks, use: Use) -> NDArray[np.int64]:
+def whom(transfers: Transfers, point: Endpoint) -> NDArray[np.int64]:
     """Return whom the ranks of a class send to in an operation; on a ring, the next member."""
-    ranks = np.flatnonzero(talks.folded.class_of == use.end // 2)
-    to = np.full(len(talks.folded.class_of), -1)
-    to[ranks] = talks.partners[0][talks.job.step().rank_start[ranks] + use.spot[0]]
+    ranks = np.flatnonzero(transfers.folded.class_of == point.end // 2)
+    to = np.full(len(transfers.folded.class_of), -1)
+    to[ranks] = transfers.partners[0][transfers.job.step().rank_start[ranks] + point.spot[0]]
     return to
 
 
-def list_relays(talks: Talks) -> Relays:
+def list_relays(transfers: Transfers) -> Relays:
     """List the ways around of every communication.
 
     Parameters
     ----------
-    talks
+    transfers
         The folded job.
 
     Returns
@@ -122,19 +122,19 @@ def list_relays(talks: Talks) -> Relays:
     Relays
         Without any where ports are bidirectional, or a switch stops as a whole.
     """
-    links, routes = _Links(talks), dict[int, tuple[Route, ...]]()
-    if talks.duplex or talks.job.switching == "all-stop":
-        return Relays(talks, routes, (), False)
+    links, routes = _Links(transfers), dict[int, tuple[Route, ...]]()
+    if transfers.duplex or transfers.job.switching == "all-stop":
+        return Relays(transfers, routes, (), False)
     chains: dict[bool, dict[int, Link]] = {True: {}, False: {}}
-    for talk in talks.talks.values():
-        if talk.kind >= SEND:
-            link = links.of_message(talk)
-            chains[talk.ahead].setdefault(link.one, link)
+    for transfer in transfers.by_node.values():
+        if transfer.kind >= SEND:
+            link = links.of_message(transfer)
+            chains[transfer.ahead].setdefault(link.one, link)
     found = [list(_list_chains(onward)) for onward in chains.values()]
     around: tuple[dict[int, Route], ...] = tuple({} for _ in found)
-    seats = _seats(talks)
-    for node, talk in talks.talks.items():
-        wanted = _wanted(talks, talk)
+    seats = _seats(transfers)
+    for node, transfer in transfers.by_node.items():
+        wanted = _wanted(transfers, transfer)
         if wanted is None:
             continue
         for way, several in zip(around, found, strict=True):
@@ -147,27 +147,27 @@ def list_relays(talks: Talks) -> Relays:
         distinct = {tuple(id(link) for link in way): way for way in ways}
         if distinct:
             routes[node] = tuple(distinct.values())
-    bridged = talks._replace(bridges=tuple(links.bridges))
-    return Relays(bridged, routes, around, _is_complete(talks, seats))
+    bridged = transfers._replace(bridges=tuple(links.bridges))
+    return Relays(bridged, routes, around, _is_complete(transfers, seats))
 
 
-def _wanted(talks: Talks, talk: Talk) -> tuple[int, int, NDArray[np.int64]] | None:
+def _wanted(transfers: Transfers, transfer: Transfer) -> tuple[int, int, NDArray[np.int64]] | None:
     """Return from which class to which, and to whom, data have to go; None if not to one rank."""
-    if talk.rounds:
+    if transfer.rounds:
         return None
-    sends = [use for use in talk.uses if use.end % 2 == 0]
-    (two, *more) = [use.end // 2 for use in talk.uses if use.end % 2]
-    step = talks.job.step()
-    part = int(talks.folded.part[talk.node])
+    sends = [point for point in transfer.endpoints if point.end % 2 == 0]
+    (two, *more) = [point.end // 2 for point in transfer.endpoints if point.end % 2]
+    step = transfers.job.step()
+    part = int(transfers.folded.part[transfer.node])
     if len(sends) > 1 or more:  # a collective of ranks that are not alike
         return None
     group = step.groups[step.group[part]]
-    algorithm = talks.job.collectives.get(group.dimension, "ring")
-    if list_rounds(algorithm, talk.kind, len(group.ranks)):
+    algorithm = transfers.job.collectives.get(group.dimension, "ring")
+    if list_rounds(algorithm, transfer.kind, len(group.ranks)):
         return None
-    if talk.kind == ALL_TO_ALL and len(group.ranks) > 2:
+    if transfer.kind == ALL_TO_ALL and len(group.ranks) > 2:
         return None
-    return sends[0].end // 2, two, whom(talks, sends[0])
+    return sends[0].end // 2, two, whom(transfers, sends[0])
 
 
 def _list_chains(onward: Mapping[int, Link]) -> Iterator[list[Link]]:
@@ -213,14 +213,14 @@ def _compose(way: Sequence[Link], ranks: NDArray[np.int64]) -> NDArray[np.int64]
     return ranks
 
 
-def _seats(talks: Talks) -> NDArray[np.int64] | None:
+def _seats(transfers: Transfers) -> NDArray[np.int64] | None:
     """Return ``seats[rail, class]``: its rank; None unless all rails have one of each class."""
-    class_of = talks.folded.class_of
+    class_of = transfers.folded.class_of
     rows = []
-    for ranks in ranks_of_rails(talks.job.step()).values():
+    for ranks in ranks_of_rails(transfers.job.step()).values():
         if len(ranks) > MOST_LISTED:
             return None
-        row = np.full(len(talks.folded.first), -1)
+        row = np.full(len(transfers.folded.first), -1)
         row[class_of[ranks]] = ranks
         if (row >= 0).sum() < len(ranks):
             return None
@@ -244,14 +244,16 @@ def _through(links: _Links, seats: NDArray[np.int64], one: int, two: int) -> Ite
             yield tuple(link for link in way if link is not None)
 
 
-def _is_complete(talks: Talks, seats: NDArray[np.int64] | None) -> bool:
+def _is_complete(transfers: Transfers, seats: NDArray[np.int64] | None) -> bool:
     """Tell whether all ways are listed: of two ranks on a rail, or of messages between few."""
-    if all(len(ranks) <= 2 for ranks in ranks_of_rails(talks.job.step()).values()):
+    if all(len(ranks) <= 2 for ranks in ranks_of_rails(transfers.job.step()).values()):
         return True
-    return seats is not None and all(talk.kind >= SEND for talk in talks.talks.values())
+    return seats is not None and all(
+        transfer.kind >= SEND for transfer in transfers.by_node.values()
+    )
 
 
-def plan_around(talks: Talks, known: RailPlan) -> RailPlan | None:
+def plan_around(transfers: Transfers, known: RailPlan) -> RailPlan | None:
     """Send data around where that saves changes of circuits, if a better plan comes of it.
 
     Messages of one direction, collectives, or both go around along the messages of the other
@@ -259,7 +261,7 @@ def plan_around(talks: Talks, known: RailPlan) -> RailPlan | None:
 
     Parameters
     ----------
-    talks
+    transfers
         The folded job.
     known
         What is to be better than; its order is tried, too.
@@ -269,11 +271,13 @@ def plan_around(talks: Talks, known: RailPlan) -> RailPlan | None:
     RailPlan or None
         None if nothing is gained.
     """
-    relays = list_relays(talks)
-    start = known.start_s[talks.folded.part].tolist()
-    found: list[tuple[Order, Talks, dict[int, Route]]] = []
+    relays = list_relays(transfers)
+    start = known.start_s[transfers.folded.part].tolist()
+    found: list[tuple[Order, Transfers, dict[int, Route]]] = []
     for way in relays.around:
-        messages = {node: route for node, route in way.items() if talks.talks[node].kind >= SEND}
+        messages = {
+            node: route for node, route in way.items() if transfers.by_node[node].kind >= SEND
+        }
         rings = {node: route for node, route in way.items() if node not in messages}
         for chosen in (messages, rings, way if messages and rings else {}):
             diverted = divert(relays, chosen)
@@ -286,22 +290,24 @@ def plan_around(talks: Talks, known: RailPlan) -> RailPlan | None:
     return plan_diverted(diverted, chosen, order)
 
 
-def plan_diverted(talks: Talks, chosen: Mapping[int, Route], order: Order) -> RailPlan | None:
+def plan_diverted(
+    transfers: Transfers, chosen: Mapping[int, Route], order: Order
+) -> RailPlan | None:
     """Make the plan of an order in which communications go the ways chosen for them."""
-    plan = plan_in_order(talks, *order[1:])
-    return plan and replace(plan, relays=_relay_rows(talks, chosen, order.lanes))
+    plan = plan_in_order(transfers, *order[1:])
+    return plan and replace(plan, relays=_relay_rows(transfers, chosen, order.lanes))
 
 
-def list_senders(talks: Talks) -> dict[int, int]:
+def list_senders(transfers: Transfers) -> dict[int, int]:
     """Return for each node of the folded step one operation of it that does not receive."""
-    sends = np.flatnonzero(talks.job.step().kind != RECV)
-    nodes, first = np.unique(talks.folded.node_of[sends], return_index=True)
+    sends = np.flatnonzero(transfers.job.step().kind != RECV)
+    nodes, first = np.unique(transfers.folded.node_of[sends], return_index=True)
     return dict(zip(nodes.tolist(), sends[first].tolist(), strict=True))
 
 
 def recognise(relays: Relays, plan: RailPlan) -> dict[int, int]:
     """Tell by node which way a plan takes: 0 straight on, k by the k-th way around."""
-    step, sender = relays.talks.job.step(), list_senders(relays.talks)
+    step, sender = relays.transfers.job.step(), list_senders(relays.transfers)
     found = {}
     for node, routes in relays.routes.items():
         rows = slice(*np.searchsorted(plan.relays[:, 0], [sender[node], sender[node] + 1]))
@@ -315,22 +321,24 @@ def recognise(relays: Relays, plan: RailPlan) -> dict[int, int]:
     return found
 
 
-def divert(relays: Relays, chosen: Mapping[int, Route]) -> Talks:
+def divert(relays: Relays, chosen: Mapping[int, Route]) -> Transfers:
     """Return the folded job in which communications go the ways chosen for them."""
-    talks = relays.talks
-    changed = dict(talks.talks)
+    transfers = relays.transfers
+    changed = dict(transfers.by_node)
     for node, way in chosen.items():
-        uses = tuple(use for link in way for use in (link.sends, link.receives))
-        talk = talks.talks[node]
-        changed[node] = talk._replace(uses=uses, latency_s=talk.latency_s * len(way))
-    return talks._replace(talks=changed)
+        endpoints = tuple(point for link in way for point in (link.sends, link.receives))
+        transfer = transfers.by_node[node]
+        changed[node] = transfer._replace(
+            endpoints=endpoints, latency_s=transfer.latency_s * len(way)
+        )
+    return transfers._replace(by_node=changed)
 
 
 def _relay_rows(
-    talks: Talks, chosen: Mapping[int, Route], lanes: Mapping[int, int]
+    transfers: Transfers, chosen: Mapping[int, Route], lanes: Mapping[int, int]
 ) -> NDArray[np.int32]:
     """List who forwards what, as plans have it."""
-    step, node_of = talks.job.step(), talks.folded.node_of
+    step, node_of = transfers.job.step(), transfers.folded.node_of
     rows = [np.empty((0, 4), dtype=np.int64)]
     for node, way in chosen.items():
         operations = np.flatnonzero((node_of == node) & (step.kind != RECV))

@@ -12,7 +12,7 @@ from optmatch.model import IDLE
 from optmatch.problems import RailJob
 from optmatch.problems.rails.plan import RailPlan, RailTimeline, ranks_of_rails
 from optmatch.problems.rails.step import RECV, SEND
-from optmatch.solvers.rails.transfers import Spot, Talks, face
+from optmatch.solvers.rails.transfers import Spot, Transfers, face
 
 
 class Turn(NamedTuple):
@@ -75,7 +75,7 @@ def longest_paths(duration_s: Sequence[float], pairs: Iterable[tuple[int, int]])
 
 
 def build_plan(
-    talks: Talks,
+    transfers: Transfers,
     timed: Timed,
     lanes: Mapping[int, int],
     standing: Iterable[Turn],
@@ -85,7 +85,7 @@ def build_plan(
 
     Parameters
     ----------
-    talks
+    transfers
         The folded job.
     timed
         When its nodes start and end; more may follow them.
@@ -96,49 +96,51 @@ def build_plan(
     turns
         All that is turned in a step.
     """
-    job, folded = talks.job, talks.folded
+    job, folded = transfers.job, transfers.folded
     node_of = folded.node_of
     starts = np.array(timed.start_s)[node_of]
-    ends = np.array(timed.end_s)[talks.last[node_of]]
-    mask = np.zeros(len(talks.duration_s), dtype=np.int32)
+    ends = np.array(timed.end_s)[transfers.last[node_of]]
+    mask = np.zeros(len(transfers.duration_s), dtype=np.int32)
     mask[list(lanes)] = list(lanes.values())
-    timelines = _timelines(talks, list(standing), sorted(turns))
+    timelines = _timelines(transfers, list(standing), sorted(turns))
     last = [float(t.starts_s[-1]) + job.delay_s for t in timelines if t.n_reconfigurations]
     return RailPlan(
         rails=timelines,
         start_s=starts,
         end_s=ends,
-        ports=_ports(job, talks, mask[node_of]),
+        ports=_ports(job, transfers, mask[node_of]),
         step_s=max(float(ends.max(initial=0.0)), *last, 0.0),
     )
 
 
-def _ports(job: RailJob, talks: Talks, lanes: NDArray[np.int32]) -> NDArray[np.int32]:
+def _ports(job: RailJob, transfers: Transfers, lanes: NDArray[np.int32]) -> NDArray[np.int32]:
     """Turn lanes into the ports of each GPU that transmit, or of a receiver those that receive."""
     step = job.step()
     ports = np.zeros(len(lanes), dtype=np.int32)
     receives = step.kind == RECV
     sides = None
-    if talks.duplex:
-        sides = np.array([_side(talks, op) for op in range(step.n_operations)])
-    for lane in range(talks.n_lanes):
+    if transfers.duplex:
+        sides = np.array([_side(transfers, op) for op in range(step.n_operations)])
+    for lane in range(transfers.n_lanes):
         on = (lanes >> lane & 1).astype(np.int32)
         if sides is not None:
             both = step.kind < SEND
             for side in (0, 1):
                 ports |= np.where(both | (sides == side), on << 2 * lane + side, 0)
         else:
-            ports |= np.where(receives, on << receive_port(lane, talks.n_lanes), on << lane)
+            ports |= np.where(receives, on << receive_port(lane, transfers.n_lanes), on << lane)
     return ports
 
 
-def _side(talks: Talks, op: int) -> int:
+def _side(transfers: Transfers, op: int) -> int:
     """Tell which port of a lane of bidirectional ports a message uses."""
-    node = int(talks.folded.node_of[op])
-    if node not in talks.talks:
+    node = int(transfers.folded.node_of[op])
+    if node not in transfers.by_node:
         return 0
-    cls = int(talks.folded.class_of[talks.job.step().rank[op]])
-    return next(use.end % 2 for use in talks.talks[node].uses if use.end // 2 == cls)
+    cls = int(transfers.folded.class_of[transfers.job.step().rank[op]])
+    return next(
+        point.end % 2 for point in transfers.by_node[node].endpoints if point.end // 2 == cls
+    )
 
 
 def receive_port(lane: int, n_lanes: int) -> int:
@@ -152,14 +154,16 @@ def receive_port(lane: int, n_lanes: int) -> int:
     return lane ^ 1 if lane ^ 1 < n_lanes else lane
 
 
-def _timelines(talks: Talks, standing: list[Turn], turns: list[Turn]) -> tuple[RailTimeline, ...]:
+def _timelines(
+    transfers: Transfers, standing: list[Turn], turns: list[Turn]
+) -> tuple[RailTimeline, ...]:
     """Follow the turns on every rail; rails with the same matchings share a timeline."""
     alike: dict[bytes, tuple[list[int], NDArray[np.int64]]] = {}
-    for rail, ranks in ranks_of_rails(talks.job.step()).items():
-        alike.setdefault(_pattern(talks, ranks), ([], ranks))[0].append(rail)
+    for rail, ranks in ranks_of_rails(transfers.job.step()).items():
+        alike.setdefault(_pattern(transfers, ranks), ([], ranks))[0].append(rail)
     found = []
     for rails, ranks in alike.values():
-        matchings, times = _follow(talks, ranks, standing, turns)
+        matchings, times = _follow(transfers, ranks, standing, turns)
         found.append(
             RailTimeline(
                 rails=tuple(rails),
@@ -171,13 +175,13 @@ def _timelines(talks: Talks, standing: list[Turn], turns: list[Turn]) -> tuple[R
     return tuple(found)
 
 
-def _pattern(talks: Talks, ranks: NDArray[np.int64]) -> bytes:
-    """Describe a rail without names: the classes of its ranks, and who talks to whom when."""
-    step = talks.job.step()
+def _pattern(transfers: Transfers, ranks: NDArray[np.int64]) -> bytes:
+    """Describe a rail without names: the classes of its ranks, and who sends to whom, and when."""
+    step = transfers.job.step()
     on = np.zeros(step.n_ranks, dtype=bool)
     on[ranks] = True
     operations = np.flatnonzero(on[step.rank] & (step.rail >= 0))
-    parts = [talks.folded.class_of[ranks].tobytes()]
+    parts = [transfers.folded.class_of[ranks].tobytes()]
     groups, first, which = np.unique(
         step.group[operations], return_index=True, return_inverse=True
     )
@@ -185,17 +189,17 @@ def _pattern(talks: Talks, ranks: NDArray[np.int64]) -> bytes:
     parts.append(np.argsort(order)[which.reshape(-1)].tobytes())
     for group in groups[order].tolist():
         parts.append(np.searchsorted(ranks, step.groups[group].ranks).tobytes())
-    for partner in talks.partners:
+    for partner in transfers.partners:
         whom = partner[operations]
         parts.append(np.where(whom < 0, -1, np.searchsorted(ranks, whom)).tobytes())
     return b"".join(parts)
 
 
 def _follow(
-    talks: Talks, ranks: NDArray[np.int64], standing: list[Turn], turns: list[Turn]
+    transfers: Transfers, ranks: NDArray[np.int64], standing: list[Turn], turns: list[Turn]
 ) -> tuple[NDArray[np.int32], list[tuple[float, float]]]:
     """Return the matchings of one rail, and when each is asked for and starts."""
-    ends = _Ends(talks, ranks)
+    ends = _Ends(transfers, ranks)
     for turn in standing:
         ends.turn(turn)
     rows, times = [ends.matching()], [(0.0, 0.0)]
@@ -214,10 +218,10 @@ def _follow(
 class _Ends:
     """Whom every GPU of a rail faces on each lane, to transmit and to receive."""
 
-    def __init__(self, talks: Talks, ranks: NDArray[np.int64]) -> None:
-        self.talks, self.ranks = talks, ranks
-        self.class_of = talks.folded.class_of[ranks]
-        self.facing = np.full((2, talks.n_lanes, len(ranks)), IDLE)
+    def __init__(self, transfers: Transfers, ranks: NDArray[np.int64]) -> None:
+        self.transfers, self.ranks = transfers, ranks
+        self.class_of = transfers.folded.class_of[ranks]
+        self.facing = np.full((2, transfers.n_lanes, len(ranks)), IDLE)
 
     def turn(self, turn: Turn) -> None:
         """Let an end of a class face the partners of an operation."""
@@ -225,28 +229,28 @@ class _Ends:
         place, number = turn.spot
         side, ranks = turn.end % 2, self.ranks[members]
         if place < 0:
-            whom = self.talks.bridges[-1 - place][side][ranks]
+            whom = self.transfers.bridges[-1 - place][side][ranks]
         else:
-            operations = self.talks.job.step().rank_start[ranks] + place
-            whom = face(self.talks, operations, side, turn.lane, number)
+            operations = self.transfers.job.step().rank_start[ranks] + place
+            whom = face(self.transfers, operations, side, turn.lane, number)
         self.facing[turn.end % 2, turn.lane, members] = np.searchsorted(self.ranks, whom)
 
     def matching(self) -> NDArray[np.int32]:
         """Return the circuits between ports that face each other."""
-        talks, gpus = self.talks, np.arange(len(self.ranks))
-        job = talks.job
+        transfers, gpus = self.transfers, np.arange(len(self.ranks))
+        job = transfers.job
         n_ports = len(gpus) * job.ports_per_gpu if job.fabric is None else job.fabric.n_ports
         live = np.arange(n_ports) if job.fabric is None else job.fabric.live_ports
         matching = np.full(n_ports, IDLE, dtype=np.int32)
-        for lane in range(talks.n_lanes):
+        for lane in range(transfers.n_lanes):
             whom, back = self.facing[:, lane]
             meet = gpus[(whom != IDLE) & (back[whom] == gpus)]
-            tx, rx = lane, receive_port(lane, talks.n_lanes)
-            if talks.duplex:
+            tx, rx = lane, receive_port(lane, transfers.n_lanes)
+            if transfers.duplex:
                 tx, rx = 2 * lane, 2 * lane + 1
             one = live[meet * job.ports_per_gpu + tx]
             two = live[whom[meet] * job.ports_per_gpu + rx]
             matching[one] = two
-            if talks.duplex:
+            if transfers.duplex:
                 matching[two] = one
         return matching

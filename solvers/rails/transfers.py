@@ -2,7 +2,7 @@
 
 An *end* is one side of the ports of a class of ranks: where they transmit, or where they receive.
 A *lane* is the port of one number at all GPUs; a node runs on one lane or on several. On each of
-them its *label* at an end says to whom, or from whom: two nodes with the same label at an end
+them its *peer* at an end says to whom, or from whom: two nodes with the same peer at an end
 need the same circuit there. Lanes of odd number turn rings the other way round, so two lanes hold
 a ring in both directions, and two more another ring.
 
@@ -28,9 +28,9 @@ from optmatch.problems.rails.step import ALL_TO_ALL, SEND
 from optmatch.problems.rails.times import durations_s
 from optmatch.solvers.rails.collectives import (
     Lanes,
+    Rounds,
     Seats,
-    Way,
-    choose_way,
+    choose_rounds,
     list_seats,
     tell_apart,
 )
@@ -40,15 +40,15 @@ Spot = tuple[int, int]
 """Whom to face: the place of an operation in the program of a class, and the round of it."""
 
 
-class Use(NamedTuple):
+class Endpoint(NamedTuple):
     """An end, and whom it faces there on each lane."""
 
     end: int
-    label: tuple[int, ...]
+    peers: tuple[int, ...]
     spot: Spot
 
 
-class Talk(NamedTuple):
+class Transfer(NamedTuple):
     """One communication over the rails, or one round of it."""
 
     node: int
@@ -57,7 +57,7 @@ class Talk(NamedTuple):
     """Which round it is."""
     rounds: int
     """How many there are; 0 of what needs no change of circuits."""
-    uses: tuple[Use, ...]
+    endpoints: tuple[Endpoint, ...]
     bytes_sent: float
     """What a member sends, over all its lanes."""
     latency_s: float
@@ -70,12 +70,12 @@ class Talk(NamedTuple):
         return self.bytes_sent / (lanes * lane_bytes_per_s) + self.latency_s
 
 
-class Talks(NamedTuple):
+class Transfers(NamedTuple):
     """A folded step and its communication over rails."""
 
     job: RailJob
     folded: Folded
-    talks: dict[int, Talk]
+    by_node: dict[int, Transfer]
     """By node; rounds after the first are nodes beyond those of the folded step."""
     duration_s: tuple[float, ...]
     """``duration_s[node]`` of what is no communication over rails."""
@@ -87,7 +87,7 @@ class Talks(NamedTuple):
     partners: tuple[NDArray[np.int64], NDArray[np.int64]]
     """To whom each operation sends, and from whom it receives."""
     seats: Seats
-    ways: dict[int, Way]
+    rounds_of: dict[int, Rounds]
     """How each communication is done, by its first node."""
     bridges: tuple[tuple[NDArray[np.int64], NDArray[np.int64]], ...] = ()
     """Circuits for forwarding that nothing else needs: to whom each rank sends, and of whom it
@@ -106,13 +106,15 @@ class Talks(NamedTuple):
     @property
     def in_rounds(self) -> bool:
         """Whether something changes circuits while it is under way."""
-        return any(talk.rounds for talk in self.talks.values())
+        return any(transfer.rounds for transfer in self.by_node.values())
 
     @property
     def has_scatters(self) -> bool:
         """Whether there is an all-to-all that could take several matchings."""
-        ways = [self.ways[talk.node] for talk in self.talks.values() if talk.kind == ALL_TO_ALL]
-        return any(way.facing.shape[-1] > 2 for way in ways)
+        return any(
+            transfer.kind == ALL_TO_ALL and self.rounds_of[transfer.node].facing.shape[-1] > 2
+            for transfer in self.by_node.values()
+        )
 
     def pairs(self) -> list[tuple[int, int]]:
         """List what comes before what, as pairs of nodes."""
@@ -123,15 +125,15 @@ class Talks(NamedTuple):
     def _chains(self) -> list[tuple[int, int]]:
         n = len(self.last)
         return [
-            (node - 1 if talk.turn > 1 else talk.node, node)
-            for node, talk in self.talks.items()
+            (node - 1 if transfer.turn > 1 else transfer.node, node)
+            for node, transfer in self.by_node.items()
             if node >= n
         ]
 
     def key(self, node: int, *by: Sequence[float]) -> tuple[float, ...]:
         """Return what to sort nodes by: columns of their communication, then their round."""
-        talk = self.talks[node]
-        return (*(column[talk.node] for column in by), talk.turn)
+        transfer = self.by_node[node]
+        return (*(column[transfer.node] for column in by), transfer.turn)
 
     def rails(self) -> list[int]:
         """Return the rail that each node rides, -1 if none; of classes, that of one rank."""
@@ -140,7 +142,7 @@ class Talks(NamedTuple):
         for cls, nodes in enumerate(self.order):
             begin = int(self.job.step().rank_start[self.folded.first[cls]])
             for node in nodes.tolist():
-                place = next(u.spot[0] for u in self.talks[node].uses if u.end // 2 == cls)
+                place = next(u.spot[0] for u in self.by_node[node].endpoints if u.end // 2 == cls)
                 found[node] = int(rail[begin + place])
         return found
 
@@ -153,12 +155,12 @@ class Talks(NamedTuple):
 
     def seconds(self, node: int, lanes: int) -> float:
         """Return how long a communication lasts on so many lanes."""
-        talk = self.talks[node]
-        both = 2 if self.duplex and talk.kind < SEND else 1  # a ring uses both ports of a lane
-        return talk.seconds(lanes, both * self.job.port_bytes_per_s)
+        transfer = self.by_node[node]
+        both = 2 if self.duplex and transfer.kind < SEND else 1  # a ring uses both ports of a lane
+        return transfer.seconds(lanes, both * self.job.port_bytes_per_s)
 
 
-def list_talks(job: RailJob, *, fixed: bool = False) -> Talks:
+def fold_transfers(job: RailJob, *, fixed: bool = False) -> Transfers:
     """Fold the step of a job, and list what rides its rails.
 
     Parameters
@@ -184,14 +186,14 @@ def list_talks(job: RailJob, *, fixed: bool = False) -> Talks:
     step, seats = job.step(), list_seats(job.step())
     folded = fold(job, tell_apart(job, lanes, seats))
     given = durations_s(job, step)[folded.part].tolist()
-    ways: dict[int, Way] = {}
+    rounds_of: dict[int, Rounds] = {}
     for nodes in folded.order:
         for node in nodes.tolist():
-            if node not in ways:
+            if node not in rounds_of:
                 op = folded.part[node]
                 group, size_bytes = step.groups[step.group[op]], float(step.size_bytes[op])
-                ways[node] = choose_way(job, int(step.kind[op]), group, size_bytes, lanes)
-    found = Talks(
+                rounds_of[node] = choose_rounds(job, int(step.kind[op]), group, size_bytes, lanes)
+    found = Transfers(
         job,
         folded,
         {},
@@ -201,59 +203,63 @@ def list_talks(job: RailJob, *, fixed: bool = False) -> Talks:
         lanes,
         partners(step),
         seats,
-        ways,
+        rounds_of,
     )
-    return _add_talks(found)
+    return _add_transfers(found)
 
 
-def _add_talks(talks: Talks) -> Talks:
+def _add_transfers(transfers: Transfers) -> Transfers:
     """List communications and their rounds, and the ends that they use."""
-    job, folded, step = talks.job, talks.folded, talks.job.step()
-    last, n = talks.last.copy(), len(talks.duration_s)
+    job, folded, step = transfers.job, transfers.folded, transfers.job.step()
+    last, n = transfers.last.copy(), len(transfers.duration_s)
     nodes_of: dict[int, list[int]] = {}
-    for node, way in talks.ways.items():
-        nodes_of[node] = [node, *range(n, n + way.n_rounds - 1)]
-        n += way.n_rounds - 1
+    for node, each in transfers.rounds_of.items():
+        nodes_of[node] = [node, *range(n, n + each.n_rounds - 1)]
+        n += each.n_rounds - 1
         last[node] = nodes_of[node][-1]
-    uses: dict[int, list[Use]] = {node: [] for nodes in nodes_of.values() for node in nodes}
+    endpoints: dict[int, list[Endpoint]] = {
+        node: [] for nodes in nodes_of.values() for node in nodes
+    }
     order = []
     for cls, nodes in enumerate(folded.order):
         start = int(step.rank_start[folded.first[cls]])
         span = np.arange(start, int(step.rank_start[folded.first[cls] + 1]))
         on_rail = span[step.rail[span] >= 0].tolist()
         for op, first in zip(on_rail, nodes.tolist(), strict=True):
-            for side in _sides(talks, op):
-                labels = _labels(talks, op, side)
-                for turn, (node, label) in enumerate(zip(nodes_of[first], labels, strict=True)):
-                    uses[node].append(Use(2 * cls + side, tuple(label), (op - start, turn)))
+            for side in _sides(transfers, op):
+                peers = _peers(transfers, op, side)
+                for turn, (node, peer) in enumerate(zip(nodes_of[first], peers, strict=True)):
+                    endpoints[node].append(
+                        Endpoint(2 * cls + side, tuple(peer), (op - start, turn))
+                    )
         chained = [node for first in nodes.tolist() for node in nodes_of[first]]
         order.append(np.array(chained, dtype=np.int64))
     made = {}
-    for first, way in talks.ways.items():
+    for first, each in transfers.rounds_of.items():
         op = int(folded.part[first])
-        kind, rounds = int(step.kind[op]), way.n_rounds if way.n_rounds > 1 else 0
+        kind, rounds = int(step.kind[op]), each.n_rounds if each.n_rounds > 1 else 0
         for turn, node in enumerate(nodes_of[first]):
-            sent = way.bytes_sent[turn], way.latency_s, kind, _is_ahead(job, op)
-            made[node] = Talk(first, turn, rounds, tuple(uses[node]), *sent)
-    lasts = (*talks.duration_s, *[0.0] * (n - len(talks.duration_s)))
-    return talks._replace(talks=made, duration_s=lasts, order=tuple(order), last=last)
+            sent = each.bytes_sent[turn], each.latency_s, kind, _is_ahead(job, op)
+            made[node] = Transfer(first, turn, rounds, tuple(endpoints[node]), *sent)
+    lasts = (*transfers.duration_s, *[0.0] * (n - len(transfers.duration_s)))
+    return transfers._replace(by_node=made, duration_s=lasts, order=tuple(order), last=last)
 
 
-def _labels(talks: Talks, op: int, side: int) -> list[list[int]]:
+def _peers(transfers: Transfers, op: int, side: int) -> list[list[int]]:
     """List whom an operation faces at one side, by round and lane."""
-    step, (to, of) = talks.job.step(), talks.partners
+    step, (to, of) = transfers.job.step(), transfers.partners
     if step.kind[op] >= SEND:
-        return [[int(max(to[op], of[op]))] * talks.n_lanes]
-    facing = talks.ways[int(talks.folded.node_of[op])].facing
-    (place,) = talks.seats.place(step, np.array([op]))
-    labels: list[list[int]] = talks.seats.member[
+        return [[int(max(to[op], of[op]))] * transfers.n_lanes]
+    facing = transfers.rounds_of[int(transfers.folded.node_of[op])].facing
+    (place,) = transfers.seats.place(step, np.array([op]))
+    peers: list[list[int]] = transfers.seats.member[
         step.group[op], facing[:, side, :, place]
     ].tolist()
-    return labels
+    return peers
 
 
 def face(
-    talks: Talks,
+    transfers: Transfers,
     operations: NDArray[np.int64],
     side: int,
     lane: int,
@@ -263,7 +269,7 @@ def face(
 
     Parameters
     ----------
-    talks
+    transfers
         The folded job.
     operations
         One at each of several ranks, all of one node.
@@ -272,27 +278,27 @@ def face(
     turn
         The round.
     """
-    to, of = talks.partners
-    step = talks.job.step()
+    to, of = transfers.partners
+    step = transfers.job.step()
     if not len(operations) or step.kind[operations[0]] >= SEND:
         return np.maximum(to[operations], of[operations])
-    way = talks.ways[int(talks.folded.node_of[operations[0]])]
-    place = talks.seats.place(step, operations)
-    found: NDArray[np.int64] = talks.seats.member[
-        step.group[operations], way.facing[turn, side, lane, place]
+    rounds = transfers.rounds_of[int(transfers.folded.node_of[operations[0]])]
+    place = transfers.seats.place(step, operations)
+    found: NDArray[np.int64] = transfers.seats.member[
+        step.group[operations], rounds.facing[turn, side, lane, place]
     ]
     return found
 
 
-def _sides(talks: Talks, op: int) -> tuple[int, ...]:
+def _sides(transfers: Transfers, op: int) -> tuple[int, ...]:
     """List the sides that an operation uses: 0 to transmit, 1 to receive.
 
     Of bidirectional ports, 0 is the one towards those that come next, 1 that towards the last.
     """
-    step, (to, of) = talks.job.step(), talks.partners
+    step, (to, of) = transfers.job.step(), transfers.partners
     if step.kind[op] < SEND:
         return 0, 1
-    if not talks.duplex:
+    if not transfers.duplex:
         return (0,) if to[op] >= 0 else (1,)
     members = step.groups[step.group[op]].ranks
     other = int(max(to[op], of[op]))

@@ -1,1 +1,32 @@
 """Getting over failures: running states, repairs, and the order of their steps."""
+
+from __future__ import annotations
+
+from optmatch.problems import Reroute
+from optmatch.solvers.method import Method, Run
+
+
+def _greedy() -> Run:
+    from optmatch.solvers.reroutes.greedy import solve
+
+    return solve
+
+
+def _ilp() -> Run:
+    from optmatch.solvers.reroutes.ilp import solve
+
+    return solve
+
+
+METHODS = (
+    Method(
+        "greedy",
+        Reroute,
+        _greedy,
+        "the nearest spare takes over; others move only if nothing else helps",
+    ),
+    Method(
+        "ilp", Reroute, _ilp, "flows by CP-SAT level by level, with cuts and proofs", exact=True
+    ),
+)
+"""Methods for failures; the first is the default."""

@@ -1,4 +1,4 @@
-"""Chips of a rack that more circuits must leave, or reach, than broken cells leave ways for."""
+"""Chips of a rack that more circuits must leave, or reach, than the cells that work can carry."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import RackFabric
 from optmatch.problems import BlockProof
-from optmatch.solvers.reroutes.board import Board
 from optmatch.solvers.reroutes.repair import Case
+from optmatch.solvers.reroutes.routing_state import RoutingState
 
 
-def find_block(board: Board, case: Case) -> BlockProof | None:
-    """Find chips from which, or to which, fewer ways lead than they have circuits.
+def find_block(routing: RoutingState, case: Case) -> BlockProof | None:
+    """Find chips from which, or to which, fewer waveguides lead than they have circuits.
 
     Parameters
     ----------
-    board
+    routing
         The state, with all that has failed taken out.
     case
         Whom the failure hits.
@@ -33,50 +32,50 @@ def find_block(board: Board, case: Case) -> BlockProof | None:
     A largest flow from the chips of a server to all chips, and one back, through what would be
     free without any circuit; some 10 ms each where a rack has thousands of cells.
     """
-    rack = board.fabric
-    if not isinstance(rack, RackFabric) or rack.graph is None:
+    rack = routing.fabric
+    if not rack.n_chips or rack.graph is None:
         return None
-    server = rack.server_of_chip
+    server = rack.server_of_unit
     for side in (0, 1):
-        units = board.ends[:, side]
+        units = routing.ends[:, side]
         for place in sorted({int(server[unit]) for unit in units[list(case.hit)].tolist()}):
             chips = np.setdiff1d(np.flatnonzero(server == place), case.lost)
             loads = np.array([np.count_nonzero(units == chip) for chip in chips.tolist()])
-            proof = _cut_off(board, chips, loads, side)
+            proof = _cut_off(routing, chips, loads, side)
             if proof is not None:
                 return proof
     return None
 
 
 def _cut_off(
-    board: Board, chips: NDArray[Any], loads: NDArray[Any], side: int
+    routing: RoutingState, chips: NDArray[Any], loads: NDArray[Any], side: int
 ) -> BlockProof | None:
     """Compare the largest flow out of chips (side 0), or into them, with their circuits."""
     from scipy.sparse import csr_array  # a third of a second, and for what fails alone
     from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
-    ways, n = board.ways, len(board.ways.capacity)
-    room = board.free.copy()
-    np.add.at(room, ways.resource[np.concatenate(board.paths)], 1)
-    arcs = np.flatnonzero(_open_arcs(board))
-    tail, head = ways.tail[arcs], ways.head[arcs]
-    leaving, entering = np.arange(ways.units), ways.units + np.arange(ways.units)
+    graph, n = routing.graph, len(routing.graph.capacity)
+    room = routing.free.copy()
+    np.add.at(room, graph.resource[np.concatenate(routing.paths)], 1)
+    arcs = np.flatnonzero(_open_arcs(routing))
+    tail, head = graph.tail[arcs], graph.head[arcs]
+    leaving, entering = np.arange(graph.units), graph.units + np.arange(graph.units)
     if side:
         tail, head, leaving, entering = head, tail, entering, leaving
-    reached = _spread(len(ways.resource), leaving[chips], tail, head)
+    reached = _spread(len(graph.resource), leaving[chips], tail, head)
     tail, head = tail[reached[tail]], head[reached[tail]]
     # a resource is an edge from its number to n further; then come the source and the sink
     source, sink = 2 * n, 2 * n + 1
-    chip_in, goals = ways.resource[leaving[chips]], ways.resource[entering]
+    chip_in, goals = graph.resource[leaving[chips]], graph.resource[entering]
     rows: list[Any] = [
         np.arange(n),
-        n + ways.resource[tail],
+        n + graph.resource[tail],
         np.full(len(chips), source),
         n + goals,
     ]
     columns: list[Any] = [
         n + np.arange(n),
-        ways.resource[head],
+        graph.resource[head],
         chip_in,
         np.full(len(goals), sink),
     ]
@@ -87,31 +86,31 @@ def _cut_off(
         loads,
         np.full(len(goals), most),
     ]
-    graph = csr_array(
+    network = csr_array(
         (np.concatenate(sizes), (np.concatenate(rows), np.concatenate(columns))),
         shape=(sink + 1, sink + 1),
         dtype=np.int32,
     )
-    graph.data = np.minimum(graph.data, most).astype(np.int32)
-    found = maximum_flow(graph, source, sink)
+    network.data = np.minimum(network.data, most).astype(np.int32)
+    found = maximum_flow(network, source, sink)
     if found.flow_value >= loads.sum():
         return None
-    rest = (graph - found.flow).tocsr()
+    rest = (network - found.flow).tocsr()
     rest.eliminate_zeros()
     near = np.zeros(sink + 1, dtype=np.bool_)
     near[breadth_first_order(rest, source, return_predecessors=False)] = True
     links: Any = np.flatnonzero(near[:n] & ~near[n : 2 * n] & (room > 0))
-    if len(links) and links[-1] >= board.fabric.graph.links.count:  # type: ignore[union-attr]
+    if len(links) and links[-1] >= routing.fabric.graph.links.count:  # type: ignore[union-attr]
         return None  # the ports of chips are what is short
     return BlockProof(chips=chips[near[chip_in]], links=links, leaving=side == 0)
 
 
-def _open_arcs(board: Board) -> NDArray[np.bool_]:
+def _open_arcs(routing: RoutingState) -> NDArray[np.bool_]:
     """Tell which arcs light can take, were it not for other circuits."""
-    ways = board.ways
-    mode = board.mode[ways.cell]
-    lit = (ways.cell < 0) | (mode < 0) | (mode == ways.state)
-    open_: NDArray[np.bool_] = lit & ~board.shut[ways.head] & ~board.shut[ways.tail]
+    graph = routing.graph
+    mode = routing.mode[graph.cell]
+    lit = (graph.cell < 0) | (mode < 0) | (mode == graph.state)
+    open_: NDArray[np.bool_] = lit & ~routing.shut[graph.head] & ~routing.shut[graph.tail]
     return open_
 
 

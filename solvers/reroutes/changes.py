@@ -10,20 +10,20 @@ from numpy.typing import NDArray
 
 from optmatch.problems import Transition
 from optmatch.problems.reroutes.transition import RAISE, SET
-from optmatch.solvers.reroutes.board import Board
 from optmatch.solvers.reroutes.naming import name_paths
 from optmatch.solvers.reroutes.repair import Case, Plan
-from optmatch.solvers.reroutes.steps import Step, Way, order_steps
+from optmatch.solvers.reroutes.routing_state import RoutingState
+from optmatch.solvers.reroutes.steps import RouteNeeds, Step, order_steps
 
 Path = NDArray[np.int32]
 
 
-def make_transition(board: Board, case: Case, plan: Plan) -> Transition:
+def make_transition(routing: RoutingState, case: Case, plan: Plan) -> Transition:
     """Name the ports and fibres of a plan, and order its changes.
 
     Parameters
     ----------
-    board
+    routing
         The state, with all that has failed taken out.
     case
         Whom the failure hits.
@@ -35,19 +35,19 @@ def make_transition(board: Board, case: Case, plan: Plan) -> Transition:
     paths = [plan.paths[k] for k in order]
     lit = set(changed).difference(case.hit)
     named = name_paths(
-        board.ways,
-        board.users,
-        board.first_fibre,
+        routing.graph,
+        routing.users,
+        routing.first_fibre,
         paths,
-        [board.circuits[circuit] for circuit in changed],
+        [routing.circuits[circuit] for circuit in changed],
         leaving=set(changed),
         lit=lit,
     )
-    cells = [board.cells_of(path) for path in paths]
+    cells = [routing.cells_of(path) for path in paths]
     if lit:
-        steps = _order(board, case, changed, paths, cells, named)
+        steps = _order(routing, case, changed, paths, cells, named)
     else:
-        steps = _set_and_raise(board, changed, cells)
+        steps = _set_and_raise(routing, changed, cells)
     moved = [*zip(case.lost, plan.handover, strict=True)]
     return Transition(
         moves=np.array(moved, dtype=np.int32).reshape(-1, 2),
@@ -59,14 +59,14 @@ def make_transition(board: Board, case: Case, plan: Plan) -> Transition:
 
 
 def _set_and_raise(
-    board: Board, changed: Sequence[int], cells: Sequence[Sequence[tuple[int, int]]]
+    routing: RoutingState, changed: Sequence[int], cells: Sequence[Sequence[tuple[int, int]]]
 ) -> list[Step]:
     """Without light on what changes, nothing has to wait."""
     steps: list[Step] = []
     done: set[int] = set()
     for circuit, passed in zip(changed, cells, strict=True):
         for cell, state in passed:
-            if cell not in done and board.now[cell] != state:
+            if cell not in done and routing.now[cell] != state:
                 steps.append((SET, cell, state))
                 done.add(cell)
         steps.append((RAISE, circuit, -1))
@@ -74,7 +74,7 @@ def _set_and_raise(
 
 
 def _order(
-    board: Board,
+    routing: RoutingState,
     case: Case,
     changed: Sequence[int],
     paths: Sequence[Path],
@@ -83,22 +83,24 @@ def _order(
 ) -> list[Step]:
     old, new = {}, {}
     for k, circuit in enumerate(changed):
-        before = board.paths[circuit]
-        ends = board.circuits[circuit]
-        way = board.old_routes[circuit]
-        old[circuit] = Way(_parts(board, before, ends, way), dict(board.cells_of(before)))
-        new[circuit] = Way(
-            _parts(board, paths[k], named.circuits[k], named.routes[k]), dict(cells[k])
+        before = routing.paths[circuit]
+        ends = routing.circuits[circuit]
+        way = routing.old_routes[circuit]
+        old[circuit] = RouteNeeds(
+            _parts(routing, before, ends, way), dict(routing.cells_of(before))
         )
-    now = {cell: int(board.now[cell]) for passed in cells for cell, _ in passed}
+        new[circuit] = RouteNeeds(
+            _parts(routing, paths[k], named.circuits[k], named.routes[k]), dict(cells[k])
+        )
+    now = {cell: int(routing.now[cell]) for passed in cells for cell, _ in passed}
     return order_steps(old, new, case.hit, now)
 
 
 def _parts(
-    board: Board, path: Path, ends: tuple[int, int], route: Sequence[int]
+    routing: RoutingState, path: Path, ends: tuple[int, int], route: Sequence[int]
 ) -> frozenset[tuple[str, int]]:
     """Name what a circuit has for itself."""
-    if board.first_fibre:
+    if routing.first_fibre:
         fibres = [("fibre", fibre) for fibre in route]
         return frozenset([*fibres, ("out", ends[0]), ("in", ends[1])])
-    return frozenset(("link", int(link)) for link in board.ways.resource[path[1:-1]])
+    return frozenset(("link", int(link)) for link in routing.graph.resource[path[1:-1]])

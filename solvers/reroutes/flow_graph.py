@@ -1,4 +1,4 @@
-"""The ways that light has through a fabric, as one graph: cells of a mesh, or fibres of a rack.
+"""The flow graph of a fabric: where light can go through cells of a mesh, or fibres of a rack.
 
 Nodes are light going one way: out of a unit (a chip or a port), towards a terminal of a cell, over
 the fibres of an edge, into a unit. Arcs lead from node to node, through a cell in a state or
@@ -16,13 +16,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import EXITS, CellGraph, Fabric, RackFabric
+from optmatch.fabrics import EXITS, CellGraph, Fabric
 
 Ints = NDArray[np.int32]
 
 
-class Ways(NamedTuple):
-    """A graph of ways; arrays are read-only. Units come first: ``u`` out, ``units + u`` in."""
+class FlowGraph(NamedTuple):
+    """A flow graph; arrays are read-only. Units come first: ``u`` out, ``units + u`` in."""
 
     units: int
     per_unit: int
@@ -64,7 +64,7 @@ class Ways(NamedTuple):
 
 
 @lru_cache(maxsize=8)
-def find_ways(fabric: Fabric | RackFabric) -> Ways:
+def build_flow_graph(fabric: Fabric) -> FlowGraph:
     """Build the graph of a rack, or of a switch with cells.
 
     Parameters
@@ -79,20 +79,18 @@ def find_ways(fabric: Fabric | RackFabric) -> Ways:
     Examples
     --------
     >>> from optmatch.fabrics import HexMesh
-    >>> ways = find_ways(HexMesh(1, 1, ports=2))
-    >>> ways.units, len(ways.resource), len(ways.capacity)
+    >>> graph = build_flow_graph(HexMesh(1, 1, ports=2))
+    >>> graph.units, len(graph.resource), len(graph.capacity)
     (2, 52, 22)
     """
     if fabric.graph is not None:
         return _through_cells(fabric, fabric.graph)
-    if not isinstance(fabric, RackFabric):
-        raise TypeError("a switch without cells has no ways to choose")
     return _through_servers(fabric)
 
 
-def _through_servers(rack: RackFabric) -> Ways:
-    units, size = rack.n_chips, rack.chips_per_server
-    edges, inner = rack.edges.tolist(), 2 * rack.n_chips
+def _through_servers(rack: Fabric) -> FlowGraph:
+    units, size = rack.n_units, rack.n_units // rack.n_servers
+    edges, inner = rack.edges.tolist(), 2 * rack.n_units
     out: list[list[int]] = [[] for _ in range(rack.n_servers)]
     for edge, (tail, _) in enumerate(edges):
         out[tail].append(edge)
@@ -107,13 +105,13 @@ def _through_servers(rack: RackFabric) -> Ways:
         arcs.append(onward + [units + d for d in range(head * size, (head + 1) * size)])
     first, heads = _rows(arcs)
     nodes = inner + len(edges)
-    ports = np.full(inner, rack.ports_per_chip, dtype=np.int32)
+    ports = np.full(inner, rack.ports_per_unit, dtype=np.int32)
     none = np.full(nodes, -1)
     fibre = none.copy()
     fibre[inner:] = np.arange(len(edges))
-    return Ways(
+    return FlowGraph(
         units,
-        rack.ports_per_chip,
+        rack.ports_per_unit,
         first,
         heads,
         _kept(np.full(len(heads), -1)),
@@ -129,9 +127,8 @@ def _through_servers(rack: RackFabric) -> Ways:
     )
 
 
-def _through_cells(fabric: Fabric | RackFabric, graph: CellGraph) -> Ways:
-    per_unit = fabric.ports_per_chip if isinstance(fabric, RackFabric) else 1
-    units, n_terminals = fabric.n_ports // per_unit, len(graph.mate)
+def _through_cells(fabric: Fabric, graph: CellGraph) -> FlowGraph:
+    per_unit, units, n_terminals = fabric.ports_per_unit, fabric.n_units, len(graph.mate)
     inner = 2 * units
     into, out_of = inner, inner + n_terminals  # the first node towards a terminal, out of one
     sources, destinations = fabric.source_terminals, fabric.destination_terminals
@@ -158,14 +155,13 @@ def _through_cells(fabric: Fabric | RackFabric, graph: CellGraph) -> Ways:
     port_in[into + sources] = np.arange(fabric.n_ports)
     port_out[out_of + destinations] = np.arange(fabric.n_ports)
     terminal[into:out_of] = terminals
-    if isinstance(fabric, RackFabric):
-        fibre[into:out_of] = fabric.fibre_of_terminal
+    fibre[into:out_of] = fabric.fibre_of_terminal
     resource = np.concatenate(
         [links.count + np.arange(inner), links.of_terminal, links.of_terminal]
     )
     first = _kept(np.searchsorted(tails[order], np.arange(nodes + 1)))
     heads_in_order = _kept(all_heads[order])
-    return Ways(
+    return FlowGraph(
         units,
         per_unit,
         first,

@@ -11,10 +11,10 @@ import numpy as np
 from optmatch.model import Limit, Limits, NewBest, OnEvent, Solution, Status
 from optmatch.problems import Reroute
 from optmatch.solvers.reroutes.blocks import find_block
-from optmatch.solvers.reroutes.board import Board
 from optmatch.solvers.reroutes.changes import make_transition
 from optmatch.solvers.reroutes.impossible import explain, find_cut, prove_handovers
 from optmatch.solvers.reroutes.repair import EFFORT, Case, Plan, Reach, make_room, place
+from optmatch.solvers.reroutes.routing_state import RoutingState
 
 _FEW = 20  # cases of a proof, for each handover
 
@@ -46,24 +46,24 @@ def solve(
 
     Notes
     -----
-    A search through the graph of ways for each hit circuit and spare: a fraction of a millisecond
+    A search through the flow graph for each hit circuit and spare: a fraction of a millisecond
     where nobody has to make room. Where nothing is found, a second or so goes into a proof that
     there is nothing: a cut of the rack, or prices for every handover of ports.
     """
     clock, bound = limits.start(), problem.lower_bound()
     if math.isinf(bound):
         return refuse(problem, "greedy")
-    case, board = case_of(problem), Board(problem)
+    case, routing = case_of(problem), RoutingState(problem)
     if clock.remaining_s <= 0.0:
         return give_up(problem, Limit.TIME, bound)
-    reach = Reach(board, problem.loss_units)
+    reach = Reach(routing, problem.loss_units)
     certificate: Any = None
-    plan = place(board, case, reach)
+    plan = place(routing, case, reach)
     if plan is None:
-        certificate = find_block(board, case)
-        plan = None if certificate else make_room(board, case, reach, clock=clock)
+        certificate = find_block(routing, case)
+        plan = None if certificate else make_room(routing, case, reach, clock=clock)
     if plan is not None:
-        return answer(problem, board, plan, on_event)
+        return answer(problem, routing, plan, on_event)
     certificate = certificate or find_cut(problem) or prove_handovers(problem, clock, 0, _FEW)
     if certificate is None:
         return give_up(problem, clock.exceeded(EFFORT) or Limit.EXHAUSTED, bound)
@@ -77,19 +77,19 @@ def solve(
     )
 
 
-def answer(problem: Reroute, board: Board, plan: Plan, on_event: OnEvent) -> Solution:
+def answer(problem: Reroute, routing: RoutingState, plan: Plan, on_event: OnEvent) -> Solution:
     """Report a plan and make a solution of it; optimal if it meets the bound."""
     limit = Limit.EXHAUSTED
     try:
         on_event(NewBest(problem.weigh(plan.levels)))
     except KeyboardInterrupt:
         limit = Limit.INTERRUPTED
-    return make_solution(problem, board, plan, problem.bound() or (), limit=limit)
+    return make_solution(problem, routing, plan, problem.bound() or (), limit=limit)
 
 
 def make_solution(
     problem: Reroute,
-    board: Board,
+    routing: RoutingState,
     plan: Plan,
     bound: Sequence[int],
     *,
@@ -101,7 +101,7 @@ def make_solution(
 
     Parameters
     ----------
-    problem, board, plan
+    problem, routing, plan
         What was asked, the state, and what will be done.
     bound
         What is proved of the five levels of the objective.
@@ -116,7 +116,7 @@ def make_solution(
     stats = levels_stats(plan)
     return Solution(
         problem=problem,
-        answer=make_transition(board, case_of(problem), plan),
+        answer=make_transition(routing, case_of(problem), plan),
         status=Status.OPTIMAL if optimal else Status.FEASIBLE,
         limit=None if optimal else limit,
         objective=problem.weigh(plan.levels),

@@ -19,7 +19,6 @@ import numpy as np
 from optmatch.model import Clock, Limit, Limits, NewBest, OnEvent, Solution, Status
 from optmatch.problems import BlockProof, Reroute
 from optmatch.solvers.reroutes.blocks import find_block
-from optmatch.solvers.reroutes.board import Board, Found
 from optmatch.solvers.reroutes.greedy import case_of, give_up, make_solution, refuse
 from optmatch.solvers.reroutes.impossible import explain, find_cut, prove_handovers
 from optmatch.solvers.reroutes.model import Model
@@ -32,6 +31,7 @@ from optmatch.solvers.reroutes.repair import (
     settle,
     split_rest,
 )
+from optmatch.solvers.reroutes.routing_state import Found, RoutingState
 
 _MOST_SETS = 200
 _LARGEST_SET = 3
@@ -45,7 +45,7 @@ class Search:
     ) -> None:
         self.problem, self.clock, self.on_event = problem, clock, on_event
         self.case: Case = case_of(problem)
-        self.board = Board(problem)
+        self.routing = RoutingState(problem)
         self.seed = int(rng.integers(2**31))
         self.best: Plan | None = None
         self.limit: Limit | None = None
@@ -74,13 +74,13 @@ class Search:
         few
             Whether to find first how few of them must; else all of them count as moved.
         """
-        board, case = self.board, self.case
-        lifted = [board.paths[circuit] for circuit in (*case.hit, *movable)]
-        board.lift(lifted)
+        routing, case = self.routing, self.case
+        lifted = [routing.paths[circuit] for circuit in (*case.hit, *movable)]
+        routing.lift(lifted)
         try:
-            model = Model(board, case, movable)
+            model = Model(routing, case, movable)
         finally:
-            board.put(lifted)
+            routing.put(lifted)
         if few:
             outcome = self._run(model, model.movers_cost)
             if not outcome.optimal:
@@ -93,8 +93,8 @@ class Search:
         outcome = self._run(model, model.routes_cost)
         if outcome.found:
             paths = model.paths(outcome)
-            found = Found(board.sum_up(paths), paths)
-            self.note(settle(board, case, model.handover(outcome), model.circuits, found))
+            found = Found(routing.sum_up(paths), paths)
+            self.note(settle(routing, case, model.handover(outcome), model.circuits, found))
         return bool(outcome.optimal or outcome.infeasible)
 
     def _run(self, model: Model, objective: Any) -> Any:
@@ -144,11 +144,11 @@ def solve(
     if clock.remaining_s <= 0.0:
         return give_up(problem, Limit.TIME, problem.weigh(bound), "ilp")
     search = Search(problem, clock, on_event, rng)
-    reach = Reach(search.board, problem.loss_units)
-    plan = place(search.board, search.case, reach)
-    certificate: Any = None if plan else find_block(search.board, search.case)
+    reach = Reach(search.routing, problem.loss_units)
+    plan = place(search.routing, search.case, reach)
+    certificate: Any = None if plan else find_block(search.routing, search.case)
     if plan is None and certificate is None:
-        plan = make_room(search.board, search.case, reach, clock=clock)
+        plan = make_room(search.routing, search.case, reach, clock=clock)
     if plan is not None:
         search.note(plan)
     if certificate is not None or (plan is not None and plan.levels == bound):
@@ -172,7 +172,7 @@ def _settle_all(search: Search) -> Any:
         if proofs is not None:
             search.proved = True
             return proofs
-    own, others = split_rest(search.board, search.case)
+    own, others = split_rest(search.routing, search.case)
     if own and (search.stopped() or not search.try_moving(own, few=True)):
         return None
     if search.best is not None and search.best.levels[0] == 0:
@@ -232,7 +232,7 @@ def _conclude(search: Search, bound: tuple[int, ...], certificate: Any) -> Solut
         levels = best.levels
     return make_solution(
         problem,
-        search.board,
+        search.routing,
         best,
         levels,
         limit=search.limit or Limit.EXHAUSTED,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import RackFabric
+from optmatch.fabrics import Fabric
 from optmatch.model import IDLE, Clock, Limits, Status, ignore
 from optmatch.problems import BlockProof, CutProof, Reroute, Routing, RoutingProof
 
@@ -35,8 +35,6 @@ def find_cut(problem: Reroute) -> CutProof | None:
     complements; time is linear in circuits and sets.
     """
     rack = problem.fabric
-    if not isinstance(rack, RackFabric):
-        return None
     sides = _sides(rack.n_servers)
     missing = _crossing(problem, rack, sides) - _fibres_out(problem, rack, sides)
     size = sides.sum(axis=1)
@@ -55,7 +53,7 @@ def _sides(n: int) -> NDArray[np.bool_]:
     return np.concatenate([single, ~single])
 
 
-def _fibres_out(problem: Reroute, rack: RackFabric, sides: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _fibres_out(problem: Reroute, rack: Fabric, sides: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Count the live fibres that lead out of each set."""
     live = rack.edge_fibres.astype(np.int64)
     np.subtract.at(live, rack.edge_of_fibre[list(problem.failed_fibres)], 1)
@@ -65,13 +63,13 @@ def _fibres_out(problem: Reroute, rack: RackFabric, sides: NDArray[np.bool_]) ->
     return found
 
 
-def _crossing(problem: Reroute, rack: RackFabric, sides: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _crossing(problem: Reroute, rack: Fabric, sides: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Count the circuits that must leave each set, for its cheapest handover."""
-    server = rack.server_of_chip
+    server = rack.server_of_unit
     lost = {unit: k for k, unit in enumerate(problem.lost)}
     fixed = np.zeros(len(sides), dtype=np.int64)
     outside, inside = (np.zeros((len(sides), len(lost)), dtype=np.int64) for _ in range(2))
-    for a, b in (problem.circuits // rack.ports_per_chip).tolist():
+    for a, b in (problem.circuits // rack.ports_per_unit).tolist():
         if a in lost and b in lost:
             continue
         if a in lost:
@@ -103,7 +101,7 @@ def prove_handovers(
         routing.
     """
     fabric = problem.broken_fabric
-    if isinstance(fabric, RackFabric):
+    if fabric.n_chips:
         return None
     handovers = list(
         islice(permutations(problem.live_spares, len(problem.lost)), _MOST_HANDOVERS + 1)
@@ -143,7 +141,7 @@ def explain(problem: Reroute, certificate: Any) -> str:
     if isinstance(certificate, BlockProof):
         chips, count = ", ".join(map(str, certificate.chips.tolist())), len(certificate.links)
         way = "lead away from" if certificate.leaving else "lead to"
-        return f"only {count} ways {way} the chips {chips}, which have more circuits"
+        return f"only {count} waveguides {way} the chips {chips}, which have more circuits"
     if isinstance(certificate, tuple) and isinstance(certificate[0], RoutingProof):
         leaf = certificate[0].prices.any(axis=0)
         links = np.flatnonzero(leaf).tolist()

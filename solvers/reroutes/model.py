@@ -1,4 +1,4 @@
-"""The exact model of a failure for CP-SAT: flows on the graph of ways, and a choice of spares."""
+"""The exact model of a failure for CP-SAT: flows on the flow graph, and a choice of spares."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ortools.sat.python import cp_model
 
 from optmatch.model import Clock
 from optmatch.solvers.cpsat import Outcome, minimise
-from optmatch.solvers.reroutes.board import Board, Path
 from optmatch.solvers.reroutes.repair import Case
+from optmatch.solvers.reroutes.routing_state import Path, RoutingState
 from optmatch.solvers.reroutes.splice import LOSS_COST
 
 
@@ -27,7 +27,7 @@ class Model:
 
     Parameters
     ----------
-    board
+    routing
         The state with the hit circuits and `movable` taken off.
     case
         Whom the failure hits.
@@ -35,8 +35,8 @@ class Model:
         Circuits that were not hit and may move.
     """
 
-    def __init__(self, board: Board, case: Case, movable: Sequence[int]) -> None:
-        self.board, self.case = board, case
+    def __init__(self, routing: RoutingState, case: Case, movable: Sequence[int]) -> None:
+        self.routing, self.case = routing, case
         self.circuits = [*case.hit, *movable]
         self.model = cp_model.CpModel()
         self.take: dict[tuple[int, int], Any] = {
@@ -56,67 +56,67 @@ class Model:
         for circuit in self.circuits:
             self._add_circuit(circuit)
         for resource, literals in self.uses.items():
-            room = int(board.free[resource])
+            room = int(routing.free[resource])
             if len(literals) > room:
                 self.model.add(sum(literals) <= room)
         self._add_levels()
 
     def _ends(self, circuit: int) -> tuple[dict[int, Any], dict[int, Any]]:
         """Return the nodes where a circuit may start and end, with what decides it."""
-        source, destination = self.board.ends[circuit].tolist()
-        ways = self.board.ways
+        source, destination = self.routing.ends[circuit].tolist()
+        graph = self.routing.graph
 
         def choices(unit: int) -> list[tuple[int, Any]]:
             if unit not in self.case.lost:
                 return [(unit, 1)]
             return [(spare, self.take[unit, spare]) for spare in self.case.spares]
 
-        starts = {ways.leaving(unit): literal for unit, literal in choices(source)}
-        goals = {ways.entering(unit): literal for unit, literal in choices(destination)}
+        starts = {graph.leaving(unit): literal for unit, literal in choices(source)}
+        goals = {graph.entering(unit): literal for unit, literal in choices(destination)}
         return starts, goals
 
     def _add_circuit(self, circuit: int) -> None:
-        ways, model = self.board.ways, self.model
+        graph, model = self.routing.graph, self.model
         starts, goals = self._ends(circuit)
-        arcs, tails = useful_arcs(self.board, list(starts), list(goals))
+        arcs, tails = useful_arcs(self.routing, list(starts), list(goals))
         flow = {int(arc): model.new_bool_var("") for arc in arcs}
         self.flows.append(flow)
         out: dict[int, list[Any]] = defaultdict(list)
         into: dict[int, list[Any]] = defaultdict(list)
         for arc, tail in zip(arcs.tolist(), tails.tolist(), strict=True):
-            literal, head = flow[arc], int(ways.head[arc])
+            literal, head = flow[arc], int(graph.head[arc])
             out[tail].append(literal)
             into[head].append(literal)
-            self.uses[int(ways.resource[head])].append(literal)
-            cell = int(ways.cell[arc])
-            if cell >= 0 and self.board.now[cell] != ways.state[arc]:
+            self.uses[int(graph.resource[head])].append(literal)
+            cell = int(graph.cell[arc])
+            if cell >= 0 and self.routing.now[cell] != graph.state[arc]:
                 if cell not in self.sets:
                     self.sets[cell] = model.new_bool_var("")
                 model.add_implication(literal, self.sets[cell])
         for start, literal in starts.items():
             model.add(sum(out[start]) == literal)
             if not isinstance(literal, int):
-                self.uses[int(ways.resource[start])].append(literal)
+                self.uses[int(graph.resource[start])].append(literal)
         for goal, literal in goals.items():
             model.add(sum(into[goal]) == literal)
         for node in set(out) | set(into):
             if node not in starts and node not in goals:
                 model.add(sum(into[node]) == sum(out[node]))
         if circuit in self.moved:
-            kept = set(path_arcs(self.board, self.board.paths[circuit]))
+            kept = set(path_arcs(self.routing, self.routing.paths[circuit]))
             for arc, literal in flow.items():
                 if arc not in kept:
                     model.add_implication(literal, self.moved[circuit])
-        cost = self.board.cost
+        cost = self.routing.cost
         loss = sum(int(cost[arc] // LOSS_COST) * literal for arc, literal in flow.items())
         length = sum(int(cost[arc] % LOSS_COST) * literal for arc, literal in flow.items())
         self.sums.append((loss, length))
 
     def _add_levels(self) -> None:
         """Name the levels of the objective."""
-        board = self.board
-        self.length_radix = len(board.ways.capacity) + 1
-        most = self.length_radix * int(board.cost.max(initial=0) // LOSS_COST) + 1
+        routing = self.routing
+        self.length_radix = len(routing.graph.capacity) + 1
+        most = self.length_radix * int(routing.cost.max(initial=0) // LOSS_COST) + 1
         self.loss_radix = most + 1
         self.worst = self.model.new_int_var(0, most, "")
         lengths: Any = 0
@@ -127,12 +127,12 @@ class Model:
                 continue
             moved = self.moved[circuit]
             self.model.add(loss <= self.worst).only_enforce_if(moved)
-            old = path_arcs(board, board.paths[circuit])
-            lengths -= sum(int(board.cost[arc] % LOSS_COST) for arc in old) * (1 - moved)
+            old = path_arcs(routing, routing.paths[circuit])
+            lengths -= sum(int(routing.cost[arc] % LOSS_COST) for arc in old) * (1 - moved)
         self.routes_cost = (
             sum(self.sets.values()) * self.loss_radix + self.worst
         ) * self.length_radix + lengths
-        weight = len(board.paths) + 1
+        weight = len(routing.paths) + 1
         self.movers_cost = sum(
             moved * (1 + weight * self.case.foreign(circuit))
             for circuit, moved in self.moved.items()
@@ -140,13 +140,13 @@ class Model:
 
     def paths(self, outcome: Outcome) -> list[Path]:
         """Read the route of each circuit."""
-        ways, found = self.board.ways, []
+        graph, found = self.routing.graph, []
         for circuit, flow in zip(self.circuits, self.flows, strict=True):
             onward = {}
             for arc, literal in flow.items():
                 if outcome.holds(literal):
-                    tail = int(np.searchsorted(ways.first, arc, side="right")) - 1
-                    onward[tail] = int(ways.head[arc])
+                    tail = int(np.searchsorted(graph.first, arc, side="right")) - 1
+                    onward[tail] = int(graph.head[arc])
             starts, _ = self._ends(circuit)
             node = next(n for n, literal in starts.items() if n in onward)
             path = [node]
@@ -173,17 +173,17 @@ def _silent(event: object) -> None:
     """Report nothing: the parts of an objective are none."""
 
 
-def path_arcs(board: Board, path: Path) -> list[int]:
+def path_arcs(routing: RoutingState, path: Path) -> list[int]:
     """List the arcs of a path."""
-    ways, nodes = board.ways, path.tolist()
+    graph, nodes = routing.graph, path.tolist()
     return [
-        next(a for a in range(ways.first[n], ways.first[n + 1]) if ways.head[a] == onward)
+        next(a for a in range(graph.first[n], graph.first[n + 1]) if graph.head[a] == onward)
         for n, onward in pairwise(nodes)
     ]
 
 
 def useful_arcs(
-    board: Board, starts: Sequence[int], goals: Sequence[int]
+    routing: RoutingState, starts: Sequence[int], goals: Sequence[int]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """List the arcs between nodes that can be reached from a start and can reach a goal.
 
@@ -192,15 +192,15 @@ def useful_arcs(
     arcs, tails
         The arcs and the nodes they leave.
     """
-    ways = board.ways
-    tails = np.repeat(np.arange(len(ways.first) - 1), np.diff(ways.first))
-    open_ = (board.free[ways.resource[ways.head]] > 0) & ~board.shut[ways.head]
-    mode = board.mode[ways.cell]
-    open_ &= (ways.cell < 0) | (mode < 0) | (mode == ways.state)
+    graph = routing.graph
+    tails = np.repeat(np.arange(len(graph.first) - 1), np.diff(graph.first))
+    open_ = (routing.free[graph.resource[graph.head]] > 0) & ~routing.shut[graph.head]
+    mode = routing.mode[graph.cell]
+    open_ &= (graph.cell < 0) | (mode < 0) | (mode == graph.state)
     arcs = np.flatnonzero(open_)
-    tail, head = tails[arcs], ways.head[arcs]
-    forward = _spread(len(ways.resource), starts, tail, head)
-    backward = _spread(len(ways.resource), goals, head, tail)
+    tail, head = tails[arcs], graph.head[arcs]
+    forward = _spread(len(graph.resource), starts, tail, head)
+    backward = _spread(len(graph.resource), goals, head, tail)
     useful = forward[tail] & backward[head]
     return arcs[useful], tail[useful]
 

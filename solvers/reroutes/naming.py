@@ -1,4 +1,4 @@
-"""From paths on the graph of ways to the ports and fibres that circuits really use."""
+"""From paths on the flow graph to the ports and fibres that circuits really use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.problems import Reroute
-from optmatch.solvers.reroutes.flow_graph import Ways
+from optmatch.solvers.reroutes.flow_graph import FlowGraph
 
 Path = NDArray[np.int32]
 NOBODY, DEAD = -1, -2
@@ -43,7 +43,7 @@ def list_users(problem: Reroute) -> Users:
     n = rack.n_ports
     users = Users(([NOBODY] * n, [NOBODY] * n), [NOBODY] * rack.n_fibres)
     for circuit, (ends, way) in enumerate(
-        zip(problem.circuits.tolist(), problem.ways, strict=True)
+        zip(problem.circuits.tolist(), problem.circuit_routes, strict=True)
     ):
         for end in (0, 1):
             users.ports[end][ends[end]] = circuit
@@ -53,7 +53,7 @@ def list_users(problem: Reroute) -> Users:
 
 
 def name_paths(
-    ways: Ways,
+    graph: FlowGraph,
     users: Users,
     first_fibre: Sequence[int],
     paths: Sequence[Path],
@@ -66,7 +66,7 @@ def name_paths(
 
     Parameters
     ----------
-    ways
+    graph
         The graph.
     users
         Who uses what so far.
@@ -89,27 +89,27 @@ def name_paths(
     named = Named([], [])
     if not len(first_fibre):
         for path in paths:
-            named.circuits.append((int(ways.port_in[path[1]]), int(ways.port_out[path[-2]])))
-            named.routes.append(tuple(ways.terminal[path[1:-2]].tolist()))
+            named.circuits.append((int(graph.port_in[path[1]]), int(graph.port_out[path[-2]])))
+            named.routes.append(tuple(graph.terminal[path[1:-2]].tolist()))
         return named
     taken: set[tuple[int, int]] = set()
     for path, wish in zip(paths, wishes, strict=True):
         nodes = path.tolist()
-        units = nodes[0], nodes[-1] - ways.units
+        units = nodes[0], nodes[-1] - graph.units
         pair = []
         for end in (0, 1):
-            first, user = units[end] * ways.per_unit, users.ports[end]
-            port = first + wish[end] % ways.per_unit
+            first, user = units[end] * graph.per_unit, users.ports[end]
+            port = first + wish[end] % graph.per_unit
             if (end, port) in taken or not (user[port] == NOBODY or user[port] in leaving):
                 port = next(
                     p
-                    for p in range(first, first + ways.per_unit)
+                    for p in range(first, first + graph.per_unit)
                     if (end, p) not in taken and (user[p] == NOBODY or user[p] in leaving)
                 )
             taken.add((end, port))
             pair.append(port)
         route = []
-        for edge in (node - ways.inner for node in nodes[1:-1]):
+        for edge in (node - graph.inner for node in nodes[1:-1]):
             fibre = -1
             for candidate in range(first_fibre[edge], first_fibre[edge + 1]):
                 user_of = users.fibres[candidate]

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import combinations, islice, permutations
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.fabrics import UNREACHED
 from optmatch.model import Clock, Limits
-from optmatch.problems.reroutes.bound import FAR, distances
-from optmatch.solvers.reroutes.board import ROUNDS, Board, Found, Path
+from optmatch.solvers.reroutes.routing_state import ROUNDS, Found, Path, RoutingState
 
 EFFORT = 400
 """How many sets of circuits that make room are tried."""
@@ -58,16 +58,12 @@ class Plan(NamedTuple):
 class Reach:
     """How far it is from unit to unit, in hundredths of a dB: no route is shorter."""
 
-    def __init__(self, board: Board, loss_units: tuple[int, int]) -> None:
-        hops: Any = distances(board.fabric).astype(np.int64)
-        near = hops != FAR
-        cells, fibres = np.where(near, hops, 0), np.zeros_like(hops)
-        if board.fabric.n_ports != board.ways.units or board.fabric.graph is None:
-            cells, fibres = (cells + 1) * (board.fabric.n_cells > 0), cells
+    def __init__(self, routing: RoutingState, loss_units: tuple[int, int]) -> None:
+        cells, fibres = (table.astype(np.int64) for table in routing.fabric.route_lengths())
+        near = np.maximum(cells, fibres) < UNREACHED
         loss = cells * loss_units[0] + fibres * loss_units[1]
-        self.loss: list[list[int]] = np.where(near, loss, FAR).tolist()
-
-        self.length: list[list[int]] = np.where(near, cells + fibres, FAR).tolist()
+        self.loss: list[list[int]] = np.where(near, loss, UNREACHED).tolist()
+        self.length: list[list[int]] = np.where(near, cells + fibres, UNREACHED).tolist()
 
     def bound(self, ends: Sequence[tuple[int, int]]) -> tuple[int, int, int]:
         """Return no cells, the worst loss and the length if nothing is in the way."""
@@ -75,12 +71,12 @@ class Reach:
         return 0, worst, sum(self.length[a][b] for a, b in ends)
 
 
-def repair(board: Board, case: Case, reach: Reach) -> Plan | None:
+def repair(routing: RoutingState, case: Case, reach: Reach) -> Plan | None:
     """Find a way over a failure: as `place` does, and if that fails as `make_room` does.
 
     Parameters
     ----------
-    board
+    routing
         The state, with all that has failed taken out; it is as before on return.
     case
         Whom the failure hits.
@@ -92,28 +88,33 @@ def repair(board: Board, case: Case, reach: Reach) -> Plan | None:
     Plan or None
         None if none was found; that proves nothing.
     """
-    return place(board, case, reach) or make_room(board, case, reach)
+    return place(routing, case, reach) or make_room(routing, case, reach)
 
 
-def place(board: Board, case: Case, reach: Reach) -> Plan | None:
+def place(routing: RoutingState, case: Case, reach: Reach) -> Plan | None:
     """Find a way over a failure while all others stay where they are; arguments as of `repair`."""
     if len(case.lost) > len(case.spares):
         return None
-    hit = [board.paths[circuit] for circuit in case.hit]
-    board.lift(hit)
-    plan = _best_handover(board, case, reach, ())
-    board.put(hit)
+    hit = [routing.paths[circuit] for circuit in case.hit]
+    routing.lift(hit)
+    plan = _best_handover(routing, case, reach, ())
+    routing.put(hit)
     return plan
 
 
 def make_room(
-    board: Board, case: Case, reach: Reach, *, effort: int = EFFORT, clock: Clock | None = None
+    routing: RoutingState,
+    case: Case,
+    reach: Reach,
+    *,
+    effort: int = EFFORT,
+    clock: Clock | None = None,
 ) -> Plan | None:
     """Find a way over a failure for which others move: few, and those of hit jobs first.
 
     Parameters
     ----------
-    board, case, reach
+    routing, case, reach
         As of `repair`.
     effort
         How many sets of circuits that might move are tried at most.
@@ -122,41 +123,45 @@ def make_room(
     """
     if len(case.lost) > len(case.spares):
         return None
-    hit = [board.paths[circuit] for circuit in case.hit]
-    board.lift(hit)
-    plan = _make_room(board, case, reach, effort, clock or Limits().start())
-    board.put(hit)
+    hit = [routing.paths[circuit] for circuit in case.hit]
+    routing.lift(hit)
+    plan = _make_room(routing, case, reach, effort, clock or Limits().start())
+    routing.put(hit)
     return plan
 
 
 def new_ends(
-    board: Board, case: Case, circuits: Sequence[int]
+    routing: RoutingState, case: Case, circuits: Sequence[int]
 ) -> Iterator[tuple[Handover, list[tuple[int, int]]]]:
     """Yield the ways to hand lost units over, each with the units of circuits from then on."""
-    pairs = board.ends[list(circuits)].tolist()
+    pairs = routing.ends[list(circuits)].tolist()
     for handover in islice(permutations(case.spares, len(case.lost)), _MOST_HANDOVERS):
         after = dict(zip(case.lost, handover, strict=True))
         yield handover, [(after.get(a, a), after.get(b, b)) for a, b in pairs]
 
 
 def _best_handover(
-    board: Board, case: Case, reach: Reach, moving: tuple[int, ...], most: int = _MOST_HANDOVERS
+    routing: RoutingState,
+    case: Case,
+    reach: Reach,
+    moving: tuple[int, ...],
+    most: int = _MOST_HANDOVERS,
 ) -> Plan | None:
     """Try the ways to hand over, nearest first, until no other can be better."""
     circuits = (*case.hit, *moving)
     choices = sorted(
-        (reach.bound(ends), handover, ends) for handover, ends in new_ends(board, case, circuits)
+        (reach.bound(ends), handover, ends) for handover, ends in new_ends(routing, case, circuits)
     )
     best: Plan | None = None
-    orders = _WORK // (len(board.ways.resource) * max(1, len(circuits)))
+    orders = _WORK // (len(routing.graph.resource) * max(1, len(circuits)))
     compared = 0
     for bound, handover, ends in choices[:most]:
-        if bound[1] >= FAR or (best is not None and best.levels[2:] <= bound):
+        if bound[1] >= UNREACHED or (best is not None and best.levels[2:] <= bound):
             break
         rounds = _ROUNDS_TOGETHER if moving else ROUNDS
-        found = board.route(ends, rounds, orders=min(_MOST_ORDERS, orders), enough=bound)
+        found = routing.route(ends, rounds, orders=min(_MOST_ORDERS, orders), enough=bound)
         if found is not None:
-            plan = settle(board, case, handover, circuits, found)
+            plan = settle(routing, case, handover, circuits, found)
             if best is None or plan.levels < best.levels:
                 best = plan
             compared += 1
@@ -166,13 +171,13 @@ def _best_handover(
 
 
 def settle(
-    board: Board, case: Case, handover: Handover, circuits: Sequence[int], found: Found
+    routing: RoutingState, case: Case, handover: Handover, circuits: Sequence[int], found: Found
 ) -> Plan:
     """Make a plan of new routes: leave out what moved in vain, and count.
 
     Parameters
     ----------
-    board, case, handover
+    routing, case, handover
         The state, whom the failure hits, and who takes over.
     circuits
         Those that are hit, then those that may have moved.
@@ -184,29 +189,31 @@ def settle(
     kept = [
         (circuit, path)
         for circuit, path in zip(circuits, found.paths, strict=True)
-        if circuit in case.hit or not np.array_equal(path, board.paths[circuit])
+        if circuit in case.hit or not np.array_equal(path, routing.paths[circuit])
     ]
     changed, paths = tuple(circuit for circuit, _ in kept), [path for _, path in kept]
     foreign = sum(circuit not in case.hit and case.foreign(circuit) for circuit in changed)
-    return Plan((foreign, len(changed), *board.sum_up(paths)), handover, changed, paths)
+    return Plan((foreign, len(changed), *routing.sum_up(paths)), handover, changed, paths)
 
 
-def _make_room(board: Board, case: Case, reach: Reach, effort: int, clock: Clock) -> Plan | None:
-    """Let other circuits move, now that hit ones are off the board."""
-    own, others = split_rest(board, case)
-    rest = [board.paths[circuit] for circuit in (*own, *others)]
-    board.lift(rest)
-    wanted = _wanted(board, case)
-    board.put(rest)
+def _make_room(
+    routing: RoutingState, case: Case, reach: Reach, effort: int, clock: Clock
+) -> Plan | None:
+    """Let other circuits move, now that hit ones are off the routing."""
+    own, others = split_rest(routing, case)
+    rest = [routing.paths[circuit] for circuit in (*own, *others)]
+    routing.lift(rest)
+    wanted = _wanted(routing, case)
+    routing.put(rest)
     if wanted is None:
         return None
-    handovers = _list_givers(board, case)
-    work = len(board.ways.resource) * (len(case.hit) + 1) * min(_NEAREST, len(handovers))
-    search = _Room(board, case, reach, handovers, min(effort, _WORK_OF_MOVES // work), clock)
+    handovers = _list_givers(routing, case)
+    work = len(routing.graph.resource) * (len(case.hit) + 1) * min(_NEAREST, len(handovers))
+    search = _Room(routing, case, reach, handovers, min(effort, _WORK_OF_MOVES // work), clock)
     givers = {circuit for groups in search.givers for group in groups for circuit in group}
     in_the_way = [
-        (k not in givers, -len(wanted.intersection(board.ways.resource[path].tolist())))
-        for k, path in enumerate(board.paths)
+        (k not in givers, -len(wanted.intersection(routing.graph.resource[path].tolist())))
+        for k, path in enumerate(routing.paths)
     ]
     own.sort(key=in_the_way.__getitem__)
     others.sort(key=in_the_way.__getitem__)
@@ -224,7 +231,7 @@ def _make_room(board: Board, case: Case, reach: Reach, effort: int, clock: Clock
 class _Room(NamedTuple):
     """A search for circuits that make room."""
 
-    board: Board
+    routing: RoutingState
     case: Case
     reach: Reach
     givers: list[list[set[int]]]
@@ -237,12 +244,12 @@ class _Room(NamedTuple):
 
     def move(self, moving: Sequence[int], most: int = _MOST_HANDOVERS) -> Plan | None:
         """Let circuits move if they must, unless that is too much work."""
-        if len(moving) * len(self.board.ways.resource) > _WORK_OF_A_MOVE:
+        if len(moving) * len(self.routing.graph.resource) > _WORK_OF_A_MOVE:
             return None
-        lifted = [self.board.paths[circuit] for circuit in moving]
-        self.board.lift(lifted)
-        plan = _best_handover(self.board, self.case, self.reach, tuple(moving), most)
-        self.board.put(lifted)
+        lifted = [self.routing.paths[circuit] for circuit in moving]
+        self.routing.lift(lifted)
+        plan = _best_handover(self.routing, self.case, self.reach, tuple(moving), most)
+        self.routing.put(lifted)
         return plan
 
     def try_each(
@@ -273,7 +280,7 @@ class _Room(NamedTuple):
         """
         if len(movable) <= _MANY:
             return None
-        for _, ends in islice(new_ends(self.board, self.case, self.case.hit), _FEW):
+        for _, ends in islice(new_ends(self.routing, self.case, self.case.hit), _FEW):
             moving = self._push_aside(dict(zip(self.case.hit, ends, strict=True)), movable)
             plan = None if moving is None else self.move(moving)
             if plan is not None:
@@ -284,18 +291,18 @@ class _Room(NamedTuple):
         self, ends: dict[int, tuple[int, int]], movable: Sequence[int]
     ) -> list[int] | None:
         """Find circuits that make room; None if they never do."""
-        board, resource = self.board, self.board.ways.resource
-        paths = {circuit: board.paths[circuit] for circuit in movable}
-        busy = np.zeros(len(board.free), dtype=np.int64)
+        routing, resource = self.routing, self.routing.graph.resource
+        paths = {circuit: routing.paths[circuit] for circuit in movable}
+        busy = np.zeros(len(routing.free), dtype=np.int64)
         for path in paths.values():
             busy[resource[path]] += 1
-        board.lift(list(paths.values()))
+        routing.lift(list(paths.values()))
         pushed: list[int] = []
         settled = False
         for _ in range(_GROWTHS):
-            turns = board.press(list(ends.values()), ROUNDS, busy)
-            room = board.free - busy
-            for path in board.pressed(len(ends)) if turns > 0 else ():
+            turns = routing.press(list(ends.values()), ROUNDS, busy)
+            room = routing.free - busy
+            for path in routing.pressed(len(ends)) if turns > 0 else ():
                 room[resource[path]] -= 1
             new = [k for k, path in paths.items() if (room[resource[path]] < 0).any()]
             settled = turns > 0 and not new
@@ -305,8 +312,8 @@ class _Room(NamedTuple):
                 path = paths.pop(circuit)
                 busy[resource[path]] -= 1
                 pushed.append(circuit)
-                ends[circuit] = tuple(board.ends[circuit].tolist())
-        board.put([board.paths[circuit] for circuit in movable])
+                ends[circuit] = tuple(routing.ends[circuit].tolist())
+        routing.put([routing.paths[circuit] for circuit in movable])
         return pushed if settled else None
 
     def _shrink(self, plan: Plan) -> Plan:
@@ -321,37 +328,37 @@ class _Room(NamedTuple):
         return plan
 
 
-def _list_givers(board: Board, case: Case) -> list[list[set[int]]]:
+def _list_givers(routing: RoutingState, case: Case) -> list[list[set[int]]]:
     """List for each handover sets of circuits, of each of which one must move at least.
 
     A circuit that is cut off, whatever the other hit ones do, needs one that bounds what it can
     reach from its start, and one that bounds from where its goal can be reached.
     """
-    resources = board.ways.resource[np.concatenate(board.paths)]
-    owner = np.repeat(np.arange(len(board.paths)), [len(path) for path in board.paths])
-    rest = np.ones(len(board.paths), dtype=np.bool_)
+    resources = routing.graph.resource[np.concatenate(routing.paths)]
+    owner = np.repeat(np.arange(len(routing.paths)), [len(path) for path in routing.paths])
+    rest = np.ones(len(routing.paths), dtype=np.bool_)
     rest[list(case.hit)] = False
     resources, owner = resources[rest[owner]], owner[rest[owner]]
     handovers = []
-    for _, ends in new_ends(board, case, case.hit):
-        walls = [wall for pair in set(ends) for wall in board.walls(*pair)]
+    for _, ends in new_ends(routing, case, case.hit):
+        walls = [wall for pair in set(ends) for wall in routing.walls(*pair)]
         handovers.append([set(owner[wall[resources]].tolist()) for wall in walls])
     return handovers
 
 
-def _wanted(board: Board, case: Case) -> set[int] | None:
+def _wanted(routing: RoutingState, case: Case) -> set[int] | None:
     """Find what hit circuits would use if all others were off; None if one is cut off then too."""
-    for _, ends in new_ends(board, case, case.hit):
-        ways = [board.route([pair]) for pair in ends]
-        paths = [path for found in ways if found is not None for path in found.paths]
+    for _, ends in new_ends(routing, case, case.hit):
+        found = [routing.route([pair]) for pair in ends]
+        paths = [path for route in found if route is not None for path in route.paths]
         if len(paths) == len(ends):
-            return set(board.ways.resource[np.concatenate(paths)].tolist())
+            return set(routing.graph.resource[np.concatenate(paths)].tolist())
     return None
 
 
-def split_rest(board: Board, case: Case) -> tuple[list[int], list[int]]:
+def split_rest(routing: RoutingState, case: Case) -> tuple[list[int], list[int]]:
     """List the circuits that were not hit: those of hit jobs, and those of others."""
-    rest = sorted(set(range(len(board.paths))) - set(case.hit))
+    rest = sorted(set(range(len(routing.paths))) - set(case.hit))
     own = set(np.flatnonzero(np.isin(case.owners, case.owners[list(case.hit)])).tolist())
     return [k for k in rest if k in own], [k for k in rest if k not in own]
 

@@ -10,8 +10,8 @@ import numpy as np
 from optmatch.fabrics import Fabric, RackFabric
 from optmatch.model import FREE, InfeasibleError, InputError, Limits, ignore
 from optmatch.problems import Reroute, Routing
-from optmatch.solvers.reroutes.board import Board
 from optmatch.solvers.reroutes.naming import name_paths
+from optmatch.solvers.reroutes.routing_state import RoutingState
 
 Box = tuple[tuple[int, int, int], tuple[int, int, int]]
 """The first chip of a job (x, y, z), and how many chips it has along each axis."""
@@ -77,10 +77,10 @@ def fill_rack(
         np.empty((0, 2), dtype=np.int32),
         cell_states=None if rack.graph is None else np.full(rack.n_cells, -1),
     )
-    board = Board(empty)
+    routing = RoutingState(empty)
     ends = [(a // rack.ports_per_chip, b // rack.ports_per_chip) for a, b in circuits]
     order = np.random.default_rng(seed).permutation(len(ends))
-    found = board.route([ends[k] for k in order])
+    found = routing.route([ends[k] for k in order])
     if found is None:
         raise InputError(
             "the fibres do not suffice for the circuits of these boxes", where="boxes"
@@ -88,13 +88,13 @@ def fill_rack(
     paths: list[Any] = [None] * len(ends)
     for k, path in zip(order.tolist(), found.paths, strict=True):
         paths[k] = path
-    named = name_paths(board.ways, board.users, board.first_fibre, paths, circuits)
+    named = name_paths(routing.graph, routing.users, routing.first_fibre, paths, circuits)
     reserve = tuple(idle if spares is None else spares)
     if rack.graph is None:
         return Reroute(rack, named.circuits, owners, reserve, tuple(named.routes))  # type: ignore[arg-type]
     states = np.full(rack.n_cells, FREE, dtype=np.int8)
     for path in paths:
-        for cell, state in board.cells_of(path):
+        for cell, state in routing.cells_of(path):
             states[cell] = state
     return Reroute(rack, named.circuits, owners, reserve, cell_states=states)  # type: ignore[arg-type]
 

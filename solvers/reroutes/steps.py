@@ -10,7 +10,7 @@ from optmatch.problems.reroutes.transition import DROP, RAISE, SET
 Step = tuple[int, int, int]
 
 
-class Way(NamedTuple):
+class RouteNeeds(NamedTuple):
     """What a route needs for itself."""
 
     parts: frozenset[Hashable]
@@ -20,22 +20,25 @@ class Way(NamedTuple):
 
 
 def order_steps(
-    old: Mapping[int, Way], new: Mapping[int, Way], dark: Collection[int], now: Mapping[int, int]
+    old: Mapping[int, RouteNeeds],
+    new: Mapping[int, RouteNeeds],
+    dark: Collection[int],
+    now: Mapping[int, int],
 ) -> list[Step]:
-    """Order the changes of circuits from old ways to new ones.
+    """Order the changes of circuits from old routes to new ones.
 
-    Each circuit in turn: the cells of its new way are set as far as its old light allows, then it
-    goes dark, the rest is set, and it is raised. A circuit waits for others that stand in its way;
-    where they wait in a ring, one that stands in the way of most goes dark early.
+    Each circuit in turn: the cells of its new route are set as far as its old light allows, then
+    it goes dark, the rest is set, and it is raised. A circuit waits for others that stand in its
+    way; where they wait in a ring, one that stands in the way of most goes dark early.
 
     Parameters
     ----------
     old, new
-        The way of each circuit that changes, before and after.
+        What the route of each circuit that changes needs, before and after.
     dark
         Those that have no light from the beginning.
     now
-        The state of each cell on a new way; -1 if it was never set.
+        The state of each cell on a new route; -1 if it was never set.
 
     Returns
     -------
@@ -43,15 +46,15 @@ def order_steps(
 
     Notes
     -----
-    Cells and parts of circuits that stay are in no conflict: new ways share no waveguide with
-    them, and through a cell in two states there are no two ways that share none.
+    Cells and parts of circuits that stay are in no conflict: new routes share no waveguide with
+    them, and through a cell in two states there are no two routes that share none.
 
     Examples
     --------
     Circuit 0 takes the fibre that circuit 1 leaves, so circuit 1 goes first:
 
-    >>> old = {0: Way(frozenset("a"), {}), 1: Way(frozenset("b"), {})}
-    >>> new = {0: Way(frozenset("b"), {}), 1: Way(frozenset("c"), {})}
+    >>> old = {0: RouteNeeds(frozenset("a"), {}), 1: RouteNeeds(frozenset("b"), {})}
+    >>> new = {0: RouteNeeds(frozenset("b"), {}), 1: RouteNeeds(frozenset("c"), {})}
     >>> order_steps(old, new, dark=(), now={})
     [(0, 1, -1), (2, 1, -1), (0, 0, -1), (2, 0, -1)]
     """

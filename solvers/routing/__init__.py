@@ -1,1 +1,50 @@
 """How a matching is routed through cells: negotiated, exact, and proofs that it cannot be."""
+
+from __future__ import annotations
+
+from optmatch.problems import Routing
+from optmatch.solvers.feedforward import is_feed_forward
+from optmatch.solvers.method import Method, Run
+
+
+def _constructive() -> Run:
+    from optmatch.solvers.feedforward.constructive import route
+
+    return route
+
+
+def _negotiated() -> Run:
+    from optmatch.solvers.routing.negotiated import route
+
+    return route
+
+
+def _ilp() -> Run:
+    from optmatch.solvers.routing.ilp import route
+
+    return route
+
+
+METHODS = (
+    Method(
+        "constructive",
+        Routing,
+        _constructive,
+        "the exact algorithm of a feed-forward fabric, its free choices used",
+        suits=is_feed_forward,
+    ),
+    Method(
+        "negotiated",
+        Routing,
+        _negotiated,
+        "negotiated congestion; what finds no routes goes to `ilp` for a proof",
+    ),
+    Method(
+        "ilp",
+        Routing,
+        _ilp,
+        "branch and price on routes, with a proof that can be checked",
+        exact=True,
+    ),
+)
+"""Methods for one matching; the first that takes a problem is its default."""

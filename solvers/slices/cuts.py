@@ -7,21 +7,21 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.problems import Blueprint
-from optmatch.problems.slices.shape import Shape, draw
+from optmatch.problems import SliceShape
+from optmatch.problems.slices.shape import Shape, cut_shape
 from optmatch.solvers.slices.search import Rack
 
 MOST = 16
 """All subsets of so many servers, and of so many slots, are looked at."""
 
 
-def find_cut(rack: Rack, plan: Blueprint, server: Shape, largest: int) -> list[int] | None:
+def find_cut(rack: Rack, plan: SliceShape, server: Shape, largest: int) -> list[int] | None:
     """Find a set of servers that shows that no slice in this rack has a load of at most `largest`.
 
     Parameters
     ----------
     rack
-        One rack, or joined ones; its hubs count as servers that are not free.
+        One rack, or joined ones; its switches count as servers that are not free.
     plan
         The slice.
     server
@@ -32,8 +32,8 @@ def find_cut(rack: Rack, plan: Blueprint, server: Shape, largest: int) -> list[i
     Returns
     -------
     list of int or None
-        The set that misses most, servers counted from the first of the rack, then hubs; None if
-        no set does, or there are more than ``MOST`` of them or of slots.
+        The set that misses most, servers counted from the first of the rack, then switches; None
+        if no set does, or there are more than ``MOST`` of them or of slots.
 
     Notes
     -----
@@ -71,7 +71,7 @@ def _subsets(count: int, edges: bytes) -> tuple[NDArray[np.float32], NDArray[np.
 @lru_cache(maxsize=64)
 def _fewest_between(shape: Shape, server: Shape) -> NDArray[np.int64]:
     """Return ``fewest[a, b]``: circuits that leave any set of a to b slots, at least."""
-    plan = draw(shape, server)
+    plan = cut_shape(shape, server)
     sets = np.arange(1 << plan.n_slots)
     leaving = np.zeros(len(sets), dtype=np.int64)
     for (a, b), weight in zip(plan.pairs.tolist(), plan.weights.tolist(), strict=True):

@@ -24,7 +24,7 @@ from optmatch.model import (
     Solution,
     Tick,
 )
-from optmatch.problems import Allocation, Blueprint, LoadProof, SliceAllocation
+from optmatch.problems import Allocation, LoadProof, SliceAllocation, SliceShape
 from optmatch.problems.slices.problem import wire
 from optmatch.solvers.slices.cuts import find_cut
 from optmatch.solvers.slices.kernels import BUDGET, FOUND
@@ -109,7 +109,7 @@ class _Run:
     ) -> None:
         self.problem, self.clock, self.seed, self.on_event = problem, clock, seed, on_event
         self.pod = Pod.of(problem)
-        self.plans = tell_apart(list(problem.blueprints))
+        self.plans = tell_apart(list(problem.slice_shapes))
         self.best: Allocation | None = None
         self.bound = problem.lower_bound()
         self.proof: Refutation | None = None
@@ -181,7 +181,7 @@ class _Run:
         self.proof = Refutation(tuple(dict.fromkeys(cuts)), searched)
         return True
 
-    def _search(self, racks: tuple[int, ...], plan: Blueprint, largest: int) -> Plan | None:
+    def _search(self, racks: tuple[int, ...], plan: SliceShape, largest: int) -> Plan | None:
         there = self.pod.rack(*racks)
         search = Search(there, plan, self.problem.routes, largest)
         for turn in range(1, _SLICES + 1):

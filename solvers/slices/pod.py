@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import RackFabric
-from optmatch.problems import Allocation, Blueprint, SliceAllocation
+from optmatch.problems import Allocation, SliceAllocation, SliceShape
 from optmatch.problems.slices.problem import connect
 from optmatch.problems.slices.server_routes import pool_routes
-from optmatch.problems.slices.shape import Shape, draw, orient
+from optmatch.problems.slices.shape import Shape, cut_shape, orient
 from optmatch.solvers.slices.kernels import EXHAUSTED, FOUND
 from optmatch.solvers.slices.search import Plan, Rack, Search
 
@@ -24,7 +24,7 @@ NODES = 1000
 TURNS = 6
 """So many starts are tried."""
 
-Option = tuple[Blueprint, tuple[int, ...], NDArray[np.int64]]
+Option = tuple[SliceShape, tuple[int, ...], NDArray[np.int64]]
 """Where a slice may lie: as it is turned, in which racks, on which servers counted from the first
 of them."""
 
@@ -107,14 +107,14 @@ class Pod:
         Allocation or None
             None if the rule finds nothing.
         """
-        plans = [draw(turned, self.fabric.server) for turned in orient(self.fabric, shape)]
+        plans = [cut_shape(turned, self.fabric.server) for turned in orient(self.fabric, shape)]
         for plan, found in self._placements(plans, rule):
             slice_ = connect(self.fabric, self.lit, plan, found.servers, found.routes)
             self.add(slice_)
             return slice_
         return None
 
-    def _placements(self, plans: list[Blueprint], rule: str) -> Iterator[tuple[Blueprint, Plan]]:
+    def _placements(self, plans: list[SliceShape], rule: str) -> Iterator[tuple[SliceShape, Plan]]:
         blocks = self._blocks(plans, best=rule != "first-fit")
         block = next(blocks, None)
         for rack in self.fullest_first(plans) if rule == "optical" else ():
@@ -138,14 +138,14 @@ class Pod:
                 if found is not None:
                     yield plan, found
 
-    def fullest_first(self, plans: list[Blueprint]) -> list[int]:
+    def fullest_first(self, plans: list[SliceShape]) -> list[int]:
         """List the racks with enough free servers, those with the fewest first."""
         counts = self.free.reshape(self.fabric.racks, -1).sum(axis=1)
         slots = plans[0].n_slots if plans else self.servers + 1
         order = np.argsort(counts, kind="stable")
         return [int(rack) for rack in order if counts[rack] >= slots]
 
-    def holds(self, server: int, plans: list[Blueprint]) -> bool:
+    def holds(self, server: int, plans: list[SliceShape]) -> bool:
         """Tell whether a slice is found that takes this server of joined racks, at any load."""
         counts = self.free.reshape(self.fabric.racks, -1).sum(axis=1)
         own = server // self.servers
@@ -165,7 +165,7 @@ class Pod:
                 return True
         return False
 
-    def spreads(self, plans: list[Blueprint]) -> Iterator[tuple[int, ...]]:
+    def spreads(self, plans: list[SliceShape]) -> Iterator[tuple[int, ...]]:
         """List joined racks that together have enough free servers.
 
         The emptiest racks, and of those that have the rest the fullest: no fewer racks do. Then
@@ -199,7 +199,7 @@ class Pod:
         )
 
     def join(
-        self, plan: Blueprint, racks: tuple[int, ...], block: NDArray[np.int64]
+        self, plan: SliceShape, racks: tuple[int, ...], block: NDArray[np.int64]
     ) -> Plan | None:
         """Find routes between servers that are given."""
         there = self.rack(*racks)
@@ -208,7 +208,7 @@ class Pod:
         budget = NODES * len(racks)
         return self.globally(racks, search.answer()) if search.run(budget) == FOUND else None
 
-    def scatter(self, racks: tuple[int, ...], plan: Blueprint, budget: int) -> Plan | None:
+    def scatter(self, racks: tuple[int, ...], plan: SliceShape, budget: int) -> Plan | None:
         """Find servers and routes anywhere in racks, first for the least conceivable load."""
         there = self.rack(*racks)
         for largest in loads_possible(there, plan):
@@ -228,7 +228,7 @@ class Pod:
         routes = [route + first[route // self.edges] * self.edges for route in found.routes]
         return Plan(found.servers + first[found.servers // self.servers] * self.servers, routes)
 
-    def _blocks(self, plans: list[Blueprint], *, best: bool) -> Iterator[Option]:
+    def _blocks(self, plans: list[SliceShape], *, best: bool) -> Iterator[Option]:
         """List free aligned blocks, in order or by how well they fill gaps; then whole racks."""
         free = self.free.reshape(self.fabric.racks, -1)
         options = []
@@ -327,14 +327,14 @@ def whole_racks(servers: Shape, grid: Shape) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=64)
 def _ends_of(fabric: RackFabric, racks: int) -> NDArray[np.int64]:
-    """Return the edges of so many racks: servers rack by rack, then the hubs, which they share."""
+    """Return the edges of so many racks: servers rack by rack, then the shared switches."""
     count, servers = len(fabric.edges) // fabric.racks, fabric.n_servers // fabric.racks
     ends = fabric.edges[:count].astype(np.int64)
-    hub = ends >= servers
-    ends[hub] += racks * servers - fabric.n_servers
+    switch = ends >= servers
+    ends[switch] += racks * servers - fabric.n_servers
     many = np.tile(ends, (racks, 1))
     shift = np.repeat(np.arange(racks), count)[:, None] * servers
-    return np.where(np.tile(hub, (racks, 1)), many, many + shift)
+    return np.where(np.tile(switch, (racks, 1)), many, many + shift)
 
 
 @lru_cache(maxsize=64)
@@ -351,7 +351,7 @@ def _beside(fabric: RackFabric, grid: Shape) -> NDArray[np.bool_]:
     return beside & ~inside
 
 
-def loads_possible(rack: Rack, plan: Blueprint) -> list[int]:
+def loads_possible(rack: Rack, plan: SliceShape) -> list[int]:
     """List the largest loads that a slice can have in a rack, ascending."""
     if not len(plan.pairs):
         return [0]
@@ -366,13 +366,13 @@ def loads_possible(rack: Rack, plan: Blueprint) -> list[int]:
     return sorted(value for value in values if value >= int(plan.weights.max()))
 
 
-def tell_apart(plans: list[Blueprint]) -> list[Blueprint]:
+def tell_apart(plans: list[SliceShape]) -> list[SliceShape]:
     """Drop turned slices whose slots are joined as those of another one.
 
     A ring of four slots is a square of two by two; where all pairs have equally many circuits,
     only the other sides count.
     """
-    kept: dict[tuple[int, ...], Blueprint] = {}
+    kept: dict[tuple[int, ...], SliceShape] = {}
     for plan in plans:
         weights = set(plan.weights.tolist())
         sides = [part for side in plan.grid for part in ((2, 2) if side == 4 else (side,))]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.problems.slices.server_routes import RoutePool
-from optmatch.problems.slices.shape import Blueprint
+from optmatch.problems.slices.shape import SliceShape
 from optmatch.solvers.slices.kernels import offer, search
 
 
@@ -19,7 +19,7 @@ class Rack(NamedTuple):
     span: int
     """Edges of a rack."""
     edges: NDArray[np.int64]
-    """``edges[edge] = node, node``: servers, then hubs."""
+    """``edges[edge] = node, node``: servers, then switches."""
     fibres: NDArray[np.int64]
     loads: NDArray[np.int64]
     servers: NDArray[np.int64]
@@ -53,7 +53,7 @@ class Search:
     def __init__(
         self,
         rack: Rack,
-        plan: Blueprint,
+        plan: SliceShape,
         offered: int,
         largest: int,
         seats: NDArray[np.int64] | None = None,
@@ -141,7 +141,7 @@ class Search:
         return Plan(self.rack.servers[self._seat], routes)
 
 
-def _list_steps(plan: Blueprint) -> NDArray[np.int64]:
+def _list_steps(plan: SliceShape) -> NDArray[np.int64]:
     """Order slots, and after each its pairs with earlier ones."""
     steps = []
     for slot, pairs in enumerate(_pairs_of(plan)):
@@ -150,12 +150,12 @@ def _list_steps(plan: Blueprint) -> NDArray[np.int64]:
     return np.array(steps, dtype=np.int64)
 
 
-def _list_pairs(plan: Blueprint) -> NDArray[np.int64]:
+def _list_pairs(plan: SliceShape) -> NDArray[np.int64]:
     """Tabulate for each slot its pairs with earlier ones."""
     return _padded(_pairs_of(plan))
 
 
-def _pairs_of(plan: Blueprint) -> list[list[int]]:
+def _pairs_of(plan: SliceShape) -> list[list[int]]:
     """List for each slot its pairs with earlier ones."""
     pairs: list[list[int]] = [[] for _ in range(plan.n_slots)]
     for pair, (a, b) in enumerate(plan.pairs.tolist()):
@@ -163,7 +163,7 @@ def _pairs_of(plan: Blueprint) -> list[list[int]]:
     return pairs
 
 
-def _tell_mirrors_apart(plan: Blueprint) -> NDArray[np.int64]:
+def _tell_mirrors_apart(plan: SliceShape) -> NDArray[np.int64]:
     """List for each slot those that may be asked to have smaller servers.
 
     If servers are full, a torus looks the same from each slot, so slot 0 may have the smallest

@@ -75,7 +75,7 @@ def test_help_is_fast() -> None:
 def test_functions_stay_functions() -> None:
     """Importing the modules of that name does not put them in their place."""
     code = (
-        "import optmatch.solve, optmatch.verify, optmatch as om;"
+        "import optmatch.entrances, optmatch.verify, optmatch as om;"
         "print(callable(om.solve), callable(om.verify))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -91,7 +91,7 @@ def test_help_lists_commands_and_exit_codes() -> None:
 
 
 def test_method_names_complete() -> None:
-    """In the shell, from the registry alone."""
+    """In the shell, without loading a solver."""
     completion = ShellComplete(main, {}, "optmatch", "_OPTMATCH_COMPLETE")
     found = completion.get_completions(["solve", "--method"], "ne")
     assert [item.value for item in found] == ["negotiated"]
@@ -185,10 +185,10 @@ def test_plot_refuses_what_cannot_be_drawn(tmp_path: Path) -> None:
 
 def test_methods_and_info_in_both_forms() -> None:
     """Text for people, one tagged object for programs."""
-    assert "circle: " in call("methods").stdout
+    assert "all-to-all:\n  constructive  " in call("methods").stdout
     found = json.loads(call("methods", "--json").stdout)
     assert found["format"] == "optmatch/methods/1"
-    assert {"name", "exact", "deterministic", "summary", "accepts"} == set(found["methods"][0])
+    assert {"name", "exact", "deterministic", "summary", "kind"} == set(found["methods"][0])
     assert "numba cache" in call("info").stdout
     info = json.loads(call("info", "--json").stdout)
     assert info["optmatch"] == om.__version__ and info["cpu_count"] == os.cpu_count()

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import optmatch as om
-from optmatch.commands.generate import draw_matching
+from optmatch.commands.routing.generate import draw_matching
+from optmatch.fabrics import SmartLightMesh
 from tests.helpers.command import (
     call,
     snapshot,
@@ -33,7 +34,7 @@ def test_generate_writes_a_file_and_never_over_another(tmp_path: Path) -> None:
         ("--rows 3 --cols 2 --ports 0,4,9", om.HexMesh(3, 2, ports=[0, 4, 9])),
         ("--rows 3 --cols 2 --ports 0,", om.HexMesh(3, 2, ports=[0])),
         ("--rows 3 --cols 2 --tx 0,5 --rx 7,2", om.HexMesh(3, 2, tx=[0, 5], rx=[7, 2])),
-        ("--fabric smartlight --ports 12", om.SmartLightMesh(ports=12)),
+        ("--fabric smartlight --ports 12", SmartLightMesh(ports=12)),
         ("--fabric square-mesh --rows 2 --cols 2", om.SquareMesh(2, 2)),
         ("--fabric triangular-mesh --rows 2 --cols 2", om.TriangularMesh(2, 2)),
         ("--fabric ideal-switch --size 5", om.IdealSwitch(5)),

@@ -49,7 +49,7 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[om.Solution], list[dict
             options["on_event"](NewBest(3.0))
             return solution
 
-        monkeypatch.setattr(sys.modules["optmatch.solve"], "solve", solve)
+        monkeypatch.setattr(sys.modules["optmatch.entrances"], "solve", solve)
         return calls
 
     return give
@@ -233,7 +233,7 @@ def test_errors_have_their_exit_codes(
     def solve(*_: Any, **__: Any) -> om.Solution:
         raise error
 
-    monkeypatch.setattr(sys.modules["optmatch.solve"], "solve", solve)
+    monkeypatch.setattr(sys.modules["optmatch.entrances"], "solve", solve)
     done = call("solve", problem)
     assert done.exit_code == code
     assert message in done.stderr.strip().splitlines()[-1]

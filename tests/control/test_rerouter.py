@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
+from optmatch.model import InfeasibleError, LimitReached
 from optmatch.solvers.reroutes.states import fill_rack, hold_matching
 
 
@@ -72,7 +73,7 @@ def test_all_that_is_prepared_is_what_would_be_worked_out(state: Any) -> None:
         for controller in (ahead, later):
             try:
                 answers.append(controller.fail(**failure))
-            except (om.InfeasibleError, om.LimitReached) as exc:
+            except (InfeasibleError, LimitReached) as exc:
                 answers.append((type(exc), str(exc)))
         assert answers[0] == answers[1]
 
@@ -95,7 +96,7 @@ def test_failures_in_sequence_until_the_spares_are_gone() -> None:
     for number, chip in enumerate((0, 20, 41, 59)):
         controller.fail(chip=chip)
         assert len(controller.apply().spares) == 3 - number
-    with pytest.raises(om.InfeasibleError, match="1 units with circuits are lost, 0 live spares"):
+    with pytest.raises(InfeasibleError, match="1 units with circuits are lost, 0 live spares"):
         controller.fail(chip=33)
     assert sorted(controller.stand_ins) == [0, 20, 41, 59]
 
@@ -196,13 +197,13 @@ def test_a_state_without_light_is_refused() -> None:
 def test_what_cannot_be_found_is_said() -> None:
     """An end that is cut off is a proof; a search without result is none."""
     state = mesh_state()
-    cells = {way[0] // 4 for way in state.ways}
+    cells = {way[0] // 4 for way in state.circuit_routes}
     controller = om.Rerouter(state, prepare=False)
     unanswered = 0
     for cell in sorted(cells):
         try:
             controller.fail(cell=cell)
-        except (om.InfeasibleError, om.LimitReached):
+        except (InfeasibleError, LimitReached):
             unanswered += 1
     assert unanswered == len(cells)  # the cell at a port is the only way in
 

@@ -14,19 +14,19 @@ from click.testing import CliRunner
 
 import optmatch as om
 from optmatch.cli import main
-from optmatch.fabrics import FABRICS
-from optmatch.fabrics.columns import Bench
+from optmatch.fabrics import FABRICS, FeedForward
+from optmatch.fabrics.columns import ColumnBuilder
 from optmatch.fabrics.light import trace
 from optmatch.io import dumps, loads
 from optmatch.plotting import save_picture
 
-CLASSES: list[Any] = [cls for cls in FABRICS.values() if issubclass(cls, om.FeedForward)]
+CLASSES: list[Any] = [cls for cls in FABRICS.values() if issubclass(cls, FeedForward)]
 PLANAR: list[Any] = [om.SpankeBenes, om.Clements, om.Reck, om.Crossbar]
 DILATED: list[Any] = [om.DilatedBenes, om.SwitchAndSelect]
 each_class = pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.type)
 
 
-def outputs(fabric: om.FeedForward, states: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def outputs(fabric: FeedForward, states: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Trace light from every input: the output it comes to, -1 for another terminal."""
     graph = fabric.graph
     place = np.full(len(graph.mate), -1)
@@ -43,7 +43,7 @@ def all_states(n_cells: int) -> np.ndarray[Any, Any]:
     return np.arange(2**n_cells)[:, None] >> np.arange(n_cells) & 1
 
 
-def column_of(fabric: om.FeedForward) -> np.ndarray[Any, Any]:
+def column_of(fabric: FeedForward) -> np.ndarray[Any, Any]:
     """Tell the column of each cell by where it is drawn."""
     return np.unique(fabric.graph.ends[:, 0, 0], return_inverse=True)[1]
 
@@ -144,7 +144,7 @@ def test_planar_fabrics_cross_nothing(cls: Any, n: int) -> None:
     assert crossings(om.Benes(4)) > 0
 
 
-def crossings(fabric: om.FeedForward) -> int:
+def crossings(fabric: FeedForward) -> int:
     """Count the pairs of links that cross when drawn straight."""
     graph = fabric.graph
     left = np.flatnonzero((graph.mate >= 0) & (np.arange(len(graph.mate)) % 4 >= 2))
@@ -179,7 +179,7 @@ def test_all_states_of_rearrangeable_fabrics(fabric: Any) -> None:
     assert len(np.unique(found, axis=0)) == math.factorial(fabric.n)
 
 
-def held(fabric: om.FeedForward, n_cells: int) -> int:
+def held(fabric: FeedForward, n_cells: int) -> int:
     """Count what light from all inputs can do in the first cells, one cell after the other."""
     graph = fabric.graph
     beams = fabric.source_terminals[None].astype(np.int32)
@@ -254,7 +254,7 @@ def test_dilated_fabrics_can_carry_one_circuit_in_each_cell(cls: Any, n: int) ->
         assert not disjoint([routes[i][i] for i in range(n)], frozenset())
 
 
-def cells_of_routes(fabric: om.FeedForward, source: int) -> list[list[frozenset[int]]]:
+def cells_of_routes(fabric: FeedForward, source: int) -> list[list[frozenset[int]]]:
     """List the cells of every route from an input, by output."""
     graph, found = fabric.graph, [[] for _ in range(fabric.n)]  # type: ignore[var-annotated]
     place = {int(t): k for k, t in enumerate(fabric.destination_terminals)}
@@ -293,7 +293,7 @@ def test_the_direct_rule_of_crossbars(n: int) -> None:
             assert outputs(fabric, states)[0].tolist() == matching.tolist()
 
 
-def lit(fabric: om.FeedForward, terminals: np.ndarray[Any, Any]) -> list[set[int]]:
+def lit(fabric: FeedForward, terminals: np.ndarray[Any, Any]) -> list[set[int]]:
     """List the cells that light from each terminal passes if all cells are in cross."""
     states = np.ones((len(terminals), fabric.n_cells), dtype=np.int8)
     light = trace(fabric.graph, states, terminals[:, None])
@@ -352,10 +352,10 @@ def test_pictures(cls: Any, tmp_path: Path) -> None:
 
 def test_a_cell_stands_to_the_right_of_what_leads_to_it() -> None:
     """And not to the left of where it is wanted; long climbs push columns apart."""
-    bench = Bench(2)
-    near, _ = bench.place(~0, None, line=0)
-    far, _ = bench.place(~1, None, line=20, column=2)
-    wired = bench.finish(bench.place(near, far, line=0))
+    builder = ColumnBuilder(2)
+    near, _ = builder.place(~0, None, line=0)
+    far, _ = builder.place(~1, None, line=20, column=2)
+    wired = builder.finish(builder.place(near, far, line=0))
     assert wired.count == 4
     assert wired.sources.tolist() == [0, 4]
     gaps = np.diff(np.unique(wired.graph.ends[:, 0, 0])) - 1

@@ -9,17 +9,9 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.fabrics import (
-    CubeCircuit,
-    FacePort,
-    check_cubes,
-    face_circuits,
-    face_port,
-    wrap_ring,
-)
+from optmatch.fabrics import UNREACHED
 from optmatch.io import dumps, loads
 from optmatch.problems import Reroute
-from optmatch.solvers.slices.pod import Pod
 
 
 def test_the_default_rack_is_a_ring_of_servers_along_each_axis() -> None:
@@ -48,6 +40,42 @@ def test_chips_lie_in_their_servers() -> None:
         assert rack.chip_at(x, y, z, rack=number) == chip
 
 
+def test_route_lengths_are_those_of_the_graph_of_servers() -> None:
+    """Also without fibres between racks, and through inter-rack switches."""
+    for rack in (
+        om.RackFabric(racks=2),
+        om.RackFabric((6, 2, 2), (2, 1, 1), wrap=False),
+        om.RackFabric((2, 2, 2), (1, 1, 1), racks=2, joined=True),
+        om.RackFabric(fibres=0),
+    ):
+        graph = rack.to_networkx()
+        graph.remove_edges_from([e for e in graph.edges if not graph.edges[e]["fibres"]])
+        far = dict(nx.all_pairs_shortest_path_length(graph))
+        cells, fibres = rack.route_lengths()
+        for a, b in np.ndindex(rack.n_chips, rack.n_chips):
+            servers = rack.server_of_chip[[a, b]].tolist()
+            assert fibres[a, b] == far[servers[0]].get(servers[1], UNREACHED)
+        assert (cells == np.where(fibres == UNREACHED, UNREACHED, 0)).all()
+
+
+def test_a_switch_is_one_server_and_a_rack_is_no_switch() -> None:
+    """What both are asked for is answered by both; questions about one switch refuse racks."""
+    mesh, rack = om.HexMesh(1, 1), om.RackFabric()
+    assert (mesh.n_units, mesh.n_servers, mesh.n_fibres) == (mesh.n_ports, 1, 0)
+    assert (mesh.route_lengths().cells == mesh.route_cells()).all()
+    assert (mesh.fibre_of_terminal == -1).all()
+    assert (rack.n_units, rack.n_units * rack.ports_per_unit) == (64, rack.n_ports)
+    assert rack.describe_unit(5) == rack.describe_chip(5)
+    for refused in (
+        lambda: om.AllToAll(rack),
+        lambda: om.Routing(rack, np.full(rack.n_ports, -1)),
+        lambda: om.Demand(rack, np.zeros((rack.n_ports, rack.n_ports))),
+        lambda: om.Faulty(rack),
+    ):
+        with pytest.raises(om.InputError, match="one switch is expected, not racks"):
+            refused()
+
+
 def test_no_fibre_joins_two_racks() -> None:
     """A pod is so many racks side by side."""
     rack = om.RackFabric(racks=3)
@@ -56,10 +84,10 @@ def test_no_fibre_joins_two_racks() -> None:
     assert rack.n_fibres == 3 * om.RackFabric().n_fibres
 
 
-def test_hubs_join_the_faces_of_all_racks() -> None:
-    """A hub meets the servers at its place of both faces, of each rack; the rest stays inside."""
+def test_inter_rack_switches_join_the_faces_of_all_racks() -> None:
+    """A switch meets the servers at its place of both faces of each rack."""
     rack = om.RackFabric((4, 4, 4), (2, 2, 1), fibres=3, racks=3, joined=True)
-    assert (rack.n_hubs, len(rack.hubs)) == (8 + 8 + 4, 20)
+    assert (rack.n_rack_switches, len(rack.rack_switches)) == (8 + 8 + 4, 20)
     places, grid = rack.server_coordinates.tolist(), rack.server_grid
     seen = []
     for (tail, head), fibres in zip(rack.edges.tolist(), rack.edge_fibres.tolist(), strict=True):
@@ -69,21 +97,24 @@ def test_hubs_join_the_faces_of_all_racks() -> None:
             assert rack_of_tail == rack_of_head
             assert np.abs(np.subtract(a, b)).sum() == 1  # never around the end
             continue
-        axis, *spot = rack.hubs[max(tail, head) - rack.n_servers].tolist()
+        axis, *spot = rack.rack_switches[max(tail, head) - rack.n_servers].tolist()
         place = places[min(tail, head)][1:]
         assert [at for k, at in enumerate(place) if k != axis] == spot
         assert place[axis] in (0, grid[axis] - 1)
         seen.append((tail, head))
-    assert len(set(seen)) == 2 * 3 * 2 * rack.n_hubs
-    assert rack.n_fibres == om.RackFabric(fibres=3, racks=3).n_fibres + 3 * 3 * 2 * rack.n_hubs
+    assert len(set(seen)) == 2 * 3 * 2 * rack.n_rack_switches
+    assert (
+        rack.n_fibres
+        == om.RackFabric(fibres=3, racks=3).n_fibres + 3 * 3 * 2 * rack.n_rack_switches
+    )
     assert nx.is_strongly_connected(rack.to_networkx())
 
 
 def test_an_axis_of_one_server_has_two_faces() -> None:
-    """Both of the same server, which so has twice the fibres to its hub."""
+    """Both of the same server, which so has twice the fibres to its switch."""
     rack = om.RackFabric((2, 2, 2), (2, 2, 1), fibres=4, racks=2, joined=True)
     fibres = {tuple(e): n for e, n in zip(rack.edges.tolist(), rack.edge_fibres, strict=True)}
-    assert rack.hubs.tolist() == [[0, 0, 0], [0, 0, 1], [1, 0, 0], [1, 0, 1], [2, 0, 0]]
+    assert rack.rack_switches.tolist() == [[0, 0, 0], [0, 0, 1], [1, 0, 0], [1, 0, 1], [2, 0, 0]]
     assert (fibres[0, 4], fibres[4, 0], fibres[0, 8], fibres[0, 1]) == (8, 8, 4, 4)
 
 
@@ -103,9 +134,7 @@ def test_racks_have_edges_in_turn() -> None:
 
 def test_running_states_are_not_for_joined_racks() -> None:
     """The field and the rule are named."""
-    with pytest.raises(
-        om.InputError, match="joined = True: racks joined by hubs hold slices only"
-    ):
+    with pytest.raises(om.InputError, match="joined = True: joined racks hold slices only"):
         Reroute(om.RackFabric(joined=True), [])  # type: ignore[arg-type]
 
 
@@ -175,12 +204,11 @@ def test_a_rack_comes_back_from_a_file() -> None:
     assert loads(dumps(problem)) == problem
 
 
-def test_files_say_joined_only_of_joined_racks() -> None:
-    """Racks that are not joined are written as before, so digests stay."""
+def test_files_say_whether_racks_are_joined() -> None:
+    """A file may leave it out; what a file says is checked."""
     for joined in (False, True):
         problem = om.SliceAllocation(om.RackFabric(racks=2, joined=joined), (2, 2, 2))
         text = dumps(problem)
-        assert ("joined" in text) == joined
         assert loads(text) == problem
     for right, wrong, message in (
         ('"joined": true', '"joined": 1', "joined = 1: true or false"),
@@ -188,101 +216,3 @@ def test_files_say_joined_only_of_joined_racks() -> None:
     ):
         with pytest.raises(om.InputError, match=message):
             loads(text.replace(right, wrong))
-
-
-def circuit(first: tuple[int, ...], second: tuple[int, ...]) -> CubeCircuit:
-    """Make a circuit of two face ports."""
-    return CubeCircuit(FacePort(*first), FacePort(*second))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "rule"),
-    [
-        ((0, 0, 1, 1, 2), (1, 0, 1, 1, 2), None),  # two cubes: any signs
-        ((0, 0, 1, 1, 2), (0, 0, -1, 1, 2), None),  # one cube: + meets -
-        ((0, 0, 1, 1, 2), (0, 0, 1, 2, 1), "R3"),
-        ((0, 0, 1, 1, 2), (1, 1, -1, 1, 2), "R3"),
-        ((0, 0, 1, 1, 2), (1, 0, -1, 2, 1), "R3"),
-        ((0, 0, 1, 4, 2), (1, 0, -1, 4, 2), "R2"),
-        ((0, 0, 1, 1, 2), (9, 0, -1, 1, 2), "R1"),
-        ((0, 0, 1, 1, 2), (2, 0, -1, 1, 2), "R7"),
-    ],
-)
-def test_circuits_between_cubes(
-    first: tuple[int, ...], second: tuple[int, ...], rule: str | None
-) -> None:
-    """Each rule that a single circuit can break, and what is allowed."""
-    found = check_cubes(4, 4, [circuit(first, second)], {"a": [0, 1], "b": [2, 3]})
-    assert {breach.rule for breach in found} >= ({rule} if rule else set())
-    assert bool(found) == (rule is not None)
-
-
-def test_a_face_port_has_one_circuit() -> None:
-    """R5, whichever side of the circuit it is."""
-    port, other, third = (0, 0, 1, 0, 0), (1, 0, -1, 0, 0), (2, 0, 1, 0, 0)
-    found = check_cubes(4, 3, [circuit(port, other), circuit(third, other)])
-    assert [breach.rule for breach in found] == ["R5"]
-
-
-def test_slices_are_whole_cubes_of_their_own() -> None:
-    """R7: no cube in two slices, and sides that are multiples of a cube's."""
-    shared = check_cubes(4, 4, [], {"a": [0, 1], "b": [1]})
-    assert [(breach.rule, breach.what) for breach in shared] == [("R7", "slice b")]
-    shapes = {"a": (8, 4, 4), "b": (4, 4, 6)}
-    odd = check_cubes(4, 4, [], {"a": [0, 1], "b": [2]}, shapes=shapes)
-    assert [breach.what for breach in odd] == ["slice b"]
-
-
-def test_rings_of_any_cubes_are_legal() -> None:
-    """R4 and R6: no distance, and the closing circuit is one like the others; also of one cube."""
-    for cubes in ([3], [0, 3], [2, 0, 3, 1]):
-        ring = wrap_ring(cubes, axis=1, i=2, j=3)
-        assert len(ring) == len(cubes)
-        assert check_cubes(4, 4, ring, {"a": cubes}) == []
-
-
-def test_chips_inside_a_cube_have_no_port_outside() -> None:
-    """R2, in words."""
-    with pytest.raises(om.InputError, match="R2: chip"):
-        face_port(4, 0, (1, 1, 1), axis=0, sign=1)
-    assert face_port(4, 2, (0, 3, 1), axis=0, sign=-1) == FacePort(2, 0, -1, 3, 1)
-
-
-@pytest.mark.parametrize(
-    ("fabric", "shape"),
-    [
-        (om.RackFabric((2, 2, 2), (1, 1, 1), fibres=1, racks=3, joined=True), (4, 2, 2)),
-        (om.RackFabric((2, 2, 2), (1, 1, 1), fibres=1, racks=4, joined=True), (2, 4, 4)),
-        (om.RackFabric((2, 2, 2), (1, 1, 1), fibres=1, racks=8, joined=True), (4, 4, 4)),
-        (om.RackFabric((3, 3, 3), (1, 1, 1), fibres=1, racks=2, joined=True), (3, 3, 3)),
-    ],
-)
-@pytest.mark.parametrize("rule", ["first-fit", "optical"])
-def test_slices_of_whole_cubes_keep_the_seven_rules(
-    fabric: om.RackFabric, shape: tuple[int, int, int], rule: str
-) -> None:
-    """What hubs join for them is what rings of cubes need, a circuit each way; no more."""
-    pod, slices, circuits = Pod(fabric), dict[str, list[int]](), list[CubeCircuit]()
-    side = fabric.server_grid[0]
-    shapes = {}
-    while (found := pod.allocate(shape, rule)) is not None:
-        name = f"slice {len(slices)}"
-        slices[name] = sorted(set((found.servers // side**3).tolist()))
-        shapes[name] = found.shape
-        crossed = face_circuits(fabric, found.fibres)
-        rings = sum(
-            np.prod(found.shape) // length * (length // side)  # closed, with one circuit for each
-            for length in found.shape
-            if length > 2
-        )
-        assert len(crossed) == rings
-        circuits += crossed
-    assert len(slices) == fabric.n_chips // np.prod(shape)
-    assert check_cubes(side, fabric.racks, circuits, slices, shapes=shapes) == []
-
-
-def test_only_cubes_have_face_ports() -> None:
-    """Servers of a rack of 2x2x4, or several fibres, have no single place in a face."""
-    for options in ({}, {"joined": True}, {"chips": (2, 2, 2), "server": (1, 1, 1)}):
-        with pytest.raises(om.InputError, match="joined cubes with one fibre"):
-            face_circuits(om.RackFabric(**options), [])

@@ -17,7 +17,7 @@ import optmatch as om
 from optmatch.fabrics.waveguides import measure_area, measure_waveguides
 from optmatch.io import files as files_module
 from optmatch.io import read_device, write_device
-from optmatch.model import BAR, CROSS
+from optmatch.model import BAR, CROSS, DEVICES
 from tests.helpers.command import call
 
 DATA = Path(__file__).resolve().parents[1] / "data"
@@ -63,10 +63,10 @@ def test_phase_errors_are_those_of_one_chip() -> None:
     assert om.Device().draw_errors(5, seed=0) is None
 
 
-@pytest.mark.parametrize("name", list(om.DEVICES))
+@pytest.mark.parametrize("name", list(DEVICES))
 def test_presets_are_files_with_sources(name: str, tmp_path: Path) -> None:
     """Each says where it comes from, and survives a file that follows the schema."""
-    device = om.DEVICES[name]
+    device = DEVICES[name]
     assert device.source
     text = write_device(device)
     Draft202012Validator(SCHEMA).validate(json.loads(text))

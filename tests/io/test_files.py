@@ -14,6 +14,7 @@ import pytest
 
 import optmatch as om
 from optmatch.io import loads
+from optmatch.problems import RoutingProof
 from tests.helpers.command import DATA, ideal_solution
 
 
@@ -35,7 +36,7 @@ def large_solution() -> om.Solution:
         method="hand",
         certificate=(
             None,
-            om.RoutingProof.of_prices(np.zeros(mesh.graph.links.count, dtype=np.int64)),
+            RoutingProof.of_prices(np.zeros(mesh.graph.links.count, dtype=np.int64)),
         ),
     )
 

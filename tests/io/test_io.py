@@ -19,10 +19,10 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from referencing import Registry, Resource
 
 import optmatch as om
-from optmatch.fabrics import FABRICS
+from optmatch.fabrics import SWITCHES, FeedForward, SmartLightMesh
 from optmatch.io import dumps, loads, problem_digest
 from optmatch.io import files as files_module
-from optmatch.problems import PROBLEMS
+from optmatch.problems import PROBLEMS, RoutingProof
 from tests.helpers.command import ideal_solution
 
 DATA = Path(__file__).resolve().parents[1] / "data"
@@ -127,7 +127,7 @@ def fabrics(draw: st.DrawFn) -> om.Fabric:
         half = len(ends) // 2
         chosen = {"tx": ends[:half], "rx": ends[half : 2 * half]}
     if draw(st.booleans()):
-        return om.SmartLightMesh(**chosen)
+        return SmartLightMesh(**chosen)
     size = st.integers(3, 4)
     fabric: om.Fabric = draw(grids)(draw(size), draw(size), **chosen)
     try:
@@ -168,13 +168,13 @@ def problems(draw: st.DrawFn) -> om.AllToAll | om.Routing:
 
 
 @st.composite
-def proofs(draw: st.DrawFn, fabric: om.Fabric) -> om.RoutingProof:
+def proofs(draw: st.DrawFn, fabric: om.Fabric) -> RoutingProof:
     """Draw a proof with one leaf, or a root and two leaves; it need not be true."""
     links = 0 if fabric.graph is None else fabric.graph.links.count
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     prices = rng.integers(0, 10_000, (3, links)) * (rng.random((3, links)) < 0.1)
     if draw(st.booleans()):
-        return om.RoutingProof.of_prices(prices[0], infeasible=draw(st.booleans()))
+        return RoutingProof.of_prices(prices[0], infeasible=draw(st.booleans()))
     arrays: Any = {
         "circuit": [0, -1, -1],
         "terminal": [5, -1, -1],
@@ -183,7 +183,7 @@ def proofs(draw: st.DrawFn, fabric: om.Fabric) -> om.RoutingProof:
         "prices": prices * [[0], [1], [1]],
         "infeasible": [0, 1, 0],
     }
-    return om.RoutingProof(**arrays)
+    return RoutingProof(**arrays)
 
 
 @st.composite
@@ -318,12 +318,10 @@ def test_schemas_know_every_problem_and_fabric() -> None:
     """With exactly the fields of its data class, and those required that have no default."""
     definitions = SCHEMAS["problem"]["$defs"]
     assert SCHEMAS["problem"]["properties"]["kind"]["enum"] == list(PROBLEMS)
-    assert definitions["fabric"]["properties"]["type"]["enum"] == list(FABRICS)
+    assert definitions["fabric"]["properties"]["type"]["enum"] == list(SWITCHES)
     rules = {"hex-mesh": "grid-mesh", "square-mesh": "grid-mesh", "triangular-mesh": "grid-mesh"}
-    rules |= {
-        kind: "feed-forward" for kind in FABRICS if issubclass(FABRICS[kind], om.FeedForward)
-    }
-    for kind, cls in [*PROBLEMS.items(), *FABRICS.items()]:
+    rules |= {kind: "feed-forward" for kind in SWITCHES if issubclass(SWITCHES[kind], FeedForward)}
+    for kind, cls in [*PROBLEMS.items(), *SWITCHES.items()]:
         rule = definitions[rules.get(kind, kind)]
         names = {field.name for field in fields(cls)}  # type: ignore[arg-type]
         needed = {f.name for f in fields(cls) if f.default is MISSING}  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import optmatch as om
 from optmatch.model import Problem
-from optmatch.problems import PROBLEMS
+from optmatch.problems import PROBLEMS, RoutingProof
 from tests.helpers import oracles
 
 ROW: Any = [1, 0, 3, 2]
@@ -163,9 +163,9 @@ def test_a_proof_is_a_tree(changes: dict[str, Any], message: str) -> None:
         "prices": np.zeros((3, 2)),
         "infeasible": [0, 0, 0],
     }
-    assert pickle.loads(pickle.dumps(om.RoutingProof(**right))) == om.RoutingProof(**right)
+    assert pickle.loads(pickle.dumps(RoutingProof(**right))) == RoutingProof(**right)
     with pytest.raises(om.InputError, match=message):
-        om.RoutingProof(**right | changes)
+        RoutingProof(**right | changes)
 
 
 def test_problems_are_values() -> None:

@@ -2,8 +2,8 @@
 
 import os
 
+from optmatch.kinds import all_methods
 from optmatch.problems import AllToAll
-from optmatch.solvers import methods
 from optmatch.solvers.TEMPLATE import METHOD
 from optmatch.testing import (
     SolverContract,
@@ -95,14 +95,14 @@ def test_every_method_is_under_contract() -> None:
     """
     contracts = [cls for cls in globals().values() if isinstance(cls, type)]
     covered = {
-        (cls.method, cls()._kind())
+        (cls.method, cls._kind())
         for cls in contracts
         if issubclass(cls, SolverContract) and isinstance(getattr(cls, "method", None), str)
     }
-    wanted = {(method.name, kind) for method in methods().values() for kind in method.accepts}
+    wanted = {(method.name, method.solves.kind) for method in all_methods()}
     assert covered == {(name, kind) for name, kind in wanted if kind not in ELSEWHERE}
 
 
 def test_the_template_is_not_offered_to_users() -> None:
     """It is there to be copied."""
-    assert METHOD.name not in methods()
+    assert METHOD not in all_methods()

@@ -15,6 +15,7 @@ import pytest
 
 import optmatch as om
 from optmatch.commands.compare import build
+from optmatch.fabrics import SmartLightMesh
 from optmatch.model.comparison import FabricRow
 from optmatch.plotting import fabrics_data, plot_fabrics
 from tests.helpers.command import call
@@ -211,7 +212,7 @@ def test_wrong_use_is_refused(args: list[Any], message: str) -> None:
 def test_meshes_send_and_receive_at_different_terminals() -> None:
     """So that they can hold what feed-forward fabrics hold."""
     assert build("hex-mesh:3x3", 4) == om.HexMesh(3, 3, tx=4, rx=4)
-    assert build("smartlight", 4) == om.SmartLightMesh(tx=4, rx=4)
+    assert build("smartlight", 4) == SmartLightMesh(tx=4, rx=4)
 
 
 def test_pairs_are_exchanged_on_bidirectional_ports() -> None:

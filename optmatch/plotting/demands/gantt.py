@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import IDLE, InputError, Schedule, Solution
 from optmatch.plotting import palette
-from optmatch.plotting.figures import blank_figure
+from optmatch.plotting.figures import chart_axes, draw_bars, label_time
 from optmatch.problems import Demand, PlaneSchedules
 
 if TYPE_CHECKING:
@@ -130,61 +130,35 @@ def plot_gantt(solution: Solution, *, ax: Axes | None = None) -> Axes:
     Axes
         Time in seconds to the right; source ports downwards, each with a line for each plane.
         Numbers and colours are destinations; gaps are delays or idle ports.
+
+    See Also
+    --------
+    gantt_data : What is drawn.
+    plot_rails : A training step over time.
     """
     data = gantt_data(solution)
     rows = data.n_ports * data.planes
-    if ax is None:
-        ax = blank_figure(10.0, min(30.0, max(2.5, 0.22 * rows + 1.2))).add_subplot()
-    from matplotlib.collections import PolyCollection  # there, or the figure would not be
-
+    ax = chart_axes(ax, rows, 0.22)
     row = data.source * data.planes + data.plane
     colours = np.array([palette.circuit_colour(port) for port in range(data.n_ports)])
     for ends, alpha in ((data.end_s, 0.25), (data.sent_s, 1.0)):
-        corners = _rectangles(row, data.start_s, ends)
-        ax.add_collection(
-            PolyCollection(list(corners), facecolors=colours[data.destination], alpha=alpha)
-        )
+        style: dict[str, Any] = {"facecolors": colours[data.destination], "alpha": alpha}
+        draw_bars(ax, data.start_s, ends, row - 0.4, row + 0.4, **style)
     span = data.makespan_s or 1.0
     if len(row) <= MOST_LABELS:
         for k in np.flatnonzero(data.end_s - data.start_s > 0.015 * span):
-            middle = (data.start_s[k] + data.end_s[k]) / 2
-            port = int(data.destination[k])
-            ink = _ink(colours[port])
+            middle, port = (data.start_s[k] + data.end_s[k]) / 2, int(data.destination[k])
+            ink = palette.ink_on(str(colours[port]))
             ax.text(middle, row[k], str(port), ha="center", va="center", fontsize=6, color=ink)
     if np.isfinite(data.lower_bound_s) and solution.problem.objective == "completion-s":  # type: ignore[attr-defined]
-        ax.axvline(data.lower_bound_s, color=palette.INK, linestyle="--", linewidth=0.8)
-        ax.text(
-            data.lower_bound_s,
-            -0.8,
-            "lower bound",
-            ha="right",
-            va="bottom",
-            fontsize=7,
-            color=palette.INK,
-        )
-    ax.set_xlim(0, span * 1.01)
-    ax.set_ylim(rows - 0.4, -0.6)
+        bound, ink = data.lower_bound_s, palette.INK
+        ax.axvline(bound, color=ink, linestyle="--", linewidth=0.8)
+        ax.text(bound, -0.8, "lower bound", ha="right", va="bottom", fontsize=7, color=ink)
+    label_time(ax, span, rows)
     every = max(1, data.n_ports // 32)
     ports = np.arange(0, data.n_ports, every)
     ax.set_yticks(ports * data.planes + (data.planes - 1) / 2, [str(port) for port in ports])
-    ax.tick_params(labelsize=7)
-    ax.set_xlabel("time in seconds")
     ax.set_ylabel("source port")
     on = f" on {data.planes} planes" if data.planes > 1 else ""
     ax.set_title(f"circuits over {data.makespan_s:.4g} s{on}; pale: nothing left to send")
     return ax
-
-
-def _rectangles(
-    row: NDArray[np.int64], starts: NDArray[np.float64], ends: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """List the corners of bars; one collection of them is drawn at once."""
-    sides = np.stack([starts, ends, ends, starts], axis=1)
-    levels = np.stack([row - 0.4, row - 0.4, row + 0.4, row + 0.4], axis=1)
-    return np.stack([sides, levels], axis=2)
-
-
-def _ink(colour: str) -> str:
-    """Choose black or white for a number on a colour."""
-    red, green, blue = (int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5))
-    return palette.INK if 0.3 * red + 0.6 * green + 0.1 * blue > 0.45 else "white"

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from optmatch.model import InputError
 from optmatch.plotting import palette
-from optmatch.plotting.figures import blank_figure
+from optmatch.plotting.figures import chart_axes, draw_bars, label_time
 from optmatch.problems import RailJob
 from optmatch.problems.rails.plan import RailPlan, ranks_of_rails
 from optmatch.problems.rails.step import COMPUTE, DIMENSIONS
@@ -121,10 +121,7 @@ def plot_rails(
         bars across a row reconfigurations that it sees.
     """
     data = rail_gantt_data(job, run, ranks)
-    if ax is None:
-        ax = blank_figure(10.0, min(30.0, max(2.5, 0.32 * len(data.ranks) + 1.2))).add_subplot()
-    from matplotlib.collections import PolyCollection  # there, or the figure would not be
-
+    ax = chart_axes(ax, len(data.ranks), 0.32)
     low = np.where(data.kind == _COMPUTATION, -0.42, 0.02)
     high = np.where(data.kind == _COMPUTATION, -0.02, 0.42)
     low, high = (
@@ -134,21 +131,17 @@ def plot_rails(
     for kind, name in enumerate(KINDS):
         chosen = data.kind == kind
         if chosen.any():
-            x = np.stack([data.start_s, data.end_s, data.end_s, data.start_s], axis=1)[chosen]
-            y = (data.row[:, None] + np.stack([low, low, high, high], axis=1))[chosen]
-            bars = PolyCollection(
-                list(np.stack([x, y], axis=2)),
+            edges = data.start_s, data.end_s, data.row + low, data.row + high
+            draw_bars(
+                ax,
+                *(edge[chosen] for edge in edges),
                 facecolors=_COLOURS[kind],
                 edgecolors="none",
                 alpha=0.35 if kind == _RECONFIGURATION else 1.0,
                 label=name,
             )
-            ax.add_collection(bars)
-    ax.set_xlim(0, (data.step_s or 1.0) * 1.01)
-    ax.set_ylim(len(data.ranks) - 0.4, -0.6)
+    label_time(ax, data.step_s, len(data.ranks))
     ax.set_yticks(np.arange(len(data.ranks)), [str(rank) for rank in data.ranks])
-    ax.tick_params(labelsize=7)
-    ax.set_xlabel("time in seconds")
     ax.set_ylabel("rank")
     ax.set_title(f"a step of {data.step_s:.4g} s")
     ax.legend(

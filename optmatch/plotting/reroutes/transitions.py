@@ -142,7 +142,9 @@ def _before_and_after(problem: Reroute, answer: Transition) -> Schedule:
         matching[circuits[:, 0]] = circuits[:, 1]
         if problem.fabric.bidirectional:
             matching[circuits[:, 1]] = circuits[:, 0]
-        lit = np.array([t // 4 for k in ways.tolist() for t in cells.ways[k]], dtype=np.int64)
+        lit = np.array(
+            [t // 4 for k in ways.tolist() for t in cells.circuit_routes[k]], dtype=np.int64
+        )
         row = np.full(problem.fabric.n_cells, FREE)
         row[lit] = np.array(cells.cell_states)[lit]
         slots.append(matching)

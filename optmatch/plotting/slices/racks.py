@@ -32,7 +32,7 @@ class SliceData(NamedTuple):
     slot: NDArray[np.int64]
     """``slot[server]`` of the new slice, -1 elsewhere."""
     edges: NDArray[np.int64]
-    """``edges[edge] = server, server``: those with light between them, perhaps over a hub."""
+    """``edges[edge] = server, server``: between which there is light, perhaps over a switch."""
     new: NDArray[np.int64]
     """``new[edge]``: circuits of the new slice."""
     before: NDArray[np.int64]
@@ -56,7 +56,7 @@ def slice_data(solution: Solution) -> SliceData:
     Examples
     --------
     >>> from optmatch.fabrics import RackFabric
-    >>> from optmatch.solve import solve
+    >>> from optmatch import solve
     >>> data = slice_data(solve(SliceAllocation(RackFabric(), (2, 2, 2)), seed=0))
     >>> data.slot[:5].tolist(), data.edges.tolist(), data.new.tolist()
     ([0, -1, -1, -1, 1], [[0, 4], [4, 0]], [4, 4])
@@ -101,7 +101,7 @@ def slice_data(solution: Solution) -> SliceData:
 
 
 def _count_steps(fabric: RackFabric, slices: Iterable[Allocation]) -> Counter[tuple[int, int]]:
-    """Count the circuits from server to server; two fibres over a hub are one step."""
+    """Count the circuits from server to server; two fibres over a switch are one step."""
     steps: Counter[tuple[int, int]] = Counter()
     for slice_ in slices:
         ends = fabric.edges[fabric.edge_of_fibre[slice_.fibres[:, 1]]].tolist()

@@ -41,8 +41,11 @@ class AllToAll(Value):
     slot_s: float = field(default=1.0, kw_only=True)
     delay_s: float = field(default=0.0, kw_only=True)
     kind: ClassVar[str] = "all-to-all"
+    answer_class: ClassVar[type[Value] | None] = None
+    objectives: ClassVar[dict[str, str]] = {"all-to-all": "cells"}
 
     def __post_init__(self) -> None:
+        self.fabric.require_switch()
         slot_s = number("slot_s", self.slot_s)
         if slot_s == 0:
             raise InputError("slot_s = 0: a slot lasts > 0 s", where="slot_s")

@@ -12,10 +12,38 @@ from numpy.typing import ArrayLike, NDArray
 from optmatch.fabrics import UNREACHED, Fabric, IdealSwitch
 from optmatch.model import InputError, Schedule, Value, frozen, integer, number
 from optmatch.model.schedule import Switching
-from optmatch.problems.demands.line_bound import bound_lines
 from optmatch.problems.demands.ticks import Scaled, scale
 
 DemandObjective = Literal["completion-s", "matchings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlaneSchedules(Value):
+    """The answer to a demand on several planes: a schedule for each.
+
+    Parameters
+    ----------
+    schedules
+        One for each plane; an idle plane has a schedule without slots.
+
+    See Also
+    --------
+    Demand : What it answers.
+    """
+
+    schedules: tuple[Schedule, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "schedules", tuple(self.schedules))
+        if not self.schedules:
+            raise InputError("schedules of no plane")
+        if len({schedule.n_ports for schedule in self.schedules}) > 1:
+            raise InputError("schedules of planes with different numbers of ports")
+
+    @property
+    def makespan_s(self) -> float:
+        """When the last plane has finished, in seconds."""
+        return max((schedule.makespan_s for schedule in self.schedules), default=-inf)
 
 
 class _InTicks(Value):
@@ -27,7 +55,7 @@ class _InTicks(Value):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Demand(_InTicks):
-    """Carry a demand matrix by a sequence of matchings, and finish as early as possible.
+    """Serve a demand matrix by a sequence of matchings, and finish as early as possible.
 
     Time is counted in whole ticks: slots and the delay last whole ticks, and each demand is
     rounded up to them. Without `quantum_s` the tick divides everything exactly wherever such a
@@ -68,6 +96,12 @@ class Demand(_InTicks):
         connected; the dead port that has a demand; the line whose sum differs, with both sums; or
         the option out of range.
 
+    See Also
+    --------
+    optmatch.schedule : A schedule of a matrix, without a problem object.
+    optmatch.decompose : A matrix as a weighted sum of permutations.
+    PlaneSchedules : The answer where there are several planes.
+
     Examples
     --------
     >>> problem = Demand(IdealSwitch(2), [[0, 3], [2, 1]], delay_s=0.5)
@@ -88,6 +122,8 @@ class Demand(_InTicks):
     quantum_s: float | None = field(default=None, kw_only=True)
     objective: DemandObjective = field(default="completion-s", kw_only=True)
     kind: ClassVar[str] = "demand"
+    answer_class: ClassVar[type[Value] | None] = PlaneSchedules
+    objectives: ClassVar[dict[str, str]] = {"completion-s": "s", "matchings": "matchings"}
 
     def __post_init__(self) -> None:
         demand = _exact_floats(self.demand_bytes)
@@ -105,6 +141,7 @@ class Demand(_InTicks):
             if getattr(self, name) not in get_args(kind):
                 allowed = ", ".join(get_args(kind))
                 raise InputError(f"{name} = {getattr(self, name)!r}: one of {allowed}", where=name)
+        self.fabric.require_switch()
         _check_entries(self.fabric, demand, with_packets=self.packet_bytes_per_s > 0)
         object.__setattr__(
             self,
@@ -231,29 +268,49 @@ class Demand(_InTicks):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PlaneSchedules(Value):
-    """The answer to a demand on several planes: a schedule for each.
+def bound_lines(problem: Demand) -> NDArray[np.float64]:
+    r"""Bound the objective by each line alone.
 
-    Parameters
-    ----------
-    schedules
-        One for each plane; an idle plane has a schedule without slots.
+    A port that meets :math:`k` partners on :math:`s` planes spends :math:`\max(k, s)` delays, so
+    the sum :math:`S` of its line takes at least :math:`(S + \max(k, s)\,\delta) / s`, in whole
+    ticks. With a packet network of the relative rate :math:`r`, only the :math:`k` largest entries
+    need circuits: then both :math:`(S + k \delta) / (s + r)` and what is left over :math:`r` are
+    bounds, and the best :math:`k` counts.
+
+    Returns
+    -------
+    NDArray
+        ``bounds[line]``, in the unit of the objective: rows by source, then columns by
+        destination; float64, shape (2 ports,).
     """
+    with_packets = problem.packet_share > 0
+    ticks = problem.directed_ticks if with_packets else problem.ticks
+    lines = np.concatenate([ticks, ticks.T])
+    if problem.objective == "matchings":
+        return np.asarray(np.count_nonzero(lines, axis=1), dtype=np.float64)
+    if with_packets:
+        bounds = [_with_packets(line[line > 0], problem) for line in lines]
+        return np.array(bounds, dtype=np.float64) * problem.tick_s
+    held = np.where(lines > 0, np.maximum(lines, problem.min_slot_ticks), 0).sum(axis=1)
+    partners = np.count_nonzero(lines, axis=1)
+    meetings = np.where(partners > 0, np.maximum(partners, problem.planes), 0)
+    needed = -(-(held + meetings * problem.delay_ticks) // problem.planes)  # rounded up
+    return np.asarray(needed * problem.tick_s, dtype=np.float64)
 
-    schedules: tuple[Schedule, ...]
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "schedules", tuple(self.schedules))
-        if not self.schedules:
-            raise InputError("schedules of no plane")
-        if len({schedule.n_ports for schedule in self.schedules}) > 1:
-            raise InputError("schedules of planes with different numbers of ports")
-
-    @property
-    def makespan_s(self) -> float:
-        """When the last plane has finished, in seconds."""
-        return max((schedule.makespan_s for schedule in self.schedules), default=-inf)
+def _with_packets(entries: NDArray[np.int64], problem: Demand) -> float:
+    """Bound one line in ticks, over all numbers of partners that get circuits."""
+    share, planes, delay = problem.packet_share, problem.planes, problem.delay_ticks
+    total = int(entries.sum())
+    left = total - np.concatenate([[0], np.cumsum(np.sort(entries)[::-1])])
+    best = inf
+    for partners, rest in enumerate(left.tolist()):
+        by_circuits = min(
+            (total + max(partners, used) * delay) / (used + share)
+            for used in {min(partners, planes), planes if partners else 0}
+        )
+        best = min(best, max(by_circuits, rest / share))
+    return best
 
 
 def check_equal_sums(ticks: NDArray[np.int64], tick_s: float = 1.0) -> None:

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from optmatch.model import InputError, Value, frozen, number
 from optmatch.model.schedule import check_matchings
-from optmatch.problems.rails.problem import RailJob
 from optmatch.problems.rails.step import SCALE_UP, Step
 
 
@@ -128,20 +127,6 @@ class RailPlan(Value):
             twice = next(rail for rail in named if named.count(rail) > 1)
             raise InputError(f"rails: rail {twice} is there twice", where="rails")
         object.__setattr__(self, "relays", _in_order(self.relays, len(self.start_s)))
-
-    def phase_times_s(self, job: RailJob) -> NDArray[np.float64]:
-        """Return ``times[phase] = start, end`` of the phases of a job, in seconds.
-
-        Parameters
-        ----------
-        job
-            What the plan answers; phases are in the order of ``job.phases()``.
-        """
-        times = [
-            (self.start_s[phase.first].min(), self.end_s[phase.last].max())
-            for phase in job.phases()
-        ]
-        return np.array(times, dtype=np.float64).reshape(-1, 2)
 
 
 def _in_order(relays: NDArray[np.int32], n_operations: int) -> NDArray[np.int32]:

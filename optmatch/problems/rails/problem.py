@@ -16,6 +16,7 @@ from optmatch.problems.rails.fold import Fold, fold
 from optmatch.problems.rails.layout import SPLITS, Split, make_groups, positions
 from optmatch.problems.rails.model import TransformerModel
 from optmatch.problems.rails.phases import Phase, phases, stages
+from optmatch.problems.rails.plan import RailPlan
 from optmatch.problems.rails.program import PipelineSchedule, build_step
 from optmatch.problems.rails.rounds import ALGORITHMS, Algorithm
 from optmatch.problems.rails.step import DIMENSIONS, Group, Step
@@ -138,6 +139,8 @@ class RailJob(_Built):
     gradient_width_bytes: float = 2.0
     recorded: Step | None = field(default=None, repr=False)
     kind: ClassVar[str] = "rail-job"
+    answer_class: ClassVar[type[Value] | None] = RailPlan
+    objectives: ClassVar[dict[str, str]] = {"rail-job": "s"}
 
     def __post_init__(self) -> None:
         for name in _COUNTS:

@@ -9,17 +9,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import UNREACHED, Fabric, RackFabric
+from optmatch.fabrics import UNREACHED, Fabric
 
-FAR = int(UNREACHED)
 MOST_HANDOVERS = 720
-"""Of more ways to hand over lost units the bound does not look at each."""
+"""Of more choices of spares the bound does not look at each."""
 
 
 class Asked(NamedTuple):
     """What the bound is asked of: a `Reroute`, which lies above this module."""
 
-    fabric: Fabric | RackFabric
+    fabric: Fabric
     circuits: NDArray[np.int32]
     hit: NDArray[np.bool_]
     lost: tuple[int, ...]
@@ -33,72 +32,43 @@ def bound_levels(asked: Asked) -> tuple[int, int, int, int, int] | None:
     Notes
     -----
     Every hit circuit changes. Its new route passes at least as many cells, or fibres, as the
-    shortest way between its ends. Lost units are handed over to spares in all ways, and the best
+    shortest route between its ends. Every choice of spares for lost units is tried, and the best
     one counts; where there are more than 720 of them, each end may be any spare by itself.
 
     Examples
     --------
+    >>> from optmatch.fabrics import RackFabric
     >>> rack = RackFabric()
     >>> circuits, hit = np.array([[0, 24]]), np.array([True])
     >>> bound_levels(Asked(rack, circuits, hit, (0,), (63,), (48, 360)))
     (0, 1, 0, 720, 2)
     """
-    per_unit = asked.fabric.ports_per_chip if isinstance(asked.fabric, RackFabric) else 1
-    pairs = asked.circuits[asked.hit] // per_unit
-    hops = _hops_of_handovers(asked, distances(asked.fabric), pairs)
-    hops = hops[(hops < FAR).all(axis=1)]
-    if not len(hops):
+    pairs = asked.circuits[asked.hit] // asked.fabric.ports_per_unit
+    cells, fibres = (_of_handovers(asked, table, pairs) for table in asked.fabric.route_lengths())
+    reached = (np.maximum(cells, fibres) < UNREACHED).all(axis=1)
+    if not reached.any():
         return None
-    cells, fibres = hops, np.zeros_like(hops)
-    if isinstance(asked.fabric, RackFabric):
-        fibres, cells = hops, (hops + 1) * (asked.fabric.n_cells > 0)
+    cells, fibres = cells[reached], fibres[reached]
     worst = (cells * asked.loss_units[0] + fibres * asked.loss_units[1]).max(axis=1, initial=0)
     length = (cells + fibres).sum(axis=1)
     best = np.lexsort((length, worst))[0]
     return 0, len(pairs), 0, int(worst[best]), int(length[best])
 
 
-def _hops_of_handovers(asked: Asked, far: NDArray[Any], pairs: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the distances of the ends of hit circuits, a row for each handover."""
+def _of_handovers(asked: Asked, table: NDArray[Any], pairs: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the entries for the ends of hit circuits, a row for each handover."""
     lost, spares = list(asked.lost), list(asked.spares)
     if math.perm(len(spares), len(lost)) > MOST_HANDOVERS:
         every = [
-            far[np.ix_(*(spares if end in lost else [end] for end in ends))].min(initial=FAR)
+            table[np.ix_(*(spares if end in lost else [end] for end in ends))].min(
+                initial=UNREACHED
+            )
             for ends in pairs.tolist()
         ]
         return np.array([every], dtype=np.int64)
     rows = []
     for handover in permutations(spares, len(lost)):
-        after = np.arange(len(far))
+        after = np.arange(len(table))
         after[lost] = handover
-        rows.append(far[after[pairs[:, 0]], after[pairs[:, 1]]])
+        rows.append(table[after[pairs[:, 0]], after[pairs[:, 1]]])
     return np.array(rows, dtype=np.int64).reshape(len(rows), len(pairs))
-
-
-def distances(fabric: Fabric | RackFabric) -> NDArray[Any]:
-    """Count cells between ports, or fibres between the servers of chips.
-
-    Returns
-    -------
-    NDArray
-        ``far[unit, unit]``; `FAR` where there is no way.
-
-    Examples
-    --------
-    >>> distances(RackFabric())[0, [1, 4, 20]].tolist()
-    [0, 1, 2]
-    """
-    if not isinstance(fabric, RackFabric):
-        return fabric.route_cells()
-    n = fabric.n_servers
-    hops = np.full((n, n), FAR, dtype=np.int64)
-    tails, heads = fabric.edges[fabric.edge_fibres > 0].T
-    reached = np.eye(n, dtype=bool)
-    for step in range(n):
-        new = reached & (hops == FAR)
-        if not new.any():
-            break
-        hops[new] = step
-        reached = np.zeros((n, n), dtype=bool)
-        np.logical_or.at(reached.T, heads, new[:, tails].T)
-    return hops[np.ix_(fabric.server_of_chip, fabric.server_of_chip)]

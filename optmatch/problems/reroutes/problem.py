@@ -14,13 +14,11 @@ from optmatch.model import BAR, CROSS, InputError, Value, frozen, integer, numbe
 from optmatch.problems.reroutes.bound import Asked, bound_levels
 from optmatch.problems.reroutes.running import (
     Damage,
-    Ways,
+    Routes,
     assess,
     check_ends,
-    describe_unit,
     follow_fibres,
     follow_light,
-    ports_of,
 )
 from optmatch.problems.reroutes.transition import SET, Transition, read_routes
 
@@ -30,9 +28,9 @@ _UNITS_PER_DB = 100
 class _Looked(Value):
     """A place for what is derived once and is no field."""
 
-    __slots__ = ("_damage", "_ways")
+    __slots__ = ("_circuit_routes", "_damage")
     _damage: Damage
-    _ways: Ways
+    _circuit_routes: Routes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,7 +85,7 @@ class Reroute(_Looked):
     ((0,), [True, True])
     """
 
-    fabric: Fabric | RackFabric
+    fabric: Fabric
     circuits: NDArray[np.int32]
     owners: NDArray[np.int32] = None  # type: ignore[assignment]  # never None once built
     spares: tuple[int, ...] = ()
@@ -102,16 +100,18 @@ class Reroute(_Looked):
     cell_loss_db: float = field(default=0.48, kw_only=True)
     fibre_loss_db: float = field(default=3.6, kw_only=True)
     kind: ClassVar[str] = "reroute"
+    answer_class: ClassVar[type[Value] | None] = Transition
+    objectives: ClassVar[dict[str, str]] = {"reroute": ""}
 
     def __post_init__(self) -> None:
         fabric = self.fabric
         if isinstance(fabric, Faulty):
             raise InputError("fabric: list its faults as failures", where="fabric")
-        if fabric.graph is None and not isinstance(fabric, RackFabric):
+        if fabric.graph is None and not fabric.n_chips:
             raise InputError("fabric: a rack, or a switch with cells", where="fabric")
         if isinstance(fabric, RackFabric) and fabric.joined:
             raise InputError(
-                "fabric: joined = True: racks joined by hubs hold slices only, no running states",
+                "fabric: joined = True: joined racks hold slices only, no running states",
                 where="fabric",
             )
         circuits = frozen("circuits", self.circuits, 2, np.int32)
@@ -136,13 +136,11 @@ class Reroute(_Looked):
             object.__setattr__(self, name, value)
 
     def _check_parts(self) -> None:
-        rack = self.fabric if isinstance(self.fabric, RackFabric) else None
-        chips, fibres = (rack.n_chips, rack.n_fibres) if rack is not None else (0, 0)
         sizes = {
-            "spares": (self.n_units, "chips" if rack is not None else "ports"),
-            "failed_chips": (chips, "chips"),
+            "spares": (self.n_units, f"{self.fabric.unit_name}s"),
+            "failed_chips": (self.fabric.n_chips, "chips"),
             "failed_ports": (self.fabric.n_ports, "ports"),
-            "failed_fibres": (fibres, "fibres"),
+            "failed_fibres": (self.fabric.n_fibres, "fibres"),
             "stuck_bar": (self.fabric.n_cells, "cells"),
             "stuck_cross": (self.fabric.n_cells, "cells"),
             "dead_cells": (self.fabric.n_cells, "cells"),
@@ -155,11 +153,11 @@ class Reroute(_Looked):
                 raise InputError(f"cell {cell} is listed with two faults", where="stuck_bar")
 
     def _check_spares(self) -> None:
-        units = self.circuits // ports_of(self.fabric)
+        units = self.circuits // self.fabric.ports_per_unit
         for k, spare in enumerate(self.spares):
             for circuit in np.flatnonzero((units == spare).any(axis=1))[:1]:
                 raise InputError(
-                    f"spares[{k}] = {spare}: {describe_unit(self.fabric, spare)} is in use by"
+                    f"spares[{k}] = {spare}: {self.fabric.describe_unit(spare)} is in use by"
                     f" circuit {circuit}",
                     where=f"spares[{k}]",
                 )
@@ -168,18 +166,18 @@ class Reroute(_Looked):
         if self.fabric.graph is None:
             if self.cell_states is not None:
                 raise InputError("cell_states: the fabric has no cells", where="cell_states")
-            ways = follow_fibres(self.fabric, self.circuits, self.routes)  # type: ignore[arg-type]
+            routes = follow_fibres(self.fabric, self.circuits, self.routes)
         else:
             if self.routes:
                 raise InputError("routes: the cells say them", where="routes")
             if self.cell_states is None:
                 raise InputError("cell_states: needed where there are cells", where="cell_states")
             self._set(cell_states=frozen("cell_states", self.cell_states, 1, np.int8))
-            ways = follow_light(self.fabric, self.circuits, self.cell_states)
+            routes = follow_light(self.fabric, self.circuits, self.cell_states)
         damage = assess(
             self.fabric,
             self.circuits,
-            ways,
+            routes,
             self.cell_states,
             self.spares,
             self.failed_chips,
@@ -188,12 +186,12 @@ class Reroute(_Looked):
             self.stuck,
             self.dead_cells,
         )
-        self._set(_ways=ways, _damage=damage)
+        self._set(_circuit_routes=routes, _damage=damage)
 
     @property
     def n_units(self) -> int:
         """The number of chips of a rack, or of ports of a switch."""
-        return self.fabric.n_ports // ports_of(self.fabric)
+        return self.fabric.n_units
 
     @property
     def stuck(self) -> dict[int, int]:
@@ -201,9 +199,9 @@ class Reroute(_Looked):
         return {**dict.fromkeys(self.stuck_bar, BAR), **dict.fromkeys(self.stuck_cross, CROSS)}
 
     @property
-    def ways(self) -> Ways:
-        """``ways[circuit]``: the fibres it passes, or the terminals at which it enters cells."""
-        return self._ways
+    def circuit_routes(self) -> Routes:
+        """The route of each circuit: fibres that it passes, or terminals where it enters cells."""
+        return self._circuit_routes
 
     @property
     def hit(self) -> NDArray[np.bool_]:
@@ -226,10 +224,10 @@ class Reroute(_Looked):
         return self._damage.dead_ports
 
     @property
-    def broken_fabric(self) -> Fabric | RackFabric:
+    def broken_fabric(self) -> Fabric:
         """The switch with its stuck and dead cells; of a rack the rack itself."""
         cells = (self.stuck_bar, self.stuck_cross, self.dead_cells)
-        if isinstance(self.fabric, RackFabric) or not any(cells):
+        if self.fabric.n_chips or not any(cells):
             return self.fabric
         return Faulty(self.fabric, *cells)
 
@@ -258,9 +256,8 @@ class Reroute(_Looked):
             Circuits of others disturbed, circuits changed, cells set, worst loss in hundredths of
             a dB, and length.
         """
-        graph, rack = self.fabric.graph, isinstance(self.fabric, RackFabric)
-        fibres = self.fabric.n_fibres if isinstance(self.fabric, RackFabric) else 0
-        links = (0 if graph is None else 2 * graph.links.count) + (fibres if rack else 0)
+        graph = self.fabric.graph
+        links = (0 if graph is None else 2 * graph.links.count) + self.fabric.n_fibres
         loss = links * max(self.loss_units) + 1
         total = 0
         radices = (1, len(self.circuits) + 1, self.fabric.n_cells + 1, loss, links + 1)

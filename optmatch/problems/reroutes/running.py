@@ -1,4 +1,4 @@
-"""A running state looked at: the ways of its circuits, and what a failure does to them."""
+"""The routes of the circuits of a running state, and what a failure does to them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import Fabric, RackFabric
+from optmatch.fabrics import Fabric
 from optmatch.model import FREE, InputError
 
-Ways = tuple[tuple[int, ...], ...]
+Routes = tuple[tuple[int, ...], ...]
 
 
 class Damage(NamedTuple):
@@ -27,25 +27,7 @@ class Damage(NamedTuple):
     """Spares that can take over, ascending."""
 
 
-def ports_of(fabric: Fabric | RackFabric) -> int:
-    """Return how many ports a unit has: a chip of a rack, or a port of a switch alone.
-
-    Examples
-    --------
-    >>> ports_of(RackFabric())
-    6
-    """
-    return fabric.ports_per_chip if isinstance(fabric, RackFabric) else 1
-
-
-def describe_unit(fabric: Fabric | RackFabric, unit: int) -> str:
-    """Name a chip of a rack, or a port of a switch, for messages."""
-    if isinstance(fabric, RackFabric):
-        return fabric.describe_chip(unit)
-    return fabric.describe_port(unit)
-
-
-def check_ends(fabric: Fabric | RackFabric, circuits: NDArray[np.int32]) -> None:
+def check_ends(fabric: Fabric, circuits: NDArray[np.int32]) -> None:
     """Refuse circuits whose ports do not exist, or are in use twice.
 
     Raises
@@ -53,12 +35,9 @@ def check_ends(fabric: Fabric | RackFabric, circuits: NDArray[np.int32]) -> None
     InputError
         Naming the circuit.
     """
-    per_unit, rack = ports_of(fabric), isinstance(fabric, RackFabric)
     for k, end in np.argwhere((circuits < 0) | (circuits >= fabric.n_ports))[:1].tolist():
         port, place = int(circuits[k, end]), f"circuits[{k}, {end}]"
-        chip = f" of chip {port // per_unit}: chips are 0 .. {fabric.n_ports // per_unit - 1}"
-        message = chip if rack else f": ports are 0 .. {fabric.n_ports - 1}"
-        raise InputError(f"{place} = {port}{message}", where=place)
+        raise InputError(f"{place} = {port}: ports are 0 .. {fabric.n_ports - 1}", where=place)
     used: dict[tuple[int, int], int] = {}
     for k, ends in enumerate(circuits.tolist()):
         for end, port in enumerate(ends):
@@ -71,7 +50,7 @@ def check_ends(fabric: Fabric | RackFabric, circuits: NDArray[np.int32]) -> None
             used[key] = k
 
 
-def follow_fibres(rack: RackFabric, circuits: NDArray[np.int32], routes: Ways) -> Ways:
+def follow_fibres(fabric: Fabric, circuits: NDArray[np.int32], routes: Routes) -> Routes:
     """Check that each route leads over fibres of its own from server to server.
 
     Raises
@@ -81,16 +60,16 @@ def follow_fibres(rack: RackFabric, circuits: NDArray[np.int32], routes: Ways) -
     """
     if len(routes) != len(circuits):
         raise InputError(f"{len(routes)} routes for {len(circuits)} circuits", where="routes")
-    server = rack.server_of_chip[circuits // rack.ports_per_chip]
+    server = fabric.server_of_unit[circuits // fabric.ports_per_unit]
     used: dict[int, int] = {}
     for k, route in enumerate(routes):
         at = int(server[k, 0])
         for step, fibre in enumerate(route):
             place = f"routes[{k}][{step}]"
-            if not 0 <= fibre < rack.n_fibres:
-                most = rack.n_fibres - 1
+            if not 0 <= fibre < fabric.n_fibres:
+                most = fabric.n_fibres - 1
                 raise InputError(f"{place} = {fibre}: fibres are 0 .. {most}", where=place)
-            tail, head = rack.edges[rack.edge_of_fibre[fibre]].tolist()
+            tail, head = fabric.edges[fabric.edge_of_fibre[fibre]].tolist()
             if tail != at:
                 raise InputError(
                     f"{place} = {fibre}: leaves server {tail}, the light is in server {at}",
@@ -109,8 +88,8 @@ def follow_fibres(rack: RackFabric, circuits: NDArray[np.int32], routes: Ways) -
 
 
 def follow_light(
-    fabric: Fabric | RackFabric, circuits: NDArray[np.int32], cell_states: NDArray[np.int8]
-) -> Ways:
+    fabric: Fabric, circuits: NDArray[np.int32], cell_states: NDArray[np.int8]
+) -> Routes:
     """Find where the light of each circuit enters cells, and that it reaches its partner.
 
     Raises
@@ -130,21 +109,21 @@ def follow_light(
     mate, exits, states = graph.mate.tolist(), graph.exits.tolist(), cell_states.tolist()
     starts = fabric.source_terminals.tolist()
     ends = fabric.destination_terminals.tolist()
-    ways = []
+    routes = []
     for k, (source, destination) in enumerate(circuits.tolist()):
-        at, way = starts[source], []
+        at, route = starts[source], []
         while at >= 0:
             state = states[at // 4]
             if state == FREE:
                 _refuse_light(k, source, destination, f"is lost in free cell {at // 4}")
-            way.append(at)
+            route.append(at)
             left = exits[at][state]
             at = mate[left]
         if left != ends[destination]:
             name = graph.terminal_name(left)
             _refuse_light(k, source, destination, f"leaves at {name}, where its partner is not")
-        ways.append(tuple(way))
-    return tuple(ways)
+        routes.append(tuple(route))
+    return tuple(routes)
 
 
 def _refuse_light(circuit: int, source: int, destination: int, what: str) -> None:
@@ -156,9 +135,9 @@ def _refuse_light(circuit: int, source: int, destination: int, what: str) -> Non
 
 
 def assess(
-    fabric: Fabric | RackFabric,
+    fabric: Fabric,
     circuits: NDArray[np.int32],
-    ways: Ways,
+    routes: Routes,
     cell_states: NDArray[np.int8] | None,
     spares: tuple[int, ...],
     failed_chips: Collection[int],
@@ -172,20 +151,20 @@ def assess(
     A unit is lost if it has failed, or has fewer live ports than circuits. A stuck cell hits the
     circuits that need it in the other state.
     """
-    per_unit = ports_of(fabric)
+    per_unit = fabric.ports_per_unit
     dead = set(failed_ports)
     dead.update(p for c in failed_chips for p in range(per_unit * c, per_unit * (c + 1)))
-    loads = np.zeros((2, fabric.n_ports // per_unit), dtype=np.int64)
+    loads = np.zeros((2, fabric.n_units), dtype=np.int64)
     for end in (0, 1):
         np.add.at(loads[0 if fabric.bidirectional else end], circuits[:, end] // per_unit, 1)
     live = dict.fromkeys({port // per_unit for port in dead}, per_unit)
     for port in dead:
         live[port // per_unit] -= 1
     lost = {unit for unit in live if loads[:, unit].max() > live[unit]}
-    fibre_at: Any = fabric.fibre_of_terminal if isinstance(fabric, RackFabric) else None
+    fibre_at = fabric.fibre_of_terminal
     gone, broken = set(failed_fibres), set(dead_cells)
     hit = np.zeros(len(circuits), dtype=np.bool_)
-    for k, ((source, destination), way) in enumerate(zip(circuits.tolist(), ways, strict=True)):
+    for k, ((source, destination), way) in enumerate(zip(circuits.tolist(), routes, strict=True)):
         ends = {source // per_unit, destination // per_unit}
         hit[k] = source in dead or destination in dead or bool(ends & lost)
         if cell_states is None:

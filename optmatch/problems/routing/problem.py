@@ -52,8 +52,15 @@ class Routing(Value):
     bar_loss_db: float = field(default=0.48, kw_only=True)
     cross_loss_db: float = field(default=0.48, kw_only=True)
     kind: ClassVar[str] = "routing"
+    answer_class: ClassVar[type[Value] | None] = None
+    objectives: ClassVar[dict[str, str]] = {
+        "total-cells": "cells",
+        "worst-cells": "cells",
+        "loss-db": "dB",
+    }
 
     def __post_init__(self) -> None:
+        self.fabric.require_switch()
         matching = frozen("matching", self.matching, 1, np.int32)
         if len(matching) != self.fabric.n_ports:
             raise InputError(

@@ -11,7 +11,7 @@ from optmatch.problems.slices.problem import Allocation, SliceAllocation, wire
 from optmatch.problems.slices.shape import Shape
 
 
-def crowd(
+def draw_occupancy(
     fabric: RackFabric,
     shapes: Sequence[Shape],
     rng: np.random.Generator,
@@ -38,7 +38,7 @@ def crowd(
 
     Examples
     --------
-    >>> placed = crowd(RackFabric(), [(2, 2, 4), (2, 2, 2)], np.random.default_rng(0))
+    >>> placed = draw_occupancy(RackFabric(), [(2, 2, 4), (2, 2, 2)], np.random.default_rng(0))
     >>> [len(slice_.servers) for slice_ in placed]
     [4, 2]
     """
@@ -52,7 +52,7 @@ def crowd(
 
 
 def _put(problem: SliceAllocation, rng: np.random.Generator) -> Allocation | None:
-    plan, fabric = problem.blueprints[0], problem.fabric
+    plan, fabric = problem.slice_shapes[0], problem.fabric
     free = problem.free_servers
     racks = fabric.server_coordinates[free, 0]
     counts = np.bincount(racks, minlength=fabric.racks)

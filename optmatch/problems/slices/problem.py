@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from optmatch.fabrics import RackFabric
 from optmatch.model import InputError, Value, frozen, integer
 from optmatch.problems.slices.server_routes import pool_routes
-from optmatch.problems.slices.shape import Blueprint, Shape, draw, orient
+from optmatch.problems.slices.shape import Shape, SliceShape, cut_shape, orient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -27,8 +27,8 @@ class Allocation(Value):
     servers
         ``servers[slot]``, slots x fastest; int32.
     routes
-        ``routes[pair]``: the servers and hubs that the circuits of each pair of slots pass, both
-        ends included, in the order of `optmatch.problems.Blueprint.pairs`.
+        ``routes[pair]``: the servers and switches that the circuits of each pair of slots pass,
+        both ends included, in the order of `optmatch.problems.SliceShape.pairs`.
     circuits
         ``circuits[circuit] = transmitting port, receiving port``; int32, shape (circuits, 2).
     fibres
@@ -106,6 +106,8 @@ class SliceAllocation(Value):
     reserved: tuple[int, ...] = field(default=(), kw_only=True)
     routes: int = field(default=5, kw_only=True)
     kind: ClassVar[str] = "slice-allocation"
+    answer_class: ClassVar[type[Value] | None] = Allocation
+    objectives: ClassVar[dict[str, str]] = {"slice-allocation": "circuits"}
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", read_shape(self.shape))
@@ -152,9 +154,11 @@ class SliceAllocation(Value):
         return np.bincount(edges, minlength=len(self.fabric.edges)).astype(np.int64)
 
     @property
-    def blueprints(self) -> tuple[Blueprint, ...]:
+    def slice_shapes(self) -> tuple[SliceShape, ...]:
         """The slice in each way to turn it that takes the fewest servers; none if too large."""
-        return tuple(draw(shape, self.fabric.server) for shape in orient(self.fabric, self.shape))
+        return tuple(
+            cut_shape(shape, self.fabric.server) for shape in orient(self.fabric, self.shape)
+        )
 
     def candidates(self, source: int, destination: int, weight: int) -> list[tuple[int, ...]]:
         """Return the routes offered to circuits between two servers, best first.
@@ -198,12 +202,12 @@ class SliceAllocation(Value):
     def dead_end(self) -> str:
         """Say why no answer can exist by counting alone; empty if that shows nothing."""
         shape, fabric = "x".join(map(str, self.shape)), self.fabric
-        if not self.blueprints:
+        if not self.slice_shapes:
             if fabric.joined:
                 return f"a slice of {shape} chips takes more than all {fabric.n_servers} servers"
             sides = "x".join(map(str, fabric.chips))
             return f"a slice of {shape} chips does not fit into a rack of {sides}"
-        slots = self.blueprints[0].n_slots
+        slots = self.slice_shapes[0].n_slots
         if fabric.joined:
             free = len(self.free_servers)
             return (
@@ -221,11 +225,11 @@ class SliceAllocation(Value):
         """Bound the load by the circuits of one pair of slots; infinite where counting says no."""
         if self.dead_end():
             return math.inf
-        return float(min(int(plan.weights.max(initial=0)) for plan in self.blueprints))
+        return float(min(int(plan.weights.max(initial=0)) for plan in self.slice_shapes))
 
 
 def wire(
-    problem: SliceAllocation, plan: Blueprint, servers: Sequence[int], routes: Sequence[Any]
+    problem: SliceAllocation, plan: SliceShape, servers: Sequence[int], routes: Sequence[Any]
 ) -> Allocation:
     """Give every circuit of a slice its ports and, on each edge, the first free fibre.
 
@@ -246,7 +250,7 @@ def wire(
 def connect(
     fabric: RackFabric,
     lit: NDArray[np.bool_],
-    plan: Blueprint,
+    plan: SliceShape,
     servers: ArrayLike,
     routes: Sequence[Any],
 ) -> Allocation:

@@ -71,7 +71,7 @@ def _pool(
 def _routes_between(racks: RackFabric, ends: range) -> dict[tuple[int, int], list[list[int]]]:
     """List the edges of the routes from each server of the first rack to some others."""
     number = {(u, v): edge for edge, (u, v) in enumerate(racks.edges.tolist())}
-    ahead: list[list[int]] = [[] for _ in range(racks.n_servers + racks.n_hubs)]
+    ahead: list[list[int]] = [[] for _ in range(racks.n_servers + racks.n_rack_switches)]
     for u, v in sorted(number):
         ahead[u].append(v)
     away = _distances(ahead)

@@ -15,7 +15,7 @@ from optmatch.fabrics import RackFabric
 Shape = tuple[int, int, int]
 
 
-class Blueprint(NamedTuple):
+class SliceShape(NamedTuple):
     """The slots of a slice, one server each, and its circuits; arrays are read-only."""
 
     shape: Shape
@@ -71,7 +71,7 @@ def orient(fabric: RackFabric, shape: Shape) -> tuple[Shape, ...]:
 
 
 @lru_cache(maxsize=256)
-def draw(shape: Shape, server: Shape) -> Blueprint:
+def cut_shape(shape: Shape, server: Shape) -> SliceShape:
     """Cut a torus of chips into servers.
 
     Along an axis of three or more chips the last is joined to the first; along one of two they
@@ -86,7 +86,7 @@ def draw(shape: Shape, server: Shape) -> Blueprint:
 
     Examples
     --------
-    >>> plan = draw((2, 2, 4), (2, 2, 1))
+    >>> plan = cut_shape((2, 2, 4), (2, 2, 1))
     >>> plan.grid, plan.pairs.tolist(), plan.weights.tolist()  # doctest: +ELLIPSIS
     ((1, 1, 4), [[0, 1], [0, 3], [1, 0], [1, 2], ...], [4, 4, 4, 4, 4, 4, 4, 4])
     """
@@ -111,7 +111,7 @@ def draw(shape: Shape, server: Shape) -> Blueprint:
     for array in (pairs, weights, circuits, pair_of):
         array.flags.writeable = False
     x, y, z = sides
-    return Blueprint(shape, (x, y, z), pairs.astype(np.int32), weights, circuits, pair_of)
+    return SliceShape(shape, (x, y, z), pairs.astype(np.int32), weights, circuits, pair_of)
 
 
 def _seat(place: tuple[int, ...] | list[int], server: Shape, sides: list[int]) -> tuple[int, int]:

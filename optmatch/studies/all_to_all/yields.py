@@ -12,6 +12,7 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.entrances import verify
 from optmatch.fabrics import Fault, FaultKind, Faulty
 from optmatch.model import (
     FrozenMap,
@@ -28,7 +29,6 @@ from optmatch.model import (
     integer,
 )
 from optmatch.problems import AllToAll, Routing
-from optmatch.verify import verify
 
 CELL_FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)[:3]
 """The faults that are drawn: a dead port takes part in no circuit, so it breaks none."""
@@ -237,10 +237,10 @@ def study_yield(
         raise InputError("kinds: at least one, each once", where="kinds")
     if seed is None:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
-    from optmatch.solvers.all_to_all.repair import Mender  # compiled kernels
+    from optmatch.solvers.all_to_all.repair import Repair  # compiled kernels
 
     assert solution.schedule is not None
-    mender = Mender(solution.problem, solution.schedule, fixed=fixed)
+    repair = Repair(solution.problem, solution.schedule, fixed=fixed)
     table = _Table(cells, tuple(kinds))
     rng = np.random.default_rng(seed)
     started, limit = time.perf_counter(), None
@@ -252,10 +252,10 @@ def study_yield(
             places = rng.choice(cells, size=faults, replace=False).tolist()
             drawn = rng.integers(len(kinds), size=faults).tolist()
             found = [Fault(kinds[kind], place) for kind, place in zip(drawn, places, strict=True)]
-            verdict = mender.judge(tuple(sorted(found)))
+            verdict = repair.judge(tuple(sorted(found)))
             if verdict.outcome == "survived" and table.counts["survived"].bit_count() <= 1:
                 _check(solution.problem, found, verdict)
-            alone = [mender.judge((fault,)).outcome for fault in found]
+            alone = [repair.judge((fault,)).outcome for fault in found]
             table.add(found, verdict, alone)
             on_event(Tick("samples", sample + 1, samples))
     except KeyboardInterrupt:
@@ -311,7 +311,7 @@ class _Table:
 
 def _answer(subject: Any, seed: int | None) -> Solution:
     """Return a solution that is right, with a schedule that states its cells."""
-    from optmatch.solve import solve
+    from optmatch.entrances import solve
 
     if isinstance(subject, Solution):
         report = verify(subject.problem, subject)

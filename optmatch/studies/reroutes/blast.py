@@ -10,8 +10,8 @@ import numpy as np
 from optmatch.fabrics import RackFabric
 from optmatch.model import InputError
 from optmatch.problems import Allocation, Reroute
-from optmatch.solvers.reroutes.board import Board
 from optmatch.solvers.reroutes.repair import Case, Reach, repair
+from optmatch.solvers.reroutes.routing_state import RoutingState
 from optmatch.solvers.slices.pod import Pod
 from optmatch.studies.slices.arrivals import Arrival
 
@@ -104,8 +104,8 @@ def measure_blast(fabric: RackFabric, arrivals: list[Arrival]) -> BlastRadius:
 def _fail_each(rack: RackFabric, number: int, slices: list[Allocation]) -> list[_Noticed]:
     """Let every chip of the slices of a rack fail, and repair it."""
     state = state_of_rack(rack, number, slices)
-    board = Board(state)
-    reach = Reach(board, state.loss_units)
+    routing = RoutingState(state)
+    reach = Reach(routing, state.loss_units)
     noticed = []
     for slice_ in slices:
         size = int(np.prod(slice_.shape))
@@ -113,12 +113,12 @@ def _fail_each(rack: RackFabric, number: int, slices: list[Allocation]) -> list[
         alone = size - len(chips)  # a slice of one chip has no circuit
         noticed += [_Noticed(0, 0, 0, spliced=True)] * alone
         for chip in chips.tolist():
-            hit = tuple(np.flatnonzero((board.ends == chip).any(axis=1)).tolist())
-            plan = repair(board, Case(hit, (chip,), state.spares, state.owners), reach)
+            hit = tuple(np.flatnonzero((routing.ends == chip).any(axis=1)).tolist())
+            plan = repair(routing, Case(hit, (chip,), state.spares, state.owners), reach)
             if plan is None:
                 noticed.append(_Noticed(size, 0, 0, spliced=False))
                 continue
-            touched = set(board.ends[list(plan.changed)].ravel().tolist())
+            touched = set(routing.ends[list(plan.changed)].ravel().tolist())
             others = len(touched - {chip, *plan.handover})
             noticed.append(_Noticed(others, len(plan.changed), plan.levels[0], spliced=True))
     return noticed

@@ -14,7 +14,7 @@ import numpy as np
 from optmatch.fabrics import RackFabric
 from optmatch.model import FormatError, InputError, number
 from optmatch.problems.slices.problem import read_shape
-from optmatch.problems.slices.shape import Shape, draw, orient
+from optmatch.problems.slices.shape import Shape, cut_shape, orient
 
 EQUAL_MIX: Mapping[Shape, float] = dict.fromkeys(
     ((2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4), (4, 4, 4)), 1.0
@@ -77,7 +77,7 @@ def draw_arrivals(
         if not turned:
             name = "x".join(map(str, shape))
             raise InputError(f"mix: {name} does not fit into a rack", where="mix")
-        sizes.append(draw(turned[0], fabric.server).n_slots)
+        sizes.append(cut_shape(turned[0], fabric.server).n_slots)
     weights /= weights.sum()
     rate = load * fabric.n_servers / float(weights @ sizes)
     times = np.cumsum(rng.exponential(1 / rate, count))

@@ -8,7 +8,7 @@ import numpy as np
 
 from optmatch.fabrics import RackFabric
 from optmatch.model import number
-from optmatch.problems.slices.shape import Shape, draw, orient
+from optmatch.problems.slices.shape import Shape, cut_shape, orient
 from optmatch.solvers.slices.pod import Pod
 from optmatch.studies.slices.replay import JOINED, count_usable, join_racks, scatters
 
@@ -64,7 +64,7 @@ def fill_fragmented(
     count = round(number("free", free) * fabric.n_servers)
     pod.free[:] = False
     pod.free[rng.permutation(fabric.n_servers)[:count]] = True
-    plans = [draw(turned, fabric.server) for turned in orient(fabric, shape)]
+    plans = [cut_shape(turned, fabric.server) for turned in orient(fabric, shape)]
     by_rack = pod.free.reshape(1 if fabric.joined else fabric.racks, -1).sum(axis=1)
     possible = int((by_rack // plans[0].n_slots).sum()) if plans else 0
     usable, _ = count_usable(

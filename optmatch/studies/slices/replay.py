@@ -13,8 +13,8 @@ import numpy as np
 
 from optmatch.fabrics import RackFabric
 from optmatch.model import OnEvent, Tick, ignore
-from optmatch.problems import Allocation, Blueprint
-from optmatch.problems.slices.shape import Shape, draw, orient
+from optmatch.problems import Allocation, SliceShape
+from optmatch.problems.slices.shape import Shape, cut_shape, orient
 from optmatch.solvers.slices.pod import NODES, Pod, aligned_blocks, tell_apart
 from optmatch.studies.slices.arrivals import Arrival
 from optmatch.studies.slices.tenants import tenant
@@ -42,7 +42,7 @@ class Outcome(NamedTuple):
     bandwidth: float
     """Mean over the chips placed of the ports that their rings use, as a part of all ports."""
     hops: float
-    """Mean hops of a circuit between servers; over a hub it has two."""
+    """Mean hops of a circuit between servers; over an inter-rack switch it has two."""
     spanning: float
     """Slices on several racks, as a part of those placed."""
     racks: float
@@ -119,8 +119,8 @@ def join_racks(fabric: RackFabric, rule: str) -> RackFabric:
 
 def count_usable(
     pod: Pod,
-    plans: list[Blueprint],
-    places: Callable[[int, list[Blueprint]], bool] | None = None,
+    plans: list[SliceShape],
+    places: Callable[[int, list[SliceShape]], bool] | None = None,
     *,
     rng: np.random.Generator | None = None,
     samples: int = 1,
@@ -159,7 +159,7 @@ def count_usable(
     return int(usable.sum()), int(free[enough].sum())
 
 
-def scatters(pod: Pod, rack: int, plans: list[Blueprint]) -> bool:
+def scatters(pod: Pod, rack: int, plans: list[SliceShape]) -> bool:
     """Tell whether scattered servers of a rack can hold a slice."""
     return any(pod.scatter((rack,), plan, NODES) is not None for plan in tell_apart(plans))
 
@@ -211,7 +211,7 @@ class _Replay:
         self.wait_until(arrival.time)
         shape = arrival.shape
         self.requests[shape] += 1
-        plans = [draw(turned, self.fabric.server) for turned in orient(self.fabric, shape)]
+        plans = [cut_shape(turned, self.fabric.server) for turned in orient(self.fabric, shape)]
         free = int(self.pod.free.sum())
         if free and plans:
             places = self._places if self.optical else None
@@ -236,7 +236,7 @@ class _Replay:
         self.circuits += len(np.unique(slice_.fibres[:, 0]))
         self.racks[len(np.unique(slice_.servers // self.pod.servers))] += 1
 
-    def _places(self, rack: int, plans: list[Blueprint]) -> bool:
+    def _places(self, rack: int, plans: list[SliceShape]) -> bool:
         """Tell whether scattered servers of a rack can hold the slice; remembered."""
         key, version = (rack, plans[0].shape), int(self.pod.changes[rack])
         if self.known.get(key, (-1, False))[0] != version:

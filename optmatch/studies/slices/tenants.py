@@ -10,7 +10,7 @@ from optmatch.model import VerificationError
 from optmatch.problems.slices.rings import slice_rings
 from optmatch.problems.slices.shape import Shape
 from optmatch.solvers.slices.steering import steer
-from optmatch.verify import check_steering
+from optmatch.verify.slices.steering import check_steering
 
 PORTS = 6
 

@@ -1,40 +1,16 @@
-"""The rules of collectives in rounds: in each of them the circuits of all who send are there."""
+"""The replay of collectives in rounds: in each of them the circuits of all who send are there."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE
-from optmatch.problems import RailJob
-from optmatch.problems.rails.plan import RailPlan
-from optmatch.verify.rails.times import SLACK, tell
-from optmatch.verify.rails.transfers import Transfers, shapes
-from optmatch.verify.report import Findings
-
-if TYPE_CHECKING:
-    from optmatch.verify.rails.circuits import Rail
+from optmatch.verify.rails.circuits import Rail
+from optmatch.verify.rails.context import Context
+from optmatch.verify.rails.transfers import Transfers, list_in_rounds
 
 
-class _Rows(NamedTuple):
-    """The ports of the parts of some collectives, one a row."""
-
-    operation: NDArray[np.int64]
-    call: NDArray[np.int64]
-    """The collective, numbered from 0."""
-    place: NDArray[np.int64]
-    """Of its rank in its group."""
-    port: NDArray[np.int64]
-    """Of the switch."""
-    uses: NDArray[np.int64]
-    """How many ports its rank uses."""
-
-
-def check_in_rounds(
-    job: RailJob, plan: RailPlan, rail: Rail, findings: Findings
-) -> NDArray[np.int64]:
+def check_in_rounds(context: Context, rail: Rail) -> NDArray[np.int64]:
     """Replay the collectives of a rail that are done in rounds.
 
     A round begins when the last one has ended and the circuits of all who send are up, and lasts
@@ -46,106 +22,67 @@ def check_in_rounds(
     NDArray[np.int64]
         The operations that were replayed.
     """
-    step = job.step()
-    on_rail = np.array([*(group.rail == rail.number for group in step.groups), False])[step.group]
+    here = context.step.rail == rail.number
     found = [np.empty(0, dtype=np.int64)]
-    for operations, n, transfers in shapes(job):
-        own = operations[on_rail[operations]]
+    for operations, n, transfers in list_in_rounds(context.job):
+        own = operations[here[operations]]
         if len(own):
-            _replay(job, plan, rail, (own, n, transfers), findings)
+            _replay(context, rail, own, n, transfers)
             found.append(own)
     return np.concatenate(found)
 
 
 def _replay(
-    job: RailJob,
-    plan: RailPlan,
-    rail: Rail,
-    shape: tuple[NDArray[np.int64], int, list[Transfers]],
-    findings: Findings,
+    context: Context, rail: Rail, own: NDArray[np.int64], n: int, transfers: list[Transfers]
 ) -> None:
-    step, slack = job.step(), SLACK * max(plan.step_s, 1e-9)
-    own, n, transfers = shape
-    first, rows = _list_rows(job, plan, rail, own)
-    members = {number: step.groups[number].ranks for number in np.unique(step.group[own]).tolist()}
-    partner = np.array([members[number] for number in step.group[first].tolist()])
-    cursor = plan.start_s[first].copy()
-    at = rail.timeline.starts_s
-    state = np.searchsorted(at, plan.start_s[rows.operation] + slack, side="right") - 1
-    following = _following(rail)
-    lost = np.zeros(step.n_operations, dtype=bool)
+    step, plan, slack = context.step, context.plan, context.slack_s
+    _, heads, of = np.unique(step.match[own], return_index=True, return_inverse=True)
+    members = np.array([step.groups[group].ranks for group in step.group[own[heads]].tolist()])
+    row, _, ports = rail.list_ports(step.rank[own], plan.ports[own])
+    uses = np.bincount(row, minlength=len(own))[row]
+    operation, call_of = own[row], of.reshape(-1)[row]
+    seats = (np.arange(len(members))[:, None] * step.n_ranks + members).reshape(-1)
+    in_order = np.argsort(seats)
+    seat = np.searchsorted(seats[in_order], call_of * step.n_ranks + step.rank[operation])
+    place = in_order[seat] % n
+    cursor = plan.start_s[own[heads]].copy()
+    late = cursor
+    state = rail.state_at(plan.start_s[operation] + slack)
+    lost = np.zeros(len(row), dtype=bool)
     for each in transfers:
         target = np.full(n, -1)
         target[[sender for sender, _, _ in each]] = [receiver for _, receiver, _ in each]
         share = max(part for _, _, part in each)
-        sends = np.flatnonzero(target[rows.place] >= 0)
-        call, port = rows.call[sends], rows.port[sends]
-        wanted = partner[call, target[rows.place[sends]]]
-        rate = rows.uses[sends] * job.port_bytes_per_s
-        lasts = share * step.size_bytes[rows.operation[sends]] / rate + job.latency_s
-        state[sends] = _seek(rail, following, (state[sends], port, wanted), cursor[call] + lasts)
-        missing = _reached(job, rail, state[sends], port) != wanted
-        since = rail.since_s[state[sends], port] + job.delay_s
+        sends = np.flatnonzero(target[place] >= 0)
+        call, port = call_of[sends], ports[sends]
+        wanted = members[call, target[place[sends]]]
+        rate = uses[sends] * context.job.port_bytes_per_s
+        lasts = share * step.size_bytes[operation[sends]] / rate + context.job.latency_s
+        at = state[sends] = _seek(rail, state[sends], port, wanted, cursor[call] + lasts - slack)
+        missing = rail.reached(at, port)[0] != wanted
+        since = rail.since_s[at, port] + rail.delay_s
         np.maximum.at(cursor, call, np.where(missing, -np.inf, since))
         length = np.zeros(len(cursor))
         np.maximum.at(length, call, lasts)
-        late = _advance(job, rail, cursor, length, -slack)
-        cursor = _advance(job, rail, cursor, length, slack)
-        missing |= rail.until_s[state[sends], port] < cursor[call] - slack
-        lost[rows.operation[sends[missing]]] = True
+        late = _advance(rail, cursor, length, -slack)
+        cursor = _advance(rail, cursor, length, slack)
+        missing |= rail.until_s[at, port] < cursor[call] - slack
+        lost[sends[missing]] = True
     rule = "in each round of a collective its circuits are there"
-    tell(findings, step, rule, lost, plan.start_s, np.nan)
-    ends, wrong = np.zeros(step.n_operations), np.zeros(step.n_operations, dtype=bool)
-    ends[rows.operation] = cursor[rows.call]
-    after = plan.end_s[rows.operation]
-    stops = np.clip(after - cursor[rows.call], 0.0, (late - cursor)[rows.call])
-    stops = np.rint(stops / (job.delay_s or 1.0)) * job.delay_s
-    wrong[rows.operation] = np.abs(after - cursor[rows.call] - stops) > slack
+    context.refuse(rule, operation, lost, plan.start_s[operation], np.nan)
+    ends, after = cursor[call_of], plan.end_s[operation]
+    stops = np.clip(after - ends, 0.0, late[call_of] - ends)
+    stops = np.rint(stops / (rail.delay_s or 1.0)) * rail.delay_s
+    wrong = (np.abs(after - ends - stops) > slack) & ~np.isin(operation, operation[lost])
     rule = "a collective ends with the last of its rounds"
-    tell(findings, step, rule, wrong & ~lost, plan.end_s, ends)
-
-
-def _list_rows(
-    job: RailJob, plan: RailPlan, rail: Rail, own: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], _Rows]:
-    """List the ports of operations; and one operation of each collective."""
-    step, k = job.step(), job.ports_per_gpu
-    _, first, call = np.unique(step.match[own], return_index=True, return_inverse=True)
-    known: dict[tuple[int, int], int] = {}
-    for number in np.unique(step.group[own]).tolist():
-        known |= {(number, rank): p for p, rank in enumerate(step.groups[number].ranks)}
-    pairs = zip(step.group[own].tolist(), step.rank[own].tolist(), strict=True)
-    place = np.array([known[pair] for pair in pairs])
-    row, port = np.nonzero(plan.ports[own][:, None] >> np.arange(k) & 1)
-    gpu = np.searchsorted(rail.ranks, step.rank[own[row]])
-    uses = np.bincount(row, minlength=len(own))[row]
-    at = rail.port_of[gpu * k + port]
-    return own[first], _Rows(own[row], call.reshape(-1)[row], place[row], at, uses)
-
-
-def _following(rail: Rail) -> NDArray[np.int64]:
-    """Return for each state and port the next state in which its circuit is another."""
-    matchings = rail.timeline.matchings
-    found = np.full(matchings.shape, len(matchings))
-    for state in range(len(matchings) - 2, -1, -1):
-        changed = matchings[state] != matchings[state + 1]
-        found[state] = np.where(changed, state + 1, found[state + 1])
-    return found
-
-
-def _reached(
-    job: RailJob, rail: Rail, state: NDArray[np.int64], port: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Return the ranks at the other end of circuits, -1 where there is none."""
-    arrives = rail.timeline.matchings[state, port]
-    at = np.where(arrives == IDLE, -1, rail.gpu_port[arrives])
-    return np.where(at < 0, -1, rail.ranks[at // job.ports_per_gpu])
+    context.refuse(rule, operation, wrong, after, ends)
 
 
 def _seek(
     rail: Rail,
-    following: NDArray[np.int64],
-    circuits: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]],
+    state: NDArray[np.int64],
+    port: NDArray[np.int64],
+    wanted: NDArray[np.int64],
     least_s: NDArray[np.float64],
 ) -> NDArray[np.int64]:
     """Find the first state, from one on, whose circuit leads to a rank and lasts so long.
@@ -155,34 +92,23 @@ def _seek(
     NDArray[np.int64]
         The last state that was looked at, if there is none.
     """
-    state, port, wanted = (column.copy() for column in circuits)
-    k = len(rail.port_of) // max(1, len(rail.ranks))
-    slack = SLACK * max(float(rail.timeline.starts_s[-1]), 1e-9)
-    going = np.arange(len(state))
+    starts, state, going = rail.timeline.starts_s, state.copy(), np.arange(len(state))
     while len(going):
-        arrives = rail.timeline.matchings[state[going], port[going]]
-        at = np.where(arrives == IDLE, -1, rail.gpu_port[arrives])
-        fits = (at >= 0) & (rail.ranks[at // k] == wanted[going])
-        fits &= rail.until_s[state[going], port[going]] >= least_s[going] - slack
-        later = following[state[going], port[going]]
-        going, later = going[~fits], later[~fits]
-        inside = later < len(rail.timeline.matchings)
-        going, later = going[inside], later[inside]
-        state[going] = later
+        here, over = state[going], port[going]
+        until = rail.until_s[here, over]
+        fits = (rail.reached(here, over)[0] == wanted[going]) & (until >= least_s[going])
+        later = np.maximum(here + 1, np.searchsorted(starts, until))
+        more = ~fits & (later < len(starts))
+        going = going[more]
+        state[going] = later[more]
     return state
 
 
 def _advance(
-    job: RailJob,
-    rail: Rail,
-    begin: NDArray[np.float64],
-    lasts: NDArray[np.float64],
-    slack: float,
+    rail: Rail, begin: NDArray[np.float64], lasts: NDArray[np.float64], slack: float
 ) -> NDArray[np.float64]:
-    """Return when what begins then ends, if the rail may stand still meanwhile."""
-    if job.switching != "all-stop":
-        return begin + lasts
-    stops, delay = rail.timeline.starts_s[1:], job.delay_s
+    """Return when what begins then ends, if the rail may be dark meanwhile."""
+    stops, delay = rail.stops_s, rail.delay_s
     if not len(stops):
         return begin + lasts
     number = np.searchsorted(stops, begin, side="right")

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.problems import RailJob
-from optmatch.problems.rails.plan import RailPlan
-from optmatch.problems.rails.step import OPERATIONS, Step
+from optmatch.problems.rails.step import COMPUTE, OPERATIONS, RECV, SEND, Step
+from optmatch.verify.rails.context import Context, Work
 from optmatch.verify.rails.transfers import measure_rounds
-from optmatch.verify.report import Findings
-
-SLACK = 1e-9
-"""Relative to the step: two sums of the same times may differ by so much."""
-MOST_TOLD = 5
-"""So many places of one rule are named; the others are counted."""
 
 Column = NDArray[np.float64]
 _FACTORS: dict[str, tuple[Callable[[Column], Column], Callable[[Column], Column]]] = {
@@ -32,23 +25,10 @@ _FACTORS: dict[str, tuple[Callable[[Column], Column], Callable[[Column], Column]
 }
 
 
-class Work(NamedTuple):
-    """What each operation has to do; arrays by operation."""
-
-    sent_bytes: NDArray[np.float64]
-    latency_s: NDArray[np.float64]
-    on_rail: NDArray[np.bool_]
-    fixed_s: NDArray[np.float64]
-    """How long it lasts if it rides no rail."""
-    full_s: NDArray[np.float64]
-    """How long it lasts with all links there."""
-
-
 def measure_work(job: RailJob) -> Work:
     """Find from sizes and groups how much each operation sends, and how long it lasts."""
     step = job.step()
     members = np.array([*(len(group.ranks) for group in step.groups), 1], dtype=np.float64)
-    rails = np.array([*(group.rail for group in step.groups), -1])
     n = members[step.group]
     sent, messages = np.zeros(len(n)), np.zeros(len(n))
     for kind, (share, count) in _FACTORS.items():
@@ -57,8 +37,8 @@ def measure_work(job: RailJob) -> Work:
         messages[of] = count(n[of])
     measure_rounds(job, sent, messages)
     latency = messages * job.latency_s
-    on_rail = rails[step.group] >= 0
-    compute = step.kind == OPERATIONS.index("compute")
+    on_rail = step.rail >= 0
+    compute = step.kind == COMPUTE
     inside = np.where(compute, step.duration_s, sent / job.scale_up_bytes_per_s + latency)
     all_ports = job.port_bytes_per_s * job.ports_per_gpu
     full = np.where(on_rail, sent / all_ports + latency, inside)
@@ -74,7 +54,7 @@ def list_before(step: Step) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """
     dimensions = sorted({group.dimension for group in step.groups})
     number = np.array([*(dimensions.index(g.dimension) for g in step.groups), len(dimensions)])
-    is_message = np.isin(step.kind, [OPERATIONS.index("send"), OPERATIONS.index("recv")])
+    is_message = np.isin(step.kind, [SEND, RECV])
     message = np.where(is_message, step.kind, -1)
     streams = np.stack([step.rank, number[step.group], step.peer, message])
     order = np.lexsort([np.arange(step.n_operations), *streams])
@@ -84,56 +64,32 @@ def list_before(step: Step) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return before, np.concatenate([depends, order[1:][same]])
 
 
-def check_times(job: RailJob, plan: RailPlan, work: Work, findings: Findings) -> None:
+def check_times(context: Context) -> None:
     """Check order, simultaneity, and what lasts as long as it must without a rail."""
-    step, slack = job.step(), SLACK * max(plan.step_s, 1e-9)
-    start, end = plan.start_s, plan.end_s
-    tell(findings, step, "no operation starts before the step", start < 0, start, 0.0)
+    step, plan, work, slack = context.step, context.plan, context.work, context.slack_s
+    start, end, every = plan.start_s, plan.end_s, np.arange(step.n_operations)
+    context.refuse("no operation starts before the step", every, start < 0, start, 0.0)
     before, after = list_before(step)
-    early = start[after] < end[before] - slack
-    worst = np.zeros(step.n_operations, dtype=bool)
-    worst[after[early]] = True
     latest = np.zeros(step.n_operations)
     np.maximum.at(latest, after, end[before])
-    tell(findings, step, "an operation starts after what it waits for", worst, start, latest)
-    talks = np.flatnonzero(step.match >= 0)
-    _, head, number = np.unique(step.match[talks], return_index=True, return_inverse=True)
-    heads = talks[head][number.reshape(-1)]
+    rule = "an operation starts after what it waits for"
+    context.refuse(rule, every, start < latest - slack, start, latest)
+    parts = np.flatnonzero(step.match >= 0)
+    _, first, number = np.unique(step.match[parts], return_index=True, return_inverse=True)
+    heads = parts[first][number.reshape(-1)]
     for name, times in (("start", start), ("end", end)):
-        apart = np.zeros(step.n_operations, dtype=bool)
-        apart[talks] = times[talks] != times[heads]
-        shown = np.zeros(step.n_operations)
-        shown[talks] = times[heads]
-        tell(findings, step, f"all parts of a communication {name} together", apart, times, shown)
+        rule = f"all parts of a communication {name} together"
+        context.refuse(rule, parts, times[parts] != times[heads], times[parts], times[heads])
     wrong = ~work.on_rail & (np.abs(end - start - work.fixed_s) > slack)
     rule = "an operation lasts as long as its work or its bytes need"
-    tell(findings, step, rule, wrong, end - start, work.fixed_s)
+    context.refuse(rule, every, wrong, end - start, work.fixed_s)
     last = float(end.max(initial=0.0))
     for timeline in plan.rails:
         if timeline.n_reconfigurations:
-            last = max(last, float(timeline.starts_s[-1]) + job.delay_s)
+            last = max(last, float(timeline.starts_s[-1]) + context.job.delay_s)
     if abs(plan.step_s - last) > slack:
-        findings.refuse(
-            "the step ends with its last operation or reconfiguration", "step_s", plan.step_s, last
-        )
-
-
-def tell(
-    findings: Findings,
-    step: Step,
-    rule: str,
-    wrong: NDArray[np.bool_],
-    got: NDArray[np.float64],
-    expected: NDArray[np.float64] | float,
-) -> None:
-    """Refuse the operations marked, and name the first few."""
-    places = np.flatnonzero(wrong)
-    wanted = np.broadcast_to(expected, got.shape)
-    for k in places[:MOST_TOLD]:
-        findings.refuse(rule, step.describe(int(k)), float(got[k]), float(wanted[k]))
-    if len(places) > MOST_TOLD:
-        more = len(places) - MOST_TOLD
-        findings.refuse(rule, f"{more} more operations", "the same", "none")
+        rule = "the step ends with its last operation or reconfiguration"
+        context.findings.refuse(rule, "step_s", plan.step_s, last)
 
 
 def bound_step(job: RailJob, work: Work) -> float:
@@ -145,8 +101,8 @@ def bound_step(job: RailJob, work: Work) -> float:
     as long as with all links, and all that is before another stays before it.
     """
     step = job.step()
-    talks = step.match >= 0
-    key = np.where(talks, step.match.astype(np.int64), -1 - np.arange(step.n_operations))
+    joined = step.match >= 0
+    key = np.where(joined, step.match.astype(np.int64), -1 - np.arange(step.n_operations))
     _, event = np.unique(key, return_inverse=True)
     event = event.reshape(-1)
     lasts = np.zeros(int(event.max(initial=-1)) + 1)

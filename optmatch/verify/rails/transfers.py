@@ -43,17 +43,13 @@ def list_transfers(algorithm: str, kind: str, n: int) -> list[Transfers]:
     return []
 
 
-def shapes(job: RailJob) -> Iterator[tuple[NDArray[np.int64], int, list[Transfers]]]:
+def list_in_rounds(job: RailJob) -> Iterator[tuple[NDArray[np.int64], int, list[Transfers]]]:
     """List the operations on rails that are done in rounds, with members and transfers."""
     step = job.step()
     for dimension, algorithm in job.collectives.items():
-        sizes = np.array(
-            [
-                len(group.ranks) if group.rail >= 0 and group.dimension == dimension else 0
-                for group in step.groups
-            ]
-            + [0]
-        )[step.group]
+        joined = [g.rail >= 0 and g.dimension == dimension for g in step.groups]
+        counts = [len(g.ranks) * on for g, on in zip(step.groups, joined, strict=True)]
+        sizes = np.array([*counts, 0])[step.group]
         for n in np.unique(sizes[sizes > 2]).tolist():
             for kind in np.unique(step.kind[sizes == n]).tolist():
                 transfers = list_transfers(algorithm, OPERATIONS[kind], n)
@@ -63,7 +59,7 @@ def shapes(job: RailJob) -> Iterator[tuple[NDArray[np.int64], int, list[Transfer
 
 def measure_rounds(job: RailJob, sent: NDArray[np.float64], messages: NDArray[np.float64]) -> None:
     """Put down what operations in rounds send, one round after another, and how many there are."""
-    for operations, _, transfers in shapes(job):
+    for operations, _, transfers in list_in_rounds(job):
         share = sum(max(part for _, _, part in each) for each in transfers)
         sent[operations] = share * job.step().size_bytes[operations]
         messages[operations] = len(transfers)

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from optmatch.fabrics import UNREACHED, Faulty, RackFabric
+from optmatch.fabrics import UNREACHED, Faulty, RouteLengths
 from optmatch.model import Schedule, Solution, Status
 from optmatch.problems import BlockProof, CutProof, Reroute, RoutingProof, Transition
 from optmatch.verify.bounds import SEARCHES, check_objective, check_support
 from optmatch.verify.report import Findings, agree
 from optmatch.verify.reroutes.blocks import check_block
-from optmatch.verify.reroutes.failure import Scene, view
+from optmatch.verify.reroutes.failure import Failure, assess_failure
 from optmatch.verify.reroutes.replay import LEVELS, replay_transition
 from optmatch.verify.routing.proofs import Circuit, ProofChecker, ProofError
 
@@ -25,13 +25,13 @@ def verify_reroute(
     problem: Reroute, subject: Schedule | Transition | Solution, findings: Findings
 ) -> None:
     """Replay a transition and, of a solution, check its claims."""
-    scene = view(problem)
-    levels = _bound_levels(scene)
+    failure = assess_failure(problem)
+    levels = _bound_levels(failure)
     bound = math.inf if levels is None else problem.weigh(levels)
     findings.figures["lower_bound_recomputed"] = bound
     if not isinstance(subject, Solution):
         if isinstance(subject, Transition):
-            replay_transition(scene, subject, findings)
+            replay_transition(failure, subject, findings)
         else:
             kind = type(subject).__name__
             findings.refuse("the answer is a transition", "answer", kind, "Transition")
@@ -41,11 +41,11 @@ def verify_reroute(
     answered = subject.status in (Status.OPTIMAL, Status.FEASIBLE)
     replayed = False
     if isinstance(subject.answer, Transition):
-        replayed = replay_transition(scene, subject.answer, findings)
+        replayed = replay_transition(failure, subject.answer, findings)
     if answered != isinstance(subject.answer, Transition):
         got = type(subject.answer).__name__
         findings.refuse("a transition answers the problem", "answer", got, subject.status.value)
-    check_support(subject, _checked_bound(scene, subject, bound, findings), findings)
+    check_support(subject, _checked_bound(failure, subject, bound, findings), findings)
     if subject.status is Status.UNKNOWN:
         findings.notes.append("status unknown: there is no answer to check")
     elif replayed:
@@ -67,7 +67,7 @@ def _check_optimal(solution: Solution, levels: tuple[int, ...] | None, findings:
 
 
 def _checked_bound(
-    scene: Scene, solution: Solution, recomputed: float, findings: Findings
+    failure: Failure, solution: Solution, recomputed: float, findings: Findings
 ) -> float:
     """Return the best bound that can be shown; infinite where a certificate proves it."""
     proof = solution.certificate
@@ -75,11 +75,11 @@ def _checked_bound(
         return recomputed
     try:
         if isinstance(proof, CutProof):
-            _check_cut(scene, proof)
+            _check_cut(failure, proof)
         elif isinstance(proof, BlockProof):
-            check_block(scene, proof)
+            check_block(failure, proof)
         elif isinstance(proof, tuple):
-            _check_handovers(scene, proof)
+            _check_handovers(failure, proof)
         else:
             raise ProofError(f"a {type(proof).__name__}, not a proof about failures")
     except ProofError as exc:
@@ -88,38 +88,36 @@ def _checked_bound(
     return math.inf
 
 
-def _check_cut(scene: Scene, proof: CutProof) -> None:
+def _check_cut(failure: Failure, proof: CutProof) -> None:
     """Count what must leave the servers, and what can."""
-    rack = scene.problem.fabric
-    if not isinstance(rack, RackFabric):
-        raise ProofError("a cut of servers, where there is no rack")
+    rack = failure.problem.fabric
     if proof.servers[-1] >= rack.n_servers or proof.servers[0] < 0:
         raise ProofError(f"server {proof.servers[-1]}: servers are 0 .. {rack.n_servers - 1}")
     inside = np.isin(np.arange(rack.n_servers), proof.servers)
     tails, heads = inside[rack.edges].T
     out = np.flatnonzero((tails & ~heads)[rack.edge_of_fibre])
-    fibres = len(np.setdiff1d(out, scene.problem.failed_fibres))
-    needed = _must_cross(scene, inside[rack.server_of_chip])
+    fibres = len(np.setdiff1d(out, failure.problem.failed_fibres))
+    needed = _must_cross(failure, inside[rack.server_of_unit])
     if needed <= fibres:
         raise ProofError(f"{needed} circuits must leave the servers, {fibres} fibres do")
 
 
-def _must_cross(scene: Scene, inside: Any) -> int:
+def _must_cross(failure: Failure, inside: Any) -> int:
     """Count the circuits that leave a set of units, for the cheapest handover of lost ones."""
     fixed = 0
-    costs = {unit: [0, 0] for unit in sorted(scene.lost)}  # with the spare outside, or inside
-    for source, destination in scene.problem.circuits.tolist():
-        a, b = scene.unit(source), scene.unit(destination)
-        if a in scene.lost and b in scene.lost:
+    costs = {unit: [0, 0] for unit in sorted(failure.lost)}  # with the spare outside, or inside
+    for source, destination in failure.problem.circuits.tolist():
+        a, b = failure.unit(source), failure.unit(destination)
+        if a in failure.lost and b in failure.lost:
             continue
-        if a in scene.lost:
+        if a in failure.lost:
             costs[a][1] += not inside[b]
-        elif b in scene.lost:
+        elif b in failure.lost:
             costs[b][0] += bool(inside[a])
         else:
             fixed += bool(inside[a]) and not inside[b]
-    spares_inside = sum(bool(inside[spare]) for spare in scene.spares)
-    spares_outside = len(scene.spares) - spares_inside
+    spares_inside = sum(bool(inside[spare]) for spare in failure.spares)
+    spares_outside = len(failure.spares) - spares_inside
     steps = sorted(into - out for out, into in costs.values())
     outside = fixed + sum(out for out, _ in costs.values())
     least = max(0, len(steps) - spares_outside)
@@ -127,21 +125,21 @@ def _must_cross(scene: Scene, inside: Any) -> int:
     return min((outside + sum(steps[:k]) for k in counts), default=2**31)
 
 
-def _check_handovers(scene: Scene, proofs: tuple[RoutingProof | None, ...]) -> None:
+def _check_handovers(failure: Failure, proofs: tuple[RoutingProof | None, ...]) -> None:
     """Check that for each handover, in their order, a proof shows that cells hold no routing."""
-    fabric, lost = scene.problem.fabric, sorted(scene.lost)
-    if scene.graph is None or scene.per_unit != 1:
+    fabric, lost = failure.problem.fabric, sorted(failure.lost)
+    if failure.graph is None or failure.per_unit != 1:
         raise ProofError("proofs of routings, where ports are not what spares replace")
-    handovers = list(permutations(sorted(scene.spares), len(lost)))
+    handovers = list(permutations(sorted(failure.spares), len(lost)))
     if len(handovers) != len(proofs):
         raise ProofError(f"{len(proofs)} proofs for {len(handovers)} handovers")
-    checker = ProofChecker(scene.graph)
+    checker = ProofChecker(failure.graph)
     starts, ends = fabric.source_terminals.tolist(), fabric.destination_terminals.tolist()
     for handover, proof in zip(handovers, proofs, strict=True):
         after = dict(zip(lost, handover, strict=True))
         circuits = sorted(
             tuple(after.get(port, port) for port in pair)
-            for pair in scene.problem.circuits.tolist()
+            for pair in failure.problem.circuits.tolist()
         )
         if fabric.bidirectional:
             circuits = sorted((min(pair), max(pair)) for pair in circuits)
@@ -150,15 +148,15 @@ def _check_handovers(scene: Scene, proofs: tuple[RoutingProof | None, ...]) -> N
             raise ProofError(f"the proof for the handover {handover} does not hold")
 
 
-def _bound_levels(scene: Scene) -> tuple[int, int, int, int, int] | None:
+def _bound_levels(failure: Failure) -> tuple[int, int, int, int, int] | None:
     """Bound the levels: hit circuits change, and routes are not shorter than the way is far.
 
     The best handover of lost units counts; of more than 720 none is looked at, and each end of a
     circuit may be any spare by itself.
     """
-    if len(scene.lost) > len(scene.spares):
+    if len(failure.lost) > len(failure.spares):
         return None
-    lost, spares = sorted(scene.lost), sorted(scene.spares)
+    lost, spares = sorted(failure.lost), sorted(failure.spares)
     ways = math.perm(len(spares), len(lost))
     if ways > _MOST_HANDOVERS:
         choices = [dict.fromkeys(lost, spares)]
@@ -167,41 +165,33 @@ def _bound_levels(scene: Scene) -> tuple[int, int, int, int, int] | None:
             {unit: [spare] for unit, spare in zip(lost, handover, strict=True)}
             for handover in permutations(spares, len(lost))
         ]
-    far = _hops(scene)
-    found = [levels for after in choices if (levels := _bound_routes(scene, far, after))]
-    return (0, len(scene.hit), 0, *min(found)) if found else None
+    lengths = _route_lengths(failure)
+    found = [levels for after in choices if (levels := _bound_routes(failure, lengths, after))]
+    return (0, len(failure.hit), 0, *min(found)) if found else None
 
 
-def _bound_routes(scene: Scene, far: Any, after: dict[int, list[int]]) -> tuple[int, int] | None:
+def _bound_routes(
+    failure: Failure, lengths: RouteLengths, after: dict[int, list[int]]
+) -> tuple[int, int] | None:
     """Bound the worst loss and the length of new routes, if lost units become some of these."""
-    problem, worst, length = scene.problem, 0, 0
+    problem, worst, length = failure.problem, 0, 0
     cell_loss, fibre_loss = problem.loss_units
-    for circuit in scene.hit:
-        units = [scene.unit(port) for port in problem.circuits[circuit].tolist()]
+    for circuit in failure.hit:
+        units = [failure.unit(port) for port in problem.circuits[circuit].tolist()]
         sources, destinations = (after.get(unit, [unit]) for unit in units)
-        hops = min(int(far[a, b]) for a in sources for b in destinations)
-        if hops == UNREACHED:
+        pairs = np.ix_(sources, destinations)
+        cells, fibres = (int(table[pairs].min()) for table in lengths)
+        if UNREACHED in (cells, fibres):
             return None
-        cells, fibres = hops, 0
-        if isinstance(problem.fabric, RackFabric):
-            cells, fibres = (0 if scene.graph is None else hops + 1), hops
         worst = max(worst, cells * cell_loss + fibres * fibre_loss)
         length += cells + fibres
     return worst, length
 
 
-def _hops(scene: Scene) -> Any:
-    """Count cells between ports, or fibres between chips; `UNREACHED` where there is no way."""
-    rack, problem = scene.problem.fabric, scene.problem
-    if not isinstance(rack, RackFabric):
-        cells = (problem.stuck_bar, problem.stuck_cross, problem.dead_cells)
-        return Faulty(rack, *cells).route_cells() if any(cells) else rack.route_cells()
-    far = np.full((rack.n_servers, rack.n_servers), UNREACHED, dtype=np.int64)
-    np.fill_diagonal(far, 0)
-    for (tail, head), fibres in zip(rack.edges.tolist(), rack.edge_fibres.tolist(), strict=True):
-        if fibres:
-            far[tail, head] = 1
-    for middle in range(rack.n_servers):  # Floyd and Warshall
-        far = np.minimum(far, far[:, [middle]] + far[[middle]])
-    far = np.minimum(far, UNREACHED)
-    return far[np.ix_(rack.server_of_chip, rack.server_of_chip)]
+def _route_lengths(failure: Failure) -> RouteLengths:
+    """Return the shortest routes: of a switch as its cells are now, of a rack without failures."""
+    problem = failure.problem
+    cells = (problem.stuck_bar, problem.stuck_cross, problem.dead_cells)
+    if problem.fabric.n_chips or not any(cells):
+        return problem.fabric.route_lengths()
+    return Faulty(problem.fabric, *cells).route_lengths()

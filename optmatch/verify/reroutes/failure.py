@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import DEAD, CellGraph, RackFabric, break_cells
+from optmatch.fabrics import DEAD, CellGraph, break_cells
 from optmatch.fabrics.light import Light, trace
 from optmatch.model import BAR, CROSS, FREE
 from optmatch.problems import Reroute
 
 
 @dataclass
-class Scene:
+class Failure:
     """The state after the failure, before anything is done."""
 
     problem: Reroute
@@ -24,6 +24,8 @@ class Scene:
     """The cells with their faults."""
     states: NDArray[np.int8]
     """``states[cell]``, stuck ones as they are; empty without cells."""
+    fibre_of_terminal: NDArray[np.int32]
+    """``fibre_of_terminal[terminal]``: the fibre whose light enters there, or -1."""
     per_unit: int
     dead_ports: set[int] = field(default_factory=set)
     hit: set[int] = field(default_factory=set)
@@ -39,20 +41,14 @@ class Scene:
         owners = self.problem.owners
         return all(owners[circuit] != owners[other] for other in self.hit)
 
-    @property
-    def entering_fibre(self) -> NDArray[np.int32] | None:
-        """``entering_fibre[terminal]``: the fibre whose light enters there; None without any."""
-        fabric = self.problem.fabric
-        if self.graph is None or not isinstance(fabric, RackFabric):
-            return None
-        return fabric.fibre_of_terminal
 
-
-def view(problem: Reroute) -> Scene:
+def assess_failure(problem: Reroute) -> Failure:
     """Look at a problem: whom the failure hits, which units are lost, which spares are left."""
     fabric = problem.fabric
-    per_unit = fabric.ports_per_chip if isinstance(fabric, RackFabric) else 1
-    scene = Scene(problem, None, np.empty(0, dtype=np.int8), per_unit)
+    per_unit = fabric.ports_per_unit
+    failure = Failure(
+        problem, None, np.empty(0, dtype=np.int8), fabric.fibre_of_terminal, per_unit
+    )
     if fabric.graph is not None:
         faults = np.full(fabric.n_cells, FREE, dtype=np.int8)
         states = np.array(problem.cell_states)
@@ -60,48 +56,47 @@ def view(problem: Reroute) -> Scene:
             for cell in cells:
                 faults[cell] = states[cell] = state
         faults[list(problem.dead_cells)] = DEAD
-        scene.graph, scene.states = break_cells(fabric.graph, faults), states
+        failure.graph, failure.states = break_cells(fabric.graph, faults), states
     for chip in problem.failed_chips:
-        scene.dead_ports.update(range(chip * per_unit, chip * per_unit + per_unit))
-    scene.dead_ports.update(problem.failed_ports)
-    _find_lost(scene)
-    _find_hit(scene)
-    return scene
+        failure.dead_ports.update(range(chip * per_unit, chip * per_unit + per_unit))
+    failure.dead_ports.update(problem.failed_ports)
+    _find_lost(failure)
+    _find_hit(failure)
+    return failure
 
 
-def _find_lost(scene: Scene) -> None:
+def _find_lost(failure: Failure) -> None:
     """Find the units that have fewer live ports than circuits out, or circuits in."""
     outs: dict[int, int] = {}
     ins: dict[int, int] = {}
-    for source, destination in scene.problem.circuits.tolist():
-        outs[scene.unit(source)] = outs.get(scene.unit(source), 0) + 1
-        into = outs if scene.problem.fabric.bidirectional else ins
-        into[scene.unit(destination)] = into.get(scene.unit(destination), 0) + 1
-    for unit in range(scene.problem.fabric.n_ports // scene.per_unit):
-        ports = range(unit * scene.per_unit, (unit + 1) * scene.per_unit)
-        live = sum(port not in scene.dead_ports for port in ports)
+    for source, destination in failure.problem.circuits.tolist():
+        outs[failure.unit(source)] = outs.get(failure.unit(source), 0) + 1
+        into = outs if failure.problem.fabric.bidirectional else ins
+        into[failure.unit(destination)] = into.get(failure.unit(destination), 0) + 1
+    for unit in range(failure.problem.fabric.n_units):
+        ports = range(unit * failure.per_unit, (unit + 1) * failure.per_unit)
+        live = sum(port not in failure.dead_ports for port in ports)
         if live < max(outs.get(unit, 0), ins.get(unit, 0)):
-            scene.lost.add(unit)
-        if live > 0 and unit in scene.problem.spares:
-            scene.spares.add(unit)
+            failure.lost.add(unit)
+        if live > 0 and unit in failure.problem.spares:
+            failure.spares.add(unit)
 
 
-def _find_hit(scene: Scene) -> None:
-    problem = scene.problem
+def _find_hit(failure: Failure) -> None:
+    problem = failure.problem
     for circuit, ends in enumerate(problem.circuits.tolist()):
-        if any(port in scene.dead_ports or scene.unit(port) in scene.lost for port in ends):
-            scene.hit.add(circuit)
+        if any(port in failure.dead_ports or failure.unit(port) in failure.lost for port in ends):
+            failure.hit.add(circuit)
     gone = set(problem.failed_fibres)
-    if scene.graph is None:
-        scene.hit.update(k for k, route in enumerate(problem.routes) if gone & set(route))
+    if failure.graph is None:
+        failure.hit.update(k for k, route in enumerate(problem.routes) if gone & set(route))
         return
     light = light_of(problem, problem.fabric.graph, problem.cell_states[None], problem.circuits)  # type: ignore[index]
     cells = light.entered // 4
-    wrong = np.asarray(problem.cell_states)[cells] != scene.states[cells]
+    wrong = np.asarray(problem.cell_states)[cells] != failure.states[cells]
     wrong |= np.isin(cells, problem.dead_cells)
-    if scene.entering_fibre is not None:
-        wrong |= np.isin(scene.entering_fibre[light.entered], problem.failed_fibres)
-    scene.hit.update(light.beam[wrong].tolist())
+    wrong |= np.isin(failure.fibre_of_terminal[light.entered], problem.failed_fibres)
+    failure.hit.update(light.beam[wrong].tolist())
 
 
 def light_of(

@@ -4,37 +4,36 @@ from __future__ import annotations
 
 import numpy as np
 
-from optmatch.fabrics import RackFabric
 from optmatch.fabrics.light import trace
 from optmatch.problems import Reroute, Transition
 from optmatch.problems.reroutes.transition import SET
 from optmatch.verify.report import Findings
-from optmatch.verify.reroutes.failure import Scene, split_by_beam
+from optmatch.verify.reroutes.failure import Failure, split_by_beam
 from optmatch.verify.reroutes.steps import replay_steps
 
 LEVELS = ("disturbed", "changed", "cells_set", "worst_loss_centidb", "length")
 
 
-def replay_transition(scene: Scene, transition: Transition, findings: Findings) -> bool:
+def replay_transition(failure: Failure, transition: Transition, findings: Findings) -> bool:
     """Apply all rules of a transition; tell whether its objective could be computed."""
-    problem, before = scene.problem, len(findings.violations)
+    problem, before = failure.problem, len(findings.violations)
     _check_numbers(problem, transition, findings)
     if len(findings.violations) > before:
         findings.skipped.append("routes and steps: circuits that do not exist")
         return False
-    _check_moves(scene, transition, findings)
-    _check_ends(scene, transition, findings)
-    if scene.graph is None:
-        _check_fibres(scene, transition, findings)
+    _check_moves(failure, transition, findings)
+    _check_ends(failure, transition, findings)
+    if failure.graph is None:
+        _check_fibres(failure, transition, findings)
     if len(findings.violations) > before:
         findings.skipped.append("steps: the circuits at the end are not right")
         return False
-    if not replay_steps(scene, transition, findings):
+    if not replay_steps(failure, transition, findings):
         findings.skipped.append("light: the steps cannot be taken")
         return False
-    if scene.graph is not None:
-        _check_routes(scene, transition, findings)
-    _add_figures(scene, transition, findings)
+    if failure.graph is not None:
+        _check_routes(failure, transition, findings)
+    _add_figures(failure, transition, findings)
     return True
 
 
@@ -50,94 +49,93 @@ def _check_numbers(problem: Reroute, transition: Transition, findings: Findings)
     for k, (kind, which, _) in enumerate(transition.steps.tolist()):
         if kind != SET and not 0 <= which < len(problem.circuits):
             findings.refuse("steps are of circuits that exist", f"steps[{k}]", which, "a circuit")
-    most = problem.fabric.n_fibres if isinstance(problem.fabric, RackFabric) else 0
+    most = problem.fabric.n_fibres
     for k, route in enumerate(transition.routes if problem.fabric.graph is None else ()):
         if not all(0 <= fibre < most for fibre in route):
             findings.refuse("fibres exist", f"routes[{k}]", route, f"0 .. {most - 1}")
 
 
-def _check_moves(scene: Scene, transition: Transition, findings: Findings) -> None:
+def _check_moves(failure: Failure, transition: Transition, findings: Findings) -> None:
     """Each lost unit has a live spare of its own, and nobody else moves."""
     lost, spares = transition.moves[:, 0].tolist(), transition.moves[:, 1].tolist()
     rule = "what is lost is taken over, and nothing else"
-    findings.expect(rule, "moves", sorted(lost), sorted(scene.lost))
+    findings.expect(rule, "moves", sorted(lost), sorted(failure.lost))
     for k, spare in enumerate(spares):
         rule = "a live spare takes over"
-        findings.expect(rule, f"moves[{k}, 1] = {spare}", spare in scene.spares, True)
+        findings.expect(rule, f"moves[{k}, 1] = {spare}", spare in failure.spares, True)
     findings.expect("each takes over one", "moves", len(set(spares)), len(spares))
 
 
-def _check_ends(scene: Scene, transition: Transition, findings: Findings) -> None:
+def _check_ends(failure: Failure, transition: Transition, findings: Findings) -> None:
     """Hit circuits change; ends stay at their unit, or go to the spare of it; ports live."""
     changed = transition.changed.tolist()
-    left = sorted(scene.hit.difference(changed))
+    left = sorted(failure.hit.difference(changed))
     findings.expect("circuits that are hit change", "changed", left, [])
     after = dict(transition.moves.tolist())
     for circuit, ports in zip(changed, transition.circuits.tolist(), strict=True):
         for end, port in enumerate(ports):
             where = f"circuit {circuit}, end {end}"
-            unit = scene.unit(int(scene.problem.circuits[circuit, end]))
+            unit = failure.unit(int(failure.problem.circuits[circuit, end]))
             rule = "an end stays at its unit, or goes to the spare"
-            findings.expect(rule, where, scene.unit(port), after.get(unit, unit))
-            findings.expect("a port in use is alive", where, port in scene.dead_ports, False)
+            findings.expect(rule, where, failure.unit(port), after.get(unit, unit))
+            findings.expect("a port in use is alive", where, port in failure.dead_ports, False)
 
 
-def _check_fibres(scene: Scene, transition: Transition, findings: Findings) -> None:
+def _check_fibres(failure: Failure, transition: Transition, findings: Findings) -> None:
     """Routes lead over live fibres from server to server."""
-    rack = scene.problem.fabric
-    assert isinstance(rack, RackFabric)
+    rack = failure.problem.fabric
     changed = transition.changed.tolist()
     rows = zip(changed, transition.circuits.tolist(), transition.routes, strict=True)
     for circuit, (source, destination), route in rows:
         where = f"route of circuit {circuit}"
-        at = int(rack.server_of_chip[scene.unit(source)])
+        at = int(rack.server_of_unit[failure.unit(source)])
         for fibre in route:
             tail, head = rack.edges[rack.edge_of_fibre[fibre]].tolist()
             findings.expect("a fibre starts where the light is", where, tail, at)
-            dead = fibre in scene.problem.failed_fibres
+            dead = fibre in failure.problem.failed_fibres
             findings.expect("a fibre in use is alive", where, dead, False)
             at = head
-        end = int(rack.server_of_chip[scene.unit(destination)])
+        end = int(rack.server_of_unit[failure.unit(destination)])
         findings.expect("a route ends at its server", where, at, end)
 
 
-def _final_light(scene: Scene, transition: Transition) -> list[list[int]]:
+def _final_light(failure: Failure, transition: Transition) -> list[list[int]]:
     """Trace the changed circuits through the cells as they are in the end."""
-    states = scene.states.copy()
+    states = failure.states.copy()
     for kind, cell, state in transition.steps.tolist():
         if kind == SET:
             states[cell] = state
-    starts = scene.problem.fabric.source_terminals[transition.circuits[:, 0]]
-    assert scene.graph is not None
-    light = trace(scene.graph, states[None], starts[None].astype(np.int64))
+    starts = failure.problem.fabric.source_terminals[transition.circuits[:, 0]]
+    assert failure.graph is not None
+    light = trace(failure.graph, states[None], starts[None].astype(np.int64))
     return split_by_beam(light, len(starts))
 
 
-def _check_routes(scene: Scene, transition: Transition, findings: Findings) -> None:
+def _check_routes(failure: Failure, transition: Transition, findings: Findings) -> None:
     """Let the light go where the routes say."""
     for circuit, got, said in zip(
         transition.changed.tolist(),
-        _final_light(scene, transition),
+        _final_light(failure, transition),
         transition.routes,
         strict=True,
     ):
         findings.expect("light takes its route", f"circuit {circuit}", tuple(got), said)
 
 
-def _add_figures(scene: Scene, transition: Transition, findings: Findings) -> None:
+def _add_figures(failure: Failure, transition: Transition, findings: Findings) -> None:
     """Compute the levels of the objective."""
-    problem, changed = scene.problem, transition.changed.tolist()
+    problem, changed = failure.problem, transition.changed.tolist()
     cell_loss, fibre_loss = problem.loss_units
     worst = length = 0
     for route in transition.routes:
         cells, fibres = len(route), 0
-        if scene.graph is None:
+        if failure.graph is None:
             cells, fibres = 0, len(route)
-        elif scene.entering_fibre is not None:
-            fibres = int(np.count_nonzero(scene.entering_fibre[list(route)] >= 0))
+        else:
+            fibres = int(np.count_nonzero(failure.fibre_of_terminal[list(route)] >= 0))
         worst = max(worst, cells * cell_loss + fibres * fibre_loss)
         length += cells + fibres
-    disturbed = sum(scene.foreign(circuit) for circuit in changed)
+    disturbed = sum(failure.foreign(circuit) for circuit in changed)
     levels = (disturbed, len(changed), transition.n_set, worst, length)
     findings.figures.update(zip(LEVELS, levels, strict=True))
     findings.figures["objective"] = problem.weigh(levels)

@@ -11,10 +11,10 @@ from optmatch.model import FREE
 from optmatch.problems import Transition
 from optmatch.problems.reroutes.transition import DROP, RAISE, SET
 from optmatch.verify.report import Findings
-from optmatch.verify.reroutes.failure import Scene
+from optmatch.verify.reroutes.failure import Failure
 
 
-def replay_steps(scene: Scene, transition: Transition, findings: Findings) -> bool:
+def replay_steps(failure: Failure, transition: Transition, findings: Findings) -> bool:
     """Take all steps; tell whether they can be taken and lead to the new circuits.
 
     At every moment each circuit that is up has its ports, fibres and waveguides for itself, and
@@ -23,10 +23,10 @@ def replay_steps(scene: Scene, transition: Transition, findings: Findings) -> bo
     pass it are traced again; at the beginning and at the end all are.
     """
     before = len(findings.violations)
-    replay = Replay(scene, transition, findings)
-    for circuit in range(len(scene.problem.circuits)):
-        if circuit not in scene.hit:
-            way = scene.problem.routes[circuit] if scene.graph is None else ()
+    replay = Replay(failure, transition, findings)
+    for circuit in range(len(failure.problem.circuits)):
+        if circuit not in failure.hit:
+            way = failure.problem.routes[circuit] if failure.graph is None else ()
             replay.raise_circuit(circuit, way, "the beginning")
     for number, (kind, which, state) in enumerate(transition.steps.tolist()):
         where = f"steps[{number}]"
@@ -45,25 +45,25 @@ def replay_steps(scene: Scene, transition: Transition, findings: Findings) -> bo
 class Replay:
     """The fabric in the course of a transition."""
 
-    def __init__(self, scene: Scene, transition: Transition, findings: Findings) -> None:
-        self.scene, self.findings = scene, findings
+    def __init__(self, failure: Failure, transition: Transition, findings: Findings) -> None:
+        self.failure, self.findings = failure, findings
         changed = transition.changed.tolist()
         self.after = dict(zip(changed, transition.circuits.tolist(), strict=True))
         self.routes = dict(zip(changed, transition.routes, strict=True))
-        self.ends = scene.problem.circuits.tolist()
-        self.states = scene.states.tolist()
+        self.ends = failure.problem.circuits.tolist()
+        self.states = failure.states.tolist()
         self.up: set[int] = set()
         self.users: dict[Hashable, int] = {}
         self.passing: dict[int, set[int]] = {}
         """The circuits whose light passes a cell."""
         self.moved: set[int] = set()
         self.dark_steps = 0
-        graph = scene.graph
+        graph = failure.graph
         if graph is not None:
             self.mate, self.exits = graph.mate.tolist(), graph.exits.tolist()
             self.link_of = graph.links.of_terminal.tolist()
-            self.starts = scene.problem.fabric.source_terminals.tolist()
-            self.stops = scene.problem.fabric.destination_terminals.tolist()
+            self.starts = failure.problem.fabric.source_terminals.tolist()
+            self.stops = failure.problem.fabric.destination_terminals.tolist()
 
     def touch(self, circuit: int, kind: int, where: str) -> None:
         """Drop or raise a circuit that changes."""
@@ -84,10 +84,10 @@ class Replay:
         """Give a circuit light, and all that it uses."""
         self.up.add(circuit)
         source, destination = self.ends[circuit]
-        both = self.scene.problem.fabric.bidirectional
+        both = self.failure.problem.fabric.bidirectional
         parts: list[tuple[str, int]] = [("port out", source)]
         parts.append(("port out" if both else "port in", destination))
-        if self.scene.graph is None:
+        if self.failure.graph is None:
             parts += [("fibre", fibre) for fibre in fibres]
         else:
             parts += [("link", link) for link in self.follow(circuit, where)]
@@ -109,12 +109,12 @@ class Replay:
         """Trace a circuit, note the cells, and return the links it uses."""
         source, destination = self.ends[circuit]
         at, left, links = self.starts[source], -1, []
-        fibres = self.scene.entering_fibre
-        failed = self.scene.problem.failed_fibres
+        fibres = self.failure.fibre_of_terminal
+        failed = self.failure.problem.failed_fibres
         while at >= 0 and self.states[at // 4] != FREE:
             self.passing.setdefault(at // 4, set()).add(circuit)
             links.append(self.link_of[at])
-            if fibres is not None and fibres[at] >= 0 and int(fibres[at]) in failed:
+            if int(fibres[at]) in failed:
                 rule, got = "no light goes through a failed fibre", f"fibre {fibres[at]}"
                 self.findings.refuse(rule, where, f"circuit {circuit}: {got}", "a live one")
             left = self.exits[at][self.states[at // 4]]
@@ -128,7 +128,7 @@ class Replay:
 
     def set_cell(self, cell: int, state: int, where: str) -> None:
         """Set a cell, and trace again whoever passes it."""
-        problem = self.scene.problem
+        problem = self.failure.problem
         works = 0 <= cell < len(self.states)
         works = works and cell not in problem.stuck and cell not in problem.dead_cells
         if not self.findings.expect("only cells that work are set", where, works, True):
@@ -141,8 +141,8 @@ class Replay:
 
     def count_dark(self) -> None:
         """Count the circuits that are dark now without having been hit."""
-        healthy = len(self.ends) - len(self.scene.hit)
-        self.dark_steps += healthy - len(self.up.difference(self.scene.hit))
+        healthy = len(self.ends) - len(self.failure.hit)
+        self.dark_steps += healthy - len(self.up.difference(self.failure.hit))
 
     def finish(self) -> None:
         """Check that all are up on their new ports, and that everybody's light arrives."""
@@ -150,7 +150,7 @@ class Replay:
         self.findings.expect("at the end every circuit is up", "steps", dark, [])
         stale = sorted(set(self.after) - self.moved)
         self.findings.expect("every changed circuit is raised anew", "steps", stale, [])
-        graph, fabric = self.scene.graph, self.scene.problem.fabric
+        graph, fabric = self.failure.graph, self.failure.problem.fabric
         if graph is None or not self.ends:
             return
         ends = np.array(self.ends)

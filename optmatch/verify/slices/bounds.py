@@ -106,8 +106,8 @@ def check_load_proof(problem: SliceAllocation, proof: LoadProof) -> float:
     limit, racks = min(proof.bound - 1, most), fabric.server_coordinates[:, 0].tolist()
     by_place: dict[int, list[tuple[int, ...]]] = {}
     for cut in proof.cuts:
-        if max(cut) >= fabric.n_servers + fabric.n_hubs:
-            raise ProofError(f"a cut names {max(cut)}, which is no server and no hub")
+        if max(cut) >= fabric.n_servers + fabric.n_rack_switches:
+            raise ProofError(f"a cut names {max(cut)}, which is no server and no switch")
         within = {0} if fabric.joined else {racks[server] for server in cut}
         if len(within) != 1:
             raise ProofError("a cut is no set of servers of one rack")

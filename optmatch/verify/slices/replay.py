@@ -215,25 +215,31 @@ def _check_routes(
 def check_crossing(
     fabric: RackFabric, passed: tuple[int, ...], place: str, findings: Findings
 ) -> None:
-    """Check that a hub joins faces at its own place: of two racks, or the two of one."""
-    hub = passed[1] - fabric.n_servers
-    if hub < 0:
+    """Check that a switch joins faces at its own place: of two racks, or the two of one."""
+    switch = passed[1] - fabric.n_servers
+    if switch < 0:
         return
     grid = fabric.server_grid
     for axis in range(3):
         across = [side for k, side in enumerate(grid) if k != axis]
-        if hub < math.prod(across):
+        if switch < math.prod(across):
             break
-        hub -= math.prod(across)
+        switch -= math.prod(across)
     ends = [fabric.server_coordinates[server].tolist() for server in passed[::2]]
     at = [[spot for k, spot in enumerate(end[1:]) if k != axis] for end in ends]
-    expected = [hub % across[0], hub // across[0]]
+    expected = [switch % across[0], switch // across[0]]
     if at != [expected, expected]:
-        findings.refuse("a hub joins servers at its place of the faces", place, at, expected)
+        findings.refuse(
+            "an inter-rack switch joins servers at its place of the faces", place, at, expected
+        )
     elif not all(end[1 + axis] in (0, grid[axis] - 1) for end in ends):
-        findings.refuse("fibres to a hub leave by a face", place, ends, f"an end of axis {axis}")
+        findings.refuse(
+            "fibres to an inter-rack switch leave by a face", place, ends, f"an end of axis {axis}"
+        )
     elif ends[0] == ends[1]:
-        findings.refuse("a hub joins two racks, or two faces of one", place, ends, "others")
+        findings.refuse(
+            "an inter-rack switch joins two racks, or two faces of one", place, ends, "others"
+        )
 
 
 def _check_fibres(

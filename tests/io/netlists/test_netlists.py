@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import optmatch as om
-from optmatch.fabrics import CellGraph, netlist_from_tree
+from optmatch.fabrics import NetlistError, netlist_from_tree
 from optmatch.fabrics.layout import lay_out
 from optmatch.fabrics.netlist_flaws import CONVENTIONS
 from optmatch.io.netlists.gdsfactory import netlist_tree, read_tree
@@ -40,7 +40,7 @@ def changed(**parts: Any) -> dict[str, Any]:
 
 def flaws_of(tree: Any, **options: Any) -> list[str]:
     """Read what must not be right."""
-    with pytest.raises(om.NetlistError) as caught:
+    with pytest.raises(NetlistError) as caught:
         netlist_from_tree(tree, **options)
     return list(caught.value.flaws)
 
@@ -53,7 +53,6 @@ def test_cells_and_ports_of_a_pair() -> None:
     assert fabric.graph.mate.tolist() == [-1, -1, 4, 5, 2, 3, -1, -1]
     assert fabric.source_terminals.tolist() == [0, 1]
     assert fabric.destination_terminals.tolist() == [6, 7]
-    assert CellGraph.from_netlist(PAIR) == fabric.graph
 
 
 @pytest.mark.parametrize("name", CONVENTIONS)
@@ -160,7 +159,7 @@ def test_all_flaws_at_once() -> None:
     for _, texts in (FLAWS[3], FLAWS[5], FLAWS[12]):
         for text in texts:
             assert any(text in flaw for flaw in found)
-    with pytest.raises(om.NetlistError, match=f"^{len(found)} flaws: "):
+    with pytest.raises(NetlistError, match=f"^{len(found)} flaws: "):
         netlist_from_tree(changed(connections=first, ports=second, conections={}))
 
 
@@ -242,7 +241,7 @@ def test_random_netlists_are_what_they_say(cells: int, random: Any) -> None:
     }
     try:
         fabric = netlist_from_tree(tree, open_pins=True)
-    except om.NetlistError as error:
+    except NetlistError as error:
         assert all("parts are not connected" in flaw for flaw in error.flaws)
         return
     counted = count_matchings(fabric)
@@ -314,7 +313,7 @@ def test_files_in_yaml_and_json(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(json.dumps(PAIR))
     assert om.read_netlist(tmp_path / "x.yml") == om.read_netlist(tmp_path / "x.json")
     (tmp_path / "y.yml").write_text(YAML + "  in1: m2,o4\n")
-    with pytest.raises(om.NetlistError, match=r"y\.yml: 3 flaws: in1 is there twice, line 12"):
+    with pytest.raises(NetlistError, match=r"y\.yml: 3 flaws: in1 is there twice, line 12"):
         om.read_netlist(tmp_path / "y.yml")
     (tmp_path / "z.yml").write_text("instances: {a: [\n")
     with pytest.raises(om.FormatError, match=r"z\.yml:2:1: .*: not YAML"):

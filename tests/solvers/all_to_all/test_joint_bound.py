@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.solvers.all_to_all.joint_bound import bound_together
+from optmatch.problems import RoutingProof
+from optmatch.solvers.all_to_all.joint_bound import bound_jointly
 from optmatch.solvers.routing.router import Router
 
 
@@ -31,17 +32,17 @@ def test_prices_prove_what_shortest_routes_do_not(solved: om.Solution) -> None:
 def test_without_its_proof_the_bound_is_refused(solved: om.Solution) -> None:
     """Nor with other prices, nor with a bound higher than they prove."""
     prices = np.zeros_like(solved.certificate.prices[0])
-    for certificate in (None, om.RoutingProof.of_prices(prices)):
+    for certificate in (None, RoutingProof.of_prices(prices)):
         forged = replace(solved, certificate=certificate)
         assert not om.verify(solved.problem, forged).ok
-    dearer = om.RoutingProof.of_prices(solved.certificate.prices[0] * 3)
+    dearer = RoutingProof.of_prices(solved.certificate.prices[0] * 3)
     assert not om.verify(solved.problem, replace(solved, certificate=dearer)).ok
 
 
 def test_prices_refute_the_fewest_slots() -> None:
     """32 ports on 6x6: more slots than by counting, and the reason is proved."""
     problem = om.AllToAll(om.HexMesh(6, 6, ports=32))
-    bound, proof = bound_together(problem, Router(problem.fabric), np.inf, om.Limits().start())
+    bound, proof = bound_jointly(problem, Router(problem.fabric), np.inf, om.Limits().start())
     assert bound == np.inf
     assert proof is not None
     solution = om.solve(problem, seed=0)
@@ -50,7 +51,7 @@ def test_prices_refute_the_fewest_slots() -> None:
     assert solution.stats["fewest_slots"] == "refuted by link prices"
     report = om.verify(problem, solution)
     assert "the certificate proves that 31 slots do not do" in report.notes
-    harmless = om.RoutingProof.of_prices(np.zeros_like(proof.prices[0]), infeasible=True)
+    harmless = RoutingProof.of_prices(np.zeros_like(proof.prices[0]), infeasible=True)
     assert not om.verify(problem, replace(solution, certificate=harmless)).ok
 
 
@@ -59,7 +60,7 @@ def test_the_bound_holds_on_tiny_meshes() -> None:
     for mesh in (om.HexMesh(2, 2, ports=5), om.HexMesh(3, 3, ports=6), om.HexMesh(3, 3, ports=10)):
         problem = om.AllToAll(mesh)
         exact = om.solve(problem, "ilp", seed=0)
-        bound, _ = bound_together(problem, Router(mesh), np.inf, om.Limits().start())
+        bound, _ = bound_jointly(problem, Router(mesh), np.inf, om.Limits().start())
         assert exact.status is om.Status.OPTIMAL
         assert exact.objective is not None
         assert problem.lower_bound() <= bound <= exact.objective

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 from optmatch.fabrics import IdealSwitch
-from optmatch.solvers import methods
+from optmatch.kinds import all_methods
 from optmatch.testing import SolverContract, demand_problems
 
-NAMES = sorted(name for name, method in methods().items() if "demand" in method.accepts)
+NAMES = sorted(m.name for m in all_methods() if m.solves.kind == "demand")
 COUNT = tuple(name for name in NAMES if name in ("best", "ilp") or name.startswith("birkhoff"))
 """The methods that also know what the fewest matchings are."""
 
@@ -50,5 +50,5 @@ class TestDemandIlp(DemandContract):
 
 
 def test_some_methods_are_under_contract() -> None:
-    """The classes above come from the registry; an empty one would test nothing."""
+    """The classes above come from the table of kinds; an empty one would test nothing."""
     assert "birkhoff-bottleneck" in COUNT

@@ -16,7 +16,7 @@ from scipy.optimize import linear_sum_assignment
 import optmatch as om
 from optmatch.fabrics import UNREACHED
 from optmatch.model import Limits
-from optmatch.problems import ConfigurationProof, CountProof
+from optmatch.problems import ConfigurationProof, CountProof, OddSetProof
 from optmatch.problems.demands import traffic
 from optmatch.solvers.demands import covering
 from optmatch.solvers.demands import exchange as exchanging
@@ -412,7 +412,7 @@ def test_fewest_matchings_on_a_larger_mesh() -> None:
     solution = om.solve(odd, "ilp", seed=0)
     assert solution.status is om.Status.OPTIMAL
     assert solution.objective == 5 > odd.lower_bound()
-    assert isinstance(solution.certificate, om.OddSetProof)
+    assert isinstance(solution.certificate, OddSetProof)
 
 
 @given(st.integers(0, 10_000), st.sampled_from((3, 4, 5, 6)))
@@ -430,7 +430,7 @@ def test_odd_sets_are_nearly_the_best(seed: int, n: int) -> None:
         min_slot_s=float(rng.integers(0, 9)),
     )
     sets = [s for size in range(3, n + 1, 2) for s in itertools.combinations(range(n), size)]
-    most = max(check_proof(problem, om.OddSetProof(ports)) for ports in sets)
+    most = max(check_proof(problem, OddSetProof(ports)) for ports in sets)
     found = bound_by_odd_set(problem)
     if found is None:
         assert most <= problem.lower_bound()
@@ -445,7 +445,7 @@ def test_three_ports_are_scheduled_best() -> None:
     problem = om.Demand(om.HexMesh(2, 2, ports=4), np.pad(1.0 - np.eye(3), (0, 1)), delay_s=1.0)
     solution = om.solve(problem, seed=0)
     assert solution.status is om.Status.OPTIMAL
-    assert solution.certificate == om.OddSetProof((0, 1, 2))
+    assert solution.certificate == OddSetProof((0, 1, 2))
     assert solution.objective == 6.0 > problem.lower_bound()
 
 

@@ -13,8 +13,8 @@ import optmatch as om
 from optmatch.fabrics import FABRICS, FeedForward
 from optmatch.fabrics.forward import columns_of, forward_routes
 from optmatch.fabrics.reach import UNREACHED, walk
+from optmatch.kinds import default_method, find_method
 from optmatch.model import NewBest
-from optmatch.solvers import default_method, find_method
 from optmatch.testing import brute_force, feed_forward_fabrics
 from optmatch.verify.routing.bounds import route_lengths
 from optmatch.verify.routing.forward import forward_lengths
@@ -28,10 +28,10 @@ def test_it_is_the_default_of_its_fabrics(cls: Any) -> None:
     """With faults too; of nothing else."""
     for fabric in (cls(3), om.Faulty(cls(3), stuck_bar=[0])):
         for problem in (om.Routing(fabric, np.array([1, 0, 2])), om.AllToAll(fabric)):
-            assert default_method(problem) == "constructive"
+            assert default_method(problem).name == "constructive"
             assert find_method("constructive", problem).takes(problem)
-    assert default_method(om.AllToAll(om.HexMesh(2, 2, ports=4))) == "negotiated"
-    assert default_method(om.Demand(cls(2), np.eye(2)[::-1])) == "best"
+    assert default_method(om.AllToAll(om.HexMesh(2, 2, ports=4))).name == "negotiated"
+    assert default_method(om.Demand(cls(2), np.eye(2)[::-1])).name == "best"
 
 
 def test_it_declines_other_fabrics_by_name() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from optmatch.solvers import methods
+from optmatch.kinds import all_methods
 from optmatch.testing import SolverContract, rail_problems
 
 
@@ -48,5 +48,5 @@ class TestIlpRails(RailContract):
 def test_every_method_for_rail_jobs_is_under_contract() -> None:
     """A new one brings a class above."""
     covered = {cls.method for cls in RailContract.__subclasses__()}
-    known = {m.name for m in methods().values() if "rail-job" in m.accepts}
+    known = {m.name for m in all_methods() if m.solves.kind == "rail-job"}
     assert covered == known

@@ -14,10 +14,10 @@ import optmatch as om
 from optmatch.model import Status
 from optmatch.problems.rails.plan import RailPlan
 from optmatch.simulation.rails.replay import simulate_rails
-from optmatch.solvers.rails.circuits import face_shifts
+from optmatch.solvers.rails.facing import face_shifts
 from optmatch.solvers.rails.fold import fold
 from optmatch.solvers.rails.policies import share_lanes, usual_lanes
-from optmatch.solvers.rails.transfers import list_talks
+from optmatch.solvers.rails.transfers import fold_transfers
 from tests.helpers.rails import CURVES, fitted, served_jobs, small_job
 
 POLICIES = ("on-demand", "provisioned")
@@ -157,7 +157,7 @@ def test_rails_that_are_alike_share_a_timeline() -> None:
 
 def test_pipelines_share_lanes_only_where_they_must() -> None:
     """Two stages meet on all lanes; with a third, forward and back take turns by lane."""
-    two, three = (list_talks(small_job(1, 1, pp, ports_per_gpu=2)) for pp in (2, 3))
+    two, three = (fold_transfers(small_job(1, 1, pp, ports_per_gpu=2)) for pp in (2, 3))
     assert set(usual_lanes(two).values()) == {0b11}
     assert set(usual_lanes(three).values()) == {0b01, 0b10}
 
@@ -229,7 +229,9 @@ def test_phase_times_enclose_their_operations() -> None:
     """Phases of a stage follow one another, and the last ends with the step."""
     job = small_job(2, 2, 3, delay_s=1e-4)
     plan = plan_of(job, "provisioned")
-    times = plan.phase_times_s(job)
+    times = np.array(
+        [(plan.start_s[p.first].min(), plan.end_s[p.last].max()) for p in job.phases()]
+    )
     assert (times[:, 0] <= times[:, 1]).all()
     for one, two, phase, following in zip(
         times, times[1:], job.phases(), job.phases()[1:], strict=False

@@ -27,7 +27,7 @@ from optmatch.solvers.rails.descent import descend
 from optmatch.solvers.rails.methods import plan_well
 from optmatch.solvers.rails.order import best_order
 from optmatch.solvers.rails.relays import divert, list_relays, plan_diverted, recognise
-from optmatch.solvers.rails.transfers import list_talks
+from optmatch.solvers.rails.transfers import fold_transfers
 from optmatch.testing.rails import Hops, least_step_s, straight_hops
 from tests.helpers.rails import chain_step, fitted, random_jobs, served_jobs, small_job
 
@@ -64,7 +64,7 @@ def test_the_unchanged_plan_passes(name: str) -> None:
     """So that refusals below are due to the change; without relays the step takes longer."""
     solution, plan = solved(name)
     assert om.verify(JOBS[name], solution).ok
-    straight = plan_well(list_talks(JOBS[name]), around=False)
+    straight = plan_well(fold_transfers(JOBS[name]), around=False)
     assert straight is not None
     assert not len(straight.relays)
     assert plan.step_s < straight.step_s
@@ -186,8 +186,8 @@ def test_relays_that_cannot_be(relays: Any, message: str) -> None:
 @given(random_jobs())
 def test_every_way_leads_where_data_belong(job: om.RailJob) -> None:
     """For all ranks of a class, walked one by one; no class is passed twice."""
-    talks = list_talks(job)
-    step, folded, relays = job.step(), talks.folded, list_relays(talks)
+    transfers = fold_transfers(job)
+    step, folded, relays = job.step(), transfers.folded, list_relays(transfers)
     for node, routes in relays.routes.items():
         sends = np.flatnonzero((folded.node_of == node) & (step.kind != RECV))
         for route in routes:
@@ -209,7 +209,7 @@ def test_every_way_leads_where_data_belong(job: om.RailJob) -> None:
 def test_going_around_is_never_worse(job: om.RailJob, delay_s: float) -> None:
     """It is taken only where a step ends sooner; the verifier agrees."""
     job = replace(job, delay_s=delay_s)
-    straight = plan_well(list_talks(job), around=False)
+    straight = plan_well(fold_transfers(job), around=False)
     found = om.solve(job, "prefetch", seed=0)
     assert straight is not None
     assert found.objective is not None
@@ -266,9 +266,9 @@ def test_the_best_of_all_orders_and_ways(job: om.RailJob) -> None:
 def test_trying_ways_one_by_one(ports: int) -> None:
     """It finds more than going around in whole directions, and stops where told to."""
     job = small_job(2, 1, 3, delay_s=0.1, ports_per_gpu=ports)
-    talks = list_talks(job)
-    relays, straight = list_relays(talks), plan_well(talks, around=False)
-    known = plan_well(talks)
+    transfers = fold_transfers(job)
+    relays, straight = list_relays(transfers), plan_well(transfers, around=False)
+    known = plan_well(transfers)
     assert straight is not None
     assert known is not None
     found = descend(relays, known, om.Limits().start())
@@ -285,7 +285,7 @@ def test_trying_ways_one_by_one(ports: int) -> None:
 def test_trying_ways_from_one_around() -> None:
     """Ways over the same first circuit and another one after it are told apart."""
     job = tiny_job()
-    relays = list_relays(list_talks(job))
+    relays = list_relays(fold_transfers(job))
     for way in relays.around:
         diverted = divert(relays, way)
         order = best_order(diverted)
@@ -307,10 +307,10 @@ def test_collectives_wait_where_that_saves_changes(delay_s: float) -> None:
         n_gpus=16, gpus_per_server=1, dp=4, pp=4, model=model, batch=16, micro_batch=1,
         delay_s=delay_s,
     )  # fmt: skip
-    talks = list_talks(job)
-    straight = plan_well(talks, around=False)
+    transfers = fold_transfers(job)
+    straight = plan_well(transfers, around=False)
     assert straight is not None
-    alone = list_relays(talks)._replace(routes={}, around=())
+    alone = list_relays(transfers)._replace(routes={}, around=())
     found = descend(alone, straight, om.Limits().start())
     assert found is not None
     assert not len(found.relays)
@@ -322,7 +322,7 @@ def test_collectives_wait_where_that_saves_changes(delay_s: float) -> None:
 @given(served_jobs(), st.integers(0, 2**30))
 def test_any_choice_of_ways_is_a_plan(job: om.RailJob, seed: int) -> None:
     """Drawn at random for each communication; the verifier accepts it, and it is read off."""
-    relays = list_relays(list_talks(job))
+    relays = list_relays(fold_transfers(job))
     rng = np.random.default_rng(seed)
     ways = {node: int(rng.integers(len(routes) + 1)) for node, routes in relays.routes.items()}
     chosen = {node: relays.routes[node][way - 1] for node, way in ways.items() if way}
@@ -354,7 +354,7 @@ def test_a_delay_of_a_second_is_hidden_in_the_published_cases(case: str) -> None
 def test_circuits_that_a_fabric_does_not_hold(rows: int, around: bool) -> None:
     """Where states of cells are not found for data that go around, they go straight."""
     job = small_job(2, 1, 2, delay_s=1.0, fabric=om.HexMesh(rows, rows, tx=4, rx=4))
-    wanted = plan_well(list_talks(job))
+    wanted = plan_well(fold_transfers(job))
     found = om.solve(job, "prefetch", seed=0).answer
     assert wanted is not None
     assert len(wanted.relays)
@@ -389,4 +389,4 @@ def test_what_other_tools_are_told() -> None:
 def test_a_recorded_step_without_a_pipeline_has_no_way_around() -> None:
     """Nor one in which nothing is sent twice over the same circuits."""
     job = om.RailJob(n_gpus=4, gpus_per_server=1, recorded=chain_step([("dp", 2)]))
-    assert not list_relays(list_talks(job)).routes
+    assert not list_relays(fold_transfers(job)).routes

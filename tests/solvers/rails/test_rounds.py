@@ -28,7 +28,7 @@ from optmatch.problems.rails.step import (
     Step,
 )
 from optmatch.simulation.rails.replay import simulate_rails
-from optmatch.solvers.rails.transfers import list_talks
+from optmatch.solvers.rails.transfers import fold_transfers
 from optmatch.verify.rails.transfers import list_transfers
 from tests.helpers.rails import small_job
 
@@ -244,8 +244,8 @@ def test_jobs_in_rounds_are_planned(job: om.RailJob, method: str) -> None:
 @given(jobs_in_rounds())
 def test_places_in_a_group_are_few_classes(job: om.RailJob) -> None:
     """Halving treats all alike, a tree those of one depth; rails that are alike are one."""
-    talks = list_talks(job)
-    assert len(talks.folded.first) <= job.pp * (1 + 2 * job.dp.bit_length())
+    transfers = fold_transfers(job)
+    assert len(transfers.folded.first) <= job.pp * (1 + 2 * job.dp.bit_length())
     assert sum(len(timeline.rails) for timeline in plan_of(job).rails) in (0, job.tp)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from optmatch.solvers import methods
+from optmatch.kinds import all_methods
 from optmatch.testing import SolverContract, reroute_problems
 
 
@@ -34,5 +34,5 @@ class TestIlpReroutes(RerouteContract):
 def test_every_method_for_failures_is_under_contract() -> None:
     """A new one brings a class above."""
     covered = {cls.method for cls in RerouteContract.__subclasses__()}
-    known = {m.name for m in methods().values() if "reroute" in m.accepts}
+    known = {m.name for m in all_methods() if m.solves.kind == "reroute"}
     assert covered == known

@@ -18,9 +18,8 @@ import optmatch as om
 from optmatch.cli import main
 from optmatch.io import dumps, loads
 from optmatch.problems import Reroute
-from optmatch.problems.reroutes.bound import distances
 from optmatch.solvers.reroutes.states import fill_rack, hold_matching
-from optmatch.solvers.reroutes.steps import Way, order_steps
+from optmatch.solvers.reroutes.steps import RouteNeeds, order_steps
 from optmatch.testing.reroutes import draw_rack_state
 
 INSTANCES = Path(__file__).resolve().parents[3] / "instances" / "reroute"
@@ -32,7 +31,7 @@ MESH = om.HexMesh(2, 2, ports=[0, 5, 10, 15])
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"circuits": [[0, 400]]}, "circuits[0, 1] = 400 of chip 66: chips are 0 .. 63"),
+        ({"circuits": [[0, 400]]}, "circuits[0, 1] = 400: ports are 0 .. 383"),
         ({"circuits": [[0, 6], [0, 7]]}, "circuits[1, 0] = 0: the port is in use by circuit 0"),
         ({"spares": [1]}, "spares[0] = 1: chip 1 (rack 0, x 1 y 0 z 0, server 0) is in use by"),
         ({"spares": [64]}, "spares[0] = 64: chips are 0 .. 63"),
@@ -62,7 +61,7 @@ def test_what_is_no_state_is_refused(options: dict[str, Any], message: str) -> N
 def test_cells_that_do_not_carry_their_circuits_are_refused() -> None:
     """Light that is lost, or arrives elsewhere, with the circuit."""
     state = hold_matching(MESH, [1, 0, -1, -1])
-    cell = state.ways[0][0] // 4
+    cell = state.circuit_routes[0][0] // 4
     for value, message in ((-1, "is lost in free cell"), (None, "is lost|leaves at")):
         states = np.array(state.cell_states)
         states[cell] = 1 - states[cell] if value is None else value
@@ -99,7 +98,7 @@ def best_of_ring(problem: Reroute) -> tuple[int, ...] | None:
     edge_at = {tuple(edge): k for k, edge in enumerate(rack.edges.tolist())}
     room = rack.edge_fibres.copy()
     np.subtract.at(room, rack.edge_of_fibre[list(problem.failed_fibres)], 1)
-    old = [tuple(rack.edge_of_fibre[list(way)].tolist()) for way in problem.ways]
+    old = [tuple(rack.edge_of_fibre[list(way)].tolist()) for way in problem.circuit_routes]
     best = None
     for handover in permutations(problem.live_spares, len(problem.lost)):
         after = dict(zip(problem.lost, handover, strict=True))
@@ -107,8 +106,10 @@ def best_of_ring(problem: Reroute) -> tuple[int, ...] | None:
         for a, b in (problem.circuits // rack.ports_per_chip).tolist():
             s, t = int(server[after.get(a, a)]), int(server[after.get(b, b)])
             third = 3 - s - t
-            ways = [()] if s == t else [(edge_at[s, t],), (edge_at[s, third], edge_at[third, t])]
-            choices.append(ways)
+            detours = (
+                [()] if s == t else [(edge_at[s, t],), (edge_at[s, third], edge_at[third, t])]
+            )
+            choices.append(detours)
         for routes in product(*choices):
             used = np.bincount([e for route in routes for e in route], minlength=len(room))
             if (used > room).any():
@@ -187,8 +188,8 @@ def test_a_rack_with_cells_is_repaired_fibre_by_fibre_and_cell_by_cell() -> None
     """A chip, a fibre in use, a cell on a way."""
     rack = om.RackFabric((4, 2, 2), fibres=4, interposer=om.Benes(48))
     state = fill_rack(rack, (((0, 0, 0), (4, 2, 1)), ((0, 0, 1), (2, 2, 1))))
-    way = state.ways[0]
-    fibre = max(int(rack.fibre_of_terminal[t]) for w in state.ways for t in w)
+    way = state.circuit_routes[0]
+    fibre = max(int(rack.fibre_of_terminal[t]) for w in state.circuit_routes for t in w)
     for failed in (
         {"failed_chips": (1,)},
         {"failed_fibres": (fibre,)},
@@ -222,7 +223,7 @@ def test_the_bound_looks_at_whole_handovers() -> None:
     """Of two partners in different servers a spare is near one alone; the bound knows."""
     circuits = [[0, 6 * 4], [1, 6 * 8]]  # to servers 1 and 2, which have no fibre in common
     state = Reroute(RACK, circuits, routes=[[0], [16]], spares=(5, 9), failed_chips=(0,))  # type: ignore[arg-type]
-    hops = int(distances(RACK)[5, 8])
+    hops = int(RACK.route_lengths().fibres[5, 8])
     assert hops == 2
     levels = state.bound()
     assert levels is not None
@@ -234,8 +235,8 @@ def test_the_bound_looks_at_whole_handovers() -> None:
 
 def test_a_ring_of_waiting_circuits_is_broken() -> None:
     """Two circuits that change places: one goes dark early, and each is raised once."""
-    old = {0: Way(frozenset("a"), {}), 1: Way(frozenset("b"), {})}
-    new = {0: Way(frozenset("b"), {}), 1: Way(frozenset("a"), {})}
+    old = {0: RouteNeeds(frozenset("a"), {}), 1: RouteNeeds(frozenset("b"), {})}
+    new = {0: RouteNeeds(frozenset("b"), {}), 1: RouteNeeds(frozenset("a"), {})}
     steps = order_steps(old, new, dark=(), now={})
     assert sorted(steps) == [(0, 0, -1), (0, 1, -1), (2, 0, -1), (2, 1, -1)]
     assert steps[0][0] == 0
@@ -243,8 +244,8 @@ def test_a_ring_of_waiting_circuits_is_broken() -> None:
 
 def test_cells_off_the_old_way_are_set_before_the_circuit_goes_dark() -> None:
     """Make before break."""
-    old = {0: Way(frozenset("a"), {7: 0})}
-    new = {0: Way(frozenset("b"), {7: 1, 8: 1})}
+    old = {0: RouteNeeds(frozenset("a"), {7: 0})}
+    new = {0: RouteNeeds(frozenset("b"), {7: 1, 8: 1})}
     steps = order_steps(old, new, dark=(), now={7: 0, 8: 0})
     assert steps == [(1, 8, 1), (0, 0, -1), (1, 7, 1), (2, 0, -1)]
 

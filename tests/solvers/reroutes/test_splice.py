@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import optmatch as om
-from optmatch.solvers.reroutes.board import Board
+from optmatch.solvers.reroutes.routing_state import RoutingState
 from optmatch.solvers.reroutes.splice import FAR, LOSS_COST, SET_COST
 from optmatch.testing.reroutes import draw_rack_state, draw_state
 
@@ -23,26 +23,26 @@ FABRICS: tuple[Any, ...] = (
 )
 
 
-def board_of(fabric: Any, seed: int) -> Board:
+def routing_of(fabric: Any, seed: int) -> RoutingState:
     """Draw a state of a fabric."""
     rng = np.random.default_rng(seed)
     draw = draw_rack_state if fabric.graph is None else draw_state
-    return Board(draw(fabric, rng))
+    return RoutingState(draw(fabric, rng))
 
 
-def cheapest(board: Board, source: int, destination: int) -> int | None:
+def cheapest(routing: RoutingState, source: int, destination: int) -> int | None:
     """Find by networkx what the way between two units costs at least."""
-    ways, graph = board.ways, nx.DiGraph()
-    for node in range(len(ways.resource)):
-        for arc in range(int(ways.first[node]), int(ways.first[node + 1])):
-            head, cell = int(ways.head[arc]), int(ways.cell[arc])
-            if board.free[ways.resource[head]] > 0:
-                to_set = cell >= 0 and board.now[cell] != ways.state[arc]
-                graph.add_edge(node, head, cost=int(board.cost[arc]) + SET_COST * to_set)
-    ends = ways.leaving(source), ways.entering(destination)
-    if not (graph.has_node(ends[0]) and graph.has_node(ends[1]) and nx.has_path(graph, *ends)):
+    graph, found = routing.graph, nx.DiGraph()
+    for node in range(len(graph.resource)):
+        for arc in range(int(graph.first[node]), int(graph.first[node + 1])):
+            head, cell = int(graph.head[arc]), int(graph.cell[arc])
+            if routing.free[graph.resource[head]] > 0:
+                to_set = cell >= 0 and routing.now[cell] != graph.state[arc]
+                found.add_edge(node, head, cost=int(routing.cost[arc]) + SET_COST * to_set)
+    ends = graph.leaving(source), graph.entering(destination)
+    if not (found.has_node(ends[0]) and found.has_node(ends[1]) and nx.has_path(found, *ends)):
         return None
-    length: int = nx.shortest_path_length(graph, *ends, weight="cost")
+    length: int = nx.shortest_path_length(found, *ends, weight="cost")
     return length
 
 
@@ -51,16 +51,17 @@ def cheapest(board: Board, source: int, destination: int) -> int | None:
 @given(seed=st.integers(0, 1000))
 def test_a_single_way_is_as_cheap_as_any(fabric: Any, seed: int) -> None:
     """Cells to be set first, then loss, then length; a way that turns back is not taken."""
-    board = board_of(fabric, seed)
-    units = board.ways.units
+    routing = routing_of(fabric, seed)
+    units = routing.graph.units
     for source, destination in [(0, units - 1), (1, 0), (units // 2, 1)]:
-        best, found = cheapest(board, source, destination), board.route([(source, destination)])
+        best = cheapest(routing, source, destination)
+        found = routing.route([(source, destination)])
         if found is None:
             continue
         sets, worst, length = found.levels
         assert best is not None
         assert worst * LOSS_COST + length >= best % SET_COST or sets > best // SET_COST
-        used = board.ways.resource[found.paths[0]].tolist()
+        used = routing.graph.resource[found.paths[0]].tolist()
         assert len(set(used)) == len(used)
         if fabric.graph is None:
             assert worst * LOSS_COST + length == best
@@ -70,49 +71,49 @@ def test_a_single_way_is_as_cheap_as_any(fabric: Any, seed: int) -> None:
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 1000))
 def test_routes_together_overdraw_nothing(fabric: Any, seed: int) -> None:
-    """What is taken is free, and the board is as it was."""
-    board = board_of(fabric, seed)
-    before = board.free.copy()
-    lifted = board.paths[:3]
-    ends = [tuple(pair) for pair in board.ends[:3].tolist()]
-    board.lift(lifted)
-    found = board.route(ends)
+    """What is taken is free, and the state is as it was."""
+    routing = routing_of(fabric, seed)
+    before = routing.free.copy()
+    lifted = routing.paths[:3]
+    ends = [tuple(pair) for pair in routing.ends[:3].tolist()]
+    routing.lift(lifted)
+    found = routing.route(ends)
     assert found is not None
-    board.put(found.paths)
-    assert (board.free >= 0).all()
-    board.lift(found.paths)
-    board.put(lifted)
-    assert np.array_equal(board.free, before)
-    assert board.sum_up(found.paths) == found.levels
+    routing.put(found.paths)
+    assert (routing.free >= 0).all()
+    routing.lift(found.paths)
+    routing.put(lifted)
+    assert np.array_equal(routing.free, before)
+    assert routing.sum_up(found.paths) == found.levels
 
 
 @pytest.mark.parametrize("fabric", FABRICS, ids=lambda fabric: type(fabric).__name__)
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 1000))
 def test_polished_routes_are_no_worse(fabric: Any, seed: int) -> None:
-    """They overdraw nothing, more orders do not harm, and the board is as it was."""
-    board = board_of(fabric, seed)
-    lifted = board.paths[:4]
-    ends = [tuple(pair) for pair in board.ends[:4].tolist()]
-    board.lift(lifted)
-    free = board.free.copy()
-    plain = board.route(ends)
+    """They overdraw nothing, more orders do not harm, and the state is as it was."""
+    routing = routing_of(fabric, seed)
+    lifted = routing.paths[:4]
+    ends = [tuple(pair) for pair in routing.ends[:4].tolist()]
+    routing.lift(lifted)
+    free = routing.free.copy()
+    plain = routing.route(ends)
     assert plain is not None
     best = plain.levels
     for orders in (1, 4):
-        found = board.route(ends, orders=orders)
+        found = routing.route(ends, orders=orders)
         assert found is not None
         assert found.levels <= best
         assert [path[[0, -1]].tolist() for path in found.paths] == [
-            [board.ways.leaving(a), board.ways.entering(b)] for a, b in ends
+            [routing.graph.leaving(a), routing.graph.entering(b)] for a, b in ends
         ]
-        assert board.sum_up(found.paths) == found.levels
-        board.put(found.paths)
-        assert (board.free >= 0).all()
-        board.lift(found.paths)
+        assert routing.sum_up(found.paths) == found.levels
+        routing.put(found.paths)
+        assert (routing.free >= 0).all()
+        routing.lift(found.paths)
         best = found.levels
-    assert np.array_equal(board.free, free)
-    work = board.work
+    assert np.array_equal(routing.free, free)
+    work = routing.work
     assert not (work.using.any() or work.history.any() or work.passing.any())
     assert (work.distance == FAR).all()
 
@@ -122,15 +123,15 @@ def test_polished_routes_are_no_worse(fabric: Any, seed: int) -> None:
 @given(seed=st.integers(0, 1000))
 def test_only_who_stands_at_both_walls_can_open_a_way_alone(fabric: Any, seed: int) -> None:
     """Walls are just where there is no way; whoever opens one alone bounds both sides."""
-    board = board_of(fabric, seed)
-    for source, destination in combinations(range(min(6, board.ways.units)), 2):
-        walls = board.walls(source, destination)
-        assert bool(walls) == (cheapest(board, source, destination) is None)
-        for path in board.paths if walls else ():
-            board.lift([path])
-            opened = cheapest(board, source, destination) is not None
-            board.put([path])
-            stands = all(wall[board.ways.resource[path]].any() for wall in walls)
+    routing = routing_of(fabric, seed)
+    for source, destination in combinations(range(min(6, routing.graph.units)), 2):
+        walls = routing.walls(source, destination)
+        assert bool(walls) == (cheapest(routing, source, destination) is None)
+        for path in routing.paths if walls else ():
+            routing.lift([path])
+            opened = cheapest(routing, source, destination) is not None
+            routing.put([path])
+            stands = all(wall[routing.graph.resource[path]].any() for wall in walls)
             assert stands or not opened
 
 
@@ -138,8 +139,8 @@ def test_paths_say_which_cells_they_pass() -> None:
     """As the running light does."""
     mesh = om.HexMesh(2, 2, ports=8)
     state = draw_state(mesh, np.random.default_rng(3))
-    board = Board(state)
-    for path, way in zip(board.paths, state.ways, strict=True):
-        cells = board.cells_of(path)
+    routing = RoutingState(state)
+    for path, way in zip(routing.paths, state.circuit_routes, strict=True):
+        cells = routing.cells_of(path)
         assert [cell for cell, _ in cells] == [terminal // 4 for terminal in way]
         assert all(state.cell_states[cell] == wanted for cell, wanted in cells)  # type: ignore[index]

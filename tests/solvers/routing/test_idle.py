@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import optmatch as om
 from optmatch.fabrics import Faulty
-from optmatch.model import CROSS, FREE
+from optmatch.model import CROSS, DEVICES, FREE
 from optmatch.solvers.routing import idle
 
 RATIO = "worst_signal_to_crosstalk_db"
@@ -27,7 +27,7 @@ def solved(fabric: om.Fabric, shift: int) -> tuple[om.Routing, om.Solution]:
 
 def setting(problem: om.Routing, solution: om.Solution) -> tuple[Any, Any, NDArray[np.int8], Any]:
     """Return flow, ends, states with free cells in cross, and the free cells."""
-    device = om.DEVICES["silicon-electro-optic"]
+    device = DEVICES["silicon-electro-optic"]
     graph: Any = problem.fabric.graph
     states = solution.schedule.cell_states[0].copy()  # type: ignore[union-attr, index]
     free = np.flatnonzero(states == FREE)
@@ -44,7 +44,7 @@ def spread_densely(
     fabric: om.Fabric, matching: NDArray[np.int32], states: NDArray[np.int8]
 ) -> NDArray[np.float64]:
     """Add powers terminal by terminal: crosstalk over signal of each circuit."""
-    device, graph = om.DEVICES["silicon-electro-optic"], fabric.graph
+    device, graph = DEVICES["silicon-electro-optic"], fabric.graph
     assert graph is not None
     n = len(graph.mate)
     power = np.abs(device.cell(states)) ** 2

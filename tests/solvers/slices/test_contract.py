@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from optmatch.solvers import methods
+from optmatch.kinds import all_methods
 from optmatch.testing import SolverContract, slice_problems
 
 
@@ -43,5 +43,5 @@ class TestIlpSlices(SliceContract):
 def test_every_method_for_slices_is_under_contract() -> None:
     """A new one brings a class above."""
     covered = {cls.method for cls in SliceContract.__subclasses__()}
-    known = {m.name for m in methods().values() if "slice-allocation" in m.accepts}
+    known = {m.name for m in all_methods() if m.solves.kind == "slice-allocation"}
     assert covered == known

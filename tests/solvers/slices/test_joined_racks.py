@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import optmatch as om
 from optmatch.plotting import slice_data
-from optmatch.problems.slices.occupancy import crowd
+from optmatch.problems import LoadProof
+from optmatch.problems.slices.occupancy import draw_occupancy
 from optmatch.solvers.slices.pod import Pod
 from optmatch.verify.report import Findings
 from optmatch.verify.slices.replay import check_crossing
@@ -61,7 +62,7 @@ def test_a_slice_that_a_rack_can_hold_stays_there() -> None:
 
 
 def test_larger_slices_take_whole_racks_by_every_rule() -> None:
-    """The circuits between them pass one hub each; what is no multiple of a rack is spread."""
+    """The circuits between them pass one switch each; what is no multiple of a rack is spread."""
     fabric = om.RackFabric(racks=4, joined=True)
     for rule in ("first-fit", "best-fit", "optical"):
         problem = om.SliceAllocation(fabric, (8, 4, 4), reserved=(17,))
@@ -81,7 +82,7 @@ def test_larger_slices_take_whole_racks_by_every_rule() -> None:
 
 def test_ilp_searches_joined_racks_as_one() -> None:
     """Where no cut is known it says that it searched; of many servers it says that it does not."""
-    placed = crowd(PAIR, [(2, 2, 4)] * 6, np.random.default_rng(2))
+    placed = draw_occupancy(PAIR, [(2, 2, 4)] * 6, np.random.default_rng(2))
     problem = om.SliceAllocation(PAIR, (2, 2, 4), placed=placed)
     assert len({int(s) // 16 for slice_ in placed for s in slice_.servers}) == 2
     solution = om.solve(problem, "ilp", seed=0)
@@ -102,7 +103,7 @@ def test_a_cut_may_hold_hubs() -> None:
     assert solution.status is om.Status.INFEASIBLE
     assert "bound_by" not in solution.stats
     assert om.verify(problem, solution).ok
-    wrong = replace(solution, certificate=om.LoadProof(bound=99, cuts=((9,),)))
+    wrong = replace(solution, certificate=LoadProof(bound=99, cuts=((9,),)))
     assert not om.verify(problem, wrong).ok
 
 
@@ -111,14 +112,14 @@ def test_a_cut_may_hold_hubs() -> None:
 def test_every_crossing_of_a_hub_is_legal(seed: int) -> None:
     """The verifier judges each by coordinates: those the fabric has are right, others are not."""
     rng = np.random.default_rng(seed)
-    hub = PAIR.n_servers + int(rng.integers(PAIR.n_hubs))
-    met = PAIR.edges[PAIR.edges[:, 1] == hub, 0].tolist()
+    switch = PAIR.n_servers + int(rng.integers(PAIR.n_rack_switches))
+    met = PAIR.edges[PAIR.edges[:, 1] == switch, 0].tolist()
     others = sorted(set(range(PAIR.n_servers)) - set(met))
     u, v = (int(server) for server in rng.choice(met, 2, replace=False))
     for passed, rule in (
-        ((u, hub, v), ""),
-        ((u, hub, u), "two faces of one"),
-        ((u, hub, int(rng.choice(others))), "at its place|by a face"),
+        ((u, switch, v), ""),
+        ((u, switch, u), "two faces of one"),
+        ((u, switch, int(rng.choice(others))), "at its place|by a face"),
     ):
         findings = Findings()
         check_crossing(PAIR, passed, "here", findings)
@@ -135,7 +136,7 @@ def spanning() -> om.Solution:
 
 
 def through_a_hub(answer: om.Allocation) -> tuple[int, int]:
-    """Return a route over a hub, and the place of the hub in it."""
+    """Return a route over an inter-rack switch, and the place of the switch in it."""
     return next(
         (k, route.index(node)) for k, route in enumerate(answer.routes) for node in route
         if node >= 48
@@ -143,16 +144,16 @@ def through_a_hub(answer: om.Allocation) -> tuple[int, int]:
 
 
 def another_hub(answer: om.Allocation) -> om.Allocation:
-    """Send a route through a hub that its servers have no fibre to."""
+    """Send a route through an inter-rack switch that its servers have no fibre to."""
     k, at = through_a_hub(answer)
     edges = set(map(tuple, om.RackFabric(racks=3, joined=True).edges.tolist()))
     route = list(answer.routes[k])
-    route[at] = next(hub for hub in range(48, 68) if (route[at - 1], hub) not in edges)
+    route[at] = next(switch for switch in range(48, 68) if (route[at - 1], switch) not in edges)
     return replace(answer, routes=(*answer.routes[:k], tuple(route), *answer.routes[k + 1 :]))
 
 
 def two_into_one(answer: om.Allocation) -> om.Allocation:
-    """Let a hub send two circuits into one fibre."""
+    """Let an inter-rack switch send two circuits into one fibre."""
     fabric = om.RackFabric(racks=3, joined=True)
     tails = fabric.edges[fabric.edge_of_fibre[answer.fibres[:, 1]], 0]
     first, second = np.flatnonzero(tails >= 48)[:2]
@@ -169,7 +170,7 @@ def without_the_hub(answer: om.Allocation) -> om.Allocation:
 
 
 def on_a_hub(answer: om.Allocation) -> om.Allocation:
-    """Put a slot on a hub."""
+    """Put a slot on an inter-rack switch."""
     servers = answer.servers.copy()
     servers[-1] = 50
     return replace(answer, servers=servers)
@@ -185,7 +186,7 @@ def on_a_hub(answer: om.Allocation) -> om.Allocation:
     ],
 )
 def test_a_broken_answer_in_joined_racks_is_refused(change: Any, rule: str) -> None:
-    """What hubs and their fibres cannot do; the answer itself is right."""
+    """What switches and their fibres cannot do; the answer itself is right."""
     solution = spanning()
     assert om.verify(solution.problem, solution).ok
     broken = change(solution.answer)
@@ -195,7 +196,7 @@ def test_a_broken_answer_in_joined_racks_is_refused(change: Any, rule: str) -> N
 
 
 def test_a_picture_of_joined_racks_shows_the_light_between_them() -> None:
-    """Racks one below the other; a step over a hub is one line, and no circuit is lost."""
+    """Racks one below the other; a step over a switch is one line, and no circuit is lost."""
     fabric = om.RackFabric(racks=3, joined=True)
     free = {0: 5, 1: 0, 2: 4}
     busy = [s for s in range(48) if s % 16 >= free[s // 16]]

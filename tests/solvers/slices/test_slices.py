@@ -17,9 +17,10 @@ import optmatch as om
 from optmatch.cli import main
 from optmatch.io import dumps, loads
 from optmatch.plotting import save_picture, slice_data
-from optmatch.problems.slices.occupancy import crowd
+from optmatch.problems import LineProof, LoadProof
+from optmatch.problems.slices.occupancy import draw_occupancy
 from optmatch.problems.slices.server_routes import pool_routes
-from optmatch.problems.slices.shape import draw, orient
+from optmatch.problems.slices.shape import cut_shape, orient
 from optmatch.solvers.slices.cuts import find_cut
 from optmatch.solvers.slices.kernels import EXHAUSTED, FOUND, offer
 from optmatch.solvers.slices.model import decide
@@ -33,10 +34,10 @@ few = settings(max_examples=25, deadline=None, database=None)
 RACK = om.RackFabric()
 
 
-def crowded(seed: int = 1, fibres: int = 4) -> om.SliceAllocation:
+def occupied(seed: int = 1, fibres: int = 4) -> om.SliceAllocation:
     """Return a rack with two slices on random servers, asked for a third one."""
     fabric = om.RackFabric(fibres=fibres)
-    placed = crowd(fabric, [(2, 2, 4), (2, 2, 2)], np.random.default_rng(seed))
+    placed = draw_occupancy(fabric, [(2, 2, 4), (2, 2, 2)], np.random.default_rng(seed))
     return om.SliceAllocation(fabric, (2, 2, 4), placed=placed)
 
 
@@ -78,7 +79,7 @@ def test_a_torus_is_cut_into_servers_the_same_way_twice(
     shape: tuple[int, int, int], server: tuple[int, int, int]
 ) -> None:
     """By the solvers' code and by the verifier's; every chip has a link up and down each axis."""
-    plan, torus = draw(shape, server), measure(shape, server)
+    plan, torus = cut_shape(shape, server), measure(shape, server)
     assert plan.n_slots == torus.slots
     pairs = [tuple(pair) for pair in plan.pairs.tolist()]
     assert dict(zip(pairs, plan.weights.tolist(), strict=True)) == torus.weights
@@ -97,7 +98,7 @@ def test_a_slice_is_turned_onto_the_fewest_servers() -> None:
 
 def test_offered_routes_are_simple_short_and_have_room() -> None:
     """In the order that the documentation states, against a count of all simple routes."""
-    problem = crowded()
+    problem = occupied()
     pool = pool_routes(problem.fabric)
     edges, room = problem.fabric.edges, problem.fabric.edge_fibres - problem.loads
     for u, v in ((0, 1), (0, 13), (5, 10)):
@@ -154,7 +155,7 @@ def test_the_search_decides_as_trying_everything_does(
     best = best_slice(problem)
     answers = []
     rack = together(problem)
-    for plan in problem.blueprints:
+    for plan in problem.slice_shapes:
         if plan.n_slots > len(problem.free_servers):
             continue
         whole = Search(rack, plan, problem.routes, largest)
@@ -176,11 +177,11 @@ def test_a_cut_never_refutes_what_is_there(problem: om.SliceAllocation, largest:
     """And the verifier agrees with every cut that is found."""
     best = best_slice(problem)
     rack = together(problem)
-    for plan in problem.blueprints if not problem.dead_end() else ():
+    for plan in problem.slice_shapes if not problem.dead_end() else ():
         cut = find_cut(rack, plan, problem.fabric.server, largest)
         if cut is not None:
             assert best is None or best > largest
-            proof = om.LoadProof(bound=largest + 1, cuts=(tuple(cut),))
+            proof = LoadProof(bound=largest + 1, cuts=(tuple(cut),))
             assert check_load_proof(problem, proof) >= min(
                 largest + 1, int(problem.fabric.edge_fibres.max())
             )
@@ -188,10 +189,10 @@ def test_a_cut_never_refutes_what_is_there(problem: om.SliceAllocation, largest:
 
 def test_turned_slices_that_are_the_same_are_searched_once() -> None:
     """A ring of four is a square; slots of unequal weight are kept apart."""
-    plans = list(om.SliceAllocation(RACK, (2, 4, 4)).blueprints)
+    plans = list(om.SliceAllocation(RACK, (2, 4, 4)).slice_shapes)
     assert len(plans) == 3
     assert len(tell_apart(plans)) == 1
-    odd = list(om.SliceAllocation(RACK, (3, 3, 2)).blueprints)
+    odd = list(om.SliceAllocation(RACK, (3, 3, 2)).slice_shapes)
     assert len(tell_apart(odd)) == len(odd)
 
 
@@ -221,7 +222,7 @@ def test_slices_come_and_go_without_a_trace(rule: str, joined: bool) -> None:
         live.append(found)
         if rule != "optical":
             local = found.servers - found.servers[0] // 16 * 16
-            grids = [draw(t, fabric.server).grid for t in orient(fabric, shape)]
+            grids = [cut_shape(t, fabric.server).grid for t in orient(fabric, shape)]
             blocks = [b for g in grids for b in aligned_blocks(fabric.server_grid, g).tolist()]
             assert local.tolist() in blocks
     assert (spans > 0) == (joined and rule == "optical")
@@ -258,7 +259,7 @@ def test_ilp_proves_with_a_cut_that_the_verifier_counts() -> None:
 
 def solved() -> om.Solution:
     """Return a solution to break."""
-    return om.solve(crowded(), "ilp", seed=0)
+    return om.solve(occupied(), "ilp", seed=0)
 
 
 MUTATIONS: dict[str, Any] = {
@@ -286,7 +287,7 @@ MUTATIONS: dict[str, Any] = {
 
 def busy_server() -> int:
     """Return a server of a slice that is there."""
-    return int(crowded().placed[0].servers[0])
+    return int(occupied().placed[0].servers[0])
 
 
 def jump(route: tuple[int, ...]) -> int:
@@ -321,8 +322,8 @@ def test_a_broken_answer_is_refused(rule: str) -> None:
         ({"objective": 12.0}, "the objective is as recomputed"),
         ({"lower_bound": 3.0, "status": om.Status.FEASIBLE}, "not below one pair's circuits"),
         ({"stats": {"worst_load": 99}}, "statistics are as recomputed"),
-        ({"certificate": om.LineProof("source", 0)}, "the certificate is a proof"),
-        ({"certificate": om.LoadProof(bound=8, cuts=((0, 99),))}, "the certificate is a proof"),
+        ({"certificate": LineProof("source", 0)}, "the certificate is a proof"),
+        ({"certificate": LoadProof(bound=8, cuts=((0, 99),))}, "the certificate is a proof"),
     ],
 )
 def test_a_false_claim_is_refused(change: dict[str, Any], rule: str) -> None:
@@ -340,7 +341,7 @@ def test_a_false_claim_is_refused(change: dict[str, Any], rule: str) -> None:
 def test_a_bound_above_the_truth_is_not_shown() -> None:
     """By no cut, and not by trying: there is a slice with this load."""
     problem = om.SliceAllocation(RACK, (2, 2, 4))
-    proof = om.LoadProof(bound=8, cuts=((0,), (0, 1, 2)))
+    proof = LoadProof(bound=8, cuts=((0,), (0, 1, 2)))
     assert check_load_proof(problem, proof) < 8
 
 
@@ -397,7 +398,7 @@ def test_a_slice_from_the_command_line(tmp_path: Path) -> None:
     two = ("--racks", "2", "--joined", "--shape", "8x4x4")
     assert run("generate", "slice-allocation", *two, "-o", joined).exit_code == 0
     assert json.loads(run("solve", joined, "--json").stdout)["stats"]["racks"] == 2
-    assert run("info", joined).output.count("hubs") == 1
+    assert run("info", joined).output.count("inter rack switches") == 1
     big = str(tmp_path / "big.json")
     assert run("generate", "slice-allocation", "--shape", "4x4x8", "-o", big).exit_code == 0
     refused = run("solve", big, "--json")

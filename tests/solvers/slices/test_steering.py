@@ -15,7 +15,7 @@ import optmatch as om
 from optmatch.problems import slice_rings
 from optmatch.solvers.slices.steering import steer
 from optmatch.studies.slices.tenants import compare_tenants, tenant
-from optmatch.verify import check_steering
+from optmatch.verify.slices.steering import check_steering
 
 few = settings(max_examples=40, deadline=None, database=None)
 

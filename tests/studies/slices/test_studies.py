@@ -95,9 +95,9 @@ def test_a_server_of_joined_racks_is_usable_if_a_slice_can_take_it(
     problem: om.SliceAllocation,
 ) -> None:
     """Tried for each server by itself, with everything; drawing servers is right on average."""
-    if not problem.fabric.joined or not problem.blueprints:
+    if not problem.fabric.joined or not problem.slice_shapes:
         return
-    pod, plans = Pod.of(problem), list(problem.blueprints)
+    pod, plans = Pod.of(problem), list(problem.slice_shapes)
     free = problem.free_servers.tolist()
     held = []
     for server in free if len(free) >= plans[0].n_slots else ():

@@ -12,6 +12,7 @@ from scipy.optimize import linear_sum_assignment, linprog
 
 import optmatch as om
 from optmatch.fabrics import UNREACHED
+from optmatch.problems import ConfigurationProof, CountProof, LineProof, OddSetProof
 from optmatch.testing import brute_force
 from optmatch.verify.demands.assignment import Potentials, heaviest_matching
 from optmatch.verify.demands.bounds import bound_demand, check_proof, partition
@@ -170,7 +171,7 @@ def _ends(mesh: om.HexMesh) -> list[tuple[int, int]]:
             "the lower bound is not below the busiest line",
         ),
         ({"stats": {"slots": 2}}, "statistics are as recomputed"),
-        ({"certificate": om.LineProof("source", 2)}, "the certificate is a proof"),
+        ({"certificate": LineProof("source", 2)}, "the certificate is a proof"),
         ({"certificate": "trust me"}, "the certificate is a proof"),
         ({"problem": replace(PROBLEM, delay_s=0.5)}, "the solution is one of this problem"),
         (
@@ -237,7 +238,7 @@ def test_both_line_bounds_agree(seed: int) -> None:
             assert problem.lower_bound() == pytest.approx(bound_demand(problem))
 
 
-def prices(problem: om.Demand, units: int = 10**6) -> om.ConfigurationProof:
+def prices(problem: om.Demand, units: int = 10**6) -> ConfigurationProof:
     """Solve the dual of the configuration LP over all permutations, and round down."""
     ticks, delay = problem.ticks, problem.delay_ticks
     n = len(ticks)
@@ -250,7 +251,7 @@ def prices(problem: om.Demand, units: int = 10**6) -> om.ConfigurationProof:
             limits.append(duration + delay)
     found = linprog(-ticks.ravel().astype(float), A_ub=np.array(rows), b_ub=np.array(limits))
     duals = np.floor(np.where(ticks > 0, found.x.reshape(n, n), 0) * units + 1e-9)
-    return om.ConfigurationProof(duals=(duals * (1 - 1e-6)).astype(np.int64), units=units)
+    return ConfigurationProof(duals=(duals * (1 - 1e-6)).astype(np.int64), units=units)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -282,14 +283,14 @@ def test_prices_can_beat_the_busiest_line() -> None:
 def test_prices_on_planes_with_packets_and_per_circuit() -> None:
     """By hand: one price of 1 on a demand of 6 that is alone."""
     duals: Any = [[1]]
-    proof = om.ConfigurationProof(duals=duals, units=1)
+    proof = ConfigurationProof(duals=duals, units=1)
     problem = om.Demand.from_matrix([[6]], delay_s=2.0)
     assert check_proof(problem, proof) == 6
     assert check_proof(replace(problem, planes=2), proof) == 4  # in whole ticks of 2 s
     assert check_proof(replace(problem, switching="per-circuit"), proof) == 8
     assert check_proof(replace(problem, packet_bytes_per_s=0.5), proof) == pytest.approx(4)
     duals = [[4]]
-    higher = om.ConfigurationProof(duals=duals, units=3)
+    higher = ConfigurationProof(duals=duals, units=3)
     assert check_proof(problem, higher) == 8
     with pytest.raises(ProofError, match="side by side earn 4 of 3"):
         check_proof(replace(problem, switching="per-circuit"), higher)
@@ -299,14 +300,14 @@ def test_prices_that_do_not_fit_are_refused() -> None:
     """Another shape, another objective, numbers beyond int64."""
     duals: Any = [[1]]
     with pytest.raises(ProofError, match="shape"):
-        check_proof(PROBLEM, om.ConfigurationProof(duals=duals, units=1))
+        check_proof(PROBLEM, ConfigurationProof(duals=duals, units=1))
     huge: Any = [[0, 2**60], [0, 0]]
     with pytest.raises(ProofError, match="overflow"):
-        check_proof(PROBLEM, om.ConfigurationProof(duals=huge, units=1))
+        check_proof(PROBLEM, ConfigurationProof(duals=huge, units=1))
     square: Any = [[1, 0], [0, 1]]
     exact = om.Demand.from_matrix([[1, 2], [2, 1]], objective="matchings")
     with pytest.raises(ProofError, match="not the number of matchings"):
-        check_proof(exact, om.ConfigurationProof(duals=square, units=1))
+        check_proof(exact, ConfigurationProof(duals=square, units=1))
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -323,14 +324,14 @@ def test_counts_bound_from_below(seed: int) -> None:
     proved = 0.0
     for axis, port in lines:
         for against_axis, against_port in lines:
-            proof = om.CountProof(
+            proof = CountProof(
                 axis=axis, port=port, against_axis=against_axis, against_port=against_port
             )
             try:
                 proved = max(proved, check_proof(problem, proof))
             except ProofError:
                 continue
-    plain = max(check_proof(problem, om.CountProof(axis=a, port=k)) for a, k in lines)
+    plain = max(check_proof(problem, CountProof(axis=a, port=k)) for a, k in lines)
     assert plain == problem.lower_bound()
     assert max(plain, proved) <= fewest
 
@@ -339,10 +340,10 @@ def test_a_count_can_beat_the_busiest_line() -> None:
     """Weights 1, 2 and 6 make no three threes: four matchings are needed."""
     matrix = [[1, 2, 6], [3, 3, 3], [5, 4, 0]]
     problem = om.Demand.from_matrix(matrix, objective="matchings")
-    proof = om.CountProof(axis="source", port=0, against_axis="source", against_port=1)
+    proof = CountProof(axis="source", port=0, against_axis="source", against_port=1)
     assert problem.lower_bound() == 3
     assert check_proof(problem, proof) == 4
-    same = om.CountProof(axis="source", port=0, against_axis="source", against_port=0)
+    same = CountProof(axis="source", port=0, against_axis="source", against_port=0)
     with pytest.raises(ProofError, match="are sums of those"):
         check_proof(problem, same)
     with pytest.raises(ProofError, match="not the completion time"):
@@ -366,14 +367,14 @@ TRIANGLE = om.Demand.from_matrix([[0, 3, 2], [3, 0, 4]], om.HexMesh(2, 2, ports=
 def test_of_three_ports_one_idles(options: dict[str, Any], bound: float) -> None:
     """So the three pairs come one after the other, where no port has more than two of them."""
     problem = replace(TRIANGLE, **options)
-    assert check_proof(problem, om.OddSetProof((2, 0, 1))) == bound > problem.lower_bound()
+    assert check_proof(problem, OddSetProof((2, 0, 1))) == bound > problem.lower_bound()
 
 
 def test_five_ports_have_two_circuits() -> None:
     """Ten pairs of 1 s: five slots; of nine pairs one slot is half empty, and 9 / 2 is rounded."""
     mesh = om.HexMesh(3, 3, ports=5)
     demand = 1.0 - np.eye(5)
-    proof = om.OddSetProof(range(5))  # type: ignore[arg-type]
+    proof = OddSetProof(range(5))  # type: ignore[arg-type]
     assert check_proof(om.Demand(mesh, demand, delay_s=1.0), proof) == 10
     demand[0, 1] = demand[1, 0] = 0
     assert check_proof(om.Demand(mesh, demand, delay_s=1.0), proof) == 10
@@ -398,7 +399,7 @@ def test_odd_sets_bound_from_below(seed: int) -> None:
     best = brute_force(problem)
     assert best is not None
     for ports in combinations(range(4), 3):
-        assert check_proof(problem, om.OddSetProof(ports)) <= best
+        assert check_proof(problem, OddSetProof(ports)) <= best
 
 
 @pytest.mark.parametrize(
@@ -414,7 +415,7 @@ def test_odd_sets_that_prove_nothing(
 ) -> None:
     """Other fabrics, other ports, another network beside."""
     with pytest.raises(ProofError, match=message):
-        check_proof(problem, om.OddSetProof(ports))
+        check_proof(problem, OddSetProof(ports))
 
 
 @pytest.mark.parametrize(
@@ -454,14 +455,14 @@ def test_heaviest_matchings(n: int) -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: om.LineProof("row", 0),  # type: ignore[arg-type]
-        lambda: om.LineProof("source", -1),
-        lambda: om.ConfigurationProof(duals=[[-1]], units=1),  # type: ignore[arg-type]
-        lambda: om.ConfigurationProof(duals=[[1]], units=0),  # type: ignore[arg-type]
-        lambda: om.CountProof(axis="source", port=0, against_axis="source"),
-        lambda: om.OddSetProof((0, 1)),
-        lambda: om.OddSetProof((0, 1, 1)),
-        lambda: om.OddSetProof((4,)),
+        lambda: LineProof("row", 0),  # type: ignore[arg-type]
+        lambda: LineProof("source", -1),
+        lambda: ConfigurationProof(duals=[[-1]], units=1),  # type: ignore[arg-type]
+        lambda: ConfigurationProof(duals=[[1]], units=0),  # type: ignore[arg-type]
+        lambda: CountProof(axis="source", port=0, against_axis="source"),
+        lambda: OddSetProof((0, 1)),
+        lambda: OddSetProof((0, 1, 1)),
+        lambda: OddSetProof((4,)),
     ],
 )
 def test_proofs_are_checked_when_made(make: Any) -> None:
@@ -558,6 +559,6 @@ def test_rounding_is_noted() -> None:
 def test_long_lines_are_not_partitioned() -> None:
     """What would take for ever to check is refused as a proof."""
     problem = om.Demand.from_matrix(np.ones((17, 17)), objective="matchings")
-    proof = om.CountProof(axis="source", port=0, against_axis="source", against_port=1)
+    proof = CountProof(axis="source", port=0, against_axis="source", against_port=1)
     with pytest.raises(ProofError, match="a line of 17 entries: up to 16"):
         check_proof(problem, proof)

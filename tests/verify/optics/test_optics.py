@@ -16,7 +16,7 @@ import optmatch as om
 from optmatch.commands.optics import use_one_thread
 from optmatch.fabrics import Faulty
 from optmatch.fabrics.waveguides import measure_waveguides
-from optmatch.model import BAR, CROSS
+from optmatch.model import BAR, CROSS, DEVICES
 from tests.helpers.command import call
 
 DATA = Path(__file__).resolve().parents[2] / "data"
@@ -117,7 +117,7 @@ def test_crosstalk_counts_loaded_inputs_only() -> None:
     assert np.isfinite(loaded.signal_to_crosstalk_db).all()
 
 
-@pytest.mark.parametrize("device", list(om.DEVICES.values()), ids=list(om.DEVICES))
+@pytest.mark.parametrize("device", list(DEVICES.values()), ids=list(DEVICES))
 @pytest.mark.parametrize("idle", ["cross", "bar", "keep"])
 def test_energy_is_kept(device: om.Device, idle: Any) -> None:
     """Out plus lost is in, to 1e-12, in every slot, at every frequency, from every port."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import optmatch as om
+from optmatch.fabrics import CellGraph, SmartLightMesh
 from optmatch.fabrics.light import trace
 from optmatch.model import BAR, CROSS
 from optmatch.model.device import transfer
@@ -28,7 +29,7 @@ FABRICS: list[om.Fabric] = [
     om.HexMesh(2, 3),
     om.SquareMesh(2, 2),
     om.TriangularMesh(2, 2),
-    om.SmartLightMesh(),
+    SmartLightMesh(),
     om.Benes(7),
     om.Crossbar(4),
     om.SwitchAndSelect(4),
@@ -36,23 +37,21 @@ FABRICS: list[om.Fabric] = [
 ]
 
 
-def wire(mate: list[int]) -> om.CellGraph:
+def wire(mate: list[int]) -> CellGraph:
     """Join the terminals of cells in a row."""
     joins, places = np.array(mate, dtype=np.int32), np.arange(len(mate) // 4)
     ends = np.stack([places[:, None] + [0.0, 0.5], np.zeros((len(places), 2))], axis=2)
-    return om.CellGraph(
-        mate=joins, ends=ends, perimeter=np.flatnonzero(joins < 0).astype(np.int32)
-    )
+    return CellGraph(mate=joins, ends=ends, perimeter=np.flatnonzero(joins < 0).astype(np.int32))
 
 
-def matrices(graph: om.CellGraph, seed: int, device: om.Device = LEAKY) -> NDArray[np.complex128]:
+def matrices(graph: CellGraph, seed: int, device: om.Device = LEAKY) -> NDArray[np.complex128]:
     """Draw states and phase errors; return the matrices of all cells."""
     rng = np.random.default_rng(seed)
     errors = rng.normal(0.0, 0.4, (graph.n_cells, 2))
     return device.cell(rng.integers(0, 2, graph.n_cells), errors)
 
 
-def fading(graph: om.CellGraph, seed: int) -> NDArray[np.complex128]:
+def fading(graph: CellGraph, seed: int) -> NDArray[np.complex128]:
     """Draw losses and phases of waveguides."""
     rng = np.random.default_rng(seed)
     size, turn = rng.uniform(0.7, 1.0, graph.links.count), rng.random(graph.links.count)
@@ -61,7 +60,7 @@ def fading(graph: om.CellGraph, seed: int) -> NDArray[np.complex128]:
 
 
 def solve_densely(
-    graph: om.CellGraph,
+    graph: CellGraph,
     cells: NDArray[np.complex128],
     waveguides: NDArray[np.complex128],
     inputs: NDArray[np.integer],
@@ -86,7 +85,7 @@ def solve_densely(
 
 
 def lost(
-    graph: om.CellGraph,
+    graph: CellGraph,
     cells: NDArray[np.complex128],
     waveguides: NDArray[np.complex128],
     waves: Waves,
@@ -105,7 +104,7 @@ def lost(
 
 
 def scatter(
-    graph: om.CellGraph,
+    graph: CellGraph,
     cells: NDArray[np.complex128],
     waveguides: NDArray[np.complex128],
     inputs: NDArray[np.integer],

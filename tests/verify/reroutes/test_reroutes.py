@@ -142,7 +142,7 @@ def test_nobody_else_may_blink() -> None:
     blink = np.array([[DROP, other, -1], [RAISE, other, -1]])
     steps = np.concatenate([answer.steps, blink])
     assert "only circuits that change are touched" in rules(solution, replace(answer, steps=steps))
-    cell = problem.ways[other][0] // 4
+    cell = problem.circuit_routes[other][0] // 4
     state = int(np.array(problem.cell_states)[cell])
     flicker = np.array([[SET, cell, 1 - state], [SET, cell, state]])
     steps = np.concatenate([flicker, answer.steps])
@@ -211,7 +211,7 @@ def test_a_block_proves_that_nothing_helps(method: str, end: int, leaving: bool)
     """A chip with all ports in use has no other way out, or in, than its first cells."""
     rack = om.RackFabric((2, 2, 2), (2, 1, 1), fibres=4, interposer=om.Benes(32))
     state = fill_rack(rack, (((0, 0, 0), (2, 2, 2)),))
-    problem = replace(state, dead_cells=(state.ways[0][end] // 4,))
+    problem = replace(state, dead_cells=(state.circuit_routes[0][end] // 4,))
     solution = om.solve(problem, method, seed=0)
     proof = solution.certificate
     assert solution.status is om.Status.INFEASIBLE
@@ -264,7 +264,7 @@ def test_the_picture_of_a_rack_has_every_role() -> None:
     assert np.flatnonzero(data.role == 5).tolist() == [61, 62, 63]
     assert (data.circuits == 60).any(axis=1).all()
     assert (data.role[data.circuits[data.circuits != 60]] == 2).all()
-    edges = {tuple(edge) for edge in asked(chip_lost()).fabric.edges.tolist()}  # type: ignore[union-attr]
+    edges = {tuple(edge) for edge in asked(chip_lost()).fabric.edges.tolist()}
     assert {tuple(edge) for edge in data.fibres.tolist()} <= edges
     assert len(np.unique(data.chips, axis=0)) == 64
     assert plot_transition(chip_lost()).axes[0].get_title().startswith("3 to 60: 12")

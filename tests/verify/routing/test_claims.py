@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
+from optmatch.problems import RoutingProof
 from optmatch.problems.routing.proof import PRICE_UNITS
 from optmatch.verify.routing.bounds import bound_objective
 from optmatch.verify.routing.claims import _circuits
@@ -23,11 +24,11 @@ DEAD = om.HexMesh(2, 2, ports=om.HexMesh(2, 2).dead_pairs()[0])
 DEAD_PAIR: Any = [1, 0]
 
 
-def proof(link: int, price: int, **fields: Any) -> om.RoutingProof:
+def proof(link: int, price: int, **fields: Any) -> RoutingProof:
     """Make a proof with one price."""
     prices = np.zeros(MESH.graph.links.count, dtype=np.int64)
     prices[link] = price
-    return om.RoutingProof.of_prices(prices, **fields)
+    return RoutingProof.of_prices(prices, **fields)
 
 
 PROOF = proof(4, 3 * PRICE_UNITS)
@@ -179,7 +180,7 @@ def test_an_answer_that_is_no_schedule() -> None:
     ("certificate", "message"),
     [
         ("believe me", "a str, where only a RoutingProof on cells"),
-        (om.RoutingProof.of_prices(np.zeros(3, np.int64)), "prices for 3 links"),
+        (RoutingProof.of_prices(np.zeros(3, np.int64)), "prices for 3 links"),
         (proof(4, 1, infeasible=True), "leaf 0 claims that there is no routing"),
     ],
 )
@@ -223,7 +224,7 @@ def test_proofs_number_circuits_as_the_problem_does(fabric: Any) -> None:
 
 def test_proofs_of_slots_are_counted() -> None:
     """Zero prices prove slots that have the shortest routes; they say nothing of the whole."""
-    plain = om.RoutingProof.of_prices(np.zeros(om.HexMesh(3, 3).graph.links.count, np.int64))
+    plain = RoutingProof.of_prices(np.zeros(om.HexMesh(3, 3).graph.links.count, np.int64))
     report = all_to_all(certificate=(plain, None, plain), stats={"slots_proved_optimal": 2})
     assert report.ok, report
     assert report.figures["slots_proved_optimal"] == 2

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import optmatch as om
 from optmatch.fabrics import CellGraph
 from optmatch.model import Value
+from optmatch.problems import RoutingProof
 from optmatch.problems.routing.proof import PRICE_UNITS
 from optmatch.verify.routing.proofs import Case, Circuit, ProofChecker, ProofError
 from tests.helpers import oracles
@@ -29,19 +30,19 @@ CLASHING = [Circuit(*ROW.perimeter[[0, 1]].tolist()), Circuit(*ROW.perimeter[[3,
 """Two circuits that both need link 7."""
 
 
-def priced(graph: CellGraph, prices: dict[int, int], infeasible: bool = False) -> om.RoutingProof:
+def priced(graph: CellGraph, prices: dict[int, int], infeasible: bool = False) -> RoutingProof:
     """Make a proof of one leaf with a price on some links."""
     row = np.zeros(graph.links.count, dtype=np.int64)
     for link, price in prices.items():
         row[link] = price
-    return om.RoutingProof.of_prices(row, infeasible=infeasible)
+    return RoutingProof.of_prices(row, infeasible=infeasible)
 
 
-def tree(graph: CellGraph, nodes: list[tuple[Any, ...]], **leaves: Any) -> om.RoutingProof:
+def tree(graph: CellGraph, nodes: list[tuple[Any, ...]], **leaves: Any) -> RoutingProof:
     """Make a proof from (circuit, terminal, one_way, child, child) for nodes and () for leaves."""
     filled = [node or (-1, -1, 0, -1, -1) for node in nodes]
     zero = np.zeros((len(nodes), graph.links.count))
-    return om.RoutingProof(
+    return RoutingProof(
         circuit=[node[0] for node in filled],  # type: ignore[arg-type]
         terminal=[node[1] for node in filled],  # type: ignore[arg-type]
         one_way=[node[2] for node in filled],  # type: ignore[arg-type]
@@ -51,7 +52,7 @@ def tree(graph: CellGraph, nodes: list[tuple[Any, ...]], **leaves: Any) -> om.Ro
     )
 
 
-def random_proof(rng: np.random.Generator, graph: CellGraph, n_circuits: int) -> om.RoutingProof:
+def random_proof(rng: np.random.Generator, graph: CellGraph, n_circuits: int) -> RoutingProof:
     """Make a tree of a few cases with random splits and prices."""
     nodes: list[tuple[Any, ...]] = [()]
     for _ in range(rng.integers(0, 4)):
@@ -260,7 +261,7 @@ def clash_of(graph: CellGraph, circuit: Circuit, case: Case) -> int | None:
     ("proof", "message"),
     [
         (
-            om.RoutingProof.of_prices(np.zeros(3, np.int64)),
+            RoutingProof.of_prices(np.zeros(3, np.int64)),
             "prices for 3 links, the fabric has 30",
         ),
         (tree(ROW, [(2, 0, 0, 1, 2), (), ()]), "splits on circuit 2 of 2"),
@@ -268,7 +269,7 @@ def clash_of(graph: CellGraph, circuit: Circuit, case: Case) -> int | None:
         (tree(ROW, [(0, -1, 1, 1, 2), (), ()]), r"a terminal that is not 0 \.\. 43"),
     ],
 )
-def test_a_proof_of_something_else_is_refused(proof: om.RoutingProof, message: str) -> None:
+def test_a_proof_of_something_else_is_refused(proof: RoutingProof, message: str) -> None:
     """Prices of another mesh, circuits or terminals that are not there."""
     assert isinstance(proof, Value)
     with pytest.raises(ProofError, match=message):

@@ -1,4 +1,4 @@
-"""A running state on its graph of ways: who uses what, and routes through what is free."""
+"""A running state on its flow graph: who uses what, and routes through what is free."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import RackFabric
 from optmatch.model import FREE
 from optmatch.problems import Reroute
-from optmatch.solvers.reroutes.flow_graph import Ways, find_ways
+from optmatch.solvers.reroutes.flow_graph import FlowGraph, build_flow_graph
 from optmatch.solvers.reroutes.naming import DEAD, list_users
 from optmatch.solvers.reroutes.splice import (
     LOSS_COST,
@@ -41,7 +40,7 @@ class Found(NamedTuple):
     """The nodes of each, from start to goal."""
 
 
-class Board:
+class RoutingState:
     """What is free around the circuits of a state; `lift` and `put` take circuits off and on.
 
     Parameters
@@ -51,31 +50,31 @@ class Board:
     """
 
     def __init__(self, problem: Reroute) -> None:
-        self.ways: Ways = find_ways(problem.fabric)
-        ways, fabric = self.ways, problem.fabric
-        self.free = ways.capacity.astype(np.int32)
-        self.shut = np.zeros(len(ways.resource), dtype=np.bool_)
+        self.graph: FlowGraph = build_flow_graph(problem.fabric)
+        graph, fabric = self.graph, problem.fabric
+        self.free = graph.capacity.astype(np.int32)
+        self.shut = np.zeros(len(graph.resource), dtype=np.bool_)
         cells = np.full(max(1, fabric.n_cells), FREE, dtype=np.int8)
         self.mode, self.now = cells, cells.copy()
         if problem.cell_states is not None:
             self.now[:] = problem.cell_states
         cell_loss, fibre_loss = problem.loss_units
-        fibre_cost = np.where(ways.fibre >= 0, fibre_loss * LOSS_COST + 1, 0)
-        through = np.where(ways.cell >= 0, cell_loss * LOSS_COST + 1, 0)
-        self.cost: NDArray[np.int64] = (through + fibre_cost[ways.head]).astype(np.int64)
+        fibre_cost = np.where(graph.fibre >= 0, fibre_loss * LOSS_COST + 1, 0)
+        through = np.where(graph.cell >= 0, cell_loss * LOSS_COST + 1, 0)
+        self.cost: NDArray[np.int64] = (through + fibre_cost[graph.head]).astype(np.int64)
         self.fabric = fabric
         self.circuits: list[tuple[int, int]] = [(a, b) for a, b in problem.circuits.tolist()]
-        self.old_routes = problem.ways
+        self.old_routes = problem.circuit_routes
         self.users = list_users(problem)
         self.first_fibre: list[int] = []
         self._mate: NDArray[np.int32] = np.empty(0, dtype=np.int32)
         if fabric.graph is not None:
             self._mate = fabric.graph.mate
-        elif isinstance(fabric, RackFabric):
+        else:
             self.first_fibre = [0, *np.cumsum(fabric.edge_fibres).tolist()]
-        self.ends = problem.circuits // ways.per_unit
+        self.ends = problem.circuits // graph.per_unit
         self.paths: list[Path] = [
-            self._path(problem, k, way) for k, way in enumerate(problem.ways)
+            self._path(problem, k, way) for k, way in enumerate(problem.circuit_routes)
         ]
         self.put(self.paths)
         self.shut_ports(problem.dead_ports)
@@ -83,8 +82,8 @@ class Board:
         self.break_cells(problem.stuck, problem.dead_cells)
         self.work = self._room(16)
 
-    def fork(self) -> Board:
-        """Return a board that may be broken and changed while this one stays as it is."""
+    def fork(self) -> RoutingState:
+        """Return a routing that may be broken and changed while this one stays as it is."""
         twin = copy.copy(self)
         twin.free, twin.shut = self.free.copy(), self.shut.copy()
         twin.mode, twin.now = self.mode.copy(), self.now.copy()
@@ -93,25 +92,25 @@ class Board:
 
     def shut_ports(self, ports: Iterable[int]) -> None:
         """Let no more light in and out at ports."""
-        ways = self.ways
+        graph = self.graph
         for port in ports:
-            unit = port // ways.per_unit
+            unit = port // graph.per_unit
             if self.fabric.graph is None:
-                self.free[[ways.leaving(unit), ways.entering(unit)]] -= 1
+                self.free[[graph.leaving(unit), graph.entering(unit)]] -= 1
                 self.users.ports[0][port] = self.users.ports[1][port] = DEAD
             else:
-                self.shut[(ways.port_in == port) | (ways.port_out == port)] = True
+                self.shut[(graph.port_in == port) | (graph.port_out == port)] = True
 
     def shut_fibres(self, fibres: Iterable[int]) -> None:
         """Send no more light through fibres."""
-        ways = self.ways
+        graph = self.graph
         for fibre in fibres:
             if self.fabric.graph is None:
-                edge = self.fabric.edge_of_fibre[fibre]  # type: ignore[union-attr]
-                self.free[ways.inner + edge] -= 1
+                edge = self.fabric.edge_of_fibre[fibre]
+                self.free[graph.inner + edge] -= 1
                 self.users.fibres[fibre] = DEAD
             else:
-                self.shut[ways.fibre == fibre] = True
+                self.shut[graph.fibre == fibre] = True
 
     def break_cells(self, stuck: Mapping[int, int], dead: Iterable[int]) -> None:
         """Leave cells in a state for good, or dark."""
@@ -122,40 +121,40 @@ class Board:
 
     def _path(self, problem: Reroute, circuit: int, way: Sequence[int]) -> Path:
         """Return the nodes of a circuit as it runs."""
-        ways, fabric = self.ways, problem.fabric
+        graph, fabric = self.graph, problem.fabric
         source, destination = self.ends[circuit].tolist()
         inner = np.array(way, dtype=np.int32)
         if fabric.graph is None:
-            inner = ways.inner + fabric.edge_of_fibre[inner]  # type: ignore[union-attr]
+            inner = graph.inner + fabric.edge_of_fibre[inner]
         else:
-            out_of = ways.inner + len(fabric.graph.mate)
+            out_of = graph.inner + len(fabric.graph.mate)
             port = int(problem.circuits[circuit, 1])
             last = out_of + int(fabric.destination_terminals[port])
-            inner = np.append(ways.inner + inner, last)
-        ends = ways.leaving(source), ways.entering(destination)
+            inner = np.append(graph.inner + inner, last)
+        ends = graph.leaving(source), graph.entering(destination)
         return np.concatenate([ends[:1], inner, ends[1:]]).astype(np.int32)
 
     def _room(self, circuits: int) -> Workspace:
-        ways = self.ways
-        sizes = len(ways.resource), len(ways.head), len(ways.capacity), len(self.now)
+        graph = self.graph
+        sizes = len(graph.resource), len(graph.head), len(graph.capacity), len(self.now)
         return make_workspace(*sizes, circuits)
 
     def lift(self, paths: Sequence[Path]) -> None:
         """Take circuits off: what they used is free."""
         if paths:
-            np.add.at(self.free, self.ways.resource[np.concatenate(paths)], 1)
+            np.add.at(self.free, self.graph.resource[np.concatenate(paths)], 1)
 
     def put(self, paths: Sequence[Path]) -> None:
         """Put circuits on: what they use is no longer free."""
         if paths:
-            np.subtract.at(self.free, self.ways.resource[np.concatenate(paths)], 1)
+            np.subtract.at(self.free, self.graph.resource[np.concatenate(paths)], 1)
 
     def cells_of(self, path: Path) -> list[tuple[int, int]]:
         """List the cells that a path passes, and the states they must have."""
         if self.first_fibre:
             return []
-        entered = self.ways.terminal[path[1:-2]]
-        last = path[-2] - self.ways.inner - len(self._mate)
+        entered = self.graph.terminal[path[1:-2]]
+        last = path[-2] - self.graph.inner - len(self._mate)
         left = np.append(self._mate[entered[1:]], last)
         return list(zip((entered // 4).tolist(), ((entered ^ left) & 1).tolist(), strict=True))
 
@@ -168,9 +167,9 @@ class Board:
         return self._weigh(len(paths))
 
     def _weigh(self, count: int) -> tuple[int, int, int]:
-        ways, work = self.ways, self.work
+        graph, work = self.graph, self.work
         weigh(
-            work.path, work.length, count, ways.first, ways.head, ways.cell, ways.state,
+            work.path, work.length, count, graph.first, graph.head, graph.cell, graph.state,
             self.now, work.passing, self.cost, work.sums,
         )  # fmt: skip
         sets, worst, length = work.sums.tolist()
@@ -223,12 +222,12 @@ class Board:
     ) -> Found | None:
         if self.press(ends, rounds) <= 0:
             return None
-        count, ways, work = len(ends), self.ways, self.work
+        count, graph, work = len(ends), self.graph, self.work
         if polished and count > 1:
             pairs = np.array(ends, dtype=np.int64).reshape(-1, 2)
             work.told[:] = self.now
-            goals = ways.units + pairs[:, 1]
-            arguments: Any = (*self._graph(), pairs[:, 0], goals, _POLISHES, *work[:-1])
+            goals = graph.units + pairs[:, 1]
+            arguments: Any = (*self._arguments(), pairs[:, 0], goals, _POLISHES, *work[:-1])
             polish(*arguments)
         return Found(self._weigh(count), self.pressed(count))
 
@@ -247,10 +246,10 @@ class Board:
         """
         self._make_room(len(ends))
         pairs = np.array(ends, dtype=np.int64).reshape(-1, 2)
-        goals, work = self.ways.units + pairs[:, 1], self.work
+        goals, work = self.graph.units + pairs[:, 1], self.work
         if busy is not None:
             np.multiply(busy, PUSH_COST, out=work.history)
-        arguments: Any = (*self._graph(), pairs[:, 0], goals, rounds, *work[:9])
+        arguments: Any = (*self._arguments(), pairs[:, 0], goals, rounds, *work[:9])
         turns: int = negotiate(*arguments)
         if busy is not None:
             work.history[:] = 0
@@ -271,13 +270,13 @@ class Board:
             ``[0][resource]``: whether light from the source gets as far as that, which is all in
             use; ``[1][resource]`` is of the destination. Empty if there is a way.
         """
-        ways = self.ways
-        walls = np.zeros((2, len(ways.capacity)), dtype=np.bool_)
-        nodes = len(ways.resource)
+        graph = self.graph
+        walls = np.zeros((2, len(graph.capacity)), dtype=np.bool_)
+        nodes = len(graph.resource)
         joined = find_walls(
-            ways.first, ways.head, ways.back_first, ways.back_arc, ways.tail, ways.cell,
-            ways.state, ways.resource, self.free, self.shut, self.mode, ways.leaving(source),
-            ways.entering(destination), walls, self.work.way, np.zeros(nodes, dtype=np.bool_),
+            graph.first, graph.head, graph.back_first, graph.back_arc, graph.tail, graph.cell,
+            graph.state, graph.resource, self.free, self.shut, self.mode, graph.leaving(source),
+            graph.entering(destination), walls, self.work.way, np.zeros(nodes, dtype=np.bool_),
         )  # fmt: skip
         return [] if joined else list(walls)
 
@@ -285,12 +284,12 @@ class Board:
         if count > len(self.work.length):
             self.work = self._room(2 * count)
 
-    def _graph(self) -> Any:
+    def _arguments(self) -> Any:
         """Return what kernels want to know of the graph and of the state."""
-        ways = self.ways
+        graph = self.graph
         return (
-            ways.first, ways.head, ways.back_first, ways.back_arc, ways.tail, ways.cell,
-            ways.state, self.cost, ways.resource, self.free, self.shut, self.mode, self.now,
+            graph.first, graph.head, graph.back_first, graph.back_arc, graph.tail, graph.cell,
+            graph.state, self.cost, graph.resource, self.free, self.shut, self.mode, self.now,
         )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from optmatch.commands.fields import RAILS, field_options
-from optmatch.commands.generate import FILE_OPTIONS, with_options, write_problem
+from optmatch.commands.options import FILE_OPTIONS, with_options, write_problem
 from optmatch.problems import RailJob
 from optmatch.problems.rails.step import DIMENSIONS, Dimension
 

@@ -7,14 +7,15 @@ from typing import Any
 import click
 
 from optmatch.commands.fields import RAILS, Row, field_options
-from optmatch.commands.generate import (
+from optmatch.commands.options import (
     FABRIC_OPTIONS,
     FILE_OPTIONS,
     build_fabric,
     with_options,
     write_problem,
 )
-from optmatch.fabrics import FABRICS
+from optmatch.commands.rails.trace import rail_trace
+from optmatch.fabrics import SWITCHES
 from optmatch.problems import RailJob, TransformerModel
 
 _FABRIC_NAMES = ("rows", "cols", "ports", "tx", "rx", "size")
@@ -64,7 +65,7 @@ _MODEL: tuple[Row, ...] = (
 @click.option(
     "--fabric",
     "type_",
-    type=click.Choice(list(FABRICS)),
+    type=click.Choice(list(SWITCHES)),
     help="The switch of a rail.  [default: an ideal one]",
 )
 @with_options(FABRIC_OPTIONS[1:])
@@ -79,3 +80,6 @@ def rail_job(type_: str | None, output: str, force: bool, **options: Any) -> Non
     chosen = [part.partition("=") for part in options["collectives"].split(",") if part]
     options["collectives"] = {name.strip(): choice.strip() for name, _, choice in chosen}
     write_problem(RailJob(fabric=fabric, model=model, **options), output, force)
+
+
+COMMANDS = (rail_job, rail_trace)

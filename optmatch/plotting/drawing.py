@@ -1,7 +1,8 @@
-"""The strokes of a drawing: rails of cells, light, and port marks, in axes of matplotlib."""
+"""How a slot is drawn in axes of matplotlib: waveguides of cells, light, and port marks."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from optmatch.plotting.slots import SlotData
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.collections import LineCollection
 
 LABELLED_INCHES = 0.09
 """Below this length of a cell, ports are drawn as dots without number."""
@@ -47,36 +49,38 @@ def draw_slot(
 
 
 def _draw_cells(ax: Axes, data: MeshData, light: SlotData, stroke: float) -> None:
-    """Draw rails and joins: parallel strokes for bar, an X for cross, light grey for free."""
+    """Draw cells and links: parallel lines for bar, an X for cross, light grey for free."""
+    terminals = data.terminals.reshape(-1, 4, 2)
+    straight, crossed = terminals[:, [[0, 2], [1, 3]]], terminals[:, [[0, 3], [1, 2]]]
+    thin = thin_line(stroke)
+    free = straight[light.states == FREE].reshape(-1, 2, 2)
+    draw_lines(ax, [*_sample(data.links), *free], palette.STATE_COLOURS["free"], thin, "free")
+    lit = terminals[light.states != FREE]
+    half = 0.52 * (lit[:, 2:].mean(axis=1) - lit[:, :2].mean(axis=1))
+    middle = lit.mean(axis=1)
+    bodies = np.stack([middle - half, middle + half], axis=1)
+    style: dict[str, Any] = {"capstyle": "round", "zorder": 1.5}
+    draw_lines(ax, bodies, palette.CELL_FILL, 0.4 * stroke, "cells", **style)
+    for name, state, pairs in (("bar", BAR, straight), ("cross", CROSS, crossed)):
+        lines = pairs[light.states == state].reshape(-1, 2, 2)
+        draw_lines(ax, lines, palette.STATE_COLOURS[name], 1.6 * thin, name, zorder=2)
+
+
+def thin_line(stroke: float) -> float:
+    """Return the width of a waveguide in points, for cells of a length in points."""
+    return max(0.25, 0.022 * stroke)
+
+
+def draw_lines(
+    ax: Axes, lines: Iterable[Points], colour: str | None, width: float, label: str, **style: Any
+) -> LineCollection:
+    """Draw many lines at once."""
     from matplotlib.collections import LineCollection
 
-    rails = data.terminals.reshape(-1, 4, 2)
-    straight, crossed = rails[:, [[0, 2], [1, 3]]], rails[:, [[0, 3], [1, 2]]]
-    joins = _sample(data.links)
-    free = straight[light.states == FREE].reshape(-1, 2, 2)
-    faint = [*joins, *free]
-    thin = max(0.25, 0.022 * stroke)
-    ax.add_collection(
-        LineCollection(faint, colors=palette.STATE_COLOURS["free"], linewidths=thin, label="free")
-    )
-    lit = rails[light.states != FREE].mean(axis=1)
-    axes = (rails[:, 2:].mean(axis=1) - rails[:, :2].mean(axis=1))[light.states != FREE]
-    bodies = np.stack([lit - 0.52 * axes, lit + 0.52 * axes], axis=1)
-    ax.add_collection(
-        LineCollection(
-            list(bodies),
-            colors=palette.CELL_FILL,
-            linewidths=0.4 * stroke,
-            capstyle="round",
-            zorder=1.5,
-        )
-    )
-    for name, state, strokes in (("bar", BAR, straight), ("cross", CROSS, crossed)):
-        lines = strokes[light.states == state].reshape(-1, 2, 2)
-        colour = palette.STATE_COLOURS[name]
-        ax.add_collection(
-            LineCollection(list(lines), colors=colour, linewidths=1.6 * thin, label=name, zorder=2)
-        )
+    colours: dict[str, Any] = {} if colour is None else {"colors": colour}
+    drawn = LineCollection(list(lines), linewidths=width, label=label, **colours, **style)
+    ax.add_collection(drawn)
+    return drawn
 
 
 def _draw_light(ax: Axes, light: SlotData, stroke: float) -> None:
@@ -142,13 +146,12 @@ def _draw_ports(
     points = 72 * cell_inches * data.port_radius
     for mark, fill in zip(data.ports, fills, strict=True):
         digits = len(str(mark.port))
-        ink = "white" if _luminance(fill) < 0.36 else palette.INK
         ax.text(
             *mark.position,
             str(mark.port),
             ha="center",
             va="center_baseline",
-            color=ink,
+            color=palette.ink_on(fill),
             zorder=5,
             fontsize=min(9.0, points * (1.15 if digits < 3 else 0.85)),
             fontweight="bold",
@@ -179,8 +182,3 @@ def _sample(pieces: Points, steps: int = 6) -> list[Points]:
     p, q, r, s = (pieces[:, k, None] for k in range(4))
     lines = (1 - t) ** 3 * p + 3 * t * (1 - t) ** 2 * q + 3 * t**2 * (1 - t) * r + t**3 * s
     return list(lines)
-
-
-def _luminance(colour: str) -> float:
-    red, green, blue = (int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5))
-    return float(0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2)

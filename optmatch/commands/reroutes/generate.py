@@ -8,7 +8,7 @@ from typing import Any
 import click
 import numpy as np
 
-from optmatch.commands.generate import (
+from optmatch.commands.options import (
     FABRIC_OPTIONS,
     FILE_OPTIONS,
     Integers,
@@ -105,3 +105,6 @@ def _hold(fabric: Any, busy: int | None, seed: int) -> Reroute:
     if fabric.bidirectional:
         matching[order[1]] = order[0]
     return hold_matching(fabric, matching.tolist(), seed=seed)
+
+
+COMMANDS = (reroute,)

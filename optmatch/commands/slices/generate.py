@@ -8,7 +8,7 @@ from typing import Any
 import click
 import numpy as np
 
-from optmatch.commands.generate import FILE_OPTIONS, Integers, with_options, write_problem
+from optmatch.commands.options import FILE_OPTIONS, Integers, with_options, write_problem
 from optmatch.commands.study import RACK_OPTIONS, build_racks
 from optmatch.problems import SliceAllocation
 
@@ -50,12 +50,12 @@ def slice_allocation(
     **options: Any,
 ) -> None:
     """One more torus of chips, on servers anywhere in a rack, or in joined racks."""
-    from optmatch.problems.slices.occupancy import crowd
+    from optmatch.problems.slices.occupancy import draw_occupancy
     from optmatch.studies.slices.arrivals import parse_shape
 
     fabric = replace(build_racks(options, racks=1), joined=joined)
     there = [] if placed is None else [parse_shape(part) for part in placed.split(",")]
-    slices = crowd(
+    slices = draw_occupancy(
         fabric,
         there,
         np.random.default_rng(seed),
@@ -70,3 +70,6 @@ def slice_allocation(
         routes=routes,
     )
     write_problem(problem, output, force)
+
+
+COMMANDS = (slice_allocation,)

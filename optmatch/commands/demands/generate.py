@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.commands.fields import SWITCHING, Row, field_options
-from optmatch.commands.generate import (
+from optmatch.commands.options import (
     CONDITION_NAMES,
     CONDITION_OPTIONS,
     FABRIC_OPTIONS,
@@ -146,3 +146,6 @@ def _model_parameters() -> list[str]:
     """Name the options that belong to some model."""
     known = {name for model in MODELS.values() for name in inspect.signature(model).parameters}
     return sorted(known - {"n", "rng", "mutual"})
+
+
+COMMANDS = (demand,)

@@ -1,0 +1,1 @@
+"""Commands of all-to-alls."""

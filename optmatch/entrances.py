@@ -1,0 +1,144 @@
+"""The two entrances: `solve` by a method, and `verify` by code that no method shares."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import numpy as np
+
+from optmatch.kinds import default_method, find_method, kind_of
+from optmatch.model import (
+    InputError,
+    Limits,
+    OnEvent,
+    Problem,
+    Schedule,
+    Solution,
+    Value,
+    VerificationError,
+    ignore,
+)
+from optmatch.verify.report import Findings, Report
+
+
+def solve(
+    problem: Problem,
+    method: str | None = None,
+    *,
+    seed: int | None = None,
+    time_limit_s: float | None = None,
+    limits: Limits | None = None,
+    on_event: OnEvent = ignore,
+) -> Solution:
+    """Solve a problem.
+
+    Parameters
+    ----------
+    problem
+        What to solve.
+    method
+        The name of a method that accepts such problems; None for the default of its kind.
+    seed
+        Seed of the random numbers; None draws one, which the solution then states.
+    time_limit_s
+        Wall-clock limit in seconds; short for ``limits=Limits(time_s=...)``.
+    limits
+        All limits; excludes `time_limit_s`.
+    on_event
+        Called with `Tick`, `NewBest` and `Bound` events while the method runs.
+
+    Returns
+    -------
+    Solution
+        Also where nothing was found: the outcome is in ``status`` and ``limit``. Ctrl-C returns
+        the best so far with ``Limit.INTERRUPTED``.
+
+    Raises
+    ------
+    InputError
+        If the method is unknown or does not accept the problem.
+    VerificationError
+        If the method's answer does not pass `verify`: a defect in the method.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> solution = om.solve(om.AllToAll(om.HexMesh(4, 4, ports=8)), seed=0)
+    >>> solution.status, solution.schedule.n_slots
+    (<Status.OPTIMAL: 'optimal'>, 7)
+    """
+    if limits is not None and time_limit_s is not None:
+        raise InputError("either limits or time_limit_s", where="time_limit_s")
+    limits = limits or Limits(time_s=time_limit_s)
+    if seed is None:
+        seed = int(np.random.SeedSequence().generate_state(1)[0])
+    chosen = find_method(method, problem) if method else default_method(problem)
+    started = time.perf_counter()
+    solution = chosen.run(problem, limits, np.random.default_rng(seed), on_event)
+    solution = replace(
+        solution, method=chosen.name, seed=seed, time_s=time.perf_counter() - started
+    )
+    report = verify(problem, solution)
+    if not report.ok:
+        raise VerificationError(f"method {chosen.name}: {report.violations[0]}")
+    return solution
+
+
+def verify(problem: Problem, subject: Schedule | Value | Solution) -> Report:
+    """Check an answer by replaying it, with code that no method shares.
+
+    Parameters
+    ----------
+    problem
+        The question.
+    subject
+        A schedule, an answer of the problem's own kind (a `PlaneSchedules` of a `Demand`), or a
+        solution with all that it claims.
+
+    Returns
+    -------
+    Report
+        Violations by rule and place, recomputed figures, notes, and what could not be checked. A
+        wrong answer is never an exception. ``ok`` only where nothing is violated or skipped.
+
+    Raises
+    ------
+    InputError
+        If the problem is of a kind unknown here, or `subject` is no schedule or solution.
+
+    Notes
+    -----
+    Of a schedule: each slot is a matching; the wanted pairs meet, each once; the light of each
+    circuit, traced through the stated cells, reaches the partner and comes back; no link carries
+    two circuits; cells without light are stated free. Duration and delay of a `Routing` are not
+    part of its question and not checked. Of a `Demand`: slots last whole ticks, the light of each
+    circuit reaches its partner, and all is carried.
+
+    Of a solution moreover: objective, lower bound, status, and every statistic of which there is a
+    recomputed figure. A bound is supported if the shortest routes or the certificate show it. One
+    from an exhaustive search (``stats["bound_by"]``) has no short proof: a note says so, and the
+    figure ``lower_bound_checked`` has what could be shown.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> problem = om.AllToAll(om.IdealSwitch(2), slot_s=1.0)
+    >>> om.verify(problem, om.Schedule(matchings=[[1, 0]], durations_s=[1.0])).ok
+    True
+    >>> wrong = om.Schedule(matchings=[[1, 0]], durations_s=[2.0])
+    >>> print(om.verify(problem, wrong).violations[0])
+    durations_s[0]: a slot lasts slot_s: got 2.0, expected 1.0
+    """
+    kind = kind_of(problem)
+    answer = problem.answer_class
+    forms = (Schedule, Solution) if answer is None else (Schedule, answer, Solution)
+    if not isinstance(subject, forms):
+        raise InputError(
+            f"subject of type {type(subject).__name__}:"
+            f" {' or '.join(form.__name__ for form in forms)} is expected",
+            where="subject",
+        )
+    findings = Findings()
+    kind.verify(problem, subject, findings)
+    return findings.report()

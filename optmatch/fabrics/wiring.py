@@ -1,0 +1,188 @@
+"""How the servers of a rack, their cells and their fibres are numbered and joined."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics.cellgraph import CellGraph
+from optmatch.fabrics.fabric import Fabric
+from optmatch.fabrics.reach import UNREACHED
+
+Sides = tuple[int, int, int]
+
+
+class Wiring(NamedTuple):
+    """What follows from the fields of a rack; arrays are read-only."""
+
+    chips: NDArray[np.int32]
+    """``chips[chip] = rack, x, y, z``."""
+    servers: NDArray[np.int32]
+    """``servers[server] = rack, x, y, z`` in the grid of servers."""
+    server_of_chip: NDArray[np.int32]
+    edges: NDArray[np.int32]
+    """``edges[edge] = node from, node to``, rack by rack in ascending order."""
+    edge_fibres: NDArray[np.int32]
+    edge_of_fibre: NDArray[np.int32]
+    switches: NDArray[np.int32]
+    """``switches[switch] = axis, i, j``."""
+
+
+class Cells(NamedTuple):
+    """The cells of all servers as one graph, joined by fibres."""
+
+    graph: CellGraph
+    sources: NDArray[np.int32]
+    destinations: NDArray[np.int32]
+    fibre_of_terminal: NDArray[np.int32]
+    """``fibre_of_terminal[terminal]``: the fibre whose light enters here, -1 if none does."""
+
+
+def number_of(place: Sequence[int], sides: Sequence[int]) -> int:
+    """Return the number of a place, x fastest."""
+    return place[0] + sides[0] * (place[1] + sides[1] * place[2])
+
+
+def _places(count: int, sides: tuple[int, int, int]) -> NDArray[np.int64]:
+    """Return x, y, z of the numbers below `count`, x fastest."""
+    numbers = np.arange(count)
+    x, y, z = sides
+    return np.stack([numbers % x, numbers // x % y, numbers // (x * y) % z], axis=1)
+
+
+@lru_cache(maxsize=64)
+def wire(
+    grid: Sides, server: Sides, *, racks: int, fibres: int, wrap: bool, joined: bool
+) -> Wiring:
+    """Give chips, servers, edges and fibres their numbers; arguments as of `RackFabric`.
+
+    `grid` is how many servers a rack has along x, y and z.
+    """
+    size, per_rack = int(np.prod(server)), int(np.prod(grid))
+    n_servers = racks * per_rack
+    places = _places(n_servers, grid)
+    servers = np.concatenate([np.arange(n_servers)[:, None] // per_rack, places], axis=1)
+    server_of_chip = np.arange(n_servers * size) // size
+    chips = servers[server_of_chip].copy()
+    chips[:, 1:] = places[server_of_chip] * server + _places(n_servers * size, server)
+    switches = _rack_switches(grid) if joined else {}
+    count: Counter[tuple[int, int]] = Counter()
+    for number, place in enumerate(places.tolist()):
+        for neighbour in _neighbours(place, grid, wrap and not joined):
+            count[number, number // per_rack * per_rack + number_of(neighbour, grid)] += fibres
+        for face in _faces(place, grid) if joined else ():
+            switch = n_servers + switches[face]
+            count[number, switch] += fibres
+            count[switch, number] += fibres
+    ordered = sorted(count, key=lambda edge: (min(edge) // per_rack, edge))
+    edges = np.array(ordered, dtype=np.int32).reshape(-1, 2)
+    of_edge = np.array([count[edge] for edge in ordered], dtype=np.int32)
+    of_fibre = np.repeat(np.arange(len(edges), dtype=np.int32), of_edge)
+    faces = np.array(list(switches), dtype=np.int32).reshape(-1, 3)
+    found = (chips, servers, server_of_chip, edges, of_edge, of_fibre, faces)
+    return Wiring(*map(_read_only, found))
+
+
+def _rack_switches(grid: tuple[int, int, int]) -> dict[tuple[int, int, int], int]:
+    """Count the places on the faces: axis, i, j."""
+    sides = [[side for k, side in enumerate(grid) if k != axis] for axis in range(3)]
+    places = [
+        (axis, i, j)
+        for axis in range(3)
+        for j in range(sides[axis][1])
+        for i in range(sides[axis][0])
+    ]
+    return {place: number for number, place in enumerate(places)}
+
+
+def _faces(place: list[int], grid: tuple[int, int, int]) -> list[tuple[int, int, int]]:
+    """List the faces that a server stands at, axis, i, j; with one server to an axis both."""
+    found = []
+    for axis, side in enumerate(grid):
+        i, j = (at for k, at in enumerate(place) if k != axis)
+        found += [(axis, i, j)] * ((place[axis] == 0) + (place[axis] == side - 1))
+    return found
+
+
+def _neighbours(place: list[int], grid: tuple[int, int, int], wrap: bool) -> list[list[int]]:
+    """List the neighbours of a server; in a ring of two the same one stands there twice."""
+    found = []
+    for axis, side in enumerate(grid):
+        for step in (-1, 1):
+            at = place[axis] + step
+            if side > 1 and (wrap or 0 <= at < side):
+                found.append([*place[:axis], at % side, *place[axis + 1 :]])
+    return found
+
+
+def count_hops(n: int, edges: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Return ``hops[node, node]``, the fewest edges between nodes; ``UNREACHED`` if no way."""
+    hops = np.full((n, n), UNREACHED, dtype=np.int32)
+    tails, heads = edges.T
+    reached = np.eye(n, dtype=bool)
+    for step in range(n):
+        new = reached & (hops == UNREACHED)
+        if not new.any():
+            break
+        hops[new] = step
+        reached = np.zeros((n, n), dtype=bool)
+        np.logical_or.at(reached.T, heads, new[:, tails].T)
+    return hops
+
+
+def join_cells(interposer: Fabric, inner: int, columns: int, wiring: Wiring) -> Cells:
+    """Join the cells of all servers by fibres.
+
+    Parameters
+    ----------
+    interposer
+        The cells of each server.
+    inner
+        How many of its first ports belong to chips.
+    columns
+        How many servers are drawn beside each other.
+    wiring
+        The servers and fibres.
+    """
+    cells: Any = interposer.graph
+    n_servers = len(wiring.servers)
+    first = len(cells.mate) * np.arange(n_servers)
+    mate = np.where(cells.mate < 0, -1, cells.mate + first[:, None]).ravel()
+    leaves = first[:, None] + interposer.destination_terminals
+    enters = first[:, None] + interposer.source_terminals
+    tails, heads = wiring.edges[wiring.edge_of_fibre].T
+    out, into = leaves[tails, inner + _rank(tails)], enters[heads, inner + _rank(heads)]
+    mate[out], mate[into] = into, out
+    fibre_of_terminal = np.full(len(mate), -1)
+    fibre_of_terminal[into] = np.arange(len(into))
+    free = (first[:, None] + cells.perimeter).ravel()
+    rows, column = np.divmod(np.arange(n_servers), columns)
+    shift = (np.ptp(cells.ends, axis=(0, 1)) + 2) * np.stack([column, -rows], axis=1)
+    graph = CellGraph(
+        mate=mate.astype(np.int32),
+        ends=(cells.ends + shift[:, None, None, :]).reshape(-1, 2, 2),
+        perimeter=free[mate[free] < 0].astype(np.int32),
+        stuck=np.tile(cells.stuck, n_servers),
+    )
+    ports = (enters[:, :inner].ravel(), leaves[:, :inner].ravel(), fibre_of_terminal)
+    return Cells(graph, *map(_read_only, ports))
+
+
+def _rank(groups: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Count for each entry how many equal ones stand before it."""
+    order = np.argsort(groups, kind="stable")
+    starts = np.searchsorted(groups[order], groups[order])
+    rank = np.empty(len(groups), dtype=np.int64)
+    rank[order] = np.arange(len(groups)) - starts
+    return rank
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[np.int32]:
+    frozen = array.astype(np.int32)
+    frozen.flags.writeable = False
+    return frozen

@@ -1,0 +1,200 @@
+"""The kinds of problems: for each its class, its verifier and its methods.
+
+This is the one table that knows all kinds. The row of a kind is a function that imports what
+belongs to it, so that a solve loads no other kind.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from optmatch.model import InputError, Problem
+from optmatch.verify.report import Findings
+
+if TYPE_CHECKING:
+    from optmatch.solvers.method import Method
+
+_log = logging.getLogger("optmatch")
+
+Verifier = Callable[[Any, Any, Findings], None]
+"""Replays an answer: it is called with (problem, answer, findings)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What belongs to one kind of problem.
+
+    Parameters
+    ----------
+    problem
+        Its class, on which its name in files, answer class, unit and objectives stand.
+    verify
+        Replays its answers.
+    methods
+        Its methods; the first one that takes a problem is the default.
+    """
+
+    problem: type[Problem]
+    verify: Verifier
+    methods: tuple[Method, ...]
+
+    @property
+    def folder(self) -> str:
+        """The name of its folder, which is the same in every layer."""
+        return self.problem.__module__.split(".")[-2]
+
+
+def _all_to_all() -> Kind:
+    from optmatch.problems import AllToAll
+    from optmatch.solvers.all_to_all import METHODS
+    from optmatch.verify.routing.schedules import verify_schedule
+
+    return Kind(AllToAll, verify_schedule, METHODS)
+
+
+def _demand() -> Kind:
+    from optmatch.problems import Demand
+    from optmatch.solvers.demands import METHODS
+    from optmatch.verify.demands.claims import verify_demand
+
+    return Kind(Demand, verify_demand, METHODS)
+
+
+def _rail_job() -> Kind:
+    from optmatch.problems import RailJob
+    from optmatch.solvers.rails import METHODS
+    from optmatch.verify.rails.replay import verify_rails
+
+    return Kind(RailJob, verify_rails, METHODS)
+
+
+def _reroute() -> Kind:
+    from optmatch.problems import Reroute
+    from optmatch.solvers.reroutes import METHODS
+    from optmatch.verify.reroutes.claims import verify_reroute
+
+    return Kind(Reroute, verify_reroute, METHODS)
+
+
+def _routing() -> Kind:
+    from optmatch.problems import Routing
+    from optmatch.solvers.routing import METHODS
+    from optmatch.verify.routing.schedules import verify_schedule
+
+    return Kind(Routing, verify_schedule, METHODS)
+
+
+def _slice_allocation() -> Kind:
+    from optmatch.problems import SliceAllocation
+    from optmatch.solvers.slices import METHODS
+    from optmatch.verify.slices.replay import verify_slice
+
+    return Kind(SliceAllocation, verify_slice, METHODS)
+
+
+_ROWS: dict[str, Callable[[], Kind]] = {
+    "all-to-all": _all_to_all,
+    "demand": _demand,
+    "rail-job": _rail_job,
+    "reroute": _reroute,
+    "routing": _routing,
+    "slice-allocation": _slice_allocation,
+}
+
+
+@cache
+def all_kinds() -> tuple[Kind, ...]:
+    """Return the rows of all kinds."""
+    return tuple(row() for row in _ROWS.values())
+
+
+def kind_of(problem: object) -> Kind:
+    """Return the row of a problem.
+
+    Raises
+    ------
+    InputError
+        If it is no problem, or of a kind that is not in the table.
+    """
+    row = _ROWS.get(getattr(problem, "kind", ""))
+    if row is None or not isinstance(problem, row().problem):
+        raise InputError(
+            f"problem of type {type(problem).__name__}: none of {', '.join(_ROWS)}",
+            where="problem",
+        )
+    return row()
+
+
+@cache
+def _plugins() -> tuple[Method, ...]:
+    """Load what other packages offer; one that cannot be loaded is a warning, not an error."""
+    from importlib.metadata import entry_points
+
+    from optmatch.solvers.method import Method
+
+    found: list[Method] = []
+    ours = {method.name for kind in all_kinds() for method in kind.methods}
+    for entry in entry_points(group="optmatch.methods"):
+        source = entry.dist.name if entry.dist else "an unknown distribution"
+        try:
+            offered = entry.load()
+            for method in offered if isinstance(offered, tuple) else (offered,):
+                if not isinstance(method, Method):
+                    raise TypeError(f"{entry.value} is no optmatch.solvers.Method")
+                if method.name in ours or any(
+                    (method.name, method.solves) == (other.name, other.solves) for other in found
+                ):
+                    raise ValueError(f"there is a method {method.name!r} already")
+                found.append(method)
+        except Exception as exc:
+            _log.warning("method %r of %s cannot be used: %s", entry.name, source, exc)
+    return tuple(found)
+
+
+def all_methods() -> tuple[Method, ...]:
+    """Return all methods, kind by kind: ours, then those of plugins.
+
+    Examples
+    --------
+    >>> sorted(method.name for method in all_methods() if method.solves.kind == "reroute")
+    ['greedy', 'ilp']
+    """
+    return (*(method for kind in all_kinds() for method in kind.methods), *_plugins())
+
+
+def default_method(problem: Problem) -> Method:
+    """Return the method that a user should try first."""
+    return next(method for method in kind_of(problem).methods if method.takes(problem))
+
+
+def find_method(name: str, problem: Problem) -> Method:
+    """Return a method for a problem by its name.
+
+    Raises
+    ------
+    InputError
+        If there is none of that name, or it does not take this problem.
+
+    See Also
+    --------
+    default_method : the method of choice.
+    """
+    for method in kind_of(problem).methods:
+        if method.name == name and method.takes(problem):
+            return method  # without a look at what else is installed
+    named = [method for method in all_methods() if method.name == name]
+    for method in named:
+        if method.takes(problem):
+            return method
+    if not named:
+        why = f"unknown; for {problem.kind}"
+    elif not any(isinstance(problem, method.solves) for method in named):
+        why = f"does not accept {problem.kind} problems; these do"
+    else:
+        why = f"not for {problem.kind} on a {problem.fabric.type}; these are"
+    fitting = ", ".join(sorted(method.name for method in all_methods() if method.takes(problem)))
+    raise InputError(f"method = {name!r}: {why}: {fitting}", where="method")

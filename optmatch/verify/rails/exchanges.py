@@ -1,0 +1,64 @@
+"""The replay of all-to-alls in several rounds: everyone gets circuits to everyone else."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.verify.rails.circuits import Rail
+from optmatch.verify.rails.context import Context
+
+
+def check_exchanges(
+    context: Context, rail: Rail, operations: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Check all-to-alls of more than two that are done in rounds; others go around a ring.
+
+    Each pair needs a circuit for as long as its part needs; the operation lasts as many rounds as
+    its ports need for all others, and a reconfiguration between each two, or as long as the rail
+    is dark meanwhile; rounds share evenly what messages take longer than their bytes.
+
+    Returns
+    -------
+    NDArray[np.int64]
+        Those that are done in rounds: their circuits change, or there is a port for everyone.
+    """
+    step, plan, slack = context.step, context.plan, context.slack_s
+    row, _, port = rail.list_ports(step.rank[operations], plan.ports[operations])
+    start, end = plan.start_s[operations], plan.end_s[operations]
+    others = context.group_size[step.group[operations]] - 1
+    uses = np.bincount(row, minlength=len(operations))
+    rounds = -(-others // np.maximum(uses, 1))
+    part_s = context.work.sent_bytes[operations] / others / context.job.port_bytes_per_s
+    part_s += others * context.job.latency_s / rounds
+    dark = rail.dark_s(start, end)
+    in_rounds = (rounds == 1) & (np.abs(end - start - dark - part_s) <= slack)
+    first = rail.state_at(start + slack)[row]
+    in_rounds[row[rail.until_s[first, port] < end[row] - slack]] = True
+    if not in_rounds.any():
+        return operations[:0]
+    served: set[tuple[int, int]] = set()
+    begins = np.append(rail.timeline.starts_s, np.inf)
+    for state in range(len(rail.timeline.matchings)):
+        here = in_rounds & (start < begins[state + 1] + slack) & (end > begins[state] - slack)
+        of, at = row[here[row]], port[here[row]]
+        since = np.maximum(start[of], rail.since_s[state, at] + rail.delay_s)
+        until = np.minimum(end[of], rail.until_s[state, at])
+        held = until - since - rail.dark_s(since, np.maximum(since, until))
+        enough = held >= part_s[of] - slack
+        reached, _ = rail.reached(state, at[enough])
+        served.update(zip(of[enough].tolist(), reached.tolist(), strict=True))
+    count = np.zeros(len(operations))
+    for k, rank in served:
+        operation = operations[k]
+        members = step.groups[step.group[operation]].ranks
+        count[k] += rank in members and rank != step.rank[operation]
+    rule = "in an all-to-all everyone sends to everyone else"
+    context.refuse(rule, operations, in_rounds & (count != others), count, others)
+    between = dark if len(rail.stops_s) else (rounds - 1) * rail.delay_s
+    needed = rounds * part_s + between
+    wrong = in_rounds & (np.abs(end - start - needed) > slack)
+    rule = "an operation lasts as long as its bytes need on its ports"
+    context.refuse(rule, operations, wrong, end - start, needed)
+    changing: NDArray[np.int64] = operations[in_rounds]
+    return changing

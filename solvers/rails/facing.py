@@ -1,0 +1,130 @@
+"""Step lists of collectives: whom every member of a group faces on each lane, round by round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import IDLE
+from optmatch.problems.rails.rounds import Algorithm, meet
+
+Facing = NDArray[np.int64]
+"""``facing[round, side, lane, place]``: the place in its group of whom a member faces, where it
+transmits (0) and where it receives (1), on each lane, in each round."""
+
+
+def hamiltonian_cycles(n: int) -> NDArray[np.int64]:
+    """Split the complete graph on n points into cycles through all, which share no edge.
+
+    Returns
+    -------
+    NDArray[np.int64]
+        ``cycles[k, i]``, shape (max(1, (n - 1) // 2), n); the first is 0, 1, ..., n - 1.
+
+    Notes
+    -----
+    Walecki's zigzag [1]_ through an even number of points on a circle, turned step by step, and
+    one point in the middle. Where n is even, one more point is put into the middle of each zigzag:
+    the edges that it replaces are diameters, so no two of the new edges are the same.
+
+    References
+    ----------
+    .. [1] Alspach (2008). The wonderful Walecki construction. *Bulletin of the ICA* 52, 7-20.
+
+    Examples
+    --------
+    >>> hamiltonian_cycles(5).tolist()
+    [[0, 1, 2, 3, 4], [0, 2, 4, 1, 3]]
+    """
+    half = (n - 1) // 2
+    if half < 2:
+        return np.arange(n)[None]
+    rim = 2 * half
+    steps = np.arange(rim)
+    zigzag = np.where(steps % 2, (steps + 1) // 2, -(steps // 2)) % rim
+    cycles = np.full((half, n), rim)  # the point in the middle comes first
+    turned = (zigzag + np.arange(half)[:, None]) % rim
+    cycles[:, 1 : half + 1] = turned[:, :half]
+    cycles[:, n - half :] = turned[:, half:]
+    if n % 2 == 0:
+        cycles[:, half + 1] = rim + 1
+    names: NDArray[np.int64] = np.argsort(cycles[0])
+    return np.take(names, cycles)
+
+
+@lru_cache
+def successors(n: int, ring: int) -> NDArray[np.int64]:
+    """Tell who comes after each place on one of the rings of a group; they repeat.
+
+    Examples
+    --------
+    >>> [successors(5, ring).tolist() for ring in range(2)]
+    [[1, 2, 3, 4, 0], [2, 3, 4, 0, 1]]
+    """
+    orders = hamiltonian_cycles(n)
+    around = orders[ring % len(orders)]
+    onward = np.empty(n, dtype=np.int64)
+    onward[around] = np.roll(around, -1)
+    return onward
+
+
+def face_rings(n: int, lanes: int, *, duplex: bool) -> Facing:
+    """Put a group into rings: lanes 2r and 2r + 1 turn ring r forward and backward.
+
+    A lane of bidirectional ports turns a ring of its own, both ways.
+
+    Examples
+    --------
+    >>> face_rings(3, 2, duplex=False).tolist()
+    [[[[1, 2, 0], [2, 0, 1]], [[2, 0, 1], [1, 2, 0]]]]
+    """
+    found = np.empty((1, 2, lanes, n), dtype=np.int64)
+    for lane in range(lanes):
+        onward = successors(n, lane if duplex else lane // 2)
+        both = onward, np.argsort(onward)
+        turned = 0 if duplex else lane % 2
+        found[0, :, lane] = both[turned], both[1 - turned]
+    return found
+
+
+def face_shifts(n: int, lanes: int) -> Facing:
+    """Let everyone send so many places onward, another number on each lane in each round.
+
+    In the last round lanes that are left over stay as they are.
+
+    Examples
+    --------
+    >>> face_shifts(4, 2)[:, 0, :, 0].tolist()
+    [[1, 2], [3, 2]]
+    """
+    places, rounds = np.arange(n), -(-(n - 1) // lanes)
+    found = np.empty((rounds, 2, lanes, n), dtype=np.int64)
+    for turn in range(rounds):
+        for lane in range(lanes):
+            if turn and lane + turn * lanes >= n - 1:
+                found[turn, :, lane] = found[turn - 1, :, lane]
+                continue
+            by = 1 + (lane + turn * lanes) % (n - 1)
+            found[turn, :, lane] = (places + by) % n, (places - by) % n
+    return found
+
+
+def face_pairs(algorithm: Algorithm, n: int, lanes: int, distances: Sequence[int]) -> Facing:
+    """Let members meet in pairs on all lanes, round by round.
+
+    Who meets nobody in a round faces its next partner already, or its last one still.
+
+    Examples
+    --------
+    >>> face_pairs("tree", 3, 1, [1, 2])[:, 0, 0].tolist()
+    [[1, 0, 0], [2, 0, 0]]
+    """
+    met = np.stack([meet(algorithm, n, distance) for distance in distances])
+    for turn in range(len(met) - 1, 0, -1):
+        met[turn - 1] = np.where(met[turn - 1] == IDLE, met[turn], met[turn - 1])
+    for turn in range(1, len(met)):
+        met[turn] = np.where(met[turn] == IDLE, met[turn - 1], met[turn])
+    return np.broadcast_to(met[:, None, None], (len(met), 2, lanes, n))

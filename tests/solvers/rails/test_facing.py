@@ -1,0 +1,104 @@
+"""Step lists of collectives: every lane of a round is a matching, and everybody is met."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from optmatch.problems.rails.rounds import list_rounds
+from optmatch.problems.rails.step import ALL_REDUCE, REDUCE_SCATTER
+from optmatch.solvers.rails.facing import (
+    Facing,
+    face_pairs,
+    face_rings,
+    face_shifts,
+    hamiltonian_cycles,
+)
+
+sizes, lanes = st.integers(2, 12), st.integers(1, 6)
+
+
+def check_matchings(facing: Facing) -> None:
+    """On each lane of each round, who is sent to receives from the same member."""
+    _, _, _, n = facing.shape
+    for there, back in facing.transpose(0, 2, 1, 3).reshape(-1, 2, n):
+        assert sorted(there.tolist()) == list(range(n))
+        assert (back[there] == np.arange(n)).all()
+
+
+@given(st.integers(1, 40))
+def test_cycles_split_the_complete_graph(n: int) -> None:
+    """Each goes through all points once, no two share an edge, and there are as many as fit."""
+    cycles = hamiltonian_cycles(n)
+    assert len(cycles) == max(1, (n - 1) // 2)
+    assert (np.sort(cycles, axis=1) == np.arange(n)).all()
+    edges = np.sort(np.stack([cycles, np.roll(cycles, -1, axis=1)], axis=2).reshape(-1, 2), axis=1)
+    if n > 2:
+        assert len(np.unique(edges, axis=0)) == len(edges)
+    assert cycles[0].tolist() == list(range(n))
+
+
+@given(sizes, lanes, st.booleans())
+def test_each_lane_of_a_ring_goes_round_once(n: int, number: int, duplex: bool) -> None:
+    """From any member, following one lane visits all before it comes back."""
+    facing = face_rings(n, number, duplex=duplex)
+    check_matchings(facing)
+    for onward in facing[0, 0]:
+        seen, at = [], 0
+        for _ in range(n):
+            seen.append(at)
+            at = int(onward[at])
+        assert at == 0
+        assert sorted(seen) == list(range(n))
+
+
+@given(sizes, st.sampled_from([2, 4, 6]))
+def test_two_lanes_hold_a_ring_in_both_directions(n: int, number: int) -> None:
+    """Who sends to whom on one lane receives from there on the other."""
+    onward = face_rings(n, number, duplex=False)[0, 0]
+    for there, back in onward.reshape(-1, 2, n):
+        assert (back[there] == np.arange(n)).all()
+
+
+@given(sizes, lanes)
+def test_shifts_are_an_all_to_all(n: int, number: int) -> None:
+    """Every ordered pair meets, in the fewest rounds that the lanes allow."""
+    facing = face_shifts(n, number)
+    check_matchings(facing)
+    assert len(facing) == -(-(n - 1) // number)
+    met = {(k, int(to)) for row in facing[:, 0].reshape(-1, n) for k, to in enumerate(row)}
+    assert met == {(a, b) for a in range(n) for b in range(n) if a != b}
+
+
+def facing_of(algorithm: str, kind: int, n: int) -> Facing:
+    """Return whom everyone faces in the rounds of an algorithm."""
+    rounds = list_rounds(algorithm, kind, n)  # type: ignore[arg-type]
+    return face_pairs(algorithm, n, 1, [each.distance for each in rounds])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("n", [4, 8, 16])
+def test_halving_brings_every_part_to_its_owner(n: int) -> None:
+    """Replayed: each round, keep the half of the own side; at the end all is summed up once."""
+    facing = facing_of("halving", REDUCE_SCATTER, n)
+    check_matchings(facing)
+    sums = np.ones((n, n), dtype=int)  # sums[member, part]: how many contributions it holds
+    for partner in facing[:, 0, 0]:
+        sums = sums + sums[partner]
+    assert (sums.diagonal() == n).all()
+
+
+@pytest.mark.parametrize("n", [3, 5, 8, 11])
+def test_a_tree_collects_from_everyone(n: int) -> None:
+    """Replayed: in the end the first member has heard of all, each once."""
+    held = [{k} for k in range(n)]
+    rounds = list_rounds("tree", ALL_REDUCE, n)
+    facing = facing_of("tree", ALL_REDUCE, n)
+    up = len(rounds) // 2
+    for each, partner in zip(rounds[:up], facing[:up, 0, 0], strict=True):
+        for child in range(each.distance, n, 2 * each.distance):
+            parent = int(partner[child])
+            assert parent == child - each.distance
+            assert partner[parent] == child
+            assert not held[child] & held[parent]
+            held[parent] |= held[child]
+    assert held[0] == set(range(n))

@@ -1,0 +1,75 @@
+"""The page on new kinds: its changes, made in a copy of the package, give a kind that works."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = (ROOT / "docs" / "adding-a-kind.md").read_text("utf-8")
+PROGRAM = """
+import numpy as np, optmatch as om
+from optmatch.problems import SingleSlot
+problem = om.load("single.json")
+assert type(problem) is SingleSlot
+solution = om.load("single.schedule.json")
+assert solution.problem == problem and om.verify(problem, solution).ok
+best = min(
+    problem.demand.sum() - sum(problem.demand[i, j] for i, j in enumerate(order))
+    for order in __import__("itertools").permutations(range(4))
+)
+assert solution.objective == best
+wrong = om.Schedule(matchings=[[0, 1, 2, 3], [1, 0, 3, 2]], durations_s=[1, 1])
+assert not om.verify(problem, wrong).ok
+print("fine")
+"""
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    """Return the blocks of the page with the file that each belongs to."""
+    found = re.findall(rf"^```{language}\n# (\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    return [(name, text) for name, text in found]
+
+
+def apply(text: str, change: str) -> str:
+    """Apply a block of added, removed and unchanged lines, which stand in the file once."""
+    lines = [line for line in change.splitlines() if line]
+    before = "\n".join(line[1:] for line in lines if line[0] in " -")
+    after = "\n".join(line[1:] for line in lines if line[0] in " +")
+    squeezed = re.sub(r"\n\n+", "\n", text)
+    assert squeezed.count(before) == 1, before
+    return squeezed.replace(before, after)
+
+
+@pytest.mark.slow
+def test_the_page_adds_a_kind(tmp_path: Path) -> None:
+    """It is generated, solved, verified, saved and loaded, and a wrong answer is refused."""
+    shutil.copytree(ROOT / "optmatch", tmp_path / "optmatch", symlinks=True)
+    shutil.copytree(ROOT / "solvers", tmp_path / "solvers")
+    assert len(blocks("python")) == 5 and len(blocks("diff")) == 3
+    for name, text in blocks("python"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        if not (path.parent / "__init__.py").exists():
+            (path.parent / "__init__.py").write_text('"""New."""\n')
+        path.write_text(text)
+    for name, change in blocks("diff"):
+        path = tmp_path / name
+        path.write_text(apply(path.read_text("utf-8"), change))
+    here = os.environ | {"PYTHONPATH": str(tmp_path)}
+    run = [sys.executable, "-m", "optmatch"]
+    for command in (
+        [*run, "generate", "single-slot", "--size", "4", "-o", "single.json"],
+        [*run, "solve", "single.json", "-o", "single.schedule.json"],
+        [*run, "verify", "single.schedule.json"],
+        [sys.executable, "-c", PROGRAM],
+    ):
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, cwd=tmp_path, env=here
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout == "fine\n"
