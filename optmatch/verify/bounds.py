@@ -65,3 +65,11 @@ def check_objective(solution: Solution, findings: Findings) -> None:
         findings.refuse(
             "optimal means that the bound is reached", "lower_bound", claimed, objective
         )
+
+
+def check_stats(solution: Solution, findings: Findings) -> None:
+    """Check the statistics that are figures of the replay, too."""
+    for name, value in solution.stats.items():
+        got = findings.figures.get(name)
+        if got is not None and not agree(value, got):
+            findings.refuse("statistics are as recomputed", f"stats[{name!r}]", value, got)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from optmatch.problems.rails.plan import RailPlan
 from optmatch.solvers.rails.policies import usual_lanes
 from optmatch.solvers.rails.timetable import Timed, Turn, build_plan, longest_paths
-from optmatch.solvers.rails.transfers import Endpoint, Spot, Transfers
+from optmatch.solvers.rails.transfers import Spot, Transfers
 
 
 def plan_ahead(transfers: Transfers, known: Sequence[RailPlan] = ()) -> RailPlan | None:
@@ -142,13 +142,20 @@ def _time_order(
     durations, pairs = transfers.lasting(lanes), transfers.pairs()
     turned: list[tuple[int, int, int, Spot]] = []
     standing: list[Turn] = []
+    users = transfers.users()
+    for points in users.values():
+        points.sort(key=lambda user: transfers.key(user[0], start, waits.order))
     for (end, lane), peer in faces.items():
-        users = _users(transfers, lanes, end, lane)
-        users.sort(key=lambda user: transfers.key(user[0], start, waits.order))
-        place = {point.peers[lane]: point.spot for point in _endpoints(transfers, end)}
+        points = users[end]
+        place = {point.peers[lane]: point.spot for _, point in points}
         standing.append(Turn(0.0, 0.0, end, lane, place[peer]))
         facing, last = peer, -1
-        for node, wanted, where in [*users, (-1, peer, place[peer])]:
+        served = [
+            (node, point.peers[lane], point.spot)
+            for node, point in points
+            if lanes[node] >> lane & 1
+        ]
+        for node, wanted, where in [*served, (-1, peer, place[peer])]:
             if wanted != facing:
                 number = len(durations)
                 durations.append(transfers.job.delay_s)
@@ -160,25 +167,3 @@ def _time_order(
             facing, last = wanted, node
     timed = longest_paths(durations, pairs)
     return None if timed is None else _Found(timed, standing, turned)
-
-
-def _endpoints(transfers: Transfers, end: int) -> list[Endpoint]:
-    """List all uses of an end."""
-    return [
-        point
-        for transfer in transfers.by_node.values()
-        for point in transfer.endpoints
-        if point.end == end
-    ]
-
-
-def _users(
-    transfers: Transfers, lanes: Mapping[int, int], end: int, lane: int
-) -> list[tuple[int, int, Spot]]:
-    """List who uses a lane at an end: node, peer, what says whom."""
-    return [
-        (node, point.peers[lane], point.spot)
-        for node, transfer in transfers.by_node.items()
-        for point in transfer.endpoints
-        if point.end == end and lanes[node] >> lane & 1
-    ]

@@ -116,6 +116,14 @@ class Transfers(NamedTuple):
             for transfer in self.by_node.values()
         )
 
+    def users(self) -> dict[int, list[tuple[int, Endpoint]]]:
+        """List for each end the nodes that use it."""
+        found: dict[int, list[tuple[int, Endpoint]]] = {}
+        for node, transfer in self.by_node.items():
+            for point in transfer.endpoints:
+                found.setdefault(point.end, []).append((node, point))
+        return found
+
     def pairs(self) -> list[tuple[int, int]]:
         """List what comes before what, as pairs of nodes."""
         folded = self.folded

@@ -29,6 +29,11 @@ class AllToAll(Value):
     delay_s
         The reconfiguration delay, in seconds.
 
+    See Also
+    --------
+    Routing : One given matching on a fabric.
+    Demand : Unequal amounts between ports, in the shortest time.
+
     Examples
     --------
     >>> from optmatch.fabrics import HexMesh
@@ -66,8 +71,8 @@ class AllToAll(Value):
         """The fewest matchings that can hold all pairs, by counting.
 
         Of N live ports each meets one other in a slot and has N - 1 to meet, so N - 1 at least.
-        Bidirectional
-        ports of odd number N leave one idle in each slot, so N (N - 1) / 2 pairs need N slots.
+        Bidirectional ports of odd number N leave one idle in each slot, so N (N - 1) / 2 pairs
+        need N slots.
         """
         n = len(self.fabric.live_ports)
         return n if self.fabric.bidirectional and n % 2 and n > 1 else max(0, n - 1)

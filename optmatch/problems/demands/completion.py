@@ -1,4 +1,4 @@
-"""What a schedule carries of a demand, and when everything is there."""
+"""When the demand is complete, and how long each pair has had a circuit."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from optmatch.problems.demands.problem import Demand
 
 
 def held_ticks(problem: Demand, schedule: Schedule) -> NDArray[np.int64]:
-    """Add up how long each circuit of a schedule can carry something, in ticks.
+    """Add up how long each pair has a circuit that can send, in ticks.
 
-    Per circuit, one that was in the matching before also carries during the delay.
+    With per-circuit switching, a circuit that was in the matching before sends during the delay.
 
     Examples
     --------
@@ -38,7 +38,7 @@ def held_ticks(problem: Demand, schedule: Schedule) -> NDArray[np.int64]:
 
 
 def completion_s(problem: Demand, schedules: Sequence[Schedule]) -> float:
-    """Find when the demand is carried: the last slot has ended, and the packet network too.
+    """Find when the demand is complete: the last slot has ended, and the packet network too.
 
     Parameters
     ----------

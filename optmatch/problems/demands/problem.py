@@ -47,7 +47,7 @@ class PlaneSchedules(Value):
 
 
 class _InTicks(Value):
-    """A place for what is derived once and is no field."""
+    """Holds what is derived once and is no field."""
 
     __slots__ = ("_scaled",)
     _scaled: Scaled
@@ -86,7 +86,7 @@ class Demand(_InTicks):
     quantum_s
         One tick, in seconds.
     objective
-        ``"completion-s"``: when everything is carried, in seconds. ``"matchings"``: the fewest
+        ``"completion-s"``: when the demand is complete, in seconds. ``"matchings"``: the fewest
         matchings whose weighted sum *is* the demand; all lines must have the same sum.
 
     Raises

@@ -134,7 +134,7 @@ def zipf_moe(
     exponent: float = 1.0,
     bytes: float = 4096.0,
 ) -> Matrix:
-    """Dispatch tokens to experts, one expert on each port, some far more popular than others.
+    """Send tokens to experts, one on each port, with skewed expert routing.
 
     Parameters
     ----------

@@ -52,8 +52,7 @@ def bound_line(problem: Demand, line: NDArray[np.int64]) -> float:
 
 def bound_demand(problem: Demand) -> float:
     """Take the busiest line."""
-    lines = _lines(problem)
-    return max((bound_line(problem, line) for line in lines), default=0.0)
+    return max((bound_line(problem, line) for line in _lines(problem)), default=0.0)
 
 
 def check_proof(problem: Demand, proof: Any) -> float:
@@ -76,8 +75,13 @@ def check_proof(problem: Demand, proof: Any) -> float:
 
 
 def _lines(problem: Demand) -> NDArray[np.int64]:
-    ticks = problem.directed_ticks if problem.packet_share > 0 else problem.ticks
+    ticks = _ticks(problem)
     return np.concatenate([ticks, ticks.T])
+
+
+def _ticks(problem: Demand) -> NDArray[np.int64]:
+    """Return what is asked for; packets of the two directions of a port are not one circuit."""
+    return problem.directed_ticks if problem.packet_share > 0 else problem.ticks
 
 
 def _line(problem: Demand, axis: str, port: int) -> NDArray[np.int64]:
@@ -96,9 +100,8 @@ def _by_prices(problem: Demand, proof: ConfigurationProof) -> float:
     if proof.duals.shape != (n_ports, n_ports):
         raise ProofError(f"prices of shape {proof.duals.shape} for {n_ports} ports")
     duals, units = proof.duals, proof.units
-    ticks = problem.directed_ticks if problem.packet_share > 0 else problem.ticks
-    asked = np.where(duals > 0, ticks, 0)
-    delay, shortest = problem.delay_ticks, max(1, problem.min_slot_ticks)
+    asked = np.where(duals > 0, _ticks(problem), 0)
+    delay, shortest = problem.delay_ticks, problem.min_slot_ticks
     largest = int(asked.max(initial=0)) + delay + shortest
     if int(duals.max(initial=0)) * largest * n_ports * n_ports >= LARGEST or (
         units * largest >= LARGEST
@@ -114,9 +117,8 @@ def _by_prices(problem: Demand, proof: ConfigurationProof) -> float:
         potentials = Potentials(n_ports)
         durations = np.unique(np.maximum(asked[asked > 0], shortest)).tolist()
         for duration in sorted({shortest, *durations}):
-            if not potentials.at_most(
-                duals * np.minimum(asked, duration), units * (duration + delay)
-            ):
+            weights = duals * np.minimum(asked, duration)
+            if not potentials.at_most(weights, units * (duration + delay)):
                 raise ProofError(f"a slot of {duration} ticks earns more than it takes")
     if problem.packet_share > 0:
         heaviest, _ = heaviest_matching(np.where(asked > 0, duals, 0))

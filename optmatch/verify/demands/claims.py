@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from optmatch.model import Schedule, Solution, Status
 from optmatch.problems import Demand, PlaneSchedules
-from optmatch.verify.bounds import check_objective, check_support
+from optmatch.verify.bounds import check_objective, check_stats, check_support
 from optmatch.verify.demands.bounds import bound_demand, check_proof
 from optmatch.verify.demands.replay import replay_demand
 from optmatch.verify.report import Findings, agree
@@ -25,24 +25,17 @@ def verify_demand(
         "the solution is one of this problem", "problem", subject.problem == problem, True
     )
     answered = subject.status in (Status.OPTIMAL, Status.FEASIBLE)
-    form, answer = ("schedule", subject.schedule)
-    if problem.planes > 1:
-        form, answer = "answer", subject.answer
-    wanted = PlaneSchedules if problem.planes > 1 else Schedule
+    form, wanted = ("answer", PlaneSchedules) if problem.planes > 1 else ("schedule", Schedule)
+    answer = getattr(subject, form)
     replayed = False
     if isinstance(answer, wanted):
         replayed = replay_demand(problem, _schedules(answer), findings)
     elif answered:
-        findings.refuse(
-            "the answer is a schedule for each plane", form, type(answer).__name__, wanted.__name__
-        )
+        rule = "the answer is a schedule for each plane"
+        findings.refuse(rule, form, type(answer).__name__, wanted.__name__)
     if not answered and (subject.schedule is not None or subject.answer is not None):
-        findings.refuse(
-            "a schedule answers the problem",
-            "status",
-            subject.status.value,
-            "optimal or feasible",
-        )
+        rule = "a schedule answers the problem"
+        findings.refuse(rule, "status", subject.status.value, "optimal or feasible")
     _check_bound(problem, subject, findings)
     if subject.status is Status.UNKNOWN:
         findings.notes.append("status unknown: there is no answer to check")
@@ -50,10 +43,7 @@ def verify_demand(
         check_objective(subject, findings)
     elif answered:
         findings.skipped.append("objective: nothing could be replayed")
-    for name, value in subject.stats.items():
-        got = findings.figures.get(name)
-        if got is not None and not agree(value, got):
-            findings.refuse("statistics are as recomputed", f"stats[{name!r}]", value, got)
+    check_stats(subject, findings)
 
 
 def _schedules(answer: Schedule | PlaneSchedules) -> Sequence[Schedule]:

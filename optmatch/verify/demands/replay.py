@@ -17,13 +17,12 @@ from optmatch.verify.routing.matchings import check_matchings, check_shapes
 WHOLE = 1e-6
 """A duration is this close to a whole number of ticks, beside the rounding of float64."""
 
-
 MOST = 2.0**53
 """No slot lasts so many ticks: float64 could not tell how many they are."""
 
 
 def replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Findings) -> bool:
-    """Apply all rules to the schedules of all planes; tell whether they define what is carried.
+    """Apply all rules to the schedules of all planes; tell whether they define what is served.
 
     Parameters
     ----------
@@ -34,9 +33,8 @@ def replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Find
     findings
         Receives violations and figures; ``objective`` is the recomputed one.
     """
-    findings.expect(
-        "there is a schedule for each plane", "schedules", len(schedules), problem.planes
-    )
+    rule = "there is a schedule for each plane"
+    findings.expect(rule, "schedules", len(schedules), problem.planes)
     served = np.zeros((problem.fabric.n_ports,) * 2, dtype=np.int64)
     ends, slots, defined = [0], 0, len(schedules) > 0
     for plane, schedule in enumerate(schedules):
@@ -51,31 +49,25 @@ def replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Find
             defined = False
         _merge(findings, inner, f"plane {plane}: " if problem.planes > 1 else "")
     if not defined:
-        findings.skipped.append("what is carried: slots that are no matchings define no circuits")
+        findings.skipped.append("what is served: slots that are no matchings define no circuits")
         return False
     if not problem.exact:
         findings.notes.append(f"demands were rounded up to ticks of {problem.tick_s:g} s")
     findings.figures["slots"] = slots
     findings.figures["makespan_s"] = max(ends) * problem.tick_s
-    done = _check_carried(problem, served, max(ends), findings)
+    done = _check_completion(problem, served, max(ends), findings)
     findings.figures["completion_s"] = done
-    findings.figures["objective"] = (
-        float(slots) if problem.objective == "matchings" else float(done)
-    )
+    findings.figures["objective"] = float(slots if problem.objective == "matchings" else done)
     return True
 
 
 def _check_slots(problem: Demand, schedule: Schedule, findings: Findings) -> bool:
     """Check shapes, matchings, and the times that the problem fixes."""
-    findings.expect(
-        "the delay is the problem's", "delay_s", float(schedule.delay_s), problem.delay_s
-    )
-    findings.expect(
-        "the switching is the problem's", "switching", schedule.switching, problem.switching
-    )
-    return check_shapes(problem.fabric, schedule, findings) and check_matchings(
-        problem.fabric, schedule, findings
-    )
+    for name in ("delay_s", "switching"):
+        rule = f"the {name.removesuffix('_s')} is the problem's"
+        findings.expect(rule, name, getattr(schedule, name), getattr(problem, name))
+    sound = check_shapes(problem.fabric, schedule, findings)
+    return sound and check_matchings(problem.fabric, schedule, findings)
 
 
 def _durations(problem: Demand, schedule: Schedule, findings: Findings) -> NDArray[np.int64]:
@@ -84,21 +76,13 @@ def _durations(problem: Demand, schedule: Schedule, findings: Findings) -> NDArr
     exact = np.where(np.isfinite(exact) & (exact >= 0) & (exact < MOST), exact, -1.0)
     ticks = np.rint(exact)
     fits = (exact >= 0) & (np.abs(exact - ticks) <= WHOLE + ticks * 2.0**-50)
-    for slot in np.flatnonzero(~fits):
-        findings.refuse(
-            "a slot lasts a whole number of ticks",
-            f"durations_s[{slot}]",
-            float(schedule.durations_s[slot]),
-            f"a multiple of {problem.tick_s:g} s",
-        )
-    shortest = max(1, problem.min_slot_ticks)
-    for slot in np.flatnonzero(fits & (ticks < shortest)):
-        findings.refuse(
-            "no slot is shorter than allowed",
-            f"durations_s[{slot}]",
-            float(schedule.durations_s[slot]),
-            f">= {shortest * problem.tick_s:g} s",
-        )
+    shortest, tick_s = problem.min_slot_ticks, problem.tick_s
+    whole = "a slot lasts a whole number of ticks", f"a multiple of {tick_s:g} s"
+    long_enough = "no slot is shorter than allowed", f">= {shortest * tick_s:g} s"
+    for (rule, wanted), wrong in ((whole, ~fits), (long_enough, fits & (ticks < shortest))):
+        for slot in np.flatnonzero(wrong):
+            got = float(schedule.durations_s[slot])
+            findings.refuse(rule, f"durations_s[{slot}]", got, wanted)
     return np.maximum(ticks, 0).astype(np.int64)
 
 
@@ -116,7 +100,7 @@ def _circuit_ticks(
     return served.reshape(n_ports, n_ports)
 
 
-def _check_carried(
+def _check_completion(
     problem: Demand, served: NDArray[np.int64], end: int, findings: Findings
 ) -> float:
     """Compare what was served with what was asked for; return when all is there, in seconds."""
@@ -126,9 +110,9 @@ def _check_carried(
     findings.figures["circuit_s"] = float(np.minimum(asked, served).sum()) * tick_s
     if problem.packet_bytes_per_s > 0:
         busiest = max(int(left.sum(axis=1).max()), int(left.sum(axis=0).max()))
-        rate = problem.packet_bytes_per_s / problem.rate_bytes_per_s
-        findings.figures["packet_s"] = busiest / rate * tick_s
-        return max(float(end), busiest / rate) * tick_s
+        packets = busiest / problem.packet_share
+        findings.figures["packet_s"] = packets * tick_s
+        return max(float(end), packets) * tick_s
     exactly = problem.objective == "matchings"
     for i, j in np.argwhere(served != problem.ticks if exactly else left > 0):
         findings.refuse(

@@ -9,7 +9,7 @@ from optmatch.model import IDLE, Schedule, Solution, Status
 from optmatch.problems import RailJob, RailPlan
 from optmatch.problems.rails.plan import ranks_of_rails
 from optmatch.problems.rails.step import ALL_TO_ALL, RECV
-from optmatch.verify.bounds import check_objective, check_support
+from optmatch.verify.bounds import check_objective, check_stats, check_support
 from optmatch.verify.rails.circuits import Rail, Sent, open_rail
 from optmatch.verify.rails.context import Context, Work
 from optmatch.verify.rails.exchanges import check_exchanges
@@ -48,10 +48,7 @@ def verify_rails(
         check_objective(subject, findings)
     elif answered:
         findings.skipped.append("objective: nothing could be replayed")
-    for name, value in subject.stats.items():
-        got = findings.figures.get(name)
-        if got is not None and not agree(value, got):
-            findings.refuse("statistics are as recomputed", f"stats[{name!r}]", value, got)
+    check_stats(subject, findings)
 
 
 def _replay(job: RailJob, plan: object, work: Work, findings: Findings) -> bool:

@@ -11,8 +11,8 @@ import numpy as np
 from optmatch.fabrics import UNREACHED, Faulty, RouteLengths
 from optmatch.model import Schedule, Solution, Status
 from optmatch.problems import BlockProof, CutProof, Reroute, RoutingProof, Transition
-from optmatch.verify.bounds import SEARCHES, check_objective, check_support
-from optmatch.verify.report import Findings, agree
+from optmatch.verify.bounds import SEARCHES, check_objective, check_stats, check_support
+from optmatch.verify.report import Findings
 from optmatch.verify.reroutes.blocks import check_block
 from optmatch.verify.reroutes.failure import Failure, assess_failure
 from optmatch.verify.reroutes.replay import LEVELS, replay_transition
@@ -53,10 +53,7 @@ def verify_reroute(
         _check_optimal(subject, levels, findings)
     elif answered:
         findings.skipped.append("objective: nothing could be replayed")
-    for name, value in subject.stats.items():
-        found = findings.figures.get(name)
-        if found is not None and not agree(value, found):
-            findings.refuse("statistics are as recomputed", f"stats[{name!r}]", value, found)
+    check_stats(subject, findings)
 
 
 def _check_optimal(solution: Solution, levels: tuple[int, ...] | None, findings: Findings) -> None:

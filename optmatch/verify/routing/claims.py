@@ -7,7 +7,7 @@ from typing import Any
 
 from optmatch.model import Solution, Status
 from optmatch.problems import AllToAll, Routing, RoutingProof
-from optmatch.verify.bounds import SEARCHES, check_objective, check_support
+from optmatch.verify.bounds import SEARCHES, check_objective, check_stats, check_support
 from optmatch.verify.report import Findings, agree
 from optmatch.verify.routing.light import Traced
 from optmatch.verify.routing.proofs import Circuit, ProofChecker, ProofError
@@ -51,11 +51,7 @@ def check_claims(
         _check_answer(solution, findings)
     elif answered:
         findings.skipped.append("objective: no light could be traced")
-    for name, value in solution.stats.items():
-        if name in findings.figures:
-            got = findings.figures[name]
-            if not agree(value, got):
-                findings.refuse("statistics are as recomputed", f"stats[{name!r}]", value, got)
+    check_stats(solution, findings)
 
 
 def _support_bound(

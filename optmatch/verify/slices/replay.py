@@ -10,7 +10,7 @@ import numpy as np
 from optmatch.fabrics import RackFabric
 from optmatch.model import Schedule, Solution, Status
 from optmatch.problems import Allocation, LoadProof, SliceAllocation
-from optmatch.verify.bounds import check_objective, check_support
+from optmatch.verify.bounds import check_objective, check_stats, check_support
 from optmatch.verify.report import Findings, agree
 from optmatch.verify.routing.proofs import ProofError
 from optmatch.verify.slices.bounds import Torus, bound_load, check_load_proof, fits_fabric, measure
@@ -59,10 +59,7 @@ def verify_slice(
         findings.skipped.append("objective: nothing could be replayed")
     else:
         findings.notes.append(f"status {subject.status.value}: there is no answer to check")
-    for name, value in subject.stats.items():
-        got = figures.get(name)
-        if got is not None and not agree(value, got):
-            findings.refuse("statistics are as recomputed", f"stats[{name!r}]", value, got)
+    check_stats(subject, findings)
 
 
 def _replay(problem: SliceAllocation, answer: object, findings: Findings) -> bool:
