@@ -45,11 +45,12 @@ main(prog_name="optmatch")
 """
 
 
-def start(*args: str | Path, **extra: Any) -> subprocess.Popen[str]:
+def start(*args: str | Path, cwd: Path | None = None) -> subprocess.Popen[str]:
     """Start the command line in a process that Ctrl-C reaches, with pipes to read from."""
     command = [sys.executable, "-c", LISTENING, *map(str, args)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, **pipes, **extra)
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd
+    )
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
