@@ -18,8 +18,10 @@ import optmatch as om
 from optmatch.problems.slices.occupancy import draw_occupancy
 from optmatch.problems.slices.shape import Shape
 from optmatch.solvers.slices.pod import Pod
-from optmatch.studies import draw_arrivals
-from optmatch.studies.tables import Row, study_slices, study_spares
+from optmatch.studies.outcome import Row
+from optmatch.studies.reroutes.tables import study_spares
+from optmatch.studies.slices.arrivals import draw_arrivals
+from optmatch.studies.slices.tables import study_slices
 
 CROWDS: tuple[tuple[list[Shape], Shape], ...] = (
     ([(2, 2, 2)] * 3, (2, 2, 4)),

@@ -19,7 +19,7 @@ from optmatch.model import InputError, OnEvent, ignore
 
 if TYPE_CHECKING:
     from optmatch.problems.slices.shape import Shape
-    from optmatch.studies.tables import Study
+    from optmatch.studies.outcome import Study
 
 RACK_OPTIONS = (
     click.option(
@@ -116,8 +116,9 @@ def slices(
 
     The latter twice: within racks, and with racks that are joined by optical switches.
     """
-    from optmatch.studies import RULES, read_arrivals
-    from optmatch.studies.tables import study_slices
+    from optmatch.studies.slices.arrivals import read_arrivals
+    from optmatch.studies.slices.replay import RULES
+    from optmatch.studies.slices.tables import study_slices
 
     fabric = build_racks(options, racks=64)
     arrivals = None if trace is None else read_arrivals(trace)
@@ -167,7 +168,7 @@ def slices(
 @click.pass_context
 def spares(ctx: click.Context, /, **options: Any) -> None:
     """Compute how often so many spares of a rack cover all that is down in it."""
-    from optmatch.studies.tables import study_spares
+    from optmatch.studies.reroutes.tables import study_spares
 
     fabric = build_racks(options, racks=1)
     names = ("most", "chip_failures_per_year", "server_failures_per_year", "repair_days")
@@ -197,7 +198,7 @@ def spares(ctx: click.Context, /, **options: Any) -> None:
 @click.pass_context
 def blast_radius(ctx: click.Context, /, mix: str | None, quiet: bool, **options: Any) -> None:
     """Let each chip in use fail, and count the chips whose circuits change."""
-    from optmatch.studies.tables import study_blast
+    from optmatch.studies.reroutes.tables import study_blast
 
     fabric = build_racks(options, racks=1)
     parameters = {name: options[name] for name in ("requests", "runs", "seed")}

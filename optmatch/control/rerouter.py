@@ -14,8 +14,8 @@ from optmatch.model import BAR, CROSS, InfeasibleError, InputError, LimitReached
 from optmatch.problems import Reroute, Transition
 
 if TYPE_CHECKING:
-    from optmatch.solvers.reroutes.repair import Case, Reach
-    from optmatch.solvers.reroutes.routing_state import RoutingState
+    from optmatch.solvers.reroutes.repair import Reach
+    from optmatch.solvers.reroutes.routing_state import Case, RoutingState
 
 Parts = int | Iterable[int] | None
 Stuck = Literal["bar", "cross"] | None
@@ -306,36 +306,28 @@ class Rerouter:
         self, now: _Snapshot, failure: FailedParts, spares: tuple[int, ...] | None = None
     ) -> Transition:
         """Work out a transition."""
-        from optmatch.solvers.reroutes.blocks import find_block
         from optmatch.solvers.reroutes.changes import make_transition
-        from optmatch.solvers.reroutes.impossible import explain
-        from optmatch.solvers.reroutes.repair import make_room, place
+        from optmatch.solvers.reroutes.impossible import explain, explain_bound
+        from optmatch.solvers.reroutes.repair import Plan, repair
 
         case, routing = self._case(now, failure, spares)
-        if len(case.lost) > len(case.spares):
-            raise InfeasibleError(
-                f"{len(case.lost)} units with circuits are lost, {len(case.spares)} live spares"
-                " are there"
-            )
-        plan = place(routing, case, now.reach)
-        if plan is None:
-            block = find_block(routing, case)
-            if block is not None:
-                raise InfeasibleError(explain(now.state, block))
-            plan = make_room(routing, case, now.reach)
-        if plan is None:
-            if _with(now.state, failure).bound() is None:
-                raise InfeasibleError(
-                    "a circuit has no way between its ends, or any spare of them"
-                )
-            raise LimitReached("no way over the failure was found; method ilp settles it")
-        return make_transition(routing, case, plan)
+        lost, spares_left = len(case.lost), len(case.spares)
+        if lost > spares_left:
+            raise InfeasibleError(explain_bound(lost, spares_left))
+        found = repair(routing, case, now.reach)
+        if isinstance(found, Plan):
+            return make_transition(routing, case, found)
+        if found is not None:
+            raise InfeasibleError(explain(now.state, found))
+        if _with(now.state, failure).bound() is None:
+            raise InfeasibleError(explain_bound(lost, spares_left))
+        raise LimitReached("no way over the failure was found; method ilp settles it")
 
     def _case(
         self, now: _Snapshot, failure: FailedParts, spares: tuple[int, ...] | None
     ) -> tuple[Case, RoutingState]:
         """Find whom a failure hits, on a routing without what has failed."""
-        from optmatch.solvers.reroutes.repair import Case
+        from optmatch.solvers.reroutes.routing_state import Case
 
         state = now.state
         if spares is None:

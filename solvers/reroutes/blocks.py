@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.problems import BlockProof
-from optmatch.solvers.reroutes.repair import Case
-from optmatch.solvers.reroutes.routing_state import RoutingState
+from optmatch.solvers.reroutes.routing_state import Case, RoutingState, spread
 
 
 def find_block(routing: RoutingState, case: Case) -> BlockProof | None:
@@ -57,12 +56,12 @@ def _cut_off(
     graph, n = routing.graph, len(routing.graph.capacity)
     room = routing.free.copy()
     np.add.at(room, graph.resource[np.concatenate(routing.paths)], 1)
-    arcs = np.flatnonzero(_open_arcs(routing))
+    arcs = np.flatnonzero(routing.open_arcs())
     tail, head = graph.tail[arcs], graph.head[arcs]
     leaving, entering = np.arange(graph.units), graph.units + np.arange(graph.units)
     if side:
         tail, head, leaving, entering = head, tail, entering, leaving
-    reached = _spread(len(graph.resource), leaving[chips], tail, head)
+    reached = spread(len(graph.resource), leaving[chips], tail, head)
     tail, head = tail[reached[tail]], head[reached[tail]]
     # a resource is an edge from its number to n further; then come the source and the sink
     source, sink = 2 * n, 2 * n + 1
@@ -103,27 +102,3 @@ def _cut_off(
     if len(links) and links[-1] >= routing.fabric.graph.links.count:  # type: ignore[union-attr]
         return None  # the ports of chips are what is short
     return BlockProof(chips=chips[near[chip_in]], links=links, leaving=side == 0)
-
-
-def _open_arcs(routing: RoutingState) -> NDArray[np.bool_]:
-    """Tell which arcs light can take, were it not for other circuits."""
-    graph = routing.graph
-    mode = routing.mode[graph.cell]
-    lit = (graph.cell < 0) | (mode < 0) | (mode == graph.state)
-    open_: NDArray[np.bool_] = lit & ~routing.shut[graph.head] & ~routing.shut[graph.tail]
-    return open_
-
-
-def _spread(
-    n: int, seeds: NDArray[Any], tail: NDArray[Any], head: NDArray[Any]
-) -> NDArray[np.bool_]:
-    """Mark the nodes that can be reached from the seeds."""
-    reached = np.zeros(n, dtype=np.bool_)
-    reached[seeds] = True
-    front = reached
-    while front.any():
-        ahead = np.zeros(n, dtype=np.bool_)
-        ahead[head[front[tail]]] = True
-        front = ahead & ~reached
-        reached |= ahead
-    return reached

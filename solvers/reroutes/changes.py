@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from optmatch.problems import Transition
 from optmatch.problems.reroutes.transition import RAISE, SET
 from optmatch.solvers.reroutes.naming import name_paths
-from optmatch.solvers.reroutes.repair import Case, Plan
-from optmatch.solvers.reroutes.routing_state import RoutingState
+from optmatch.solvers.reroutes.repair import Plan
+from optmatch.solvers.reroutes.routing_state import Case, RoutingState
 from optmatch.solvers.reroutes.steps import RouteNeeds, Step, order_steps
 
 Path = NDArray[np.int32]

@@ -10,11 +10,10 @@ import numpy as np
 
 from optmatch.model import Limit, Limits, NewBest, OnEvent, Solution, Status
 from optmatch.problems import Reroute
-from optmatch.solvers.reroutes.blocks import find_block
 from optmatch.solvers.reroutes.changes import make_transition
-from optmatch.solvers.reroutes.impossible import explain, find_cut, prove_handovers
-from optmatch.solvers.reroutes.repair import EFFORT, Case, Plan, Reach, make_room, place
-from optmatch.solvers.reroutes.routing_state import RoutingState
+from optmatch.solvers.reroutes.impossible import explain, explain_bound, find_cut, prove_handovers
+from optmatch.solvers.reroutes.repair import EFFORT, Plan, Reach, repair
+from optmatch.solvers.reroutes.routing_state import Case, RoutingState
 
 _FEW = 20  # cases of a proof, for each handover
 
@@ -57,24 +56,13 @@ def solve(
     if clock.remaining_s <= 0.0:
         return give_up(problem, Limit.TIME, bound)
     reach = Reach(routing, problem.loss_units)
-    certificate: Any = None
-    plan = place(routing, case, reach)
-    if plan is None:
-        certificate = find_block(routing, case)
-        plan = None if certificate else make_room(routing, case, reach, clock=clock)
-    if plan is not None:
-        return answer(problem, routing, plan, on_event)
-    certificate = certificate or find_cut(problem) or prove_handovers(problem, clock, 0, _FEW)
+    found = repair(routing, case, reach, clock=clock)
+    if isinstance(found, Plan):
+        return answer(problem, routing, found, on_event)
+    certificate: Any = found or find_cut(problem) or prove_handovers(problem, clock, 0, _FEW)
     if certificate is None:
         return give_up(problem, clock.exceeded(EFFORT) or Limit.EXHAUSTED, bound)
-    return Solution(
-        problem=problem,
-        status=Status.INFEASIBLE,
-        lower_bound=math.inf,
-        method="greedy",
-        certificate=certificate,
-        stats={"reason": explain(problem, certificate)},
-    )
+    return conclude_infeasible(problem, "greedy", certificate)
 
 
 def answer(problem: Reroute, routing: RoutingState, plan: Plan, on_event: OnEvent) -> Solution:
@@ -145,18 +133,37 @@ def give_up(problem: Reroute, limit: Limit, bound: float, method: str = "greedy"
     )
 
 
-def refuse(problem: Reroute, method: str) -> Solution:
-    """Say that there is no way over it, which the bound of the problem shows."""
-    lost, spares = len(problem.lost), len(problem.live_spares)
-    reason = (
-        f"{lost} units with circuits are lost, {spares} live spares are there"
-        if lost > spares
-        else "a circuit has no way between its ends, or any spare of them"
-    )
+def conclude_infeasible(
+    problem: Reroute, method: str, certificate: Any, *, bound_by: str | None = None
+) -> Solution:
+    """Say that there is no way over it, and why.
+
+    Parameters
+    ----------
+    problem, method
+        What was asked, and whose answer it is.
+    certificate
+        The proof; None where a search shows it.
+    bound_by
+        What shows it, if it is not the certificate alone.
+    """
+    stats = {"reason": explain(problem, certificate)}
     return Solution(
         problem=problem,
         status=Status.INFEASIBLE,
         lower_bound=math.inf,
         method=method,
-        stats={"reason": reason},
+        certificate=certificate,
+        stats=stats if bound_by is None else {**stats, "bound_by": bound_by},
+    )
+
+
+def refuse(problem: Reroute, method: str) -> Solution:
+    """Say that there is no way over it, which the bound of the problem shows."""
+    return Solution(
+        problem=problem,
+        status=Status.INFEASIBLE,
+        lower_bound=math.inf,
+        method=method,
+        stats={"reason": explain_bound(len(problem.lost), len(problem.live_spares))},
     )

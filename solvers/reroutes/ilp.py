@@ -16,22 +16,19 @@ from typing import Any
 
 import numpy as np
 
-from optmatch.model import Clock, Limit, Limits, NewBest, OnEvent, Solution, Status
+from optmatch.model import Clock, Limit, Limits, NewBest, OnEvent, Solution
 from optmatch.problems import BlockProof, Reroute
-from optmatch.solvers.reroutes.blocks import find_block
-from optmatch.solvers.reroutes.greedy import case_of, give_up, make_solution, refuse
-from optmatch.solvers.reroutes.impossible import explain, find_cut, prove_handovers
-from optmatch.solvers.reroutes.model import Model
-from optmatch.solvers.reroutes.repair import (
-    Case,
-    Plan,
-    Reach,
-    make_room,
-    place,
-    settle,
-    split_rest,
+from optmatch.solvers.reroutes.greedy import (
+    case_of,
+    conclude_infeasible,
+    give_up,
+    make_solution,
+    refuse,
 )
-from optmatch.solvers.reroutes.routing_state import Found, RoutingState
+from optmatch.solvers.reroutes.impossible import find_cut, prove_handovers
+from optmatch.solvers.reroutes.model import Model
+from optmatch.solvers.reroutes.repair import Plan, Reach, repair, settle, split_rest
+from optmatch.solvers.reroutes.routing_state import Case, Found, RoutingState
 
 _MOST_SETS = 200
 _LARGEST_SET = 3
@@ -145,13 +142,11 @@ def solve(
         return give_up(problem, Limit.TIME, problem.weigh(bound), "ilp")
     search = Search(problem, clock, on_event, rng)
     reach = Reach(search.routing, problem.loss_units)
-    plan = place(search.routing, search.case, reach)
-    certificate: Any = None if plan else find_block(search.routing, search.case)
-    if plan is None and certificate is None:
-        plan = make_room(search.routing, search.case, reach, clock=clock)
-    if plan is not None:
-        search.note(plan)
-    if certificate is not None or (plan is not None and plan.levels == bound):
+    found = repair(search.routing, search.case, reach, clock=clock)
+    certificate: Any = found if isinstance(found, BlockProof) else None
+    if isinstance(found, Plan):
+        search.note(found)
+    if certificate is not None or (search.best is not None and search.best.levels == bound):
         search.proved = True
     else:
         certificate = _settle_all(search)
@@ -213,17 +208,8 @@ def _conclude(search: Search, bound: tuple[int, ...], certificate: Any) -> Solut
     """Say what was found and what is proved."""
     problem, best = search.problem, search.best
     if best is None and search.proved:
-        stats = {"reason": explain(problem, certificate)}
-        if not isinstance(certificate, BlockProof):
-            stats["bound_by"] = "cp-sat"
-        return Solution(
-            problem=problem,
-            status=Status.INFEASIBLE,
-            lower_bound=math.inf,
-            method="ilp",
-            certificate=certificate,
-            stats=stats,
-        )
+        bound_by = None if isinstance(certificate, BlockProof) else "cp-sat"
+        return conclude_infeasible(problem, "ilp", certificate, bound_by=bound_by)
     if best is None:
         stopped = search.limit or Limit.EXHAUSTED
         return give_up(problem, stopped, problem.weigh(bound), "ilp")

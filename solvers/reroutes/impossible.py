@@ -134,6 +134,13 @@ def _prove(routing: Routing, clock: Clock, seed: int, iterations: int | None) ->
     return solution.certificate if solution.status is Status.INFEASIBLE else None
 
 
+def explain_bound(lost: int, spares: int) -> str:
+    """Say why the bound of a problem is infinite."""
+    if lost > spares:
+        return f"{lost} units with circuits are lost, {spares} live spares are there"
+    return "a circuit has no route between its ends, or any spare of them"
+
+
 def explain(problem: Reroute, certificate: Any) -> str:
     """Say in words why nothing helps."""
     if certificate is None:

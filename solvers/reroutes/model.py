@@ -13,8 +13,7 @@ from ortools.sat.python import cp_model
 
 from optmatch.model import Clock
 from optmatch.solvers.cpsat import Outcome, minimise
-from optmatch.solvers.reroutes.repair import Case
-from optmatch.solvers.reroutes.routing_state import Path, RoutingState
+from optmatch.solvers.reroutes.routing_state import Case, Path, RoutingState, spread
 from optmatch.solvers.reroutes.splice import LOSS_COST
 
 
@@ -184,7 +183,7 @@ def path_arcs(routing: RoutingState, path: Path) -> list[int]:
 
 def useful_arcs(
     routing: RoutingState, starts: Sequence[int], goals: Sequence[int]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """List the arcs between nodes that can be reached from a start and can reach a goal.
 
     Returns
@@ -193,25 +192,9 @@ def useful_arcs(
         The arcs and the nodes they leave.
     """
     graph = routing.graph
-    tails = np.repeat(np.arange(len(graph.first) - 1), np.diff(graph.first))
-    open_ = (routing.free[graph.resource[graph.head]] > 0) & ~routing.shut[graph.head]
-    mode = routing.mode[graph.cell]
-    open_ &= (graph.cell < 0) | (mode < 0) | (mode == graph.state)
-    arcs = np.flatnonzero(open_)
-    tail, head = tails[arcs], graph.head[arcs]
-    forward = _spread(len(graph.resource), starts, tail, head)
-    backward = _spread(len(graph.resource), goals, head, tail)
+    arcs = np.flatnonzero(routing.open_arcs() & (routing.free[graph.resource[graph.head]] > 0))
+    tail, head = graph.tail[arcs], graph.head[arcs]
+    forward = spread(len(graph.resource), starts, tail, head)
+    backward = spread(len(graph.resource), goals, head, tail)
     useful = forward[tail] & backward[head]
     return arcs[useful], tail[useful]
-
-
-def _spread(
-    n: int, seeds: Sequence[int], tail: NDArray[Any], head: NDArray[Any]
-) -> NDArray[np.bool_]:
-    """Mark the nodes that can be reached from the seeds."""
-    reached = np.zeros(n, dtype=bool)
-    reached[list(seeds)] = True
-    count = 0
-    while count < (count := int(reached.sum())):
-        reached[head[reached[tail]]] = True
-    return reached

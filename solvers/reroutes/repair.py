@@ -12,11 +12,12 @@ from itertools import combinations, islice, permutations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optmatch.fabrics import UNREACHED
 from optmatch.model import Clock, Limits
-from optmatch.solvers.reroutes.routing_state import ROUNDS, Found, Path, RoutingState
+from optmatch.problems import BlockProof
+from optmatch.solvers.reroutes.blocks import find_block
+from optmatch.solvers.reroutes.routing_state import ROUNDS, Case, Found, Path, RoutingState
 
 EFFORT = 400
 """How many sets of circuits that make room are tried."""
@@ -29,20 +30,6 @@ _NEAREST, _TRIES_TO_IMPROVE = 4, 24
 _WORK, _WORK_OF_A_MOVE, _WORK_OF_MOVES = 40_000, 2_000_000, 3_000_000
 Handover = tuple[int, ...]
 """The spare of each lost unit, in their order."""
-
-
-class Case(NamedTuple):
-    """What is to be done."""
-
-    hit: tuple[int, ...]
-    """Circuits without light, or with an end that is lost."""
-    lost: tuple[int, ...]
-    spares: tuple[int, ...]
-    owners: NDArray[np.int32]
-
-    def foreign(self, circuit: int) -> bool:
-        """Tell whether a circuit is of a job of which nothing was hit."""
-        return not bool((self.owners[list(self.hit)] == self.owners[circuit]).any())
 
 
 class Plan(NamedTuple):
@@ -71,7 +58,9 @@ class Reach:
         return 0, worst, sum(self.length[a][b] for a, b in ends)
 
 
-def repair(routing: RoutingState, case: Case, reach: Reach) -> Plan | None:
+def repair(
+    routing: RoutingState, case: Case, reach: Reach, *, clock: Clock | None = None
+) -> Plan | BlockProof | None:
     """Find a way over a failure: as `place` does, and if that fails as `make_room` does.
 
     Parameters
@@ -82,13 +71,19 @@ def repair(routing: RoutingState, case: Case, reach: Reach) -> Plan | None:
         Whom the failure hits.
     reach
         Distances, to look at near spares first.
+    clock
+        Ends the search for room.
 
     Returns
     -------
-    Plan or None
-        None if none was found; that proves nothing.
+    Plan, BlockProof or None
+        A proof if some chips cannot have their circuits; None if no plan was found, which proves
+        nothing.
     """
-    return place(routing, case, reach) or make_room(routing, case, reach)
+    plan = place(routing, case, reach)
+    if plan is None:
+        return find_block(routing, case) or make_room(routing, case, reach, clock=clock)
+    return plan
 
 
 def place(routing: RoutingState, case: Case, reach: Reach) -> Plan | None:

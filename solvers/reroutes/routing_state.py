@@ -31,6 +31,20 @@ _POLISHES = 3
 Path = NDArray[np.int32]
 
 
+class Case(NamedTuple):
+    """What is to be done."""
+
+    hit: tuple[int, ...]
+    """Circuits without light, or with an end that is lost."""
+    lost: tuple[int, ...]
+    spares: tuple[int, ...]
+    owners: NDArray[np.int32]
+
+    def foreign(self, circuit: int) -> bool:
+        """Tell whether a circuit is of a job of which nothing was hit."""
+        return not bool((self.owners[list(self.hit)] == self.owners[circuit]).any())
+
+
 class Found(NamedTuple):
     """Routes of some circuits that hold together."""
 
@@ -280,6 +294,13 @@ class RoutingState:
         )  # fmt: skip
         return [] if joined else list(walls)
 
+    def open_arcs(self) -> NDArray[np.bool_]:
+        """Tell which arcs light can take, were it not for other circuits."""
+        graph, mode = self.graph, self.mode[self.graph.cell]
+        lit = (graph.cell < 0) | (mode < 0) | (mode == graph.state)
+        found: NDArray[np.bool_] = lit & ~self.shut[graph.head] & ~self.shut[graph.tail]
+        return found
+
     def _make_room(self, count: int) -> None:
         if count > len(self.work.length):
             self.work = self._room(2 * count)
@@ -291,6 +312,21 @@ class RoutingState:
             graph.first, graph.head, graph.back_first, graph.back_arc, graph.tail, graph.cell,
             graph.state, self.cost, graph.resource, self.free, self.shut, self.mode, self.now,
         )  # fmt: skip
+
+
+def spread(
+    n: int, seeds: Sequence[int] | NDArray[Any], tail: NDArray[Any], head: NDArray[Any]
+) -> NDArray[np.bool_]:
+    """Mark which of n nodes can be reached from the seeds over arcs from `tail` to `head`."""
+    reached = np.zeros(n, dtype=np.bool_)
+    reached[seeds] = True
+    front = reached
+    while front.any():
+        ahead = np.zeros(n, dtype=np.bool_)
+        ahead[head[front[tail]]] = True
+        front = ahead & ~reached
+        reached |= ahead
+    return reached
 
 
 def _order(count: int, turn: int) -> list[int]:

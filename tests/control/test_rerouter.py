@@ -61,7 +61,7 @@ def test_its_answers_pass_the_verifier(
 def test_all_that_is_prepared_is_what_would_be_worked_out(state: Any) -> None:
     """Every fibre and cell in use, also where nothing helps; asking again says it again."""
     ahead, later = (om.Rerouter(state(), prepare=p) for p in ("all", False))
-    states, ways = state().cell_states, state().ways
+    states, ways = state().cell_states, state().circuit_routes
     failures: list[dict[str, Any]] = []
     if states is None:
         failures = [{"fibre": fibre} for way in ways[:9] for fibre in way]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -63,8 +62,3 @@ def tenant(shape: Shape) -> Tenant:
     through = [k for k, ring in enumerate(rings) if 0 in ring]
     units = int(steering.units[through].sum())
     return Tenant(shape, len(rings), 2 * len(through) / PORTS, 2 * units / PORTS, steering.level)
-
-
-def compare_tenants(shapes: Iterable[Shape]) -> list[Tenant]:
-    """Compare both for several slices."""
-    return [tenant(shape) for shape in shapes]

@@ -25,21 +25,14 @@ from optmatch.model import Event
 from optmatch.plotting import study_data
 from optmatch.problems import Allocation
 from optmatch.solvers.slices.pod import Pod
-from optmatch.studies import (
-    RULES,
-    Arrival,
-    cover_failures,
-    draw_arrivals,
-    estimate,
-    fill_fragmented,
-    measure_blast,
-    read_arrivals,
-    replay,
-)
-from optmatch.studies.reroutes.blast import state_of_rack
-from optmatch.studies.reroutes.spares import distribution_of_server
-from optmatch.studies.slices.replay import count_usable
-from optmatch.studies.tables import study_blast, study_slices, study_spares
+from optmatch.studies.outcome import estimate
+from optmatch.studies.reroutes.blast import measure_blast, state_of_rack
+from optmatch.studies.reroutes.spares import cover_failures, distribution_of_server
+from optmatch.studies.reroutes.tables import study_blast, study_spares
+from optmatch.studies.slices.arrivals import Arrival, draw_arrivals, read_arrivals
+from optmatch.studies.slices.fragmented import fill_fragmented
+from optmatch.studies.slices.replay import RULES, count_usable, replay
+from optmatch.studies.slices.tables import study_slices
 from optmatch.testing import slice_problems
 from optmatch.testing.slices import best_slice
 from tests.helpers.command import start
@@ -421,7 +414,7 @@ def test_ctrl_c_keeps_the_runs_until_then(tmp_path: Path, words: list[str], tabl
 
 def test_ctrl_c_before_anything_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends as every interrupt does; there is nothing to draw."""
-    monkeypatch.setattr("optmatch.studies.tables.measure_blast", lambda *_: _stop())
+    monkeypatch.setattr("optmatch.studies.reroutes.tables.measure_blast", lambda *_: _stop())
     picture = tmp_path / "none.svg"
     words = ["study", "blast-radius", "--requests", "5", "-o", str(picture)]
     result = CliRunner().invoke(main, words)

@@ -1,10 +1,13 @@
-"""Means of repeated runs, with their confidence intervals."""
+"""What a study gives: tables of figures, with means and confidence intervals over runs."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+Row = dict[str, Any]
+"""Figures by name."""
 
 
 class Estimate(NamedTuple):
@@ -44,3 +47,12 @@ def estimate(values: Sequence[float], confidence: float = 0.95) -> Estimate:
     spread = math.fsum((value - mean) ** 2 for value in known) / (len(known) - 1)
     quantile = float(t.ppf((1 + confidence) / 2, len(known) - 1))
     return Estimate(mean, quantile * math.sqrt(spread / len(known)), len(known))
+
+
+class Study(NamedTuple):
+    """The outcome of a study."""
+
+    name: str
+    tables: dict[str, list[Row]]
+    complete: bool
+    """False if it was interrupted: the tables are of the runs before."""
