@@ -55,6 +55,67 @@ def test_the_contracts_see_the_solvers() -> None:
     assert "optmatch.solvers.routing" in graph.find_modules_directly_imported_by("optmatch.kinds")
 
 
+def name_of(path: Path) -> str:
+    """Return the dotted name of a file of the package."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    parts = ("optmatch", *parts) if parts[0] == "solvers" else parts
+    return ".".join(parts).removesuffix(".__init__")
+
+
+def imports_of(path: Path, names: set[str]) -> set[str]:
+    """List what a file imports of the package, in functions and for type checkers too."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            parts = (f"{node.module}.{alias.name}" for alias in node.names)
+            found |= {part if part in names else node.module for part in parts}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return found & names - {name_of(path)}
+
+
+def test_imports_have_no_circles() -> None:
+    """In any layer, solvers included. Ends and beginnings of chains are taken away, again."""
+    names = {name_of(path): path for path in modules()}
+    left = {name: imports_of(path, set(names)) for name, path in names.items()}
+    while True:
+        used = set[str]().union(*left.values())
+        kept = {name: found & left.keys() for name, found in left.items() if name in used}
+        kept = {name: found for name, found in kept.items() if found}
+        if kept == left:
+            break
+        left = kept
+    assert left == {}
+
+
+def test_every_kind_stands_in_its_row() -> None:
+    """Under the name of its class, with methods that solve it, and in the list of classes."""
+    code = (
+        "from optmatch import kinds; from optmatch.problems import PROBLEMS;"
+        "assert list(kinds._ROWS) == [kind.problem.kind for kind in kinds.all_kinds()];"
+        "assert {kind.problem for kind in kinds.all_kinds()} == set(PROBLEMS.values());"
+        "assert all(m.solves is k.problem for k in kinds.all_kinds() for m in k.methods)"
+    )
+    python(code)
+
+
+def test_a_kind_is_looked_up_without_the_others() -> None:
+    """A solve loads its own question and no other."""
+    code = (
+        "import sys, optmatch as om;"
+        "om.solve(om.Routing(om.IdealSwitch(2), [1, 0]), seed=0);"
+        "print([m for m in sys.modules if '.rails' in m or '.slices' in m or '.demands' in m])"
+    )
+    assert python(code).strip() == "[]"
+
+
+def test_the_front_door_shows_its_names() -> None:
+    """`dir` and tab completion list what `__all__` lists: sixty names at most."""
+    code = "import optmatch as om; print(dir(om) == sorted(om.__all__), len(om.__all__))"
+    same, count = python(code).split()
+    assert same == "True" and 50 <= int(count) <= 60
+
+
 def test_every_room_is_a_layer() -> None:
     """A new room is placed in the contract before it can be used."""
     (layers,) = [contract["layers"] for contract in contracts() if contract["type"] == "layers"]
@@ -107,7 +168,21 @@ def test_a_module_says_what_it_is(path: Path) -> None:
     doc = ast.get_docstring(ast.parse(text))
     assert doc
     assert doc.splitlines()[0].endswith((".", ":"))
-    assert len(text.splitlines()) < 450
+    assert len(text.splitlines()) <= 400
+    words = path.parent.name.rstrip("s")
+    assert path.stem == "__init__" or not path.stem.startswith((words + "_", words + "s_"))
+
+
+def test_tests_see_only_what_is_public() -> None:
+    """No test imports a name with a leading underscore."""
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module != "__future__"
+        if any(alias.name.startswith("_") for alias in node.names)
+    ]
+    assert found == []
 
 
 def texts() -> list[Path]:

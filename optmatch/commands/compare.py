@@ -224,7 +224,7 @@ def _check_output(output: str | None, force: bool, of_fabrics: bool) -> None:
 
 def _save(output: str, table: list[dict[str, Any]], rows: list[Any]) -> None:
     if Path(output).suffix.lower() == ".csv":
-        from optmatch.io.files import replace_file
+        from optmatch.model.files import replace_file
 
         text = io.StringIO()
         writer = csv.DictWriter(text, fieldnames=list(table[0]), lineterminator="\n")

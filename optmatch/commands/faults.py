@@ -68,7 +68,7 @@ def faults(
     FILE is a schedule, or an all-to-all or routing problem, which is solved first. `-` is stdin.
     Ctrl-C reports what was done so far.
     """
-    from optmatch.io.files import check_target, replace_file
+    from optmatch.model.files import check_target, replace_file
     from optmatch.studies.all_to_all.yields import study_yield
 
     if output is not None and PurePath(output).suffix not in (".json", ".csv"):

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from optmatch.io.astra import files as astra
-from optmatch.io.files import check_target, replace_file
 from optmatch.io.netlists import cell_states, gdsfactory
 from optmatch.io.rails import openoptics, timeline
 from optmatch.model import InputError, Solution
+from optmatch.model.files import check_target, replace_file
 
 Exported = str | Mapping[str, str | bytes]
 

@@ -12,6 +12,8 @@ from optmatch.io.problems import PROBLEM_FORMAT, check_format, problem_from_tree
 from optmatch.io.schedules import SCHEDULE_FORMAT, solution_from_tree, solution_to_tree
 from optmatch.io.text import layout, parse
 from optmatch.model import FormatError, InputError, Problem, Solution
+from optmatch.model.files import check_target as check_target
+from optmatch.model.files import replace_file
 
 
 def save(obj: Problem | Solution, path: str | os.PathLike[str], *, force: bool = False) -> None:
@@ -111,31 +113,6 @@ def loads(text: str | bytes, *, path: str = "<text>") -> Problem | Solution:
     return _read(text, path, None)
 
 
-def check_target(path: str | os.PathLike[str], *, force: bool = False) -> Path:
-    """Refuse a file that could not be written, before work is spent on it.
-
-    Returns
-    -------
-    Path
-        The file behind all links.
-
-    Raises
-    ------
-    InputError
-        If it is there already (without `force`), is a folder, or its folder is not there.
-    """
-    name, target = os.fspath(path), Path(os.path.realpath(path))
-    if target.is_dir():
-        raise InputError("is a folder, not a file to write", path=name)
-    if target.exists() and not force:
-        raise InputError("is there already; only force replaces it", path=name)
-    if not target.parent.is_dir():
-        raise InputError(f"the folder {target.parent} is not there", path=name)
-    if not os.access(target.parent, os.W_OK):
-        raise InputError(f"the folder {target.parent} is not writeable", path=name)
-    return target
-
-
 def _to_tree(obj: Problem | Solution) -> dict[str, Any]:
     if isinstance(obj, Solution):
         return solution_to_tree(obj)
@@ -166,17 +143,3 @@ def _former_arrays(target: Path) -> Path | None:
         return None
     ours = name is not None and name.startswith(target.name.removesuffix(".json") + ".")
     return target.with_name(name) if name is not None and ours and name.endswith(".npz") else None
-
-
-def replace_file(target: Path, content: bytes) -> None:
-    """Write a file under another name in the same folder, then rename it."""
-    part = target.with_name(f".{target.name}.{os.urandom(4).hex()}.part")
-    try:
-        with part.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(target)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise

@@ -102,7 +102,9 @@ def plot_contact_sheet(shown: Drawable, *, fig: Figure | None = None) -> Figure:
     data = mesh_data(fabric)
     left, lower, right, upper = data.bounds
     aspect = (right - left) / (upper - lower)
-    columns, rows = _sheet(schedule.n_slots, aspect)
+    columns = math.ceil(math.sqrt(1.5 * schedule.n_slots / aspect))  # landscape
+    rows = math.ceil(schedule.n_slots / columns)
+    columns = math.ceil(schedule.n_slots / rows)
     if fig is None:
         width = 3.2 if schedule.n_slots > 1 else 8.0
         fig = blank_figure(width * columns, width / aspect * rows + 0.25 * rows + 0.6)
@@ -195,18 +197,6 @@ def blank_figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
-
-
-def _sheet(n_slots: int, aspect: float) -> tuple[int, int]:
-    """Choose columns and rows: a sheet in landscape with few places left empty."""
-
-    def cost(columns: int) -> float:
-        rows = math.ceil(n_slots / columns)
-        shape = math.log(columns * aspect / rows / 1.5)
-        return shape**2 + 2 * (columns * rows - n_slots) / n_slots
-
-    columns = min(range(1, n_slots + 1), key=cost)
-    return columns, math.ceil(n_slots / columns)
 
 
 def _count(number: int, noun: str) -> str:

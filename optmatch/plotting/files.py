@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from optmatch.fabrics import Fabric
 from optmatch.model import InputError, Solution
+from optmatch.model.files import check_target, replace_file
 from optmatch.plotting.demands.gantt import plot_gantt
 from optmatch.plotting.figures import draw_fabric, new_figure, plot_contact_sheet, plot_slot
 from optmatch.plotting.rails.gantt import plot_rails
@@ -58,6 +58,11 @@ def save_picture(
         drawn.
     SolverUnavailable
         If matplotlib is not installed.
+
+    See Also
+    --------
+    plot_slot, plot_contact_sheet, plot_gantt, plot_rails : What is drawn in a picture.
+    viewer_page : What is in an HTML file.
     """
     target = _checked(path, SUFFIXES, force)
     suffix = target.suffix.lower()
@@ -66,9 +71,9 @@ def save_picture(
             raise InputError("the viewer has all slots; slot is for drawings", where="slot")
         content = viewer_page(shown).encode()
     else:
-        content = _drawn(shown, suffix[1:], slot)
-    _replace(target, content)
-    return target
+        content = _encoded(_figure(shown, slot), suffix[1:])
+    _write(target, content)
+    return Path(path)
 
 
 def save_figure(
@@ -91,7 +96,7 @@ def save_figure(
         If the suffix is unknown, the file exists, or its folder does not.
     """
     target = _checked(path, SUFFIXES[:3], force)
-    _replace(target, _encoded(draw(), target.suffix.lower()[1:]))
+    _write(target, _encoded(draw(), target.suffix.lower()[1:]))
     return target
 
 
@@ -112,63 +117,44 @@ def fabric_svg(fabric: Fabric) -> str:
 
 
 def _checked(path: str | os.PathLike[str], suffixes: tuple[str, ...], force: bool) -> Path:
-    target = Path(path)
-    if target.suffix.lower() not in suffixes:
+    suffix = Path(path).suffix
+    if suffix.lower() not in suffixes:
         raise InputError(
-            f"suffix {target.suffix!r}: pictures end in {', '.join(suffixes)}", path=str(target)
+            f"suffix {suffix!r}: pictures end in {', '.join(suffixes)}", path=os.fspath(path)
         )
-    if target.is_dir():
-        raise InputError("is a directory", path=str(target))
-    if target.exists() and not force:
-        raise InputError("exists already; force replaces it", path=str(target))
-    return target
+    return check_target(path, force=force)
 
 
-def _drawn(shown: Drawable, kind: str, slot: int | None) -> bytes:
-    if isinstance(shown, Solution) and isinstance(shown.answer, RailPlan):
-        if slot is not None:
-            raise InputError("a plan of rails has no slots", where="slot")
-        job = cast(RailJob, shown.problem)
-        return _encoded(cast("Figure", plot_rails(job, shown.answer).figure), kind)
-    if slot is None and isinstance(shown, Solution) and isinstance(shown.problem, Demand):
-        return _encoded(cast("Figure", plot_gantt(shown).figure), kind)
-    if isinstance(shown, Solution) and isinstance(shown.answer, Transition):
-        return _encoded(plot_transition(shown), kind)
-    if slot is None and isinstance(shown, Solution) and isinstance(shown.answer, Allocation):
-        return _encoded(cast("Figure", plot_slice(shown).figure), kind)
+def _figure(shown: Drawable, slot: int | None) -> Figure:
+    """Draw what suits the kind of answer."""
+    if isinstance(shown, Solution):
+        problem, answer = shown.problem, shown.answer
+        if isinstance(problem, RailJob) and isinstance(answer, RailPlan):
+            if slot is not None:
+                raise InputError("a plan of rails has no slots", where="slot")
+            return cast("Figure", plot_rails(problem, answer).figure)
+        if isinstance(answer, Transition):
+            return plot_transition(shown)
+        if slot is None and isinstance(problem, Demand):
+            return cast("Figure", plot_gantt(shown).figure)
+        if slot is None and isinstance(answer, Allocation):
+            return cast("Figure", plot_slice(shown).figure)
     fabric, schedule = parts(shown)
-    if slot is None and schedule.n_slots == 1:
-        slot = 0
-    if slot is None:
-        figure = plot_contact_sheet(shown)
-    else:
-        figure = new_figure(fabric)
-        plot_slot(shown, slot, ax=figure.add_subplot())
-    return _encoded(figure, kind)
+    if slot is None and schedule.n_slots > 1:
+        return plot_contact_sheet(shown)
+    figure = new_figure(fabric)
+    plot_slot(shown, slot or 0, ax=figure.add_subplot())
+    return figure
 
 
 def _encoded(figure: Figure, kind: str) -> bytes:
-    buffer = io.BytesIO()
-    stamp = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(
-        kind
-    )  # same input, same bytes
-    figure.savefig(buffer, format=kind, dpi=DPI, metadata=stamp)
+    buffer, stamps = io.BytesIO(), {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    figure.savefig(buffer, format=kind, dpi=DPI, metadata=stamps.get(kind))  # same input and bytes
     return buffer.getvalue()
 
 
-def _replace(target: Path, content: bytes) -> None:
+def _write(target: Path, content: bytes) -> None:
     try:
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        replace_file(target, content)
     except OSError as exc:
         raise InputError(f"cannot write: {exc.strerror}", path=str(target)) from exc
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(name).chmod(0o666 & ~mask)  # temporary files are private, pictures are as usual
-        Path(name).replace(target)
-    except OSError as exc:
-        raise InputError(f"cannot write: {exc.strerror}", path=str(target)) from exc
-    finally:
-        Path(name).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Where things are drawn: rails of cells, curves of light, and the ports around the boundary.
+"""Where things are drawn: waveguides, curves of light, and the ports around the boundary.
 
 All curves are chains of cubic Bezier pieces: an array of shape (3 * pieces + 1, 2) in which every
 third point lies on the curve. They leave and enter terminals along the axis of the cell,
@@ -127,7 +127,7 @@ def bezier(start: Points, leaving: Points, end: Points, arriving: Points) -> Poi
 
 
 def light_curve(data: MeshData, source: PortMark, destination: PortMark, passed: Points) -> Points:
-    """Draw the way of light from one port to another.
+    """Draw the route of light from one port to another.
 
     Parameters
     ----------

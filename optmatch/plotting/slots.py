@@ -1,4 +1,4 @@
-"""What a picture of a slot shows: circuits and their ways, states of cells, and toggles."""
+"""What a picture of a slot shows: circuits and their routes, states of cells, and toggles."""
 
 from __future__ import annotations
 
@@ -190,14 +190,14 @@ def schedule_data(shown: Drawable) -> ScheduleData:
     ([0.5, 3.0], [[1, 0], [0, 1]])
     """
     fabric, schedule = parts(shown)
-    carried = schedule.durations_s + schedule.delay_s
+    ends_s = np.cumsum(schedule.durations_s + schedule.delay_s)
     meets = np.full((fabric.n_ports, fabric.n_ports), -1, dtype=np.int32)
     for slot in reversed(range(schedule.n_slots)):
         sources = np.flatnonzero(schedule.matchings[slot] != IDLE)
         meets[sources, schedule.matchings[slot, sources]] = slot
     ends = (schedule.matchings != IDLE).sum(axis=1)
     return ScheduleData(
-        start_s=np.cumsum(carried) - schedule.durations_s,
+        start_s=ends_s - schedule.durations_s,
         durations_s=schedule.durations_s,
         circuits=ends // 2 if fabric.bidirectional else ends,
         cells_used=(_states(schedule) != FREE).sum(axis=1),

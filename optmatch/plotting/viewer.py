@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import math
+import re
 from importlib.resources import files
 from typing import Any
 
@@ -67,13 +68,8 @@ def viewer_page(
         "light": _template("viewer_light.js"),
         "script": _template("viewer.js"),
     }
-    page = []
-    for piece in _template("viewer.html").split(
-        "{{"
-    ):  # once, so that data cannot hold a placeholder
-        name, closed, rest = piece.partition("}}")
-        page.append(filled[name] + rest if closed else piece)
-    return "".join(page)
+    # In one pass, so that data cannot hold a placeholder.
+    return re.sub(r"{{(\w+)}}", lambda found: filled[found[1]], _template("viewer.html"))
 
 
 def page_data(
@@ -119,8 +115,8 @@ def solution_html(solution: Solution, *, height_px: int = 720) -> str:
         Height of the frame, in pixels.
     """
     if solution.schedule is None:
-        said = solution.answer.summary() if isinstance(solution.answer, Transition) else ""
-        reason = str(solution.stats.get("reason", said))
+        summary = solution.answer.summary() if isinstance(solution.answer, Transition) else ""
+        reason = str(solution.stats.get("reason", summary))
         return f"<p><b>{solution.status.value}</b> {html.escape(reason)}</p>"
     try:
         page = viewer_page(solution)
@@ -148,38 +144,34 @@ def _state_rows(schedule: Schedule) -> list[str]:
 
 
 def _subtitle(fabric: Fabric) -> str:
-    size = " x ".join(
-        str(getattr(fabric, name)) for name in ("rows", "cols") if hasattr(fabric, name)
-    )
-    said = [f"{fabric.type.replace('-', ' ')} {size}".strip(), f"{fabric.n_ports} ports"]
+    sides = [str(getattr(fabric, name)) for name in ("rows", "cols") if hasattr(fabric, name)]
+    texts = [f"{fabric.type.replace('-', ' ')} {' x '.join(sides)}", f"{fabric.n_ports} ports"]
     if fabric.graph is not None:
-        said.append(f"{fabric.n_cells:,} cells")
-    return " · ".join(said)
+        texts.append(f"{fabric.n_cells:,} cells")
+    return " · ".join(text.strip() for text in texts)
 
 
 def _figures(shown: Drawable, schedule: Schedule) -> list[list[Any]]:
     """List names and values for the panel; a third entry marks the status."""
-    rows: list[list[Any]] = []
-    if isinstance(shown, Solution):
-        rows.append(["Status", shown.status.value, True])
-        if shown.limit is not None:
-            rows.append(["Stopped by", shown.limit.value])
-        rows.append(["Objective", _amount(shown, shown.objective)])
-        rows.append(["Lower bound", _amount(shown, shown.lower_bound)])
-        rows.append(["Gap", f"{100 * shown.gap:.2f} %" if math.isfinite(shown.gap) else "unknown"])
-    fewest = shown.stats.get("slots_lower_bound") if isinstance(shown, Solution) else None
-    rows.append(
-        ["Slots", f"{schedule.n_slots}" + ("" if fewest is None else f" (at least {fewest})")]
-    )
+    rows: list[list[Any]] = [["Slots", f"{schedule.n_slots}"]]
     if schedule.cell_states is not None:
         rows.append(["Toggles", _plain(int(toggles_data(schedule).counts.sum()))])
     rows.append(["Makespan", _seconds(schedule.makespan_s)])
-    if isinstance(shown, Solution):
-        rows.append(
-            ["Method", shown.method + ("" if shown.seed is None else f", seed {shown.seed}")]
-        )
-        rows.append(["Solved in", _seconds(shown.time_s)])
-    return rows
+    if not isinstance(shown, Solution):
+        return rows
+    fewest = shown.stats.get("slots_lower_bound")
+    rows[0][1] += "" if fewest is None else f" (at least {fewest})"
+    seed = "" if shown.seed is None else f", seed {shown.seed}"
+    return [
+        ["Status", shown.status.value, True],
+        *([] if shown.limit is None else [["Stopped by", shown.limit.value]]),
+        ["Objective", _amount(shown, shown.objective)],
+        ["Lower bound", _amount(shown, shown.lower_bound)],
+        ["Gap", f"{100 * shown.gap:.2f} %" if math.isfinite(shown.gap) else "unknown"],
+        *rows,
+        ["Method", shown.method + seed],
+        ["Solved in", _seconds(shown.time_s)],
+    ]
 
 
 def _amount(solution: Solution, value: float | None) -> str:

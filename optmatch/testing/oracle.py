@@ -65,7 +65,7 @@ def brute_force(problem: Problem) -> float | None:
     if isinstance(problem, AllToAll):
         return _best_all_to_all(problem)
     if isinstance(problem, Demand):
-        return best_demand(problem, _largest_matchings(problem.fabric))
+        return best_demand(problem, largest_matchings(problem.fabric))
     if isinstance(problem, RailJob):
         return best_rail(problem)
     if isinstance(problem, Reroute):
@@ -133,7 +133,7 @@ def _best_partition(left: Matching, costs: dict[Matching, float]) -> float:
     )
 
 
-def _largest_matchings(fabric: Fabric) -> list[list[int]] | None:
+def largest_matchings(fabric: Fabric) -> list[list[int]] | None:
     """List what the states hold between ports; None where every matching is held."""
     if fabric.graph is None:
         return None

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from optmatch.model import Limit, Schedule, Solution, Status, Tick
 from optmatch.problems import AllToAll
 from optmatch.solvers.all_to_all import factors as combinatorics
-from optmatch.solvers.all_to_all.joint_bound import bound_jointly, can_be_priced
 from optmatch.solvers.all_to_all.leftovers import place_leftovers
 from optmatch.solvers.all_to_all.planner import SlotPlanner
 from optmatch.solvers.all_to_all.polish import lower_toggles
@@ -35,8 +34,9 @@ def conclude(planner: SlotPlanner, limit: Limit | None, name: str, *, polish: bo
     cells = sum(int(slot.lengths.sum()) for slot in planner.plan)
     slots, fewest = len(planner.plan), planner.problem.min_slots
     bound, proof = planner.problem.lower_bound(), None
-    small = can_be_priced(planner.problem, planner.router)
-    if polish and small and (slots > fewest or cells > bound):
+    if polish and (slots > fewest or cells > bound):
+        from optmatch.solvers.all_to_all.joint_bound import bound_jointly  # loads OR-tools
+
         planner.on_event(Tick("bound", 0))
         wanted = float(cells) if slots == fewest else np.inf  # or refute so few
         bound, proof = bound_jointly(planner.problem, planner.router, wanted, planner.clock)
@@ -74,6 +74,12 @@ def answer_at_once(problem: AllToAll, name: str) -> Solution | None:
         return None
     found = combinatorics.tournament(fabric.n_ports, fabric.bidirectional)[: problem.min_slots]
     matchings = combinatorics.matchings(found, fabric.n_ports, fabric.bidirectional)
+    return without_routes(problem, matchings, name)
+
+
+def without_routes(problem: AllToAll, matchings: NDArray[np.int32], name: str) -> Solution:
+    """Make the solution of matchings that need no cells; of no matchings, if there are cells."""
+    fabric = problem.fabric
     states = None if fabric.graph is None else np.zeros((0, fabric.n_cells), dtype=np.int8)
     return Solution(
         problem=problem,

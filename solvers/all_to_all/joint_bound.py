@@ -18,11 +18,6 @@ MOST_PRICED = 600_000
 """Pairs times links: larger linear programmes take minutes."""
 
 
-def can_be_priced(problem: AllToAll, router: Router) -> bool:
-    """Tell whether the linear programme is small enough."""
-    return len(problem.pairs) * len(router.desk.use) <= MOST_PRICED
-
-
 class Refutations:
     """Link prices that refute the fewest slots, tried again where fewer cells are broken.
 
@@ -47,7 +42,7 @@ class Refutations:
         pairs, slots = problem.pairs.astype(np.int64), problem.min_slots
         master = Master(router, pairs, capacity=slots)
         for by_terminal in self._known:
-            prices = np.zeros(len(router.desk.use), dtype=np.int64)
+            prices = np.zeros(len(router.workspace.use), dtype=np.int64)
             np.maximum.at(prices, router.wiring.link, by_terminal)
             paid = sum(master.cheapest(k, prices, frozenset(), True)[0] for k in range(len(pairs)))
             if paid > slots * int(prices.sum()):
@@ -56,8 +51,6 @@ class Refutations:
 
     def find(self, problem: AllToAll, router: Router, clock: Clock) -> bool:
         """Look for new prices that prove it."""
-        if not can_be_priced(problem, router):
-            return False
         bound, proof = bound_jointly(problem, router, np.inf, clock)
         if bound < np.inf or proof is None:
             return False
@@ -85,18 +78,20 @@ def bound_jointly(
     -------
     bound, proof
         The bound in cells with the prices that prove it; infinite if they prove that the fewest
-        slots do not do; the problem's own bound and None if prices do not improve on it.
+        slots do not do; the problem's own bound and None if prices do not improve on it, or the
+        linear programme would be too large.
 
     Notes
     -----
     Each round solves a linear programme with a row for each pair and link, and runs a shortest
     path for each pair.
     """
-    pairs = problem.pairs.astype(np.int64)
+    pairs, least = problem.pairs.astype(np.int64), problem.lower_bound()
+    if len(pairs) * len(router.workspace.use) > MOST_PRICED:
+        return least, None
     step = cost_step(router, pairs)
     master = Master(router, pairs, capacity=problem.min_slots)
     found = master.bound({}, wanted * UNIT - step, clock, rounds=ROUNDS)
-    least = problem.lower_bound()
     if found.prices is None:
         return least, None
     proof = RoutingProof.of_prices(found.prices, infeasible=found.infeasible)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics import CellGraph, Fabric
 from optmatch.model import IDLE, Limits, OnEvent, Schedule, Solution, Status
 from optmatch.problems import AllToAll
+from optmatch.solvers.all_to_all.conclusion import without_routes
 from optmatch.solvers.routing.dead import refuse_dead_pairs
 
 Solve = Callable[[AllToAll, Limits, np.random.Generator, OnEvent], Solution]
@@ -70,7 +71,8 @@ def on_live_ports(solve: Solve) -> Solve:
         if not len(fabric.dead_ports):
             return solve(problem, limits, rng, on_event)
         if not len(fabric.live_ports):
-            return _nobody(problem, solve.__module__.rpartition(".")[2])
+            nothing = np.empty((0, fabric.n_ports), dtype=np.int32)
+            return without_routes(problem, nothing, solve.__module__.rpartition(".")[2])
         found = solve(replace(problem, fabric=LivePorts(fabric)), limits, rng, on_event)
         if found.status is Status.INFEASIBLE:
             refused = refuse_dead_pairs(problem, fabric.dead_pairs(), found.method)
@@ -80,27 +82,6 @@ def on_live_ports(solve: Solve) -> Solve:
         return replace(found, problem=problem, schedule=schedule)
 
     return solve_all
-
-
-def _nobody(problem: AllToAll, name: str) -> Solution:
-    """Answer for a fabric of which all ports are dead: a schedule without slots."""
-    fabric = problem.fabric
-    states = None if fabric.graph is None else np.zeros((0, fabric.n_cells), dtype=np.int8)
-    schedule = Schedule(
-        matchings=np.empty((0, fabric.n_ports), dtype=np.int32),
-        durations_s=np.empty(0),
-        delay_s=problem.delay_s,
-        cell_states=states,
-    )
-    return Solution(
-        problem=problem,
-        schedule=schedule,
-        status=Status.OPTIMAL,
-        objective=0.0,
-        lower_bound=0.0,
-        method=name,
-        stats={"slots": 0, "slots_lower_bound": 0},
-    )
 
 
 def widen(schedule: Schedule, fabric: Fabric) -> Schedule:

@@ -16,14 +16,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import CellGraph, Fault, Faulty
+from optmatch.fabrics import Fault, Faulty
 from optmatch.fabrics.faults import STATES
 from optmatch.model import FREE, Limits, Schedule, Status, ignore
 from optmatch.problems import AllToAll, Routing
 from optmatch.solvers.all_to_all.exchanges import QUICK, exchange_pairs
 from optmatch.solvers.all_to_all.planner import FAILED, Slot, SlotPlanner
 from optmatch.solvers.routing.columns import Master
-from optmatch.solvers.routing.cuts import PortCuts
 from optmatch.solvers.routing.pathfinder import EFFORTS, FAR, Effort, Wiring, negotiate
 from optmatch.solvers.routing.router import Router
 
@@ -41,7 +40,7 @@ class Verdict(NamedTuple):
     outcome: Outcome
     how: str
     """``"untouched"``, ``"rerouted"`` or ``"exchanged"`` if it survives; the proof that it does
-    not: ``"dead pair"``, ``"cut"``, ``"prices"`` or ``"search"``; ``"effort"`` without either."""
+    not: ``"dead pair"``, ``"prices"`` or ``"search"``; ``"effort"`` without either."""
     matchings: NDArray[np.int32] | None = None
     states: NDArray[np.int8] | None = None
     causes: tuple[Fault, ...] = ()
@@ -82,20 +81,10 @@ class Repair:
         self.router = Router(self.fabric)
         self.matchings = schedule.matchings
         self.states: NDArray[np.int8] = np.asarray(schedule.cell_states)
-        graph: CellGraph = self.router.graph
         self._routes = [
             self.router.follow(matching, states)
             for matching, states in zip(self.matchings, self.states, strict=True)
         ]
-        place = np.empty(len(graph.mate), dtype=np.int64)
-        place[graph.perimeter] = np.arange(len(graph.perimeter))
-        around = np.argsort(place[self.fabric.source_terminals])
-        self._cuts = PortCuts(self.router.wiring, around)
-        self._needed = (
-            self._cuts.needed_by(self.matchings)
-            if self.problem is None
-            else self._cuts.needed_by_all(len(self.matchings))
-        )
         self._alone: dict[Fault, Verdict] = {}
         self._fatal: list[Verdict] = []  # of several faults
         self._rows: dict[tuple[int, Fault], NDArray[np.int8]] = {}
@@ -143,9 +132,8 @@ class Repair:
             if row is not None:
                 states[slot] = row
                 continue
-            refuted = None if lost else self._refute(damage)
-            if refuted is not None:
-                return refuted
+            if not lost and self._dead(Faulty.of(self.fabric, faults)):
+                return Verdict("failed", "dead pair", causes=faults)
             lost.append(slot)
         if not lost:
             return Verdict("survived", "rerouted", self.matchings, states)
@@ -190,17 +178,16 @@ class Repair:
                 lengths[((routes >> 2 == fault.place) & on_route).any(axis=1)] = 0
         partner = self.matchings[slot].astype(np.int64)
         status = negotiate(
-            damage.wiring, self.router.desk, effort, damage.base, order, partner, routes, lengths
+            damage.wiring,
+            self.router.workspace,
+            effort,
+            damage.base,
+            order,
+            partner,
+            routes,
+            lengths,
         )
         return None if status < 0 else self.router.states(order, routes, lengths)
-
-    def _refute(self, damage: _Damage) -> Verdict | None:
-        """Look for a quick proof that nothing helps."""
-        if self._dead(Faulty.of(self.fabric, damage.faults)):
-            return Verdict("failed", "dead pair", causes=damage.faults)
-        if self._cuts.find(damage.wiring, damage.base >= FAR, self._needed) is not None:
-            return Verdict("failed", "cut", causes=damage.faults)
-        return None
 
     def _rescue(self, damage: _Damage, states: NDArray[np.int8], lost: list[int]) -> Verdict:
         """Find what helps, or prove that nothing does; the more likely first."""

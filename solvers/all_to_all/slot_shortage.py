@@ -20,7 +20,6 @@ from optmatch.solvers.all_to_all.conclusion import (
     conclude,
 )
 from optmatch.solvers.all_to_all.exchanges import exchange_pairs
-from optmatch.solvers.all_to_all.joint_bound import Refutations
 from optmatch.solvers.all_to_all.live import LivePorts, Solve
 from optmatch.solvers.all_to_all.planner import FAILED, Slot, SlotPlanner
 from optmatch.solvers.routing.causes import add_causes, find_causes
@@ -98,6 +97,8 @@ class SlotShortage:
     ) -> None:
         self.problem: Any = solution.problem
         self.clock, self.rng, self.decide = clock, rng, decide
+        from optmatch.solvers.all_to_all.joint_bound import Refutations  # loads OR-tools
+
         self.proofs = Refutations(Router(solution.problem.fabric), solution.certificate)
 
     def remains(self, fabric: Fabric) -> bool | None:

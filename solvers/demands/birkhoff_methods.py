@@ -11,7 +11,8 @@ import numpy as np
 from optmatch.model import InputError, Limit, Limits, NewBest, OnEvent, Solution, Tick
 from optmatch.problems import Demand
 from optmatch.solvers.demands.birkhoff import Rule, decompose
-from optmatch.solvers.demands.decomposing import Decomposer, conclude_count
+from optmatch.solvers.demands.decomposer import Decomposer
+from optmatch.solvers.demands.decomposing import conclude_count
 from optmatch.solvers.demands.greedy import cover_heaviest_first
 from optmatch.solvers.demands.plans import Plan, trim
 from optmatch.solvers.demands.scheduling import Work, solve_demand

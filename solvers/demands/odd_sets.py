@@ -8,12 +8,14 @@ sides.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.problems import Demand, OddSetProof
 
+_FEW = 7  # ports, up to which all sets are tried
 _PAIRS = 1000  # the heaviest ones, for which triangles are looked for
 _SEEDS = 12  # triangles that are enlarged
 _TURNS = 100  # exchanges at most
@@ -54,7 +56,8 @@ def bound_by_odd_set(problem: Demand) -> tuple[OddSetProof, float] | None:
         return None
     best: tuple[Members, float] | None = None
     for members in _starts(weight):
-        _exchange(weight, members)
+        if len(weight) > _FEW:
+            _exchange(weight, members)
         bound = _bound(problem, held[members][:, members])
         if best is None or bound > best[1]:
             best = members.copy(), bound
@@ -77,7 +80,17 @@ def _bound(problem: Demand, held: NDArray[np.int64]) -> float:
 
 
 def _starts(weight: NDArray[np.float64]) -> Iterator[Members]:
-    """Yield the best of the sets on the way from all ports to three, and heavy triangles."""
+    """Yield the best of the sets on the way from all ports to three, and heavy triangles.
+
+    Of few ports, all sets: the time of a set is rounded up, which exchanges do not see.
+    """
+    if len(weight) <= _FEW:
+        for size in range(3, len(weight) + 1, 2):
+            for ports in combinations(range(len(weight)), size):
+                members = np.zeros(len(weight), dtype=bool)
+                members[list(ports)] = True
+                yield members
+        return
     members = np.ones(len(weight), dtype=bool)
     degree = weight.sum(axis=1)
     best, value = members.copy(), -1.0

@@ -15,12 +15,8 @@ from optmatch.model import Bound, Event, Limit, Limits, NewBest, OnEvent, Soluti
 from optmatch.problems import CountProof, Demand, OddSetProof
 from optmatch.problems.demands.proofs import Axis
 from optmatch.solvers.cpsat import minimise
-from optmatch.solvers.demands.decomposing import (
-    Decomposer,
-    bound_count,
-    conclude_count,
-    decomposer,
-)
+from optmatch.solvers.demands.decomposer import Decomposer
+from optmatch.solvers.demands.decomposing import bound_count, conclude_count, decomposer
 from optmatch.solvers.demands.plans import Plan
 from optmatch.solvers.feedforward.router import holds_every_matching
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.problems import Demand
-from optmatch.solvers.demands.decomposing import Decomposer
+from optmatch.solvers.demands.decomposer import Decomposer
 from optmatch.solvers.demands.plans import Plan, serve
 from optmatch.solvers.demands.realisable import Realiser
 

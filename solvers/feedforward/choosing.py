@@ -17,7 +17,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.solvers.feedforward.loop_search import DEPTH, EXACT, Room, Task, bound_blocks, search
+from optmatch.solvers.feedforward.loop_search import (
+    DEPTH,
+    EXACT,
+    Task,
+    Workspace,
+    bound_blocks,
+    search,
+)
 from optmatch.solvers.feedforward.looping import network
 
 MOST_VISITS = 400_000
@@ -81,7 +88,7 @@ def choose_loops(
     net = network(matchings.shape[1], dilated=dilated)
     depths = int(net.blocks[-1, DEPTH]) + 2
     lines = depths, net.width + 2
-    room = Room(
+    space = Workspace(
         forth=np.empty(lines, dtype=np.int64),
         back=np.empty(lines, dtype=np.int64),
         entered=np.zeros(lines, dtype=np.int64),
@@ -106,5 +113,5 @@ def choose_loops(
     )
     share = max(1, visits // -(-matchings.shape[1] // EXACT))  # of each block that is searched
     task = Task(net.blocks, dilated, worst, share, np.ascontiguousarray(price), least)
-    search(matchings, 0, _NEVER, task, room, *choice)
+    search(matchings, 0, _NEVER, task, space, *choice)
     return choice

@@ -36,8 +36,8 @@ class Task(NamedTuple):
     least: NDArray[np.int64]  # of any route through a block
 
 
-class Room(NamedTuple):
-    """Where a search keeps its notes, in few types, so that each kernel is compiled once."""
+class Workspace(NamedTuple):
+    """The arrays in which a search works, of few types, so that each kernel is compiled once."""
 
     forth: NDArray[np.int64]  # (depths, lines): the output of an input, -1 for none
     back: NDArray[np.int64]  # the input of an output
@@ -76,69 +76,69 @@ def bound_blocks(blocks, wide, cheapest, least):
 
 
 @kernel
-def search(matchings, root, bound, task, room, states, cost, exact):
+def search(matchings, root, bound, task, space, states, cost, exact):
     """Find the best states of block `root` for each matching, if they cost less than `bound`."""
     for row in range(len(matchings)):
-        for line in range(room.forth.shape[1]):
-            room.forth[0, line] = room.back[0, line] = -1
+        for line in range(space.forth.shape[1]):
+            space.forth[0, line] = space.back[0, line] = -1
         for i in range(matchings.shape[1]):
             o = matchings[row, i]
             if o >= 0:
-                room.forth[0, i] = o
-                room.back[0, o] = i
-        room.tally[0] = room.tally[1] = 0
-        cost[row] = _search_one(root, bound, task, room)
-        exact[row] = room.tally[1] == 0
+                space.forth[0, i] = o
+                space.back[0, o] = i
+        space.tally[0] = space.tally[1] = 0
+        cost[row] = _search_one(root, bound, task, space)
+        exact[row] = space.tally[1] == 0
         for cell in range(states.shape[1]):
-            states[row, cell] = room.states[-1, cell]
+            states[row, cell] = space.states[-1, cell]
 
 
 @kernel
-def _search_one(root, bound, task, room):
+def _search_one(root, bound, task, space):
     """Go down into halves and back up, with one open block at each depth; return the cost."""
-    cost = _open(root, bound, task, room)
+    cost = _open(root, bound, task, space)
     depth = 0 if cost < 0 else -1
     while depth >= 0:
-        half = _choose_half(depth, task, room)
+        half = _choose_half(depth, task, space)
         if half < 0:
-            cost = _close(depth, task, room)
+            cost = _close(depth, task, space)
             depth -= 1
             if depth >= 0:
-                _add_half(depth, cost, task, room)
+                _add_half(depth, cost, task, space)
             continue
-        spent = 0 if task.worst else room.frames[depth, FOUND]
-        cost = _open(half, room.frames[depth, BEST] - spent, task, room)
+        spent = 0 if task.worst else space.frames[depth, FOUND]
+        cost = _open(half, space.frames[depth, BEST] - spent, task, space)
         if cost < 0:
             depth += 1
         else:
-            _add_half(depth, cost, task, room)
+            _add_half(depth, cost, task, space)
     return cost
 
 
 @kernel
-def _open(number, bound, task, room):
+def _open(number, bound, task, space):
     """Begin the search of a block for less than `bound`; return a cost if it ends at once."""
     blocks = task.blocks
     size, depth = blocks[number, SIZE], blocks[number, DEPTH]
-    room.tally[0] += 1
+    space.tally[0] += 1
     if size <= 2:
-        return _set_leaf(number, task, room)
+        return _set_leaf(number, task, space)
     lit = 0
     for line in range(blocks[number, PLACE], blocks[number, PLACE] + size):
-        if room.forth[depth, line] >= 0:
+        if space.forth[depth, line] >= 0:
             lit += 1
-            if task.worst and room.paid[depth, line] + task.least[number] >= bound:
+            if task.worst and space.paid[depth, line] + task.least[number] >= bound:
                 return bound
     if not task.worst and lit * task.least[number] >= bound:
         return bound
-    loops, fixed = _find_loops(number, task, room), size & 1
+    loops, fixed = _find_loops(number, task, space), size & 1
     own = 0
     for loop in range(loops):
-        room.turned[depth, loop] = 0
-        if loop >= fixed and room.costs[depth, loop, 1] < room.costs[depth, loop, 0]:
-            room.turned[depth, loop] = 1
-        own += room.costs[depth, loop, room.turned[depth, loop]]
-    frame = room.frames[depth]
+        space.turned[depth, loop] = 0
+        if loop >= fixed and space.costs[depth, loop, 1] < space.costs[depth, loop, 0]:
+            space.turned[depth, loop] = 1
+        own += space.costs[depth, loop, space.turned[depth, loop]]
+    frame = space.frames[depth]
     frame[NUMBER], frame[BOUND], frame[BEST], frame[OWN] = number, bound, bound, own
     frame[REST] = lit * min(task.least[blocks[number, UPPER]], task.least[blocks[number, LOWER]])
     frame[FLOOR] = own + frame[REST]
@@ -148,9 +148,9 @@ def _open(number, bound, task, room):
 
 
 @kernel
-def _choose_half(depth, task, room):
+def _choose_half(depth, task, space):
     """Return the half to look at next, perhaps in another setting of the loops; -1 for none."""
-    frame, blocks, worst = room.frames[depth], task.blocks, task.worst
+    frame, blocks, worst = space.frames[depth], task.blocks, task.worst
     number = frame[NUMBER]
     size = blocks[number, SIZE]
     while frame[HALF] == 2:
@@ -158,71 +158,71 @@ def _choose_half(depth, task, room):
         if frame[TURN] == frame[TURNS] or (not worst and frame[BEST] <= frame[FLOOR]):
             return -1
         if frame[TURN] > 0:
-            room.tally[0] += 1
-            if size > EXACT or room.tally[0] > task.visits:
-                room.tally[1] = 1
+            space.tally[0] += 1
+            if size > EXACT or space.tally[0] > task.visits:
+                space.tally[1] = 1
                 return -1
             loop = size & 1  # one loop is turned at a time: a Gray code
             while not frame[TURN] >> (loop - (size & 1)) & 1:
                 loop += 1
-            frame[OWN] -= room.costs[depth, loop, room.turned[depth, loop]]
-            room.turned[depth, loop] ^= 1
-            frame[OWN] += room.costs[depth, loop, room.turned[depth, loop]]
+            frame[OWN] -= space.costs[depth, loop, space.turned[depth, loop]]
+            space.turned[depth, loop] ^= 1
+            frame[OWN] += space.costs[depth, loop, space.turned[depth, loop]]
         if worst or frame[OWN] + frame[REST] < frame[BEST]:
-            _split(number, task, room)
+            _split(number, task, space)
             frame[HALF], frame[FOUND] = 0, 0 if worst else frame[OWN]
     if size > EXACT:
-        room.tally[0] = 0  # each half may search for itself
+        space.tally[0] = 0  # each half may search for itself
     return blocks[number, LOWER if frame[HALF] else UPPER]
 
 
 @kernel
-def _add_half(depth, cost, task, room):
+def _add_half(depth, cost, task, space):
     """Add the cost of a half; keep what is set if both together are the best so far."""
-    frame, blocks = room.frames[depth], task.blocks
+    frame, blocks = space.frames[depth], task.blocks
     frame[FOUND] = max(frame[FOUND], cost) if task.worst else frame[FOUND] + cost
     frame[HALF] += 1
     if frame[FOUND] >= frame[BEST]:
         frame[HALF] = 2
     elif frame[HALF] == 2:
         frame[BEST] = frame[FOUND]
-        for loop in range(room.kept.shape[1]):
-            room.kept[depth, loop] = room.turned[depth, loop]
+        for loop in range(space.kept.shape[1]):
+            space.kept[depth, loop] = space.turned[depth, loop]
         number = frame[NUMBER]
         for cell in range(blocks[blocks[number, UPPER], IN], blocks[number, OUT]):
-            room.states[depth, cell] = room.states[-1, cell]
+            space.states[depth, cell] = space.states[-1, cell]
 
 
 @kernel
-def _close(depth, task, room):
+def _close(depth, task, space):
     """Set the cells of a block to the best that was found, if that is below the bound."""
-    frame, blocks = room.frames[depth], task.blocks
+    frame, blocks = space.frames[depth], task.blocks
     number = frame[NUMBER]
     if frame[BEST] < frame[BOUND]:
-        for loop in range(room.kept.shape[1]):
-            room.turned[depth, loop] = room.kept[depth, loop]
+        for loop in range(space.kept.shape[1]):
+            space.turned[depth, loop] = space.kept[depth, loop]
         for cell in range(blocks[blocks[number, UPPER], IN], blocks[number, OUT]):
-            room.states[-1, cell] = room.states[depth, cell]
-        _set_columns(number, task, room)
+            space.states[-1, cell] = space.states[depth, cell]
+        _set_columns(number, task, space)
     return frame[BEST]
 
 
 @kernel
-def _set_leaf(number, task, room):
+def _set_leaf(number, task, space):
     """Set the cells of a block of one line or two, where nothing is to be chosen."""
-    blocks, states = task.blocks, room.states[-1]
+    blocks, states = task.blocks, space.states[-1]
     size, first = blocks[number, SIZE], blocks[number, IN]
     depth, place = blocks[number, DEPTH], blocks[number, PLACE]
     for cell in range(size * size if task.wide else size - 1):
         states[first + cell] = FREE
     total = 0
     for i in range(size):
-        o = room.forth[depth, place + i]
+        o = space.forth[depth, place + i]
         if o < 0:
             continue
         cost = 0
         if task.wide:
-            entered, left = room.entered[depth, place + i], room.left[depth, place + o]
+            entered, left = space.entered[depth, place + i], space.left[depth, place + o]
             if size == 1:
                 states[first] = entered ^ left
                 cost = task.price[first, states[first], 0]
@@ -233,119 +233,119 @@ def _set_leaf(number, task, room):
                 cost = task.price[cell, states[cell], 0] + task.price[last, states[last], 0]
         elif size == 2:
             states[first] = i ^ o
-            shared = 1 if room.forth[depth, place + 1 - i] >= 0 else 0
+            shared = 1 if space.forth[depth, place + 1 - i] >= 0 else 0
             cost = task.price[first, states[first], shared]
         if task.worst:
-            total = max(total, room.paid[depth, place + i] + cost)
+            total = max(total, space.paid[depth, place + i] + cost)
         else:
             total += cost
     return total
 
 
 @kernel
-def _find_loops(number, task, room):
+def _find_loops(number, task, space):
     """Find the loops of a block, and what they cost; the lines of odd wires are loop 0."""
     size, depth = task.blocks[number, SIZE], task.blocks[number, DEPTH]
     place = task.blocks[number, PLACE]
     for line in range(place, place + size):
-        room.loop[depth, line] = -1
+        space.loop[depth, line] = -1
     loops, lower = 0, size & 1
     if lower:
-        _mark(size - lower, lower, loops, depth, place, room)
-        i = room.back[depth, place + size - 1]
+        _mark(size - lower, lower, loops, depth, place, space)
+        i = space.back[depth, place + size - 1]
         if i >= 0:
-            _mark(i, lower, loops, depth, place, room)
-            _mark(i ^ 1, 1 - lower, loops, depth, place, room)
+            _mark(i, lower, loops, depth, place, space)
+            _mark(i ^ 1, 1 - lower, loops, depth, place, space)
         loops += 1
     for i in range(size):
-        if room.forth[depth, place + i] >= 0 and room.loop[depth, place + i] < 0:
-            _mark(i, i & 1, loops, depth, place, room)
-            _mark(i ^ 1, 1 - (i & 1), loops, depth, place, room)
+        if space.forth[depth, place + i] >= 0 and space.loop[depth, place + i] < 0:
+            _mark(i, i & 1, loops, depth, place, space)
+            _mark(i ^ 1, 1 - (i & 1), loops, depth, place, space)
             loops += 1
-    costs = room.costs[depth]
+    costs = space.costs[depth]
     for loop in range(loops):
         costs[loop, 0] = costs[loop, 1] = 0
     for line in range(place, place + size):
-        if room.forth[depth, line] >= 0:
-            loop, side = room.loop[depth, line], room.side[depth, line]
-            costs[loop, 0] += _pass_columns(number, line - place, side, task, room)
-            costs[loop, 1] += _pass_columns(number, line - place, 1 - side, task, room)
+        if space.forth[depth, line] >= 0:
+            loop, side = space.loop[depth, line], space.side[depth, line]
+            costs[loop, 0] += _pass_columns(number, line - place, side, task, space)
+            costs[loop, 1] += _pass_columns(number, line - place, 1 - side, task, space)
     return loops
 
 
 @kernel
-def _mark(i, side, loop, depth, place, room):
+def _mark(i, side, loop, depth, place, space):
     """Mark the lines of a loop from input i on, which goes to half `side`."""
-    while room.forth[depth, place + i] >= 0 and room.loop[depth, place + i] < 0:
-        room.loop[depth, place + i] = loop
-        room.side[depth, place + i] = side
-        i = room.back[depth, place + (room.forth[depth, place + i] ^ 1)]
+    while space.forth[depth, place + i] >= 0 and space.loop[depth, place + i] < 0:
+        space.loop[depth, place + i] = loop
+        space.side[depth, place + i] = side
+        i = space.back[depth, place + (space.forth[depth, place + i] ^ 1)]
         if i < 0:
             return
-        room.loop[depth, place + i] = loop
-        room.side[depth, place + i] = 1 - side
+        space.loop[depth, place + i] = loop
+        space.side[depth, place + i] = 1 - side
         i ^= 1
 
 
 @kernel
-def _pass_columns(number, i, side, task, room):
+def _pass_columns(number, i, side, task, space):
     """Set the cells that the line at input i passes in the outer columns; return what it pays."""
     blocks, size, depth = task.blocks, task.blocks[number, SIZE], task.blocks[number, DEPTH]
     place, first, last = blocks[number, PLACE], blocks[number, IN], blocks[number, OUT]
-    o = room.forth[depth, place + i]
+    o = space.forth[depth, place + i]
     cost = 0
     if i >> 1 < size >> 1:
         cell, state = first + (i >> 1), (i & 1) ^ side
-        shared = 1 if room.forth[depth, place + (i ^ 1)] >= 0 else 0
+        shared = 1 if space.forth[depth, place + (i ^ 1)] >= 0 else 0
         if task.wide:
-            cell, state, shared = first + i, room.entered[depth, place + i] ^ side, 0
+            cell, state, shared = first + i, space.entered[depth, place + i] ^ side, 0
         cost += task.price[cell, state, shared]
-        room.states[-1, cell] = state
+        space.states[-1, cell] = state
     if o >> 1 < size >> 1:
         cell, state = last + (o >> 1), (o & 1) ^ side
-        shared = 1 if room.back[depth, place + (o ^ 1)] >= 0 else 0
+        shared = 1 if space.back[depth, place + (o ^ 1)] >= 0 else 0
         if task.wide:
-            cell, state, shared = last + o, room.left[depth, place + o] ^ side, 0
+            cell, state, shared = last + o, space.left[depth, place + o] ^ side, 0
         cost += task.price[cell, state, shared]
-        room.states[-1, cell] = state
+        space.states[-1, cell] = state
     return cost
 
 
 @kernel
-def _split(number, task, room):
+def _split(number, task, space):
     """Hand the lines of a block on to its halves, as its loops are turned."""
     blocks = task.blocks
     size, depth, place = blocks[number, SIZE], blocks[number, DEPTH], blocks[number, PLACE]
     for half in (blocks[number, UPPER], blocks[number, LOWER]):
         start, lines = blocks[half, PLACE], blocks[half, SIZE]
         for line in range(start, start + lines + 1):
-            room.forth[depth + 1, line] = room.back[depth + 1, line] = -1
+            space.forth[depth + 1, line] = space.back[depth + 1, line] = -1
     for i in range(size):
-        o = room.forth[depth, place + i]
+        o = space.forth[depth, place + i]
         if o < 0:
             continue
-        side = room.side[depth, place + i] ^ room.turned[depth, room.loop[depth, place + i]]
+        side = space.side[depth, place + i] ^ space.turned[depth, space.loop[depth, place + i]]
         start = blocks[blocks[number, LOWER if side else UPPER], PLACE]
         at, to = start + (i >> 1), start + (o >> 1)
-        room.forth[depth + 1, at] = o >> 1
-        room.back[depth + 1, to] = i >> 1
+        space.forth[depth + 1, at] = o >> 1
+        space.back[depth + 1, to] = i >> 1
         if task.wide:
             odd = size - 1 if size & 1 else -1  # its two wires go on as they are
-            room.entered[depth + 1, at] = room.entered[depth, place + i] if i == odd else i & 1
-            room.left[depth + 1, to] = room.left[depth, place + o] if o == odd else o & 1
+            space.entered[depth + 1, at] = space.entered[depth, place + i] if i == odd else i & 1
+            space.left[depth + 1, to] = space.left[depth, place + o] if o == odd else o & 1
         if task.worst:
-            cost = _pass_columns(number, i, side, task, room)
-            room.paid[depth + 1, at] = room.paid[depth, place + i] + cost
+            cost = _pass_columns(number, i, side, task, space)
+            space.paid[depth + 1, at] = space.paid[depth, place + i] + cost
 
 
 @kernel
-def _set_columns(number, task, room):
+def _set_columns(number, task, space):
     """Set the cells of the outer columns of a block, as its loops are turned."""
     blocks, size, depth = task.blocks, task.blocks[number, SIZE], task.blocks[number, DEPTH]
     place, first, last = blocks[number, PLACE], blocks[number, IN], blocks[number, OUT]
     for cell in range(size - (size & 1) if task.wide else size >> 1):
-        room.states[-1, first + cell] = room.states[-1, last + cell] = FREE
+        space.states[-1, first + cell] = space.states[-1, last + cell] = FREE
     for i in range(size):
-        if room.forth[depth, place + i] >= 0:
-            side = room.side[depth, place + i] ^ room.turned[depth, room.loop[depth, place + i]]
-            _pass_columns(number, i, side, task, room)
+        if space.forth[depth, place + i] >= 0:
+            side = space.side[depth, place + i] ^ space.turned[depth, space.loop[depth, place + i]]
+            _pass_columns(number, i, side, task, space)

@@ -2,12 +2,9 @@
 
 Two circuits that share a cell of the first column, or one of the last, go to different halves. So
 circuits hang together in *loops*: partners at the inputs, partners at the outputs, in turn. One
-walk round a loop settles it, and in which of its two directions is a free choice; only the loop of
-an odd wire has none, since that wire leads to the lower half. The halves are networks again [1]_.
-
-A loop is named after the cell of the first column where its walk begins, the topmost one with
-light of this loop: the choice for that cell is its state. Of a partial matching loops are paths,
-and each has its choice all the same.
+pass round a loop settles it, and in which of its two directions is a free choice; here its topmost
+cell of the first column is in bar (`choosing` looks for the best choice). Only the loop of an odd
+wire has no choice, since that wire leads to the lower half. The halves are networks again [1]_.
 
 References
 ----------
@@ -28,7 +25,7 @@ from optmatch.model import FREE
 from optmatch.solvers.kernel import kernel
 
 SIZE, DEPTH, PLACE, UPPER, LOWER, IN, OUT = range(7)
-"""Columns of `Network.blocks`: lines; halvings before it; where its lines stand in a row of room;
+"""Columns of `Network.blocks`: lines; halvings before it; where its lines stand in the workspace;
 the blocks of its halves, -1 for none; the first cell of its first and of its last column."""
 
 
@@ -38,7 +35,7 @@ class Network(NamedTuple):
     blocks: NDArray[np.int64]
     cells: int
     width: int
-    """The room that the lines of all blocks of one depth need; odd ones have a gap after them."""
+    """Entries for the lines of all blocks of one depth; odd ones have a gap after them."""
 
 
 @lru_cache(maxsize=64)
@@ -94,10 +91,10 @@ class Tables(NamedTuple):
     """The states of small blocks, whose walks would be too short to be predicted."""
 
     fours: NDArray[np.int8]
-    """``fours[4 * matching + choices]``: of four lines, idle ones too; digits of a matching are
-    its outputs plus 1, to base 5."""
+    """``fours[matching]``: of four lines, idle ones too; digits of a matching are its outputs plus
+    1, to base 5."""
     eights: NDArray[np.int8]
-    """``eights[head + tail]``: of eight lines, all in use, every choice 0."""
+    """``eights[head + tail]``: of eight lines, all in use."""
     heads: NDArray[np.int32]
     """``heads[outputs]``, four digits to base 8: where permutations that begin so are."""
     tails: NDArray[np.int32]
@@ -120,10 +117,7 @@ def _fours() -> Tables:
         lit = row[row >= 0]
         if len(set(lit.tolist())) < len(lit):
             row[:] = -1
-    rows = np.repeat(digits, 4, axis=0).astype(np.int32)
-    choices = np.zeros((len(rows), 6), dtype=np.int8)
-    choices[:, :2] = np.arange(len(rows))[:, None] >> np.arange(2) & 1
-    return _NO_TABLES._replace(fours=_run(network(4), _NO_TABLES, rows, choices))
+    return _NO_TABLES._replace(fours=_run(network(4), _NO_TABLES, digits.astype(np.int32)))
 
 
 @lru_cache(maxsize=1)
@@ -135,21 +129,16 @@ def _eights() -> Tables:
     heads[rows[:, :4] @ digits] = order // 24 * 24
     tails[rows[:, 4:] @ digits] = order % 24
     fours = _fours()
-    return Tables(fours.fours, _run(network(8, leaf=4), fours, rows, None), heads, tails)
+    return Tables(fours.fours, _run(network(8, leaf=4), fours, rows), heads, tails)
 
 
-def route_loops(
-    matchings: NDArray[np.int32], choices: NDArray[np.int8] | None = None
-) -> NDArray[np.int8]:
-    """Route matchings on a Benes network.
+def route_loops(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
+    """Route matchings on a Benes network; the first cell of each loop is in bar.
 
     Parameters
     ----------
     matchings
         ``matchings[k, source] = destination``, -1 where idle; int32, shape (k, n).
-    choices
-        ``choices[k, cell]``: the state of a cell of a first column, 0 or 1, if it names a loop;
-        int8, shape (k, cells), or (1, cells) for all. None for bar.
 
     Returns
     -------
@@ -159,7 +148,7 @@ def route_loops(
     Notes
     -----
     Time O(n log n) for each matching, without recursion. Blocks of four lines, and of eight where
-    all are in use and nothing is chosen, are looked up in tables.
+    all are in use, are looked up in tables.
 
     Examples
     --------
@@ -167,9 +156,9 @@ def route_loops(
     [[0, 1, 1], [0, 0, 1]]
     """
     n = matchings.shape[1]
-    if choices is None and n >= 8 and matchings.min(initial=0) >= 0:
-        return _run(network(n, leaf=8), _eights(), matchings, None)
-    return _run(network(n, leaf=4), _fours(), matchings, choices)
+    if n >= 8 and matchings.min(initial=0) >= 0:
+        return _run(network(n, leaf=8), _eights(), matchings)
+    return _run(network(n, leaf=4), _fours(), matchings)
 
 
 def route_dilated(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
@@ -195,69 +184,62 @@ def route_dilated(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
     """
     n = matchings.shape[1]
     narrow, wide = network(n), network(n, dilated=True)
-    halves = _run(narrow, _NO_TABLES, matchings, None)
+    halves = _run(narrow, _NO_TABLES, matchings)
     states = np.full((len(matchings), wide.cells), FREE, dtype=np.int8)
     widen(narrow.blocks, wide.blocks, matchings, halves, states)
     return states
 
 
-def _run(
-    net: Network,
-    tables: Tables,
-    matchings: NDArray[np.int32],
-    choices: NDArray[np.int8] | None,
-) -> NDArray[np.int8]:
-    if choices is None:
-        choices = np.zeros((1, net.cells), dtype=np.int8)
+def _run(net: Network, tables: Tables, matchings: NDArray[np.int32]) -> NDArray[np.int8]:
     states = np.empty((len(matchings), net.cells), dtype=np.int8)
-    room = np.empty(4 * net.width, dtype=np.int32)
-    plain = room.view(np.uint32)
-    loop(net.blocks, tables, choices, matchings, states.reshape(-1), room, plain)
+    space = np.empty(4 * net.width, dtype=np.int32)
+    plain = space.view(np.uint32)
+    loop(net.blocks, tables, matchings, states, space, plain)
     return states
 
 
 # Kernels keep all lines in one array and all states in another, since each view of an array that
-# a loop makes costs as much as several lines. ``room[forth + i]`` is the output of the line at
-# input i, -1 for none and for one that is settled; ``room[back + o]`` the input of output o. The
+# a loop makes costs as much as several lines. ``space[forth + i]`` is the output of the line at
+# input i, -1 for none and for one that is settled; ``space[back + o]`` the input of output o. The
 # lines of the halves stand `upper` and `upper + beyond` behind `onto`, with those of their outputs
 # `width` further on. The cells of the outer columns begin at `first` and `last`.
 
 
 @kernel
-def _walk(i, side, room, states, block):
+def _walk(i, side, space, states, block):
     """Settle lines from input i on, which goes to half `side`, until the loop ends."""
     forth, back, onto, pairs, first, last, upper, beyond, width = block
     while True:
-        o = room[forth + i]
+        o = space[forth + i]
         if o < 0:
             return
         # this line, and below the one with which it shares a cell of the last column
-        room[forth + i] = -1
+        space[forth + i] = -1
         half = onto + upper + side * beyond
-        room[half + (i >> 1)] = o >> 1
-        room[half + width + (o >> 1)] = i >> 1
+        space[half + (i >> 1)] = o >> 1
+        space[half + width + (o >> 1)] = i >> 1
         if i >> 1 < pairs:
             states[first + (i >> 1)] = (i & 1) ^ side
         if o >> 1 < pairs:
             states[last + (o >> 1)] = (o & 1) ^ side
         o ^= 1
-        i = room[back + o]
+        i = space[back + o]
         if i < 0:
             return
-        room[forth + i] = -1
+        space[forth + i] = -1
         half = onto + upper + (1 - side) * beyond
-        room[half + (i >> 1)] = o >> 1
-        room[half + width + (o >> 1)] = i >> 1
+        space[half + (i >> 1)] = o >> 1
+        space[half + width + (o >> 1)] = i >> 1
         if i >> 1 < pairs:
             states[first + (i >> 1)] = (i & 1) ^ 1 ^ side
         i ^= 1
 
 
 @kernel
-def _halve(choices, chosen, lines, states, block):
+def _halve(lines, states, block):
     """Settle an even number of lines that are all in use: every loop comes round.
 
-    `lines` is the room as whole numbers without sign: as indices these need no check whether they
+    `lines` is the space as whole numbers without sign: as indices these need no check whether they
     count from the end, which is a third of the work here.
     """
     forth, back = np.uint64(block[0]), np.uint64(block[1])
@@ -265,7 +247,7 @@ def _halve(choices, chosen, lines, states, block):
     upper, width, one = np.uint64(block[2] + block[6]), np.uint64(block[8]), np.uint64(1)
     lower = np.uint64(block[2] + block[6] + block[7])
     for k in range(block[3]):
-        i = np.uint64(2 * k + choices[chosen + k])
+        i = np.uint64(2 * k)
         while states[first + (i >> one)] < 0:
             o = np.uint64(lines[forth + i])
             at, to = i >> one, o >> one
@@ -291,39 +273,37 @@ def _find_eight(line, heads, tails, lines):
 
 
 @kernel
-def loop(blocks, tables, choices, matchings, states, room, plain):
-    """Route matchings; arguments as of `route_loops`, states in one row, room for two depths.
+def loop(blocks, tables, matchings, all_states, space, plain):
+    """Route matchings; arguments as of `route_loops`; the workspace holds two depths.
 
-    `plain` is the room once more, as whole numbers without sign.
+    `plain` is the space once more, as whole numbers without sign.
     """
-    n, cells, width = matchings.shape[1], choices.shape[1], len(room) // 4
-    each = cells if len(choices) > 1 else 0
-    flat = choices.reshape(-1)
+    n, cells, width = matchings.shape[1], all_states.shape[1], len(space) // 4
+    states = all_states.reshape(-1)
     fours, eights, heads, tails = tables
     for row in range(len(matchings)):
         for k in range(cells):
             states[row * cells + k] = -1
         for k in range(2 * width):
-            room[k] = -1
+            space[k] = -1
         lit = 0
         for i in range(n):
             o = matchings[row, i]
             if o >= 0:
                 lit += 1
-                room[i] = o
-                room[width + o] = i
+                space[i] = o
+                space[width + o] = i
         depth, forth, onto = -1, 0, 2 * width
         for number in range(len(blocks)):
             size, lines = blocks[number, SIZE], blocks[number, PLACE]
             first, last = row * cells + blocks[number, IN], row * cells + blocks[number, OUT]
-            chosen = row * each + blocks[number, IN]
             if blocks[number, DEPTH] > depth:
                 depth = blocks[number, DEPTH]
                 forth = 2 * width * (depth & 1)
                 onto = 2 * width - forth
                 if lit < n or n & (n - 1) > 0:  # else there is light everywhere
                     for k in range(2 * width):
-                        room[onto + k] = -1
+                        space[onto + k] = -1
             lines += forth
             if blocks[number, UPPER] < 0:
                 if size == 8:
@@ -332,34 +312,32 @@ def loop(blocks, tables, choices, matchings, states, room, plain):
                     for k in range(20):
                         states[at + np.uint64(k)] = eights[entry, np.uint64(k)]
                 elif size == 4:
-                    entry = 156 + room[lines] + 5 * room[lines + 1]
-                    entry += 25 * room[lines + 2] + 125 * room[lines + 3]
-                    entry = 4 * entry + flat[chosen] + 2 * flat[chosen + 1]
+                    entry = 156 + space[lines] + 5 * space[lines + 1]
+                    entry += 25 * space[lines + 2] + 125 * space[lines + 3]
                     for k in range(6):
                         states[first + k] = fours[entry, k]
                 elif size == 2:
-                    if room[lines] >= 0:
-                        states[first] = room[lines]
-                    elif room[lines + 1] >= 0:
-                        states[first] = 1 - room[lines + 1]
+                    if space[lines] >= 0:
+                        states[first] = space[lines]
+                    elif space[lines + 1] >= 0:
+                        states[first] = 1 - space[lines + 1]
                 continue
             upper = blocks[blocks[number, UPPER], PLACE]
             beyond = blocks[blocks[number, LOWER], PLACE] - upper
             pairs, back = size >> 1, lines + width
             block = lines, back, onto, pairs, first, last, upper, beyond, width
             if lit == n and size & 1 == 0:
-                _halve(flat, chosen, plain, states, block)
+                _halve(plain, states, block)
                 continue
             if size & 1:
-                _walk(size - 1, 1, room, states, block)
-                i = room[back + size - 1]
+                _walk(size - 1, 1, space, states, block)
+                i = space[back + size - 1]
                 if i >= 0:
-                    _walk(i, 1, room, states, block)
-                    _walk(i ^ 1, 0, room, states, block)
+                    _walk(i, 1, space, states, block)
+                    _walk(i ^ 1, 0, space, states, block)
             for k in range(pairs):
-                side = flat[chosen + k]
-                _walk(2 * k, side, room, states, block)
-                _walk(2 * k + 1, 1 - side, room, states, block)
+                _walk(2 * k, 0, space, states, block)
+                _walk(2 * k + 1, 1, space, states, block)
 
 
 @kernel

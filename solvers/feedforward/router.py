@@ -255,7 +255,7 @@ def _check(fabric: FeedForward, matchings: ArrayLike) -> NDArray[np.int32]:
 
 @kernel
 def find_clash(matchings, last):
-    """Return the first row that is no matching, -1 if there is none; `last` is room for ports."""
+    """Return the first row that is no matching, -1 for none; `last` has an entry per port."""
     ports = np.uint64(matchings.shape[1])
     for row in range(len(matchings)):
         for o in matchings[row]:

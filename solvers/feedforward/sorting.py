@@ -69,15 +69,15 @@ def route_by_sorting(matchings: NDArray[np.int32], *, triangle: bool = False) ->
     """
     lines = lines_of_cells(matchings.shape[1], triangle=triangle)
     states = np.empty((len(matchings), len(lines)), dtype=np.int8)
-    room = np.empty((2, matchings.shape[1]), dtype=np.int32)
-    sort(lines, matchings, states, room)
+    space = np.empty((2, matchings.shape[1]), dtype=np.int32)
+    sort(lines, matchings, states, space)
     return states
 
 
 @kernel
-def sort(lines, matchings, states, room):
-    """Compare and exchange lines, for which `room` has two rows."""
-    taken, line = room[0], room[1]  # line[k]: twice the output of line k, plus 1 if it has light
+def sort(lines, matchings, states, space):
+    """Compare and exchange lines, for which `space` has two rows."""
+    taken, line = space[0], space[1]  # line[k]: twice the output of line k, plus 1 if it has light
     for row in range(len(matchings)):
         taken[:] = 0
         for o in matchings[row]:

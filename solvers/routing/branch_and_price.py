@@ -181,7 +181,7 @@ class _Search:
 
     def _root(self) -> Case:
         """Begin with what holds without prices: no circuit costs less than if it were alone."""
-        no_prices = np.zeros(len(self.router.desk.use), dtype=np.int64)
+        no_prices = np.zeros(len(self.router.workspace.use), dtype=np.int64)
         return Case({}, Bound(float(self._least()), no_prices))
 
     def _near_enough(self) -> Limit | None:
@@ -294,7 +294,7 @@ class _Search:
             kept.append((case, split, len(numbers)))
             if split is not None:
                 numbers += case.children
-        links = len(self.router.desk.use)
+        links = len(self.router.workspace.use)
         if any(split is None and case.bound.prices is None for case, split, _ in kept):
             return None
         no_prices = np.zeros(links, dtype=np.int64)

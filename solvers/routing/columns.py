@@ -86,7 +86,9 @@ class Master:
         self._shut: frozenset[int] = frozenset()
         self._broken: set[Column] = set()
         longest = max(int(router.least[i, j]) for i, j in self.circuits) / UNIT
-        self._lp = _Programme(len(circuits), len(router.desk.use), capacity, dear=4 * longest + 1)
+        self._lp = _Programme(
+            len(circuits), len(router.workspace.use), capacity, dear=4 * longest + 1
+        )
 
     @cached_property
     def port_links(self) -> NDArray[np.int64]:
@@ -253,14 +255,14 @@ class Master:
             there is no way.
         """
         source, destination = self.circuits[circuit]
-        desk, wiring = self.router.desk, self.free if feasibility else self.wiring
-        np.copyto(desk.exit_cost, prices[self.wiring.link])
+        space, wiring = self.router.workspace, self.free if feasibility else self.wiring
+        np.copyto(space.exit_cost, prices[self.wiring.link])
         for terminal in closed | self._shut:
-            desk.exit_cost[terminal] = FAR
-        count = find_route(wiring, desk, source, destination, self._route)
+            space.exit_cost[terminal] = FAR
+        count = find_route(wiring, space, source, destination, self._route)
         if not count:
             return FAR, ()
-        cost = int(desk.cost[self.wiring.target[destination]]) + int(
+        cost = int(space.cost[self.wiring.target[destination]]) + int(
             prices[self.port_links[circuit]]
         )
         return cost, tuple(self._route[:count].tolist())

@@ -67,8 +67,8 @@ EFFORTS = (
 """What to try in turn where one negotiation is not enough: ever more patience."""
 
 
-class Desk(NamedTuple):
-    """Room to work in, so that no kernel allocates."""
+class Workspace(NamedTuple):
+    """The arrays in which kernels work, so that none allocates."""
 
     exit_cost: NDArray[np.int64]
     cost: NDArray[np.int64]
@@ -80,9 +80,9 @@ class Desk(NamedTuple):
     spare: NDArray[np.int32]  # a route
 
 
-def new_desk(terminals: int, links: int, width: int) -> Desk:
-    """Allocate room for a graph of so many terminals and links, and routes up to a width."""
-    return Desk(
+def new_workspace(terminals: int, links: int, width: int) -> Workspace:
+    """Allocate it for a graph of so many terminals and links, and routes up to a width."""
+    return Workspace(
         exit_cost=np.zeros(terminals, dtype=np.int64),
         cost=np.zeros(terminals, dtype=np.int64),
         entered=np.zeros(terminals, dtype=np.int64),
@@ -155,10 +155,10 @@ def cost_to_go(mate, exits, cell_cost, exit_cost, target, out, keys, items):
 
 
 @kernel
-def find_route(wiring, desk, port, partner, route):
+def find_route(wiring, space, port, partner, route):
     """Write the terminals left on the cheapest way (A*); return their number, 0 for no way."""
     source, target = wiring.source[port], wiring.target[partner]
-    to_go, mate, cost = wiring.to_go[partner], wiring.mate, desk.cost
+    to_go, mate, cost = wiring.to_go[partner], wiring.mate, space.cost
     for terminal in range(len(mate)):
         cost[terminal] = FAR
     size = 0
@@ -167,21 +167,21 @@ def find_route(wiring, desk, port, partner, route):
     while True:
         for state in range(2):
             leaving = wiring.exits[at, state]
-            price = desk.exit_cost[leaving]
+            price = space.exit_cost[leaving]
             if to_go[leaving] >= FAR or price >= FAR:
                 continue
             total = so_far + wiring.cell_cost[at >> 2, state] + price
             if total < cost[leaving]:
                 cost[leaving] = total
-                desk.entered[leaving] = at
+                space.entered[leaving] = at
                 key = ((total + to_go[leaving]) << _GUESS_BITS) | min(to_go[leaving], _GUESS_MASK)
-                size = _push(desk.keys, desk.items, size, key, leaving)
+                size = _push(space.keys, space.items, size, key, leaving)
         while True:
             if size == 0:
                 return 0
-            leaving = desk.items[0]
-            key = desk.keys[0]
-            size = _pop(desk.keys, desk.items, size)
+            leaving = space.items[0]
+            key = space.keys[0]
+            size = _pop(space.keys, space.items, size)
             if (key >> _GUESS_BITS) == cost[leaving] + to_go[leaving]:
                 break
         if leaving == target:
@@ -189,16 +189,16 @@ def find_route(wiring, desk, port, partner, route):
         so_far = cost[leaving]
         at = mate[leaving]
     count = 1
-    at = desk.entered[target]
+    at = space.entered[target]
     while at != source:
         count += 1
-        at = desk.entered[mate[at]]
+        at = space.entered[mate[at]]
     if count > len(route):
         return 0
     leaving = target
     for place in range(count - 1, -1, -1):
         route[place] = leaving
-        leaving = mate[desk.entered[leaving]]
+        leaving = mate[space.entered[leaving]]
     return count
 
 
@@ -211,62 +211,62 @@ def _load(wiring, use, port, route, count, amount):
 
 
 @kernel
-def _price(wiring, desk, base, pressure, link):
+def _price(wiring, space, base, pressure, link):
     """Set what it costs to enter a link, from either end."""
-    price = desk.history[link] + pressure * desk.use[link]
+    price = space.history[link] + pressure * space.use[link]
     for end in range(2):
         terminal = wiring.ends[link, end]
         if terminal >= 0:
-            desk.exit_cost[terminal] = base[terminal] + price
+            space.exit_cost[terminal] = base[terminal] + price
 
 
 @kernel
-def negotiate(wiring, desk, effort, base, order, partner, routes, lengths):
+def negotiate(wiring, space, effort, base, order, partner, routes, lengths):
     """Route the circuits of the ports in `order`, starting from the routes that are there.
 
     ``routes[port, :lengths[port]]`` are the terminals that its light leaves by; length 0 is
     unrouted. Returns 0 once no link is contested; after `effort.rounds` minus the number of links
     that still are, or `BLOCKED`.
     """
-    n_links = len(desk.use)
-    desk.use[:] = 0
-    desk.history[:] = 0
+    n_links = len(space.use)
+    space.use[:] = 0
+    space.history[:] = 0
     for place in range(len(order)):
         port = order[place]
         if lengths[port]:
-            _load(wiring, desk.use, port, routes[port], lengths[port], 1)
+            _load(wiring, space.use, port, routes[port], lengths[port], 1)
     pressure = effort.first
     contested = 0
     for _ in range(effort.rounds):
         for link in range(n_links):
-            _price(wiring, desk, base, pressure, link)
+            _price(wiring, space, base, pressure, link)
         for place in range(len(order)):
             port = order[place]
             count = lengths[port]
             if count:
                 clash = False
                 for step in range(count):
-                    if desk.use[wiring.link[routes[port, step]]] > 1:
+                    if space.use[wiring.link[routes[port, step]]] > 1:
                         clash = True
                         break
                 if not clash:
                     continue
-                _load(wiring, desk.use, port, routes[port], count, -1)
+                _load(wiring, space.use, port, routes[port], count, -1)
                 for step in range(count):
-                    _price(wiring, desk, base, pressure, wiring.link[routes[port, step]])
-            count = find_route(wiring, desk, port, partner[port], routes[port])
+                    _price(wiring, space, base, pressure, wiring.link[routes[port, step]])
+            count = find_route(wiring, space, port, partner[port], routes[port])
             lengths[port] = count
             if count == 0:
                 return BLOCKED
-            _load(wiring, desk.use, port, routes[port], count, 1)
+            _load(wiring, space.use, port, routes[port], count, 1)
             for step in range(count):
-                _price(wiring, desk, base, pressure, wiring.link[routes[port, step]])
+                _price(wiring, space, base, pressure, wiring.link[routes[port, step]])
         contested = 0
         for link in range(n_links):
-            if desk.use[link] > 1:
+            if space.use[link] > 1:
                 contested += 1
-                dearer = desk.history[link] + effort.history * (desk.use[link] - 1)
-                desk.history[link] = min(dearer, _CAP)
+                dearer = space.history[link] + effort.history * (space.use[link] - 1)
+                space.history[link] = min(dearer, _CAP)
         if contested == 0:
             return 0
         pressure = min(pressure * effort.growth_percent // 100, _CAP)
@@ -274,13 +274,13 @@ def negotiate(wiring, desk, effort, base, order, partner, routes, lengths):
 
 
 @kernel
-def _open(wiring, desk, base, route, count, shut):
+def _open(wiring, space, base, route, count, shut):
     """Close the links of a route to all, or open them again."""
     for step in range(count):
         for end in range(2):
             terminal = wiring.ends[wiring.link[route[step]], end]
             if terminal >= 0:
-                desk.exit_cost[terminal] = FAR if shut else base[terminal]
+                space.exit_cost[terminal] = FAR if shut else base[terminal]
 
 
 @kernel
@@ -296,55 +296,55 @@ def _turns_back(wiring, use, route, count):
 
 
 @kernel
-def shorten(wiring, desk, base, order, partner, routes, lengths):
+def shorten(wiring, space, base, order, partner, routes, lengths):
     """Put each circuit on its cheapest way past the others, until nothing gets cheaper.
 
     Needs routes that share no link. Returns their total cost.
     """
-    desk.use[:] = 0
+    space.use[:] = 0
     for terminal in range(len(wiring.mate)):
-        desk.exit_cost[terminal] = base[terminal]
+        space.exit_cost[terminal] = base[terminal]
     for place in range(len(order)):
-        _open(wiring, desk, base, routes[order[place]], lengths[order[place]], True)
-        desk.exit_cost[wiring.source[order[place]]] = FAR
+        _open(wiring, space, base, routes[order[place]], lengths[order[place]], True)
+        space.exit_cost[wiring.source[order[place]]] = FAR
     last = np.int64(FAR)
     while True:
         total = np.int64(0)
         for place in range(len(order)):
             port = order[place]
             count = lengths[port]
-            _open(wiring, desk, base, routes[port], count, False)
-            before = _cost(wiring, desk, port, routes[port], count)
-            found = find_route(wiring, desk, port, partner[port], desk.spare)
-            after = desk.cost[wiring.target[partner[port]]]
-            if found and after < before and not _turns_back(wiring, desk.use, desk.spare, found):
+            _open(wiring, space, base, routes[port], count, False)
+            before = _cost(wiring, space, port, routes[port], count)
+            found = find_route(wiring, space, port, partner[port], space.spare)
+            after = space.cost[wiring.target[partner[port]]]
+            if found and after < before and not _turns_back(wiring, space.use, space.spare, found):
                 for step in range(found):
-                    routes[port, step] = desk.spare[step]
+                    routes[port, step] = space.spare[step]
                 lengths[port] = found
                 before = after
             total += before
-            _open(wiring, desk, base, routes[port], lengths[port], True)
+            _open(wiring, space, base, routes[port], lengths[port], True)
         if total >= last:
             return total
         last = total
 
 
 @kernel
-def _cost(wiring, desk, port, route, count):
+def _cost(wiring, space, port, route, count):
     """Add up what a route costs at present."""
     total = np.int64(0)
     entered = wiring.source[port]
     for step in range(count):
         leaving = route[step]
-        total += wiring.cell_cost[leaving >> 2, (leaving ^ entered) & 1] + desk.exit_cost[leaving]
+        total += wiring.cell_cost[leaving >> 2, (leaving ^ entered) & 1] + space.exit_cost[leaving]
         entered = wiring.mate[leaving]
     return total
 
 
 @kernel
-def settle(wiring, desk, effort, base, order, partner, routes, lengths):
+def settle(wiring, space, effort, base, order, partner, routes, lengths):
     """Negotiate, then shorten; return the total cost, or what a failed negotiation returned."""
-    status = negotiate(wiring, desk, effort, base, order, partner, routes, lengths)
+    status = negotiate(wiring, space, effort, base, order, partner, routes, lengths)
     if status < 0:
         return status
-    return shorten(wiring, desk, base, order, partner, routes, lengths)
+    return shorten(wiring, space, base, order, partner, routes, lengths)

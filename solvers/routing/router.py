@@ -1,4 +1,4 @@
-"""The kernels of `pathfinder` with a fabric: its wiring, and room to work in."""
+"""The kernels of `pathfinder` with a fabric: its wiring and a workspace."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from optmatch.solvers.routing.pathfinder import (
     Effort,
     Wiring,
     cost_to_go,
-    new_desk,
+    new_workspace,
     settle,
     shorten,
 )
@@ -39,17 +39,17 @@ def _wire(fabric: Fabric, bar_cost: int, cross_cost: int) -> tuple[Wiring, NDArr
         target=target,
         to_go=np.empty((len(target), terminals), dtype=np.int64),
     )
-    desk = new_desk(terminals, links.count, 0)
+    space = new_workspace(terminals, links.count, 0)
     for port, terminal in enumerate(target):
         cost_to_go(
             wiring.mate,
             wiring.exits,
             wiring.cell_cost,
-            desk.exit_cost,
+            space.exit_cost,
             terminal,
             wiring.to_go[port],
-            desk.keys,
-            desk.items,
+            space.keys,
+            space.items,
         )
     leaving = graph.exits[wiring.source]  # (ports, state)
     cost = wiring.to_go[:, leaving] + wiring.cell_cost[wiring.source >> 2][None]
@@ -68,7 +68,7 @@ def _fit(cell_cost: NDArray[np.int64], graph: CellGraph) -> NDArray[np.int64]:
 
 
 class Router:
-    """The kernels with a fabric and room to work in; one for each thread.
+    """The kernels with a fabric and a workspace; one for each thread.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class Router:
         self.no_cost = np.zeros(len(graph.mate), dtype=np.int64)
         longest = int(fabric.route_cells()[fabric.route_cells() != UNREACHED].max(initial=0))
         self.width = min(len(graph.mate), 4 * longest + 64)  # no route in use is longer
-        self.desk = new_desk(len(graph.mate), graph.links.count, self.width)
+        self.workspace = new_workspace(len(graph.mate), graph.links.count, self.width)
 
     def empty_routes(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Room for one matching: routes by source port, and their lengths (0: none)."""
@@ -121,7 +121,9 @@ class Router:
             How long, and how hard.
         """
         base = self.no_cost if base is None else base
-        return int(settle(self.wiring, self.desk, effort, base, order, partner, routes, lengths))
+        return int(
+            settle(self.wiring, self.workspace, effort, base, order, partner, routes, lengths)
+        )
 
     def shorten(
         self,
@@ -144,7 +146,7 @@ class Router:
         wiring = self.wiring
         if cell_cost is not None:
             wiring = wiring._replace(cell_cost=_fit(cell_cost, self.graph))
-        return int(shorten(wiring, self.desk, self.no_cost, order, partner, routes, lengths))
+        return int(shorten(wiring, self.workspace, self.no_cost, order, partner, routes, lengths))
 
     def states(
         self, order: NDArray[np.int64], routes: NDArray[np.int32], lengths: NDArray[np.int64]

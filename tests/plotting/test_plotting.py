@@ -350,7 +350,7 @@ def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
     shown = om.IdealSwitch(2), shift_schedule(2)
     path = tmp_path / "a.html"
     path.write_text("mine")
-    with pytest.raises(om.InputError, match=r"a\.html: exists already"):
+    with pytest.raises(om.InputError, match=r"a\.html: is there already"):
         save_picture(shown, path)
     assert path.read_text() == "mine"
     save_picture(shown, path, force=True)
@@ -362,8 +362,8 @@ def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
     [
         ("a.jpg", r"suffix '\.jpg': pictures end in \.png, \.svg, \.pdf, \.html"),
         ("a", r"suffix '': pictures end in"),
-        ("missing/a.html", "cannot write: No such file or directory"),
-        ("folder.png", "is a directory"),
+        ("missing/a.html", "the folder .* is not there"),
+        ("folder.png", "is a folder, not a file to write"),
     ],
 )
 def test_bad_places_are_refused(tmp_path: Path, name: str, rule: str) -> None:

@@ -88,29 +88,18 @@ class Budget(Value):
         found: list[Margin] = []
         if not optics.lit.any():
             return found
-        if self.insertion_loss_db is not None:
-            loss, limit = optics.insertion_loss_db, self.insertion_loss_db
-            place = int(np.nanargmax(loss))
-            value = float(loss.flat[place])
-            found.append(
-                Margin("insertion loss, dB", value, limit, limit - value, _where(optics, place))
-            )
-        if self.signal_to_crosstalk_db is not None:
-            ratio, limit = optics.signal_to_crosstalk_db, self.signal_to_crosstalk_db
-            place = int(np.nanargmin(ratio))
-            value = float(ratio.flat[place])
-            found.append(
-                Margin(
-                    "signal to crosstalk, dB", value, limit, value - limit, _where(optics, place)
-                )
-            )
-        if self.delay_spread_s is not None:
-            delay: NDArray[np.float64] = np.where(optics.lit, optics.delay_s, -np.inf)
-            place, limit = int(delay.argmax()), self.delay_spread_s
-            value = float(np.ptp(optics.delay_s[optics.lit]))
-            found.append(
-                Margin("delay spread, s", value, limit, limit - value, _where(optics, place))
-            )
+        ratio = optics.signal_to_crosstalk_db
+        delay: NDArray[np.float64] = np.where(optics.lit, optics.delay_s, np.nan)
+        for figure, limit, values, sign in (
+            ("insertion loss, dB", self.insertion_loss_db, optics.insertion_loss_db, 1),
+            ("signal to crosstalk, dB", self.signal_to_crosstalk_db, ratio, -1),
+            ("delay spread, s", self.delay_spread_s, delay - np.nanmin(delay), 1),
+        ):
+            if limit is not None:
+                place = int(np.nanargmax(sign * values))
+                value = float(values.flat[place])
+                margin = sign * (limit - value)
+                found.append(Margin(figure, value, limit, margin, _where(optics, place)))
         return found
 
 

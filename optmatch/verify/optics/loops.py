@@ -1,4 +1,4 @@
-"""Loops: ways through set cells that no port leads to, where light that leaks in goes round."""
+"""Loops: ways through set cells that no light from outside takes, where stray light goes round."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import CellGraph
-from optmatch.model import InputError
+from optmatch.fabrics import DEAD, CellGraph
+from optmatch.model import CROSS, FREE
 
 
 class Loop(NamedTuple):
@@ -25,58 +25,57 @@ class Loop(NamedTuple):
         return tuple(terminal // 4 for terminal in self.entered)
 
 
-def find_loops(graph: CellGraph, states: NDArray[np.int8]) -> list[Loop]:
-    """Find the loops of one setting of all cells.
+def find_loops(graph: CellGraph, states: NDArray[np.int8]) -> list[list[Loop]]:
+    """Find the closed loops of light in some settings of the cells.
 
     Parameters
     ----------
     graph
         The cells.
     states
-        ``states[cell]``: 0 bar, 1 cross. What is said of a stuck or dead cell does not matter.
+        ``states[slot, cell]``: 0 bar, 1 cross, -1 free. A stuck cell is as it is, whatever is
+        said of it; a dead one leads nowhere.
 
     Returns
     -------
-    list of Loop
-        Each once, from the lowest of its terminals; by these.
-
-    Raises
-    ------
-    InputError
-        If a cell is free.
+    list of list of Loop
+        For each slot its loops, each once, from the lowest of its terminals; by these.
 
     Notes
     -----
-    Set cells lead each way in to a way out of its own. So light from a free terminal comes out at
-    another, and the ways that none of it passes are loops. Time is proportional to the number of
-    cells.
+    Light is sent in wherever it can come in: at free terminals of the graph, and from free cells.
+    Each way into a set cell has a way out of its own, so the ways that remain dark are loops. Time
+    is proportional to the number of cells.
 
     Examples
     --------
     Six cells in bar around a hexagon lead light round inside, and round outside along the ports:
 
     >>> from optmatch.fabrics import HexMesh
-    >>> [sorted(loop.cells) for loop in find_loops(HexMesh(1, 1).graph, np.zeros(6, np.int8))]
+    >>> (loops,) = find_loops(HexMesh(1, 1).graph, np.zeros((1, 6), np.int8))
+    >>> [sorted(loop.cells) for loop in loops]
     [[0, 1, 2, 3, 4, 5]]
     """
-    if ((states < 0) & (graph.stuck < 0)).any():
-        raise InputError("a free cell leads light nowhere: loops are found in set cells only")
-    left = graph.exits[np.arange(len(graph.mate)), np.repeat(np.clip(states, 0, 1), 4)]
-    onward = graph.mate[left].tolist()
-    dark = np.ones(len(graph.mate), dtype=bool)
-    dark[np.repeat(graph.stuck > 1, 4)] = False  # dead cells
-    at = graph.perimeter
+    leads_on = ((states != FREE) | (graph.stuck != FREE)) & (graph.stuck != DEAD)
+    is_set = np.repeat(leads_on, 4, axis=1)  # by slot and terminal entered
+    crossed = np.repeat(states == CROSS, 4, axis=1).astype(np.int64)
+    left = graph.exits[np.arange(len(graph.mate)), crossed]
+    onward = graph.mate[left]
+    fed = (graph.mate >= 0) & is_set[:, graph.mate]
+    dark = is_set.copy()
+    slot, at = np.nonzero(is_set & ~fed)
     while len(at):
-        dark[at] = False
-        at = graph.mate[left[at]]
-        at = at[at >= 0]
-    loops = []
-    for first in np.flatnonzero(dark).tolist():
-        way = []
-        while dark[first]:
-            dark[first] = dark[left[first]] = False  # the loop, and the loop turned round
-            way.append(first)
-            first = onward[first]
-        if way:
-            loops.append(Loop(tuple(way), tuple(int(left[terminal]) for terminal in way)))
+        dark[slot, at] = False
+        following = onward[slot, at].astype(np.int64)
+        on = (following >= 0) & is_set[slot, following]
+        slot, at = slot[on], following[on]
+    loops: list[list[Loop]] = [[] for _ in states]
+    for k, first in np.argwhere(dark):
+        entered, terminal = [], int(first)
+        while dark[k, terminal]:
+            dark[k, [terminal, left[k, terminal]]] = False  # the loop, and the loop turned round
+            entered.append(terminal)
+            terminal = int(onward[k, terminal])
+        if entered:
+            loops[k].append(Loop(tuple(entered), tuple(left[k, entered].tolist())))
     return loops

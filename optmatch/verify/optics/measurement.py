@@ -220,7 +220,7 @@ def _solve_slot(
     swallowed = np.tile(1 - (np.abs(cells) ** 2).sum(axis=1), 2).ravel()
     faded = np.where(graph.mate < 0, 0.0, 1 - chip.links[graph.links.of_terminal] ** 2)
     length = measure_waveguides(graph).length
-    loops = find_loops(graph, states)
+    (loops,) = find_loops(graph, states[None])
     round_there = [terminal for loop in loops for terminal in (*loop.entered, *loop.left)]
 
     power, lost, loop_power = [], [], 0.0

@@ -167,7 +167,7 @@ def shortest_route(graph: CellGraph, start: int, end: int) -> float:
     cases = [frozenset[int]()]
     while cases:
         closed = cases.pop()
-        way = _shortest_walk(graph, start, end, closed)
+        way = shortest_walk(graph, start, end, closed)
         if way is None or len(way) >= best:
             continue
         clash = next((left for left in way if int(graph.mate[left]) in way), None)
@@ -178,7 +178,7 @@ def shortest_route(graph: CellGraph, start: int, end: int) -> float:
     return best
 
 
-def _shortest_walk(
+def shortest_walk(
     graph: CellGraph, start: int, end: int, closed: frozenset[int]
 ) -> list[int] | None:
     """Return the terminals by which a shortest walk leaves its cells, none of them closed."""

@@ -42,7 +42,7 @@ def check_claims(
             solution.status.value,
             "optimal or feasible",
         )
-    checked = _support_bound(problem, solution, traced, findings)
+    checked = _support_bound(problem, solution, findings)
     findings.figures["lower_bound_checked"] = checked
     _check_bound(solution, checked, findings)
     if solution.status is Status.UNKNOWN:
@@ -54,9 +54,7 @@ def check_claims(
     check_stats(solution, findings)
 
 
-def _support_bound(
-    problem: AllToAll | Routing, solution: Solution, traced: Traced | None, findings: Findings
-) -> float:
+def _support_bound(problem: AllToAll | Routing, solution: Solution, findings: Findings) -> float:
     """Find the best lower bound that can be shown: by shortest routes, or by the certificate."""
     checked = float(findings.figures["lower_bound_recomputed"])
     if solution.certificate is None:
@@ -64,11 +62,7 @@ def _support_bound(
     try:
         if isinstance(problem, Routing):
             return max(checked, _check_proof(problem, solution.certificate))
-        if isinstance(solution.certificate, RoutingProof):
-            return max(checked, _check_joint_proof(problem, solution, findings))
-        findings.figures["slots_proved_optimal"] = _check_slot_proofs(
-            problem, solution, traced, findings
-        )
+        return max(checked, _check_joint_proof(problem, solution, findings))
     except ProofError as exc:
         findings.refuse("the certificate is a proof", "certificate", str(exc), "a valid proof")
     return checked
@@ -78,11 +72,9 @@ def _check_proof(problem: Routing, proof: Any) -> float:
     """Return what a proof shows, in the unit of the objective."""
     graph = problem.fabric.graph
     if graph is None or not isinstance(proof, RoutingProof):
-        raise ProofError(
-            f"a {type(proof).__name__}, where only a RoutingProof on cells can be checked"
-        )
+        raise ProofError(_no_proof(proof))
     checker = ProofChecker(graph)
-    circuits = _circuits(problem, problem.matching.tolist())
+    circuits = list_circuits(problem)
     if problem.objective == "total-cells":
         return checker.bound_cells(proof, circuits)
     if problem.objective == "loss-db":
@@ -90,11 +82,15 @@ def _check_proof(problem: Routing, proof: Any) -> float:
     return math.inf if checker.show_infeasible(proof, circuits) else 0.0
 
 
+def _no_proof(given: Any) -> str:
+    return f"a {type(given).__name__}, where only a RoutingProof on cells can be checked"
+
+
 def _check_joint_proof(problem: AllToAll, solution: Solution, findings: Findings) -> float:
     """Return what prices on the links show of all slots together, if there are the fewest."""
     graph, fewest = problem.fabric.graph, int(findings.figures["slots_lower_bound"])
-    if graph is None:
-        raise ProofError("a RoutingProof, where there are no cells")
+    if graph is None or not isinstance(solution.certificate, RoutingProof):
+        raise ProofError(_no_proof(solution.certificate))
     starts = problem.fabric.source_terminals.tolist()
     ends = problem.fabric.destination_terminals.tolist()
     circuits = [Circuit(starts[i], ends[j]) for i, j in problem.pairs.tolist()]
@@ -105,44 +101,13 @@ def _check_joint_proof(problem: AllToAll, solution: Solution, findings: Findings
     return bound if findings.figures.get("slots", fewest) == fewest else 0.0
 
 
-def _check_slot_proofs(
-    problem: AllToAll, solution: Solution, traced: Traced | None, findings: Findings
-) -> int:
-    """Count the slots that are proved to have the shortest routes of their own matching."""
-    graph, proofs = problem.fabric.graph, solution.certificate
-    if graph is None or not isinstance(proofs, (tuple, list)):
-        raise ProofError(
-            f"a {type(proofs).__name__}, where there is one proof or None for each slot"
-        )
-    if solution.schedule is None or traced is None:
-        raise ProofError("proofs of slots, but no slots that can be traced")
-    if len(proofs) != len(solution.schedule.matchings):
-        raise ProofError(f"{len(proofs)} proofs for {len(solution.schedule.matchings)} slots")
-    checker = ProofChecker(graph)
-    proved = 0
-    for slot, proof in enumerate(proofs):
-        if proof is None:
-            continue
-        if not isinstance(proof, RoutingProof):
-            raise ProofError(f"slot {slot} has a {type(proof).__name__}, not a RoutingProof")
-        matching = solution.schedule.matchings[slot].tolist()
-        bound = checker.bound_cells(proof, _circuits(problem, matching))
-        cells = int(traced.cells[slot].sum())
-        proved += bound == cells
-        if bound < cells:
-            findings.notes.append(
-                f"slot {slot}: {cells} cells, its proof shows that {bound} are needed"
-            )
-    return proved
-
-
-def _circuits(problem: AllToAll | Routing, matching: list[int]) -> list[Circuit]:
-    """List the circuits of a matching by source port, of bidirectional ports each once."""
+def list_circuits(problem: Routing) -> list[Circuit]:
+    """List the circuits of the matching by source port, of bidirectional ports each once."""
     starts = problem.fabric.source_terminals.tolist()
     ends = problem.fabric.destination_terminals.tolist()
     return [
         Circuit(starts[source], ends[partner])
-        for source, partner in enumerate(matching)
+        for source, partner in enumerate(problem.matching.tolist())
         if partner >= 0 and not (problem.fabric.bidirectional and partner < source)
     ]
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics import DEAD, CellGraph, Fabric
 from optmatch.fabrics.light import Light, trace
 from optmatch.model import CROSS, FREE, IDLE, Schedule
+from optmatch.verify.optics.loops import find_loops
 from optmatch.verify.report import Findings
 
 
@@ -50,7 +51,11 @@ def check_light(fabric: Fabric, schedule: Schedule, findings: Findings) -> Trace
     _check_sharing(graph, matchings, light, fabric.bidirectional, findings)
     _check_dark_cells(states, light, findings)
     _check_stuck_cells(graph, states, findings)
-    _find_loops(graph, states, findings)
+    loops = find_loops(graph, states)
+    for slot, found in enumerate(loops):  # no rule forbids them, but leaked light stays there
+        for loop in found:
+            findings.notes.append(f"slot {slot}: loop of light through cells {list(loop.cells)}")
+    findings.figures["loops"] = sum(map(len, loops))
 
     cells = np.zeros(matchings.shape, dtype=np.int64)
     crossed = np.zeros(matchings.shape, dtype=np.int64)
@@ -139,36 +144,3 @@ def _check_stuck_cells(graph: CellGraph, states: NDArray[np.int8], findings: Fin
             int(states[slot, cell]),
             FREE if dead else int(graph.stuck[cell]),
         )
-
-
-def _find_loops(graph: CellGraph, states: NDArray[np.int8], findings: Findings) -> None:
-    """Find closed loops through set cells, which no light from outside can reach.
-
-    They break no rule, but light that leaks into one stays there, and a model of a loss-free chip
-    has no solution with one. Light is sent in wherever it can come in: at free terminals, and from
-    free cells. The ways through set cells that remain dark are the loops.
-    """
-    set_cell = np.repeat(states != FREE, 4, axis=1)  # by slot and terminal entered
-    chosen = np.repeat(states == CROSS, 4, axis=1).astype(np.int64)
-    left = graph.exits[np.arange(len(graph.mate)), chosen]
-    onward = graph.mate[left]
-    fed = (graph.mate >= 0) & set_cell[:, graph.mate]
-    dark = set_cell.copy()
-    slot, at = np.nonzero(set_cell & ~fed)
-    while len(at):
-        dark[slot, at] = False
-        following = onward[slot, at].astype(np.int64)
-        on = (following >= 0) & set_cell[slot, following]
-        slot, at = slot[on], following[on]
-
-    loops = 0
-    for k, first in np.argwhere(dark):
-        cells, terminal = [], int(first)
-        while dark[k, terminal]:
-            dark[k, [terminal, left[k, terminal]]] = False  # the loop, and the loop turned round
-            cells.append(terminal // 4)
-            terminal = int(onward[k, terminal])
-        if cells:
-            loops += 1
-            findings.notes.append(f"slot {k}: loop of light through cells {cells}")
-    findings.figures["loops"] = loops

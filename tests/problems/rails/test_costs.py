@@ -143,7 +143,7 @@ def test_bad_input_in_a_process(tmp_path: Path) -> None:
         (["--gpus", "1023"], "n_gpus = 1023: no multiple of 8"),
         (["--gpus", "a"], "whole numbers, separated by commas"),
         (["--csv", "--json"], "either --csv or --json"),
-        (["-o", "there.png"], "exists already"),
+        (["-o", "there.png"], "is there already"),
         (["-o", "cost.html"], "pictures end in .png, .svg, .pdf"),
     ):
         done = subprocess.run(

@@ -22,7 +22,7 @@ from optmatch.solvers.demands import covering
 from optmatch.solvers.demands import exchange as exchanging
 from optmatch.solvers.demands.configuration import bound_by_prices, bound_of
 from optmatch.solvers.demands.covering import assign, new_desk
-from optmatch.solvers.demands.decomposing import Decomposer
+from optmatch.solvers.demands.decomposer import Decomposer
 from optmatch.solvers.demands.durations import shorten
 from optmatch.solvers.demands.exchange import exchange
 from optmatch.solvers.demands.greedy import cover_by_busiest, cover_heaviest_first
@@ -31,8 +31,9 @@ from optmatch.solvers.demands.ordering import order_slots
 from optmatch.solvers.demands.planes import spread
 from optmatch.solvers.demands.plans import Plan, only_demanded, serve, tidy, trim
 from optmatch.testing.demands import best_demand
-from optmatch.testing.oracle import _largest_matchings as largest_matchings
+from optmatch.testing.oracle import largest_matchings
 from optmatch.verify.demands.bounds import check_proof
+from tests.helpers.modes import PLAIN
 
 Matrix = NDArray[np.int64]
 
@@ -370,7 +371,7 @@ def parts(matchings: list[list[int]], mutual: bool) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("method", ["best", "ilp"])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(1 if PLAIN else 6))
 @pytest.mark.parametrize(
     "mesh", [om.HexMesh(1, 2, ports=[0, 1, 3, 10]), om.HexMesh(1, 1, tx=[0, 3], rx=[5, 8])]
 )
@@ -418,7 +419,7 @@ def test_fewest_matchings_on_a_larger_mesh() -> None:
 @given(st.integers(0, 10_000), st.sampled_from((3, 4, 5, 6)))
 @settings(deadline=None, max_examples=25)
 def test_odd_sets_are_nearly_the_best(seed: int, n: int) -> None:
-    """Of five ports or fewer the best of all sets; the verifier agrees on what they prove."""
+    """Of a few ports the best of all sets; the verifier agrees on what they prove."""
     rng = np.random.default_rng(seed)
     demand = rng.integers(1, 30, (n, n)) * np.triu(rng.random((n, n)) < 0.7, 1)
     problem = om.Demand(
@@ -437,7 +438,7 @@ def test_odd_sets_are_nearly_the_best(seed: int, n: int) -> None:
         return
     proof, bound = found
     assert check_proof(problem, proof) == bound <= most
-    assert bound == most or n > 5
+    assert bound == most
 
 
 def test_three_ports_are_scheduled_best() -> None:

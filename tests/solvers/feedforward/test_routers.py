@@ -16,7 +16,7 @@ import optmatch as om
 from optmatch.fabrics import FABRICS, FeedForward
 from optmatch.fabrics.light import Light, trace
 from optmatch.solvers.feedforward.choosing import choose_loops
-from optmatch.solvers.feedforward.looping import network, route_dilated, route_loops
+from optmatch.solvers.feedforward.looping import route_dilated, route_loops
 from optmatch.solvers.feedforward.router import count_cells, route_batch
 from optmatch.solvers.feedforward.sorting import route_by_sorting
 from optmatch.testing.looping import loop_in_python
@@ -102,33 +102,6 @@ def test_benes_networks_of_any_size(n: int) -> None:
 def test_looping_agrees_with_plain_python(matching: list[int]) -> None:
     """State by state: both let the first line of a loop go straight."""
     assert route_loops(batch(matching))[0].tolist() == loop_in_python(matching)
-
-
-@FEW
-@given(data=st.data(), matching=matchings(most=10))
-def test_any_choice_of_directions_routes(data: st.DataObject, matching: list[int]) -> None:
-    """The choices are free: whatever they are, light arrives."""
-    fabric = om.Benes(len(matching))
-    bits = st.lists(st.integers(0, 1), min_size=fabric.n_cells, max_size=fabric.n_cells)
-    choices = np.array([data.draw(bits)], dtype=np.int8)
-    states = route_loops(batch(matching), choices)
-    assert carried(fabric, batch(matching), states).all()
-    first = network(fabric.n).blocks[0]
-    top = next((k for k in range(len(matching)) if matching[k] >= 0), None)
-    if top is not None and len(matching) > 2 and len(matching) % 2 == 0:
-        assert states[0, first[5] + top // 2] == choices[0, first[5] + top // 2]
-
-
-@pytest.mark.parametrize("n", [2, 3, 4, 5])
-def test_choices_reach_every_state_that_routes(n: int) -> None:
-    """There is no way to route a matching that is not a choice of directions."""
-    fabric = om.Benes(n)
-    bits = np.arange(2**fabric.n_cells)[:, None] >> np.arange(fabric.n_cells) & 1
-    for matching in list(permutations(range(n)))[:: 7 if PLAIN else 1]:
-        rows = np.tile(batch(list(matching)), (len(bits), 1))
-        routing = bits[carried(fabric, rows, bits)]
-        found = np.unique(route_loops(rows, bits.astype(np.int8)), axis=0)
-        assert np.array_equal(np.unique(routing, axis=0), found)
 
 
 def all_states(fabric: FeedForward, matching: list[int]) -> NDArray[np.int8]:

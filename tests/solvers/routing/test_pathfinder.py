@@ -75,18 +75,18 @@ def test_a_route_is_the_cheapest_at_any_prices(fabric: om.Fabric, seed: int) -> 
     """A* gives Dijkstra's cost, also with closed links, and terminals that lead there."""
     rng = np.random.default_rng(seed)
     router = Router(fabric)
-    by_link = rng.integers(0, 3 * UNIT, size=len(router.desk.use))
+    by_link = rng.integers(0, 3 * UNIT, size=len(router.workspace.use))
     by_link[rng.random(len(by_link)) < 0.1] = FAR
     prices = by_link[router.wiring.link]
     i, j = rng.choice(fabric.n_ports, 2, replace=False)
-    router.desk.exit_cost[:] = prices
+    router.workspace.exit_cost[:] = prices
     route = np.zeros(len(prices), dtype=np.int32)
-    count = find_route(router.wiring, router.desk, i, j, route)  # type: ignore[no-untyped-call]
+    count = find_route(router.wiring, router.workspace, i, j, route)  # type: ignore[no-untyped-call]
     expected = cheapest(router, i, j, prices)
     if count == 0:
         assert expected == np.inf
         return
-    assert router.desk.cost[router.wiring.target[j]] == expected
+    assert router.workspace.cost[router.wiring.target[j]] == expected
     assert route[count - 1] == router.wiring.target[j]
     passed(router, i, route[:count])
 
@@ -101,7 +101,7 @@ def test_routes_of_a_matching_share_no_link(fabric: om.Fabric, seed: int) -> Non
     routes, lengths = router.empty_routes()
     cost = router.settle(order, partner, routes, lengths)
     if cost < 0:
-        assert cost == BLOCKED or -cost <= len(router.desk.use)
+        assert cost == BLOCKED or -cost <= len(router.workspace.use)
         return
     links = [link for p in order for link in passed(router, p, routes[p, : lengths[p]])]
     assert len(set(links)) == len(links)

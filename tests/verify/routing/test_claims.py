@@ -12,7 +12,7 @@ import optmatch as om
 from optmatch.problems import RoutingProof
 from optmatch.problems.routing.proof import PRICE_UNITS
 from optmatch.verify.routing.bounds import bound_objective
-from optmatch.verify.routing.claims import _circuits
+from optmatch.verify.routing.claims import list_circuits
 from tests.helpers import oracles
 
 MESH = om.HexMesh(1, 2, ports=[0, 6, 1, 8])
@@ -20,6 +20,7 @@ MESH = om.HexMesh(1, 2, ports=[0, 6, 1, 8])
 CLASH = om.HexMesh(1, 2, ports=[0, 1, 3, 10])
 """Ports whose matching 0-1, 2-3 has no routing, though each circuit has one."""
 PAIRS: Any = [1, 0, 3, 2]
+IDLE_ROW: Any = [-1] * 4
 DEAD = om.HexMesh(2, 2, ports=om.HexMesh(2, 2).dead_pairs()[0])
 DEAD_PAIR: Any = [1, 0]
 
@@ -218,44 +219,16 @@ def test_proofs_number_circuits_as_the_problem_does(fabric: Any) -> None:
     problem = om.Routing(fabric, row)
     starts, ends = fabric.source_terminals, fabric.destination_terminals
     expected = [(starts[i], ends[j]) for i, j in problem.circuits]
-    assert _circuits(problem, row) == expected
-    assert _circuits(problem, [-1] * 4) == []
-
-
-def test_proofs_of_slots_are_counted() -> None:
-    """Zero prices prove slots that have the shortest routes; they say nothing of the whole."""
-    plain = RoutingProof.of_prices(np.zeros(om.HexMesh(3, 3).graph.links.count, np.int64))
-    report = all_to_all(certificate=(plain, None, plain), stats={"slots_proved_optimal": 2})
-    assert report.ok, report
-    assert report.figures["slots_proved_optimal"] == 2
-    assert not all_to_all(certificate=(plain, None, None), stats={"slots_proved_optimal": 2}).ok
-    assert not all_to_all(certificate=(plain, plain, plain), stats={"slots_proved_optimal": 2}).ok
-
-
-def test_a_slot_that_its_proof_does_not_reach() -> None:
-    """The slot of 11 cells with a proof of 7 is not counted, and noted."""
-    problem = om.AllToAll(MESH)
-    fields: dict[str, Any] = {
-        "status": om.Status.FEASIBLE,
-        "objective": 11.0,
-        "lower_bound": bound_objective(problem),
-    }
-    for certificate, proved in ((PROOF, 1), (proof(0, 0), 0)):
-        fields["objective"] = fields["lower_bound"] + 1  # not the point: one slot is not all
-        report = claim(problem, **fields, certificate=[certificate])
-        assert report.figures["slots_proved_optimal"] == proved
-        noted = "slot 0: 11 cells, its proof shows that 7 are needed" in report.notes
-        assert noted is (proved == 0)
+    assert list_circuits(problem) == expected
+    assert list_circuits(om.Routing(fabric, IDLE_ROW)) == []
 
 
 @pytest.mark.parametrize(
     ("certificate", "message"),
     [
-        ("no", "a str, where there is one proof or None for each slot"),
+        ("no", "a str, where only a RoutingProof on cells"),
         (PROOF, "prices for 30 links"),
-        ((None,), "1 proofs for 3 slots"),
-        ((None, None, "no"), "slot 2 has a str, not a RoutingProof"),
-        ((PROOF, None, None), "prices for 30 links"),
+        ((PROOF, None), "a tuple, where only a RoutingProof on cells"),
     ],
 )
 def test_proofs_of_slots_that_prove_nothing(certificate: Any, message: str) -> None:

@@ -251,9 +251,9 @@ def test_one_way_cases_close_single_directions() -> None:
 
 def clash_of(graph: CellGraph, circuit: Circuit, case: Case) -> int | None:
     """Return a terminal that the shortest walk leaves by, and its mate too; or None."""
-    from optmatch.verify.routing.bounds import _shortest_walk
+    from optmatch.verify.routing.bounds import shortest_walk
 
-    way = _shortest_walk(graph, *circuit, case.exits)
+    way = shortest_walk(graph, *circuit, case.exits)
     return None if way is None else next(u for u in way if int(graph.mate[u]) in way)
 
 

@@ -1,0 +1,47 @@
+"""Files that are written whole or not at all, and never over another one by accident."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from optmatch.model.errors import InputError
+
+
+def check_target(path: str | os.PathLike[str], *, force: bool = False) -> Path:
+    """Refuse a file that could not be written, before work is spent on it.
+
+    Returns
+    -------
+    Path
+        The file behind all links.
+
+    Raises
+    ------
+    InputError
+        If it is there already (without `force`), is a folder, or its folder is not there.
+    """
+    name, target = os.fspath(path), Path(os.path.realpath(path))
+    if target.is_dir():
+        raise InputError("is a folder, not a file to write", path=name)
+    if target.exists() and not force:
+        raise InputError("is there already; only force replaces it", path=name)
+    if not target.parent.is_dir():
+        raise InputError(f"the folder {target.parent} is not there", path=name)
+    if not os.access(target.parent, os.W_OK):
+        raise InputError(f"the folder {target.parent} is not writeable", path=name)
+    return target
+
+
+def replace_file(target: Path, content: bytes) -> None:
+    """Write a file under another name in the same folder, then rename it."""
+    part = target.with_name(f".{target.name}.{os.urandom(4).hex()}.part")
+    try:
+        with part.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(target)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
