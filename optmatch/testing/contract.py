@@ -7,8 +7,6 @@ import logging
 import pickle
 import random
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -30,7 +28,7 @@ from optmatch.model import (
 from optmatch.testing.oracle import brute_force
 from optmatch.testing.problems import smallest_problems
 from optmatch.testing.runs import Runs
-from optmatch.testing.variants import essence, rank, relabelled, solve_all
+from optmatch.testing.variants import essence, rank, relabelled, solve_all, solve_there
 
 Problems = st.SearchStrategy[Any] | Sequence[Problem]
 
@@ -238,9 +236,7 @@ class SolverContract(Runs):
         found = list[Problem]()
         self._each(self.problems, found.append)
         sample = found[-3:]
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            job = pool.submit(solve_all, self._method(), sample, self.limits)
-            there = job.result()
+        there = solve_there(self._method(), sample, self.limits)
         here = solve_all(self._method(), sample, self.limits)
         assert [essence(s) for s in there] == [essence(s) for s in here]
 
