@@ -7,20 +7,26 @@ PROBLEM := instances/all-to-all/$(NAME).json
 SCHEDULE := demo/$(NAME).schedule.json
 # What runs compiled code, and is quick enough to run three times: the tests of kernels, and a few of the
 # tests that every method passes.
-KERNEL_TESTS := tests/solvers/routing/test_cuts.py tests/solvers/reroutes/test_splice.py tests/solvers/routing/test_pathfinder.py tests/solvers/all_to_all/test_factors.py tests/solvers/all_to_all/test_toggles.py \
-	tests/solvers/demands/test_birkhoff.py tests/solvers/demands/test_bipartite.py tests/solvers/demands/test_schedulers.py \
-	tests/solvers/feedforward/test_routers.py tests/solvers/slices/test_slices.py tests/solvers/demands/test_refutation.py
-CONTRACT := tests/solvers/test_contract.py -k "verifier or brute_force"
+KERNEL_TESTS := tests/solvers/routing/test_cuts.py tests/solvers/reroutes/test_splice.py \
+	tests/solvers/routing/test_pathfinder.py tests/solvers/all_to_all/test_factors.py \
+	tests/solvers/all_to_all/test_toggles.py tests/solvers/feedforward/test_routers.py \
+	tests/solvers/demands/test_birkhoff.py tests/solvers/demands/test_bipartite.py \
+	tests/solvers/demands/test_schedulers.py tests/solvers/demands/test_refutation.py \
+	tests/solvers/slices/test_slices.py tests/solvers/test_contract.py \
+	-k "not test_contract.py or verifier or brute_force"
+# Two processes; who has nothing left takes tests of the other, so neighbours share what they compile.
+PYTEST := $(BIN)/pytest -n 2 --dist worksteal -rs
 
 # A stamp is older than pyproject.toml when the requirements may have changed.
 READY := $(VENV)/ready-to-run
 READY_TO_TEST := $(VENV)/ready-to-test
 
-.PHONY: help demo test lint unit bounds python notebooks bench clean
+.PHONY: help demo test soak lint unit bounds python notebooks bench clean
 
 help:
 	@echo "make demo   solve $(PROBLEM), verify it, draw it (in demo/)"
 	@echo "make test   all checks: style, types, imports, tests in three modes, notebooks"
+	@echo "make soak   tests of methods with ten times the problems (an hour)"
 	@echo "make bench  the measurements of benchmarks/"
 	@echo "make clean  remove what these made"
 
@@ -46,8 +52,16 @@ demo: $(READY)
 	@echo "picture:  demo/$(NAME).png"
 	@echo "viewer:   demo/$(NAME).html (open it in a browser)"
 
-# The full run comes last, so that its closing line is what one sees.
-test: lint bounds python notebooks unit
+# Checks of one process run two at a time. The full run comes last, so that its closing line is what one sees.
+test: $(READY_TO_TEST)
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint notebooks
+	$(MAKE) --no-print-directory bounds
+	$(MAKE) --no-print-directory python
+	$(MAKE) --no-print-directory unit
+
+# What takes long by nature: many more problems for each test of the contract of methods.
+soak: $(READY_TO_TEST)
+	OPTMATCH_EXAMPLES=10 $(PYTEST) -q tests/solvers
 
 lint: $(READY_TO_TEST)
 	$(BIN)/ruff check .
@@ -57,21 +71,19 @@ lint: $(READY_TO_TEST)
 
 # As users run it, on two processes. Its coverage joins that of the kernels as plain Python.
 unit: $(READY_TO_TEST)
-	$(BIN)/pytest -n 2 --cov --cov-append --cov-report=term:skip-covered
+	$(PYTEST) --cov --cov-append --cov-report=term:skip-covered
 
 # Kernels check every index, so an access out of range fails instead of passing by luck. They have a
 # cache of their own, since numba takes a cached kernel whether it checks or not.
 bounds: export NUMBA_BOUNDSCHECK := 1
 bounds: export NUMBA_CACHE_DIR := $(CURDIR)/$(VENV)/numba-bounds
 bounds: $(READY_TO_TEST)
-	$(BIN)/pytest -q -n 2 $(KERNEL_TESTS)
-	$(BIN)/pytest -q $(CONTRACT)
+	$(PYTEST) -q $(KERNEL_TESTS)
 
 # Kernels as plain Python, so that coverage sees inside them.
 python: export NUMBA_DISABLE_JIT := 1
 python: $(READY_TO_TEST)
-	$(BIN)/pytest -q -n 2 --cov --cov-report= $(KERNEL_TESTS)
-	$(BIN)/pytest -q --cov --cov-append --cov-report= $(CONTRACT)
+	$(PYTEST) -q --cov --cov-report= $(KERNEL_TESTS)
 
 notebooks: $(READY_TO_TEST)
 	$(BIN)/pytest -q --nbmake notebooks

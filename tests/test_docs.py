@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from optmatch.commands.outcome import EXIT_CODES
 from optmatch.fabrics import SWITCHES
 from optmatch.io import loads
 from optmatch.kinds import all_kinds, all_methods
+from tests.helpers.command import call
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -47,15 +49,22 @@ WITH_PYTHON = [page for page in PAGES if page.name != "CONTRIBUTING.md" and bloc
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=named(WITH_COMMANDS))
-def test_the_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
-    """One after another in an empty folder, none of them fails."""
-    program = f'optmatch() {{ "{sys.executable}" -m optmatch "$@"; }}\nset -euo pipefail\n'
-    script = program + "\n".join(commands(page))
-    done = subprocess.run(
-        ["bash", "-c", script], capture_output=True, text=True, check=False, cwd=tmp_path
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout
+def test_the_commands_of_a_page_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One after another in an empty folder, none of them fails; pipes are followed."""
+    monkeypatch.chdir(tmp_path)
+    printed = ""
+    for line in commands(page):
+        output = ""
+        for command in line.split(" | "):
+            words = shlex.split(command)
+            assert words[0] == "optmatch", line
+            done = call(*words[1:], input=output)
+            assert done.exit_code == 0, f"{line}\n{done.output}"
+            output = done.stdout
+        printed += output
+    assert printed
 
 
 @pytest.mark.slow

@@ -9,6 +9,9 @@ import click
 
 from optmatch.model import Bound, Event, NewBest, Tick
 
+INTERVAL_S = 5.0
+"""The time between two lines where stderr is no terminal."""
+
 
 class Progress:
     """Listens to a method and keeps one line on a terminal up to date, or writes one now and then.
@@ -35,7 +38,7 @@ class Progress:
     ) -> None:
         self.name, self.verbose, self.terminal, self.clock = name, verbose, terminal, clock
         self.started = clock()
-        self.next_s = 0.1 if terminal else 5.0
+        self.next_s = 0.1 if terminal else INTERVAL_S
         self.phase = "started"
         self.best: float | None = None
         self.bound: float | None = None
@@ -53,7 +56,7 @@ class Progress:
         if self.verbose and not isinstance(event, Tick):
             self._write(elapsed, stays=True)
         elif elapsed >= self.next_s:
-            self.next_s = elapsed + (0.1 if self.terminal else 5.0)
+            self.next_s = elapsed + (0.1 if self.terminal else INTERVAL_S)
             self._write(elapsed, stays=not self.terminal)
 
     def close(self) -> None:

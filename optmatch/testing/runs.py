@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, ClassVar
@@ -56,7 +57,7 @@ class Runs:
 
         @seed(0)
         @settings(
-            max_examples=self.examples,
+            max_examples=self.examples * int(os.environ.get("OPTMATCH_EXAMPLES", "1")),
             deadline=None,  # a first call compiles
             database=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from functools import cache
+from multiprocessing import get_context
+from multiprocessing.pool import Pool
 from typing import Any
 
 import numpy as np
@@ -62,6 +66,18 @@ def essence(solution: Solution) -> dict[str, Any]:
 def solve_all(method: Method, problems: Sequence[Problem], limits: Limits) -> list[Solution]:
     """Solve several problems; a function of a module, so that another process can be sent it."""
     return [method.run(problem, limits, np.random.default_rng(0), ignore) for problem in problems]
+
+
+def solve_there(method: Method, problems: Sequence[Problem], limits: Limits) -> list[Solution]:
+    """Solve them in a spawned process, which all tests share."""
+    return _another_process().apply(solve_all, (method, problems, limits))
+
+
+@cache
+def _another_process() -> Pool:
+    pool = get_context("spawn").Pool(1)
+    atexit.register(pool.terminate)
+    return pool
 
 
 def rank(solution: Solution) -> tuple[float, ...]:

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Iterator
 
 import pytest
 
 from optmatch.commands.interrupt import at_events
 from optmatch.commands.progress import Progress
 from optmatch.model import Bound, Event, NewBest, Tick, ignore
+
+
+@pytest.fixture(autouse=True)
+def _listening() -> Iterator[None]:
+    """Let Ctrl-C through: where a shell started the tests in the background, it is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def test_ctrl_c_waits_for_the_next_event() -> None:

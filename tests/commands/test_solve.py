@@ -7,7 +7,6 @@ import logging
 import math
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +25,7 @@ from tests.helpers.command import (
     ideal_solution,
     process,
     snapshot,
+    start,
 )
 
 
@@ -307,10 +307,7 @@ def test_ctrl_c_saves_the_best_and_exits_with_130(tmp_path: Path) -> None:
     """Sent once a schedule has been found."""
     out = tmp_path / "out.json"
     large = str(INSTANCES / "all-to-all" / "hex-17x17-64.json")
-    command = [sys.executable, "-m", "optmatch", "solve", large, "-v", "-o", str(out)]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as running:
+    with start("solve", large, "-v", "-o", out) as running:
         assert running.stderr is not None
         for line in running.stderr:
             if ", best " in line:

@@ -33,6 +33,26 @@ def process(*args: str | Path, **extra: Any) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, capture_output=True, text=True, check=False, **extra)
 
 
+# A shell starts a job in the background with SIGINT ignored, and its children inherit that. So a
+# child that is to be interrupted sets its own handler; it also reports more often than usual.
+LISTENING = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from optmatch.cli import main
+from optmatch.commands import progress
+progress.INTERVAL_S = 0.2
+main(prog_name="optmatch")
+"""
+
+
+def start(*args: str | Path, cwd: Path | None = None) -> subprocess.Popen[str]:
+    """Start the command line in a process that Ctrl-C reaches, with pipes to read from."""
+    command = [sys.executable, "-c", LISTENING, *map(str, args)]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd
+    )
+
+
 def snapshot(folder: Path) -> dict[str, bytes]:
     """Return all files below a folder with their content."""
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}

@@ -8,7 +8,6 @@ import math
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from optmatch.solvers.all_to_all.repair import Repair, Verdict
 from optmatch.solvers.routing.router import Router
 from optmatch.studies.all_to_all.yields import CELL_FAULTS, study_yield, wilson
 from optmatch.testing.oracle import brute_force
+from tests.helpers.command import process, start
 
 MESH = om.HexMesh(1, 2, ports=4)
 """Eleven cells: every state can be tried."""
@@ -239,9 +239,8 @@ def test_heat_of_cells() -> None:
 
 
 def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a process of its own."""
-    command = [sys.executable, "-m", "optmatch", "faults", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
+    """Run the command in a process of its own."""
+    return process("faults", *arguments, cwd=cwd)
 
 
 @pytest.fixture
@@ -287,19 +286,13 @@ def test_command_refuses_before_it_works(folder: Path) -> None:
 
 def test_ctrl_c_keeps_what_was_done(folder: Path) -> None:
     """Exit code 130, a report, and the table of the samples until then."""
-    command = [sys.executable, "-m", "optmatch", "faults", "all.json", "--samples", "100000000"]
-    process = subprocess.Popen(
-        [*command, "-o", "part.json", "--json"],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None
-    process.stderr.readline()  # progress: a line after five seconds
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 130
+    asked = ["faults", "all.json", "--samples", "100000000", "-o", "part.json", "--json"]
+    with start(*asked, cwd=folder) as running:
+        assert running.stderr is not None
+        running.stderr.readline()  # progress
+        running.send_signal(signal.SIGINT)
+        output, _ = running.communicate(timeout=60)
+    assert running.returncode == 130
     tree = json.loads(output)
     assert tree["limit"] == "interrupted" and tree["samples"] > 0
     assert json.loads((folder / "part.json").read_text())["samples"] == tree["samples"]

@@ -7,7 +7,6 @@ import io
 import json
 import math
 import signal
-import subprocess
 import sys
 from dataclasses import replace
 from itertools import combinations
@@ -36,6 +35,7 @@ from optmatch.studies.slices.replay import RULES, count_usable, replay
 from optmatch.studies.slices.tables import study_slices
 from optmatch.testing import slice_problems
 from optmatch.testing.slices import best_slice
+from tests.helpers.command import start
 
 few = settings(max_examples=20, deadline=None, database=None)
 SMALL = om.RackFabric(racks=2)
@@ -395,17 +395,12 @@ def test_an_interrupt_keeps_what_was_done() -> None:
 )
 def test_ctrl_c_keeps_the_runs_until_then(tmp_path: Path, words: list[str], table: str) -> None:
     """Exit code 130, a word about it, and the tables and the picture of what was done."""
-    command = [sys.executable, "-m", "optmatch", "study", *words, "--runs", "1000000"]
     picture = tmp_path / "part.svg"
-    with subprocess.Popen(
-        [*command, "--json", "-o", str(picture)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as running:
+    asked = ["study", *words, "--runs", "1000000", "--json", "-o", str(picture)]
+    with start(*asked) as running:
         assert running.stderr is not None
         while " 0 of " in running.stderr.readline():
-            pass  # a line every five seconds; where starting is slow, nothing is done yet
+            pass  # nothing is done yet
         running.send_signal(signal.SIGINT)
         output, rest = running.communicate(timeout=60)
     assert running.returncode == 130, rest
