@@ -23,24 +23,14 @@ Ahead = bool | Literal["all"]
 
 
 class FailedParts(NamedTuple):
-    """What has failed, by kind."""
+    """What has failed, by the fields of `Reroute`."""
 
-    chips: tuple[int, ...] = ()
-    ports: tuple[int, ...] = ()
-    fibres: tuple[int, ...] = ()
+    failed_chips: tuple[int, ...] = ()
+    failed_ports: tuple[int, ...] = ()
+    failed_fibres: tuple[int, ...] = ()
     stuck_bar: tuple[int, ...] = ()
     stuck_cross: tuple[int, ...] = ()
     dead_cells: tuple[int, ...] = ()
-
-
-_FIELDS = (
-    "failed_chips",
-    "failed_ports",
-    "failed_fibres",
-    "stuck_bar",
-    "stuck_cross",
-    "dead_cells",
-)
 
 
 class _Snapshot(NamedTuple):
@@ -192,7 +182,9 @@ class Rerouter:
             else:
                 unit, stand_in = proposal.restored
                 left = [part for part in before.spares if part != unit]
-                changes: dict[str, Any] = _failures(before)
+                changes: dict[str, Any] = {
+                    name: getattr(before, name) for name in FailedParts._fields
+                }
                 after = replace(after, spares=(*left, stand_in), **changes)
                 self._stand_ins.pop(unit, None)
             self._proposal = None
@@ -326,27 +318,31 @@ class Rerouter:
     def _case(
         self, now: _Snapshot, failure: FailedParts, spares: tuple[int, ...] | None
     ) -> tuple[Case, RoutingState]:
-        """Find whom a failure hits, on a routing without what has failed."""
+        """Find whom a failure hits, in a state without what has failed."""
         from optmatch.solvers.reroutes.routing_state import Case
 
         state = now.state
         if spares is None:
             _check_new(state, failure)
-        kinds = [field for field, parts in zip(_FIELDS, failure, strict=True) if parts]
+        kinds = [field for field, parts in failure._asdict().items() if parts]
         if kinds == [f"failed_{state.fabric.unit_name}s"]:
-            gone = failure.chips or failure.ports
+            gone = failure.failed_chips or failure.failed_ports
             lost = tuple(sorted(unit for unit in gone if now.of_unit.get(unit)))
             hit = {circuit for unit in lost for circuit in now.of_unit[unit]}
             live = state.live_spares if spares is None else spares
             live = tuple(spare for spare in live if spare not in gone)
             return Case(tuple(sorted(hit)), lost, live, state.owners), now.routing
         routing = now.routing.fork()
-        routing.shut_fibres(failure.fibres)
+        routing.shut_fibres(failure.failed_fibres)
         stuck = dict.fromkeys(failure.stuck_bar, BAR)
         stuck |= dict.fromkeys(failure.stuck_cross, CROSS)
         routing.break_cells(stuck, failure.dead_cells)
         if kinds == ["failed_fibres"] and state.fabric.graph is None:
-            hit = {circuit for fibre in failure.fibres for circuit in now.through.get(fibre, ())}
+            hit = {
+                circuit
+                for fibre in failure.failed_fibres
+                for circuit in now.through.get(fibre, ())
+            }
             return Case(tuple(sorted(hit)), (), state.live_spares, state.owners), routing
         if set(kinds) <= {"stuck_bar", "stuck_cross", "dead_cells"}:
             broken = [*failure.dead_cells]
@@ -369,11 +365,11 @@ def _single_failures(now: _Snapshot, ahead: Ahead) -> Iterator[FailedParts]:
     if ahead != "all":
         return
     if state.cell_states is None:
-        yield from (FailedParts(fibres=(fibre,)) for fibre in sorted(now.through))
+        yield from (FailedParts(failed_fibres=(fibre,)) for fibre in sorted(now.through))
         return
     entered = {terminal for way in state.circuit_routes for terminal in way}
     used = {int(state.fabric.fibre_of_terminal[terminal]) for terminal in entered} - {-1}
-    yield from (FailedParts(fibres=(fibre,)) for fibre in sorted(used))
+    yield from (FailedParts(failed_fibres=(fibre,)) for fibre in sorted(used))
     for cell in sorted(set(now.through) - set(state.stuck)):
         yield FailedParts(dead_cells=(cell,))
         bar = state.cell_states[cell] == CROSS
@@ -381,7 +377,7 @@ def _single_failures(now: _Snapshot, ahead: Ahead) -> Iterator[FailedParts]:
 
 
 def _failure_of_unit(fabric: Fabric, unit: int) -> FailedParts:
-    return FailedParts(chips=(unit,)) if fabric.n_chips else FailedParts(ports=(unit,))
+    return FailedParts(**{f"failed_{fabric.unit_name}s": (unit,)})
 
 
 def _numbers(parts: Parts) -> tuple[int, ...]:
@@ -392,16 +388,11 @@ def _numbers(parts: Parts) -> tuple[int, ...]:
     return tuple(sorted(int(part) for part in parts))
 
 
-def _failures(state: Reroute) -> dict[str, tuple[int, ...]]:
-    """List what has failed, by field."""
-    return {field: getattr(state, field) for field in _FIELDS}
-
-
 def _with(state: Reroute, failure: FailedParts) -> Reroute:
     """Return a state in which more has failed."""
     changes: dict[str, Any] = {
         field: (*getattr(state, field), *parts)
-        for field, parts in zip(_FIELDS, failure, strict=True)
+        for field, parts in failure._asdict().items()
         if parts
     }
     return replace(state, **changes)
@@ -411,7 +402,7 @@ def _check_new(state: Reroute, failure: FailedParts) -> None:
     """Refuse parts that do not exist, or have failed before."""
     fabric, cells = state.fabric, state.fabric.n_cells
     counts = (fabric.n_chips, fabric.n_ports, fabric.n_fibres, cells, cells, cells)
-    for field, parts, count in zip(_FIELDS, failure, counts, strict=True):
+    for field, parts, count in zip(failure._fields, failure, counts, strict=True):
         for part in parts:
             if not 0 <= part < count:
                 raise InputError(f"{field}: {part} is none of {count}", where=field)

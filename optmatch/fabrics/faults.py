@@ -91,9 +91,9 @@ class Faulty(Fabric):
         self.fabric.require_switch()
         taken: dict[int, str] = {}
         for name in ("stuck_bar", "stuck_cross", "dead_cells"):
-            cells = _places(name, getattr(self, name), self.fabric.n_cells, "cells", taken)
+            cells = check_parts(name, getattr(self, name), self.fabric.n_cells, "cells", taken)
             object.__setattr__(self, name, cells)
-        ports = _places("dead_ports", self.dead_ports, self.fabric.n_ports, "ports", {})
+        ports = check_parts("dead_ports", self.dead_ports, self.fabric.n_ports, "ports")
         object.__setattr__(self, "dead_ports", ports)
 
     @classmethod
@@ -206,12 +206,13 @@ def _broken_graph(fabric: Faulty) -> CellGraph | None:
     return break_cells(graph, stuck)
 
 
-def _places(
-    name: str, given: Any, count: int, what: str, taken: dict[int, str]
+def check_parts(
+    name: str, given: Any, count: int, what: str, taken: dict[int, str] | None = None
 ) -> tuple[int, ...]:
-    """Check and sort the places of faults; `taken` remembers who has which."""
+    """Check and sort numbers of parts, as cells or ports; `taken` says what is listed."""
     if isinstance(given, (str, bytes)) or not isinstance(given, (Sequence, np.ndarray)):
         raise InputError(f"{name} = {given!r}: a list of {what}", where=name)
+    taken = {} if taken is None else taken
     found = []
     for k, value in enumerate(given):
         place = f"{name}[{k}]"

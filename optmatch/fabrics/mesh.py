@@ -93,12 +93,7 @@ class GridMesh(Mesh):
     @property
     def graph(self) -> CellGraph:
         """The cells and how they join."""
-        return self._lay_out(self.rows, self.cols)
-
-    @staticmethod
-    @abstractmethod
-    def _lay_out(rows: int, cols: int) -> CellGraph:
-        """Make the cells."""
+        return _GRAPHS[self.type](self.rows, self.cols)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,11 +132,6 @@ class HexMesh(GridMesh):
     """
 
     type: ClassVar[str] = "hex-mesh"
-
-    @staticmethod
-    def _lay_out(rows: int, cols: int) -> CellGraph:
-        """Make the cells."""
-        return _hex_graph(rows, cols)
 
     @staticmethod
     def smartlight(ports: Ports = None, tx: Ports = None, rx: Ports = None) -> SmartLightMesh:
@@ -211,11 +201,6 @@ class SquareMesh(GridMesh):
 
     type: ClassVar[str] = "square-mesh"
 
-    @staticmethod
-    def _lay_out(rows: int, cols: int) -> CellGraph:
-        """Make the cells."""
-        return _square_graph(rows, cols)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TriangularMesh(GridMesh):
@@ -236,11 +221,6 @@ class TriangularMesh(GridMesh):
     """
 
     type: ClassVar[str] = "triangular-mesh"
-
-    @staticmethod
-    def _lay_out(rows: int, cols: int) -> CellGraph:
-        """Make the cells."""
-        return _triangular_graph(rows, cols)
 
 
 def _hexagon(row: int, col: float) -> list[Point]:
@@ -298,3 +278,10 @@ def _triangular_graph(rows: int, cols: int) -> CellGraph:
         for far in ((i, j + 1), (i + 1, j))
     )
     return build_grid(_outlines(triangles), 60)
+
+
+_GRAPHS = {
+    "hex-mesh": _hex_graph,
+    "square-mesh": _square_graph,
+    "triangular-mesh": _triangular_graph,
+}

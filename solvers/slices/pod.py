@@ -239,7 +239,7 @@ class Pod:
             racks, places = np.nonzero(free[:, blocks].all(axis=2))
             if best:
                 left = free.sum(axis=1)[racks]
-                beside = self._beside(plan.grid)[places]
+                beside = _beside(self.fabric, plan.grid)[places]
                 gaps = (free[racks] & beside).sum(axis=1)
             else:
                 left = gaps = np.zeros(len(racks), dtype=np.int64)
@@ -255,9 +255,6 @@ class Pod:
             count = len(block) // self.servers
             if 1 < count <= len(empty):
                 yield plan, tuple(empty[:count].tolist()), block
-
-    def _beside(self, grid: Shape) -> NDArray[np.bool_]:
-        return _beside(self.fabric, grid)
 
 
 @lru_cache(maxsize=64)

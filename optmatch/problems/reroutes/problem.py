@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric, Faulty, RackFabric
-from optmatch.model import BAR, CROSS, InputError, Value, frozen, integer, number
+from optmatch.fabrics.faults import check_parts
+from optmatch.model import BAR, CROSS, InputError, Value, frozen, number
 from optmatch.problems.reroutes.bound import Asked, bound_levels
 from optmatch.problems.reroutes.running import (
     Damage,
@@ -146,7 +147,7 @@ class Reroute(_Looked):
             "dead_cells": (self.fabric.n_cells, "cells"),
         }
         for name, (count, what) in sizes.items():
-            self._set(**{name: _parts(name, getattr(self, name), count, what)})
+            self._set(**{name: check_parts(name, getattr(self, name), count, what)})
         broken = (*self.stuck_bar, *self.stuck_cross, *self.dead_cells)
         for cell in broken:
             if broken.count(cell) > 1:
@@ -313,22 +314,3 @@ class Reroute(_Looked):
                     states[cell] = state
             changes["cell_states"] = states
         return replace(self, **changes)
-
-
-def _parts(name: str, given: Any, count: int, what: str) -> tuple[int, ...]:
-    """Check a list of parts of the fabric, and sort it."""
-    if isinstance(given, str) or not isinstance(given, Sequence | np.ndarray):
-        raise InputError(f"{name} = {given!r}: a list of {what}", where=name)
-    if len(given) > count:
-        have = f"{count} {what}" if count else f"no {what}"
-        raise InputError(f"{name} has {len(given)} entries, the fabric {have}", where=name)
-    numbers: list[int] = []
-    for k, value in enumerate(given):
-        place = f"{name}[{k}]"
-        part = integer(place, value, at_least=0)
-        if part >= count:
-            raise InputError(f"{place} = {part}: {what} are 0 .. {count - 1}", where=place)
-        if part in numbers:
-            raise InputError(f"{place} = {part}: is listed already", where=place)
-        numbers.append(part)
-    return tuple(sorted(numbers))

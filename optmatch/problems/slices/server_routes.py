@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import RackFabric
+from optmatch.fabrics.wiring import count_hops
 
 POOL = 50
 """So many shortest simple routes of two servers are looked at."""
@@ -74,7 +75,7 @@ def _routes_between(racks: RackFabric, ends: range) -> dict[tuple[int, int], lis
     ahead: list[list[int]] = [[] for _ in range(racks.n_servers + racks.n_rack_switches)]
     for u, v in sorted(number):
         ahead[u].append(v)
-    away = _distances(ahead)
+    away = count_hops(len(ahead), racks.edges).tolist()
     return {
         (u, v): [
             [number[step] for step in pairwise(route)] for route in _shortest(u, v, ahead, away)
@@ -83,24 +84,6 @@ def _routes_between(racks: RackFabric, ends: range) -> dict[tuple[int, int], lis
         for v in ends
         if u != v and away[u][v] < len(ahead)
     }
-
-
-def _distances(ahead: list[list[int]]) -> list[list[int]]:
-    """Count the hops between all servers, breadth first; as many as servers if there is no way."""
-    table = []
-    for start in range(len(ahead)):
-        away = [len(ahead)] * len(ahead)
-        away[start], front = 0, [start]
-        while front:
-            reached = []
-            for u in front:
-                for v in ahead[u]:
-                    if away[v] > away[u] + 1:
-                        away[v] = away[u] + 1
-                        reached.append(v)
-            front = reached
-        table.append(away)
-    return table
 
 
 def _shortest(
