@@ -10,11 +10,13 @@ from optmatch.problems.demands.proofs import (
     LineProof,
     OddSetProof,
 )
-from optmatch.problems.rails.model import TransformerModel
+from optmatch.problems.rails.network import RailNetwork
+from optmatch.problems.rails.parallelism import Parallelism
 from optmatch.problems.rails.phases import Phase
 from optmatch.problems.rails.plan import RailPlan, RailTimeline
 from optmatch.problems.rails.problem import RailJob
 from optmatch.problems.rails.step import Group, Step
+from optmatch.problems.rails.workload import TransformerModel, Workload
 from optmatch.problems.reroutes.problem import Reroute
 from optmatch.problems.reroutes.proofs import BlockProof, CutProof
 from optmatch.problems.reroutes.transition import Transition
@@ -70,9 +72,11 @@ __all__ = [
     "LineProof",
     "LoadProof",
     "OddSetProof",
+    "Parallelism",
     "Phase",
     "PlaneSchedules",
     "RailJob",
+    "RailNetwork",
     "RailPlan",
     "RailTimeline",
     "Reroute",
@@ -83,6 +87,7 @@ __all__ = [
     "Step",
     "TransformerModel",
     "Transition",
+    "Workload",
     "completion_s",
     "held_ticks",
     "slice_rings",

@@ -104,7 +104,7 @@ def _improve(
     on_event: OnEvent,
 ) -> Limit | None:
     """Search for better plans, and for bounds; return why the last search stopped."""
-    if talks.job.switching != "per-circuit":
+    if talks.job.network.switching != "per-circuit":
         return None
     relays, limit = list_relays(talks), None
     straight = relays._replace(routes={}, around=())

@@ -66,7 +66,7 @@ def plan_lit(talks: Talks) -> tuple[RailPlan | None, RailPlan | None]:
 def plan_well(talks: Talks, *, around: bool = True) -> RailPlan | None:
     """Return the best plan that is found without search; `around` allows data to be forwarded."""
     known = simple_plans(talks)
-    if talks.job.switching == "per-circuit":
+    if talks.job.network.switching == "per-circuit":
         early = plan_ahead(talks, known)
         known = [*([early] if early else []), *known]
     best = min(known, key=lambda plan: plan.step_s, default=None)

@@ -119,7 +119,7 @@ class RailModel:
     def __init__(self, relays: Relays, known: RailPlan) -> None:
         self.relays, self.talks, self.model = relays, relays.talks, cp_model.CpModel()
         self.tick_s = max(known.step_s, 1e-12) / _TICKS
-        self.delay = int(self.talks.job.delay_s / self.tick_s)
+        self.delay = int(self.talks.job.network.delay_s / self.tick_s)
         model, horizon = self.model, _TICKS + 1
         n = len(self.talks.duration_s)
         self.start = [model.new_int_var(0, horizon, "") for _ in range(n)]
@@ -238,7 +238,7 @@ class RailModel:
                 if user.way == ways[user.node] and lanes[user.node] >> lane & 1
             ]
             if used:
-                face = _first_face(used, talks.job.delay_s)
+                face = _first_face(used, talks.job.network.delay_s)
                 self._hint_one(list(faces.values()), [label == face for label in faces])
 
     def _hint_one(self, literals: list[Any], values: list[bool]) -> None:

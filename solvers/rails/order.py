@@ -151,7 +151,7 @@ def _time_order(
         for node, wanted, where in [*users, (-1, label, place[label])]:
             if wanted != facing:
                 number = len(durations)
-                durations.append(talks.job.delay_s)
+                durations.append(talks.job.network.delay_s)
                 turned.append((number, end, lane, where))
                 pairs += [(last, number)] if last >= 0 else []
                 pairs += [(number, node)] if node >= 0 else []

@@ -123,7 +123,7 @@ def list_relays(talks: Talks) -> Relays:
         Without any where ports are bidirectional, or a switch stops as a whole.
     """
     links, routes = _Links(talks), dict[int, tuple[Route, ...]]()
-    if talks.duplex or talks.job.switching == "all-stop":
+    if talks.duplex or talks.job.network.switching == "all-stop":
         return Relays(talks, routes, (), False)
     chains: dict[bool, dict[int, Link]] = {True: {}, False: {}}
     for talk in talks.talks.values():

@@ -103,7 +103,7 @@ def build_plan(
     mask = np.zeros(len(talks.duration_s), dtype=np.int32)
     mask[list(lanes)] = list(lanes.values())
     timelines = _timelines(talks, list(standing), sorted(turns))
-    last = [float(t.starts_s[-1]) + job.delay_s for t in timelines if t.n_reconfigurations]
+    last = [float(t.starts_s[-1]) + job.network.delay_s for t in timelines if t.n_reconfigurations]
     return RailPlan(
         rails=timelines,
         start_s=starts,
@@ -235,7 +235,8 @@ class _Ends:
         """Return the circuits between ports that face each other."""
         talks, gpus = self.talks, np.arange(len(self.ranks))
         job = talks.job
-        n_ports = len(gpus) * job.ports_per_gpu if job.fabric is None else job.fabric.n_ports
+        k = job.network.ports_per_gpu
+        n_ports = len(gpus) * k if job.fabric is None else job.fabric.n_ports
         live = np.arange(n_ports) if job.fabric is None else job.fabric.live_ports
         matching = np.full(n_ports, IDLE, dtype=np.int32)
         for lane in range(talks.n_lanes):
@@ -244,8 +245,8 @@ class _Ends:
             tx, rx = lane, receive_port(lane, talks.n_lanes)
             if talks.duplex:
                 tx, rx = 2 * lane, 2 * lane + 1
-            one = live[meet * job.ports_per_gpu + tx]
-            two = live[whom[meet] * job.ports_per_gpu + rx]
+            one = live[meet * k + tx]
+            two = live[whom[meet] * k + rx]
             matching[one] = two
             if talks.duplex:
                 matching[two] = one

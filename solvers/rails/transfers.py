@@ -155,7 +155,7 @@ class Talks(NamedTuple):
         """Return how long a communication lasts on so many lanes."""
         talk = self.talks[node]
         both = 2 if self.duplex and talk.kind < SEND else 1  # a ring uses both ports of a lane
-        return talk.seconds(lanes, both * self.job.port_bytes_per_s)
+        return talk.seconds(lanes, both * self.job.network.port_bytes_per_s)
 
 
 def list_talks(job: RailJob, *, fixed: bool = False) -> Talks:
@@ -174,16 +174,16 @@ def list_talks(job: RailJob, *, fixed: bool = False) -> Talks:
         If the ports of the fabric are bidirectional and a GPU has an odd number of them.
     """
     duplex = job.fabric is not None and job.fabric.bidirectional
-    if duplex and job.ports_per_gpu % 2:
+    if duplex and job.network.ports_per_gpu % 2:
         raise InputError(
-            f"ports_per_gpu = {job.ports_per_gpu}: on a fabric of bidirectional ports a ring needs"
-            " two at each GPU",
+            f"ports_per_gpu = {job.network.ports_per_gpu}: on a fabric of bidirectional ports a"
+            " ring needs two at each GPU",
             where="ports_per_gpu",
         )
-    lanes = Lanes(job.ports_per_gpu // (1 + duplex), duplex, fixed)
+    lanes = Lanes(job.network.ports_per_gpu // (1 + duplex), duplex, fixed)
     step, seats = job.step(), list_seats(job.step())
     folded = fold(job, tell_apart(job, lanes, seats))
-    given = durations_s(job, step)[folded.part].tolist()
+    given = durations_s(step, job.network, job.collectives)[folded.part].tolist()
     ways: dict[int, Way] = {}
     for nodes in folded.order:
         for node in nodes.tolist():

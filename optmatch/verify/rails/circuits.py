@@ -57,7 +57,7 @@ def open_rail(job: RailJob, number: int, ranks: NDArray[np.int64], timeline: Rai
         until[state] = np.where(changed, starts[state + 1], until[state + 1])
     n_ports = matchings.shape[1]
     live = np.arange(n_ports) if job.fabric is None else job.fabric.live_ports
-    port_of = live[: len(ranks) * job.ports_per_gpu]
+    port_of = live[: len(ranks) * job.network.ports_per_gpu]
     gpu_port = np.full(n_ports, -1)
     gpu_port[port_of] = np.arange(len(port_of))
     return Rail(number, ranks, timeline, since, until, port_of, gpu_port)
@@ -68,9 +68,9 @@ def dark_s(
 ) -> NDArray[np.float64]:
     """Add up how long everything on a rail stands still between two times."""
     total = np.zeros(len(start))
-    if job.switching == "all-stop":
+    if job.network.switching == "all-stop":
         for begin in rail.timeline.starts_s[1:]:
-            overlap = np.minimum(end, begin + job.delay_s) - np.maximum(start, begin)
+            overlap = np.minimum(end, begin + job.network.delay_s) - np.maximum(start, begin)
             total += np.maximum(overlap, 0.0)
     return total
 
@@ -82,7 +82,7 @@ def check_rail(job: RailJob, plan: RailPlan, rail: Rail, work: Work, findings: F
     riding = np.flatnonzero(rails[step.group] == rail.number)
     masks = plan.ports[riding]
     wrong = np.zeros(step.n_operations, dtype=bool)
-    wrong[riding] = (masks <= 0) | (masks >> job.ports_per_gpu != 0)
+    wrong[riding] = (masks <= 0) | (masks >> job.network.ports_per_gpu != 0)
     rule = "an operation on a rail uses ports of its GPU"
     tell(findings, step, rule, wrong, plan.ports.astype(np.float64), 1.0)
     if wrong.any():
@@ -116,9 +116,9 @@ def _changes_inside(
     state = np.searchsorted(rail.timeline.starts_s, start + slack, side="right") - 1
     gpu = np.searchsorted(rail.ranks, job.step().rank[operations])
     changes = np.zeros(len(operations), dtype=bool)
-    for port in range(job.ports_per_gpu):
+    for port in range(job.network.ports_per_gpu):
         uses = plan.ports[operations] >> port & 1 == 1
-        at = rail.port_of[gpu * job.ports_per_gpu + port]
+        at = rail.port_of[gpu * job.network.ports_per_gpu + port]
         changes |= uses & (rail.until_s[state, at] < end - slack)
     return changes
 
@@ -130,10 +130,10 @@ def _takes_one_round(
     step, slack = job.step(), SLACK * max(plan.step_s, 1e-9)
     n = np.array([len(group.ranks) for group in step.groups])[step.group[operations]]
     uses = np.array([int(mask).bit_count() for mask in plan.ports[operations]])
-    part = work.sent_bytes[operations] / np.maximum(n - 1, 1) / job.port_bytes_per_s
+    part = work.sent_bytes[operations] / np.maximum(n - 1, 1) / job.network.port_bytes_per_s
     start, end = plan.start_s[operations], plan.end_s[operations]
     lasts = end - start - dark_s(job, rail, start, end)
-    part += (n - 1) * job.latency_s
+    part += (n - 1) * job.network.latency_s
     found: NDArray[np.bool_] = (uses >= n - 1) & (np.abs(lasts - part) <= slack)
     return found
 
@@ -157,25 +157,25 @@ def check_rounds(
     n = sizes[step.group[operations]]
     uses = np.array([int(mask).bit_count() for mask in plan.ports[operations]])
     rounds = -(-(n - 1) // np.maximum(uses, 1))
-    part = work.sent_bytes[operations] / np.maximum(n - 1, 1) / job.port_bytes_per_s
-    part += (n - 1) * job.latency_s / np.maximum(rounds, 1)
+    part = work.sent_bytes[operations] / np.maximum(n - 1, 1) / job.network.port_bytes_per_s
+    part += (n - 1) * job.network.latency_s / np.maximum(rounds, 1)
     start, end = plan.start_s[operations], plan.end_s[operations]
     gpu = np.searchsorted(rail.ranks, step.rank[operations])
     begins = np.append(rail.timeline.starts_s, np.inf)
     served: set[tuple[int, int]] = set()
     for state in range(len(rail.timeline.matchings)):
         here = (start < begins[state + 1] + slack) & (end > begins[state] - slack)
-        for port in range(job.ports_per_gpu if here.any() else 0):
-            at = rail.port_of[gpu * job.ports_per_gpu + port]
+        for port in range(job.network.ports_per_gpu if here.any() else 0):
+            at = rail.port_of[gpu * job.network.ports_per_gpu + port]
             arrives = rail.timeline.matchings[state, at]
             there = here & (plan.ports[operations] >> port & 1 == 1) & (arrives != IDLE)
-            since = np.maximum(start, rail.since_s[state, at] + job.delay_s)
+            since = np.maximum(start, rail.since_s[state, at] + job.network.delay_s)
             until = np.minimum(end, rail.until_s[state, at])
             held = until - since
-            if job.switching == "all-stop":
+            if job.network.switching == "all-stop":
                 held -= dark_s(job, rail, since, np.maximum(since, until))
             for k in np.flatnonzero(there & (held >= part - slack)):
-                reached = int(rail.ranks[rail.gpu_port[arrives[k]] // job.ports_per_gpu])
+                reached = int(rail.ranks[rail.gpu_port[arrives[k]] // job.network.ports_per_gpu])
                 served.add((int(operations[k]), reached))
     count = np.zeros(step.n_operations)
     for operation, reached in served:
@@ -187,10 +187,10 @@ def check_rounds(
     tell(findings, step, rule, count != wanted, count, wanted)
     needed = np.zeros(step.n_operations)
     needed[operations] = rounds * part
-    if job.switching == "all-stop":
+    if job.network.switching == "all-stop":
         needed[operations] += dark_s(job, rail, start, end)
     else:
-        needed[operations] += (rounds - 1) * job.delay_s
+        needed[operations] += (rounds - 1) * job.network.delay_s
     lasts = plan.end_s - plan.start_s
     wrong = np.zeros(step.n_operations, dtype=bool)
     wrong[operations] = np.abs(lasts - needed)[operations] > slack
@@ -206,7 +206,7 @@ def _follow(
     findings: Findings,
 ) -> Sent:
     """Follow the circuits of operations: they are up, and lead where the data belong."""
-    step, k, slack = job.step(), job.ports_per_gpu, SLACK * max(plan.step_s, 1e-9)
+    step, k, slack = job.step(), job.network.ports_per_gpu, SLACK * max(plan.step_s, 1e-9)
     ports = np.arange(k)
     row, port = np.nonzero(plan.ports[operations][:, None] >> ports & 1)
     op = operations[row]
@@ -216,7 +216,7 @@ def _follow(
     state = np.searchsorted(rail.timeline.starts_s, start + slack, side="right") - 1
     arrives = rail.timeline.matchings[state, at]
     there = (arrives != IDLE) & (rail.gpu_port[arrives] >= 0)
-    wait = 0.0 if job.switching == "all-stop" else job.delay_s
+    wait = 0.0 if job.network.switching == "all-stop" else job.network.delay_s
     up = (
         there
         & (rail.since_s[state, at] + wait <= start + slack)
@@ -281,7 +281,7 @@ def _check_rings(
     """Check that on each port of a collective the circuits make one ring over the group."""
     step = job.step()
     sizes = np.array([len(group.ranks) for group in step.groups])
-    ring = step.match[op].astype(np.int64) * job.ports_per_gpu + port
+    ring = step.match[op].astype(np.int64) * job.network.ports_per_gpu + port
     key = ring * step.n_ranks + step.rank[op]
     order = np.argsort(key)
     wanted = np.where(there, ring * step.n_ranks + reached, -1)
@@ -320,7 +320,7 @@ def _check_lengths(
     needed = np.zeros(step.n_operations)
     members = np.array([len(group.ranks) for group in step.groups])[step.group[op]]
     around = np.where((step.kind[op] == _ALL_TO_ALL) & (members > 2), members / 2, 1.0)
-    needed[op] = work.sent_bytes[op] * around / (uses * job.port_bytes_per_s)
+    needed[op] = work.sent_bytes[op] * around / (uses * job.network.port_bytes_per_s)
     needed[op] += work.latency_s[op]
     needed[op] += dark_s(job, rail, start[op], end[op])
     wrong = np.zeros(step.n_operations, dtype=bool)
@@ -340,10 +340,11 @@ def _check_sharing(
 ) -> None:
     """Check that a port sends for one operation at a time."""
     step, slack = job.step(), SLACK * max(plan.step_s, 1e-9)
-    row, number = np.nonzero(plan.ports[changing][:, None] >> np.arange(job.ports_per_gpu) & 1)
+    k = job.network.ports_per_gpu
+    row, number = np.nonzero(plan.ports[changing][:, None] >> np.arange(k) & 1)
     gpu = np.searchsorted(rail.ranks, step.rank[changing[row]])
     operation = np.concatenate([sent.operation, changing[row]])
-    port = np.concatenate([sent.port, rail.port_of[gpu * job.ports_per_gpu + number]])
+    port = np.concatenate([sent.port, rail.port_of[gpu * k + number]])
     start, end = plan.start_s[operation], plan.end_s[operation]
     order = np.lexsort([end, start, port])
     same = np.diff(port[order]) == 0

@@ -85,7 +85,7 @@ def check_forwarded(job: RailJob, plan: RailPlan, work: Work, findings: Findings
 
 def _exists(job: RailJob, rank: NDArray[np.int64], ports: NDArray[np.int64]) -> NDArray[np.bool_]:
     right: NDArray[np.bool_] = (rank >= 0) & (rank < job.step().n_ranks)
-    right &= (ports > 0) & (ports >> job.ports_per_gpu == 0)
+    right &= (ports > 0) & (ports >> job.network.ports_per_gpu == 0)
     return right
 
 
@@ -152,14 +152,14 @@ def _list_hops(plan: RailPlan, step: Step, operations: NDArray[np.int64]) -> Hop
 
 def _follow(job: RailJob, plan: RailPlan, rail: Rail, hops: Hops, findings: Findings) -> Lit:
     """Find the circuit of every port of every hop, and check that it is up all the time."""
-    slack, k = SLACK * max(plan.step_s, 1e-9), job.ports_per_gpu
+    slack, k = SLACK * max(plan.step_s, 1e-9), job.network.ports_per_gpu
     hop, number = np.nonzero(hops.ports[:, None] >> np.arange(k) & 1)
     port = rail.port_of[np.searchsorted(rail.ranks, hops.rank[hop]) * k + number]
     start, end = (times[hops.operation[hop]] for times in (plan.start_s, plan.end_s))
     state = np.searchsorted(rail.timeline.starts_s, start + slack, side="right") - 1
     arrives = rail.timeline.matchings[state, port]
     there = (arrives != IDLE) & (rail.gpu_port[arrives] >= 0)
-    wait = 0.0 if job.switching == "all-stop" else job.delay_s
+    wait = 0.0 if job.network.switching == "all-stop" else job.network.delay_s
     up = there & (rail.since_s[state, port] + wait <= start + slack)
     up &= rail.until_s[state, port] >= end - slack
     dark = np.unique(hop[~up])
@@ -237,13 +237,13 @@ def _check_lengths(
     step = job.step()
     width = np.bitwise_count(hops.ports.astype(np.uint64)).astype(np.int64)
     top = int(step.match.max(initial=-1)) + 1
-    narrowest, longest = np.full(top, job.ports_per_gpu), np.zeros(top, np.int64)
+    narrowest, longest = np.full(top, job.network.ports_per_gpu), np.zeros(top, np.int64)
     np.minimum.at(narrowest, step.match[hops.operation], width)
     count = np.bincount(hops.operation, minlength=step.n_operations)
     np.maximum.at(longest, step.match[operations], count[operations])
     start, end, match = plan.start_s, plan.end_s, step.match[operations]
     needed = np.zeros(step.n_operations)
-    rate = np.maximum(narrowest[match], 1) * job.port_bytes_per_s
+    rate = np.maximum(narrowest[match], 1) * job.network.port_bytes_per_s
     needed[operations] = work.sent_bytes[operations] / rate
     needed[operations] += work.latency_s[operations] * longest[match]
     needed[operations] += dark_s

@@ -104,13 +104,13 @@ def _check_timeline(
     """Check the states of a timeline and their times; False if they fit no rail."""
     timeline = plan.rails[number]
     where, slack = f"rails[{number}]", SLACK * max(plan.step_s, 1e-9)
-    needed = n_gpus * job.ports_per_gpu
+    needed = n_gpus * job.network.ports_per_gpu
     expected = needed if job.fabric is None else job.fabric.n_ports
     width = timeline.matchings.shape[1]
     if not findings.expect("the switch has its ports", f"{where}.matchings", width, expected):
         return False
-    if job.radix is not None and needed > job.radix:
-        findings.refuse("a rail fits its switch", where, needed, job.radix)
+    if job.network.radix is not None and needed > job.network.radix:
+        findings.refuse("a rail fits its switch", where, needed, job.network.radix)
     live = np.arange(expected) if job.fabric is None else job.fabric.live_ports
     foreign = np.setdiff1d(np.arange(expected), live[:needed])
     for state, port in np.argwhere(timeline.matchings[:, foreign] != IDLE)[:5]:
@@ -152,13 +152,13 @@ def _check_state_times(
             float(asked[state]),
             f"from 0 to {starts[state]:g}",
         )
-    if job.switching == "all-stop":
-        for state in np.flatnonzero(np.diff(starts[1:]) < job.delay_s - slack)[:5] + 2:
+    if job.network.switching == "all-stop":
+        for state in np.flatnonzero(np.diff(starts[1:]) < job.network.delay_s - slack)[:5] + 2:
             findings.refuse(
                 "reconfigurations follow one another",
                 f"{where}.starts_s[{state}]",
                 float(starts[state]),
-                float(starts[state - 1] + job.delay_s),
+                float(starts[state - 1] + job.network.delay_s),
             )
 
 

@@ -81,11 +81,11 @@ def _replay(
         sends = np.flatnonzero(target[rows.place] >= 0)
         call, port = rows.call[sends], rows.port[sends]
         wanted = partner[call, target[rows.place[sends]]]
-        rate = rows.uses[sends] * job.port_bytes_per_s
-        lasts = share * step.size_bytes[rows.operation[sends]] / rate + job.latency_s
+        rate = rows.uses[sends] * job.network.port_bytes_per_s
+        lasts = share * step.size_bytes[rows.operation[sends]] / rate + job.network.latency_s
         state[sends] = _seek(rail, following, (state[sends], port, wanted), cursor[call] + lasts)
         missing = _reached(job, rail, state[sends], port) != wanted
-        since = rail.since_s[state[sends], port] + job.delay_s
+        since = rail.since_s[state[sends], port] + job.network.delay_s
         np.maximum.at(cursor, call, np.where(missing, -np.inf, since))
         length = np.zeros(len(cursor))
         np.maximum.at(length, call, lasts)
@@ -99,7 +99,7 @@ def _replay(
     ends[rows.operation] = cursor[rows.call]
     after = plan.end_s[rows.operation]
     stops = np.clip(after - cursor[rows.call], 0.0, (late - cursor)[rows.call])
-    stops = np.rint(stops / (job.delay_s or 1.0)) * job.delay_s
+    stops = np.rint(stops / (job.network.delay_s or 1.0)) * job.network.delay_s
     wrong[rows.operation] = np.abs(after - cursor[rows.call] - stops) > slack
     rule = "a collective ends with the last of its rounds"
     tell(findings, step, rule, wrong & ~lost, plan.end_s, ends)
@@ -109,7 +109,7 @@ def _list_rows(
     job: RailJob, plan: RailPlan, rail: Rail, own: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], _Rows]:
     """List the ports of operations; and one operation of each collective."""
-    step, k = job.step(), job.ports_per_gpu
+    step, k = job.step(), job.network.ports_per_gpu
     _, first, call = np.unique(step.match[own], return_index=True, return_inverse=True)
     known: dict[tuple[int, int], int] = {}
     for number in np.unique(step.group[own]).tolist():
@@ -139,7 +139,7 @@ def _reached(
     """Return the ranks at the other end of circuits, -1 where there is none."""
     arrives = rail.timeline.matchings[state, port]
     at = np.where(arrives == IDLE, -1, rail.gpu_port[arrives])
-    return np.where(at < 0, -1, rail.ranks[at // job.ports_per_gpu])
+    return np.where(at < 0, -1, rail.ranks[at // job.network.ports_per_gpu])
 
 
 def _seek(
@@ -180,9 +180,9 @@ def _advance(
     slack: float,
 ) -> NDArray[np.float64]:
     """Return when what begins then ends, if the rail may stand still meanwhile."""
-    if job.switching != "all-stop":
+    if job.network.switching != "all-stop":
         return begin + lasts
-    stops, delay = rail.timeline.starts_s[1:], job.delay_s
+    stops, delay = rail.timeline.starts_s[1:], job.network.delay_s
     if not len(stops):
         return begin + lasts
     number = np.searchsorted(stops, begin, side="right")

@@ -56,11 +56,11 @@ def measure_work(job: RailJob) -> Work:
         sent[of] = share(n[of]) * step.size_bytes[of]
         messages[of] = count(n[of])
     measure_rounds(job, sent, messages)
-    latency = messages * job.latency_s
+    latency = messages * job.network.latency_s
     on_rail = rails[step.group] >= 0
     compute = step.kind == OPERATIONS.index("compute")
-    inside = np.where(compute, step.duration_s, sent / job.scale_up_bytes_per_s + latency)
-    all_ports = job.port_bytes_per_s * job.ports_per_gpu
+    inside = np.where(compute, step.duration_s, sent / job.network.scale_up_bytes_per_s + latency)
+    all_ports = job.network.port_bytes_per_s * job.network.ports_per_gpu
     full = np.where(on_rail, sent / all_ports + latency, inside)
     return Work(sent, latency, on_rail, inside, full)
 
@@ -111,7 +111,7 @@ def check_times(job: RailJob, plan: RailPlan, work: Work, findings: Findings) ->
     last = float(end.max(initial=0.0))
     for timeline in plan.rails:
         if timeline.n_reconfigurations:
-            last = max(last, float(timeline.starts_s[-1]) + job.delay_s)
+            last = max(last, float(timeline.starts_s[-1]) + job.network.delay_s)
     if abs(plan.step_s - last) > slack:
         findings.refuse(
             "the step ends with its last operation or reconfiguration", "step_s", plan.step_s, last
