@@ -16,7 +16,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 import optmatch as om
-from optmatch.solvers.routing.negotiated import Negotiation
+from optmatch.solvers.routing.negotiation import Negotiation
 
 
 def random_matchings(ports: int, count: int, seed: int) -> list[np.ndarray]:

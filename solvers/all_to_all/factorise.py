@@ -13,10 +13,11 @@ import numpy as np
 from optmatch.model import Limit, Limits, OnEvent, Solution, Status
 from optmatch.problems import AllToAll
 from optmatch.solvers.all_to_all import factors as combinatorics
-from optmatch.solvers.all_to_all.factory import Factory, all_slots
+from optmatch.solvers.all_to_all.conclusion import answer_at_once, conclude
+from optmatch.solvers.all_to_all.exchanges import exchange_pairs
 from optmatch.solvers.all_to_all.live import on_live_ports
+from optmatch.solvers.all_to_all.planner import SlotPlanner
 from optmatch.solvers.all_to_all.slot_shortage import names_faults, settle_open
-from optmatch.solvers.routing.dead import refuse_dead_pairs
 from optmatch.solvers.routing.router import Router
 
 
@@ -43,7 +44,7 @@ def solve(
     Solution
         OPTIMAL where every route is a shortest one in the fewest slots. Where not all matchings of
         the fewest slots could be routed, pairs that were left over fill further slots; where it is
-        proved that they must, a fabric with faults has those named that are to blame.
+        proved that they must, a fabric with faults has those named that cause it.
     """
     clock = limits.start()
     found = schedule_all(problem, limits, rng, on_event, name="negotiated", search=True)
@@ -63,53 +64,31 @@ def schedule_all(
 ) -> Solution:
     """Route a tournament: relabelled and searched on from (`search`), or as it is."""
     clock = limits.start()
-    trivial = without_routing(problem, name)
+    trivial = answer_at_once(problem, name)
     if trivial is not None:
         return trivial
     fabric = problem.fabric
     router = Router(fabric)
-    factory = Factory(problem, router, clock, rng, on_event)
+    planner = SlotPlanner(problem, router, clock, rng, on_event)
     factors = combinatorics.tournament(fabric.n_ports, fabric.bidirectional)
     if search:
-        factors = combinatorics.relabel(factors, factory.random_names(factors.shape[1]))
+        factors = combinatorics.relabel(factors, planner.random_names(factors.shape[1]))
     try:
-        limit = factory.route_all(factors)
+        limit = planner.route_all(factors)
         if limit is None and search:
-            limit = factory.exchange_pairs()
+            limit = exchange_pairs(planner)
     except KeyboardInterrupt:
         limit = Limit.INTERRUPTED
-    if len(factory.plan) < len(factors):
+    if len(planner.plan) < len(factors):
         return Solution(
             problem=problem,
             status=Status.UNKNOWN,
             limit=limit,
             lower_bound=problem.lower_bound(),
             method=name,
-            stats={"slots_routed": len(factory.plan), "slots_lower_bound": problem.min_slots},
+            stats={"slots_routed": len(planner.plan), "slots_lower_bound": problem.min_slots},
         )
     try:
-        return factory.finish(limit, name, polish=limit is None or limit is Limit.EXHAUSTED)
+        return conclude(planner, limit, name, polish=limit is None or limit is Limit.EXHAUSTED)
     except KeyboardInterrupt:
-        return factory.finish(Limit.INTERRUPTED, name, polish=False)
-
-
-def without_routing(problem: AllToAll, name: str) -> Solution | None:
-    """Answer at once what needs no routes: dead pairs, a single port, a fabric without cells."""
-    fabric = problem.fabric
-    refused = refuse_dead_pairs(problem, fabric.dead_pairs(), name)
-    if refused is not None:
-        return refused
-    if fabric.graph is not None and fabric.n_ports > 1:
-        return None
-    found = combinatorics.tournament(fabric.n_ports, fabric.bidirectional)[: problem.min_slots]
-    matchings = combinatorics.matchings(found, fabric.n_ports, fabric.bidirectional)
-    states = None if fabric.graph is None else np.zeros((0, fabric.n_cells), dtype=np.int8)
-    return Solution(
-        problem=problem,
-        schedule=all_slots(problem, matchings, states),
-        status=Status.OPTIMAL,
-        objective=0.0,
-        lower_bound=0.0,
-        method=name,
-        stats={"slots": len(matchings), "slots_lower_bound": problem.min_slots},
-    )
+        return conclude(planner, Limit.INTERRUPTED, name, polish=False)

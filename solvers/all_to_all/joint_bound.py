@@ -58,14 +58,14 @@ class Refutations:
         """Look for new prices that prove it."""
         if not can_be_priced(problem, router):
             return False
-        bound, proof = bound_together(problem, router, np.inf, clock)
+        bound, proof = bound_jointly(problem, router, np.inf, clock)
         if bound < np.inf or proof is None:
             return False
         self._known.append(proof.prices[0][router.wiring.link])
         return True
 
 
-def bound_together(
+def bound_jointly(
     problem: AllToAll, router: Router, wanted: float, clock: Clock
 ) -> tuple[float, RoutingProof | None]:
     """Bound the cells on all routes of a schedule in the fewest slots.

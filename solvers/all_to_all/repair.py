@@ -1,7 +1,7 @@
 """Repair of a schedule whose fabric breaks: reroute, exchange pairs, or prove that it is lost.
 
 Most faults touch few slots, and most slots they touch need new ways only for the circuits at the
-broken cell. So a schedule is mended slot by slot, from the routes it has; what that leaves is
+broken cell. So a schedule is repaired slot by slot, from the routes it has; what that leaves is
 looked at more closely, by exact tests first. A fault more never makes anything possible, so what
 is proved of some faults holds for all sets that contain them.
 """
@@ -20,7 +20,8 @@ from optmatch.fabrics import CellGraph, Fault, Faulty
 from optmatch.fabrics.faults import STATES
 from optmatch.model import FREE, Limits, Schedule, Status, ignore
 from optmatch.problems import AllToAll, Routing
-from optmatch.solvers.all_to_all.factory import FAILED, Factory, Slot, follow_states
+from optmatch.solvers.all_to_all.exchanges import QUICK, exchange_pairs
+from optmatch.solvers.all_to_all.planner import FAILED, Slot, SlotPlanner
 from optmatch.solvers.routing.columns import Master
 from optmatch.solvers.routing.cuts import PortCuts
 from optmatch.solvers.routing.pathfinder import EFFORTS, FAR, Effort, Wiring, negotiate
@@ -28,7 +29,6 @@ from optmatch.solvers.routing.router import Router
 
 Outcome = Literal["survived", "failed", "unrepaired"]
 
-_QUICK = Effort(rounds=24)
 _EXCHANGES = 16  # for each slot, where circuits are left without a way
 _ROUNDS = 60  # of pricing, for a proof
 _MANY = 0.25  # of the slots: if so many are lost, a proof is more likely than a repair
@@ -44,7 +44,7 @@ class Verdict(NamedTuple):
     not: ``"dead pair"``, ``"cut"``, ``"prices"`` or ``"search"``; ``"effort"`` without either."""
     matchings: NDArray[np.int32] | None = None
     states: NDArray[np.int8] | None = None
-    culprits: tuple[Fault, ...] = ()
+    causes: tuple[Fault, ...] = ()
     """Faults that the proof needs no others than."""
 
 
@@ -58,7 +58,7 @@ class _Damage(NamedTuple):
     """Forbids to pass dead cells."""
 
 
-class Mender:
+class Repair:
     """A schedule of a fabric without faults, and what was found out about its repair.
 
     Parameters
@@ -84,7 +84,7 @@ class Mender:
         self.states: NDArray[np.int8] = np.asarray(schedule.cell_states)
         graph: CellGraph = self.router.graph
         self._routes = [
-            follow_states(self.router, matching, states)
+            self.router.follow(matching, states)
             for matching, states in zip(self.matchings, self.states, strict=True)
         ]
         place = np.empty(len(graph.mate), dtype=np.int64)
@@ -118,7 +118,7 @@ class Mender:
             if alone.outcome == "failed":
                 return alone
         for verdict in self._fatal:
-            if set(verdict.culprits) <= set(faults):
+            if set(verdict.causes) <= set(faults):
                 return verdict
         verdict = self._judge(faults)
         if verdict.outcome == "failed":
@@ -137,7 +137,7 @@ class Mender:
         for slot in touched:
             row = self._known(slot, faults, hits[slot])
             if row is None:
-                row = self._reroute(slot, damage, _QUICK)
+                row = self._reroute(slot, damage, QUICK)
                 if row is not None and len(faults) == 1:
                     self._rows[slot, faults[0]] = row
             if row is not None:
@@ -197,9 +197,9 @@ class Mender:
     def _refute(self, damage: _Damage) -> Verdict | None:
         """Look for a quick proof that nothing helps."""
         if self._dead(Faulty.of(self.fabric, damage.faults)):
-            return Verdict("failed", "dead pair", culprits=damage.faults)
+            return Verdict("failed", "dead pair", causes=damage.faults)
         if self._cuts.find(damage.wiring, damage.base >= FAR, self._needed) is not None:
-            return Verdict("failed", "cut", culprits=damage.faults)
+            return Verdict("failed", "cut", causes=damage.faults)
         return None
 
     def _rescue(self, damage: _Damage, states: NDArray[np.int8], lost: list[int]) -> Verdict:
@@ -208,7 +208,7 @@ class Mender:
         problem = None if self.problem is None else replace(self.problem, fabric=broken)
         hopeless = len(lost) > _MANY * len(self.matchings)
         if problem is not None and hopeless and self._too_dear(damage):
-            return Verdict("failed", "prices", culprits=damage.faults)
+            return Verdict("failed", "prices", causes=damage.faults)
         left = []
         for slot in lost:
             for effort in EFFORTS[1:]:
@@ -224,7 +224,7 @@ class Mender:
             return self._search(broken, states, left)
         exchanged = self._exchange(problem, states)
         if exchanged is None and not hopeless and self._too_dear(damage):
-            return Verdict("failed", "prices", culprits=damage.faults)
+            return Verdict("failed", "prices", causes=damage.faults)
         return exchanged or Verdict("unrepaired", "effort")
 
     def _dead(self, broken: Faulty) -> bool:
@@ -241,21 +241,23 @@ class Mender:
             return None  # exchanges are between full slots
         moves = _EXCHANGES * len(self.matchings)
         clock = Limits(iterations=moves).start()
-        factory = Factory(problem, Router(problem.fabric), clock, np.random.default_rng(0), ignore)
-        factory.plan = list(self._slots(factory, states))
-        factory.exchange_pairs(tolerated=FAILED - 1)
-        if any(slot.excess >= FAILED for slot in factory.plan):
+        planner = SlotPlanner(
+            problem, Router(problem.fabric), clock, np.random.default_rng(0), ignore
+        )
+        planner.plan = list(self._slots(planner, states))
+        exchange_pairs(planner, tolerated=FAILED - 1)
+        if any(slot.excess >= FAILED for slot in planner.plan):
             return None
-        matchings = np.stack([factory.matching(slot.partner) for slot in factory.plan])
-        found = np.stack([factory.states(slot) for slot in factory.plan])
+        matchings = np.stack([planner.matching(slot.partner) for slot in planner.plan])
+        found = np.stack([planner.states(slot) for slot in planner.plan])
         return Verdict("survived", "exchanged", matchings, found)
 
-    def _slots(self, factory: Factory, states: NDArray[np.int8]) -> Iterator[Slot]:
+    def _slots(self, planner: SlotPlanner, states: NDArray[np.int8]) -> Iterator[Slot]:
         """Turn the slots into factors with routes, as far as they have any."""
         for slot, matching in enumerate(self.matchings):
-            partner = factory.factor(matching)
-            routes, lengths = follow_states(factory.router, matching, states[slot])
-            yield factory.settle(partner, routes, lengths, _QUICK)
+            partner = planner.factor(matching)
+            routes, lengths = planner.router.follow(matching, states[slot])
+            yield planner.settle(partner, routes, lengths, QUICK)
 
     def _too_dear(self, damage: _Damage) -> bool:
         """Look for prices of links that no schedule in as many slots can pay."""
@@ -274,7 +276,7 @@ class Mender:
 
     def _search(self, broken: Faulty, states: NDArray[np.int8], left: list[int]) -> Verdict:
         """Route what is left of given matchings exactly."""
-        from optmatch.solvers.routing.ilp import search
+        from optmatch.solvers.routing.branch_and_price import search
 
         outcome: Verdict = Verdict("survived", "rerouted", self.matchings, states)
         for slot in left:
@@ -282,7 +284,7 @@ class Mender:
             rng, limits = np.random.default_rng(0), Limits(iterations=_CASES)
             found = search(problem, limits, rng, ignore)
             if found.status is Status.INFEASIBLE:
-                return Verdict("failed", "search", culprits=broken.faults)
+                return Verdict("failed", "search", causes=broken.faults)
             if found.schedule is None or found.schedule.cell_states is None:
                 outcome = Verdict("unrepaired", "effort")
             else:

@@ -1,4 +1,4 @@
-"""Why an all-to-all of a broken fabric needs more slots than without faults: who is to blame."""
+"""Which faults cause that an all-to-all needs more slots than the fabric would without faults."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from optmatch.fabrics import Fabric, Faulty
 from optmatch.model import FREE, Clock, Limit, Limits, OnEvent, Solution, ignore
 from optmatch.problems import AllToAll
 from optmatch.solvers.all_to_all import factors as combinatorics
-from optmatch.solvers.all_to_all.factory import (
-    FAILED,
+from optmatch.solvers.all_to_all.conclusion import (
+    FEWEST_SLOTS,
     OPEN,
     REFUTED_BY_SEARCH,
-    SHORT,
-    Factory,
-    Slot,
+    conclude,
 )
+from optmatch.solvers.all_to_all.exchanges import exchange_pairs
 from optmatch.solvers.all_to_all.joint_bound import Refutations
 from optmatch.solvers.all_to_all.live import LivePorts, Solve
-from optmatch.solvers.routing.causes import blame, find_culprits
+from optmatch.solvers.all_to_all.planner import FAILED, Slot, SlotPlanner
+from optmatch.solvers.routing.causes import add_causes, find_causes
 from optmatch.solvers.routing.pathfinder import EFFORTS
 from optmatch.solvers.routing.router import Router
 
@@ -36,7 +36,7 @@ _FEW_CONFLICTS = 20_000
 
 def decide_small(problem: AllToAll, clock: Clock, rng: np.random.Generator) -> list[Slot] | bool:
     """Do as `decide_fewest` does, where it takes about a second."""
-    from optmatch.solvers.all_to_all.joint import decide_fewest  # CP-SAT is slow to import
+    from optmatch.solvers.all_to_all.joint_model import decide_fewest  # CP-SAT is slow to import
 
     few = replace(clock.limits, iterations=_FEW_CONFLICTS)
     return decide_fewest(problem, replace(clock, limits=few), rng, _FEW_LITERALS)
@@ -62,23 +62,23 @@ def settle_open(
         In the fewest slots if they do; otherwise as found, with what is known now.
     """
     graph = problem.fabric.graph
-    if found.stats.get(SHORT) != OPEN or graph is None or (graph.stuck == FREE).all():
+    if found.stats.get(FEWEST_SLOTS) != OPEN or graph is None or (graph.stuck == FREE).all():
         return found
     try:
         decided = decide_small(problem, clock, rng)
         if isinstance(decided, list):
-            factory = Factory(problem, Router(problem.fabric), clock, rng, on_event)
+            planner = SlotPlanner(problem, Router(problem.fabric), clock, rng, on_event)
             for slot in decided:  # routes are there, but nobody asked for short ones
                 routes, lengths = slot.routes.copy(), slot.lengths.copy()
-                factory.plan.append(factory.settle(slot.partner, routes, lengths, EFFORTS[0]))
-            return factory.finish(None, found.method, polish=True)
+                planner.plan.append(planner.settle(slot.partner, routes, lengths, EFFORTS[0]))
+            return conclude(planner, None, found.method, polish=True)
     except KeyboardInterrupt:
         return replace(found, limit=Limit.INTERRUPTED)
-    stats = dict(found.stats) | ({SHORT: REFUTED_BY_SEARCH} if decided else {})
+    stats = dict(found.stats) | ({FEWEST_SLOTS: REFUTED_BY_SEARCH} if decided else {})
     return replace(found, stats=stats)
 
 
-class Shortage:
+class SlotShortage:
     """The test whether the fewest slots do not do, asked of one fabric after the other.
 
     Parameters
@@ -119,12 +119,12 @@ def _route_fewest(
     problem: AllToAll, router: Router, clock: Clock, rng: np.random.Generator
 ) -> bool:
     """Look for any schedule in the fewest slots."""
-    factory = Factory(problem, router, clock, rng, ignore)
+    planner = SlotPlanner(problem, router, clock, rng, ignore)
     factors = combinatorics.tournament(problem.fabric.n_ports, problem.fabric.bidirectional)
-    names = factory.random_names(factors.shape[1])
-    if factory.route_all(combinatorics.relabel(factors, names)) is None:
-        factory.exchange_pairs(tolerated=FAILED - 1)
-    routed = [slot.excess < FAILED for slot in factory.plan]
+    names = planner.random_names(factors.shape[1])
+    if planner.route_all(combinatorics.relabel(factors, names)) is None:
+        exchange_pairs(planner, tolerated=FAILED - 1)
+    routed = [slot.excess < FAILED for slot in planner.plan]
     return len(routed) == len(factors) and all(routed)
 
 
@@ -134,13 +134,13 @@ def names_faults(decide: Decide | None = None) -> Callable[[Solve], Solve]:
     Parameters
     ----------
     decide
-        As of `Shortage`; `decide_small` unless told.
+        As of `SlotShortage`; `decide_small` unless told.
 
     Returns
     -------
     Callable
         Decorates a method. Where it proves that the fewest slots do not do, its statistics get
-        culprits, as `name_culprits` gives them to what cannot be done at all.
+        causes, as `name_causes` gives them to what cannot be done at all.
     """
 
     def decorate(solve: Solve) -> Solve:
@@ -150,12 +150,12 @@ def names_faults(decide: Decide | None = None) -> Callable[[Solve], Solve]:
         ) -> Solution:
             clock = limits.start()
             solution = solve(problem, limits, rng, on_event)
-            refuted = str(solution.stats.get(SHORT, "")).startswith("refuted")
+            refuted = str(solution.stats.get(FEWEST_SLOTS, "")).startswith("refuted")
             if not refuted or not isinstance(problem.fabric, Faulty):
                 return solution
-            shortage = Shortage(solution, clock, rng, decide or decide_small)
-            found = find_culprits(problem.fabric, shortage.remains, clock)
-            return blame(solution, SHORT, *found)
+            shortage = SlotShortage(solution, clock, rng, decide or decide_small)
+            found = find_causes(problem.fabric, shortage.remains, clock)
+            return add_causes(solution, FEWEST_SLOTS, *found)
 
         return solve_and_name
 

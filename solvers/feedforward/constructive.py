@@ -29,7 +29,7 @@ from optmatch.model import (
 )
 from optmatch.problems import AllToAll, Routing
 from optmatch.solvers.all_to_all import factorise
-from optmatch.solvers.all_to_all.factory import all_slots
+from optmatch.solvers.all_to_all.conclusion import all_slots
 from optmatch.solvers.all_to_all.toggles import Sequence
 from optmatch.solvers.feedforward.router import (
     MICRO_DB,
@@ -39,6 +39,7 @@ from optmatch.solvers.feedforward.router import (
     route_cheaply,
 )
 from optmatch.solvers.routing import ilp, negotiated
+from optmatch.solvers.routing.answers import one_slot
 from optmatch.solvers.routing.dead import refuse_dead_pairs
 
 _NAME = "constructive"
@@ -85,7 +86,7 @@ def route(
     ('constructive', <Status.OPTIMAL: 'optimal'>, 704.0)
     """
     clock = limits.start()
-    refuted = negotiated.refute_by(problem, limits, clock, rng)
+    refuted = ilp.refute_by(problem, limits, clock, rng)
     refused = refuse_dead_pairs(problem, problem.dead_circuits(), _NAME, refuted, clock)
     if refused is not None:
         return refused
@@ -106,7 +107,7 @@ def route(
     best, limit = _take_best(attempts(), 2, bound, clock, on_event)
     if best is None and limit is None:
         if problem.fabric.n_cells > _FEW_CELLS and impossible[0]:
-            return negotiated.hand_over(problem, limits, rng, on_event, _NAME)
+            return ilp.hand_over(problem, limits, rng, on_event, _NAME)
         general = ilp.route if problem.fabric.n_cells <= _FEW_CELLS else negotiated.route
         return replace(general(problem, limits, rng, on_event), method=_NAME)
     if best is None:
@@ -115,7 +116,7 @@ def route(
     passed, _ = count_cells(problem.fabric, matching, best.states)
     return Solution(
         problem=problem,
-        schedule=negotiated.one_slot(problem, best.states),
+        schedule=one_slot(problem, best.states),
         status=Status.OPTIMAL if proved else Status.FEASIBLE,
         limit=None if proved else (limit or Limit.EXHAUSTED),
         objective=best.objective,

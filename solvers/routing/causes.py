@@ -1,4 +1,4 @@
-"""Which faults are to blame: a smallest set, in the sense that each one is needed."""
+"""Which faults cause that something cannot be done: a set of which each one is needed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ Refuted = Callable[[Fabric], bool | None]
 """Tells of a fabric whether the question has no answer there; None where that stays open."""
 
 
-def name_culprits(solution: Solution, refuted: Refuted, clock: Clock | None = None) -> Solution:
-    """Add the faults that are to blame to the answer that something cannot be done.
+def name_causes(solution: Solution, refuted: Refuted, clock: Clock | None = None) -> Solution:
+    """Add the faults that cause it to the answer that something cannot be done.
 
     Parameters
     ----------
@@ -27,17 +27,17 @@ def name_culprits(solution: Solution, refuted: Refuted, clock: Clock | None = No
     Returns
     -------
     Solution
-        ``stats["culprits"]`` lists faults that alone forbid the answer, and the reason ends with
-        them. With ``stats["culprits_minimal"]`` none of them could be repaired without making an
+        ``stats["causes"]`` lists faults that alone forbid the answer, and the reason ends with
+        them. With ``stats["causes_minimal"]`` none of them could be repaired without making an
         answer possible. The list is empty if there is no answer without faults either.
     """
     fabric = solution.problem.fabric
     if solution.status is not Status.INFEASIBLE or not isinstance(fabric, Faulty):
         return solution
-    return blame(solution, "reason", *find_culprits(fabric, refuted, clock))
+    return add_causes(solution, "reason", *find_causes(fabric, refuted, clock))
 
 
-def find_culprits(
+def find_causes(
     fabric: Faulty, refuted: Refuted, clock: Clock | None = None
 ) -> tuple[list[Fault], bool]:
     """Find faults of cells that forbid what is refuted on a fabric, and that are all needed.
@@ -47,12 +47,12 @@ def find_culprits(
     fabric
         The question is known to have no answer there.
     refuted, clock
-        As of `name_culprits`. The test is asked of fabrics with fewer faults of cells, and the
+        As of `name_causes`. The test is asked of fabrics with fewer faults of cells, and the
         same dead ports.
 
     Returns
     -------
-    culprits, minimal
+    causes, minimal
         The faults, none if there is no answer without faults either; and whether it was possible
         to show of each of them that it is needed.
 
@@ -61,41 +61,41 @@ def find_culprits(
     A deletion filter (Chinneck and Dravnieks 1991, doi 10.1287/ijoc.3.2.157): faults are repaired
     one by one, and one whose repair does not help stays repaired. One exact test for each fault.
     """
-    culprits = [fault for fault in fabric.faults if fault.kind != "dead-port"]
+    causes = [fault for fault in fabric.faults if fault.kind != "dead-port"]
     minimal = True
     try:
         if refuted(fabric.repaired([])):
-            culprits = []
-        for fault in list(culprits):
+            causes = []
+        for fault in list(causes):
             if clock is not None and clock.remaining_s <= 0:
                 minimal = False
                 break
-            others = [other for other in culprits if other != fault]
+            others = [other for other in causes if other != fault]
             verdict = refuted(fabric.repaired(others))
             if verdict:
-                culprits = others
+                causes = others
             minimal &= verdict is not None
     except KeyboardInterrupt:
         minimal = False
-    return culprits, minimal
+    return causes, minimal
 
 
-def blame(solution: Solution, said: str, culprits: list[Fault], minimal: bool) -> Solution:
-    """Write down who is to blame, and let what the statistics say under a key end with it."""
+def add_causes(solution: Solution, said: str, causes: list[Fault], minimal: bool) -> Solution:
+    """Write the causes into the statistics, and let the text under a key end with them."""
     known = dict(solution.stats)
     return replace(
         solution,
         stats=known
         | {
-            said: f"{known.get(said, 'proved')}; {_sentence(culprits, minimal)}",
-            "culprits": [str(fault) for fault in culprits],
-            "culprits_minimal": minimal,
+            said: f"{known.get(said, 'proved')}; {_sentence(causes, minimal)}",
+            "causes": [str(fault) for fault in causes],
+            "causes_minimal": minimal,
         },
     )
 
 
-def _sentence(culprits: list[Fault], minimal: bool) -> str:
-    if not culprits:
+def _sentence(causes: list[Fault], minimal: bool) -> str:
+    if not causes:
         return "without faults it cannot be done either"
-    names = ", ".join(str(fault) for fault in culprits)
-    return f"at fault: {names}" + ("" if minimal else " (perhaps not all of them)")
+    names = ", ".join(str(fault) for fault in causes)
+    return f"caused by: {names}" + ("" if minimal else " (perhaps not all of them)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from optmatch.fabrics import UNREACHED, Fabric, Faulty
 from optmatch.model import Clock, Problem, Solution, Status
-from optmatch.solvers.routing.causes import Refuted, blame, find_culprits
+from optmatch.solvers.routing.causes import Refuted, add_causes, find_causes
 
 
 def refuse_dead_pairs(
@@ -25,7 +25,7 @@ def refuse_dead_pairs(
     method
         The name of the method that says so.
     refuted, clock
-        As of `name_culprits`, where there may be no answer although no pair is dead. Without them
+        As of `name_causes`, where there may be no answer although no pair is dead. Without them
         a fault is needed if its repair brings all pairs to life.
 
     Returns
@@ -54,7 +54,7 @@ def refuse_dead_pairs(
         table = fabric.route_cells()
         return any(table[i, j] == UNREACHED for i, j in dead)
 
-    culprits, minimal = find_culprits(fabric, some_pair_is_dead)
+    causes, minimal = find_causes(fabric, some_pair_is_dead)
     if refuted is not None:
-        culprits, minimal = find_culprits(fabric.repaired(culprits), refuted, clock)
-    return blame(solution, "reason", culprits, minimal)
+        causes, minimal = find_causes(fabric.repaired(causes), refuted, clock)
+    return add_causes(solution, "reason", causes, minimal)

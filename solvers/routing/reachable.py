@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics import Fabric
 from optmatch.model import IDLE, Limits, Status, ignore
 from optmatch.problems import Routing
-from optmatch.solvers.routing.ilp import search
+from optmatch.solvers.routing.branch_and_price import search
 from optmatch.solvers.routing.negotiated import route
 
 MOST_MATCHINGS = 1000

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import UNREACHED, CellGraph, Fabric
-from optmatch.model import BAR, CROSS, FREE
+from optmatch.model import BAR, CROSS, FREE, IDLE
 from optmatch.solvers.routing.pathfinder import (
     FULL,
     UNIT,
@@ -159,3 +159,21 @@ class Router:
         left, entered = left[on_route], entered[on_route]
         states[left >> 2] = (left ^ entered) & 1  # terminals of one side differ in the end alone
         return states
+
+    def follow(
+        self, matching: NDArray[np.int32], states: NDArray[np.int8]
+    ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Read routes out of cell states; a circuit that the states do not carry has none."""
+        routes, lengths = self.empty_routes()
+        wiring = self.wiring
+        for source, partner in enumerate(matching.tolist()):
+            if partner == IDLE or (self.bidirectional and partner < source):
+                continue
+            terminal, found = int(wiring.source[source]), list[int]()
+            while terminal >= 0 and states[terminal >> 2] != FREE and len(found) < self.width:
+                found.append(int(wiring.exits[terminal, states[terminal >> 2]]))
+                terminal = int(wiring.mate[found[-1]])
+            if found and found[-1] == wiring.target[partner]:
+                routes[source, : len(found)] = found
+                lengths[source] = len(found)
+        return routes, lengths

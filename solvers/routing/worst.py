@@ -6,17 +6,11 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from optmatch.fabrics import UNREACHED, walk
-from optmatch.model import Clock, Limit, OnEvent, Solution, Status
+from optmatch.model import Clock, Limit, OnEvent, Solution
 from optmatch.problems import Routing
 from optmatch.solvers.cpsat import Flow, minimise, share_links
-from optmatch.solvers.routing.negotiated import (
-    RESTARTS,
-    Negotiation,
-    Routes,
-    conclude,
-    near_enough,
-    one_slot,
-)
+from optmatch.solvers.routing.answers import conclude, near_enough
+from optmatch.solvers.routing.negotiation import RESTARTS, Negotiation, Routes
 
 
 def route_worst(
@@ -92,18 +86,8 @@ def route_worst(
             limit = outcome.limit
             break
         bound, refuted = bound + 1, True
-    stats = {"bound_by": "cp-sat"} if refuted else {}
-    optimal = best.objective <= bound
-    return Solution(
-        problem=problem,
-        schedule=one_slot(problem, best.states[None]),
-        status=Status.OPTIMAL if optimal else Status.FEASIBLE,
-        limit=None if optimal else (limit or Limit.EXHAUSTED),
-        objective=best.objective,
-        lower_bound=min(bound, best.objective),
-        method="ilp",
-        stats=stats | {"worst_route_cells": int(best.objective)},
-    )
+    stats: dict[str, object] = {"bound_by": "cp-sat"} if refuted else {}
+    return conclude(problem, best, bound, limit, "ilp", stats=stats)
 
 
 def _routes(negotiation: Negotiation, flows: list[Flow], found: list[list[int]]) -> Routes:

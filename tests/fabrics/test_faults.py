@@ -134,7 +134,7 @@ def test_faults_in_columns_of_cells(data: st.DataObject) -> None:
         solution = om.solve(om.Routing(mesh, matching), method, seed=0)
         assert (solution.schedule is not None) == possible
         if not possible:
-            assert_blamed(mesh, matching, solution)
+            assert_caused(mesh, matching, solution)
 
 
 @pytest.mark.parametrize("method", ["best", "greedy-cover", "solstice"])
@@ -253,29 +253,29 @@ def test_the_verifier_knows_stuck_and_dead() -> None:
 @pytest.mark.parametrize("method", ["negotiated", "ilp"])
 @given(mesh=broken(most=5), matching=matchings(SMALL.n_ports))
 @settings(deadline=None, max_examples=60)
-def test_culprits_are_needed_and_enough(
+def test_causes_are_needed_and_enough(
     method: str, mesh: Faulty, matching: NDArray[np.int32]
 ) -> None:
     """With them alone the matching is impossible; with any one of them repaired it is not."""
     solution = om.solve(om.Routing(mesh, matching), method, seed=0)
     if solution.status is not om.Status.INFEASIBLE:
-        assert "culprits" not in solution.stats
+        assert "causes" not in solution.stats
         return
-    assert_blamed(mesh, matching, solution)
+    assert_caused(mesh, matching, solution)
 
 
-def assert_blamed(mesh: Faulty, matching: NDArray[np.int32], solution: om.Solution) -> None:
+def assert_caused(mesh: Faulty, matching: NDArray[np.int32], solution: om.Solution) -> None:
     """Let enumeration judge the faults that an answer names."""
     assert solution.status is om.Status.INFEASIBLE
-    assert solution.stats["culprits_minimal"]
-    culprits = [fault for fault in mesh.faults if str(fault) in solution.stats["culprits"]]
-    assert len(culprits) == len(solution.stats["culprits"])
-    assert not holds(held_matchings(Faulty.of(mesh.fabric, culprits)), matching)
-    for repaired in culprits:
-        others = [fault for fault in culprits if fault != repaired]
+    assert solution.stats["causes_minimal"]
+    causes = [fault for fault in mesh.faults if str(fault) in solution.stats["causes"]]
+    assert len(causes) == len(solution.stats["causes"])
+    assert not holds(held_matchings(Faulty.of(mesh.fabric, causes)), matching)
+    for repaired in causes:
+        others = [fault for fault in causes if fault != repaired]
         assert holds(held_matchings(Faulty.of(mesh.fabric, others)), matching)
-    said = ", ".join(solution.stats["culprits"])
-    ending = f"at fault: {said}" if said else "without faults it cannot be done either"
+    said = ", ".join(solution.stats["causes"])
+    ending = f"caused by: {said}" if said else "without faults it cannot be done either"
     assert solution.stats["reason"].endswith(ending)
 
 
@@ -303,7 +303,7 @@ def test_with_an_iteration_limit_negotiation_is_all() -> None:
     limited = om.solve(unproved, "negotiated", seed=0, limits=om.Limits(iterations=50))
     assert limited.status is om.Status.UNKNOWN and limited.limit is om.Limit.ITERATIONS
     proved = om.solve(unproved, "negotiated", seed=0, time_limit_s=60)
-    assert proved.status is om.Status.INFEASIBLE and proved.stats["culprits"]
+    assert proved.status is om.Status.INFEASIBLE and proved.stats["causes"]
 
 
 def test_routes_need_no_exact_method() -> None:
@@ -325,9 +325,9 @@ def test_all_to_all_names_who_kills_a_pair(method: str) -> None:
     problem = om.AllToAll(Faulty(mesh, dead_cells=[cell], stuck_bar=others, dead_ports=[0]))
     solution = om.solve(problem, method, seed=0)
     assert solution.status is om.Status.INFEASIBLE
-    assert solution.stats["culprits"] == [f"dead cell {cell}"]
+    assert solution.stats["causes"] == [f"dead cell {cell}"]
     assert [1, 4] in solution.stats["dead_pairs"]
-    assert solution.stats["reason"].endswith(f"at fault: dead cell {cell}")
+    assert solution.stats["reason"].endswith(f"caused by: dead cell {cell}")
 
 
 def in_fewest_slots(mesh: Faulty) -> bool:
@@ -342,7 +342,7 @@ TINY = [om.HexMesh(1, 2, ports=4), om.Benes(4), om.Crossbar(3), om.SpankeBenes(4
 @given(data=st.data())
 @settings(deadline=None, max_examples=30)
 def test_all_to_all_names_who_costs_slots(method: str, data: st.DataObject) -> None:
-    """With the culprits alone the fewest slots do not do; with any of them repaired they do."""
+    """With the causes alone the fewest slots do not do; with any of them repaired they do."""
     fabric = data.draw(st.sampled_from(TINY[1:] if method == "constructive" else TINY))
     mesh = data.draw(broken(fabric, most=3))
     problem = om.AllToAll(mesh)
@@ -353,30 +353,30 @@ def test_all_to_all_names_who_costs_slots(method: str, data: st.DataObject) -> N
     if method != "circle" and solution.schedule is not None:
         assert refuted == short == (not in_fewest_slots(mesh))
     if not refuted:
-        assert solution.schedule is None or "culprits" not in solution.stats
+        assert solution.schedule is None or "causes" not in solution.stats
         return
     assert short and not in_fewest_slots(mesh)
-    culprits = [fault for fault in mesh.faults if str(fault) in solution.stats["culprits"]]
-    assert culprits and not in_fewest_slots(Faulty.of(fabric, culprits))
+    causes = [fault for fault in mesh.faults if str(fault) in solution.stats["causes"]]
+    assert causes and not in_fewest_slots(Faulty.of(fabric, causes))
     assert solution.stats["fewest_slots"].startswith("refuted by ")
-    assert ", ".join(map(str, culprits)) in solution.stats["fewest_slots"]
-    assert solution.stats["culprits_minimal"]
-    for repaired in culprits:
-        others = [fault for fault in culprits if fault != repaired]
+    assert ", ".join(map(str, causes)) in solution.stats["fewest_slots"]
+    assert solution.stats["causes_minimal"]
+    for repaired in causes:
+        others = [fault for fault in causes if fault != repaired]
         assert in_fewest_slots(Faulty.of(fabric, others))
 
 
 def test_dead_ports_stay_dead_where_slots_are_missing() -> None:
-    """Who is to blame is asked of the same live ports: a port out of use needs no cell."""
+    """Causes are sought on the same live ports: a port out of use needs no cell."""
     mesh = om.HexMesh(4, 4, ports=8)
-    for dead_ports, culprits in (([], ["dead cell 1"]), ([5], ["cell 57 stuck in bar"])):
+    for dead_ports, causes in (([], ["dead cell 1"]), ([5], ["cell 57 stuck in bar"])):
         broken_mesh = Faulty(mesh, stuck_bar=[57], dead_cells=[1], dead_ports=dead_ports)
         solution = om.solve(om.AllToAll(broken_mesh), seed=0)
         assert solution.schedule is not None
-        assert solution.stats["culprits"] == culprits
-        assert solution.stats["culprits_minimal"]
+        assert solution.stats["causes"] == causes
+        assert solution.stats["causes_minimal"]
     alone = Faulty(mesh, dead_cells=[1], dead_ports=[5])
-    assert "culprits" not in om.solve(om.AllToAll(alone), seed=0).stats
+    assert "causes" not in om.solve(om.AllToAll(alone), seed=0).stats
 
 
 @pytest.mark.parametrize("method", ["circle", "negotiated", "ilp"])
@@ -418,7 +418,7 @@ def test_the_command_line_names_the_faults(tmp_path: Path) -> None:
         [*command, "solve", "x.json", "--json"], cwd=tmp_path, capture_output=True, text=True
     )
     assert done.returncode == 3
-    assert "at fault: dead cell 6" in done.stdout + done.stderr
+    assert "caused by: dead cell 6" in done.stdout + done.stderr
 
 
 def test_the_command_line_says_who_costs_slots(tmp_path: Path) -> None:
@@ -433,4 +433,4 @@ def test_the_command_line_says_who_costs_slots(tmp_path: Path) -> None:
         check=True,
     )
     (row,) = [line for line in done.stdout.splitlines() if "fewest slots" in line]
-    assert row.endswith("refuted by link prices; at fault: dead cell 1")
+    assert row.endswith("refuted by link prices; caused by: dead cell 1")

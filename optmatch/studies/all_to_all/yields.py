@@ -237,10 +237,10 @@ def study_yield(
         raise InputError("kinds: at least one, each once", where="kinds")
     if seed is None:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
-    from optmatch.solvers.all_to_all.repair import Mender  # compiled kernels
+    from optmatch.solvers.all_to_all.repair import Repair  # compiled kernels
 
     assert solution.schedule is not None
-    mender = Mender(solution.problem, solution.schedule, fixed=fixed)
+    repair = Repair(solution.problem, solution.schedule, fixed=fixed)
     table = _Table(cells, tuple(kinds))
     rng = np.random.default_rng(seed)
     started, limit = time.perf_counter(), None
@@ -252,10 +252,10 @@ def study_yield(
             places = rng.choice(cells, size=faults, replace=False).tolist()
             drawn = rng.integers(len(kinds), size=faults).tolist()
             found = [Fault(kinds[kind], place) for kind, place in zip(drawn, places, strict=True)]
-            verdict = mender.judge(tuple(sorted(found)))
+            verdict = repair.judge(tuple(sorted(found)))
             if verdict.outcome == "survived" and table.counts["survived"].bit_count() <= 1:
                 _check(solution.problem, found, verdict)
-            alone = [mender.judge((fault,)).outcome for fault in found]
+            alone = [repair.judge((fault,)).outcome for fault in found]
             table.add(found, verdict, alone)
             on_event(Tick("samples", sample + 1, samples))
     except KeyboardInterrupt:

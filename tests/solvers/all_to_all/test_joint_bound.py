@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.solvers.all_to_all.joint_bound import bound_together
+from optmatch.solvers.all_to_all.joint_bound import bound_jointly
 from optmatch.solvers.routing.router import Router
 
 
@@ -41,7 +41,7 @@ def test_without_its_proof_the_bound_is_refused(solved: om.Solution) -> None:
 def test_prices_refute_the_fewest_slots() -> None:
     """32 ports on 6x6: more slots than by counting, and the reason is proved."""
     problem = om.AllToAll(om.HexMesh(6, 6, ports=32))
-    bound, proof = bound_together(problem, Router(problem.fabric), np.inf, om.Limits().start())
+    bound, proof = bound_jointly(problem, Router(problem.fabric), np.inf, om.Limits().start())
     assert bound == np.inf
     assert proof is not None
     solution = om.solve(problem, seed=0)
@@ -59,7 +59,7 @@ def test_the_bound_holds_on_tiny_meshes() -> None:
     for mesh in (om.HexMesh(2, 2, ports=5), om.HexMesh(3, 3, ports=6), om.HexMesh(3, 3, ports=10)):
         problem = om.AllToAll(mesh)
         exact = om.solve(problem, "ilp", seed=0)
-        bound, _ = bound_together(problem, Router(mesh), np.inf, om.Limits().start())
+        bound, _ = bound_jointly(problem, Router(mesh), np.inf, om.Limits().start())
         assert exact.status is om.Status.OPTIMAL
         assert exact.objective is not None
         assert problem.lower_bound() <= bound <= exact.objective

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 import optmatch as om
 from optmatch.fabrics import Fault, Faulty
 from optmatch.plotting import heat_data, plot_heat
-from optmatch.solvers.all_to_all.joint_bound import bound_together
-from optmatch.solvers.all_to_all.repair import Mender, Verdict
+from optmatch.solvers.all_to_all.joint_bound import bound_jointly
+from optmatch.solvers.all_to_all.repair import Repair, Verdict
 from optmatch.solvers.routing.router import Router
 from optmatch.studies.all_to_all.yields import CELL_FAULTS, study_yield, wilson
 from optmatch.testing.oracle import brute_force
@@ -30,11 +30,11 @@ MESH = om.HexMesh(1, 2, ports=4)
 """Eleven cells: every state can be tried."""
 
 
-def mender(problem: Any, *, fixed: bool = False) -> Mender:
+def repair_of(problem: Any, *, fixed: bool = False) -> Repair:
     """Solve a problem, and take its schedule."""
     solution = om.solve(problem, seed=0)
     assert solution.schedule is not None
-    return Mender(problem, solution.schedule, fixed=fixed)
+    return Repair(problem, solution.schedule, fixed=fixed)
 
 
 def some_faults(cells: int, most: int) -> st.SearchStrategy[tuple[Fault, ...]]:
@@ -57,21 +57,21 @@ def accepted(problem: Any, faults: tuple[Fault, ...], verdict: Verdict) -> bool:
 
 
 ALL = om.AllToAll(MESH)
-MENDER = mender(ALL)
+REPAIR = repair_of(ALL)
 
 
 @given(some_faults(MESH.n_cells, 3))
 @settings(deadline=None, max_examples=40)
 def test_verdicts_are_those_of_enumeration(faults: tuple[Fault, ...]) -> None:
     """What survives has a schedule that verifies; what failed has none in as many slots."""
-    verdict = MENDER.judge(faults)
+    verdict = REPAIR.judge(faults)
     best = brute_force(om.AllToAll(Faulty.of(MESH, faults)))
     assert (verdict.outcome == "survived") <= (best is not None)
     assert (verdict.outcome == "failed") <= (best is None)
     if verdict.outcome == "survived":
         assert accepted(ALL, faults, verdict)
     else:
-        assert set(verdict.culprits) <= set(faults)
+        assert set(verdict.causes) <= set(faults)
 
 
 def test_verdicts_do_not_depend_on_the_order() -> None:
@@ -81,7 +81,7 @@ def test_verdicts_do_not_depend_on_the_order() -> None:
     for _ in range(60):
         cells = rng.choice(problem.fabric.n_cells, 2, replace=False).tolist()
         asked.append(tuple(sorted(Fault(CELL_FAULTS[rng.integers(3)], cell) for cell in cells)))
-    forth, back = mender(problem), mender(problem)
+    forth, back = repair_of(problem), repair_of(problem)
     there = [forth.judge(faults) for faults in asked]
     again = [back.judge(faults) for faults in reversed(asked)][::-1]
     assert [v.outcome for v in there] == [v.outcome for v in again]
@@ -90,13 +90,13 @@ def test_verdicts_do_not_depend_on_the_order() -> None:
     for faults in priced:  # a linear programme of its own says the same
         broken = om.AllToAll(Faulty.of(problem.fabric, faults))
         router, clock = Router(broken.fabric), om.Limits().start()
-        assert bound_together(broken, router, np.inf, clock)[0] == np.inf
+        assert bound_jointly(broken, router, np.inf, clock)[0] == np.inf
 
 
 def test_single_faults_are_all_decided() -> None:
     """On a small mesh nothing stays open."""
     for kind, cell in itertools.product(CELL_FAULTS, range(MESH.n_cells)):
-        assert MENDER.judge((Fault(kind, cell),)).outcome in ("survived", "failed")
+        assert REPAIR.judge((Fault(kind, cell),)).outcome in ("survived", "failed")
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_single_faults_are_all_decided() -> None:
 def test_repairs_verify_on_other_fabrics(fabric: om.Fabric) -> None:
     """An odd number of ports, ports that send and receive apart, columns of cells."""
     problem = om.AllToAll(fabric)
-    judge, rng = mender(problem), np.random.default_rng(0)
+    judge, rng = repair_of(problem), np.random.default_rng(0)
     seen = set()
     for _ in range(40):
         cells = rng.choice(fabric.n_cells, 2, replace=False).tolist()
@@ -128,7 +128,7 @@ def test_fixed_matchings_are_judged_one_by_one(faults: tuple[Fault, ...]) -> Non
     if brute_force(problem) is None:
         matching = np.array([1, 0, 3, 2], dtype=np.int32)
         problem = om.Routing(MESH, matching)
-    verdict = mender(problem).judge(faults)
+    verdict = repair_of(problem).judge(faults)
     possible = brute_force(om.Routing(Faulty.of(MESH, faults), matching)) is not None
     assert verdict.outcome == ("survived" if possible else "failed")
 
@@ -137,7 +137,7 @@ def test_fixed_slots_of_an_all_to_all_stay() -> None:
     """Fewer samples survive than with exchanges, and the matchings are those of the schedule."""
     solution = om.solve(ALL, seed=0)
     assert solution.schedule is not None
-    fixed, free = Mender(ALL, solution.schedule, fixed=True), MENDER
+    fixed, free = Repair(ALL, solution.schedule, fixed=True), REPAIR
     for kind, cell in itertools.product(CELL_FAULTS, range(MESH.n_cells)):
         verdict = fixed.judge((Fault(kind, cell),))
         if verdict.matchings is not None:
@@ -146,7 +146,7 @@ def test_fixed_slots_of_an_all_to_all_stay() -> None:
             assert free.judge((Fault(kind, cell),)).outcome == "survived"
 
 
-def test_a_study_counts_what_the_mender_says() -> None:
+def test_a_study_counts_what_the_repair_says() -> None:
     """Sums over cells and kinds agree with the samples, and the same seed repeats them."""
     study = study_yield(ALL, 2, samples=60, seed=3)
     again = study_yield(om.solve(ALL, seed=3), 2, samples=60, seed=3)
@@ -157,7 +157,7 @@ def test_a_study_counts_what_the_mender_says() -> None:
     assert sum(study.how.values()) == 60 and study.limit is None
     for kind, cell in itertools.product(range(3), range(MESH.n_cells)):
         if study.broken[cell, kind]:
-            alone = mender(ALL).judge((Fault(CELL_FAULTS[kind], cell),)).outcome
+            alone = repair_of(ALL).judge((Fault(CELL_FAULTS[kind], cell),)).outcome
             assert study.alone[cell, kind] == {"survived": 1, "failed": 0}[alone]
             assert alone == "survived" or study.lost[cell, kind] == study.broken[cell, kind]
 

@@ -1,0 +1,98 @@
+"""From a plan of slots to a solution: what had no route, toggles, bounds, and what is proved."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import Limit, Schedule, Solution, Status, Tick
+from optmatch.problems import AllToAll
+from optmatch.solvers.all_to_all import factors as combinatorics
+from optmatch.solvers.all_to_all.joint_bound import bound_jointly, can_be_priced
+from optmatch.solvers.all_to_all.leftovers import place_leftovers
+from optmatch.solvers.all_to_all.planner import SlotPlanner
+from optmatch.solvers.all_to_all.polish import lower_toggles
+from optmatch.solvers.all_to_all.toggles import Sequence
+from optmatch.solvers.routing.dead import refuse_dead_pairs
+
+FEWEST_SLOTS = "fewest_slots"
+"""The statistic that says, of more slots than by counting, what is known about as many as that."""
+OPEN = "neither routed nor refuted"
+REFUTED_BY_PRICES = "refuted by link prices"
+REFUTED_BY_SEARCH = "refuted by exhaustive search"
+
+
+def conclude(planner: SlotPlanner, limit: Limit | None, name: str, *, polish: bool) -> Solution:
+    """Turn the plan into a schedule: spill what did not fit, order the slots, count."""
+    place_leftovers(planner)
+    states = np.stack([planner.states(slot) for slot in planner.plan])
+    sequence = Sequence(states)
+    toggles = {"toggles_unordered": sequence.count()}
+    if polish:
+        toggles["toggles_ordered"] = lower_toggles(planner, sequence)
+    toggles["toggles"] = sequence.count()
+    matchings = np.stack([planner.matching(planner.plan[slot].partner) for slot in sequence.order])
+    cells = sum(int(slot.lengths.sum()) for slot in planner.plan)
+    slots, fewest = len(planner.plan), planner.problem.min_slots
+    bound, proof = planner.problem.lower_bound(), None
+    small = can_be_priced(planner.problem, planner.router)
+    if polish and small and (slots > fewest or cells > bound):
+        planner.on_event(Tick("bound", 0))
+        wanted = float(cells) if slots == fewest else np.inf  # or refute so few
+        bound, proof = bound_jointly(planner.problem, planner.router, wanted, planner.clock)
+    refuted = bound == np.inf  # so many slots; nothing is known of schedules in more
+    if slots > fewest:
+        bound, proof = planner.problem.lower_bound(), proof if refuted else None
+    known = REFUTED_BY_PRICES if refuted else OPEN
+    proved = slots == fewest and cells == bound
+    return Solution(
+        problem=planner.problem,
+        schedule=all_slots(planner.problem, matchings, states[sequence.order]),
+        status=Status.OPTIMAL if proved else Status.FEASIBLE,
+        limit=None if proved else (limit or Limit.EXHAUSTED),
+        objective=float(cells),
+        lower_bound=bound,
+        method=name,
+        certificate=proof,
+        stats={
+            "slots": slots,
+            "slots_lower_bound": fewest,
+            **({FEWEST_SLOTS: known} if slots > fewest else {}),
+            "worst_route_cells": max(int(slot.lengths.max()) for slot in planner.plan),
+            **toggles,
+        },
+    )
+
+
+def answer_at_once(problem: AllToAll, name: str) -> Solution | None:
+    """Answer at once what needs no routes: dead pairs, a single port, a fabric without cells."""
+    fabric = problem.fabric
+    refused = refuse_dead_pairs(problem, fabric.dead_pairs(), name)
+    if refused is not None:
+        return refused
+    if fabric.graph is not None and fabric.n_ports > 1:
+        return None
+    found = combinatorics.tournament(fabric.n_ports, fabric.bidirectional)[: problem.min_slots]
+    matchings = combinatorics.matchings(found, fabric.n_ports, fabric.bidirectional)
+    states = None if fabric.graph is None else np.zeros((0, fabric.n_cells), dtype=np.int8)
+    return Solution(
+        problem=problem,
+        schedule=all_slots(problem, matchings, states),
+        status=Status.OPTIMAL,
+        objective=0.0,
+        lower_bound=0.0,
+        method=name,
+        stats={"slots": len(matchings), "slots_lower_bound": problem.min_slots},
+    )
+
+
+def all_slots(
+    problem: AllToAll, matchings: NDArray[np.int32], states: NDArray[np.int8] | None
+) -> Schedule:
+    """Make the schedule of an all-to-all from its matchings and cell states."""
+    return Schedule(
+        matchings=matchings.reshape(-1, problem.fabric.n_ports),
+        durations_s=np.full(len(matchings), problem.slot_s),
+        delay_s=problem.delay_s,
+        cell_states=states,
+    )

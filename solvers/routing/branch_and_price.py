@@ -1,0 +1,349 @@
+"""Branch and price on routes of one matching, with a proof that can be checked.
+
+The linear programme over routes (`columns`) is nearly tight on meshes, so most matchings are
+proved at the root. Where it is not, cases are split as `RoutingProof` describes. Every case keeps
+the link prices that bound it, and together they are the proof.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics import CellGraph
+from optmatch.model import (
+    Bound as BoundEvent,
+)
+from optmatch.model import (
+    Limit,
+    Limits,
+    NewBest,
+    OnEvent,
+    Solution,
+    Status,
+    Tick,
+)
+from optmatch.problems import Routing, RoutingProof
+from optmatch.solvers.routing.answers import answer_at_once, conclude, near_enough
+from optmatch.solvers.routing.columns import Bound, Closed, Column, Master, cost_step
+from optmatch.solvers.routing.negotiation import WARM_STARTS, Negotiation, Routes
+from optmatch.solvers.routing.pathfinder import UNIT
+
+_TRIES_AT_ROOT = 40
+_TRIES = 4
+_TINY = 1e-6
+
+
+@dataclass
+class Case:
+    """A node of the proof."""
+
+    closed: Closed
+    bound: Bound
+    split: tuple[int, int, int] | None = None  # circuit, terminal, one_way
+    children: list[int] = field(default_factory=list)
+
+
+def search(
+    problem: Routing, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+) -> Solution:
+    """Do as `ilp.route` does, but do not look for the faults that cause an infeasible answer."""
+    decided = answer_at_once(problem, "ilp")
+    if decided is not None:
+        return decided
+    if problem.objective != "worst-cells":
+        return _Search(problem, limits, rng, on_event).run()
+    clock = limits.start()
+    search = _Search(replace(problem, objective="total-cells"), limits, rng, on_event)
+    shortest = search.run()
+    if shortest.schedule is None:
+        return replace(shortest, problem=problem, lower_bound=_worst_bound(problem, shortest))
+    from optmatch.solvers.routing.worst import route_worst  # CP-SAT takes half a second to import
+
+    return route_worst(problem, clock, rng, on_event, search.best)
+
+
+def _worst_bound(problem: Routing, solution: Solution) -> float:
+    proved = solution.status is Status.INFEASIBLE
+    return math.inf if proved else problem.lower_bound()
+
+
+class _Search:
+    """Branch and price for one matching."""
+
+    def __init__(
+        self, problem: Routing, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+    ) -> None:
+        self.problem = problem
+        self.clock = limits.start()
+        self.rng = rng
+        self.on_event = on_event
+        self.negotiation = Negotiation(problem)
+        self.router = self.negotiation.router
+        self.master = Master(self.router, self.negotiation.circuits)
+        self.step = cost_step(self.router, self.negotiation.circuits)
+        self.best: Routes | None = None
+        self.cases: list[Case] = []
+
+    def run(self) -> Solution:
+        """Search until it is proved, or a limit is reached."""
+        limit: Limit | None = Limit.INTERRUPTED
+        try:
+            limit = self._warm_start()
+            if limit is None:
+                limit = self._branch()
+        except KeyboardInterrupt:
+            pass
+        return self._conclude(limit)
+
+    def _upper(self) -> float:
+        """Return the bound above which a case is of no interest, in `UNIT`."""
+        return math.inf if self.best is None else self._cost(self.best) - self.step
+
+    def _cost(self, routes: Routes) -> int:
+        cost = self.router.wiring.cell_cost
+        total = 0
+        for port in self.negotiation.order:
+            cells = routes.routes[port, : routes.lengths[port]] >> 2
+            total += int(cost[cells, routes.states[cells]].sum())
+        return total
+
+    def _least(self) -> int:
+        sources, destinations = self.negotiation.circuits.T
+        return int(self.router.least[sources, destinations].sum())
+
+    def _round_up(self, value: float) -> int:
+        """Lift a bound to the next total that a routing can have."""
+        least = self._least()
+        if value == -math.inf:
+            return least
+        return least + self.step * max(0, math.ceil((value - _TINY - least) / self.step))
+
+    def _take(self, routes: Routes | None) -> None:
+        if routes is None:
+            return
+        if self.best is None or self._cost(routes) < self._cost(self.best):
+            self.best = routes
+            self.on_event(NewBest(routes.objective))
+        for k, (source, _) in enumerate(self.master.circuits):
+            terminals = tuple(routes.routes[source, : routes.lengths[source]].tolist())
+            cells = np.array(terminals) >> 2
+            cost = int(self.router.wiring.cell_cost[cells, routes.states[cells]].sum())
+            self.master.add(k, terminals, cost)
+
+    def _warm_start(self) -> Limit | None:
+        for turn in range(WARM_STARTS):
+            self._take(self.negotiation.attempt(turn, self.rng))
+            if self.best is not None and self._cost(self.best) == self._least():
+                return None
+            if self.clock.remaining_s <= 0:
+                return Limit.TIME
+        return None
+
+    def _branch(self) -> Limit | None:
+        """Best first: take the case with the lowest bound, bound it, and split it if need be."""
+        if self.best is not None and self._cost(self.best) == self._least():
+            return None
+        self.cases = [self._root()]
+        queue = [(-math.inf, 0)]
+        looked_at = 0
+        while queue:
+            limit = self.clock.exceeded(looked_at) or self._near_enough()
+            if limit is not None:
+                return limit
+            value, number = heapq.heappop(queue)
+            if value > self._upper():
+                continue
+            looked_at += 1
+            case = self.cases[number]
+            case.bound = self.master.bound(case.closed, self._upper(), self.clock, case.bound)
+            self._report(looked_at)
+            if case.bound.infeasible or case.bound.value > self._upper():
+                continue
+            self._look_near(case.bound, _TRIES_AT_ROOT if looked_at == 1 else _TRIES)
+            if case.bound.value > self._upper():
+                continue
+            if not case.bound.converged or case.bound.weights is None:
+                heapq.heappush(
+                    queue, (case.bound.value, number)
+                )  # out of time: bound it again later
+                continue
+            case.split = self._where_to_split(case.bound.weights)
+            for closed in self._split(case.closed, *case.split):
+                case.children.append(len(self.cases))
+                self.cases.append(Case(closed, Bound(case.bound.value, case.bound.prices)))
+                heapq.heappush(queue, (case.bound.value, case.children[-1]))
+        return None
+
+    def _root(self) -> Case:
+        """Begin with what holds without prices: no circuit costs less than if it were alone."""
+        no_prices = np.zeros(len(self.router.desk.use), dtype=np.int64)
+        return Case({}, Bound(float(self._least()), no_prices))
+
+    def _near_enough(self) -> Limit | None:
+        """Tell whether the best routes are as near to what is proved as the limits ask for."""
+        if self.best is None:
+            return None
+        bound = max(self.problem.lower_bound(), self._in_unit(self._proved()))
+        return near_enough(self.best.objective, bound, self.clock.limits.gap)
+
+    def _report(self, looked_at: int) -> None:
+        bound = self._proved()
+        if bound > -math.inf:
+            self.on_event(BoundEvent(self._in_unit(bound)))
+        self.on_event(Tick("cases", looked_at))
+
+    def _look_near(self, bound: Bound, tries: int) -> None:
+        """Look for a routing where the linear programme points to."""
+        if bound.weights is not None and min(bound.weights.values()) > 1 - _TINY:
+            routes, lengths = self.router.empty_routes()
+            for column in bound.weights:
+                source, _ = self.master.circuits[column.circuit]
+                lengths[source] = len(column.terminals)
+                routes[source, : lengths[source]] = column.terminals
+            self._take(Routes(self.problem, self.router, self.negotiation.order, routes, lengths))
+            return
+        for turn in range(1, tries + 1):
+            self._take(self.negotiation.attempt(turn, self.rng, bound.prices))
+            if bound.value > self._upper():
+                return
+
+    def _where_to_split(self, weights: dict[Column, float]) -> tuple[int, int, int]:
+        """Pick a circuit and a link that it half uses; first one it would use both ways."""
+        use: dict[tuple[int, int], float] = {}
+        for column, weight in weights.items():
+            links = self.master.links_of(column)
+            for link, times in zip(*np.unique(links, return_counts=True), strict=True):
+                if times > 1:
+                    terminal = next(
+                        t for t in column.terminals if self.router.wiring.link[t] == link
+                    )
+                    return column.circuit, terminal, 1
+                key = column.circuit, int(link)
+                use[key] = use.get(key, 0.0) + weight
+        (circuit, link), _ = min(use.items(), key=lambda item: (abs(item[1] - 0.5), item[0]))
+        return circuit, int(self.router.wiring.ends[link, 0]), 0
+
+    def _split(self, closed: Closed, circuit: int, terminal: int, one_way: int) -> list[Closed]:
+        mate = int(self.router.wiring.mate[terminal])
+        if one_way:
+            return [
+                {**closed, circuit: closed.get(circuit, frozenset()) | {side}}
+                for side in (terminal, mate)
+            ]
+        both = frozenset((terminal, mate)) - {-1}
+        others = [k for k in range(len(self.master.circuits)) if k != circuit]
+        return [
+            {**closed, **{k: closed.get(k, frozenset()) | both for k in chosen}}
+            for chosen in ([circuit], others)
+        ]
+
+    def _proved(self) -> float:
+        """Return the bound of all cases together, in `UNIT`; infinite if all are infeasible."""
+        leaves = [case.bound for case in self.cases if case.split is None]
+        values = [math.inf if bound.infeasible else bound.value for bound in leaves]
+        return min(values, default=-math.inf)
+
+    def _in_unit(self, value: float) -> float:
+        """Turn a bound in `UNIT` into one on the objective, safe against the rounding of costs."""
+        if value == math.inf:
+            return math.inf
+        rounded = self._round_up(value) / UNIT
+        if self.problem.objective != "loss-db":
+            return rounded
+        losses = (self.problem.bar_loss_db, self.problem.cross_loss_db)
+        costs = self.router.wiring.cell_cost[0]
+        ratios = [
+            loss * UNIT / int(cost) for loss, cost in zip(losses, costs, strict=True) if cost
+        ]
+        return rounded * min(1.0, *ratios) if ratios else 0.0
+
+    def _conclude(self, limit: Limit | None) -> Solution:
+        least = self.problem.lower_bound()
+        if not self.cases:
+            self.cases = [self._root()]
+        proved = self._proved()
+        proof = self._proof() if self._in_unit(proved) > least else None
+        stats: dict[str, object] = {"cases": len(self.cases)}
+        if proved == math.inf:
+            stats |= self._reason()
+        return conclude(
+            self.problem,
+            self.best,
+            max(least, self._in_unit(proved)),
+            limit,
+            "ilp",
+            certificate=proof,
+            stats=stats,
+        )
+
+    def _proof(self) -> RoutingProof | None:
+        """Write the cases down, without splitting any that is bounded well enough as it is."""
+        aim = self._proved()
+        needed = aim if aim == math.inf else self._round_up(aim)
+        numbers = [0]  # of the cases to write down; a case is numbered before its parts
+        kept: list[tuple[Case, tuple[int, int, int] | None, int]] = []
+        while len(kept) < len(numbers):
+            case = self.cases[numbers[len(kept)]]
+            value = math.inf if case.bound.infeasible else self._round_up(case.bound.value)
+            split = case.split if case.split is not None and value < needed else None
+            kept.append((case, split, len(numbers)))
+            if split is not None:
+                numbers += case.children
+        links = len(self.router.desk.use)
+        if any(split is None and case.bound.prices is None for case, split, _ in kept):
+            return None
+        no_prices = np.zeros(links, dtype=np.int64)
+        return RoutingProof(
+            circuit=np.array([-1 if split is None else split[0] for _, split, _ in kept]),
+            terminal=np.array([-1 if split is None else split[1] for _, split, _ in kept]),
+            one_way=np.array([0 if split is None else split[2] for _, split, _ in kept]),
+            children=np.array(
+                [(-1, -1) if split is None else (at, at + 1) for _, split, at in kept]
+            ),
+            prices=np.array(
+                [case.bound.prices if split is None else no_prices for case, split, _ in kept]
+            ),
+            infeasible=np.array(
+                [split is None and case.bound.infeasible for case, split, _ in kept]
+            ).astype(np.int8),
+        )
+
+    def _reason(self) -> dict[str, object]:
+        """Say why there is no routing, in terms of a cut if there is one."""
+        root = self.cases[0]
+        if root.split is not None or root.bound.prices is None:
+            return {
+                "reason": f"each of {len(self.cases)} cases of a search has a cut of its own,"
+                " no single cut forbids the matching"
+            }
+        prices = root.bound.prices
+        graph, links = self.router.graph, np.flatnonzero(prices)
+        costs = [
+            self.master.cheapest(k, prices, frozenset(), True)[0]
+            for k in range(len(self.master.circuits))
+        ]
+        unit = int(prices[links].min())
+        circuits = [self.master.circuits[k] for k in np.flatnonzero(costs)]
+        names = [_link_name(graph, self.router.wiring.ends[link]) for link in links]
+        weighted = "" if (prices[links] == unit).all() else ", some counted more than once,"
+        return {
+            "reason": f"circuits {_some([f'{i}-{j}' for i, j in circuits])} must pass the links"
+            f" {_some(names)}{weighted} {sum(costs) / unit:g} times in all,"
+            f" but each carries one circuit, {int(prices.sum()) / unit:g} in all",
+            "cut_circuits": [list(pair) for pair in circuits],
+            "cut_links": names,
+        }
+
+
+def _link_name(graph: CellGraph, ends: NDArray[np.int64]) -> str:
+    return " to ".join(graph.terminal_name(int(end)) for end in ends if end >= 0)
+
+
+def _some(names: list[str], most: int = 24) -> str:
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
