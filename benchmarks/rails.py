@@ -45,14 +45,21 @@ CASES = {  # replicas, bytes of a message between stages
 RATE, MEASURED_S = 50e9, 0.25
 
 
-def large_job(**options: int) -> om.RailJob:
+def large_job(*, zero_stage: int = 0, micro_batch: int = 2) -> om.RailJob:
     """Return a job of 2,048 GPUs: 32 x 8 x 8, 8 micro-batches, a model of 96 layers."""
     model = om.TransformerModel(
         layers=96, hidden=8192, heads=64, sequence=4096, vocabulary=32000, ffn=28672
     )
-    plain = {"n_gpus": 2048, "gpus_per_server": 8, "dp": 32, "tp": 8, "pp": 8, "batch": 512}
-    chosen: dict[str, Any] = {**plain, "micro_batch": 2, **options}
-    return om.RailJob(model=model, **chosen)
+    return om.RailJob(
+        parallelism=om.Parallelism(dp=32, tp=8, pp=8, zero_stage=zero_stage),
+        network=om.RailNetwork(gpus_per_server=8),
+        workload=om.Workload(model=model, batch=512, micro_batch=micro_batch),
+    )
+
+
+def with_network(job: om.RailJob, **changes: Any) -> om.RailJob:
+    """Return a job on a network of which some fields are changed."""
+    return replace(job, network=replace(job.network, **changes))
 
 
 def best_of(repeats: int, run: Callable[[], Any]) -> float:
@@ -74,9 +81,9 @@ def show_simulation(repeats: int) -> None:
         for switching in ("per-circuit", "all-stop"):
             whole = best_of(
                 repeats,
-                lambda: simulate_rails(replace(large_job(), switching=switching), policy),  # noqa: B023
+                lambda: simulate_rails(with_network(large_job(), switching=switching), policy),  # noqa: B023
             )
-            found = simulate_rails(replace(job, switching=switching), policy)
+            found = simulate_rails(with_network(job, switching=switching), policy)
             print(
                 f"  {policy}, {switching}: {whole:.2f} s with deriving it;"
                 f" step {found.step_s:.4f} s, with all links {job.lower_bound():.4f} s,"
@@ -140,7 +147,9 @@ def show_plans(curves: Curves) -> None:
         for delay_s in (0.01, 0.1, 1.0, 3.0):
             row, times = [], {}
             for method in ("on-demand", "provisioned", "prefetch", "ilp"):
-                found = om.solve(replace(job, delay_s=delay_s), method, seed=0, time_limit_s=30)
+                found = om.solve(
+                    with_network(job, delay_s=delay_s), method, seed=0, time_limit_s=30
+                )
                 times[method] = found.objective or np.inf
                 star = "*" if found.status is om.Status.OPTIMAL else ""
                 row.append(f"{method} {times[method]:.3f}{star}")
@@ -167,9 +176,10 @@ def all_reduce(members: int, size_bytes: float, algorithm: str, delay_s: float) 
         dep_start=np.zeros(members + 1, dtype=np.int64),
         dep=nothing[:0],
     )
-    collectives = {"dp": algorithm}
     return om.RailJob(
-        n_gpus=members, gpus_per_server=1, recorded=step, delay_s=delay_s, collectives=collectives
+        network=om.RailNetwork(gpus_per_server=1, delay_s=delay_s),
+        workload=om.Workload(recorded=step),
+        collectives={"dp": algorithm},
     )
 
 
@@ -206,17 +216,14 @@ def show_forwarding() -> None:
     )
     for (ports, micro_batches), delay_s in product(((1, 4), (1, 8), (2, 4)), (0.01, 0.1, 1.0)):
         job = om.RailJob(
-            n_gpus=128,
-            gpus_per_server=8,
-            dp=4,
-            tp=8,
-            pp=4,
-            model=model,
-            batch=4 * micro_batches,
-            micro_batch=1,
-            ports_per_gpu=ports,
-            port_bytes_per_s=RATE / ports,
-            delay_s=delay_s,
+            parallelism=om.Parallelism(dp=4, tp=8, pp=4),
+            network=om.RailNetwork(
+                gpus_per_server=8,
+                ports_per_gpu=ports,
+                port_bytes_per_s=RATE / ports,
+                delay_s=delay_s,
+            ),
+            workload=om.Workload(model=model, batch=4 * micro_batches, micro_batch=1),
         )
         row = [f"straight {straight_s(job):.3f}"]
         for method in ("static", "on-demand", "provisioned", "prefetch", "ilp"):

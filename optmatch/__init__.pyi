@@ -110,10 +110,16 @@ from .problems import (
     Demand as Demand,
 )
 from .problems import (
+    Parallelism as Parallelism,
+)
+from .problems import (
     PlaneSchedules as PlaneSchedules,
 )
 from .problems import (
     RailJob as RailJob,
+)
+from .problems import (
+    RailNetwork as RailNetwork,
 )
 from .problems import (
     RailPlan as RailPlan,
@@ -132,6 +138,9 @@ from .problems import (
 )
 from .problems import (
     Transition as Transition,
+)
+from .problems import (
+    Workload as Workload,
 )
 from .simulation.demands.replay import simulate as simulate
 from .simulation.rails.replay import simulate_rails as simulate_rails

@@ -9,13 +9,16 @@ from .demands.proofs import ConfigurationProof as ConfigurationProof
 from .demands.proofs import CountProof as CountProof
 from .demands.proofs import LineProof as LineProof
 from .demands.proofs import OddSetProof as OddSetProof
-from .rails.model import TransformerModel as TransformerModel
+from .rails.network import RailNetwork as RailNetwork
+from .rails.parallelism import Parallelism as Parallelism
 from .rails.phases import Phase as Phase
 from .rails.plan import RailPlan as RailPlan
 from .rails.plan import RailTimeline as RailTimeline
 from .rails.problem import RailJob as RailJob
 from .rails.step import Group as Group
 from .rails.step import Step as Step
+from .rails.workload import TransformerModel as TransformerModel
+from .rails.workload import Workload as Workload
 from .reroutes.problem import Reroute as Reroute
 from .reroutes.proofs import BlockProof as BlockProof
 from .reroutes.proofs import CutProof as CutProof

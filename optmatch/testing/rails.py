@@ -10,7 +10,7 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 
 from optmatch.fabrics import IdealSwitch
-from optmatch.problems import RailJob, TransformerModel
+from optmatch.problems import Parallelism, RailJob, RailNetwork, TransformerModel, Workload
 from optmatch.problems.rails.step import RECV, SEND
 from optmatch.verify.rails.times import list_before, measure_work
 
@@ -45,28 +45,35 @@ def rail_problems(draw: st.DrawFn, *, tiny: bool = False) -> RailJob:
         ffn=32,
     )
     return RailJob(
-        fabric=IdealSwitch(dp * pp * ports),
-        n_gpus=dp * pp * tp,
-        gpus_per_server=tp,
-        dp=dp,
-        tp=tp,
-        pp=pp,
-        zero_stage=0 if tiny else draw(st.sampled_from([0, 1, 3])),
-        ports_per_gpu=ports,
-        port_bytes_per_s=1e9,
-        delay_s=draw(st.sampled_from([0.0, 1e-6, 1e-5, 1e-4])),
-        model=model,
-        batch=dp,
-        peak_flops_per_s=draw(st.sampled_from([1e9, 1e12])),
+        parallelism=Parallelism(
+            dp=dp, tp=tp, pp=pp, zero_stage=0 if tiny else draw(st.sampled_from([0, 1, 3]))
+        ),
+        network=RailNetwork(
+            gpus_per_server=tp,
+            ports_per_gpu=ports,
+            port_bytes_per_s=1e9,
+            fabric=IdealSwitch(dp * pp * ports),
+            delay_s=draw(st.sampled_from([0.0, 1e-6, 1e-5, 1e-4])),
+        ),
+        workload=Workload(
+            model=model, batch=dp, peak_flops_per_s=draw(st.sampled_from([1e9, 1e12]))
+        ),
     )
 
 
 def smallest_rails() -> Iterator[RailJob]:
     """List jobs in which next to nothing rides a rail: one GPU, or one server."""
     model = TransformerModel(layers=1, hidden=4, heads=1, sequence=2, vocabulary=4, ffn=4)
-    yield RailJob(fabric=IdealSwitch(1), n_gpus=1, gpus_per_server=1, model=model)
-    yield RailJob(fabric=IdealSwitch(1), n_gpus=2, gpus_per_server=2, tp=2, model=model)
-    yield RailJob(fabric=IdealSwitch(2), n_gpus=2, gpus_per_server=1, dp=2, model=model, batch=2)
+    for split, gpus_per_server, ports in (
+        (Parallelism(), 1, 1),
+        (Parallelism(tp=2), 2, 1),
+        (Parallelism(dp=2), 1, 2),
+    ):
+        yield RailJob(
+            parallelism=split,
+            network=RailNetwork(gpus_per_server=gpus_per_server, fabric=IdealSwitch(ports)),
+            workload=Workload(model=model, batch=split.dp),
+        )
 
 
 Hops = tuple[tuple[int, int], ...]
@@ -111,7 +118,7 @@ def straight_hops(job: RailJob, operations: Sequence[int]) -> Hops:
 
     Examples
     --------
-    >>> job = next(job for job in smallest_rails() if job.dp == 2)
+    >>> job = next(job for job in smallest_rails() if job.parallelism.dp == 2)
     >>> straight_hops(job, [3, 9])
     ((0, 1), (1, 0))
     """
@@ -246,9 +253,9 @@ def _step_s(job: RailJob, choice: _Choice) -> float:
         start = max((end[one] for one in choice.before[event]), default=0.0)
         facing = choice.faces.get(event, {})
         for port, whom in facing.items():
-            start = max(start, free[port] + (job.delay_s if face[port] != whom else 0.0))
+            start = max(start, free[port] + (job.network.delay_s if face[port] != whom else 0.0))
         end[event] = start + choice.lasts_s[event]
         for port, whom in facing.items():
             free[port], face[port] = end[event], whom
-    back = [free[port] + job.delay_s for port in free if face[port] != choice.first[port]]
+    back = [free[port] + job.network.delay_s for port in free if face[port] != choice.first[port]]
     return max([0.0, *end, *back])

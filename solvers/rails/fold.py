@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from optmatch.problems import RailJob
 from optmatch.problems.rails.fold import refine
 from optmatch.problems.rails.step import COMPUTE, RECV, SEND, Step
-from optmatch.problems.rails.times import events
 
 
 class Folded(NamedTuple):
@@ -62,7 +61,7 @@ def fold(job: RailJob, apart: Sequence[bytes] = ()) -> Folded:
     labels = [a + b for a, b in zip(labels, apart, strict=True)] if apart else labels
     class_of, code = refine(step, apart=labels)
     _, first = np.unique(class_of, return_index=True)
-    given = events(job)
+    given = job.events()
     own = np.concatenate(
         [np.arange(step.rank_start[rank], step.rank_start[rank + 1]) for rank in first.tolist()]
     ).astype(np.int64)

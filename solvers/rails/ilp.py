@@ -104,7 +104,7 @@ def _improve(
     on_event: OnEvent,
 ) -> Limit | None:
     """Search for better plans, and for bounds; return why the last search stopped."""
-    if transfers.job.switching != "per-circuit":
+    if transfers.job.network.switching != "per-circuit":
         return None
     relays, limit = list_relays(transfers), None
     straight = relays._replace(routes={}, around=())

@@ -66,7 +66,7 @@ def plan_lit(transfers: Transfers) -> tuple[RailPlan | None, RailPlan | None]:
 def plan_well(transfers: Transfers, *, around: bool = True) -> RailPlan | None:
     """Return the best plan that is found without search; `around` allows data to be forwarded."""
     known = simple_plans(transfers)
-    if transfers.job.switching == "per-circuit":
+    if transfers.job.network.switching == "per-circuit":
         early = plan_ahead(transfers, known)
         known = [*([early] if early else []), *known]
     best = min(known, key=lambda plan: plan.step_s, default=None)

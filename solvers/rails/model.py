@@ -119,7 +119,7 @@ class RailModel:
     def __init__(self, relays: Relays, known: RailPlan) -> None:
         self.relays, self.transfers, self.model = relays, relays.transfers, cp_model.CpModel()
         self.tick_s = max(known.step_s, 1e-12) / _TICKS
-        self.delay = int(self.transfers.job.delay_s / self.tick_s)
+        self.delay = int(self.transfers.job.network.delay_s / self.tick_s)
         model, horizon = self.model, _TICKS + 1
         n = len(self.transfers.duration_s)
         self.start = [model.new_int_var(0, horizon, "") for _ in range(n)]
@@ -239,7 +239,7 @@ class RailModel:
                 if user.way == ways[user.node] and lanes[user.node] >> lane & 1
             ]
             if used:
-                face = _first_face(used, transfers.job.delay_s)
+                face = _first_face(used, transfers.job.network.delay_s)
                 self._hint_one(list(faces.values()), [peer == face for peer in faces])
 
     def _hint_one(self, literals: list[Any], values: list[bool]) -> None:

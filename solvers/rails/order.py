@@ -158,7 +158,7 @@ def _time_order(
         for node, wanted, where in [*served, (-1, peer, place[peer])]:
             if wanted != facing:
                 number = len(durations)
-                durations.append(transfers.job.delay_s)
+                durations.append(transfers.job.network.delay_s)
                 turned.append((number, end, lane, where))
                 pairs += [(last, number)] if last >= 0 else []
                 pairs += [(number, node)] if node >= 0 else []

@@ -263,8 +263,8 @@ def _plan_in_order(
         asks.append(drained if early else causes.get(switch.span.nodes[0], []))
         pairs += [(one, number) for one in {*drained, *asks[-1]}]
         pairs += [(number, two) for two in switch.span.nodes]
-    lasts = durations + [transfers.job.delay_s] * len(wanted)
-    if transfers.job.switching == "all-stop":
+    lasts = durations + [transfers.job.network.delay_s] * len(wanted)
+    if transfers.job.network.switching == "all-stop":
         rails = transfers.rails()
         changed = [rails[switch.span.nodes[0]] for switch in wanted]
         timed = stopping_paths(lasts, pairs, [*rails, *changed], len(durations))

@@ -123,7 +123,7 @@ def list_relays(transfers: Transfers) -> Relays:
         Without any where ports are bidirectional, or a switch stops as a whole.
     """
     links, routes = _Links(transfers), dict[int, tuple[Route, ...]]()
-    if transfers.duplex or transfers.job.switching == "all-stop":
+    if transfers.duplex or transfers.job.network.switching == "all-stop":
         return Relays(transfers, routes, (), False)
     chains: dict[bool, dict[int, Link]] = {True: {}, False: {}}
     for transfer in transfers.by_node.values():

@@ -103,7 +103,7 @@ def build_plan(
     mask = np.zeros(len(transfers.duration_s), dtype=np.int32)
     mask[list(lanes)] = list(lanes.values())
     timelines = _timelines(transfers, list(standing), sorted(turns))
-    last = [float(t.starts_s[-1]) + job.delay_s for t in timelines if t.n_reconfigurations]
+    last = [float(t.starts_s[-1]) + job.network.delay_s for t in timelines if t.n_reconfigurations]
     return RailPlan(
         rails=timelines,
         start_s=starts,
@@ -239,7 +239,9 @@ class _Ends:
         """Return the circuits between ports that face each other."""
         transfers, gpus = self.transfers, np.arange(len(self.ranks))
         job = transfers.job
-        n_ports = len(gpus) * job.ports_per_gpu if job.fabric is None else job.fabric.n_ports
+        n_ports = (
+            len(gpus) * job.network.ports_per_gpu if job.fabric is None else job.fabric.n_ports
+        )
         live = np.arange(n_ports) if job.fabric is None else job.fabric.live_ports
         matching = np.full(n_ports, IDLE, dtype=np.int32)
         for lane in range(transfers.n_lanes):
@@ -248,8 +250,8 @@ class _Ends:
             tx, rx = lane, receive_port(lane, transfers.n_lanes)
             if transfers.duplex:
                 tx, rx = 2 * lane, 2 * lane + 1
-            one = live[meet * job.ports_per_gpu + tx]
-            two = live[whom[meet] * job.ports_per_gpu + rx]
+            one = live[meet * job.network.ports_per_gpu + tx]
+            two = live[whom[meet] * job.network.ports_per_gpu + rx]
             matching[one] = two
             if transfers.duplex:
                 matching[two] = one

@@ -165,7 +165,7 @@ class Transfers(NamedTuple):
         """Return how long a communication lasts on so many lanes."""
         transfer = self.by_node[node]
         both = 2 if self.duplex and transfer.kind < SEND else 1  # a ring uses both ports of a lane
-        return transfer.seconds(lanes, both * self.job.port_bytes_per_s)
+        return transfer.seconds(lanes, both * self.job.network.port_bytes_per_s)
 
 
 def fold_transfers(job: RailJob, *, fixed: bool = False) -> Transfers:
@@ -184,16 +184,16 @@ def fold_transfers(job: RailJob, *, fixed: bool = False) -> Transfers:
         If the ports of the fabric are bidirectional and a GPU has an odd number of them.
     """
     duplex = job.fabric is not None and job.fabric.bidirectional
-    if duplex and job.ports_per_gpu % 2:
+    if duplex and job.network.ports_per_gpu % 2:
         raise InputError(
-            f"ports_per_gpu = {job.ports_per_gpu}: on a fabric of bidirectional ports a ring needs"
+            f"ports_per_gpu = {job.network.ports_per_gpu}: on a fabric of bidirectional ports a ring needs"
             " two at each GPU",
             where="ports_per_gpu",
         )
-    lanes = Lanes(job.ports_per_gpu // (1 + duplex), duplex, fixed)
+    lanes = Lanes(job.network.ports_per_gpu // (1 + duplex), duplex, fixed)
     step, places = job.step(), list_places(job.step())
     folded = fold(job, tell_apart(job, lanes, places))
-    given = durations_s(job, step)[folded.part].tolist()
+    given = durations_s(step, job.network, job.collectives)[folded.part].tolist()
     rounds_of: dict[int, Rounds] = {}
     for nodes in folded.order:
         for node in nodes.tolist():

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 import optmatch as om
 from optmatch.model import Status
-from optmatch.problems import Group, PlaneSchedules, RailJob, Step
+from optmatch.problems import Group, PlaneSchedules, Step
 from optmatch.problems.rails.plan import RailPlan, RailTimeline
 from optmatch.problems.rails.step import ALL_REDUCE, COMPUTE, OPERATIONS
+from tests.helpers.rails import make_job
 
 
 def rails() -> om.Solution:
@@ -38,8 +39,7 @@ def rails() -> om.Solution:
         peer=np.full(12, -1), match=match,
         dep_start=np.cumsum([0, *[0, 1, 1] * 4]), dep=np.delete(np.arange(12), np.s_[2::3]),
     )  # fmt: skip
-    job = RailJob(
-        n_gpus=4, gpus_per_server=1, recorded=step, port_bytes_per_s=12.5e9, latency_s=0.0,
+    job = make_job(gpus_per_server=1, recorded=step, port_bytes_per_s=12.5e9, latency_s=0.0,
         delay_s=0.5,
     )  # fmt: skip
     timeline = RailTimeline(
@@ -76,7 +76,7 @@ def pipeline() -> om.Solution:
         dep_start=np.zeros(9, dtype=np.int64),
         dep=np.zeros(0, dtype=np.int64),
     )
-    job = RailJob(n_gpus=2, gpus_per_server=1, recorded=step, port_bytes_per_s=8.0)
+    job = make_job(gpus_per_server=1, recorded=step, port_bytes_per_s=8.0)
     state = RailTimeline(
         rails=(0,), matchings=np.array([[1, 0]]), asked_s=np.zeros(1), starts_s=np.zeros(1)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,10 +36,37 @@ def message_step() -> Step:
     return Step(groups=(PAIR,), **columns)
 
 
+_PARTS = {"parallelism": om.Parallelism, "network": om.RailNetwork, "workload": om.Workload}
+
+
+def make_job(**options: Any) -> om.RailJob:
+    """Return a job by the fields of its three parts; each GPU is a server of its own."""
+    parts = {
+        part: cls(**{name: options.pop(name) for name in _names(cls) if name in options})
+        for part, cls in _PARTS.items()
+    }
+    return om.RailJob(**parts, **options)
+
+
+def change_job(job: om.RailJob, **options: Any) -> om.RailJob:
+    """Return a job with some fields of its three parts changed."""
+    parts = {
+        part: replace(
+            getattr(job, part),
+            **{name: options.pop(name) for name in _names(cls) if name in options},
+        )
+        for part, cls in _PARTS.items()
+    }
+    return replace(job, **parts, **options)
+
+
+def _names(cls: Any) -> list[str]:
+    return [field.name for field in fields(cls)]
+
+
 def small_job(dp: int = 2, tp: int = 2, pp: int = 2, **options: Any) -> om.RailJob:
     """Return a job whose servers hold the tensor-parallel ranks."""
     plain: dict[str, Any] = {
-        "n_gpus": dp * tp * pp * options.get("cp", 1),
         "gpus_per_server": tp,
         "model": om.TransformerModel(
             layers=12, hidden=64, heads=4, sequence=32, vocabulary=100, ffn=128
@@ -47,7 +75,7 @@ def small_job(dp: int = 2, tp: int = 2, pp: int = 2, **options: Any) -> om.RailJ
         "peak_flops_per_s": 1e9,
         "port_bytes_per_s": 1e8,
     }
-    return om.RailJob(dp=dp, tp=tp, pp=pp, **{**plain, **options})
+    return make_job(dp=dp, tp=tp, pp=pp, **{**plain, **options})
 
 
 @st.composite
@@ -99,7 +127,10 @@ def served_jobs() -> st.SearchStrategy[om.RailJob]:
     each wait in one phase for what the other sends in a later one.
     """
     return random_jobs().filter(
-        lambda job: job.schedule != "interleaved" or job.zero_stage + job.ep + job.cp == 2
+        lambda job: (
+            job.parallelism.schedule != "interleaved"
+            or job.parallelism.zero_stage + job.parallelism.ep + job.parallelism.cp == 2
+        )
     )
 
 

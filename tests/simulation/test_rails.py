@@ -18,7 +18,6 @@ from optmatch.io import dumps
 from optmatch.problems.rails.fold import Fold
 from optmatch.problems.rails.phases import stages
 from optmatch.problems.rails.plan import RailPlan
-from optmatch.problems.rails.times import events
 from optmatch.problems.rails.windows import PipelineWindows
 from optmatch.simulation.rails.curves import (
     fit_windows,
@@ -29,7 +28,16 @@ from optmatch.simulation.rails.curves import (
 )
 from optmatch.simulation.rails.plans import read_plan
 from optmatch.simulation.rails.replay import simulate_rails, split_ports
-from tests.helpers.rails import CURVES, chain_step, fitted, message_s, served_jobs, small_job
+from tests.helpers.rails import (
+    CURVES,
+    chain_step,
+    change_job,
+    fitted,
+    make_job,
+    message_s,
+    served_jobs,
+    small_job,
+)
 
 relaxed = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 POLICIES = st.sampled_from(["on-demand", "provisioned"])
@@ -50,7 +58,7 @@ def switched_phases(job: om.RailJob) -> list[bool]:
 
 def fixed_point(job: om.RailJob, *, early: bool) -> float:
     """Return the step time by relaxation from zero: each time is the least that rules allow."""
-    step, phases, given_ = job.step(), job.phases(), events(job)
+    step, phases, given_ = job.step(), job.phases(), job.events()
     inside = []
     for phase in phases:
         spans = zip(phase.first, phase.last, strict=True)
@@ -68,7 +76,7 @@ def fixed_point(job: om.RailJob, *, early: bool) -> float:
             first = phase.position == 0
             asked = idle if early and not first else ready[own].min()
             begin = max(asked, 0.0 if first else idle)
-            done = begin + (job.delay_s if change else 0.0)
+            done = begin + (job.network.delay_s if change else 0.0)
             fresh[own] = np.maximum(fresh[own], done)
             idle = float(end[own].max())
         if (fresh == start).all():
@@ -81,7 +89,7 @@ def fixed_point(job: om.RailJob, *, early: bool) -> float:
 @given(served_jobs(), st.booleans())
 def test_the_replay_is_the_least_fixed_point(job: om.RailJob, early: bool) -> None:
     """Of the rules, written down without events and classes."""
-    job = replace(job, switching="per-circuit", collectives={})
+    job = change_job(job, switching="per-circuit", collectives={})
     found = simulate_rails(job, "provisioned" if early else "on-demand")
     assert found.step_s == pytest.approx(fixed_point(job, early=early))
 
@@ -93,7 +101,7 @@ def test_folding_changes_nothing(job: om.RailJob, policy: Any) -> None:
 
     def unfolded(step: Any) -> Fold:
         every = np.arange(step.n_ranks)
-        return Fold(every, every, events(job).event_of, np.arange(len(stages(step))))
+        return Fold(every, every, job.events().event_of, np.arange(len(stages(step))))
 
     found = simulate_rails(job, policy)
     with pytest.MonkeyPatch.context() as patch:
@@ -108,16 +116,16 @@ def test_folding_changes_nothing(job: om.RailJob, policy: Any) -> None:
 @given(served_jobs())
 def test_policies_are_ordered(job: om.RailJob) -> None:
     """Links that are there beat early switches, which beat late ones; delays only harm."""
-    job = replace(job, switching="per-circuit")
+    job = change_job(job, switching="per-circuit")
     late, early, none = (
         simulate_rails(job, policy).step_s for policy in ("on-demand", "provisioned", "all-links")
     )
     assert none == pytest.approx(job.lower_bound())
     assert none <= early + 1e-12
     assert early <= late + 1e-12
-    slower = simulate_rails(job, "on-demand", delay_s=2 * job.delay_s).step_s
+    slower = simulate_rails(job, "on-demand", delay_s=2 * job.network.delay_s).step_s
     assert late <= slower + 1e-12
-    stopping = simulate_rails(replace(job, switching="all-stop"), "on-demand").step_s
+    stopping = simulate_rails(change_job(job, switching="all-stop"), "on-demand").step_s
     assert stopping >= none - 1e-12
 
 
@@ -125,12 +133,12 @@ def test_policies_are_ordered(job: om.RailJob) -> None:
 @given(served_jobs(), POLICIES)
 def test_operations_keep_their_order_and_phases_theirs(job: om.RailJob, policy: Any) -> None:
     """Nothing starts before what it needs; nothing rides a rail while its stage is switched."""
-    found, step, given_ = simulate_rails(job, policy), job.step(), events(job)
+    found, step, given_ = simulate_rails(job, policy), job.step(), job.events()
     part = given_.part
     start, end = found.start_s[part], found.end_s[part]
     assert (start[given_.after] >= end[given_.before] - 1e-12).all()
     assert (end - start >= given_.duration_s - 1e-12).all()
-    if job.switching == "per-circuit":
+    if job.network.switching == "per-circuit":
         np.testing.assert_allclose(end - start, given_.duration_s, atol=1e-12)
     for k, phase in enumerate(job.phases()):
         for first, last in zip(phase.first, phase.last, strict=True):
@@ -165,7 +173,7 @@ def test_the_counts_of_exposed_switches(dp: int) -> None:
     model = om.TransformerModel(
         layers=16, hidden=8192, heads=64, sequence=4096, vocabulary=32000, ffn=28672
     )
-    job = om.RailJob(n_gpus=32 * dp, gpus_per_server=8, dp=dp, tp=8, pp=4, model=model, batch=256)
+    job = make_job(gpus_per_server=8, dp=dp, tp=8, pp=4, model=model, batch=256)
     assert [count for count in slopes(job, "on-demand") if not 6 < count < 10] == [6, 10]
     assert [count for count in slopes(job, "provisioned") if not 6 < count < 10] == [3, 6, 10]
     assert slopes(fitted(f"h200-dp{dp}")[1], "on-demand") == [6, 10]
@@ -185,7 +193,7 @@ def test_published_step_times(case: str, policy: Any) -> None:
     delays, published = points(case, policy)
     assert len(delays) >= 8
     windows, job = fitted(case)
-    found = predict(windows, policy, delays, job.port_bytes_per_s)
+    found = predict(windows, policy, delays, job.network.port_bytes_per_s)
     assert np.abs(found / published - 1).max() < 0.005
 
 
@@ -218,7 +226,7 @@ def test_windows_do_not_depend_on_the_rate(rate: int) -> None:
 def test_llama_switches_six_times() -> None:
     """A recorded pattern: PP 5, DP 18, PP 1, DP 20, PP 1, DP 17 operations of each rank."""
     pattern = [("pp", 5), ("dp", 18), ("pp", 1), ("dp", 20), ("pp", 1), ("dp", 17)]
-    job = om.RailJob(n_gpus=4, gpus_per_server=1, recorded=chain_step(pattern))
+    job = make_job(gpus_per_server=1, recorded=chain_step(pattern))
     own = [(p.dimension, p.n_operations) for p in job.phases() if p.stage == 0]
     assert own == pattern
     for policy in ("on-demand", "provisioned"):
@@ -230,11 +238,13 @@ def test_all_stop_stops_what_goes_on() -> None:
     """One stage of a rail switches while another sends: its transfer takes longer by the delay."""
     job = small_job(dp=2, tp=1, pp=2, delay_s=1e-3, port_bytes_per_s=1e6)
     going = simulate_rails(job, "on-demand")
-    standing = simulate_rails(replace(job, switching="all-stop"), "on-demand")
+    standing = simulate_rails(change_job(job, switching="all-stop"), "on-demand")
     longer = (standing.end_s - standing.start_s) - (going.end_s - going.start_s)
     stopped = longer[longer > 1e-12]
     assert len(stopped)
-    np.testing.assert_allclose(stopped / job.delay_s, np.round(stopped / job.delay_s), atol=1e-6)
+    np.testing.assert_allclose(
+        stopped / job.network.delay_s, np.round(stopped / job.network.delay_s), atol=1e-6
+    )
 
 
 def test_static_shares_have_their_rates() -> None:
@@ -267,7 +277,7 @@ def test_ports_are_split_by_square_roots(gradients: float, messages: float, port
         message_bytes=messages,
         gradient_bytes=gradients,
     )
-    job = replace(windows_job(windows, 1e12), ports_per_gpu=ports)
+    job = change_job(windows_job(windows, 1e12), ports_per_gpu=ports)
     shares = split_ports(job)
     assert set(shares) == {"dp", "pp"}
     assert sum(shares.values()) == ports
@@ -276,7 +286,7 @@ def test_ports_are_split_by_square_roots(gradients: float, messages: float, port
     for share, wanted in zip(shares.values(), exact, strict=True):
         assert 1 in shares.values() or abs(share - wanted) < 1
     with pytest.raises(om.InputError, match=r"2 dimensions ride rails \(dp, pp\), a GPU has 1"):
-        split_ports(replace(job, ports_per_gpu=1))
+        split_ports(change_job(job, ports_per_gpu=1))
 
 
 def test_windows_that_do_not_fit_are_refused() -> None:
@@ -319,8 +329,8 @@ def test_plans_of_the_same_policy_agree(job: om.RailJob, policy: Any) -> None:
     an all-to-all, or messages both ways at the same time.
     """
     single: Any = {"micro_batch": -1, "schedule": "1f1b", "virtual_stages": 1}
-    job = replace(job, switching="per-circuit", ports_per_gpu=1, collectives={}, **single)
-    assume(job.ep == 1 and job.dp * job.cp > 1)
+    job = change_job(job, switching="per-circuit", ports_per_gpu=1, collectives={}, **single)
+    assume(job.parallelism.ep == 1 and job.parallelism.dp * job.parallelism.cp > 1)
     solution = om.solve(job, policy, seed=0)
     assert solution.objective == pytest.approx(simulate_rails(job, policy).step_s)
     assert isinstance(solution.answer, RailPlan)

@@ -16,18 +16,17 @@ from optmatch.commands.options import (
 )
 from optmatch.commands.rails.trace import rail_trace
 from optmatch.fabrics import SWITCHES
-from optmatch.problems import RailJob, TransformerModel
+from optmatch.model import InputError
+from optmatch.problems import Parallelism, RailJob, RailNetwork, TransformerModel, Workload
+from optmatch.problems.rails.parallelism import DEGREES
 
 _FABRIC_NAMES = ("rows", "cols", "ports", "tx", "rx", "size")
-_JOB: tuple[Row, ...] = (
-    ("--gpus", "n_gpus", int, "GPUs of the job."),
-    ("--gpus-per-server", "gpus_per_server", int, "GPUs of a server: the number of rails."),
+_SPLIT: tuple[Row, ...] = (
     ("--dp", "dp", int, "Degree of data parallelism."),
     ("--tp", "tp", int, "Degree of tensor parallelism."),
     ("--pp", "pp", int, "Degree of pipeline parallelism."),
     ("--cp", "cp", int, "Degree of context parallelism."),
     ("--ep", "ep", int, "Degree of expert parallelism; divides --dp."),
-    ("--collectives", "collectives", str, "Algorithms, as in dp=halving,cp=tree; else rings."),
     ("--zero-stage", "zero_stage", click.IntRange(0, 3), "What is sharded; 3 is FSDP."),
     (
         "--schedule",
@@ -38,7 +37,12 @@ _JOB: tuple[Row, ...] = (
     ("--virtual-stages", "virtual_stages", int, "Parts of the model at a rank, interleaved."),
     ("--order", "order", str, "Degrees as they count ranks, fastest first."),
     ("--placement", "placement", str, "Degrees as they fill servers, fastest first."),
+)
+_NETWORK: tuple[Row, ...] = (
+    ("--gpus-per-server", "gpus_per_server", int, "GPUs of a server: the number of rails."),
     *RAILS,
+)
+_WORKLOAD: tuple[Row, ...] = (
     ("--batch", "batch", int, "Sequences of a step."),
     ("--micro-batch", "micro_batch", int, "Sequences of a micro-batch; -1: all in one."),
     ("--peak-flops", "peak_flops_per_s", float, "Operations per second of a GPU."),
@@ -60,8 +64,14 @@ _MODEL: tuple[Row, ...] = (
 
 
 @click.command("rail-job")
-@with_options(field_options(RailJob, _JOB))
+@click.option("--gpus", type=int, required=True, help="GPUs: the product of the degrees.")
+@with_options(field_options(Parallelism, _SPLIT))
+@with_options(field_options(RailNetwork, _NETWORK))
+@with_options(field_options(Workload, _WORKLOAD))
 @with_options(field_options(TransformerModel, _MODEL))
+@click.option(
+    "--collectives", default="", help="Algorithms, as in dp=halving,cp=tree; else rings."
+)
 @click.option(
     "--fabric",
     "type_",
@@ -70,16 +80,30 @@ _MODEL: tuple[Row, ...] = (
 )
 @with_options(FABRIC_OPTIONS[1:])
 @with_options(FILE_OPTIONS)
-def rail_job(type_: str | None, output: str, force: bool, **options: Any) -> None:
+def rail_job(
+    gpus: int, collectives: str, type_: str | None, output: str, force: bool, **options: Any
+) -> None:
     """One step of a training job, over rails that are optical switches."""
     given = {name: options.pop(name) for name in _FABRIC_NAMES}
     fabric = build_fabric(type_, given) if type_ else None
-    model = TransformerModel(**{name: options.pop(name) for _, name, _, _ in _MODEL})
     for name in ("order", "placement"):
         options[name] = tuple(part.strip() for part in options[name].split(","))
-    chosen = [part.partition("=") for part in options["collectives"].split(",") if part]
-    options["collectives"] = {name.strip(): choice.strip() for name, _, choice in chosen}
-    write_problem(RailJob(fabric=fabric, model=model, **options), output, force)
+    split, network, workload, model = (
+        {name: options[name] for _, name, _, _ in rows}
+        for rows in (_SPLIT, _NETWORK, _WORKLOAD, _MODEL)
+    )
+    parallelism = Parallelism(**split)
+    if parallelism.n_ranks != gpus:
+        shown = " x ".join(f"{degree} {split[degree]}" for degree in DEGREES)
+        raise InputError(f"{shown} = {parallelism.n_ranks} ranks, but --gpus = {gpus}")
+    chosen = [part.partition("=") for part in collectives.split(",") if part]
+    job = RailJob(
+        parallelism=parallelism,
+        network=RailNetwork(fabric=fabric, **network),
+        workload=Workload(model=TransformerModel(**model), **workload),
+        collectives={name.strip(): choice.strip() for name, _, choice in chosen},  # type: ignore[misc]
+    )
+    write_problem(job, output, force)
 
 
 COMMANDS = (rail_job, rail_trace)

@@ -74,7 +74,9 @@ def _outcome(
     given: Any = subject.problem if isinstance(subject, Solution) else subject
     if "packet_bytes_per_s" in changes:
         raise InputError("--packet-rate: there is no packet network beside rails")
-    job: RailJob = replace(given, **changes) if changes else given
+    job: RailJob = given
+    if changes:
+        job = replace(given, network=replace(given.network, **changes))
     if policy is None and isinstance(subject, Solution) and isinstance(subject.answer, RailPlan):
         if changes:
             raise InputError("a plan has its times: give --policy to simulate its job anew")

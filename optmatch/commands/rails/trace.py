@@ -8,7 +8,7 @@ import click
 
 from optmatch.commands.fields import RAILS, field_options
 from optmatch.commands.options import FILE_OPTIONS, with_options, write_problem
-from optmatch.problems import RailJob
+from optmatch.problems import RailJob, RailNetwork, Workload
 from optmatch.problems.rails.step import DIMENSIONS, Dimension
 
 
@@ -55,7 +55,7 @@ class _Named(click.ParamType[tuple[str, Dimension]]):
 @click.option(
     "--flops", "flops_per_s", type=float, help="Of a GPU, for computations without a duration."
 )
-@with_options(field_options(RailJob, RAILS))
+@with_options(field_options(RailNetwork, RAILS))
 @with_options(FILE_OPTIONS)
 def rail_trace(
     chakra: str | None,
@@ -105,7 +105,6 @@ def rail_trace(
                 message_bytes=message_bytes or 1,
                 collective_bytes=collective_bytes or 1,
             )
-    job = RailJob(
-        n_gpus=max(1, step.n_ranks), gpus_per_server=gpus_per_server, recorded=step, **options
-    )
+    network = RailNetwork(gpus_per_server=gpus_per_server, **options)
+    job = RailJob(network=network, workload=Workload(recorded=step))
     write_problem(job, output, force)

@@ -43,7 +43,7 @@ def latencies(solution: Solution) -> str:
     """Write blocks ``LT topology``: nanoseconds of each link of `bandwidths`, 0 where none is."""
     found = topologies(solution)
     inside = _inside(solution, found.n_nodes)
-    ns = 1e9 * solution.problem.latency_s if isinstance(solution.problem, RailJob) else 0.0
+    ns = 1e9 * solution.problem.network.latency_s if isinstance(solution.problem, RailJob) else 0.0
     there = (found.rates(k) + inside > 0 for k in range(len(found.states)))
     return _blocks("LT", (np.where(matrix, ns, 0.0) for matrix in there))
 
@@ -53,7 +53,7 @@ def network(solution: Solution) -> str:
     found, problem = topologies(solution), solution.problem
     inside = _inside(solution, found.n_nodes)
     rates = [float((found.rates(k) + inside).max(initial=0)) for k in range(len(found.states))]
-    ns = 1e9 * problem.latency_s if isinstance(problem, RailJob) else 0.0
+    ns = 1e9 * problem.network.latency_s if isinstance(problem, RailJob) else 0.0
     return (
         "topology: [FullyConnected]\n"
         f"npus_count: [{found.n_nodes}]\n"
@@ -247,9 +247,10 @@ def _job(solution: Solution) -> RailJob:
 def _inside(solution: Solution, n: int) -> NDArray[np.float64]:
     """Return the links inside servers, in bytes per second."""
     matrix = np.zeros((n, n))
-    if isinstance(solution.problem, RailJob):
-        for group in solution.problem.groups():
+    job = solution.problem
+    if isinstance(job, RailJob):
+        for group in job.groups():
             if group.rail == SCALE_UP:
-                matrix[np.ix_(group.ranks, group.ranks)] = solution.problem.scale_up_bytes_per_s
+                matrix[np.ix_(group.ranks, group.ranks)] = job.network.scale_up_bytes_per_s
         np.fill_diagonal(matrix, 0)
     return matrix

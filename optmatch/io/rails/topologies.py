@@ -131,7 +131,7 @@ def _switches(solution: Solution) -> tuple[tuple[Switch, ...], int, int, float]:
         if not isinstance(problem, RailJob):
             raise InputError(f"a plan of rails for a problem of kind {problem.kind}")
         found = _rails(problem, answer)
-        return found, problem.n_gpus, problem.ports_per_gpu, problem.delay_s
+        return found, problem.n_gpus, problem.network.ports_per_gpu, problem.network.delay_s
     schedules = answer.schedules if isinstance(answer, PlaneSchedules) else (answer,)
     rate = problem.rate_bytes_per_s if isinstance(problem, Demand) else 1.0
     planes = tuple(_plane(schedule, k, rate) for k, schedule in enumerate(schedules))
@@ -159,11 +159,11 @@ def _rails(job: RailJob, plan: RailPlan) -> tuple[Switch, ...]:
     ranks = ranks_of_rails(job.step())
     found = []
     for timeline in plan.rails:
-        ready = np.where(np.arange(len(timeline.starts_s)) > 0, job.delay_s, 0.0)
+        ready = np.where(np.arange(len(timeline.starts_s)) > 0, job.network.delay_s, 0.0)
         for rail in timeline.rails:
             if rail not in ranks:
                 raise InputError(f"rail {rail}: no group of the job is on it", where="rails")
-            node = np.repeat(ranks[rail], job.ports_per_gpu)
+            node = np.repeat(ranks[rail], job.network.ports_per_gpu)
             n_ports = timeline.matchings.shape[1]
             if len(node) > n_ports:
                 raise InputError(f"rail {rail}: {len(node)} ports, its switch has {n_ports}")
@@ -177,8 +177,8 @@ def _rails(job: RailJob, plan: RailPlan) -> tuple[Switch, ...]:
                     ),
                     matchings=timeline.matchings[:, : len(node)],
                     node=node,
-                    port=np.arange(len(node)) % job.ports_per_gpu,
-                    bytes_per_s=job.port_bytes_per_s,
+                    port=np.arange(len(node)) % job.network.ports_per_gpu,
+                    bytes_per_s=job.network.port_bytes_per_s,
                 )
             )
     return tuple(sorted(found, key=lambda switch: int(switch.name.removeprefix("rail "))))

@@ -176,12 +176,12 @@ def _planned(job: RailJob, plan: RailPlan) -> list[tuple[int, float, float]]:
     for timeline in plan.rails:
         for state in range(1, len(timeline.matchings)):
             before, after = timeline.matchings[state - 1], timeline.matchings[state]
-            gpus = np.unique(np.flatnonzero(before != after) // job.ports_per_gpu)
+            gpus = np.unique(np.flatnonzero(before != after) // job.network.ports_per_gpu)
             start = float(timeline.starts_s[state])
             for rail in timeline.rails:
                 members = ranks[rail]
                 found += [
-                    (int(members[gpu]), start, start + job.delay_s)
+                    (int(members[gpu]), start, start + job.network.delay_s)
                     for gpu in gpus
                     if gpu < len(members)
                 ]

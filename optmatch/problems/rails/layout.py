@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, get_args
-
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import InputError
+from optmatch.problems.rails.parallelism import DEGREES, Degree, Parallelism
 from optmatch.problems.rails.step import SCALE_UP, Dimension, Group
 
-if TYPE_CHECKING:
-    from optmatch.problems.rails.problem import RailJob
-
-Split = Literal["dp", "tp", "pp", "cp"]
-"""The degrees whose product is the number of ranks."""
-SPLITS: tuple[Split, ...] = get_args(Split)
-
-_FAMILIES: dict[str, tuple[Dimension, tuple[Split, ...]]] = {
+_FAMILIES: dict[str, tuple[Dimension, tuple[Degree, ...]]] = {
     "dp": ("dp", ("dp", "cp")),
     "tp": ("tp", ("tp",)),
     "pp": ("pp", ("pp",)),
@@ -32,51 +24,41 @@ and those of "edp" hold the same experts.
 """
 
 
-def coordinates(job: RailJob) -> NDArray[np.int64]:
-    """Return ``coordinates[rank, split]``, by `SPLITS`: the place of a rank in each degree."""
-    sizes = [getattr(job, split) for split in job.order]
-    counted = np.unravel_index(np.arange(job.n_gpus), sizes, order="F")
-    return np.stack([counted[job.order.index(split)] for split in SPLITS], axis=1)
+def coordinates(split: Parallelism) -> NDArray[np.int64]:
+    """Return ``coordinates[rank, degree]``, by `DEGREES`: the place of a rank in each degree."""
+    sizes = [getattr(split, degree) for degree in split.order]
+    counted = np.unravel_index(np.arange(split.n_ranks), sizes, order="F")
+    return np.stack([counted[split.order.index(degree)] for degree in DEGREES], axis=1)
 
 
-def positions(job: RailJob) -> NDArray[np.int64]:
-    """Return ``positions[rank]``: its GPU, ``server * gpus_per_server + rail``."""
-    if job.recorded is not None:
-        return np.arange(job.n_gpus)
-    places = coordinates(job)[:, [SPLITS.index(split) for split in job.placement]]
-    sizes = [getattr(job, split) for split in job.placement]
+def place_ranks(split: Parallelism) -> NDArray[np.int64]:
+    """Return the GPU of each rank, counted through the servers as they are filled."""
+    places = coordinates(split)[:, [DEGREES.index(degree) for degree in split.placement]]
+    sizes = [getattr(split, degree) for degree in split.placement]
     found: NDArray[np.int64] = np.ravel_multi_index(tuple(places.T), sizes, order="F")
     return found
 
 
-def members(job: RailJob, family: str) -> int:
+def count_members(split: Parallelism, family: str) -> int:
     """Count the members of each group of a family."""
     if family == "ep":
-        return job.ep
-    size = int(np.prod([getattr(job, split) for split in _FAMILIES[family][1]]))
-    return size // job.ep if family == "edp" else size
+        return split.ep
+    size = int(np.prod([getattr(split, degree) for degree in _FAMILIES[family][1]]))
+    return size // split.ep if family == "edp" else size
 
 
-def memberships(job: RailJob) -> dict[str, NDArray[np.int64]]:
-    """Return for each family the number of each rank's group, -1 without one."""
-    tables = {family: np.full(job.n_gpus, -1) for family in _FAMILIES}
-    for number, group in enumerate(job.groups()):
-        tables[group.name.partition(".")[0]][list(group.ranks)] = number
-    return tables
-
-
-def beside(job: RailJob) -> NDArray[np.int64]:
-    """Return ``beside[rank, stage]``: the rank at that stage of the same pipeline."""
-    places = coordinates(job)
-    _, line = np.unique(np.delete(places, SPLITS.index("pp"), 1), axis=0, return_inverse=True)
+def list_stages(split: Parallelism) -> NDArray[np.int64]:
+    """Return ``table[rank, stage]``: the rank at that stage of the same pipeline."""
+    places = coordinates(split)
+    _, line = np.unique(np.delete(places, DEGREES.index("pp"), 1), axis=0, return_inverse=True)
     line = line.reshape(-1)
-    table = np.empty((job.n_gpus // job.pp, job.pp), dtype=np.int64)
-    table[line, places[:, SPLITS.index("pp")]] = np.arange(job.n_gpus)
+    table = np.empty((split.n_ranks // split.pp, split.pp), dtype=np.int64)
+    table[line, places[:, DEGREES.index("pp")]] = np.arange(split.n_ranks)
     found: NDArray[np.int64] = table[line]
     return found
 
 
-def make_groups(job: RailJob) -> tuple[Group, ...]:
+def make_groups(split: Parallelism, gpus_per_server: int) -> tuple[Group, ...]:
     """Put together the ranks that communicate, in groups of two or more.
 
     Raises
@@ -84,29 +66,33 @@ def make_groups(job: RailJob) -> tuple[Group, ...]:
     InputError
         If a group of several servers would need several rails.
     """
-    places, gpus = coordinates(job), positions(job)
+    places, gpus = coordinates(split), place_ranks(split)
     found: list[Group] = []
     for family, (dimension, differ) in _FAMILIES.items():
-        if members(job, family) == 1 or (job.ep == 1 and family in ("ep", "edp")):
+        if count_members(split, family) == 1 or (split.ep == 1 and family in ("ep", "edp")):
             continue
-        key, place = places.copy(), np.zeros(job.n_gpus, np.int64)
-        for split in reversed(differ):
-            place = place * getattr(job, split) + places[:, SPLITS.index(split)]
-            key[:, SPLITS.index(split)] = 0
-        replica = places[:, SPLITS.index("dp")]
+        key, place = places.copy(), np.zeros(len(places), np.int64)
+        for degree in reversed(differ):
+            place = place * getattr(split, degree) + places[:, DEGREES.index(degree)]
+            key[:, DEGREES.index(degree)] = 0
+        replica = places[:, DEGREES.index("dp")]
         if family in ("ep", "edp"):
-            key[:, SPLITS.index("dp")] = replica // job.ep if family == "ep" else replica % job.ep
+            key[:, DEGREES.index("dp")] = (
+                replica // split.ep if family == "ep" else replica % split.ep
+            )
         _, label = np.unique(key, axis=0, return_inverse=True)
-        ranks = np.lexsort([place, label.reshape(-1)]).reshape(-1, members(job, family))
+        ranks = np.lexsort([place, label.reshape(-1)]).reshape(-1, count_members(split, family))
         ranks = ranks[np.argsort(ranks.min(axis=1))]
         for number, row in enumerate(ranks.tolist()):
             name = f"{family}.{number}"
-            found.append(Group(name, dimension, tuple(row), _rail(job, name, row, gpus)))
+            rail = _rail(name, row, *np.divmod(gpus[row], gpus_per_server))
+            found.append(Group(name, dimension, tuple(row), rail))
     return tuple(found)
 
 
-def _rail(job: RailJob, name: str, ranks: list[int], gpus: NDArray[np.int64]) -> int:
-    servers, rails = np.divmod(gpus[ranks], job.gpus_per_server)
+def _rail(
+    name: str, ranks: list[int], servers: NDArray[np.int64], rails: NDArray[np.int64]
+) -> int:
     if (servers == servers[0]).all():
         return SCALE_UP
     for k in np.flatnonzero(rails != rails[0])[:1]:
@@ -114,6 +100,6 @@ def _rail(job: RailJob, name: str, ranks: list[int], gpus: NDArray[np.int64]) ->
             f"group {name} joins rank {ranks[0]} on rail {rails[0]} and rank {ranks[k]} on rail"
             f" {rails[k]}: a group of several servers rides one rail; change placement or"
             " gpus_per_server",
-            where="placement",
+            where="parallelism.placement",
         )
     return int(rails[0])

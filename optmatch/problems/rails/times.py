@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import InputError
-from optmatch.problems.rails.rounds import find_rounds
+from optmatch.problems.rails.network import RailNetwork
+from optmatch.problems.rails.rounds import Algorithm, find_rounds
 from optmatch.problems.rails.step import (
     ALL_REDUCE,
     BROADCAST,
@@ -21,11 +23,6 @@ from optmatch.problems.rails.step import (
     dimensions,
     ring_bytes,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from optmatch.problems.rails.problem import RailJob
 
 
 class Events(NamedTuple):
@@ -50,7 +47,7 @@ class Events(NamedTuple):
     duration_s: NDArray[np.float64]
 
 
-def events(job: RailJob) -> Events:
+def events(step: Step, network: RailNetwork, collectives: Mapping[str, Algorithm]) -> Events:
     """Join the parts of each communication, and list what comes before what.
 
     Notes
@@ -60,13 +57,13 @@ def events(job: RailJob) -> Events:
     of the ring; what goes in rounds, as long as the rounds together. What comes before:
     dependencies, and the predecessor in program order in the same stream.
     """
-    step = job.step()
     n = step.n_operations
     key = np.where(step.match >= 0, step.match.astype(np.int64), -1 - np.arange(n))
     _, part, event_of = np.unique(key, return_index=True, return_inverse=True)
     event_of = event_of.reshape(-1)
     one, two = orders(step, np.arange(n))
-    return Events(event_of, part, event_of[one], event_of[two], durations_s(job, step)[part])
+    lasts = durations_s(step, network, collectives)[part]
+    return Events(event_of, part, event_of[one], event_of[two], lasts)
 
 
 def orders(
@@ -94,29 +91,37 @@ def orders(
 
 
 def durations_s(
-    job: RailJob, step: Step, rates: Mapping[Dimension, float] | None = None
+    step: Step,
+    network: RailNetwork,
+    collectives: Mapping[str, Algorithm],
+    rates: Mapping[Dimension, float] | None = None,
 ) -> NDArray[np.float64]:
     """Return how long each operation lasts, with all its circuits there, in seconds.
 
     Parameters
     ----------
-    job, step
-        The job, and its step.
+    step
+        The step.
+    network
+        What carries it.
+    collectives
+        The algorithm of each dimension; a ring where there is none.
     rates
         What a rank sends over its rail in each dimension, in bytes per second; None for all its
         ports in each.
     """
     sizes = np.array([*(len(group.ranks) for group in step.groups), 1])[step.group]
     rails = step.rail >= 0
-    on_rail = np.array([(rates or {}).get(d, job.rail_bytes_per_s) for d in DIMENSIONS] + [1.0])
-    rate = np.where(rails, on_rail[dimensions(step)], job.scale_up_bytes_per_s)
+    full = network.rail_bytes_per_s
+    on_rail = np.array([*((rates or {}).get(each, full) for each in DIMENSIONS), 1.0])
+    rate = np.where(rails, on_rail[dimensions(step)], network.scale_up_bytes_per_s)
     messages = np.where(step.kind == ALL_REDUCE, 2 * (sizes - 1), sizes - 1)
     messages = np.where((step.kind >= SEND) | (step.kind == BROADCAST), 1, messages)
     sent = ring_bytes(step.kind, step.size_bytes, sizes)
-    for own, rounds in find_rounds(step, job.collectives):
+    for own, rounds in find_rounds(step, collectives):
         sent[own] = step.size_bytes[own] * sum(each.share for each in rounds)
         messages[own] = len(rounds)
-    lasts = sent / rate + messages * job.latency_s
+    lasts = sent / rate + messages * network.latency_s
     found: NDArray[np.float64] = np.where(step.kind == COMPUTE, step.duration_s, lasts)
     return found
 
@@ -153,8 +158,3 @@ def ends_s(given: Events, describe: Step | None = None) -> NDArray[np.float64]:
         name = describe.describe(operation) if describe else f"operation {operation}"
         raise InputError(f"{name} waits for itself: an order that no ranks can keep", where="dep")
     return end
-
-
-def ends_with_all_links(job: RailJob) -> NDArray[np.float64]:
-    """Return when each event ends if the links of all dimensions are there at once, in seconds."""
-    return ends_s(job.events(), job.step())

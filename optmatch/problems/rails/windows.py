@@ -3,30 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
-
-import numpy as np
 
 from optmatch.model import InputError, Value, integer, number
-from optmatch.problems.rails.step import (
-    ALL_REDUCE,
-    COMPUTE,
-    RECV,
-    SEND,
-    Group,
-    Step,
-)
-
-
-class _Operation(NamedTuple):
-    """One of the operations that all ranks of a stage have; `after` counts from the first."""
-
-    kind: int
-    after: tuple[int, ...]
-    size_bytes: float = 0.0
-    duration_s: float = 0.0
-    toward: int = -1
-    tag: int = 0
+from optmatch.problems.rails.layout import make_groups
+from optmatch.problems.rails.parallelism import Parallelism
+from optmatch.problems.rails.program import Operation, place_programs
+from optmatch.problems.rails.step import ALL_REDUCE, COMPUTE, RECV, SEND, Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -94,35 +76,11 @@ class PipelineWindows(Value):
         share = (self.replicas - 1) / self.replicas
         exchange_s = 2 * share * self.gradient_bytes / bytes_per_s
         programs = [self._program(stage, exchange_s) for stage in range(self.stages)]
-        grid = np.arange(self.stages * self.replicas).reshape(self.stages, -1)
-        groups = [Group(f"dp.{k}", "dp", tuple(row), 0) for k, row in enumerate(grid.tolist())]
-        groups += [Group(f"pp.{k}", "pp", tuple(row), 0) for k, row in enumerate(grid.T.tolist())]
-        program = [op for stage in programs for op in stage * self.replicas]
-        rank = np.repeat(
-            grid.reshape(-1), [len(p) for p in programs for _ in range(self.replicas)]
-        )
-        kind = np.array([op.kind for op in program])
-        toward = np.array([op.toward for op in program])
-        place = rank % self.replicas
-        group = np.where(toward >= 0, self.stages + place, rank // self.replicas)
-        start = np.searchsorted(rank, rank)
-        counts = [len(op.after) for op in program]
-        after = np.array([before for op in program for before in op.after], np.int64)
-        match = group * 4 * self.stages + np.array([op.tag for op in program])
-        return Step(
-            groups=tuple(groups),
-            rank=rank.astype(np.int32),
-            kind=kind.astype(np.int8),
-            group=np.where(kind == COMPUTE, -1, group).astype(np.int32),
-            size_bytes=np.array([op.size_bytes for op in program]),
-            duration_s=np.array([op.duration_s for op in program]),
-            peer=np.where(toward >= 0, toward * self.replicas + place, -1).astype(np.int32),
-            match=np.where(kind == COMPUTE, -1, match).astype(np.int32),
-            dep_start=np.cumsum([0, *counts]),
-            dep=np.repeat(start, counts) + after,
-        )
+        split = Parallelism(dp=self.replicas, pp=self.stages)
+        return place_programs(split, make_groups(split, gpus_per_server=1), programs)
 
-    def _program(self, stage: int, exchange_s: float) -> list[_Operation]:
+    def _program(self, stage: int, exchange_s: float) -> list[Operation]:
+        """List what each rank of a stage does; gradients are exchanged three times."""
         is_last = stage == self.stages - 1
         quiet_s = max(0.0, self.quiet_s - self.forward_s) if is_last else self.quiet_s
         gap_s, last_s = self.slack_s + exchange_s, self.last_s + exchange_s
@@ -133,19 +91,21 @@ class PipelineWindows(Value):
                 f" {quiet_s + gap_s + last_s:g}",
                 where="backward_s",
             )
-        program: list[_Operation] = []
+        program: list[Operation] = []
+
+        def put(operation: Operation) -> int:
+            program.append(operation)
+            return len(program) - 1
 
         def compute(duration_s: float, *after: int) -> int:
-            program.append(_Operation(COMPUTE, after, duration_s=duration_s))
-            return len(program) - 1
+            return put(Operation(COMPUTE, after, duration_s=duration_s))
 
-        def exchange(tag: int, *after: int) -> int:
-            program.append(_Operation(ALL_REDUCE, after, self.gradient_bytes, tag=tag))
-            return len(program) - 1
+        def exchange(after: int) -> int:
+            return put(Operation(ALL_REDUCE, (after,), "dp", self.gradient_bytes))
 
         def message(kind: int, toward: int, tag: int, *after: int) -> int:
-            program.append(_Operation(kind, after, self.message_bytes, toward=toward, tag=tag))
-            return len(program) - 1
+            size = self.message_bytes
+            return put(Operation(kind, after, "pp", size, toward=toward, tag=tag))
 
         before = [message(RECV, stage - 1, 2 * stage)] if stage else []
         now = compute(self.forward_s, *before)
@@ -153,12 +113,12 @@ class PipelineWindows(Value):
             message(SEND, stage + 1, 2 * stage + 2, now)
             now = message(RECV, stage + 1, 2 * stage + 3)
         now = compute(quiet_s, now)
-        first = exchange(0, now)
+        first = exchange(now)
         now = compute(gap_s, now)
         now = compute(rest_s, now, first)
-        exchange(1, now)
+        exchange(now)
         now = compute(last_s, now)
         if stage:
             message(SEND, stage - 1, 2 * stage + 1, now)
-        exchange(2, now)
+        exchange(now)
         return program

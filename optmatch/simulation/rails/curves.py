@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import FormatError, InputError
-from optmatch.problems import RailJob
+from optmatch.problems import RailJob, RailNetwork, Workload
 from optmatch.problems.rails.windows import PipelineWindows
 from optmatch.simulation.rails.replay import RailPolicy, simulate_rails
 
@@ -68,13 +68,8 @@ def windows_job(
     delay_s
         The reconfiguration delay.
     """
-    return RailJob(
-        n_gpus=windows.stages * windows.replicas,
-        gpus_per_server=1,
-        port_bytes_per_s=rate_bytes_per_s,
-        delay_s=delay_s,
-        recorded=windows.step(rate_bytes_per_s),
-    )
+    network = RailNetwork(gpus_per_server=1, port_bytes_per_s=rate_bytes_per_s, delay_s=delay_s)
+    return RailJob(network=network, workload=Workload(recorded=windows.step(rate_bytes_per_s)))
 
 
 def forward_s(step_s: float, compute_s: float, stages: int, message_s: float) -> float:

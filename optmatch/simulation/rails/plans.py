@@ -57,14 +57,14 @@ def read_plan(job: RailJob, plan: RailPlan) -> RailSimulation:
         state, changed, circuits = _change(timelines[phase.rail], job, members, used, began)
         timeline = timelines[phase.rail]
         asked = (timeline.asked_s[state], timeline.starts_s[state]) if changed else (0.0, 0.0)
-        done = asked[1] + job.delay_s if changed else 0.0
+        done = asked[1] + job.network.delay_s if changed else 0.0
         window, exposed = max(0.0, wanted - ended), max(0.0, began - max(wanted, ended))
         rows.append((*asked, done, window, exposed, circuits, changed))
     table = np.array(rows, dtype=np.float64).reshape(-1, 7)
     names = ("asked_s", "begun_s", "ready_s", "window_s", "exposed_s")
     return RailSimulation(
         policy="plan",
-        delay_s=job.delay_s,
+        delay_s=job.network.delay_s,
         step_s=plan.step_s,
         start_s=plan.start_s,
         end_s=plan.end_s,
@@ -78,7 +78,8 @@ def _change(
     timeline: RailTimeline, job: RailJob, members: NDArray[np.int64], used: float, began: float
 ) -> tuple[int, bool, int]:
     """Return the state at a moment, whether ports changed since another, and new circuits."""
-    ports = (members[:, None] * job.ports_per_gpu + np.arange(job.ports_per_gpu)).reshape(-1)
+    k = job.network.ports_per_gpu
+    ports = (members[:, None] * k + np.arange(k)).reshape(-1)
     states = np.searchsorted(timeline.starts_s, [used, began], side="right") - 1
     states = np.maximum(states, 0)  # before the step: what the first state is
     rows = timeline.matchings[states]

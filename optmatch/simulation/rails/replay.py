@@ -144,10 +144,12 @@ def simulate_rails(
 
     Examples
     --------
-    >>> from optmatch.problems import TransformerModel
+    >>> from optmatch.problems import Parallelism, RailNetwork, TransformerModel, Workload
     >>> model = TransformerModel(layers=8, hidden=1024, heads=8, sequence=128, vocabulary=1000,
     ...                          ffn=4096)
-    >>> job = RailJob(n_gpus=8, gpus_per_server=2, dp=2, tp=2, pp=2, model=model, batch=8)
+    >>> job = RailJob(parallelism=Parallelism(dp=2, tp=2, pp=2),
+    ...               network=RailNetwork(gpus_per_server=2),
+    ...               workload=Workload(model=model, batch=8))
     >>> slow, early = (simulate_rails(job, policy, delay_s=1e-4)
     ...                for policy in ("on-demand", "provisioned"))
     >>> slow.switches_per_rank(job).tolist(), slow.step_s > early.step_s > job.lower_bound()
@@ -156,7 +158,7 @@ def simulate_rails(
     if policy not in get_args(RailPolicy):
         allowed = ", ".join(get_args(RailPolicy))
         raise InputError(f"policy = {policy!r}: one of {allowed}", where="policy")
-    delay = job.delay_s if delay_s is None else number("delay_s", delay_s)
+    delay = job.network.delay_s if delay_s is None else number("delay_s", delay_s)
     step, phases = job.step(), job.phases()
     folded, (changed, circuits) = job.fold(), new_circuits(phases)
     given = _fold_events(job, folded, _rates(job, ports) if policy == "static" else None)
@@ -202,14 +204,15 @@ def split_ports(job: RailJob) -> dict[Dimension, int]:
 
     Examples
     --------
-    >>> from optmatch.problems import TransformerModel
+    >>> from optmatch.problems import Parallelism, RailNetwork, TransformerModel, Workload
     >>> model = TransformerModel(layers=8, hidden=1024, heads=8, sequence=128, vocabulary=1000,
     ...                          ffn=4096)
-    >>> split_ports(RailJob(n_gpus=4, gpus_per_server=1, dp=2, pp=2, model=model, batch=8,
-    ...                     ports_per_gpu=8))
+    >>> split_ports(RailJob(parallelism=Parallelism(dp=2, pp=2),
+    ...                     network=RailNetwork(gpus_per_server=1, ports_per_gpu=8),
+    ...                     workload=Workload(model=model, batch=8)))
     {'dp': 7, 'pp': 1}
     """
-    step = job.step()
+    step, n_ports = job.step(), job.network.ports_per_gpu
     dimension = dimensions(step)
     sizes = np.array([*(len(group.ranks) for group in step.groups), 1])[step.group]
     sent = np.where(step.kind == RECV, 0.0, ring_bytes(step.kind, step.size_bytes, sizes))
@@ -220,15 +223,15 @@ def split_ports(job: RailJob) -> dict[Dimension, int]:
         own = (dimension == number_) & (step.rail >= 0)
         if own.any():
             roots[name] = float(np.sqrt(np.bincount(step.rank[own], sent[own]).max()))
-    if len(roots) > job.ports_per_gpu:
+    if len(roots) > n_ports:
         raise InputError(
             f"ports: {len(roots)} dimensions ride rails ({', '.join(roots)}), a GPU has"
-            f" {job.ports_per_gpu}: static shares need a port for each",
+            f" {n_ports}: static shares need a port for each",
             where="ports",
         )
     total, ports = sum(roots.values()) or 1.0, dict.fromkeys(roots, 1)
-    while roots and sum(ports.values()) < job.ports_per_gpu:
-        ports[max(roots, key=lambda d: job.ports_per_gpu * roots[d] / total - ports[d])] += 1
+    while roots and sum(ports.values()) < n_ports:
+        ports[max(roots, key=lambda d: n_ports * roots[d] / total - ports[d])] += 1
     return ports
 
 
@@ -239,11 +242,12 @@ def _rates(job: RailJob, ports: Mapping[Dimension, int] | None) -> dict[Dimensio
     for dimension in sorted(riding):
         if given.get(dimension, 0) < 1:
             raise InputError(f"ports: {dimension} rides a rail and has no port", where="ports")
-    if sum(given.values()) > job.ports_per_gpu:
+    n_ports = job.network.ports_per_gpu
+    if sum(given.values()) > n_ports:
         raise InputError(
-            f"ports: {sum(given.values())} in all, a GPU has {job.ports_per_gpu}", where="ports"
+            f"ports: {sum(given.values())} in all, a GPU has {n_ports}", where="ports"
         )
-    return {dimension: count * job.port_bytes_per_s for dimension, count in given.items()}
+    return {dimension: count * job.network.port_bytes_per_s for dimension, count in given.items()}
 
 
 def _rounds(job: RailJob, given: Events) -> dict[int, list[tuple[float, bool]]]:
@@ -256,8 +260,8 @@ def _rounds(job: RailJob, given: Events) -> dict[int, list[tuple[float, bool]]]:
         changes = [False, *(one != two for one, two in pairwise(distances))]
         for op in own.tolist():
             if op in event_of:
-                sent_s = [r.share * step.size_bytes[op] / job.rail_bytes_per_s for r in rounds]
-                lasts = [float(each) + job.latency_s for each in sent_s]
+                per_share_s = float(step.size_bytes[op]) / job.network.rail_bytes_per_s
+                lasts = [r.share * per_share_s + job.network.latency_s for r in rounds]
                 found[event_of[op]] = list(zip(lasts, changes, strict=True))
     return found
 
@@ -272,4 +276,5 @@ def _fold_events(job: RailJob, folded: Fold, rates: dict[Dimension, float] | Non
     one, two = orders(step, shown)
     before, after = np.unique(np.stack([event[one], event[two]]), axis=1)
     part = shown[first]  # every class of events has a part at a rank that stands for others
-    return Events(event, part, before, after, durations_s(job, step, rates)[part])
+    lasts = durations_s(step, job.network, job.collectives, rates)[part]
+    return Events(event, part, before, after, lasts)

@@ -68,7 +68,7 @@ class Run:
         rounds: Mapping[int, list[tuple[float, bool]]],
     ) -> None:
         self.early, self.rounds = early, rounds
-        self.delay, self.all_stop = delay_s, job.switching == "all-stop"
+        self.delay, self.all_stop = delay_s, job.network.switching == "all-stop"
         self.given, self.step, self.phases = given, job.step(), job.phases()
         self.stages, self.places, self.stage_of = _stages(job, changed)
         n = len(given.part)

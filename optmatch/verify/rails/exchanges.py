@@ -29,8 +29,8 @@ def check_exchanges(
     others = context.group_size[step.group[operations]] - 1
     uses = np.bincount(row, minlength=len(operations))
     rounds = -(-others // np.maximum(uses, 1))
-    part_s = context.work.sent_bytes[operations] / others / context.job.port_bytes_per_s
-    part_s += others * context.job.latency_s / rounds
+    part_s = context.work.sent_bytes[operations] / others / context.job.network.port_bytes_per_s
+    part_s += others * context.job.network.latency_s / rounds
     dark = rail.dark_s(start, end)
     in_rounds = (rounds == 1) & (np.abs(end - start - dark - part_s) <= slack)
     first = rail.state_at(start + slack)[row]

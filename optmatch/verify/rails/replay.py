@@ -90,7 +90,7 @@ def _check_rail(context: Context, rail: Rail) -> None:
     """Apply all rules of circuits to what rides one rail."""
     job, step, ports = context.job, context.step, context.plan.ports
     riding = np.flatnonzero(step.rail == rail.number)
-    wrong = (ports[riding] <= 0) | (ports[riding] >> job.ports_per_gpu != 0)
+    wrong = (ports[riding] <= 0) | (ports[riding] >> job.network.ports_per_gpu != 0)
     rule = "an operation on a rail uses ports of its GPU"
     context.refuse(rule, riding, wrong, ports[riding], 1)
     if wrong.any():

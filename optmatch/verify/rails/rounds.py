@@ -56,8 +56,8 @@ def _replay(
         sends = np.flatnonzero(target[place] >= 0)
         call, port = call_of[sends], ports[sends]
         wanted = members[call, target[place[sends]]]
-        rate = uses[sends] * context.job.port_bytes_per_s
-        lasts = share * step.size_bytes[operation[sends]] / rate + context.job.latency_s
+        rate = uses[sends] * context.job.network.port_bytes_per_s
+        lasts = share * step.size_bytes[operation[sends]] / rate + context.job.network.latency_s
         at = state[sends] = _seek(rail, state[sends], port, wanted, cursor[call] + lasts - slack)
         missing = rail.reached(at, port)[0] != wanted
         since = rail.since_s[at, port] + rail.delay_s

@@ -40,7 +40,7 @@ def check_forwarded(context: Context) -> bool:
     several |= (step.kind == ALL_TO_ALL) & (context.group_size[step.group] > 2)
     sent = context.work.on_rail & (step.kind != RECV) & ~several
     exists = (rank >= 0) & (rank < step.n_ranks)
-    exists &= (ports > 0) & (ports >> context.job.ports_per_gpu == 0)
+    exists &= (ports > 0) & (ports >> context.job.network.ports_per_gpu == 0)
     rules = (
         ("what is forwarded is sent over a rail, and goes to one rank", sent[operation]),
         ("who forwards has that rank and those ports", exists),
@@ -143,7 +143,7 @@ def _check_rings(
     """Check that on each lane of a collective the circuits make one ring over the group."""
     step = context.step
     size = context.group_size[step.group[operation]]
-    ring = step.match[operation].astype(np.int64) * context.job.ports_per_gpu + lane
+    ring = step.match[operation].astype(np.int64) * context.job.network.ports_per_gpu + lane
     key = ring * step.n_ranks + step.rank[operation]
     order = np.argsort(key)
     wanted = np.where(reached >= 0, ring * step.n_ranks + reached, -1)
@@ -181,7 +181,7 @@ def _check_lengths(
     size = context.group_size[step.group[operations]]
     # An all-to-all that goes around a ring passes half of all others on the way.
     around = np.where((step.kind[operations] == ALL_TO_ALL) & (size > 2), size / 2, 1.0)
-    rate = narrowest[match] * context.job.port_bytes_per_s
+    rate = narrowest[match] * context.job.network.port_bytes_per_s
     needed: NDArray[np.float64] = work.sent_bytes[operations] * around / rate
     needed += work.latency_s[operations] * longest[match] + rail.dark_s(start, end)
     wrong = np.abs(end - start - needed) > context.slack_s

@@ -14,13 +14,13 @@ def check_timeline(context: Context, number: int, n_gpus: int) -> bool:
     """Check the states of a timeline and their times; False if they fit no rail."""
     job, findings, timeline = context.job, context.findings, context.plan.rails[number]
     where, matchings = f"rails[{number}]", timeline.matchings
-    needed = n_gpus * job.ports_per_gpu
+    needed = n_gpus * job.network.ports_per_gpu
     expected = needed if job.fabric is None else job.fabric.n_ports
     width = matchings.shape[1]
     if not findings.expect("the switch has its ports", f"{where}.matchings", width, expected):
         return False
-    if job.radix is not None and needed > job.radix:
-        findings.refuse("a rail fits its switch", where, needed, job.radix)
+    if job.network.radix is not None and needed > job.network.radix:
+        findings.refuse("a rail fits its switch", where, needed, job.network.radix)
     live = np.arange(expected) if job.fabric is None else job.fabric.live_ports
     foreign = np.isin(np.arange(expected), live[:needed], invert=True)
     strange = (matchings != IDLE) & (foreign | foreign[matchings])
@@ -49,13 +49,15 @@ def _check_state_times(context: Context, timeline: RailTimeline, where: str) -> 
             float(asked[state]),
             f"from 0 to {starts[state]:g}",
         )
-    if job.switching == "all-stop":
-        for state in np.flatnonzero(np.diff(starts[1:]) < job.delay_s - slack)[:MOST_TOLD] + 2:
+    if job.network.switching == "all-stop":
+        for state in (
+            np.flatnonzero(np.diff(starts[1:]) < job.network.delay_s - slack)[:MOST_TOLD] + 2
+        ):
             findings.refuse(
                 "reconfigurations follow one another",
                 f"{where}.starts_s[{state}]",
                 float(starts[state]),
-                float(starts[state - 1] + job.delay_s),
+                float(starts[state - 1] + job.network.delay_s),
             )
 
 

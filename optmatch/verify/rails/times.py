@@ -36,11 +36,11 @@ def measure_work(job: RailJob) -> Work:
         sent[of] = share(n[of]) * step.size_bytes[of]
         messages[of] = count(n[of])
     measure_rounds(job, sent, messages)
-    latency = messages * job.latency_s
+    latency = messages * job.network.latency_s
     on_rail = step.rail >= 0
     compute = step.kind == COMPUTE
-    inside = np.where(compute, step.duration_s, sent / job.scale_up_bytes_per_s + latency)
-    all_ports = job.port_bytes_per_s * job.ports_per_gpu
+    inside = np.where(compute, step.duration_s, sent / job.network.scale_up_bytes_per_s + latency)
+    all_ports = job.network.port_bytes_per_s * job.network.ports_per_gpu
     full = np.where(on_rail, sent / all_ports + latency, inside)
     return Work(sent, latency, on_rail, inside, full)
 
@@ -86,7 +86,7 @@ def check_times(context: Context) -> None:
     last = float(end.max(initial=0.0))
     for timeline in plan.rails:
         if timeline.n_reconfigurations:
-            last = max(last, float(timeline.starts_s[-1]) + context.job.delay_s)
+            last = max(last, float(timeline.starts_s[-1]) + context.job.network.delay_s)
     if abs(plan.step_s - last) > slack:
         rule = "the step ends with its last operation or reconfiguration"
         context.findings.refuse(rule, "step_s", plan.step_s, last)

@@ -18,9 +18,9 @@ from optmatch.io.chakra.options import TraceOptions
 from optmatch.io.chakra.step import read_step
 from optmatch.io.chakra.writer import Node, step_traces, trace_bytes
 from optmatch.io.rails.groups import groups_text
-from optmatch.problems import RailJob
 from optmatch.problems.rails.step import OPERATIONS, Dimension, Group, Step
 from optmatch.simulation.rails.replay import simulate_rails
+from tests.helpers.rails import make_job
 
 COMPUTE, ALL_TO_ALL, SENDS, RECEIVES = map(
     OPERATIONS.index, ("compute", "all-to-all", "send", "recv")
@@ -408,8 +408,7 @@ def test_a_job_behaves_as_its_traces(tmp_path: Path, compress: bool) -> None:
     model = om.TransformerModel(
         layers=8, hidden=4096, heads=8, sequence=2048, vocabulary=1000, ffn=16384
     )
-    job = RailJob(
-        n_gpus=16, gpus_per_server=2, dp=2, tp=2, pp=4, model=model, batch=16, micro_batch=2,
+    job = make_job(gpus_per_server=2, dp=2, tp=2, pp=4, model=model, batch=16, micro_batch=2,
         delay_s=0.005,
     )  # fmt: skip
     step = job.step()
@@ -419,7 +418,7 @@ def test_a_job_behaves_as_its_traces(tmp_path: Path, compress: bool) -> None:
     prefix, file = write(tmp_path, contents, groups)
     found = read_step(prefix, file, TraceOptions(gpus_per_server=2, stride=2))
     assert {g.name: g for g in found.groups} == {g.name: g for g in step.groups}
-    recorded = RailJob(n_gpus=16, gpus_per_server=2, recorded=found, delay_s=0.005)
+    recorded = make_job(gpus_per_server=2, recorded=found, delay_s=0.005)
     for one, two in zip(job.phases(), recorded.phases(), strict=True):
         assert (one.rail, one.ranks, one.dimension) == (two.rail, two.ranks, two.dimension)
         np.testing.assert_allclose(one.circuit_bytes, two.circuit_bytes, rtol=1e-6)

@@ -31,6 +31,7 @@ from optmatch.model import Status
 from optmatch.problems import Group, PlaneSchedules, RailJob, Step
 from optmatch.problems.rails.step import OPERATIONS
 from tests.helpers.plans import demands, pipeline, rails
+from tests.helpers.rails import make_job
 
 FORMATS = (
     *("timeline", "perfetto", "chakra", "openoptics", "openoptics-matrix"),
@@ -218,15 +219,14 @@ def test_links_inside_servers_are_in_every_topology() -> None:
     """Of a group that is on no rail, every pair; the switch does not touch them."""
     solution = rails()
     job: Any = solution.problem
-    groups = (*job.recorded.groups, Group("tp.0", "tp", (0, 3), -1))
-    columns = {name: getattr(job.recorded, name) for name in ("rank", "kind", "group", "peer")}
+    given = job.workload.recorded
+    groups = (*given.groups, Group("tp.0", "tp", (0, 3), -1))
+    columns = {name: getattr(given, name) for name in ("rank", "kind", "group", "peer")}
     step = Step(
-        groups=groups, **columns, size_bytes=job.recorded.size_bytes, match=job.recorded.match,
-        duration_s=job.recorded.duration_s, dep_start=job.recorded.dep_start, dep=job.recorded.dep,
+        groups=groups, **columns, size_bytes=given.size_bytes, match=given.match,
+        duration_s=given.duration_s, dep_start=given.dep_start, dep=given.dep,
     )  # fmt: skip
-    wider = RailJob(
-        n_gpus=4, gpus_per_server=1, recorded=step, port_bytes_per_s=12.5e9, delay_s=0.5
-    )
+    wider = make_job(gpus_per_server=1, recorded=step, port_bytes_per_s=12.5e9, delay_s=0.5)
     solution = om.Solution(
         problem=wider, schedule=None, answer=solution.answer, status=Status.FEASIBLE,
         limit=om.Limit.EXHAUSTED, objective=4.5, lower_bound=0.0, method="by hand",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ from optmatch.io.rails.recordings import (
 from optmatch.problems import RailJob
 from optmatch.problems.rails.step import OPERATIONS
 from optmatch.simulation.rails.replay import simulate_rails
+from tests.helpers.rails import change_job, make_job
 
 GROUPS = {"d0": (0, 1), "d1": (2, 3), "p0": (0, 2), "p1": (1, 3)}
 TABLE = """rank, group, operation, count, size_bytes, compute_s, peer
@@ -121,7 +121,7 @@ def test_a_list_of_objects_is_the_same_step(tmp_path: Path) -> None:
     from_json = read_phase_list(write(tmp_path, "s.json", json.dumps(entries)), GROUPS)
     step = read_phase_list(write(tmp_path, "s.csv", TABLE), GROUPS)
     assert from_json == step
-    job = RailJob(n_gpus=4, gpus_per_server=1, recorded=step)
+    job = make_job(gpus_per_server=1, recorded=step)
     seen = [(phase.ranks, phase.dimension) for phase in job.phases()]
     assert seen == [((0, 1), "dp"), ((0, 1), "pp"), ((2, 3), "pp"), ((2, 3), "dp")]
 
@@ -254,7 +254,7 @@ def test_recordings_of_all_ranks_are_a_job(tmp_path: Path) -> None:
     assert np.bincount(step.rank).tolist() == [62] * 8 + [45] * 8
     sizes = {OPERATIONS[k]: step.size_bytes[step.kind == k].tolist() for k in np.unique(step.kind)}
     assert sizes == {"send": [8.0] * 7 * 8, "recv": [8.0] * 7 * 8, "all-gather": [16.0] * 744}
-    job = RailJob(n_gpus=16, gpus_per_server=4, recorded=step, delay_s=0.01)
+    job = make_job(gpus_per_server=4, recorded=step, delay_s=0.01)
     for rank in range(16):
         seen = [p for p in job.phases() if rank in p.ranks]
         shapes = [f"{phase.dimension}{phase.n_operations}" for phase in seen]
@@ -262,7 +262,7 @@ def test_recordings_of_all_ranks_are_a_job(tmp_path: Path) -> None:
         middle = "dp20" if rank < 8 else "dp3"
         assert shapes[at:] + shapes[:at] == ["pp5", "dp18", "pp1", middle, "pp1", "dp17"]
         assert {phase.rail for phase in seen} == {rank % 4}
-    job = replace(job, recorded=read_recorded_step(prefix, LLAMA, told))  # sizes do not matter
+    job = change_job(job, recorded=read_recorded_step(prefix, LLAMA, told))  # sizes do not matter
     played = simulate_rails(job, "on-demand")
     switched = [
         sum(
@@ -360,7 +360,7 @@ def test_the_command_makes_a_job(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     job = om.load(tmp_path / "listed.json")
     assert isinstance(job, RailJob)
-    assert (job.delay_s, job.n_gpus) == (0.25, 4)
+    assert (job.network.delay_s, job.n_gpus) == (0.25, 4)
     assert [g.dimension for g in job.groups()] == ["dp", "cp", "pp", "pp"]
     assert loads(done.stdout) == job
 
@@ -375,7 +375,7 @@ def test_the_command_reads_recordings(tmp_path: Path) -> None:
     told = TraceOptions(gpus_per_server=4)
     job = loads(done.stdout)
     assert isinstance(job, RailJob)
-    assert job.recorded == read_recorded_step(prefix, LLAMA, told, collective_bytes=9)
+    assert job.workload.recorded == read_recorded_step(prefix, LLAMA, told, collective_bytes=9)
 
 
 @pytest.mark.slow

@@ -15,9 +15,10 @@ from optmatch.problems import RailJob, TransformerModel
 from optmatch.problems.rails.plan import RailPlan
 from optmatch.simulation.rails.replay import simulate_rails
 from tests.helpers.plans import rails
+from tests.helpers.rails import change_job, make_job
 
 MODEL = TransformerModel(layers=4, hidden=1024, heads=8, sequence=128, vocabulary=1000, ffn=4096)
-JOB = RailJob(n_gpus=8, gpus_per_server=2, dp=2, tp=2, pp=2, model=MODEL, batch=8, delay_s=0.5)
+JOB = make_job(gpus_per_server=2, dp=2, tp=2, pp=2, model=MODEL, batch=8, delay_s=0.5)
 
 
 def plan() -> tuple[RailJob, RailPlan]:
@@ -62,7 +63,7 @@ def test_bars_of_a_simulation() -> None:
 
 def test_large_jobs_show_their_first_ranks() -> None:
     """Of one rail, no more than fit on a page."""
-    job = replace(JOB, n_gpus=128, dp=32, batch=32)
+    job = change_job(JOB, dp=32, batch=32)
     data = rail_gantt_data(job, simulate_rails(job, "provisioned"))
     assert len(data.ranks) == MOST_RANKS
     positions = {group.rail for group in job.groups() if set(group.ranks) & set(data.ranks)}

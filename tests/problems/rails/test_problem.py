@@ -15,19 +15,18 @@ from hypothesis import strategies as st
 import optmatch as om
 from optmatch.cli import main
 from optmatch.io import dumps, loads
-from optmatch.problems.rails.layout import coordinates, positions
-from optmatch.problems.rails.program import pipeline_turns
+from optmatch.problems.rails.layout import coordinates, place_ranks
+from optmatch.problems.rails.pipeline import Pass, list_passes
 from optmatch.problems.rails.step import COMPUTE, RECV, SEND
-from tests.helpers.rails import MODEL, message_step, random_jobs, small_job
+from tests.helpers.rails import MODEL, make_job, message_step, random_jobs, small_job
 
 BROKEN: list[tuple[dict[str, Any], str, str]] = [
-    ({"n_gpus": 9}, "n_gpus", "dp 2 x tp 2 x pp 2 x cp 1 = 8 ranks, but n_gpus = 9"),
-    ({"gpus_per_server": 3}, "n_gpus", "no multiple of 3 GPUs per server"),
+    ({"gpus_per_server": 3}, "network.gpus_per_server", "no multiple of 3 GPUs per server"),
     ({"ep": 4}, "ep", "ep = 4: does not divide dp = 2"),
-    ({"ep": 2}, "ep", "ep = 2: does not divide the 1 experts"),
+    ({"ep": 2}, "parallelism.ep", "ep = 2: does not divide the 1 experts"),
     ({"model": None}, "model", "neither model nor recorded"),
-    ({"batch": 7}, "batch", "no multiple of dp = 2"),
-    ({"micro_batch": 3}, "micro_batch", "does not divide the 4 sequences"),
+    ({"batch": 7}, "workload.batch", "no multiple of dp = 2"),
+    ({"micro_batch": 3}, "workload.micro_batch", "does not divide the 4 sequences"),
     ({"micro_batch": 0}, "micro_batch", "must be >= 1"),
     ({"virtual_stages": 2}, "virtual_stages", "with schedule 1f1b"),
     (
@@ -37,10 +36,14 @@ BROKEN: list[tuple[dict[str, Any], str, str]] = [
     ),
     (
         {"schedule": "interleaved", "virtual_stages": 2},
-        "micro_batch",
+        "workload.micro_batch",
         "1 micro-batches, interleaved needs a multiple of pp = 2",
     ),
-    ({"model": replace(MODEL, layers=3)}, "model", "3 layers do not split into 2 equal parts"),
+    (
+        {"model": replace(MODEL, layers=3)},
+        "workload.model",
+        "3 layers do not split into 2 equal parts",
+    ),
     ({"schedule": "2f2b"}, "schedule", "one of gpipe, 1f1b, interleaved"),
     ({"switching": "all"}, "switching", "one of all-stop, per-circuit"),
     ({"order": ("dp", "tp", "pp")}, "order", "each of dp, tp, pp, cp once"),
@@ -49,17 +52,17 @@ BROKEN: list[tuple[dict[str, Any], str, str]] = [
     ({"port_bytes_per_s": 0}, "port_bytes_per_s", "must be > 0"),
     (
         {"radix": 3},
-        "radix",
+        "network.radix",
         r"rail 0 has 4 GPUs.*rank 5 \(of group dp\.2\) is the first",
     ),
     (
         {"fabric": om.Benes(3)},
-        "fabric",
+        "network.fabric",
         r"fabric = 3 ports: rail 0 has 4 GPUs with 1 ports each, 4 in all; rank 5 \(of group dp",
     ),
     (
         {"gpus_per_server": 1, "ports_per_gpu": 2, "radix": 15},
-        "radix",
+        "network.radix",
         r"rail 0 has 8 GPUs with 2 ports each, 16 in all; rank 7 \(of group dp\.3\) is the first",
     ),
 ]
@@ -77,7 +80,7 @@ def test_a_group_of_several_rails_is_refused() -> None:
     """Tensor parallelism wider than a server, with groups and ranks named."""
     with pytest.raises(om.InputError, match=r"group tp\.0 joins rank 0 on rail 0 and rank") as c:
         small_job(dp=2, tp=4, pp=1, gpus_per_server=2)
-    assert c.value.where == "placement"
+    assert c.value.where == "parallelism.placement"
 
 
 @pytest.mark.parametrize(
@@ -95,17 +98,19 @@ def test_a_broken_model_is_refused(change: dict[str, int], message: str) -> None
 
 
 def test_a_recorded_step_needs_its_ranks() -> None:
-    """All of them, and a port for each on the rail."""
-    with pytest.raises(om.InputError, match="recorded: rank 1 of a job of 1 GPUs"):
-        om.RailJob(n_gpus=1, gpus_per_server=1, recorded=message_step())
+    """A port for each on the rail, and no degrees or model beside it."""
+    with pytest.raises(om.InputError, match="a recorded step has groups of its own"):
+        make_job(gpus_per_server=1, dp=2, recorded=message_step())
+    with pytest.raises(om.InputError, match="both are given: a model or a recorded step"):
+        make_job(gpus_per_server=1, model=MODEL, recorded=message_step())
     with pytest.raises(om.InputError, match=r"rail 0 has 2 GPUs.*rank 1 \(of group pp\.0\)"):
-        om.RailJob(n_gpus=2, gpus_per_server=1, radix=1, recorded=message_step())
+        make_job(gpus_per_server=1, radix=1, recorded=message_step())
 
 
 def test_ranks_count_as_published() -> None:
     """Data parallelism first, then tensor, then pipeline; tensor parallel ranks share a server."""
     model = replace(MODEL, layers=8, heads=32)
-    job = om.RailJob(n_gpus=4096, gpus_per_server=32, dp=16, tp=32, pp=8, model=model, batch=16)
+    job = make_job(gpus_per_server=32, dp=16, tp=32, pp=8, model=model, batch=16)
     groups = {group.name: group for group in job.groups()}
     assert groups["dp.0"].ranks == tuple(range(16))
     assert groups["tp.0"].ranks == tuple(range(0, 512, 16))
@@ -121,7 +126,7 @@ relaxed = settings(max_examples=40, deadline=None, suppress_health_check=[Health
 @given(random_jobs())
 def test_groups_are_what_differs_in_one_degree(job: om.RailJob) -> None:
     """Each family splits all ranks; members agree in the other degrees; rails are theirs."""
-    places, gpus = coordinates(job), positions(job)
+    places, gpus = coordinates(job.parallelism), place_ranks(job.parallelism)
     assert sorted(gpus.tolist()) == list(range(job.n_gpus))
     families: dict[str, list[int]] = {}
     for group in job.groups():
@@ -132,13 +137,13 @@ def test_groups_are_what_differs_in_one_degree(job: om.RailJob) -> None:
         fixed = [axis for axis in range(4) if axis not in free]
         assert (own[:, fixed] == own[0, fixed]).all()
         if family == "edp":
-            assert len(set(own[:, 0] % job.ep)) == 1
+            assert len(set(own[:, 0] % job.parallelism.ep)) == 1
         if family == "ep":
-            assert len(set(own[:, 0] // job.ep)) == 1
-        servers = set((gpus[list(group.ranks)] // job.gpus_per_server).tolist())
+            assert len(set(own[:, 0] // job.parallelism.ep)) == 1
+        servers = set((gpus[list(group.ranks)] // job.network.gpus_per_server).tolist())
         assert (group.rail == -1) == (len(servers) == 1)
         if group.rail >= 0:
-            assert set(gpus[list(group.ranks)] % job.gpus_per_server) == {group.rail}
+            assert set(gpus[list(group.ranks)] % job.network.gpus_per_server) == {group.rail}
     for ranks in families.values():
         assert sorted(ranks) == list(range(job.n_gpus))
 
@@ -151,9 +156,7 @@ def test_files_bring_jobs_back(job: om.RailJob) -> None:
     assert again == job
     assert isinstance(again, om.RailJob)
     assert again.step() == job.step()
-    recorded = om.RailJob(
-        n_gpus=job.n_gpus, gpus_per_server=job.gpus_per_server, recorded=job.step()
-    )
+    recorded = make_job(gpus_per_server=job.network.gpus_per_server, recorded=job.step())
     assert loads(dumps(recorded)) == recorded
 
 
@@ -164,13 +167,13 @@ def test_turns_of_a_pipeline(pp: int, parts: int, rounds: int, schedule: Any) ->
     schedule = schedule if parts == 1 else "interleaved"
     micro_batches = rounds * pp
     for stage in range(pp):
-        turns = pipeline_turns(schedule, pp, stage, parts, micro_batches)
+        turns = list_passes(schedule, pp, stage, parts, micro_batches)
         ahead = [turn[1:] for turn in turns if turn[0]]
         back = [turn[1:] for turn in turns if not turn[0]]
         every = [(part, batch) for part in range(parts) for batch in range(micro_batches)]
         assert sorted(ahead) == sorted(back) == every
         for turn in every:
-            assert turns.index((True, *turn)) < turns.index((False, *turn))
+            assert turns.index(Pass(True, *turn)) < turns.index(Pass(False, *turn))
         waiting = np.cumsum([1 if turn[0] else -1 for turn in turns])
         if schedule == "1f1b":
             assert waiting.max() == min(pp - stage, micro_batches)
@@ -180,18 +183,23 @@ def test_turns_of_a_pipeline(pp: int, parts: int, rounds: int, schedule: Any) ->
 @given(random_jobs())
 def test_a_step_computes_the_model_once(job: om.RailJob) -> None:
     """Forward and twice backward, shared by all ranks; every message is sent and received."""
-    step, model = job.step(), job.model
+    step, model = job.step(), job.workload.model
     assert model is not None
-    tokens = job.batch * model.sequence
+    tokens = job.workload.batch * model.sequence
     matrices = 4 * model.hidden**2
     matrices += model.ffn_matrices * model.hidden * model.ffn * model.active_experts
     layer = 2 * matrices + 4 * model.sequence * model.hidden
     flops = 3 * tokens * (model.layers * layer + 2 * model.hidden * model.vocabulary)
-    spent = step.duration_s[step.kind == COMPUTE].sum() * job.peak_flops_per_s * job.efficiency
+    spent = (
+        step.duration_s[step.kind == COMPUTE].sum()
+        * job.workload.peak_flops_per_s
+        * job.workload.efficiency
+    )
     assert spent == pytest.approx(flops)
-    boundaries = job.pp * job.virtual_stages - 1 if job.pp > 1 else 0
-    lines = job.dp * job.tp * job.cp
-    expected = 2 * boundaries * job.micro_batches * lines
+    split = job.parallelism
+    boundaries = split.n_parts - 1 if split.pp > 1 else 0
+    lines = split.dp * split.tp * split.cp
+    expected = 2 * boundaries * job.workload.count_micro_batches(split.dp) * lines
     assert ((step.kind == SEND).sum(), (step.kind == RECV).sum()) == (expected, expected)
 
 
@@ -201,10 +209,10 @@ def test_gradients_are_exchanged_once() -> None:
     for zero in (0, 1, 2):
         job = small_job(dp=2, tp=2, pp=2, zero_stage=zero)
         totals.append(sum(p.circuit_bytes.sum() for p in job.phases() if p.dimension == "dp"))
-    assert job.model is not None
-    h = job.model.hidden
-    words = 2 * h * job.model.vocabulary
-    weights = job.model.layers * (4 * h**2 + 3 * h * job.model.ffn) + words
+    assert job.workload.model is not None
+    h = job.workload.model.hidden
+    words = 2 * h * job.workload.model.vocabulary
+    weights = job.workload.model.layers * (4 * h**2 + 3 * h * job.workload.model.ffn) + words
     # two members: each sends half, there and back, of two bytes for each weight
     assert totals == pytest.approx([2 * 2 * weights] * 3)
 
@@ -225,7 +233,11 @@ def test_generate_writes_a_job() -> None:
     assert done.exit_code == 0, done.output
     job = loads(done.stdout)
     assert isinstance(job, om.RailJob)
-    assert (job.order, job.delay_s, job.fabric) == (("tp", "dp", "pp", "cp"), 0.1, om.Benes(4))
+    assert (job.parallelism.order, job.network.delay_s, job.fabric) == (
+        ("tp", "dp", "pp", "cp"),
+        0.1,
+        om.Benes(4),
+    )
 
 
 def test_generate_refuses_degrees_that_do_not_multiply(tmp_path: Any) -> None:
@@ -233,17 +245,16 @@ def test_generate_refuses_degrees_that_do_not_multiply(tmp_path: Any) -> None:
     target = tmp_path / "job.json"
     done = run(f"generate rail-job --gpus 9 {DEGREES} {SIZES} -o {target}")
     assert (done.exit_code, target.exists()) == (2, False)
-    assert "dp 2 x tp 2 x pp 2 x cp 1 = 8 ranks, but n_gpus = 9" in done.stderr
+    assert "dp 2 x tp 2 x pp 2 x cp 1 = 8 ranks, but --gpus = 9" in done.stderr
 
 
 def test_a_file_with_a_broken_step_names_the_operation(tmp_path: Any) -> None:
     """A collective of a rank that is not in its group."""
-    job = om.RailJob(n_gpus=2, gpus_per_server=1, recorded=message_step())
+    job = make_job(gpus_per_server=1, recorded=message_step())
     tree = json.loads(dumps(job))
-    tree["recorded"]["groups"][0]["ranks"] = [0, 2]
-    tree["n_gpus"] = 3
+    tree["workload"]["recorded"]["groups"][0]["ranks"] = [0, 2]
     path = tmp_path / "job.json"
     path.write_text(json.dumps(tree))
     with pytest.raises(om.InputError, match=r"of rank 1 in group pp\.0: rank 1 is not in") as c:
         om.load(path)
-    assert (c.value.where, str(path) in str(c.value)) == ("/recorded/group/2", True)
+    assert (c.value.where, str(path) in str(c.value)) == ("/workload/recorded/group/2", True)

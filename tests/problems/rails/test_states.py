@@ -79,13 +79,17 @@ def words(job: om.RailJob, plan: RailPlan) -> list[list[set[str]]]:
     """Read off what the ports of each stage are for, state by state: ``"pp"``, ``"dp"``."""
     timeline, ranks = plan.rails[0], ranks_of_rails(job.step())[0]
     stage = {
-        rank: number for number in range(job.pp) for rank in ranks[number * job.dp :][: job.dp]
+        rank: number
+        for number in range(job.parallelism.pp)
+        for rank in ranks[number * job.parallelism.dp :][: job.parallelism.dp]
     }
     found = []
     for matching in timeline.matchings:
-        row: list[set[str]] = [set() for _ in range(job.pp)]
+        row: list[set[str]] = [set() for _ in range(job.parallelism.pp)]
         for port in np.flatnonzero(matching >= 0).tolist():
-            one, two = (stage[ranks[p // job.ports_per_gpu]] for p in (port, int(matching[port])))
+            one, two = (
+                stage[ranks[p // job.network.ports_per_gpu]] for p in (port, int(matching[port]))
+            )
             for each in (one, two):
                 row[each].add("dp" if one == two else "pp")
         found.append(row)
@@ -105,16 +109,16 @@ def test_stages_are_in_different_states_at_once(method: str) -> None:
     for operation in np.flatnonzero((step.rail >= 0) & (step.kind != RECV)).tolist():
         begins = timeline.starts_s <= plan.start_s[operation] + 1e-12
         row = held[int(np.flatnonzero(begins)[-1])]
-        here = int(step.rank[operation]) // job.dp
+        here = int(step.rank[operation]) // job.parallelism.dp
         if step.kind[operation] == SEND:
-            other = int(step.peer[operation]) // job.dp
+            other = int(step.peer[operation]) // job.parallelism.dp
             assert (row[here], row[other]) == ({"pp"}, {"pp"})
         else:
             assert row[here] == {"dp"}
     assert any({"dp"} in row and {"pp"} in row for row in held), "never two states at once"
     assert all(len(kinds) <= 1 for row in held for kinds in row)
     changed = [
-        (at, {stage for stage in range(job.pp) if one[stage] != two[stage]})
+        (at, {stage for stage in range(job.parallelism.pp) if one[stage] != two[stage]})
         for at, one, two in zip(timeline.starts_s[1:], held, held[1:], strict=False)
     ]
     going_on = [
@@ -124,6 +128,6 @@ def test_stages_are_in_different_states_at_once(method: str) -> None:
         if plan.start_s[operation] < at - 1e-12
         and plan.end_s[operation] > at + 1e-12
         and stages
-        and int(step.rank[operation]) // job.dp not in stages
+        and int(step.rank[operation]) // job.parallelism.dp not in stages
     ]
     assert going_on, "nothing goes on while others are switched"

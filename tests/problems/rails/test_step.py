@@ -26,8 +26,8 @@ from optmatch.problems.rails.step import (
     Step,
     ring_bytes,
 )
-from optmatch.problems.rails.times import durations_s, ends_with_all_links, events
-from tests.helpers.rails import PAIR, message_step, random_jobs, small_job
+from optmatch.problems.rails.times import durations_s, ends_s
+from tests.helpers.rails import PAIR, make_job, message_step, random_jobs, small_job
 
 BROKEN: list[tuple[dict[str, Any], str, str]] = [
     ({"rank": [0, 1, 0]}, "rank", "not ascending"),
@@ -186,7 +186,7 @@ def test_ranks_of_a_stage_that_differ_are_named() -> None:
 def test_the_ends_with_all_links_are_the_longest_paths(job: om.RailJob) -> None:
     """By plain recursion over dependencies, streams and parts."""
     step = job.step()
-    given_, lasts = events(job), durations_s(job, step)
+    given_, lasts = job.events(), durations_s(step, job.network, job.collectives)
     before: dict[int, set[int]] = {}
     streams: dict[tuple[Any, ...], int] = {}
     for k in range(step.n_operations):
@@ -211,7 +211,7 @@ def test_the_ends_with_all_links_are_the_longest_paths(job: om.RailJob) -> None:
             ends[e] = start + lasts[given_.part[e]]
         assert len(left) < len(todo)
         todo = left
-    np.testing.assert_allclose(ends_with_all_links(job), [ends[e] for e in sorted(ends)])
+    np.testing.assert_allclose(ends_s(job.events()), [ends[e] for e in sorted(ends)])
     assert job.lower_bound() == pytest.approx(max(ends.values()))
 
 
@@ -220,10 +220,10 @@ def test_the_ends_with_all_links_are_the_longest_paths(job: om.RailJob) -> None:
 def test_ranks_that_are_folded_end_alike(job: om.RailJob) -> None:
     """Operations of one event class end at the same time; a job has a class for each stage."""
     found = fold(job.step())
-    ends = ends_with_all_links(job)[events(job).event_of]
+    ends = ends_s(job.events())[job.events().event_of]
     for event in np.unique(found.event):
         np.testing.assert_allclose(ends[found.event == event], ends[found.event == event][0])
-    assert len(found.ranks) == job.pp
+    assert len(found.ranks) == job.parallelism.pp
 
 
 def test_a_rank_that_differs_is_not_folded() -> None:
@@ -253,6 +253,6 @@ def test_ranks_that_wait_for_each_other_are_refused() -> None:
         dep_start=[0, 0, 1, 1, 2],  # type: ignore[arg-type]
         dep=[0, 2],  # type: ignore[arg-type]
     )
-    job = om.RailJob(n_gpus=2, gpus_per_server=1, recorded=step)
+    job = make_job(gpus_per_server=1, recorded=step)
     with pytest.raises(om.InputError, match=r"operation \d \(\w+\) of rank \d.*waits for itself"):
         job.lower_bound()

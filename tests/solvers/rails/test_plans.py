@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from optmatch.solvers.rails.facing import face_shifts
 from optmatch.solvers.rails.fold import fold
 from optmatch.solvers.rails.policies import share_lanes, usual_lanes
 from optmatch.solvers.rails.transfers import fold_transfers
-from tests.helpers.rails import CURVES, fitted, served_jobs, small_job
+from tests.helpers.rails import CURVES, change_job, fitted, served_jobs, small_job
 
 POLICIES = ("on-demand", "provisioned")
 
@@ -50,7 +49,7 @@ def test_switches_that_stop_as_a_whole(policy: str, delay_s: float) -> None:
     job = small_job(2, 2, 2, delay_s=delay_s, switching="all-stop")
     simulated = simulate_rails(job, policy)  # type: ignore[arg-type]
     assert plan_of(job, policy).step_s == pytest.approx(simulated.step_s, rel=1e-12)
-    gentle = plan_of(replace(job, switching="per-circuit"), policy)
+    gentle = plan_of(change_job(job, switching="per-circuit"), policy)
     assert gentle.step_s <= simulated.step_s * (1 + 1e-12)
 
 
@@ -60,7 +59,7 @@ def test_published_curves_come_out_of_the_plans(case: str) -> None:
     _, job = fitted(case)
     for (policy, delay_s), published_s in CURVES[case].items():
         if policy in POLICIES:
-            found = om.solve(replace(job, delay_s=delay_s), policy, seed=0)
+            found = om.solve(change_job(job, delay_s=delay_s), policy, seed=0)
             assert found.objective == pytest.approx(published_s, rel=5e-3)
 
 
@@ -68,7 +67,7 @@ def test_published_curves_come_out_of_the_plans(case: str) -> None:
 @pytest.mark.parametrize("delay_s", [0.01, 0.1])
 def test_the_best_plan_hides_all_delays_of_the_published_cases(case: str, delay_s: float) -> None:
     """Never worse than a simple policy; here as fast as with all links, which proves it."""
-    job = replace(fitted(case)[1], delay_s=delay_s)
+    job = change_job(fitted(case)[1], delay_s=delay_s)
     best = om.solve(job, "ilp", seed=0)
     others = [om.solve(job, method, seed=0).objective for method in (*POLICIES, "prefetch")]
     assert best.objective is not None

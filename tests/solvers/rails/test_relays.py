@@ -29,7 +29,15 @@ from optmatch.solvers.rails.order import best_order
 from optmatch.solvers.rails.relays import divert, list_relays, plan_diverted, recognise
 from optmatch.solvers.rails.transfers import fold_transfers
 from optmatch.testing.rails import Hops, least_step_s, straight_hops
-from tests.helpers.rails import chain_step, fitted, random_jobs, served_jobs, small_job
+from tests.helpers.rails import (
+    chain_step,
+    change_job,
+    fitted,
+    make_job,
+    random_jobs,
+    served_jobs,
+    small_job,
+)
 
 JOBS = {
     "rings": small_job(2, 1, 3, delay_s=0.1),
@@ -111,7 +119,7 @@ def test_any_circuit_of_a_hop(name: str, data: Any) -> None:
     rows = np.flatnonzero(np.isin(plan.relays[:, 1], members))
     operation, rank, ports = plan.relays[data.draw(st.sampled_from(rows.tolist()))].tolist()
     state = int(np.searchsorted(timeline.starts_s, plan.start_s[operation], side="right")) - 1
-    port = int(np.searchsorted(members, rank)) * job.ports_per_gpu + ports.bit_length() - 1
+    port = int(np.searchsorted(members, rank)) * job.network.ports_per_gpu + ports.bit_length() - 1
     matchings = np.array(timeline.matchings)
     matchings[state, port] = -1
     changed = replace(timeline, matchings=matchings)
@@ -125,7 +133,7 @@ def test_any_time_of_what_is_forwarded(name: str, data: Any, sign: int) -> None:
     plan = solved(name)[1]
     operation = int(data.draw(st.sampled_from(np.unique(plan.relays[:, 0]).tolist())))
     end_s = np.array(plan.end_s)
-    end_s[operation] += sign * JOBS[name].latency_s / 2
+    end_s[operation] += sign * JOBS[name].network.latency_s / 2
     refused(name, end_s=end_s)
 
 
@@ -208,7 +216,7 @@ def test_every_way_leads_where_data_belong(job: om.RailJob) -> None:
 @given(served_jobs(), st.sampled_from([1e-3, 0.1, 10.0]))
 def test_going_around_is_never_worse(job: om.RailJob, delay_s: float) -> None:
     """It is taken only where a step ends sooner; the verifier agrees."""
-    job = replace(job, delay_s=delay_s)
+    job = change_job(job, delay_s=delay_s)
     straight = plan_well(fold_transfers(job), around=False)
     found = om.solve(job, "prefetch", seed=0)
     assert straight is not None
@@ -226,9 +234,7 @@ def tiny_job() -> om.RailJob:
 
 def chain_job(delay_s: float, *pattern: tuple[str, int]) -> om.RailJob:
     """Return a job of two stages of two replicas, one phase after the other."""
-    return om.RailJob(
-        n_gpus=4, gpus_per_server=1, recorded=chain_step(list(pattern)), delay_s=delay_s
-    )
+    return make_job(gpus_per_server=1, recorded=chain_step(list(pattern)), delay_s=delay_s)
 
 
 @pytest.mark.parametrize(
@@ -259,7 +265,7 @@ def test_the_best_of_all_orders_and_ways(job: om.RailJob) -> None:
     assert found.objective == pytest.approx(proved, rel=1e-9)
     straight = least_step_s(job, lambda operations: [straight_hops(job, operations)])
     assert found.objective <= straight * (1 + 1e-9)
-    assert (found.objective < straight * (1 - 1e-9)) == (job.delay_s > 1e-6)
+    assert (found.objective < straight * (1 - 1e-9)) == (job.network.delay_s > 1e-6)
 
 
 @pytest.mark.parametrize("ports", [1, 2])
@@ -303,8 +309,7 @@ def test_collectives_wait_where_that_saves_changes(delay_s: float) -> None:
     model = om.TransformerModel(
         layers=8, hidden=1024, heads=8, sequence=4096, vocabulary=32000, ffn=3584
     )
-    job = om.RailJob(
-        n_gpus=16, gpus_per_server=1, dp=4, pp=4, model=model, batch=16, micro_batch=1,
+    job = make_job(gpus_per_server=1, dp=4, pp=4, model=model, batch=16, micro_batch=1,
         delay_s=delay_s,
     )  # fmt: skip
     transfers = fold_transfers(job)
@@ -331,7 +336,7 @@ def test_any_choice_of_ways_is_a_plan(job: om.RailJob, seed: int) -> None:
     assert order is not None
     plan = plan_diverted(diverted, chosen, order)
     assert plan is not None
-    if job.switching == "per-circuit":
+    if job.network.switching == "per-circuit":
         assert om.verify(job, plan).ok
         assert recognise(relays, plan) == ways
 
@@ -339,10 +344,10 @@ def test_any_choice_of_ways_is_a_plan(job: om.RailJob, seed: int) -> None:
 @pytest.mark.parametrize("case", ["h200-dp2", "h200-dp4"])
 def test_a_delay_of_a_second_is_hidden_in_the_published_cases(case: str) -> None:
     """All that is left of it is the latency of a few hops."""
-    job = replace(fitted(case)[1], delay_s=1.0)
+    job = change_job(fitted(case)[1], delay_s=1.0)
     found = om.solve(job, "prefetch", seed=0)
     assert found.objective is not None
-    latencies = job.step().n_operations * job.latency_s
+    latencies = job.step().n_operations * job.network.latency_s
     assert found.objective - job.lower_bound() < latencies < 1e-3
     for policy in ("on-demand", "provisioned"):
         slow = om.solve(job, policy, seed=0).objective
@@ -388,5 +393,5 @@ def test_what_other_tools_are_told() -> None:
 
 def test_a_recorded_step_without_a_pipeline_has_no_way_around() -> None:
     """Nor one in which nothing is sent twice over the same circuits."""
-    job = om.RailJob(n_gpus=4, gpus_per_server=1, recorded=chain_step([("dp", 2)]))
+    job = make_job(gpus_per_server=1, recorded=chain_step([("dp", 2)]))
     assert not list_relays(fold_transfers(job)).routes

@@ -30,7 +30,7 @@ from optmatch.problems.rails.step import (
 from optmatch.simulation.rails.replay import simulate_rails
 from optmatch.solvers.rails.transfers import fold_transfers
 from optmatch.verify.rails.transfers import list_transfers
-from tests.helpers.rails import small_job
+from tests.helpers.rails import make_job, small_job
 
 Sends = list[tuple[int, int, float]]
 HALVED = (ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER)
@@ -148,7 +148,7 @@ def single(n: int, kind: int, size: float = 1e6, **options: Any) -> om.RailJob:
     }
     step = Step(groups=(Group("dp.0", "dp", tuple(every), rail=0),), **columns)
     plain: dict[str, Any] = {"port_bytes_per_s": 1e8, "latency_s": 1e-6}
-    return om.RailJob(n_gpus=n, gpus_per_server=1, recorded=step, **{**plain, **options})
+    return make_job(gpus_per_server=1, recorded=step, **{**plain, **options})
 
 
 def plan_of(job: om.RailJob, method: str = "provisioned") -> RailPlan:
@@ -192,9 +192,9 @@ def partners_in_turn(job: om.RailJob, plan: RailPlan) -> list[list[int]]:
     found: list[list[int]] = [[] for _ in ranks]
     for matching in timeline.matchings:
         for gpu in range(len(ranks)):
-            arrives = int(matching[gpu * job.ports_per_gpu])
-            if arrives >= 0 and found[gpu][-1:] != [arrives // job.ports_per_gpu]:
-                found[gpu].append(arrives // job.ports_per_gpu)
+            arrives = int(matching[gpu * job.network.ports_per_gpu])
+            if arrives >= 0 and found[gpu][-1:] != [arrives // job.network.ports_per_gpu]:
+                found[gpu].append(arrives // job.network.ports_per_gpu)
     return found
 
 
@@ -245,8 +245,10 @@ def test_jobs_in_rounds_are_planned(job: om.RailJob, method: str) -> None:
 def test_places_in_a_group_are_few_classes(job: om.RailJob) -> None:
     """Halving treats all alike, a tree those of one depth; rails that are alike are one."""
     transfers = fold_transfers(job)
-    assert len(transfers.folded.first) <= job.pp * (1 + 2 * job.dp.bit_length())
-    assert sum(len(timeline.rails) for timeline in plan_of(job).rails) in (0, job.tp)
+    assert len(transfers.folded.first) <= job.parallelism.pp * (
+        1 + 2 * job.parallelism.dp.bit_length()
+    )
+    assert sum(len(timeline.rails) for timeline in plan_of(job).rails) in (0, job.parallelism.tp)
 
 
 @pytest.mark.parametrize("policy", ["on-demand", "provisioned"])
@@ -329,8 +331,8 @@ def sending(name: str, data: Any) -> tuple[int, int]:
         np.append(timeline.starts_s[1:], np.inf) > plan.start_s[operation]
     )
     gpu = {rank: k for k, rank in enumerate(ranks_of_rails(step)[0].tolist())}
-    port = gpu[members[a]] * job.ports_per_gpu
-    arrives = timeline.matchings[:, port] // job.ports_per_gpu
+    port = gpu[members[a]] * job.network.ports_per_gpu
+    arrives = timeline.matchings[:, port] // job.network.ports_per_gpu
     states = np.flatnonzero(
         inside & (timeline.matchings[:, port] >= 0) & (arrives == gpu[members[b]])
     )
@@ -356,7 +358,7 @@ def test_a_circuit_that_leads_to_another_partner(name: str, data: Any) -> None:
     state, port = sending(name, data)
     first, *rest = solved(name)[1].rails
     matchings = np.array(first.matchings)
-    gpus = matchings[state] // job.ports_per_gpu
+    gpus = matchings[state] // job.network.ports_per_gpu
     others = np.flatnonzero((matchings[state] >= 0) & (gpus != gpus[port]))
     other = int(data.draw(st.sampled_from(others.tolist())))
     matchings[state, [port, other]] = matchings[state, [other, port]]

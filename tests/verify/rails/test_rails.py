@@ -96,7 +96,7 @@ def circuit_in_use(name: str, data: Any) -> tuple[int, int]:
     gpu = int(np.searchsorted(ranks_of_rails(step)[0], step.rank[operation]))
     port = int(plan.ports[operation]).bit_length() - 1
     state = int(np.searchsorted(timeline.starts_s, plan.start_s[operation], side="right")) - 1
-    return state, gpu * job.ports_per_gpu + port
+    return state, gpu * job.network.ports_per_gpu + port
 
 
 @settings(max_examples=60, deadline=None)
@@ -115,7 +115,7 @@ def test_any_circuit_in_use_that_leads_elsewhere(name: str, data: Any) -> None:
     """Its receiver swapped with one at another GPU: data go astray, or no ring closes."""
     state, port = circuit_in_use(name, data)
     matchings = np.array(solved(name)[1].rails[0].matchings)
-    gpus = matchings[state] // JOBS[name].ports_per_gpu
+    gpus = matchings[state] // JOBS[name].network.ports_per_gpu
     others = np.flatnonzero((matchings[state] >= 0) & (gpus != gpus[port]))
     other = int(data.draw(st.sampled_from(others.tolist())))
     matchings[state, [port, other]] = matchings[state, [other, port]]
@@ -128,7 +128,7 @@ def test_any_reconfiguration_that_starts_later(name: str, data: Any) -> None:
     """By a tenth of the delay: what waits for its circuits would start before they are there."""
     timeline = solved(name)[1].rails[0]
     starts = np.array(timeline.starts_s)
-    starts[data.draw(st.integers(1, len(starts) - 1)) :] += JOBS[name].delay_s / 10
+    starts[data.draw(st.integers(1, len(starts) - 1)) :] += JOBS[name].network.delay_s / 10
     assert refused_timeline(name, starts_s=starts)
 
 

@@ -1,0 +1,116 @@
+"""What a training job computes in one step: a model and its batch, or a recorded step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from optmatch.model import InputError, Value, integer, number
+from optmatch.problems.rails.step import Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TransformerModel(Value):
+    """A transformer, by its sizes.
+
+    Parameters
+    ----------
+    layers, hidden, heads, sequence, vocabulary
+        Numbers of layers, hidden units, heads, tokens of a sequence, and words.
+    ffn
+        Hidden units of the feed-forward part, of one expert if there are experts.
+    experts, active_experts
+        Experts of a layer and how many of them a token visits; 1 of a dense model.
+    ffn_matrices
+        Matrices of the feed-forward part: 2, or 3 where it is gated.
+
+    See Also
+    --------
+    Workload : a model with its batch.
+    """
+
+    layers: int
+    hidden: int
+    heads: int
+    sequence: int
+    vocabulary: int
+    ffn: int
+    experts: int = 1
+    active_experts: int = 1
+    ffn_matrices: int = 3
+
+    def __post_init__(self) -> None:
+        for name in self.__dataclass_fields__:
+            object.__setattr__(self, name, integer(name, getattr(self, name), at_least=1))
+        if self.hidden % self.heads:
+            raise InputError(
+                f"hidden = {self.hidden}: no multiple of {self.heads} heads", where="hidden"
+            )
+        if self.active_experts > self.experts:
+            raise InputError(
+                f"active_experts = {self.active_experts}: at most {self.experts} experts",
+                where="active_experts",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Workload(Value):
+    """What one step of a training job computes: a model and its batch, or a recorded step.
+
+    Parameters
+    ----------
+    model
+        The model; None with a recorded step.
+    batch, micro_batch
+        The sequences of a step over all replicas, and the sequences of a micro-batch at one
+        replica; -1 for all in one.
+    peak_flops_per_s, efficiency
+        Of a GPU, and the part of it that is reached.
+    width_bytes, gradient_width_bytes
+        Bytes of an activation or weight, and of a gradient.
+    recorded
+        A step from a trace, instead of one that is derived from the model.
+
+    Raises
+    ------
+    InputError
+        Naming the option: of neither or both of model and recorded step, or a value out of range.
+
+    See Also
+    --------
+    RailJob : the problem that it is a part of.
+
+    Examples
+    --------
+    >>> model = TransformerModel(layers=8, hidden=1024, heads=8, sequence=128, vocabulary=1000,
+    ...                          ffn=4096)
+    >>> Workload(model=model, batch=64, micro_batch=2).count_micro_batches(4)
+    8
+    """
+
+    model: TransformerModel | None = None
+    batch: int = 1
+    micro_batch: int = -1
+    peak_flops_per_s: float = 989e12
+    efficiency: float = 0.5
+    width_bytes: float = 2.0
+    gradient_width_bytes: float = 2.0
+    recorded: Step | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if (self.model is None) == (self.recorded is None):
+            both = "neither model nor recorded is" if self.model is None else "both are"
+            raise InputError(f"{both} given: a model or a recorded step", where="model")
+        object.__setattr__(self, "batch", integer("batch", self.batch, at_least=1))
+        if self.micro_batch != -1:
+            integer("micro_batch", self.micro_batch, at_least=1)
+        object.__setattr__(self, "micro_batch", int(self.micro_batch))
+        for name in ("peak_flops_per_s", "efficiency", "width_bytes", "gradient_width_bytes"):
+            object.__setattr__(self, name, number(name, getattr(self, name)))
+            if getattr(self, name) == 0:
+                raise InputError(f"{name} = 0: must be > 0", where=name)
+        if self.efficiency > 1:
+            raise InputError(f"efficiency = {self.efficiency:g}: at most 1", where="efficiency")
+
+    def count_micro_batches(self, replicas: int) -> int:
+        """Count the micro-batches of one of so many replicas."""
+        return 1 if self.micro_batch == -1 else self.batch // replicas // self.micro_batch
