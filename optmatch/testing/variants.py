@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import IdealSwitch, Mesh
 from optmatch.model import Limits, Problem, Solution, ignore
-from optmatch.problems import AllToAll, Demand, Reroute, Routing
+from optmatch.problems import AllToAll, Demand, RailJob, Reroute, Routing
 from optmatch.solvers import Method
 
 
@@ -53,6 +53,8 @@ def relabelled(problem: Problem, order: Sequence[int] | NDArray[np.int64]) -> Pr
         }
         pairs = [[places[port] for port in pair] for pair in problem.circuits.tolist()]
         return replace(problem, fabric=fabric, circuits=pairs, **parts)  # type: ignore[arg-type]
+    if isinstance(problem, RailJob):
+        return replace(problem, network=replace(problem.network, fabric=fabric))
     return replace(problem, fabric=fabric)  # type: ignore[type-var]
 
 

@@ -186,8 +186,8 @@ def fold_transfers(job: RailJob, *, fixed: bool = False) -> Transfers:
     duplex = job.fabric is not None and job.fabric.bidirectional
     if duplex and job.network.ports_per_gpu % 2:
         raise InputError(
-            f"ports_per_gpu = {job.network.ports_per_gpu}: on a fabric of bidirectional ports a ring needs"
-            " two at each GPU",
+            f"ports_per_gpu = {job.network.ports_per_gpu}: on a fabric of bidirectional ports a"
+            " ring needs two at each GPU",
             where="ports_per_gpu",
         )
     lanes = Lanes(job.network.ports_per_gpu // (1 + duplex), duplex, fixed)
