@@ -1,4 +1,4 @@
-"""CP-SAT with our clock, our events and our Ctrl-C, and the model of circuits as flows.
+"""CP-SAT with clock, events and Ctrl-C of this package, and the model of circuits as flows.
 
 Light of one circuit that enters a cell at one end leaves it at the other, so a circuit is a flow
 over the terminals it leaves by: for each cell and direction, as much goes out as came in. The
@@ -54,7 +54,7 @@ def minimise(
     workers: int = WORKERS,
     linear: bool = True,
 ) -> Outcome:
-    """Run CP-SAT until it is done, the clock is, or somebody interrupts.
+    """Run CP-SAT until it is done, a limit is reached, or Ctrl-C.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def minimise(
         """Notes the objective of each solution."""
 
         def on_solution_callback(self) -> None:
-            """Take the objective down for the thread that reports."""
+            """Keep the objective for the thread that reports."""
             best.append(self.objective_value)
 
     status: list[Any] = []

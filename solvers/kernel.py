@@ -27,21 +27,21 @@ def bare_kernel(function: Function) -> Function:
     """Like `kernel`, for functions that allocate nothing and are called very often.
 
     For each array of a tuple that is passed on, numba counts references by atomic instructions.
-    Where nothing is allocated, that is for nothing, and it can take a third of the time.
+    A kernel that allocates nothing does not need that, and it can take a third of the time.
     """
     return _compile(function, _nrt=False)
 
 
 def fast_kernel(function: Function) -> Function:
     """Like `bare_kernel`, for finite numbers, whose sums and maxima may be taken in any order."""
-    return _compile(function, _nrt=False, fastmath={"nnan", "ninf", "nsz", "reassoc", "contract"})
+    return _compile(function, _nrt=False, fastmath=_FAST)
 
 
 @cache
-def _digest(room: Path) -> str:
-    """Tell apart the states that the modules of a room have been in."""
+def _digest(folder: Path) -> str:
+    """Return a digest of all modules of a folder, which changes with any of them."""
     digest = hashlib.sha256()
-    for module in sorted(room.glob("*.py")):
+    for module in sorted(folder.glob("*.py")):
         digest.update(module.read_bytes())
     return digest.hexdigest()[:8]
 
@@ -58,8 +58,8 @@ def _compile(function: Function, **options: Any) -> Function:
 
     # numba compiles anew when a kernel's own file has changed. What it calls may be in others,
     # and become part of it; so the name of what is cached tells in which state they all were.
-    room = Path(function.__code__.co_filename).parent
-    function.__qualname__ += f"_{_digest(room)}"
+    folder = Path(function.__code__.co_filename).parent
+    function.__qualname__ += f"_{_digest(folder)}"
     options |= {"nogil": True, "error_model": "numpy"}
     try:
         compiled: Function = numba.njit(cache=True, **options)(function)

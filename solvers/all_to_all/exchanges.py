@@ -18,7 +18,7 @@ QUICK = Effort(rounds=24)
 
 
 def exchange_pairs(planner: SlotPlanner, tolerated: int = 0) -> Limit | None:
-    """Exchange pairs among three slots at a time, until none wastes more, or a limit."""
+    """Exchange pairs among three slots at a time, until no slot has excess cells, or a limit."""
     slots, vertices = len(planner.plan), len(planner.plan[0].partner)
     if slots < 3:
         return Limit.EXHAUSTED if planner.excess else None
@@ -30,7 +30,7 @@ def exchange_pairs(planner: SlotPlanner, tolerated: int = 0) -> Limit | None:
     three = np.arange(3)
     best = planner.excess
     move = 0
-    while wasteful := [k for k, slot in enumerate(planner.plan) if slot.excess > tolerated]:
+    while excessive := [k for k, slot in enumerate(planner.plan) if slot.excess > tolerated]:
         limit = planner.clock.exceeded(move)
         if limit is not None:
             return limit
@@ -39,7 +39,7 @@ def exchange_pairs(planner: SlotPlanner, tolerated: int = 0) -> Limit | None:
         move += 1
         if move % 64 == 0:
             planner.on_event(Tick("exchange", move, most))
-        chosen = _three_slots(planner, wasteful)
+        chosen = _three_slots(planner, excessive)
         old = np.stack([planner.plan[slot].partner for slot in chosen])
         new = np.empty_like(old)
         start = int(planner.rng.integers(vertices))
@@ -55,9 +55,9 @@ def exchange_pairs(planner: SlotPlanner, tolerated: int = 0) -> Limit | None:
     return None
 
 
-def _three_slots(planner: SlotPlanner, wasteful: list[int]) -> list[int]:
-    """Pick a slot that wastes cells and two others, in random order."""
-    first = wasteful[planner.rng.integers(len(wasteful))]
+def _three_slots(planner: SlotPlanner, excessive: list[int]) -> list[int]:
+    """Pick a slot with excess cells and two others, in random order."""
+    first = excessive[planner.rng.integers(len(excessive))]
     others = planner.rng.choice(len(planner.plan) - 1, size=2, replace=False)
     chosen = [first, *(int(k) + (k >= first) for k in others)]
     planner.rng.shuffle(chosen)

@@ -3,7 +3,7 @@
 Start from a randomly relabelled tournament and route its matchings. Then exchange pairs among
 three slots at a time, keep the routes of circuits that stay, negotiate the others, and accept what
 does not need more cells. The sum of all shortest routes is the same for every 1-factorisation, so
-the cells beyond it are what the search has to get rid of.
+the search has to remove the cells beyond it.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def place_leftovers(planner: SlotPlanner) -> None:
 
 
 def _alone(planner: SlotPlanner, i: int, j: int) -> Slot:
-    """Route a pair that is not dead, though its cheapest ways turn back through a link."""
+    """Route a pair that is not dead, though its cheapest walks pass a link twice."""
     from optmatch.solvers.routing.branch_and_price import search
 
     matching = np.full(planner.n_ports, IDLE, dtype=np.int32)
@@ -49,7 +49,7 @@ def _alone(planner: SlotPlanner, i: int, j: int) -> Slot:
 def _pack(
     planner: SlotPlanner, pairs: list[tuple[int, int]]
 ) -> tuple[Slot, list[tuple[int, int]]]:
-    """Fill a slot with the pairs that find a way, one after the other; return the rest."""
+    """Fill a slot with the pairs that find a route, one after the other; return the rest."""
     packed = planner.empty_slot()
     rest = []
     for i, j in pairs:

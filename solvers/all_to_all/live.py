@@ -1,4 +1,4 @@
-"""All-to-all of a fabric with dead ports: solved on the live ones, and told of all."""
+"""All-to-all of a fabric with dead ports: solved on the live ports, answered for all ports."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Solve = Callable[[AllToAll, Limits, np.random.Generator, OnEvent], Solution]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LivePorts(Fabric):
-    """The live ports of a fabric, numbered from 0; known to methods only, not to files."""
+    """The live ports of a fabric, numbered from 0; methods alone use it, files never have it."""
 
     fabric: Fabric
     type: ClassVar[str] = "live-ports"
@@ -55,7 +55,7 @@ class LivePorts(Fabric):
 
 
 def on_live_ports(solve: Solve) -> Solve:
-    """Let a method for all-to-all see live ports only.
+    """Let a method for all-to-all solve on the live ports only.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
-"""Repair of a schedule whose fabric breaks: reroute, exchange pairs, or prove that it is lost.
+"""Repair of a schedule whose fabric breaks: reroute, exchange pairs, or prove it impossible.
 
-Most faults touch few slots, and most slots they touch need new ways only for the circuits at the
-broken cell. So a schedule is repaired slot by slot, from the routes it has; what that leaves is
-looked at more closely, by exact tests first. A fault more never makes anything possible, so what
-is proved of some faults holds for all sets that contain them.
+Most faults touch few slots, and most slots they touch need new routes only for the circuits at the
+broken cell. So a schedule is repaired slot by slot, from the routes it has; where that fails,
+exact tests come first. A further fault never makes anything possible, so what is proved for some
+faults holds for all sets that contain them.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Repair:
         touched = np.flatnonzero(hits.any(axis=1)).tolist()
         if not touched:
             return Verdict("survived", "untouched", self.matchings, states)
-        damage = self._break(faults)
+        damage = self._damage(faults)
         states = states.copy()
         lost: list[int] = []
         for slot in touched:
@@ -137,7 +137,7 @@ class Repair:
             lost.append(slot)
         if not lost:
             return Verdict("survived", "rerouted", self.matchings, states)
-        return self._rescue(damage, states, lost)
+        return self._repair_lost(damage, states, lost)
 
     def _known(
         self, slot: int, faults: tuple[Fault, ...], hits: NDArray[np.bool_]
@@ -151,10 +151,10 @@ class Repair:
                 return row
         return None
 
-    def _break(self, faults: tuple[Fault, ...]) -> _Damage:
-        """Break cells for the router.
+    def _damage(self, faults: tuple[Fault, ...]) -> _Damage:
+        """Turn faults into wiring and costs for the router.
 
-        What a way costs at least stays as it was: still a lower bound, as the search needs it.
+        The least costs stay as they were: still a lower bound, as the search needs it.
         """
         wiring = self.router.wiring
         exits, base = wiring.exits.copy(), np.zeros(len(wiring.mate), dtype=np.int64)
@@ -189,12 +189,12 @@ class Repair:
         )
         return None if status < 0 else self.router.states(order, routes, lengths)
 
-    def _rescue(self, damage: _Damage, states: NDArray[np.int8], lost: list[int]) -> Verdict:
-        """Find what helps, or prove that nothing does; the more likely first."""
+    def _repair_lost(self, damage: _Damage, states: NDArray[np.int8], lost: list[int]) -> Verdict:
+        """Look for a repair, or a proof that there is none; the more likely first."""
         broken = Faulty.of(self.fabric, damage.faults)
         problem = None if self.problem is None else replace(self.problem, fabric=broken)
-        hopeless = len(lost) > _MANY * len(self.matchings)
-        if problem is not None and hopeless and self._too_dear(damage):
+        many_lost = len(lost) > _MANY * len(self.matchings)
+        if problem is not None and many_lost and self._refuted_by_prices(damage):
             return Verdict("failed", "prices", causes=damage.faults)
         left = []
         for slot in lost:
@@ -210,7 +210,7 @@ class Repair:
         if problem is None:
             return self._search(broken, states, left)
         exchanged = self._exchange(problem, states)
-        if exchanged is None and not hopeless and self._too_dear(damage):
+        if exchanged is None and not many_lost and self._refuted_by_prices(damage):
             return Verdict("failed", "prices", causes=damage.faults)
         return exchanged or Verdict("unrepaired", "effort")
 
@@ -246,8 +246,8 @@ class Repair:
             routes, lengths = planner.router.follow(matching, states[slot])
             yield planner.settle(partner, routes, lengths, QUICK)
 
-    def _too_dear(self, damage: _Damage) -> bool:
-        """Look for prices of links that no schedule in as many slots can pay."""
+    def _refuted_by_prices(self, damage: _Damage) -> bool:
+        """Look for link prices that prove that as many slots do not suffice."""
         shut = frozenset(np.flatnonzero(damage.base >= FAR).tolist())
         cells = [fault.place for fault in damage.faults]
         self._master.break_cells(damage.wiring, shut, cells)

@@ -1,4 +1,4 @@
-"""Few cells that change state: the order of the slots, and what routes add to it.
+"""Toggles: an order of the slots in which few cells change their state.
 
 A cell without light keeps the state it had, so what counts is how often the sequence of its driven
 states changes.

@@ -1,4 +1,4 @@
-"""Exact routers of feed-forward fabrics, and what their free choices buy."""
+"""Exact routers of feed-forward fabrics, and preferences among routes."""
 
 from optmatch.fabrics import Faulty, FeedForward
 from optmatch.model import Problem

@@ -2,12 +2,12 @@
 
 Once the loops of the outer columns are set, the two halves do not know of each other. So the best
 setting of a block is, over all settings of its own loops, the best of the upper half and the best
-of the lower half together: a search of which every step is exhaustive, though it looks at few of
-all choices. On average over all permutations it visits some 40, 400, 6,000 and 100,000 blocks for
-8, 16, 32 and 64 lines.
+of the lower half together. The search is exhaustive, with bounds that leave most choices out. On
+average over all permutations it visits some 40, 400, 6,000 and 100,000 blocks for 8, 16, 32 and 64
+lines.
 
-What a circuit pays for a cell depends on the cell, its state, and whether another circuit passes
-it too. Prices are whole numbers; either all are added up, or the circuit that pays most decides.
+What a cell costs a circuit depends on the cell, its state, and whether another circuit passes it
+too. Costs are whole numbers; the sum over all circuits is minimised, or the largest of them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from optmatch.solvers.feedforward.loop_search import (
 from optmatch.solvers.feedforward.looping import network
 
 MOST_VISITS = 400_000
-"""After so many visits to blocks a search settles for what it has."""
+"""After so many visits to blocks a search ends with the best it has."""
 FORBIDDEN = 1 << 40
 """The price of a state that a cell cannot take."""
 
@@ -40,7 +40,7 @@ class Choice(NamedTuple):
 
     states: NDArray[np.int8]
     cost: NDArray[np.int64]
-    """``cost[k]``: what is paid for matching k."""
+    """``cost[k]``: the cost of matching k."""
     exact: NDArray[np.bool_]
     """``exact[k]``: whether no routes of matching k cost less; on a dilated network, none of those
     on which no two circuits share a cell."""
@@ -61,14 +61,14 @@ def choose_loops(
     matchings
         ``matchings[k, source] = destination``, -1 where idle; int32, shape (k, n).
     price
-        ``price[cell, state, shared]``: what each circuit pays that passes a cell in this state,
+        ``price[cell, state, shared]``: the cost for each circuit that passes a cell in this state,
         alone (0) or with another one (1); int64, not negative.
     dilated
         Whether the network is a dilated one.
     worst
-        Whether the cost of a matching is what its dearest circuit pays, not what all pay.
+        Whether the cost of a matching is the largest of its circuits, not their sum.
     visits
-        How many blocks to look at for each matching, more or less.
+        About how many blocks to visit for each matching.
 
     Returns
     -------

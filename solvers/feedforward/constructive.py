@@ -1,4 +1,4 @@
-"""Method `constructive`: the exact router of a feed-forward fabric, and its free choices.
+"""Method `constructive`: the exact router of a feed-forward fabric, and the choices it leaves.
 
 First the plain algorithm, in microseconds. Then, where it may help, the loops of a Benes network
 are turned: to pass fewer cells, to lose less, to get past faults, and for an all-to-all to change

@@ -1,4 +1,4 @@
-"""Exact routers of feed-forward fabrics behind one function, and what their free choices buy."""
+"""Exact routers of feed-forward fabrics behind one function, and preferences among routes."""
 
 from __future__ import annotations
 

@@ -92,23 +92,23 @@ def choose_rounds(
     return Rounds(around, (total * n / 2,), latency_s)
 
 
-class Seats(NamedTuple):
+class Places(NamedTuple):
     """The places of ranks in their groups."""
 
     member: NDArray[np.int64]
     """``member[group, place]``, padded with -1."""
     keys: NDArray[np.int64]
     """``group * n_ranks + rank`` of all members, ascending."""
-    places: NDArray[np.int64]
+    place_of: NDArray[np.int64]
     """The place of each of these."""
 
     def place(self, step: Step, operations: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the places of the ranks of operations in their groups."""
         keys = step.group[operations].astype(np.int64) * step.n_ranks + step.rank[operations]
-        return self.places[np.searchsorted(self.keys, keys)]
+        return self.place_of[np.searchsorted(self.keys, keys)]
 
 
-def list_seats(step: Step) -> Seats:
+def list_places(step: Step) -> Places:
     """Put the groups of a step into tables."""
     sizes = np.array([len(group.ranks) for group in step.groups], dtype=np.int64)
     member = np.full((len(sizes), int(sizes.max(initial=0))), -1)
@@ -117,10 +117,10 @@ def list_seats(step: Step) -> Seats:
     of, place = np.nonzero(member >= 0)
     keys = of * step.n_ranks + member[of, place]
     order = np.argsort(keys)
-    return Seats(member, keys[order], place[order])
+    return Places(member, keys[order], place[order])
 
 
-def tell_apart(job: RailJob, lanes: Lanes, seats: Seats) -> list[bytes]:
+def tell_apart(job: RailJob, lanes: Lanes, places: Places) -> list[bytes]:
     """Describe for each rank who of those that it ever faces are the same; without names.
 
     Ranks of a class have to agree in this: then what needs no change of circuits at one of them
@@ -147,8 +147,8 @@ def tell_apart(job: RailJob, lanes: Lanes, seats: Seats) -> list[bytes]:
         parts = [step.peer[messages].astype(np.int64)]
         kinds, first, which = np.unique(key[transfers], return_index=True, return_inverse=True)
         for k in np.argsort(first):
-            table, place = tables[int(kinds[k])], seats.place(step, transfers[first[k : k + 1]])
-            parts.append(seats.member[kinds[k] // SEND, table[:, place[0]]])
+            table, place = tables[int(kinds[k])], places.place(step, transfers[first[k : k + 1]])
+            parts.append(places.member[kinds[k] // SEND, table[:, place[0]]])
         order = np.argsort(np.argsort(first))[which.reshape(-1)]
         found.append(order.tobytes() + number_first(np.concatenate(parts)).tobytes())
     return found

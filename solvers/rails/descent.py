@@ -1,7 +1,7 @@
-"""Better plans by trying: other ways for data, later turns for collectives, while it helps.
+"""Local search: other ways for data, and later starts of collectives, while the step gets shorter.
 
-CP-SAT weighs ways and orders together, but for a few dozen communications only. Here one choice is
-changed at a time and times are longest paths, so hundreds are no matter.
+CP-SAT decides on ways and orders together, but for a few dozen communications only. Here one
+choice is changed at a time and times are longest paths, which is fast enough for hundreds.
 """
 
 from __future__ import annotations

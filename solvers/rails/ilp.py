@@ -178,7 +178,7 @@ def _is_pipeline(transfers: Transfers) -> bool:
     where `Relays.complete` holds.
     """
     step, class_of = transfers.job.step(), transfers.folded.class_of
-    if transfers.has_scatters:
+    if transfers.has_all_to_alls:
         return False
     around: dict[int, set[int]] = {}
     for group in step.groups:

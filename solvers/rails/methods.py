@@ -81,7 +81,7 @@ def simple_plans(transfers: Transfers) -> list[RailPlan]:
         plan_by_demand(transfers, provisioned=True),
         plan_by_demand(transfers, provisioned=False),
         plan_static(
-            fold_transfers(transfers.job, fixed=True) if transfers.has_scatters else transfers
+            fold_transfers(transfers.job, fixed=True) if transfers.has_all_to_alls else transfers
         ),
     ]
     return [plan for plan in plans if plan is not None]

@@ -1,10 +1,10 @@
-"""A rail job as a model of CP-SAT: when everything starts, in which order, on what lanes and way.
+"""A rail job as a model of CP-SAT: starts, orders, lanes, and which way data go.
 
-At each end of a class a lane serves one communication at a time; between two that face different
-ranks there is a reconfiguration. That is all: circuits that are not in use may be turned early,
-so nothing says when. In the beginning of a step an end faces what it faces at its end, since steps
-repeat; which one that is, the model chooses. A communication that may go around uses other ends on
-each of its ways, and on all of them it takes its time.
+At each end of a class a lane serves one communication at a time. Between two communications with
+different peers there is a reconfiguration. The model does not say when circuits change: what is
+not in use may be changed early. A step begins with the circuits that it ends with, since steps
+repeat; which ones, the model chooses. A communication that may be forwarded uses other ends on
+each of its ways, and is on all of them for its whole time.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Meeting(NamedTuple):
     """Node and way."""
     two: tuple[int, int]
     gaps: tuple[bool, ...]
-    """Whether a lane has to be turned between them."""
+    """By lane, whether its circuit changes between them."""
     ordered: bool
     """Whether the second waits for the first anyway."""
 
@@ -175,7 +175,7 @@ class RailModel:
         return more + sum(t * literal for t, literal in zip(by_lanes, chosen, strict=True))
 
     def _meet(self) -> None:
-        """Keep apart what shares a lane at an end, and leave time to turn it."""
+        """Keep apart what shares a lane at an end, and leave time to change its circuit."""
         for one, two, gaps, ordered in list_meetings(self.relays):
             pair = one[0], two[0]
             if not ordered and pair not in self.orders:
@@ -199,7 +199,7 @@ class RailModel:
         rule.only_enforce_if([c for c in conditions if not isinstance(c, int)])
 
     def _stand(self) -> Iterator[tuple[tuple[int, int], dict[int, Any]]]:
-        """Choose whom each end faces when a step begins and ends; others need turns."""
+        """Choose whom each end faces when a step begins and ends; others need a change."""
         for end, users in self.users.items():
             for lane in range(self.transfers.n_lanes):
                 peers = sorted({user.peers[lane] for user in users})

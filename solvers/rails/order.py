@@ -1,4 +1,4 @@
-"""Plans from orders: each end serves in a given order, and turns as soon as it is free.
+"""Plans from orders: each end serves in a given order, and changes as soon as it is free.
 
 Nothing is asked for: a circuit that is used next is set up while its ports are idle, which hides
 the delay wherever that is possible in the given order.
@@ -110,7 +110,7 @@ def plan_in_order(
     Returns
     -------
     RailPlan or None
-        With every turn as soon as the port is free; None if the order contradicts itself.
+        With every change as soon as the port is free; None if the order contradicts itself.
     """
     found = _time_order(transfers, start, lanes, faces)
     if found is None:
@@ -121,7 +121,7 @@ def plan_in_order(
 
 
 class _Found(NamedTuple):
-    """Times in an order."""
+    """Times in a given order."""
 
     timed: Timed
     standing: list[Turn]

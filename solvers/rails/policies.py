@@ -26,7 +26,7 @@ class Span(NamedTuple):
 
 
 def usual_lanes(transfers: Transfers) -> dict[int, int]:
-    """Choose lanes as a controller does that knows no better: all, shared where they must be.
+    """Choose lanes as a simple controller does: all of them, shared where they must be.
 
     A pipeline needs circuits to both neighbours at once; with two lanes or more, those onward
     take the even ones, those back the odd ones.
@@ -183,12 +183,12 @@ def _kinds(transfers: Transfers) -> list[list[int]]:
 
 
 def _busiest(transfers: Transfers, nodes: list[int]) -> float:
-    """Return the most that one end carries of some communications, in bytes."""
-    carried: dict[int, float] = {}
+    """Return the most bytes that some communications send over one end."""
+    sent: dict[int, float] = {}
     for node in nodes:
         for point in transfers.by_node[node].endpoints:
-            carried[point.end] = carried.get(point.end, 0.0) + transfers.by_node[node].bytes_sent
-    return max(carried.values())
+            sent[point.end] = sent.get(point.end, 0.0) + transfers.by_node[node].bytes_sent
+    return max(sent.values())
 
 
 def share_ports(

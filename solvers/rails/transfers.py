@@ -2,9 +2,9 @@
 
 An *end* is one side of the ports of a class of ranks: where they transmit, or where they receive.
 A *lane* is the port of one number at all GPUs; a node runs on one lane or on several. On each of
-them its *peer* at an end says to whom, or from whom: two nodes with the same peer at an end
-need the same circuit there. Lanes of odd number turn rings the other way round, so two lanes hold
-a ring in both directions, and two more another ring.
+them it has a *peer* at each of its ends, to whom or from whom data go: two nodes with the same
+peer at an end need the same circuit there. Lanes of odd number turn rings the other way round, so
+two lanes hold a ring in both directions, and two more another ring.
 
 A communication that takes several rounds is a chain of nodes, one for each: what was one node in
 the folded step is the first of them.
@@ -28,10 +28,10 @@ from optmatch.problems.rails.step import ALL_TO_ALL, SEND
 from optmatch.problems.rails.times import durations_s
 from optmatch.solvers.rails.collectives import (
     Lanes,
+    Places,
     Rounds,
-    Seats,
     choose_rounds,
-    list_seats,
+    list_places,
     tell_apart,
 )
 from optmatch.solvers.rails.fold import Folded, fold, partners
@@ -86,7 +86,7 @@ class Transfers(NamedTuple):
     lanes: Lanes
     partners: tuple[NDArray[np.int64], NDArray[np.int64]]
     """To whom each operation sends, and from whom it receives."""
-    seats: Seats
+    places: Places
     rounds_of: dict[int, Rounds]
     """How each communication is done, by its first node."""
     bridges: tuple[tuple[NDArray[np.int64], NDArray[np.int64]], ...] = ()
@@ -109,7 +109,7 @@ class Transfers(NamedTuple):
         return any(transfer.rounds for transfer in self.by_node.values())
 
     @property
-    def has_scatters(self) -> bool:
+    def has_all_to_alls(self) -> bool:
         """Whether there is an all-to-all that could take several matchings."""
         return any(
             transfer.kind == ALL_TO_ALL and self.rounds_of[transfer.node].facing.shape[-1] > 2
@@ -191,8 +191,8 @@ def fold_transfers(job: RailJob, *, fixed: bool = False) -> Transfers:
             where="ports_per_gpu",
         )
     lanes = Lanes(job.ports_per_gpu // (1 + duplex), duplex, fixed)
-    step, seats = job.step(), list_seats(job.step())
-    folded = fold(job, tell_apart(job, lanes, seats))
+    step, places = job.step(), list_places(job.step())
+    folded = fold(job, tell_apart(job, lanes, places))
     given = durations_s(job, step)[folded.part].tolist()
     rounds_of: dict[int, Rounds] = {}
     for nodes in folded.order:
@@ -210,7 +210,7 @@ def fold_transfers(job: RailJob, *, fixed: bool = False) -> Transfers:
         np.arange(len(given)),
         lanes,
         partners(step),
-        seats,
+        places,
         rounds_of,
     )
     return _add_transfers(found)
@@ -259,8 +259,8 @@ def _peers(transfers: Transfers, op: int, side: int) -> list[list[int]]:
     if step.kind[op] >= SEND:
         return [[int(max(to[op], of[op]))] * transfers.n_lanes]
     facing = transfers.rounds_of[int(transfers.folded.node_of[op])].facing
-    (place,) = transfers.seats.place(step, np.array([op]))
-    peers: list[list[int]] = transfers.seats.member[
+    (place,) = transfers.places.place(step, np.array([op]))
+    peers: list[list[int]] = transfers.places.member[
         step.group[op], facing[:, side, :, place]
     ].tolist()
     return peers
@@ -291,8 +291,8 @@ def face(
     if not len(operations) or step.kind[operations[0]] >= SEND:
         return np.maximum(to[operations], of[operations])
     rounds = transfers.rounds_of[int(transfers.folded.node_of[operations[0]])]
-    place = transfers.seats.place(step, operations)
-    found: NDArray[np.int64] = transfers.seats.member[
+    place = transfers.places.place(step, operations)
+    found: NDArray[np.int64] = transfers.places.member[
         step.group[operations], rounds.facing[turn, side, lane, place]
     ]
     return found

@@ -101,7 +101,7 @@ class _Search:
         return self._conclude(limit)
 
     def _upper(self) -> float:
-        """Return the bound above which a case is of no interest, in `UNIT`."""
+        """Return the bound above which a case needs no search, in `UNIT`."""
         return math.inf if self.best is None else self._cost(self.best) - self.step
 
     def _cost(self, routes: Routes) -> int:
@@ -150,21 +150,21 @@ class _Search:
             return None
         self.cases = [self._root()]
         queue = [(-math.inf, 0)]
-        looked_at = 0
+        bounded = 0
         while queue:
-            limit = self.clock.exceeded(looked_at) or self._near_enough()
+            limit = self.clock.exceeded(bounded) or self._near_enough()
             if limit is not None:
                 return limit
             value, number = heapq.heappop(queue)
             if value > self._upper():
                 continue
-            looked_at += 1
+            bounded += 1
             case = self.cases[number]
             case.bound = self.master.bound(case.closed, self._upper(), self.clock, case.bound)
-            self._report(looked_at)
+            self._report(bounded)
             if case.bound.infeasible or case.bound.value > self._upper():
                 continue
-            self._look_near(case.bound, _TRIES_AT_ROOT if looked_at == 1 else _TRIES)
+            self._round_solution(case.bound, _TRIES_AT_ROOT if bounded == 1 else _TRIES)
             if case.bound.value > self._upper():
                 continue
             if not case.bound.converged or case.bound.weights is None:
@@ -180,7 +180,7 @@ class _Search:
         return None
 
     def _root(self) -> Case:
-        """Begin with what holds without prices: no circuit costs less than if it were alone."""
+        """Begin without prices: no circuit costs less than if it were alone."""
         no_prices = np.zeros(len(self.router.workspace.use), dtype=np.int64)
         return Case({}, Bound(float(self._least()), no_prices))
 
@@ -191,14 +191,14 @@ class _Search:
         bound = max(self.problem.lower_bound(), self._in_unit(self._proved()))
         return near_enough(self.best.objective, bound, self.clock.limits.gap)
 
-    def _report(self, looked_at: int) -> None:
+    def _report(self, bounded: int) -> None:
         bound = self._proved()
         if bound > -math.inf:
             self.on_event(BoundEvent(self._in_unit(bound)))
-        self.on_event(Tick("cases", looked_at))
+        self.on_event(Tick("cases", bounded))
 
-    def _look_near(self, bound: Bound, tries: int) -> None:
-        """Look for a routing where the linear programme points to."""
+    def _round_solution(self, bound: Bound, tries: int) -> None:
+        """Look for a routing near the solution of the linear programme."""
         if bound.weights is not None and min(bound.weights.values()) > 1 - _TINY:
             routes, lengths = self.router.empty_routes()
             for column in bound.weights:
@@ -213,7 +213,7 @@ class _Search:
                 return
 
     def _where_to_split(self, weights: dict[Column, float]) -> tuple[int, int, int]:
-        """Pick a circuit and a link that it half uses; first one it would use both ways."""
+        """Pick a circuit and a link that it half uses; one that it uses both ways comes first."""
         use: dict[tuple[int, int], float] = {}
         for column, weight in weights.items():
             links = self.master.links_of(column)
@@ -282,7 +282,7 @@ class _Search:
         )
 
     def _proof(self) -> RoutingProof | None:
-        """Write the cases down, without splitting any that is bounded well enough as it is."""
+        """Write the cases as a proof; a case whose own bound is enough stays a leaf."""
         aim = self._proved()
         needed = aim if aim == math.inf else self._round_up(aim)
         numbers = [0]  # of the cases to write down; a case is numbered before its parts

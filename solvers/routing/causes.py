@@ -9,7 +9,7 @@ from optmatch.fabrics import Fabric, Fault, Faulty
 from optmatch.model import Clock, Solution, Status
 
 Refuted = Callable[[Fabric], bool | None]
-"""Tells of a fabric whether the question has no answer there; None where that stays open."""
+"""Tells whether the question has no answer on a fabric; None where that stays open."""
 
 
 def name_causes(solution: Solution, refuted: Refuted, clock: Clock | None = None) -> Solution:
@@ -40,7 +40,7 @@ def name_causes(solution: Solution, refuted: Refuted, clock: Clock | None = None
 def find_causes(
     fabric: Faulty, refuted: Refuted, clock: Clock | None = None
 ) -> tuple[list[Fault], bool]:
-    """Find faults of cells that forbid what is refuted on a fabric, and that are all needed.
+    """Find a set of faulty cells that forbids the answer, and of which each one is needed.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def find_causes(
 
 
 def add_causes(solution: Solution, said: str, causes: list[Fault], minimal: bool) -> Solution:
-    """Write the causes into the statistics, and let the text under a key end with them."""
+    """Write the causes into the statistics, and append them to the text under the key `said`."""
     known = dict(solution.stats)
     return replace(
         solution,

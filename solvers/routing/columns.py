@@ -1,4 +1,4 @@
-"""Column generation for circuits that share links: prices, checkable bounds, and cuts.
+"""Column generation for circuits that share links: link prices, and bounds that can be checked.
 
 The linear programme picks for each circuit a mix of routes such that no link carries more than its
 capacity. Routes are added as their reduced cost asks for them, each by one shortest-path search at
@@ -188,7 +188,7 @@ class Master:
                 return proof
             if clock.remaining_s <= 0 or rounds < _ROUNDS:
                 break
-            self._lp.dear *= 8.0  # leaving circuits out was only too cheap
+            self._lp.dear *= 8.0  # leaving circuits out cost too little
         return best
 
     def _iterate(
@@ -304,7 +304,7 @@ def cost_step(router: Router, circuits: NDArray[np.int64]) -> int:
 
 
 class _Programme:
-    """The linear programme itself, kept in GLOP and solved again from its last basis."""
+    """The linear programme itself, kept in CLP and solved again from its last basis."""
 
     def __init__(self, circuits: int, links: int, capacity: int, dear: float) -> None:
         self.solver = pywraplp.Solver.CreateSolver("CLP")
@@ -340,12 +340,12 @@ class _Programme:
     def solve(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Return the dual values of circuits, and the prices of links rounded down to integers."""
         status = self.solver.Solve()
-        if status != self.solver.OPTIMAL:  # GLOP lost its way from the last basis: start afresh
+        if status != self.solver.OPTIMAL:  # CLP failed from the last basis: start afresh
             afresh = pywraplp.MPSolverParameters()
             afresh.SetIntegerParam(afresh.INCREMENTALITY, afresh.INCREMENTALITY_OFF)
             status = self.solver.Solve(afresh)
         if status != self.solver.OPTIMAL:
-            raise SolverError("GLOP did not solve the linear programme over routes")
+            raise SolverError("CLP did not solve the linear programme over routes")
         shares = np.array([row.dual_value() for row in self.rows])
         prices = np.array([-row.dual_value() for row in self.links])
         return shares, np.floor(np.maximum(prices, 0.0) * UNIT + _TINY).astype(np.int64)

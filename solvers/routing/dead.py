@@ -14,7 +14,7 @@ def refuse_dead_pairs(
     refuted: Refuted | None = None,
     clock: Clock | None = None,
 ) -> Solution | None:
-    """Conclude that a problem is infeasible because ports must meet that never can.
+    """Conclude that a problem is infeasible because two ports must meet that no states connect.
 
     Parameters
     ----------
@@ -26,12 +26,12 @@ def refuse_dead_pairs(
         The name of the method that says so.
     refuted, clock
         As of `name_causes`, where there may be no answer although no pair is dead. Without them
-        a fault is needed if its repair brings all pairs to life.
+        a fault is needed if its repair leaves no pair dead.
 
     Returns
     -------
     Solution or None
-        None if there is no such pair. Of a fabric with faults it names those that kill a pair.
+        None if there is no such pair. On a fabric with faults it names those that cause it.
     """
     if not dead:
         return None

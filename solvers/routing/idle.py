@@ -32,8 +32,8 @@ from optmatch.model import (
 ROUNDS = 12
 """How often all free cells of a slot are reconsidered, at most."""
 
-WORTH_WHILE = 0.01
-"""A round that does not promise to lower the cost by this share (0.01 dB) is not begun."""
+LEAST_GAIN = 0.01
+"""A round begins only if it is expected to lower the cost by this share (0.01 dB)."""
 
 STARTS, START_TERMINALS = 8, 4000
 """A slot has at most so many descents, and so many terminals in all of them, but always two."""
@@ -50,11 +50,11 @@ def settle(
         raise InputError(f"a fabric of type {fabric.type} has no cells, and no optics")
     if schedule is None or schedule.cell_states is None:
         raise InputError("optics need one schedule, with cell states")
-    flow = _Flow.of(graph, chosen)
+    flow = Flow.of(graph, chosen)
     settled = schedule.cell_states.copy()
     for states, matching in zip(settled, schedule.matchings, strict=True):
         source = np.flatnonzero(matching >= 0)
-        ends = _Ends(
+        ends = Ends(
             fabric.source_terminals[source], fabric.destination_terminals[matching[source]]
         )
         states[graph.stuck == BAR] = BAR
@@ -66,14 +66,14 @@ def settle(
     return settled
 
 
-class _Ends(NamedTuple):
+class Ends(NamedTuple):
     """Where circuits begin and end."""
 
     sources: NDArray[np.int32]
     destinations: NDArray[np.int32]
 
 
-class _Flow(NamedTuple):
+class Flow(NamedTuple):
     """How power gets from the entry of one cell to the entry of the next."""
 
     graph: CellGraph
@@ -85,7 +85,8 @@ class _Flow(NamedTuple):
     """``ahead[terminal, straight or across]``: where light that enters there may leave."""
 
     @classmethod
-    def of(cls, graph: CellGraph, device: Device) -> _Flow:
+    def of(cls, graph: CellGraph, device: Device) -> Flow:
+        """Apply a device to the cells and links of a graph."""
         guides = measure_waveguides(graph)
         loss_db = guides.length * device.cell_length_m * device.waveguide_loss_db_per_m
         loss_db += guides.bends * device.bend_loss_db + guides.crossings * device.crossing_loss_db
@@ -97,14 +98,14 @@ class _Flow(NamedTuple):
     def shares(self, states: NDArray[np.int8]) -> NDArray[np.float64]:
         """Return ``shares[terminal, straight or across]`` of what enters there.
 
-        Free and dead cells swallow all.
+        Free and dead cells absorb all.
         """
         shares = self.by_state[states]
         shares[(states == FREE) | (self.graph.stuck > CROSS)] = 0.0
         return np.repeat(shares, 4, axis=0)
 
 
-class _Powers(NamedTuple):
+class Powers(NamedTuple):
     """All powers in one setting."""
 
     ratios: NDArray[np.float64]
@@ -117,10 +118,11 @@ class _Powers(NamedTuple):
 
     @property
     def cost(self) -> float:
+        """The sum of the fourth powers of all ratios, which the search lowers."""
         return float((self.ratios**4).sum())
 
 
-def _spread(flow: _Flow, ends: _Ends, states: NDArray[np.int8]) -> _Powers:
+def solve_powers(flow: Flow, ends: Ends, states: NDArray[np.int8]) -> Powers:
     """Find all powers by one factorisation."""
     n, circuits = len(flow.graph.mate), np.arange(len(ends.sources))
     shares = flow.shares(states)
@@ -147,7 +149,7 @@ def _spread(flow: _Flow, ends: _Ends, states: NDArray[np.int8]) -> _Powers:
     arriving = (entering[at] * share[..., None]).sum(axis=1)  # by receiver, then by sender
     signal = arriving.diagonal().copy()
     np.fill_diagonal(arriving, 0.0)
-    return _Powers(arriving.sum(axis=1) / signal, signal, entering, worth)
+    return Powers(arriving.sum(axis=1) / signal, signal, entering, worth)
 
 
 def _solve(factors: Any, right: NDArray[np.float64], trans: str) -> NDArray[np.float64]:
@@ -156,10 +158,10 @@ def _solve(factors: Any, right: NDArray[np.float64], trans: str) -> NDArray[np.f
     return np.concatenate(parts, axis=1)
 
 
-def _promise(
-    flow: _Flow, now: _Powers, states: NDArray[np.int8], free: NDArray[np.intp]
+def estimate_changes(
+    flow: Flow, now: Powers, states: NDArray[np.int8], free: NDArray[np.intp]
 ) -> NDArray[np.float64]:
-    """Tell to first order by how much the cost would grow if each free cell were flipped."""
+    """Estimate, to first order, how much the cost grows if each free cell is flipped."""
     weight = 4 * now.ratios**3 / now.signal
     everyone = now.worth @ weight
     terminals = 4 * free[:, None] + np.arange(4)
@@ -173,13 +175,13 @@ def _promise(
 
 
 def _choose(
-    flow: _Flow, ends: _Ends, stated: NDArray[np.int8], free: NDArray[np.intp]
+    flow: Flow, ends: Ends, stated: NDArray[np.int8], free: NDArray[np.intp]
 ) -> NDArray[np.int8]:
     """Descend from all in cross, all in bar and random states, and return the best.
 
-    If free cells swallowed all light, crosstalk would be least: nobody looks further than that.
+    Crosstalk is least if free cells absorb all light; the search ends near that bound.
     """
-    enough = (1 + WORTH_WHILE) * _spread(flow, ends, stated).cost
+    enough = (1 + LEAST_GAIN) * solve_powers(flow, ends, stated).cost
     rng = np.random.default_rng(0)
     best, least = stated, np.inf
     for start in range(max(2, min(STARTS, START_TERMINALS // len(flow.graph.mate)))):
@@ -194,23 +196,23 @@ def _choose(
 
 
 def _descend(
-    flow: _Flow,
-    ends: _Ends,
+    flow: Flow,
+    ends: Ends,
     states: NDArray[np.int8],
     free: NDArray[np.intp],
     enough: float,
 ) -> float:
-    """Flip free cells, in place, as long as it helps; return the cost."""
-    now = _spread(flow, ends, states)
+    """Flip free cells, in place, as long as the cost falls; return the cost."""
+    now = solve_powers(flow, ends, states)
     for _ in range(ROUNDS):
-        grown = _promise(flow, now, states, free)
-        if now.cost <= enough or np.minimum(grown, 0.0).sum() > -WORTH_WHILE * now.cost:
+        grown = estimate_changes(flow, now, states, free)
+        if now.cost <= enough or np.minimum(grown, 0.0).sum() > -LEAST_GAIN * now.cost:
             break
         order = free[np.argsort(grown)][: int((grown < -1e-6 * now.cost).sum())]
         while len(order):
             tried = states.copy()
             tried[order] = 1 - tried[order]
-            then = _spread(flow, ends, tried)
+            then = solve_powers(flow, ends, tried)
             if then.cost < now.cost:
                 break
             order = order[: len(order) // 2]

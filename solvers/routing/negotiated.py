@@ -1,7 +1,7 @@
 """Method `negotiated` for one matching: negotiated congestion with restarts.
 
-Where negotiation finds nothing, there is often nothing to find. It cannot tell, so it hands the
-matching over to branch and price (`ilp`), which finds routes or a proof that there are none.
+Negotiation cannot prove that there are no routes. Where it finds none, it hands the matching over
+to branch and price (`ilp`), which finds routes or a proof that there are none.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Routes:
 
 
 class Negotiation:
-    """A matching with the router of its fabric, to be tried again and again."""
+    """A matching with the router of its fabric, and attempts to route it."""
 
     def __init__(self, problem: Routing) -> None:
         self.problem = problem
@@ -57,7 +57,7 @@ class Negotiation:
     def attempt(
         self, turn: int, rng: np.random.Generator, prices: NDArray[np.int64] | None = None
     ) -> Routes | None:
-        """Negotiate once: the first time as it is, then in other orders and with other ties.
+        """Negotiate once: first in the given order, then in random orders and with random ties.
 
         Parameters
         ----------

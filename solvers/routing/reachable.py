@@ -1,4 +1,4 @@
-"""How many matchings a fabric can hold: for few ports, one after the other."""
+"""How many matchings a fabric can hold: for few ports, all are tried."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CASES = 50
 
 
 class Reachable(NamedTuple):
-    """How many of all matchings without needless idle ports can be held."""
+    """How many of the matchings with all live ports in use can be held."""
 
     total: int
     held: int

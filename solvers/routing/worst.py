@@ -1,4 +1,4 @@
-"""The shortest longest route of one matching: CP-SAT on what routes of a given length can use."""
+"""The shortest longest route of one matching: CP-SAT refutes or finds routes of each length."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def route_worst(
     -------
     Solution
         If the longest of all shortest routes is not enough, lengths are refuted one by one from
-        there; such a bound is CP-SAT's word (``stats["bound_by"]``).
+        there; such a bound is not certified (``stats["bound_by"]``).
     """
     negotiation = Negotiation(problem)
     graph, circuits = negotiation.router.graph, negotiation.circuits

@@ -116,7 +116,7 @@ def _check_completion(
     exactly = problem.objective == "matchings"
     for i, j in np.argwhere(served != problem.ticks if exactly else left > 0):
         findings.refuse(
-            "the circuits add up to the demand" if exactly else "all demand is carried",
+            "the circuits add up to the demand" if exactly else "all demand is served",
             f"from port {i} to port {j}",
             f"{served[i, j] * tick_s:g} s of circuit",
             f"{asked[i, j] * tick_s:g} s",

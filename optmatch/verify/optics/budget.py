@@ -1,4 +1,4 @@
-"""The budget: what a circuit may lose, and how far the others must stay below it."""
+"""The budget: what a circuit may lose, and how far crosstalk must stay below it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the light of a schedule is worth: losses, crosstalk, delays, and light that goes round."""
+"""The figures of the light of a schedule: losses, crosstalk, delays, and power in loops."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Optics(Value):
         ``power[slot, frequency, source, perimeter]``: what leaves the chip at each free terminal,
         in the order of ``graph.perimeter``, facets not counted; float64.
     lost
-        ``lost[slot, frequency, source]``: what cells and waveguides swallow; float64.
+        ``lost[slot, frequency, source]``: what cells and waveguides absorb; float64.
     exits
         ``exits[port]``: where in the perimeter light to this port leaves; int32.
     cells

@@ -1,4 +1,4 @@
-"""What no answer can beat: slots by counting, cells by shortest routes; found here anew."""
+"""Lower bounds: slots by counting, cells by shortest routes; recomputed without the solvers."""
 
 from __future__ import annotations
 

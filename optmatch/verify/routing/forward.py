@@ -1,4 +1,4 @@
-"""Lengths of routes where light cannot turn back; a thousand ports are a matter of a second."""
+"""Lengths of routes where light cannot turn back; a thousand ports take about a second."""
 
 from __future__ import annotations
 

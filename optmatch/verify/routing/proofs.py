@@ -51,7 +51,7 @@ class ProofChecker:
     >>> proof = RoutingProof.of_prices(np.zeros(graph.links.count))
     >>> ends = graph.perimeter[[0, 1]].tolist()
     >>> ProofChecker(graph).bound_cells(proof, [Circuit(*ends)])
-    1
+    1.0
     """
 
     def __init__(self, graph: CellGraph) -> None:
@@ -70,10 +70,7 @@ class ProofChecker:
             If the proof is not one of this graph and these circuits, or a leaf that claims
             infeasibility does not show it.
         """
-        costs = (PRICE_UNITS, PRICE_UNITS)
-        return self._bound(
-            proof, circuits, costs, lambda units: self._round_up_cells(units, circuits)
-        )
+        return self.bound_loss(proof, circuits, 1.0, 1.0)
 
     def _round_up_cells(self, units: float, circuits: list[Circuit]) -> float:
         """Turn price units into whole cells, of the parity that all routes together have."""

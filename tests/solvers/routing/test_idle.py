@@ -33,11 +33,11 @@ def setting(problem: om.Routing, solution: om.Solution) -> tuple[Any, Any, NDArr
     free = np.flatnonzero(states == FREE)
     states[free] = CROSS
     source = np.flatnonzero(problem.matching >= 0)
-    ends = idle._Ends(
+    ends = idle.Ends(
         problem.fabric.source_terminals[source],
         problem.fabric.destination_terminals[problem.matching[source]],
     )
-    return idle._Flow.of(graph, device), ends, states, free
+    return idle.Flow.of(graph, device), ends, states, free
 
 
 def spread_densely(
@@ -74,16 +74,16 @@ def test_powers_are_those_of_a_dense_model(fabric: om.Fabric) -> None:
     flow, ends, states, _ = setting(problem, solution)
     expected = spread_densely(fabric, problem.matching, states)
     # the dense model has no losses of waveguides, which the device has none of either
-    assert np.allclose(idle._spread(flow, ends, states).ratios, expected, rtol=1e-6)
+    assert np.allclose(idle.solve_powers(flow, ends, states).ratios, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("fabric", FABRICS, ids=lambda fabric: fabric.type)
-def test_promises_are_derivatives(fabric: om.Fabric) -> None:
+def test_estimates_are_derivatives(fabric: om.Fabric) -> None:
     """What a cell promises is what happens when it moves a little towards the other state."""
     problem, solution = solved(fabric, 1)
     flow, ends, states, free = setting(problem, solution)
-    now = idle._spread(flow, ends, states)
-    promised = idle._promise(flow, now, states, free)
+    now = idle.solve_powers(flow, ends, states)
+    estimated = idle.estimate_changes(flow, now, states, free)
     step = 1e-4
     for k, cell in enumerate(free[:12]):
         # a third kind of state, which only this cell has
@@ -93,8 +93,8 @@ def test_promises_are_derivatives(fabric: om.Fabric) -> None:
         )
         partly = states.copy()
         partly[cell] = 2
-        grown = (idle._spread(moved, ends, partly).cost - now.cost) / step
-        assert grown == pytest.approx(promised[k], rel=1e-2, abs=1e-9 * now.cost)
+        grown = (idle.solve_powers(moved, ends, partly).cost - now.cost) / step
+        assert grown == pytest.approx(estimated[k], rel=1e-2, abs=1e-9 * now.cost)
 
 
 @pytest.mark.parametrize("fabric", FABRICS, ids=lambda fabric: fabric.type)
@@ -104,11 +104,11 @@ def test_no_choice_beats_cells_that_swallow_light(fabric: om.Fabric) -> None:
     flow, ends, states, free = setting(problem, solution)
     swallowing = states.copy()
     swallowing[free] = FREE
-    bound = idle._spread(flow, ends, swallowing).cost
+    bound = idle.solve_powers(flow, ends, swallowing).cost
     rng = np.random.default_rng(1)
     for _ in range(20):
         states[free] = rng.integers(0, 2, len(free))
-        assert idle._spread(flow, ends, states).cost >= bound * (1 - 1e-9)
+        assert idle.solve_powers(flow, ends, states).cost >= bound * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("shift", [1, 2, 3])

@@ -59,8 +59,8 @@ def test_a_right_answer_passes() -> None:
 @pytest.mark.parametrize(
     ("subject", "rule", "where"),
     [
-        (schedule([[1, 0]], [2.0]), "all demand is carried", "from port 0 to port 1"),
-        (schedule([[1, -1]], [3.0]), "all demand is carried", "from port 1 to port 0"),
+        (schedule([[1, 0]], [2.0]), "all demand is served", "from port 0 to port 1"),
+        (schedule([[1, -1]], [3.0]), "all demand is served", "from port 1 to port 0"),
         (schedule([[1, 0]], [3.5]), "a slot lasts a whole number of ticks", "durations_s[0]"),
         (schedule([[1, 0]], [3.0], delay_s=0.0), "the delay is the problem's", "delay_s"),
         (

@@ -42,7 +42,7 @@ def balance(monkeypatch: pytest.MonkeyPatch) -> None:
         assert optics.energy_error < max(1e-12, 1e-14 * optics.loop_power.max(initial=0.0))
         return optics
 
-    for module in (om, sys.modules["optmatch.verify"]):
+    for module in (om, sys.modules["optmatch.verify.optics"]):
         monkeypatch.setattr(module, "measure_optics", balanced)
 
 

@@ -17,9 +17,9 @@ from optmatch.fabrics.light import trace
 from optmatch.model import BAR, CROSS
 from optmatch.model.device import transfer
 from optmatch.testing.crosscheck import SaxCircuit
-from optmatch.verify.optics.loops import find_loops
 from optmatch.verify.optics.scattering import Waves
 from optmatch.verify.optics.scattering import scatter as unchecked
+from optmatch.verify.routing.loops import find_loops
 
 LEAKY = om.Device(
     bar_loss_db=0.5, cross_loss_db=0.3, bar_extinction_db=18.0, cross_extinction_db=25.0
