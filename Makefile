@@ -7,13 +7,7 @@ PROBLEM := instances/all-to-all/$(NAME).json
 SCHEDULE := demo/$(NAME).schedule.json
 # What runs compiled code, and is quick enough to run three times: the tests of kernels, and a few of the
 # tests that every method passes.
-KERNEL_TESTS := tests/solvers/routing/test_cuts.py tests/solvers/reroutes/test_splice.py \
-	tests/solvers/routing/test_pathfinder.py tests/solvers/all_to_all/test_factors.py \
-	tests/solvers/all_to_all/test_toggles.py tests/solvers/feedforward/test_routers.py \
-	tests/solvers/demands/test_birkhoff.py tests/solvers/demands/test_bipartite.py \
-	tests/solvers/demands/test_schedulers.py tests/solvers/demands/test_refutation.py \
-	tests/solvers/slices/test_slices.py tests/solvers/test_contract.py \
-	-k "not test_contract.py or verifier or brute_force"
+KERNEL_TESTS := -m kernels -k "not test_contract.py or verifier or brute_force" tests/solvers
 # Two processes; who has nothing left takes tests of the other, so neighbours share what they compile.
 PYTEST := $(BIN)/pytest -n 2 --dist worksteal -rs
 

@@ -16,6 +16,7 @@ from optmatch.model.limits import Clock, Limits
 from optmatch.model.problem import Problem, unit_of
 from optmatch.model.schedule import BAR, CROSS, FREE, IDLE, Schedule
 from optmatch.model.solution import RTOL, Limit, Solution, Status
+from optmatch.model.stats import Stats
 from optmatch.model.values import FrozenMap, Value, frozen, integer, number
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "Solution",
     "SolverError",
     "SolverUnavailable",
+    "Stats",
     "Status",
     "Tick",
     "Value",

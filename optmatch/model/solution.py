@@ -68,7 +68,7 @@ class Solution(Value):
         What the verifier needs to check `lower_bound` where the problem's own bound is lower; or
         None.
     stats
-        Further figures: plain numbers, strings and lists by name.
+        Further figures by name: plain numbers, strings and lists; `Stats` has their meanings.
 
     Raises
     ------

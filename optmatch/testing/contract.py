@@ -7,7 +7,7 @@ import logging
 import pickle
 import random
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_origin, get_type_hints
 
 import numpy as np
 import pytest
@@ -22,6 +22,7 @@ from optmatch.model import (
     Limits,
     NewBest,
     Problem,
+    Stats,
     Status,
     Tick,
 )
@@ -50,6 +51,8 @@ class SolverContract(Runs):
         What a run may spend where a test does not say otherwise.
     iterates
         Whether it improves in steps that a limit can cut short.
+    own_stats
+        Names of statistics beyond those of `optmatch.model.Stats`.
 
     Examples
     --------
@@ -73,12 +76,17 @@ class SolverContract(Runs):
         )
 
     def test_every_answer_passes_the_verifier(self) -> None:
-        """With several seeds, and whatever limit it stops at."""
+        """With several seeds, whatever limit it stops at; statistics are those of the table."""
+        types = {name: get_origin(hint) or hint for name, hint in get_type_hints(Stats).items()}
 
         def check(problem: Problem) -> None:
             for number in range(2):
-                report = verify(problem, self._solve(problem, number=number))
+                solution = self._solve(problem, number=number)
+                report = verify(problem, solution)
                 assert report.ok, report.violations
+                for name, value in solution.stats.items():
+                    assert name in types or name in self.own_stats, name
+                    assert type(value) in (types.get(name, type(value)), tuple), (name, value)
 
         self._each(self.problems, check)
 
@@ -268,11 +276,12 @@ class SolverContract(Runs):
 
     def test_a_solution_says_where_it_comes_from(self) -> None:
         """It carries the problem it was asked, and the name of the method."""
+        name = self._method().name
 
         def check(problem: Problem) -> None:
             solution = self._solve(problem)
             assert solution.problem == problem
-            assert solution.method == self._method().name
+            assert solution.method == name
 
         self._each(self.problems, check)
 

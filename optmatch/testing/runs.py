@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from optmatch.kinds import all_methods
+from optmatch.kinds import all_methods, find_method
 from optmatch.model import Event, Limits, Problem, Solution, ignore
 from optmatch.problems import AllToAll
 from optmatch.solvers import Method
@@ -29,6 +29,7 @@ class Runs:
     examples: ClassVar[int] = 50
     limits: ClassVar[Limits] = Limits(iterations=20)
     iterates: ClassVar[bool] = True
+    own_stats: ClassVar[frozenset[str]] = frozenset()
 
     def _method(self) -> Method:
         if isinstance(self.method, Method):
@@ -45,7 +46,10 @@ class Runs:
         on_event: Callable[[Event], None] = ignore,
     ) -> Solution:
         rng = np.random.default_rng(number)
-        return self._method().run(problem, limits or self.limits, rng, on_event)
+        method = self.method
+        if not isinstance(method, Method):
+            method = find_method(method, problem)
+        return method.run(problem, limits or self.limits, rng, on_event)
 
     def _each(self, problems: Problems, check: Callable[[Any], Any]) -> None:
         """Run `check` on problems, the same ones in every run of the suite."""

@@ -2,6 +2,8 @@
 
 import os
 
+import pytest
+
 from optmatch.kinds import all_methods
 from optmatch.problems import AllToAll
 from optmatch.solvers.TEMPLATE import METHOD
@@ -11,6 +13,8 @@ from optmatch.testing import (
     feed_forward_fabrics,
     routing_problems,
 )
+
+pytestmark = pytest.mark.kernels
 
 # As plain Python the kernels are some hundred times slower, and run for coverage.
 ELSEWHERE = ("demand", "slice-allocation", "reroute", "rail-job")

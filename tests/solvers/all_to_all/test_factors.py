@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from optmatch.solvers.all_to_all.factors import exchange, matchings, relabel, tournament
 
+pytestmark = pytest.mark.kernels
+
 
 def assert_factorisation(factors: NDArray[np.int64], ports: int, bidirectional: bool) -> None:
     """Every pair in exactly one factor, partners mutual, nobody their own."""

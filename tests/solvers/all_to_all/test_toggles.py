@@ -5,11 +5,14 @@ from __future__ import annotations
 from itertools import permutations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from optmatch.solvers.all_to_all.toggles import Sequence
+
+pytestmark = pytest.mark.kernels
 
 
 def count(states: NDArray[np.int8]) -> int:

@@ -18,6 +18,8 @@ from optmatch.solvers.demands.bipartite import match
 from optmatch.solvers.demands.colouring import colour, colour_edges
 from optmatch.solvers.demands.stuffing import Stuffing, stuff
 
+pytestmark = pytest.mark.kernels
+
 Matrix = NDArray[np.int64]
 
 

@@ -24,6 +24,8 @@ from optmatch.solvers.demands.stuffing import stuff
 from optmatch.solvers.demands.terms import Terms
 from optmatch.solvers.demands.workspace import WORD, set_up
 
+pytestmark = pytest.mark.kernels
+
 KERNELS: Any = peeling  # which have no types
 RULES: tuple[Rule, ...] = get_args(Rule)
 Matrix = NDArray[np.int64]

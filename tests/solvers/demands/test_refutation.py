@@ -31,6 +31,8 @@ from optmatch.solvers.demands.refutation import (
 )
 from tests.helpers.modes import PLAIN, examples
 
+pytestmark = pytest.mark.kernels
+
 KERNELS: Any = programmes  # which have no types
 RANGES: Any = ranges
 SEARCH: Any = partitions.search

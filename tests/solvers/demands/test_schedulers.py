@@ -35,6 +35,8 @@ from optmatch.testing.oracle import largest_matchings
 from optmatch.verify.demands.bounds import check_proof
 from tests.helpers.modes import PLAIN
 
+pytestmark = pytest.mark.kernels
+
 Matrix = NDArray[np.int64]
 
 COVERS = [

@@ -21,6 +21,8 @@ from optmatch.solvers.feedforward.router import count_cells, route_batch
 from optmatch.solvers.feedforward.sorting import route_by_sorting
 from optmatch.testing.looping import loop_in_python
 
+pytestmark = pytest.mark.kernels
+
 PLAIN = os.environ.get("NUMBA_DISABLE_JIT") == "1"  # then kernels are a hundred times slower
 LARGEST = 4 if PLAIN else 8
 FEW = settings(max_examples=20 if PLAIN else 200, deadline=None)

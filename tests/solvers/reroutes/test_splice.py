@@ -16,6 +16,8 @@ from optmatch.solvers.reroutes.routing_state import RoutingState
 from optmatch.solvers.reroutes.splice import FAR, LOSS_COST, SET_COST
 from optmatch.testing.reroutes import draw_rack_state, draw_state
 
+pytestmark = pytest.mark.kernels
+
 FABRICS: tuple[Any, ...] = (
     om.HexMesh(1, 2, ports=[0, 1, 3, 4, 7, 10]),
     om.HexMesh(2, 2, tx=3, rx=3),

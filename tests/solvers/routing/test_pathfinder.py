@@ -14,6 +14,8 @@ import optmatch as om
 from optmatch.solvers.routing.pathfinder import BLOCKED, FAR, UNIT, Effort, find_route
 from optmatch.solvers.routing.router import Router
 
+pytestmark = pytest.mark.kernels
+
 MESHES = [
     om.HexMesh(2, 3, ports=6),
     om.HexMesh(3, 3, ports=8),

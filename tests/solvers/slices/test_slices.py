@@ -30,6 +30,8 @@ from optmatch.testing import slice_problems
 from optmatch.testing.slices import best_slice
 from optmatch.verify.slices.bounds import bound_load, check_load_proof, measure
 
+pytestmark = pytest.mark.kernels
+
 few = settings(max_examples=25, deadline=None, database=None)
 RACK = om.RackFabric()
 
