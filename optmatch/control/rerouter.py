@@ -70,12 +70,17 @@ class Rerouter:
     prepare
         Whether the answer to the failure of each chip (or port of a switch) is worked out ahead,
         now and after each change; ``"all"`` for each fibre and cell in use as well, dead or stuck
-        in the state that it is not in. What nobody uses needs no preparation.
+        in the state that it is not in. Parts that are not in use need no preparation.
 
     Raises
     ------
     InputError
         If a circuit of the state is hit by a failure in it.
+
+    See Also
+    --------
+    Reroute : The state that it holds, and the problem of one failure.
+    Transition : What it proposes.
 
     Examples
     --------
@@ -258,7 +263,7 @@ class Rerouter:
         Raises
         ------
         InputError
-            If nobody stands in for the unit, or it has not been repaired.
+            If no spare stands in for the unit, or it has not been repaired.
         """
         with self._lock:
             now = self._now

@@ -70,6 +70,11 @@ class Faulty(Fabric):
     InputError
         If a cell or port does not exist or is listed twice, or `fabric` has faults itself.
 
+    See Also
+    --------
+    study_yield : What chips with random faults can still do.
+    Reroute : A failure while circuits run.
+
     Examples
     --------
     >>> from optmatch.fabrics import HexMesh

@@ -19,6 +19,11 @@ class IdealSwitch(Fabric):
     n
         The number of ports, at least 1.
 
+    See Also
+    --------
+    HexMesh : A mesh of cells, where routes have to be found.
+    Crossbar : Any matching, with cells.
+
     Examples
     --------
     >>> IdealSwitch(4).n_ports, IdealSwitch(4).n_cells

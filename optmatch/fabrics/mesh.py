@@ -122,6 +122,12 @@ class HexMesh(GridMesh):
         If a size is not positive, a terminal is out of range or used twice, or there are more
         ports than terminals.
 
+    See Also
+    --------
+    SmartLightMesh : The mesh of a chip that can be bought.
+    SquareMesh : Squares instead of hexagons.
+    Faulty : A mesh with broken cells or ports.
+
     Examples
     --------
     >>> mesh = HexMesh(9, 9, ports=32)

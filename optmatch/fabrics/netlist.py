@@ -54,6 +54,11 @@ class Netlist(Fabric):
         With every flaw: unknown instances and pins, pins connected twice or to nothing, names that
         are not there or there twice, parts that are not connected.
 
+    See Also
+    --------
+    netlist_from_tree : From a netlist of gdsfactory or sax.
+    read_netlist : From a file.
+
     Examples
     --------
     >>> pair = Netlist(

@@ -185,7 +185,7 @@ def _unused(
     free: Sequence[str],
     conventions: Mapping[str, Sequence[str]],
 ) -> list[str]:
-    """List the pins that nobody mentions, by the first names that they may have."""
+    """List the pins that are not mentioned, by the first names that they may have."""
     terminals = name_terminals(conventions)
     mentioned = [pin for pair in joins for pin in pair] + [pin for _, pin in ports] + list(free)
     split = [split_pin(pin) for pin in mentioned]

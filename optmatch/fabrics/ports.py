@@ -177,8 +177,8 @@ def _repair(graph: CellGraph, chosen: list[int], must_meet: NDArray[np.bool_]) -
     if len(set(chosen)) < len(chosen):
         return None
     forced = [forced_links(graph, terminal) for terminal in graph.perimeter.tolist()]
-    crowd = len(chosen) > 2  # two ports only ever meet each other
-    rival = np.array([[crowd and bool(a & b) and a is not b for b in forced] for a in forced])
+    many = len(chosen) > 2  # two ports only ever meet each other
+    rival = np.array([[many and bool(a & b) and a is not b for b in forced] for a in forced])
     while True:
         bad = rival[chosen][:, chosen] | (_dead(graph, chosen, chosen) & must_meet)
         if not bad.any():

@@ -65,6 +65,11 @@ class RackFabric(Fabric):
         Naming the field that is out of range, or an interposer that has no cells, bidirectional
         ports, or too few of them.
 
+    See Also
+    --------
+    SliceAllocation : One more slice of chips in racks.
+    Reroute : A failure in a rack whose circuits run.
+
     Notes
     -----
     Inter-rack switches are nodes without chips, numbered after all servers: those of the x axis

@@ -46,8 +46,8 @@ def solve(
     Notes
     -----
     A search through the flow graph for each hit circuit and spare: a fraction of a millisecond
-    where nobody has to make room. Where nothing is found, a second or so goes into a proof that
-    there is nothing: a cut of the rack, or prices for every handover of ports.
+    where no other circuit has to move. Where nothing is found, a second or so goes into a proof
+    that there is nothing: a cut of the rack, or prices for every handover of ports.
     """
     clock, bound = limits.start(), problem.lower_bound()
     if math.isinf(bound):

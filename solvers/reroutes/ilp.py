@@ -1,6 +1,6 @@
 """Method `ilp` for failures: the least disturbance, proved by CP-SAT, or a proof of none.
 
-Level by level: if nobody but those hit has to move, the rest is one small model of what is left
+Level by level: if only hit circuits have to move, the rest is one small model of what is left
 free. Else circuits of hit jobs may move, and only if that does not help those of others, as few as
 possible: on small switches every small set of them is a small model of its own, which is far
 quicker than one in which all may move.

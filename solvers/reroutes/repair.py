@@ -1,6 +1,6 @@
 """Getting over a failure quickly: which spare takes over, and who has to make room.
 
-First everybody else stays where they are: each way to hand the lost units to spares is routed
+First all other circuits stay where they are: each choice of spares for the lost units is routed
 through what is free, the nearest first, until no further one can be better. Only if none works
 are circuits moved that the failure did not hit, as few as possible and those of hit jobs first.
 """

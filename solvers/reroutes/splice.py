@@ -197,7 +197,7 @@ def negotiate(
 
 @kernel
 def _pass_cells(path, length, first, head, cell, state, now, told, passing, step):
-    """Put a route's cells in the states it needs, or back as they were if nobody else passes."""
+    """Put a route's cells in the states it needs, or back if no other route passes."""
     for at in range(length - 1):
         for arc in range(first[path[at]], first[path[at] + 1]):
             if head[arc] == path[at + 1]:

@@ -76,6 +76,12 @@ class Reroute(_Looked):
         Naming the circuit whose port does not exist or is in use, the spare that is in use, the
         circuit whose route or cells do not carry it, or the failed part that does not exist.
 
+    See Also
+    --------
+    Transition : The answer.
+    Rerouter : Holds a running state and answers failures at once.
+    RackFabric : Racks, whose units are chips.
+
     Examples
     --------
     Chip 0 of a rack fails; its circuit to chip 1, in the same server, goes to the spare chip 63:

@@ -19,6 +19,10 @@ class CutProof(Value):
     servers
         The servers on one side of the cut; int32, ascending.
 
+    See Also
+    --------
+    BlockProof : The same for chips and broken cells.
+
     Notes
     -----
     The reader counts. Circuits between units that stay and lie on both sides must cross. A lost
@@ -55,6 +59,10 @@ class BlockProof(Value):
         the cells that work are in; int32, ascending.
     leaving
         True if it is about light from the chips; False if it is about light to them, from any.
+
+    See Also
+    --------
+    CutProof : The same for servers and broken fibres.
 
     Notes
     -----

@@ -42,6 +42,11 @@ class Transition(Value):
     InputError
         If shapes disagree, or a step is of no known kind.
 
+    See Also
+    --------
+    Reroute : The problem that it answers.
+    Rerouter : Proposes and applies transitions.
+
     Examples
     --------
     >>> nothing = Transition(moves=[], changed=[], circuits=[], routes=[], steps=[])

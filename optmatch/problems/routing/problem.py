@@ -38,6 +38,11 @@ class Routing(Value):
     InputError
         If `matching` is no matching of the live ports of `fabric`.
 
+    See Also
+    --------
+    AllToAll : All pairs of ports, over several slots.
+    RoutingProof : Shows that no routing is better.
+
     Examples
     --------
     >>> from optmatch.fabrics import HexMesh

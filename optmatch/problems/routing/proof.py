@@ -1,4 +1,4 @@
-"""A proof about the routing of one matching that a reader can check by shortest paths alone."""
+"""Proofs about routings that anybody can check by shortest paths alone."""
 
 from __future__ import annotations
 
@@ -56,6 +56,10 @@ class RoutingProof(Value):
     ------
     InputError
         If shapes disagree, a price is negative, or the nodes do not form a tree.
+
+    See Also
+    --------
+    Routing, AllToAll : The problems whose bounds it proves.
     """
 
     circuit: NDArray[np.int32]

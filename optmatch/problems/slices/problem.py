@@ -34,6 +34,10 @@ class Allocation(Value):
     fibres
         ``fibres[use] = circuit, fibre``: what each circuit passes, in order; int32, shape
         (uses, 2).
+
+    See Also
+    --------
+    SliceAllocation : The problem that it answers.
     """
 
     shape: Shape
@@ -87,6 +91,12 @@ class SliceAllocation(Value):
     ------
     InputError
         Naming the side, server or fibre that is out of range or used twice, and by which slices.
+
+    See Also
+    --------
+    Allocation : The answer.
+    LoadProof : Shows that no slice has a smaller load.
+    RackFabric : The racks.
 
     References
     ----------
@@ -299,7 +309,7 @@ def read_shape(given: Any) -> Shape:
 
 
 def _take(owner: dict[int, str], number: int, who: str, what: str, count: int) -> None:
-    """Note who has a server or a fibre; nobody else may."""
+    """Note which slice has a server or a fibre; no other one may."""
     if not 0 <= number < count:
         raise InputError(f"{who}: {what} {number}: there are {count}", where=who)
     if number in owner:

@@ -56,6 +56,10 @@ class Budget(Value):
     InputError
         If a limit is negative or not finite.
 
+    See Also
+    --------
+    measure_optics : Measures the figures.
+
     Examples
     --------
     >>> Budget(insertion_loss_db=15.0).insertion_loss_db

@@ -51,6 +51,10 @@ class Optics(Value):
     notes
         What a reader should know: loops that are free of loss.
 
+    See Also
+    --------
+    Budget : Compares the figures with limits.
+
     Examples
     --------
     Nine of ten parts of the light get through one cell:

@@ -1,4 +1,4 @@
-"""Measure the light of a schedule: every slot is solved for what a device really does."""
+"""Measure the light of a schedule on a given device: powers at every free terminal."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def measure_optics(
     frequencies_hz: Sequence[float] = (0.0,),
     seed: int = 0,
 ) -> Optics:
-    """Find what reaches every free terminal from every port, with all leaks and all turns.
+    """Find the power at every free terminal from every port, with all leaks and all loops.
 
     Parameters
     ----------
@@ -75,6 +75,11 @@ def measure_optics(
     InputError
         If the fabric has no cells, there is no schedule, or states, frequencies or device are not
         as above.
+
+    See Also
+    --------
+    optmatch.settle_free_cells : Chooses states for free cells that keep crosstalk low.
+    Budget : Limits on the figures.
 
     Notes
     -----
@@ -217,7 +222,7 @@ def _solve_slot(
     graph, tau_s = chip.graph, chip.device.cell_delay_s
     cells = chip.device.cell(states, chip.errors_rad)
     cells[graph.stuck == DEAD] = 0.0
-    swallowed = np.tile(1 - (np.abs(cells) ** 2).sum(axis=1), 2).ravel()
+    absorbed = np.tile(1 - (np.abs(cells) ** 2).sum(axis=1), 2).ravel()
     faded = np.where(graph.mate < 0, 0.0, 1 - chip.links[graph.links.of_terminal] ** 2)
     length = measure_waveguides(graph).length
     (loops,) = find_loops(graph, states[None])
@@ -229,7 +234,7 @@ def _solve_slot(
         waves = scatter(graph, cells * np.exp(turn), chip.links * np.exp(turn * length), inputs)
         entering, leaving = np.abs(waves.entering) ** 2, np.abs(waves.leaving) ** 2
         power.append(leaving[graph.perimeter].T)
-        lost.append(swallowed @ entering + faded @ leaving)
+        lost.append(absorbed @ entering + faded @ leaving)
         loop_power = max(loop_power, float(entering[round_there].max(initial=0.0)))
     closed = tuple(loop.cells for loop in loops if _is_closed(chip, cells, loop))
     return _Slot(

@@ -56,7 +56,7 @@ def _check_numbers(problem: Reroute, transition: Transition, findings: Findings)
 
 
 def _check_moves(failure: Failure, transition: Transition, findings: Findings) -> None:
-    """Each lost unit has a live spare of its own, and nobody else moves."""
+    """Each lost unit has a live spare of its own, and no other unit moves."""
     lost, spares = transition.moves[:, 0].tolist(), transition.moves[:, 1].tolist()
     rule = "what is lost is taken over, and nothing else"
     findings.expect(rule, "moves", sorted(lost), sorted(failure.lost))

@@ -1,4 +1,4 @@
-"""The replay of a transition, step by step: whoever is not touched keeps its light throughout."""
+"""The replay of a transition, step by step: circuits that do not change keep their light."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class Replay:
         return [*links, self.link_of[left]] if left >= 0 else links
 
     def set_cell(self, cell: int, state: int, where: str) -> None:
-        """Set a cell, and trace again whoever passes it."""
+        """Set a cell, and trace the circuits that pass it again."""
         problem = self.failure.problem
         works = 0 <= cell < len(self.states)
         works = works and cell not in problem.stuck and cell not in problem.dead_cells
@@ -145,7 +145,7 @@ class Replay:
         self.dark_steps += healthy - len(self.up.difference(self.failure.hit))
 
     def finish(self) -> None:
-        """Check that all are up on their new ports, and that everybody's light arrives."""
+        """Check that all are up on their new ports, and that all light arrives."""
         dark = sorted(set(range(len(self.ends))) - self.up)
         self.findings.expect("at the end every circuit is up", "steps", dark, [])
         stale = sorted(set(self.after) - self.moved)
