@@ -1,7 +1,8 @@
-"""Demand matrices from the files and objects that others use: rows are sources."""
+"""Demand matrices from the files and objects of other tools: rows are sources."""
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -14,7 +15,6 @@ from numpy.typing import NDArray
 from optmatch.io.chakra.demand import read_chakra
 from optmatch.io.chakra.traces import is_trace, siblings
 from optmatch.io.fields import shorten
-from optmatch.io.matrices.matrix_market import parse_matrix_market
 from optmatch.io.rails.groups import read_groups
 from optmatch.io.text import parse, pointer
 from optmatch.model import FormatError, InputError
@@ -23,6 +23,9 @@ Matrix = NDArray[np.float64]
 
 EXACT = 2**53
 """Whole numbers beyond this are refused: float64 would round them."""
+
+MOST_ENTRIES = 10**8
+"""A Matrix Market file that claims more entries is refused before memory is taken: 800 MB."""
 
 _QOBLIB = "scaled_doubly_stochastic_matrix"
 
@@ -186,8 +189,6 @@ def _read_text(content: bytes, path: str) -> Matrix:
 
 
 def _read_npy(content: bytes, path: str) -> Any:
-    import io
-
     try:
         loaded = np.load(io.BytesIO(content), allow_pickle=False)
         if isinstance(loaded, np.ndarray):
@@ -199,8 +200,26 @@ def _read_npy(content: bytes, path: str) -> Any:
         raise FormatError(f"is damaged: {exc}", path=path) from exc
 
 
-def _read_market(content: bytes, path: str) -> Matrix:
-    return parse_matrix_market(_decode(content, path), path)
+def _read_market(content: bytes, path: str) -> Any:
+    """Parse Matrix Market; entries that occur twice add up, as the format wants it."""
+    from scipy.io import mminfo, mmread
+
+    try:
+        rows, columns, entries, layout, field, symmetry = mminfo(io.BytesIO(content))
+        if field == "complex" or symmetry not in ("general", "symmetric"):
+            raise FormatError(f"{field} {symmetry}: a demand is real, general or symmetric")
+        if symmetry == "symmetric" and rows != columns:
+            raise FormatError(f"{rows} x {columns}: symmetric, but not square")
+        if max(rows * columns, entries) > MOST_ENTRIES:
+            raise FormatError(f"{rows} x {columns}, {entries} entries: at most {MOST_ENTRIES:,}")
+        found = mmread(io.BytesIO(content))
+    except (ValueError, OverflowError) as exc:
+        if isinstance(exc, FormatError):
+            raise
+        line = re.fullmatch(r"Line (\d+): (.*)", str(exc))
+        place, message = (f"{path}:{line[1]}", line[2]) if line else (path, str(exc))
+        raise FormatError(f"{message}: not Matrix Market", path=place) from exc
+    return found if layout == "array" else found.toarray()
 
 
 def _read_qoblib(content: bytes, path: str) -> dict[str, Any]:
