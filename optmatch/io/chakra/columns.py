@@ -1,17 +1,14 @@
-"""Nodes of Chakra traces in columns, as protobuf decodes them, many at a time."""
+"""Nodes of Chakra traces in columns, decoded message by message."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Sequence
-from itertools import repeat
-from operator import attrgetter
+from array import array
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.io.chakra.messages import COLUMNS, messages
+from optmatch.io.chakra.messages import messages
 from optmatch.model import FormatError
 
 MISSING = -1
@@ -21,23 +18,16 @@ ATTRIBUTES = (
     *("num_ops", "tensor_size", "root"),
 )
 """The attributes that matter here, by their row in `Columns.told`."""
+LARGEST = 2**63
+"""Attributes and times are below this."""
+MOST_ATTRIBUTES = 1 << 16
+"""So many different ones are remembered; a trace has a few hundred, unless its tags are unique."""
 
 Integers = NDArray[np.int64]
 _Words = NDArray[np.uint64]
 
-_PLACE = {name.encode(): k for k, name in enumerate(ATTRIBUTES)}
+_ROW = {name.encode(): k for k, name in enumerate(ATTRIBUTES)}
 _GROUP = ATTRIBUTES.index("pg_name")
-_LARGEST = 2**63
-_USUAL = ("int64_val", "int32_val")
-"""The widths of most attributes."""
-_BATCH = 2048
-_TAG = b"\n"
-"""In front of a message in `Nodes`: field 1, with a length."""
-_MOST_ATTRIBUTES = 1 << 16
-"""So many different ones are remembered; a trace has a few hundred, unless its tags are unique."""
-_NO_ATTRIBUTE = b"\0"
-"""No message begins like this."""
-_SINGLE = ("id", "type", "start_time_micros", "duration_micros")
 
 
 class Columns(NamedTuple):
@@ -74,248 +64,102 @@ def decode_nodes(content: bytes, path: str) -> Columns:
     """
     from google.protobuf.message import DecodeError
 
-    columns, (head, at) = _Growing(path), _cut_out(content, 0, 1)
-    try:
-        if not content or (head and not _is_metadata(head[0])):
-            raise FormatError("byte 0: a trace begins with what describes it", path=path)
-        while at < len(content):
-            batch, at = _cut_out(content, at, _BATCH)
-            columns.add(batch)
-            if len(batch) < _BATCH and at < len(content):
-                raise DecodeError("a message that does not end")
-    except DecodeError as exc:
-        raise _locate(content, path) from exc
-    return columns.finish()
+    parse = messages().node.FromString
+    numbers, parents = array("Q"), array("Q")
+    first_parent, given, first_given = array("q", [0]), array("q"), array("q", [0])
+    attributes = _Attributes()
+    n_nodes, end, size = 0, _skip_metadata(content, path), len(content)
+    while end < size:
+        begin = end
+        start, end = _next_message(content, begin)
+        try:
+            if end > size:
+                raise DecodeError
+            node = parse(content[start:end])
+        except DecodeError as exc:
+            after = f", after node {numbers[-4]}," if n_nodes else ""
+            flaw = "is cut off" if end >= size else "is damaged, or this is no Chakra trace"
+            message = f"byte {begin}: node number {n_nodes}{after} {flaw}"
+            raise FormatError(message, path=path) from exc
+        try:
+            given.extend(map(attributes.__getitem__, node.attr[:]))
+        except (DecodeError, FormatError) as exc:
+            flaw = str(exc) if isinstance(exc, FormatError) else "an attribute is damaged"
+            raise FormatError(flaw, where=f"node {node.id}", path=path) from exc
+        first_given.append(len(given))
+        numbers.extend((node.id, node.type, node.start_time_micros, node.duration_micros))
+        parents.extend(node.data_deps)
+        parents.extend(node.ctrl_deps)
+        first_parent.append(len(parents))
+        n_nodes += 1
+    table = np.full((len(ATTRIBUTES) + 1, n_nodes), MISSING, dtype=np.int64)
+    row, value = np.array(attributes.found, dtype=np.int64).reshape(-1, 2)[given].T
+    node_of = np.repeat(np.arange(n_nodes), np.diff(first_given))
+    table[row, node_of] = value  # of an attribute that is there twice, the last one counts
+    number, kind, start_us, duration_us = np.array(numbers, np.uint64).reshape(-1, 4).T.copy()
+    return Columns(
+        number,
+        kind,
+        start_us,
+        duration_us,
+        parents=np.array(parents, dtype=np.uint64),
+        first_parent=np.array(first_parent, dtype=np.int64),
+        told=table[:-1],
+        groups=tuple(attributes.groups),
+    )
 
 
-def _cut_out(content: bytes, at: int, most: int) -> tuple[list[bytes], int]:
-    """Cut out whole messages, each with its length in front; return where the next one begins."""
-    from google.protobuf.internal.decoder import _DecodeVarint32 as decode_length
+def _next_message(content: bytes, at: int) -> tuple[int, int]:
+    """Return where the message at a byte begins behind its length, and where it ends."""
+    size = shift = 0
+    while at < len(content) and shift < 64:
+        size |= (content[at] & 127) << shift
+        shift, at = shift + 7, at + 1
+        if content[at - 1] < 128:
+            return at, at + size
+    return at, len(content) + 1  # no length, or not all of it
+
+
+def _skip_metadata(content: bytes, path: str) -> int:
+    """Return where the nodes begin: behind a message without the number and type of a node."""
     from google.protobuf.message import DecodeError
 
-    found: list[bytes] = []
+    start, end = _next_message(content, 0)
     try:
-        while len(found) < most:
-            size, end = content[at], at + 1
-            if size > 127:  # its first bit says that there are more bytes
-                size, end = decode_length(content, at)
-            end += size
-            if end > len(content):
-                break
-            found.append(content[at:end])
-            at = end
-    except (IndexError, DecodeError):  # at the end, or no length
+        node: Any = messages().node.FromString(content[start:end])
+        if end <= len(content) and not (node.id or node.type):
+            return end
+    except DecodeError:
         pass
-    return found, at
+    raise FormatError("byte 0: a trace begins with what describes it", path=path)
 
 
-def _locate(content: bytes, path: str) -> FormatError:
-    """Return an error about the first message that cannot be parsed."""
-    from google.protobuf.message import DecodeError
-
-    start = _cut_out(content, 0, 1)[1]  # what describes the trace comes before node number 0
-    number, after = 0, ""
-    while (found := _cut_out(content, start, 1))[0]:
-        try:
-            numbers, _ = _merge(found[0])
-        except DecodeError:
-            break
-        number, start = number + 1, found[1]
-        after = f", after node {_last(*numbers['id'])[0]},"
-    ended = not found[0] or found[1] == len(content)
-    flaw = "is cut off" if ended else "is damaged, or this is no Chakra trace"
-    return FormatError(f"byte {start}: node number {number}{after} {flaw}", path=path)
-
-
-class _Growing:
-    """Columns that grow by batches of nodes."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.parts: list[tuple[NDArray[Any], ...]] = []
-        self.attributes = _Attributes()
-
-    def add(self, batch: Sequence[bytes]) -> None:
-        """Append nodes, each a message with its length in front."""
-        if not batch:
-            return
-        numbers, attributes = _merge(batch)
-        parents, n_parents = _join_parents(numbers["data_deps"], numbers["ctrl_deps"])
-        single = (_last(*numbers[name]) for name in _SINGLE)
-        try:
-            told = self.attributes.table(attributes, len(batch))
-        except _BadAttribute as exc:
-            node = next(n.id for n in map(_node, batch) if exc.raw in n.attr)
-            raise FormatError(str(exc), where=f"node {node}", path=self.path) from exc.__cause__
-        self.parts.append((*single, parents, n_parents, told))
-
-    def finish(self) -> Columns:
-        """Put the batches together."""
-        if not self.parts:
-            word, whole = np.zeros(0, np.uint64), np.zeros(1, np.int64)
-            table = np.zeros((len(ATTRIBUTES), 0), np.int64)
-            return Columns(word, word, word, word, word, whole, table, ())
-        node_id, kind, start, duration, parents, n_parents, told = zip(*self.parts, strict=True)
-        return Columns(
-            node_id=np.concatenate(node_id),
-            kind=np.concatenate(kind),
-            start_us=np.concatenate(start),
-            duration_us=np.concatenate(duration),
-            parents=np.concatenate(parents),
-            first_parent=np.cumsum(np.concatenate([[0], *n_parents])),
-            told=np.concatenate(told, axis=1),
-            groups=tuple(self.attributes.groups),
-        )
-
-
-def _node(message: bytes) -> Any:
-    """Parse one node with its length in front."""
-    from google.protobuf.proto import parse_length_prefixed
-
-    return parse_length_prefixed(messages().node, io.BytesIO(message))
-
-
-def _is_metadata(message: bytes) -> bool:
-    """Tell what describes a trace from a node: parsed as one, it has no number and no type."""
-    from google.protobuf.message import DecodeError
-
-    try:
-        node = _node(message)
-    except DecodeError:
-        return False
-    return not (node.id or node.type)
-
-
-def _merge(batch: Sequence[bytes]) -> tuple[dict[str, tuple[_Words, Integers]], Sequence[bytes]]:
-    """Parse nodes as one whose fields have the values of all, with a mark before each node.
-
-    Returns
-    -------
-    dict
-        Of each field with numbers the values and the places of the marks.
-    Sequence
-        All attributes, and `_NO_ATTRIBUTE` before those of each node.
-    """
-    nodes = messages().nodes
-    mark = 2**64  # the last number that is no value of these nodes
-    while True:
-        mark -= 1
-        marks: dict[str, list[Any]] = {name: [mark] for name in COLUMNS}
-        marks["attr"] = [_NO_ATTRIBUTE]
-        before = nodes(merged=marks).SerializeToString() + _TAG
-        merged = nodes.FromString(before.join([b"", *batch])).merged
-        found = {}
-        for name in COLUMNS[:-1]:
-            column = getattr(merged, name)[:]  # a list is read faster
-            values = np.fromiter(column, np.uint64, len(column))
-            found[name] = values, np.flatnonzero(values == np.uint64(mark))
-        if all(len(places) == len(batch) for _, places in found.values()):
-            return found, merged.attr
-
-
-def _last(values: _Words, marks: Integers) -> _Words:
-    """Return the last value after each mark, 0 where there is none."""
-    end = np.append(marks[1:], len(values)) - 1
-    return np.where(end > marks, values[end], np.uint64(0))
-
-
-def _join_parents(*lists: tuple[_Words, Integers]) -> tuple[_Words, Integers]:
-    """Return what all nodes wait for, node by node, and how much each."""
-    values, of = [], []
-    for column, marks in lists:
-        n_values = np.diff(marks, append=len(column)) - 1
-        of.append(np.repeat(np.arange(len(marks)), n_values))
-        values.append(np.delete(column, marks))
-    nodes = np.concatenate(of)
-    order = np.argsort(nodes, kind="stable")
-    n_parents = np.bincount(nodes, minlength=len(lists[0][1])).astype(np.int64)
-    return np.concatenate(values)[order], n_parents
-
-
-def _is_damaged(raw: bytes) -> bool:
-    """Tell whether an attribute cannot be parsed."""
-    from google.protobuf.message import DecodeError
-
-    try:
-        messages().attribute.FromString(raw)
-    except DecodeError:
-        return True
-    return False
-
-
-class _BadAttribute(Exception):
-    """An attribute that is damaged, or has no whole number where there should be one."""
-
-    def __init__(self, raw: bytes, message: str) -> None:
-        super().__init__(message)
-        self.raw = raw
-
-
-class _Attributes:
-    """Attributes by their bytes: each is parsed once, and known by a number."""
+class _Attributes(dict[bytes, int]):
+    """The number of each attribute, by its bytes: each is parsed once, since most are repeated."""
 
     def __init__(self) -> None:
         self.groups: dict[str, int] = {}
-        self._forget()
+        self.found: list[tuple[int, int]] = []
+        """Row in the table and value, by number; the last row has what is not needed."""
 
-    def _forget(self) -> None:
-        self.number = {_NO_ATTRIBUTE: 0}
-        self.place = np.full(1, MISSING, dtype=np.int64)
-        self.value = np.full(1, MISSING, dtype=np.int64)
+    def __missing__(self, raw: bytes) -> int:
+        if len(self) >= MOST_ATTRIBUTES:
+            self.clear()
+        self.found.append(self._read(raw))
+        self[raw] = len(self.found) - 1
+        return self[raw]
 
-    def table(self, attributes: Sequence[bytes], n_nodes: int) -> Integers:
-        """Return the values of all nodes, before each of whose attributes there is none."""
-        if len(self.number) > _MOST_ATTRIBUTES:
-            self._forget()
-        given = attributes[:]
-        numbers = np.fromiter(map(self.number.get, given, repeat(-1)), np.int64, len(given))
-        node = np.cumsum(numbers == 0) - 1
-        if node[-1] != n_nodes - 1:
-            raise _BadAttribute(_NO_ATTRIBUTE, "an attribute is damaged")
-        new = np.flatnonzero(numbers < 0)
-        if len(new):
-            raws = [given[k] for k in new.tolist()]
-            numbers[new] = np.arange(len(self.place), len(self.place) + len(new))
-            self.number.update(zip(raws, numbers[new].tolist(), strict=True))
-            self._parse(raws)
-        place = self.place[numbers]
-        known = np.flatnonzero(place >= 0)
-        table = np.full((len(ATTRIBUTES), n_nodes), MISSING, dtype=np.int64)
-        table[place[known], node[known]] = self.value[numbers[known]]
-        return table
-
-    def _parse(self, raws: Sequence[bytes]) -> None:
-        """Append places and values of new attributes."""
-        from google.protobuf.message import DecodeError
-
-        kinds, n = messages(), len(raws)
-        try:
-            parsed = list(
-                kinds.attributes.FromString(kinds.node(attr=raws).SerializeToString()).attr
-            )
-        except DecodeError as exc:
-            damaged = next(filter(_is_damaged, raws))
-            raise _BadAttribute(damaged, "an attribute is damaged") from exc
-        names = map(attrgetter("name"), parsed)
-        place = np.fromiter(map(_PLACE.get, names, repeat(MISSING)), np.int64, n)
-        value = np.zeros(n, dtype=np.int64)
-        for width in _USUAL:  # one of them is there, the others are 0
-            value += np.fromiter(map(attrgetter(width), parsed), value.dtype, n)
-        for k in np.flatnonzero((place == _GROUP) | ((place >= 0) & (value <= 0))).tolist():
-            value[k] = self._convert(parsed[k], raws[k])
-        self.place = np.concatenate([self.place, place])
-        self.value = np.concatenate([self.value, value])
-
-    def _convert(self, parsed: Any, raw: bytes) -> int:
-        """Return a number of any width, of a group its place; refuse what is no whole number."""
-        width = parsed.WhichOneof("value")
+    def _read(self, raw: bytes) -> tuple[int, int]:
+        parsed = messages().attribute.FromString(raw)
+        row, width = _ROW.get(parsed.name, len(ATTRIBUTES)), parsed.WhichOneof("value")
         value = getattr(parsed, width) if width else None
-        name = parsed.name.decode()
-        if name == ATTRIBUTES[_GROUP] and value is not None:
+        if row == len(ATTRIBUTES):
+            return row, 0
+        if row == _GROUP and value is not None:
             text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-            return self.groups.setdefault(text, len(self.groups)) if text else MISSING
+            return row, self.groups.setdefault(text, len(self.groups)) if text else MISSING
         if isinstance(value, bool) or not isinstance(value, int):
-            raise _BadAttribute(raw, f"{name} = {value!r}: a whole number is expected")
-        if abs(value) >= _LARGEST:
-            raise _BadAttribute(raw, f"{name} = {value}: numbers are below 2**63")
-        return value
+            raise FormatError(f"{ATTRIBUTES[row]} = {value!r}: a whole number is expected")
+        if abs(value) >= LARGEST:
+            raise FormatError(f"{ATTRIBUTES[row]} = {value}: numbers are below 2**63")
+        return row, value

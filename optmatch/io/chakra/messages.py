@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -29,16 +28,14 @@ COLLECTIVES = (
 _NODE = {
     "id": (1, "UINT64"),
     "name": (2, "BYTES"),
-    "type": (3, "INT32"),
+    "type": (3, "UINT64"),
     "ctrl_deps": (4, "UINT64"),
     "data_deps": (5, "UINT64"),
     "start_time_micros": (6, "UINT64"),
     "duration_micros": (7, "UINT64"),
     "attr": (10, "BYTES"),
 }
-COLUMNS = ("id", "type", "ctrl_deps", "data_deps", "start_time_micros", "duration_micros", "attr")
-"""What is read of many nodes at once."""
-_COLUMNS = {**_NODE, "type": (3, "UINT64")}  # all numbers of one type
+_REPEATED = ("ctrl_deps", "data_deps", "attr")
 _VALUES = {  # one of them in each attribute; which width a producer takes is its own affair
     "double_val": (3, "DOUBLE"),
     "float_val": (5, "FLOAT"),
@@ -62,23 +59,17 @@ class Messages(NamedTuple):
 
     metadata: Any
     node: Any
-    nodes: Any
-    """One field, `merged`: many nodes as one, whose fields have the values of all in a row."""
     attribute: Any
-    attributes: Any
-    """What is left of a node if all but its attributes is skipped."""
 
 
 @lru_cache
 def messages() -> Messages:
     """Compile the schema.
 
-    Field numbers are those of ``et_def.proto`` [1]_, with liberties that change nothing on the
-    wire. Text is read as bytes, since names of kernels are not always UTF-8. Attributes of a
-    node stay bytes, since most of them occur a million times in a trace and are parsed once.
-    Fields that are not declared are skipped by protobuf. Where a message occurs several times and
-    the schema wants it once, protobuf merges them; what is repeated is put one after the other. So
-    ``Nodes`` reads columns of many nodes in one go.
+    Field numbers are those of ``et_def.proto`` [1]_. What differs changes nothing in files: text
+    is read as bytes, since names of kernels are not always UTF-8; attributes of a node stay
+    bytes, since most of them occur a million times in a trace and are parsed once; fields that
+    are not declared are skipped by protobuf.
 
     Raises
     ------
@@ -104,34 +95,23 @@ def messages() -> Messages:
         name="optmatch/et_def.proto", package="optmatch.chakra", syntax="proto3"
     )
     _declare(file, "GlobalMetadata", {"version": (1, "BYTES")})
-    _declare(file, "Node", _NODE, ("ctrl_deps", "data_deps", "attr"))
-    _declare(file, "Columns", _COLUMNS, COLUMNS)
-    _declare(file, "Nodes", {"merged": (1, "MESSAGE")}, of="Columns")
-    _declare(file, "Attributes", {"attr": (10, "MESSAGE")}, ("attr",), of="AttributeProto")
+    _declare(file, "Node", _NODE)
     attribute = _declare(file, "AttributeProto", {"name": (1, "BYTES"), **_VALUES})
     attribute.oneof_decl.add(name="value")
     for field in attribute.field[1:]:
         field.oneof_index = 0
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    names = ("GlobalMetadata", "Node", "Nodes", "AttributeProto", "Attributes")
+    names = ("GlobalMetadata", "Node", "AttributeProto")
     found = (pool.FindMessageTypeByName(f"optmatch.chakra.{name}") for name in names)
     return Messages(*map(message_factory.GetMessageClass, found))
 
 
-def _declare(
-    file: Any,
-    name: str,
-    fields: dict[str, tuple[int, str]],
-    repeated: Sequence[str] = (),
-    of: str | None = None,
-) -> Any:
-    """Add a message with its fields; what a field of type MESSAGE holds is told by `of`."""
+def _declare(file: Any, name: str, fields: dict[str, tuple[int, str]]) -> Any:
+    """Add a message with its fields."""
     message = file.message_type.add(name=name)
     for field_name, (number, kind) in fields.items():
         field = message.field.add(name=field_name, number=number)
         field.type = getattr(field, f"TYPE_{kind}")
-        if of is not None:
-            field.type_name = f".{file.package}.{of}"
-        field.label = field.LABEL_REPEATED if field_name in repeated else field.LABEL_OPTIONAL
+        field.label = field.LABEL_REPEATED if field_name in _REPEATED else field.LABEL_OPTIONAL
     return message
