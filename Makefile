@@ -9,7 +9,7 @@ SCHEDULE := demo/$(NAME).schedule.json
 # tests that every method passes.
 KERNEL_TESTS := tests/solvers/routing/test_cuts.py tests/solvers/reroutes/test_splice.py tests/solvers/routing/test_pathfinder.py tests/solvers/all_to_all/test_factors.py tests/solvers/all_to_all/test_toggles.py \
 	tests/solvers/demands/test_birkhoff.py tests/solvers/demands/test_bipartite.py tests/solvers/demands/test_schedulers.py \
-	tests/solvers/feedforward/test_routers.py tests/solvers/slices/test_slices.py tests/solvers/demands/test_refutation.py
+	tests/solvers/feedforward/test_routers.py tests/solvers/slices/test_slices.py tests/solvers/demands/exact/test_partitions.py
 CONTRACT := tests/solvers/test_contract.py -k "verifier or brute_force"
 
 # A stamp is older than pyproject.toml when the requirements may have changed.
