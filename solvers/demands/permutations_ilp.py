@@ -33,11 +33,11 @@ def solve(
     Parameters
     ----------
     problem, limits, rng, on_event
-        As for every method; see `solve_count` and `makespan_ilp.solve_makespan`.
+        As for every method; see `solve_count` and `exact.makespan.solve_makespan`.
     """
     if problem.objective == "matchings":
         return solve_count(problem, limits, rng, on_event)
-    from optmatch.solvers.demands.makespan_ilp import solve_makespan
+    from optmatch.solvers.demands.exact.makespan import solve_makespan
 
     return solve_makespan(problem, limits, rng, on_event)
 

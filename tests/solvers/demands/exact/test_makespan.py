@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib import import_module
 from itertools import permutations, product
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +13,7 @@ from hypothesis import strategies as st
 import optmatch as om
 from optmatch.problems.demands import traffic
 
-MODULE = "optmatch.solvers.demands.makespan_ilp"
+MODULE = "optmatch.solvers.demands.exact.makespan"
 Matrix = tuple[tuple[int, ...], ...]
 
 
@@ -113,97 +111,12 @@ def test_both_searches_agree(seed: int, request: pytest.FixtureRequest) -> None:
     assert theirs.stats.get("bound_by") in {None, "cp-sat"}
 
 
-@pytest.mark.parametrize("seed", [2, 3, 4])  # their first steps take several portions
-def test_a_plan_met_by_walks_may_end_a_step(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that end before it are excluded at once, and the result is the same."""
-    demand = traffic.permutations(5, np.random.default_rng(seed), count=10, bytes=1000)
-    problem = om.Demand(om.IdealSwitch(5), demand, delay_s=20.0)
-    repeatable = om.Limits(iterations=10**7)
-    module = import_module(MODULE)
-    plans = []
-    take, exclude = module._Search._take, module._Search._exclude
-
-    def note(search: Any, plan: Any) -> None:
-        plans.append(plan)
-        take(search, plan)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(module._Search, "_take", note)
-        expected = om.solve(problem, "ilp", seed=0, limits=repeatable)
-    best = min(plans, key=lambda plan: plan.cost(20))
-    steps = []
-
-    def exclude_at_once(search: Any, before: int) -> object:
-        found = exclude(search, before)
-        steps.append((before, search.overtaken))
-        return found
-
-    monkeypatch.setattr(module._Search, "_exclude", exclude_at_once)
-    monkeypatch.setattr(module.Walks, "go_on", lambda walks, *_: best)
-    monkeypatch.setattr(module, "PORTION", 10)
-    monkeypatch.setattr(module._Search, "_is_within_reach", lambda *asked: asked[-1] > 0)
-    solution = om.solve(problem, "ilp", seed=0, limits=repeatable)
-    assert solution.status is expected.status is om.Status.OPTIMAL
-    assert solution.objective == expected.objective == best.cost(20)
-    assert [overtaken for _, overtaken in steps] == [True, False]
-    assert steps[0][0] < steps[1][0] == best.cost(20)
-
-
-@pytest.mark.parametrize(
-    ("cost", "solved", "iterations", "expected"),
-    [
-        (124, 0, 1, True),  # less than half a step more
-        (140, 0, 2_440_000, True),  # 27 times as many as the last, as ten ticks took three times
-        (140, 0, 2_420_000, False),
-        (140, 300_000, 2_710_000, True),  # nine times as many as before 120 until now
-        (140, 300_000, 2_690_000, False),
-        (160, 0, 10**9, True),
-        (170, 0, 10**9, False),  # 729 times as many as the last
-        (100_000, 0, 10**9, False),  # more than floating point numbers hold
-        (100_000, 1, 10**9, False),
-    ],
-)
-def test_work_ahead_is_estimated_by_steps(
-    cost: int, solved: int, iterations: int, expected: bool
-) -> None:
-    """The last step may be large, but not beyond limits or all proportion."""
-    problem = om.Demand(om.IdealSwitch(3), np.ones((3, 3)))
-    limits = om.Limits(iterations=iterations)
-    rng, module = np.random.default_rng(0), import_module(MODULE)
-    search = module._Search(problem, limits, rng, lambda event: None)
-    search.step, search.steps = 10.0, [(100, 30_000), (110, 90_000)]
-    assert search._is_within_reach(cost, 120, solved) == expected
-
-
-@pytest.mark.parametrize(
-    ("iterations", "walks", "expected"),
-    [
-        (10**9, True, 130),  # a sum of 90 and two slots of 20
-        (10**9, False, 115),
-        (200_000, True, 115),  # nine times as many as the last
-    ],
-)
-def test_a_step_goes_up_to_the_next_plan_without_waste(
-    iterations: int, walks: bool, expected: int
-) -> None:
-    """Even if none is known yet: walks may meet it while all before it is excluded."""
-    problem = om.Demand(om.IdealSwitch(3), np.full((3, 3), 30), delay_s=20.0)
-    limits = om.Limits(iterations=iterations)
-    rng, module = np.random.default_rng(0), import_module(MODULE)
-    search = module._Search(problem, limits, rng, lambda event: None)
-    search.step, search.steps = 10.0, [(100, 30_000), (110, 90_000)]
-    search.demand, search.delay = np.full((3, 3), 30), 20
-    search.walks = object() if walks else None
-    assert search._look_ahead(115) == expected
-    assert search._look_ahead(130) == 130
-
-
-def test_where_the_search_gets_lost_cp_sat_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_search_is_slow_cp_sat_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """An uneven demand gets so many programmes, and what was excluded by then stays so."""
     demand = np.random.default_rng(1).integers(50, 100, size=(5, 5)).astype(float)
     problem = om.Demand(om.IdealSwitch(5), demand, delay_s=20.0)
     patient = om.solve(problem, "ilp", seed=0)
-    monkeypatch.setattr(f"{MODULE}._PATIENCE", 0)
+    monkeypatch.setattr(f"{MODULE}._PATIENCE", -1)
     monkeypatch.setattr(f"{MODULE}.PORTION", 1)
     impatient = om.solve(problem, "ilp", seed=0)
     assert patient.status is impatient.status is om.Status.OPTIMAL
@@ -216,7 +129,7 @@ def interrupt(*_args: object, **_options: object) -> None:
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("where", ["seek", "minimise"])
+@pytest.mark.parametrize("where", ["list_plans", "minimise"])
 def test_an_interrupt_keeps_the_best(
     monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, where: str
 ) -> None:

@@ -1,10 +1,10 @@
-"""Kernels for small linear programmes that ask how short slots can be and yet hold enough.
+"""Kernels of the dual simplex method: the shortest slots that serve enough.
 
-A programme asks for the durations of some slots, none below the shortest, whose sum is least;
-each constraint says how long some of the slots must last together. It is kept as a dictionary
-(Chvatal 1983, *Linear programming*, chapter 2): every basic variable as a linear function of the
-nonbasic ones. The sum only grows as constraints are added, so the dual simplex method goes on from
-the dictionary that there is, and a search keeps one for each of its levels.
+A linear program asks for the durations of the slots, none below the shortest, with the least sum.
+Each constraint says how long a set of slots must last together. The program is kept as a
+dictionary (Chvatal 1983, *Linear programming*, chapter 2): every basic variable as a linear
+function of the nonbasic ones. A new constraint can only make the sum larger, so the dual simplex
+method goes on from the last dictionary. The search keeps one dictionary for each of its levels.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ ROUNDING = 1e-7
 
 _ZERO = 1e-9  # coefficients below it are rounding
 _TIE = 1e-12
-_MOST_PIVOTS = 500  # then a programme counts as feasible, which excludes nothing
+_MOST_PIVOTS = 500  # then a program counts as feasible, which excludes nothing
 _SIZE, _OUTSIDE, _PLACE, _INSIDE = 0, 1, 1 + WIDTH, 1 + 2 * WIDTH  # parts of a basis
 
 
-class Programmes(NamedTuple):
-    """Programmes, one on each level; variables are slots (from 0) or slacks (codes below 0).
+class LinearPrograms(NamedTuple):
+    """Linear programs, one on each level; variables are slots (from 0) or slacks (-1).
 
     A row of a table is a basic variable as a function of the `WIDTH` nonbasic ones, its value
     where these are zero comes last. Row 0 is the sum of the durations. A basis has the number of
@@ -39,26 +39,26 @@ class Programmes(NamedTuple):
 
     table: NDArray[np.float64]  # (levels, rows, WIDTH + 1)
     basis: NDArray[np.int64]  # (levels, 1 + 2 * WIDTH + rows)
-    form: NDArray[np.float64]  # (4, WIDTH + 1) constraints that are being added, and a pivot
+    form: NDArray[np.float64]  # (2, WIDTH + 1) the constraint that is being added, and a pivot
     shortest: NDArray[np.float64]  # (1,) no slot lasts less
-    solved: NDArray[np.int64]  # (1,) programmes so far
+    solved: NDArray[np.int64]  # (1,) linear programs so far
 
 
-def stack(slots: int, shortest: int, levels: int, rows: int) -> Programmes:
-    """Make room for programmes; the lowest has no constraints.
+def make_programs(slots: int, shortest: int, levels: int, rows: int) -> LinearPrograms:
+    """Make room for linear programs; the lowest has no constraints.
 
     Examples
     --------
-    >>> p = stack(slots=2, shortest=1, levels=1, rows=3)
-    >>> express(p, 0, 0b11, 7.0, 0)  # both together last 7 ticks
-    >>> add(p, 0, 0, -1)
+    >>> p = make_programs(slots=2, shortest=1, levels=1, rows=3)
+    >>> express(p, 0, 0b11, 7.0)  # both together last 7 ticks
+    >>> add(p, 0)
     >>> settle(p, 0, 9.0), round(duration(p, 0, 0) + duration(p, 0, 1))
     (True, 7)
     """
-    found = Programmes(
+    found = LinearPrograms(
         table=np.zeros((levels, rows, WIDTH + 1)),
         basis=np.zeros((levels, _INSIDE + rows), dtype=np.int64),
-        form=np.zeros((4, WIDTH + 1)),
+        form=np.zeros((2, WIDTH + 1)),
         shortest=np.array([float(shortest)]),
         solved=np.zeros(1, dtype=np.int64),
     )
@@ -73,7 +73,7 @@ def stack(slots: int, shortest: int, levels: int, rows: int) -> Programmes:
 
 @bare_kernel
 def duplicate(p, source, target):
-    """Copy a programme to another level."""
+    """Copy a program to another level."""
     table, basis = p.table, p.basis
     rows = basis[source, _SIZE]
     for x in range(_INSIDE + rows):
@@ -84,76 +84,56 @@ def duplicate(p, source, target):
 
 
 @bare_kernel
-def express(p, level, mask, need, at):
-    """Write how much longer than needed the slots of a mask last, in ``form[at]``."""
+def express(p, level, mask, need):
+    """Write how much longer than needed the slots of a mask last, in ``form[0]``."""
     table, basis, form = p.table, p.basis, p.form
     for q in range(WIDTH):
-        form[at, q] = 0.0
-    form[at, WIDTH] = -need
+        form[0, q] = 0.0
+    form[0, WIDTH] = -need
     slot = 0
     while mask:
         if mask & 1:
-            form[at, WIDTH] += p.shortest[0]
+            form[0, WIDTH] += p.shortest[0]
             row = basis[level, _PLACE + slot]
             if row < 0:
-                form[at, ~row] += 1.0
+                form[0, ~row] += 1.0
             else:
                 for q in range(WIDTH + 1):
-                    form[at, q] += table[level, row, q]
+                    form[0, q] += table[level, row, q]
         mask >>= 1
         slot += 1
 
 
 @bare_kernel
-def least_total(p, level, at):
+def least_total(p, level):
     """Bound the sum of the durations with one more constraint: after one dual pivot."""
     table, form = p.table, p.form
-    if form[at, WIDTH] >= -ROUNDING:
+    if form[0, WIDTH] >= -ROUNDING:
         return table[level, 0, WIDTH]
     rate = np.inf
     for q in range(WIDTH):
-        if form[at, q] > _ZERO:
-            rate = min(rate, table[level, 0, q] / form[at, q])
-    return table[level, 0, WIDTH] - form[at, WIDTH] * rate
+        if form[0, q] > _ZERO:
+            rate = min(rate, table[level, 0, q] / form[0, q])
+    return table[level, 0, WIDTH] - form[0, WIDTH] * rate
 
 
 @bare_kernel
-def add(p, level, at, code):
-    """Add the constraint in ``form[at]``."""
+def add(p, level):
+    """Add the constraint in ``form[0]``."""
     table, basis, form = p.table, p.basis, p.form
     row = basis[level, _SIZE]
     if row == table.shape[1]:
         return  # without it less is excluded, but nothing wrongly
     basis[level, _SIZE] = row + 1
-    basis[level, _INSIDE + row] = code
+    basis[level, _INSIDE + row] = -1
     for q in range(WIDTH + 1):
-        table[level, row, q] = form[at, q]
-
-
-@bare_kernel
-def drop(p, level, code):
-    """Drop constraints of a code that are not tight."""
-    table, basis = p.table, p.basis
-    row = 1
-    while row < basis[level, _SIZE]:
-        if basis[level, _INSIDE + row] != code:
-            row += 1
-            continue
-        last = basis[level, _SIZE] - 1
-        basis[level, _SIZE] = last
-        if last != row:
-            slot = basis[level, _INSIDE + last]
-            basis[level, _INSIDE + row] = slot
-            for q in range(WIDTH + 1):
-                table[level, row, q] = table[level, last, q]
-            if slot >= 0:
-                basis[level, _PLACE + slot] = row
+        table[level, row, q] = form[0, q]
 
 
 @bare_kernel
 def settle(p, level, most):
     """Solve by the dual simplex method; tell whether the durations can stay within `most`."""
-    table, basis, pivot = p.table[level], p.basis[level], p.form[3]
+    table, basis, pivot = p.table[level], p.basis[level], p.form[1]
     p.solved[0] += 1
     rows = basis[_SIZE]
     for _ in range(_MOST_PIVOTS):

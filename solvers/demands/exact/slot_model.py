@@ -1,13 +1,12 @@
-"""Model of so many slots for CP-SAT, which any demand fits.
+"""CP-SAT model of a given number of slots, for any demand.
 
-Every slot is accounted for on every line: its whole duration goes to one entry, or is idle. So
-what a line holds too long and what it idles add up to the same sum, that of the slots, less its
-demand; near the optimum this is little, and propagates far.
+On every line each slot either serves one entry all the time or is idle. So what a line is served
+too long and what it idles add up to the sum of the slots less its demand.
 
-The m largest of d entries have at most k - d + m of k slots, so the longest that many hold them
-together. The m smallest have at least m slots, so the shortest m together are no longer than they
-are, but for what is held too long. These inequalities contain the line bound and much more where
-delays are long.
+The m largest of d entries have at most k - d + m of k slots, so the longest so many last as long
+as they need together. The m smallest have at least m slots, so the shortest m together are no
+longer than they are, but for what is served too long. These inequalities contain the line bound,
+and much more where delays are long.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from optmatch.solvers.cpsat import Outcome
 from optmatch.solvers.demands.plans import Plan
 
 
-class Slots:
+class SlotModel:
     """The variables of k slots, the longest first, that last at most `most` ticks together."""
 
     def __init__(

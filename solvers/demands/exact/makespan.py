@@ -1,0 +1,258 @@
+"""The least completion time: all numbers of slots that could do are searched.
+
+Our own search (`partitions`) excludes one completion after the other. Where lines have different
+sums it may be slow, since lines have slack; then, and where it has no room, CP-SAT gets a model
+for each number of slots (`slot_model`).
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from optmatch.model import (
+    Bound,
+    Clock,
+    Event,
+    Limit,
+    Limits,
+    NewBest,
+    OnEvent,
+    Solution,
+    Status,
+)
+from optmatch.problems import Demand, LineProof
+from optmatch.solvers.cpsat import Outcome, minimise
+from optmatch.solvers.demands.configuration import bound_by_prices, bound_of
+from optmatch.solvers.demands.exact.enumeration import PORTION, choose_line, fits, list_plans
+from optmatch.solvers.demands.exact.slot_model import SlotModel
+from optmatch.solvers.demands.plans import Plan, only_demanded, tidy, trim
+from optmatch.solvers.demands.portfolio import rebuild
+from optmatch.solvers.demands.scheduling import Work, solve_demand
+
+_WARM_STARTS = 200
+_STEPS = 6  # from the bound to the first plan, at first
+_GROWTH = 3.0  # times the work of one step the next should be
+_SMALL = 500  # programs of a step that count as none
+_PATIENCE = 400_000  # programs of a search with slack on its lines, where CP-SAT may do better
+_LARGEST = 20_000  # circuits in all slots of a model
+
+
+def solve_makespan(
+    problem: Demand, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+) -> Solution:
+    """Finish a demand as early as possible, and prove it.
+
+    Parameters
+    ----------
+    problem
+        The search is for all-stop switching on one plane of an ideal switch, without packet
+        network; other problems get the plans of `best`. Slots last whole ticks.
+    limits
+        Iterations are linear programs of the search, all together and in whole portions; then
+        conflicts of CP-SAT, for each number of slots.
+    rng, on_event
+        As for every method.
+
+    Returns
+    -------
+    Solution
+        OPTIMAL where the line bound or prices (`ConfigurationProof`) prove it, or where all else
+        was searched: ``stats["bound_by"]`` is "search" or "cp-sat" then.
+    """
+    plain = problem.fabric.graph is None and not problem.fabric.bidirectional
+    alone = problem.planes == 1 and problem.packet_share == 0
+    if not (plain and alone and problem.switching == "all-stop"):
+        return solve_demand(problem, limits, rng, on_event, "ilp", rebuild)
+    search = _Search(problem, limits, rng, on_event)
+    limit: Limit | None = None
+    try:
+        limit = search.run()
+    except KeyboardInterrupt:
+        limit = Limit.INTERRUPTED
+    return search.conclude(limit)
+
+
+class _Search:
+    """Best plan and bound, in ticks."""
+
+    def __init__(
+        self, problem: Demand, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+    ) -> None:
+        self.problem, self.rng, self.on_event = problem, rng, on_event
+        self.clock: Clock = limits.start()
+        self.demand, self.delay = problem.ticks, problem.delay_ticks
+        self.shortest = problem.min_slot_ticks
+        lines = np.concatenate([self.demand, self.demand.T])
+        self.busiest, self.fewest = (
+            int(lines.sum(axis=1).max()),
+            int((lines > 0).sum(axis=1).max()),
+        )
+        self.is_even = bool((lines.sum(axis=1) == self.busiest).all())
+        self.best: Plan | None = None
+        self.bound = round(problem.lower_bound() / problem.tick_s)
+        self.certificate: object = None
+        self.bound_by: str | None = None
+        self.solved = 0  # linear programs
+        self.given_up = False
+
+    def run(self) -> Limit | None:
+        """Warm start, prices, our own search, then CP-SAT for each number of slots."""
+        if not self.demand.any():
+            n = len(self.demand)
+            self.best = Plan(np.empty((0, n), dtype=np.int32), np.empty(0, dtype=np.int64))
+            return None
+        self._warm_start()
+        if self._proved():
+            return None
+        proof = bound_by_prices(self.problem, self.clock)
+        if proof is not None:
+            value = round(bound_of(proof, self.problem) / self.problem.tick_s)
+            if value > self.bound:
+                self.certificate = proof
+                self._lift(value)
+        limit = self._by_search()
+        return limit if limit is not None or self._proved() else self._by_model()
+
+    def _proved(self) -> bool:
+        return self.best is not None and self.best.cost(self.delay) <= self.bound
+
+    def _take(self, plan: Plan) -> None:
+        if self.best is None or plan.cost(self.delay) < self.best.cost(self.delay):
+            self.best = plan
+            self.on_event(NewBest(plan.cost(self.delay) * self.problem.tick_s))
+
+    def _lift(self, bound: int, by: str | None = None) -> None:
+        if bound > self.bound:
+            self.bound, self.bound_by = bound, by or self.bound_by
+            self.on_event(Bound(bound * self.problem.tick_s))
+
+    def _warm_start(self) -> None:
+        work = Work(self.problem, self.demand, self.delay, self.shortest, self.rng, self.clock)
+        most = self.clock.limits.iterations
+        most = _WARM_STARTS if most is None else min(most, _WARM_STARTS)
+        for plan in itertools.islice(rebuild(work), most):
+            self._take(tidy(only_demanded(plan, self.demand, self.shortest)))
+            if self._proved() or self.clock.remaining_s <= 0:
+                return
+
+    def _by_search(self) -> Limit | None:
+        """Exclude one completion after the other, from the bound up.
+
+        A search gets much longer with every tick that may be wasted. So those for completions that
+        are far too early cost little, and the first plan that is found is nearly the best.
+        """
+        assert self.best is not None
+        step, earlier = (self.best.cost(self.delay) - self.bound) / _STEPS, _SMALL
+        while not self._proved():
+            before, cost, begun = (
+                self.bound + max(1, round(step)),
+                self.best.cost(self.delay),
+                self.solved,
+            )
+            before = cost if before + step / 2 > cost else before
+            try:
+                limit = self._exclude(before)
+            except MemoryError:
+                return None
+            if limit is not None or self.given_up:
+                return limit
+            self._lift(min(before, self.best.cost(self.delay)), "search")
+            work = max(self.solved - begun, _SMALL)
+            growth = np.log(max(work / earlier, 1.01))
+            step, earlier = step * min(2.0, max(0.4, np.log(_GROWTH) / growth)), work
+        return None
+
+    def _exclude(self, before: int) -> Limit | None:
+        """Take plans that end before a time, for each number of slots, until there is none."""
+        assert self.best is not None
+        first = choose_line(self.demand)
+        portion = min(PORTION, self.clock.limits.iterations or PORTION)
+        for slots in itertools.count(self.fewest):
+            most = min(before, self.best.cost(self.delay)) - 1 - slots * self.delay
+            if most < self.busiest:
+                return None
+            self.given_up = not fits(self.demand, slots)
+            if self.given_up:
+                return None
+            begun = self.solved
+            asked = self.demand, slots, self.shortest, most, first, portion
+            for solved, plan in list_plans(*asked):
+                self.solved += solved
+                if plan is not None:
+                    self._take(trim(plan, self.demand, self.shortest))
+                limit = self.clock.exceeded(self.solved)
+                self.given_up = self.solved - begun > _PATIENCE and not self.is_even
+                if limit is not None or self.given_up:
+                    return limit
+        return None
+
+    def _by_model(self) -> Limit | None:
+        """Ask for each number of slots whether it does better, until more delays alone cannot."""
+        busiest, slots = self.busiest, self.fewest
+        while self.best is not None:
+            upper = self.best.cost(self.delay)
+            if slots * self.delay + busiest >= upper:
+                self._lift(upper, "cp-sat")
+                return None
+            limit = self.clock.exceeded(0)
+            if limit is not None:
+                return limit
+            if slots * np.count_nonzero(self.demand) > _LARGEST:
+                return Limit.MEMORY
+            later = (slots + 1) * self.delay + busiest
+            outcome, terms = self._ask(slots, upper)
+            if outcome.found:
+                self._take(trim(terms.read(outcome), self.demand, self.shortest))
+            if not (outcome.infeasible or outcome.optimal):
+                least = min(later, slots * self.delay + max(busiest, int(outcome.lower_bound)))
+                self._lift(min(least, self.best.cost(self.delay)), "cp-sat")
+                return outcome.limit
+            self._lift(min(later, self.best.cost(self.delay)), "cp-sat")
+            slots += 1
+        return Limit.EXHAUSTED
+
+    def _ask(self, slots: int, upper: int) -> tuple[Outcome, SlotModel]:
+        model = cp_model.CpModel()
+        most = upper - 1 - slots * self.delay
+        terms = SlotModel(model, self.demand, slots, shortest=self.shortest, most=most)
+        model.minimize(terms.total)
+
+        def tell(event: Event) -> None:  # objectives there are ticks of slots alone
+            if not isinstance(event, NewBest | Bound):
+                self.on_event(event)
+
+        seed = int(self.rng.integers(1 << 30))
+        return minimise(model, self.clock, tell, seed=seed, workers=1, linear=False), terms
+
+    def conclude(self, limit: Limit | None) -> Solution:
+        """Say what is found and proved."""
+        tick, best = self.problem.tick_s, self.best
+        objective = None if best is None else best.cost(self.delay) * tick
+        proved, found = self._proved(), Status.UNKNOWN if best is None else Status.FEASIBLE
+        stats: dict[str, object] = {} if self.bound_by is None else {"bound_by": self.bound_by}
+        if best is not None:
+            stats["slots"] = len(best.ticks)
+        bound = max(self.problem.lower_bound(), self.bound * tick)
+        return Solution(
+            problem=self.problem,
+            schedule=best and self.problem.schedule(best.matchings, best.ticks),
+            status=Status.OPTIMAL if proved else found,
+            limit=None if proved else (limit or Limit.EXHAUSTED),
+            objective=objective,
+            lower_bound=bound if objective is None else min(bound, objective),
+            method="ilp",
+            certificate=self.certificate or (best and _busiest_line(self.problem)),
+            stats=stats,
+        )
+
+
+def _busiest_line(problem: Demand) -> LineProof | None:
+    lines = np.concatenate([problem.ticks, problem.ticks.T])
+    if not lines.any():
+        return None
+    loads = lines.sum(axis=1) + problem.delay_ticks * (lines > 0).sum(axis=1)
+    line, n = int(loads.argmax()), problem.fabric.n_ports
+    return LineProof("source", line) if line < n else LineProof("destination", line - n)
