@@ -25,12 +25,9 @@ from pathlib import Path
 import networkx as nx
 import numpy as np
 from scipy.optimize import linear_sum_assignment
-from scipy.sparse import csr_matrix
-from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from optmatch.solvers.demands import bench as benches
 from optmatch.solvers.demands import peeling
-from optmatch.solvers.demands.bipartite import match
 from optmatch.solvers.demands.birkhoff import decompose
 from optmatch.solvers.demands.colouring import colour
 from optmatch.solvers.demands.stuffing import stuff
@@ -172,24 +169,6 @@ def show_stuffing(runs: int) -> None:
         print(f"stuff {how}, N=128, 30 % full: {new} new entries {ms:.2f} ms")
 
 
-def show_matchings(runs: int) -> None:
-    """Print times of single matchings: sparse, layered, and repaired ones."""
-    rows, n_columns = layers(29)
-    start = np.cumsum([0, *map(len, rows)])
-    columns = np.concatenate([np.array(row) for row in rows])
-    size = int((match(start, columns, n_columns) >= 0).sum())
-    ms = least_ms(runs, lambda: match(start, columns, n_columns))
-    print(f"layers, {len(rows)} rows, {len(columns)} edges: {size} matched {ms:.3f} ms   bar 1 ms")
-    for levels in (18, 20, 22):
-        rows, n_columns = layers(levels)
-        start = np.cumsum([0, *map(len, rows)])
-        columns = np.concatenate([np.array(row) for row in rows])
-        graph = csr_matrix((np.ones(len(columns)), columns, start), shape=(len(rows), n_columns))
-        theirs = least_ms(1, lambda given=graph: maximum_bipartite_matching(given))
-        print(f"  SciPy, {len(rows)} rows, {len(columns)} edges: {theirs:.0f} ms")
-    show_repairs(max(5, runs))
-
-
 def show_repairs(seeds: int) -> None:
     """Print times of max-min matchings of 1024 ports after some or all entries in use fell."""
     n = 1024
@@ -214,17 +193,6 @@ def show_repairs(seeds: int) -> None:
     for what, times in warm.items():
         middle, least = 1e3 * np.median(times), 1e3 * min(times)
         print(f"  after {what}: median {middle:.0f} us, least {least:.0f} us   bar 100 us")
-
-
-def layers(levels: int) -> tuple[list[list[int]], int]:
-    """Join two rows a level to both columns of the next, and lay a chain as long beside them."""
-    rows: list[list[int]] = []
-    for level in range(levels):
-        below = [2 * level + 2, 2 * level + 3] if level < levels - 1 else []
-        rows += [[2 * level, *below], [2 * level + 1, *below]]
-    chain = 2 * levels
-    rows += [[chain + k, chain + k + 1] for k in range(levels)]
-    return [*rows, [0, 1], [chain]], chain + levels + 1
 
 
 def show_large() -> None:
@@ -307,7 +275,7 @@ def main() -> None:
         show_package(args.runs)
     show_colouring(args.runs)
     show_stuffing(args.runs)
-    show_matchings(args.runs)
+    show_repairs(max(5, args.runs))
     if args.large:
         show_large()
     if args.qoblib:

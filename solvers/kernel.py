@@ -11,8 +11,6 @@ from typing import Any, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_FAST = {"nnan", "ninf", "nsz", "reassoc", "contract"}
-
 
 def kernel(function: Function) -> Function:
     """Compile `function` by numba on its first call.
@@ -32,11 +30,6 @@ def bare_kernel(function: Function) -> Function:
     return _compile(function, _nrt=False)
 
 
-def fast_kernel(function: Function) -> Function:
-    """Like `bare_kernel`, for finite numbers, whose sums and maxima may be taken in any order."""
-    return _compile(function, _nrt=False, fastmath=_FAST)
-
-
 @cache
 def _digest(folder: Path) -> str:
     """Return a digest of all modules of a folder, which changes with any of them."""
@@ -44,11 +37,6 @@ def _digest(folder: Path) -> str:
     for module in sorted(folder.glob("*.py")):
         digest.update(module.read_bytes())
     return digest.hexdigest()[:8]
-
-
-def inline_kernel(function: Function) -> Function:
-    """Like `fast_kernel`, for a few lines that become part of each kernel that calls them."""
-    return _compile(function, inline="always", _nrt=False, fastmath=_FAST)
 
 
 def _compile(function: Function, **options: Any) -> Function:

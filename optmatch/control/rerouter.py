@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from optmatch.control.failed_parts import (
+    FailedParts,
+    Parts,
+    add_failure,
+    check_failure,
+    list_parts,
+)
 from optmatch.fabrics import Fabric
 from optmatch.model import BAR, CROSS, InfeasibleError, InputError, LimitReached, OptMatchError
 from optmatch.problems import Reroute, Transition
@@ -17,20 +24,8 @@ if TYPE_CHECKING:
     from optmatch.solvers.reroutes.repair import Reach
     from optmatch.solvers.reroutes.routing_state import Case, RoutingState
 
-Parts = int | Iterable[int] | None
 Stuck = Literal["bar", "cross"] | None
 Ahead = bool | Literal["all"]
-
-
-class FailedParts(NamedTuple):
-    """What has failed, by the fields of `Reroute`."""
-
-    failed_chips: tuple[int, ...] = ()
-    failed_ports: tuple[int, ...] = ()
-    failed_fibres: tuple[int, ...] = ()
-    stuck_bar: tuple[int, ...] = ()
-    stuck_cross: tuple[int, ...] = ()
-    dead_cells: tuple[int, ...] = ()
 
 
 class _Snapshot(NamedTuple):
@@ -147,11 +142,11 @@ class Rerouter:
         LimitReached
             If no way was found; method ``ilp`` may find one, or prove that there is none.
         """
-        cells = _numbers(cell)
+        cells = list_parts(cell)
         failure = FailedParts(
-            _numbers(chip),
-            _numbers(port),
-            _numbers(fibre),
+            list_parts(chip),
+            list_parts(port),
+            list_parts(fibre),
             cells if stuck == "bar" else (),
             cells if stuck == "cross" else (),
             cells if stuck is None else (),
@@ -181,7 +176,7 @@ class Rerouter:
             proposal, before = self._proposal, self._now.state
             if proposal.state is not before:
                 raise InputError("the state has changed since this was proposed: ask again")
-            after = _with(before, proposal.failure).after(proposal.transition)
+            after = add_failure(before, proposal.failure).after(proposal.transition)
             if proposal.restored is None:
                 self._stand_ins.update(proposal.transition.moves.tolist())
             else:
@@ -231,10 +226,10 @@ class Rerouter:
             If a part has not failed.
         """
         kinds = {
-            "chip": (_numbers(chip), ("failed_chips",)),
-            "port": (_numbers(port), ("failed_ports",)),
-            "fibre": (_numbers(fibre), ("failed_fibres",)),
-            "cell": (_numbers(cell), ("stuck_bar", "stuck_cross", "dead_cells")),
+            "chip": (list_parts(chip), ("failed_chips",)),
+            "port": (list_parts(port), ("failed_ports",)),
+            "fibre": (list_parts(fibre), ("failed_fibres",)),
+            "cell": (list_parts(cell), ("stuck_bar", "stuck_cross", "dead_cells")),
         }
         with self._lock:
             before = self._now.state
@@ -316,7 +311,7 @@ class Rerouter:
             return make_transition(routing, case, found)
         if found is not None:
             raise InfeasibleError(explain(now.state, found))
-        if _with(now.state, failure).bound() is None:
+        if add_failure(now.state, failure).bound() is None:
             raise InfeasibleError(explain_bound(lost, spares_left))
         raise LimitReached("no way over the failure was found; method ilp settles it")
 
@@ -328,7 +323,7 @@ class Rerouter:
 
         state = now.state
         if spares is None:
-            _check_new(state, failure)
+            check_failure(state, failure)
         kinds = [field for field, parts in failure._asdict().items() if parts]
         if kinds == [f"failed_{state.fabric.unit_name}s"]:
             gone = failure.failed_chips or failure.failed_ports
@@ -354,7 +349,7 @@ class Rerouter:
             broken += [c for c, s in stuck.items() if state.cell_states[c] != s]  # type: ignore[index]
             hit = {circuit for cell in broken for circuit in now.through.get(cell, ())}
             return Case(tuple(sorted(hit)), (), state.live_spares, state.owners), routing
-        problem = _with(state, failure)
+        problem = add_failure(state, failure)
         routing.shut_ports(sorted(problem.dead_ports - state.dead_ports))
         hits = tuple(np.flatnonzero(problem.hit).tolist())
         return Case(hits, problem.lost, problem.live_spares, state.owners), routing
@@ -383,33 +378,3 @@ def _single_failures(now: _Snapshot, ahead: Ahead) -> Iterator[FailedParts]:
 
 def _failure_of_unit(fabric: Fabric, unit: int) -> FailedParts:
     return FailedParts(**{f"failed_{fabric.unit_name}s": (unit,)})
-
-
-def _numbers(parts: Parts) -> tuple[int, ...]:
-    if parts is None:
-        return ()
-    if isinstance(parts, int | np.integer):
-        return (int(parts),)
-    return tuple(sorted(int(part) for part in parts))
-
-
-def _with(state: Reroute, failure: FailedParts) -> Reroute:
-    """Return a state in which more has failed."""
-    changes: dict[str, Any] = {
-        field: (*getattr(state, field), *parts)
-        for field, parts in failure._asdict().items()
-        if parts
-    }
-    return replace(state, **changes)
-
-
-def _check_new(state: Reroute, failure: FailedParts) -> None:
-    """Refuse parts that do not exist, or have failed before."""
-    fabric, cells = state.fabric, state.fabric.n_cells
-    counts = (fabric.n_chips, fabric.n_ports, fabric.n_fibres, cells, cells, cells)
-    for field, parts, count in zip(failure._fields, failure, counts, strict=True):
-        for part in parts:
-            if not 0 <= part < count:
-                raise InputError(f"{field}: {part} is none of {count}", where=field)
-            if part in getattr(state, field):
-                raise InputError(f"{field}: {part} has failed already", where=field)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from optmatch.solvers.demands.queue import lay, order, push, refill, sink
 from optmatch.solvers.demands.workspace import (
     FLOOR,
     HEAP_SIZE,
@@ -148,77 +149,6 @@ def _release(bench, row):
 
 
 @kernel
-def _sink(heap, values, place, size):
-    """Let an item of the heap sink to where it belongs."""
-    item, value = heap[place], values[place]
-    while True:
-        below = 2 * place + 1
-        if below >= size:
-            break
-        if below + 1 < size and values[below + 1] > values[below]:
-            below += 1
-        if values[below] <= value:
-            break
-        heap[place], values[place] = heap[below], values[below]
-        place = below
-    heap[place], values[place] = item, value
-
-
-@kernel
-def _order(heap, values, size):
-    """Make a heap of items in any order."""
-    for place in range(size // 2 - 1, -1, -1):
-        _sink(heap, values, place, size)
-
-
-@kernel
-def _push(heap, values, state, item, value):
-    """Put an entry into the heap."""
-    place = state[HEAP_SIZE]
-    state[HEAP_SIZE] += 1
-    while place > 0:
-        above = (place - 1) >> 1
-        if values[above] >= value:
-            break
-        heap[place], values[place] = heap[above], values[above]
-        place = above
-    heap[place], values[place] = item, value
-
-
-@kernel
-def _lay(low, low_value, state, item, value):
-    """Put an entry among the low ones."""
-    low[state[LOW_SIZE]] = item
-    low_value[state[LOW_SIZE]] = value
-    state[LOW_SIZE] += 1
-
-
-@kernel
-def _refill(bench):
-    """Fill the empty heap with the largest entries below the floor; False if there are none."""
-    heap, values, low, low_value = bench.heap, bench.heap_value, bench.low, bench.low_value
-    state = bench.state
-    while state[LOW_SIZE]:
-        floor = state[FLOOR] - max(1, state[FLOOR] >> 3)
-        state[FLOOR] = floor
-        kept = size = 0
-        for k in range(state[LOW_SIZE]):
-            item, value = low[k], low_value[k]
-            if value < floor:
-                low[kept], low_value[kept] = item, value
-                kept += 1
-            else:
-                heap[size], values[size] = item, value
-                size += 1
-        state[LOW_SIZE] = kept
-        if size:
-            _order(heap, values, size)
-            state[HEAP_SIZE] = size
-            return True
-    return False
-
-
-@kernel
 def _descend(bench, ends):
     """Lower the threshold, entry by entry, until one that comes into the graph is of use.
 
@@ -231,7 +161,7 @@ def _descend(bench, ends):
     n = len(word)
     useful = False
     while not useful:
-        if state[HEAP_SIZE] == 0 and not _refill(bench):
+        if state[HEAP_SIZE] == 0 and not refill(bench):
             return 0
         size = state[HEAP_SIZE]
         threshold = values[0]
@@ -241,7 +171,7 @@ def _descend(bench, ends):
             count += 1
             size -= 1
             heap[0], values[0] = heap[size], values[size]
-            _sink(heap, values, 0, size)
+            sink(heap, values, 0, size)
         if size and values[0] == threshold:  # so many are equal that to look at all is quicker
             kept = 0
             for place in range(size):
@@ -252,7 +182,7 @@ def _descend(bench, ends):
                     heap[kept], values[kept] = heap[place], values[place]
                     kept += 1
             size = kept
-            _order(heap, values, size)
+            order(heap, values, size)
         state[HEAP_SIZE] = size
         state[THRESHOLD] = threshold
         for k in range(count):
@@ -349,7 +279,7 @@ def _put_lower(bench, item, value):
     """Correct an entry that is not in the graph; what is in the heap is low again."""
     low, low_value, state = bench.low, bench.low_value, bench.state
     for place in range(state[HEAP_SIZE]):
-        _lay(low, low_value, state, bench.heap[place], bench.heap_value[place])
+        lay(low, low_value, state, bench.heap[place], bench.heap_value[place])
     state[HEAP_SIZE] = 0
     state[FLOOR] = state[THRESHOLD]
     place = 0
@@ -378,9 +308,9 @@ def lower(bench, rows, columns, entries):
             if bench.column_of[row] == column:
                 _release(bench, row)
             if value >= state[FLOOR]:
-                _push(heap, values, state, place, value)
+                push(heap, values, state, place, value)
             elif value:
-                _lay(low, low_value, state, place, value)
+                lay(low, low_value, state, place, value)
         elif state[THRESHOLD] > before > value:
             _put_lower(bench, place, value)
 
@@ -415,9 +345,9 @@ def peel_bottleneck(bench, stop, permutations, weights):
                 row_of[column] = -1
                 column_of[row] = -1
                 if value >= state[FLOOR]:
-                    _push(heap, values, state, place, value)
+                    push(heap, values, state, place, value)
                 elif value:
-                    _lay(low, low_value, state, place, value)
+                    lay(low, low_value, state, place, value)
     return len(weights)
 
 

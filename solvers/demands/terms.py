@@ -35,11 +35,6 @@ class Terms(NamedTuple):
         np.add.at(total.reshape(-1), places, self.weights[:, None])
         return total
 
-    def decreasing(self) -> Terms:
-        """Order the terms by weight, the heaviest first; equal ones stay in order."""
-        order = np.argsort(-self.weights, kind="stable")
-        return self._replace(permutations=self.permutations[order], weights=self.weights[order])
-
 
 def whole_square(name: str, ticks: ArrayLike) -> NDArray[np.int64]:
     """Check a square matrix of whole numbers >= 0 of which line sums fit int64.

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +12,7 @@ from numpy.typing import NDArray
 from optmatch.io.chakra.writer import step_traces
 from optmatch.io.rails.groups import groups_text
 from optmatch.io.rails.topologies import answer_of, topologies
-from optmatch.model import FormatError, InputError, Solution
+from optmatch.model import InputError, Solution
 from optmatch.problems import RailJob, Step
 from optmatch.problems.rails.plan import RailPlan
 from optmatch.problems.rails.step import SCALE_UP
@@ -124,100 +122,6 @@ def group_topologies(solution: Solution) -> str:
             topology = int(found.topology[max(0, moment)])
         lines.append(f"{numbers[group.name]}: {topology}")
     return f"mapping: {{{', '.join(lines)}}}\n"
-
-
-def read_circuit_schedules(
-    path: str | os.PathLike[str], kind: str = "BW"
-) -> dict[int, NDArray[np.float64]]:
-    """Read blocks ``BW topology`` or ``LT topology``.
-
-    Parameters
-    ----------
-    path
-        Text: a line ``BW 0``, as many rows of numbers as there are in a row, ``END``; comments
-        begin with ``//``.
-    kind
-        The word in front of each block.
-
-    Returns
-    -------
-    dict
-        ``matrix[source, destination]`` in GB/s (or ns) by number of the topology.
-
-    Raises
-    ------
-    FormatError
-        Naming file and line: a block that is not closed or not square, of another size than the
-        others, twice, or what is no number.
-    """
-    file = os.fspath(path)
-    try:
-        text = Path(path).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as exc:
-        raise FormatError(f"cannot be read: {exc}", path=file) from exc
-    return parse_circuit_schedules(text, kind, file)
-
-
-def parse_circuit_schedules(
-    text: str, kind: str = "BW", path: str = "<text>"
-) -> dict[int, NDArray[np.float64]]:
-    r"""Parse what `read_circuit_schedules` reads.
-
-    Examples
-    --------
-    >>> parse_circuit_schedules("BW 0\n0 12.5\n12.5 0\nEND\n")[0].tolist()
-    [[0.0, 12.5], [12.5, 0.0]]
-    """
-    found: dict[int, NDArray[np.float64]] = {}
-    rows: list[list[float]] = []
-    topology, place = -1, path
-    for place, line in _lines(text, path):
-        begins = _BLOCK.fullmatch(line)
-        if begins is not None and topology < 0 and begins[1] == kind:
-            topology, rows = int(begins[2]), []
-            if topology in found:
-                raise FormatError(f"topology {topology} is there twice", path=place)
-        elif topology < 0:
-            raise FormatError(f"{line[:40]!r}: a line {kind} NUMBER is expected", path=place)
-        elif line == "END":
-            found[topology] = _square(rows, found, place)
-            topology = -1
-        else:
-            rows.append(_row(line, place))
-    if topology >= 0:
-        raise FormatError(f"topology {topology} has no END", path=place)
-    if not found:
-        raise FormatError(f"no block {kind} in it", path=path)
-    return found
-
-
-def _lines(text: str, path: str) -> Iterator[tuple[str, str]]:
-    for number, line in enumerate(text.splitlines(), start=1):
-        content = line.partition("//")[0].strip()
-        if content:
-            yield f"{path}:{number}", content
-
-
-def _row(line: str, place: str) -> list[float]:
-    try:
-        row = [float(part) for part in line.split()]
-    except ValueError as exc:
-        raise FormatError(f"{line[:40]!r}: numbers are expected", path=place) from exc
-    if not all(0 <= value < float("inf") for value in row):
-        raise FormatError("numbers are finite and >= 0", path=place)
-    return row
-
-
-def _square(
-    rows: list[list[float]], others: Mapping[int, NDArray[np.float64]], place: str
-) -> NDArray[np.float64]:
-    wrong = next((row for row in rows if len(row) != len(rows)), None)
-    if wrong is not None:
-        raise FormatError(f"{len(rows)} rows, one of {len(wrong)} numbers", path=place)
-    for matrix in others.values():
-        if len(matrix) != len(rows):
-            raise FormatError(f"{len(rows)} nodes, before there were {len(matrix)}", path=place)
-    return np.array(rows, dtype=np.float64).reshape(len(rows), len(rows))
 
 
 def _blocks(kind: str, matrices: Iterable[NDArray[np.float64]]) -> str:

@@ -98,20 +98,6 @@ def _repeated_keys(node: Any) -> list[str]:
     return found
 
 
-def states_of(tree: Mapping[str, Any]) -> NDArray[np.int8]:
-    """Read the states of the cells out of the settings of a netlist that was written here.
-
-    Returns
-    -------
-    NDArray
-        ``states[cell]``, int8: 0 bar, 1 cross, -1 where the settings say neither.
-    """
-    numbers = {name: state for state, name in _STATES.items()}
-    settings = [instance.get("settings") or {} for instance in tree["instances"].values()]
-    stated = [str(entry.get("state")) for entry in settings]
-    return np.array([numbers.get(state, FREE) for state in stated], dtype=np.int8)
-
-
 def netlist_tree(fabric: Fabric, states: NDArray[np.int8] | None = None) -> dict[str, Any]:
     """Write a fabric as a netlist with our names of pins.
 

@@ -274,18 +274,6 @@ def phases_of_step(records: Sequence[PhaseRecord]) -> tuple[PhaseRecord, ...]:
     raise FormatError(f"{n} phases, in which no step repeats")
 
 
-def count_switches(step: Sequence[PhaseRecord]) -> int:
-    """Count the reconfigurations in a step that repeats: where the dimension changes.
-
-    Examples
-    --------
-    >>> count_switches([PhaseRecord(name, 1, 0, 0, 0, 0) for name in ("PP", "DP", "PP", "DP")])
-    4
-    """
-    names = [record.dimension for record in step]
-    return sum(one != two for one, two in pairwise([*names, *names[:1]]))
-
-
 def windows_s(records: Sequence[PhaseRecord]) -> NDArray[np.float64]:
     """Return the time between each phase and the next one, in seconds; nan where not recorded."""
     return np.array(

@@ -13,9 +13,9 @@ import optmatch as om
 from optmatch.fabrics import netlist_from_tree
 from optmatch.io.exports import export, exported
 from optmatch.io.netlists.cell_states import CONVENTION
-from optmatch.io.netlists.gdsfactory import states_of
 from optmatch.model import BAR, CROSS, FREE
 from optmatch.model.device import transfer
+from tests.helpers.readers import states_of
 
 SOLUTION = om.solve(om.AllToAll(om.HexMesh(2, 2, ports=4)), seed=0)
 assert SOLUTION.schedule is not None and SOLUTION.schedule.cell_states is not None

@@ -20,18 +20,17 @@ from hypothesis import given
 
 import optmatch as om
 from optmatch.cli import main
-from optmatch.io.astra.files import parse_circuit_schedules, read_circuit_schedules
 from optmatch.io.chakra.options import TraceOptions
 from optmatch.io.chakra.step import read_step
 from optmatch.io.exports import EXPORTERS, export, exported
 from optmatch.io.rails.groups import read_groups
-from optmatch.io.rails.openoptics import peers_of, read_circuits
 from optmatch.io.rails.topologies import topologies
 from optmatch.model import Status
 from optmatch.problems import Group, PlaneSchedules, RailJob, Step
 from optmatch.problems.rails.step import OPERATIONS
 from tests.helpers.plans import demands, pipeline, rails
 from tests.helpers.rails import make_job
+from tests.helpers.readers import circuit_schedules, peers_of
 
 FORMATS = (
     *("timeline", "perfetto", "chakra", "openoptics", "openoptics-matrix"),
@@ -91,8 +90,8 @@ def test_matrices_as_their_authors_show_them() -> None:
 @given(demands())
 def test_matrices_are_read_as_they_are_written(solution: om.Solution) -> None:
     """At every moment the topology has the circuits of all planes, each with its rate."""
-    matrices = parse_circuit_schedules(text(solution, "astra-bw"))
-    latencies = parse_circuit_schedules(text(solution, "astra-lt"), "LT")
+    matrices = circuit_schedules(text(solution, "astra-bw"))
+    latencies = circuit_schedules(text(solution, "astra-lt"), "LT")
     assert matrices.keys() == latencies.keys()
     assert all((matrix == 0).all() for matrix in latencies.values())
     found = topologies(solution)
@@ -231,9 +230,9 @@ def test_links_inside_servers_are_in_every_topology() -> None:
         problem=wider, schedule=None, answer=solution.answer, status=Status.FEASIBLE,
         limit=om.Limit.EXHAUSTED, objective=4.5, lower_bound=0.0, method="by hand",
     )  # fmt: skip
-    for matrix in parse_circuit_schedules(text(solution, "astra-bw")).values():
+    for matrix in circuit_schedules(text(solution, "astra-bw")).values():
         assert (matrix[0, 3], matrix[3, 0]) == (450.0, 450.0)
-    for matrix in parse_circuit_schedules(text(solution, "astra-lt"), "LT").values():
+    for matrix in circuit_schedules(text(solution, "astra-lt"), "LT").values():
         assert set(matrix.ravel().tolist()) == {0.0, 500.0}
 
 
@@ -266,8 +265,8 @@ def test_every_format_writes_something(tmp_path: Path) -> None:
                 export(schedule, name, tmp_path / f"schedule-{name}")
         else:
             assert export(schedule, name, tmp_path / f"schedule-{name}")
-    assert read_circuits(tmp_path / "schedule-openoptics")
-    assert len(read_circuit_schedules(tmp_path / "schedule-astra-bw")) == 3
+    assert json.loads((tmp_path / "schedule-openoptics").read_text())
+    assert len(circuit_schedules((tmp_path / "schedule-astra-bw").read_text())) == 3
 
 
 def test_a_solution_without_an_answer() -> None:
@@ -280,56 +279,6 @@ def test_a_solution_without_an_answer() -> None:
         exported(nothing, "timeline")
     with pytest.raises(om.InputError, match="format 'pdf': known are csv, perfetto"):
         exported(nothing, "pdf")
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("", "no block BW in it"),
-        ("0 1\n", r":1: '0 1': a line BW NUMBER is expected"),
-        ("BW 0\n0 1\n1 0\n", r":3: topology 0 has no END"),
-        ("BW 0\n0 1\nEND\n", r":3: 1 rows, one of 2 numbers"),
-        ("BW 0\n0\nEND\nBW 0\n0\nEND", r":4: topology 0 is there twice"),
-        ("BW 0\n0\nEND\nBW 1\n0 0\n0 0\nEND", r":7: 2 nodes, before there were 1"),
-        ("// first\nBW 0\n0 x\nEND", r":3: '0 x': numbers are expected"),
-        ("BW 0\n-1\nEND", r":2: numbers are finite and >= 0"),
-        ("BW 0\ninf\nEND", r":2: numbers are finite and >= 0"),
-        ("LT 0\n0\nEND", r":1: 'LT 0': a line BW NUMBER"),
-    ],
-)
-def test_flaws_of_matrices_are_named(tmp_path: Path, content: str, message: str) -> None:
-    """File and line."""
-    path = tmp_path / "schedules.txt"
-    path.write_text(content)
-    with pytest.raises(om.FormatError, match=message) as caught:
-        read_circuit_schedules(path)
-    assert str(path) in str(caught.value)
-
-
-def test_comments_and_blank_lines_of_matrices() -> None:
-    """Are skipped; numbers of topologies need no order."""
-    found = parse_circuit_schedules(
-        "BW 3 // the last\n\n 0 2.5\n2.5  0\n\nEND\n\nBW 0\n0 0\n0 0\nEND"
-    )
-    assert {k: matrix.max() for k, matrix in found.items()} == {3: 2.5, 0: 0.0}
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("{}", "/: a list of circuits is expected"),
-        ("[[0, 1, 2, 0, 0], [0, 1]]", r"/1: a circuit is \[time_slice"),
-        ("[[0, 1, 2, 0, -1]]", r"/0: a circuit is"),
-        ("[[0, 1, 2, 0, 0.5]]", r"/0: a circuit is"),
-    ],
-)
-def test_flaws_of_circuits_are_named(tmp_path: Path, content: str, message: str) -> None:
-    """File and place."""
-    path = tmp_path / "circuits.json"
-    path.write_text(content)
-    with pytest.raises(om.FormatError, match=message) as caught:
-        read_circuits(path)
-    assert str(path) in str(caught.value)
 
 
 @pytest.mark.slow

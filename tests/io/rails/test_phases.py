@@ -22,7 +22,6 @@ from optmatch.io.rails.groups import groups_text
 from optmatch.io.rails.phases import read_phase_list
 from optmatch.io.rails.recordings import (
     PhaseRecord,
-    count_switches,
     phases_of_step,
     read_recorded_step,
     read_recording,
@@ -205,7 +204,6 @@ def test_a_recording_of_llama(tmp_path: Path) -> None:
     assert len(step) == 6
     at = shapes.index("PP5")
     assert shapes[at:] + shapes[:at] == ["PP5", "DP18", "PP1", "DP20", "PP1", "DP17"]
-    assert count_switches(step) == 6
     assert sum(record.n_operations for record in step if record.dimension == "PP") == 7
     assert np.isnan(windows_s(records)).all()
 

@@ -11,16 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_array, csr_matrix
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
 import optmatch as om
 from optmatch.model import InputError, Limit
 from optmatch.problems import Demand
 from optmatch.solvers.demands import birkhoff, peeling
-from optmatch.solvers.demands.bipartite import match
 from optmatch.solvers.demands.birkhoff import Rule, decompose
-from optmatch.solvers.demands.stuffing import stuff
 from optmatch.solvers.demands.terms import Terms
 from optmatch.solvers.demands.workspace import WORD, set_up
 
@@ -226,9 +224,8 @@ def test_the_input_stays_as_it_is() -> None:
 def largest_minimum_by_match(matrix: Matrix) -> int:
     """Try all entries as a threshold, each with a largest matching; 0 if there is none."""
     for threshold in np.unique(matrix[matrix > 0])[::-1]:
-        rows, columns = np.nonzero(matrix >= threshold)
-        start = np.searchsorted(rows, np.arange(len(matrix) + 1))
-        if (match(start, columns, len(matrix)) >= 0).all():
+        graph = csr_array(matrix >= threshold)
+        if (maximum_bipartite_matching(graph, perm_type="column") >= 0).all():
             return int(threshold)
     return 0
 
@@ -357,13 +354,3 @@ def test_a_matrix_that_is_unbalanced_is_an_error_of_the_demand() -> None:
     """For the fewest matchings there is no stuffing."""
     with pytest.raises(InputError, match="sums to 3 s of circuit time, row 0 to 1 s"):
         Demand.from_matrix([[1, 0], [1, 2]], objective="matchings")
-
-
-def test_decreasing_weights() -> None:
-    """On request, for any rule; `bottleneck` has them anyway."""
-    matrix = stuff(np.random.default_rng(7).integers(0, 50, (9, 9)))
-    for rule in RULES:
-        terms = decompose(matrix, rule).decreasing()
-        assert (np.diff(terms.weights) <= 0).all()
-        assert np.array_equal(terms.total(), matrix)
-    assert (np.diff(decompose(matrix).weights) <= 0).all()
