@@ -414,7 +414,7 @@ def test_bad_input_of_the_command(tmp_path: Path) -> None:
     (tmp_path / "run.0.et").write_bytes(b"\x07\x0a\x05")
     for options, message in (
         (["--phases", "step.csv", "--groups", "groups.json"], "line 2: rank 3 is no member of gr"),
-        (["--chakra", "run"], "run.0.et: byte 0: node number 0 is cut off"),
+        (["--chakra", "run"], "run.0.et: byte 0: a trace begins with what describes it"),
         (["--chakra", "walk"], "no file name.RANK.et"),
         (["--chakra", "run", "--dimension", "x=up"], "'x=up': NAME=DIMENSION, one of dp"),
         (["--chakra", "run", "--phases", "step.csv"], "either --chakra, --phases or --record"),
