@@ -61,6 +61,7 @@ def follow_fibres(fabric: Fabric, circuits: NDArray[np.int32], routes: Routes) -
     if len(routes) != len(circuits):
         raise InputError(f"{len(routes)} routes for {len(circuits)} circuits", where="routes")
     server = fabric.server_of_unit[circuits // fabric.ports_per_unit]
+    ends = fabric.edges[fabric.edge_of_fibre].tolist()
     used: dict[int, int] = {}
     for k, route in enumerate(routes):
         at = int(server[k, 0])
@@ -69,7 +70,7 @@ def follow_fibres(fabric: Fabric, circuits: NDArray[np.int32], routes: Routes) -
             if not 0 <= fibre < fabric.n_fibres:
                 most = fabric.n_fibres - 1
                 raise InputError(f"{place} = {fibre}: fibres are 0 .. {most}", where=place)
-            tail, head = fabric.edges[fabric.edge_of_fibre[fibre]].tolist()
+            tail, head = ends[fibre]
             if tail != at:
                 raise InputError(
                     f"{place} = {fibre}: leaves server {tail}, the light is in server {at}",

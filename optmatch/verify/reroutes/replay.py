@@ -84,18 +84,19 @@ def _check_ends(failure: Failure, transition: Transition, findings: Findings) ->
 def _check_fibres(failure: Failure, transition: Transition, findings: Findings) -> None:
     """Routes lead over live fibres from server to server."""
     rack = failure.problem.fabric
+    ends, server_of_unit = rack.edges[rack.edge_of_fibre].tolist(), rack.server_of_unit.tolist()
     changed = transition.changed.tolist()
     rows = zip(changed, transition.circuits.tolist(), transition.routes, strict=True)
     for circuit, (source, destination), route in rows:
         where = f"route of circuit {circuit}"
-        at = int(rack.server_of_unit[failure.unit(source)])
+        at = server_of_unit[failure.unit(source)]
         for fibre in route:
-            tail, head = rack.edges[rack.edge_of_fibre[fibre]].tolist()
+            tail, head = ends[fibre]
             findings.expect("a fibre starts where the light is", where, tail, at)
             dead = fibre in failure.problem.failed_fibres
             findings.expect("a fibre in use is alive", where, dead, False)
             at = head
-        end = int(rack.server_of_unit[failure.unit(destination)])
+        end = server_of_unit[failure.unit(destination)]
         findings.expect("a route ends at its server", where, at, end)
 
 
