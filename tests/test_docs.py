@@ -15,6 +15,7 @@ from optmatch.commands.outcome import EXIT_CODES
 from optmatch.fabrics import SWITCHES
 from optmatch.io import loads
 from optmatch.kinds import all_kinds, all_methods
+from optmatch.model import Stats
 from tests.helpers.command import call
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -161,6 +162,12 @@ def test_the_examples_of_files_are_files() -> None:
     }
     for text in found:
         loads(text)
+
+
+def test_every_statistic_is_in_the_manual() -> None:
+    """The page on solutions explains what the typed table lists, and nothing else."""
+    text = (ROOT / "docs" / "solutions.md").read_text("utf-8")
+    assert set(re.findall(r"^\| `(\w+)`", text, re.MULTILINE)) == set(Stats.__annotations__)
 
 
 def test_every_fabric_is_in_the_manual() -> None:

@@ -16,8 +16,8 @@ class Terms(NamedTuple):
     Examples
     --------
     >>> terms = Terms(np.array([[0, 1], [1, 0]]), np.array([2, 5]), np.zeros((2, 2), int))
-    >>> terms.total().tolist(), terms.decreasing().weights.tolist()
-    ([[2, 5], [5, 2]], [5, 2])
+    >>> terms.total().tolist(), terms.weights.tolist()
+    ([[2, 5], [5, 2]], [2, 5])
     """
 
     permutations: NDArray[np.int32]
