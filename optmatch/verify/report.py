@@ -14,6 +14,10 @@ SHOWN = 20
 """How many violations and notes `str` of a report shows; the report has them all."""
 
 
+class ProofError(Exception):
+    """A proof that does not prove what it says."""
+
+
 @dataclass(frozen=True, slots=True)
 class Violation:
     """A rule that does not hold.

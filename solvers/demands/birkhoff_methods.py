@@ -17,7 +17,7 @@ from optmatch.solvers.demands.greedy import cover_heaviest_first
 from optmatch.solvers.demands.plans import Plan, trim
 from optmatch.solvers.demands.scheduling import Work, solve_demand
 from optmatch.solvers.demands.stuffing import Stuffing, stuff
-from optmatch.solvers.feedforward.router import holds_every_matching
+from optmatch.solvers.feedforward import holds_every_matching
 
 RUNS = 32
 """Decompositions for the fewest matchings without a limit of time or iterations."""

@@ -15,7 +15,7 @@ from optmatch.solvers.demands.decomposer import Decomposer
 from optmatch.solvers.demands.odd_sets import bound_by_odd_set
 from optmatch.solvers.demands.plans import Plan
 from optmatch.solvers.demands.realised_terms import RealisedDecomposer
-from optmatch.solvers.feedforward.router import holds_every_matching
+from optmatch.solvers.feedforward import holds_every_matching
 
 STEPS = 200
 """Runs without a limit of time or iterations."""

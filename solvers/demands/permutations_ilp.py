@@ -18,7 +18,7 @@ from optmatch.solvers.cpsat import minimise
 from optmatch.solvers.demands.decomposer import Decomposer
 from optmatch.solvers.demands.decomposing import bound_count, conclude_count, decomposer
 from optmatch.solvers.demands.plans import Plan
-from optmatch.solvers.feedforward.router import holds_every_matching
+from optmatch.solvers.feedforward import holds_every_matching
 
 _WARM_STARTS = 60
 _ENDLESS = 10**9  # decompositions, where only the clock ends the search

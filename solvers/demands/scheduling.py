@@ -27,7 +27,7 @@ from optmatch.solvers.demands.ordering import keep_circuits
 from optmatch.solvers.demands.packets import leave_to_packets
 from optmatch.solvers.demands.planes import spread
 from optmatch.solvers.demands.plans import Plan, only_demanded, tidy
-from optmatch.solvers.feedforward.router import holds_every_matching, route_cheaply
+from optmatch.solvers.feedforward import holds_every_matching
 
 
 class Work(NamedTuple):
@@ -189,6 +189,8 @@ def _finisher(problem: Demand) -> Callable[[Plan], Candidate]:
         return lambda plan: candidate(problem, realiser.realise(plan), realiser.states)
     if fabric.graph is None:
         return lambda plan: candidate(problem, plan)
+    from optmatch.solvers.feedforward.router import route_cheaply  # loads its kernels
+
     return lambda plan: candidate(
         problem, plan, lambda share: route_cheaply(fabric, share.matchings).states
     )

@@ -124,13 +124,6 @@ def exact_router(fabric: Fabric) -> FeedForward | None:
     return inner if isinstance(inner, FeedForward) and inner.type in _ROUTERS else None
 
 
-def holds_every_matching(fabric: Fabric) -> bool:
-    """Tell whether each matching has its states, if there are cells, and a router finds them."""
-    if fabric.graph is None:
-        return not fabric.bidirectional
-    return isinstance(fabric, FeedForward)
-
-
 def price_states(fabric: Fabric, bar: float, cross: float) -> NDArray[np.int64]:
     """``price[cell, state, shared]``: what a circuit pays for a cell, by its state alone."""
     price = np.zeros((fabric.n_cells, 2, 2), dtype=np.int64)

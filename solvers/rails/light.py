@@ -11,8 +11,7 @@ from optmatch.fabrics import Fabric
 from optmatch.model import Limits, ignore
 from optmatch.problems import RailJob, Routing
 from optmatch.problems.rails.plan import RailPlan
-from optmatch.solvers.feedforward import constructive, is_feed_forward
-from optmatch.solvers.routing import negotiated
+from optmatch.solvers.feedforward import is_feed_forward
 
 _ROUNDS = 200
 
@@ -52,6 +51,9 @@ def route_plan(job: RailJob, plan: RailPlan) -> RailPlan | None:
 
 
 def _route(fabric: Fabric, matching: NDArray[np.int32]) -> NDArray[np.int8] | None:
+    from optmatch.solvers.feedforward import constructive  # these load the kernels of routing
+    from optmatch.solvers.routing import negotiated
+
     problem = Routing(fabric, matching)
     route = constructive.route if is_feed_forward(problem) else negotiated.route
     found = route(problem, Limits(iterations=_ROUNDS), np.random.default_rng(0), ignore)

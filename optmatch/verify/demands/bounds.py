@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from optmatch.problems import ConfigurationProof, CountProof, Demand, LineProof, OddSetProof
 from optmatch.verify.demands.assignment import Potentials, heaviest_matching
-from optmatch.verify.routing.proofs import ProofError
+from optmatch.verify.report import ProofError
 
 LARGEST = 2**60
 """Sums of prices times ticks stay below this in int64."""

@@ -9,8 +9,7 @@ from optmatch.problems import Demand, PlaneSchedules
 from optmatch.verify.bounds import check_objective, check_stats, check_support
 from optmatch.verify.demands.bounds import bound_demand, check_proof
 from optmatch.verify.demands.replay import replay_demand
-from optmatch.verify.report import Findings, agree
-from optmatch.verify.routing.proofs import ProofError
+from optmatch.verify.report import Findings, ProofError, agree
 
 
 def verify_demand(

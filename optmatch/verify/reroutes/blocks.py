@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from optmatch.problems import BlockProof
+from optmatch.verify.report import ProofError
 from optmatch.verify.reroutes.failure import Failure
-from optmatch.verify.routing.proofs import ProofError
 
 
 def check_block(failure: Failure, proof: BlockProof) -> None:

@@ -12,11 +12,11 @@ from optmatch.fabrics import UNREACHED, Faulty, RouteLengths
 from optmatch.model import Schedule, Solution, Status
 from optmatch.problems import BlockProof, CutProof, Reroute, RoutingProof, Transition
 from optmatch.verify.bounds import SEARCHES, check_objective, check_stats, check_support
-from optmatch.verify.report import Findings
+from optmatch.verify.report import Findings, ProofError
 from optmatch.verify.reroutes.blocks import check_block
 from optmatch.verify.reroutes.failure import Failure, assess_failure
 from optmatch.verify.reroutes.replay import LEVELS, replay_transition
-from optmatch.verify.routing.proofs import Circuit, ProofChecker, ProofError
+from optmatch.verify.routing.proofs import Circuit, ProofChecker
 
 _MOST_HANDOVERS = 720
 

@@ -8,9 +8,9 @@ from typing import Any
 from optmatch.model import Solution, Status
 from optmatch.problems import AllToAll, Routing, RoutingProof
 from optmatch.verify.bounds import SEARCHES, check_objective, check_stats, check_support
-from optmatch.verify.report import Findings, agree
+from optmatch.verify.report import Findings, ProofError, agree
 from optmatch.verify.routing.light import Traced
-from optmatch.verify.routing.proofs import Circuit, ProofChecker, ProofError
+from optmatch.verify.routing.proofs import Circuit, ProofChecker
 
 
 def check_claims(

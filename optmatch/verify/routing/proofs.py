@@ -11,10 +11,7 @@ from typing import NamedTuple
 from optmatch.fabrics import CellGraph
 from optmatch.problems import RoutingProof
 from optmatch.problems.routing.proof import PRICE_UNITS
-
-
-class ProofError(Exception):
-    """A proof that does not prove what it says."""
+from optmatch.verify.report import ProofError
 
 
 class Circuit(NamedTuple):

@@ -12,7 +12,7 @@ import numpy as np
 
 from optmatch.fabrics import RackFabric
 from optmatch.problems import LoadProof, SliceAllocation
-from optmatch.verify.routing.proofs import ProofError
+from optmatch.verify.report import ProofError
 
 MOST_SLOTS = 16
 """All sets of so many slots are looked at."""

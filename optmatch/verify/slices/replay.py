@@ -11,8 +11,7 @@ from optmatch.fabrics import RackFabric
 from optmatch.model import Schedule, Solution, Status
 from optmatch.problems import Allocation, LoadProof, SliceAllocation
 from optmatch.verify.bounds import check_objective, check_stats, check_support
-from optmatch.verify.report import Findings, agree
-from optmatch.verify.routing.proofs import ProofError
+from optmatch.verify.report import Findings, ProofError, agree
 from optmatch.verify.slices.bounds import Torus, bound_load, check_load_proof, fits_fabric, measure
 
 Shape = tuple[int, int, int]

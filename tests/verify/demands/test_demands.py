@@ -16,7 +16,7 @@ from optmatch.problems import ConfigurationProof, CountProof, LineProof, OddSetP
 from optmatch.testing import brute_force
 from optmatch.verify.demands.assignment import Potentials, heaviest_matching
 from optmatch.verify.demands.bounds import bound_demand, check_proof, partition
-from optmatch.verify.routing.proofs import ProofError
+from optmatch.verify.report import ProofError
 from tests.helpers import oracles
 
 PROBLEM = om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=1.0)

@@ -15,7 +15,8 @@ from optmatch.fabrics import CellGraph
 from optmatch.model import Value
 from optmatch.problems import RoutingProof
 from optmatch.problems.routing.proof import PRICE_UNITS
-from optmatch.verify.routing.proofs import Case, Circuit, ProofChecker, ProofError
+from optmatch.verify.report import ProofError
+from optmatch.verify.routing.proofs import Case, Circuit, ProofChecker
 from tests.helpers import oracles
 
 GRAPHS = {
