@@ -26,8 +26,7 @@ import networkx as nx
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from optmatch.solvers.demands import peeling
-from optmatch.solvers.demands import workspace as benches
+from optmatch.solvers.demands import peeling, workspace as benches
 from optmatch.solvers.demands.birkhoff import decompose
 from optmatch.solvers.demands.colouring import colour
 from optmatch.solvers.demands.stuffing import stuff

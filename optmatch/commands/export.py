@@ -57,8 +57,7 @@ class Export(click.Command):
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
 def export(file: str, to: str, output: str, force: bool) -> None:
     """Write a schedule or a plan of rails for other tools. `-` is stdin."""
-    from optmatch.io.exports import export as write
-    from optmatch.io.exports import exported
+    from optmatch.io.exports import export as write, exported
 
     solution = read_solution(file)
     try:

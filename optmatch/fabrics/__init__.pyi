@@ -1,39 +1,40 @@
 # The public names, each once: `__init__.py` reads this list, and imports a name on its first use.
-from .benes import Benes as Benes
-from .benes import DilatedBenes as DilatedBenes
-from .catalogue import FABRICS as FABRICS
-from .catalogue import SWITCHES as SWITCHES
-from .cellgraph import DEAD as DEAD
-from .cellgraph import EXITS as EXITS
-from .cellgraph import TERMINAL_NAMES as TERMINAL_NAMES
-from .cellgraph import CellGraph as CellGraph
-from .cellgraph import Links as Links
-from .cellgraph import state_between as state_between
-from .crossbar import Crossbar as Crossbar
-from .crossbar import Piloss as Piloss
-from .crossbar import SwitchAndSelect as SwitchAndSelect
-from .fabric import Fabric as Fabric
-from .fabric import RouteLengths as RouteLengths
-from .faults import Fault as Fault
-from .faults import FaultKind as FaultKind
-from .faults import Faulty as Faulty
-from .faults import break_cells as break_cells
+from .benes import Benes as Benes, DilatedBenes as DilatedBenes
+from .catalogue import FABRICS as FABRICS, SWITCHES as SWITCHES
+from .cellgraph import (
+    DEAD as DEAD,
+    EXITS as EXITS,
+    TERMINAL_NAMES as TERMINAL_NAMES,
+    CellGraph as CellGraph,
+    Links as Links,
+    state_between as state_between,
+)
+from .crossbar import Crossbar as Crossbar, Piloss as Piloss, SwitchAndSelect as SwitchAndSelect
+from .fabric import Fabric as Fabric, RouteLengths as RouteLengths
+from .faults import (
+    Fault as Fault,
+    FaultKind as FaultKind,
+    Faulty as Faulty,
+    break_cells as break_cells,
+)
 from .feedforward import FeedForward as FeedForward
 from .ideal import IdealSwitch as IdealSwitch
-from .mesh import HexMesh as HexMesh
-from .mesh import Mesh as Mesh
-from .mesh import SmartLightMesh as SmartLightMesh
-from .mesh import SquareMesh as SquareMesh
-from .mesh import TriangularMesh as TriangularMesh
+from .mesh import (
+    HexMesh as HexMesh,
+    Mesh as Mesh,
+    SmartLightMesh as SmartLightMesh,
+    SquareMesh as SquareMesh,
+    TriangularMesh as TriangularMesh,
+)
 from .netlist import Netlist as Netlist
 from .netlist_flaws import NetlistError as NetlistError
 from .netlist_tree import netlist_from_tree as netlist_from_tree
-from .planar import Clements as Clements
-from .planar import Reck as Reck
-from .planar import SpankeBenes as SpankeBenes
+from .planar import Clements as Clements, Reck as Reck, SpankeBenes as SpankeBenes
 from .rack import RackFabric as RackFabric
-from .reach import UNREACHED as UNREACHED
-from .reach import Walks as Walks
-from .reach import forced_links as forced_links
-from .reach import shortest_routes as shortest_routes
-from .reach import walk as walk
+from .reach import (
+    UNREACHED as UNREACHED,
+    Walks as Walks,
+    forced_links as forced_links,
+    shortest_routes as shortest_routes,
+    walk as walk,
+)

@@ -15,8 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics.cellgraph import CellGraph
-from optmatch.fabrics.forward import UNREACHED as UNREACHED  # the others take it from here
-from optmatch.fabrics.forward import columns_of, forward_routes
+from optmatch.fabrics.forward import (
+    UNREACHED as UNREACHED,  # the others take it from here
+    columns_of,
+    forward_routes,
+)
 
 
 class Walks(NamedTuple):

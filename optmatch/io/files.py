@@ -12,8 +12,7 @@ from optmatch.io.problems import PROBLEM_FORMAT, check_format, problem_from_tree
 from optmatch.io.schedules import SCHEDULE_FORMAT, solution_from_tree, solution_to_tree
 from optmatch.io.text import layout, parse
 from optmatch.model import FormatError, InputError, Problem, Solution
-from optmatch.model.files import check_target as check_target
-from optmatch.model.files import replace_file
+from optmatch.model.files import check_target as check_target, replace_file
 
 
 def save(obj: Problem | Solution, path: str | os.PathLike[str], *, force: bool = False) -> None:

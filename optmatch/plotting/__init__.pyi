@@ -1,45 +1,56 @@
 # The public names, each once: `__init__.py` reads this list, and imports a name on its first use.
-from .comparison import FabricsData as FabricsData
-from .comparison import fabrics_data as fabrics_data
-from .comparison import plot_fabrics as plot_fabrics
-from .demands.gantt import GanttData as GanttData
-from .demands.gantt import gantt_data as gantt_data
-from .demands.gantt import plot_gantt as plot_gantt
-from .figures import plot_contact_sheet as plot_contact_sheet
-from .figures import plot_matchings as plot_matchings
-from .figures import plot_slot as plot_slot
-from .files import SUFFIXES as SUFFIXES
-from .files import fabric_svg as fabric_svg
-from .files import save_figure as save_figure
-from .files import save_picture as save_picture
-from .geometry import MeshData as MeshData
-from .geometry import PortMark as PortMark
-from .geometry import mesh_data as mesh_data
-from .heat import HeatData as HeatData
-from .heat import heat_data as heat_data
-from .heat import plot_heat as plot_heat
-from .rails.costs import CostsData as CostsData
-from .rails.costs import costs_data as costs_data
-from .rails.costs import plot_costs as plot_costs
-from .rails.gantt import RailGanttData as RailGanttData
-from .rails.gantt import plot_rails as plot_rails
-from .rails.gantt import rail_gantt_data as rail_gantt_data
-from .reroutes.transitions import plot_transition as plot_transition
-from .reroutes.transitions import transition_data as transition_data
-from .slices.racks import SliceData as SliceData
-from .slices.racks import plot_slice as plot_slice
-from .slices.racks import slice_data as slice_data
-from .slots import CircuitData as CircuitData
-from .slots import Drawable as Drawable
-from .slots import ScheduleData as ScheduleData
-from .slots import SlotData as SlotData
-from .slots import TogglesData as TogglesData
-from .slots import all_slots_data as all_slots_data
-from .slots import schedule_data as schedule_data
-from .slots import slot_data as slot_data
-from .slots import toggles_data as toggles_data
-from .studies import plot_study as plot_study
-from .studies import study_data as study_data
-from .viewer import CELL_LOSS_DB as CELL_LOSS_DB
-from .viewer import solution_html as solution_html
-from .viewer import viewer_page as viewer_page
+from .comparison import (
+    FabricsData as FabricsData,
+    fabrics_data as fabrics_data,
+    plot_fabrics as plot_fabrics,
+)
+from .demands.gantt import (
+    GanttData as GanttData,
+    gantt_data as gantt_data,
+    plot_gantt as plot_gantt,
+)
+from .figures import (
+    plot_contact_sheet as plot_contact_sheet,
+    plot_matchings as plot_matchings,
+    plot_slot as plot_slot,
+)
+from .files import (
+    SUFFIXES as SUFFIXES,
+    fabric_svg as fabric_svg,
+    save_figure as save_figure,
+    save_picture as save_picture,
+)
+from .geometry import MeshData as MeshData, PortMark as PortMark, mesh_data as mesh_data
+from .heat import HeatData as HeatData, heat_data as heat_data, plot_heat as plot_heat
+from .rails.costs import CostsData as CostsData, costs_data as costs_data, plot_costs as plot_costs
+from .rails.gantt import (
+    RailGanttData as RailGanttData,
+    plot_rails as plot_rails,
+    rail_gantt_data as rail_gantt_data,
+)
+from .reroutes.transitions import (
+    plot_transition as plot_transition,
+    transition_data as transition_data,
+)
+from .slices.racks import (
+    SliceData as SliceData,
+    plot_slice as plot_slice,
+    slice_data as slice_data,
+)
+from .slots import (
+    CircuitData as CircuitData,
+    Drawable as Drawable,
+    ScheduleData as ScheduleData,
+    SlotData as SlotData,
+    TogglesData as TogglesData,
+    all_slots_data as all_slots_data,
+    schedule_data as schedule_data,
+    slot_data as slot_data,
+    toggles_data as toggles_data,
+)
+from .studies import plot_study as plot_study, study_data as study_data
+from .viewer import (
+    CELL_LOSS_DB as CELL_LOSS_DB,
+    solution_html as solution_html,
+    viewer_page as viewer_page,
+)

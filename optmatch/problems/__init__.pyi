@@ -1,33 +1,27 @@
 # The public names, each once: `__init__.py` reads this list, and imports a name on its first use.
 from .all_to_all.problem import AllToAll as AllToAll
 from .catalogue import PROBLEMS as PROBLEMS
-from .demands.completion import completion_s as completion_s
-from .demands.completion import held_ticks as held_ticks
-from .demands.problem import Demand as Demand
-from .demands.problem import PlaneSchedules as PlaneSchedules
-from .demands.proofs import ConfigurationProof as ConfigurationProof
-from .demands.proofs import CountProof as CountProof
-from .demands.proofs import LineProof as LineProof
-from .demands.proofs import OddSetProof as OddSetProof
+from .demands.completion import completion_s as completion_s, held_ticks as held_ticks
+from .demands.problem import Demand as Demand, PlaneSchedules as PlaneSchedules
+from .demands.proofs import (
+    ConfigurationProof as ConfigurationProof,
+    CountProof as CountProof,
+    LineProof as LineProof,
+    OddSetProof as OddSetProof,
+)
 from .rails.network import RailNetwork as RailNetwork
 from .rails.parallelism import Parallelism as Parallelism
 from .rails.phases import Phase as Phase
-from .rails.plan import RailPlan as RailPlan
-from .rails.plan import RailTimeline as RailTimeline
+from .rails.plan import RailPlan as RailPlan, RailTimeline as RailTimeline
 from .rails.problem import RailJob as RailJob
-from .rails.step import Group as Group
-from .rails.step import Step as Step
-from .rails.workload import TransformerModel as TransformerModel
-from .rails.workload import Workload as Workload
+from .rails.step import Group as Group, Step as Step
+from .rails.workload import TransformerModel as TransformerModel, Workload as Workload
 from .reroutes.problem import Reroute as Reroute
-from .reroutes.proofs import BlockProof as BlockProof
-from .reroutes.proofs import CutProof as CutProof
+from .reroutes.proofs import BlockProof as BlockProof, CutProof as CutProof
 from .reroutes.transition import Transition as Transition
 from .routing.problem import Routing as Routing
 from .routing.proof import RoutingProof as RoutingProof
 from .slices.load_proof import LoadProof as LoadProof
-from .slices.problem import Allocation as Allocation
-from .slices.problem import SliceAllocation as SliceAllocation
-from .slices.rings import Steering as Steering
-from .slices.rings import slice_rings as slice_rings
+from .slices.problem import Allocation as Allocation, SliceAllocation as SliceAllocation
+from .slices.rings import Steering as Steering, slice_rings as slice_rings
 from .slices.shape import SliceShape as SliceShape

@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, seed, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, seed, settings, strategies as st
 
 from optmatch.kinds import all_methods, find_method
 from optmatch.model import Event, Limits, Problem, Solution, ignore

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from optmatch.fabrics import CellGraph
 from optmatch.model import (
     Bound as BoundEvent,
-)
-from optmatch.model import (
     Limit,
     Limits,
     NewBest,

@@ -9,14 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 import optmatch as om
 from optmatch.fabrics.waveguides import measure_area, measure_waveguides
-from optmatch.io import files as files_module
-from optmatch.io import read_device, write_device
+from optmatch.io import files as files_module, read_device, write_device
 from optmatch.model import BAR, CROSS, DEVICES
 from tests.helpers.command import call
 

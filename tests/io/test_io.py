@@ -13,15 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, assume, given, settings, strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from referencing import Registry, Resource
 
 import optmatch as om
 from optmatch.fabrics import SWITCHES, FeedForward, SmartLightMesh
-from optmatch.io import dumps, loads, problem_digest
-from optmatch.io import files as files_module
+from optmatch.io import dumps, files as files_module, loads, problem_digest
 from optmatch.problems import PROBLEMS, RoutingProof
 from tests.helpers.command import ideal_solution
 

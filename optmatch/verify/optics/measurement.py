@@ -26,8 +26,7 @@ from optmatch.model import (
 )
 from optmatch.model.device import Device, find_device
 from optmatch.verify.optics.figures import Loop, Optics
-from optmatch.verify.routing.loops import Loop as DarkLoop
-from optmatch.verify.routing.loops import find_loops
+from optmatch.verify.routing.loops import Loop as DarkLoop, find_loops
 
 Idle = Literal["cross", "bar", "keep"]
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
@@ -18,8 +17,7 @@ from optmatch.fabrics import UNREACHED
 from optmatch.model import Limits
 from optmatch.problems import ConfigurationProof, CountProof, OddSetProof
 from optmatch.problems.demands import traffic
-from optmatch.solvers.demands import covering
-from optmatch.solvers.demands import exchange as exchanging
+from optmatch.solvers.demands import covering, exchange as exchanging
 from optmatch.solvers.demands.configuration import bound_by_prices, bound_of
 from optmatch.solvers.demands.covering import assign, new_desk
 from optmatch.solvers.demands.decomposer import Decomposer

@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from optmatch.problems.rails.rounds import list_rounds
 from optmatch.problems.rails.step import ALL_REDUCE, REDUCE_SCATTER

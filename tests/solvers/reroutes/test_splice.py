@@ -8,8 +8,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import optmatch as om
 from optmatch.solvers.reroutes.routing_state import RoutingState

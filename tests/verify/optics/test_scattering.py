@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
 import optmatch as om
@@ -17,8 +16,7 @@ from optmatch.fabrics.light import trace
 from optmatch.model import BAR, CROSS
 from optmatch.model.device import transfer
 from optmatch.testing.crosscheck import SaxCircuit
-from optmatch.verify.optics.scattering import Waves
-from optmatch.verify.optics.scattering import scatter as unchecked
+from optmatch.verify.optics.scattering import Waves, scatter as unchecked
 from optmatch.verify.routing.loops import find_loops
 
 LEAKY = om.Device(
