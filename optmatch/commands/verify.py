@@ -7,13 +7,15 @@ from typing import Any
 import click
 
 from optmatch.commands import optics
-from optmatch.commands.options import with_options
+from optmatch.commands.options import JSON_LINES, with_options
 from optmatch.commands.outcome import (
     CHECK_FAILED,
     SOLVED,
     for_each,
     name_of,
+    paint,
     print_object,
+    print_rows,
     read_solution,
 )
 
@@ -21,7 +23,7 @@ from optmatch.commands.outcome import (
 @click.command()
 @click.argument("files", metavar="SCHEDULE...", nargs=-1, required=True, type=click.Path())
 @with_options(optics.OPTIONS)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per schedule, on one line.")
+@JSON_LINES
 @click.pass_context
 def verify(ctx: click.Context, /, files: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Replay schedules: coverage, light, lengths and bounds. `-` is stdin.
@@ -72,14 +74,10 @@ def _report_object(report: Any) -> dict[str, Any]:
 
 
 def _print(name: str, report: Any) -> None:
-    verdict = click.style("ok", fg="green") if report.ok else click.style("FAILED", fg="red")
-    click.echo(f"{name}: {verdict}")
+    click.echo(f"{name}: {paint('ok' if report.ok else 'FAILED', report.ok)}")
     for violation in report.violations:
         click.echo(f"  {violation}")
-    width = max((len(key) for key in report.figures), default=0)
-    for key, value in report.figures.items():
-        number = f"{value:.6g}" if isinstance(value, float) else value
-        click.echo(f"  {key.replace('_', ' '):<{width}}  {number}")
+    print_rows(report.figures)
     for check in report.skipped:
         click.echo(f"  not checked: {check}")
     for note in report.notes:
