@@ -25,7 +25,7 @@ class Stats(TypedDict, total=False):
     reason: str
     """Why there is no answer."""
     bound_by: str
-    """What shows the bound where no certificate does: ``"search"`` or ``"cp-sat"``."""
+    """The search that an uncertified bound is from: ``"search"`` or ``"cp-sat"``."""
     bound_name: str
     """Of collectives: what the bound counts: bytes, reach, distance, late or steps."""
     dead_pairs: list[list[int]]

@@ -58,18 +58,20 @@ def run(
     clock = limits.start()
     limit = clock.exceeded(0)
     found = Found(None, {})
-    schedule, laid = None, None
+    schedule: Schedule | None = None
+    laid: Laid | None = None
     try:
         if limit is None:
             on_event(Tick(name, 0, 1))
             found = find(clock)
-            if found.laid is not None:
-                schedule, reason = _switch_schedule(problem, found.laid)
-                if reason:
-                    found = Found(None, {**found.stats, "reason": reason})
-                else:
-                    laid = found.laid
-                    on_event(NewBest(laid.plan.time_s))
+            candidate, reason = found.laid, ""
+            if candidate is not None:
+                schedule, reason = _switch_schedule(problem, candidate)
+            if reason:
+                found = Found(None, {**found.stats, "reason": reason})
+            elif candidate is not None:
+                laid = candidate
+                on_event(NewBest(laid.plan.time_s))
     except KeyboardInterrupt:
         limit = Limit.INTERRUPTED
     terms = problem.bounds()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ def test_a_collective_is_generated_solved_and_verified(tmp_path: Path) -> None:
         "all-reduce --ranks 8 --bytes 1e6 --alpha 1.7e-6 --hop 1e-6 --delay 1e-5 --late 3=0.1"
     )
     assert call("generate", "collective", *options.split(), "-o", path).exit_code == 0
-    problem = om.load(path)
+    problem: Any = om.load(path)
     assert problem == om.Collective(
         "all-reduce", 8, 1e6, alpha_s=1.7e-6, hop_s=1e-6, delay_s=1e-5, late_s={"3": 0.1}
     )
@@ -25,7 +26,7 @@ def test_a_collective_is_generated_solved_and_verified(tmp_path: Path) -> None:
     assert call("verify", answer).exit_code == 0
     solution = om.load(answer)
     assert isinstance(solution, om.Solution)
-    assert solution.objective == om.solve(problem, seed=solution.seed).objective  # type: ignore[arg-type]
+    assert solution.objective == om.solve(problem, seed=solution.seed).objective
     assert om.verify(problem, solution).ok
 
 

@@ -8,9 +8,11 @@ import click
 
 from optmatch.commands.fields import Row, field_options
 from optmatch.commands.options import (
+    FABRIC_NAMES,
     FABRIC_OPTIONS,
     FILE_OPTIONS,
     build_fabric,
+    take,
     with_options,
     write_problem,
 )
@@ -19,7 +21,6 @@ from optmatch.model import InputError
 from optmatch.problems import Collective
 from optmatch.problems.collectives.problem import OPERATIONS, STARTS
 
-_FABRIC_NAMES = ("rows", "cols", "tx", "rx", "size")
 _COSTS: tuple[Row, ...] = (
     ("--alpha", "alpha_s", float, "Seconds of software for each round."),
     ("--hop", "hop_s", float, "Seconds for each hop.  [default: none is forwarded in a round]"),
@@ -61,8 +62,8 @@ def collective(
     **options: Any,
 ) -> None:
     """Write a collective over circuits that may change between its rounds."""
-    given = {name: options.pop(name) for name in (*_FABRIC_NAMES, "ports")}
-    fabric = build_fabric(type_, given) if type_ else None
+    shape = take(options, FABRIC_NAMES)
+    fabric = build_fabric(type_, shape) if type_ else None
     problem = Collective(
         ports=ports_per_rank,
         late_s={rank: seconds for rank, seconds in _pairs("late", late, "=")},
