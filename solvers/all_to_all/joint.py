@@ -22,6 +22,11 @@ from optmatch.solvers.all_to_all.slot_shortage import names_faults
 from optmatch.solvers.cpsat import Outcome, minimise
 from optmatch.solvers.routing.router import Router
 
+_SECONDS_LITERALS = 3_000
+"""Models of this size are solved in seconds: 19 cells with 6 ports."""
+_MINUTES_LITERALS = 10_000
+"""Models of this size take minutes at most: 38 cells with 8 ports."""
+
 
 @names_faults(decide_fewest)
 @on_live_ports
@@ -58,6 +63,35 @@ def solve(
     if start.schedule is None or start.limit in (None, Limit.TIME, Limit.INTERRUPTED):
         return start
     return _Search(problem, start, clock, rng, on_event).run()
+
+
+def finish_small(
+    problem: AllToAll, found: Solution, clock: Clock, rng: np.random.Generator, on_event: OnEvent
+) -> Solution:
+    """Let the exact model improve on a schedule, or prove it, where the mesh is small.
+
+    Parameters
+    ----------
+    problem
+        On live ports.
+    found
+        A schedule in more slots than by counting.
+    clock, rng, on_event
+        As of every method. Without a time limit, only meshes that take seconds are small.
+
+    Returns
+    -------
+    Solution
+        As of `solve`; as found where the mesh is larger.
+    """
+    slots = 0 if found.schedule is None else found.schedule.n_slots
+    most = _SECONDS_LITERALS if clock.limits.time_s is None else _MINUTES_LITERALS
+    try:
+        if JointModel(problem, slots).n_literals > most:
+            return found
+        return _Search(problem, found, clock, rng, on_event).run()
+    except KeyboardInterrupt:
+        return replace(found, limit=Limit.INTERRUPTED)
 
 
 class _Search:
