@@ -53,7 +53,7 @@ def solve(
         found = settle_open(problem, found, clock, rng, on_event)
     if found.limit is not Limit.EXHAUSTED or FEWEST_SLOTS not in found.stats:
         return found
-    from optmatch.solvers.all_to_all.joint import finish_small  # loads OR-tools
+    from optmatch.solvers.all_to_all.joint_search import finish_small  # loads OR-tools
 
     return finish_small(problem, found, clock, rng, on_event)
 
