@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import inf
+from math import ceil, inf
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from optmatch.fabrics import UNREACHED, Fabric, IdealSwitch
 from optmatch.model import InputError, Schedule, Value, frozen, integer, number
 from optmatch.model.schedule import Switching
+from optmatch.problems.demands.evening import even_out
 from optmatch.problems.demands.ticks import Scaled, scale
 
 DemandObjective = Literal["completion-s", "matchings"]
@@ -87,7 +88,8 @@ class Demand(_InTicks):
         One tick, in seconds.
     objective
         ``"completion-s"``: when the demand is complete, in seconds. ``"matchings"``: the fewest
-        matchings whose weighted sum *is* the demand; all lines must have the same sum.
+        matchings whose weighted sum *is* the demand; all lines must have the same sum. Lines of
+        floats that agree to rounding are rounded to ticks, up or down, so that they do exactly.
 
     Raises
     ------
@@ -156,7 +158,27 @@ class Demand(_InTicks):
             raise InputError(
                 "objective matchings is for one plane without packet network", where="objective"
             )
+        self._even_out()
         check_equal_sums(self.ticks, self.tick_s)
+
+    def _even_out(self) -> None:
+        """Round again where lines that agree but for rounding do not in ticks."""
+        sums = np.concatenate([self.ticks.sum(axis=0), self.ticks.sum(axis=1)])
+        whole = (self.demand_bytes % 1 == 0).all()  # nobody rounds when adding whole numbers
+        if (sums == sums[:1]).all() or whole or (self.exact and self.quantum_s is not None):
+            return
+        seconds = self.demand_bytes / self.rate_bytes_per_s
+        both_ways = self.fabric.bidirectional
+        evened = even_out(
+            np.maximum(seconds, seconds.T) if both_ways else seconds,
+            delay_s=self.delay_s,
+            quantum_s=self.quantum_s,
+            symmetric=both_ways,
+        )
+        if evened is not None:
+            tick_s, ticks = evened
+            delay, min_slot = round(self.delay_s / tick_s), ceil(self.min_slot_s / tick_s)
+            object.__setattr__(self, "_scaled", Scaled(tick_s, ticks, delay, min_slot, False))
 
     @classmethod
     def from_matrix(
@@ -198,7 +220,7 @@ class Demand(_InTicks):
 
     @property
     def exact(self) -> bool:
-        """Whether no demand was rounded up to ticks."""
+        """Whether no demand was rounded to ticks."""
         return self._scaled.exact
 
     @property
