@@ -14,7 +14,8 @@ from optmatch.commands.groups import LaterGroup
 from optmatch.io.text import plain
 from optmatch.model import InputError, OptMatchError, Problem, Solution, VerificationError
 
-SOLVED, OTHER, USAGE, INFEASIBLE, NOTHING_FOUND, CHECK_FAILED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
+SOLVED, OTHER, USAGE, INFEASIBLE, NOTHING_FOUND, CHECK_FAILED, UNPROVED = range(7)
+INTERRUPTED = 130
 
 EXIT_CODES = {
     SOLVED: "solved: optimal, or feasible within the limits",
@@ -23,6 +24,7 @@ EXIT_CODES = {
     INFEASIBLE: "proved infeasible",
     NOTHING_FOUND: "no solution within the limits",
     CHECK_FAILED: "a check failed",
+    UNPROVED: "verify: nothing wrong was found, but a claim is unproved",
     INTERRUPTED: "interrupted",
 }
 
@@ -52,7 +54,7 @@ class Main(LaterGroup):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the exit codes."""
-        with formatter.section("Exit codes (with many files the highest)"):
+        with formatter.section("Exit codes (with many files the highest, but 5 before 6)"):
             formatter.write_dl([(str(code), text) for code, text in EXIT_CODES.items()])
 
 
@@ -88,7 +90,7 @@ def for_each(files: Sequence[str], run: Callable[[str], int], *, as_json: bool) 
     Returns
     -------
     int
-        The highest exit code.
+        The highest exit code; a check that failed comes before a claim that is unproved.
     """
     worst = SOLVED
     for file in files:
@@ -104,7 +106,7 @@ def for_each(files: Sequence[str], run: Callable[[str], int], *, as_json: bool) 
             say(message if message.startswith(name_of(file)) else f"{name_of(file)}: {message}")
             if as_json:
                 print_object("error", {"file": file, "error": message, "exit_code": code})
-        worst = max(worst, code)
+        worst = CHECK_FAILED if {worst, code} == {CHECK_FAILED, UNPROVED} else max(worst, code)
         if code == INTERRUPTED:
             break
     return worst

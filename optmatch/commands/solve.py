@@ -181,6 +181,7 @@ def _result_object(solution: Solution) -> dict[str, Any]:
         "objective": solution.objective,
         "lower_bound": solution.lower_bound,
         "gap": solution.gap,
+        "proof": solution.proof,
         "slots": sum(_slots(solution)) if solution.objective is not None else None,
         "method": solution.method,
         "seed": solution.seed,
@@ -205,6 +206,8 @@ def _print(name: str, solution: Solution, verbose: bool) -> None:
         rows["lower bound"] = f"{solution.lower_bound:g} {unit}".rstrip()
     if math.isfinite(solution.gap):
         rows["gap"] = f"{100 * solution.gap:.3g} %"
+    if solution.proof is not None:
+        rows["proof"] = solution.proof + ", unproved" * (solution.proof == "search")
     rows["method"] = f"{solution.method}, seed {solution.seed}, {solution.time_s:.3g} s"
     for key, value in solution.stats.items():
         told = verbose or isinstance(value, int | float) or key == "fewest_slots"
