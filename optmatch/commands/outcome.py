@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import errno
+import io
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -84,6 +86,34 @@ def print_object(tag: str, content: Mapping[str, Any]) -> None:
     click.echo(json.dumps(plain({"format": f"optmatch/{tag}/1", **content}), allow_nan=False))
 
 
+def paint(text: str, good: bool) -> str:
+    """Colour a verdict: green, or red where it is bad."""
+    return click.style(text, fg="green" if good else "red")
+
+
+def print_rows(rows: Mapping[str, Any], *, indent: int = 2) -> None:
+    """Print names and values below each other."""
+    width = max(map(len, rows), default=0)
+    for name, value in rows.items():
+        text = f"{value:.6g}" if isinstance(value, float) else value
+        click.echo(f"{'':{indent}}{name.replace('_', ' '):<{width}}  {text}")
+
+
+def print_table(rows: Sequence[Sequence[str]], *, indent: int = 0) -> None:
+    """Print rows of words in columns: the first to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *others in rows:
+        cells = [text.rjust(width) for text, width in zip(others, widths[1:], strict=True)]
+        click.echo("  ".join([" " * indent + first.ljust(widths[0]), *cells]).rstrip())
+
+
+def csv_text(rows: Iterable[Iterable[Any]]) -> str:
+    """Return rows as lines of CSV."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
 def for_each(files: Sequence[str], run: Callable[[str], int], *, as_json: bool) -> int:
     """Run a command on file after file; an error in one does not stop the others, Ctrl-C does.
 
@@ -126,15 +156,21 @@ def read(file: str) -> Problem | Solution:
     return load(file)
 
 
-def read_solution(file: str) -> Solution:
-    """Read a schedule file.
+def read_problem(file: str) -> Problem:
+    """Read a problem file; anything else raises `InputError`."""
+    problem = read(file)
+    if isinstance(problem, Solution):
+        raise InputError("a schedule file; a problem file is expected here", path=name_of(file))
+    return problem
 
-    Raises
-    ------
-    InputError
-        If it is something else.
-    """
-    solution = read(file)
-    if not isinstance(solution, Solution):
+
+def read_solution(file: str) -> Solution:
+    """Read a schedule file; anything else raises `InputError`."""
+    return as_solution(read(file), file)
+
+
+def as_solution(found: Problem | Solution, file: str) -> Solution:
+    """Refuse what is no solution."""
+    if not isinstance(found, Solution):
         raise InputError("a problem file; a schedule file is expected here", path=name_of(file))
-    return solution
+    return found

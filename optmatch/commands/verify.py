@@ -7,14 +7,16 @@ from typing import Any
 import click
 
 from optmatch.commands import optics
-from optmatch.commands.options import with_options
+from optmatch.commands.options import JSON_LINES, with_options
 from optmatch.commands.outcome import (
     CHECK_FAILED,
     SOLVED,
     UNPROVED,
     for_each,
     name_of,
+    paint,
     print_object,
+    print_rows,
     read_solution,
 )
 
@@ -27,7 +29,7 @@ from optmatch.commands.outcome import (
     is_flag=True,
     help="Exit code 0, not 6, where a claim rests on a search without a certificate.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per schedule, on one line.")
+@JSON_LINES
 @click.pass_context
 def verify(
     ctx: click.Context,
@@ -76,18 +78,11 @@ def _verify(file: str, options: dict[str, Any], as_json: bool) -> int:
 
 
 def _print(name: str, report: Any) -> None:
-    verdict = click.style("FAILED", fg="red")
-    if report.valid:
-        verdict = (
-            click.style("ok", fg="green") if report.ok else click.style("UNPROVED", fg="yellow")
-        )
-    click.echo(f"{name}: {verdict}")
+    verdict = paint("ok", True) if report.ok else click.style("UNPROVED", fg="yellow")
+    click.echo(f"{name}: {verdict if report.valid else paint('FAILED', False)}")
     for violation in report.violations:
         click.echo(f"  {violation}")
-    width = max((len(key) for key in report.figures), default=0)
-    for key, value in report.figures.items():
-        number = f"{value:.6g}" if isinstance(value, float) else value
-        click.echo(f"  {key.replace('_', ' '):<{width}}  {number}")
+    print_rows(report.figures)
     for check in report.skipped:
         click.echo(f"  not checked: {check}")
     for claim in report.unproved:
