@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from math import ceil
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.problems.demands.ticks import ROUNDED_TICKS
+from optmatch.problems.demands.ticks import ROUNDED_TICKS, Scaled
 
 AGREEING = 1e-9
 """Sums that differ by less than this share differ by rounding."""
@@ -17,81 +17,94 @@ _DIGITS = 12  # of decimal numbers that were added up in floats
 _NOISE = 1e-12  # of a line: what adding leaves
 
 
-class Evened(NamedTuple):
-    """A matrix in ticks all lines of which have the same sum."""
-
-    tick_s: float
-    ticks: NDArray[np.int64]
-
-
 def even_out(
-    seconds: NDArray[np.float64],
+    scaled: Scaled,
+    demand_bytes: NDArray[np.float64],
+    rate_bytes_per_s: float = 1.0,
     *,
     delay_s: float = 0.0,
+    min_slot_s: float = 0.0,
     quantum_s: float | None = None,
     symmetric: bool = False,
-) -> Evened | None:
-    """Round a matrix to ticks, up or down, so that all lines have the same sum.
+) -> Scaled:
+    """Round a matrix again, up or down, where its lines agree in sum but not in ticks.
 
     Parameters
     ----------
-    seconds
-        ``seconds[source, destination]`` >= 0.
-    delay_s
-        A multiple of the tick, if there is no quantum.
+    scaled
+        The matrix in ticks, rounded up.
+    demand_bytes, rate_bytes_per_s
+        The matrix as it was given.
+    delay_s, min_slot_s
+        Times in ticks: without a quantum, the tick divides the delay.
     quantum_s
         The tick; lines may differ by less than half of it from their mean. None for decimal
         numbers as they were before they were added up, or a tick of 1e-12 of a line; lines then
         agree up to `AGREEING`.
     symmetric
-        Whether the result is to be symmetric, as the matrix is.
+        Whether both directions of a pair count as one, the larger.
 
     Returns
     -------
-    Evened or None
-        None if the sums differ by more than rounding. Zeros stay zero.
+    Scaled
+        As given if its lines have the same sum, or differ by more than rounding. Zeros stay zero.
 
     Examples
     --------
-    >>> evened = even_out(np.array([[0.1 + 0.2, 0.7], [0.7, 0.3]]))
-    >>> evened.tick_s, evened.ticks.tolist()
+    >>> from optmatch.problems.demands.ticks import scale
+    >>> matrix = np.array([[0.1 + 0.2, 0.7], [0.7, 0.3]])
+    >>> evened = even_out(scale(matrix, 1.0, 0.0, 0.0, 0.1), matrix, quantum_s=0.1)
+    >>> evened.tick_s, evened.demand.tolist()
     (0.1, [[3, 7], [7, 3]])
     """
-    sums = np.concatenate([seconds.sum(axis=1), seconds.sum(axis=0)])
+    ticks = np.maximum(scaled.demand, scaled.demand.T) if symmetric else scaled.demand
+    whole = (demand_bytes % 1 == 0).all()  # nobody rounds when adding whole numbers
+    if _agree(ticks) or whole or (scaled.exact and quantum_s is not None):
+        return scaled
+    seconds = demand_bytes / rate_bytes_per_s
+    amounts = np.maximum(seconds, seconds.T) if symmetric else seconds
+    sums = np.concatenate([amounts.sum(axis=1), amounts.sum(axis=0)])
     mean = float(sums.mean())
-    apart = float(np.abs(sums - mean).max())
-    if quantum_s is not None:
-        return None if apart > quantum_s / 2 else _round(seconds, mean, quantum_s, symmetric)
-    if apart > AGREEING * mean:
-        return None
-    decimal = None if delay_s else _decimals(seconds, mean)
-    if decimal is not None:
-        return decimal
-    tick = mean / ROUNDED_TICKS
-    return _round(seconds, mean, delay_s / ceil(delay_s / tick) if delay_s else tick, symmetric)
+    if np.abs(sums - mean).max() > (AGREEING * mean if quantum_s is None else quantum_s / 2):
+        return scaled
+    found = _decimals(amounts, mean) if quantum_s is None and not delay_s else None
+    if found is None:
+        tick = quantum_s or mean / ROUNDED_TICKS
+        if delay_s and quantum_s is None:
+            tick = delay_s / ceil(delay_s / tick)
+        found = tick, _round(amounts, mean, tick, symmetric)
+    tick, rounded = found
+    if rounded is None:
+        return scaled
+    return Scaled(tick, rounded, round(delay_s / tick), ceil(min_slot_s / tick), False)
 
 
-def _decimals(seconds: NDArray[np.float64], mean: float) -> Evened | None:
+def _agree(ticks: NDArray[Any]) -> bool:
+    """Tell whether all lines have the same sum."""
+    sums = np.concatenate([ticks.sum(axis=1), ticks.sum(axis=0)])
+    return bool((sums == sums[:1]).all())
+
+
+def _decimals(
+    seconds: NDArray[np.float64], mean: float
+) -> tuple[float, NDArray[np.int64] | None] | None:
     """Take numbers for short decimals, if then they are near and the lines agree."""
     for digits in range(_DIGITS + 1):
         ticks = np.rint(seconds * 10.0**digits)
         if np.abs(ticks / 10.0**digits - seconds).max() > _NOISE * mean or ticks.max() > 2**53:
             continue
-        sums = np.concatenate([ticks.sum(axis=1), ticks.sum(axis=0)])
-        return Evened(10.0**-digits, ticks.astype(np.int64)) if (sums == sums[0]).all() else None
+        return (10.0**-digits, ticks.astype(np.int64)) if _agree(ticks) else None
     return None
 
 
 def _round(
     seconds: NDArray[np.float64], mean: float, tick: float, symmetric: bool
-) -> Evened | None:
+) -> NDArray[np.int64] | None:
     """Round to a tick, and half the matrix and its mirror image where it is symmetric."""
     parts = 2 if symmetric else 1
     total = round(mean / tick / parts)
     rounded = _round_lines(seconds * (total / mean), total) if total else None
-    if rounded is None:
-        return None
-    return Evened(tick, rounded + rounded.T if symmetric else rounded)
+    return rounded + rounded.T if symmetric and rounded is not None else rounded
 
 
 def _round_lines(amounts: NDArray[np.float64], total: int) -> NDArray[np.int64] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import ceil, inf
+from math import inf
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
@@ -158,27 +158,17 @@ class Demand(_InTicks):
             raise InputError(
                 "objective matchings is for one plane without packet network", where="objective"
             )
-        self._even_out()
-        check_equal_sums(self.ticks, self.tick_s)
-
-    def _even_out(self) -> None:
-        """Round again where lines that agree but for rounding do not in ticks."""
-        sums = np.concatenate([self.ticks.sum(axis=0), self.ticks.sum(axis=1)])
-        whole = (self.demand_bytes % 1 == 0).all()  # nobody rounds when adding whole numbers
-        if (sums == sums[:1]).all() or whole or (self.exact and self.quantum_s is not None):
-            return
-        seconds = self.demand_bytes / self.rate_bytes_per_s
-        both_ways = self.fabric.bidirectional
         evened = even_out(
-            np.maximum(seconds, seconds.T) if both_ways else seconds,
+            self._scaled,
+            self.demand_bytes,
+            self.rate_bytes_per_s,
             delay_s=self.delay_s,
+            min_slot_s=self.min_slot_s,
             quantum_s=self.quantum_s,
-            symmetric=both_ways,
+            symmetric=self.fabric.bidirectional,
         )
-        if evened is not None:
-            tick_s, ticks = evened
-            delay, min_slot = round(self.delay_s / tick_s), ceil(self.min_slot_s / tick_s)
-            object.__setattr__(self, "_scaled", Scaled(tick_s, ticks, delay, min_slot, False))
+        object.__setattr__(self, "_scaled", evened)
+        check_equal_sums(self.ticks, self.tick_s)
 
     @classmethod
     def from_matrix(

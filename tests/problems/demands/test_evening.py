@@ -10,6 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 import optmatch as om
 from optmatch.problems.demands.evening import even_out
+from optmatch.problems.demands.ticks import scale
 
 
 def mixture(seed: int, n: int = 6, terms: int = 4, *, both_ways: bool = False) -> Any:
@@ -102,11 +103,12 @@ def test_lines_that_really_differ_are_refused(matrix: Any, quantum_s: float | No
 def test_lines_agree_exactly(seed: int, n: int, terms: int, digits: int) -> None:
     """Whatever the quantum; zeros stay zero, and nothing becomes negative."""
     matrix = mixture(seed, n, terms)
-    evened = even_out(matrix, quantum_s=10.0**-digits if digits else None)
-    if evened is None:
-        assert digits  # so coarse that no entry is left to correct
-        return
-    sums = np.concatenate([evened.ticks.sum(axis=0), evened.ticks.sum(axis=1)])
+    quantum = 10.0**-digits if digits else None
+    scaled = scale(matrix, 1.0, 0.0, 0.0, quantum)
+    evened = even_out(scaled, matrix, quantum_s=quantum)
+    if evened is scaled and digits:
+        return  # so coarse that no entry is left to correct
+    sums = np.concatenate([evened.demand.sum(axis=0), evened.demand.sum(axis=1)])
     assert len(set(sums.tolist())) == 1
-    assert (evened.ticks >= 0).all()
-    assert (evened.ticks[matrix == 0] == 0).all()
+    assert (evened.demand >= 0).all()
+    assert (evened.demand[matrix == 0] == 0).all()
