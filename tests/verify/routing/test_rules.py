@@ -464,7 +464,7 @@ def test_the_largest_schedule_takes_two_seconds() -> None:
     states = oracles.random_states(np.random.default_rng(0), 127, fabric.graph)
     rows = np.tile(np.arange(128).reshape(-1, 2)[:, ::-1].ravel(), (127, 1))
     schedule = plan(rows, cell_states=states)
-    started = time.perf_counter()
+    started = time.process_time()  # of this process alone, whatever else the machine does
     report = om.verify(om.AllToAll(fabric), schedule)
-    assert time.perf_counter() - started < 10.0  # 1 s on an idle machine
+    assert time.process_time() - started < 10.0  # 1 s on an idle machine
     assert len(report.violations) > 128 * 127 / 2
