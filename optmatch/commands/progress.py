@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import click
 
 from optmatch.commands.interrupt import at_events
-from optmatch.model import Bound, Event, NewBest, OnEvent, Tick, ignore
+from optmatch.model import Amount, Bound, Event, NewBest, OnEvent, Tick, ignore, write_amount
 
 INTERVAL_S = 5.0
 """The time between two lines where stderr is no terminal."""
@@ -43,8 +43,8 @@ class Progress:
         self.started = clock()
         self.next_s = 0.1 if terminal else INTERVAL_S
         self.phase = "started"
-        self.best: float | None = None
-        self.bound: float | None = None
+        self.best: Amount | None = None
+        self.bound: Amount | None = None
         self.width = 0
 
     def __call__(self, event: Event) -> None:
@@ -71,9 +71,9 @@ class Progress:
     def _write(self, elapsed: float, *, stays: bool) -> None:
         parts = [f"{self.name}: {elapsed:.0f} s", self.phase]
         if self.best is not None:
-            parts.append(f"best {self.best:g}")
+            parts.append(f"best {write_amount(self.best)}")
         if self.bound is not None:
-            parts.append(f"at least {self.bound:g}")
+            parts.append(f"at least {write_amount(self.bound)}")
         line = ", ".join(parts)
         self.close()
         click.echo(line, nl=stays, err=True)

@@ -162,15 +162,19 @@ def _member(kind: type[Enum]) -> Callable[[Any, str], Any]:
     return read
 
 
-def _number(least: float, *, or_none: bool, infinite: bool = False) -> Callable[[Any, str], Any]:
-    def read(value: Any, where: str) -> float | None:
-        if value is None and or_none:
-            return None
-        if infinite and value in ("inf", "-inf"):
-            return float(value)
-        return number(where, value, at_least=least)
+def _amount(value: Any, where: str) -> Any:
+    """Read a number, or levels; which of both a problem has, the verifier knows."""
+    if isinstance(value, list):
+        return tuple(integer(pointer(where, k), part, at_least=0) for k, part in enumerate(value))
+    if where == "/objective":
+        return None if value is None else number(where, value, at_least=-math.inf)
+    if value in ("inf", "-inf"):
+        return float(value)
+    return number(where, value, at_least=-math.inf)
 
-    return read
+
+def _time(value: Any, where: str) -> float:
+    return number(where, value)
 
 
 def _seed(value: Any, where: str) -> int | None:
@@ -197,11 +201,11 @@ def _proof(value: Any, where: str) -> Any:
 _READERS: dict[str, Callable[[Any, str], Any]] = {
     "status": _member(Status),
     "limit": _member(Limit),
-    "objective": _number(-math.inf, or_none=True),
-    "lower_bound": _number(-math.inf, or_none=False, infinite=True),
+    "objective": _amount,
+    "lower_bound": _amount,
     "method": _text,
     "seed": _seed,
-    "time_s": _number(0.0, or_none=False),
+    "time_s": _time,
     "stats": _stats,
     "proof": _proof,
 }

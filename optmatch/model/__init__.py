@@ -1,5 +1,6 @@
 """Nouns without algorithms: schedule, solution, limits, events, errors."""
 
+from optmatch.model.amounts import Amount, gap_between, is_known, is_levels, write_amount
 from optmatch.model.device import DEVICES, Device, find_device
 from optmatch.model.errors import (
     FormatError,
@@ -27,6 +28,7 @@ __all__ = [
     "IDLE",
     "PROOFS",
     "RTOL",
+    "Amount",
     "Bound",
     "Clock",
     "Device",
@@ -54,8 +56,12 @@ __all__ = [
     "VerificationError",
     "find_device",
     "frozen",
+    "gap_between",
     "ignore",
     "integer",
+    "is_known",
+    "is_levels",
     "number",
     "unit_of",
+    "write_amount",
 ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from optmatch.model.amounts import Amount
+
 
 @dataclass(frozen=True, slots=True)
 class Tick:
@@ -19,14 +21,14 @@ class Tick:
 class NewBest:
     """A better answer, by its objective."""
 
-    objective: float
+    objective: Amount
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
     """A better lower bound."""
 
-    lower_bound: float
+    lower_bound: Amount
 
 
 Event = Tick | NewBest | Bound

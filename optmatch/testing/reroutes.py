@@ -168,7 +168,7 @@ def fail_something(state: Reroute, rng: np.random.Generator) -> Reroute:
     return replace(state, **failed)  # type: ignore[arg-type]
 
 
-def best_reroute(problem: Reroute) -> float | None:
+def best_reroute(problem: Reroute) -> tuple[int, ...] | None:
     """Find the best objective by trying every state of the cells of a mesh.
 
     Parameters
@@ -178,8 +178,8 @@ def best_reroute(problem: Reroute) -> float | None:
 
     Returns
     -------
-    float or None
-        None where nothing helps.
+    tuple of int or None
+        Level by level; None where nothing helps.
     """
     fabric: Any = problem.fabric
     now = np.array(problem.cell_states)
@@ -194,7 +194,7 @@ def best_reroute(problem: Reroute) -> float | None:
             levels = _levels(problem, states, now, dict(zip(problem.lost, handover, strict=True)))
             if levels is not None and (best is None or levels < best):
                 best = levels
-    return None if best is None else problem.weigh(best)
+    return best
 
 
 def _levels(

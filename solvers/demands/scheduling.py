@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -84,7 +85,7 @@ def solve_demand(
     try:
         finish, plain = _finisher(problem), _plain(problem)
         plans = build(work) if work.demand.any() else iter([_empty(problem)])
-        while best is None or best.objective > bound * (1 + RTOL):
+        while best is None or not _reaches(problem, best.objective, bound):
             limit = clock.exceeded(done)
             if limit is None and best is not None and _gap(best, bound) <= limits.gap:
                 limit = Limit.GAP
@@ -111,9 +112,18 @@ def _bound(problem: Demand) -> tuple[float, OddSetProof | None]:
     """Bound a demand by its lines and, with a proof, by an odd set of ports if that is more."""
     bound = problem.lower_bound()
     found = bound_by_odd_set(problem)
-    if found is None or found[1] <= bound * (1 + RTOL):
+    if found is None or _reaches(problem, found[1], bound):
         return bound, None
     return found[1], found[0]
+
+
+def _reaches(problem: Demand, objective: float, bound: float) -> bool:
+    """Tell whether a time meets a bound: in whole ticks, unless packets end between them."""
+    if problem.packet_share > 0:
+        return objective <= bound * (1 + RTOL)
+    if not math.isfinite(objective):
+        return False
+    return round(objective / problem.tick_s) <= round(bound / problem.tick_s)
 
 
 class Candidate(NamedTuple):
@@ -148,7 +158,7 @@ def conclude(
             certificate=proof,
             stats=stats,
         )
-    proved = best.objective <= bound * (1 + RTOL)
+    proved = _reaches(problem, best.objective, bound)
     slots = sum(schedule.n_slots for schedule in best.schedules)
     return Solution(
         problem=problem,

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from optmatch.model import Limit, Limits, NewBest, OnEvent, Solution, Status
+from optmatch.model import Amount, Limit, Limits, NewBest, OnEvent, Solution, Status
 from optmatch.problems import Reroute
 from optmatch.solvers.reroutes.changes import make_transition
 from optmatch.solvers.reroutes.impossible import explain, explain_bound, find_cut, prove_handovers
@@ -50,7 +49,7 @@ def solve(
     that there is nothing: a cut of the rack, or prices for every handover of ports.
     """
     clock, bound = limits.start(), problem.lower_bound()
-    if math.isinf(bound):
+    if not isinstance(bound, tuple):
         return refuse(problem, "greedy")
     case, routing = case_of(problem), RoutingState(problem)
     if clock.remaining_s <= 0.0:
@@ -69,17 +68,17 @@ def answer(problem: Reroute, routing: RoutingState, plan: Plan, on_event: OnEven
     """Report a plan and make a solution of it; optimal if it meets the bound."""
     limit = Limit.EXHAUSTED
     try:
-        on_event(NewBest(problem.weigh(plan.levels)))
+        on_event(NewBest(plan.levels))
     except KeyboardInterrupt:
         limit = Limit.INTERRUPTED
-    return make_solution(problem, routing, plan, problem.bound() or (), limit=limit)
+    return make_solution(problem, routing, plan, problem.lower_bound(), limit=limit)
 
 
 def make_solution(
     problem: Reroute,
     routing: RoutingState,
     plan: Plan,
-    bound: Sequence[int],
+    bound: Amount,
     *,
     limit: Limit,
     method: str = "greedy",
@@ -100,15 +99,15 @@ def make_solution(
     bound_by
         What shows the bound, if it is not the problem's own.
     """
-    optimal = tuple(bound) == plan.levels
+    optimal = bound == plan.levels
     stats = levels_stats(plan)
     return Solution(
         problem=problem,
         answer=make_transition(routing, case_of(problem), plan),
         status=Status.OPTIMAL if optimal else Status.FEASIBLE,
         limit=None if optimal else limit,
-        objective=problem.weigh(plan.levels),
-        lower_bound=problem.weigh(bound),
+        objective=plan.levels,
+        lower_bound=bound,
         method=method,
         stats=stats if bound_by is None else {**stats, "bound_by": bound_by},
     )
@@ -126,7 +125,7 @@ def levels_stats(plan: Plan) -> dict[str, Any]:
     }
 
 
-def give_up(problem: Reroute, limit: Limit, bound: float, method: str = "greedy") -> Solution:
+def give_up(problem: Reroute, limit: Limit, bound: Amount, method: str = "greedy") -> Solution:
     """Say that nothing was found, and nothing proved."""
     return Solution(
         problem=problem, status=Status.UNKNOWN, limit=limit, lower_bound=bound, method=method

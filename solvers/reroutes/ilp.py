@@ -57,7 +57,7 @@ class Search:
         if self.best is None or plan.levels < self.best.levels:
             self.best = plan
             try:
-                self.on_event(NewBest(self.problem.weigh(plan.levels)))
+                self.on_event(NewBest(plan.levels))
             except KeyboardInterrupt:
                 self.limit = Limit.INTERRUPTED
 
@@ -134,12 +134,12 @@ def solve(
     -----
     The quick repair comes first. If it meets the bound of the problem, no model is needed.
     """
-    bound = problem.bound()
-    if bound is None:
+    bound = problem.lower_bound()
+    if not isinstance(bound, tuple):
         return refuse(problem, "ilp")
     clock = limits.start()
     if clock.remaining_s <= 0.0:
-        return give_up(problem, Limit.TIME, problem.weigh(bound), "ilp")
+        return give_up(problem, Limit.TIME, bound, "ilp")
     search = Search(problem, clock, on_event, rng)
     reach = Reach(search.routing, problem.loss_units)
     found = repair(search.routing, search.case, reach, clock=clock)
@@ -212,7 +212,7 @@ def _conclude(search: Search, bound: tuple[int, ...], certificate: Any) -> Solut
         return conclude_infeasible(problem, "ilp", certificate, bound_by=bound_by)
     if best is None:
         stopped = search.limit or Limit.EXHAUSTED
-        return give_up(problem, stopped, problem.weigh(bound), "ilp")
+        return give_up(problem, stopped, bound, "ilp")
     levels = max(tuple(bound), (*search.settled, 0, *bound[3:]))
     if search.proved:
         levels = best.levels
