@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from optmatch.fabrics.cellgraph import CellGraph
 from optmatch.fabrics.fabric import Fabric
-from optmatch.model import integer
+from optmatch.model import Count, check_fields, check_size
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,11 +30,12 @@ class IdealSwitch(Fabric):
     (4, 0)
     """
 
-    n: int
+    n: Count
     type: ClassVar[str] = "ideal-switch"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n", integer("n", self.n, at_least=1))
+        check_fields(self)
+        check_size("ports", self.n, "n")
 
     @property
     def n_ports(self) -> int:

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics.cellgraph import CellGraph
 from optmatch.fabrics.reach import UNREACHED, forced_links, shortest_routes
-from optmatch.model import InputError, integer
+from optmatch.model import Count, Index, InputError
 
-Ports = int | Sequence[int] | None
+Ports = Count | Sequence[Index] | None
 Terminals = tuple[int, ...]
 
 
@@ -60,21 +60,16 @@ def _check(
 ) -> int | Terminals | None:
     if value is None:
         return None
-    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
-        number = integer(name, value, at_least=1)
-        if number > most:
+    if isinstance(value, int):
+        if value > most:
             raise InputError(
-                f"{name} = {number}: at most {most}, the mesh has {available} perimeter terminals",
+                f"{name} = {value}: at most {most}, the mesh has {available} perimeter terminals",
                 where=name,
             )
-        return number
-    if isinstance(value, (str, bytes, bool)) or not isinstance(value, (Sequence, np.ndarray)):
-        raise InputError(
-            f"{name} = {value!r}: a number or a list of perimeter terminals", where=name
-        )
+        return value
     if not len(value):
         raise InputError(f"{name} is empty: a switch has at least one port", where=name)
-    chosen = tuple(integer(f"{name}[{k}]", entry, at_least=0) for k, entry in enumerate(value))
+    chosen: Terminals = tuple(value)
     for k, terminal in enumerate(chosen):
         place = f"{name}[{k}]"
         if terminal >= available:

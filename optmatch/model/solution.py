@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Annotated, Any
 
+from optmatch.model.declarations import Amount, Index, Range
 from optmatch.model.errors import InputError
 from optmatch.model.problem import Problem
 from optmatch.model.schedule import Schedule
@@ -82,10 +83,10 @@ class Solution(Value):
     status: Status
     limit: Limit | None = None
     objective: float | None = None
-    lower_bound: float = -math.inf
+    lower_bound: Annotated[float, Range(infinite=True)] = -math.inf
     method: str
-    seed: int | None = None
-    time_s: float = 0.0
+    seed: Index | None = None
+    time_s: Amount = 0.0
     certificate: Any = None
     stats: Mapping[str, Any] = field(default_factory=FrozenMap)
 

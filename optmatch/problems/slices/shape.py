@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import RackFabric
+from optmatch.model import Count
 
-Shape = tuple[int, int, int]
+Shape = tuple[Count, Count, Count]
 
 
 class SliceShape(NamedTuple):
