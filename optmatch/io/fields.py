@@ -21,6 +21,7 @@ from optmatch.model.declarations import (
     Listed,
     Mapped,
     Plain,
+    Range,
     Word,
     forms_of,
 )
@@ -206,6 +207,8 @@ def _reader(form: Form) -> Callable[[Any, str], Any]:
             return partial(_sequence, _reader(part))
         case Mapped(part):
             return partial(_members, _reader(part))
+        case Plain(span=Range(infinite=True)):
+            return lambda tree, where: float(tree) if tree in ("inf", "-inf") else tree
     return lambda tree, where: tree
 
 

@@ -32,7 +32,7 @@ from optmatch.problems import (
 _SMALL = ("circuit", "terminal", "one_way", "children", "infeasible")
 _PRICES = ("links", "starts", "link", "price")
 
-PROOFS: dict[str, type[Value]] = {
+CERTIFICATES: dict[str, type[Value]] = {
     "block": BlockProof,
     "configuration": ConfigurationProof,
     "count": CountProof,
@@ -50,7 +50,7 @@ def certificate_to_tree(certificate: Any) -> Any:
         return None
     if isinstance(certificate, RoutingProof):
         return _proof_to_tree(certificate)
-    for name, proof_class in PROOFS.items():
+    for name, proof_class in CERTIFICATES.items():
         if isinstance(certificate, proof_class):
             return {"proof": name, **to_object(certificate, keep_ndim=1)}
     if isinstance(certificate, tuple | list):
@@ -79,7 +79,9 @@ def certificate_from_tree(tree: Any, where: str, fabric: Fabric | None) -> Any:
             for slot, entry in enumerate(tree)
         )
     if isinstance(tree, dict) and "proof" in tree:
-        return from_object(choose(tree, "proof", PROOFS, where), tree, where, tags=("proof",))
+        return from_object(
+            choose(tree, "proof", CERTIFICATES, where), tree, where, tags=("proof",)
+        )
     return _proof_from_tree(tree, where, links)
 
 

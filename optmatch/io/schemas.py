@@ -20,7 +20,7 @@ import numpy as np
 from optmatch.fabrics import FABRICS, Fabric
 from optmatch.io.devices import DEVICE_FORMAT
 from optmatch.io.problems import PROBLEM_FORMAT
-from optmatch.io.proofs import PROOFS
+from optmatch.io.proofs import CERTIFICATES
 from optmatch.io.schedules import SCHEDULE_FORMAT
 from optmatch.io.text import layout
 from optmatch.model import Device, Schedule, Solution
@@ -196,7 +196,7 @@ def _device(defs: _Definitions) -> Tree:
 
 def _schedule(defs: _Definitions) -> Tree:
     proofs = [
-        defs.refer("proof", lambda: defs.tagged("proof", PROOFS)),
+        defs.refer("proof", lambda: defs.tagged("proof", CERTIFICATES)),
         defs.refer("routing-proof", lambda: defs.record(RoutingProof, prices=_PRICES)),
     ]
     listed = {"type": "array", "items": {"anyOf": [proofs[1], _NULL]}}

@@ -25,7 +25,7 @@ from optmatch.model.limits import Clock, Limits
 from optmatch.model.problem import Problem, unit_of
 from optmatch.model.schedule import BAR, CROSS, FREE, IDLE, Schedule
 from optmatch.model.sizes import SIZES, check_size, largest
-from optmatch.model.solution import RTOL, Limit, Solution, Status
+from optmatch.model.solution import PROOFS, RTOL, Limit, Proof, Solution, Status
 from optmatch.model.stats import Stats
 from optmatch.model.values import FrozenMap, Value, frozen, integer, number
 
@@ -41,6 +41,7 @@ __all__ = [
     "DEVICES",
     "FREE",
     "IDLE",
+    "PROOFS",
     "RTOL",
     "SIZES",
     "Bound",
@@ -58,6 +59,7 @@ __all__ = [
     "OnEvent",
     "OptMatchError",
     "Problem",
+    "Proof",
     "Schedule",
     "Solution",
     "SolverError",

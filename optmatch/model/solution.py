@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
-from optmatch.model.declarations import Amount, Index, Range
+from optmatch.model.declarations import Amount, Index, Range, check_fields
 from optmatch.model.errors import InputError
 from optmatch.model.problem import Problem
 from optmatch.model.schedule import Schedule
@@ -16,6 +16,14 @@ from optmatch.model.values import FrozenMap, Value
 
 RTOL = 1e-9
 """Relative tolerance between objectives and bounds that are sums of floats."""
+
+
+Proof = Literal["counting", "certificate", "search"]
+"""What status and lower bound rest on: what anybody can count from the problem, a certificate that
+comes with the solution, or the word of a search."""
+
+PROOFS: tuple[Proof, ...] = get_args(Proof)
+"""From the strongest to the weakest."""
 
 
 class Status(Enum):
@@ -70,6 +78,9 @@ class Solution(Value):
         None.
     stats
         Further figures by name: plain numbers, strings and lists; `Stats` has their meanings.
+    proof
+        What status and lower bound rest on, as `optmatch.verify` found; None before it looked.
+        `optmatch.solve` fills it in. What rests on ``"search"`` is unproved.
 
     Raises
     ------
@@ -89,8 +100,10 @@ class Solution(Value):
     time_s: Amount = 0.0
     certificate: Any = None
     stats: Mapping[str, Any] = field(default_factory=FrozenMap)
+    proof: Proof | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         object.__setattr__(self, "stats", FrozenMap(self.stats))
         found = self.schedule is not None or self.answer is not None
         proved = self.status in (Status.OPTIMAL, Status.INFEASIBLE)

@@ -25,7 +25,7 @@ class Stats(TypedDict, total=False):
     reason: str
     """Why there is no answer."""
     bound_by: str
-    """What shows the bound where no certificate does: ``"search"`` or ``"cp-sat"``."""
+    """The search that an uncertified bound is from: ``"search"`` or ``"cp-sat"``."""
     dead_pairs: list[list[int]]
     """Pairs of ports that no state of the cells connects."""
     cut_circuits: list[list[int]]

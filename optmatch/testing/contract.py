@@ -83,7 +83,7 @@ class SolverContract(Runs):
             for number in range(2):
                 solution = self._solve(problem, number=number)
                 report = verify(problem, solution)
-                assert report.ok, report.violations
+                assert report.valid, report.complaint
                 for name, value in solution.stats.items():
                     assert name in types or name in self.own_stats, name
                     assert type(value) in (types.get(name, type(value)), tuple), (name, value)
@@ -132,7 +132,7 @@ class SolverContract(Runs):
         """One port, two ports, no circuit: solved to the end, or proved to have no answer."""
         for problem in filter(self._method().takes, smallest_problems(self._kind())):
             solution = self._solve(problem)
-            assert verify(problem, solution).ok
+            assert verify(problem, solution).valid
             assert solution.status in (Status.OPTIMAL, Status.INFEASIBLE), problem
 
     def test_a_dead_pair_is_infeasible_with_a_reason(self) -> None:
@@ -156,7 +156,7 @@ class SolverContract(Runs):
             )
             twin = relabelled(problem, order)
             first, second = self._solve(problem), self._solve(twin)
-            assert verify(twin, second).ok
+            assert verify(twin, second).valid
             if first.status is Status.OPTIMAL and second.status is Status.OPTIMAL:
                 assert second.objective == pytest.approx(first.objective, rel=RTOL)
             proved = {Status.OPTIMAL, Status.INFEASIBLE}
@@ -192,7 +192,7 @@ class SolverContract(Runs):
         def check(problem: Problem) -> None:
             solution = self._solve(problem, limits=Limits(time_s=0.0))
             assert solution.limit in (None, Limit.TIME)
-            assert verify(problem, solution).ok
+            assert verify(problem, solution).valid
 
         self._each(self.problems, check)
 
@@ -211,7 +211,7 @@ class SolverContract(Runs):
                 solution = self._solve(problem, on_event=interrupt)
             except KeyboardInterrupt:
                 pytest.fail("the interrupt came through", pytrace=False)
-            assert verify(problem, solution).ok
+            assert verify(problem, solution).valid
             if heard:
                 interrupts.append(problem)
                 proved = solution.status in (Status.OPTIMAL, Status.INFEASIBLE)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from optmatch.fabrics import Fabric, IdealSwitch
+from optmatch.fabrics import UNREACHED, Fabric, IdealSwitch
 from optmatch.model import (
     Amount,
     Axes,
