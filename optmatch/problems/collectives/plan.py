@@ -1,0 +1,116 @@
+"""The answer to a collective: rounds of sends, and the circuits that carry them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import (
+    Amount,
+    Axes,
+    Index,
+    InputError,
+    Range,
+    Value,
+    check_fields,
+)
+
+COPY, REDUCE = 0, 1
+"""Kinds of sends: the receiver has what the sender had, or adds it to what it has itself."""
+
+SEND_COLUMNS = ("round", "source", "destination", "chunk", "kind")
+
+
+_ONE: Any = ()
+_TWO: Any = ((),)
+_THREE: Any = (((),),)
+"""Empty arrays of so many dimensions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CollectivePlan(Value):
+    """Rounds of sends over epochs of circuits.
+
+    Chunks of an all-to-all are ``source * n + destination``. Those of an all-gather and a
+    reduce-scatter are ``rank * pieces + piece`` of the block of a rank, those of an all-reduce and
+    a broadcast pieces of the whole buffer.
+
+    Parameters
+    ----------
+    sends
+        Rows of round, source, destination, chunk and kind (0 copy, 1 reduce), ascending by round;
+        int32, shape (sends, 5). A send has what its source had at the start of the round.
+    chunk_bytes
+        ``chunk_bytes[chunk]``; float64.
+    circuits
+        ``circuits[epoch, lane, rank]``: to whom the rank transmits, -1 for nobody; int32. Lanes
+        are ``plane * ports + port``.
+    epoch_of_round
+        ``epoch_of_round[round]``, ascending from 0 without gaps; int32.
+    links
+        Rows of send, from and to: what a forwarded send passes in order, ascending by send; int32,
+        shape (links, 3). A send without rows goes over one circuit.
+    shares_bytes, start_s, end_s
+        Of plans whose planes change circuits by themselves: what each plane carries in each round
+        of a busiest circuit, and when; float64, shape (rounds, planes). Each round has an epoch
+        of its own then, in which a plane without a share has no circuits.
+    time_s
+        When the last round ends, in seconds since the first rank was ready.
+    n_rounds_late
+        Rounds that start when the last late rank is ready, or later; 0 if none is late.
+
+    Raises
+    ------
+    InputError
+        If shapes disagree, or rounds, epochs or links do not ascend.
+
+    See Also
+    --------
+    Collective : The problem that it answers.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> plan = om.solve(om.Collective("all-gather", 3, 3.0), "ring").answer
+    >>> plan.n_rounds, plan.circuits.tolist()
+    (2, [[[1, 2, 0]]])
+    >>> plan.sends[:3].tolist()
+    [[0, 0, 1, 0, 0], [0, 1, 2, 1, 0], [0, 2, 0, 2, 0]]
+    """
+
+    sends: Annotated[NDArray[np.int32], Axes(2, 5), Range(0)] = _TWO
+    chunk_bytes: Annotated[NDArray[np.float64], Range(0)] = _ONE
+    circuits: Annotated[NDArray[np.int32], Axes(3), Range(-1)] = _THREE
+    epoch_of_round: Annotated[NDArray[np.int32], Range(0)] = _ONE
+    links: Annotated[NDArray[np.int32], Axes(2, 3), Range(0)] = _TWO
+    shares_bytes: Annotated[NDArray[np.float64], Axes(2), Range(0)] = _TWO
+    start_s: Annotated[NDArray[np.float64], Axes(2), Range(0)] = _TWO
+    end_s: Annotated[NDArray[np.float64], Axes(2), Range(0)] = _TWO
+    time_s: Amount = 0.0
+    n_rounds_late: Index = 0
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for name in ("start_s", "end_s"):
+            if getattr(self, name).shape != self.shares_bytes.shape:
+                _refuse(name, getattr(self, name).shape, f"shape {self.shares_bytes.shape}")
+        for name, column in (("sends", self.sends[:, 0]), ("links", self.links[:, 0])):
+            if len(column) and ((np.diff(column) < 0).any() or column[0] < 0):
+                _refuse(name, "other rows", f"rows that ascend by {name[:-1]}, from 0")
+
+    @property
+    def n_rounds(self) -> int:
+        """How many rounds there are."""
+        return max(len(self.epoch_of_round), len(self.shares_bytes))
+
+    @property
+    def n_epochs(self) -> int:
+        """How many times circuits were set up, the first included."""
+        return len(self.circuits)
+
+
+def _refuse(name: str, got: Any, rule: str) -> None:
+    raise InputError(f"{name}: {got} given, {rule} expected", where=name)
