@@ -16,6 +16,7 @@ from optmatch.model import (
     Range,
     Value,
     check_fields,
+    frozen,
 )
 
 COPY, REDUCE = 0, 1
@@ -82,7 +83,7 @@ class CollectivePlan(Value):
     """
 
     sends: Annotated[NDArray[np.int32], Axes(2, 5), Range(0)] = _TWO
-    chunk_bytes: Annotated[NDArray[np.float64], Range(0)] = _ONE
+    chunk_bytes: NDArray[np.float64] = _ONE
     circuits: Annotated[NDArray[np.int32], Axes(3), Range(-1)] = _THREE
     epoch_of_round: Annotated[NDArray[np.int32], Range(0)] = _ONE
     links: Annotated[NDArray[np.int32], Axes(2, 3), Range(0)] = _TWO
@@ -94,6 +95,11 @@ class CollectivePlan(Value):
 
     def __post_init__(self) -> None:
         check_fields(self)
+        for name in ("circuits", "shares_bytes", "start_s", "end_s"):
+            array = getattr(self, name)
+            if not array.size:  # text does not tell how many columns no rows have
+                empty = frozen(name, np.empty((0,) * array.ndim), array.ndim, array.dtype.type)
+                object.__setattr__(self, name, empty)
         for name in ("start_s", "end_s"):
             if getattr(self, name).shape != self.shares_bytes.shape:
                 _refuse(name, getattr(self, name).shape, f"shape {self.shares_bytes.shape}")
