@@ -113,7 +113,8 @@ def verify(problem: Problem, subject: Schedule | Value | Solution) -> Report:
     -----
     Of a schedule: each slot is a matching; the wanted pairs meet, each once; the light of each
     circuit, traced through the stated cells, reaches the partner and comes back; no link carries
-    two circuits; cells without light are stated free. Duration and delay of a `Routing` are not
+    two circuits. A cell without light may be in any state, and toggles are counted on what is
+    stated. Duration and delay of a `Routing` are not
     part of its question and not checked. Of a `Demand`: slots last whole ticks, the light of each
     circuit reaches its partner, and all is carried.
 
