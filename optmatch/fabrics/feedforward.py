@@ -27,6 +27,7 @@ class FeedForward(Fabric):
     """A fabric of n inputs and n outputs; subclasses say how its cells are wired."""
 
     n: Annotated[int, Range(2)]
+    bidirectional: ClassVar[bool] = False
     blocking: ClassVar[Blocking]
     """What holds any permutation: ``"rearrangeable"`` if circuits in use may have to move for a
     new one, ``"wide-sense"`` if none moves as long as routes are chosen by the rule of the fabric,
@@ -45,11 +46,6 @@ class FeedForward(Fabric):
     def n_ports(self) -> int:
         """The number of ports: port k is input k and output k."""
         return self.n
-
-    @property
-    def bidirectional(self) -> bool:
-        """Inputs and outputs are separate."""
-        return False
 
     @property
     def graph(self) -> CellGraph:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from optmatch.fabrics.cellgraph import CellGraph
 from optmatch.fabrics.fabric import Fabric
 from optmatch.model import Count, check_fields, check_size
 
@@ -32,6 +31,8 @@ class IdealSwitch(Fabric):
 
     n: Count
     type: ClassVar[str] = "ideal-switch"
+    bidirectional: ClassVar[bool] = False
+    graph: ClassVar[None] = None
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -41,13 +42,3 @@ class IdealSwitch(Fabric):
     def n_ports(self) -> int:
         """The number of ports."""
         return self.n
-
-    @property
-    def bidirectional(self) -> bool:
-        """Inputs and outputs are separate."""
-        return False
-
-    @property
-    def graph(self) -> CellGraph | None:
-        """There are no cells."""
-        return None

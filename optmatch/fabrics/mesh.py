@@ -70,9 +70,7 @@ class Mesh(Fabric):
         return self.graph.perimeter[list(self.perimeter_ports[1])]
 
     def _choose(self) -> None:
-        checked = check_ports(self.ports, self.tx, self.rx, len(self.graph.perimeter))
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+        self._set(**check_ports(self.ports, self.tx, self.rx, len(self.graph.perimeter)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

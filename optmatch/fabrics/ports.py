@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics.cellgraph import CellGraph
+from optmatch.fabrics.cellgraph import CellGraph, check_parts
 from optmatch.fabrics.reach import UNREACHED, forced_links, shortest_routes
 from optmatch.model import Count, Index, InputError
 
@@ -67,20 +67,9 @@ def _check(
                 where=name,
             )
         return value
-    if not len(value):
+    chosen = check_parts(name, value, available, "perimeter terminals", taken)
+    if not chosen:
         raise InputError(f"{name} is empty: a switch has at least one port", where=name)
-    chosen: Terminals = tuple(value)
-    for k, terminal in enumerate(chosen):
-        place = f"{name}[{k}]"
-        if terminal >= available:
-            raise InputError(
-                f"{place} = {terminal}: perimeter terminals are 0 .. {available - 1}", where=place
-            )
-        if terminal in taken:
-            raise InputError(
-                f"{place} = {terminal}: this terminal is already {taken[terminal]}", where=place
-            )
-        taken[terminal] = place
     return chosen
 
 

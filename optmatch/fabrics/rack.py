@@ -98,6 +98,7 @@ class RackFabric(Fabric):
     joined: bool = False
     type: ClassVar[str] = "rack"
     unit_name: ClassVar[str] = "chip"
+    bidirectional: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -179,11 +180,6 @@ class RackFabric(Fabric):
         return len(_wire(self).switches)
 
     @property
-    def bidirectional(self) -> bool:
-        """Transmitters and receivers are separate."""
-        return False
-
-    @property
     def chip_coordinates(self) -> NDArray[np.int32]:
         """``chip_coordinates[chip] = rack, x, y, z``; int32, shape (chips, 4)."""
         return _wire(self).chips
@@ -262,20 +258,16 @@ class RackFabric(Fabric):
         server = rack * (self.n_servers // self.racks) + number_of(block, self.server_grid)
         return server * self.chips_per_server + number_of(slot, self.server)
 
-    def describe_chip(self, chip: int) -> str:
+    def describe_unit(self, unit: int) -> str:
         """Return a chip for messages, with its place.
 
         Examples
         --------
-        >>> RackFabric().describe_chip(5)
+        >>> RackFabric().describe_unit(5)
         'chip 5 (rack 0, x 3 y 0 z 0, server 1)'
         """
-        rack, x, y, z = self.chip_coordinates[chip].tolist()
-        return f"chip {chip} (rack {rack}, x {x} y {y} z {z}, server {self.server_of_chip[chip]})"
-
-    def describe_unit(self, unit: int) -> str:
-        """Return `describe_chip`: the units are the chips."""
-        return self.describe_chip(unit)
+        rack, x, y, z = self.chip_coordinates[unit].tolist()
+        return f"chip {unit} (rack {rack}, x {x} y {y} z {z}, server {self.server_of_chip[unit]})"
 
     def require_switch(self) -> None:
         """Raise: racks are no single switch."""

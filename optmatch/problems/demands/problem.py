@@ -23,6 +23,7 @@ from optmatch.model import (
     frozen,
 )
 from optmatch.model.schedule import Switching
+from optmatch.problems.demands.evening import even_out
 from optmatch.problems.demands.ticks import Scaled, scale
 
 DemandObjective = Literal["completion-s", "matchings"]
@@ -98,7 +99,8 @@ class Demand(_InTicks):
         One tick, in seconds.
     objective
         ``"completion-s"``: when the demand is complete, in seconds. ``"matchings"``: the fewest
-        matchings whose weighted sum *is* the demand; all lines must have the same sum.
+        matchings whose weighted sum *is* the demand; all lines must have the same sum. Lines of
+        floats that agree to rounding are rounded to ticks, up or down, so that they do exactly.
 
     Raises
     ------
@@ -141,11 +143,8 @@ class Demand(_InTicks):
         demand = self.demand_bytes
         self.fabric.require_switch()
         _check_entries(self.fabric, demand, with_packets=self.packet_bytes_per_s > 0)
-        object.__setattr__(
-            self,
-            "_scaled",
-            scale(demand, self.rate_bytes_per_s, self.delay_s, self.min_slot_s, self.quantum_s),
-        )
+        per_s = self.rate_bytes_per_s
+        self._set(_scaled=scale(demand, per_s, self.delay_s, self.min_slot_s, self.quantum_s))
         if self.objective == "matchings":
             self._check_decomposable()
 
@@ -154,7 +153,25 @@ class Demand(_InTicks):
             raise InputError(
                 "objective matchings is for one plane without packet network", where="objective"
             )
-        check_equal_sums(self.ticks, self.tick_s)
+        evened = even_out(
+            self._scaled,
+            self.demand_bytes,
+            self.rate_bytes_per_s,
+            delay_s=self.delay_s,
+            min_slot_s=self.min_slot_s,
+            quantum_s=self.quantum_s,
+            symmetric=self.fabric.bidirectional,
+        )
+        self._set(_scaled=evened)
+        sums = np.concatenate([self.ticks.sum(axis=1), self.ticks.sum(axis=0)])
+        for line in np.flatnonzero(sums != sums[0])[:1]:
+            name = f"{'row' if line < len(self.ticks) else 'column'} {line % len(self.ticks)}"
+            raise InputError(
+                f"demand_bytes: {name} sums to {sums[line] * self.tick_s:g} s of circuit time,"
+                f" row 0 to {sums[0] * self.tick_s:g} s: an exact decomposition needs equal sums,"
+                " or stuffing first",
+                where="demand_bytes",
+            )
 
     @classmethod
     def from_matrix(
@@ -196,7 +213,7 @@ class Demand(_InTicks):
 
     @property
     def exact(self) -> bool:
-        """Whether no demand was rounded up to ticks."""
+        """Whether no demand was rounded to ticks."""
         return self._scaled.exact
 
     @property
@@ -309,31 +326,6 @@ def _with_packets(entries: NDArray[np.int64], problem: Demand) -> float:
         )
         best = min(best, max(by_circuits, rest / share))
     return best
-
-
-def check_equal_sums(ticks: NDArray[np.int64], tick_s: float = 1.0) -> None:
-    """Refuse a matrix whose lines differ in sum: it is no weighted sum of permutations.
-
-    Parameters
-    ----------
-    ticks
-        Shape (ports, ports).
-    tick_s
-        The unit in which the message states sums.
-
-    Raises
-    ------
-    InputError
-        Naming the first line that differs from row 0, and both sums.
-    """
-    sums = np.concatenate([ticks.sum(axis=1), ticks.sum(axis=0)])
-    for line in np.flatnonzero(sums != sums[:1])[:1]:
-        name = f"row {line}" if line < len(ticks) else f"column {line - len(ticks)}"
-        raise InputError(
-            f"demand_bytes: {name} sums to {sums[line] * tick_s:g} s of circuit time, row 0 to"
-            f" {sums[0] * tick_s:g} s: an exact decomposition needs equal sums, or stuffing first",
-            where="demand_bytes",
-        )
 
 
 def _check_entries(fabric: Fabric, demand: NDArray[np.float64], *, with_packets: bool) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric, Faulty, RackFabric
-from optmatch.fabrics.faults import check_parts
+from optmatch.fabrics.cellgraph import check_parts
 from optmatch.model import (
     BAR,
     CROSS,
@@ -143,10 +143,6 @@ class Reroute(_Looked):
         self._check_spares()
         self._look()
 
-    def _set(self, **values: Any) -> None:
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
-
     def _check_parts(self) -> None:
         sizes = {
             "spares": (self.n_units, f"{self.fabric.unit_name}s"),
@@ -158,7 +154,8 @@ class Reroute(_Looked):
             "dead_cells": (self.fabric.n_cells, "cells"),
         }
         for name, (count, what) in sizes.items():
-            self._set(**{name: check_parts(name, getattr(self, name), count, what)})
+            parts = check_parts(name, getattr(self, name), count, what)
+            self._set(**{name: tuple(sorted(parts))})
         broken = (*self.stuck_bar, *self.stuck_cross, *self.dead_cells)
         for cell in broken:
             if broken.count(cell) > 1:

@@ -200,44 +200,19 @@ class SliceAllocation(Value):
                 return f"a slice of {shape} chips takes more than all {fabric.n_servers} servers"
             sides = "x".join(map(str, fabric.chips))
             return f"a slice of {shape} chips does not fit into a rack of {sides}"
-        slots = self.slice_shapes[0].n_slots
-        if fabric.joined:
-            free = len(self.free_servers)
-            return (
-                f"a slice of {shape} chips takes {slots} servers, {free} are free"
-                if slots > free
-                else ""
-            )
-        racks = fabric.server_coordinates[self.free_servers, 0]
-        most = int(np.bincount(racks, minlength=fabric.racks).max())
-        if slots > most:
-            return f"a slice of {shape} chips takes {slots} servers, no rack has more than {most}"
-        return ""
+        slots, free = self.slice_shapes[0].n_slots, self.free_servers
+        racks = np.zeros_like(free) if fabric.joined else fabric.server_coordinates[free, 0]
+        most = int(np.bincount(racks, minlength=1).max())
+        if slots <= most:
+            return ""
+        there = f"{most} are free" if fabric.joined else f"no rack has more than {most}"
+        return f"a slice of {shape} chips takes {slots} servers, {there}"
 
     def lower_bound(self) -> float:
         """Bound the load by the circuits of one pair of slots; infinite where counting says no."""
         if self.dead_end():
             return math.inf
         return float(min(int(plan.weights.max(initial=0)) for plan in self.slice_shapes))
-
-
-def wire(
-    problem: SliceAllocation, plan: SliceShape, servers: Sequence[int], routes: Sequence[Any]
-) -> Allocation:
-    """Give every circuit of a slice its ports and, on each edge, the first free fibre.
-
-    Parameters
-    ----------
-    problem
-        The question; its placed slices keep their fibres.
-    plan
-        The slice as it is turned.
-    servers
-        ``servers[slot]``.
-    routes
-        ``routes[pair]``: the edges passed.
-    """
-    return connect(problem.fabric, problem.lit_fibres, plan, servers, routes)
 
 
 def connect(
@@ -247,7 +222,21 @@ def connect(
     servers: ArrayLike,
     routes: Sequence[Any],
 ) -> Allocation:
-    """Do what `wire` does, with ``lit[fibre]`` given; `lit` stays as it is."""
+    """Give every circuit of a slice its ports and, on each edge, the first free fibre.
+
+    Parameters
+    ----------
+    fabric
+        The racks.
+    lit
+        ``lit[fibre]``: whether other slices have it; stays as it is.
+    plan
+        The slice as it is turned.
+    servers
+        ``servers[slot]``.
+    routes
+        ``routes[pair]``: the edges passed.
+    """
     at = np.asarray(servers, dtype=np.int64)
     size, ports = fabric.chips_per_server, fabric.ports_per_chip
     slot, chip, port = plan.circuits[:, [0, 3]], plan.circuits[:, [1, 4]], plan.circuits[:, [2, 5]]
