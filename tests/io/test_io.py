@@ -47,7 +47,7 @@ BROKEN = [  # file, the place it must name, what it must say, whether the schema
     ("digest", "/problem_sha256", "4dd4dae0.* but the problem in this file has f9a4f22f", False),
     ("digest-absent", "/", "key 'problem_sha256' is missing", True),
     ("duplicate-key", "/fabric/rows", "key 'rows' occurs twice", False),
-    ("duplicate-port", "/fabric/ports/3", r"= 5: this terminal is already ports\[1\]", False),
+    ("duplicate-port", "/fabric/ports/3", r"= 5: is ports\[1\] already", False),
     ("duration", "/schedule/durations_s/1", "= 0: must be > 0", True),
     ("embedded-problem", "/problem/fabric/cols", "cols = 0: must be >= 1", True),
     ("empty", "", "empty.json:1:1: Expecting value: not JSON", False),

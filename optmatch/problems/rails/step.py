@@ -43,7 +43,7 @@ class Group(Value):
     name: str
     dimension: Dimension
     ranks: tuple[Index, ...]
-    rail: Annotated[int, Range(SCALE_UP)] = SCALE_UP
+    rail: Annotated[int, Range(SCALE_UP, 2**31 - 1)] = SCALE_UP
 
     def __post_init__(self) -> None:
         check_fields(self)
