@@ -1,0 +1,1 @@
+"""Collectives: rounds of sends and the circuits for them."""
