@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from optmatch.fabrics import UNREACHED, Fabric, IdealSwitch
 from optmatch.model import InputError, Schedule, Value, frozen, integer, number
 from optmatch.model.schedule import Switching
+from optmatch.problems.demands.evening import even_out
 from optmatch.problems.demands.ticks import Scaled, scale
 
 DemandObjective = Literal["completion-s", "matchings"]
@@ -87,7 +88,8 @@ class Demand(_InTicks):
         One tick, in seconds.
     objective
         ``"completion-s"``: when the demand is complete, in seconds. ``"matchings"``: the fewest
-        matchings whose weighted sum *is* the demand; all lines must have the same sum.
+        matchings whose weighted sum *is* the demand; all lines must have the same sum. Lines of
+        floats that agree to rounding are rounded to ticks, up or down, so that they do exactly.
 
     Raises
     ------
@@ -156,6 +158,16 @@ class Demand(_InTicks):
             raise InputError(
                 "objective matchings is for one plane without packet network", where="objective"
             )
+        evened = even_out(
+            self._scaled,
+            self.demand_bytes,
+            self.rate_bytes_per_s,
+            delay_s=self.delay_s,
+            min_slot_s=self.min_slot_s,
+            quantum_s=self.quantum_s,
+            symmetric=self.fabric.bidirectional,
+        )
+        object.__setattr__(self, "_scaled", evened)
         check_equal_sums(self.ticks, self.tick_s)
 
     @classmethod
@@ -198,7 +210,7 @@ class Demand(_InTicks):
 
     @property
     def exact(self) -> bool:
-        """Whether no demand was rounded up to ticks."""
+        """Whether no demand was rounded to ticks."""
         return self._scaled.exact
 
     @property

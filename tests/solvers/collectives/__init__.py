@@ -1,1 +1,1 @@
-"""Tests of `solvers/collectives`."""
+"""Collectives."""
