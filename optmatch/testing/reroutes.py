@@ -121,10 +121,11 @@ def _find_fibres(
     rack: RackFabric, free: set[int], start: int, goal: int
 ) -> tuple[int, ...] | None:
     routes: dict[int, tuple[int, ...]] = {start: ()}
+    fibres = sorted(free)
+    edges = rack.edges[rack.edge_of_fibre[fibres]].tolist()
     waiting = [start]
     for server in waiting:
-        for fibre in sorted(free):
-            tail, head = rack.edges[rack.edge_of_fibre[fibre]].tolist()
+        for fibre, (tail, head) in zip(fibres, edges, strict=True):
             if tail == server and head not in routes:
                 routes[head] = (*routes[server], fibre)
                 waiting.append(head)
