@@ -22,7 +22,7 @@ from optmatch.commands.outcome import (
 )
 from optmatch.commands.progress import listening
 from optmatch.commands.routing.generate import draw_ports
-from optmatch.model import write_amount
+from optmatch.model import write_score
 from optmatch.model.comparison import FabricRow, MethodRow
 from optmatch.model.files import check_target, replace_file
 
@@ -223,5 +223,5 @@ def _text(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, tuple):
-        return write_amount(value)
+        return write_score(value)
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import click
 
 from optmatch.commands.interrupt import at_events
-from optmatch.model import Amount, Bound, Event, NewBest, OnEvent, Tick, ignore, write_amount
+from optmatch.model import Bound, Event, NewBest, OnEvent, Score, Tick, ignore, write_score
 
 INTERVAL_S = 5.0
 """The time between two lines where stderr is no terminal."""
@@ -19,16 +19,8 @@ INTERVAL_S = 5.0
 class Progress:
     """Listens to a method and keeps one line on a terminal up to date, or writes one now and then.
 
-    Parameters
-    ----------
-    name
-        What is being solved.
-    verbose
-        Whether every better answer or bound has a line of its own.
-    terminal
-        Whether stderr is a terminal, where a line can be written over.
-    clock
-        Seconds, for tests.
+    If `verbose`, every better answer or bound has a line of its own. `terminal` tells whether
+    stderr is one, where a line can be written over; `clock` gives seconds.
     """
 
     def __init__(
@@ -43,8 +35,8 @@ class Progress:
         self.started = clock()
         self.next_s = 0.1 if terminal else INTERVAL_S
         self.phase = "started"
-        self.best: Amount | None = None
-        self.bound: Amount | None = None
+        self.best: Score | None = None
+        self.bound: Score | None = None
         self.width = 0
 
     def __call__(self, event: Event) -> None:
@@ -71,9 +63,9 @@ class Progress:
     def _write(self, elapsed: float, *, stays: bool) -> None:
         parts = [f"{self.name}: {elapsed:.0f} s", self.phase]
         if self.best is not None:
-            parts.append(f"best {write_amount(self.best)}")
+            parts.append(f"best {write_score(self.best)}")
         if self.bound is not None:
-            parts.append(f"at least {write_amount(self.bound)}")
+            parts.append(f"at least {write_score(self.bound)}")
         line = ", ".join(parts)
         self.close()
         click.echo(line, nl=stays, err=True)

@@ -19,7 +19,7 @@ from optmatch.commands.outcome import (
     print_rows,
     read_solution,
 )
-from optmatch.model import write_amount
+from optmatch.model import write_score
 
 
 @click.command()
@@ -84,7 +84,7 @@ def _print(name: str, report: Any) -> None:
     for violation in report.violations:
         click.echo(f"  {violation}")
     figures = report.figures.items()
-    print_rows({k: write_amount(v) if isinstance(v, tuple) else v for k, v in figures})
+    print_rows({k: write_score(v) if isinstance(v, tuple) else v for k, v in figures})
     for check in report.skipped:
         click.echo(f"  not checked: {check}")
     for claim in report.unproved:

@@ -1,6 +1,14 @@
 """Nouns without algorithms: schedule, solution, limits, events, errors."""
 
-from optmatch.model.amounts import Amount, gap_between, is_known, is_levels, write_amount
+from optmatch.model.declarations import (
+    Amount,
+    Axes,
+    Count,
+    Index,
+    Positive,
+    Range,
+    check_fields,
+)
 from optmatch.model.device import DEVICES, Device, find_device
 from optmatch.model.errors import (
     FormatError,
@@ -16,11 +24,19 @@ from optmatch.model.events import Bound, Event, NewBest, OnEvent, Tick, ignore
 from optmatch.model.limits import Clock, Limits
 from optmatch.model.problem import Problem, unit_of
 from optmatch.model.schedule import BAR, CROSS, FREE, IDLE, Schedule
+from optmatch.model.scores import Score, gap_between, is_known, is_levels, write_score
+from optmatch.model.sizes import SIZES, check_size, largest
 from optmatch.model.solution import PROOFS, RTOL, Limit, Proof, Solution, Status
 from optmatch.model.stats import Stats
 from optmatch.model.values import FrozenMap, Value, frozen, integer, number
 
 __all__ = [
+    "Range",
+    "Positive",
+    "Index",
+    "Count",
+    "Amount",
+    "Axes",
     "BAR",
     "CROSS",
     "DEVICES",
@@ -28,7 +44,7 @@ __all__ = [
     "IDLE",
     "PROOFS",
     "RTOL",
-    "Amount",
+    "SIZES",
     "Bound",
     "Clock",
     "Device",
@@ -46,6 +62,7 @@ __all__ = [
     "Problem",
     "Proof",
     "Schedule",
+    "Score",
     "Solution",
     "SolverError",
     "SolverUnavailable",
@@ -55,6 +72,9 @@ __all__ = [
     "Value",
     "VerificationError",
     "find_device",
+    "check_fields",
+    "check_size",
+    "largest",
     "frozen",
     "gap_between",
     "ignore",
@@ -63,5 +83,5 @@ __all__ = [
     "is_levels",
     "number",
     "unit_of",
-    "write_amount",
+    "write_score",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from optmatch.model.amounts import Amount
+from optmatch.model.scores import Score
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +21,14 @@ class Tick:
 class NewBest:
     """A better answer, by its objective."""
 
-    objective: Amount
+    objective: Score
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
     """A better lower bound."""
 
-    lower_bound: Amount
+    lower_bound: Score
 
 
 Event = Tick | NewBest | Bound

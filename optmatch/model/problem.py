@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from optmatch.model.amounts import Amount
+from optmatch.model.scores import Score
 
 
 @runtime_checkable
@@ -22,7 +22,7 @@ class Problem(Protocol):
     def fabric(self) -> Any:
         """The switch it is asked of."""
 
-    def lower_bound(self) -> Amount:
+    def lower_bound(self) -> Score:
         """Return a value that no answer can beat, in the unit of the objective."""
 
 

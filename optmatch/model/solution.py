@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal, get_args
 
-from optmatch.model.amounts import Amount, gap_between, is_levels
+from optmatch.model.declarations import Amount, Index, check_fields
 from optmatch.model.errors import InputError
 from optmatch.model.problem import Problem
 from optmatch.model.schedule import Schedule
+from optmatch.model.scores import Score, ScoreBound, gap_between
 from optmatch.model.values import FrozenMap, Value
 
 RTOL = 1e-9
@@ -94,16 +95,17 @@ class Solution(Value):
     answer: Any = None
     status: Status
     limit: Limit | None = None
-    objective: Amount | None = None
-    lower_bound: Amount = -math.inf
+    objective: Score | None = None
+    lower_bound: ScoreBound = -math.inf
     method: str
-    seed: int | None = None
-    time_s: float = 0.0
+    seed: Index | None = None
+    time_s: Amount = 0.0
     certificate: Any = None
     stats: Mapping[str, Any] = field(default_factory=FrozenMap)
     proof: Proof | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         object.__setattr__(self, "stats", FrozenMap(self.stats))
         found = self.schedule is not None or self.answer is not None
         proved = self.status in (Status.OPTIMAL, Status.INFEASIBLE)
@@ -113,18 +115,12 @@ class Solution(Value):
             )
         if found != (self.objective is not None):
             raise InputError("an objective is there if and only if an answer is")
-        if self.proof not in (None, *PROOFS):
-            raise InputError(f"proof = {self.proof!r}: one of {', '.join(PROOFS)}, or None")
         if proved != (self.limit is None):
             raise InputError(f"status {self.status.value} with limit {self.limit}")
-        for name in ("objective", "lower_bound"):
-            levels = getattr(self, name)
-            if isinstance(levels, tuple) and not is_levels(levels):
-                raise InputError(f"{name} = {levels}: levels are whole numbers", where=name)
         if self.objective is not None:
             self._compare(self.objective, self.lower_bound)
 
-    def _compare(self, objective: Amount, bound: Amount) -> None:
+    def _compare(self, objective: Score, bound: Score) -> None:
         """Refuse a bound that is above the objective, or below it where that is optimal."""
         if isinstance(objective, tuple) and isinstance(bound, tuple):
             if len(objective) != len(bound):

@@ -15,12 +15,12 @@ from optmatch.fabrics import Fabric
 from optmatch.model import (
     BAR,
     CROSS,
-    Amount,
     InputError,
     Schedule,
+    Score,
     Solution,
     number,
-    write_amount,
+    write_score,
 )
 from optmatch.plotting.geometry import HANDLE, INSET, OFFSET, mesh_data
 from optmatch.plotting.palette import CIRCUIT_COLOURS
@@ -184,10 +184,10 @@ def _figures(shown: Drawable, schedule: Schedule) -> list[list[Any]]:
     ]
 
 
-def _amount(solution: Solution, value: Amount | None) -> str:
+def _amount(solution: Solution, value: Score | None) -> str:
     """Write a value of the objective in its unit."""
     if isinstance(value, tuple):
-        return write_amount(value)
+        return write_score(value)
     known = value is not None and math.isfinite(value)
     if known and getattr(solution.problem, "objective", None) == "completion-s":
         return _seconds(float(value or 0.0))

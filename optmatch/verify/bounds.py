@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from optmatch.model import PROOFS, Amount, Solution, Status, is_levels, write_amount
+from optmatch.model import PROOFS, Score, Solution, Status, is_levels, write_score
 from optmatch.verify.report import Findings, agree, as_number
 
 SEARCHES = ("cp-sat", "search")
 """Values of ``stats["bound_by"]`` that say: by exhaustive search, without a certificate."""
 
 
-def compare(claimed: Any, found: Amount, step: float | None = None) -> int | None:
+def compare(claimed: Any, found: Score, step: float | None = None) -> int | None:
     """Compare what is claimed with what was found: levels and whole numbers exactly.
 
     Parameters
@@ -62,10 +62,10 @@ def _count_steps(number: float, step: float) -> float:
 
 
 def _write(claimed: Any) -> str:
-    return write_amount(claimed) if is_levels(claimed) else f"{as_number(claimed):g}"
+    return write_score(claimed) if is_levels(claimed) else f"{as_number(claimed):g}"
 
 
-def check_support(solution: Solution, checked: Amount, findings: Findings, *, floor: str) -> None:
+def check_support(solution: Solution, checked: Score, findings: Findings, *, floor: str) -> None:
     """Check that the claimed bound follows from the checked one, or is said to be a search's.
 
     What a search says without a certificate is no violation and no proof: it is unproved.

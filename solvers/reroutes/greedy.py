@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from optmatch.model import Amount, Limit, Limits, NewBest, OnEvent, Solution, Status
+from optmatch.model import Limit, Limits, NewBest, OnEvent, Score, Solution, Status
 from optmatch.problems import Reroute
 from optmatch.solvers.reroutes.changes import make_transition
 from optmatch.solvers.reroutes.impossible import explain, explain_bound, find_cut, prove_handovers
@@ -78,7 +78,7 @@ def make_solution(
     problem: Reroute,
     routing: RoutingState,
     plan: Plan,
-    bound: Amount,
+    bound: Score,
     *,
     limit: Limit,
     method: str = "greedy",
@@ -125,7 +125,7 @@ def levels_stats(plan: Plan) -> dict[str, Any]:
     }
 
 
-def give_up(problem: Reroute, limit: Limit, bound: Amount, method: str = "greedy") -> Solution:
+def give_up(problem: Reroute, limit: Limit, bound: Score, method: str = "greedy") -> Solution:
     """Say that nothing was found, and nothing proved."""
     return Solution(
         problem=problem, status=Status.UNKNOWN, limit=limit, lower_bound=bound, method=method

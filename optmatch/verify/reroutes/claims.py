@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from optmatch.fabrics import UNREACHED, Faulty, RouteLengths
-from optmatch.model import Amount, Schedule, Solution, Status
+from optmatch.model import Schedule, Score, Solution, Status
 from optmatch.problems import BlockProof, CutProof, Reroute, RoutingProof, Transition
 from optmatch.verify.bounds import check_objective, check_stats, check_support
 from optmatch.verify.report import Findings, ProofError
@@ -57,8 +57,8 @@ def verify_reroute(
 
 
 def _checked_bound(
-    failure: Failure, solution: Solution, recomputed: Amount, findings: Findings
-) -> Amount:
+    failure: Failure, solution: Solution, recomputed: Score, findings: Findings
+) -> Score:
     """Return the best bound that can be shown; infinite where a certificate proves it."""
     proof = solution.certificate
     if proof is None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, csr_matrix
+from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
 import optmatch as om
@@ -220,13 +220,18 @@ def test_the_input_stays_as_it_is() -> None:
     assert np.array_equal(matrix, copy)
 
 
-def largest_minimum_by_match(matrix: Matrix) -> int:
-    """Try all entries as a threshold, each with a largest matching; 0 if there is none."""
-    for threshold in np.unique(matrix[matrix > 0])[::-1]:
-        graph = csr_array(matrix >= threshold)
-        if (maximum_bipartite_matching(graph, perm_type="column") >= 0).all():
-            return int(threshold)
-    return 0
+def largest_minimum_by_scipy(matrix: Matrix) -> int:
+    """Halve the sorted entries, each a threshold for a largest matching of SciPy; 0 if none is."""
+    sizes = np.unique(np.append(matrix, 0))
+    low, high = 0, len(sizes)
+    while low + 1 < high:
+        middle = (low + high) // 2
+        usable = csr_array(matrix >= sizes[middle])
+        if (maximum_bipartite_matching(usable, "column") >= 0).all():
+            low = middle
+        else:
+            high = middle
+    return int(sizes[low])
 
 
 @settings(max_examples=60, deadline=None)
@@ -239,7 +244,7 @@ def test_a_matching_is_repaired_when_entries_fall(matrix: Matrix, seed: int) -> 
     bench = set_up(matrix, threshold=max(1, int(threshold)))
     now = matrix.copy()
     for _ in range(8):
-        best = largest_minimum_by_match(now)
+        best = largest_minimum_by_scipy(now)
         assert KERNELS.settle(bench, bool(rng.integers(2))) == best
         if best == 0:
             return
@@ -261,7 +266,7 @@ def test_entries_that_wait_may_fall_too(seed: int) -> None:
     ports = np.arange(n)
     for _ in range(60):
         best = KERNELS.settle(bench, False)
-        assert best == largest_minimum_by_match(now)
+        assert best == largest_minimum_by_scipy(now)
         assert best == now[ports, bench.column_of].min()
         below = np.argwhere((now < best) & (now > best * 0.8))
         rows, columns = rng.permutation(below)[: len(below) // 2].T
@@ -271,20 +276,6 @@ def test_entries_that_wait_may_fall_too(seed: int) -> None:
         used = bench.column_of[some]
         KERNELS.lower(bench, some, used, now[some, used] // 2)
         now[some, used] //= 2
-
-
-def largest_minimum_by_scipy(matrix: Matrix) -> int:
-    """Halve the sorted entries, each threshold with a largest matching by SciPy."""
-    sizes = np.unique(matrix)
-    low, high = 0, len(sizes)
-    while low + 1 < high:
-        middle = (low + high) // 2
-        usable = csr_matrix(matrix >= sizes[middle])
-        if (maximum_bipartite_matching(usable, "column") >= 0).all():
-            low = middle
-        else:
-            high = middle
-    return int(sizes[low])
 
 
 @pytest.mark.parametrize("tidy", [False, True])

@@ -1,25 +1,32 @@
-"""Amounts: objectives and bounds, each a number, or whole numbers level by level."""
+"""Scores: objectives and bounds, each a number in the unit of the problem, or levels.
+
+Levels are whole numbers, of which an earlier one counts before all later ones.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-Amount: TypeAlias = Any
-"""``float | tuple[int, ...]``: a number in the unit of the problem; or levels, of which an earlier
-one counts before all later ones. A bound may be infinite in both cases. Not a union, as each kind
-of problem has one of both, and who asks it need not rule the other out."""
+from optmatch.model.declarations import Index, Range
+
+if TYPE_CHECKING:  # each kind of problem has one of both: who asks it need not rule the other out
+    Score: TypeAlias = Any
+    ScoreBound: TypeAlias = Any
+else:
+    Score = float | tuple[Index, ...]
+    ScoreBound = Annotated[float, Range(infinite=True)] | tuple[Index, ...]
 
 
-def is_known(amount: Amount | None) -> bool:
-    """Tell whether an amount is there and finite.
+def is_known(score: Score | None) -> bool:
+    """Tell whether a score is there and finite.
 
     Examples
     --------
     >>> is_known((0, 3)), is_known(2.5), is_known(float("inf")), is_known(None)
     (True, True, False, False)
     """
-    return isinstance(amount, tuple) or (amount is not None and math.isfinite(amount))
+    return isinstance(score, tuple) or (score is not None and math.isfinite(score))
 
 
 def is_levels(value: Any) -> bool:
@@ -27,7 +34,7 @@ def is_levels(value: Any) -> bool:
     return isinstance(value, tuple) and all(type(level) is int for level in value)
 
 
-def gap_between(objective: Amount, bound: Amount) -> float:
+def gap_between(objective: Score, bound: Score) -> float:
     """Return (objective - bound) / objective, of levels that of the first one that differs.
 
     Examples
@@ -45,13 +52,13 @@ def gap_between(objective: Amount, bound: Amount) -> float:
     return (objective - bound) / abs(objective) if objective else math.inf
 
 
-def write_amount(amount: Amount, unit: str = "") -> str:
-    """Write an amount with its unit.
+def write_score(score: Score, unit: str = "") -> str:
+    """Write a score with its unit.
 
     Examples
     --------
-    >>> write_amount(2.5, "s"), write_amount((0, 3, 12))
+    >>> write_score(2.5, "s"), write_score((0, 3, 12))
     ('2.5 s', '0, 3, 12')
     """
-    text = ", ".join(map(str, amount)) if isinstance(amount, tuple) else f"{amount:g}"
+    text = ", ".join(map(str, score)) if isinstance(score, tuple) else f"{score:g}"
     return f"{text} {unit}".rstrip()
