@@ -54,7 +54,7 @@ def process() -> None:
             f" {solution.objective / solution.lower_bound:.4f},"
             f" worst {stats['worst_route_cells']},"
             f" toggles {stats['toggles_unordered']} -> {stats['toggles']},"
-            f" {'verified' if report.ok else report.violations[0]}",
+            f" {report.complaint or f'verified, by {report.proof}'}",
             flush=True,
         )
 
@@ -85,7 +85,7 @@ def counts() -> None:
         problem = om.AllToAll(om.HexMesh(9, 9, ports=ports))
         solution = om.solve(problem, seed=0)
         report = om.verify(problem, solution)
-        good += report.ok
+        good += report.valid
         fewest += solution.stats["slots"] == problem.min_slots
         print(
             f"  {ports:2d} ports: {solution.status.value}, slots {solution.stats['slots']} of"

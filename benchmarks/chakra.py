@@ -39,7 +39,7 @@ def nodes(kind: str, count: int) -> Iterator[Node]:
         else:
             attributes |= {"num_ops": 10**9, "tensor_size": 4096}
         parents = [k - 1] if k else []
-        yield Node(k, what, f"node_{k}", parents, 10 * k, k % 1000, attributes)
+        yield Node(k, what, f"node_{k}", parents, k % 1000, attributes)
 
 
 def measure(kind: str, count: int, runs: int, folder: Path) -> None:

@@ -122,7 +122,7 @@ def compare(count: int) -> None:
 
     for number, problem in enumerate(random_failures(count)):
         quick, exact = run(problem, "greedy"), run(problem, "ilp")
-        found[f"ilp {exact.status.value}"] += 1
+        found[f"ilp {exact.status.value}, by {exact.proof}"] += 1
         if exact.status in (om.Status.OPTIMAL, om.Status.FEASIBLE):
             found["repairable"] += 1
             if quick.answer is not None:

@@ -45,6 +45,8 @@ from .model import (
 from .problems import (
     Allocation as Allocation,
     AllToAll as AllToAll,
+    Collective as Collective,
+    CollectivePlan as CollectivePlan,
     Demand as Demand,
     Parallelism as Parallelism,
     PlaneSchedules as PlaneSchedules,

@@ -51,8 +51,9 @@ def solve(
     Returns
     -------
     Solution
-        Also where nothing was found: the outcome is in ``status`` and ``limit``. Ctrl-C returns
-        the best so far with ``Limit.INTERRUPTED``.
+        Also where nothing was found: the outcome is in ``status`` and ``limit``. ``proof`` says
+        what it rests on: a claim from a search without a certificate is marked, not refused.
+        Ctrl-C returns the best so far with ``Limit.INTERRUPTED``.
 
     Raises
     ------
@@ -80,9 +81,9 @@ def solve(
         solution, method=chosen.name, seed=seed, time_s=time.perf_counter() - started
     )
     report = verify(problem, solution)
-    if not report.ok:
-        raise VerificationError(f"method {chosen.name}: {report.violations[0]}")
-    return solution
+    if not report.valid:
+        raise VerificationError(f"method {chosen.name}: {report.complaint}")
+    return replace(solution, proof=report.proof)
 
 
 def verify(problem: Problem, subject: Schedule | Value | Solution) -> Report:
@@ -99,8 +100,9 @@ def verify(problem: Problem, subject: Schedule | Value | Solution) -> Report:
     Returns
     -------
     Report
-        Violations by rule and place, recomputed figures, notes, and what could not be checked. A
-        wrong answer is never an exception. ``ok`` only where nothing is violated or skipped.
+        Violations by rule and place, recomputed figures, notes, what could not be checked, and
+        what is unproved. A wrong answer is never an exception. ``valid`` where nothing is violated
+        or skipped; ``ok`` where moreover nothing is unproved.
 
     Raises
     ------
@@ -111,14 +113,15 @@ def verify(problem: Problem, subject: Schedule | Value | Solution) -> Report:
     -----
     Of a schedule: each slot is a matching; the wanted pairs meet, each once; the light of each
     circuit, traced through the stated cells, reaches the partner and comes back; no link carries
-    two circuits; cells without light are stated free. Duration and delay of a `Routing` are not
+    two circuits. A cell without light may be in any state, and toggles are counted on what is
+    stated. Duration and delay of a `Routing` are not
     part of its question and not checked. Of a `Demand`: slots last whole ticks, the light of each
     circuit reaches its partner, and all is carried.
 
     Of a solution moreover: objective, lower bound, status, and every statistic of which there is a
-    recomputed figure. A bound is supported if the shortest routes or the certificate show it. One
-    from an exhaustive search (``stats["bound_by"]``) has no short proof: a note says so, and the
-    figure ``lower_bound_checked`` has what could be shown.
+    recomputed figure. A bound is supported if counting or the certificate shows it. One from a
+    search without a certificate (``stats["bound_by"]``) is unproved, as is "infeasible" from a
+    search; the figure ``lower_bound_checked`` has what could be shown.
 
     Examples
     --------

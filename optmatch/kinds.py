@@ -56,6 +56,14 @@ def _all_to_all() -> Kind:
     return Kind(AllToAll, verify_schedule, METHODS)
 
 
+def _collective() -> Kind:
+    from optmatch.problems import Collective
+    from optmatch.solvers.collectives import METHODS
+    from optmatch.verify.collectives.replay import verify_collective
+
+    return Kind(Collective, verify_collective, METHODS)
+
+
 def _demand() -> Kind:
     from optmatch.problems import Demand
     from optmatch.solvers.demands import METHODS
@@ -98,6 +106,7 @@ def _slice_allocation() -> Kind:
 
 _ROWS: dict[str, Callable[[], Kind]] = {
     "all-to-all": _all_to_all,
+    "collective": _collective,
     "demand": _demand,
     "rail-job": _rail_job,
     "reroute": _reroute,

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -12,26 +9,26 @@ from typing import Any
 
 import click
 
-from optmatch.commands.interrupt import at_events
-from optmatch.commands.outcome import INTERRUPTED, SOLVED, name_of, print_object, read, say
-from optmatch.commands.progress import Progress
+from optmatch.commands.options import FORCE, JSON, QUIET, count, with_options
+from optmatch.commands.outcome import (
+    INTERRUPTED,
+    SOLVED,
+    csv_text,
+    name_of,
+    print_object,
+    print_table,
+    read_problem,
+    say,
+)
+from optmatch.commands.progress import listening
 from optmatch.commands.routing.generate import draw_ports
-from optmatch.model import InputError, Problem, Solution
 from optmatch.model.comparison import FabricRow, MethodRow
+from optmatch.model.files import check_target, replace_file
 
 FABRIC_COLUMNS = (
-    "name",
-    "cells",
-    "stages",
-    "crossings",
-    "area_cells",
-    "routed",
-    "matchings",
-    "worst_route_cells",
-    "worst_insertion_loss_db",
-    "worst_signal_to_crosstalk_db",
-    "toggles",
-    "time_s",
+    *("name", "cells", "stages", "crossings", "area_cells", "routed", "matchings"),
+    *("worst_route_cells", "worst_insertion_loss_db", "worst_signal_to_crosstalk_db"),
+    *("toggles", "time_s"),
 )
 METHOD_COLUMNS = tuple(field.name for field in fields(MethodRow))
 
@@ -44,14 +41,8 @@ METHOD_COLUMNS = tuple(field.name for field in fields(MethodRow))
     metavar="NAME,...",
     help="Instead of FILEs: benes, crossbar, ... and meshes as hex-mesh:9x9.",
 )
-@click.option("--size", type=click.IntRange(min=2), help="Of fabrics: the number of ports.")
-@click.option(
-    "--count",
-    type=click.IntRange(min=1),
-    default=10,
-    show_default=True,
-    help="Of fabrics: random matchings of all ports.",
-)
+@count("--size", None, "Of fabrics: the number of ports.", least=2)
+@count("--count", 10, "Of fabrics: random matchings of all ports.", least=1)
 @click.option(
     "--pairs",
     is_flag=True,
@@ -68,19 +59,16 @@ METHOD_COLUMNS = tuple(field.name for field in fields(MethodRow))
     metavar="SECONDS",
     type=click.FloatRange(min=0),
     default=10.0,
-    show_default=True,
     help="For one method on one FILE, or one matching on one fabric.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@count("--seed", 0, "Of methods, matchings and devices.")
 @click.option(
     "-o",
     "--output",
     type=click.Path(),
     help="x.csv; of fabrics also x.png, .svg or .pdf.  [default: none]",
 )
-@click.option("--force", is_flag=True, help="Replace a file that is there.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@with_options((FORCE, JSON, QUIET))
 @click.pass_context
 def compare(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None:
     """Put methods side by side on problem files, or fabrics on the same random matchings.
@@ -104,7 +92,7 @@ def compare(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> No
     if options["as_json"]:
         print_object("comparison", {"of": "fabrics" if of_fabrics else "methods", "rows": table})
     else:
-        _print(table, rows)
+        _print(table)
     if options["output"] is not None and rows:
         _save(options["output"], table, rows)
     ctx.exit(code)
@@ -116,19 +104,14 @@ def _run_methods(
     """Solve every file by every method."""
     from optmatch.studies.comparisons import compare_methods
 
-    problems: dict[str, Problem] = {}
-    for file in files:
-        problem = read(file)
-        if isinstance(problem, Solution):
-            raise InputError("a schedule file; a problem file is expected", path=name_of(file))
-        problems[name_of(file)] = problem
+    problems = {name_of(file): read_problem(file) for file in files}
 
     def listen_and_keep(row: MethodRow) -> None:
         keep(row)
         if row.reason == "interrupted":
             raise KeyboardInterrupt
 
-    with _listener("methods", options["quiet"]) as listen:
+    with listening("methods", quiet=options["quiet"]) as listen:
         compare_methods(
             problems,
             _names(options["methods"]),
@@ -148,12 +131,12 @@ def _run_fabrics(
 
     if options["size"] is None:
         raise click.UsageError("--size: needed with --fabrics")
-    size, seed, count = options["size"], options["seed"], options["count"]
+    size, seed = options["size"], options["seed"]
     use_one_thread()
     device = choose_device(options["device"])
     fabrics = {name: build(name, size, options["pairs"]) for name in _names(options["fabrics"])}
-    matchings = [draw_ports(size, options["pairs"], seed + k) for k in range(count)]
-    with _listener("fabrics", options["quiet"]) as listen:
+    matchings = [draw_ports(size, options["pairs"], seed + k) for k in range(options["count"])]
+    with listening("fabrics", quiet=options["quiet"]) as listen:
         for name, fabric in fabrics.items():
             (row,) = compare_fabrics(
                 {name: fabric},
@@ -197,12 +180,6 @@ def build(text: str, size: int, pairs: bool = False) -> Any:
     return SWITCHES[name](**given)
 
 
-def _listener(name: str, quiet: bool) -> Any:
-    from optmatch.model import ignore
-
-    return at_events(ignore if quiet else Progress(name, terminal=sys.stderr.isatty()))
-
-
 def _names(text: str) -> list[str]:
     names = [part.strip() for part in text.split(",") if part.strip()]
     if not names or len(set(names)) < len(names):
@@ -212,8 +189,6 @@ def _names(text: str) -> list[str]:
 
 def _check_output(output: str | None, force: bool, of_fabrics: bool) -> None:
     """Refuse a file that could not be written, before work is spent on it."""
-    from optmatch.io import check_target
-
     if output is None:
         return
     kinds = (".csv", ".png", ".svg", ".pdf") if of_fabrics else (".csv",)
@@ -224,13 +199,8 @@ def _check_output(output: str | None, force: bool, of_fabrics: bool) -> None:
 
 def _save(output: str, table: list[dict[str, Any]], rows: list[Any]) -> None:
     if Path(output).suffix.lower() == ".csv":
-        from optmatch.model.files import replace_file
-
-        text = io.StringIO()
-        writer = csv.DictWriter(text, fieldnames=list(table[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(table)
-        replace_file(Path(output), text.getvalue().encode())
+        text = csv_text([table[0], *(row.values() for row in table)])
+        replace_file(Path(output), text.encode())
     else:
         from optmatch.plotting import plot_fabrics, save_figure
 
@@ -238,21 +208,14 @@ def _save(output: str, table: list[dict[str, Any]], rows: list[Any]) -> None:
     say(f"{output}: written")
 
 
-def _print(table: list[dict[str, Any]], rows: list[Any]) -> None:
+def _print(table: list[dict[str, Any]]) -> None:
     """Print rows as a table; reasons of refusals below it."""
     names = [name for name in (table[0] if table else ()) if name != "reason"]
-    lines = [[name.replace("_", " ") for name in names]]
-    lines += [[_text(row[name]) for name in names] for row in table]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        cells = [
-            text.ljust(width) if k == 0 else text.rjust(width)
-            for k, (text, width) in enumerate(zip(line, widths, strict=True))
-        ]
-        click.echo("  ".join(cells).rstrip())
-    for row in rows:
-        if isinstance(row, MethodRow) and row.status == "refused":
-            click.echo(f"{row.name}: {row.method}: {row.reason}")
+    lines = [[_text(row[name]) for name in names] for row in table]
+    print_table([[name.replace("_", " ") for name in names], *lines] if table else [])
+    for row in table:
+        if row.get("status") == "refused":
+            click.echo(f"{row['name']}: {row['method']}: {row['reason']}")
 
 
 def _text(value: Any) -> str:

@@ -2,43 +2,28 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import replace
 from typing import Any
 
 import click
 
-from optmatch.commands.options import Integers
-from optmatch.commands.outcome import print_object, say
+from optmatch.commands.options import FORCE, JSON, NUMBERS, PICTURE, with_options
+from optmatch.commands.outcome import csv_text, print_object, print_table, say
 from optmatch.problems.rails.costs import PRICES, CostComparison, Prices, compare_costs
 
 _SIZES = "128,256,512,1024,2048,4096,8192,16384"
+_COLUMNS = ("design", "switch_ports", "ocs_ports", "transceivers", "cost_usd", "power_w")
 
 
 @click.command()
-@click.option(
-    "--gpus",
-    type=Integers(single=False),
-    default=_SIZES,
-    show_default=True,
-    help="Sizes of the cluster.",
-)
-@click.option(
-    "--hardware",
-    type=click.Choice(list(PRICES)),
-    default="h200",
-    show_default=True,
-    help="Prices.",
-)
+@click.option("--gpus", type=NUMBERS, default=_SIZES, help="Sizes of the cluster.")
+@click.option("--hardware", type=click.Choice(list(PRICES)), default="h200", help="Prices.")
 @click.option("--gpus-per-server", type=int, help="Also the number of rails.  [default: 8, or 32]")
 @click.option("--transceiver-usd", type=float, help="Another price of a transceiver, as 219.")
 @click.option("--ocs-port-usd", type=float, help="Another price of a port of the optical switch.")
 @click.option("--ocs-port-watts", type=float, help="Another power of such a port.")
 @click.option("--csv", "as_csv", is_flag=True, help="A row for each size and design.")
-@click.option("--json", "as_json", is_flag=True, help="One object, with sources of the prices.")
-@click.option("-o", "--output", type=click.Path(), help="A picture too: x.png, .svg or .pdf")
-@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@with_options((JSON, PICTURE, FORCE))
 def cost(
     gpus: list[int],
     hardware: str,
@@ -58,9 +43,14 @@ def cost(
 
         save_figure(lambda: plot_costs(rows), output, force=force)
     if as_json:
-        _print_object(rows, prices)
+        from optmatch.io.fields import to_object
+
+        sizes = [to_object(row) for row in rows]
+        print_object("cost", {"prices": to_object(prices), "sizes": sizes})
     elif as_csv:
-        _print_csv(rows)
+        table = [(row.n_gpus, network) for row in rows for network in row.networks]
+        figures = ([n, *(getattr(network, name) for name in _COLUMNS)] for n, network in table)
+        click.echo(csv_text([("n_gpus", *_COLUMNS), *figures]), nl=False)
     else:
         _print_table(rows)
     if output is not None:
@@ -89,36 +79,18 @@ def _changed(
 
 def _print_table(rows: tuple[CostComparison, ...]) -> None:
     head = ("GPUs", "design", "switch ports", "OCS ports", "transceivers", "M$", "kW")
-    click.echo(f"{head[0]:>7}  {head[1]:<16}" + "".join(f"{text:>14}" for text in head[2:]))
+    lines = [
+        (
+            *(str(row.n_gpus), network.design, str(network.switch_ports), str(network.ocs_ports)),
+            *(str(network.transceivers), f"{network.cost_usd / 1e6:.3f}"),
+            f"{network.power_w / 1e3:.1f}",
+        )
+        for row in rows
+        for network in row.networks
+    ]
+    print_table([head, *lines])
     for row in rows:
-        for network in row.networks:
-            counts = (network.switch_ports, network.ocs_ports, network.transceivers)
-            click.echo(
-                f"{row.n_gpus:>7}  {network.design:<16}"
-                + "".join(f"{count:>14}" for count in counts)
-                + f"{network.cost_usd / 1e6:>14.3f}{network.power_w / 1e3:>14.1f}"
-            )
         click.echo(
-            f"{'':>7}  photonic against electrical rail: {row.cost_ratio:.2f}x cheaper,"
+            f"{row.n_gpus} GPUs: photonic against electrical rail: {row.cost_ratio:.2f}x cheaper,"
             f" {row.power_ratio:.2f}x less power"
         )
-
-
-_COLUMNS = ("switch_ports", "ocs_ports", "transceivers", "cost_usd", "power_w")
-
-
-def _print_csv(rows: tuple[CostComparison, ...]) -> None:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("n_gpus", "design", *_COLUMNS))
-    for row in rows:
-        for network in row.networks:
-            figures = [getattr(network, name) for name in _COLUMNS]
-            writer.writerow((row.n_gpus, network.design, *figures))
-    click.echo(text.getvalue(), nl=False)
-
-
-def _print_object(rows: tuple[CostComparison, ...], prices: Prices) -> None:
-    from optmatch.io.fields import to_object
-
-    print_object("cost", {"prices": to_object(prices), "sizes": [to_object(row) for row in rows]})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import CompletionItem
 
+from optmatch.commands.options import FORCE
 from optmatch.commands.outcome import STDIN, name_of, read_solution, say
 from optmatch.model import InputError
 
@@ -54,7 +55,7 @@ class Export(click.Command):
     show_default="stdout",
     help="The file; with several files what their names begin with.",
 )
-@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@FORCE
 def export(file: str, to: str, output: str, force: bool) -> None:
     """Write a schedule or a plan of rails for other tools. `-` is stdin."""
     from optmatch.io.exports import export as write, exported

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import sys
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from optmatch.commands.interrupt import at_events
-from optmatch.commands.outcome import INTERRUPTED, SOLVED, name_of, print_object, read, say
-from optmatch.commands.progress import Progress
+from optmatch.commands.options import FORCE, JSON, QUIET, count, with_options
+from optmatch.commands.outcome import (
+    INTERRUPTED,
+    SOLVED,
+    csv_text,
+    name_of,
+    print_object,
+    read,
+    say,
+)
+from optmatch.commands.progress import listening
 from optmatch.model import InputError, Limit
 
 if TYPE_CHECKING:
@@ -30,7 +35,6 @@ _SHOWN = 10
     "n_faults",
     type=click.IntRange(min=0),
     default=1,
-    show_default=True,
     help="How many cells break in each sample.",
 )
 @click.option(
@@ -40,22 +44,19 @@ _SHOWN = 10
     type=click.Choice(_KINDS),
     help="Draw this kind of fault; repeatable.  [default: all]",
 )
-@click.option(
-    "--samples", type=click.IntRange(min=0), default=1000, show_default=True, help="How many."
-)
-@click.option("--seed", type=click.IntRange(min=0), help="Seed.  [default: drawn, and stated]")
+@count("--samples", 1000, "How many.")
+@count("--seed", None, "Seed.  [default: drawn, and stated]")
 @click.option("--time-limit", "time_limit_s", type=float, help="Stop after so many seconds.")
 @click.option("--fixed", is_flag=True, help="No pair may move to another slot.")
 @click.option("-o", "--output", type=click.Path(), help="Write cell by cell to x.json or x.csv.")
 @click.option("--plot", "picture", type=click.Path(), help="Heat map: x.png, .svg or .pdf.")
-@click.option("--force", is_flag=True, help="Replace files that are there.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@with_options((FORCE, JSON, QUIET))
 @click.pass_context
 def faults(
     ctx: click.Context,
     /,
     file: str,
+    n_faults: int,
     output: str | None,
     picture: str | None,
     force: bool,
@@ -75,16 +76,13 @@ def faults(
         raise InputError("tables end in .json or .csv", path=output)
     targets = {path: check_target(path, force=force) for path in (output, picture) if path}
     subject: Any = read(file)
-    progress = Progress(name_of(file), terminal=not quiet and sys.stderr.isatty())
     options["kinds"] = options["kinds"] or _KINDS
-    with at_events((lambda event: None) if quiet else progress) as listen:
+    with listening(name_of(file), quiet=quiet) as listen:
         try:
-            study = study_yield(subject, options.pop("n_faults"), on_event=listen, **options)
+            study = study_yield(subject, n_faults, on_event=listen, **options)
         except InputError as exc:
             exc.path = exc.path or name_of(file)
             raise
-    progress.close()
-    fabric = getattr(subject, "problem", subject).fabric
     if as_json:
         print_object("yield", {"file": file, **to_tree(study)})
     else:
@@ -95,6 +93,7 @@ def faults(
     if picture is not None:
         from optmatch.plotting import plot_heat, save_figure
 
+        fabric = getattr(subject, "problem", subject).fabric
         label = "share of samples lost with this cell broken"
         share = study.share_lost()
         save_figure(lambda: _figure(plot_heat(fabric, share, label=label)), picture, force=force)
@@ -152,13 +151,12 @@ def _table(study: YieldStudy, suffix: str) -> str:
         from optmatch.io.text import layout
 
         return layout({"format": "optmatch/yield/1", **tree}) + "\n"
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["cell", "kind", "broken", "failed", "unrepaired", "alone"])
-    for entry in tree["cells"]:
-        for kind, counts in entry["kinds"].items():
-            writer.writerow([entry["cell"], kind, *counts.values()])
-    return text.getvalue()
+    rows = [
+        [entry["cell"], kind, *counts.values()]
+        for entry in tree["cells"]
+        for kind, counts in entry["kinds"].items()
+    ]
+    return csv_text([["cell", "kind", "broken", "failed", "unrepaired", "alone"], *rows])
 
 
 def _print(name: str, study: YieldStudy) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from optmatch.commands.netlist import NETLIST_OPTIONS, fabric_of
-from optmatch.commands.options import with_options
-from optmatch.commands.outcome import SOLVED, for_each, name_of, print_object
+from optmatch.commands.options import JSON_LINES, with_options
+from optmatch.commands.outcome import SOLVED, for_each, name_of, print_object, print_rows
 from optmatch.fabrics import Fabric
 
 _SHOWN = 8
@@ -21,7 +21,7 @@ _PACKAGES = ("numpy", "scipy", "numba", "ortools", "networkx", "protobuf", "clic
 @click.command()
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path())
 @with_options(NETLIST_OPTIONS)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object for each file.")
+@with_options((JSON_LINES,))
 @click.pass_context
 def info(ctx: click.Context, /, files: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Show what the fabric of each FILE can do: a netlist, a problem or a schedule.
@@ -34,11 +34,7 @@ def info(ctx: click.Context, /, files: tuple[str, ...], as_json: bool, **options
     if as_json:
         print_object("info", found)
         return
-    width = max(len(name) for name in found)
-    for name, value in found.items():
-        click.echo(
-            f"{name.replace('_', ' '):<{width}}  {'not installed' if value is None else value}"
-        )
+    print_rows({name: found[name] or "not installed" for name in found}, indent=0)
 
 
 def _show(file: str, options: dict[str, Any], as_json: bool) -> int:
@@ -53,8 +49,7 @@ def _show(file: str, options: dict[str, Any], as_json: bool) -> int:
         found["dead_pairs"] = f"{len(dead)}" + "".join(f", {i}-{j}" for i, j in dead[:_SHOWN])
         if len(dead) > _SHOWN:
             found["dead_pairs"] += " and more"
-    for name, value in found.items():
-        click.echo(f"  {name.replace('_', ' '):<19}  {value}")
+    print_rows(found)
     return SOLVED
 
 

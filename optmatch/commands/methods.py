@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
+from optmatch.commands.options import JSON
 from optmatch.commands.outcome import print_object
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@JSON
 def methods(as_json: bool) -> None:
     """List the methods, by the kind of problem that they accept."""
     from optmatch.kinds import all_kinds, all_methods

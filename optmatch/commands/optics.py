@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import click
 
+from optmatch.commands.options import count
+from optmatch.commands.outcome import paint, print_rows
 from optmatch.model import DEVICES, Device, Solution
 
 OPTIONS = (
@@ -28,19 +30,14 @@ OPTIONS = (
         metavar="HZ,...",
         help="Distances from the central frequency; the worst one counts.  [default: 0]",
     ),
-    click.option(
-        "--chip-seed", type=click.IntRange(min=0), help="Of the phase errors.  [default: 0]"
-    ),
-    click.option(
-        "--max-loss-db", type=click.FloatRange(min=0), help="Budget: insertion loss of a circuit."
-    ),
-    click.option(
-        "--min-signal-to-crosstalk-db", type=click.FloatRange(min=0), help="Budget: all loaded."
-    ),
-    click.option(
-        "--max-delay-spread",
-        type=click.FloatRange(min=0),
-        help="Budget: seconds between circuits.",
+    count("--chip-seed", None, "Of the phase errors.  [default: 0]"),
+    *(
+        click.option(flag, type=click.FloatRange(min=0), help=f"Budget: {text}.")
+        for flag, text in (
+            ("--max-loss-db", "insertion loss of a circuit"),
+            ("--min-signal-to-crosstalk-db", "all loaded"),
+            ("--max-delay-spread", "seconds between circuits"),
+        )
     ),
     click.option("--per-slot", is_flag=True, help="The worst values of each slot."),
 )
@@ -146,14 +143,12 @@ def print_optics(measured: Measured, *, per_slot: bool) -> None:
     """Print figures, budget and, if asked for, slots."""
     optics = measured.optics
     click.echo(f"  optics of {optics.device.name}:")
-    rows = {key.replace("_", " "): f"{value:.4g}" for key, value in optics.figures.items()}
+    rows = {key: f"{value:.4g}" for key, value in optics.figures.items()}
     if measured.gain_db is not None:
         rows["gain of settled free cells db"] = f"{measured.gain_db:.2f}"
-    width = max(map(len, rows))
-    for key, text in rows.items():
-        click.echo(f"    {key:<{width}}  {text}")
+    print_rows(rows, indent=4)
     for margin in measured.margins:
-        verdict = click.style("ok", fg="green") if margin.ok else click.style("FAILED", fg="red")
+        verdict = paint("ok" if margin.ok else "FAILED", margin.ok)
         click.echo(f"    budget {verdict}: {margin}")
     for row in optics.slot_rows() if per_slot else ():
         click.echo(f"    slot {row['slot']}: {_describe(row)}")

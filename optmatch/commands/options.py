@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -35,32 +35,48 @@ class Integers(click.ParamType[Any]):
         return numbers[0] if self.single and "," not in value and numbers else numbers
 
 
-_PORTS = Integers(single=True)
-_LIST = Integers(single=False)
+def count(flag: str, default: int | None, text: str, *, least: int = 0) -> Callable[[Any], Any]:
+    """Make an option for a whole number."""
+    return click.option(flag, type=click.IntRange(min=least), default=default, help=text)
+
+
+PORTS, NUMBERS = Integers(single=True), Integers(single=False)
+FORCE = click.option("--force", is_flag=True, help="Replace a file that is there.")
+JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object, on one line.")
+JSON_LINES = click.option(
+    "--json", "as_json", is_flag=True, help="One JSON object for each file, on a line."
+)
+QUIET = click.option("-q", "--quiet", is_flag=True, help="No progress.")
+PICTURE = click.option(
+    "-o", "--output", type=click.Path(), help="A picture too: x.png, .svg or .pdf"
+)
 FABRIC_OPTIONS = (
     click.option(
         "--fabric",
         "type_",
         type=click.Choice([name for name in SWITCHES if name not in ("faulty", "netlist")]),
         default="hex-mesh",
-        show_default=True,
     ),
     click.option("--rows", type=int, help="Rows of the mesh."),
     click.option("--cols", type=int, help="Columns of the mesh."),
     click.option(
-        "--ports", type=_PORTS, help="A number, spread evenly, or a list as 0,2,5.  [default: all]"
+        "--ports", type=PORTS, help="A number, spread evenly, or a list as 0,2,5.  [default: all]"
     ),
-    click.option("--tx", type=_PORTS, help="Terminals that send: a number or a list; with --rx."),
-    click.option("--rx", type=_PORTS, help="Terminals that receive."),
+    click.option("--tx", type=PORTS, help="Terminals that send: a number or a list; with --rx."),
+    click.option("--rx", type=PORTS, help="Terminals that receive."),
     click.option("--size", type=int, help="Ports of a switch that is no mesh."),
+)
+FABRIC_NAMES = ("rows", "cols", "ports", "tx", "rx", "size")
+BROKEN_CELLS = (
+    click.option("--stuck-bar", type=NUMBERS, help="Cells that stay in bar: 3,14."),
+    click.option("--stuck-cross", type=NUMBERS, help="Cells that stay in cross."),
+    click.option("--dead-cells", type=NUMBERS, help="Cells that carry no light."),
 )
 CONDITION_OPTIONS = (
     click.option("--netlist", type=click.Path(), help="The fabric of a netlist, YAML or JSON."),
     *NETLIST_OPTIONS,
-    click.option("--stuck-bar", type=_LIST, help="Cells that stay in bar: 3,14."),
-    click.option("--stuck-cross", type=_LIST, help="Cells that stay in cross."),
-    click.option("--dead-cells", type=_LIST, help="Cells that carry no light."),
-    click.option("--dead-ports", type=_LIST, help="Ports that take part in no circuit."),
+    *BROKEN_CELLS,
+    click.option("--dead-ports", type=NUMBERS, help="Ports that take part in no circuit."),
 )
 _FAULTS = ("stuck_bar", "stuck_cross", "dead_cells", "dead_ports")
 CONDITION_NAMES = ("netlist", *NETLIST_NAMES, *_FAULTS)
@@ -68,7 +84,7 @@ FILE_OPTIONS = (
     click.option(
         "-o", "--output", type=click.Path(), default="-", show_default="stdout", help="The file."
     ),
-    click.option("--force", is_flag=True, help="Replace a file that is there."),
+    FORCE,
 )
 
 
@@ -83,29 +99,34 @@ def with_options(options: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any
     return decorate
 
 
+def take(options: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Take options out of a dictionary; those that are not in it are None."""
+    return {name: options.pop(name, None) for name in names}
+
+
 def build_fabric(type_: str, options: dict[str, Any]) -> Fabric:
-    """Make the fabric that the options describe."""
-    conditions = {name: options.pop(name, None) for name in CONDITION_NAMES}
-    faults = {name: conditions[name] for name in _FAULTS if conditions[name] is not None}
-    netlist = conditions.pop("netlist")
+    """Make the fabric that the options describe, and take these out of `options`."""
+    shape, netlist = take(options, FABRIC_NAMES), options.pop("netlist", None)
+    given = {name: value for name, value in shape.items() if value is not None}
+    naming, faults = take(options, NETLIST_NAMES), take(options, _FAULTS)
+    faults = {name: parts for name, parts in faults.items() if parts is not None}
     if netlist is not None:
-        for name in (name for name, value in options.items() if value is not None):
+        for name in given:
             raise click.UsageError(f"--{name}: no option of a netlist")
-        fabric = read_fabric(netlist, conditions)
+        fabric = read_fabric(netlist, naming)
     else:
-        for name in (name for name in NETLIST_NAMES if conditions[name] is not None):
+        for name in (name for name, value in naming.items() if value is not None):
             raise click.UsageError(f"--{name.replace('_', '-')}: only with --netlist")
-        fabric = _build(type_, options)
+        fabric = _build(type_, given)
     return Faulty(fabric, **faults) if faults else fabric
 
 
-def _build(type_: str, options: dict[str, Any]) -> Fabric:
+def _build(type_: str, given: dict[str, Any]) -> Fabric:
     """Make a fabric of ours from the options of its type."""
     if type_ in ("faulty", "netlist"):
         raise click.UsageError(f"--fabric {type_}: --netlist and faults are options of their own")
     cls = SWITCHES[type_]
     known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
-    given = {name: value for name, value in options.items() if value is not None}
     for name in given:
         if _FIELDS.get(name, name) not in known:
             raise click.UsageError(f"--{name}: no option of {type_}")

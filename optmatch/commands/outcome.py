@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import errno
+import io
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -14,7 +16,8 @@ from optmatch.commands.groups import LaterGroup
 from optmatch.io.text import plain
 from optmatch.model import InputError, OptMatchError, Problem, Solution, VerificationError
 
-SOLVED, OTHER, USAGE, INFEASIBLE, NOTHING_FOUND, CHECK_FAILED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
+SOLVED, OTHER, USAGE, INFEASIBLE, NOTHING_FOUND, CHECK_FAILED, UNPROVED = range(7)
+INTERRUPTED = 130
 
 EXIT_CODES = {
     SOLVED: "solved: optimal, or feasible within the limits",
@@ -23,6 +26,7 @@ EXIT_CODES = {
     INFEASIBLE: "proved infeasible",
     NOTHING_FOUND: "no solution within the limits",
     CHECK_FAILED: "a check failed",
+    UNPROVED: "verify: nothing wrong was found, but a claim is unproved",
     INTERRUPTED: "interrupted",
 }
 
@@ -52,7 +56,7 @@ class Main(LaterGroup):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the exit codes."""
-        with formatter.section("Exit codes (with many files the highest)"):
+        with formatter.section("Exit codes (with many files the highest, but 5 before 6)"):
             formatter.write_dl([(str(code), text) for code, text in EXIT_CODES.items()])
 
 
@@ -82,13 +86,41 @@ def print_object(tag: str, content: Mapping[str, Any]) -> None:
     click.echo(json.dumps(plain({"format": f"optmatch/{tag}/1", **content}), allow_nan=False))
 
 
+def paint(text: str, good: bool) -> str:
+    """Colour a verdict: green, or red where it is bad."""
+    return click.style(text, fg="green" if good else "red")
+
+
+def print_rows(rows: Mapping[str, Any], *, indent: int = 2) -> None:
+    """Print names and values below each other."""
+    width = max(map(len, rows), default=0)
+    for name, value in rows.items():
+        text = f"{value:.6g}" if isinstance(value, float) else value
+        click.echo(f"{'':{indent}}{name.replace('_', ' '):<{width}}  {text}")
+
+
+def print_table(rows: Sequence[Sequence[str]], *, indent: int = 0) -> None:
+    """Print rows of words in columns: the first to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *others in rows:
+        cells = [text.rjust(width) for text, width in zip(others, widths[1:], strict=True)]
+        click.echo("  ".join([" " * indent + first.ljust(widths[0]), *cells]).rstrip())
+
+
+def csv_text(rows: Iterable[Iterable[Any]]) -> str:
+    """Return rows as lines of CSV."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
 def for_each(files: Sequence[str], run: Callable[[str], int], *, as_json: bool) -> int:
     """Run a command on file after file; an error in one does not stop the others, Ctrl-C does.
 
     Returns
     -------
     int
-        The highest exit code.
+        The highest exit code; a check that failed comes before a claim that is unproved.
     """
     worst = SOLVED
     for file in files:
@@ -104,7 +136,7 @@ def for_each(files: Sequence[str], run: Callable[[str], int], *, as_json: bool) 
             say(message if message.startswith(name_of(file)) else f"{name_of(file)}: {message}")
             if as_json:
                 print_object("error", {"file": file, "error": message, "exit_code": code})
-        worst = max(worst, code)
+        worst = CHECK_FAILED if {worst, code} == {CHECK_FAILED, UNPROVED} else max(worst, code)
         if code == INTERRUPTED:
             break
     return worst
@@ -124,15 +156,21 @@ def read(file: str) -> Problem | Solution:
     return load(file)
 
 
-def read_solution(file: str) -> Solution:
-    """Read a schedule file.
+def read_problem(file: str) -> Problem:
+    """Read a problem file; anything else raises `InputError`."""
+    problem = read(file)
+    if isinstance(problem, Solution):
+        raise InputError("a schedule file; a problem file is expected here", path=name_of(file))
+    return problem
 
-    Raises
-    ------
-    InputError
-        If it is something else.
-    """
-    solution = read(file)
-    if not isinstance(solution, Solution):
+
+def read_solution(file: str) -> Solution:
+    """Read a schedule file; anything else raises `InputError`."""
+    return as_solution(read(file), file)
+
+
+def as_solution(found: Problem | Solution, file: str) -> Solution:
+    """Refuse what is no solution."""
+    if not isinstance(found, Solution):
         raise InputError("a problem file; a schedule file is expected here", path=name_of(file))
-    return solution
+    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from optmatch.commands.options import FORCE
 from optmatch.commands.outcome import name_of, read_solution, say
 from optmatch.model import InputError
 
@@ -14,7 +15,7 @@ from optmatch.model import InputError
     "-o", "--output", required=True, type=click.Path(), help="x.png, .svg, .pdf or .html"
 )
 @click.option("--slot", type=click.IntRange(min=0), help="One slot.  [default: all]")
-@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@FORCE
 def plot(file: str, output: str, slot: int | None, force: bool) -> None:
     """Draw the circuits and the cell states of a schedule; .html is a page to click through."""
     solution = read_solution(file)

@@ -1,13 +1,16 @@
-"""What `solve` says on stderr while it works."""
+"""What commands say on stderr while they work."""
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import click
 
-from optmatch.model import Bound, Event, NewBest, Tick
+from optmatch.commands.interrupt import at_events
+from optmatch.model import Bound, Event, NewBest, OnEvent, Tick, ignore
 
 INTERVAL_S = 5.0
 """The time between two lines where stderr is no terminal."""
@@ -79,3 +82,14 @@ class Progress:
 
 def _phase(tick: Tick) -> str:
     return f"{tick.phase} {tick.done}" + (f" of {tick.total}" if tick.total else "")
+
+
+@contextmanager
+def listening(name: str, *, quiet: bool = False, verbose: bool = False) -> Iterator[OnEvent]:
+    """Show progress on stderr unless `quiet`; Ctrl-C comes at the next event."""
+    progress = Progress(name, verbose=verbose, terminal=sys.stderr.isatty())
+    try:
+        with at_events(ignore if quiet else progress) as listen:
+            yield listen
+    finally:
+        progress.close()

@@ -7,22 +7,22 @@ from typing import Any
 
 import click
 
+from optmatch.commands.options import JSON_LINES
 from optmatch.commands.outcome import (
     CHECK_FAILED,
     SOLVED,
+    as_solution,
     for_each,
     name_of,
+    paint,
     print_object,
+    print_rows,
     read,
 )
 from optmatch.commands.rails.simulate import POLICIES, simulate_job
-from optmatch.model import InputError, Problem, Solution
+from optmatch.model import InputError, Solution
 
-_CHANGES = {
-    "switching": "switching",
-    "delay": "delay_s",
-    "packet_rate": "packet_bytes_per_s",
-}
+_CHANGES = {"switching": "switching", "delay": "delay_s", "packet_rate": "packet_bytes_per_s"}
 
 
 @click.command()
@@ -41,7 +41,7 @@ _CHANGES = {
     help="Of a rail job: when rails are switched.  [default: on-demand; of a plan, as it says]",
 )
 @click.option("--phases", is_flag=True, help="Of a rail job: a line for each phase.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per schedule, on one line.")
+@JSON_LINES
 @click.pass_context
 def simulate(
     ctx: click.Context,
@@ -70,19 +70,17 @@ def simulate(
             return simulate_job(file, chosen, policy, given, phases, as_json)  # type: ignore[arg-type]
         if policy is not None or phases:
             raise InputError("--policy and --phases are for rail jobs")
-        return _run(file, subject, given, flows, as_json)
+        return _run(file, as_solution(subject, file), given, flows, as_json)
 
     ctx.exit(for_each(files, run, as_json=as_json))
 
 
 def _run(
-    file: str, solution: Problem | Solution, changes: dict[str, Any], flows: bool, as_json: bool
+    file: str, solution: Solution, changes: dict[str, Any], flows: bool, as_json: bool
 ) -> int:
     from optmatch.problems import Demand
     from optmatch.simulation.demands.replay import simulate as replay
 
-    if not isinstance(solution, Solution):
-        raise InputError("a problem file; a schedule file is expected here", path=name_of(file))
     if not isinstance(solution.problem, Demand):
         kind = solution.problem.kind
         raise InputError(f"a schedule of kind {kind}: only demands and rail jobs are simulated")
@@ -107,28 +105,19 @@ def _run(
         print_object("simulation", {"file": file, **figures, **series})
     else:
         verdict = "complete" if outcome.complete else "INCOMPLETE"
-        colour = "green" if outcome.complete else "red"
-        click.echo(f"{name_of(file)}: {click.style(verdict, fg=colour)}")
-        width = max(map(len, figures))
-        for key, value in figures.items():
-            if key != "complete":
-                click.echo(f"  {key.replace('_', ' '):<{width}}  {value:.6g}")
+        click.echo(f"{name_of(file)}: {paint(verdict, outcome.complete)}")
+        print_rows({name: value for name, value in figures.items() if name != "complete"})
         if flows:
             _print_flows(outcome, asked)
     return SOLVED if outcome.complete else CHECK_FAILED
 
 
 def _print_flows(outcome: Any, asked: Any) -> None:
-    for (source, destination), size in ((place, asked[place]) for place in _places(asked)):
+    for source, destination in zip(*(ends.tolist() for ends in asked.nonzero()), strict=True):
         left = outcome.left_bytes[source, destination]
         when = outcome.flow_completion_s[source, destination]
         end = f"{when:.6g} s" if when >= 0 else f"{left:.6g} left over"
-        click.echo(f"  {source} -> {destination}: {size:.6g} bytes, {end}")
-
-
-def _places(asked: Any) -> list[tuple[int, int]]:
-    sources, destinations = asked.nonzero()
-    return list(zip(sources.tolist(), destinations.tolist(), strict=True))
+        click.echo(f"  {source} -> {destination}: {asked[source, destination]:.6g} bytes, {end}")
 
 
 def _mean(values: Any) -> float:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from optmatch.commands.interrupt import at_events
+from optmatch.commands.options import FORCE, JSON_LINES, count, with_options
 from optmatch.commands.outcome import (
     INFEASIBLE,
     INTERRUPTED,
@@ -20,12 +19,14 @@ from optmatch.commands.outcome import (
     STDIN,
     for_each,
     name_of,
+    paint,
     print_object,
-    read,
+    print_rows,
+    read_problem,
     say,
 )
-from optmatch.commands.progress import Progress
-from optmatch.model import InputError, Limit, Solution, Status, ignore, unit_of
+from optmatch.commands.progress import listening
+from optmatch.model import Limit, Solution, Status, unit_of
 
 
 def _complete_method(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
@@ -56,19 +57,14 @@ def _complete_method(ctx: click.Context, param: click.Parameter, incomplete: str
     type=click.FloatRange(min=0),
     help="Stop with the best so far.  [default: none]",
 )
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    help="Of the random numbers.  [default: drawn and reported]",
-)
+@count("--seed", None, "Of the random numbers.  [default: drawn and reported]")
 @click.option(
     "-o",
     "--output",
     type=click.Path(),
     help="Schedule file; `-` is stdout; with several inputs a folder.  [default: none]",
 )
-@click.option("--force", is_flag=True, help="Replace files that are there.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per input, on one line.")
+@with_options((FORCE, JSON_LINES))
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no hints.")
 @click.option("-v", "--verbose", is_flag=True, help="Every step and the log.")
 @click.pass_context
@@ -109,19 +105,13 @@ def _solve(
     from optmatch.entrances import solve as run
     from optmatch.io import check_target
 
-    problem = read(file)
-    if isinstance(problem, Solution):
-        raise InputError("a schedule file; a problem file is expected here", path=name_of(file))
+    problem = read_problem(file)
     if target not in (None, STDIN):  # before time is spent
         if several:
             Path(target).parent.mkdir(exist_ok=True)
         check_target(target, force=force)
-    progress = Progress(Path(name_of(file)).name, verbose=verbose, terminal=sys.stderr.isatty())
-    try:
-        with at_events(ignore if quiet else progress) as listen:
-            solution = run(problem, method, seed=seed, time_limit_s=time_limit_s, on_event=listen)
-    finally:
-        progress.close()
+    with listening(Path(name_of(file)).name, quiet=quiet, verbose=verbose) as listen:
+        solution = run(problem, method, seed=seed, time_limit_s=time_limit_s, on_event=listen)
     saved = _save(solution, target, force)
     if as_json:
         print_object("result", {"file": file, **_result_object(solution), "saved": saved})
@@ -181,6 +171,7 @@ def _result_object(solution: Solution) -> dict[str, Any]:
         "objective": solution.objective,
         "lower_bound": solution.lower_bound,
         "gap": solution.gap,
+        "proof": solution.proof,
         "slots": sum(_slots(solution)) if solution.objective is not None else None,
         "method": solution.method,
         "seed": solution.seed,
@@ -191,8 +182,8 @@ def _result_object(solution: Solution) -> dict[str, Any]:
 
 def _print(name: str, solution: Solution, verbose: bool) -> None:
     good = solution.status in (Status.OPTIMAL, Status.FEASIBLE)
-    click.echo(f"{name}: {click.style(solution.status.value, fg='green' if good else 'red')}")
-    rows: dict[str, str] = {}
+    click.echo(f"{name}: {paint(solution.status.value, good)}")
+    rows: dict[str, Any] = {}
     if solution.status is Status.INFEASIBLE:
         rows["reason"] = str(solution.stats.get("reason", "none given"))
     if slots := _slots(solution):
@@ -205,16 +196,14 @@ def _print(name: str, solution: Solution, verbose: bool) -> None:
         rows["lower bound"] = f"{solution.lower_bound:g} {unit}".rstrip()
     if math.isfinite(solution.gap):
         rows["gap"] = f"{100 * solution.gap:.3g} %"
+    if solution.proof is not None:
+        rows["proof"] = solution.proof + ", unproved" * (solution.proof == "search")
     rows["method"] = f"{solution.method}, seed {solution.seed}, {solution.time_s:.3g} s"
     for key, value in solution.stats.items():
         told = verbose or isinstance(value, int | float) or key == "fewest_slots"
         if key not in ("reason", "slots") and told:
-            rows[key.replace("_", " ")] = (
-                f"{value:.6g}" if isinstance(value, float) else str(value)
-            )
-    width = max(map(len, rows))
-    for key, text in rows.items():
-        click.echo(f"  {key:<{width}}  {text}")
+            rows[key] = value
+    print_rows(rows)
 
 
 def _slots(solution: Solution) -> list[int]:

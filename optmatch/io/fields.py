@@ -210,6 +210,8 @@ def _choice(parts: list[Any]) -> Callable[[Any, str], Any]:
     def read_one(tree: Any, where: str) -> Any:
         if tree is None or (not arrays and not isinstance(tree, dict | list)):
             return tree
+        if str in parts and isinstance(tree, str):
+            return tree
         return read(tree, where)
 
     return read_one

@@ -14,6 +14,7 @@ from optmatch.io.problems import check_format, problem_digest, problem_from_tree
 from optmatch.io.proofs import certificate_from_tree, certificate_to_tree
 from optmatch.io.text import plain, pointer
 from optmatch.model import (
+    PROOFS,
     FormatError,
     InputError,
     Limit,
@@ -51,6 +52,7 @@ def solution_to_tree(solution: Solution) -> dict[str, Any]:
         "seed": solution.seed,
         "time_s": plain(solution.time_s),
         "stats": plain(solution.stats),
+        "proof": solution.proof,
         "schedule": schedule,
         **answer,
         "certificate": certificate_to_tree(solution.certificate),
@@ -186,6 +188,12 @@ def _stats(value: Any, where: str) -> Any:
     return value
 
 
+def _proof(value: Any, where: str) -> Any:
+    if value not in (None, *PROOFS):
+        raise FormatError(f"{shorten(value)}: one of {', '.join(PROOFS)}, or null", where=where)
+    return value
+
+
 _READERS: dict[str, Callable[[Any, str], Any]] = {
     "status": _member(Status),
     "limit": _member(Limit),
@@ -195,4 +203,5 @@ _READERS: dict[str, Callable[[Any, str], Any]] = {
     "seed": _seed,
     "time_s": _number(0.0, or_none=False),
     "stats": _stats,
+    "proof": _proof,
 }

@@ -15,7 +15,7 @@ from optmatch.model.events import Bound, Event, NewBest, OnEvent, Tick, ignore
 from optmatch.model.limits import Clock, Limits
 from optmatch.model.problem import Problem, unit_of
 from optmatch.model.schedule import BAR, CROSS, FREE, IDLE, Schedule
-from optmatch.model.solution import RTOL, Limit, Solution, Status
+from optmatch.model.solution import PROOFS, RTOL, Limit, Proof, Solution, Status
 from optmatch.model.stats import Stats
 from optmatch.model.values import FrozenMap, Value, frozen, integer, number
 
@@ -25,6 +25,7 @@ __all__ = [
     "DEVICES",
     "FREE",
     "IDLE",
+    "PROOFS",
     "RTOL",
     "Bound",
     "Clock",
@@ -41,6 +42,7 @@ __all__ = [
     "OnEvent",
     "OptMatchError",
     "Problem",
+    "Proof",
     "Schedule",
     "Solution",
     "SolverError",

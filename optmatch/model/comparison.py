@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.model.solution import Proof
 from optmatch.model.values import Value, frozen
 
 
@@ -104,6 +105,8 @@ class MethodRow:
         What is proved, or ``"refused"``.
     objective, lower_bound, gap
         As in `Solution`; None without an answer.
+    proof
+        What status and lower bound rest on, as in `Solution`.
     slots
         The number of matchings; None without a schedule.
     time_s
@@ -119,6 +122,7 @@ class MethodRow:
     objective: float | None = None
     lower_bound: float | None = None
     gap: float | None = None
+    proof: Proof | None = None
     slots: int | None = None
     time_s: float = 0.0
     reason: str = ""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, Literal, get_args
 
 from optmatch.model.errors import InputError
 from optmatch.model.problem import Problem
@@ -15,6 +15,14 @@ from optmatch.model.values import FrozenMap, Value
 
 RTOL = 1e-9
 """Relative tolerance between objectives and bounds that are sums of floats."""
+
+
+Proof = Literal["counting", "certificate", "search"]
+"""What status and lower bound rest on: what anybody can count from the problem, a certificate that
+comes with the solution, or the word of a search."""
+
+PROOFS: tuple[Proof, ...] = get_args(Proof)
+"""From the strongest to the weakest."""
 
 
 class Status(Enum):
@@ -69,6 +77,9 @@ class Solution(Value):
         None.
     stats
         Further figures by name: plain numbers, strings and lists; `Stats` has their meanings.
+    proof
+        What status and lower bound rest on, as `optmatch.verify` found; None before it looked.
+        `optmatch.solve` fills it in. What rests on ``"search"`` is unproved.
 
     Raises
     ------
@@ -88,6 +99,7 @@ class Solution(Value):
     time_s: float = 0.0
     certificate: Any = None
     stats: Mapping[str, Any] = field(default_factory=FrozenMap)
+    proof: Proof | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "stats", FrozenMap(self.stats))
@@ -99,6 +111,8 @@ class Solution(Value):
             )
         if found != (self.objective is not None):
             raise InputError("an objective is there if and only if an answer is")
+        if self.proof not in (None, *PROOFS):
+            raise InputError(f"proof = {self.proof!r}: one of {', '.join(PROOFS)}, or None")
         if proved != (self.limit is None):
             raise InputError(f"status {self.status.value} with limit {self.limit}")
         if self.objective is not None:

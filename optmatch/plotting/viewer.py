@@ -168,6 +168,7 @@ def _figures(shown: Drawable, schedule: Schedule) -> list[list[Any]]:
         ["Objective", _amount(shown, shown.objective)],
         ["Lower bound", _amount(shown, shown.lower_bound)],
         ["Gap", f"{100 * shown.gap:.2f} %" if math.isfinite(shown.gap) else "unknown"],
+        *([] if shown.proof is None else [["Proof", shown.proof]]),
         *rows,
         ["Method", shown.method + seed],
         ["Solved in", _seconds(shown.time_s)],

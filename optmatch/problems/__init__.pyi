@@ -1,6 +1,8 @@
 # The public names, each once: `__init__.py` reads this list, and imports a name on its first use.
 from .all_to_all.problem import AllToAll as AllToAll
 from .catalogue import PROBLEMS as PROBLEMS
+from .collectives.plan import CollectivePlan as CollectivePlan
+from .collectives.problem import Collective as Collective
 from .demands.completion import completion_s as completion_s, held_ticks as held_ticks
 from .demands.problem import Demand as Demand, PlaneSchedules as PlaneSchedules
 from .demands.proofs import (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from optmatch.model import Problem
 from optmatch.problems.all_to_all.problem import AllToAll
+from optmatch.problems.collectives.problem import Collective
 from optmatch.problems.demands.problem import Demand
 from optmatch.problems.rails.problem import RailJob
 from optmatch.problems.reroutes.problem import Reroute
@@ -12,6 +13,6 @@ from optmatch.problems.slices.problem import SliceAllocation
 
 PROBLEMS: dict[str, type[Problem]] = {
     problem.kind: problem
-    for problem in (AllToAll, Demand, RailJob, Reroute, Routing, SliceAllocation)
+    for problem in (AllToAll, Collective, Demand, RailJob, Reroute, Routing, SliceAllocation)
 }
 """Problem classes by the ``"kind"`` of files."""

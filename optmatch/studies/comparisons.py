@@ -236,6 +236,7 @@ def _try_method(
         objective=solution.objective,
         lower_bound=bound if math.isfinite(bound) else None,
         gap=solution.gap if math.isfinite(solution.gap) else None,
+        proof=solution.proof,
         slots=sum(schedule.n_slots for schedule in schedules) if schedules else None,
         time_s=solution.time_s,
         reason=solution.limit.value if solution.limit else str(solution.stats.get("reason", "")),

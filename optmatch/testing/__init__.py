@@ -1,5 +1,6 @@
 """For authors of methods: tests to inherit, problems to run them on, and an oracle."""
 
+from optmatch.testing.collectives import collective_problems
 from optmatch.testing.contract import SolverContract
 from optmatch.testing.demands import demand_problems
 from optmatch.testing.oracle import brute_force
@@ -17,6 +18,7 @@ __all__ = [
     "SolverContract",
     "all_to_all_problems",
     "brute_force",
+    "collective_problems",
     "demand_problems",
     "feed_forward_fabrics",
     "rail_problems",

@@ -25,6 +25,7 @@ from optmatch.fabrics import (
 from optmatch.model import IDLE, Problem
 from optmatch.problems import AllToAll, Routing
 from optmatch.problems.routing.problem import Objective
+from optmatch.testing.collectives import smallest_collectives
 from optmatch.testing.demands import smallest_demands
 from optmatch.testing.rails import smallest_rails
 from optmatch.testing.slices import smallest_slices
@@ -192,6 +193,8 @@ def smallest_problems(kind: str) -> list[Problem]:
         idle = [Routing(f, np.full(f.n_ports, IDLE, dtype=np.int32)) for f in switches]
         swap = np.array([1, 0], dtype=np.int32)
         return [*idle, *(Routing(switches[k], swap) for k in (1, 4, 5))]
+    if kind == "collective":
+        return list(smallest_collectives())
     if kind == "rail-job":
         return list(smallest_rails())
     if kind == "slice-allocation":

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 
-from optmatch.model import Solution, Status
+from optmatch.model import PROOFS, Solution, Status
 from optmatch.verify.report import Findings, agree, as_number
 
 SEARCHES = ("cp-sat", "search")
-"""Values of ``stats["bound_by"]`` that say: by exhaustive search, without a short proof."""
+"""Values of ``stats["bound_by"]`` that say: by exhaustive search, without a certificate."""
 
 
 def check_support(solution: Solution, checked: float, findings: Findings) -> float:
-    """Check that the claimed bound follows from the checked one, or is marked as a search's.
+    """Check that the claimed bound follows from the checked one, or is said to be a search's.
+
+    What a search says without a certificate is no violation and no proof: it is unproved.
 
     Parameters
     ----------
@@ -21,7 +23,8 @@ def check_support(solution: Solution, checked: float, findings: Findings) -> flo
     checked
         The best bound that could be shown.
     findings
-        Receives violations and notes.
+        Has the figure ``lower_bound_recomputed``; receives violations, what is unproved, and what
+        the claim rests on.
 
     Returns
     -------
@@ -34,12 +37,15 @@ def check_support(solution: Solution, checked: float, findings: Findings) -> flo
             "of an infeasible problem the bound is infinite", "lower_bound", claimed, math.inf
         )
         claimed = math.inf
-    if claimed <= checked or agree(claimed, checked):
-        return claimed
-    if solution.stats.get("bound_by") in SEARCHES:
-        findings.notes.append(
-            f"lower bound {claimed:g} comes from an exhaustive search; {checked:g} was checked"
-        )
+    counted = float(findings.figures["lower_bound_recomputed"])
+    if claimed <= counted or agree(claimed, counted):
+        findings.proof = "counting"
+    elif claimed <= checked or agree(claimed, checked):
+        findings.proof = "certificate"
+    elif solution.stats.get("bound_by") in SEARCHES and not math.isnan(claimed):
+        infeasible = solution.status is Status.INFEASIBLE
+        claim = "status infeasible" if infeasible else f"lower bound {claimed:g}"
+        findings.doubt(f"{claim}: from a search without a certificate; {checked:g} was checked")
     elif solution.status is Status.INFEASIBLE:
         findings.refuse(
             "infeasibility is supported", "status", "infeasible", "a dead pair or a proof"
@@ -68,8 +74,11 @@ def check_objective(solution: Solution, findings: Findings) -> None:
 
 
 def check_stats(solution: Solution, findings: Findings) -> None:
-    """Check the statistics that are figures of the replay, too."""
+    """Check the statistics that are figures of the replay, too, and the stated kind of proof."""
     for name, value in solution.stats.items():
         got = findings.figures.get(name)
         if got is not None and not agree(value, got):
             findings.refuse("statistics are as recomputed", f"stats[{name!r}]", value, got)
+    stated, found = solution.proof, findings.proof
+    if stated and found and PROOFS.index(stated) < PROOFS.index(found):
+        findings.refuse("the proof is of the kind that is stated", "proof", stated, found)

@@ -1,4 +1,4 @@
-"""What a replay found: violations, figures, notes, and what could not be checked."""
+"""What a replay found: violations, figures, notes, what was not checked, what is unproved."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
 
-from optmatch.model import RTOL, FrozenMap
+from optmatch.model import RTOL, FrozenMap, Proof
 
 SHOWN = 20
 """How many violations and notes `str` of a report shows; the report has them all."""
@@ -62,6 +62,11 @@ class Report:
         What a reader should know and what breaks no rule: loops of light, unchecked claims.
     skipped
         Checks that were not made, because something before them failed.
+    unproved
+        Claims that rest on a search without a certificate: a status, or a lower bound above the
+        checked one. Nothing speaks against them, and nothing here shows them.
+    proof
+        What the status and the lower bound of a solution rest on; None of an answer alone.
 
     Examples
     --------
@@ -71,24 +76,41 @@ class Report:
     >>> print(report)
     verified: no violation
       slots = 3
+    >>> claim = Report(unproved=("lower bound 11: from a search",))
+    >>> claim.valid, claim.ok
+    (True, False)
     """
 
     violations: tuple[Violation, ...] = ()
     figures: Mapping[str, float | int] = field(default_factory=FrozenMap)
     notes: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
+    unproved: tuple[str, ...] = ()
+    proof: Proof | None = None
+
+    @property
+    def valid(self) -> bool:
+        """Whether no rule is violated and no check was skipped."""
+        return not self.violations and not self.skipped
 
     @property
     def ok(self) -> bool:
-        """Whether no rule is violated and no check was skipped."""
-        return not self.violations and not self.skipped
+        """Whether it is `valid`, and all that is claimed is proved."""
+        return self.valid and not self.unproved
+
+    @property
+    def complaint(self) -> str:
+        """What stands first against the answer; empty if it is `valid`."""
+        return next(map(str, (*self.violations, *self.skipped)), "")
 
     def __str__(self) -> str:
         count = len(self.violations)
         found = f"{count or 'no'} violation{'s' if count > 1 else ''}"
-        lines = [f"{'verified' if self.ok else 'refused'}: {found}"]
+        verdict = "verified" if self.ok else "unproved" if self.valid else "refused"
+        lines = [f"{verdict}: {found}"]
         lines += _first(f"  {violation}" for violation in self.violations)
         lines += [f"  not checked: {check}" for check in self.skipped]
+        lines += [f"  unproved: {claim}" for claim in self.unproved]
         lines += [f"  {name} = {value:.10g}" for name, value in self.figures.items()]
         lines += _first(f"  note: {note}" for note in self.notes)
         return "\n".join(lines)
@@ -104,8 +126,15 @@ class Report:
         return {
             "format": "optmatch/report/1",
             "ok": self.ok,
+            "valid": self.valid,
+            "proof": self.proof,
             "violations": [
-                {"rule": v.rule, "where": v.where, "got": v.got, "expected": v.expected}
+                {
+                    "rule": v.rule,
+                    "where": v.where,
+                    "got": _told(v.got),
+                    "expected": _told(v.expected),
+                }
                 for v in self.violations
             ],
             "figures": {
@@ -114,7 +143,12 @@ class Report:
             },
             "notes": list(self.notes),
             "skipped": list(self.skipped),
+            "unproved": list(self.unproved),
         }
+
+
+def _told(value: Any) -> Any:
+    return value if isinstance(value, str | int | float | list) or value is None else str(value)
 
 
 def _first(lines: Any) -> list[str]:
@@ -131,6 +165,8 @@ class Findings:
         self.figures: dict[str, float | int] = {}
         self.notes: list[str] = []
         self.skipped: list[str] = []
+        self.unproved: list[str] = []
+        self.proof: Proof | None = None
 
     def expect(self, rule: str, where: str, got: Any, expected: Any) -> bool:
         """Add a violation unless `got` equals `expected`; tell whether it does."""
@@ -143,6 +179,11 @@ class Findings:
         """Add a violation."""
         self.violations.append(Violation(rule, where, got, expected))
 
+    def doubt(self, claim: str) -> None:
+        """Add a claim that rests on a search without a certificate."""
+        self.unproved.append(claim)
+        self.proof = "search"
+
     def report(self) -> Report:
         """Return what was found."""
         return Report(
@@ -150,6 +191,8 @@ class Findings:
             figures=FrozenMap(self.figures),
             notes=tuple(self.notes),
             skipped=tuple(self.skipped),
+            unproved=tuple(self.unproved),
+            proof=self.proof,
         )
 
 

@@ -15,7 +15,7 @@ from optmatch.model import Limit, Limits, OnEvent, Solution
 from optmatch.problems import AllToAll
 from optmatch.solvers import frame
 from optmatch.solvers.all_to_all import factors as combinatorics
-from optmatch.solvers.all_to_all.conclusion import answer_at_once, conclude
+from optmatch.solvers.all_to_all.conclusion import FEWEST_SLOTS, answer_at_once, conclude
 from optmatch.solvers.all_to_all.exchanges import exchange_pairs
 from optmatch.solvers.all_to_all.live import on_live_ports
 from optmatch.solvers.all_to_all.planner import SlotPlanner
@@ -45,14 +45,19 @@ def solve(
     -------
     Solution
         OPTIMAL where every route is a shortest one in the fewest slots. Where not all matchings of
-        the fewest slots could be routed, pairs that were left over fill further slots; where it is
-        proved that they must, a fabric with faults has those named that cause it.
+        the fewest slots could be routed, pairs that were left over fill further slots, and a small
+        mesh goes to the exact model of `ilp`; where it is proved that there must be more slots, a
+        fabric with faults has those named that cause it.
     """
     clock = limits.start()
     found = schedule_all(problem, limits, rng, on_event, name="negotiated", search=True)
-    if found.limit is not Limit.EXHAUSTED:
+    if found.limit is Limit.EXHAUSTED:
+        found = settle_open(problem, found, clock, rng, on_event)
+    if found.limit is not Limit.EXHAUSTED or FEWEST_SLOTS not in found.stats:
         return found
-    return settle_open(problem, found, clock, rng, on_event)
+    from optmatch.solvers.all_to_all.joint_search import finish_small  # loads OR-tools
+
+    return finish_small(problem, found, clock, rng, on_event)
 
 
 @names_faults()

@@ -46,7 +46,6 @@ def workload_graph(given: list[Node]) -> str:
             "Name": node.name,
             "NodeType": node.kind,
             "data_deps": list(node.parents),
-            "start_time_micros": node.start_us,
             "runtime": node.duration_us,
             **node.attributes,
         }

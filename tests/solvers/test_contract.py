@@ -17,7 +17,7 @@ from optmatch.testing import (
 pytestmark = pytest.mark.kernels
 
 # As plain Python the kernels are some hundred times slower, and run for coverage.
-ELSEWHERE = ("demand", "slice-allocation", "reroute", "rail-job")
+ELSEWHERE = ("collective", "demand", "slice-allocation", "reroute", "rail-job")
 EXAMPLES = 3 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 50
 
 
@@ -95,7 +95,7 @@ class TestConstructiveAllToAll(AllToAllContract):
 def test_every_method_is_under_contract() -> None:
     """On every kind of problem that it accepts; a new method brings a class above.
 
-    Those for demands, slices, failures and rails are in files of their own.
+    Those for collectives, demands, slices, failures and rails are in files of their own.
     """
     contracts = [cls for cls in globals().values() if isinstance(cls, type)]
     covered = {

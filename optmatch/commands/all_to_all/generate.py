@@ -20,25 +20,15 @@ from optmatch.problems import AllToAll
 @click.command()
 @with_options(FABRIC_OPTIONS)
 @with_options(CONDITION_OPTIONS)
-@click.option(
-    "--slot", "slot_s", type=float, default=1.0, show_default=True, help="Seconds per matching."
-)
-@click.option(
-    "--delay",
-    "delay_s",
-    type=float,
-    default=0.0,
-    show_default=True,
-    help="Seconds to reconfigure.",
-)
+@click.option("--slot", "slot_s", type=float, default=1.0, help="Seconds per matching.")
+@click.option("--delay", "delay_s", type=float, default=0.0, help="Seconds to reconfigure.")
 @with_options(FILE_OPTIONS)
 def all_to_all(
     type_: str, output: str, force: bool, slot_s: float, delay_s: float, **options: Any
 ) -> None:
     """Every pair of ports once, in the fewest matchings."""
-    write_problem(
-        AllToAll(build_fabric(type_, options), slot_s=slot_s, delay_s=delay_s), output, force
-    )
+    problem = AllToAll(build_fabric(type_, options), slot_s=slot_s, delay_s=delay_s)
+    write_problem(problem, output, force)
 
 
 COMMANDS = (all_to_all,)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, get_args
 
 import click
 import numpy as np
@@ -13,45 +13,41 @@ from optmatch.commands.fields import SWITCHING, Row, field_options
 from optmatch.commands.options import (
     CONDITION_NAMES,
     CONDITION_OPTIONS,
+    FABRIC_NAMES,
     FABRIC_OPTIONS,
     FILE_OPTIONS,
     build_fabric,
+    count,
+    take,
     with_options,
     write_problem,
 )
 from optmatch.fabrics import Fabric
 from optmatch.problems import Demand
+from optmatch.problems.demands.problem import DemandObjective
 from optmatch.problems.demands.traffic import MODELS
 
-_FABRIC_NAMES = ("rows", "cols", "ports", "tx", "rx", "size", *CONDITION_NAMES)
-_MODEL_OPTIONS = (
-    click.option("--count", type=int, help="permutations: how many.  [default: twice the ports]"),
-    click.option(
-        "--bytes",
-        type=float,
-        help="The largest demand or weight, or a token's.  [default: 1000, of a token 4096]",
-    ),
-    click.option("--large", type=int, help="solstice: large flows of a port.  [default: 4]"),
-    click.option("--small", type=int, help="solstice: small flows of a port.  [default: 12]"),
-    click.option("--share", type=float, help="solstice: the part in large flows.  [default: 0.7]"),
-    click.option(
-        "--noise",
-        type=float,
-        help="solstice: of each flow, as a part of the window.  [default: 0]",
-    ),
-    click.option(
-        "--window", type=float, help="solstice: demand of a port in seconds.  [default: 0.003]"
-    ),
-    click.option("--tokens", type=int, help="zipf-moe: tokens of a port.  [default: 1024]"),
-    click.option("--top", type=int, help="zipf-moe: experts of a token.  [default: 2]"),
-    click.option("--exponent", type=float, help="zipf-moe: of the popularity.  [default: 1]"),
+_MODEL_OPTIONS = tuple(
+    click.option(flag, type=type_, help=text)
+    for flag, type_, text in (
+        ("--count", int, "permutations: how many.  [default: twice the ports]"),
+        ("--bytes", float, "The largest demand or weight.  [default: 1000, of a token 4096]"),
+        ("--large", int, "solstice: large flows of a port.  [default: 4]"),
+        ("--small", int, "solstice: small flows of a port.  [default: 12]"),
+        ("--share", float, "solstice: the part in large flows.  [default: 0.7]"),
+        ("--noise", float, "solstice: of each flow, as a part of the window.  [default: 0]"),
+        ("--window", float, "solstice: demand of a port in seconds.  [default: 0.003]"),
+        ("--tokens", int, "zipf-moe: tokens of a port.  [default: 1024]"),
+        ("--top", int, "zipf-moe: experts of a token.  [default: 2]"),
+        ("--exponent", float, "zipf-moe: of the popularity.  [default: 1]"),
+    )
 )
 _DEMAND: tuple[Row, ...] = (
     (
         "--rate",
         "rate_bytes_per_s",
         float,
-        "Bytes per second of a circuit; 1 if the demand is in seconds.",
+        "Bytes per second of a circuit; 1: the demand is in seconds.",
     ),
     *SWITCHING,
     ("--planes", "planes", int, "Switches side by side."),
@@ -71,7 +67,7 @@ _DEMAND: tuple[Row, ...] = (
     (
         "--objective",
         "objective",
-        click.Choice(["completion-s", "matchings"]),
+        click.Choice(get_args(DemandObjective)),
         "Finish first, or decompose exactly into the fewest matchings.",
     ),
 )
@@ -90,9 +86,7 @@ _DEMAND: tuple[Row, ...] = (
     "--model", type=click.Choice(list(MODELS)), help="Traffic to draw, without --matrix."
 )
 @with_options(_MODEL_OPTIONS)
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the traffic."
-)
+@count("--seed", 0, "Of the traffic.")
 @with_options(field_options(Demand, _DEMAND))
 @with_options(FILE_OPTIONS)
 def demand(
@@ -111,8 +105,8 @@ def demand(
 
     Without any option of a fabric, the switch is an ideal one that fits the matrix.
     """
-    shape = {key: options.pop(key) for key in _FABRIC_NAMES}
-    drawn = {key: options.pop(key) for key in _model_parameters()}
+    shape = take(options, (*FABRIC_NAMES, *CONDITION_NAMES))
+    drawn = take(options, _model_parameters())
     drawn = {key: value for key, value in drawn.items() if value is not None}
     if matrix is not None and model is None:
         if drawn:

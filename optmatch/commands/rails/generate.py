@@ -70,7 +70,10 @@ _MODEL: tuple[Row, ...] = (
 @with_options(field_options(Workload, _WORKLOAD))
 @with_options(field_options(TransformerModel, _MODEL))
 @click.option(
-    "--collectives", default="", help="Algorithms, as in dp=halving,cp=tree; else rings."
+    "--collectives",
+    default="",
+    show_default=False,
+    help="Algorithms, as in dp=halving,cp=tree; else rings.",
 )
 @click.option(
     "--fabric",

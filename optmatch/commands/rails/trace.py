@@ -42,12 +42,8 @@ class _Named(click.ParamType[tuple[str, Dimension]]):
     help="Of each other recorded operation, a shard.  [default: 1]",
 )
 @click.option("--groups", type=click.Path(), help="JSON with the ranks of each group.")
-@click.option(
-    "--gpus-per-server", type=int, default=1, show_default=True, help="The number of rails."
-)
-@click.option(
-    "--stride", type=int, default=1, show_default=True, help="Between the ranks of a server."
-)
+@click.option("--gpus-per-server", type=int, default=1, help="The number of rails.")
+@click.option("--stride", type=int, default=1, help="Between the ranks of a server.")
 @click.option(
     "--dimension", "dimensions", type=_Named(), multiple=True, help="NAME=dp, tp, pp, cp or ep."
 )

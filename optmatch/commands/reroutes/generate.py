@@ -9,10 +9,14 @@ import click
 import numpy as np
 
 from optmatch.commands.options import (
+    BROKEN_CELLS,
+    FABRIC_NAMES,
     FABRIC_OPTIONS,
     FILE_OPTIONS,
-    Integers,
+    NUMBERS,
     build_fabric,
+    count,
+    take,
     with_options,
     write_problem,
 )
@@ -21,36 +25,20 @@ from optmatch.io import load
 from optmatch.model import InputError, Solution
 from optmatch.problems import Reroute, Transition
 
-_LIST = Integers(single=False)
-_FABRIC_NAMES = ("rows", "cols", "ports", "tx", "rx", "size")
-_FAILURES = (
-    click.option("--failed-chips", type=_LIST, help="Chips of a rack: 3,14."),
-    click.option("--failed-ports", type=_LIST, help="Ports."),
-    click.option("--failed-fibres", type=_LIST, help="Fibres of a rack."),
-    click.option("--stuck-bar", type=_LIST, help="Cells that stay in bar."),
-    click.option("--stuck-cross", type=_LIST, help="Cells that stay in cross."),
-    click.option("--dead-cells", type=_LIST, help="Cells that carry no light."),
-)
-
 
 @click.command()
 @with_options(FABRIC_OPTIONS)
 @click.option("--rack", is_flag=True, help="A rack of 64 chips, 60 of them in five jobs.")
-@click.option(
-    "--fibres", type=click.IntRange(min=0), help="Of the rack, to each neighbour.  [default: 8]"
-)
-@click.option(
-    "--busy",
-    type=click.IntRange(min=0),
-    help="Ports in use, matched at random.  [default: all but an eighth]",
-)
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the matching."
-)
+@count("--fibres", None, "Of the rack, to each neighbour.  [default: 8]")
+@count("--busy", None, "Ports in use, matched at random.  [default: all but an eighth]")
+@count("--seed", 0, "Of the matching.")
 @click.option(
     "--state", type=click.Path(), help="A state from a file, or after the answer in it, instead."
 )
-@with_options(_FAILURES)
+@click.option("--failed-chips", type=NUMBERS, help="Chips of a rack: 3,14.")
+@click.option("--failed-ports", type=NUMBERS, help="Ports.")
+@click.option("--failed-fibres", type=NUMBERS, help="Fibres of a rack.")
+@with_options(BROKEN_CELLS)
 @with_options(FILE_OPTIONS)
 def reroute(
     type_: str,
@@ -67,7 +55,7 @@ def reroute(
 
     Failures are added to those that a --state has already.
     """
-    shape = {name: options.pop(name) for name in _FABRIC_NAMES}
+    shape = take(options, FABRIC_NAMES)
     if state is not None:
         running = _read_state(state)
     elif rack:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import numpy as np
 
-from optmatch.commands.options import FILE_OPTIONS, Integers, with_options, write_problem
+from optmatch.commands.options import FILE_OPTIONS, NUMBERS, count, with_options, write_problem
 from optmatch.commands.study import RACK_OPTIONS, build_racks
 from optmatch.problems import SliceAllocation
 
@@ -22,21 +22,9 @@ from optmatch.problems import SliceAllocation
 @click.option(
     "--placed", metavar="AxBxC,...", help="Slices that are there, on random servers and routes."
 )
-@click.option(
-    "--reserved",
-    type=Integers(single=False),
-    help="Servers to keep out, as 0,3: failed ones, or spares.",
-)
-@click.option(
-    "--routes", type=int, default=5, show_default=True, help="Offered to each pair of servers."
-)
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Of the slices that are there.",
-)
+@click.option("--reserved", type=NUMBERS, help="Servers to keep out: 0,3. Failed ones, or spares.")
+@click.option("--routes", type=int, default=5, help="Offered to each pair of servers.")
+@count("--seed", 0, "Of the slices that are there.")
 @with_options(FILE_OPTIONS)
 def slice_allocation(
     output: str,
@@ -55,20 +43,9 @@ def slice_allocation(
 
     fabric = replace(build_racks(options, racks=1), joined=joined)
     there = [] if placed is None else [parse_shape(part) for part in placed.split(",")]
-    slices = draw_occupancy(
-        fabric,
-        there,
-        np.random.default_rng(seed),
-        routes=routes,
-        reserved=tuple(reserved or ()),
-    )
-    problem = SliceAllocation(
-        fabric,
-        parse_shape(shape),
-        placed=slices,
-        reserved=tuple(reserved or ()),
-        routes=routes,
-    )
+    shared: dict[str, Any] = {"routes": routes, "reserved": tuple(reserved or ())}
+    slices = draw_occupancy(fabric, there, np.random.default_rng(seed), **shared)
+    problem = SliceAllocation(fabric, parse_shape(shape), placed=slices, **shared)
     write_problem(problem, output, force)
 
 

@@ -6,8 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from optmatch.io.chakra.columns import ATTRIBUTES
-from optmatch.io.chakra.messages import NODE_TYPES
+from optmatch.io.chakra.messages import ATTRIBUTES, LARGEST, NODE_TYPES
 from optmatch.io.chakra.writer import Node
 from optmatch.io.fields import shorten
 from optmatch.io.text import parse
@@ -15,12 +14,10 @@ from optmatch.model import FormatError
 
 _GRAPH = "workload_graph"
 _METADATA = {"version", "attr"}
-_LARGEST = 2**63
 _NAMES = {  # of what a node has, in the two forms
     "id": ("Id", "id"),
     "name": ("Name", "name"),
     "kind": ("NodeType", "type"),
-    "start_us": ("start_time_micros", "startTimeMicros"),
     "duration_us": ("runtime", "durationMicros"),
     "data_deps": ("data_deps", "dataDeps"),
     "ctrl_deps": ("ctrl_deps", "ctrlDeps"),
@@ -47,7 +44,7 @@ def json_nodes(content: bytes, path: str) -> list[Node]:
     Examples
     --------
     >>> json_nodes(b'{"workload_graph": [{"Id": 1, "NodeType": 4, "runtime": 5}]}', "run.0.json")
-    [Node(id=1, kind=4, name='', parents=[], start_us=0, duration_us=5, attributes={})]
+    [Node(id=1, kind=4, name='', parents=[], duration_us=5, attributes={})]
     """
     if _GRAPH.encode() in content:
         tree = parse(content, path)
@@ -103,7 +100,7 @@ def _node(given: Any, place: str, form: int, path: str) -> Node:
             value = int(value)  # so JSON has integers of 64 bits
         if isinstance(value, bool) or not isinstance(value, int):
             flaw = f"{name} = {shorten(value)}: a whole number is expected"
-        elif not -_LARGEST < value < _LARGEST:
+        elif not -LARGEST < value < LARGEST:
             flaw = f"{name} = {value}: numbers are below 2**63"
         else:
             return value
@@ -128,7 +125,6 @@ def _node(given: Any, place: str, form: int, path: str) -> Node:
         kind=NODE_TYPES.index(kind) if kind in NODE_TYPES else number("kind"),
         name=str(given.get(key["name"], "")),
         parents=numbers("data_deps") + numbers("ctrl_deps"),
-        start_us=number("start_us"),
         duration_us=number("duration_us"),
         attributes={
             name: str(told[name]) if name == "pg_name" else whole(name, told[name])

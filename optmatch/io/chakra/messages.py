@@ -31,33 +31,38 @@ _NODE = {
     "type": (3, "UINT64"),
     "ctrl_deps": (4, "UINT64"),
     "data_deps": (5, "UINT64"),
-    "start_time_micros": (6, "UINT64"),
     "duration_micros": (7, "UINT64"),
     "attr": (10, "BYTES"),
 }
 _REPEATED = ("ctrl_deps", "data_deps", "attr")
+_WIDTHS = (
+    *("double", "float", "int32", "int64", "uint32", "uint64", "sint32", "sint64"),
+    *("fixed32", "fixed64", "sfixed32", "sfixed64", "bool"),
+)
 _VALUES = {  # one of them in each attribute; which width a producer takes is its own affair
-    "double_val": (3, "DOUBLE"),
-    "float_val": (5, "FLOAT"),
-    "int32_val": (7, "INT32"),
-    "int64_val": (9, "INT64"),
-    "uint32_val": (11, "UINT32"),
-    "uint64_val": (13, "UINT64"),
-    "sint32_val": (15, "SINT32"),
-    "sint64_val": (17, "SINT64"),
-    "fixed32_val": (19, "FIXED32"),
-    "fixed64_val": (21, "FIXED64"),
-    "sfixed32_val": (23, "SFIXED32"),
-    "sfixed64_val": (25, "SFIXED64"),
-    "bool_val": (27, "BOOL"),
+    **{f"{width}_val": (3 + 2 * k, width.upper()) for k, width in enumerate(_WIDTHS)},
     "string_val": (29, "BYTES"),
 }
+
+ATTRIBUTES = {
+    "comm_type": "collective",
+    "comm_size": "size_bytes",
+    "comm_src": "source",
+    "comm_dst": "destination",
+    "comm_tag": "tag",
+    "pg_name": "group",
+    "num_ops": "operations",
+    "root": "root",
+}
+"""The attributes that matter here, with the columns of `Trace` that they become."""
+
+LARGEST = 2**63
+"""Attributes and times are below this."""
 
 
 class Messages(NamedTuple):
     """Classes of messages; an instance of each is what protobuf has parsed."""
 
-    metadata: Any
     node: Any
     attribute: Any
 
@@ -94,7 +99,6 @@ def messages() -> Messages:
     file = descriptor_pb2.FileDescriptorProto(
         name="optmatch/et_def.proto", package="optmatch.chakra", syntax="proto3"
     )
-    _declare(file, "GlobalMetadata", {"version": (1, "BYTES")})
     _declare(file, "Node", _NODE)
     attribute = _declare(file, "AttributeProto", {"name": (1, "BYTES"), **_VALUES})
     attribute.oneof_decl.add(name="value")
@@ -102,8 +106,8 @@ def messages() -> Messages:
         field.oneof_index = 0
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    names = ("GlobalMetadata", "Node", "AttributeProto")
-    found = (pool.FindMessageTypeByName(f"optmatch.chakra.{name}") for name in names)
+    names = ("optmatch.chakra.Node", "optmatch.chakra.AttributeProto")
+    found = map(pool.FindMessageTypeByName, names)
     return Messages(*map(message_factory.GetMessageClass, found))
 
 

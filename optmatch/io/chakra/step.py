@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import heapq
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
-from numpy.typing import NDArray
 
-from optmatch.io.chakra.columns import MISSING, Integers
 from optmatch.io.chakra.demand import FROM_ROOT, check_root, members_of, roots_of
 from optmatch.io.chakra.messages import COLLECTIVE, COLLECTIVES, RECEIVE, SEND
 from optmatch.io.chakra.options import TraceOptions
-from optmatch.io.chakra.pairs import Messages, pair_messages
-from optmatch.io.chakra.traces import Trace, read_traces, siblings
+from optmatch.io.chakra.pairs import Members, pair_messages
+from optmatch.io.chakra.traces import (
+    MISSING,
+    Integers,
+    Nodes,
+    Trace,
+    alike,
+    read_traces,
+    siblings,
+)
 from optmatch.io.rails.groups import read_groups
 from optmatch.model import FormatError
 from optmatch.problems.rails.step import OPERATIONS, Dimension, Group, Step
@@ -34,7 +40,6 @@ _KINDS = {
     "SCATTER": "reduce-scatter",
 }
 _KIND_OF = np.array([OPERATIONS.index(_KINDS[name]) for name in COLLECTIVES])
-_BLOCK = COLLECTIVES.index("REDUCE_SCATTER_BLOCK")  # with equal parts, as all have here
 _FROM_ROOT = [COLLECTIVES.index(name) for name in FROM_ROOT]
 _ALL_TO_ALL, _SEND, _RECV = map(OPERATIONS.index, ("all-to-all", "send", "recv"))
 ALL_RANKS = "all"
@@ -77,9 +82,7 @@ def read_step(
     return step_of(traces, members, options or TraceOptions())
 
 
-def step_of(
-    traces: Sequence[Trace], groups: Mapping[str, Sequence[int]], options: TraceOptions
-) -> Step:
+def step_of(traces: Sequence[Trace], groups: Members, options: TraceOptions) -> Step:
     """Make a step of traces; see `read_step`."""
     draft = _Draft(traces, groups, options)
     draft.match_collectives()
@@ -90,34 +93,24 @@ def step_of(
 class _Draft:
     """Columns of all ranks, one trace after the other, before they are a step."""
 
-    def __init__(
-        self, traces: Sequence[Trace], groups: Mapping[str, Sequence[int]], options: TraceOptions
-    ) -> None:
-        self.traces, self.members, self.options = traces, groups, options
+    def __init__(self, traces: Sequence[Trace], groups: Members, options: TraceOptions) -> None:
+        self.members, self.options = groups, options
         orders = [_order(trace) for trace in traces]
-        self.first = np.concatenate([[0], np.cumsum([len(order) for order in orders])])
-        self.node = np.concatenate([*orders, np.zeros(0, dtype=np.int64)]).astype(np.int64)
-        self.rank = np.repeat(np.arange(len(traces)), np.diff(self.first))
-        self.kind = np.zeros(len(self.node), dtype=np.int64)
-        self.group = np.full(len(self.node), MISSING)
-        self.peer = np.full(len(self.node), MISSING)
-        self.match = np.full(len(self.node), MISSING)
+        self.nodes = nodes = Nodes.of(traces, orders)
+        self.deps = _dependencies(traces, orders)
+        self.kind = np.zeros(len(nodes.rank), dtype=np.int64)
+        self.group, self.peer, self.match = np.full((3, len(nodes.rank)), MISSING)
         self.names: dict[str, int] = {}
         self.ranks: list[tuple[int, ...]] = []
         self.n_matches = 0
-        self.deps = _dependencies(traces, orders, self.first)
-        roots = np.concatenate([*map(roots_of, traces), np.zeros(0, dtype=np.int64)])
-        self.root = roots[self.node + self._offsets()]
-        given = self.column("collective")
-        self.collective = np.where(given == _BLOCK, COLLECTIVES.index("REDUCE_SCATTER"), given)
+        self.root, given = roots_of(nodes), nodes.column("collective")
+        block, like = map(COLLECTIVES.index, ("REDUCE_SCATTER_BLOCK", "REDUCE_SCATTER"))
+        self.collective = np.where(given == block, like, given)  # all have equal parts here
         barrier = self.collective == COLLECTIVES.index("BARRIER")
-        self.size = np.where(barrier, 0, self.column("size_bytes"))
-        for trace, start, end in zip(traces, self.first[:-1], self.first[1:], strict=True):
-            self._collectives(trace, int(start), int(end))
-
-    def place(self, operation: int) -> tuple[Trace, int]:
-        """Return trace and node of an operation."""
-        return self.traces[self.rank[operation]], int(self.node[operation])
+        self.size = np.where(barrier, 0, nodes.column("size_bytes"))
+        at = np.flatnonzero(nodes.column("kind") == COLLECTIVE)
+        for same in alike(nodes.rank[at], nodes.column("group")[at]):
+            self._read_collectives(at[same], given)
 
     def number(self, name: str, ranks: Sequence[int]) -> int:
         """Return the number of a group, a new one if it is new."""
@@ -125,78 +118,44 @@ class _Draft:
             self.ranks.append(tuple(ranks))
         return self.names.setdefault(name, len(self.names))
 
-    def column(self, name: str) -> Integers:
-        """Put a column of whole numbers of all traces together, in the order of operations."""
-        chosen: Integers = self._joined(name, np.int64)
-        return chosen
-
-    def _joined(self, name: str, dtype: type[np.generic]) -> NDArray[Any]:
-        parts = [getattr(trace, name) for trace in self.traces]
-        joined: NDArray[Any] = np.concatenate([*parts, np.zeros(0, dtype)]).astype(dtype)
-        chosen: NDArray[Any] = joined[self.node + self._offsets()]
-        return chosen
-
-    def _offsets(self) -> Integers:
-        """Return for each operation how many nodes the ranks before have."""
-        found: Integers = np.repeat(self.first[:-1], np.diff(self.first))
-        return found
-
-    def _collectives(self, trace: Trace, start: int, end: int) -> None:
-        """Set kind and group of the collectives of a rank."""
-        nodes = self.node[start:end]
-        at = np.flatnonzero(trace.kind[nodes] == COLLECTIVE)
-        for group in np.unique(trace.group[nodes[at]]).tolist():
-            ours = at[trace.group[nodes[at]] == group]
-            name = trace.group_names[group] if group != MISSING else ALL_RANKS
-            if name in self.options.leave_out:
-                continue
-            collective = trace.collective[nodes[ours]].astype(np.int64)
-            wrong = (collective < 0) | (collective >= len(COLLECTIVES))
-            for k in np.flatnonzero(wrong)[:1]:
-                message = f"comm_type = {collective[k]}: no type of collective"
-                raise trace.fail(int(nodes[ours[k]]), message)
-            node = int(nodes[ours[0]])
-            ranks = members_of(trace, node, group, self.members, len(self.traces))
-            roots = self.root[start:end][ours]
-            for k in np.flatnonzero(~np.isin(roots, [MISSING, *ranks]))[:1]:
-                check_root(trace, int(nodes[ours[k]]), int(roots[k]), ranks)
-            if len(ranks) < 2:  # some producers write them; there is nobody to talk to
-                continue
-            self.kind[start + ours] = _KIND_OF[collective]
-            self.group[start + ours] = self.number(name, ranks)
-
-    def fail(self, operation: int, message: str) -> FormatError:
-        """Return an error about the node of an operation."""
-        trace, node = self.place(operation)
-        return trace.fail(node, message)
+    def _read_collectives(self, at: Integers, collective: Integers) -> None:
+        """Set kind and group of the collectives of one rank in one group."""
+        nodes, first = self.nodes, int(at[0])
+        name = nodes.group_name(first) or ALL_RANKS
+        if name in self.options.leave_out:
+            return
+        wrong = (collective[at] < 0) | (collective[at] >= len(COLLECTIVES))
+        for k in at[wrong][:1].tolist():
+            raise nodes.fail(k, f"comm_type = {collective[k]}: no type of collective")
+        ranks = members_of(nodes, first, self.members)
+        for k in at[~np.isin(self.root[at], [MISSING, *ranks])][:1].tolist():
+            check_root(nodes, k, int(self.root[k]), ranks)
+        if len(ranks) > 1:  # some producers write groups of one; there is nobody to talk to
+            self.kind[at] = _KIND_OF[collective[at]]
+            self.group[at] = self.number(name, ranks)
 
     def match_collectives(self) -> None:
         """Give one number to the k-th collective of a group at each of its ranks."""
-        for k in np.flatnonzero((self.group != MISSING) & (self.size < 0))[:1]:
-            raise self.fail(int(k), "comm_size is missing or negative")
+        for k in np.flatnonzero((self.group != MISSING) & (self.size < 0))[:1].tolist():
+            raise self.nodes.fail(k, "comm_size is missing or negative")
         order = np.argsort(self.group, kind="stable")
         ends = np.searchsorted(self.group[order], np.arange(len(self.names) + 1))
         for name, group in self.names.items():
             at = order[ends[group] : ends[group + 1]]
-            parts = [at[self.rank[at] == rank] for rank in self.ranks[group]]
+            parts = [at[self.nodes.rank[at] == rank] for rank in self.ranks[group]]
             longest = max(parts, key=len)
             for rank, part in zip(self.ranks[group], parts, strict=True):
                 if len(part) < len(longest):
-                    raise self.fail(
-                        int(longest[len(part)]),
-                        f"group {name}: rank {rank} has no part in this collective",
-                    )
-            self._fill_in(np.stack(parts))
+                    text = f"group {name}: rank {rank} has no part in this collective"
+                    raise self.nodes.fail(int(longest[len(part)]), text)
+            table = np.stack(parts)
+            silent = (self.size[table] == 0) & np.isin(self.collective[table], _FROM_ROOT)
+            largest = np.broadcast_to(self.size[table].max(axis=0), table.shape)
+            self.size[table[silent]] = largest[silent]  # only the root may say what there is
             for part in parts:
                 self._compare(name, part, longest)
-                self.match[part] = self.n_matches + np.arange(len(part))
+            self.match[table] = self.n_matches + np.arange(len(longest))
             self.n_matches += len(longest)
-
-    def _fill_in(self, parts: Integers) -> None:
-        """Where only the root has data, the others may say 0."""
-        silent = (self.size[parts] == 0) & np.isin(self.collective[parts], _FROM_ROOT)
-        largest = np.broadcast_to(self.size[parts].max(axis=0), parts.shape)
-        self.size[parts[silent]] = largest[silent]
 
     def _compare(self, name: str, part: Integers, other: Integers) -> None:
         """Refuse collectives that belong together, but differ."""
@@ -205,72 +164,49 @@ class _Draft:
         both = (self.root[part] != MISSING) & (self.root[other] != MISSING)
         differs |= both & (self.root[part] != self.root[other])
         for k in np.flatnonzero(differs)[:1]:
-            trace, node = self.place(int(other[k]))
-            raise self.fail(
-                int(part[k]),
-                f"group {name}: kind, size or root differs from {trace.place(node)} of rank"
-                f" {trace.rank}",
-            )
+            place = f"{self.nodes.place(other[k])} of rank {self.nodes.rank[other[k]]}"
+            text = f"group {name}: kind, size or root differs from {place}"
+            raise self.nodes.fail(int(part[k]), text)
 
     def match_messages(self) -> None:
         """Pair sends and receives."""
-        kinds = self.column("kind")
-        at = np.flatnonzero((kinds == SEND) | (kinds == RECEIVE))
-        names = [self._group_of_message(int(k)) for k in at]
-        messages = Messages(
-            sends=kinds[at] == SEND,
-            rank=self.rank[at],
-            source=self.column("source")[at],
-            destination=self.column("destination")[at],
-            tag=self.column("tag")[at],
-            size_bytes=self.size[at],
-            group=tuple(names),
-            members=self.members,
-            n_ranks=len(self.traces),
-            fail=lambda k, text: self.fail(int(at[k]), text),
-        )
-        self.peer[at], pairs = pair_messages(messages)
+        at = np.flatnonzero(np.isin(self.nodes.column("kind"), (SEND, RECEIVE)))
+        messages = self.nodes.take(at)
+        names = [messages.group_name(k) for k in range(len(at))]
+        for k, name in enumerate(names):
+            if name and name not in self.members:
+                raise messages.fail(k, f"group {name}: its members are not known")
+        self.peer[at], pairs = pair_messages(messages, self.members)
         self.match[at] = self.n_matches + pairs
-        self.kind[at] = np.where(messages.sends, _SEND, _RECV)
+        self.kind[at] = np.where(messages.column("kind") == SEND, _SEND, _RECV)
         shared = set(self.names)  # with collectives; a pipeline shares no phase with them
         for k, name in zip(at.tolist(), names, strict=True):
-            ends = (int(self.rank[k]), int(self.peer[k]))
+            ends = (int(self.nodes.rank[k]), int(self.peer[k]))
             ranks = tuple(self.members.get(name, ends))
             for rank in ends:
                 if rank not in ranks:
-                    raise self.fail(k, f"rank {rank} is no member of group {name}")
+                    raise self.nodes.fail(k, f"rank {rank} is no member of group {name}")
             if not name or name in shared:
                 ranks = (min(ends), max(ends))
                 name = f"{name or 'pair'}.{ranks[0]}-{ranks[1]}"
             self.group[k] = self.number(name, ranks)
 
-    def _group_of_message(self, operation: int) -> str:
-        """Return the name of the group of a send or receive, nothing if it has none."""
-        trace, node = self.place(operation)
-        if trace.group[node] == MISSING:
-            return ""
-        name: str = trace.group_names[trace.group[node]]
-        if name not in self.members:
-            raise trace.fail(node, f"group {name}: its members are not known")
-        return name
-
     def step(self) -> Step:
         """Put the step together."""
         talks = self.group >= 0
-        size = np.where(talks, self.size, 0)
-        duration = self._joined("duration_us", np.float64) * 1e-6
+        duration = self.nodes.column("duration_us") * 1e-6
         if self.options.flops_per_s is not None:
-            counted = self.column("operations").clip(min=0) / self.options.flops_per_s
+            counted = self.nodes.column("operations").clip(min=0) / self.options.flops_per_s
             duration = np.where(duration > 0, duration, counted)
-        kinds = self.column("kind")
-        silent = talks | (kinds == COLLECTIVE)  # left out, or as long as its circuits need
+        # Collectives are left out, or take as long as their circuits need.
+        silent = talks | (self.nodes.column("kind") == COLLECTIVE)
         dep_start, dep = self.deps
         return Step(
             groups=tuple(self._groups()),
-            rank=self.rank.astype(np.int32),
+            rank=self.nodes.rank.astype(np.int32),
             kind=self.kind.astype(np.int8),
             group=self.group.astype(np.int32),
-            size_bytes=size.astype(np.float64),
+            size_bytes=np.where(talks, self.size, 0).astype(np.float64),
             duration_s=np.where(silent, 0.0, duration),
             peer=self.peer.astype(np.int32),
             match=self.match.astype(np.int32),
@@ -281,34 +217,30 @@ class _Draft:
     def _groups(self) -> list[Group]:
         messages = set(np.unique(self.group[self.peer != MISSING]).tolist())
         experts = set(np.unique(self.group[self.kind == _ALL_TO_ALL]).tolist())
-        found = []
+        found: list[Group] = []
+        of: dict[tuple[str, int], Group] = {}
         for name, number in self.names.items():
             ranks = self.ranks[number]
             rail = self.options.rail(ranks)
             if rail is None:
-                raise self.fail(
-                    int(np.flatnonzero(self.group == number)[0]),
-                    f"group {name}: its ranks are on several rails and several servers",
-                )
+                text = f"group {name}: its ranks are on several rails and several servers"
+                raise self._fail(number, text)
             guess = "pp" if number in messages else "ep" if number in experts else "dp"
             guess = "tp" if guess == "dp" and rail < 0 else guess
-            dimension = cast(Dimension, guess)
-            found.append(Group(name, self.options.dimensions.get(name, dimension), ranks, rail))
-        self._check_overlaps(found)
+            dimension = self.options.dimensions.get(name, cast(Dimension, guess))
+            group = Group(name, dimension, ranks, rail)
+            found.append(group)
+            for rank in ranks if dimension != "pp" else ():
+                other = of.setdefault((dimension, rank), group)
+                if set(other.ranks) != set(ranks):  # one of them is of another dimension
+                    text = f"rank {rank} is in the groups {other.name} and {name}, both"
+                    text += f" {dimension}: tell the dimension of one of them"
+                    raise self._fail(number, text)
         return found
 
-    def _check_overlaps(self, groups: list[Group]) -> None:
-        """Refuse a rank in two different groups of one dimension: one of them is another one."""
-        of: dict[tuple[str, int], int] = {}
-        for number, group in enumerate(groups):
-            for rank in group.ranks if group.dimension != "pp" else ():
-                other = groups[of.setdefault((group.dimension, rank), number)]
-                if set(other.ranks) != set(group.ranks):
-                    raise self.fail(
-                        int(np.flatnonzero(self.group == number)[0]),
-                        f"rank {rank} is in the groups {other.name} and {group.name}, both"
-                        f" {group.dimension}: tell the dimension of one of them",
-                    )
+    def _fail(self, group: int, message: str) -> FormatError:
+        """Return an error about the first node of a group."""
+        return self.nodes.fail(int(np.flatnonzero(self.group == group)[0]), message)
 
 
 def _order(trace: Trace) -> Integers:
@@ -336,16 +268,17 @@ def _order(trace: Trace) -> Integers:
 
 
 def _dependencies(
-    traces: Sequence[Trace], orders: Sequence[Integers], first: NDArray[np.int64]
+    traces: Sequence[Trace], orders: Sequence[Integers]
 ) -> tuple[Integers, Integers]:
     """Put dependencies together, by operations."""
-    counts, deps = [np.zeros(1, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
-    for trace, order, start in zip(traces, orders, first[:-1], strict=True):
+    counts, deps, start = [np.zeros(1, dtype=np.int64)], [np.zeros(0, dtype=np.int64)], 0
+    for trace, order in zip(traces, orders, strict=True):
         place = np.empty(len(order), dtype=np.int64)
         place[order] = np.arange(len(order))
         count = np.diff(trace.first_parent)[order]
         begin = np.repeat(trace.first_parent[:-1][order], count)
         within = np.arange(len(begin)) - np.repeat(np.cumsum(count) - count, count)
-        deps.append(int(start) + place[trace.parents[begin + within]])
+        deps.append(start + place[trace.parents[begin + within]])
         counts.append(count)
+        start += len(order)
     return np.cumsum(np.concatenate(counts)), np.concatenate(deps)

@@ -6,17 +6,25 @@ import gzip
 import os
 import re
 import zlib
+from array import array
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.io.chakra.columns import ATTRIBUTES, Columns, Integers, decode_nodes
 from optmatch.io.chakra.json_nodes import is_json_trace, json_nodes
+from optmatch.io.chakra.messages import ATTRIBUTES, LARGEST, messages
 from optmatch.io.chakra.writer import trace_bytes
 from optmatch.model import FormatError
+
+MISSING = -1
+"""In a column: the node does not say."""
+MOST_ATTRIBUTES = 1 << 16
+"""So many different ones are remembered; a trace has a few hundred, unless its tags are unique."""
+
+Integers = NDArray[np.int64]
 
 _NAME = re.compile(r"(?P<stem>.*)\.(?P<rank>\d+)\.(?P<ending>et|json)")
 
@@ -27,24 +35,22 @@ class Trace(NamedTuple):
     path: str
     rank: int
     node_id: NDArray[np.uint64]
-    kind: NDArray[np.int8]
-    start_us: Integers
+    kind: Integers
     duration_us: Integers | NDArray[np.float64]
-    parents: Integers
+    parents: Any
     """Places of the nodes that a node waits for; of node k from ``first_parent[k]`` on."""
     first_parent: Integers
     """One entry more than there are nodes."""
-    collective: NDArray[np.int8]
+    collective: Integers
     """The type of a collective, a place in `COLLECTIVES`."""
     size_bytes: Integers
     source: Integers
     destination: Integers
     tag: Integers
-    group: NDArray[np.int32]
+    group: Integers
     """A place in `group_names`."""
     operations: Integers
     """Floating-point operations of a computation."""
-    tensor_bytes: Integers
     root: Integers
     """A rank, of collectives; producers that tell it at all may do so otherwise: `roots_of`."""
     group_names: tuple[str, ...]
@@ -58,6 +64,61 @@ class Trace(NamedTuple):
     def fail(self, node: int, message: str) -> FormatError:
         """Return an error about a node."""
         return FormatError(message, where=self.place(node), path=self.path)
+
+
+class Nodes(NamedTuple):
+    """Nodes of all ranks, those of a rank side by side."""
+
+    traces: Sequence[Trace]
+    rank: Integers
+    node: Integers
+    """``node[k]``: its place in the trace of its rank."""
+
+    @classmethod
+    def of(cls, traces: Sequence[Trace], chosen: Sequence[Integers]) -> Nodes:
+        """Put the chosen nodes of each trace together."""
+        rank = np.repeat(np.arange(len(traces)), [len(nodes) for nodes in chosen])
+        return cls(traces, rank, np.concatenate([*chosen, np.zeros(0, dtype=np.int64)]))
+
+    def take(self, at: Integers) -> Nodes:
+        """Return some of them."""
+        return Nodes(self.traces, self.rank[at], self.node[at])
+
+    def column(self, name: str) -> NDArray[Any]:
+        """Return a column of the traces."""
+        first = np.cumsum([0, *(len(trace.node_id) for trace in self.traces)])
+        columns = [getattr(trace, name) for trace in self.traces]
+        joined = np.concatenate([*columns, np.zeros(0, dtype=np.int64)])
+        chosen: NDArray[Any] = joined[first[self.rank] + self.node]
+        return chosen
+
+    def group_name(self, k: int) -> str:
+        """Return the name of the group of a node, nothing if it has none."""
+        trace = self.traces[int(self.rank[k])]
+        group = int(trace.group[self.node[k]])
+        return "" if group == MISSING else trace.group_names[group]
+
+    def place(self, k: int) -> str:
+        """Return what messages call a node."""
+        return self.traces[int(self.rank[k])].place(int(self.node[k]))
+
+    def fail(self, k: int, message: str) -> FormatError:
+        """Return an error about a node."""
+        return self.traces[int(self.rank[k])].fail(int(self.node[k]), message)
+
+
+def alike(*columns: Integers) -> list[Integers]:
+    """Group the places at which all columns are equal, in the order of their entries.
+
+    Examples
+    --------
+    >>> [places.tolist() for places in alike(np.array([5, 3, 5]), np.array([1, 1, 1]))]
+    [[1], [0, 2]]
+    """
+    order = np.lexsort(columns[::-1])
+    table = np.stack(columns)[:, order]
+    new = np.flatnonzero((table[:, 1:] != table[:, :-1]).any(axis=0))
+    return np.split(order, new + 1) if len(order) else []
 
 
 def read_trace(path: str | os.PathLike[str]) -> Trace:
@@ -86,12 +147,12 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
     -----
     About 4 us for a node, 6 us where each has attributes of its own, and 200 bytes of memory.
     """
-    file = os.fspath(path)
-    rank = rank_of(path)
-    content = _content(file)
+    file, content = os.fspath(path), _content(path)
+    rank, _, _ = _parts(path)
     if file.endswith(".json"):  # the same messages, then, and the same checks
         content = trace_bytes(json_nodes(content, file))
-    return _trace(decode_nodes(content, file), file, rank)
+    trace = decode_nodes(content, file, rank)
+    return trace._replace(parents=_places(trace))
 
 
 def read_traces(paths: Sequence[str | os.PathLike[str]]) -> list[Trace]:
@@ -102,7 +163,7 @@ def read_traces(paths: Sequence[str | os.PathLike[str]]) -> list[Trace]:
     FormatError
         If the ranks are not 0, 1, 2 and so on, or a file is damaged.
     """
-    ranks = {rank_of(path): path for path in paths}
+    ranks = {_parts(path)[0]: path for path in paths}
     if sorted(ranks) != list(range(len(paths))):
         raise FormatError(f"ranks {sorted(ranks)}: a file for each of 0 .. {len(paths) - 1}")
     return [read_trace(ranks[rank]) for rank in range(len(ranks))]
@@ -135,17 +196,135 @@ def siblings(path: str | os.PathLike[str]) -> list[Path]:
     raise FormatError("no file name.RANK.et is there", path=os.fspath(path))
 
 
-def rank_of(path: str | os.PathLike[str]) -> int:
-    """Return the rank that the name of a trace has in it."""
-    return _parts(path)[0]
-
-
 def is_trace(path: str | os.PathLike[str]) -> bool:
     """Tell a trace from other files: by its ending, of JSON by what it says."""
     name = Path(path).name
     if not name.endswith(".json"):
         return name.endswith(".et")
-    return _NAME.fullmatch(name) is not None and is_json_trace(_content(os.fspath(path)))
+    return _NAME.fullmatch(name) is not None and is_json_trace(_content(path))
+
+
+def decode_nodes(content: bytes, path: str, rank: int) -> Trace:
+    """Decode the messages of a trace; its `parents` are still numbers of nodes as in the file.
+
+    Parameters
+    ----------
+    content
+        Messages, each with its length in front: first what describes the trace, then its nodes.
+    path, rank
+        Those of the file.
+
+    Raises
+    ------
+    FormatError
+        Naming file, byte and node: a trace that is cut off or no trace, an attribute whose value
+        is no whole number.
+    """
+    from google.protobuf.message import DecodeError
+
+    parse, attributes = messages().node.FromString, _Attributes()
+    ids, parents, first_parent, told = array("Q"), array("Q"), array("q", [0]), array("q")
+    blank = [MISSING] * (len(ATTRIBUTES) + 1)
+    end = _skip_metadata(content, path)
+    while end < len(content):
+        begin = end
+        start, end = _next_message(content, begin)
+        try:
+            if end > len(content):
+                raise DecodeError
+            node = parse(content[start:end])
+        except DecodeError as exc:
+            after = f", after node {ids[-1]}," if ids else ""
+            cut = end >= len(content)
+            flaw = "is cut off" if cut else "is damaged, or this is no Chakra trace"
+            message = f"byte {begin}: node number {len(ids)}{after} {flaw}"
+            raise FormatError(message, path=path) from exc
+        row = [*blank, min(node.type, 127), node.duration_micros]  # unknown types stay unknown
+        try:
+            for raw in node.attr:  # of an attribute that is there twice, the last one counts
+                place, value = attributes[raw]
+                row[place] = value
+            if node.duration_micros >= LARGEST:
+                given = node.duration_micros
+                raise FormatError(f"duration_micros = {given}: numbers are below 2**63")
+        except (DecodeError, FormatError) as exc:
+            text = str(exc) if isinstance(exc, FormatError) else "an attribute is damaged"
+            raise FormatError(text, where=f"node {node.id}", path=path) from exc
+        ids.append(node.id)
+        told.extend(row)
+        parents.extend(node.data_deps)
+        parents.extend(node.ctrl_deps)
+        first_parent.append(len(parents))
+    table = np.array(told, dtype=np.int64).reshape(-1, len(blank) + 2).T.copy()
+    columns: dict[str, Any] = dict(
+        zip((*ATTRIBUTES.values(), "", "kind", "duration_us"), table, strict=True)
+    )
+    del columns[""]  # what is not needed
+    return Trace(
+        path=path,
+        rank=rank,
+        node_id=np.array(ids, dtype=np.uint64),
+        parents=np.array(parents, dtype=np.uint64),
+        first_parent=np.array(first_parent, dtype=np.int64),
+        group_names=tuple(attributes.groups),
+        **columns,
+    )
+
+
+def _next_message(content: bytes, at: int) -> tuple[int, int]:
+    """Return where the message at a byte begins behind its length, and where it ends."""
+    size = shift = 0
+    while at < len(content) and shift < 64:
+        size |= (content[at] & 127) << shift
+        shift, at = shift + 7, at + 1
+        if content[at - 1] < 128:
+            return at, at + size
+    return at, len(content) + 1  # no length, or not all of it
+
+
+def _skip_metadata(content: bytes, path: str) -> int:
+    """Return where the nodes begin: behind a message without the number and type of a node."""
+    from google.protobuf.message import DecodeError
+
+    start, end = _next_message(content, 0)
+    try:
+        node: Any = messages().node.FromString(content[start:end])
+        if end <= len(content) and not (node.id or node.type):
+            return end
+    except DecodeError:
+        pass
+    raise FormatError("byte 0: a trace begins with what describes it", path=path)
+
+
+class _Attributes(dict[bytes, tuple[int, int]]):
+    """The place in a row and the value of each attribute, by its bytes: most are repeated."""
+
+    places = {name.encode(): place for place, name in enumerate(ATTRIBUTES)}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        self.groups: dict[str, int] = {}
+
+    def __missing__(self, raw: bytes) -> tuple[int, int]:
+        if len(self) >= MOST_ATTRIBUTES:
+            self.clear()
+        self[raw] = self._read(raw)
+        return self[raw]
+
+    def _read(self, raw: bytes) -> tuple[int, int]:
+        parsed = messages().attribute.FromString(raw)
+        place, width = self.places.get(parsed.name, len(ATTRIBUTES)), parsed.WhichOneof("value")
+        value = getattr(parsed, width) if width else None
+        name = parsed.name.decode("utf-8", "replace")
+        if place == len(ATTRIBUTES):
+            return place, 0
+        if name == "pg_name" and value is not None:
+            text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+            return place, self.groups.setdefault(text, len(self.groups)) if text else MISSING
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise FormatError(f"{name} = {value!r}: a whole number is expected")
+        if abs(value) >= LARGEST:
+            raise FormatError(f"{name} = {value}: numbers are below 2**63")
+        return place, value
 
 
 def _parts(path: str | os.PathLike[str]) -> tuple[int, str, str]:
@@ -156,43 +335,9 @@ def _parts(path: str | os.PathLike[str]) -> tuple[int, str, str]:
     return int(found["rank"]), found["stem"], found["ending"]
 
 
-def _trace(columns: Columns, path: str, rank: int) -> Trace:
-    """Make a trace of columns; dependencies become places, times whole numbers with a sign."""
-    ids, first = columns.node_id, columns.first_parent
-    for name, times in (("start", columns.start_us), ("duration", columns.duration_us)):
-        for k in np.flatnonzero(times >= np.uint64(2**63))[:1]:
-            raise FormatError(
-                f"{name}_micros = {times[k]}: numbers are below 2**63",
-                where=f"node {ids[k]}",
-                path=path,
-            )
-    told = dict(zip(ATTRIBUTES, columns.told, strict=True))
-    return Trace(
-        path=path,
-        rank=rank,
-        node_id=ids,
-        kind=np.minimum(columns.kind, 127).astype(np.int8),  # what we do not know stays unknown
-        start_us=columns.start_us.astype(np.int64),
-        duration_us=columns.duration_us.astype(np.int64),
-        parents=_places(ids, columns.parents, first, path),
-        first_parent=first,
-        collective=told["comm_type"].clip(-1, 127).astype(np.int8),
-        size_bytes=told["comm_size"],
-        source=told["comm_src"],
-        destination=told["comm_dst"],
-        tag=told["comm_tag"],
-        group=told["pg_name"].astype(np.int32),
-        operations=told["num_ops"],
-        tensor_bytes=told["tensor_size"],
-        root=told["root"],
-        group_names=columns.groups,
-    )
-
-
-def _places(
-    ids: NDArray[np.uint64], wanted: NDArray[np.uint64], first: Integers, path: str
-) -> Integers:
-    """Find the place of each wanted node."""
+def _places(trace: Trace) -> Integers:
+    """Find the place of each node that another one waits for."""
+    ids, wanted, path = trace.node_id, trace.parents, trace.path
     order = np.argsort(ids, kind="stable")
     ranked = ids[order]
     for k in np.flatnonzero(ranked[1:] == ranked[:-1])[:1]:
@@ -201,16 +346,16 @@ def _places(
     known = found < len(ids)
     known[known] = ranked[found[known]] == wanted[known]
     for k in np.flatnonzero(~known)[:1]:
-        node = ids[np.searchsorted(first, k, side="right") - 1]
-        raise FormatError(
-            f"waits for node {wanted[k]}, which is not there", where=f"node {node}", path=path
-        )
-    return order[found].astype(np.int64)
+        node = ids[np.searchsorted(trace.first_parent, k, side="right") - 1]
+        message = f"waits for node {wanted[k]}, which is not there"
+        raise FormatError(message, where=f"node {node}", path=path)
+    places: Integers = order[found].astype(np.int64)
+    return places
 
 
-def _content(path: str) -> bytes:
+def _content(path: str | os.PathLike[str]) -> bytes:
     try:
         content = Path(path).read_bytes()
         return gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
     except (OSError, EOFError, zlib.error) as exc:
-        raise FormatError(f"cannot be read: {exc}", path=path) from exc
+        raise FormatError(f"cannot be read: {exc}", path=os.fspath(path)) from exc

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -12,10 +11,7 @@ from optmatch.io.chakra.messages import COLLECTIVE, COLLECTIVES, COMPUTE, RECEIV
 from optmatch.model import InputError
 from optmatch.problems.rails.step import OPERATIONS, Step
 
-VERSION = "1.0.0"
-"""Of the schema, as it stands in front of each trace."""
-
-
+_METADATA = b"\x07\x0a\x051.0.0"  # stands in front of each trace: the version of the schema
 _TYPES = {"send": SEND, "recv": RECEIVE, "compute": COMPUTE}  # of nodes; else collectives
 
 
@@ -27,14 +23,11 @@ class Node(NamedTuple):
     """A type of node: `COMPUTE`, `SEND`, `RECEIVE`, `COLLECTIVE` or another number."""
     name: str = ""
     parents: Sequence[int] = ()
-    start_us: int = 0
     duration_us: int = 0
     attributes: Mapping[str, bool | int | str] = {}
 
 
-def trace_bytes(
-    nodes: Iterable[Node], *, integers: str = "int64", compress: bool = False
-) -> bytes:
+def trace_bytes(nodes: Iterable[Node], *, integers: str = "int64") -> bytes:
     """Write nodes as the trace of one rank.
 
     Parameters
@@ -44,8 +37,6 @@ def trace_bytes(
     integers
         The width of attributes that are whole numbers, ``"int64"`` or ``"uint32"`` for instance;
         producers differ.
-    compress
-        Whether the result is gzipped.
 
     Returns
     -------
@@ -64,21 +55,19 @@ def trace_bytes(
     """
     from google.protobuf.proto import serialize_length_prefixed
 
-    kinds, out = messages(), io.BytesIO()
-    serialize_length_prefixed(kinds.metadata(version=VERSION.encode()), out)
+    out = io.BytesIO(_METADATA)
+    out.seek(len(_METADATA))
     for node in nodes:
-        message = kinds.node(
+        message = messages().node(
             id=node.id,
             type=node.kind,
             name=node.name.encode(),
             data_deps=node.parents,
-            start_time_micros=node.start_us,
             duration_micros=node.duration_us,
             attr=[_attribute(*item, integers) for item in node.attributes.items()],
         )
         serialize_length_prefixed(message, out)
-    content = out.getvalue()
-    return gzip.compress(content, mtime=0) if compress else content
+    return out.getvalue()
 
 
 def step_traces(step: Step) -> list[bytes]:
@@ -136,12 +125,8 @@ def _node(step: Step, operation: int, first: int) -> Node:
 
 
 def _attribute(name: str, value: bool | int | str, integers: str) -> bytes:
-    field: dict[str, Any]
-    if isinstance(value, bool):
-        field = {"bool_val": value}
-    elif isinstance(value, int):
-        field = {f"{integers}_val": value}
-    else:
-        field = {"string_val": value.encode()}
-    written: bytes = messages().attribute(name=name.encode(), **field).SerializeToString()
+    width = "string" if isinstance(value, str) else integers
+    width = "bool" if isinstance(value, bool) else width
+    given: Any = {f"{width}_val": value.encode() if isinstance(value, str) else value}
+    written: bytes = messages().attribute(name=name.encode(), **given).SerializeToString()
     return written

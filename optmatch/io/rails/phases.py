@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from optmatch.io.chakra.columns import MISSING
 from optmatch.io.chakra.messages import COLLECTIVE, COLLECTIVES, COMPUTE, RECEIVE, SEND
 from optmatch.io.chakra.options import TraceOptions
 from optmatch.io.chakra.step import step_of
-from optmatch.io.chakra.traces import Trace
+from optmatch.io.chakra.traces import MISSING, Trace
 from optmatch.io.fields import shorten
 from optmatch.io.matrices.reader import EXACT
 from optmatch.io.text import parse
@@ -199,19 +198,17 @@ def trace_of(rank: int, lines: Sequence[Line], noun: str, path: str) -> Trace:
         path=path,
         rank=rank,
         node_id=place.astype(np.uint64),
-        kind=kinds.astype(np.int8),
-        start_us=missing,
+        kind=kinds,
         duration_us=np.array(lasts_us),
         parents=np.arange(n - 1),
         first_parent=np.maximum(np.arange(n + 1) - 1, 0),
-        collective=collectives.astype(np.int8),
+        collective=collectives,
         size_bytes=sizes,
         source=sources,
         destination=destinations,
         tag=missing,
-        group=groups.astype(np.int32),
+        group=groups,
         operations=missing,
-        tensor_bytes=missing,
         root=missing,
         group_names=tuple(names),
         noun=noun,

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.io.chakra.columns import MISSING
 from optmatch.io.chakra.options import TraceOptions
 from optmatch.io.chakra.step import step_of
+from optmatch.io.chakra.traces import MISSING
 from optmatch.io.fields import shorten
 from optmatch.io.rails.phases import Line, trace_of
 from optmatch.model import FormatError

@@ -315,8 +315,8 @@ def _answer(subject: Any, seed: int | None) -> Solution:
 
     if isinstance(subject, Solution):
         report = verify(subject.problem, subject)
-        if not report.ok:
-            raise VerificationError(f"the schedule is wrong: {report.violations[0]}")
+        if not report.valid:
+            raise VerificationError(f"the schedule is wrong: {report.complaint}")
     elif not isinstance(subject, (AllToAll, Routing)):
         raise InputError(
             f"{type(subject).__name__}: a solution, or an all-to-all or routing problem",
@@ -357,5 +357,5 @@ def _check(problem: Any, found: list[Fault], verdict: Any) -> None:
             for matching, states in zip(verdict.matchings, verdict.states, strict=True)
         ]
     for report in reports:
-        if not report.ok:
-            raise VerificationError(f"a repaired schedule: {report.violations[0]}")
+        if not report.valid:
+            raise VerificationError(f"a repaired schedule: {report.complaint}")

@@ -95,15 +95,18 @@ def test_optimal_means_that_the_bound_is_reached() -> None:
 
 
 @pytest.mark.parametrize("by", ["cp-sat", "search"])
-def test_a_bound_by_exhaustive_search_is_a_note(by: str) -> None:
-    """It is told, with what could be checked; any other word is no excuse."""
+def test_a_bound_from_a_search_is_unproved(by: str) -> None:
+    """It is valid and not ok, with what could be checked; any other word is no excuse."""
     problem = om.Routing(MESH, PAIRS)
     fields: dict[str, Any] = {"objective": 11.0, "lower_bound": 11.0}
     report = claim(problem, **fields, stats={"bound_by": by})
-    assert report.ok
-    assert report.notes == ("lower bound 11 comes from an exhaustive search; 7 was checked",)
+    assert report.valid and not report.ok
+    assert report.proof == "search"
+    assert report.unproved == (
+        "lower bound 11: from a search without a certificate; 7 was checked",
+    )
     assert report.figures["lower_bound_checked"] == 7
-    assert not claim(problem, **fields, stats={"bound_by": "believe me"}).ok
+    assert not claim(problem, **fields, stats={"bound_by": "believe me"}).valid
 
 
 def test_losses_have_proofs_too() -> None:
@@ -135,14 +138,16 @@ def test_the_worst_route_has_no_proof_but_of_infeasibility() -> None:
 
 
 def test_infeasibility_needs_support() -> None:
-    """By a proof, a dead pair, or the word of an exhaustive search; and its bound is infinite."""
+    """By a proof or a dead pair; from a search it is unproved. And its bound is infinite."""
     clash = om.Routing(CLASH, PAIRS)
     infeasible = {"status": om.Status.INFEASIBLE, "lower_bound": math.inf}
     assert claim(clash, **infeasible, certificate=proof(7, 1, infeasible=True)).ok
     assert rules(claim(clash, **infeasible)) == ["infeasibility is supported"]
     report = claim(clash, **infeasible, stats={"bound_by": "cp-sat"})
-    assert report.ok
-    assert "exhaustive search" in report.notes[0]
+    assert report.valid and not report.ok
+    assert report.unproved == (
+        "status infeasible: from a search without a certificate; 8 was checked",
+    )
     for problem in (om.Routing(DEAD, DEAD_PAIR), om.AllToAll(DEAD)):
         assert claim(problem, **infeasible).ok
     report = claim(om.AllToAll(DEAD), status=om.Status.INFEASIBLE, lower_bound=8.0)

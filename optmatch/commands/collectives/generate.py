@@ -1,0 +1,89 @@
+"""`optmatch generate collective`: what ranks exchange, and what rounds and circuits cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from optmatch.commands.fields import Row, field_options
+from optmatch.commands.options import (
+    FABRIC_NAMES,
+    FABRIC_OPTIONS,
+    FILE_OPTIONS,
+    build_fabric,
+    take,
+    with_options,
+    write_problem,
+)
+from optmatch.fabrics import SWITCHES
+from optmatch.model import InputError
+from optmatch.problems import Collective
+from optmatch.problems.collectives.problem import OPERATIONS, STARTS
+
+_COSTS: tuple[Row, ...] = (
+    ("--alpha", "alpha_s", float, "Seconds of software for each round."),
+    ("--hop", "hop_s", float, "Seconds for each hop.  [default: none is forwarded in a round]"),
+    ("--rate", "rate_bytes_per_s", float, "Bytes per second of a port."),
+    ("--delay", "delay_s", float, "Seconds to set up new circuits."),
+    ("--planes", "planes", int, "Switches side by side."),
+    ("--start", "start", click.Choice(STARTS), "Whether the first circuits are there."),
+    ("--root", "root", int, "Who has the buffer of a broadcast."),
+    ("--align", "align_bytes", int, "Each chunk is a multiple of so many bytes."),
+)
+
+
+@click.command()
+@click.argument("operation", type=click.Choice(OPERATIONS))
+@click.option("--ranks", "n_ranks", type=int, required=True, help="How many take part.")
+@click.option(
+    "--bytes", "size_bytes", type=float, required=True, help="The whole buffer of a rank."
+)
+@with_options(field_options(Collective, _COSTS))
+@click.option("--ports-per-rank", type=int, default=1, show_default=True, help="On each plane.")
+@click.option("--two-way", is_flag=True, help="Circuits join ports in both directions.")
+@click.option("--late", default="", help="Late ranks and by how many seconds, as 63=0.01,5=0.02.")
+@click.option("--steps", default="", help="Steps from outside, as 1:8e6,2:4e6: state and bytes.")
+@click.option(
+    "--fabric",
+    "type_",
+    type=click.Choice(list(SWITCHES)),
+    help="The switch of a plane.  [default: an ideal one]",
+)
+@with_options(FABRIC_OPTIONS[1:])
+@with_options(FILE_OPTIONS)
+def collective(
+    type_: str | None,
+    ports_per_rank: int,
+    late: str,
+    steps: str,
+    output: str,
+    force: bool,
+    **options: Any,
+) -> None:
+    """Write a collective over circuits that may change between its rounds."""
+    shape = take(options, FABRIC_NAMES)
+    fabric = build_fabric(type_, shape) if type_ else None
+    problem = Collective(
+        ports=ports_per_rank,
+        late_s={rank: seconds for rank, seconds in _pairs("late", late, "=")},
+        steps=_pairs("steps", steps, ":") or None,  # type: ignore[arg-type]
+        fabric=fabric,  # type: ignore[arg-type]
+        **options,
+    )
+    write_problem(problem, output, force)
+
+
+def _pairs(name: str, text: str, sign: str) -> list[tuple[Any, float]]:
+    """Read 5=0.02,63=0.01 as pairs of numbers; the first one may be a text of digits."""
+    found: list[tuple[Any, float]] = []
+    for part in filter(None, text.split(",")):
+        key, _, value = part.partition(sign)
+        try:
+            found.append((int(key), float(value)))
+        except ValueError:
+            raise InputError(f"--{name} = {part!r}: 5{sign}0.02 is expected") from None
+    return found
+
+
+COMMANDS = (collective,)

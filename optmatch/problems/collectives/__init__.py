@@ -1,0 +1,1 @@
+"""Collectives: who sends what to whom in rounds, and when circuits change."""

@@ -1,0 +1,241 @@
+"""Lower bounds of collectives: bytes, reach, distances, late ranks, and steps over planes.
+
+With K configurations in a row, of which the first is held for r_1 rounds and so on, a rank reaches
+at most the product of what it reaches within each: 1 + r_c over one circuit, as rounds forward.
+So rounds are bounded by that product (*reach*). At most so many ranks are at each number of hops
+(*distance*), and every hop takes bytes of a circuit. Neither depends on how data are split.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import count, islice
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class BoundTerms(NamedTuple):
+    """A lower bound and what it is made of."""
+
+    seconds: float
+    name: str
+    """What is counted: bytes, reach, distance, late or steps."""
+    configurations: int = 0
+    """With how many configurations it is reached, if at all."""
+
+
+def reach(rounds: int, lanes: int, two_way: bool) -> int:
+    """Count the ranks that one knows after so many rounds with the same circuits, itself too.
+
+    Examples
+    --------
+    >>> [reach(r, 1, False) for r in range(4)], [reach(r, 1, True) for r in range(4)]
+    ([1, 2, 3, 4], [1, 2, 2, 2])
+    >>> reach(2, 2, False), reach(2, 2, True)
+    (7, 5)
+    """
+    onward = lanes - 1 if two_way else lanes
+    return 1 + sum(int(lanes * onward**hop) for hop in range(rounds))
+
+
+@lru_cache(maxsize=4096)
+def fewest_rounds(n_ranks: int, configurations: int, lanes: int = 1, two_way: bool = False) -> int:
+    """Bound the rounds in which each of n ranks can know of each, with K configurations in a row.
+
+    Returns
+    -------
+    int
+        The smallest sum of r_1 .. r_K, each at least 1, whose reach has a product of n or more;
+        -1 if there is none.
+
+    Examples
+    --------
+    >>> [fewest_rounds(64, k) for k in range(1, 8)]
+    [63, 14, 9, 8, 7, 6, 7]
+    >>> fewest_rounds(8, 2, two_way=True), fewest_rounds(8, 3, two_way=True)
+    (-1, 3)
+    """
+    limit = reach(1, lanes, two_way) if lanes == 1 and two_way else 0
+    if limit and limit**configurations < n_ranks:
+        return -1
+    for total in count(configurations):
+        each, more = divmod(total, configurations)  # reach is log-concave: equal parts are best
+        product = reach(each, lanes, two_way) ** (configurations - more)
+        if product * reach(each + 1, lanes, two_way) ** more >= n_ranks:
+            return total
+    raise AssertionError
+
+
+def distances(n_ranks: int, lanes: int = 1, two_way: bool = False) -> Iterator[NDArray[np.int64]]:
+    """Yield, for 1, 2, ... configurations, the fewest hops to the n - 1 others, ascending.
+
+    There are fewer than n - 1 if not all can be reached.
+
+    Examples
+    --------
+    >>> [int(hops.sum()) for hops in islice(distances(64), 4)]
+    [2016, 420, 258, 200]
+    >>> [int(hops.sum()) for hops in islice(distances(64, lanes=2), 4)]
+    [264, 184, 153, 133]
+    """
+    others = n_ranks - 1
+    onward = lanes - 1 if two_way else lanes
+    before = [1]
+    while True:
+        now, found = [1], 0
+        while found < others and len(now) <= others:
+            hop = len(now)
+            came = before[hop] if hop < len(before) else 0
+            if two_way:
+                came += before[hop - 1] if hop - 1 < len(before) else 0
+            now.append(min(came + onward * now[-1], others))
+            if not now[-1]:
+                break
+            found += now[-1]
+        yield np.repeat(np.arange(len(now)), now)[1 : others + 1]
+        before = now
+
+
+def bound_terms(problem: Any) -> BoundTerms:
+    """Return the best lower bound of a collective.
+
+    Parameters
+    ----------
+    problem
+        A `Collective`; its module imports this one.
+    """
+    if problem.steps is not None:
+        return BoundTerms(_bound_steps(problem), "steps")
+    return max(_bound_all(problem), _bound_late(problem))
+
+
+def _bound_all(problem: Any) -> BoundTerms:
+    """Bound the time as if no rank were late."""
+    n, lanes = problem.n_ranks, problem.lanes
+    least_bytes = _least_bytes(problem)
+    known = _most_partners(problem) + 1
+    if not least_bytes or known < 2:
+        return BoundTerms(0.0, "bytes")
+    rate, alpha_s, delay_s = problem.rate_bytes_per_s, problem.alpha_s, problem.delay_s
+    hop_s = problem.hop_s
+    to_move = np.zeros(n - 1)  # the largest demands go over the fewest hops
+    if problem.operation == "all-to-all":
+        to_move = np.sort(problem.demand, axis=1)[:, :0:-1].mean(axis=0)
+    first_s = delay_s if isinstance(problem.start, str) and problem.start == "dark" else 0.0
+    terms = []
+    for k, hops in enumerate(islice(distances(n, lanes, problem.two_way), n), 1):
+        rounds = fewest_rounds(known, k, lanes, problem.two_way)
+        if rounds < 0 or len(hops) < known - 1:
+            continue
+        rounds_s = alpha_s * rounds if hop_s is None else alpha_s * k + hop_s * rounds
+        moved, name = least_bytes, "reach" if rounds_s + (k - 1) * delay_s > 0 else "bytes"
+        if problem.operation == "all-to-all":
+            work = float(to_move[: len(hops)] @ hops)
+            moved, name = (work, "distance") if work > moved * (1 + 1e-12) else (moved, name)
+        seconds = first_s + (k - 1) * delay_s + rounds_s + moved / (lanes * rate)
+        terms.append(BoundTerms(seconds, name, k))
+        if (k - 1) * delay_s + alpha_s * k > min(terms).seconds:
+            break
+    if problem.planes > 1:  # planes that change while others send hide delays
+        rounds = _doublings(known, lanes)
+        seconds = first_s + (alpha_s + (hop_s or 0.0)) * rounds + least_bytes / (lanes * rate)
+        terms.append(BoundTerms(seconds, "reach" if alpha_s > 0 else "bytes"))
+    return min(terms)
+
+
+def _bound_late(problem: Any) -> BoundTerms:
+    """Bound the time by what the last late rank still has to send or to receive."""
+    late = problem.late
+    if problem.n_ranks == 1 or not late.any():
+        return BoundTerms(0.0, "late")
+    last = int(late.argmax())
+    n, size = problem.n_ranks, problem.size_bytes
+    own = size if problem.operation in ("all-reduce", "broadcast") else size * (n - 1) / n
+    partners = n - 1
+    if problem.operation == "all-to-all":
+        demand = problem.demand
+        own = max(float(demand[last].sum()), float(demand[:, last].sum()))
+        partners = max(int((demand[last] > 0).sum()), int((demand[:, last] > 0).sum()))
+    elif problem.operation == "broadcast" and last != problem.root:
+        partners = 1
+    if not own:
+        return BoundTerms(0.0, "late")
+    if problem.hop_s is None:
+        rounds_s = problem.alpha_s * _doublings(partners + 1, problem.lanes)
+    else:
+        rounds_s = problem.alpha_s + problem.hop_s
+    seconds = late[last] + rounds_s + own / (problem.lanes * problem.rate_bytes_per_s)
+    return BoundTerms(float(seconds), "late")
+
+
+def _bound_steps(problem: Any) -> float:
+    """Bound a list of steps: all planes share each; or the time of all planes together."""
+    configurations, sizes = problem.steps[:, 0], problem.steps[:, 1]
+    if not len(sizes):
+        return 0.0
+    k, dark = problem.planes, problem.start == "dark"
+    rate = problem.ports * problem.rate_bytes_per_s
+    chain = float((problem.alpha_s + sizes / (k * rate)).sum() + problem.delay_s * dark)
+    changes = max(0, len(np.unique(configurations)) - (0 if dark else k))
+    work = float((problem.alpha_s + sizes / rate).sum() + problem.delay_s * changes)
+    return float(max(chain, work / k))
+
+
+def _least_bytes(problem: Any) -> float:
+    """Return what the busiest rank has to send or to receive at least."""
+    n, size = problem.n_ranks, problem.size_bytes
+    if n == 1:
+        return 0.0
+    if problem.operation == "all-to-all":
+        demand = problem.demand
+        return max(float(demand.sum(axis=axis).max()) for axis in (0, 1))
+    if problem.operation == "broadcast":
+        return float(size)
+    times = 2 if problem.operation == "all-reduce" else 1  # gossip: 2 (n - 1) messages
+    return float(times * size * (n - 1) / n)
+
+
+def _most_partners(problem: Any) -> int:
+    """Return how many others some rank has to reach."""
+    if problem.operation != "all-to-all":
+        return int(problem.n_ranks) - 1
+    wanted = problem.demand > 0
+    return max(int(wanted.sum(axis=axis).max()) for axis in (0, 1))
+
+
+def _doublings(known: int, lanes: int) -> int:
+    """Count the rounds in which n ranks can be reached if circuits change as they have to."""
+    rounds, reached = 0, 1
+    while reached < known:
+        reached *= lanes + 1
+        rounds += 1
+    return rounds
+
+
+def fewest_late_rounds(n_ranks: int) -> int:
+    """Bound the rounds of an all-reduce after its one late rank is ready: of n - 1 equal chunks.
+
+    The late rank needs a round to send its part of each chunk; the last one then doubles. And
+    n (n - 1) useful receives have to fit into rounds of pairs.
+
+    Examples
+    --------
+    >>> [fewest_late_rounds(n) for n in (4, 5, 6, 7, 8, 11, 16)]
+    [4, 5, 7, 9, 9, 14, 18]
+    """
+    n = n_ranks
+    if n < 2:
+        return 0
+    least = n + math.ceil(math.log2(n)) - 2
+    useful = 0
+    for done in count(1):
+        full = 2 * (n // 2)
+        useful += min(2 ** (done - 1) + 1, full) if done < 64 else full
+        silent = max(0, done - (n - 1)) if n % 2 == 0 else 0  # the late one receives nothing
+        if done >= least and useful - silent >= n * (n - 1):
+            return done
+    raise AssertionError

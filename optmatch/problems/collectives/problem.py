@@ -1,0 +1,290 @@
+"""A collective: what ranks exchange, and what rounds, hops and new circuits cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from optmatch.fabrics import Fabric, IdealSwitch
+from optmatch.model import IDLE, FrozenMap, InputError, Value, frozen, integer, number
+from optmatch.problems.collectives.bounds import BoundTerms, bound_terms
+from optmatch.problems.collectives.plan import CollectivePlan
+
+Operation = Literal["all-reduce", "reduce-scatter", "all-gather", "all-to-all", "broadcast"]
+"""What the ranks want."""
+OPERATIONS: tuple[Operation, ...] = get_args(Operation)
+STARTS = ("free", "dark")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Collective(Value):
+    """Run a collective over circuits that may change between its rounds, as fast as possible.
+
+    In a *round* each rank sends to those to whom its circuits lead. A round lasts ``alpha_s``, and
+    the bytes of its busiest circuit over the rate; with `hop_s` also that for each hop of its
+    longest route. Between two rounds new circuits may be set up, which lasts ``delay_s``.
+
+    Parameters
+    ----------
+    operation
+        ``"all-reduce"``: every rank gets the sum of all buffers. ``"reduce-scatter"``: rank r gets
+        block r of the sum. ``"all-gather"``: every rank gets the block of each. ``"all-to-all"``:
+        each rank has a block for each. ``"broadcast"``: every rank gets the buffer of `root`.
+    n_ranks
+        How many ranks take part.
+    size_bytes
+        The whole buffer of a rank; of an all-gather its result, so that a block has a part of n.
+        Of an uneven all-to-all the largest row or column of `demand_bytes`; 0 for that.
+    alpha_s
+        Seconds of software for each round.
+    hop_s
+        Seconds for each hop of a send; a send over a circuit of its own has one. None: nothing is
+        forwarded inside a round, and a round lasts no longer for it.
+    rate_bytes_per_s
+        What a port sends in a second.
+    delay_s
+        Seconds to set up new circuits.
+    ports
+        How many ports a rank has on each plane.
+    planes
+        How many switches work side by side; each can change its circuits while others send.
+    two_way
+        Whether a circuit joins two ports in both directions, so that each matching is an
+        involution.
+    start
+        Before the first round: ``"free"``: any circuits are there. ``"dark"``: none, so that the
+        first cost a delay. Or the circuits that are there, as in
+        `optmatch.problems.CollectivePlan`.
+    steps
+        Rows of a configuration and bytes: a list of steps that is given from outside. In each step
+        every rank sends so many bytes, over planes in this configuration. What is sent is not
+        replayed then.
+    late_s
+        For each rank that is late, by how many seconds; time counts from when the first is ready.
+    demand_bytes
+        ``demand_bytes[source, destination]`` of an uneven all-to-all.
+    root
+        Who has the buffer of a broadcast.
+    align_bytes
+        Each chunk is a multiple of so many bytes, and padded for that; 0: chunks of any size.
+    fabric
+        The switch of each plane, with a port ``rank * ports + port`` for each port of a rank; an
+        ideal switch if None.
+
+    Raises
+    ------
+    InputError
+        Naming the field, the rule and the value.
+
+    See Also
+    --------
+    CollectivePlan : The answer.
+    optmatch.problems.AllToAll : Every pair of ports once, without data.
+
+    Examples
+    --------
+    >>> problem = Collective("all-gather", 4, 4e6, alpha_s=1e-6, rate_bytes_per_s=1e9)
+    >>> problem.lower_bound(), problem.bounds().name
+    (0.0030025, 'reach')
+    """
+
+    operation: Operation
+    n_ranks: int
+    size_bytes: float
+    alpha_s: float = field(default=0.0, kw_only=True)
+    hop_s: float | None = field(default=None, kw_only=True)
+    rate_bytes_per_s: float = field(default=50e9, kw_only=True)
+    delay_s: float = field(default=0.0, kw_only=True)
+    ports: int = field(default=1, kw_only=True)
+    planes: int = field(default=1, kw_only=True)
+    two_way: bool = field(default=False, kw_only=True)
+    start: str | NDArray[np.int32] = field(default="free", kw_only=True)
+    steps: NDArray[np.float64] | None = field(default=None, kw_only=True)
+    late_s: Mapping[str, float] = field(default=FrozenMap(), kw_only=True)
+    demand_bytes: NDArray[np.float64] | None = field(default=None, kw_only=True)
+    root: int = field(default=0, kw_only=True)
+    align_bytes: int = field(default=0, kw_only=True)
+    fabric: Fabric = field(default=None, kw_only=True)  # type: ignore[assignment]
+    kind: ClassVar[str] = "collective"
+    answer_class: ClassVar[type[Value] | None] = CollectivePlan
+    objectives: ClassVar[dict[str, str]] = {"collective": "s"}
+
+    def __post_init__(self) -> None:
+        if self.operation not in OPERATIONS:
+            _refuse("operation", self.operation, f"one of {', '.join(OPERATIONS)}")
+        for name, least in (("n_ranks", 1), ("ports", 1), ("planes", 1), ("align_bytes", 0)):
+            object.__setattr__(self, name, integer(name, getattr(self, name), at_least=least))
+        for name in ("alpha_s", "delay_s", "rate_bytes_per_s"):
+            object.__setattr__(self, name, number(name, getattr(self, name)))
+        if self.hop_s is not None:
+            object.__setattr__(self, "hop_s", number("hop_s", self.hop_s))
+        if not self.rate_bytes_per_s:
+            _refuse("rate_bytes_per_s", self.rate_bytes_per_s, "above 0")
+        if not isinstance(self.two_way, bool):
+            _refuse("two_way", self.two_way, "true or false")
+        _set_fabric(self)
+        _set_sizes(self)
+        _set_root(self)
+        _set_start(self)
+        _set_late(self)
+        _set_steps(self)
+
+    @property
+    def lanes(self) -> int:
+        """The ports of a rank, on all planes together."""
+        return self.planes * self.ports
+
+    @property
+    def late(self) -> NDArray[np.float64]:
+        """``late[rank]``: when the rank is ready, in seconds."""
+        ready = np.zeros(self.n_ranks)
+        for rank, delay in self.late_s.items():
+            ready[int(rank)] = delay
+        return ready
+
+    @property
+    def demand(self) -> NDArray[np.float64]:
+        """``demand[source, destination]`` of an all-to-all, in bytes; 0 on the diagonal."""
+        if self.demand_bytes is not None:
+            return self.demand_bytes
+        n = self.n_ranks
+        return np.full((n, n), self.size_bytes / n) * (1 - np.eye(n))
+
+    def bounds(self) -> BoundTerms:
+        """Return the best lower bound, the terms that it is made of, and its name."""
+        return bound_terms(self)
+
+    def lower_bound(self) -> float:
+        """Return a time that no plan can beat, in seconds."""
+        return self.bounds().seconds
+
+
+def _refuse(name: str, got: Any, rule: str) -> None:
+    raise InputError(f"{name} = {got!r}: {rule} is expected", where=name)
+
+
+def _set_fabric(problem: Collective) -> None:
+    needed = problem.n_ranks * problem.ports
+    if problem.fabric is None:
+        object.__setattr__(problem, "fabric", IdealSwitch(needed))
+    fabric = problem.fabric
+    if not isinstance(fabric, Fabric):
+        _refuse("fabric", fabric, "a switch")
+    fabric.require_switch()
+    if fabric.n_ports < needed:
+        _refuse("fabric", fabric.n_ports, f"a switch of {needed} ports or more")
+    if fabric.bidirectional and not problem.two_way:
+        _refuse("two_way", False, f"true on a {fabric.type} of bidirectional ports")
+    if fabric.graph is not None and problem.planes > 1:
+        _refuse("planes", problem.planes, f"one plane on a {fabric.type}, which has cells")
+    fabric.refuse_dead_ports("fabric", np.arange(fabric.n_ports) < needed)
+
+
+def _set_sizes(problem: Collective) -> None:
+    n = problem.n_ranks
+    given = problem.demand_bytes
+    if given is not None:
+        if problem.operation != "all-to-all":
+            _refuse("demand_bytes", "given", "none but of an all-to-all")
+        demand = frozen("demand_bytes", given, 2, np.float64)
+        if demand.shape != (n, n) or (demand < 0).any() or demand.diagonal().any():
+            _refuse("demand_bytes", demand.shape, f"{n} x {n} bytes >= 0, 0 on the diagonal")
+        object.__setattr__(problem, "demand_bytes", demand)
+        busiest = max(float(demand.sum(axis=axis).max()) for axis in (0, 1))
+        if problem.size_bytes not in (0, busiest):
+            _refuse("size_bytes", problem.size_bytes, f"{busiest:g}, as demand_bytes says, or 0")
+        object.__setattr__(problem, "size_bytes", busiest)
+    size = number("size_bytes", problem.size_bytes)
+    if not size and given is None:
+        _refuse("size_bytes", size, "above 0")
+    object.__setattr__(problem, "size_bytes", size)
+
+
+def _set_root(problem: Collective) -> None:
+    root = integer("root", problem.root, at_least=0)
+    if root >= problem.n_ranks or (root and problem.operation != "broadcast"):
+        _refuse("root", root, f"a rank of {problem.n_ranks}, of a broadcast")
+
+
+def _set_start(problem: Collective) -> None:
+    if isinstance(problem.start, str):
+        if problem.start not in STARTS:
+            _refuse("start", problem.start, f"{' or '.join(STARTS)}, or circuits")
+        return
+    start = frozen("start", problem.start, 2, np.int32)
+    if start.shape != (problem.lanes, problem.n_ranks):
+        _refuse("start", start.shape, f"circuits of shape {(problem.lanes, problem.n_ranks)}")
+    check_circuits("start", start[None], two_way=problem.two_way)
+    object.__setattr__(problem, "start", start)
+
+
+def _set_late(problem: Collective) -> None:
+    if not isinstance(problem.late_s, Mapping):
+        _refuse("late_s", problem.late_s, "seconds for each late rank")
+    late: dict[int, float] = {}
+    for key, seconds in problem.late_s.items():
+        rank = int(key) if isinstance(key, str) and key.isdecimal() else key
+        rank = integer("late_s", rank, at_least=0)
+        if rank >= problem.n_ranks:
+            _refuse("late_s", rank, f"a rank of {problem.n_ranks}")
+        late[rank] = number(f"late_s[{rank}]", seconds)
+    if late and len(late) == problem.n_ranks and min(late.values()) > 0:
+        _refuse("late_s", min(late.values()), "one rank that is not late, as time counts from it")
+    ordered = {str(rank): late[rank] for rank in sorted(late) if late[rank] > 0}
+    object.__setattr__(problem, "late_s", FrozenMap(ordered))
+
+
+def _set_steps(problem: Collective) -> None:
+    if problem.steps is None:
+        return
+    steps = frozen("steps", problem.steps, 2, np.float64)
+    if steps.shape[1] != 2 and len(steps):
+        _refuse("steps", steps.shape, "rows of a configuration and bytes")
+    for row in np.flatnonzero((steps < 0).any(axis=1) | (steps[:, 0] % 1 != 0)):
+        _refuse(f"steps[{row}]", steps[row].tolist(), "a configuration and bytes, both >= 0")
+    if problem.late_s or not isinstance(problem.start, str):
+        _refuse("steps", "given", "no late ranks and no first circuits, if steps are given,")
+    object.__setattr__(problem, "steps", steps)
+
+
+def check_circuits(name: str, circuits: ArrayLike, *, two_way: bool) -> None:
+    """Refuse lanes that are no matchings of ranks, or no involutions where they have to be.
+
+    Parameters
+    ----------
+    name
+        How messages call the array.
+    circuits
+        ``circuits[epoch, lane, rank]``: whom it transmits to, -1 for nobody.
+    two_way
+        Whether each lane is an involution.
+    """
+    array = np.asarray(circuits)
+    n = array.shape[2]
+    rows = array.reshape(-1, n)
+    inside = (rows >= IDLE) & (rows < n)
+    if not inside.all():
+        row, rank = np.argwhere(~inside)[0].tolist()
+        raise InputError(f"{name}: rank {rank} sends to {rows[row, rank]} of {n}", where=name)
+    ordered = np.sort(rows, axis=1)
+    twice = (np.diff(ordered, axis=1) == 0) & (ordered[:, 1:] != IDLE)
+    if twice.any():
+        row, k = np.argwhere(twice)[0].tolist()
+        lane = row % max(array.shape[1], 1)
+        raise InputError(
+            f"{name}: lane {lane} leads to rank {ordered[row, k]} more than once", where=name
+        )
+    if two_way:
+        back = np.take_along_axis(rows, np.where(rows < 0, 0, rows), axis=1)
+        wrong = (rows != IDLE) & (back != np.arange(n))
+        if wrong.any():
+            row, rank = np.argwhere(wrong)[0].tolist()
+            raise InputError(
+                f"{name}: a circuit leads from rank {rank} to {rows[row, rank]}, none back, but"
+                " circuits are two-way",
+                where=name,
+            )

@@ -1,0 +1,60 @@
+"""Small collectives as hypothesis strategies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from hypothesis import strategies as st
+
+from optmatch.problems import Collective
+from optmatch.problems.collectives.problem import OPERATIONS
+
+
+@st.composite
+def collective_problems(
+    draw: st.DrawFn, *, takes: Callable[[Collective], bool] = lambda problem: True
+) -> Collective:
+    """Draw a collective of a few ranks.
+
+    Parameters
+    ----------
+    draw
+        Given by hypothesis.
+    takes
+        What a method says of a problem: others are not drawn.
+
+    Examples
+    --------
+    >>> collective_problems()
+    collective_problems()
+    """
+    n = draw(st.integers(1, 9))
+    rank = st.integers(0, n - 1)
+    late = draw(st.dictionaries(rank, st.sampled_from([1e-6, 1e-3]), max_size=min(1, n - 1)))
+    make: dict[str, st.SearchStrategy[Any]] = {
+        "size_bytes": st.sampled_from([8.0, 1000.0, 1e6]),
+        "alpha_s": st.sampled_from([0.0, 1e-6, 2.7e-6]),
+        "hop_s": st.sampled_from([None, None, 1e-6]),
+        "delay_s": st.sampled_from([0.0, 1e-6, 1e-4]),
+        "ports": st.sampled_from([1, 1, 2, 3]),
+        "planes": st.sampled_from([1, 1, 2]),
+        "two_way": st.booleans(),
+        "start": st.sampled_from(["free", "dark"]),
+        "align_bytes": st.sampled_from([0, 0, 64]),
+    }
+    strategy = st.builds(
+        Collective,
+        operation=st.sampled_from(OPERATIONS),
+        n_ranks=st.just(n),
+        late_s=st.just(late),
+        **make,
+    )
+    return draw(strategy.filter(takes))
+
+
+def smallest_collectives() -> Iterator[Collective]:
+    """List collectives of one rank and of two."""
+    for operation in OPERATIONS:
+        for n in (1, 2):
+            yield Collective(operation, n, 2.0, alpha_s=1e-6, rate_bytes_per_s=1e6)

@@ -1,0 +1,176 @@
+"""The replay of a collective: circuits, bytes, times, and what every rank has in the end."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import RTOL, Schedule, Solution, Status
+from optmatch.problems import Collective, CollectivePlan
+from optmatch.verify.bounds import check_objective, check_stats, check_support
+from optmatch.verify.collectives.circuits import Rounds, check_epochs, check_sends, measure_rounds
+from optmatch.verify.collectives.contributions import check_copies, check_sums
+from optmatch.verify.collectives.planes import check_planes
+from optmatch.verify.report import Findings
+from optmatch.verify.routing.light import check_light
+from optmatch.verify.routing.matchings import check_matchings, check_shapes
+
+SUMS = ("all-reduce", "reduce-scatter")
+
+
+def verify_collective(
+    problem: Collective, subject: Schedule | CollectivePlan | Solution, findings: Findings
+) -> None:
+    """Replay a plan and, of a solution, check its schedule and its claims."""
+    if not isinstance(subject, Solution):
+        _replay(problem, subject, findings)
+        return
+    rule = "the solution is one of this problem"
+    findings.expect(rule, "problem", subject.problem == problem, True)
+    replayed = False
+    if subject.status in (Status.OPTIMAL, Status.FEASIBLE):
+        replayed = _replay(problem, subject.answer, findings)
+        if not replayed:
+            findings.skipped.append("objective: nothing could be replayed")
+    elif subject.answer is not None or subject.schedule is not None:
+        findings.refuse("a plan answers it", "status", subject.status.value, "optimal or feasible")
+    findings.expect(
+        "bounds of collectives need no proof", "certificate", subject.certificate, None
+    )
+    bound = findings.figures["lower_bound_recomputed"] = problem.lower_bound()
+    check_support(subject, bound, findings)
+    if replayed:
+        _check_schedule(problem, subject, findings)
+        check_objective(subject, findings)
+    check_stats(subject, findings)
+
+
+def _replay(problem: Collective, plan: object, findings: Findings) -> bool:
+    """Apply all rules of plans; False if there is nothing to apply them to."""
+    if not isinstance(plan, CollectivePlan):
+        findings.refuse("the answer is a plan", "answer", type(plan).__name__, "CollectivePlan")
+        return False
+    if problem.steps is not None:
+        return _conclude(problem, plan, check_planes(problem, plan, None, findings), findings)
+    sound = _check_chunks(problem, plan, findings)
+    if not (sound and check_sends(problem, plan, findings)):
+        return False
+    (check_sums if problem.operation in SUMS else check_copies)(problem, plan, findings)
+    if not check_epochs(problem, plan, findings):
+        return False
+    rounds = measure_rounds(problem, plan, findings)
+    if rounds is None:
+        return False
+    if plan.shares_bytes.size:
+        starts_s, ends_s = check_planes(problem, plan, rounds, findings)
+    else:
+        starts_s, ends_s = _time_rounds(problem, plan, rounds)
+    figures = findings.figures
+    figures["sends"] = len(plan.sends)
+    figures["sent_bytes"] = float(plan.chunk_bytes[plan.sends[:, 3]].sum())
+    return _conclude(problem, plan, (starts_s, ends_s), findings)
+
+
+def _check_chunks(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
+    """Check that chunks make up the blocks that the operation speaks of."""
+    n, sizes, align = problem.n_ranks, plan.chunk_bytes, problem.align_bytes
+    blocks = {"all-to-all": n * n, "all-gather": n, "reduce-scatter": n}.get(problem.operation, 1)
+    if len(sizes) < 1 or len(sizes) % blocks:
+        rule = "each block has as many chunks"
+        findings.refuse(rule, "chunk_bytes", len(sizes), f"a multiple of {blocks}")
+        return False
+    if problem.operation == "all-to-all":
+        if len(sizes) != blocks:
+            findings.refuse("each block is a chunk", "chunk_bytes", len(sizes), blocks)
+            return False
+        wanted = problem.demand.reshape(-1)
+    else:
+        wanted = np.full(blocks, problem.size_bytes / blocks)
+    whole = sizes.reshape(blocks, -1).sum(axis=1)
+    for block in np.flatnonzero((whole < wanted * (1 - RTOL)) | (sizes < 0).any())[:1]:
+        rule = "the chunks of a block hold its bytes"
+        findings.refuse(rule, f"block {block}", float(whole[block]), float(wanted[block]))
+    for chunk in np.flatnonzero(sizes % align != 0 if align else sizes < 0)[:1]:
+        rule = "a chunk is a multiple of align_bytes"
+        findings.refuse(rule, f"chunk_bytes[{chunk}]", float(sizes[chunk]), align)
+    return True
+
+
+def _time_rounds(
+    problem: Collective, plan: CollectivePlan, rounds: Rounds
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Let one round start after another: when its circuits and all who take part are ready."""
+    last_s = rounds.busiest_bytes / problem.rate_bytes_per_s + problem.alpha_s
+    if problem.hop_s is not None:
+        last_s = last_s + problem.hop_s * rounds.hops
+    changes = np.diff(plan.epoch_of_round, prepend=-1) > 0
+    changes[:1] = not _first_is_there(problem, plan)
+    starts_s, now = np.zeros(len(last_s)), 0.0
+    for k, (length, change, ready) in enumerate(
+        zip(last_s.tolist(), changes.tolist(), rounds.ready_s.tolist(), strict=True)
+    ):
+        starts_s[k] = max(now + problem.delay_s * change, ready)
+        now = starts_s[k] + length
+    return starts_s, starts_s + last_s
+
+
+def _first_is_there(problem: Collective, plan: CollectivePlan) -> bool:
+    """Tell whether the circuits of the first epoch cost no delay."""
+    start = problem.start
+    if isinstance(start, str):
+        return start == "free" or not plan.n_epochs
+    return not plan.n_epochs or bool((plan.circuits[0] == start).all())
+
+
+def _conclude(
+    problem: Collective,
+    plan: CollectivePlan,
+    times: tuple[NDArray[np.float64], NDArray[np.float64]],
+    findings: Findings,
+) -> bool:
+    """Compare the times that the plan states with those of the replay."""
+    starts_s, ends_s = times
+    end = float(ends_s.max(initial=0.0))
+    last = float(problem.late.max(initial=0.0))
+    after = int((starts_s >= last * (1 - RTOL)).sum()) if last else 0
+    figures = findings.figures
+    figures |= {"objective": end, "rounds": plan.n_rounds, "rounds_late": after}
+    figures["reconfigurations"] = max(0, plan.n_epochs - 1)
+    if not math.isclose(plan.time_s, end, rel_tol=RTOL, abs_tol=1e-18):
+        findings.refuse("the time is that of the replay", "time_s", plan.time_s, end)
+    rule = "rounds after the last late rank is ready are counted"
+    findings.expect(rule, "n_rounds_late", plan.n_rounds_late, after)
+    return True
+
+
+def _check_schedule(problem: Collective, solution: Solution, findings: Findings) -> None:
+    """Check that the schedule is that of the plan, and that the fabric holds it."""
+    schedule, plan, fabric = solution.schedule, solution.answer, problem.fabric
+    if problem.planes > 1 or problem.steps is not None:
+        findings.expect("several planes have no one schedule", "schedule", schedule, None)
+        return
+    if schedule is None:
+        findings.refuse("a plan comes with the schedule of its switch", "schedule", None, "one")
+        return
+    if not (
+        check_shapes(fabric, schedule, findings) and check_matchings(fabric, schedule, findings)
+    ):
+        return
+    wanted = np.full((plan.n_epochs, fabric.n_ports), -1)
+    for lane in range(problem.ports if plan.n_epochs else 0):
+        at, rank = np.nonzero(plan.circuits[:, lane] >= 0)
+        to = plan.circuits[at, lane, rank]
+        wanted[at, rank * problem.ports + lane] = to * problem.ports + lane
+    if not np.array_equal(schedule.matchings, wanted):
+        findings.refuse(
+            "the schedule has the circuits of the plan", "matchings", "others", "those"
+        )
+    findings.expect("the delay is the problem's", "delay_s", schedule.delay_s, problem.delay_s)
+    unpaid = plan.n_epochs and _first_is_there(problem, plan)
+    paid = schedule.makespan_s - (problem.delay_s if unpaid else 0.0)
+    end = float(findings.figures["objective"])
+    if not math.isclose(paid, end, rel_tol=RTOL, abs_tol=1e-18):
+        findings.refuse("the schedule ends with the plan", "durations_s", paid, end)
+    check_light(fabric, schedule, findings)

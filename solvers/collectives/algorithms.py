@@ -1,0 +1,253 @@
+"""The known algorithms of collectives: who sends which chunks to whom in each round."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.problems import Collective
+from optmatch.problems.collectives.plan import COPY, REDUCE
+from optmatch.solvers.collectives.rounds import (
+    Rounds,
+    as_rounds,
+    backwards,
+    one_after_another,
+    without_nothing,
+)
+
+MOST_PIECES = 1024
+"""Into so many pieces a buffer is cut at most, to be sent along a line of ranks."""
+
+
+def list_rounds(problem: Collective, algorithm: str) -> Rounds:
+    """List what an algorithm sends, which must fit the problem.
+
+    Examples
+    --------
+    >>> rounds = list_rounds(Collective("all-gather", 3, 3.0), "bruck")
+    >>> rounds.sends.tolist()[:4]
+    [[0, 0, 1, 0, 0], [0, 1, 2, 1, 0], [0, 2, 0, 2, 0], [1, 0, 2, 0, 0]]
+    """
+    make = ALGORITHMS[algorithm]
+    n, operation = problem.n_ranks, problem.operation
+    if n == 1:
+        return Rounds(np.empty((0, 5), dtype=np.int64), 1)
+    if n == 2 and operation == "all-reduce":  # whole buffers are exchanged in one round
+        return Rounds(np.array([[0, 0, 1, 0, REDUCE], [0, 1, 0, 0, REDUCE]]), 1)
+    if n == 2 and operation == "broadcast":
+        return _bruck(problem, operation, 1)
+    if operation == "reduce-scatter":
+        return backwards(make(problem, "all-gather", -1))
+    if operation == "all-reduce":
+        scatter = backwards(make(problem, "all-gather", -1))
+        return one_after_another(scatter, make(problem, "all-gather", 1))
+    rounds = make(problem, operation, 1)
+    return without_nothing(problem, rounds) if operation == "all-to-all" else rounds
+
+
+def fits(problem: Collective, algorithm: str) -> bool:
+    """Tell whether an algorithm solves a problem, with the ports that there are.
+
+    Examples
+    --------
+    >>> fits(Collective("all-gather", 6, 1.0), "bruck")
+    True
+    >>> fits(Collective("all-gather", 6, 1.0), "halving-doubling")
+    False
+    """
+    n, operation = problem.n_ranks, problem.operation
+    power = n & (n - 1) == 0
+    if problem.steps is not None:
+        return False
+    if algorithm == "ring":
+        return not problem.two_way or n <= 2 or problem.lanes >= 2 + n % 2
+    if algorithm == "halving-doubling":
+        return power
+    if algorithm == "bruck":
+        return not problem.two_way or n <= 2 or operation == "broadcast"
+    if algorithm == "swing":
+        return power and operation in ("all-reduce", "reduce-scatter", "all-gather")
+    return operation == "all-to-all" if algorithm == "pairwise" else operation != "broadcast"
+
+
+def _grow(n: int, partners: Iterable[NDArray[np.int64]]) -> Rounds:
+    """Gather by sending, in each round, all that the receiver has not got yet."""
+    has = np.eye(n, dtype=np.bool_)
+    parts = []
+    for partner in partners:
+        source, chunk = np.nonzero(has & ~has[partner])
+        parts.append((source, partner[source], chunk))
+        has[partner[source], chunk] = True
+    return as_rounds(parts, COPY, n)
+
+
+def _hand_on(n: int, ways: Iterable[tuple[NDArray[np.int64], NDArray[np.bool_]]]) -> Rounds:
+    """Move the blocks of an all-to-all: in each round those that are chosen, to the partners.
+
+    Parameters
+    ----------
+    n
+        Ranks.
+    ways
+        For each round ``partner[rank]``, and ``chosen[source, destination]``.
+    """
+    at = np.repeat(np.arange(n), n).reshape(n, n)
+    parts = []
+    for partner, chosen in ways:
+        source, destination = np.nonzero(chosen)
+        here = at[source, destination]
+        at[source, destination] = partner[here]
+        parts.append((here, partner[here], source * n + destination))
+    return as_rounds(parts, COPY, n * n)
+
+
+def _ring(problem: Collective, operation: str, sign: int) -> Rounds:
+    n = problem.n_ranks
+    ranks = np.arange(n)
+    following = (ranks + sign) % n
+    if operation == "all-to-all":
+        distance = (ranks - ranks[:, None]) % n
+        return _hand_on(n, ((following, distance > turn) for turn in range(n - 1)))
+    if operation == "broadcast":
+        pieces = _choose_pieces(problem)
+        turns = range(n - 2 + pieces)
+        first = [(np.arange(max(0, t - pieces + 1), min(t, n - 2) + 1), t) for t in turns]
+        return as_rounds(
+            [
+                ((place + problem.root) % n, (place + 1 + problem.root) % n, turn - place)
+                for place, turn in first
+            ],
+            COPY,
+            pieces,
+        )
+    parts = [(ranks, following, (ranks - sign * turn) % n) for turn in range(n - 1)]
+    return as_rounds(parts, COPY, n)
+
+
+def _choose_pieces(problem: Collective) -> int:
+    """Cut a buffer for a line of ranks: more pieces cost more rounds, and each is shorter."""
+    each_s = problem.alpha_s + (problem.hop_s or 0.0)
+    whole_s = problem.size_bytes / (problem.rate_bytes_per_s * problem.lanes)
+    most = math.sqrt((problem.n_ranks - 2) * whole_s / each_s) if each_s else math.inf
+    return max(1, round(min(most, MOST_PIECES)))
+
+
+def _bruck(problem: Collective, operation: str, sign: int) -> Rounds:
+    n = problem.n_ranks
+    ranks = np.arange(n)
+    powers = [1 << k for k in range((n - 1).bit_length())]
+    if operation == "all-to-all":
+        distance = (ranks - ranks[:, None]) % n
+        return _hand_on(n, (((ranks + p) % n, distance & p > 0) for p in powers))
+    if operation == "broadcast":
+        return _tree(problem, [np.arange(min(p, n - p)) for p in powers], powers)
+    return _grow(n, ((ranks + sign * power) % n for power in powers))
+
+
+def _tree(problem: Collective, senders: list[NDArray[np.int64]], steps: list[int]) -> Rounds:
+    """Broadcast whole buffers: those who have one send it so many places onward."""
+    n, root = problem.n_ranks, problem.root
+    parts = [
+        ((place + root) % n, (place + step + root) % n, np.zeros(len(place), dtype=np.int64))
+        for place, step in zip(senders, steps, strict=True)
+    ]
+    return as_rounds(parts, COPY, 1)
+
+
+def _halving_doubling(problem: Collective, operation: str, sign: int) -> Rounds:
+    n = problem.n_ranks
+    ranks = np.arange(n)
+    powers = [1 << k for k in range((n - 1).bit_length())]
+    if operation == "all-to-all":
+        differ = ranks ^ ranks[:, None]
+        return _hand_on(n, ((ranks ^ p, differ & p > 0) for p in powers))
+    gather = _grow(n, (ranks ^ power for power in powers))
+    if operation != "broadcast":
+        return gather
+    parts = []  # scatter first: who has a part sends half of it to its partner
+    for power in powers[::-1]:
+        holds = ranks[(ranks ^ problem.root) % (2 * power) == 0]
+        offset = np.arange(power)
+        source = np.repeat(holds, power)
+        chunk = ((source ^ power) & ~(power - 1)) + np.tile(offset, len(holds))
+        parts.append((source, source ^ power, chunk))
+    return one_after_another(as_rounds(parts, COPY, n), gather)
+
+
+def _swing(problem: Collective, operation: str, sign: int) -> Rounds:
+    """Meet partners at distances 1, -1, 3, -5, 11, ...; of sums the near ones first."""
+    n = problem.n_ranks
+    ranks = np.arange(n)
+    distances = [(1 - (-2) ** (k + 1)) // 3 for k in range((n - 1).bit_length())]
+    towards = np.where(ranks % 2 == 0, 1, -1)
+    return _grow(n, ((ranks + towards * distance) % n for distance in distances[::-1]))
+
+
+def _pairwise(problem: Collective, operation: str, sign: int) -> Rounds:
+    n = problem.n_ranks
+    ranks = np.arange(n)
+    parts = []
+    for partner in list_matchings(problem):
+        source = ranks[(partner >= 0) & (partner != ranks)]
+        parts.append((source, partner[source], source * n + partner[source]))
+    return as_rounds(parts, COPY, n * n)
+
+
+def list_matchings(problem: Collective) -> list[NDArray[np.int64]]:
+    """List matchings in which each rank meets each other one once: shifts, or pairs.
+
+    Examples
+    --------
+    >>> [m.tolist() for m in list_matchings(Collective("all-to-all", 3, 1.0))]
+    [[1, 2, 0], [2, 0, 1]]
+    >>> [m.tolist() for m in list_matchings(Collective("all-to-all", 3, 1.0, two_way=True))]
+    [[-1, 2, 1], [2, -1, 0], [1, 0, -1]]
+    """
+    n = problem.n_ranks
+    ranks = np.arange(n)
+    if not problem.two_way:
+        return [(ranks + shift) % n for shift in range(1, n)]
+    if n & (n - 1) == 0:
+        return [ranks ^ other for other in range(1, n)]
+    turning = n - 1 + n % 2  # a tournament: one rank stays, or rests, and the others turn
+    found = []
+    for turn in range(turning):
+        partner = (2 * turn - ranks) % turning
+        partner[turn] = -1
+        if n % 2 == 0:
+            partner[n - 1], partner[turn] = turn, n - 1
+        found.append(partner)
+    return found
+
+
+def _direct(problem: Collective, operation: str, sign: int) -> Rounds:
+    """Send everything straight to its place, over as many matchings at a time as lanes."""
+    n, lanes = problem.n_ranks, problem.lanes
+    matchings = list_matchings(problem)
+    if sign < 0:
+        matchings = matchings[::-1]
+    parts, circuits = [], []
+    for low in range(0, len(matchings), lanes):
+        some = matchings[low : low + lanes]
+        circuits.append([some[lane % len(some)] for lane in range(lanes)])
+        source = np.concatenate([np.flatnonzero(partner >= 0) for partner in some])
+        target = np.concatenate([partner[partner >= 0] for partner in some])
+        parts.append(
+            (source, target, source * n + target if operation == "all-to-all" else source)
+        )
+    rounds = as_rounds(parts, COPY, n * n if operation == "all-to-all" else n)
+    return rounds._replace(matchings=np.array(circuits))
+
+
+ALGORITHMS: dict[str, Callable[[Collective, str, int], Rounds]] = {
+    "ring": _ring,
+    "halving-doubling": _halving_doubling,
+    "bruck": _bruck,
+    "pairwise": _pairwise,
+    "swing": _swing,
+    "direct": _direct,
+}
+"""What makes the rounds, by name; `sign` is the direction in which chunks go round."""

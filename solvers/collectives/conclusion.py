@@ -1,0 +1,149 @@
+"""Solutions of collectives: a plan, the schedule of its switch, and what is proved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import (
+    IDLE,
+    RTOL,
+    Clock,
+    Limit,
+    Limits,
+    NewBest,
+    OnEvent,
+    Schedule,
+    Solution,
+    Status,
+    Tick,
+    ignore,
+)
+from optmatch.problems import Collective, Routing
+from optmatch.solvers.collectives.plans import Laid
+
+
+class Found(NamedTuple):
+    """What a method has found."""
+
+    laid: Laid | None
+    stats: dict[str, Any]
+    lower_bound: float = 0.0
+    """That it has proved by a search; the bound of the problem counts in any case."""
+    limit: Limit | None = None
+    """Why it stopped early, if it did."""
+
+
+def run(
+    problem: Collective,
+    limits: Limits,
+    on_event: OnEvent,
+    name: str,
+    find: Callable[[Clock], Found],
+) -> Solution:
+    """Call what finds a plan, and make a solution of it.
+
+    Parameters
+    ----------
+    problem, limits, on_event
+        As given to a method.
+    name
+        The name of the method.
+    find
+        Finds a plan; it is called with the running clock.
+    """
+    clock = limits.start()
+    limit = clock.exceeded(0)
+    found = Found(None, {})
+    schedule: Schedule | None = None
+    laid: Laid | None = None
+    try:
+        if limit is None:
+            on_event(Tick(name, 0, 1))
+            found = find(clock)
+            candidate, reason = found.laid, ""
+            if candidate is not None:
+                schedule, reason = _switch_schedule(problem, candidate)
+            if reason:
+                found = Found(None, {**found.stats, "reason": reason})
+            elif candidate is not None:
+                laid = candidate
+                on_event(NewBest(laid.plan.time_s))
+    except KeyboardInterrupt:
+        limit = Limit.INTERRUPTED
+    terms = problem.bounds()
+    stats = dict(found.stats) | {"bound_name": terms.name}
+    bound = terms.seconds
+    if found.lower_bound > bound * (1 + RTOL):
+        bound, stats["bound_by"] = found.lower_bound, "search"
+    common: dict[str, Any] = {"problem": problem, "method": name}
+    if laid is None:
+        limit = limit or found.limit or Limit.EXHAUSTED
+        return Solution(
+            status=Status.UNKNOWN, limit=limit, lower_bound=bound, stats=stats, **common
+        )
+    plan = laid.plan
+    proved = plan.time_s <= bound * (1 + RTOL)
+    stats |= {
+        "rounds": plan.n_rounds,
+        "rounds_late": plan.n_rounds_late,
+        "reconfigurations": max(0, plan.n_epochs - 1),
+    }
+    return Solution(
+        answer=plan,
+        schedule=schedule,
+        status=Status.OPTIMAL if proved else Status.FEASIBLE,
+        limit=None if proved else limit or found.limit or Limit.EXHAUSTED,
+        objective=plan.time_s,
+        lower_bound=min(bound, plan.time_s) if proved else bound,
+        stats=stats,
+        **common,
+    )
+
+
+def _switch_schedule(problem: Collective, laid: Laid) -> tuple[Schedule | None, str]:
+    """Return the schedule of the one switch of a plan, and why it cannot hold it if it cannot."""
+    plan = laid.plan
+    if problem.planes > 1 or laid.held_s is None:
+        return None, ""
+    fabric, ports = problem.fabric, problem.ports
+    matchings = np.full((plan.n_epochs, fabric.n_ports), IDLE, dtype=np.int32)
+    for lane in range(ports if plan.n_epochs else 0):
+        epoch, rank = np.nonzero(plan.circuits[:, lane] != IDLE)
+        to = plan.circuits[epoch, lane, rank]
+        matchings[epoch, rank * ports + lane] = to * ports + lane
+    states = None
+    if fabric.graph is not None:
+        states = _route(problem, matchings)
+        if states is None:
+            return None, "the fabric has no routes for all circuits of the plan at once"
+    return (
+        Schedule(
+            matchings=matchings,
+            durations_s=laid.held_s,
+            delay_s=problem.delay_s,
+            cell_states=states,
+        ),
+        "",
+    )
+
+
+def _route(problem: Collective, matchings: NDArray[np.int32]) -> NDArray[np.int8] | None:
+    """Find cell states for all matchings, or None."""
+    from optmatch.solvers.feedforward import is_feed_forward
+
+    if is_feed_forward(Routing(problem.fabric, matchings[0])):
+        from optmatch.solvers.feedforward.constructive import route
+    else:
+        from optmatch.solvers.routing.negotiated import route
+    rng = np.random.default_rng(0)
+    states = np.zeros((len(matchings), problem.fabric.n_cells), dtype=np.int8)
+    for epoch, matching in enumerate(matchings):
+        routed = route(Routing(problem.fabric, matching), Limits(), rng, ignore).schedule
+        if routed is None or routed.cell_states is None:
+            return None
+        states[epoch] = routed.cell_states[0]
+    return states

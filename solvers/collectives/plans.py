@@ -1,0 +1,155 @@
+"""Plans: rounds of sends are laid over circuits, and timed."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.problems import Collective, CollectivePlan
+from optmatch.solvers.collectives.rounds import Rounds, chunk_sizes
+
+
+class Laid(NamedTuple):
+    """A plan, and how long its circuits are there."""
+
+    plan: CollectivePlan
+    held_s: NDArray[np.float64] | None = None
+    """``held_s[epoch]``; None of plans whose planes change circuits by themselves."""
+
+
+def lay(problem: Collective, rounds: Rounds) -> Laid:
+    """Give each round circuits of its own, unless those that are there serve it too."""
+    matchings = rounds.matchings
+    if matchings is None:
+        matchings = lay_circuits(problem, rounds)
+    epochs: list[NDArray[np.int64]] = []
+    held = None if isinstance(problem.start, str) else problem.start.astype(np.int64)
+    of_round = np.zeros(len(matchings), dtype=np.int64)
+    for turn, wanted in enumerate(matchings):
+        if held is None or ((wanted >= 0) & (wanted != held)).any():
+            held = wanted
+        if not epochs or held is not epochs[-1]:
+            epochs.append(held)
+        of_round[turn] = len(epochs) - 1
+    circuits = np.array(epochs).reshape(len(epochs), problem.lanes, problem.n_ranks)
+    return assemble(problem, rounds.sends, rounds.chunk_count, circuits, of_round)
+
+
+def lay_circuits(problem: Collective, rounds: Rounds) -> NDArray[np.int64]:
+    """Return ``circuits[round, lane, rank]`` of rounds in which each rank sends to one other.
+
+    All lanes have the same circuits. Two-way circuits along a ring need two lanes, which take
+    turns, and a third one if the ring is odd.
+    """
+    n, lanes = problem.n_ranks, problem.lanes
+    partner = np.full((rounds.n_rounds, n), -1)
+    turn, source, destination = rounds.sends.T[:3]
+    partner[turn, source] = destination
+    if not problem.two_way:
+        return np.repeat(partner[:, None], lanes, axis=1)
+    circuits = np.full((rounds.n_rounds, lanes, n), -1)
+    for k, row in enumerate(partner):
+        sent = np.flatnonzero(row >= 0)
+        back = np.where(row[row[sent]] < 0, sent, row[row[sent]])
+        if (back == sent).all():
+            circuits[k][:, sent], circuits[k][:, row[sent]] = row[sent], sent
+            continue
+        for at, lane in _take_turns(row):
+            circuits[k, lane, at], circuits[k, lane, row[at]] = row[at], at
+    return circuits
+
+
+def _take_turns(row: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Give each send along rings a lane, so that neighbours have different ones."""
+    found: list[tuple[int, int]] = []
+    seen = np.zeros(len(row), dtype=np.bool_)
+    for start in np.argsort(np.isin(np.arange(len(row)), row), kind="stable").tolist():
+        ring, at = [], start  # lines first, from their ends
+        while at >= 0 and not seen[at] and row[at] >= 0:
+            seen[at] = True
+            ring.append(at)
+            at = int(row[at])
+        odd = len(ring) % 2 == 1 and at == start
+        found += [
+            (rank, 2 if odd and k == len(ring) - 1 else k % 2) for k, rank in enumerate(ring)
+        ]
+    return found
+
+
+def assemble(
+    problem: Collective,
+    sends: NDArray[np.int64],
+    chunk_count: int,
+    circuits: NDArray[np.int64],
+    epoch_of_round: NDArray[np.int64],
+    links: NDArray[np.int64] | None = None,
+) -> Laid:
+    """Time a plan, and make it.
+
+    Parameters
+    ----------
+    problem
+        The question.
+    sends, circuits, epoch_of_round, links
+        As in a `CollectivePlan`.
+    chunk_count
+        Into how many equal chunks the data are cut.
+    """
+    n = problem.n_ranks
+    sizes = chunk_sizes(problem, chunk_count)
+    n_rounds = len(epoch_of_round)
+    turn, source, target, chunk = sends.T[:4]
+    hops = np.ones(len(sends), dtype=np.int64)
+    send = np.arange(len(sends))
+    if links is not None and len(links):
+        hops = np.maximum(np.bincount(links[:, 0], minlength=len(sends)), 1)
+        direct = np.ones(len(sends), dtype=np.bool_)
+        direct[links[:, 0]] = False
+        alone = send[direct]
+        send = np.concatenate([alone, links[:, 0]])
+        source = np.concatenate([source[alone], links[:, 1]])
+        target = np.concatenate([target[alone], links[:, 2]])
+        turn, chunk = turn[send], chunk[send]
+    at, which = np.unique((turn * n + source) * n + target, return_inverse=True)
+    loads = np.bincount(which.reshape(-1), weights=sizes[chunk], minlength=len(at))
+    round_of, pair = np.divmod(at, n * n)
+    lanes = circuits[epoch_of_round[round_of], :, pair // n] == (pair % n)[:, None]
+    busiest = np.zeros(n_rounds)
+    np.maximum.at(busiest, round_of, loads / lanes.sum(axis=1))
+    length_s = problem.alpha_s + busiest / problem.rate_bytes_per_s
+    if problem.hop_s is not None:
+        longest = np.zeros(n_rounds, dtype=np.int64)
+        np.maximum.at(longest, sends[:, 0], hops)
+        length_s = length_s + problem.hop_s * longest
+    late = problem.late
+    ready_s = np.zeros(n_rounds)
+    np.maximum.at(ready_s, turn, np.maximum(late[source], late[target]))
+    starts_s, held_s, time_s = np.zeros(n_rounds), np.zeros(len(circuits)), 0.0
+    since_s, held = 0.0, -1
+    for k, epoch in enumerate(epoch_of_round.tolist()):
+        if epoch != held and (epoch or not _is_there(problem, circuits[0])):
+            time_s += problem.delay_s
+            since_s = time_s
+        held = epoch
+        starts_s[k] = max(time_s, ready_s[k])
+        time_s = starts_s[k] + length_s[k]
+        held_s[epoch] = time_s - since_s
+    plan = CollectivePlan(
+        sends=sends,  # type: ignore[arg-type]
+        chunk_bytes=sizes,
+        circuits=circuits,  # type: ignore[arg-type]
+        epoch_of_round=epoch_of_round,  # type: ignore[arg-type]
+        links=np.empty((0, 3)) if links is None else links,  # type: ignore[arg-type]
+        time_s=float(time_s),
+        n_rounds_late=int((starts_s >= late.max()).sum()) if late.any() else 0,
+    )
+    return Laid(plan, held_s)
+
+
+def _is_there(problem: Collective, circuits: NDArray[np.int64]) -> bool:
+    """Tell whether the first circuits cost no delay."""
+    if isinstance(problem.start, str):
+        return problem.start == "free"
+    return bool((circuits == problem.start).all())

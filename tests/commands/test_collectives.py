@@ -1,0 +1,57 @@
+"""Collectives at the command line: from a problem to a verified plan in a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import optmatch as om
+from tests.helpers.command import call
+
+
+def test_a_collective_is_generated_solved_and_verified(tmp_path: Path) -> None:
+    """And comes back from its files."""
+    path, answer = tmp_path / "reduce.json", tmp_path / "reduce.schedule.json"
+    options = (
+        "all-reduce --ranks 8 --bytes 1e6 --alpha 1.7e-6 --hop 1e-6 --delay 1e-5 --late 3=0.1"
+    )
+    assert call("generate", "collective", *options.split(), "-o", path).exit_code == 0
+    problem: Any = om.load(path)
+    assert problem == om.Collective(
+        "all-reduce", 8, 1e6, alpha_s=1.7e-6, hop_s=1e-6, delay_s=1e-5, late_s={"3": 0.1}
+    )
+    assert call("solve", path, "-o", answer).exit_code == 0
+    assert call("verify", answer).exit_code == 0
+    solution = om.load(answer)
+    assert isinstance(solution, om.Solution)
+    assert solution.objective == om.solve(problem, seed=solution.seed).objective
+    assert om.verify(problem, solution).ok
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("all-reduce --ranks 0 --bytes 1", "n_ranks = 0: must be >= 1"),
+        ("all-reduce --ranks 4 --bytes -1", "size_bytes = -1: must be >= 0"),
+        ("all-reduce --ranks 4 --bytes 1 --late 4=1", "late_s = 4: a rank of 4"),
+        ("all-reduce --ranks 4 --bytes 1 --late x", "--late = 'x': 5=0.02 is expected"),
+        ("all-sum --ranks 4 --bytes 1", "'all-sum' is not one of"),
+        ("all-reduce --ranks 4 --bytes 1 --fabric ideal-switch --size 3", "a switch of 4 ports"),
+    ],
+)
+def test_bad_options_are_named(options: str, message: str) -> None:
+    """With exit code 2."""
+    done = call("generate", "collective", *options.split())
+    assert done.exit_code == 2
+    assert message in done.stderr
+
+
+def test_a_method_that_does_not_fit_says_which_do(tmp_path: Path) -> None:
+    """Halving needs a power of two."""
+    path = tmp_path / "six.json"
+    om.save(om.Collective("all-gather", 6, 6.0), path)
+    done = call("solve", path, "--method", "halving-doubling")
+    assert done.exit_code == 2
+    assert "these are: best, bruck, direct, ring" in done.stderr

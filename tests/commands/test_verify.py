@@ -1,0 +1,76 @@
+"""`optmatch verify`: exit codes of what is wrong and of what is unproved."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import optmatch as om
+from tests.helpers.command import IDEAL, call, ideal_solution, process
+
+
+@pytest.fixture
+def unproved(tmp_path: Path) -> Path:
+    """Claim by a search that a problem with an answer has none."""
+    path = tmp_path / "unproved.schedule.json"
+    claim = om.Solution(
+        problem=ideal_solution().problem,
+        status=om.Status.INFEASIBLE,
+        lower_bound=float("inf"),
+        method="by hand",
+        stats={"bound_by": "search"},
+    )
+    om.save(claim, path)
+    return path
+
+
+@pytest.fixture
+def wrong(tmp_path: Path) -> Path:
+    """Claim an objective that the schedule does not have."""
+    path = tmp_path / "wrong.schedule.json"
+    om.save(ideal_solution(objective=1.0, lower_bound=1.0), path)
+    return path
+
+
+def test_unproved_claims_have_a_code_of_their_own(unproved: Path) -> None:
+    """In a real process; accepted on demand, and shown all the same."""
+    done = process("verify", unproved)
+    assert done.returncode == 6
+    first, *rest = done.stdout.splitlines()
+    assert first == f"{unproved}: UNPROVED"
+    claim = "  unproved: status infeasible: from a search without a certificate; 0 was checked"
+    assert claim in rest
+    accepted = call("verify", unproved, "--accept-unproved")
+    assert (accepted.exit_code, accepted.stdout) == (0, done.stdout)
+    report = json.loads(call("verify", unproved, "--json").stdout)
+    assert (report["ok"], report["valid"], report["proof"]) == (False, True, "search")
+    assert report["unproved"] == [claim.removeprefix("  unproved: ")]
+
+
+def test_a_violation_comes_before_an_unproved_claim(unproved: Path, wrong: Path) -> None:
+    """In every order of the files; bad input has a lower code than both."""
+    for files, code in (
+        ((unproved, wrong), 5),
+        ((wrong, unproved), 5),
+        ((unproved, IDEAL), 6),
+        ((unproved, "missing.json"), 6),
+    ):
+        assert call("verify", *files).exit_code == code
+    assert call("verify", wrong, "--accept-unproved").exit_code == 5
+
+
+def test_a_file_keeps_what_its_claims_rest_on(tmp_path: Path) -> None:
+    """`solve` prints and writes it; another word is bad input."""
+    problem, path = tmp_path / "p.json", tmp_path / "s.json"
+    om.save(om.AllToAll(om.HexMesh(2, 2, ports=6)), problem)
+    done = call("solve", problem, "--method", "ilp", "--seed", "0", "-o", path)
+    assert done.exit_code == 0
+    assert "  proof              search, unproved" in done.stdout.splitlines()
+    assert json.loads(path.read_text())["proof"] == "search"
+    assert om.load(path).proof == "search"  # type: ignore[union-attr]
+    path.write_text(path.read_text().replace('"proof": "search"', '"proof": "hope"'))
+    bad = call("verify", path)
+    assert bad.exit_code == 2
+    assert "/proof: 'hope': one of counting, certificate, search, or null" in bad.stderr

@@ -1,0 +1,122 @@
+"""Collectives: what is refused, and bounds that nothing beats."""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+from typing import Any
+
+import pytest
+
+import optmatch as om
+from optmatch.problems.collectives.bounds import distances, fewest_late_rounds, fewest_rounds
+from tests.helpers import collectives
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"operation": "sum"}, "operation = 'sum': one of all-reduce, reduce-scatter"),
+        ({"n_ranks": 0}, "n_ranks = 0: must be >= 1"),
+        ({"n_ranks": 2.5}, "n_ranks = 2.5: not a whole number"),
+        ({"size_bytes": 0}, "size_bytes = 0.0: above 0 is expected"),
+        ({"size_bytes": float("nan")}, "size_bytes = nan: not finite"),
+        ({"alpha_s": -1e-6}, "alpha_s = -1e-06: must be >= 0"),
+        ({"hop_s": "x"}, "hop_s = 'x': not a number"),
+        ({"delay_s": -1}, "delay_s = -1: must be >= 0"),
+        ({"rate_bytes_per_s": 0}, "rate_bytes_per_s = 0.0: above 0"),
+        ({"ports": 0}, "ports = 0: must be >= 1"),
+        ({"planes": -1}, "planes = -1: must be >= 1"),
+        ({"two_way": 1}, "two_way = 1: true or false"),
+        ({"start": "lit"}, "start = 'lit': free or dark, or circuits"),
+        ({"start": [[1, 0]]}, "start = (1, 2): circuits of shape (1, 4)"),
+        ({"start": [[1, 1, 2, 3]]}, "start: lane 0 leads to rank 1 more than once"),
+        ({"start": [[1, 2, 3, 0]], "two_way": True}, "leads from rank 0 to 1, none back"),
+        ({"start": [[4, -1, -1, -1]]}, "start: rank 0 sends to 4 of 4"),
+        ({"steps": [[0, -1]]}, "steps[0] = [0.0, -1.0]: a configuration and bytes"),
+        ({"steps": [[0.5, 1]]}, "steps[0] = [0.5, 1.0]: a configuration and bytes"),
+        ({"late_s": {4: 1.0}}, "late_s = 4: a rank of 4"),
+        ({"late_s": {0: -1.0}}, "late_s[0] = -1: must be >= 0"),
+        ({"late_s": {"a": 1.0}}, "late_s = 'a': not a whole number"),
+        ({"late_s": dict.fromkeys(range(4), 1.0)}, "one rank that is not late"),
+        ({"demand_bytes": [[0]]}, "demand_bytes = 'given': none but of an all-to-all"),
+        ({"root": 4, "operation": "broadcast"}, "root = 4: a rank of 4, of a broadcast"),
+        ({"align_bytes": -1}, "align_bytes = -1: must be >= 0"),
+        ({"fabric": om.IdealSwitch(3)}, "fabric = 3: a switch of 4 ports or more"),
+        ({"fabric": om.HexMesh(2, 2, ports=4)}, "true on a hex-mesh of bidirectional ports"),
+        ({"fabric": om.Benes(4), "planes": 2}, "planes = 2: one plane on a benes"),
+    ],
+)
+def test_bad_fields_are_named(fields: dict[str, Any], message: str) -> None:
+    """By name, value and rule."""
+    good: dict[str, Any] = {"operation": "all-reduce", "n_ranks": 4, "size_bytes": 1e6}
+    with pytest.raises(om.InputError, match=re.escape(message)):
+        om.Collective(**(good | fields))
+
+
+def test_an_uneven_all_to_all_has_a_matrix() -> None:
+    """Its size is that of the busiest row or column."""
+    demand: Any = [[0, 5, 1], [0, 0, 2], [0, 4, 0]]
+    problem = om.Collective("all-to-all", 3, 0, demand_bytes=demand)
+    assert problem.size_bytes == 9.0
+    with pytest.raises(om.InputError, match=r"size_bytes = 8: 9, as demand_bytes says"):
+        om.Collective("all-to-all", 3, 8, demand_bytes=demand)
+    wrong: Any = [[1, 5, 1], [0, 0, 2], [0, 4, 0]]
+    with pytest.raises(om.InputError, match="3 x 3 bytes >= 0, 0 on the diagonal"):
+        om.Collective("all-to-all", 3, 0, demand_bytes=wrong)
+
+
+@pytest.mark.parametrize(
+    ("n", "rounds"),
+    [
+        (8, [7, 4, 3]),
+        (64, [63, 14, 9, 8, 7, 6]),
+        (1024, [1023, 62, 28, 19, 15, 14, 13, 12, 11, 10]),
+    ],
+)
+def test_reach_is_that_of_the_facts(n: int, rounds: list[int]) -> None:
+    """Rounds with one, two, ... configurations."""
+    assert [fewest_rounds(n, k) for k in range(1, len(rounds) + 1)] == rounds
+
+
+@pytest.mark.parametrize(("n", "epochs"), [(2, 1), (3, 1), (3, 2), (4, 1), (4, 2), (5, 2)])
+def test_reach_is_the_best_that_there_is(n: int, epochs: int) -> None:
+    """Of all permutations."""
+    assert fewest_rounds(n, epochs) == collectives.fewest_rounds(n, epochs)
+
+
+@pytest.mark.parametrize(
+    ("n", "lanes", "totals"),
+    [
+        (8, 1, [28, 14, 11, 10, 9, 8, 7]),
+        (16, 1, [120, 45, 33]),
+        (32, 1, [496, 140, 93]),
+        (64, 1, [2016, 420, 258, 200, 172, 156]),
+        (1024, 1, [523776, 29876, 12563, 8261]),
+        (64, 2, [264, 184, 153, 133]),
+        (64, 4, [165, 125, 114, 110]),
+    ],
+)
+def test_distances_are_those_of_the_facts(n: int, lanes: int, totals: list[int]) -> None:
+    """Hops to all others together, with one, two, ... configurations."""
+    found = [int(hops.sum()) for hops in islice(distances(n, lanes), len(totals))]
+    assert found == totals
+
+
+def test_late_rounds_are_those_of_the_facts() -> None:
+    """The counting bound of an all-reduce with one late rank."""
+    known = {3: 3, 4: 4, 5: 6, 6: 7, 7: 9, 8: 9, 9: 11, 11: 14, 13: 16, 15: 18, 16: 18, 128: 133}
+    assert {n: fewest_late_rounds(n) for n in known} == known
+
+
+def test_each_bound_has_a_name() -> None:
+    """What it counts."""
+
+    def name(*args: Any, **fields: Any) -> str:
+        return om.Collective(*args, rate_bytes_per_s=1e9, **fields).bounds().name
+
+    assert name("all-gather", 8, 1e6) == "bytes"
+    assert name("all-gather", 8, 1e6, alpha_s=1e-6, delay_s=1e-5) == "reach"
+    assert name("all-to-all", 8, 1e6, alpha_s=1e-6, delay_s=1.0) == "distance"
+    assert name("all-reduce", 8, 1e6, late_s={3: 1.0}) == "late"
+    assert name("all-reduce", 8, 1e6, steps=[[0, 1e6]]) == "steps"

@@ -1,0 +1,108 @@
+"""What claims rest on, in every kind of problem: the word of a search is no proof."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optmatch as om
+from optmatch.solvers.reroutes.states import fill_rack
+from tests.helpers.rails import small_job
+
+SEARCH = {"bound_by": "search"}
+PROBLEMS: dict[str, Any] = {
+    "all-to-all": om.AllToAll(om.HexMesh(3, 3, ports=4)),
+    "demand": om.Demand.from_matrix([[0, 3, 1], [2, 0, 1], [1, 1, 0]], delay_s=1.0),
+    "rail-job": small_job(2, 2, 3, delay_s=1e-3),
+    "reroute": replace(fill_rack(om.RackFabric()), failed_chips=(3,)),
+    "routing": om.Routing(om.HexMesh(3, 3, ports=4), np.array([1, 0, 3, 2], dtype=np.int32)),
+    "slice-allocation": om.SliceAllocation(om.RackFabric(), (2, 2, 2)),
+}
+every_kind = pytest.mark.parametrize("kind", PROBLEMS)
+
+
+@every_kind
+def test_infeasible_from_a_search_is_unproved(kind: str) -> None:
+    """All these problems have an answer; without the word "search" the claim is refused."""
+    problem = PROBLEMS[kind]
+    claim = om.Solution(
+        problem=problem,
+        status=om.Status.INFEASIBLE,
+        lower_bound=math.inf,
+        method="by hand",
+        stats=SEARCH,
+    )
+    report = om.verify(problem, claim)
+    assert report.valid and not report.ok
+    assert report.proof == "search"
+    (unproved,) = report.unproved
+    assert unproved.startswith("status infeasible: from a search without a certificate")
+    assert f"  unproved: {unproved}" in str(report).splitlines()
+    assert not om.verify(problem, replace(claim, stats={})).valid
+
+
+@every_kind
+def test_a_solve_says_what_its_claims_rest_on(kind: str) -> None:
+    """Here all bounds are counted; whoever states a better proof than there is, is refused."""
+    solution = om.solve(PROBLEMS[kind], seed=0)
+    report = om.verify(solution.problem, solution)
+    assert report.ok
+    assert solution.proof == report.proof == "counting"
+    claim = replace(
+        solution,
+        status=om.Status.UNKNOWN,
+        limit=om.Limit.TIME,
+        schedule=None,
+        answer=None,
+        objective=None,
+        lower_bound=1e15,
+        stats=SEARCH,
+        proof="search",
+    )
+    assert om.verify(claim.problem, claim).valid
+    for better in ("counting", "certificate"):
+        (violation,) = om.verify(claim.problem, replace(claim, proof=better)).violations
+        assert violation.rule == "the proof is of the kind that is stated"
+        assert (violation.got, violation.expected) == (better, "search")
+
+
+def test_more_slots_than_by_counting_are_not_optimal_by_a_search() -> None:
+    """An idle slot makes a schedule worse, and "optimal" an unproved claim."""
+    problem = PROBLEMS["all-to-all"]
+    solution = om.solve(problem, seed=0)
+    best: Any = solution.schedule
+    longer = om.Schedule(
+        matchings=np.vstack([best.matchings, np.full((1, 4), -1)]),
+        durations_s=np.ones(4),
+        cell_states=np.vstack([best.cell_states, np.full((1, problem.fabric.n_cells), -1)]),
+    )
+    claim = replace(solution, schedule=longer, stats=SEARCH, proof=None)
+    report = om.verify(problem, claim)
+    assert report.valid and not report.ok
+    assert report.unproved[0].startswith("status optimal: that fewer than 4 slots do not do")
+
+
+def test_a_bound_that_is_no_number_is_not_from_a_search() -> None:
+    """It claims nothing that a search could have found."""
+    solution = om.solve(PROBLEMS["demand"], seed=0)
+    claim = replace(solution, stats=SEARCH)
+    object.__setattr__(claim, "lower_bound", math.nan)
+    assert not om.verify(claim.problem, claim).valid
+
+
+def test_certificates_and_searches_are_marked() -> None:
+    """A matching whose circuits block each other, and pairs that share too few links."""
+    pairs = np.array([1, 0, 3, 2], dtype=np.int32)
+    clash = om.Routing(om.HexMesh(1, 2, ports=[0, 1, 3, 10]), pairs)
+    by_certificate = om.solve(clash, "ilp", seed=0)
+    assert by_certificate.status is om.Status.INFEASIBLE
+    assert by_certificate.proof == "certificate"
+    by_search = om.solve(om.AllToAll(om.HexMesh(2, 2, ports=6)), "ilp", seed=0)
+    assert by_search.status is om.Status.OPTIMAL
+    assert by_search.proof == "search"
+    with pytest.raises(om.InputError, match="proof = 'hope': one of counting"):
+        replace(by_search, proof="hope")  # type: ignore[arg-type]
