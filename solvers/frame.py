@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from optmatch.model import RTOL, Clock, Limit, NewBest, OnEvent, Problem, Solution, Status, Tick
@@ -12,13 +12,12 @@ Answer = TypeVar("Answer")
 
 
 def take_best(
-    answers: Iterator[Answer | None],
-    cost: Callable[[Answer], float],
+    answers: Iterator[tuple[float, Answer] | None],
     bound: float,
     clock: Clock,
     on_event: OnEvent,
     phase: str,
-    total: int | None = None,
+    total: int = 0,
     *,
     ties: bool = False,
 ) -> tuple[Answer | None, Limit | None, int]:
@@ -27,9 +26,8 @@ def take_best(
     Parameters
     ----------
     answers
-        They come one by one; None where a try finds none. Each counts as an iteration.
-    cost
-        What is to be small.
+        They come one by one, each after what it costs; None where a try finds none. Each counts
+        as an iteration.
     bound
         No answer costs less.
     clock, on_event
@@ -47,8 +45,9 @@ def take_best(
     Examples
     --------
     >>> from optmatch.model import Limits, ignore
-    >>> take_best(iter([5, None, 3, 4]), float, 0.0, Limits().start(), ignore, "numbers")
-    (3, <Limit.EXHAUSTED: 'exhausted'>, 4)
+    >>> answers = iter([(5.0, "a"), None, (3.0, "b")])
+    >>> take_best(answers, 0.0, Limits().start(), ignore, "letters")
+    ('b', <Limit.EXHAUSTED: 'exhausted'>, 3)
     """
     best: Answer | None = None
     least, done = math.inf, 0
@@ -67,12 +66,10 @@ def take_best(
                 limit = Limit.EXHAUSTED
                 break
             done += 1
-            if found is None or cost(found) > least or (cost(found) == least and not ties):
-                continue
-            best = found  # kept first: the listener may interrupt
-            if cost(found) < least:
-                least = cost(found)
-                on_event(NewBest(least))
+            if found is not None and (found[0] < least or (ties and found[0] == least)):
+                before, (least, best) = least, found  # kept first: the listener may interrupt
+                if least < before:
+                    on_event(NewBest(least))
     except KeyboardInterrupt:
         limit = Limit.INTERRUPTED
     return best, limit, done

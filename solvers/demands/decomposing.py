@@ -68,18 +68,13 @@ def take_fewest(
     unlimited = limits.iterations is None and limits.time_s is None
     searches: list[Decomposer] = []
 
-    def plans() -> Iterator[Plan]:
+    def plans() -> Iterator[tuple[float, Plan]]:
         searches.append(decomposer(problem, rng))
-        yield from itertools.islice(draw(searches[0]), most if unlimited else None)
+        for plan in itertools.islice(draw(searches[0]), most if unlimited else None):
+            yield float(len(plan.ticks)), plan
 
-    best, limit, done = take_best(
-        plans(),
-        lambda plan: float(len(plan.ticks)),
-        bound,
-        limits.start(),
-        on_event,
-        "decompositions",
-    )
+    clock = limits.start()
+    best, limit, done = take_best(plans(), bound, clock, on_event, "decompositions")
     stats: dict[str, object] = {"decompositions": done}
     search = searches[0] if searches else None
     return conclude_count(problem, best, bound, limit, name, stats, proof, search)

@@ -76,7 +76,7 @@ def solve_demand(
     bound, proof = bound_demand(problem)
     work = Work(problem, problem.ticks, problem.delay_ticks, problem.min_slot_ticks, rng, clock)
 
-    def candidates() -> Iterator[Candidate | None]:
+    def candidates() -> Iterator[tuple[float, Candidate] | None]:
         finish, plain, least = _finisher(problem), _plain(problem), np.inf
         nothing = Plan.of([], [], problem.fabric.n_ports)
         for plan in build(work) if work.demand.any() else [nothing]:
@@ -85,11 +85,9 @@ def solve_demand(
                 continue
             found = finish(only_demanded(plan, work.demand, work.shortest))
             least = min(least, found.ticks)
-            yield found
+            yield found.objective, found
 
-    best, limit, done = take_best(
-        candidates(), lambda found: found.objective, bound, clock, on_event, "plans"
-    )
+    best, limit, done = take_best(candidates(), bound, clock, on_event, "plans")
     stats: dict[str, object] = {"plans": done}
     if best is None:
         return conclude(problem, name, None, bound, limit, certificate=proof, stats=stats)

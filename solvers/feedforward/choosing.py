@@ -18,14 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.solvers.feedforward.loop_search import (
-    DEPTH,
     EXACT,
     Task,
     bound_blocks,
     new_workspace,
     search,
 )
-from optmatch.solvers.feedforward.looping import network
+from optmatch.solvers.feedforward.looping import DEPTH, network
 
 MOST_VISITS = 400_000
 """After so many visits to blocks a search ends with the best it has."""

@@ -91,17 +91,18 @@ def route(
     matching, worst = problem.matching[None], problem.objective == "worst-cells"
     cell_cost = _cell_cost(problem)
 
-    def attempts() -> Iterator[Slots]:
+    def attempts() -> Iterator[tuple[float, Slots]]:
         for wanted in (None, cell_cost):
             routed = route_cheaply(problem.fabric, matching, wanted, worst=worst)
             if not routed.held[0]:
                 impossible.append(bool(routed.exact[0]))
                 return
-            yield Slots(matching, routed.states, _measure(problem, routed.states))
+            cost = _measure(problem, routed.states)
+            yield cost, Slots(matching, routed.states, cost)
 
     impossible = list[bool]()
     bound = problem.lower_bound()
-    best, limit, _ = take_best(attempts(), _objective, bound, clock, on_event, "route", 2)
+    best, limit, _ = take_best(attempts(), bound, clock, on_event, "route", 2)
     if best is None and limit is Limit.EXHAUSTED:
         if problem.fabric.n_cells > _FEW_CELLS and impossible[0]:
             return ilp.hand_over(problem, limits, rng, on_event, _NAME)
@@ -149,7 +150,7 @@ def solve(
         return refused
     bound = problem.lower_bound()
     plans = _plans(problem, clock, rng, on_event)
-    best, limit, _ = take_best(plans, _objective, -1.0, clock, on_event, "route", 2, ties=True)
+    best, limit, _ = take_best(plans, -1.0, clock, on_event, "route", 2, ties=True)
     if best is None and limit is Limit.EXHAUSTED:
         return replace(factorise.solve(problem, limits, rng, on_event), method=_NAME)
     if best is None:
@@ -169,10 +170,6 @@ def solve(
             "toggles": _count_toggles(best.states),
         },
     )
-
-
-def _objective(slots: Slots) -> float:
-    return slots.objective
 
 
 def _cell_cost(problem: Routing) -> NDArray[np.int64]:
@@ -195,13 +192,13 @@ def _measure(problem: Routing, states: NDArray[np.int8]) -> float:
 
 def _plans(
     problem: AllToAll, clock: Clock, rng: np.random.Generator, on_event: OnEvent
-) -> Iterator[Slots]:
+) -> Iterator[tuple[float, Slots]]:
     """Yield the slots as they are routed first, then in order and with their loops turned."""
     fabric = problem.fabric
     plan = _first_plan(problem, rng)
     if plan is None:
         return
-    yield plan
+    yield plan.objective, plan
     matchings, states = plan.matchings, plan.states
     if len(states) > 2 and len(states) ** 3 * fabric.n_cells <= _MOST_ORDERED:
         sequence = Sequence(states)
@@ -218,7 +215,8 @@ def _plans(
     turned = np.array(rows, dtype=np.int8).reshape(states.shape)
     if _count_toggles(turned) < _count_toggles(states):
         states = turned
-    yield Slots(matchings, states, float(count_cells(fabric, matchings, states)[0].sum()))
+    cells = float(count_cells(fabric, matchings, states)[0].sum())
+    yield cells, Slots(matchings, states, cells)
 
 
 def _first_plan(problem: AllToAll, rng: np.random.Generator) -> Slots | None:

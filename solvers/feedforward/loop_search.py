@@ -55,13 +55,11 @@ class Workspace(NamedTuple):
 
 def new_workspace(depths: int, lines: int, cells: int) -> Workspace:
     """Allocate it for so many depths, lines and cells."""
-    return Workspace(
-        *np.zeros((9, depths, lines), dtype=np.int64),
-        costs=np.empty((depths, lines, 2), dtype=np.int64),
-        states=np.empty((depths, cells), dtype=np.int8),
-        frames=np.empty((depths, 10), dtype=np.int64),
-        tally=np.empty(2, dtype=np.int64),
-    )
+    by_line = np.zeros((9, depths, lines), dtype=np.int64)
+    costs = np.empty((depths, lines, 2), dtype=np.int64)
+    states = np.empty((depths, cells), dtype=np.int8)
+    frames, tally = np.empty((depths, 10), dtype=np.int64), np.empty(2, dtype=np.int64)
+    return Workspace._make([*by_line, costs, states, frames, tally])
 
 
 @kernel

@@ -53,18 +53,16 @@ def route(
     bound, unlimited = problem.lower_bound(), limits.iterations is None
     most = RESTARTS if limits.iterations is None else limits.iterations
 
-    def attempts() -> Iterator[Routes | None]:
+    def attempts() -> Iterator[tuple[float, Routes] | None]:
         negotiation, failed = Negotiation(problem), 0
         for turn in range(most):
             if unlimited and turn == failed == PATIENCE:
                 return
             found = negotiation.attempt(turn, rng)
             failed += found is None
-            yield found
+            yield None if found is None else (found.objective, found)
 
-    best, limit, _ = take_best(
-        attempts(), lambda routes: routes.objective, bound, clock, on_event, "negotiate", most
-    )
+    best, limit, _ = take_best(attempts(), bound, clock, on_event, "negotiate", most)
     if best is None and unlimited and limit is Limit.EXHAUSTED:
         left = replace(limits, time_s=limits.time_s and clock.remaining_s)
         return hand_over(problem, left, rng, on_event, "negotiated")

@@ -52,12 +52,12 @@ def solve(
     if math.isinf(bound):
         return refuse(problem, rule)
 
-    def places() -> Iterator[Allocation | None]:
-        yield Pod.of(problem).allocate(problem.shape, rule)
+    def places() -> Iterator[tuple[float, Allocation]]:
+        found = Pod.of(problem).allocate(problem.shape, rule)
+        if found is not None:
+            yield load_of(problem, found), found
 
-    found, limit, _ = take_best(
-        places(), lambda place: load_of(problem, place), bound, clock, on_event, "place", 1
-    )
+    found, limit, _ = take_best(places(), bound, clock, on_event, "place", 1)
     return conclude_load(problem, rule, found, bound, limit)
 
 
