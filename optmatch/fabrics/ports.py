@@ -18,19 +18,9 @@ Terminals = tuple[int, ...]
 
 
 def check_ports(ports: Ports, tx: Ports, rx: Ports, available: int) -> dict[str, Any]:
-    """Normalise a choice of ports.
+    """Normalise a choice of ports, as a mesh is given it: None, a number, or perimeter terminals.
 
-    Parameters
-    ----------
-    ports, tx, rx
-        As a mesh is given them: None, a number, or perimeter terminals.
-    available
-        The number of perimeter terminals.
-
-    Returns
-    -------
-    dict
-        The three of them by name, lists as tuples.
+    Returns the three of them by name, lists as tuples.
 
     Raises
     ------
@@ -79,17 +69,7 @@ def choose_terminals(
 ) -> tuple[Terminals, Terminals]:
     """Turn a checked choice into the perimeter terminals that send and that receive.
 
-    Parameters
-    ----------
-    graph
-        The cells.
-    ports, tx, rx
-        As `check_ports` returns them.
-
-    Returns
-    -------
-    tuple, tuple
-        For each port the perimeter terminal where its light enters, and where light to it leaves.
+    For each port: where its light enters, and where light to it leaves.
     """
     if isinstance(tx, int):
         both = spread(graph, 2 * tx, alternating=True)

@@ -236,18 +236,8 @@ def connect(
 ) -> Allocation:
     """Give every circuit of a slice its ports and, on each edge, the first free fibre.
 
-    Parameters
-    ----------
-    fabric
-        The racks.
-    lit
-        ``lit[fibre]``: whether other slices have it; stays as it is.
-    plan
-        The slice as it is turned.
-    servers
-        ``servers[slot]``.
-    routes
-        ``routes[pair]``: the edges passed.
+    ``lit[fibre]`` tells whether another slice has it, and stays as it is; ``servers[slot]`` and
+    the edges ``routes[pair]`` are those of the slice as `plan` turns it.
     """
     at = np.asarray(servers, dtype=np.int64)
     size, ports = fabric.chips_per_server, fabric.ports_per_chip

@@ -147,7 +147,7 @@ def test_groups_are_what_differs_in_one_degree(job: om.RailJob) -> None:
         assert sorted(ranks) == list(range(job.n_gpus))
 
 
-@relaxed
+@settings(relaxed, max_examples=15)
 @given(random_jobs())
 def test_files_bring_jobs_back(job: om.RailJob) -> None:
     """Derived and recorded ones, with equal steps."""
