@@ -36,8 +36,7 @@ def leave_to_packets(problem: Demand, plan: Plan) -> Plan:
         for m, w in zip(plan.matchings, plan.ticks.tolist(), strict=True)
     ]
     order = np.argsort(-np.array(use), kind="stable")
-    plan = Plan(plan.matchings[order], plan.ticks[order])
-    whole = [_first(plan, count) for count in range(len(order) + 1)]
+    whole = [plan.take(order[:count]) for count in range(len(order) + 1)]
     ends = [_finish(problem, part) for part in whole]
     kept = int(np.argmin(ends))
     best, end = whole[kept], ends[kept]
@@ -50,10 +49,6 @@ def leave_to_packets(problem: Demand, plan: Plan) -> Plan:
         if _finish(problem, shorter) < end:
             best, end = shorter, _finish(problem, shorter)
     return best
-
-
-def _first(plan: Plan, count: int) -> Plan:
-    return Plan(plan.matchings[:count], plan.ticks[:count])
 
 
 def _finish(problem: Demand, plan: Plan) -> float:
