@@ -116,8 +116,7 @@ class RackFabric(Fabric):
                 raise InputError(f"{name} = {getattr(self, name)!r}: true or false", where=name)
         if self.joined and not self.wrap:
             raise InputError(
-                "joined = True: needs wrap, whose fibres lead to switches",
-                where="joined",
+                "joined = True: needs wrap, whose fibres lead to switches", where="joined"
             )
         if self.joined and self.interposer is not None:
             raise InputError("joined = True: ideal interposers only", where="joined")
