@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics.cellgraph import CellGraph, check_parts
 from optmatch.fabrics.reach import UNREACHED, forced_links, shortest_routes
-from optmatch.model import InputError, integer
+from optmatch.model import Count, Index, InputError
 
-Ports = int | Sequence[int] | None
+Ports = Count | Sequence[Index] | None
 Terminals = tuple[int, ...]
 
 
@@ -50,14 +50,13 @@ def _check(
 ) -> int | Terminals | None:
     if value is None:
         return None
-    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
-        number = integer(name, value, at_least=1)
-        if number > most:
+    if isinstance(value, int):
+        if value > most:
             raise InputError(
-                f"{name} = {number}: at most {most}, the mesh has {available} perimeter terminals",
+                f"{name} = {value}: at most {most}, the mesh has {available} perimeter terminals",
                 where=name,
             )
-        return number
+        return value
     chosen = check_parts(name, value, available, "perimeter terminals", taken)
     if not chosen:
         raise InputError(f"{name} is empty: a switch has at least one port", where=name)

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import RackFabric
 from optmatch.fabrics.wiring import number_of
-from optmatch.model import integer
+from optmatch.model import Count, integer
 
-Shape = tuple[int, int, int]
+Shape = tuple[Count, Count, Count]
 
 
 class SliceShape(NamedTuple):
