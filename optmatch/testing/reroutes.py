@@ -170,17 +170,9 @@ def fail_something(state: Reroute, rng: np.random.Generator) -> Reroute:
 
 
 def best_reroute(problem: Reroute) -> float | None:
-    """Find the best objective by trying every state of the cells of a mesh.
+    """Find the best objective by trying every state of the cells of a mesh; None if nothing helps.
 
-    Parameters
-    ----------
-    problem
-        On a mesh of at most a dozen cells or so.
-
-    Returns
-    -------
-    float or None
-        None where nothing helps.
+    The mesh has at most a dozen cells or so.
     """
     fabric: Any = problem.fabric
     now = np.array(problem.cell_states)
