@@ -66,6 +66,14 @@ def bound_by_odd_set(problem: Demand) -> tuple[OddSetProof, float] | None:
     return OddSetProof(tuple(np.flatnonzero(best[0]).tolist())), best[1]
 
 
+def bound_demand(problem: Demand) -> tuple[float, OddSetProof | None]:
+    """Bound a demand by its lines and, with a proof, by an odd set of ports if that is more."""
+    bound, found = problem.lower_bound(), bound_by_odd_set(problem)
+    if found is None or found[1] <= bound:
+        return bound, None
+    return found[1], found[0]
+
+
 def _bound(problem: Demand, held: NDArray[np.int64]) -> float:
     """Evaluate a set by the demands within it, after `OddSetProof`."""
     pairs, time = np.count_nonzero(held) // 2, int(held.sum()) // 2

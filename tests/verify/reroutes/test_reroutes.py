@@ -204,7 +204,7 @@ def test_the_gap_is_that_of_the_first_level_that_differs() -> None:
     assert chip_lost().gap == 0.0
     assert loads(dumps(solution)) == solution
     for wrong in ((1, 0), 5.0, (0, 1, 2, 3, 4.5)):
-        with pytest.raises(om.InputError, match="level|whole number"):
+        with pytest.raises(om.InputError, match=r"level|whole number"):
             replace(solution, lower_bound=wrong)
 
 
