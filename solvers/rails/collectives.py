@@ -57,15 +57,6 @@ def choose_rounds(
     the fewest in which every pair meets. Or it goes around a ring, through the ranks between:
     n / 2 times as much data, but nothing is switched. The faster one is taken. All else is done as
     the job says.
-
-    Parameters
-    ----------
-    job
-        The job.
-    kind, group, size_bytes
-        The communication.
-    lanes
-        The lanes of its rail.
     """
     n = len(group.ranks)
     total = float(ring_bytes(kind, size_bytes, n))

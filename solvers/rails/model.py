@@ -106,15 +106,7 @@ def _reach(transfers: Transfers) -> list[int]:
 
 
 class RailModel:
-    """The model, its variables, and how a solution is read.
-
-    Parameters
-    ----------
-    relays
-        The folded job, and the ways around that its communications may take.
-    known
-        A plan to start from.
-    """
+    """The model, its variables, and how a solution is read; it starts from a known plan."""
 
     def __init__(self, relays: Relays, known: RailPlan) -> None:
         self.relays, self.transfers, self.model = relays, relays.transfers, cp_model.CpModel()

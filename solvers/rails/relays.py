@@ -112,15 +112,7 @@ def whom(transfers: Transfers, point: Endpoint) -> NDArray[np.int64]:
 def list_relays(transfers: Transfers) -> Relays:
     """List the ways around of every communication.
 
-    Parameters
-    ----------
-    transfers
-        The folded job.
-
-    Returns
-    -------
-    Relays
-        Without any where ports are bidirectional, or a switch stops as a whole.
+    There are none where ports are bidirectional, or a switch stops as a whole.
     """
     links, routes = _Links(transfers), dict[int, tuple[Route, ...]]()
     if transfers.duplex or transfers.job.network.switching == "all-stop":
@@ -254,22 +246,11 @@ def _is_complete(transfers: Transfers, seats: NDArray[np.int64] | None) -> bool:
 
 
 def plan_around(transfers: Transfers, known: RailPlan) -> RailPlan | None:
-    """Send data around where that saves changes of circuits, if a better plan comes of it.
+    """Send data around where that saves changes of circuits; None if it is no better than `known`.
 
     Messages of one direction, collectives, or both go around along the messages of the other
-    direction; all else goes straight, and circuits are set up early.
-
-    Parameters
-    ----------
-    transfers
-        The folded job.
-    known
-        What is to be better than; its order is tried, too.
-
-    Returns
-    -------
-    RailPlan or None
-        None if nothing is gained.
+    direction; all else goes straight, and circuits are set up early, in the order of `known` or
+    of the step with all links.
     """
     relays = list_relays(transfers)
     start = known.start_s[transfers.folded.part].tolist()
@@ -294,7 +275,7 @@ def plan_diverted(
     transfers: Transfers, chosen: Mapping[int, Route], order: Order
 ) -> RailPlan | None:
     """Make the plan of an order in which communications go the ways chosen for them."""
-    plan = plan_in_order(transfers, *order[1:])
+    plan = plan_in_order(transfers, order)
     return plan and replace(plan, relays=_relay_rows(transfers, chosen, order.lanes))
 
 
