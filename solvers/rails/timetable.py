@@ -38,17 +38,8 @@ class Timed(NamedTuple):
 def longest_paths(duration_s: Sequence[float], pairs: Iterable[tuple[int, int]]) -> Timed | None:
     """Start everything as early as what comes before it allows.
 
-    Parameters
-    ----------
-    duration_s
-        By node.
-    pairs
-        Nodes, the first of which has to end before the second starts.
-
-    Returns
-    -------
-    Timed or None
-        None if nodes wait for each other.
+    Of each of `pairs` the first has to end before the second starts. None if nodes wait for each
+    other.
 
     Examples
     --------

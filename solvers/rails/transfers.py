@@ -26,12 +26,7 @@ from optmatch.model import InputError
 from optmatch.problems import RailJob
 from optmatch.problems.rails.step import ALL_TO_ALL, SEND
 from optmatch.problems.rails.times import durations_s
-from optmatch.solvers.rails.collectives import (
-    Lanes,
-    Rounds,
-    choose_rounds,
-    tell_apart,
-)
+from optmatch.solvers.rails.collectives import Lanes, Rounds, choose_rounds, tell_apart
 from optmatch.solvers.rails.fold import Folded, Places, fold, list_places
 
 Spot = tuple[int, int]

@@ -107,17 +107,17 @@ def _operations(step: Step, plan: RailPlan) -> Iterator[Span]:
         via.setdefault(operation, []).append(str(rank))
     rows = zip(*(column.tolist() for column in (*columns, *times)), strict=True)
     for number, (rank, kind, group, peer, size, start, end) in enumerate(rows):
-        talks = kind != COMPUTE
+        communicates = kind != COMPUTE
         yield Span(
             what="operation",
             name=OPERATIONS[kind],
-            group=names[group] if talks else "",
+            group=names[group] if communicates else "",
             rank=rank,
             peer=peer if kind >= SEND else "",
-            switch=rails[group] if talks else "",
+            switch=rails[group] if communicates else "",
             start_s=start,
             end_s=end,
-            size_bytes=size if talks else "",
+            size_bytes=size if communicates else "",
             via=" ".join(via.get(number, ())),
         )
 

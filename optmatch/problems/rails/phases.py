@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from optmatch.problems.rails.step import (
     Group,
     Step,
     dimensions,
+    frozen_column,
     joined,
     ring_bytes,
 )
@@ -73,18 +74,8 @@ class Phase(Value):
             ("circuits", 2, np.int32),
             ("circuit_bytes", 1, np.float64),
         ):
-            value = getattr(self, name)
-            if not _is_frozen(value, ndim, dtype):  # there are thousands
-                object.__setattr__(self, name, frozen(name, value, ndim, dtype))
-
-
-def _is_frozen(value: object, ndim: int, dtype: type[np.generic]) -> bool:
-    return (
-        isinstance(value, np.ndarray)
-        and value.dtype == dtype
-        and value.ndim == ndim
-        and not value.flags.writeable
-    )
+            column = frozen_column(name, getattr(self, name), dtype, ndim)
+            object.__setattr__(self, name, column)
 
 
 def stages(step: Step) -> tuple[tuple[int, tuple[int, ...]], ...]:
@@ -165,7 +156,7 @@ def phases(step: Step, collectives: Mapping[str, Algorithm] | None = None) -> tu
                 )
         first = np.array([own[cuts[:-1]] for own, cuts in runs]).T
         last = np.array([own[cuts[1:] - 1] for own, cuts in runs]).T
-        known: dict[bytes, _Traffic] = {}  # micro-batches repeat what phases carry
+        known: dict[bytes, dict[str, Any]] = {}  # micro-batches repeat what phases carry
         for position, dim in enumerate(orders[0].tolist()):
             spans = [own[cuts[position] : cuts[position + 1]] for own, cuts in runs]
             inside = np.concatenate(spans)
@@ -183,7 +174,7 @@ def phases(step: Step, collectives: Mapping[str, Algorithm] | None = None) -> tu
                     first=first[position],
                     last=last[position],
                     n_operations=max(map(len, spans)),
-                    **known[key]._asdict(),
+                    **known[key],
                 )
             )
         counted[on] += 1
@@ -200,18 +191,10 @@ def _runs(
     return own, np.append(changes, len(own))
 
 
-class _Traffic(NamedTuple):
-    """What a phase carries, with the names that `Phase` has for it."""
-
-    groups: tuple[int, ...]
-    circuits: NDArray[np.int32]
-    circuit_bytes: NDArray[np.float64]
-
-
 def _traffic(
     step: Step, operations: NDArray[np.int64], collectives: Mapping[str, Algorithm]
-) -> _Traffic:
-    """Add up the bytes between ranks."""
+) -> dict[str, Any]:
+    """Add up the bytes between ranks: what a phase carries, by the names of its fields."""
     total: dict[tuple[int, int], float] = {}
     kind, group = step.kind[operations], step.group[operations]
     for number in np.unique(group):
@@ -229,11 +212,11 @@ def _traffic(
         pair = (one, two) if step.kind[k] == SEND else (two, one)
         _add(total, [pair], float(step.size_bytes[k]))
     ordered = sorted(total)
-    return _Traffic(
-        groups=tuple(np.unique(group).tolist()),
-        circuits=frozen("circuits", ordered, 2, np.int32),
-        circuit_bytes=frozen("circuit_bytes", [total[p] for p in ordered], 1, np.float64),
-    )
+    return {
+        "groups": tuple(np.unique(group).tolist()),
+        "circuits": frozen("circuits", ordered, 2, np.int32),
+        "circuit_bytes": frozen("circuit_bytes", [total[p] for p in ordered], 1, np.float64),
+    }
 
 
 def _add_collective(

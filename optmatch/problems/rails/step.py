@@ -155,9 +155,9 @@ class Step(_Derived):
     def __post_init__(self) -> None:
         object.__setattr__(self, "groups", tuple(self.groups))
         for name, dtype in _COLUMNS.items():
-            object.__setattr__(self, name, _column(name, getattr(self, name), dtype))
+            object.__setattr__(self, name, frozen_column(name, getattr(self, name), dtype))
         for name in ("dep_start", "dep"):
-            object.__setattr__(self, name, _column(name, getattr(self, name), np.int64))
+            object.__setattr__(self, name, frozen_column(name, getattr(self, name), np.int64))
         object.__setattr__(self, "names", tuple(self.names))
         _check_columns(self)
         _check_members(self)
@@ -218,10 +218,11 @@ def ring_bytes(kind: ArrayLike, size_bytes: ArrayLike, members: ArrayLike) -> ND
     return found
 
 
-def _column(name: str, value: Any, dtype: type[np.generic]) -> NDArray[Any]:
-    if isinstance(value, np.ndarray) and value.dtype == dtype and not value.flags.writeable:
-        return value  # checked before: steps are large, and derived ones share columns
-    return frozen(name, value, 1, dtype)
+def frozen_column(name: str, value: Any, dtype: type[np.generic], ndim: int = 1) -> NDArray[Any]:
+    """Return a column read-only; one that is so already was checked, and comes back as it is."""
+    if isinstance(value, np.ndarray) and (value.dtype, value.ndim) == (dtype, ndim):
+        return frozen(name, value, ndim, dtype) if value.flags.writeable else value
+    return frozen(name, value, ndim, dtype)
 
 
 def _last_rank(step: Step) -> int:
@@ -275,8 +276,8 @@ def _check_dependencies(step: Step) -> None:
 
 def _check_members(step: Step) -> None:
     """Refuse communication without a group, and ranks that are not in the group they name."""
-    talks = step.kind != COMPUTE
-    for k in np.flatnonzero(talks != (step.group >= 0))[:1]:
+    communicates = step.kind != COMPUTE
+    for k in np.flatnonzero(communicates != (step.group >= 0))[:1]:
         raise InputError(
             f"{step.describe(int(k))}: communication has a group, computation none",
             where=f"group[{k}]",
@@ -284,7 +285,7 @@ def _check_members(step: Step) -> None:
     wide = 1 + _last_rank(step)
     members = [group * wide + rank for group, g in enumerate(step.groups) for rank in g.ranks]
     inside = np.array(sorted(members), dtype=np.int64)
-    for column, of in ((step.rank, talks), (step.peer, step.kind >= SEND)):
+    for column, of in ((step.rank, communicates), (step.peer, step.kind >= SEND)):
         at = np.flatnonzero(of)
         keys = step.group[at].astype(np.int64) * wide + column[at]
         for k in at[~np.isin(keys, inside) | (column[at] < 0) | (column[at] >= wide)][:1]:
@@ -297,10 +298,10 @@ def _check_members(step: Step) -> None:
 
 def _check_matches(step: Step) -> None:
     """Each collective has a part at every member, each message a sender and a receiver."""
-    talks = step.kind != COMPUTE
-    for k in np.flatnonzero(talks != (step.match >= 0))[:1]:
+    communicates = step.kind != COMPUTE
+    for k in np.flatnonzero(communicates != (step.match >= 0))[:1]:
         raise InputError(f"{step.describe(int(k))}: match = {step.match[k]}", where=f"match[{k}]")
-    at = np.flatnonzero(talks)
+    at = np.flatnonzero(communicates)
     at = at[np.argsort(step.match[at], kind="stable")]
     if not len(at):
         return

@@ -178,9 +178,9 @@ def test_what_is_done_in_rounds_is_not_forwarded() -> None:
     ("relays", "message"),
     [
         ([[0, 1]], "rows of 2 entries"),
-        ([[-1, 0, 1]], r"relays\[0\]: operation -1 of a step"),
-        ([[10**6, 0, 1]], r"relays\[0\]: operation 1000000 of a step"),
-        ([[3, 0, 1], [2, 0, 1]], r"relays\[1\]: operation 2 after operation 3"),
+        ([[-1, 0, 1]], r"relays\[0\]: operation -1: from 0"),
+        ([[10**6, 0, 1]], r"relays\[0\]: operation 1000000: from 0, as rows ascend, to"),
+        ([[3, 0, 1], [2, 0, 1]], r"relays\[1\]: operation 2: from 3"),
     ],
 )
 def test_relays_that_cannot_be(relays: Any, message: str) -> None:
