@@ -235,7 +235,8 @@ class RailModel:
 
     def _hint_one(self, literals: list[Any], values: list[bool]) -> None:
         for literal, value in zip(literals, values, strict=True):
-            self.model.add_hint(literal, value)
+            if literal is not self.true:  # a variable may have one hint
+                self.model.add_hint(literal, value)
 
     def lower_bound_s(self, outcome: Outcome) -> float:
         """Return what CP-SAT has proved, in seconds."""
