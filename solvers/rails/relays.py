@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.problems.rails.plan import RailPlan, ranks_of_rails
-from optmatch.problems.rails.rounds import list_rounds
 from optmatch.problems.rails.step import ALL_TO_ALL, RECV, SEND
 from optmatch.solvers.rails.order import Order, best_order, plan_in_order
 from optmatch.solvers.rails.transfers import Endpoint, Transfer, Transfers
@@ -153,11 +152,7 @@ def _wanted(transfers: Transfers, transfer: Transfer) -> tuple[int, int, NDArray
     part = int(transfers.folded.part[transfer.node])
     if len(sends) > 1 or more:  # a collective of ranks that are not alike
         return None
-    group = step.groups[step.group[part]]
-    algorithm = transfers.job.collectives.get(group.dimension, "ring")
-    if list_rounds(algorithm, transfer.kind, len(group.ranks)):
-        return None
-    if transfer.kind == ALL_TO_ALL and len(group.ranks) > 2:
+    if transfer.kind == ALL_TO_ALL and len(step.groups[step.group[part]].ranks) > 2:
         return None
     return sends[0].end // 2, two, whom(transfers, sends[0])
 

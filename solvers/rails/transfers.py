@@ -173,12 +173,14 @@ def fold_transfers(job: RailJob, *, fixed: bool = False) -> Transfers:
     folded = fold(job, tell_apart(job, lanes, places))
     given = durations_s(step, job.network, job.collectives)[folded.part].tolist()
     rounds_of: dict[int, Rounds] = {}
-    for nodes in folded.order:
-        for node in nodes.tolist():
-            if node not in rounds_of:
-                op = folded.part[node]
-                group, size_bytes = step.groups[step.group[op]], float(step.size_bytes[op])
-                rounds_of[node] = choose_rounds(job, int(step.kind[op]), group, size_bytes, lanes)
+    known: dict[tuple[int, int, float], Rounds] = {}  # micro-batches repeat what is sent
+    for node in dict.fromkeys(node for nodes in folded.order for node in nodes.tolist()):
+        op = folded.part[node]
+        kind, number, size_bytes = int(step.kind[op]), int(step.group[op]), step.size_bytes[op]
+        if (kind, number, size_bytes) not in known:
+            chosen = choose_rounds(job, kind, step.groups[number], float(size_bytes), lanes)
+            known[kind, number, size_bytes] = chosen
+        rounds_of[node] = known[kind, number, size_bytes]
     last = np.arange(len(given))
     found = Transfers(job, folded, {}, tuple(given), (), last, lanes, places, rounds_of)
     return _add_transfers(found)
@@ -198,16 +200,22 @@ def _add_transfers(transfers: Transfers) -> Transfers:
     }
     order = []
     for cls, nodes in enumerate(folded.order):
+        known: dict[tuple[int, int, int, int], list[tuple[int, ...]]] = {}
         start = int(step.rank_start[folded.first[cls]])
         span = np.arange(start, int(step.rank_start[folded.first[cls] + 1]))
         on_rail = span[step.rail[span] >= 0].tolist()
         for op, first in zip(on_rail, nodes.tolist(), strict=True):
             for side in list_sides(transfers, op):
-                faced = face(transfers, np.array([op]), side)[..., 0]
-                shape = len(nodes_of[first]), transfers.n_lanes
-                for turn, peers in enumerate(np.broadcast_to(faced, shape).tolist()):
-                    point = Endpoint(2 * cls + side, tuple(peers), (op - start, turn))
-                    endpoints[nodes_of[first][turn]].append(point)
+                other = int(max(folded.to[op], folded.of[op]))
+                key = id(transfers.rounds_of[first]), int(step.group[op]), other, side
+                if key not in known:
+                    shape = len(nodes_of[first]), transfers.n_lanes
+                    faced = face(transfers, np.array([op]), side)[..., 0]
+                    known[key] = [tuple(row) for row in np.broadcast_to(faced, shape).tolist()]
+                for turn, (node, peers) in enumerate(
+                    zip(nodes_of[first], known[key], strict=True)
+                ):
+                    endpoints[node].append(Endpoint(2 * cls + side, peers, (op - start, turn)))
         chained = [node for first in nodes.tolist() for node in nodes_of[first]]
         order.append(np.array(chained, dtype=np.int64))
     made = {}
