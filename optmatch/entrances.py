@@ -18,6 +18,7 @@ from optmatch.model import (
     Value,
     VerificationError,
     ignore,
+    integer,
 )
 from optmatch.verify.report import Findings, Report
 
@@ -72,7 +73,9 @@ def solve(
     if limits is not None and time_limit_s is not None:
         raise InputError("either limits or time_limit_s", where="time_limit_s")
     limits = limits or Limits(time_s=time_limit_s)
-    if seed is None:
+    if seed is not None:
+        seed = integer("seed", seed, at_least=0)
+    else:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
     chosen = find_method(method, problem) if method else default_method(problem)
     started = time.perf_counter()
@@ -113,10 +116,10 @@ def verify(problem: Problem, subject: Schedule | Value | Solution) -> Report:
     -----
     Of a schedule: each slot is a matching; the wanted pairs meet, each once; the light of each
     circuit, traced through the stated cells, reaches the partner and comes back; no link carries
-    two circuits. A cell without light may be in any state, and toggles are counted on what is
-    stated. Duration and delay of a `Routing` are not
-    part of its question and not checked. Of a `Demand`: slots last whole ticks, the light of each
-    circuit reaches its partner, and all is carried.
+    two circuits. A cell without light may be in any state; toggles are counted on what is stated.
+    Slots last `slot_s`, with the delay of the problem; that of a `Routing`, which has no times of
+    its own, 1 s without delay. Of a `Demand`: slots last whole ticks, the light of each circuit
+    reaches its partner, and all is carried.
 
     Of a solution moreover: objective, lower bound, status, and every statistic of which there is a
     recomputed figure. A bound is supported if counting or the certificate shows it. One from a
@@ -143,5 +146,9 @@ def verify(problem: Problem, subject: Schedule | Value | Solution) -> Report:
             where="subject",
         )
     findings = Findings()
-    kind.verify(problem, subject, findings)
+    try:
+        kind.verify(problem, subject, findings)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as exc:
+        got = f"{type(exc).__name__}: {exc}"  # parts that do not fit, and no rule has named it
+        findings.refuse("an answer can be replayed to its end", "subject", got, "a whole replay")
     return findings.report()

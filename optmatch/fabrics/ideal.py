@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from optmatch.fabrics.cellgraph import CellGraph
 from optmatch.fabrics.fabric import Fabric
-from optmatch.model import integer
+from optmatch.model import Count, check_fields, check_size
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,23 +29,16 @@ class IdealSwitch(Fabric):
     (4, 0)
     """
 
-    n: int
+    n: Count
     type: ClassVar[str] = "ideal-switch"
+    bidirectional: ClassVar[bool] = False
+    graph: ClassVar[None] = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n", integer("n", self.n, at_least=1))
+        check_fields(self)
+        check_size("ports", self.n, "n")
 
     @property
     def n_ports(self) -> int:
         """The number of ports."""
         return self.n
-
-    @property
-    def bidirectional(self) -> bool:
-        """Inputs and outputs are separate."""
-        return False
-
-    @property
-    def graph(self) -> CellGraph | None:
-        """There are no cells."""
-        return None

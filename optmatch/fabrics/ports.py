@@ -9,28 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics.cellgraph import CellGraph
+from optmatch.fabrics.cellgraph import CellGraph, check_parts
 from optmatch.fabrics.reach import UNREACHED, forced_links, shortest_routes
-from optmatch.model import InputError, integer
+from optmatch.model import Count, Index, InputError
 
-Ports = int | Sequence[int] | None
+Ports = Count | Sequence[Index] | None
 Terminals = tuple[int, ...]
 
 
 def check_ports(ports: Ports, tx: Ports, rx: Ports, available: int) -> dict[str, Any]:
-    """Normalise a choice of ports.
+    """Normalise a choice of ports, as a mesh is given it: None, a number, or perimeter terminals.
 
-    Parameters
-    ----------
-    ports, tx, rx
-        As a mesh is given them: None, a number, or perimeter terminals.
-    available
-        The number of perimeter terminals.
-
-    Returns
-    -------
-    dict
-        The three of them by name, lists as tuples.
+    Returns the three of them by name, lists as tuples.
 
     Raises
     ------
@@ -60,32 +50,16 @@ def _check(
 ) -> int | Terminals | None:
     if value is None:
         return None
-    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
-        number = integer(name, value, at_least=1)
-        if number > most:
+    if isinstance(value, int):
+        if value > most:
             raise InputError(
-                f"{name} = {number}: at most {most}, the mesh has {available} perimeter terminals",
+                f"{name} = {value}: at most {most}, the mesh has {available} perimeter terminals",
                 where=name,
             )
-        return number
-    if isinstance(value, (str, bytes, bool)) or not isinstance(value, (Sequence, np.ndarray)):
-        raise InputError(
-            f"{name} = {value!r}: a number or a list of perimeter terminals", where=name
-        )
-    if not len(value):
+        return value
+    chosen = check_parts(name, value, available, "perimeter terminals", taken)
+    if not chosen:
         raise InputError(f"{name} is empty: a switch has at least one port", where=name)
-    chosen = tuple(integer(f"{name}[{k}]", entry, at_least=0) for k, entry in enumerate(value))
-    for k, terminal in enumerate(chosen):
-        place = f"{name}[{k}]"
-        if terminal >= available:
-            raise InputError(
-                f"{place} = {terminal}: perimeter terminals are 0 .. {available - 1}", where=place
-            )
-        if terminal in taken:
-            raise InputError(
-                f"{place} = {terminal}: this terminal is already {taken[terminal]}", where=place
-            )
-        taken[terminal] = place
     return chosen
 
 
@@ -94,17 +68,7 @@ def choose_terminals(
 ) -> tuple[Terminals, Terminals]:
     """Turn a checked choice into the perimeter terminals that send and that receive.
 
-    Parameters
-    ----------
-    graph
-        The cells.
-    ports, tx, rx
-        As `check_ports` returns them.
-
-    Returns
-    -------
-    tuple, tuple
-        For each port the perimeter terminal where its light enters, and where light to it leaves.
+    For each port: where its light enters, and where light to it leaves.
     """
     if isinstance(tx, int):
         both = spread(graph, 2 * tx, alternating=True)
@@ -122,27 +86,10 @@ def choose_terminals(
 def spread(graph: CellGraph, count: int, alternating: bool = False) -> Terminals:
     """Choose perimeter terminals, evenly spread, that can all be used at the same time.
 
-    No two that must meet form a dead pair, and no two need the same link to get into the mesh.
-
-    Parameters
-    ----------
-    graph
-        The cells.
-    count
-        How many.
-    alternating
-        Whether the choice is sender, receiver, sender, ... of ports 0, 0, 1, ...: then only
-        senders and receivers of different ports must meet. Otherwise all must.
-
-    Returns
-    -------
-    tuple of int
-        Places in the perimeter.
-
-    Raises
-    ------
-    InputError
-        If no such choice was found.
+    No two that must meet form a dead pair, and no two need the same link to get into the mesh. If
+    `alternating`, the choice is sender, receiver, sender, ... of ports 0, 0, 1, ...: then only
+    senders and receivers of different ports must meet, otherwise all. If no such choice is found,
+    `InputError` is raised.
 
     Notes
     -----

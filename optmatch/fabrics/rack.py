@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,7 +14,7 @@ from optmatch.fabrics.cellgraph import CellGraph
 from optmatch.fabrics.fabric import Fabric, RouteLengths
 from optmatch.fabrics.reach import UNREACHED
 from optmatch.fabrics.wiring import Cells, Wiring, count_hops, join_cells, number_of, wire
-from optmatch.model import InputError, integer
+from optmatch.model import Count, Index, InputError, check_fields, check_size
 
 AXES = ("x", "y", "z")
 
@@ -88,35 +88,31 @@ class RackFabric(Fabric):
     (32, 20, [[0, 1], [0, 2], [0, 4], [0, 32], [0, 40], [0, 48]])
     """
 
-    chips: tuple[int, int, int] = (4, 4, 4)
-    server: tuple[int, int, int] = (2, 2, 1)
-    fibres: int = 8
+    chips: tuple[Count, Count, Count] = (4, 4, 4)
+    server: tuple[Count, Count, Count] = (2, 2, 1)
+    fibres: Index = 8
     wrap: bool = True
-    ports_per_chip: int = 6
-    racks: int = 1
+    ports_per_chip: Count = 6
+    racks: Count = 1
     interposer: Fabric | None = None
     joined: bool = False
     type: ClassVar[str] = "rack"
     unit_name: ClassVar[str] = "chip"
+    bidirectional: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        for name in ("chips", "server"):
-            object.__setattr__(self, name, _sides(name, getattr(self, name)))
+        check_fields(self)
         for axis, whole, part in zip(AXES, self.chips, self.server, strict=True):
             if whole % part:
                 raise InputError(
                     f"server = {part} chips along {axis}: does not divide the {whole} of the rack",
                     where="server",
                 )
-        for name, least in (("fibres", 0), ("ports_per_chip", 1), ("racks", 1)):
-            object.__setattr__(self, name, integer(name, getattr(self, name), at_least=least))
-        for name in ("wrap", "joined"):
-            if not isinstance(getattr(self, name), bool):
-                raise InputError(f"{name} = {getattr(self, name)!r}: true or false", where=name)
+        check_size("ports", prod(self.chips) * self.racks * self.ports_per_chip, "chips")
+        check_size("fibres", 6 * prod(self.chips) * self.racks * self.fibres, "fibres")
         if self.joined and not self.wrap:
             raise InputError(
-                "joined = True: needs wrap, whose fibres lead to switches",
-                where="joined",
+                "joined = True: needs wrap, whose fibres lead to switches", where="joined"
             )
         if self.joined and self.interposer is not None:
             raise InputError("joined = True: ideal interposers only", where="joined")
@@ -181,11 +177,6 @@ class RackFabric(Fabric):
     def n_rack_switches(self) -> int:
         """The number of optical switches that join racks; 0 unless they are joined."""
         return len(_wire(self).switches)
-
-    @property
-    def bidirectional(self) -> bool:
-        """Transmitters and receivers are separate."""
-        return False
 
     @property
     def chip_coordinates(self) -> NDArray[np.int32]:
@@ -266,20 +257,16 @@ class RackFabric(Fabric):
         server = rack * (self.n_servers // self.racks) + number_of(block, self.server_grid)
         return server * self.chips_per_server + number_of(slot, self.server)
 
-    def describe_chip(self, chip: int) -> str:
+    def describe_unit(self, unit: int) -> str:
         """Return a chip for messages, with its place.
 
         Examples
         --------
-        >>> RackFabric().describe_chip(5)
+        >>> RackFabric().describe_unit(5)
         'chip 5 (rack 0, x 3 y 0 z 0, server 1)'
         """
-        rack, x, y, z = self.chip_coordinates[chip].tolist()
-        return f"chip {chip} (rack {rack}, x {x} y {y} z {z}, server {self.server_of_chip[chip]})"
-
-    def describe_unit(self, unit: int) -> str:
-        """Return `describe_chip`: the units are the chips."""
-        return self.describe_chip(unit)
+        rack, x, y, z = self.chip_coordinates[unit].tolist()
+        return f"chip {unit} (rack {rack}, x {x} y {y} z {z}, server {self.server_of_chip[unit]})"
 
     def require_switch(self) -> None:
         """Raise: racks are no single switch."""
@@ -340,13 +327,6 @@ class RackFabric(Fabric):
         for edge, (tail, head) in enumerate(self.edges.tolist()):
             graph.add_edge(tail, head, edge=edge, fibres=int(self.edge_fibres[edge]))
         return graph
-
-
-def _sides(name: str, given: Any) -> tuple[int, int, int]:
-    if isinstance(given, str) or not isinstance(given, Sequence) or len(given) != 3:
-        raise InputError(f"{name} = {given!r}: three sides are expected", where=name)
-    x, y, z = (integer(f"{name}[{k}]", side, at_least=1) for k, side in enumerate(given))
-    return x, y, z
 
 
 @lru_cache(maxsize=64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -45,10 +45,8 @@ class Runs:
         limits: Limits | None = None,
         on_event: Callable[[Event], None] = ignore,
     ) -> Solution:
-        rng = np.random.default_rng(number)
-        method = self.method
-        if not isinstance(method, Method):
-            method = find_method(method, problem)
+        rng, method = np.random.default_rng(number), self.method
+        method = method if isinstance(method, Method) else find_method(method, problem)
         return method.run(problem, limits or self.limits, rng, on_event)
 
     def _answer(self, problem: Any) -> Solution:
@@ -128,3 +126,24 @@ def _first_answer(contract: type[Runs], problem: Problem) -> Solution:
 
 
 _by_brute_force = cache(brute_force)
+
+
+def _over(
+    source: Callable[[Runs], Problems],
+) -> Callable[[Callable[[Any, Any], None]], Callable[[Any], None]]:
+    def decorate(check: Callable[[Any, Any], None]) -> Callable[[Any], None]:
+        """Make a test of a method that checks one problem."""
+
+        def test(self: Runs) -> None:
+            self._each(source(self), partial(check, self))
+
+        test.__name__, test.__doc__, test.__module__ = check.__name__, check.__doc__, __name__
+        return test
+
+    return decorate
+
+
+on_each = _over(lambda runs: runs.problems)
+"""Decorates a test of a contract that is to hold for each of the problems."""
+on_each_tiny = _over(lambda runs: runs._tiny())
+"""The same, for the tiny ones."""

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optmatch.fabrics import UNREACHED, Fabric, IdealSwitch
-from optmatch.model import InputError, Schedule, Value, frozen, integer, number
+from optmatch.model import (
+    Amount,
+    Axes,
+    Count,
+    InputError,
+    Positive,
+    Range,
+    Schedule,
+    Value,
+    check_fields,
+    frozen,
+)
 from optmatch.model.schedule import Switching
+from optmatch.problems.demands.evening import even_out
 from optmatch.problems.demands.ticks import Scaled, scale
 
 DemandObjective = Literal["completion-s", "matchings"]
@@ -34,7 +46,7 @@ class PlaneSchedules(Value):
     schedules: tuple[Schedule, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "schedules", tuple(self.schedules))
+        check_fields(self)
         if not self.schedules:
             raise InputError("schedules of no plane")
         if len({schedule.n_ports for schedule in self.schedules}) > 1:
@@ -87,7 +99,8 @@ class Demand(_InTicks):
         One tick, in seconds.
     objective
         ``"completion-s"``: when the demand is complete, in seconds. ``"matchings"``: the fewest
-        matchings whose weighted sum *is* the demand; all lines must have the same sum.
+        matchings whose weighted sum *is* the demand; all lines must have the same sum. Lines of
+        floats that agree to rounding are rounded to ticks, up or down, so that they do exactly.
 
     Raises
     ------
@@ -112,42 +125,26 @@ class Demand(_InTicks):
     """
 
     fabric: Fabric
-    demand_bytes: NDArray[np.float64]
-    rate_bytes_per_s: float = field(default=1.0, kw_only=True)
-    delay_s: float = field(default=0.0, kw_only=True)
+    demand_bytes: Annotated[NDArray[np.float64], Axes(2), Range(0)]
+    rate_bytes_per_s: Positive = field(default=1.0, kw_only=True)
+    delay_s: Amount = field(default=0.0, kw_only=True)
     switching: Switching = field(default="all-stop", kw_only=True)
-    planes: int = field(default=1, kw_only=True)
-    packet_bytes_per_s: float = field(default=0.0, kw_only=True)
-    min_slot_s: float = field(default=0.0, kw_only=True)
-    quantum_s: float | None = field(default=None, kw_only=True)
+    planes: Count = field(default=1, kw_only=True)
+    packet_bytes_per_s: Amount = field(default=0.0, kw_only=True)
+    min_slot_s: Amount = field(default=0.0, kw_only=True)
+    quantum_s: Positive | None = field(default=None, kw_only=True)
     objective: DemandObjective = field(default="completion-s", kw_only=True)
     kind: ClassVar[str] = "demand"
     answer_class: ClassVar[type[Value] | None] = PlaneSchedules
     objectives: ClassVar[dict[str, str]] = {"completion-s": "s", "matchings": "matchings"}
 
     def __post_init__(self) -> None:
-        demand = _exact_floats(self.demand_bytes)
-        object.__setattr__(self, "demand_bytes", demand)
-        for name in ("rate_bytes_per_s", "delay_s", "packet_bytes_per_s", "min_slot_s"):
-            object.__setattr__(self, name, number(name, getattr(self, name)))
-        object.__setattr__(self, "planes", integer("planes", self.planes, at_least=1))
-        for name in ("rate_bytes_per_s", "quantum_s"):
-            value = getattr(self, name)
-            if value is not None and number(name, value) == 0:
-                raise InputError(f"{name} = 0: must be > 0", where=name)
-        if self.quantum_s is not None:
-            object.__setattr__(self, "quantum_s", float(self.quantum_s))
-        for name, kind in (("switching", Switching), ("objective", DemandObjective)):
-            if getattr(self, name) not in get_args(kind):
-                allowed = ", ".join(get_args(kind))
-                raise InputError(f"{name} = {getattr(self, name)!r}: one of {allowed}", where=name)
+        check_fields(self)
+        demand = self.demand_bytes
         self.fabric.require_switch()
         _check_entries(self.fabric, demand, with_packets=self.packet_bytes_per_s > 0)
-        object.__setattr__(
-            self,
-            "_scaled",
-            scale(demand, self.rate_bytes_per_s, self.delay_s, self.min_slot_s, self.quantum_s),
-        )
+        per_s = self.rate_bytes_per_s
+        self._set(_scaled=scale(demand, per_s, self.delay_s, self.min_slot_s, self.quantum_s))
         if self.objective == "matchings":
             self._check_decomposable()
 
@@ -156,7 +153,25 @@ class Demand(_InTicks):
             raise InputError(
                 "objective matchings is for one plane without packet network", where="objective"
             )
-        check_equal_sums(self.ticks, self.tick_s)
+        evened = even_out(
+            self._scaled,
+            self.demand_bytes,
+            self.rate_bytes_per_s,
+            delay_s=self.delay_s,
+            min_slot_s=self.min_slot_s,
+            quantum_s=self.quantum_s,
+            symmetric=self.fabric.bidirectional,
+        )
+        self._set(_scaled=evened)
+        sums = np.concatenate([self.ticks.sum(axis=1), self.ticks.sum(axis=0)])
+        for line in np.flatnonzero(sums != sums[0])[:1]:
+            name = f"{'row' if line < len(self.ticks) else 'column'} {line % len(self.ticks)}"
+            raise InputError(
+                f"demand_bytes: {name} sums to {sums[line] * self.tick_s:g} s of circuit time,"
+                f" row 0 to {sums[0] * self.tick_s:g} s: an exact decomposition needs equal sums,"
+                " or stuffing first",
+                where="demand_bytes",
+            )
 
     @classmethod
     def from_matrix(
@@ -179,7 +194,7 @@ class Demand(_InTicks):
         [[1.0, 2.0, 3.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
         """
         dense: Any = matrix.toarray() if hasattr(matrix, "toarray") else matrix
-        given = _exact_floats(dense)
+        given = frozen("demand_bytes", dense, 2, np.float64)
         fabric = IdealSwitch(max(1, *given.shape)) if fabric is None else fabric
         if max(given.shape) > fabric.n_ports:
             rows, columns = given.shape
@@ -198,7 +213,7 @@ class Demand(_InTicks):
 
     @property
     def exact(self) -> bool:
-        """Whether no demand was rounded up to ticks."""
+        """Whether no demand was rounded to ticks."""
         return self._scaled.exact
 
     @property
@@ -242,10 +257,7 @@ class Demand(_InTicks):
         return float(bound_lines(self).max(initial=0.0))
 
     def schedule(
-        self,
-        matchings: ArrayLike,
-        ticks: ArrayLike,
-        cell_states: NDArray[np.int8] | None = None,
+        self, matchings: ArrayLike, ticks: ArrayLike, cell_states: NDArray[np.int8] | None = None
     ) -> Schedule:
         """Make a schedule from durations in ticks.
 
@@ -311,49 +323,6 @@ def _with_packets(entries: NDArray[np.int64], problem: Demand) -> float:
         )
         best = min(best, max(by_circuits, rest / share))
     return best
-
-
-def check_equal_sums(ticks: NDArray[np.int64], tick_s: float = 1.0) -> None:
-    """Refuse a matrix whose lines differ in sum: it is no weighted sum of permutations.
-
-    Parameters
-    ----------
-    ticks
-        Shape (ports, ports).
-    tick_s
-        The unit in which the message states sums.
-
-    Raises
-    ------
-    InputError
-        Naming the first line that differs from row 0, and both sums.
-    """
-    sums = np.concatenate([ticks.sum(axis=1), ticks.sum(axis=0)])
-    for line in np.flatnonzero(sums != sums[:1])[:1]:
-        name = f"row {line}" if line < len(ticks) else f"column {line - len(ticks)}"
-        raise InputError(
-            f"demand_bytes: {name} sums to {sums[line] * tick_s:g} s of circuit time, row 0 to"
-            f" {sums[0] * tick_s:g} s: an exact decomposition needs equal sums, or stuffing first",
-            where="demand_bytes",
-        )
-
-
-def _exact_floats(matrix: Any) -> NDArray[np.float64]:
-    given = np.asarray(matrix)
-    demand: NDArray[np.float64] = frozen("demand_bytes", given, 2, np.float64)
-    if given.dtype.kind in "iu" and given.size:
-        largest = int(given.max())
-        if largest > 2**53:
-            raise InputError(
-                f"demand_bytes has an entry {largest}: above 2**53 integers are not exact",
-                where="demand_bytes",
-            )
-    for i, j in np.argwhere(demand < 0)[:1]:
-        raise InputError(
-            f"demand_bytes[{i}, {j}] = {demand[i, j]:g}: a demand is >= 0",
-            where=f"demand_bytes[{i}, {j}]",
-        )
-    return demand
 
 
 def _check_entries(fabric: Fabric, demand: NDArray[np.float64], *, with_packets: bool) -> None:

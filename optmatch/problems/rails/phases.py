@@ -20,7 +20,6 @@ from optmatch.problems.rails.step import (
     Group,
     Step,
     dimensions,
-    frozen_column,
     joined,
     ring_bytes,
 )
@@ -74,8 +73,10 @@ class Phase(Value):
             ("circuits", 2, np.int32),
             ("circuit_bytes", 1, np.float64),
         ):
-            column = frozen_column(name, getattr(self, name), dtype, ndim)
-            object.__setattr__(self, name, column)
+            value = getattr(self, name)
+            given = isinstance(value, np.ndarray) and (value.dtype, value.ndim) == (dtype, ndim)
+            if not given or value.flags.writeable:  # there are thousands
+                object.__setattr__(self, name, frozen(name, value, ndim, dtype))
 
 
 def stages(step: Step) -> tuple[tuple[int, tuple[int, ...]], ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from optmatch.model import InputError, Value, integer
+from optmatch.model import Index, InputError, Value, check_fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -28,16 +28,11 @@ class LoadProof(Value):
         is where all ways were tried, and are to be tried again.
     """
 
-    bound: int
-    cuts: tuple[tuple[int, ...], ...] = ()
+    bound: Index
+    cuts: tuple[tuple[Index, ...], ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bound", integer("bound", self.bound, at_least=0))
-        cuts = tuple(
-            tuple(integer(f"cuts[{k}]", server, at_least=0) for server in cut)
-            for k, cut in enumerate(self.cuts)
-        )
-        object.__setattr__(self, "cuts", cuts)
-        for k, cut in enumerate(cuts):
+        check_fields(self)
+        for k, cut in enumerate(self.cuts):
             if not cut or len(set(cut)) < len(cut):
                 raise InputError(f"cuts[{k}]: different servers are expected", where=f"cuts[{k}]")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from optmatch.fabrics import RackFabric
-from optmatch.problems.slices.problem import Allocation, SliceAllocation, wire
+from optmatch.problems.slices.problem import Allocation, SliceAllocation, connect
 from optmatch.problems.slices.shape import Shape
 
 
@@ -21,20 +21,9 @@ def draw_occupancy(
 ) -> tuple[Allocation, ...]:
     """Put slices on random servers of random racks, each pair on a random route of those offered.
 
-    In joined racks the servers of a slice are drawn from all of them.
-
-    Parameters
-    ----------
-    fabric
-        The racks.
-    shapes
-        Slices in chips; one that finds no rack with enough servers or fibres is left out.
-    rng
-        Draws servers and routes.
-    routes
-        How many routes are offered to each pair.
-    reserved
-        Servers that are kept out.
+    In joined racks the servers of a slice are drawn from all of them. Of `shapes`, in chips, one
+    that finds no rack with enough servers or fibres is left out. `routes` are offered to each
+    pair; `reserved` servers are kept out.
 
     Examples
     --------
@@ -72,4 +61,4 @@ def _put(problem: SliceAllocation, rng: np.random.Generator) -> Allocation | Non
         route = offered[int(rng.integers(len(offered)))]
         room[list(route)] -= weight
         chosen.append(route)
-    return wire(problem, plan, servers, chosen)
+    return connect(fabric, problem.lit_fibres, plan, servers, chosen)

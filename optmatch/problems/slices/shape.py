@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import lru_cache
 from itertools import permutations, product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import RackFabric
+from optmatch.fabrics.wiring import number_of
+from optmatch.model import Count, integer
 
-Shape = tuple[int, int, int]
+Shape = tuple[Count, Count, Count]
 
 
 class SliceShape(NamedTuple):
@@ -37,23 +40,26 @@ class SliceShape(NamedTuple):
         return int(np.prod(self.grid))
 
 
+def read_numbers(name: str, rows: Iterable[Iterable[Any]]) -> tuple[tuple[int, ...], ...]:
+    """Check rows of numbers of servers or chips.
+
+    Examples
+    --------
+    >>> read_numbers("cuts", [[3, 4], []])
+    ((3, 4), ())
+    """
+    return tuple(
+        tuple(integer(f"{name}[{k}]", entry, at_least=0) for entry in row)
+        for k, row in enumerate(rows)
+    )
+
+
 def orient(fabric: RackFabric, shape: Shape) -> tuple[Shape, ...]:
     """Return the ways to turn a slice such that it stands in a rack on the fewest servers.
 
-    In racks that are joined there is light between any two servers, so a slice may have any sides
-    as long as there are servers enough.
-
-    Parameters
-    ----------
-    fabric
-        The racks.
-    shape
-        Chips along three axes.
-
-    Returns
-    -------
-    tuple of shapes
-        The one given first, if it is among them; empty if none stands.
+    The shape as given comes first, if it is among them; there are none if no way stands. In racks
+    that are joined there is light between any two servers, so a slice may have any sides as long
+    as there are servers enough.
 
     Examples
     --------
@@ -72,17 +78,10 @@ def orient(fabric: RackFabric, shape: Shape) -> tuple[Shape, ...]:
 
 @lru_cache(maxsize=256)
 def cut_shape(shape: Shape, server: Shape) -> SliceShape:
-    """Cut a torus of chips into servers.
+    """Cut a torus of chips into servers of so many chips along x, y and z.
 
     Along an axis of three or more chips the last is joined to the first; along one of two they
     are joined once. Port 2k of a chip looks down axis k, port 2k + 1 up.
-
-    Parameters
-    ----------
-    shape
-        Chips along x, y and z.
-    server
-        Chips of a server along x, y and z.
 
     Examples
     --------
@@ -118,5 +117,4 @@ def _seat(place: tuple[int, ...] | list[int], server: Shape, sides: list[int]) -
     """Return the slot of a chip and its number in the server."""
     block = [at // part for at, part in zip(place, server, strict=True)]
     inner = [at % part for at, part in zip(place, server, strict=True)]
-    slot = block[0] + sides[0] * (block[1] + sides[1] * block[2])
-    return slot, inner[0] + server[0] * (inner[1] + server[1] * inner[2])
+    return number_of(block, sides), number_of(inner, server)

@@ -8,6 +8,7 @@ for each number of slots (`slot_model`).
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 from ortools.sat.python import cp_model
@@ -21,18 +22,20 @@ from optmatch.model import (
     NewBest,
     OnEvent,
     Solution,
-    Status,
 )
 from optmatch.problems import Demand, LineProof
 from optmatch.solvers.cpsat import Outcome, minimise
 from optmatch.solvers.demands.configuration import bound_by_prices, bound_of
 from optmatch.solvers.demands.exact.enumeration import PORTION, choose_line, fits, list_plans
+from optmatch.solvers.demands.exact.plane_model import MOST_PORTS, finish_small
 from optmatch.solvers.demands.exact.slot_model import SlotModel
 from optmatch.solvers.demands.plans import Plan, only_demanded, tidy, trim
 from optmatch.solvers.demands.portfolio import rebuild
 from optmatch.solvers.demands.scheduling import Work, solve_demand
+from optmatch.solvers.frame import conclude
 
 _WARM_STARTS = 200
+_FEW_STARTS = 30  # before the model of planes
 _STEPS = 6  # from the bound to the first plan, at first
 _GROWTH = 3.0  # times the work of one step the next should be
 _SMALL = 500  # programs of a step that count as none
@@ -49,7 +52,8 @@ def solve_makespan(
     ----------
     problem
         The search is for all-stop switching on one plane of an ideal switch, without packet
-        network; other problems get the plans of `best`. Slots last whole ticks.
+        network. Other small demands on ideal switches go to a model of all planes; the rest gets
+        the plans of `best`. Slots last whole ticks.
     limits
         Iterations are linear programs of the search, all together and in whole portions; then
         conflicts of CP-SAT, for each number of slots.
@@ -65,7 +69,17 @@ def solve_makespan(
     plain = problem.fabric.graph is None and not problem.fabric.bidirectional
     alone = problem.planes == 1 and problem.packet_share == 0
     if not (plain and alone and problem.switching == "all-stop"):
-        return solve_demand(problem, limits, rng, on_event, "ilp", rebuild)
+        if not plain or problem.fabric.n_ports > MOST_PORTS:
+            return solve_demand(problem, limits, rng, on_event, "ilp", rebuild)
+        clock = limits.start()
+        half = limits.time_s and limits.time_s / 2
+        few = replace(
+            limits, time_s=half, iterations=min(_WARM_STARTS, limits.iterations or 10**9)
+        )
+        start = solve_demand(problem, few, rng, on_event, "ilp", rebuild)
+        if start.limit is Limit.INTERRUPTED:
+            return start
+        return finish_small(problem, start, clock, rng, on_event)
     search = _Search(problem, limits, rng, on_event)
     limit: Limit | None = None
     try:
@@ -101,8 +115,7 @@ class _Search:
     def run(self) -> Limit | None:
         """Warm start, prices, our own search, then CP-SAT for each number of slots."""
         if not self.demand.any():
-            n = len(self.demand)
-            self.best = Plan(np.empty((0, n), dtype=np.int32), np.empty(0, dtype=np.int64))
+            self.best = Plan.of([], [], len(self.demand))
             return None
         self._warm_start()
         if self._proved():
@@ -230,22 +243,20 @@ class _Search:
     def conclude(self, limit: Limit | None) -> Solution:
         """Say what is found and proved."""
         tick, best = self.problem.tick_s, self.best
-        objective = None if best is None else best.cost(self.delay) * tick
-        proved, found = self._proved(), Status.UNKNOWN if best is None else Status.FEASIBLE
         stats: dict[str, object] = {} if self.bound_by is None else {"bound_by": self.bound_by}
-        if best is not None:
-            stats["slots"] = len(best.ticks)
         bound = max(self.problem.lower_bound(), self.bound * tick)
-        return Solution(
-            problem=self.problem,
-            schedule=best and self.problem.schedule(best.matchings, best.ticks),
-            status=Status.OPTIMAL if proved else found,
-            limit=None if proved else (limit or Limit.EXHAUSTED),
-            objective=objective,
-            lower_bound=bound if objective is None else min(bound, objective),
-            method="ilp",
-            certificate=self.certificate or (best and _busiest_line(self.problem)),
-            stats=stats,
+        if best is None:
+            known = {"certificate": self.certificate, "stats": stats}
+            return conclude(self.problem, "ilp", None, bound, limit, **known)
+        return conclude(
+            self.problem,
+            "ilp",
+            best.cost(self.delay) * tick,
+            bound,
+            limit,
+            schedule=self.problem.schedule(best.matchings, best.ticks),
+            certificate=self.certificate or _busiest_line(self.problem),
+            stats=stats | {"slots": len(best.ticks)},
         )
 
 

@@ -82,7 +82,7 @@ def test_joined_racks_use_what_is_left_over() -> None:
 
 
 @given(slice_problems(tiny=True))
-@few
+@settings(few, max_examples=10)
 def test_a_server_of_joined_racks_is_usable_if_a_slice_can_take_it(
     problem: om.SliceAllocation,
 ) -> None:
@@ -388,14 +388,14 @@ def test_an_interrupt_keeps_what_was_done() -> None:
 @pytest.mark.parametrize(
     ("words", "table"),
     [
-        (["slices", "--requests", "50", "--racks", "2"], "rules"),
+        (["slices", "--requests", "20", "--racks", "2"], "rules"),
         (["blast-radius", "--requests", "5"], "blast"),
     ],
 )
 def test_ctrl_c_keeps_the_runs_until_then(tmp_path: Path, words: list[str], table: str) -> None:
     """Exit code 130, a word about it, and the tables and the picture of what was done."""
     picture = tmp_path / "part.svg"
-    asked = ["study", *words, "--runs", "1000000", "--json", "-o", str(picture)]
+    asked = ["study", *words, "--runs", "10000", "--json", "-o", str(picture)]
     with start(*asked) as running:
         assert running.stderr is not None
         while " 0 of " in running.stderr.readline():
