@@ -244,8 +244,8 @@ def _set_steps(problem: Collective) -> None:
     steps = frozen("steps", problem.steps, 2, np.float64)
     if steps.shape[1] != 2 and len(steps):
         _refuse("steps", steps.shape, "rows of a configuration and bytes")
-    for row in np.flatnonzero((steps < 0).any(axis=1) | (steps[:, 0] % 1 != 0)):
-        _refuse(f"steps[{row}]", steps[row].tolist(), "a configuration and bytes, both >= 0")
+    for row in np.flatnonzero((steps[:, 0] < 0) | (steps[:, 0] % 1 != 0) | (steps[:, 1] <= 0)):
+        _refuse(f"steps[{row}]", steps[row].tolist(), "a configuration >= 0 and bytes > 0")
     if problem.late_s or not isinstance(problem.start, str):
         _refuse("steps", "given", "no late ranks and no first circuits, if steps are given,")
     object.__setattr__(problem, "steps", steps)
