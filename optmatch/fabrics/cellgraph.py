@@ -14,14 +14,15 @@ two joined terminals, or the stub behind a free one. Light *enters* a cell at a 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import BAR, CROSS, FREE, InputError, Value, frozen
+from optmatch.model import BAR, CROSS, FREE, InputError, Value, frozen, integer
 
 TERMINAL_NAMES = ("a1", "a2", "b1", "b2")
 
@@ -80,9 +81,9 @@ class CellGraph(Value):
     stuck: NDArray[np.int8] = None  # type: ignore[assignment]  # never None once built
 
     def __post_init__(self) -> None:
-        mate = frozen("mate", self.mate, 1, np.int32)
-        ends = frozen("ends", self.ends, 3, np.float64)
-        perimeter = frozen("perimeter", self.perimeter, 1, np.int32)
+        self._freeze(1, np.int32, "mate", "perimeter")
+        self._freeze(3, np.float64, "ends")
+        mate, ends, perimeter = self.mate, self.ends, self.perimeter
         if len(mate) % 4 or ends.shape != (len(mate) // 4, 2, 2):
             raise InputError(f"mate has {len(mate)} terminals, ends the shape {ends.shape}")
         joined = np.flatnonzero(mate >= 0)
@@ -93,16 +94,6 @@ class CellGraph(Value):
             raise InputError("a terminal is joined to itself")
         if not np.array_equal(np.sort(perimeter), np.flatnonzero(mate < 0)):
             raise InputError("perimeter must list each free terminal once")
-        checked = {
-            "mate": mate,
-            "ends": ends,
-            "perimeter": perimeter,
-            "stuck": self._check_stuck(mate),
-        }
-        for name, array in checked.items():
-            object.__setattr__(self, name, array)
-
-    def _check_stuck(self, mate: NDArray[np.int32]) -> NDArray[np.int8]:
         works = np.full(len(mate) // 4, FREE, dtype=np.int8)
         stuck = frozen("stuck", works if self.stuck is None else self.stuck, 1, np.int8)
         if stuck.shape != works.shape or ((stuck < FREE) | (stuck > DEAD)).any():
@@ -111,7 +102,7 @@ class CellGraph(Value):
             raise InputError(
                 f"mate[{terminal}] = {mate[terminal]}: a dead cell is joined to nothing"
             )
-        return stuck
+        self._set(stuck=stuck)
 
     @property
     def n_cells(self) -> int:
@@ -202,3 +193,24 @@ def state_between(entered: int, left: int) -> int:
     True
     """
     return BAR if (entered ^ left) & 1 == 0 else CROSS
+
+
+def check_parts(
+    name: str, given: Any, count: int, what: str, taken: dict[int, str] | None = None
+) -> tuple[int, ...]:
+    """Check numbers of parts, as cells or ports; `taken` notes what is listed."""
+    if isinstance(given, (str, bytes)) or not isinstance(given, (Sequence, np.ndarray)):
+        raise InputError(f"{name} = {given!r}: a list of {what}", where=name)
+    taken = {} if taken is None else taken
+    found = []
+    for k, value in enumerate(given):
+        place = f"{name}[{k}]"
+        number = integer(place, value, at_least=0)
+        if number >= count:
+            exist = f"0 .. {count - 1}" if count else "none"
+            raise InputError(f"{place} = {number}: {what} are {exist}", where=place)
+        if number in taken:
+            raise InputError(f"{place} = {number}: is {taken[number]} already", where=place)
+        taken[number] = place
+        found.append(number)
+    return tuple(found)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics.cellgraph import DEAD, CellGraph
+from optmatch.fabrics.cellgraph import DEAD, CellGraph, check_parts
 from optmatch.fabrics.fabric import Fabric
-from optmatch.model import BAR, CROSS, FREE, InputError, integer
+from optmatch.model import BAR, CROSS, FREE, InputError
 
 FaultKind = Literal["stuck-bar", "stuck-cross", "dead-cell", "dead-port"]
 
@@ -97,9 +97,9 @@ class Faulty(Fabric):
         taken: dict[int, str] = {}
         for name in ("stuck_bar", "stuck_cross", "dead_cells"):
             cells = check_parts(name, getattr(self, name), self.fabric.n_cells, "cells", taken)
-            object.__setattr__(self, name, cells)
+            self._set(**{name: tuple(sorted(cells))})
         ports = check_parts("dead_ports", self.dead_ports, self.fabric.n_ports, "ports")
-        object.__setattr__(self, "dead_ports", ports)
+        self._set(dead_ports=tuple(sorted(ports)))
 
     @classmethod
     def of(cls, fabric: Fabric, faults: Iterable[Fault]) -> Faulty:
@@ -209,24 +209,3 @@ def _broken_graph(fabric: Faulty) -> CellGraph | None:
         if fault.kind in STATES:
             stuck[fault.place] = STATES[fault.kind]
     return break_cells(graph, stuck)
-
-
-def check_parts(
-    name: str, given: Any, count: int, what: str, taken: dict[int, str] | None = None
-) -> tuple[int, ...]:
-    """Check and sort numbers of parts, as cells or ports; `taken` says what is listed."""
-    if isinstance(given, (str, bytes)) or not isinstance(given, (Sequence, np.ndarray)):
-        raise InputError(f"{name} = {given!r}: a list of {what}", where=name)
-    taken = {} if taken is None else taken
-    found = []
-    for k, value in enumerate(given):
-        place = f"{name}[{k}]"
-        number = integer(place, value, at_least=0)
-        if number >= count:
-            exist = f"0 .. {count - 1}" if count else "none"
-            raise InputError(f"{place} = {number}: {what} are {exist}", where=place)
-        if number in taken:
-            raise InputError(f"{place} = {number}: is {taken[number]} already", where=place)
-        taken[number] = place
-        found.append(number)
-    return tuple(sorted(found))

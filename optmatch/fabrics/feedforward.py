@@ -27,23 +27,19 @@ class FeedForward(Fabric):
     """A fabric of n inputs and n outputs; subclasses say how its cells are wired."""
 
     n: int
+    bidirectional: ClassVar[bool] = False
     blocking: ClassVar[Blocking]
     """What holds any permutation: ``"rearrangeable"`` if circuits in use may have to move for a
     new one, ``"wide-sense"`` if none moves as long as routes are chosen by the rule of the fabric,
     ``"strict-sense"`` if none ever has to."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n", integer("n", self.n, at_least=2))
+        self._set(n=integer("n", self.n, at_least=2))
 
     @property
     def n_ports(self) -> int:
         """The number of ports: port k is input k and output k."""
         return self.n
-
-    @property
-    def bidirectional(self) -> bool:
-        """Inputs and outputs are separate."""
-        return False
 
     @property
     def graph(self) -> CellGraph:

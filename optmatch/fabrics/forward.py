@@ -31,16 +31,22 @@ def columns_of(graph: CellGraph) -> NDArray[np.int64] | None:
     >>> columns_of(Benes(4).graph).tolist(), columns_of(HexMesh(1, 1).graph)
     ([2, 2, 1, 1, 0, 0], None)
     """
-    left = np.flatnonzero((graph.mate >= 0) & (np.arange(len(graph.mate)) % 4 >= 2))
-    entered = graph.mate[left].astype(np.int64)
-    if 2 * len(left) != np.count_nonzero(graph.mate >= 0) or (entered % 4 >= 2).any():
+    return count_cells(graph.mate, ahead=True)
+
+
+def count_cells(mate: NDArray[np.int32], *, ahead: bool) -> NDArray[np.int64] | None:
+    """Count the cells on the longest way after each (`ahead`) or before it; see `columns_of`."""
+    left = np.flatnonzero((mate >= 0) & (np.arange(len(mate)) % 4 >= 2))
+    entered = mate[left].astype(np.int64)
+    if 2 * len(left) != np.count_nonzero(mate >= 0) or (entered % 4 >= 2).any():
         return None
-    columns = np.zeros(graph.n_cells, dtype=np.int64)
-    for _ in range(graph.n_cells + 1):
-        before = columns.copy()
-        np.maximum.at(columns, left // 4, before[entered // 4] + 1)
-        if np.array_equal(columns, before):
-            return columns
+    one, other = (left // 4, entered // 4) if ahead else (entered // 4, left // 4)
+    counts = np.zeros(len(mate) // 4, dtype=np.int64)
+    for _ in range(len(counts) + 1):
+        before = counts.copy()
+        np.maximum.at(counts, one, before[other] + 1)
+        if np.array_equal(counts, before):
+            return counts
     return None
 
 

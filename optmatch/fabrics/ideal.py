@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from optmatch.fabrics.cellgraph import CellGraph
 from optmatch.fabrics.fabric import Fabric
 from optmatch.model import integer
 
@@ -32,21 +31,13 @@ class IdealSwitch(Fabric):
 
     n: int
     type: ClassVar[str] = "ideal-switch"
+    bidirectional: ClassVar[bool] = False
+    graph: ClassVar[None] = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n", integer("n", self.n, at_least=1))
+        self._set(n=integer("n", self.n, at_least=1))
 
     @property
     def n_ports(self) -> int:
         """The number of ports."""
         return self.n
-
-    @property
-    def bidirectional(self) -> bool:
-        """Inputs and outputs are separate."""
-        return False
-
-    @property
-    def graph(self) -> CellGraph | None:
-        """There are no cells."""
-        return None

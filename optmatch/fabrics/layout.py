@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.fabrics.forward import count_cells
+
 APART = 1.8
 """Between the middles of two joined cells, on average, in lengths of a cell."""
 
@@ -46,8 +48,8 @@ def lay_out(mate: NDArray[np.int32]) -> NDArray[np.float64]:
     (2, 2, 2)
     """
     cells = len(mate) // 4
-    columns = _count_columns(mate)
-    if columns is not None:
+    columns = count_cells(mate, ahead=False)
+    if columns is not None and (mate >= 0).any():
         return _stack(mate, columns)
     first = np.flatnonzero(mate >= 0)
     near = np.zeros((cells, cells))
@@ -67,23 +69,6 @@ def lay_out(mate: NDArray[np.int32]) -> NDArray[np.float64]:
     if (ends[:, 1, 0] - ends[:, 0, 0]).sum() < 0:
         ends[:, :, 0] *= -1  # light that goes from a to b goes to the right
     return ends
-
-
-def _count_columns(mate: NDArray[np.int32]) -> NDArray[np.int64] | None:
-    """Count the cells before each, the longest way; None if joins do not all go from b to a."""
-    joined = np.flatnonzero(mate >= 0)
-    if not len(joined) or (((joined ^ mate[joined]) & 2) == 0).any():
-        return None
-    left = joined[joined & 2 != 0]
-    before, after = left // 4, mate[left] // 4
-    columns = np.zeros(len(mate) // 4, dtype=np.int64)
-    for _ in range(len(columns) + 1):
-        further = columns.copy()
-        np.maximum.at(further, after, columns[before] + 1)
-        if np.array_equal(further, columns):
-            return columns
-        columns = further
-    return None  # light can go round
 
 
 def _stack(mate: NDArray[np.int32], columns: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -70,9 +70,7 @@ class Mesh(Fabric):
         return self.graph.perimeter[list(self.perimeter_ports[1])]
 
     def _choose(self) -> None:
-        checked = check_ports(self.ports, self.tx, self.rx, len(self.graph.perimeter))
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+        self._set(**check_ports(self.ports, self.tx, self.rx, len(self.graph.perimeter)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,8 +84,8 @@ class GridMesh(Mesh):
     rx: Ports = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rows", integer("rows", self.rows, at_least=1))
-        object.__setattr__(self, "cols", integer("cols", self.cols, at_least=1))
+        self._set(rows=integer("rows", self.rows, at_least=1))
+        self._set(cols=integer("cols", self.cols, at_least=1))
         self._choose()
 
     @property

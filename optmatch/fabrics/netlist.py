@@ -20,7 +20,7 @@ from optmatch.fabrics.netlist_flaws import (
     find_port_flaws,
     split_pin,
 )
-from optmatch.model import FrozenMap, InputError, frozen
+from optmatch.model import FrozenMap, InputError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,13 +95,12 @@ class Netlist(Fabric):
                 continue
             if isinstance(given, str) or not all(isinstance(entry, str) for entry in given):
                 raise InputError(f"{name}: a list of names", where=name)
-            object.__setattr__(self, name, tuple(given))
+            self._set(**{name: tuple(given)})
         joins, ports = dict(self.connections), tuple((name, pin) for name, pin in self.ports)
         for name, pairs in (("connections", joins.items()), ("ports", ports)):
             if not all(isinstance(entry, str) for pair in pairs for entry in pair):
                 raise InputError(f"{name}: pairs of names", where=name)
-        object.__setattr__(self, "connections", FrozenMap(joins))
-        object.__setattr__(self, "ports", ports)
+        self._set(connections=FrozenMap(joins), ports=ports)
         flaws = find_flaws(
             self.instances,
             list(joins.items()),
@@ -112,10 +111,9 @@ class Netlist(Fabric):
         if flaws:
             raise NetlistError(flaws)
         if self.ends is not None:
-            ends = frozen("ends", self.ends, 3, np.float64)
-            if ends.shape != (len(self.instances), 2, 2):
-                raise InputError(f"ends has the shape {ends.shape}", where="ends")
-            object.__setattr__(self, "ends", ends)
+            self._freeze(3, np.float64, "ends")
+            if self.ends.shape != (len(self.instances), 2, 2):
+                raise InputError(f"ends has the shape {self.ends.shape}", where="ends")
 
     @property
     def n_ports(self) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics.cellgraph import CellGraph
+from optmatch.fabrics.cellgraph import CellGraph, check_parts
 from optmatch.fabrics.reach import UNREACHED, forced_links, shortest_routes
 from optmatch.model import InputError, integer
 
@@ -68,24 +68,9 @@ def _check(
                 where=name,
             )
         return number
-    if isinstance(value, (str, bytes, bool)) or not isinstance(value, (Sequence, np.ndarray)):
-        raise InputError(
-            f"{name} = {value!r}: a number or a list of perimeter terminals", where=name
-        )
-    if not len(value):
+    chosen = check_parts(name, value, available, "perimeter terminals", taken)
+    if not chosen:
         raise InputError(f"{name} is empty: a switch has at least one port", where=name)
-    chosen = tuple(integer(f"{name}[{k}]", entry, at_least=0) for k, entry in enumerate(value))
-    for k, terminal in enumerate(chosen):
-        place = f"{name}[{k}]"
-        if terminal >= available:
-            raise InputError(
-                f"{place} = {terminal}: perimeter terminals are 0 .. {available - 1}", where=place
-            )
-        if terminal in taken:
-            raise InputError(
-                f"{place} = {terminal}: this terminal is already {taken[terminal]}", where=place
-            )
-        taken[terminal] = place
     return chosen
 
 

@@ -98,10 +98,11 @@ class RackFabric(Fabric):
     joined: bool = False
     type: ClassVar[str] = "rack"
     unit_name: ClassVar[str] = "chip"
+    bidirectional: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for name in ("chips", "server"):
-            object.__setattr__(self, name, _sides(name, getattr(self, name)))
+            self._set(**{name: read_sides(name, getattr(self, name))})
         for axis, whole, part in zip(AXES, self.chips, self.server, strict=True):
             if whole % part:
                 raise InputError(
@@ -109,7 +110,7 @@ class RackFabric(Fabric):
                     where="server",
                 )
         for name, least in (("fibres", 0), ("ports_per_chip", 1), ("racks", 1)):
-            object.__setattr__(self, name, integer(name, getattr(self, name), at_least=least))
+            self._set(**{name: integer(name, getattr(self, name), at_least=least)})
         for name in ("wrap", "joined"):
             if not isinstance(getattr(self, name), bool):
                 raise InputError(f"{name} = {getattr(self, name)!r}: true or false", where=name)
@@ -181,11 +182,6 @@ class RackFabric(Fabric):
     def n_rack_switches(self) -> int:
         """The number of optical switches that join racks; 0 unless they are joined."""
         return len(_wire(self).switches)
-
-    @property
-    def bidirectional(self) -> bool:
-        """Transmitters and receivers are separate."""
-        return False
 
     @property
     def chip_coordinates(self) -> NDArray[np.int32]:
@@ -266,20 +262,16 @@ class RackFabric(Fabric):
         server = rack * (self.n_servers // self.racks) + number_of(block, self.server_grid)
         return server * self.chips_per_server + number_of(slot, self.server)
 
-    def describe_chip(self, chip: int) -> str:
+    def describe_unit(self, unit: int) -> str:
         """Return a chip for messages, with its place.
 
         Examples
         --------
-        >>> RackFabric().describe_chip(5)
+        >>> RackFabric().describe_unit(5)
         'chip 5 (rack 0, x 3 y 0 z 0, server 1)'
         """
-        rack, x, y, z = self.chip_coordinates[chip].tolist()
-        return f"chip {chip} (rack {rack}, x {x} y {y} z {z}, server {self.server_of_chip[chip]})"
-
-    def describe_unit(self, unit: int) -> str:
-        """Return `describe_chip`: the units are the chips."""
-        return self.describe_chip(unit)
+        rack, x, y, z = self.chip_coordinates[unit].tolist()
+        return f"chip {unit} (rack {rack}, x {x} y {y} z {z}, server {self.server_of_chip[unit]})"
 
     def require_switch(self) -> None:
         """Raise: racks are no single switch."""
@@ -342,7 +334,8 @@ class RackFabric(Fabric):
         return graph
 
 
-def _sides(name: str, given: Any) -> tuple[int, int, int]:
+def read_sides(name: str, given: Any) -> tuple[int, int, int]:
+    """Check that what is given are three sides in chips."""
     if isinstance(given, str) or not isinstance(given, Sequence) or len(given) != 3:
         raise InputError(f"{name} = {given!r}: three sides are expected", where=name)
     x, y, z = (integer(f"{name}[{k}]", side, at_least=1) for k, side in enumerate(given))

@@ -28,6 +28,15 @@ class Value:
     def _state(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
 
+    def _set(self, **values: Any) -> None:
+        """Put checked values in place of those that the constructor was given."""
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def _freeze(self, ndim: int, dtype: type[np.generic], *names: str) -> None:
+        """Put read-only arrays in place of fields, see `frozen`."""
+        self._set(**{name: frozen(name, getattr(self, name), ndim, dtype) for name in names})
+
     def _key(self) -> tuple[Any, ...]:
         return (type(self), *(_hashable(value) for value in self._state().values()))
 

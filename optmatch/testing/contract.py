@@ -6,12 +6,10 @@ import json
 import logging
 import pickle
 import random
-from collections.abc import Sequence
-from typing import Any, get_origin, get_type_hints
+from typing import get_origin, get_type_hints
 
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 
 from optmatch.entrances import verify
 from optmatch.model import (
@@ -26,12 +24,11 @@ from optmatch.model import (
     Status,
     Tick,
 )
-from optmatch.testing.oracle import brute_force
 from optmatch.testing.problems import smallest_problems
-from optmatch.testing.runs import Runs
+from optmatch.testing.runs import Runs, on_each, on_each_tiny
 from optmatch.testing.variants import essence, rank, relabelled, solve_all, solve_there
 
-Problems = st.SearchStrategy[Any] | Sequence[Problem]
+_STATS = {name: get_origin(hint) or hint for name, hint in get_type_hints(Stats).items()}
 
 
 class SolverContract(Runs):
@@ -65,68 +62,53 @@ class SolverContract(Runs):
 
     # -- what it finds ---------------------------------------------------------------------------
 
-    def test_it_says_what_it_is(self) -> None:
+    @on_each
+    def test_it_says_what_it_is(self, problem: Problem) -> None:
         """It has a name, a line for the list of methods, and takes the kinds it is tested on."""
         method = self._method()
         assert method.name
         assert method.summary
         assert "\n" not in method.summary
-        self._each(
-            self.problems, lambda problem: isinstance(problem, method.solves) or pytest.fail()
-        )
+        assert isinstance(problem, method.solves)
 
-    def test_every_answer_passes_the_verifier(self) -> None:
+    @on_each
+    def test_every_answer_passes_the_verifier(self, problem: Problem) -> None:
         """With several seeds, whatever limit it stops at; statistics are those of the table."""
-        types = {name: get_origin(hint) or hint for name, hint in get_type_hints(Stats).items()}
+        for solution in (self._answer(problem), self._solve(problem, number=1)):
+            report = verify(problem, solution)
+            assert report.valid, report.complaint
+            for name, value in solution.stats.items():
+                assert name in _STATS or name in self.own_stats, name
+                assert type(value) in (_STATS.get(name, type(value)), tuple), (name, value)
 
-        def check(problem: Problem) -> None:
-            for number in range(2):
-                solution = self._solve(problem, number=number)
-                report = verify(problem, solution)
-                assert report.valid, report.complaint
-                for name, value in solution.stats.items():
-                    assert name in types or name in self.own_stats, name
-                    assert type(value) in (types.get(name, type(value)), tuple), (name, value)
-
-        self._each(self.problems, check)
-
-    def test_no_answer_beats_the_bound_of_the_problem(self) -> None:
+    @on_each
+    def test_no_answer_beats_the_bound_of_the_problem(self, problem: Problem) -> None:
         """And the bound it claims is not above its own answer, which `Solution` checks."""
+        solution = self._answer(problem)
+        if solution.objective is not None:
+            assert problem.lower_bound() <= solution.objective * (1 + RTOL) + RTOL
 
-        def check(problem: Problem) -> None:
-            solution = self._solve(problem)
-            if solution.objective is not None:
-                assert problem.lower_bound() <= solution.objective * (1 + RTOL) + RTOL
-
-        self._each(self.problems, check)
-
-    def test_tiny_problems_agree_with_brute_force(self) -> None:
+    @on_each_tiny
+    def test_tiny_problems_agree_with_brute_force(self, problem: Problem) -> None:
         """Never better; as good where it says optimal; none where it says infeasible."""
+        best, solution = self._best(problem), self._answer(problem)
+        if solution.status is Status.INFEASIBLE:
+            assert best is None
+        if best is None or not self._in_fewest_slots(problem, solution):
+            return
+        assert solution.lower_bound <= best + RTOL * max(1, best)
+        if solution.objective is not None:
+            assert solution.objective >= best - RTOL * max(1, best)
+        if solution.status is Status.OPTIMAL:
+            assert solution.objective == pytest.approx(best, rel=RTOL)
 
-        def check(problem: Problem) -> None:
-            best, solution = brute_force(problem), self._solve(problem)
-            if solution.status is Status.INFEASIBLE:
-                assert best is None
-            if best is None or not self._in_fewest_slots(problem, solution):
-                return
-            assert solution.lower_bound <= best + RTOL * max(1, best)
-            if solution.objective is not None:
-                assert solution.objective >= best - RTOL * max(1, best)
-            if solution.status is Status.OPTIMAL:
-                assert solution.objective == pytest.approx(best, rel=RTOL)
-
-        self._each(self._tiny(), check)
-
-    def test_an_exact_method_settles_tiny_problems(self) -> None:
+    @on_each_tiny
+    def test_an_exact_method_settles_tiny_problems(self, problem: Problem) -> None:
         """Without limits it proves an optimum, or that there is no answer."""
         if not self._method().exact:
             pytest.skip("the method does not claim to be exact")
-
-        def check(problem: Problem) -> None:
-            solution = self._solve(problem, limits=Limits())
-            assert solution.status in (Status.OPTIMAL, Status.INFEASIBLE), solution.limit
-
-        self._each(self._tiny(), check)
+        solution = self._solve(problem, limits=Limits())
+        assert solution.status in (Status.OPTIMAL, Status.INFEASIBLE), solution.limit
 
     def test_next_to_nothing_is_a_problem_too(self) -> None:
         """One port, two ports, no circuit: solved to the end, or proved to have no answer."""
@@ -135,35 +117,27 @@ class SolverContract(Runs):
             assert verify(problem, solution).valid
             assert solution.status in (Status.OPTIMAL, Status.INFEASIBLE), problem
 
-    def test_a_dead_pair_is_infeasible_with_a_reason(self) -> None:
+    @on_each
+    def test_a_dead_pair_is_infeasible_with_a_reason(self, problem: Problem) -> None:
         """A pair that no state of the cells connects is found before any search, and named."""
+        if problem.lower_bound() == float("inf"):
+            solution = self._solve(problem, limits=Limits(iterations=0))
+            assert solution.status is Status.INFEASIBLE
+            assert isinstance(solution.stats["reason"], str)
+            assert solution.stats["reason"]
 
-        def check(problem: Problem) -> None:
-            if problem.lower_bound() == float("inf"):
-                solution = self._solve(problem, limits=Limits(iterations=0))
-                assert solution.status is Status.INFEASIBLE
-                assert isinstance(solution.stats["reason"], str)
-                assert solution.stats["reason"]
-
-        self._each(self.problems, check)
-
-    def test_the_names_of_ports_do_not_matter(self) -> None:
+    @on_each
+    def test_the_names_of_ports_do_not_matter(self, problem: Problem) -> None:
         """Ports in another order: what is proved stays, and every answer is valid."""
-
-        def check(problem: Problem) -> None:
-            order = np.random.default_rng(problem.fabric.n_ports).permutation(
-                problem.fabric.n_ports
-            )
-            twin = relabelled(problem, order)
-            first, second = self._solve(problem), self._solve(twin)
-            assert verify(twin, second).valid
-            if first.status is Status.OPTIMAL and second.status is Status.OPTIMAL:
-                assert second.objective == pytest.approx(first.objective, rel=RTOL)
-            proved = {Status.OPTIMAL, Status.INFEASIBLE}
-            if first.status in proved and second.status in proved:
-                assert second.status is first.status
-
-        self._each(self.problems, check)
+        order = np.random.default_rng(problem.fabric.n_ports).permutation(problem.fabric.n_ports)
+        twin = relabelled(problem, order)
+        first, second = self._answer(problem), self._answer(twin)
+        assert verify(twin, second).valid
+        if first.status is Status.OPTIMAL and second.status is Status.OPTIMAL:
+            assert second.objective == pytest.approx(first.objective, rel=RTOL)
+        proved = {Status.OPTIMAL, Status.INFEASIBLE}
+        if first.status in proved and second.status in proved:
+            assert second.status is first.status
 
     # -- when it stops ---------------------------------------------------------------------------
 
@@ -186,15 +160,12 @@ class SolverContract(Runs):
         self._each(self.problems, check)
         assert Limit.ITERATIONS in limits or not self.iterates
 
-    def test_no_time_is_a_normal_outcome(self) -> None:
+    @on_each
+    def test_no_time_is_a_normal_outcome(self, problem: Problem) -> None:
         """A time limit of zero gives a solution that says so, or a proof that cost nothing."""
-
-        def check(problem: Problem) -> None:
-            solution = self._solve(problem, limits=Limits(time_s=0.0))
-            assert solution.limit in (None, Limit.TIME)
-            assert verify(problem, solution).valid
-
-        self._each(self.problems, check)
+        solution = self._solve(problem, limits=Limits(time_s=0.0))
+        assert solution.limit in (None, Limit.TIME)
+        assert verify(problem, solution).valid
 
     def test_ctrl_c_keeps_the_best(self) -> None:
         """An interrupt, here out of `on_event`, ends the run; what was found is returned."""
@@ -224,19 +195,16 @@ class SolverContract(Runs):
 
     # -- what it depends on ----------------------------------------------------------------------
 
-    def test_one_seed_one_trajectory(self) -> None:
+    @on_each
+    def test_one_seed_one_trajectory(self, problem: Problem) -> None:
         """The same seed gives the same events and solution, also after other solves."""
         self._needs_determinism()
-
-        def check(problem: Problem) -> None:
-            first, second = list[Event](), list[Event]()
-            solution = self._solve(problem, on_event=first.append)
-            self._solve(problem, number=1)
-            again = self._solve(problem, on_event=second.append)
-            assert essence(again) == essence(solution)
-            assert second == first
-
-        self._each(self.problems, check)
+        first, second = list[Event](), list[Event]()
+        solution = self._solve(problem, on_event=first.append)
+        self._solve(problem, number=1)
+        again = self._solve(problem, on_event=second.append)
+        assert essence(again) == essence(solution)
+        assert second == first
 
     def test_one_seed_one_answer_in_another_process(self) -> None:
         """A spawned process, with its own hash seed and its own kernels, finds the same."""
@@ -253,7 +221,7 @@ class SolverContract(Runs):
         handlers = list(logging.getLogger().handlers)
 
         def check(problem: Problem) -> None:
-            self._solve(problem)  # a first call may compile, and numba may seed itself then
+            self._answer(problem)  # a first call may compile, and numba may seed itself then
             here = random.getstate(), pickle.dumps(np.random.get_state())  # noqa: NPY002
             self._solve(problem)
             assert (random.getstate(), pickle.dumps(np.random.get_state())) == here  # noqa: NPY002
@@ -262,66 +230,51 @@ class SolverContract(Runs):
         assert capfd.readouterr() == ("", "")
         assert logging.getLogger().handlers == handlers
 
-    def test_the_problem_stays_as_it_was(self) -> None:
+    @on_each
+    def test_the_problem_stays_as_it_was(self, problem: Problem) -> None:
         """Byte by byte."""
-
-        def check(problem: Problem) -> None:
-            before = pickle.dumps(problem)
-            self._solve(problem)
-            assert pickle.dumps(problem) == before
-
-        self._each(self.problems, check)
+        fresh = pickle.loads(pickle.dumps(problem))  # which no test before has solved
+        before = pickle.dumps(fresh)
+        self._solve(fresh)
+        assert pickle.dumps(fresh) == before
 
     # -- what it hands back ----------------------------------------------------------------------
 
-    def test_a_solution_says_where_it_comes_from(self) -> None:
+    @on_each
+    def test_a_solution_says_where_it_comes_from(self, problem: Problem) -> None:
         """It carries the problem it was asked, and the name of the method."""
-        name = self._method().name
+        solution = self._answer(problem)
+        assert solution.problem == problem
+        assert solution.method == self._method().name
 
-        def check(problem: Problem) -> None:
-            solution = self._solve(problem)
-            assert solution.problem == problem
-            assert solution.method == name
-
-        self._each(self.problems, check)
-
-    def test_a_solution_can_be_pickled(self) -> None:
+    @on_each
+    def test_a_solution_can_be_pickled(self, problem: Problem) -> None:
         """It comes back equal, so it can be sent from one process to another."""
+        solution = self._answer(problem)
+        assert pickle.loads(pickle.dumps(solution)) == solution
 
-        def check(problem: Problem) -> None:
-            solution = self._solve(problem)
-            assert pickle.loads(pickle.dumps(solution)) == solution
-
-        self._each(self.problems, check)
-
-    def test_stats_are_plain_json(self) -> None:
+    @on_each
+    def test_stats_are_plain_json(self, problem: Problem) -> None:
         """Numbers, strings and lists by name; no arrays, nothing infinite."""
+        stats = dict(self._answer(problem).stats)
+        assert json.loads(json.dumps(stats, allow_nan=False)) == stats
 
-        def check(problem: Problem) -> None:
-            stats = dict(self._solve(problem).stats)
-            assert json.loads(json.dumps(stats, allow_nan=False)) == stats
-
-        self._each(self.problems, check)
-
-    def test_events_tell_the_story(self) -> None:
+    @on_each
+    def test_events_tell_the_story(self, problem: Problem) -> None:
         """Bests fall to the answer, bounds rise to it at most, ticks count up to their total."""
-
-        def check(problem: Problem) -> None:
-            events: list[Event] = []
-            solution = self._solve(problem, on_event=events.append)
-            bests = [event.objective for event in events if isinstance(event, NewBest)]
-            bounds = [event.lower_bound for event in events if isinstance(event, Bound)]
-            assert bests == sorted(set(bests), reverse=True)
-            assert bounds == sorted(set(bounds))
-            if solution.objective is not None and bests:
-                assert bests[-1] == pytest.approx(solution.objective, rel=RTOL)
-            if solution.objective is None:
-                assert not bests
-            elif bounds:
-                assert bounds[-1] <= solution.objective * (1 + RTOL)
-            for event in events:
-                if isinstance(event, Tick):
-                    assert event.phase
-                    assert 0 <= event.done <= (event.total or event.done)
-
-        self._each(self.problems, check)
+        events: list[Event] = []
+        solution = self._solve(problem, on_event=events.append)
+        bests = [event.objective for event in events if isinstance(event, NewBest)]
+        bounds = [event.lower_bound for event in events if isinstance(event, Bound)]
+        assert bests == sorted(set(bests), reverse=True)
+        assert bounds == sorted(set(bounds))
+        if solution.objective is not None and bests:
+            assert bests[-1] == pytest.approx(solution.objective, rel=RTOL)
+        if solution.objective is None:
+            assert not bests
+        elif bounds:
+            assert bounds[-1] <= solution.objective * (1 + RTOL)
+        for event in events:
+            if isinstance(event, Tick):
+                assert event.phase
+                assert 0 <= event.done <= (event.total or event.done)

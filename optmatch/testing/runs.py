@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +15,7 @@ from optmatch.kinds import all_methods, find_method
 from optmatch.model import Event, Limits, Problem, Solution, ignore
 from optmatch.problems import AllToAll
 from optmatch.solvers import Method
+from optmatch.testing.oracle import brute_force
 
 Problems = st.SearchStrategy[Any] | Sequence[Problem]
 
@@ -44,28 +45,32 @@ class Runs:
         limits: Limits | None = None,
         on_event: Callable[[Event], None] = ignore,
     ) -> Solution:
-        rng = np.random.default_rng(number)
-        method = self.method
-        if not isinstance(method, Method):
-            method = find_method(method, problem)
+        rng, method = np.random.default_rng(number), self.method
+        method = method if isinstance(method, Method) else find_method(method, problem)
         return method.run(problem, limits or self.limits, rng, on_event)
 
+    def _answer(self, problem: Any) -> Solution:
+        """Solve it once for all tests that only look at the answer."""
+        contract: Any = type(self)
+        return _first_answer(contract, problem)
+
+    def _best(self, problem: Any) -> float | None:
+        """Search exhaustively, once for all methods that are run on the same tiny problem."""
+        return _by_brute_force(problem)
+
     def _each(self, problems: Problems, check: Callable[[Any], Any]) -> None:
-        """Run `check` on problems, the same ones in every run of the suite."""
-        source = st.sampled_from(list(problems)) if isinstance(problems, Sequence) else problems
+        """Run `check` on problems, the same ones in every run of the suite; drawn once.
 
-        @seed(0)
-        @settings(
-            max_examples=self.examples * int(os.environ.get("OPTMATCH_EXAMPLES", "1")),
-            deadline=None,  # a first call compiles
-            database=None,
-            suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-        )
-        @given(source)
-        def run(problem: Problem) -> None:
-            check(problem)
-
-        run()
+        Where it fails, hypothesis draws them again and looks for a smaller one.
+        """
+        listed: Any = tuple(problems) if isinstance(problems, Sequence) else problems
+        count = self.examples * int(os.environ.get("OPTMATCH_EXAMPLES", "1"))
+        try:
+            for problem in _drawn(listed, count):
+                check(problem)
+        except (Exception, pytest.fail.Exception):
+            _run(listed, count, check)
+            raise  # hypothesis did not find it again
 
     @classmethod
     @cache
@@ -89,3 +94,56 @@ class Runs:
         if not isinstance(problem, AllToAll) or solution.schedule is None:
             return True
         return solution.schedule.n_slots == problem.min_slots
+
+
+def _run(problems: Problems, count: int, check: Callable[[Any], Any]) -> None:
+    source = st.sampled_from(problems) if isinstance(problems, Sequence) else problems
+
+    @seed(0)
+    @settings(
+        max_examples=count,
+        deadline=None,  # a first call compiles
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    )
+    @given(source)
+    def run(problem: Problem) -> None:
+        check(problem)
+
+    run()
+
+
+@cache
+def _drawn(problems: Problems, count: int) -> list[Problem]:
+    found: list[Problem] = []
+    _run(problems, count, found.append)
+    return list(dict.fromkeys(found))
+
+
+@cache
+def _first_answer(contract: type[Runs], problem: Problem) -> Solution:
+    return contract()._solve(problem)
+
+
+_by_brute_force = cache(brute_force)
+
+
+def _over(
+    source: Callable[[Runs], Problems],
+) -> Callable[[Callable[[Any, Any], None]], Callable[[Any], None]]:
+    def decorate(check: Callable[[Any, Any], None]) -> Callable[[Any], None]:
+        """Make a test of a method that checks one problem."""
+
+        def test(self: Runs) -> None:
+            self._each(source(self), partial(check, self))
+
+        test.__name__, test.__doc__, test.__module__ = check.__name__, check.__doc__, __name__
+        return test
+
+    return decorate
+
+
+on_each = _over(lambda runs: runs.problems)
+"""Decorates a test of a contract that is to hold for each of the problems."""
+on_each_tiny = _over(lambda runs: runs._tiny())
+"""The same, for the tiny ones."""

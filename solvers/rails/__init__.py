@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Literal
+
 from optmatch.problems import RailJob
 from optmatch.solvers.method import Method, Run
 
 
-def _prefetch() -> Run:
-    from optmatch.solvers.rails.methods import solve_prefetch
+def _by(name: Literal["static", "on-demand", "provisioned", "prefetch"]) -> Run:
+    from optmatch.solvers.rails.methods import solve_by
 
-    return solve_prefetch
-
-
-def _provisioned() -> Run:
-    from optmatch.solvers.rails.methods import solve_provisioned
-
-    return solve_provisioned
-
-
-def _on_demand() -> Run:
-    from optmatch.solvers.rails.methods import solve_on_demand
-
-    return solve_on_demand
-
-
-def _static() -> Run:
-    from optmatch.solvers.rails.methods import solve_static
-
-    return solve_static
+    return partial(solve_by, name)
 
 
 def _ilp() -> Run:
@@ -40,17 +25,27 @@ METHODS = (
     Method(
         "prefetch",
         RailJob,
-        _prefetch,
+        partial(_by, "prefetch"),
         "circuits of the next phase set up while their ports are idle",
     ),
     Method(
         "provisioned",
         RailJob,
-        _provisioned,
+        partial(_by, "provisioned"),
         "circuits changed as soon as the last phase has ended",
     ),
-    Method("on-demand", RailJob, _on_demand, "circuits changed when all who need them are ready"),
-    Method("static", RailJob, _static, "ports split once, by the square root of traffic"),
+    Method(
+        "on-demand",
+        RailJob,
+        partial(_by, "on-demand"),
+        "circuits changed when all who need them are ready",
+    ),
+    Method(
+        "static",
+        RailJob,
+        partial(_by, "static"),
+        "ports split once, by the square root of traffic",
+    ),
     Method(
         "ilp", RailJob, _ilp, "orders, ports, detours and first circuits by CP-SAT", exact=True
     ),

@@ -16,11 +16,10 @@ from optmatch.problems.rails.step import (
     COMPUTE,
     SEND,
     Group,
-    Step,
     ring_bytes,
 )
 from optmatch.solvers.rails.facing import Facing, face_pairs, face_rings, face_shifts
-from optmatch.solvers.rails.fold import number_first
+from optmatch.solvers.rails.fold import Places, number_first
 
 
 class Lanes(NamedTuple):
@@ -92,34 +91,6 @@ def choose_rounds(
             sent = total / (n - 1) * lanes.number
             return Rounds(shifts, (sent,) * len(shifts), latency_s / len(shifts))
     return Rounds(around, (total * n / 2,), latency_s)
-
-
-class Places(NamedTuple):
-    """The places of ranks in their groups."""
-
-    member: NDArray[np.int64]
-    """``member[group, place]``, padded with -1."""
-    keys: NDArray[np.int64]
-    """``group * n_ranks + rank`` of all members, ascending."""
-    place_of: NDArray[np.int64]
-    """The place of each of these."""
-
-    def place(self, step: Step, operations: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the places of the ranks of operations in their groups."""
-        keys = step.group[operations].astype(np.int64) * step.n_ranks + step.rank[operations]
-        return self.place_of[np.searchsorted(self.keys, keys)]
-
-
-def list_places(step: Step) -> Places:
-    """Put the groups of a step into tables."""
-    sizes = np.array([len(group.ranks) for group in step.groups], dtype=np.int64)
-    member = np.full((len(sizes), int(sizes.max(initial=0))), -1)
-    for number, group in enumerate(step.groups):
-        member[number, : len(group.ranks)] = group.ranks
-    of, place = np.nonzero(member >= 0)
-    keys = of * step.n_ranks + member[of, place]
-    order = np.argsort(keys)
-    return Places(member, keys[order], place[order])
 
 
 def tell_apart(job: RailJob, lanes: Lanes, places: Places) -> list[bytes]:

@@ -12,7 +12,8 @@ from optmatch.problems import RailJob
 from optmatch.problems.rails.plan import RailPlan
 from optmatch.solvers.rails.descent import descend
 from optmatch.solvers.rails.light import route_plan
-from optmatch.solvers.rails.methods import NO_SPLIT, conclude, plan_lit, plan_well
+from optmatch.solvers.rails.methods import conclude, plan_lit, plan_well
+from optmatch.solvers.rails.policies import NO_SPLIT
 from optmatch.solvers.rails.relays import Relays, list_relays
 from optmatch.solvers.rails.transfers import Transfers, fold_transfers
 

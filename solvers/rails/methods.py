@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,41 +12,39 @@ from optmatch.problems import RailJob
 from optmatch.problems.rails.plan import RailPlan
 from optmatch.solvers.rails.light import route_plan
 from optmatch.solvers.rails.order import plan_ahead
-from optmatch.solvers.rails.policies import plan_by_demand, plan_static
+from optmatch.solvers.rails.policies import NO_SPLIT, plan_by_demand, plan_policy, plan_static
 from optmatch.solvers.rails.relays import plan_around
 from optmatch.solvers.rails.transfers import Transfers, fold_transfers
 
-NO_SPLIT = "fewer ports than there are kinds of circuits to keep"
 
-
-def solve_static(
-    problem: RailJob, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+def solve_by(
+    method: Literal["static", "on-demand", "provisioned", "prefetch"],
+    problem: RailJob,
+    limits: Limits,
+    rng: np.random.Generator,
+    on_event: OnEvent,
 ) -> Solution:
-    """Split the ports once, in proportion to the square root of traffic."""
-    return _solve(problem, limits, on_event, "static", _lit(plan_static), fixed=True)
-
-
-def solve_on_demand(
-    problem: RailJob, limits: Limits, rng: np.random.Generator, on_event: OnEvent
-) -> Solution:
-    """Change circuits when all members of a communication are ready for it."""
-    make = _lit(lambda transfers: plan_by_demand(transfers, provisioned=False))
-    return _solve(problem, limits, on_event, "on-demand", make)
-
-
-def solve_provisioned(
-    problem: RailJob, limits: Limits, rng: np.random.Generator, on_event: OnEvent
-) -> Solution:
-    """Change circuits as soon as the communication that used them has ended."""
-    make = _lit(lambda transfers: plan_by_demand(transfers, provisioned=True))
-    return _solve(problem, limits, on_event, "provisioned", make)
-
-
-def solve_prefetch(
-    problem: RailJob, limits: Limits, rng: np.random.Generator, on_event: OnEvent
-) -> Solution:
-    """Set up what is needed next while its ports are idle."""
-    return _solve(problem, limits, on_event, "prefetch", plan_lit)
+    """Solve a job by a method that does not search."""
+    limit: Limit | None = limits.start().exceeded(0)
+    plan: RailPlan | None = None
+    stats: dict[str, Any] = {}
+    try:
+        if limit is not Limit.TIME:
+            if method == "prefetch":
+                made, plan = plan_lit(fold_transfers(problem))
+            else:
+                made = plan_policy(problem, method)
+                plan = made and route_plan(problem, made)
+            if made is None:
+                stats["reason"] = NO_SPLIT
+            elif plan is None:
+                stats["reason"] = "the fabric does not hold all circuits of a state at once"
+            else:
+                on_event(NewBest(plan.step_s))
+            limit = Limit.EXHAUSTED
+    except KeyboardInterrupt:
+        limit = Limit.INTERRUPTED
+    return conclude(problem, plan, problem.lower_bound(), limit, method, stats)
 
 
 def plan_lit(transfers: Transfers) -> tuple[RailPlan | None, RailPlan | None]:
@@ -85,47 +82,6 @@ def simple_plans(transfers: Transfers) -> list[RailPlan]:
         ),
     ]
     return [plan for plan in plans if plan is not None]
-
-
-Maker = Callable[[Transfers], tuple[RailPlan | None, RailPlan | None]]
-"""Makes a plan, and the same with the states of cells; None where there is none."""
-
-
-def _lit(make: Callable[[Transfers], RailPlan | None]) -> Maker:
-    def maker(transfers: Transfers) -> tuple[RailPlan | None, RailPlan | None]:
-        plan = make(transfers)
-        return plan, plan and route_plan(transfers.job, plan)
-
-    return maker
-
-
-def _solve(
-    problem: RailJob,
-    limits: Limits,
-    on_event: OnEvent,
-    method: str,
-    make: Maker,
-    *,
-    fixed: bool = False,
-) -> Solution:
-    clock = limits.start()
-    limit = clock.exceeded(0)
-    plan: RailPlan | None = None
-    stats: dict[str, Any] = {}
-    try:
-        if limit is not Limit.TIME:
-            made, routed = make(fold_transfers(problem, fixed=fixed))
-            if made is None:
-                stats["reason"] = NO_SPLIT
-            elif routed is None:
-                stats["reason"] = "the fabric does not hold all circuits of a state at once"
-            else:
-                plan = routed
-                on_event(NewBest(plan.step_s))
-        limit = Limit.EXHAUSTED if limit is not Limit.TIME else limit
-    except KeyboardInterrupt:
-        limit = Limit.INTERRUPTED
-    return conclude(problem, plan, problem.lower_bound(), limit, method, stats)
 
 
 def conclude(

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import InputError
+from optmatch.problems import RailJob
 from optmatch.problems.rails.plan import RailPlan
-from optmatch.problems.rails.step import SEND
+from optmatch.problems.rails.step import DIMENSIONS, SEND, Dimension
 from optmatch.solvers.rails.stopping import stopping_paths
 from optmatch.solvers.rails.timetable import Turn, build_plan, longest_paths
-from optmatch.solvers.rails.transfers import Spot, Transfer, Transfers
+from optmatch.solvers.rails.transfers import Spot, Transfer, Transfers, fold_transfers
+
+NO_SPLIT = "fewer ports than there are kinds of circuits to keep"
 
 
 class Span(NamedTuple):
@@ -109,6 +112,27 @@ def switches(every: list[list[Span]]) -> list[Switch]:
     return found
 
 
+def plan_policy(
+    job: RailJob,
+    policy: Literal["static", "on-demand", "provisioned"],
+    ports: Mapping[Dimension, int] | None = None,
+) -> RailPlan | None:
+    """Return the plan of a policy, without states of cells; None if ports cannot be split.
+
+    Parameters
+    ----------
+    job
+        The job.
+    policy
+        Which one.
+    ports
+        For ``"static"``: the ports of each dimension; None for shares by traffic.
+    """
+    if policy == "static":
+        return plan_static(fold_transfers(job, fixed=True), ports)
+    return plan_by_demand(fold_transfers(job), provisioned=policy == "provisioned")
+
+
 def plan_by_demand(transfers: Transfers, *, provisioned: bool) -> RailPlan:
     """Change circuits when they are asked for.
 
@@ -134,27 +158,41 @@ def plan_by_demand(transfers: Transfers, *, provisioned: bool) -> RailPlan:
     raise InputError("operations wait for each other whatever is switched", where="recorded")
 
 
-def plan_static(transfers: Transfers) -> RailPlan | None:
+def plan_static(
+    transfers: Transfers, ports: Mapping[Dimension, int] | None = None
+) -> RailPlan | None:
     """Split the lanes once and never change a circuit.
 
     Communications that can share a circuit are one kind; each kind gets lanes in proportion to
     the square root of its traffic, which makes the sum of the times of all kinds least, rounded
     to whole lanes and at least one.
 
+    Parameters
+    ----------
+    transfers
+        The folded job.
+    ports
+        The ports of each dimension, which its kinds share; None if all kinds share all ports.
+
     Returns
     -------
     RailPlan or None
         None if there are more kinds than lanes, or rounds that need changes.
+
+    Raises
+    ------
+    InputError
+        If there are not as many ports as `ports` says, or a dimension has too few.
     """
     if transfers.in_rounds:
         return None
-    kinds = _kinds(transfers)
-    shares = share_lanes([_busiest(transfers, nodes) for nodes in kinds], transfers.n_lanes)
+    kinds = _kinds(transfers, apart=ports is not None)
+    shares = _share(transfers, kinds, ports)
     if shares is None:
         return None
     lanes: dict[int, int] = {}
     given = 0
-    for nodes, share in zip(kinds, shares, strict=True):
+    for (_, nodes), share in zip(kinds, shares, strict=True):
         lanes |= dict.fromkeys(nodes, (1 << share) - 1 << given)
         given += share
     order, pairs = by_time(transfers), transfers.pairs()
@@ -165,21 +203,54 @@ def plan_static(transfers: Transfers) -> RailPlan | None:
     return None if timed is None else build_plan(transfers, timed, lanes, standing(every), [])
 
 
-def _kinds(transfers: Transfers) -> list[list[int]]:
-    """Put communications together that never need two circuits at one port."""
-    kinds: list[tuple[bool, list[int], dict[int, tuple[int, ...]]]] = []
+def _kinds(transfers: Transfers, *, apart: bool) -> list[tuple[Dimension | None, list[int]]]:
+    """Put communications together that never need two circuits at one port.
+
+    Each with its dimension, if kinds are to have one.
+    """
+    kinds: list[tuple[tuple[bool, Dimension | None], list[int], dict[int, tuple[int, ...]]]] = []
+    step = transfers.job.step()
     for node, transfer in sorted(transfers.by_node.items()):
         wanted = {point.end: point.peers for point in transfer.endpoints}
-        message = transfer.kind >= SEND
-        for of_messages, nodes, facing in kinds:
+        group = step.groups[step.group[transfers.folded.part[transfer.node]]]
+        what = transfer.kind >= SEND, group.dimension if apart else None
+        for known, nodes, facing in kinds:
             fits = all(facing.get(end, peer) == peer for end, peer in wanted.items())
-            if of_messages == message and fits:
+            if known == what and fits:
                 nodes.append(node)
                 facing |= wanted
                 break
         else:
-            kinds.append((message, [node], wanted))
-    return [nodes for _, nodes, _ in kinds]
+            kinds.append((what, [node], wanted))
+    return [(dimension, nodes) for (_, dimension), nodes, _ in kinds]
+
+
+def _share(
+    transfers: Transfers,
+    kinds: list[tuple[Dimension | None, list[int]]],
+    ports: Mapping[Dimension, int] | None,
+) -> list[int] | None:
+    """Return the lanes of each kind; None if there are not enough."""
+    traffic = [_busiest(transfers, nodes) for _, nodes in kinds]
+    if ports is None:
+        return share_lanes(traffic, transfers.n_lanes)
+    n_ports = transfers.job.network.ports_per_gpu
+    if sum(ports.values()) > n_ports:
+        raise InputError(
+            f"ports: {sum(ports.values())} in all, a GPU has {n_ports}", where="ports"
+        )
+    shares: dict[int, int] = {}
+    for dimension in DIMENSIONS:
+        own = [k for k, (name, _) in enumerate(kinds) if name == dimension]
+        lanes = ports.get(dimension, 0) * transfers.n_lanes // n_ports
+        found = share_lanes([traffic[k] for k in own], lanes)
+        if found is None:
+            raise InputError(
+                f"ports: {dimension} has lanes for {lanes} of its {len(own)} kinds of circuits",
+                where="ports",
+            )
+        shares |= zip(own, found, strict=True)
+    return [shares[k] for k in range(len(kinds))]
 
 
 def _busiest(transfers: Transfers, nodes: list[int]) -> float:

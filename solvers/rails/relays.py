@@ -105,7 +105,7 @@ def whom(transfers: Transfers, point: Endpoint) -> NDArray[np.int64]:
     """Return whom the ranks of a class send to in an operation; on a ring, the next member."""
     ranks = np.flatnonzero(transfers.folded.class_of == point.end // 2)
     to = np.full(len(transfers.folded.class_of), -1)
-    to[ranks] = transfers.partners[0][transfers.job.step().rank_start[ranks] + point.spot[0]]
+    to[ranks] = transfers.folded.to[transfers.job.step().rank_start[ranks] + point.spot[0]]
     return to
 
 

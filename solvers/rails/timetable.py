@@ -189,7 +189,7 @@ def _pattern(transfers: Transfers, ranks: NDArray[np.int64]) -> bytes:
     parts.append(np.argsort(order)[which.reshape(-1)].tobytes())
     for group in groups[order].tolist():
         parts.append(np.searchsorted(ranks, step.groups[group].ranks).tobytes())
-    for partner in transfers.partners:
+    for partner in (transfers.folded.to, transfers.folded.of):
         whom = partner[operations]
         parts.append(np.where(whom < 0, -1, np.searchsorted(ranks, whom)).tobytes())
     return b"".join(parts)

@@ -28,13 +28,11 @@ from optmatch.problems.rails.step import ALL_TO_ALL, SEND
 from optmatch.problems.rails.times import durations_s
 from optmatch.solvers.rails.collectives import (
     Lanes,
-    Places,
     Rounds,
     choose_rounds,
-    list_places,
     tell_apart,
 )
-from optmatch.solvers.rails.fold import Folded, fold, partners
+from optmatch.solvers.rails.fold import Folded, Places, fold, list_places
 
 Spot = tuple[int, int]
 """Whom to face: the place of an operation in the program of a class, and the round of it."""
@@ -84,8 +82,6 @@ class Transfers(NamedTuple):
     last: NDArray[np.int64]
     """``last[node]`` of the folded step: the node of its last round."""
     lanes: Lanes
-    partners: tuple[NDArray[np.int64], NDArray[np.int64]]
-    """To whom each operation sends, and from whom it receives."""
     places: Places
     rounds_of: dict[int, Rounds]
     """How each communication is done, by its first node."""
@@ -209,7 +205,6 @@ def fold_transfers(job: RailJob, *, fixed: bool = False) -> Transfers:
         (),
         np.arange(len(given)),
         lanes,
-        partners(step),
         places,
         rounds_of,
     )
@@ -255,7 +250,7 @@ def _add_transfers(transfers: Transfers) -> Transfers:
 
 def _peers(transfers: Transfers, op: int, side: int) -> list[list[int]]:
     """List whom an operation faces at one side, by round and lane."""
-    step, (to, of) = transfers.job.step(), transfers.partners
+    step, to, of = transfers.job.step(), transfers.folded.to, transfers.folded.of
     if step.kind[op] >= SEND:
         return [[int(max(to[op], of[op]))] * transfers.n_lanes]
     facing = transfers.rounds_of[int(transfers.folded.node_of[op])].facing
@@ -286,8 +281,7 @@ def face(
     turn
         The round.
     """
-    to, of = transfers.partners
-    step = transfers.job.step()
+    step, to, of = transfers.job.step(), transfers.folded.to, transfers.folded.of
     if not len(operations) or step.kind[operations[0]] >= SEND:
         return np.maximum(to[operations], of[operations])
     rounds = transfers.rounds_of[int(transfers.folded.node_of[operations[0]])]
@@ -303,7 +297,7 @@ def _sides(transfers: Transfers, op: int) -> tuple[int, ...]:
 
     Of bidirectional ports, 0 is the one towards those that come next, 1 that towards the last.
     """
-    step, (to, of) = transfers.job.step(), transfers.partners
+    step, to, of = transfers.job.step(), transfers.folded.to, transfers.folded.of
     if step.kind[op] < SEND:
         return 0, 1
     if not transfers.duplex:

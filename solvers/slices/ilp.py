@@ -25,7 +25,7 @@ from optmatch.model import (
     Tick,
 )
 from optmatch.problems import Allocation, LoadProof, SliceAllocation, SliceShape
-from optmatch.problems.slices.problem import wire
+from optmatch.problems.slices.problem import connect
 from optmatch.solvers.slices.cuts import find_cut
 from optmatch.solvers.slices.kernels import BUDGET, FOUND
 from optmatch.solvers.slices.methods import conclude, infeasible, load_of
@@ -173,7 +173,10 @@ class _Run:
                 searched = True
                 found = self._search(racks, plan, largest)
                 if found is not None:
-                    self.best = wire(self.problem, plan, found.servers.tolist(), found.routes)
+                    lit = self.problem.lit_fibres
+                    self.best = connect(
+                        self.problem.fabric, lit, plan, found.servers, found.routes
+                    )
                     self.on_event(NewBest(load_of(self.problem, self.best)))
                     return True
                 if self.limit is not None:

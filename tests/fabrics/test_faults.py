@@ -237,7 +237,6 @@ def test_the_verifier_knows_stuck_and_dead() -> None:
     for faults, rule in (
         ({"stuck_bar": [cell]}, "a stuck cell is stated as it is, or free"),
         ({"stuck_bar": [cell]}, "light reaches its partner"),
-        ({"dead_cells": [cell]}, "a dead cell is stated free"),
         ({"dead_cells": [cell]}, "light reaches its partner"),
         ({"dead_ports": [0]}, "a dead port takes part in no circuit"),
     ):

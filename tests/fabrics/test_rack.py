@@ -65,7 +65,7 @@ def test_a_switch_is_one_server_and_a_rack_is_no_switch() -> None:
     assert (mesh.route_lengths().cells == mesh.route_cells()).all()
     assert (mesh.fibre_of_terminal == -1).all()
     assert (rack.n_units, rack.n_units * rack.ports_per_unit) == (64, rack.n_ports)
-    assert rack.describe_unit(5) == rack.describe_chip(5)
+    assert rack.describe_unit(5) == "chip 5 (rack 0, x 3 y 0 z 0, server 1)"
     for refused in (
         lambda: om.AllToAll(rack),
         lambda: om.Routing(rack, np.full(rack.n_ports, -1)),

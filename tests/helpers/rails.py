@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from hypothesis import strategies as st
 
 import optmatch as om
+from optmatch.problems.rails.rounds import find_rounds
 from optmatch.problems.rails.step import ALL_REDUCE, COMPUTE, RECV, SEND, Group, Step
 from optmatch.problems.rails.windows import PipelineWindows
 from optmatch.simulation.rails.curves import fit_windows, forward_s, read_curves, windows_job
@@ -164,6 +167,55 @@ def fitted(case: str) -> tuple[PipelineWindows, om.RailJob]:
     )
     windows = fit_windows(known, times, 0.25, 50e9)
     return windows, windows_job(windows, 50e9)
+
+
+def switched_phases(job: om.RailJob) -> list[bool]:
+    """Walk through two steps and note what each phase lacks in the second."""
+    found: dict[tuple[int, int, int], bool] = {}
+    held: dict[tuple[int, int], set[bytes]] = {}
+    for phase in [*job.phases(), *job.phases()]:
+        wanted = {row.tobytes() for row in phase.circuits}
+        here = phase.rail, phase.stage
+        found[*here, phase.position] = not wanted <= held.get(here, set())
+        if found[*here, phase.position]:
+            held[here] = wanted
+    return [found[phase.rail, phase.stage, phase.position] for phase in job.phases()]
+
+
+def fixed_point(job: om.RailJob, *, early: bool) -> float:
+    """Return the step time by relaxation from zero: each time is the least that rules allow.
+
+    Of policies, where each phase, and each round of a collective, is one matching.
+    """
+    step, phases, given_ = job.step(), job.phases(), job.events()
+    lasts = given_.duration_s.copy()
+    for own, rounds in find_rounds(step, job.collectives):
+        turns = sum(one.distance != two.distance for one, two in pairwise(rounds))
+        lasts[np.unique(given_.event_of[own])] += turns * job.network.delay_s
+    inside = []
+    for phase in phases:
+        spans = zip(phase.first, phase.last, strict=True)
+        own = np.concatenate([np.arange(first, last + 1) for first, last in spans])
+        inside.append(np.unique(given_.event_of[own[step.rail[own] == phase.rail]]))
+    changed = switched_phases(job)
+    start = np.zeros(len(given_.part))
+    for _ in range(10_000):
+        end = start + lasts
+        ready = np.zeros(len(start))
+        np.maximum.at(ready, given_.after, end[given_.before])
+        fresh = ready.copy()
+        idle = 0.0
+        for phase, own, change in zip(phases, inside, changed, strict=True):
+            first = phase.position == 0
+            asked = idle if early and not first else ready[own].min()
+            begin = max(asked, 0.0 if first else idle)
+            done = begin + (job.network.delay_s if change else 0.0)
+            fresh[own] = np.maximum(fresh[own], done)
+            idle = float(end[own].max())
+        if (fresh == start).all():
+            return float(end.max())
+        start = fresh
+    raise AssertionError("no fixed point")
 
 
 def chain_step(pattern: list[tuple[str, int]]) -> Step:

@@ -1,4 +1,4 @@
-"""The replay of steps: against a fixed point, and without folding; published step times."""
+"""Steps under policies: against a fixed point, and without folding; published step times."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import HealthCheck, assume, given, settings, strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 import optmatch as om
 from optmatch.cli import main
 from optmatch.io import dumps
-from optmatch.problems.rails.fold import Fold
-from optmatch.problems.rails.phases import stages
 from optmatch.problems.rails.plan import RailPlan
 from optmatch.problems.rails.windows import PipelineWindows
 from optmatch.simulation.rails.curves import (
@@ -23,15 +21,14 @@ from optmatch.simulation.rails.curves import (
     forward_s,
     predict,
     read_curves,
-    windows_job,
 )
-from optmatch.simulation.rails.plans import read_plan
-from optmatch.simulation.rails.replay import simulate_rails, split_ports
+from optmatch.simulation.rails.replay import read_plan, simulate_rails
 from tests.helpers.rails import (
     CURVES,
     chain_step,
     change_job,
     fitted,
+    fixed_point,
     make_job,
     message_s,
     served_jobs,
@@ -42,73 +39,61 @@ relaxed = settings(max_examples=15, deadline=None, suppress_health_check=[Health
 POLICIES = st.sampled_from(["on-demand", "provisioned"])
 
 
-def switched_phases(job: om.RailJob) -> list[bool]:
-    """Walk through two steps and note what each phase lacks in the second."""
-    found: dict[tuple[int, int, int], bool] = {}
-    held: dict[tuple[int, int], set[bytes]] = {}
-    for phase in [*job.phases(), *job.phases()]:
-        wanted = {row.tobytes() for row in phase.circuits}
-        here = phase.rail, phase.stage
-        found[*here, phase.position] = not wanted <= held.get(here, set())
-        if found[*here, phase.position]:
-            held[here] = wanted
-    return [found[phase.rail, phase.stage, phase.position] for phase in job.phases()]
+def single_jobs() -> st.SearchStrategy[om.RailJob]:
+    """Draw jobs of which each phase is one matching.
 
-
-def fixed_point(job: om.RailJob, *, early: bool) -> float:
-    """Return the step time by relaxation from zero: each time is the least that rules allow."""
-    step, phases, given_ = job.step(), job.phases(), job.events()
-    inside = []
-    for phase in phases:
-        spans = zip(phase.first, phase.last, strict=True)
-        own = np.concatenate([np.arange(first, last + 1) for first, last in spans])
-        inside.append(np.unique(given_.event_of[own[step.rail[own] == phase.rail]]))
-    changed = switched_phases(job)
-    start = np.zeros(len(given_.part))
-    for _ in range(10_000):
-        end = start + given_.duration_s
-        ready = np.zeros(len(start))
-        np.maximum.at(ready, given_.after, end[given_.before])
-        fresh = ready.copy()
-        idle = 0.0
-        for phase, own, change in zip(phases, inside, changed, strict=True):
-            first = phase.position == 0
-            asked = idle if early and not first else ready[own].min()
-            begin = max(asked, 0.0 if first else idle)
-            done = begin + (job.network.delay_s if change else 0.0)
-            fresh[own] = np.maximum(fresh[own], done)
-            idle = float(end[own].max())
-        if (fresh == start).all():
-            return float(end.max())
-        start = fresh
-    raise AssertionError("no fixed point")
+    Not so of an all-to-all, or of messages both ways at the same time.
+    """
+    single: Any = {"micro_batch": -1, "schedule": "1f1b", "virtual_stages": 1, "collectives": {}}
+    alone: Any = {"switching": "per-circuit", "ports_per_gpu": 1}
+    jobs = served_jobs().filter(
+        lambda job: job.parallelism.ep == 1 and job.parallelism.dp * job.parallelism.cp > 1
+    )
+    return jobs.map(lambda job: change_job(job, **single, **alone))
 
 
 @relaxed
-@given(served_jobs(), st.booleans())
-def test_the_replay_is_the_least_fixed_point(job: om.RailJob, early: bool) -> None:
-    """Of the rules, written down without events and classes."""
-    job = change_job(job, switching="per-circuit", collectives={})
-    found = simulate_rails(job, "provisioned" if early else "on-demand")
-    assert found.step_s == pytest.approx(fixed_point(job, early=early))
+@given(single_jobs(), POLICIES)
+def test_a_policy_is_the_least_fixed_point(job: om.RailJob, policy: Any) -> None:
+    """Of its rules, written down for phases and without classes."""
+    expected = fixed_point(job, early=policy == "provisioned")
+    assert simulate_rails(job, policy).step_s == pytest.approx(expected)
 
 
 @relaxed
 @given(served_jobs(), POLICIES)
 def test_folding_changes_nothing(job: om.RailJob, policy: Any) -> None:
-    """Times of all operations and boundaries are those of a replay of every rank by itself."""
-
-    def unfolded(step: Any) -> Fold:
-        every = np.arange(step.n_ranks)
-        return Fold(every, every, job.events().event_of, np.arange(len(stages(step))))
-
+    """Times of all operations and boundaries are those of a plan of every rank by itself."""
     found = simulate_rails(job, policy)
+    names = [str(rank).encode() for rank in range(job.n_gpus)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(om.RailJob, "fold", lambda job: unfolded(job.step()))
+        patch.setattr("optmatch.solvers.rails.transfers.tell_apart", lambda *_: names)
         whole = simulate_rails(job, policy)
     for name in ("start_s", "end_s", "asked_s", "begun_s", "ready_s", "window_s", "exposed_s"):
         np.testing.assert_allclose(getattr(found, name), getattr(whole, name), atol=1e-12)
     assert (found.switched == whole.switched).all()
+
+
+@relaxed
+@given(served_jobs(), st.sampled_from(["static", "on-demand", "provisioned"]))
+def test_a_policy_has_one_step_time(job: om.RailJob, policy: Any) -> None:
+    """Whether it is simulated or solved for, with one port and several micro-batches too."""
+    solution = om.solve(job, policy, seed=0)
+    if solution.answer is None:
+        with pytest.raises(om.InputError, match="fewer ports than there are kinds of circuits"):
+            simulate_rails(job, policy)
+        return
+    assert simulate_rails(job, policy).step_s == solution.objective
+
+
+def test_one_port_serves_one_neighbour_at_a_time() -> None:
+    """With several micro-batches a phase of a pipeline needs changes, which all have to count."""
+    job = small_job(dp=1, tp=1, pp=3, batch=4, micro_batch=1, delay_s=1.0)
+    found = simulate_rails(job, "provisioned")
+    assert found.step_s == om.solve(job, "provisioned", seed=0).objective
+    assert (
+        found.step_s > simulate_rails(change_job(job, ports_per_gpu=2), "provisioned").step_s + 1
+    )
 
 
 @relaxed
@@ -130,21 +115,25 @@ def test_policies_are_ordered(job: om.RailJob) -> None:
 
 @relaxed
 @given(served_jobs(), POLICIES)
-def test_operations_keep_their_order_and_phases_theirs(job: om.RailJob, policy: Any) -> None:
-    """Nothing starts before what it needs; nothing rides a rail while its stage is switched."""
-    found, step, given_ = simulate_rails(job, policy), job.step(), job.events()
-    part = given_.part
-    start, end = found.start_s[part], found.end_s[part]
+def test_operations_keep_their_order(job: om.RailJob, policy: Any) -> None:
+    """Nothing starts before what it needs, or lasts shorter than with all links."""
+    found, given_ = simulate_rails(job, policy), job.events()
+    start, end = found.start_s[given_.part], found.end_s[given_.part]
     assert (start[given_.after] >= end[given_.before] - 1e-12).all()
     assert (end - start >= given_.duration_s - 1e-12).all()
-    if job.network.switching == "per-circuit":
-        np.testing.assert_allclose(end - start, given_.duration_s, atol=1e-12)
+
+
+@relaxed
+@given(single_jobs(), POLICIES)
+def test_phases_keep_their_order(job: om.RailJob, policy: Any) -> None:
+    """Nothing rides a rail while its stage is switched."""
+    found, step = simulate_rails(job, policy), job.step()
     for k, phase in enumerate(job.phases()):
         for first, last in zip(phase.first, phase.last, strict=True):
             inside = np.arange(first, last + 1)
             inside = inside[step.rail[inside] == phase.rail]
             assert (found.start_s[inside] >= found.ready_s[k] - 1e-12).all()
-        if phase.position:
+        if phase.position and found.switched[k]:
             assert found.begun_s[k] >= found.end_s[job.phases()[k - 1].last].max() - 1e-12
 
 
@@ -254,38 +243,12 @@ def test_static_shares_have_their_rates() -> None:
     assert not found.switched.any()
     for ports, message in (
         ({"dp": 3, "pp": 1}, "4 in all, a GPU has 3"),
-        ({"dp": 3}, "pp rides a rail and has no port"),
+        ({"dp": 3}, "pp has lanes for 0 of its 1 kinds of circuits"),
     ):
         with pytest.raises(om.InputError, match=message):
             simulate_rails(job, "static", ports=ports)  # type: ignore[arg-type]
     with pytest.raises(om.InputError, match="policy = 'never': one of all-links"):
         simulate_rails(job, "never")  # type: ignore[arg-type]
-
-
-@given(st.floats(0, 1e9), st.floats(1, 1e9), st.integers(2, 8))
-def test_ports_are_split_by_square_roots(gradients: float, messages: float, ports: int) -> None:
-    """Each dimension has a port, all are given, and no share is a port off the exact one."""
-    windows = PipelineWindows(
-        stages=2,
-        replicas=2,
-        forward_s=1,
-        backward_s=1,
-        quiet_s=0,
-        slack_s=0,
-        last_s=0,
-        message_bytes=messages,
-        gradient_bytes=gradients,
-    )
-    job = change_job(windows_job(windows, 1e12), ports_per_gpu=ports)
-    shares = split_ports(job)
-    assert set(shares) == {"dp", "pp"}
-    assert sum(shares.values()) == ports
-    weights = np.sqrt([3 * gradients, messages])  # three exchanges, each of all bytes; a message
-    exact = ports * weights / weights.sum()
-    for share, wanted in zip(shares.values(), exact, strict=True):
-        assert 1 in shares.values() or abs(share - wanted) < 1
-    with pytest.raises(om.InputError, match=r"2 dimensions ride rails \(dp, pp\), a GPU has 1"):
-        split_ports(change_job(job, ports_per_gpu=1))
 
 
 def test_windows_that_do_not_fit_are_refused() -> None:
@@ -317,25 +280,6 @@ def test_the_forward_pass_follows_from_the_published_step() -> None:
         forward = forward_s(times["all-links", 0.0], times["compute", 0.0], 4, message_s(case))
         slack = fitted(case)[0].slack_s
         assert forward + slack == pytest.approx(kink_ms / 1e3, rel=0.01)
-
-
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(served_jobs(), POLICIES)
-def test_plans_of_the_same_policy_agree(job: om.RailJob, policy: Any) -> None:
-    """A solver that shares no code with the replay finds the same step time.
-
-    Not so where one phase needs several matchings, which a plan counts and the replay does not:
-    an all-to-all, or messages both ways at the same time.
-    """
-    single: Any = {"micro_batch": -1, "schedule": "1f1b", "virtual_stages": 1}
-    job = change_job(job, switching="per-circuit", ports_per_gpu=1, collectives={}, **single)
-    assume(job.parallelism.ep == 1 and job.parallelism.dp * job.parallelism.cp > 1)
-    solution = om.solve(job, policy, seed=0)
-    assert solution.objective == pytest.approx(simulate_rails(job, policy).step_s)
-    assert isinstance(solution.answer, RailPlan)
-    told = read_plan(job, solution.answer)
-    assert told.step_s == solution.objective
-    np.testing.assert_allclose(told.window_s, simulate_rails(job, policy).window_s, atol=1e-9)
 
 
 def test_a_plan_is_read_as_it_stands(tmp_path: Any) -> None:

@@ -68,8 +68,7 @@ def _outcome(
     subject: RailJob | Solution, policy: str | None, changes: dict[str, Any]
 ) -> tuple[RailJob, RailSimulation]:
     from optmatch.problems.rails.plan import RailPlan
-    from optmatch.simulation.rails.plans import read_plan
-    from optmatch.simulation.rails.replay import simulate_rails
+    from optmatch.simulation.rails.replay import read_plan, simulate_rails
 
     given: Any = subject.problem if isinstance(subject, Solution) else subject
     if "packet_bytes_per_s" in changes:

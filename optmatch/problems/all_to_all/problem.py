@@ -54,8 +54,7 @@ class AllToAll(Value):
         slot_s = number("slot_s", self.slot_s)
         if slot_s == 0:
             raise InputError("slot_s = 0: a slot lasts > 0 s", where="slot_s")
-        object.__setattr__(self, "slot_s", slot_s)
-        object.__setattr__(self, "delay_s", number("delay_s", self.delay_s))
+        self._set(slot_s=slot_s, delay_s=number("delay_s", self.delay_s))
 
     @property
     def pairs(self) -> NDArray[np.int32]:

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from optmatch.fabrics import UNREACHED, Fabric, IdealSwitch
 from optmatch.model import InputError, Schedule, Value, frozen, integer, number
 from optmatch.model.schedule import Switching
+from optmatch.problems.demands.evening import even_out
 from optmatch.problems.demands.ticks import Scaled, scale
 
 DemandObjective = Literal["completion-s", "matchings"]
@@ -34,7 +35,7 @@ class PlaneSchedules(Value):
     schedules: tuple[Schedule, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "schedules", tuple(self.schedules))
+        self._set(schedules=tuple(self.schedules))
         if not self.schedules:
             raise InputError("schedules of no plane")
         if len({schedule.n_ports for schedule in self.schedules}) > 1:
@@ -87,7 +88,8 @@ class Demand(_InTicks):
         One tick, in seconds.
     objective
         ``"completion-s"``: when the demand is complete, in seconds. ``"matchings"``: the fewest
-        matchings whose weighted sum *is* the demand; all lines must have the same sum.
+        matchings whose weighted sum *is* the demand; all lines must have the same sum. Lines of
+        floats that agree to rounding are rounded to ticks, up or down, so that they do exactly.
 
     Raises
     ------
@@ -127,27 +129,21 @@ class Demand(_InTicks):
 
     def __post_init__(self) -> None:
         demand = _exact_floats(self.demand_bytes)
-        object.__setattr__(self, "demand_bytes", demand)
-        for name in ("rate_bytes_per_s", "delay_s", "packet_bytes_per_s", "min_slot_s"):
-            object.__setattr__(self, name, number(name, getattr(self, name)))
-        object.__setattr__(self, "planes", integer("planes", self.planes, at_least=1))
+        self._set(demand_bytes=demand, planes=integer("planes", self.planes, at_least=1))
+        times = ("rate_bytes_per_s", "delay_s", "packet_bytes_per_s", "min_slot_s", "quantum_s")
+        for name in times if self.quantum_s is not None else times[:-1]:
+            self._set(**{name: number(name, getattr(self, name))})
         for name in ("rate_bytes_per_s", "quantum_s"):
-            value = getattr(self, name)
-            if value is not None and number(name, value) == 0:
+            if getattr(self, name) == 0:
                 raise InputError(f"{name} = 0: must be > 0", where=name)
-        if self.quantum_s is not None:
-            object.__setattr__(self, "quantum_s", float(self.quantum_s))
         for name, kind in (("switching", Switching), ("objective", DemandObjective)):
             if getattr(self, name) not in get_args(kind):
                 allowed = ", ".join(get_args(kind))
                 raise InputError(f"{name} = {getattr(self, name)!r}: one of {allowed}", where=name)
         self.fabric.require_switch()
         _check_entries(self.fabric, demand, with_packets=self.packet_bytes_per_s > 0)
-        object.__setattr__(
-            self,
-            "_scaled",
-            scale(demand, self.rate_bytes_per_s, self.delay_s, self.min_slot_s, self.quantum_s),
-        )
+        per_s = self.rate_bytes_per_s
+        self._set(_scaled=scale(demand, per_s, self.delay_s, self.min_slot_s, self.quantum_s))
         if self.objective == "matchings":
             self._check_decomposable()
 
@@ -156,7 +152,25 @@ class Demand(_InTicks):
             raise InputError(
                 "objective matchings is for one plane without packet network", where="objective"
             )
-        check_equal_sums(self.ticks, self.tick_s)
+        evened = even_out(
+            self._scaled,
+            self.demand_bytes,
+            self.rate_bytes_per_s,
+            delay_s=self.delay_s,
+            min_slot_s=self.min_slot_s,
+            quantum_s=self.quantum_s,
+            symmetric=self.fabric.bidirectional,
+        )
+        self._set(_scaled=evened)
+        sums = np.concatenate([self.ticks.sum(axis=1), self.ticks.sum(axis=0)])
+        for line in np.flatnonzero(sums != sums[0])[:1]:
+            name = f"{'row' if line < len(self.ticks) else 'column'} {line % len(self.ticks)}"
+            raise InputError(
+                f"demand_bytes: {name} sums to {sums[line] * self.tick_s:g} s of circuit time,"
+                f" row 0 to {sums[0] * self.tick_s:g} s: an exact decomposition needs equal sums,"
+                " or stuffing first",
+                where="demand_bytes",
+            )
 
     @classmethod
     def from_matrix(
@@ -198,7 +212,7 @@ class Demand(_InTicks):
 
     @property
     def exact(self) -> bool:
-        """Whether no demand was rounded up to ticks."""
+        """Whether no demand was rounded to ticks."""
         return self._scaled.exact
 
     @property
@@ -311,31 +325,6 @@ def _with_packets(entries: NDArray[np.int64], problem: Demand) -> float:
         )
         best = min(best, max(by_circuits, rest / share))
     return best
-
-
-def check_equal_sums(ticks: NDArray[np.int64], tick_s: float = 1.0) -> None:
-    """Refuse a matrix whose lines differ in sum: it is no weighted sum of permutations.
-
-    Parameters
-    ----------
-    ticks
-        Shape (ports, ports).
-    tick_s
-        The unit in which the message states sums.
-
-    Raises
-    ------
-    InputError
-        Naming the first line that differs from row 0, and both sums.
-    """
-    sums = np.concatenate([ticks.sum(axis=1), ticks.sum(axis=0)])
-    for line in np.flatnonzero(sums != sums[:1])[:1]:
-        name = f"row {line}" if line < len(ticks) else f"column {line - len(ticks)}"
-        raise InputError(
-            f"demand_bytes: {name} sums to {sums[line] * tick_s:g} s of circuit time, row 0 to"
-            f" {sums[0] * tick_s:g} s: an exact decomposition needs equal sums, or stuffing first",
-            where="demand_bytes",
-        )
 
 
 def _exact_floats(matrix: Any) -> NDArray[np.float64]:

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import InputError, Value, frozen, integer
+from optmatch.model import InputError, Value, integer
 
 Axis = Literal["source", "destination"]
 
@@ -59,11 +59,10 @@ class ConfigurationProof(Value):
     units: int
 
     def __post_init__(self) -> None:
-        duals = frozen("duals", self.duals, 2, np.int64)
-        if (duals < 0).any():
+        self._freeze(2, np.int64, "duals")
+        if (self.duals < 0).any():
             raise InputError("duals of a proof are >= 0", where="duals")
-        object.__setattr__(self, "duals", duals)
-        object.__setattr__(self, "units", integer("units", self.units, at_least=1))
+        self._set(units=integer("units", self.units, at_least=1))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,7 +90,7 @@ class OddSetProof(Value):
 
     def __post_init__(self) -> None:
         ports = tuple(integer("ports", port, at_least=0) for port in self.ports)
-        object.__setattr__(self, "ports", ports)
+        self._set(ports=ports)
         if len(ports) < 3 or len(ports) % 2 == 0 or len(set(ports)) < len(ports):
             raise InputError(
                 f"ports = {list(ports)}: an odd number of different ports, at least three",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -124,16 +125,6 @@ def stages(step: Step) -> tuple[tuple[int, tuple[int, ...]], ...]:
     return tuple((rail, tuple(found[rail, rank])) for rail, rank in sorted(found))
 
 
-def stage_keys(step: Step) -> list[tuple[int, int]]:
-    """List rail and number of each of the `stages`, as phases name them."""
-    counted: dict[int, int] = {}
-    keys = []
-    for rail, _ in stages(step):
-        keys.append((rail, counted.get(rail, 0)))
-        counted[rail] = counted.get(rail, 0) + 1
-    return keys
-
-
 def phases(step: Step, collectives: Mapping[str, Algorithm] | None = None) -> tuple[Phase, ...]:
     """Split the communication of each stage into phases.
 
@@ -161,7 +152,8 @@ def phases(step: Step, collectives: Mapping[str, Algorithm] | None = None) -> tu
     dimension = dimensions(step)
     rail = step.rail
     result: list[Phase] = []
-    for (on, number), (_, ranks) in zip(stage_keys(step), stages(step), strict=True):
+    counted = Counter[int]()  # stages of a rail
+    for on, ranks in stages(step):
         runs = [_runs(step, rank, on, rail, dimension) for rank in ranks]
         orders = [dimension[own[cuts[:-1]]] for own, cuts in runs]
         for rank, order in zip(ranks, orders, strict=True):
@@ -184,7 +176,7 @@ def phases(step: Step, collectives: Mapping[str, Algorithm] | None = None) -> tu
             result.append(
                 Phase(
                     rail=on,
-                    stage=number,
+                    stage=counted[on],
                     position=position,
                     ranks=ranks,
                     dimension=DIMENSIONS[dim],
@@ -194,40 +186,8 @@ def phases(step: Step, collectives: Mapping[str, Algorithm] | None = None) -> tu
                     **known[key]._asdict(),
                 )
             )
+        counted[on] += 1
     return tuple(result)
-
-
-def new_circuits(given: tuple[Phase, ...]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    """Tell which phases need circuits that their stage does not have from the phases before.
-
-    Parameters
-    ----------
-    given
-        All phases of a job, in their order. A step begins with the circuits it ends with.
-
-    Returns
-    -------
-    tuple
-        ``changed[phase]``, and ``circuits[phase]``: how many of the new circuits start at ranks
-        of the stage.
-    """
-    changed, counts = np.zeros(len(given), dtype=bool), np.zeros(len(given), np.int64)
-    places: dict[tuple[int, int], list[int]] = {}
-    for k, phase in enumerate(given):
-        places.setdefault((phase.rail, phase.stage), []).append(k)
-    for own in places.values():
-        held = _pairs(given[own[-1]])
-        for k in own * 2:  # what is held in the end depends on what was held before
-            wanted = _pairs(given[k])
-            fresh = wanted - held
-            changed[k] = bool(fresh)
-            counts[k] = sum(sender in given[k].ranks for sender, _ in fresh)
-            held = wanted if fresh else held
-    return changed, counts
-
-
-def _pairs(phase: Phase) -> set[tuple[int, int]]:
-    return {(sender, receiver) for sender, receiver in phase.circuits.tolist()}
 
 
 def _runs(

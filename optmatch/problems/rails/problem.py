@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -11,7 +11,6 @@ import numpy as np
 from optmatch.fabrics import Fabric
 from optmatch.model import InputError, Value
 from optmatch.model.values import FrozenMap
-from optmatch.problems.rails.fold import Fold, fold
 from optmatch.problems.rails.layout import make_groups, place_ranks
 from optmatch.problems.rails.network import RailNetwork
 from optmatch.problems.rails.parallelism import Parallelism
@@ -68,7 +67,7 @@ class RailJob(_Built):
     --------
     Parallelism, RailNetwork, Workload : the parts.
     RailPlan : the answer.
-    optmatch.simulation.rails.replay.simulate_rails : a step under a policy, without ports.
+    optmatch.simulation.rails.replay.simulate_rails : a step under a policy.
 
     Examples
     --------
@@ -139,13 +138,15 @@ class RailJob(_Built):
         """Return the phases of all rails and stages."""
         return self._once("phases", lambda: phases(self.step(), self.collectives))
 
-    def fold(self) -> Fold:
-        """Return the classes of ranks that behave alike."""
-        return self._once("fold", lambda: fold(self.step()))
-
     def events(self) -> Events:
         """Return what happens in the step, and what has to happen before what."""
         return self._once("events", lambda: events(self.step(), self.network, self.collectives))
+
+    def with_delay(self, delay_s: float) -> RailJob:
+        """Return the job with another delay; what is derived does not depend on it, and stays."""
+        job = replace(self, network=replace(self.network, delay_s=delay_s))
+        object.__setattr__(job, "_built", self._built)
+        return job
 
     def lower_bound(self) -> float:
         """Return the time of a step with all links of all phases there at once, in seconds."""

@@ -61,10 +61,13 @@ class Group(Value):
 
 
 class _Derived(Value):
-    """A place for what is derived once and is no field."""
+    """What is derived once and is no field."""
 
-    __slots__ = ("_rank_start",)
-    _rank_start: NDArray[np.int64]
+    __slots__ = ("rail", "rank_start")
+    rank_start: NDArray[np.int64]
+    """Rank r has the operations from ``rank_start[r]`` up to ``rank_start[r + 1]``."""
+    rail: NDArray[np.int32]
+    """``rail[operation]``: the rail it uses, -1 inside a server or without communication."""
 
 
 _COLUMNS: dict[str, type[np.generic]] = {
@@ -161,28 +164,19 @@ class Step(_Derived):
         _check_matches(self)
         counts = np.bincount(self.rank, minlength=1 + _last_rank(self))
         start = np.concatenate([[0], np.cumsum(counts)])
-        object.__setattr__(self, "_rank_start", frozen("rank_start", start, 1, np.int64))
+        object.__setattr__(self, "rank_start", frozen("rank_start", start, 1, np.int64))
+        rails = np.array([*(group.rail for group in self.groups), SCALE_UP], dtype=np.int32)
+        object.__setattr__(self, "rail", frozen("rail", rails[self.group], 1, np.int32))
 
     @property
     def n_ranks(self) -> int:
         """How many ranks there are: all that act or are in a group."""
-        return len(self._rank_start) - 1
+        return len(self.rank_start) - 1
 
     @property
     def n_operations(self) -> int:
         """How many operations there are."""
         return len(self.rank)
-
-    @property
-    def rank_start(self) -> NDArray[np.int64]:
-        """Rank r has the operations from ``rank_start[r]`` up to ``rank_start[r + 1]``."""
-        return self._rank_start
-
-    @property
-    def rail(self) -> NDArray[np.int32]:
-        """``rail[operation]``: the rail it uses, -1 inside a server or without communication."""
-        rails = np.array([*(group.rail for group in self.groups), SCALE_UP], dtype=np.int32)
-        return rails[self.group]
 
     def describe(self, operation: int) -> str:
         """Name an operation for a message."""

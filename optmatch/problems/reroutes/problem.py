@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric, Faulty, RackFabric
-from optmatch.fabrics.faults import check_parts
+from optmatch.fabrics.cellgraph import check_parts
 from optmatch.model import BAR, CROSS, InputError, Value, frozen, number
 from optmatch.problems.reroutes.bound import Asked, bound_levels
 from optmatch.problems.reroutes.running import (
@@ -21,7 +21,7 @@ from optmatch.problems.reroutes.running import (
     follow_fibres,
     follow_light,
 )
-from optmatch.problems.reroutes.transition import SET, Transition, read_routes
+from optmatch.problems.reroutes.transition import SET, Transition, read_routes, read_rows
 
 _UNITS_PER_DB = 100
 
@@ -121,26 +121,18 @@ class Reroute(_Looked):
                 "fabric: joined = True: joined racks hold slices only, no running states",
                 where="fabric",
             )
-        circuits = frozen("circuits", self.circuits, 2, np.int32)
-        if circuits.size == 0:
-            circuits = frozen("circuits", np.empty((0, 2)), 2, np.int32)
-        if circuits.shape[1] != 2:
-            raise InputError(f"circuits has {circuits.shape[1]} columns, not 2", where="circuits")
+        circuits = read_rows("circuits", self.circuits, 2)
         check_ends(fabric, circuits)
         owners = np.arange(len(circuits)) if self.owners is None else self.owners
         owners = frozen("owners", owners, 1, np.int32)
         if len(owners) != len(circuits):
             raise InputError(f"{len(owners)} owners of {len(circuits)} circuits", where="owners")
         self._set(circuits=circuits, owners=owners, routes=read_routes(self.routes))
-        for name in ("cell_loss_db", "fibre_loss_db"):
-            self._set(**{name: number(name, getattr(self, name))})
+        self._set(cell_loss_db=number("cell_loss_db", self.cell_loss_db))
+        self._set(fibre_loss_db=number("fibre_loss_db", self.fibre_loss_db))
         self._check_parts()
         self._check_spares()
         self._look()
-
-    def _set(self, **values: Any) -> None:
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
 
     def _check_parts(self) -> None:
         sizes = {
@@ -153,7 +145,8 @@ class Reroute(_Looked):
             "dead_cells": (self.fabric.n_cells, "cells"),
         }
         for name, (count, what) in sizes.items():
-            self._set(**{name: check_parts(name, getattr(self, name), count, what)})
+            parts = check_parts(name, getattr(self, name), count, what)
+            self._set(**{name: tuple(sorted(parts))})
         broken = (*self.stuck_bar, *self.stuck_cross, *self.dead_cells)
         for cell in broken:
             if broken.count(cell) > 1:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import InputError, Value, frozen
+from optmatch.model import InputError, Value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -39,10 +39,9 @@ class CutProof(Value):
     servers: NDArray[np.int32]
 
     def __post_init__(self) -> None:
-        servers = frozen("servers", self.servers, 1, np.int32)
-        if len(servers) == 0 or (np.diff(servers) <= 0).any():
+        self._freeze(1, np.int32, "servers")
+        if len(self.servers) == 0 or (np.diff(self.servers) <= 0).any():
             raise InputError("servers: at least one, ascending", where="servers")
-        object.__setattr__(self, "servers", servers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -80,8 +79,7 @@ class BlockProof(Value):
     leaving: bool
 
     def __post_init__(self) -> None:
+        self._freeze(1, np.int32, "chips", "links")
         for name in ("chips", "links"):
-            array = frozen(name, getattr(self, name), 1, np.int32)
-            if (np.diff(array) <= 0).any():
+            if (np.diff(getattr(self, name)) <= 0).any():
                 raise InputError(f"{name}: ascending", where=name)
-            object.__setattr__(self, name, array)

@@ -61,16 +61,10 @@ class Transition(Value):
     steps: NDArray[np.int32]
 
     def __post_init__(self) -> None:
-        pairs = (("moves", 2), ("circuits", 2), ("steps", 3))
-        for name, width in pairs:
-            array = frozen(name, getattr(self, name), 2, np.int32)
-            if array.size == 0:
-                array = frozen(name, np.empty((0, width)), 2, np.int32)
-            if array.shape[1] != width:
-                raise InputError(f"{name} has {array.shape[1]} columns, not {width}", where=name)
-            object.__setattr__(self, name, array)
-        object.__setattr__(self, "changed", frozen("changed", self.changed, 1, np.int32))
-        object.__setattr__(self, "routes", read_routes(self.routes))
+        for name, width in (("moves", 2), ("circuits", 2), ("steps", 3)):
+            self._set(**{name: read_rows(name, getattr(self, name), width)})
+        self._freeze(1, np.int32, "changed")
+        self._set(routes=read_routes(self.routes))
         if not len(self.changed) == len(self.circuits) == len(self.routes):
             raise InputError(
                 f"changed, circuits and routes have {len(self.changed)}, {len(self.circuits)} and"
@@ -122,6 +116,14 @@ class Transition(Value):
                 line += ": port {} to port {}".format(*ports[which])
             lines.append(line)
         return lines
+
+
+def read_rows(name: str, given: Any, width: int) -> NDArray[np.int32]:
+    """Make an array of rows of so many whole numbers; none where nothing is given."""
+    array = frozen(name, given, 2, np.int32)
+    if array.size and array.shape[1] != width:
+        raise InputError(f"{name} has {array.shape[1]} columns, not {width}", where=name)
+    return array if array.size else frozen(name, np.empty((0, width)), 2, np.int32)
 
 
 def read_routes(given: Any) -> tuple[tuple[int, ...], ...]:

@@ -94,9 +94,10 @@ class Routing(Value):
                 f"objective = {self.objective!r}: one of {', '.join(get_args(Objective))}",
                 where="objective",
             )
-        object.__setattr__(self, "matching", matching)
-        for name in ("bar_loss_db", "cross_loss_db"):
-            object.__setattr__(self, name, number(name, getattr(self, name)))
+        losses = ("bar_loss_db", "cross_loss_db")
+        self._set(
+            matching=matching, **{name: number(name, getattr(self, name)) for name in losses}
+        )
 
     @property
     def circuits(self) -> NDArray[np.int32]:

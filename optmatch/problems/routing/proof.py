@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import InputError, Value, frozen
+from optmatch.model import InputError, Value
 
 PRICE_UNITS = 10_000
 """Prices are integers in 1/10,000 of a cell, so that checking involves no rounding."""
@@ -70,18 +70,12 @@ class RoutingProof(Value):
     infeasible: NDArray[np.int8]
 
     def __post_init__(self) -> None:
-        shapes: dict[str, tuple[int, type[np.generic]]] = {
-            "circuit": (1, np.int32),
-            "terminal": (1, np.int32),
-            "one_way": (1, np.int8),
-            "children": (2, np.int32),
-            "prices": (2, np.int64),
-            "infeasible": (1, np.int8),
-        }
-        for name, (ndim, dtype) in shapes.items():
-            object.__setattr__(self, name, frozen(name, getattr(self, name), ndim, dtype))
+        self._freeze(1, np.int32, "circuit", "terminal")
+        self._freeze(1, np.int8, "one_way", "infeasible")
+        self._freeze(2, np.int32, "children")
+        self._freeze(2, np.int64, "prices")
         nodes = len(self.circuit)
-        if nodes == 0 or any(len(getattr(self, name)) != nodes for name in shapes):
+        if nodes == 0 or any(len(getattr(self, name)) != nodes for name in self.__slots__):
             raise InputError(
                 "the arrays of a proof have one entry for each node, and at least one"
             )

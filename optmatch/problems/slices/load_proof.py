@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from optmatch.model import InputError, Value, integer
+from optmatch.problems.slices.shape import read_numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -32,12 +33,8 @@ class LoadProof(Value):
     cuts: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bound", integer("bound", self.bound, at_least=0))
-        cuts = tuple(
-            tuple(integer(f"cuts[{k}]", server, at_least=0) for server in cut)
-            for k, cut in enumerate(self.cuts)
-        )
-        object.__setattr__(self, "cuts", cuts)
-        for k, cut in enumerate(cuts):
+        self._set(bound=integer("bound", self.bound, at_least=0))
+        self._set(cuts=read_numbers("cuts", self.cuts))
+        for k, cut in enumerate(self.cuts):
             if not cut or len(set(cut)) < len(cut):
                 raise InputError(f"cuts[{k}]: different servers are expected", where=f"cuts[{k}]")

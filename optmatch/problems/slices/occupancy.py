@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from optmatch.fabrics import RackFabric
-from optmatch.problems.slices.problem import Allocation, SliceAllocation, wire
+from optmatch.problems.slices.problem import Allocation, SliceAllocation, connect
 from optmatch.problems.slices.shape import Shape
 
 
@@ -72,4 +72,4 @@ def _put(problem: SliceAllocation, rng: np.random.Generator) -> Allocation | Non
         route = offered[int(rng.integers(len(offered)))]
         room[list(route)] -= weight
         chosen.append(route)
-    return wire(problem, plan, servers, chosen)
+    return connect(fabric, problem.lit_fibres, plan, servers, chosen)

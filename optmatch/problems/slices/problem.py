@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optmatch.fabrics import RackFabric
+from optmatch.fabrics.rack import read_sides
 from optmatch.model import InputError, Value, frozen, integer
 from optmatch.problems.slices.server_routes import pool_routes
-from optmatch.problems.slices.shape import Shape, SliceShape, cut_shape, orient
+from optmatch.problems.slices.shape import Shape, SliceShape, cut_shape, orient, read_numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -47,19 +48,14 @@ class Allocation(Value):
     fibres: NDArray[np.int32]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", read_shape(self.shape))
-        object.__setattr__(self, "servers", frozen("servers", self.servers, 1, np.int32))
-        routes = tuple(
-            tuple(integer(f"routes[{k}]", server, at_least=0) for server in route)
-            for k, route in enumerate(self.routes)
-        )
-        object.__setattr__(self, "routes", routes)
+        self._set(shape=read_shape(self.shape), routes=read_numbers("routes", self.routes))
+        self._freeze(1, np.int32, "servers")
         for name in ("circuits", "fibres"):
             array = frozen(name, getattr(self, name), 2, np.int32)
             array = array.reshape(0, 2) if not array.size else array
             if array.shape[1] != 2 or (array < 0).any():
                 raise InputError(f"{name}: rows of two numbers >= 0 are expected", where=name)
-            object.__setattr__(self, name, array)
+            self._set(**{name: array})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,9 +116,8 @@ class SliceAllocation(Value):
     objectives: ClassVar[dict[str, str]] = {"slice-allocation": "circuits"}
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", read_shape(self.shape))
-        object.__setattr__(self, "routes", integer("routes", self.routes, at_least=1))
-        object.__setattr__(self, "placed", tuple(self.placed))
+        self._set(shape=read_shape(self.shape), placed=tuple(self.placed))
+        self._set(routes=integer("routes", self.routes, at_least=1))
         if self.fabric.ports_per_chip < 6:
             raise InputError(
                 f"ports_per_chip = {self.fabric.ports_per_chip}: a chip of a torus needs 6",
@@ -134,7 +129,7 @@ class SliceAllocation(Value):
             number = integer(f"reserved[{k}]", server, at_least=0)
             _take(owner, number, f"reserved[{k}]", "server", self.fabric.n_servers)
             reserved.append(number)
-        object.__setattr__(self, "reserved", tuple(reserved))
+        self._set(reserved=tuple(reserved))
         lit: dict[int, str] = {}
         for k, slice_ in enumerate(self.placed):
             for server in slice_.servers.tolist():
@@ -217,44 +212,19 @@ class SliceAllocation(Value):
                 return f"a slice of {shape} chips takes more than all {fabric.n_servers} servers"
             sides = "x".join(map(str, fabric.chips))
             return f"a slice of {shape} chips does not fit into a rack of {sides}"
-        slots = self.slice_shapes[0].n_slots
-        if fabric.joined:
-            free = len(self.free_servers)
-            return (
-                f"a slice of {shape} chips takes {slots} servers, {free} are free"
-                if slots > free
-                else ""
-            )
-        racks = fabric.server_coordinates[self.free_servers, 0]
-        most = int(np.bincount(racks, minlength=fabric.racks).max())
-        if slots > most:
-            return f"a slice of {shape} chips takes {slots} servers, no rack has more than {most}"
-        return ""
+        slots, free = self.slice_shapes[0].n_slots, self.free_servers
+        racks = np.zeros_like(free) if fabric.joined else fabric.server_coordinates[free, 0]
+        most = int(np.bincount(racks, minlength=1).max())
+        if slots <= most:
+            return ""
+        there = f"{most} are free" if fabric.joined else f"no rack has more than {most}"
+        return f"a slice of {shape} chips takes {slots} servers, {there}"
 
     def lower_bound(self) -> float:
         """Bound the load by the circuits of one pair of slots; infinite where counting says no."""
         if self.dead_end():
             return math.inf
         return float(min(int(plan.weights.max(initial=0)) for plan in self.slice_shapes))
-
-
-def wire(
-    problem: SliceAllocation, plan: SliceShape, servers: Sequence[int], routes: Sequence[Any]
-) -> Allocation:
-    """Give every circuit of a slice its ports and, on each edge, the first free fibre.
-
-    Parameters
-    ----------
-    problem
-        The question; its placed slices keep their fibres.
-    plan
-        The slice as it is turned.
-    servers
-        ``servers[slot]``.
-    routes
-        ``routes[pair]``: the edges passed.
-    """
-    return connect(problem.fabric, problem.lit_fibres, plan, servers, routes)
 
 
 def connect(
@@ -264,7 +234,21 @@ def connect(
     servers: ArrayLike,
     routes: Sequence[Any],
 ) -> Allocation:
-    """Do what `wire` does, with ``lit[fibre]`` given; `lit` stays as it is."""
+    """Give every circuit of a slice its ports and, on each edge, the first free fibre.
+
+    Parameters
+    ----------
+    fabric
+        The racks.
+    lit
+        ``lit[fibre]``: whether other slices have it; stays as it is.
+    plan
+        The slice as it is turned.
+    servers
+        ``servers[slot]``.
+    routes
+        ``routes[pair]``: the edges passed.
+    """
     at = np.asarray(servers, dtype=np.int64)
     size, ports = fabric.chips_per_server, fabric.ports_per_chip
     slot, chip, port = plan.circuits[:, [0, 3]], plan.circuits[:, [1, 4]], plan.circuits[:, [2, 5]]
@@ -302,10 +286,7 @@ def connect(
 
 def read_shape(given: Any) -> Shape:
     """Check that a shape is three sides in chips."""
-    if isinstance(given, str) or not isinstance(given, Sequence) or len(given) != 3:
-        raise InputError(f"shape = {given!r}: three sides in chips are expected", where="shape")
-    x, y, z = (integer(f"shape[{k}]", side, at_least=1) for k, side in enumerate(given))
-    return x, y, z
+    return read_sides("shape", given)
 
 
 def _take(owner: dict[int, str], number: int, who: str, what: str, count: int) -> None:

@@ -9,8 +9,8 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import InputError, Value, frozen, integer, number
-from optmatch.problems.slices.shape import Shape
+from optmatch.model import InputError, Value, integer, number
+from optmatch.problems.slices.shape import Shape, read_numbers
 
 Ring = tuple[int, ...]
 
@@ -117,14 +117,9 @@ class Steering(Value):
     link_prices: NDArray[np.float64]
 
     def __post_init__(self) -> None:
-        for name, ndim, dtype in (
-            ("demands", 1, np.float64),
-            ("shares", 2, np.float64),
-            ("units", 1, np.int64),
-            ("chip_prices", 1, np.float64),
-            ("link_prices", 1, np.float64),
-        ):
-            object.__setattr__(self, name, frozen(name, getattr(self, name), ndim, dtype))
+        self._freeze(1, np.float64, "demands", "chip_prices", "link_prices")
+        self._freeze(2, np.float64, "shares")
+        self._freeze(1, np.int64, "units")
 
 
 def check_rings(
@@ -141,10 +136,7 @@ def check_rings(
         Naming the ring that is too short or passes a chip twice, or the demand that is not > 0.
     """
     integer("ports", ports, at_least=2)
-    checked = tuple(
-        tuple(integer(f"rings[{k}]", chip, at_least=0) for chip in ring)
-        for k, ring in enumerate(rings)
-    )
+    checked = read_numbers("rings", rings)
     for k, ring in enumerate(checked):
         if len(ring) < 2 or len(set(ring)) < len(ring):
             raise InputError(f"rings[{k}] = {ring}: two or more different chips are expected")

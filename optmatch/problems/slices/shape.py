@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import lru_cache
 from itertools import permutations, product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import RackFabric
+from optmatch.fabrics.wiring import number_of
+from optmatch.model import integer
 
 Shape = tuple[int, int, int]
 
@@ -35,6 +38,20 @@ class SliceShape(NamedTuple):
     def n_slots(self) -> int:
         """How many servers the slice takes."""
         return int(np.prod(self.grid))
+
+
+def read_numbers(name: str, rows: Iterable[Iterable[Any]]) -> tuple[tuple[int, ...], ...]:
+    """Check rows of numbers of servers or chips.
+
+    Examples
+    --------
+    >>> read_numbers("cuts", [[3, 4], []])
+    ((3, 4), ())
+    """
+    return tuple(
+        tuple(integer(f"{name}[{k}]", entry, at_least=0) for entry in row)
+        for k, row in enumerate(rows)
+    )
 
 
 def orient(fabric: RackFabric, shape: Shape) -> tuple[Shape, ...]:
@@ -118,5 +135,4 @@ def _seat(place: tuple[int, ...] | list[int], server: Shape, sides: list[int]) -
     """Return the slot of a chip and its number in the server."""
     block = [at // part for at, part in zip(place, server, strict=True)]
     inner = [at % part for at, part in zip(place, server, strict=True)]
-    slot = block[0] + sides[0] * (block[1] + sides[1] * block[2])
-    return slot, inner[0] + server[0] * (inner[1] + server[1] * inner[2])
+    return number_of(block, sides), number_of(inner, server)

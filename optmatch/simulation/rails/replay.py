@@ -1,27 +1,27 @@
-"""The replay of a training step over rails that are switched: what waits, and when."""
+"""Training steps in time: under a policy or by a plan, what waits for switches, and how long."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, Literal, get_args
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import InputError, Value, frozen, number
+from optmatch.model import IDLE, InputError, Value, frozen, number
 from optmatch.problems import RailJob
-from optmatch.problems.rails.fold import Fold
-from optmatch.problems.rails.phases import new_circuits
+from optmatch.problems.rails.plan import RailPlan, RailTimeline, ranks_of_rails
 from optmatch.problems.rails.rounds import find_rounds
-from optmatch.problems.rails.step import DIMENSIONS, RECV, Dimension, dimensions, ring_bytes
-from optmatch.problems.rails.times import Events, durations_s, ends_s, orders
-from optmatch.simulation.rails.stages import Run
+from optmatch.problems.rails.step import ALL_TO_ALL, Dimension
+from optmatch.problems.rails.times import ends_s, orders
+from optmatch.solvers.rails.policies import NO_SPLIT, plan_policy
 
 RailPolicy = Literal["all-links", "static", "on-demand", "provisioned"]
 """When a rail is switched: never, as all links are there or all have a share of the ports; when
-all ranks of a group have issued an operation; or as soon as the last phase has ended."""
+all who need a circuit are ready; or as soon as the communication before has ended."""
+
+_TIMES = ("asked_s", "begun_s", "ready_s", "window_s", "exposed_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -39,11 +39,11 @@ class RailSimulation(Value):
     delay_s
         The reconfiguration delay, in seconds.
     step_s
-        When the last operation ended, in seconds from the beginning of the step.
+        When the step ended, in seconds from its beginning.
     start_s, end_s
         ``start_s[operation]``, ``end_s[operation]``, in seconds.
     switched
-        ``switched[boundary]``: whether circuits were changed.
+        ``switched[boundary]``: whether circuits of the stage were changed.
     asked_s
         ``asked_s[boundary]``: when the change was asked for; 0 where nothing is changed.
     begun_s, ready_s
@@ -57,6 +57,8 @@ class RailSimulation(Value):
         circuits.
     circuits
         ``circuits[boundary]``: how many new circuits start at the stage.
+    circuits_changed
+        How many circuits were set up in the step, on all rails, within phases too.
     """
 
     policy: RailPolicy | Literal["plan"]
@@ -71,22 +73,18 @@ class RailSimulation(Value):
     window_s: NDArray[np.float64]
     exposed_s: NDArray[np.float64]
     circuits: NDArray[np.int64]
+    circuits_changed: int
 
     def __post_init__(self) -> None:
         for name in ("delay_s", "step_s"):
             object.__setattr__(self, name, number(name, getattr(self, name)))
-        for name in ("start_s", "end_s", "asked_s", "begun_s", "ready_s", "window_s", "exposed_s"):
+        for name in ("start_s", "end_s", *_TIMES):
             object.__setattr__(self, name, frozen(name, getattr(self, name), 1, np.float64))
         object.__setattr__(self, "switched", frozen("switched", self.switched, 1, np.bool_))
         object.__setattr__(self, "circuits", frozen("circuits", self.circuits, 1, np.int64))
 
-    @property
-    def circuits_changed(self) -> int:
-        """How many circuits were set up in the step, on all rails."""
-        return int(self.circuits[self.switched].sum())
-
     def switches_per_rank(self, job: RailJob) -> NDArray[np.int64]:
-        """Count the reconfigurations that each rank sees; of several rails, on all of them.
+        """Count the boundaries with a change that each rank sees; of several rails, on all.
 
         Parameters
         ----------
@@ -106,41 +104,40 @@ def simulate_rails(
     delay_s: float | None = None,
     ports: Mapping[Dimension, int] | None = None,
 ) -> RailSimulation:
-    """Replay one step, event by event.
+    """Run one step under a policy, as the method of the same name plans it.
 
     Parameters
     ----------
     job
         The job.
     policy
-        ``"on-demand"``: a stage is switched when all ranks of a group have issued an operation of
-        its next phase (both ends, of a message) and its last phase has ended. ``"provisioned"``:
-        as soon as its last phase has ended; the first phase of a step is still asked for on
-        demand. ``"all-links"``: the circuits of all phases are there at once. ``"static"``: each
-        dimension has some ports of its own all the time.
+        ``"on-demand"``: a rank changes its circuits when all parts of the next communication that
+        needs others are ready, and its last one over the old circuits has ended.
+        ``"provisioned"``: as soon as that last one has ended; the first communication of a step
+        still asks on demand. ``"static"``: each kind of circuit has ports of its own all the
+        time. ``"all-links"``: the circuits of all phases are there at once, over all ports.
     delay_s
         As if a reconfiguration took so long; None for that of the job.
     ports
         For ``"static"``: the ports of each dimension that rides rails, in all no more than a GPU
-        has; None for those of `split_ports`.
+        has; None for shares by the square root of traffic.
 
     Returns
     -------
     RailSimulation
-        The step begins with the circuits of its last phase: it repeats.
+        The step begins with the circuits that it ends with: it repeats.
 
     Raises
     ------
     InputError
-        If a step cannot end, since ranks wait for each other; or if `ports` does not fit.
+        If a step cannot end, since ranks wait for each other; if there are fewer ports than kinds
+        of circuits for ``"static"``, or `ports` does not fit; if a fabric of bidirectional ports
+        has an odd number for each GPU.
 
     Notes
     -----
-    Each stage of a rail has its own state, and only stages that change are switched: a message
-    between two stages needs both in its phase. With ``"per-circuit"`` switching the others go on;
-    with ``"all-stop"`` everything on the rail stands still for the delay. Ranks that behave alike
-    are simulated once: time O(operations) to find them, and O(e log e) for the e events of the
-    rest.
+    Ranks that behave alike are planned once: time O(operations) to find them, and the longest path
+    through the operations of the rest.
 
     Examples
     --------
@@ -158,123 +155,109 @@ def simulate_rails(
     if policy not in get_args(RailPolicy):
         allowed = ", ".join(get_args(RailPolicy))
         raise InputError(f"policy = {policy!r}: one of {allowed}", where="policy")
-    delay = job.network.delay_s if delay_s is None else number("delay_s", delay_s)
-    step, phases = job.step(), job.phases()
-    folded, (changed, circuits) = job.fold(), new_circuits(phases)
-    given = _fold_events(job, folded, _rates(job, ports) if policy == "static" else None)
-    if policy in ("all-links", "static"):
-        end = ends_s(given, step)
-        start, changes = end - given.duration_s, _no_changes(len(phases))
-    else:
-        run = Run(job, policy == "provisioned", delay, given, changed, _rounds(job, given))
-        start, end, changes = run.start, run.end, run.changes()
+    if delay_s is not None:
+        job = job.with_delay(delay_s)
+    if policy != "all-links":
+        plan = plan_policy(job, policy, ports)
+        if plan is None:
+            raise InputError(f"ports: {NO_SPLIT}", where="ports")
+        return replace(read_plan(job, plan), policy=policy)
+    given = job.events()
+    end = ends_s(given)
+    none = np.zeros(len(job.phases()))
     return RailSimulation(
         policy=policy,
-        delay_s=delay,
-        step_s=float(end.max(initial=0.0)),
-        start_s=start[folded.event],
-        end_s=end[folded.event],
-        circuits=circuits,
-        **changes,
+        delay_s=job.network.delay_s,
+        step_s=job.lower_bound(),
+        start_s=(end - given.duration_s)[given.event_of],
+        end_s=end[given.event_of],
+        switched=none != 0,
+        circuits=none,  # type: ignore[arg-type]
+        circuits_changed=0,
+        **dict.fromkeys(_TIMES, none),
     )
 
 
-def _no_changes(n: int) -> dict[str, NDArray[Any]]:
-    zeros = np.zeros(n)
-    names = ("asked_s", "begun_s", "ready_s", "window_s", "exposed_s")
-    return {"switched": zeros != 0, **dict.fromkeys(names, zeros)}
-
-
-def split_ports(job: RailJob) -> dict[Dimension, int]:
-    r"""Share the ports of a GPU among dimensions, in proportion to the square root of traffic.
-
-    With bytes :math:`b_i` over shares :math:`s_i` of the rate, :math:`\sum_i b_i / s_i` is least
-    where :math:`s_i \propto \sqrt{b_i}`. Every dimension gets a port, and each further one goes
-    where most is missing.
+def read_plan(job: RailJob, plan: RailPlan) -> RailSimulation:
+    """Measure a plan at the boundaries of phases.
 
     Parameters
     ----------
     job
-        The job; bytes are those of its busiest rank in each dimension.
+        What the plan answers.
+    plan
+        The plan. That it is true is for ``verify`` to say.
+
+    Returns
+    -------
+    RailSimulation
+        With policy ``"plan"``. A boundary is switched if a port of its stage has another
+        partner when the phase begins than it had in the last operation of the one before.
 
     Raises
     ------
     InputError
-        If there are fewer ports than dimensions that ride rails.
-
-    Examples
-    --------
-    >>> from optmatch.problems import Parallelism, RailNetwork, TransformerModel, Workload
-    >>> model = TransformerModel(layers=8, hidden=1024, heads=8, sequence=128, vocabulary=1000,
-    ...                          ffn=4096)
-    >>> split_ports(RailJob(parallelism=Parallelism(dp=2, pp=2),
-    ...                     network=RailNetwork(gpus_per_server=1, ports_per_gpu=8),
-    ...                     workload=Workload(model=model, batch=8)))
-    {'dp': 7, 'pp': 1}
+        If the plan has not as many operations as the step, or lacks a rail.
     """
-    step, n_ports = job.step(), job.network.ports_per_gpu
-    dimension = dimensions(step)
-    sizes = np.array([*(len(group.ranks) for group in step.groups), 1])[step.group]
-    sent = np.where(step.kind == RECV, 0.0, ring_bytes(step.kind, step.size_bytes, sizes))
-    for own, rounds in find_rounds(step, job.collectives):
-        sent[own] = step.size_bytes[own] * sum(each.share for each in rounds)
-    roots: dict[Dimension, float] = {}
-    for number_, name in enumerate(DIMENSIONS):
-        own = (dimension == number_) & (step.rail >= 0)
-        if own.any():
-            roots[name] = float(np.sqrt(np.bincount(step.rank[own], sent[own]).max()))
-    if len(roots) > n_ports:
+    step, phases = job.step(), job.phases()
+    if len(plan.start_s) != step.n_operations:
         raise InputError(
-            f"ports: {len(roots)} dimensions ride rails ({', '.join(roots)}), a GPU has"
-            f" {n_ports}: static shares need a port for each",
-            where="ports",
+            f"a plan of {len(plan.start_s)} operations, the step has {step.n_operations}",
+            where="start_s",
         )
-    total, ports = sum(roots.values()) or 1.0, dict.fromkeys(roots, 1)
-    while roots and sum(ports.values()) < n_ports:
-        ports[max(roots, key=lambda d: n_ports * roots[d] / total - ports[d])] += 1
-    return ports
+    ready_s = np.zeros(2 + int(step.match.max(initial=-1)))  # by communication; -1 is the last
+    one, two = orders(step, np.arange(step.n_operations))
+    np.maximum.at(ready_s, step.match[two], plan.end_s[one])
+    timelines = {rail: timeline for timeline in plan.rails for rail in timeline.rails}
+    facing = {id(timeline): _both_ways(timeline.matchings) for timeline in plan.rails}
+    places, k = ranks_of_rails(step), job.network.ports_per_gpu
+    several = step.kind == ALL_TO_ALL  # what may change circuits while it is under way
+    for own, _ in find_rounds(step, job.collectives):
+        several[own] = True
+    held_s = np.where(several, np.nextafter(plan.end_s, -np.inf), plan.start_s)
+    rows, ended, used = [], 0.0, -np.inf
+    for phase in phases:
+        if phase.rail not in timelines:
+            raise InputError(f"the plan lacks rail {phase.rail}", where="rails")
+        timeline = timelines[phase.rail]
+        if phase.position == 0:
+            ended, used = 0.0, -np.inf
+            members = np.searchsorted(places[phase.rail], phase.ranks)
+            ports = (members[:, None] * k + np.arange(k)).reshape(-1)
+        first = phase.first[np.argmin(ready_s[step.match[phase.first]])]
+        wanted, began = float(ready_s[step.match[first]]), float(plan.start_s[first])
+        # Before the step there is what the first state holds.
+        states = np.searchsorted(timeline.starts_s[1:], [used, began], side="right")
+        old, new = facing[id(timeline)][states][:, :, ports]
+        changed, state = bool((new != old).any()), states[1]
+        asked = (timeline.asked_s[state], timeline.starts_s[state]) if changed else (0.0, 0.0)
+        done = asked[1] + job.network.delay_s if changed else 0.0
+        exposed = max(0.0, began - max(wanted, ended)) if changed else 0.0
+        circuits = ((new != old) & (new != IDLE))[0].sum()
+        rows.append((*asked, done, max(0.0, wanted - ended), exposed, circuits, changed))
+        ended, used = float(plan.end_s[phase.last].max()), float(held_s[phase.last].max())
+    table = np.array(rows, dtype=np.float64).reshape(-1, 7)
+    return RailSimulation(
+        policy="plan",
+        delay_s=job.network.delay_s,
+        step_s=plan.step_s,
+        start_s=plan.start_s,
+        end_s=plan.end_s,
+        switched=table[:, 6] != 0,
+        circuits=table[:, 5].astype(np.int64),
+        circuits_changed=sum(_count_new(t) * len(t.rails) for t in plan.rails),
+        **dict(zip(_TIMES, table[:, :5].T, strict=True)),
+    )
 
 
-def _rates(job: RailJob, ports: Mapping[Dimension, int] | None) -> dict[Dimension, float]:
-    """Return what each dimension sends over its own ports, per second."""
-    riding = {group.dimension for group in job.groups() if group.rail >= 0}
-    given = split_ports(job) if ports is None else dict(ports)
-    for dimension in sorted(riding):
-        if given.get(dimension, 0) < 1:
-            raise InputError(f"ports: {dimension} rides a rail and has no port", where="ports")
-    n_ports = job.network.ports_per_gpu
-    if sum(given.values()) > n_ports:
-        raise InputError(
-            f"ports: {sum(given.values())} in all, a GPU has {n_ports}", where="ports"
-        )
-    return {dimension: count * job.network.port_bytes_per_s for dimension, count in given.items()}
+def _count_new(timeline: RailTimeline) -> int:
+    rows = timeline.matchings
+    return int(((rows[1:] != rows[:-1]) & (rows[1:] != IDLE)).sum())
 
 
-def _rounds(job: RailJob, given: Events) -> dict[int, list[tuple[float, bool]]]:
-    """List for events in rounds how long each lasts, and whether circuits change before it."""
-    step = job.step()
-    event_of = {int(part): event for event, part in enumerate(given.part.tolist())}
-    found = {}
-    for own, rounds in find_rounds(step, job.collectives):
-        distances = [each.distance for each in rounds]
-        changes = [False, *(one != two for one, two in pairwise(distances))]
-        for op in own.tolist():
-            if op in event_of:
-                per_share_s = float(step.size_bytes[op]) / job.network.rail_bytes_per_s
-                lasts = [r.share * per_share_s + job.network.latency_s for r in rounds]
-                found[event_of[op]] = list(zip(lasts, changes, strict=True))
-    return found
-
-
-def _fold_events(job: RailJob, folded: Fold, rates: dict[Dimension, float] | None) -> Events:
-    """List the events of one rank of each class, and what comes before what."""
-    step, event = job.step(), folded.event
-    stands = np.zeros(step.n_ranks, dtype=bool)
-    stands[folded.ranks] = True
-    shown = np.flatnonzero(stands[step.rank])
-    _, first = np.unique(event[shown], return_index=True)
-    one, two = orders(step, shown)
-    before, after = np.unique(np.stack([event[one], event[two]]), axis=1)
-    part = shown[first]  # every class of events has a part at a rank that stands for others
-    lasts = durations_s(step, job.network, job.collectives, rates)[part]
-    return Events(event, part, before, after, lasts)
+def _both_ways(matchings: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Return ``[state, way, port]``: to whom a port sends, and from whom it receives."""
+    back = np.full_like(matchings, IDLE)
+    state, source = np.nonzero(matchings != IDLE)
+    back[state, matchings[state, source]] = source
+    return np.stack([matchings, back], axis=1)

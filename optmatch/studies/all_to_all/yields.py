@@ -24,7 +24,6 @@ from optmatch.model import (
     Tick,
     Value,
     VerificationError,
-    frozen,
     ignore,
     integer,
 )
@@ -83,14 +82,9 @@ class YieldStudy(Value):
     time_s: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, dtype in (
-            ("broken", np.int64),
-            ("lost", np.int64),
-            ("open_", np.int64),
-            ("alone", np.int8),
-        ):
-            object.__setattr__(self, name, frozen(name, getattr(self, name), 2, dtype))
-        object.__setattr__(self, "how", FrozenMap(self.how))
+        self._freeze(2, np.int64, "broken", "lost", "open_")
+        self._freeze(2, np.int8, "alone")
+        self._set(how=FrozenMap(self.how))
 
     @property
     def samples(self) -> int:

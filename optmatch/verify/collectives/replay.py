@@ -168,6 +168,7 @@ def _check_schedule(problem: Collective, solution: Solution, findings: Findings)
             "the schedule has the circuits of the plan", "matchings", "others", "those"
         )
     findings.expect("the delay is the problem's", "delay_s", schedule.delay_s, problem.delay_s)
+    findings.expect("all circuits change together", "switching", schedule.switching, "all-stop")
     unpaid = plan.n_epochs and _first_is_there(problem, plan)
     paid = schedule.makespan_s - (problem.delay_s if unpaid else 0.0)
     end = float(findings.figures["objective"])

@@ -25,13 +25,14 @@ def verify_demand(
     )
     answered = subject.status in (Status.OPTIMAL, Status.FEASIBLE)
     form, wanted = ("answer", PlaneSchedules) if problem.planes > 1 else ("schedule", Schedule)
-    answer = getattr(subject, form)
+    answer, other = getattr(subject, form), "schedule" if form == "answer" else "answer"
     replayed = False
     if isinstance(answer, wanted):
         replayed = replay_demand(problem, _schedules(answer), findings)
     elif answered:
         rule = "the answer is a schedule for each plane"
         findings.refuse(rule, form, type(answer).__name__, wanted.__name__)
+    findings.expect("there is one answer", other, getattr(subject, other), None)
     if not answered and (subject.schedule is not None or subject.answer is not None):
         rule = "a schedule answers the problem"
         findings.refuse(rule, "status", subject.status.value, "optimal or feasible")

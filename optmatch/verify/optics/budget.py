@@ -74,7 +74,7 @@ class Budget(Value):
         for name in self.__slots__:
             value = getattr(self, name)
             if value is not None:
-                object.__setattr__(self, name, number(name, value))
+                self._set(**{name: number(name, value)})
 
     def margins(self, optics: Optics) -> list[Margin]:
         """Compare the worst circuits with the limits.

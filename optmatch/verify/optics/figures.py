@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE, FrozenMap, Value, frozen
+from optmatch.model import IDLE, FrozenMap, Value
 from optmatch.model.device import Device
 
 Loop = tuple[int, ...]
@@ -86,19 +86,13 @@ class Optics(Value):
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, ndim, kind in (
-            ("matchings", 2, np.int32),
-            ("cell_states", 2, np.int8),
-            ("frequencies_hz", 1, np.float64),
-            ("power", 4, np.float64),
-            ("lost", 3, np.float64),
-            ("exits", 1, np.int32),
-            ("cells", 2, np.int32),
-            ("length_m", 2, np.float64),
-            ("delay_s", 2, np.float64),
-            ("loop_power", 1, np.float64),
-        ):
-            object.__setattr__(self, name, frozen(name, getattr(self, name), ndim, kind))
+        self._freeze(1, np.int32, "exits")
+        self._freeze(2, np.int32, "matchings", "cells")
+        self._freeze(2, np.int8, "cell_states")
+        self._freeze(1, np.float64, "frequencies_hz", "loop_power")
+        self._freeze(2, np.float64, "length_m", "delay_s")
+        self._freeze(3, np.float64, "lost")
+        self._freeze(4, np.float64, "power")
 
     @property
     def lit(self) -> NDArray[np.bool_]:

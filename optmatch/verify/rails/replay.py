@@ -77,12 +77,13 @@ def _replay(job: RailJob, plan: object, work: Work, findings: Findings) -> bool:
     ]
     if not all(sound):
         findings.skipped.append("circuits: states that are no matchings of a rail define none")
-    elif not check_forwarded(context):
+        return False
+    if not check_forwarded(context):
         findings.skipped.append("circuits: what is forwarded has no route")
-    else:
-        for rail, timeline in sorted(planned.items()):
-            _check_rail(context, open_rail(job, rail, members[rail], timeline))
-        _add_figures(plan, findings)
+        return False
+    for rail, timeline in sorted(planned.items()):
+        _check_rail(context, open_rail(job, rail, members[rail], timeline))
+    _add_figures(plan, findings)
     return True
 
 

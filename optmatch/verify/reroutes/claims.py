@@ -45,6 +45,7 @@ def verify_reroute(
     if answered != isinstance(subject.answer, Transition):
         got = type(subject.answer).__name__
         findings.refuse("a transition answers the problem", "answer", got, subject.status.value)
+    findings.expect("a transition is the whole answer", "schedule", subject.schedule, None)
     check_support(subject, _checked_bound(failure, subject, bound, findings), findings)
     if subject.status is Status.UNKNOWN:
         findings.notes.append("status unknown: there is no answer to check")

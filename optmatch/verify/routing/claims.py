@@ -35,6 +35,7 @@ def check_claims(
     answered = solution.status in (Status.OPTIMAL, Status.FEASIBLE)
     if solution.schedule is None and answered:
         findings.refuse("the answer is a schedule", "schedule", None, "a schedule")
+    findings.expect("the schedule is the whole answer", "answer", solution.answer, None)
     if not answered and solution.schedule is not None:
         findings.refuse(
             "a schedule answers the problem",

@@ -49,13 +49,15 @@ def check_light(fabric: Fabric, schedule: Schedule, findings: Findings) -> Trace
     back = trace(graph, states, ends)
     _check_arrival(graph, matchings, "light comes back from the partner", back, starts, findings)
     _check_sharing(graph, matchings, light, fabric.bidirectional, findings)
-    _check_dark_cells(states, light, findings)
     _check_stuck_cells(graph, states, findings)
     loops = find_loops(graph, states)
     for slot, found in enumerate(loops):  # no rule forbids them, but leaked light stays there
         for loop in found:
             findings.notes.append(f"slot {slot}: loop of light through cells {list(loop.cells)}")
     findings.figures["loops"] = sum(map(len, loops))
+    lit = np.zeros(states.shape, dtype=bool)  # cells without light may be in any state
+    lit[light.slot, light.entered // 4] = True
+    findings.figures["cells_used_max"] = int(lit.sum(axis=1).max(initial=0))
 
     cells = np.zeros(matchings.shape, dtype=np.int64)
     crossed = np.zeros(matchings.shape, dtype=np.int64)
@@ -118,29 +120,13 @@ def _check_sharing(
         )
 
 
-def _check_dark_cells(states: NDArray[np.int8], light: Light, findings: Findings) -> None:
-    """Check that cells without light are stated free, so that every entry means something."""
-    lit = np.zeros(states.shape, dtype=bool)
-    lit[light.slot, light.entered // 4] = True
-    for slot, cell in np.argwhere((states != FREE) & ~lit):
-        findings.refuse(
-            "a cell without light is stated free",
-            f"cell_states[{slot}, {cell}]",
-            int(states[slot, cell]),
-            FREE,
-        )
-    findings.figures["cells_used_max"] = int(lit.sum(axis=1).max(initial=0))
-
-
 def _check_stuck_cells(graph: CellGraph, states: NDArray[np.int8], findings: Findings) -> None:
     """Check that no cell is told to be what it cannot be; what is told does not move its light."""
-    for slot, cell in np.argwhere(
-        (graph.stuck != FREE) & (states != FREE) & (states != graph.stuck)
-    ):
-        dead = graph.stuck[cell] == DEAD
+    is_stuck = (graph.stuck != FREE) & (graph.stuck != DEAD)
+    for slot, cell in np.argwhere(is_stuck & (states != FREE) & (states != graph.stuck)):
         findings.refuse(
-            "a dead cell is stated free" if dead else "a stuck cell is stated as it is, or free",
+            "a stuck cell is stated as it is, or free",
             f"cell_states[{slot}, {cell}]",
             int(states[slot, cell]),
-            FREE if dead else int(graph.stuck[cell]),
+            int(graph.stuck[cell]),
         )

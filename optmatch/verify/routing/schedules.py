@@ -44,8 +44,8 @@ def _replay(problem: AllToAll | Routing, schedule: Schedule, findings: Findings)
             "times, pairs and light: slots that are no matchings define no circuits"
         )
         return None
+    check_times(problem, schedule, findings)
     if isinstance(problem, AllToAll):
-        check_times(problem, schedule, findings)
         check_coverage(problem, schedule, findings)
     else:
         check_given_matching(problem, schedule, findings)

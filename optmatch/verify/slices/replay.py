@@ -37,6 +37,7 @@ def verify_slice(
         findings.refuse(
             "an allocation answers it", "status", subject.status.value, "optimal or feasible"
         )
+    findings.expect("an allocation is the whole answer", "schedule", subject.schedule, None)
     recomputed = checked = bound_load(problem)
     if subject.certificate is not None:
         try:

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import optmatch as om
-from optmatch.problems.rails.fold import fold
 from optmatch.problems.rails.phases import phases, stages
 from optmatch.problems.rails.step import (
     ALL_GATHER,
@@ -212,30 +211,6 @@ def test_the_ends_with_all_links_are_the_longest_paths(job: om.RailJob) -> None:
         todo = left
     np.testing.assert_allclose(ends_s(job.events()), [ends[e] for e in sorted(ends)])
     assert job.lower_bound() == pytest.approx(max(ends.values()))
-
-
-@relaxed
-@given(random_jobs())
-def test_ranks_that_are_folded_end_alike(job: om.RailJob) -> None:
-    """Operations of one event class end at the same time; a job has a class for each stage."""
-    found = fold(job.step())
-    ends = ends_s(job.events())[job.events().event_of]
-    for event in np.unique(found.event):
-        np.testing.assert_allclose(ends[found.event == event], ends[found.event == event][0])
-    assert len(found.ranks) == job.parallelism.pp
-
-
-def test_a_rank_that_differs_is_not_folded() -> None:
-    """One slow rank tells apart its partners too, and theirs."""
-    job = small_job(dp=4, tp=1, pp=2)
-    step = job.step()
-    duration = step.duration_s.copy()
-    duration[step.rank_start[2]] *= 2
-    found = fold(replace(step, duration_s=duration))
-    alone = found.rank_class == found.rank_class[2]
-    assert alone.sum() == 1
-    assert (found.rank_class == found.rank_class[6]).sum() == 1  # it gets its messages
-    assert len(set(found.rank_class[[0, 1, 3]])) == 1
 
 
 def test_ranks_that_wait_for_each_other_are_refused() -> None:

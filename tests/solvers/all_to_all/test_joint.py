@@ -34,7 +34,7 @@ def test_the_default_hands_small_meshes_to_the_joint_model() -> None:
     assert solution.method == "negotiated"
     assert solution.status is om.Status.OPTIMAL
     assert (solution.stats["slots"], solution.objective) == (8, 83.0)
-    assert om.verify(problem, solution).ok
+    assert om.verify(problem, solution).valid
 
 
 def test_the_default_of_a_larger_mesh_looks_further_only_within_a_time_limit() -> None:

@@ -77,14 +77,19 @@ def test_the_unchanged_solution_passes(name: str) -> None:
 @everywhere
 @given(data=st.data())
 def test_any_state_of_any_cell(name: str, data: st.DataObject) -> None:
-    """Lit cells to the other state or free, free cells to bar or cross."""
+    """Lit cells to the other state or free; dark cells may be bar or cross, and nothing else."""
     states = good(name).schedule.cell_states  # type: ignore[union-attr]
     assert states is not None
     slot, cell = (data.draw(st.integers(0, size - 1)) for size in states.shape)
     value = data.draw(
         st.sampled_from([-1, 0, 1, 2, -128]).filter(lambda v: v != states[slot, cell])
     )
-    assert refused(name, cell_states=entry(states, (slot, cell), value))
+    changed = entry(states, (slot, cell), value)
+    if states[slot, cell] < 0 and value in (0, 1):
+        schedule = altered(good(name).schedule, cell_states=changed)
+        assert om.verify(good(name).problem, schedule).ok
+    else:
+        assert refused(name, cell_states=changed)
 
 
 @everywhere

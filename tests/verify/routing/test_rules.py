@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -306,15 +307,31 @@ def test_light_that_meets_a_free_cell_is_lost() -> None:
     assert report.figures["loops"] == 0  # a free cell is no part of a loop
 
 
-def test_a_dark_cell_that_is_set() -> None:
-    """Each one is named."""
-    problem = routing(RING, [-1] * 12)
-    report = om.verify(problem, plan([[-1] * 12], cell_states=[[-1, 0, -1, 1, -1, -1]]))
-    assert [str(violation) for violation in report.violations] == [
-        "cell_states[0, 1]: a cell without light is stated free: got 0, expected -1",
-        "cell_states[0, 3]: a cell without light is stated free: got 1, expected -1",
-    ]
-    assert om.verify(problem, plan([[-1] * 12], cell_states=[[-1] * 6])).ok
+def test_dark_cells_may_be_in_any_state() -> None:
+    """As hardware always is: what is stated changes no figure of light, but it toggles."""
+    problem = om.AllToAll(om.HexMesh(3, 3, ports=4))
+    schedule = oracles.all_to_all(problem.fabric)
+    free = om.verify(problem, schedule)
+    states: Any = schedule.cell_states
+    for told in (0, 1, np.arange(len(states))[:, None] % 2):
+        full = np.where(states < 0, told, states)
+        report = om.verify(problem, replace(schedule, cell_states=full))
+        assert report.ok, report
+        toggles = np.count_nonzero(np.diff(full, axis=0))
+        assert report.figures["toggles"] == toggles
+        for name in ("objective", "worst_route_cells", "cells_used_max"):
+            assert report.figures[name] == free.figures[name]
+    assert toggles > free.figures["toggles"]
+
+
+def test_dead_cells_may_be_told_anything() -> None:
+    """They carry no light; a stuck cell is as it is, and stated so."""
+    dark = routing(om.Faulty(RING, dead_cells=[3]), [-1] * 12)
+    for told in ([-1] * 6, [0] * 6, [1] * 6):
+        assert om.verify(dark, plan([[-1] * 12], cell_states=[told])).ok
+    stuck = routing(om.Faulty(RING, stuck_bar=[3]), [-1] * 12)
+    (violation,) = om.verify(stuck, plan([[-1] * 12], cell_states=[[1] * 6])).violations
+    assert violation.where == "cell_states[0, 3]"
 
 
 def test_two_circuits_on_one_link() -> None:
@@ -447,7 +464,7 @@ def test_the_largest_schedule_takes_two_seconds() -> None:
     states = oracles.random_states(np.random.default_rng(0), 127, fabric.graph)
     rows = np.tile(np.arange(128).reshape(-1, 2)[:, ::-1].ravel(), (127, 1))
     schedule = plan(rows, cell_states=states)
-    started = time.perf_counter()
+    started = time.process_time()  # of this process alone, whatever else the machine does
     report = om.verify(om.AllToAll(fabric), schedule)
-    assert time.perf_counter() - started < 10.0  # 1 s on an idle machine
+    assert time.process_time() - started < 10.0  # 1 s on an idle machine
     assert len(report.violations) > 128 * 127 / 2

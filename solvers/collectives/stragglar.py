@@ -1,0 +1,215 @@
+"""All-reduce around one late rank: schedules of the fewest rounds for two-way circuits.
+
+Ranks 0 ... n - 2 have reduced n - 1 chunks among themselves while they waited; rank g holds chunk
+g. The late rank n - 1 meets each of them once, and both then hold that chunk reduced over all.
+From there it spreads by copies. A round is a matching: one partner for each rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import SolverError
+from optmatch.model.values import integer
+from optmatch.solvers.collectives.stragglar_pairs import lay
+from optmatch.solvers.collectives.stragglar_plans import choose_runs, plan_runs
+from optmatch.solvers.collectives.stragglar_search import Search
+
+COPY, REDUCE = 0, 1
+"""Kinds of sends: the destination takes the chunk, or adds it to its own."""
+ORDERS = 12
+"""Orders of equals that are tried with each plan."""
+SEEDS = 20
+"""Seeds of searches for plans."""
+KNOWN = {34: (4, 9), 36: (3, 11), 38: (4, 4), 40: (4, 0)}
+"""Numbers of doubles and seeds that find a plan soon, by number of ranks."""
+
+Sends = NDArray[np.int32]
+"""Rows of round, source, destination, chunk, kind, by round; a send reads what its source held
+when the round began."""
+
+
+def counting_bound(n: int) -> int:
+    """Return a lower bound of the rounds of an all-reduce of which one rank is late.
+
+    The last contribution of the late rank leaves it in round n - 1 or later, and spreads from two
+    ranks to n. And n (n - 1) receives have to fit: 2^t + 1 in round t at most, and one for each
+    rank that has a partner; of these one less in each round in which the late rank needs nothing.
+
+    Parameters
+    ----------
+    n
+        Number of ranks.
+
+    Notes
+    -----
+    For two-way circuits, whole chunks and one port. For even n it is n + ceil(log2 n) - 2.
+
+    Examples
+    --------
+    >>> [counting_bound(n) for n in (2, 3, 4, 7, 8, 11)]
+    [1, 3, 4, 9, 9, 14]
+    """
+    n = integer("n", n, at_least=2)
+    rounds = n + (n - 1).bit_length() - 2
+    while True:
+        most = sum(min((1 << min(t, n)) + 1, n - n % 2) for t in range(rounds))
+        if most - (rounds - n + 1) * (n % 2 == 0) >= n * (n - 1):
+            return rounds
+        rounds += 1
+
+
+def schedule(n: int, seed: int = 0) -> Sends:
+    """Return the sends of an all-reduce around the late rank n - 1.
+
+    Parameters
+    ----------
+    n
+        Number of ranks, the late one too.
+    seed
+        Of the order in which equal ranks are taken.
+
+    Returns
+    -------
+    Sends
+        The fewest rounds, n + ceil(log2 n) - 2, for every even n; one more for odd n, two more for
+        a few. n (n - 1) rows: nobody gets what it has.
+
+    Raises
+    ------
+    SolverError
+        If no plan was found; it is for no n up to 1024.
+
+    Notes
+    -----
+    Time and memory O(n^2), as much as there are sends. For odd n one rank of n + 1 is absent: who
+    would face it misses a chunk, always another one, and gets it in a round at the end.
+
+    Examples
+    --------
+    >>> sends = schedule(8)
+    >>> int(sends[:, 0].max()) + 1, len(sends)
+    (9, 56)
+    """
+    n = integer("n", n, at_least=2)
+    odd = n % 2
+    n_ranks, q = n + odd - 1, (n + odd - 1).bit_length()
+    fewest = n + q - 2 + odd
+    rng = np.random.default_rng(seed)
+    best: Sends | None = None
+    for moves in _plans(n, q):
+        for _ in range(ORDERS if odd else 1):
+            ranks = np.tile(np.arange(n_ranks), (len(moves) if odd else 8, 1))
+            orders = rng.permuted(ranks, axis=1)
+            lacks = np.ones((n - 1, n_ranks), dtype=np.bool_)
+            sends = np.empty((n * (n - 1), 5), dtype=np.int32)
+            count = lay(q, moves, orders, sends, lacks)
+            if count < 0:
+                continue
+            sends = _repair(sends[:count], lacks[:, : n - 1])
+            if best is None or sends[-1, 0] < best[-1, 0]:
+                best = sends
+            if best[-1, 0] + 1 <= fewest:
+                return best
+    if best is None:
+        raise SolverError(f"no plan for {n} ranks")
+    return best
+
+
+def _plans(n: int, q: int) -> Iterator[NDArray[np.int8]]:
+    """Yield plans for ranks with two active chunks, the best first."""
+    odd = n % 2
+    surplus = (1 << q >> 1) - (n + odd) // 2
+    if surplus == 0:
+        yield np.empty((n + q - 2, 0), dtype=np.int8)
+        return
+    for shortest in (1, 0) if odd else (0,):
+        runs = choose_runs(q, surplus, shortest)
+        if runs is not None:
+            yield plan_runs(q, runs, n - 1, lose=shortest > 0)
+    least = max(2, surplus.bit_count())
+    others = ((least + more, seed) for seed in range(SEEDS) for more in range(3))
+    for n_doubles, seed in (*([KNOWN[n]] if n in KNOWN else []), *others):
+        moves = Search(q, surplus, n - 1, n_doubles, odd * (n_doubles - 1), seed).plan()
+        if moves is not None:
+            yield moves
+
+
+def _repair(sends: Sends, lacks: NDArray[np.bool_]) -> Sends:
+    """Add rounds in which ranks get what they missed, from one that misses something else."""
+    owner = sends[sends[:, 4] == REDUCE][::2, 3]
+    needs = [set(np.flatnonzero(lack).tolist()) for lack in lacks.T]
+    rows = []
+    t = int(sends[-1, 0])
+    while any(needs):
+        t += 1
+        free = sorted(range(len(needs)), key=lambda r: -len(needs[r]))
+        before = [frozenset(need) for need in needs]
+        while free and needs[free[0]]:
+            a = free.pop(0)
+            gives = [k for k, b in enumerate(free) if before[a] - before[b]]
+            mutual = (k for k in gives if before[free[k]] - before[a])
+            b = free.pop(next(mutual, gives[0] if gives else 0))
+            for to, by in ((a, b), (b, a)):
+                for chunk in sorted(before[to] - before[by])[:1]:
+                    needs[to].remove(chunk)
+                    rows.append((t, by, to, owner[chunk], COPY))
+    return np.concatenate([sends, np.array(rows, dtype=np.int32).reshape(-1, 5)])
+
+
+def scatter_ring(n: int) -> Sends:
+    """Reduce n - 1 chunks among the ranks in time, on a ring of one-way circuits.
+
+    Parameters
+    ----------
+    n
+        Number of ranks, the late one too.
+
+    Returns
+    -------
+    Sends
+        n - 2 rounds; the circuit r -> r + 1 (of the last: -> 0) is the same in all.
+
+    Examples
+    --------
+    >>> scatter_ring(4)[:, :4].tolist()
+    [[0, 0, 1, 2], [0, 1, 2, 0], [0, 2, 0, 1], [1, 0, 1, 1], [1, 1, 2, 2], [1, 2, 0, 0]]
+    """
+    ranks = integer("n", n, at_least=2) - 1
+    t, r = (x.ravel() for x in np.indices((max(ranks - 1, 0), ranks), dtype=np.int32))
+    rows = (t, r, (r + 1) % ranks, (r - 1 - t) % ranks, np.full_like(t, REDUCE))
+    return np.stack(rows, axis=1)
+
+
+def scatter_pairs(n: int) -> Sends:
+    """Reduce n - 1 chunks among the ranks in time, on two-way circuits.
+
+    Every two ranks meet once, and each gives the other what it has of the other's chunk.
+
+    Parameters
+    ----------
+    n
+        Number of ranks, the late one too.
+
+    Returns
+    -------
+    Sends
+        n - 2 rounds for odd n; n - 1 for even n, as one of n - 1 ranks is idle in each.
+
+    Examples
+    --------
+    >>> scatter_pairs(4)[:, :4].tolist()
+    [[0, 1, 2, 2], [0, 2, 1, 1], [1, 0, 2, 2], [1, 2, 0, 0], [2, 0, 1, 1], [2, 1, 0, 0]]
+    """
+    ranks = integer("n", n, at_least=2) - 1
+    rounds = ranks - 1 + ranks % 2
+    t, r = (x.ravel() for x in np.indices((rounds, ranks), dtype=np.int32))
+    # Points of a circle: in round t those face each other whose numbers add up to 2 t.
+    to = (2 * t - r) % max(rounds, 1)
+    if ranks % 2 == 0:  # the last stands in the middle and faces whom the others leave
+        to = np.where(r == ranks - 1, t, np.where(to == r, ranks - 1, to))
+    rows: Sends = np.stack((t, r, to, to, np.full_like(t, REDUCE)), axis=1)[r != to]
+    return rows

@@ -1,0 +1,86 @@
+"""Schedules around a late rank: replayed, of the fewest rounds, the same for a seed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from optmatch.model import InputError
+from optmatch.solvers.collectives.stragglar import (
+    counting_bound,
+    scatter_pairs,
+    scatter_ring,
+    schedule,
+)
+from tests.helpers.contributions import one_late, raw, replay
+
+pytestmark = pytest.mark.kernels
+
+
+def complete(n: int) -> int:
+    """Replay the schedule of n ranks, and return its rounds."""
+    sends = schedule(n)
+    held = replay(one_late(n), sends, two_way=True)
+    assert held.all()
+    assert len(sends) == n * (n - 1)  # an exchange is two of them, and nothing comes twice
+    return int(sends[-1, 0]) + 1
+
+
+@pytest.mark.parametrize("n", [2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 48, 66])
+def test_even_numbers_take_as_many_rounds_as_the_bound(n: int) -> None:
+    """And every rank has every contribution once."""
+    assert complete(n) == counting_bound(n) == n + int(np.ceil(np.log2(n))) - 2
+
+
+@pytest.mark.parametrize("n", [3, 7, 9, 13, 15, 17, 21, 27, 31, 41, 61, 65])
+def test_odd_numbers_take_one_more_at_most(n: int) -> None:
+    """The bound of odd numbers counts how much fits."""
+    assert counting_bound(n) <= complete(n) <= counting_bound(n) + 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [34, 36, 38, 40, 69, 75, 95, 127, 128])
+def test_larger_numbers_meet_the_bound_too(n: int) -> None:
+    """Those that need a search, runs of length 3, and chunks that are missed."""
+    assert complete(n) == counting_bound(n)
+
+
+def test_a_seed_names_a_schedule() -> None:
+    """Another seed names other ranks."""
+    assert np.array_equal(schedule(20, seed=3), schedule(20, seed=3))
+    assert not np.array_equal(schedule(20, seed=3), schedule(20, seed=4))
+
+
+def test_a_schedule_of_many_ranks_has_the_fewest_rounds() -> None:
+    """Too many for the replay by sets; the count shows that none comes twice."""
+    sends = schedule(130)
+    assert len(np.unique(sends[:, 2:4], axis=0)) == len(sends) == 130 * 129
+    assert sends[-1, 0] + 1 == counting_bound(130) == 136
+
+
+@pytest.mark.parametrize(("n", "rounds"), [(7, 9), (11, 14), (13, 16), (15, 18), (16, 18)])
+def test_the_bound_is_as_known(n: int, rounds: int) -> None:
+    """Found by exhaustive search for odd numbers, where it exceeds n + ceil(log2 n) - 2."""
+    assert counting_bound(n) == rounds
+
+
+@pytest.mark.parametrize("n", [3, 4, 5, 8, 9])
+def test_the_others_reduce_before(n: int) -> None:
+    """Each ends with its own chunk over all of them, on a ring and by pairs."""
+    others = n - 1
+    for sends, two_way, rounds in (
+        (scatter_ring(n), False, n - 2),
+        (scatter_pairs(n), True, n - 2 + others % 2),
+    ):
+        held = replay(raw(others, others), sends, two_way=two_way)
+        assert held[range(others), range(others)].all()
+        assert sends[-1, 0] + 1 == rounds
+    ring = scatter_ring(n)
+    assert ((ring[:, 1] + 1) % others == ring[:, 2]).all()
+
+
+@pytest.mark.parametrize("n", [1, 2.5, "8"])
+def test_numbers_of_ranks_that_are_none(n: object) -> None:
+    """They are refused by name."""
+    with pytest.raises(InputError, match="n"):
+        schedule(n)  # type: ignore[arg-type]

@@ -1,0 +1,113 @@
+"""Whatever is changed in an answer, the verifier ends with a report."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import optmatch as om
+from optmatch.model import IDLE
+from optmatch.solvers.reroutes.states import fill_rack, hold_matching
+from tests.helpers.mutations import mutate
+from tests.helpers.rails import small_job
+
+TRAFFIC = np.array([[0, 3, 1, 0], [2, 0, 0, 4], [1, 1, 0, 1], [0, 2, 2, 0]])
+MATCHING: Any = [1, 0, 3, 2]
+TURNED: Any = [3, 4, 5, 0, 1, 2, IDLE, IDLE]
+CASES: dict[str, tuple[Any, str | None]] = {
+    "all-to-all": (om.AllToAll(om.HexMesh(3, 3, ports=4)), None),
+    "collective": (om.Collective("all-reduce", n_ranks=8, size_bytes=1e6, delay_s=1e-5), None),
+    "demand": (om.Demand.from_matrix(TRAFFIC, delay_s=1.0), "ilp"),
+    "demand of pairs": (
+        om.Demand.from_matrix(TRAFFIC + TRAFFIC.T, om.HexMesh(3, 3, ports=4), delay_s=1.0),
+        None,
+    ),
+    "demand on planes": (om.Demand.from_matrix(TRAFFIC, delay_s=1.0, planes=2), None),
+    "forwarding": (small_job(2, 1, 3, delay_s=0.1), "prefetch"),
+    "infeasible routing": (om.Routing(om.HexMesh(1, 2, ports=[0, 1, 3, 10]), MATCHING), "ilp"),
+    "rail job": (small_job(2, 1, 2, delay_s=1e-3, fabric=om.Benes(4)), "provisioned"),
+    "reroute in a rack": (replace(fill_rack(om.RackFabric()), failed_chips=(3,)), None),
+    "reroute in a switch": (
+        replace(hold_matching(om.HexMesh(4, 4, ports=8), TURNED), failed_ports=(1,)),
+        None,
+    ),
+    "routing": (om.Routing(om.HexMesh(1, 2, ports=[0, 6, 1, 8]), MATCHING), "ilp"),
+    "slice": (om.SliceAllocation(om.RackFabric(), (2, 2, 2)), "ilp"),
+}
+
+
+@cache
+def solved(name: str) -> om.Solution:
+    """Solve one of the cases."""
+    problem, method = CASES[name]
+    return om.solve(problem, method, seed=0)
+
+
+@pytest.mark.parametrize("name", CASES)
+@settings(max_examples=60, deadline=None)
+@given(rng=st.randoms(use_true_random=False))
+def test_any_change_has_a_report(name: str, rng: random.Random) -> None:
+    """Also one that no constructor would let through."""
+    solution = solved(name)
+    subject = mutate(solution, rng)
+    assert isinstance(om.verify(solution.problem, subject), om.Report)
+
+
+def test_a_relay_with_wrong_ports_is_refused() -> None:
+    """What is forwarded has no route then, and nothing can be said of the objective."""
+    solution = solved("forwarding")
+    relays = np.array(solution.answer.relays)
+    relays[0, 2] = 0
+    changed = replace(solution, answer=replace(solution.answer, relays=relays))
+    report = om.verify(solution.problem, changed)
+    assert {violation.rule for violation in report.violations} == {
+        "who forwards has that rank and those ports"
+    }
+    assert len(report.skipped) == 2
+
+
+def test_what_ends_a_replay_is_named() -> None:
+    """A proof with a row missing fits nothing; the report says so, and is not valid."""
+    solution = solved("infeasible routing")
+    proof = replace(solution.certificate)
+    object.__setattr__(proof, "terminal", proof.terminal[:0])
+    (violation,) = om.verify(solution.problem, replace(solution, certificate=proof)).violations
+    assert violation.rule == "an answer can be replayed to its end"
+    assert violation.got.startswith("IndexError: ")
+
+
+@pytest.mark.parametrize("name", ["all-to-all", "routing"])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("durations_s", 2.0), ("delay_s", 0.5), ("switching", "per-circuit")],
+)
+def test_times_of_a_schedule_are_those_of_the_problem(name: str, field: str, value: Any) -> None:
+    """Of a matching that is asked for alone: 1 s, without delay."""
+    solution = solved(name)
+    schedule: Any = solution.schedule
+    given_value = schedule.durations_s * value if field == "durations_s" else value
+    changed = replace(schedule, **{field: given_value})
+    for subject in (changed, replace(solution, schedule=changed)):
+        report = om.verify(solution.problem, subject)
+        assert {violation.where.split("[")[0] for violation in report.violations} == {field}
+
+
+@pytest.mark.parametrize("name", ["demand on planes", "rail job", "reroute in a rack", "slice"])
+def test_there_is_no_schedule_beside_the_answer(name: str) -> None:
+    """Nobody would look at it."""
+    schedule = om.Schedule(matchings=np.array([[0]]), durations_s=np.ones(1))
+    report = om.verify(CASES[name][0], replace(solved(name), schedule=schedule))
+    assert [violation.where for violation in report.violations] == ["schedule"]
+
+
+@pytest.mark.parametrize("name", ["all-to-all", "routing", "demand"])
+def test_there_is_no_answer_beside_the_schedule(name: str) -> None:
+    """The same the other way round."""
+    report = om.verify(CASES[name][0], replace(solved(name), answer="yes"))
+    assert [violation.where for violation in report.violations] == ["answer"]
