@@ -19,6 +19,7 @@ _SUMMARIES = {
     "best": "the fastest of all that fit",
     "rewire": "a known algorithm, with new circuits only where they pay",
     "overlap": "planes change circuits while others send",
+    "stragglar": "an all-reduce around a late rank: the others reduce while they wait",
     "ring": "chunks go round a ring, whose circuits stay",
     "halving-doubling": "pairs at distances 1, 2, 4, ... exchange what they have",
     "bruck": "ranks send 1, 2, 4, ... places onward",

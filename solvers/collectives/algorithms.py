@@ -68,6 +68,8 @@ def fits(problem: Collective, algorithm: str) -> bool:
         return power
     if algorithm == "bruck":
         return not problem.two_way or n <= 2 or operation == "broadcast"
+    if algorithm == "near-sums":  # as fast as bruck, but over circuits that stay
+        return not problem.two_way and operation in ("all-reduce", "reduce-scatter", "all-gather")
     if algorithm == "swing":
         return power and operation in ("all-reduce", "reduce-scatter", "all-gather")
     return operation == "all-to-all" if algorithm == "pairwise" else operation != "broadcast"
@@ -145,6 +147,13 @@ def _bruck(problem: Collective, operation: str, sign: int) -> Rounds:
     if operation == "broadcast":
         return _tree(problem, [np.arange(min(p, n - p)) for p in powers], powers)
     return _grow(n, ((ranks + sign * power) % n for power in powers))
+
+
+def _near_sums(problem: Collective, operation: str, sign: int) -> Rounds:
+    """Gather from afar first, while there is little to send; so sums start with the near ones."""
+    n = problem.n_ranks
+    powers = [1 << k for k in range((n - 1).bit_length())]
+    return _grow(n, ((np.arange(n) + sign * power) % n for power in powers[::-1]))
 
 
 def _tree(problem: Collective, senders: list[NDArray[np.int64]], steps: list[int]) -> Rounds:
@@ -249,5 +258,6 @@ ALGORITHMS: dict[str, Callable[[Collective, str, int], Rounds]] = {
     "pairwise": _pairwise,
     "swing": _swing,
     "direct": _direct,
+    "near-sums": _near_sums,
 }
 """What makes the rounds, by name; `sign` is the direction in which chunks go round."""

@@ -89,7 +89,7 @@ def read_steps(problem: Collective, rounds: Rounds) -> Steps:
     )
 
 
-def share(steps: Steps, clock: Clock) -> tuple[Shares, float]:
+def share(steps: Steps, clock: Clock, *, prove: bool = True) -> tuple[Shares, float]:
     """Find shares of all planes that end early; and a time that none beat, 0 if none is proved.
 
     Examples
@@ -109,7 +109,7 @@ def share(steps: Steps, clock: Clock) -> tuple[Shares, float]:
     assert best is not None
     best = _improve(steps, best, clock)
     bound = 0.0
-    if best.share_s.size <= SMALL and clock.exceeded(1) is None:
+    if prove and best.share_s.size <= SMALL and clock.exceeded(1) is None:
         proved, better = _search(steps, best, clock)
         other = _balance(steps, better) if better is not None else best
         best = min(best, other, key=lambda each: each.time_s)
@@ -198,7 +198,7 @@ def _balance(steps: Steps, used: NDArray[np.bool_]) -> Shares:
     count, k = used.shape
     if not count:
         return Shares(*(np.zeros((0, k)) for _ in range(3)))
-    unit = float(steps.work_s.sum() + steps.alpha_s * count + steps.delay_s) or 1.0
+    unit = float(steps.work_s.sum() + steps.alpha_s * count)
     at = np.full((count, k), -1)
     at[used] = np.arange(used.sum())  # start of each part, then its share, then ends of steps
     parts = int(used.sum())
@@ -237,9 +237,11 @@ def _balance(steps: Steps, used: NDArray[np.bool_]) -> Shares:
         b_eq=steps.work_s / unit,
         bounds=np.column_stack([low, np.full(size, np.inf)]),
     )
-    amounts = np.zeros((count, k))
-    amounts[used] = np.maximum(solved.x[parts : 2 * parts], 0.0)
+    amounts = used * 1.0  # even shares, should the numbers be too far apart for the programme
+    if solved.x is not None:
+        amounts[used] = np.maximum(solved.x[parts : 2 * parts], 0.0)
     amounts[amounts < 1e-9 * amounts.max(axis=1, keepdims=True)] = 0.0
+    amounts[amounts.sum(axis=1) == 0] = used[amounts.sum(axis=1) == 0]
     amounts *= (steps.work_s / amounts.sum(axis=1))[:, None]
     return _time(steps, amounts)
 
@@ -292,6 +294,8 @@ def _search(steps: Steps, best: Shares, clock: Clock) -> tuple[float, NDArray[np
         table.append(row)
         least.append(limit)
 
+    if (steps.work_s < 1e-3 * unit).any():
+        return 0.0, None  # too small beside the rest for the tolerances of the search
     work, alpha, delay = steps.work_s / unit, steps.alpha_s / unit, steps.delay_s / unit
     low = np.zeros(size)
     for i in range(count):
@@ -335,7 +339,7 @@ def _search(steps: Steps, best: Shares, clock: Clock) -> tuple[float, NDArray[np
     high = np.full(size, 1.0 + 1e-9)
     goal = np.zeros(size)
     goal[-1] = 1.0
-    options: dict[str, Any] = {"mip_rel_gap": 0.0, "node_limit": 20_000}
+    options: dict[str, Any] = {"mip_rel_gap": 0.0, "node_limit": 5_000}
     if np.isfinite(clock.remaining_s):
         options["time_limit"] = max(clock.remaining_s, 0.01)
     solved = milp(

@@ -37,6 +37,13 @@ class TestOverlap(CollectiveContract):
     problems = collective_problems(takes=METHODS["overlap"].takes, most_ranks=4)
 
 
+class TestStragglar(CollectiveContract):
+    """Around a late rank."""
+
+    method = "stragglar"
+    problems = collective_problems(takes=METHODS["stragglar"].takes)
+
+
 class TestRing(CollectiveContract):
     """Around a ring."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise, product
 from typing import Any
 
@@ -93,15 +94,26 @@ def test_time_is_concave_in_the_delay() -> None:
     assert slopes[-1] >= -1e-6
 
 
-@pytest.mark.parametrize(
-    ("changes", "hops"), [(0, 63), (1, 14), (2, 9), (3, 8)], ids=["none", "one", "two", "three"]
-)
-def test_the_cuts_of_bridge_come_out(changes: int, hops: int) -> None:
-    """Hops of Bruck's all-to-all of 64 ranks with so many changes: delays choose how many."""
-    for delay_s in np.geomspace(1e-7, 1e-3, 60):
-        problem = ask("all-to-all", 64, 64.0, float(delay_s), alpha_s=0.0, rate_bytes_per_s=1e15)
-        choice = choose(problem, list_rounds(problem, "bruck"))
+def with_changes(changes: int, problem: om.Collective) -> float:
+    """Return what is left beside the delays, at a delay for which so many changes are best."""
+    reduces = problem.operation == "reduce-scatter"
+    rounds = list_rounds(problem, "near-sums" if reduces else "bruck")
+    for delay_s in np.geomspace(1e-9, 10.0, 120):
+        choice = choose(replace(problem, delay_s=float(delay_s)), rounds)
         if int((np.diff(choice.number) != 0).sum()) == changes:
-            assert round((choice.time_s - changes * delay_s) * 1e6) == hops
-            return
+            return choice.time_s - changes * float(delay_s)
     pytest.fail("no delay asks for so many changes")
+
+
+@pytest.mark.parametrize(("changes", "hops"), [(0, 63), (1, 14), (2, 9), (5, 6)])
+def test_the_hops_of_bridge_come_out(changes: int, hops: int) -> None:
+    """Of Bruck's all-to-all of 64 ranks with so many changes."""
+    problem = ask("all-to-all", 64, 64.0, 0.0, alpha_s=0.0, rate_bytes_per_s=1e15)
+    assert round(with_changes(changes, problem) * 1e6) == hops
+
+
+@pytest.mark.parametrize(("changes", "ratio"), [(0, 3.048), (1, 1.524), (2, 1.206)])
+def test_the_bytes_of_bridge_come_out(changes: int, ratio: float) -> None:
+    """Of a reduce-scatter of 64 ranks, against a ring."""
+    problem = ask("reduce-scatter", 64, 64.0, 0.0, alpha_s=0.0, hop_s=0.0, rate_bytes_per_s=63.0)
+    assert with_changes(changes, problem) == pytest.approx(ratio, abs=5e-4)
