@@ -237,7 +237,9 @@ def _balance(steps: Steps, used: NDArray[np.bool_]) -> Shares:
         b_eq=steps.work_s / unit,
         bounds=np.column_stack([low, np.full(size, np.inf)]),
     )
-    amounts = used * 1.0  # even shares, should the numbers be too far apart for the programme
+    amounts = used.astype(
+        np.float64
+    )  # even shares, should the numbers be too far apart for the programme
     if solved.x is not None:
         amounts[used] = np.maximum(solved.x[parts : 2 * parts], 0.0)
     amounts[amounts < 1e-9 * amounts.max(axis=1, keepdims=True)] = 0.0
