@@ -26,7 +26,6 @@ import networkx as nx
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from optmatch.solvers.demands import peeling, workspace as benches
 from optmatch.solvers.demands.birkhoff import decompose
 from optmatch.solvers.demands.colouring import colour
 from optmatch.solvers.demands.stuffing import stuff
@@ -168,32 +167,6 @@ def show_stuffing(runs: int) -> None:
         print(f"stuff {how}, N=128, 30 % full: {new} new entries {ms:.2f} ms")
 
 
-def show_repairs(seeds: int) -> None:
-    """Print times of max-min matchings of 1024 ports after some or all entries in use fell."""
-    n = 1024
-    ports = np.arange(n)
-    cold: list[float] = []
-    warm: dict[str, list[float]] = {"8 entries halved": [], "32 entries halved": [], "a term": []}
-    for seed in range(seeds):
-        matrix = permutation_sum(n, 16, seed)
-        threshold = int(min(matrix.max(axis=0).min(), matrix.max(axis=1).min()))
-        rng = np.random.default_rng(seed)
-        for what, times in warm.items():
-            bench = benches.set_up(matrix, threshold=threshold)
-            cold.append(least_ms(1, lambda given=bench: peeling.settle(given, False)))
-            for _ in range(10):
-                some = ports if what == "a term" else rng.permutation(n)[: int(what.split()[0])]
-                used = bench.column_of[some]
-                now = bench.left[some * n + used]
-                fallen = now - now.min() if what == "a term" else now // 2
-                peeling.lower(bench, some, used, fallen)
-                times.append(least_ms(1, lambda given=bench: peeling.settle(given, False)))
-    print(f"max-min matching, N=1024, 16-regular, from scratch: {1e3 * np.median(cold):.0f} us")
-    for what, times in warm.items():
-        middle, least = 1e3 * np.median(times), 1e3 * min(times)
-        print(f"  after {what}: median {middle:.0f} us, least {least:.0f} us   bar 100 us")
-
-
 def show_large() -> None:
     """Print time and memory of large decompositions, each in a process of its own."""
     for n, count, rule in (
@@ -274,7 +247,6 @@ def main() -> None:
         show_package(args.runs)
     show_colouring(args.runs)
     show_stuffing(args.runs)
-    show_repairs(max(5, args.runs))
     if args.large:
         show_large()
     if args.qoblib:

@@ -10,14 +10,9 @@ import click
 
 
 class LaterGroup(click.Group):
-    """A group that knows where its commands are, and imports those that are asked for.
+    """A group that imports those of its commands that are asked for.
 
-    Parameters
-    ----------
-    later
-        For each name the command as ``"module:attribute"``.
-    options
-        As for every group of click.
+    `later` has each of them by its name, as ``"module:attribute"``.
     """
 
     def __init__(self, *args: Any, later: Mapping[str, str], **options: Any) -> None:

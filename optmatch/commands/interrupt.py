@@ -19,17 +19,8 @@ def at_events(on_event: OnEvent) -> Iterator[OnEvent]:
     """Hold Ctrl-C back until the method reports something.
 
     An exception between two assignments would leave the method with half an answer. It reports
-    when it has a whole one.
-
-    Parameters
-    ----------
-    on_event
-        The listener that is to be called as well.
-
-    Yields
-    ------
-    OnEvent
-        What the method is to report to; raises KeyboardInterrupt after a Ctrl-C.
+    when it has a whole one. What is yielded is what it is to report to: it calls `on_event` too,
+    and raises KeyboardInterrupt after a Ctrl-C.
     """
     timer = threading.Timer(PATIENCE_S, signal.raise_signal, [signal.SIGINT])
     timer.daemon = True

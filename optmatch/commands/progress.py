@@ -19,16 +19,8 @@ INTERVAL_S = 5.0
 class Progress:
     """Listens to a method and keeps one line on a terminal up to date, or writes one now and then.
 
-    Parameters
-    ----------
-    name
-        What is being solved.
-    verbose
-        Whether every better answer or bound has a line of its own.
-    terminal
-        Whether stderr is a terminal, where a line can be written over.
-    clock
-        Seconds, for tests.
+    If `verbose`, every better answer or bound has a line of its own. `terminal` tells whether
+    stderr is one, where a line can be written over; `clock` gives seconds.
     """
 
     def __init__(

@@ -33,6 +33,11 @@ class Benes(FeedForward):
     blocking: ClassVar[Blocking] = "rearrangeable"
 
     @staticmethod
+    def most_cells(n: int) -> int:
+        """Bound the number of cells by that of ports."""
+        return n * n.bit_length()
+
+    @staticmethod
     def _wire(builder: ColumnBuilder, n: int) -> list[int]:
         return _halve(builder, [~port for port in range(n)], 0, _levels(n) - 1)
 
@@ -83,6 +88,11 @@ class DilatedBenes(FeedForward):
 
     type: ClassVar[str] = "dilated-benes"
     blocking: ClassVar[Blocking] = "rearrangeable"
+
+    @staticmethod
+    def most_cells(n: int) -> int:
+        """Bound the number of cells by that of ports."""
+        return 2 * n * (1 + n.bit_length())
 
     @staticmethod
     def _wire(builder: ColumnBuilder, n: int) -> list[int]:

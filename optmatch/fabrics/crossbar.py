@@ -100,6 +100,11 @@ class SwitchAndSelect(FeedForward):
     blocking: ClassVar[Blocking] = "strict-sense"
 
     @staticmethod
+    def most_cells(n: int) -> int:
+        """Bound the number of cells by that of ports."""
+        return 2 * n * n
+
+    @staticmethod
     def _wire(builder: ColumnBuilder, n: int) -> list[int]:
         leaves = [_split(builder, ~port, n, port * n) for port in range(n)]
         return [

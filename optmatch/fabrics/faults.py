@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics.cellgraph import DEAD, CellGraph, check_parts
 from optmatch.fabrics.fabric import Fabric
-from optmatch.model import BAR, CROSS, FREE, InputError
+from optmatch.model import BAR, CROSS, FREE, Index, InputError, check_fields
 
 FaultKind = Literal["stuck-bar", "stuck-cross", "dead-cell", "dead-port"]
 
@@ -84,13 +84,14 @@ class Faulty(Fabric):
     """
 
     fabric: Fabric
-    stuck_bar: Sequence[int] = ()
-    stuck_cross: Sequence[int] = ()
-    dead_cells: Sequence[int] = ()
-    dead_ports: Sequence[int] = ()
+    stuck_bar: Sequence[Index] = ()
+    stuck_cross: Sequence[Index] = ()
+    dead_cells: Sequence[Index] = ()
+    dead_ports: Sequence[Index] = ()
     type: ClassVar[str] = "faulty"
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if isinstance(self.fabric, Faulty):
             raise InputError("a fabric with faults has no further ones: list all", where="fabric")
         self.fabric.require_switch()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics.cellgraph import CellGraph
 from optmatch.fabrics.columns import ColumnBuilder, Columns
 from optmatch.fabrics.fabric import Fabric
-from optmatch.model import integer
+from optmatch.model import Range, check_fields, check_size
 
 Blocking = Literal["rearrangeable", "wide-sense", "strict-sense"]
 
@@ -26,7 +26,7 @@ Blocking = Literal["rearrangeable", "wide-sense", "strict-sense"]
 class FeedForward(Fabric):
     """A fabric of n inputs and n outputs; subclasses say how its cells are wired."""
 
-    n: int
+    n: Annotated[int, Range(2)]
     bidirectional: ClassVar[bool] = False
     blocking: ClassVar[Blocking]
     """What holds any permutation: ``"rearrangeable"`` if circuits in use may have to move for a
@@ -34,7 +34,13 @@ class FeedForward(Fabric):
     ``"strict-sense"`` if none ever has to."""
 
     def __post_init__(self) -> None:
-        self._set(n=integer("n", self.n, at_least=2))
+        check_fields(self)
+        check_size("cells", type(self).most_cells(self.n), "n")
+
+    @staticmethod
+    def most_cells(n: int) -> int:
+        """Bound the number of cells by that of ports, before any is built."""
+        return n * n
 
     @property
     def n_ports(self) -> int:

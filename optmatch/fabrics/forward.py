@@ -12,18 +12,9 @@ _AT_ONCE = 256  # destinations: a table of all would take gigabytes for a thousa
 
 
 def columns_of(graph: CellGraph) -> NDArray[np.int64] | None:
-    """Count the cells that light may still have to pass after each cell.
+    """Count the cells that light may still have to pass after each cell, 0 for the last ones.
 
-    Parameters
-    ----------
-    graph
-        The cells.
-
-    Returns
-    -------
-    NDArray or None
-        ``columns[cell]``, 0 for the last ones; None if ends of a kind are joined, or if light can
-        come round.
+    None if ends of a kind are joined, or if light can come round.
 
     Examples
     --------
@@ -56,23 +47,11 @@ def forward_routes(
     sources: NDArray[np.int32],
     destinations: NDArray[np.int32],
 ) -> NDArray[np.int32]:
-    """Count the cells on the shortest route between given terminals.
+    """Count the cells on the shortest route between terminals: ``cells[source, destination]``.
 
-    Parameters
-    ----------
-    graph, columns
-        The cells, and their `columns_of`.
-    sources, destinations
-        Free terminals where light enters and leaves, shapes (k,) and (m,).
-
-    Returns
-    -------
-    NDArray
-        ``cells[i, j]``, int32, shape (k, m); ``UNREACHED`` where no light comes through.
-
-    Notes
-    -----
-    Since no link can be passed twice, the shortest walk is a route. Time O(cells * m).
+    `columns` are those of `columns_of`. The result is ``UNREACHED`` where no light comes through.
+    No link can be passed twice here, so the shortest walk is a route. Time O(cells * m) for m
+    destinations.
     """
     table = np.empty((len(sources), len(destinations)), dtype=np.int32)
     exits = graph.exits

@@ -16,22 +16,13 @@ Edge = tuple[Point, Point]
 def build_grid(edges: Iterable[Edge], corner_deg: float) -> CellGraph:
     """Make a cell of every edge and join neighbours around each vertex.
 
-    Two edges that follow each other around a vertex are joined on their common side if the corner
-    between them is one of the lattice (at most `corner_deg`); wider corners are the outside, where
-    both terminals stay free.
+    Equal points (to 1e-6) are one vertex; edges do not cross. Two edges that follow each other
+    around a vertex are joined on their common side if the corner between them is one of the
+    lattice: at most `corner_deg`, which is 120 for hexagons, 90 for squares, 60 for triangles.
+    Wider corners are the outside, where both terminals stay free.
 
-    Parameters
-    ----------
-    edges
-        Pairs of points; equal points (to 1e-6) are one vertex. Edges do not cross.
-    corner_deg
-        The corner of the lattice's polygon: 120 for hexagons, 90 for squares, 60 for triangles.
-
-    Returns
-    -------
-    CellGraph
-        Cells in the order of `edges`; the perimeter is numbered along the outer boundary, starting
-        at the lowest left terminal.
+    Cells have the order of `edges`. The perimeter is numbered along the outer boundary, starting
+    at the lowest left terminal.
 
     Examples
     --------

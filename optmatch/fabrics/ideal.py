@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from optmatch.fabrics.fabric import Fabric
-from optmatch.model import integer
+from optmatch.model import Count, check_fields, check_size
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,13 +29,14 @@ class IdealSwitch(Fabric):
     (4, 0)
     """
 
-    n: int
+    n: Count
     type: ClassVar[str] = "ideal-switch"
     bidirectional: ClassVar[bool] = False
     graph: ClassVar[None] = None
 
     def __post_init__(self) -> None:
-        self._set(n=integer("n", self.n, at_least=1))
+        check_fields(self)
+        check_size("ports", self.n, "n")
 
     @property
     def n_ports(self) -> int:

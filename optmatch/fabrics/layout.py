@@ -16,15 +16,7 @@ _SWEEPS = 4
 def lay_out(mate: NDArray[np.int32]) -> NDArray[np.float64]:
     """Place cells so that joined ones are near each other, and point them along their joins.
 
-    Parameters
-    ----------
-    mate
-        As of `CellGraph`.
-
-    Returns
-    -------
-    NDArray
-        ``ends[cell, end]``, as of `CellGraph`; a function of `mate` alone.
+    Takes `mate` and returns `ends`, as of `CellGraph`; the result depends on `mate` alone.
 
     Notes
     -----

@@ -16,7 +16,7 @@ from optmatch.fabrics.cellgraph import CellGraph
 from optmatch.fabrics.fabric import Fabric
 from optmatch.fabrics.grid import Edge, Point, build_grid
 from optmatch.fabrics.ports import Ports, Terminals, check_ports, choose_terminals
-from optmatch.model import integer
+from optmatch.model import Count, check_fields, check_size
 
 
 class Mesh(Fabric):
@@ -77,15 +77,15 @@ class Mesh(Fabric):
 class GridMesh(Mesh):
     """A mesh of rows x cols equal polygons; subclasses say which."""
 
-    rows: int
-    cols: int
+    rows: Count
+    cols: Count
     ports: Ports = None
     tx: Ports = None
     rx: Ports = None
 
     def __post_init__(self) -> None:
-        self._set(rows=integer("rows", self.rows, at_least=1))
-        self._set(cols=integer("cols", self.cols, at_least=1))
+        check_fields(self)
+        check_size("cells", 3 * self.rows * self.cols, "rows")
         self._choose()
 
     @property
@@ -179,6 +179,7 @@ class SmartLightMesh(Mesh):
     type: ClassVar[str] = "smartlight"
 
     def __post_init__(self) -> None:
+        check_fields(self)
         self._choose()
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from optmatch.fabrics.netlist_flaws import (
     find_port_flaws,
     split_pin,
 )
-from optmatch.model import FrozenMap, InputError
+from optmatch.model import Axes, FrozenMap, InputError, check_fields
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,35 +85,23 @@ class Netlist(Fabric):
     tx: Sequence[str] | None = None
     rx: Sequence[str] | None = None
     open_pins: Sequence[str] = ()
-    ends: NDArray[np.float64] | None = None
+    ends: Annotated[NDArray[np.float64], Axes(3)] | None = None
     type: ClassVar[str] = "netlist"
 
     def __post_init__(self) -> None:
-        for name in ("instances", "open_pins", "tx", "rx"):
-            given = getattr(self, name)
-            if given is None:
-                continue
-            if isinstance(given, str) or not all(isinstance(entry, str) for entry in given):
-                raise InputError(f"{name}: a list of names", where=name)
-            self._set(**{name: tuple(given)})
-        joins, ports = dict(self.connections), tuple((name, pin) for name, pin in self.ports)
-        for name, pairs in (("connections", joins.items()), ("ports", ports)):
-            if not all(isinstance(entry, str) for pair in pairs for entry in pair):
-                raise InputError(f"{name}: pairs of names", where=name)
-        self._set(connections=FrozenMap(joins), ports=ports)
+        check_fields(self)
+        object.__setattr__(self, "connections", FrozenMap(self.connections))
         flaws = find_flaws(
             self.instances,
-            list(joins.items()),
-            ports,
+            list(self.connections.items()),
+            self.ports,
             self.open_pins,
             {"cell": CONVENTIONS["cell"]},
-        ) + find_port_flaws(ports, self.tx, self.rx)
+        ) + find_port_flaws(self.ports, self.tx, self.rx)
         if flaws:
             raise NetlistError(flaws)
-        if self.ends is not None:
-            self._freeze(3, np.float64, "ends")
-            if self.ends.shape != (len(self.instances), 2, 2):
-                raise InputError(f"ends has the shape {self.ends.shape}", where="ends")
+        if self.ends is not None and self.ends.shape != (len(self.instances), 2, 2):
+            raise InputError(f"ends has the shape {self.ends.shape}", where="ends")
 
     @property
     def n_ports(self) -> int:

@@ -51,24 +51,10 @@ def find_flaws(
 ) -> list[str]:
     """List everything that is wrong with cells, joins and ports, each flaw once.
 
-    Parameters
-    ----------
-    instances
-        The cells.
-    joins
-        Pairs of pins, ``"instance,pin"``.
-    ports
-        Names with their pins.
-    open_pins
-        Pins that are meant to lead nowhere.
-    conventions
-        How pins may be called, as `CONVENTIONS`.
-
-    Returns
-    -------
-    list of str
-        Instances that are not there or there twice, unknown pins, pins connected twice or to
-        nothing, parts that are not connected.
+    `joins` are pairs of pins ``"instance,pin"``, `ports` names with their pins, `open_pins` pins
+    that are meant to lead nowhere; `conventions` says how pins may be called, as `CONVENTIONS`.
+    Flaws are instances that are not there or there twice, unknown pins, pins connected twice or to
+    nothing, and parts that are not connected.
     """
     terminals = name_terminals(conventions)
     known = set(instances)

@@ -11,26 +11,16 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics.cellgraph import CellGraph, check_parts
 from optmatch.fabrics.reach import UNREACHED, forced_links, shortest_routes
-from optmatch.model import InputError, integer
+from optmatch.model import Count, Index, InputError
 
-Ports = int | Sequence[int] | None
+Ports = Count | Sequence[Index] | None
 Terminals = tuple[int, ...]
 
 
 def check_ports(ports: Ports, tx: Ports, rx: Ports, available: int) -> dict[str, Any]:
-    """Normalise a choice of ports.
+    """Normalise a choice of ports, as a mesh is given it: None, a number, or perimeter terminals.
 
-    Parameters
-    ----------
-    ports, tx, rx
-        As a mesh is given them: None, a number, or perimeter terminals.
-    available
-        The number of perimeter terminals.
-
-    Returns
-    -------
-    dict
-        The three of them by name, lists as tuples.
+    Returns the three of them by name, lists as tuples.
 
     Raises
     ------
@@ -60,14 +50,13 @@ def _check(
 ) -> int | Terminals | None:
     if value is None:
         return None
-    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
-        number = integer(name, value, at_least=1)
-        if number > most:
+    if isinstance(value, int):
+        if value > most:
             raise InputError(
-                f"{name} = {number}: at most {most}, the mesh has {available} perimeter terminals",
+                f"{name} = {value}: at most {most}, the mesh has {available} perimeter terminals",
                 where=name,
             )
-        return number
+        return value
     chosen = check_parts(name, value, available, "perimeter terminals", taken)
     if not chosen:
         raise InputError(f"{name} is empty: a switch has at least one port", where=name)
@@ -79,17 +68,7 @@ def choose_terminals(
 ) -> tuple[Terminals, Terminals]:
     """Turn a checked choice into the perimeter terminals that send and that receive.
 
-    Parameters
-    ----------
-    graph
-        The cells.
-    ports, tx, rx
-        As `check_ports` returns them.
-
-    Returns
-    -------
-    tuple, tuple
-        For each port the perimeter terminal where its light enters, and where light to it leaves.
+    For each port: where its light enters, and where light to it leaves.
     """
     if isinstance(tx, int):
         both = spread(graph, 2 * tx, alternating=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,7 +14,7 @@ from optmatch.fabrics.cellgraph import CellGraph
 from optmatch.fabrics.fabric import Fabric, RouteLengths
 from optmatch.fabrics.reach import UNREACHED
 from optmatch.fabrics.wiring import Cells, Wiring, count_hops, join_cells, number_of, wire
-from optmatch.model import InputError, integer
+from optmatch.model import Count, Index, InputError, check_fields, check_size
 
 AXES = ("x", "y", "z")
 
@@ -88,12 +88,12 @@ class RackFabric(Fabric):
     (32, 20, [[0, 1], [0, 2], [0, 4], [0, 32], [0, 40], [0, 48]])
     """
 
-    chips: tuple[int, int, int] = (4, 4, 4)
-    server: tuple[int, int, int] = (2, 2, 1)
-    fibres: int = 8
+    chips: tuple[Count, Count, Count] = (4, 4, 4)
+    server: tuple[Count, Count, Count] = (2, 2, 1)
+    fibres: Index = 8
     wrap: bool = True
-    ports_per_chip: int = 6
-    racks: int = 1
+    ports_per_chip: Count = 6
+    racks: Count = 1
     interposer: Fabric | None = None
     joined: bool = False
     type: ClassVar[str] = "rack"
@@ -101,19 +101,15 @@ class RackFabric(Fabric):
     bidirectional: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        for name in ("chips", "server"):
-            self._set(**{name: read_sides(name, getattr(self, name))})
+        check_fields(self)
         for axis, whole, part in zip(AXES, self.chips, self.server, strict=True):
             if whole % part:
                 raise InputError(
                     f"server = {part} chips along {axis}: does not divide the {whole} of the rack",
                     where="server",
                 )
-        for name, least in (("fibres", 0), ("ports_per_chip", 1), ("racks", 1)):
-            self._set(**{name: integer(name, getattr(self, name), at_least=least)})
-        for name in ("wrap", "joined"):
-            if not isinstance(getattr(self, name), bool):
-                raise InputError(f"{name} = {getattr(self, name)!r}: true or false", where=name)
+        check_size("ports", prod(self.chips) * self.racks * self.ports_per_chip, "chips")
+        check_size("fibres", 6 * prod(self.chips) * self.racks * self.fibres, "fibres")
         if self.joined and not self.wrap:
             raise InputError(
                 "joined = True: needs wrap, whose fibres lead to switches",
@@ -332,14 +328,6 @@ class RackFabric(Fabric):
         for edge, (tail, head) in enumerate(self.edges.tolist()):
             graph.add_edge(tail, head, edge=edge, fibres=int(self.edge_fibres[edge]))
         return graph
-
-
-def read_sides(name: str, given: Any) -> tuple[int, int, int]:
-    """Check that what is given are three sides in chips."""
-    if isinstance(given, str) or not isinstance(given, Sequence) or len(given) != 3:
-        raise InputError(f"{name} = {given!r}: three sides are expected", where=name)
-    x, y, z = (integer(f"{name}[{k}]", side, at_least=1) for k, side in enumerate(given))
-    return x, y, z
 
 
 @lru_cache(maxsize=64)

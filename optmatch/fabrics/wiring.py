@@ -138,16 +138,8 @@ def count_hops(n: int, edges: NDArray[np.int32]) -> NDArray[np.int32]:
 def join_cells(interposer: Fabric, inner: int, columns: int, wiring: Wiring) -> Cells:
     """Join the cells of all servers by fibres.
 
-    Parameters
-    ----------
-    interposer
-        The cells of each server.
-    inner
-        How many of its first ports belong to chips.
-    columns
-        How many servers are drawn beside each other.
-    wiring
-        The servers and fibres.
+    The first `inner` ports of the interposer belong to chips; so many `columns` of servers are
+    drawn beside each other.
     """
     cells: Any = interposer.graph
     n_servers = len(wiring.servers)

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
-from functools import lru_cache
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from enum import Enum
+from functools import cache, partial
+from typing import Any, TypeVar
 
 import numpy as np
 
 from optmatch.fabrics import FABRICS, Fabric
 from optmatch.io.text import place_in, plain, pointer
 from optmatch.model import FormatError, InputError
+from optmatch.model.declarations import (
+    Array,
+    Choice,
+    Form,
+    Instance,
+    Listed,
+    Mapped,
+    Plain,
+    Range,
+    Word,
+    forms_of,
+)
 
 T = TypeVar("T")
 
@@ -104,7 +116,7 @@ def from_object(
     values = {}
     for name in known:
         if name in tree:
-            read = nested[name] if name in nested else _readers(cls)[name]
+            read = nested[name] if name in nested else _reader(forms_of(cls)[name])
             values[name] = read(tree[name], pointer(where, name))
     try:
         return cls(**values)
@@ -176,74 +188,70 @@ def _needed(field: Field[Any]) -> bool:
     return field.default is MISSING and field.default_factory is MISSING
 
 
-@lru_cache
-def _readers(cls: Callable[..., Any]) -> Mapping[str, Callable[[Any, str], Any]]:
-    """Find what reads each field, by its type."""
-    return {name: _reader(hint) for name, hint in get_type_hints(cls).items()}
-
-
-def _reader(hint: Any) -> Callable[[Any, str], Any]:
-    if get_origin(hint) in (Union, types.UnionType):
-        return _choice([part for part in get_args(hint) if part is not type(None)])
-    if get_origin(hint) is np.ndarray:
-        return _array
-    if isinstance(hint, type) and issubclass(hint, Fabric):
-        return _fabric({name: cls for name, cls in FABRICS.items() if issubclass(cls, hint)})
-    if is_dataclass(hint):
-        return lambda tree, where: from_object(hint, tree, where)  # type: ignore[arg-type]
-    parts = [part for part in get_args(hint) if part is not Ellipsis]
-    if get_origin(hint) is tuple and len(set(parts)) == 1:
-        return _sequence(_reader(parts[0]))
-    if get_origin(hint) is Mapping:
-        return _members(_reader(parts[1]))
+@cache
+def _reader(form: Form) -> Callable[[Any, str], Any]:
+    """Find what reads a form; plain values are left to the constructor, which checks them."""
+    match form:
+        case Choice(parts):
+            return _choice(parts)
+        case Array():
+            return _array
+        case Instance(cls) if issubclass(cls, Fabric):
+            known = {name: entry for name, entry in FABRICS.items() if issubclass(entry, cls)}
+            return partial(_fabric, known)
+        case Instance(cls) if issubclass(cls, Enum):
+            return partial(_member, cls)
+        case Instance(cls) if is_dataclass(cls):
+            return partial(from_object, cls)
+        case Listed(part) if not isinstance(part, Plain | Word):
+            return partial(_sequence, _reader(part))
+        case Mapped(part):
+            return partial(_members, _reader(part))
+        case Plain(span=Range(infinite=True)):
+            return lambda tree, where: float(tree) if tree in ("inf", "-inf") else tree
     return lambda tree, where: tree
 
 
-def _choice(parts: list[Any]) -> Callable[[Any, str], Any]:
-    """Read the one structured type among several; what it is not is left to the constructor."""
-    structured = [part for part in parts if part is Fabric or is_dataclass(part)]
-    arrays = [part for part in parts if get_origin(part) is np.ndarray]
-    others = [part for part in parts if get_origin(part) in (tuple, Mapping)]
-    chosen = (*structured, *arrays, *others)
-    read = _reader(chosen[0]) if chosen else _reader(None)
-
-    def read_one(tree: Any, where: str) -> Any:
-        if tree is None or (not arrays and not isinstance(tree, dict | list)):
-            return tree
-        if str in parts and isinstance(tree, str):
-            return tree
-        return read(tree, where)
-
-    return read_one
-
-
-def _array(tree: Any, where: str) -> Any:
-    check_numbers(tree, where)
-    return tree
-
-
-def _fabric(known: Mapping[str, Callable[..., Any]]) -> Callable[[Any, str], Any]:
-    """Read a fabric: its type says which."""
+def _choice(parts: tuple[Form, ...]) -> Callable[[Any, str], Any]:
+    """Read by the form that a value looks like; plain ones are left to the constructor."""
+    rows = [part for part in parts if isinstance(part, Array | Listed)]
+    records = [part for part in parts if isinstance(part, Instance | Mapped)]
 
     def read(tree: Any, where: str) -> Any:
-        check_object(tree, where)
-        return from_object(choose(tree, "type", known, where), tree, where, tags=("type",))
+        fitting = records if isinstance(tree, dict) else rows
+        if (rows and isinstance(tree, list | np.ndarray)) or (records and tree is not None):
+            return _reader((fitting or records)[0])(tree, where)
+        return tree
 
     return read
 
 
-def _sequence(read: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
-    def read_all(tree: Any, where: str) -> Any:
-        if not isinstance(tree, list):
-            return tree
-        return tuple(read(part, pointer(where, index)) for index, part in enumerate(tree))
-
-    return read_all
+def _array(tree: Any, where: str) -> Any:
+    if not isinstance(tree, np.ndarray | list):
+        raise FormatError(f"{shorten(tree)}: a list of numbers is expected here", where=where)
+    check_numbers(tree, where)
+    return tree
 
 
-def _members(read: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
-    def read_all(tree: Any, where: str) -> Any:
-        check_object(tree, where)
-        return {key: read(part, pointer(where, key)) for key, part in tree.items()}
+def _fabric(known: Mapping[str, Callable[..., Any]], tree: Any, where: str) -> Any:
+    """Read a fabric: its type says which."""
+    check_object(tree, where)
+    return from_object(choose(tree, "type", known, where), tree, where, tags=("type",))
 
-    return read_all
+
+def _member(kind: type[Enum], tree: Any, where: str) -> Any:
+    names = [member.value for member in kind]
+    if tree not in names:
+        raise FormatError(f"{shorten(tree)}: one of {', '.join(names)}", where=where)
+    return kind(tree)
+
+
+def _sequence(read: Callable[[Any, str], Any], tree: Any, where: str) -> Any:
+    if not isinstance(tree, list):
+        raise FormatError(f"{shorten(tree)}: a list is expected here", where=where)
+    return tuple(read(part, pointer(where, index)) for index, part in enumerate(tree))
+
+
+def _members(read: Callable[[Any, str], Any], tree: Any, where: str) -> Any:
+    check_object(tree, where)
+    return {key: read(part, pointer(where, key)) for key, part in tree.items()}

@@ -32,7 +32,7 @@ from optmatch.problems import (
 _SMALL = ("circuit", "terminal", "one_way", "children", "infeasible")
 _PRICES = ("links", "starts", "link", "price")
 
-_PROOFS: dict[str, type[Value]] = {
+CERTIFICATES: dict[str, type[Value]] = {
     "block": BlockProof,
     "configuration": ConfigurationProof,
     "count": CountProof,
@@ -50,7 +50,7 @@ def certificate_to_tree(certificate: Any) -> Any:
         return None
     if isinstance(certificate, RoutingProof):
         return _proof_to_tree(certificate)
-    for name, proof_class in _PROOFS.items():
+    for name, proof_class in CERTIFICATES.items():
         if isinstance(certificate, proof_class):
             return {"proof": name, **to_object(certificate, keep_ndim=1)}
     if isinstance(certificate, tuple | list):
@@ -79,7 +79,9 @@ def certificate_from_tree(tree: Any, where: str, fabric: Fabric | None) -> Any:
             for slot, entry in enumerate(tree)
         )
     if isinstance(tree, dict) and "proof" in tree:
-        return from_object(choose(tree, "proof", _PROOFS, where), tree, where, tags=("proof",))
+        return from_object(
+            choose(tree, "proof", CERTIFICATES, where), tree, where, tags=("proof",)
+        )
     return _proof_from_tree(tree, where, links)
 
 
@@ -129,6 +131,9 @@ def _dense(sparse: dict[str, Any], where: str, links: int) -> Any:
         raise FormatError(
             f"{len(price)} prices for {len(link)} links", where=pointer(where, "price")
         )
+    for index in np.flatnonzero(price < 0)[:1]:
+        place = pointer(where, "price", int(index))
+        raise FormatError(f"price[{index}] = {price[index]}: must be >= 0", where=place)
     node = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
     falling = (np.diff(link) <= 0) & (np.diff(node) == 0)
     for index in np.flatnonzero((link < 0) | (link >= links) | np.append(False, falling)):

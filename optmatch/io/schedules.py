@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -14,17 +11,13 @@ from optmatch.io.problems import check_format, problem_digest, problem_from_tree
 from optmatch.io.proofs import certificate_from_tree, certificate_to_tree
 from optmatch.io.text import plain, pointer
 from optmatch.model import (
-    PROOFS,
     FormatError,
     InputError,
-    Limit,
     Problem,
     Schedule,
     Solution,
-    Status,
-    integer,
-    number,
 )
+from optmatch.model.declarations import forms_of
 from optmatch.problems import PlaneSchedules, RailPlan
 
 SCHEDULE_FORMAT = "optmatch/schedule/1"
@@ -73,8 +66,7 @@ def solution_from_tree(tree: Any) -> Solution:
     check_format(tree, "", SCHEDULE_FORMAT)
     tags = ("format", "problem_sha256")
     needed = ("problem", "problem_sha256", "status", "method")
-    known = (*tags, *_READERS, "problem", "schedule", "answer", "certificate")
-    check_keys(tree, "", known=known, needed=needed)
+    check_keys(tree, "", known=(*tags, *forms_of(Solution)), needed=needed)
     problem = problem_from_tree(tree["problem"], "/problem")
     digest, found = tree["problem_sha256"], problem_digest(problem)
     if digest != found:
@@ -92,7 +84,6 @@ def solution_from_tree(tree: Any) -> Solution:
         schedule=lambda part, where: _schedule_from_tree(part, where, problem),
         answer=lambda part, where: _answer_from_tree(part, where, problem),
         certificate=lambda part, where: certificate_from_tree(part, where, fabric),
-        **_READERS,
     )
 
 
@@ -148,60 +139,3 @@ def _answer_from_tree(tree: Any, where: str, problem: Problem) -> Any:
         ]
 
     return from_object(PlaneSchedules, tree, where, schedules=schedules)
-
-
-def _member(kind: type[Enum]) -> Callable[[Any, str], Any]:
-    def read(value: Any, where: str) -> Any:
-        if value is None and kind is Limit:
-            return None
-        names = [member.value for member in kind]
-        if value not in names:
-            raise FormatError(f"{shorten(value)}: one of {', '.join(names)}", where=where)
-        return kind(value)
-
-    return read
-
-
-def _number(least: float, *, or_none: bool, infinite: bool = False) -> Callable[[Any, str], Any]:
-    def read(value: Any, where: str) -> float | None:
-        if value is None and or_none:
-            return None
-        if infinite and value in ("inf", "-inf"):
-            return float(value)
-        return number(where, value, at_least=least)
-
-    return read
-
-
-def _seed(value: Any, where: str) -> int | None:
-    return None if value is None else integer(where, value, at_least=0)
-
-
-def _text(value: Any, where: str) -> str:
-    if not isinstance(value, str):
-        raise FormatError(f"{shorten(value)}: a string is expected here", where=where)
-    return value
-
-
-def _stats(value: Any, where: str) -> Any:
-    check_object(value, where)
-    return value
-
-
-def _proof(value: Any, where: str) -> Any:
-    if value not in (None, *PROOFS):
-        raise FormatError(f"{shorten(value)}: one of {', '.join(PROOFS)}, or null", where=where)
-    return value
-
-
-_READERS: dict[str, Callable[[Any, str], Any]] = {
-    "status": _member(Status),
-    "limit": _member(Limit),
-    "objective": _number(-math.inf, or_none=True),
-    "lower_bound": _number(-math.inf, or_none=False, infinite=True),
-    "method": _text,
-    "seed": _seed,
-    "time_s": _number(0.0, or_none=False),
-    "stats": _stats,
-    "proof": _proof,
-}

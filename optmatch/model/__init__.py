@@ -1,5 +1,14 @@
 """Nouns without algorithms: schedule, solution, limits, events, errors."""
 
+from optmatch.model.declarations import (
+    Amount,
+    Axes,
+    Count,
+    Index,
+    Positive,
+    Range,
+    check_fields,
+)
 from optmatch.model.device import DEVICES, Device, find_device
 from optmatch.model.errors import (
     FormatError,
@@ -15,11 +24,18 @@ from optmatch.model.events import Bound, Event, NewBest, OnEvent, Tick, ignore
 from optmatch.model.limits import Clock, Limits
 from optmatch.model.problem import Problem, unit_of
 from optmatch.model.schedule import BAR, CROSS, FREE, IDLE, Schedule
+from optmatch.model.sizes import SIZES, check_size, largest
 from optmatch.model.solution import PROOFS, RTOL, Limit, Proof, Solution, Status
 from optmatch.model.stats import Stats
 from optmatch.model.values import FrozenMap, Value, frozen, integer, number
 
 __all__ = [
+    "Range",
+    "Positive",
+    "Index",
+    "Count",
+    "Amount",
+    "Axes",
     "BAR",
     "CROSS",
     "DEVICES",
@@ -27,6 +43,7 @@ __all__ = [
     "IDLE",
     "PROOFS",
     "RTOL",
+    "SIZES",
     "Bound",
     "Clock",
     "Device",
@@ -53,6 +70,9 @@ __all__ = [
     "Value",
     "VerificationError",
     "find_device",
+    "check_fields",
+    "check_size",
+    "largest",
     "frozen",
     "ignore",
     "integer",

@@ -16,16 +16,15 @@ phase grows along the way (:math:`e^{+j\varphi}`). T is symmetric: backwards it 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from optmatch.model.declarations import Amount, check_fields
 from optmatch.model.errors import InputError
 from optmatch.model.schedule import BAR, CROSS
-from optmatch.model.values import Value, number
-
-_MAY_LEAK_NOTHING = ("bar_extinction_db", "cross_extinction_db")
+from optmatch.model.values import Value
 
 
 def transfer(theta_rad: ArrayLike, delta_rad: ArrayLike = 0.0) -> NDArray[np.complex128]:
@@ -109,27 +108,21 @@ class Device(Value):
 
     name: str = "custom"
     source: str = ""
-    bar_loss_db: float = 0.0
-    cross_loss_db: float = 0.0
-    bar_extinction_db: float | None = None
-    cross_extinction_db: float | None = None
-    phase_error_rad: float = 0.0
-    waveguide_loss_db_per_m: float = 0.0
-    bend_loss_db: float = 0.0
-    crossing_loss_db: float = 0.0
-    coupling_loss_db: float = 0.0
-    cell_length_m: float = 0.0
-    cell_delay_s: float = 0.0
-    access_delay_s: float = 0.0
+    bar_loss_db: Amount = 0.0
+    cross_loss_db: Amount = 0.0
+    bar_extinction_db: Amount | None = None
+    cross_extinction_db: Amount | None = None
+    phase_error_rad: Amount = 0.0
+    waveguide_loss_db_per_m: Amount = 0.0
+    bend_loss_db: Amount = 0.0
+    crossing_loss_db: Amount = 0.0
+    coupling_loss_db: Amount = 0.0
+    cell_length_m: Amount = 0.0
+    cell_delay_s: Amount = 0.0
+    access_delay_s: Amount = 0.0
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            name, value = field.name, getattr(self, field.name)
-            if name in ("name", "source"):
-                if not isinstance(value, str):
-                    raise InputError(f"{name} = {value!r}: not a text", where=name)
-            elif value is not None or name not in _MAY_LEAK_NOTHING:
-                object.__setattr__(self, name, number(name, value))
+        check_fields(self)
 
     def cell(
         self, states: ArrayLike, errors_rad: NDArray[np.float64] | None = None

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from optmatch.model.declarations import Amount, Count, Index, check_fields
 from optmatch.model.solution import Limit
-from optmatch.model.values import integer, number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,23 +33,13 @@ class Limits:
     <Limit.ITERATIONS: 'iterations'>
     """
 
-    time_s: float | None = None
-    iterations: int | None = None
-    gap: float = 0.0
-    memory_bytes: int | None = None
+    time_s: Amount | None = None
+    iterations: Index | None = None
+    gap: Amount = 0.0
+    memory_bytes: Count | None = None
 
     def __post_init__(self) -> None:
-        if self.time_s is not None:
-            object.__setattr__(self, "time_s", number("time_s", self.time_s))
-        if self.iterations is not None:
-            object.__setattr__(
-                self, "iterations", integer("iterations", self.iterations, at_least=0)
-            )
-        object.__setattr__(self, "gap", number("gap", self.gap))
-        if self.memory_bytes is not None:
-            object.__setattr__(
-                self, "memory_bytes", integer("memory_bytes", self.memory_bytes, at_least=1)
-            )
+        check_fields(self)
 
     def start(self, clock: Callable[[], float] = time.perf_counter) -> Clock:
         """Start counting."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from optmatch.model.declarations import Amount, Axes, Range, check_fields
 from optmatch.model.errors import InputError
-from optmatch.model.values import Value, frozen, number
+from optmatch.model.values import Value
 
 IDLE = -1
 """In a matching: this source port has no circuit."""
@@ -52,39 +53,22 @@ class Schedule(Value):
     (2, 4.0)
     """
 
-    matchings: NDArray[np.int32]
-    durations_s: NDArray[np.float64]
-    delay_s: float = 0.0
-    cell_states: NDArray[np.int8] | None = None
+    matchings: Annotated[NDArray[np.int32], Axes(2)]
+    durations_s: Annotated[NDArray[np.float64], Range(0, above=True)]
+    delay_s: Amount = 0.0
+    cell_states: Annotated[NDArray[np.int8], Axes(2), Range(FREE, CROSS)] | None = None
     switching: Switching = "all-stop"
 
     def __post_init__(self) -> None:
-        matchings = frozen("matchings", self.matchings, 2, np.int32)
-        durations = frozen("durations_s", self.durations_s, 1, np.float64)
-        if len(durations) != len(matchings):
+        check_fields(self)
+        slots = len(self.matchings)
+        if (entries := len(self.durations_s)) != slots:
+            raise InputError(f"durations_s has {entries} entries, but there are {slots} slots")
+        check_matchings(self.matchings)
+        if self.cell_states is not None and len(self.cell_states) != slots:
             raise InputError(
-                f"durations_s has {len(durations)} entries, but there are {len(matchings)} slots"
+                f"cell_states has {len(self.cell_states)} rows, but there are {slots} slots"
             )
-        for slot in np.flatnonzero(durations <= 0):
-            raise InputError(f"durations_s[{slot}] = {durations[slot]:g}: a slot lasts > 0 s")
-        check_matchings(matchings)
-        object.__setattr__(self, "matchings", matchings)
-        object.__setattr__(self, "durations_s", durations)
-        object.__setattr__(self, "delay_s", number("delay_s", self.delay_s))
-        if self.cell_states is not None:
-            states = frozen("cell_states", self.cell_states, 2, np.int8)
-            if len(states) != len(matchings):
-                raise InputError(
-                    f"cell_states has {len(states)} rows, but there are {len(matchings)} slots"
-                )
-            for slot, cell in np.argwhere((states < FREE) | (states > CROSS)):
-                raise InputError(
-                    f"cell_states[{slot}, {cell}] = {states[slot, cell]}:"
-                    " 0 is bar, 1 is cross, -1 is free"
-                )
-            object.__setattr__(self, "cell_states", states)
-        if self.switching not in ("all-stop", "per-circuit"):
-            raise InputError(f"switching = {self.switching!r}: all-stop or per-circuit")
 
     @property
     def n_slots(self) -> int:

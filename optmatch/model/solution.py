@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
+from optmatch.model.declarations import Amount, Index, Range, check_fields
 from optmatch.model.errors import InputError
 from optmatch.model.problem import Problem
 from optmatch.model.schedule import Schedule
@@ -93,15 +94,16 @@ class Solution(Value):
     status: Status
     limit: Limit | None = None
     objective: float | None = None
-    lower_bound: float = -math.inf
+    lower_bound: Annotated[float, Range(infinite=True)] = -math.inf
     method: str
-    seed: int | None = None
-    time_s: float = 0.0
+    seed: Index | None = None
+    time_s: Amount = 0.0
     certificate: Any = None
     stats: Mapping[str, Any] = field(default_factory=FrozenMap)
     proof: Proof | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         object.__setattr__(self, "stats", FrozenMap(self.stats))
         found = self.schedule is not None or self.answer is not None
         proved = self.status in (Status.OPTIMAL, Status.INFEASIBLE)
@@ -111,8 +113,6 @@ class Solution(Value):
             )
         if found != (self.objective is not None):
             raise InputError("an objective is there if and only if an answer is")
-        if self.proof not in (None, *PROOFS):
-            raise InputError(f"proof = {self.proof!r}: one of {', '.join(PROOFS)}, or None")
         if proved != (self.limit is None):
             raise InputError(f"status {self.status.value} with limit {self.limit}")
         if self.objective is not None:

@@ -116,7 +116,9 @@ def frozen(name: str, value: ArrayLike, ndim: int, dtype: type[np.generic]) -> N
     """
     try:
         given = np.asarray(value)
-        if given.dtype.kind not in "biuf":
+        if given.dtype.kind not in "biufO":  # NumPy reads texts and dates as numbers
+            raise TypeError
+        if given.dtype.kind == "O":
             given = given.astype(np.float64)
         with np.errstate(invalid="ignore", over="ignore"):  # found by the comparison below
             array = given.astype(dtype, order="C")
@@ -127,7 +129,13 @@ def frozen(name: str, value: ArrayLike, ndim: int, dtype: type[np.generic]) -> N
         given = given.reshape((0,) * ndim)
     if array.ndim != ndim:
         raise InputError(f"{name} has {array.ndim} dimensions, not {ndim}")
-    wrong = np.argwhere((given != array) | ~np.isfinite(given))
+    changed = given != array
+    if given.dtype.kind in "iu" and array.dtype.kind == "f":  # NumPy compares them as floats
+        large = (given > 2**53) | (given < -(2**53))
+        changed[large] = [
+            int(a) != int(b) for a, b in zip(given[large], array[large], strict=True)
+        ]
+    wrong = np.argwhere(changed | ~np.isfinite(given))
     if len(wrong):
         place = tuple(int(k) for k in wrong[0])
         index = ", ".join(map(str, place))
@@ -137,8 +145,20 @@ def frozen(name: str, value: ArrayLike, ndim: int, dtype: type[np.generic]) -> N
     return array
 
 
-def integer(name: str, value: Any, *, at_least: int) -> int:
-    """Check that `value` is a whole number not below `at_least`.
+def _exact_float(name: str, value: int) -> float:
+    """Return a large whole number as a float, if there is one of this value."""
+    try:
+        exact = float(value)
+    except OverflowError:
+        exact = np.inf
+    if exact != value:
+        shown = str(value) if abs(value) < 10**30 else "a number of more than 30 digits"
+        raise InputError(f"{name} = {shown}: above 2**53, and no float is equal to it", where=name)
+    return exact
+
+
+def integer(name: str, value: Any, *, at_least: int | None) -> int:
+    """Check that `value` is a whole number not below `at_least`, if that is given.
 
     Examples
     --------
@@ -147,7 +167,7 @@ def integer(name: str, value: Any, *, at_least: int) -> int:
     """
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise InputError(f"{name} = {value!r}: not a whole number", where=name)
-    if value < at_least:
+    if at_least is not None and value < at_least:
         raise InputError(f"{name} = {value}: must be >= {at_least}", where=name)
     return int(value)
 
@@ -162,6 +182,8 @@ def number(name: str, value: Any, *, at_least: float = 0.0) -> float:
     """
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise InputError(f"{name} = {value!r}: not a number", where=name)
+    if isinstance(value, int) and abs(value) > 2**53:
+        value = _exact_float(name, value)
     if not np.isfinite(value):
         raise InputError(f"{name} = {value}: not finite", where=name)
     if value < at_least:

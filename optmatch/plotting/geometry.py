@@ -97,51 +97,21 @@ def mesh_data(fabric: Fabric) -> MeshData:
     headings = np.repeat(np.stack([-along, along], axis=1), 2, axis=1).reshape(-1, 2)
     lower = np.flatnonzero(graph.mate > np.arange(len(graph.mate)))
     upper = graph.mate[lower]
-    links = bezier(terminals[lower], headings[lower], terminals[upper], headings[upper])
+    links = _bezier(terminals[lower], headings[lower], terminals[upper], headings[upper])
     return _framed(terminals, headings, links, _around(fabric, graph))
 
 
-def bezier(start: Points, leaving: Points, end: Points, arriving: Points) -> Points:
-    """Join points by Bezier pieces that start towards `leaving` and come in from `arriving`.
-
-    Parameters
-    ----------
-    start, end
-        Positions, shape (k, 2).
-    leaving, arriving
-        Unit vectors, shape (k, 2), from the two ends into the curve.
-
-    Returns
-    -------
-    NDArray
-        Shape (k, 4, 2).
-
-    Examples
-    --------
-    >>> start, end, right = np.array([[0.0, 0]]), np.array([[1.0, 0]]), np.array([[1.0, 0]])
-    >>> bezier(start, right, end, -right).tolist()
-    [[[0.0, 0.0], [0.38, 0.0], [0.62, 0.0], [1.0, 0.0]]]
-    """
+def _bezier(start: Points, leaving: Points, end: Points, arriving: Points) -> Points:
+    """Join points by Bezier pieces that start towards `leaving` and come in from `arriving`."""
     handle = HANDLE * np.linalg.norm(end - start, axis=1, keepdims=True)
     return np.stack([start, start + handle * leaving, end + handle * arriving, end], axis=1)
 
 
 def light_curve(data: MeshData, source: PortMark, destination: PortMark, passed: Points) -> Points:
-    """Draw the route of light from one port to another.
+    """Draw the route of light from the mark of one port to that of another.
 
-    Parameters
-    ----------
-    data
-        The drawing of the fabric.
-    source, destination
-        The marks of the two ports.
-    passed
-        Terminals in the order in which light passes them: entered, left, entered, left, ...
-
-    Returns
-    -------
-    NDArray
-        A chain of Bezier pieces, shape (3 * pieces + 1, 2), from mark to mark.
+    `passed` are the terminals in the order of the light: entered, left, entered, left, ... The
+    result is a chain of Bezier pieces, shape (3 * pieces + 1, 2).
     """
     into = -np.array([source.outward, destination.outward])
     ends = np.array([source.position, destination.position])
@@ -152,7 +122,7 @@ def light_curve(data: MeshData, source: PortMark, destination: PortMark, passed:
     end = np.concatenate([at, ends[1:]])
     leaving = np.concatenate([into[:1], -outside * axis])
     arriving = np.concatenate([outside * axis, into[1:]])
-    pieces = bezier(start, leaving, end, arriving)
+    pieces = _bezier(start, leaving, end, arriving)
     return np.concatenate([pieces[:1, 0], pieces[:, 1:].reshape(-1, 2)])
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from optmatch.control.free_cells import settle_free_cells
 from optmatch.entrances import solve
@@ -92,33 +92,31 @@ def compare_fabrics(
                 f"{name}: {fabric.n_ports} ports, but the matchings have {rows.shape[1]}",
                 where="fabrics",
             )
-    return [
-        _measure_fabric(name, fabric, rows, chosen, seed, time_limit_s, on_event)
-        for name, fabric in fabrics.items()
-    ]
+    found = []
+    for name, fabric in fabrics.items():
+        problems = [Routing(fabric, row.astype(np.int32)) for row in rows]
+        solve(problems[0], seed=seed, time_limit_s=time_limit_s)
+        started = time.perf_counter()  # with kernels compiled and cell graphs at hand
+        solutions: list[Solution] = []
+        for k, problem in enumerate(problems):
+            solutions.append(solve(problem, seed=seed, time_limit_s=time_limit_s))
+            on_event(Tick(phase=f"matchings on {name}", done=k + 1, total=len(rows)))
+        time_s = time.perf_counter() - started
+        found.append(_measure(name, fabric, solutions, chosen, seed, time_s))
+    return found
 
 
-def _measure_fabric(
+def _measure(
     name: str,
     fabric: Fabric,
-    matchings: NDArray[np.integer],
+    solutions: Sequence[Solution],
     device: Device,
     seed: int,
-    time_limit_s: float | None,
-    on_event: OnEvent,
+    time_s: float,
 ) -> FabricRow:
-    solve(Routing(fabric, matchings[0].astype(np.int32)), seed=seed, time_limit_s=time_limit_s)
-    started = time.perf_counter()  # with kernels compiled and cell graphs at hand
-    solutions: list[Solution] = []
-    for k, matching in enumerate(matchings):
-        problem = Routing(fabric, matching.astype(np.int32))
-        solutions.append(solve(problem, seed=seed, time_limit_s=time_limit_s))
-        on_event(Tick(phase=f"matchings on {name}", done=k + 1, total=len(matchings)))
-    time_s = time.perf_counter() - started
     found = [solution.schedule for solution in solutions if solution.schedule is not None]
     graph: Any = fabric.graph
-    circuits: dict[str, NDArray[Any]] = {}
-    toggles = 0
+    toggles, cells, loss, ratio = 0, np.empty(0, dtype=np.int32), np.empty(0), np.empty(0)
     if found:
         together = Schedule(
             matchings=np.concatenate([schedule.matchings for schedule in found]),
@@ -128,13 +126,8 @@ def _measure_fabric(
         toggles = count_toggles(together)
         settled = settle_free_cells(solutions[0].problem, together, device)
         optics = measure_optics(solutions[0].problem, together, device, idle=settled, seed=seed)
-        once = optics.lit
-        circuits = {
-            "route_cells": optics.cells[once],
-            "insertion_loss_db": optics.insertion_loss_db[once],
-            "signal_to_crosstalk_db": optics.signal_to_crosstalk_db[once],
-        }
-    nothing = np.empty(0)
+        cells, loss = optics.cells[optics.lit], optics.insertion_loss_db[optics.lit]
+        ratio = optics.signal_to_crosstalk_db[optics.lit]
     return FabricRow(
         name=name,
         ports=fabric.n_ports,
@@ -142,11 +135,11 @@ def _measure_fabric(
         stages=fabric.n_stages if isinstance(fabric, FeedForward) else None,
         crossings=int(measure_waveguides(graph).crossings.sum()) // 2,
         area_cells=measure_area(graph),
-        matchings=len(matchings),
+        matchings=len(solutions),
         routed=len(found),
-        route_cells=circuits.get("route_cells", nothing).astype(np.int32),
-        insertion_loss_db=circuits.get("insertion_loss_db", nothing),
-        signal_to_crosstalk_db=circuits.get("signal_to_crosstalk_db", nothing),
+        route_cells=cells,
+        insertion_loss_db=loss,
+        signal_to_crosstalk_db=ratio,
         toggles=toggles,
         time_s=time_s,
     )
@@ -202,28 +195,22 @@ def compare_methods(
     for method in methods:
         if method not in known:
             raise InputError(f"method = {method!r}: unknown", where="methods")
+    limits: dict[str, Any] = {"seed": seed, "time_limit_s": time_limit_s, "on_event": on_event}
     rows = []
     for name, problem in problems.items():
         for method in methods:
-            row = _try_method(name, problem, method, seed, time_limit_s, on_event)
-            on_row(row)
-            rows.append(row)
+            rows.append(_try_method(name, problem, method, **limits))
+            on_row(rows[-1])
     return rows
 
 
-def _try_method(
-    name: str,
-    problem: Problem,
-    method: str,
-    seed: int,
-    time_limit_s: float | None,
-    on_event: OnEvent,
-) -> MethodRow:
+def _try_method(name: str, problem: Problem, method: str, **limits: Any) -> MethodRow:
     try:
-        solution = solve(problem, method, seed=seed, time_limit_s=time_limit_s, on_event=on_event)
+        solution = solve(problem, method, **limits)
     except (InputError, SolverUnavailable) as exc:
+        reason = str(exc)
         return MethodRow(
-            name=name, kind=problem.kind, method=method, status="refused", reason=str(exc)
+            name=name, kind=problem.kind, method=method, status="refused", reason=reason
         )
     answer = solution.schedule or solution.answer
     schedules = getattr(answer, "schedules", (solution.schedule,) if solution.schedule else ())

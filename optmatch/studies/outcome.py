@@ -49,6 +49,12 @@ def estimate(values: Sequence[float], confidence: float = 0.95) -> Estimate:
     return Estimate(mean, quantile * math.sqrt(spread / len(known)), len(known))
 
 
+def mean_row(name: str, values: Sequence[float]) -> Row:
+    """Return the mean of some runs and the half width of its interval, under their names."""
+    found = estimate(values)
+    return {name: found.mean, f"{name}_half_width": found.half_width}
+
+
 class Study(NamedTuple):
     """The outcome of a study."""
 

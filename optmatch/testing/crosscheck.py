@@ -14,24 +14,12 @@ from optmatch.model import SolverUnavailable
 
 
 class SaxCircuit:
-    """A cell graph, compiled once by `sax` with its sparse back end; matrices are its settings.
+    """A cell graph, compiled once by `sax` [1]_ with its sparse back end.
 
-    Parameters
-    ----------
-    graph
-        The cells.
-    guided
-        Whether waveguides are instances of their own, with factors as settings; else terminals are
-        joined directly, and all factors are 1.
-    refined
-        Whether each solution is improved by one step of iterative refinement. The back end, KLU,
-        accepts pivots a thousand times smaller than their neighbours, and on a mesh with leaks
-        its rounding grows up to 1e-7; the solution shows it by not being symmetric.
-
-    Raises
-    ------
-    SolverUnavailable
-        If `sax` is not installed.
+    If `guided`, waveguides are instances of their own, with factors as settings; else terminals
+    are joined directly, and all factors are 1. If `refined`, each solution is improved by one step
+    of iterative refinement: the back end, KLU, accepts pivots a thousand times smaller than their
+    neighbours, and on a mesh with leaks its rounding grows up to 1e-7.
 
     References
     ----------

@@ -95,14 +95,9 @@ def smallest_demands() -> list[Demand]:
 
 
 def best_demand(problem: Demand, realisable: Sequence[Sequence[int]] | None) -> float:
-    """Find the best objective of a tiny demand.
+    """Find the best objective of a tiny demand: all-stop, one plane, no packet network.
 
-    Parameters
-    ----------
-    problem
-        All-stop, on one plane, without a packet network.
-    realisable
-        The largest matchings that the fabric holds, as rows of destinations; None for all.
+    `realisable` are the largest matchings that the fabric holds; None for all.
     """
     if problem.planes > 1 or problem.packet_share or problem.switching != "all-stop":
         raise InputError("brute force is for all-stop demands on one plane, without packets")

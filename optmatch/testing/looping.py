@@ -6,18 +6,10 @@ from collections.abc import Sequence
 
 
 def loop_in_python(matching: Sequence[int]) -> list[int]:
-    """Route a matching on a Benes network.
+    """Route a matching on a Benes network; return the state of each cell, -1 where it is dark.
 
-    Parameters
-    ----------
-    matching
-        ``matching[source] = destination``, -1 where idle.
-
-    Returns
-    -------
-    list of int
-        The state of each cell, -1 where no light passes. The first line of each loop goes straight
-        through its first cell.
+    ``matching[source] = destination``, -1 where idle. The first line of each loop goes straight
+    through its first cell.
 
     Examples
     --------

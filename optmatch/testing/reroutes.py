@@ -121,10 +121,11 @@ def _find_fibres(
     rack: RackFabric, free: set[int], start: int, goal: int
 ) -> tuple[int, ...] | None:
     routes: dict[int, tuple[int, ...]] = {start: ()}
+    fibres = sorted(free)
+    edges = rack.edges[rack.edge_of_fibre[fibres]].tolist()
     waiting = [start]
     for server in waiting:
-        for fibre in sorted(free):
-            tail, head = rack.edges[rack.edge_of_fibre[fibre]].tolist()
+        for fibre, (tail, head) in zip(fibres, edges, strict=True):
             if tail == server and head not in routes:
                 routes[head] = (*routes[server], fibre)
                 waiting.append(head)
@@ -169,17 +170,9 @@ def fail_something(state: Reroute, rng: np.random.Generator) -> Reroute:
 
 
 def best_reroute(problem: Reroute) -> float | None:
-    """Find the best objective by trying every state of the cells of a mesh.
+    """Find the best objective by trying every state of the cells of a mesh; None if nothing helps.
 
-    Parameters
-    ----------
-    problem
-        On a mesh of at most a dozen cells or so.
-
-    Returns
-    -------
-    float or None
-        None where nothing helps.
+    The mesh has at most a dozen cells or so.
     """
     fabric: Any = problem.fabric
     now = np.array(problem.cell_states)

@@ -26,9 +26,9 @@ def _ilp() -> Run:
 
 
 def _circle() -> Run:
-    from optmatch.solvers.all_to_all.circle import solve
+    from optmatch.solvers.all_to_all.factorise import solve_circle
 
-    return solve
+    return solve_circle
 
 
 METHODS = (

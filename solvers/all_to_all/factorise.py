@@ -1,17 +1,19 @@
-"""Method `negotiated` for all-to-all: search over 1-factorisations, with every factor routed.
+"""Methods `negotiated` and `circle` for all-to-all: 1-factorisations, with every factor routed.
 
-Start from a randomly relabelled tournament and route its matchings. Then exchange pairs among
-three slots at a time, keep the routes of circuits that stay, negotiate the others, and accept what
-does not need more cells. The sum of all shortest routes is the same for every 1-factorisation, so
-the search has to remove the cells beyond it.
+`negotiated` starts from a randomly relabelled tournament and routes its matchings. Then it
+exchanges pairs among three slots at a time, keeps the routes of circuits that stay, negotiates the
+others, and accepts what does not need more cells. The sum of all shortest routes is the same for
+every 1-factorisation, so the search has to remove the cells beyond it. `circle` routes the
+tournament alone.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from optmatch.model import Limit, Limits, OnEvent, Solution, Status
+from optmatch.model import Limit, Limits, OnEvent, Solution
 from optmatch.problems import AllToAll
+from optmatch.solvers import frame
 from optmatch.solvers.all_to_all import factors as combinatorics
 from optmatch.solvers.all_to_all.conclusion import FEWEST_SLOTS, answer_at_once, conclude
 from optmatch.solvers.all_to_all.exchanges import exchange_pairs
@@ -58,6 +60,26 @@ def solve(
     return finish_small(problem, found, clock, rng, on_event)
 
 
+@names_faults()
+@on_live_ports
+def solve_circle(
+    problem: AllToAll, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+) -> Solution:
+    """Route the round-robin tournament in port order as it is: the baseline, without a search.
+
+    Parameters
+    ----------
+    problem, limits, rng, on_event
+        As for every method. Iterations are not limited.
+
+    Returns
+    -------
+    Solution
+        In the fewest slots if all matchings of the tournament could be routed.
+    """
+    return schedule_all(problem, limits, rng, on_event, name="circle", search=False)
+
+
 def schedule_all(
     problem: AllToAll,
     limits: Limits,
@@ -85,14 +107,8 @@ def schedule_all(
     except KeyboardInterrupt:
         limit = Limit.INTERRUPTED
     if len(planner.plan) < len(factors):
-        return Solution(
-            problem=problem,
-            status=Status.UNKNOWN,
-            limit=limit,
-            lower_bound=problem.lower_bound(),
-            method=name,
-            stats={"slots_routed": len(planner.plan), "slots_lower_bound": problem.min_slots},
-        )
+        stats = {"slots_routed": len(planner.plan), "slots_lower_bound": problem.min_slots}
+        return frame.conclude(problem, name, None, problem.lower_bound(), limit, stats=stats)
     try:
         return conclude(planner, limit, name, polish=limit is None or limit is Limit.EXHAUSTED)
     except KeyboardInterrupt:

@@ -11,7 +11,7 @@ from optmatch.problems import AllToAll
 from optmatch.solvers.all_to_all.conclusion import answer_at_once
 from optmatch.solvers.all_to_all.factorise import schedule_all
 from optmatch.solvers.all_to_all.joint_model import decide_fewest
-from optmatch.solvers.all_to_all.joint_search import JointSearch
+from optmatch.solvers.all_to_all.joint_search import improve
 from optmatch.solvers.all_to_all.live import on_live_ports
 from optmatch.solvers.all_to_all.slot_shortage import names_faults
 
@@ -50,4 +50,4 @@ def solve(
     )
     if start.schedule is None or start.limit in (None, Limit.TIME, Limit.INTERRUPTED):
         return start
-    return JointSearch(problem, start, clock, rng, on_event).run()
+    return improve(problem, start, clock, rng, on_event)

@@ -18,44 +18,25 @@ MOST_PRICED = 600_000
 """Pairs times links: larger linear programmes take minutes."""
 
 
-class Refutations:
-    """Link prices that refute the fewest slots, tried again where fewer cells are broken.
+def refute_again(problem: AllToAll, router: Router, by_terminal: NDArray[np.int64]) -> bool:
+    """Tell whether prices found for other faults prove that the fewest slots do not do.
 
     Most faults are not what a proof is about, so the prices that prove something with them often
     prove it without them too; to see that takes a shortest path for each pair.
 
     Parameters
     ----------
-    router
-        Router of the fabric of the first proof.
-    proof
-        Its certificate.
+    problem, router
+        The problem with other faults, and a router of its fabric.
+    by_terminal
+        The price of the link at each terminal: links may have other numbers.
     """
-
-    def __init__(self, router: Router, proof: RoutingProof | None = None) -> None:
-        self._known: list[NDArray[np.int64]] = []  # prices by terminal: links differ
-        if proof is not None:
-            self._known.append(proof.prices[0][router.wiring.link])
-
-    def hold(self, problem: AllToAll, router: Router) -> bool:
-        """Tell whether prices found before prove that the fewest slots do not do."""
-        pairs, slots = problem.pairs.astype(np.int64), problem.min_slots
-        master = Master(router, pairs, capacity=slots)
-        for by_terminal in self._known:
-            prices = np.zeros(len(router.workspace.use), dtype=np.int64)
-            np.maximum.at(prices, router.wiring.link, by_terminal)
-            paid = sum(master.cheapest(k, prices, frozenset(), True)[0] for k in range(len(pairs)))
-            if paid > slots * int(prices.sum()):
-                return True
-        return False
-
-    def find(self, problem: AllToAll, router: Router, clock: Clock) -> bool:
-        """Look for new prices that prove it."""
-        bound, proof = bound_jointly(problem, router, np.inf, clock)
-        if bound < np.inf or proof is None:
-            return False
-        self._known.append(proof.prices[0][router.wiring.link])
-        return True
+    pairs, slots = problem.pairs.astype(np.int64), problem.min_slots
+    master = Master(router, pairs, capacity=slots)
+    prices = np.zeros(len(router.workspace.use), dtype=np.int64)
+    np.maximum.at(prices, router.wiring.link, by_terminal)
+    paid = sum(master.cheapest(k, prices, frozenset(), True)[0] for k in range(len(pairs)))
+    return paid > slots * int(prices.sum())
 
 
 def bound_jointly(

@@ -11,7 +11,7 @@ from optmatch.problems import AllToAll
 from optmatch.solvers.all_to_all.conclusion import FEWEST_SLOTS, REFUTED_BY_SEARCH, conclude
 from optmatch.solvers.all_to_all.joint_model import MOST_LITERALS, JointModel
 from optmatch.solvers.all_to_all.planner import SlotPlanner
-from optmatch.solvers.cpsat import Outcome, minimise
+from optmatch.solvers.cpsat import minimise
 from optmatch.solvers.routing.router import Router
 
 _SECONDS_LITERALS = 3_000
@@ -37,63 +37,40 @@ def finish_small(
     Returns
     -------
     Solution
-        As `JointSearch` gives it; as found where the mesh is larger.
+        As `improve` gives it; as found where the mesh is larger.
     """
     slots = 0 if found.schedule is None else found.schedule.n_slots
     most = _SECONDS_LITERALS if clock.limits.time_s is None else _MINUTES_LITERALS
     try:
         if JointModel(problem, slots).n_literals > most:
             return found
-        return JointSearch(problem, found, clock, rng, on_event).run()
+        return improve(problem, found, clock, rng, on_event)
     except KeyboardInterrupt:
         return replace(found, limit=Limit.INTERRUPTED)
 
 
-class JointSearch:
-    """The fewest slots, then the fewest cells, by one model after the other."""
-
-    def __init__(
-        self,
-        problem: AllToAll,
-        start: Solution,
-        clock: Clock,
-        rng: np.random.Generator,
-        on_event: OnEvent,
-    ) -> None:
-        self.problem = problem
-        self.start = start
-        self.clock = clock
-        self.rng = rng
-        self.on_event = on_event
-
-    def run(self) -> Solution:
-        """Refute or solve each number of slots up to that of the start."""
-        known = self.start.schedule.n_slots if self.start.schedule is not None else 0
-        refuted = str(self.start.stats.get(FEWEST_SLOTS, "")).startswith("refuted")
-        for slots in range(self.problem.min_slots + refuted, known + 1):
-            model = JointModel(self.problem, slots)
-            if model.n_literals > MOST_LITERALS:
-                return replace(self.start, limit=Limit.MEMORY)
-            model.build(below=self.start.objective if slots == known else None)
-            seed = int(self.rng.integers(1 << 30))
-            outcome = minimise(model.model, self.clock, self.on_event, seed=seed)
-            if outcome.found:
-                found = self._schedule(model, outcome)
-                return _claim(found, outcome.lower_bound, outcome.limit, slots)
-            if not outcome.infeasible:
-                bound = outcome.lower_bound if slots == known else self.start.lower_bound
-                return _claim(self.start, bound, outcome.limit, slots)
-        return _claim(self.start, self.start.objective or 0.0, None, known)
-
-    def _schedule(self, model: JointModel, outcome: Outcome) -> Solution:
-        """Order the slots of a solution and count, by the means of the search."""
-        planner = SlotPlanner(
-            self.problem, Router(self.problem.fabric), self.clock, self.rng, self.on_event
-        )
-        planner.plan = model.plan(outcome, planner)
-        return conclude(
-            planner, outcome.limit, "ilp", polish=outcome.limit is not Limit.INTERRUPTED
-        )
+def improve(
+    problem: AllToAll, start: Solution, clock: Clock, rng: np.random.Generator, on_event: OnEvent
+) -> Solution:
+    """Refute or solve each number of slots up to that of the start, then improve on its cells."""
+    known = 0 if start.schedule is None else start.schedule.n_slots
+    refuted = str(start.stats.get(FEWEST_SLOTS, "")).startswith("refuted")
+    for slots in range(problem.min_slots + refuted, known + 1):
+        model = JointModel(problem, slots)
+        if model.n_literals > MOST_LITERALS:
+            return replace(start, limit=Limit.MEMORY)
+        model.build(below=start.objective if slots == known else None)
+        outcome = minimise(model.model, clock, on_event, seed=int(rng.integers(1 << 30)))
+        if outcome.found:
+            planner = SlotPlanner(problem, Router(problem.fabric), clock, rng, on_event)
+            planner.plan = model.plan(outcome, planner)
+            done = outcome.limit is not Limit.INTERRUPTED
+            found = conclude(planner, outcome.limit, "ilp", polish=done)
+            return _claim(found, outcome.lower_bound, outcome.limit, slots)
+        if not outcome.infeasible:
+            bound = outcome.lower_bound if slots == known else start.lower_bound
+            return _claim(start, bound, outcome.limit, slots)
+    return _claim(start, start.objective or 0.0, None, known)
 
 
 def _claim(found: Solution, bound: float, limit: Limit | None, refuted_below: int) -> Solution:

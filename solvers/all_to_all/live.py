@@ -14,7 +14,7 @@ from optmatch.fabrics import CellGraph, Fabric
 from optmatch.model import IDLE, Limits, OnEvent, Schedule, Solution, Status
 from optmatch.problems import AllToAll
 from optmatch.solvers.all_to_all.conclusion import without_routes
-from optmatch.solvers.routing.dead import refuse_dead_pairs
+from optmatch.solvers.routing.causes import refuse_dead_pairs
 
 Solve = Callable[[AllToAll, Limits, np.random.Generator, OnEvent], Solution]
 

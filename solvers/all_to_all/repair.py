@@ -51,10 +51,8 @@ class _Damage(NamedTuple):
     """Some faults, and what they mean to the router."""
 
     faults: tuple[Fault, ...]
-    wiring: Wiring
-    """With the ways of stuck cells."""
-    base: NDArray[np.int64]
-    """Forbids to pass dead cells."""
+    wiring: Wiring  # with the ways of stuck cells
+    base: NDArray[np.int64]  # forbids to pass dead cells
 
 
 class Repair:

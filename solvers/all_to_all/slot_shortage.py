@@ -8,10 +8,11 @@ from functools import wraps
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric, Faulty
 from optmatch.model import FREE, Clock, Limit, Limits, OnEvent, Solution, ignore
-from optmatch.problems import AllToAll
+from optmatch.problems import AllToAll, RoutingProof
 from optmatch.solvers.all_to_all import factors as combinatorics
 from optmatch.solvers.all_to_all.conclusion import (
     FEWEST_SLOTS,
@@ -22,7 +23,7 @@ from optmatch.solvers.all_to_all.conclusion import (
 from optmatch.solvers.all_to_all.exchanges import exchange_pairs
 from optmatch.solvers.all_to_all.live import LivePorts, Solve
 from optmatch.solvers.all_to_all.planner import FAILED, Slot, SlotPlanner
-from optmatch.solvers.routing.causes import add_causes, find_causes
+from optmatch.solvers.routing.causes import Refuted, add_causes, find_causes
 from optmatch.solvers.routing.pathfinder import EFFORTS
 from optmatch.solvers.routing.router import Router
 
@@ -77,43 +78,45 @@ def settle_open(
     return replace(found, stats=stats)
 
 
-class SlotShortage:
-    """The test whether the fewest slots do not do, asked of one fabric after the other.
+def ask_shortage(
+    solution: Solution, clock: Clock, rng: np.random.Generator, decide: Decide
+) -> Refuted:
+    """Make the test whether the fewest slots do not do on another fabric, for `find_causes`.
 
     Parameters
     ----------
     solution
         A schedule in more slots, with the proof that they are needed.
-    clock
-        When to stop.
-    rng
-        Source of randomness of searches.
+    clock, rng
+        When to stop, and the source of randomness of searches.
     decide
         What has the last word: `decide_fewest`, or `decide_small`.
     """
+    from optmatch.solvers.all_to_all.joint_bound import bound_jointly, refute_again  # OR-tools
 
-    def __init__(
-        self, solution: Solution, clock: Clock, rng: np.random.Generator, decide: Decide
-    ) -> None:
-        self.problem: Any = solution.problem
-        self.clock, self.rng, self.decide = clock, rng, decide
-        from optmatch.solvers.all_to_all.joint_bound import Refutations  # loads OR-tools
+    whole: Any = solution.problem
+    known: list[NDArray[np.int64]] = []  # prices that refute
 
-        self.proofs = Refutations(Router(solution.problem.fabric), solution.certificate)
+    def note(proof: RoutingProof, router: Router) -> None:
+        known.append(proof.prices[0][router.wiring.link])
 
-    def remains(self, fabric: Fabric) -> bool | None:
-        """Tell whether it remains on another fabric; None if that stays open."""
+    def remains(fabric: Fabric) -> bool | None:
         live = LivePorts(fabric) if len(fabric.dead_ports) else fabric
-        problem = replace(self.problem, fabric=live)
-        router = Router(live)
-        if self.proofs.hold(problem, router):
+        problem, router = replace(whole, fabric=live), Router(live)
+        if any(refute_again(problem, router, prices) for prices in known):
             return True
-        if _route_fewest(problem, router, self.clock, self.rng):
+        if _route_fewest(problem, router, clock, rng):
             return False
-        if self.proofs.find(problem, router, self.clock):
+        bound, proof = bound_jointly(problem, router, np.inf, clock)
+        if bound == np.inf and proof is not None:
+            note(proof, router)
             return True
-        decided = self.decide(problem, self.clock, self.rng)
+        decided = decide(problem, clock, rng)
         return False if isinstance(decided, list) else decided or None
+
+    if solution.certificate is not None:
+        note(solution.certificate, Router(whole.fabric))
+    return remains
 
 
 def _route_fewest(
@@ -129,13 +132,13 @@ def _route_fewest(
     return len(routed) == len(factors) and all(routed)
 
 
-def names_faults(decide: Decide | None = None) -> Callable[[Solve], Solve]:
+def names_faults(decide: Decide = decide_small) -> Callable[[Solve], Solve]:
     """Let a method for all-to-all name the faults that cost it slots.
 
     Parameters
     ----------
     decide
-        As of `SlotShortage`; `decide_small` unless told.
+        As of `ask_shortage`.
 
     Returns
     -------
@@ -154,8 +157,8 @@ def names_faults(decide: Decide | None = None) -> Callable[[Solve], Solve]:
             refuted = str(solution.stats.get(FEWEST_SLOTS, "")).startswith("refuted")
             if not refuted or not isinstance(problem.fabric, Faulty):
                 return solution
-            shortage = SlotShortage(solution, clock, rng, decide or decide_small)
-            found = find_causes(problem.fabric, shortage.remains, clock)
+            remains = ask_shortage(solution, clock, rng, decide)
+            found = find_causes(problem.fabric, remains, clock)
             return add_causes(solution, FEWEST_SLOTS, *found)
 
         return solve_and_name

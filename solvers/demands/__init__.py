@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import TYPE_CHECKING
+
 from optmatch.problems import Demand
 from optmatch.solvers.method import Method, Run
+
+if TYPE_CHECKING:
+    from optmatch.solvers.demands.birkhoff import Rule
 
 
 def _best() -> Run:
@@ -24,70 +30,26 @@ def _ilp() -> Run:
     return solve
 
 
-def _solstice() -> Run:
-    from optmatch.solvers.demands.solstice import solve
+def _cover(name: str) -> Run:
+    from optmatch.solvers.demands.covers import COVERS
 
-    return solve
-
-
-def _eclipse() -> Run:
-    from optmatch.solvers.demands.eclipse import solve
-
-    return solve
+    return COVERS[name]
 
 
-def _greedy_cover() -> Run:
-    from optmatch.solvers.demands.covers import solve_greedy
+def _birkhoff(rule: Rule) -> Run:
+    from optmatch.solvers.demands.birkhoff_methods import solve
 
-    return solve_greedy
-
-
-def _koenig_cover() -> Run:
-    from optmatch.solvers.demands.covers import solve_koenig
-
-    return solve_koenig
+    return partial(solve, rule=rule)
 
 
-def _double() -> Run:
-    from optmatch.solvers.demands.double import solve
-
-    return solve
+def _row(name: str, summary: str) -> Method:
+    return Method(name, Demand, partial(_cover, name), summary)
 
 
-def _tms() -> Run:
-    from optmatch.solvers.demands.tms import solve
-
-    return solve
-
-
-def _spectra() -> Run:
-    from optmatch.solvers.demands.spectra import solve
-
-    return solve
-
-
-def _birkhoff_first() -> Run:
-    from optmatch.solvers.demands.birkhoff_methods import solve_first
-
-    return solve_first
-
-
-def _birkhoff_bottleneck() -> Run:
-    from optmatch.solvers.demands.birkhoff_methods import solve_bottleneck
-
-    return solve_bottleneck
-
-
-def _birkhoff_weight() -> Run:
-    from optmatch.solvers.demands.birkhoff_methods import solve_weight
-
-    return solve_weight
-
-
-def _birkhoff_plus() -> Run:
-    from optmatch.solvers.demands.birkhoff_methods import solve_plus
-
-    return solve_plus
+def _decomposition(rule: Rule, summary: str) -> Method:
+    return Method(
+        f"birkhoff-{rule}", Demand, partial(_birkhoff, rule), f"stuff and decompose{summary}"
+    )
 
 
 METHODS = (
@@ -100,35 +62,16 @@ METHODS = (
         "all ways to divide the slots, then CP-SAT; for about ten ports",
         exact=True,
     ),
-    Method("solstice", Demand, _solstice, "stuff, then slots of halving thresholds"),
-    Method("eclipse", Demand, _eclipse, "the slot that serves most for its time, each time"),
-    Method("greedy-cover", Demand, _greedy_cover, "heaviest first, in the first slot with room"),
-    Method(
-        "koenig-cover", Demand, _koenig_cover, "the fewest slots, durations by a linear programme"
-    ),
-    Method("double", Demand, _double, "2N slots for at most twice the time"),
-    Method("tms", Demand, _tms, "scale, decompose, keep the heaviest terms"),
-    Method("spectra", Demand, _spectra, "few slots spread over parallel planes"),
-    Method(
-        "birkhoff-first",
-        Demand,
-        _birkhoff_first,
-        "stuff and decompose into permutations, the next at hand each time",
-    ),
-    Method(
-        "birkhoff-bottleneck",
-        Demand,
-        _birkhoff_bottleneck,
-        "stuff and decompose, each with the largest smallest entry",
-    ),
-    Method(
-        "birkhoff-weight", Demand, _birkhoff_weight, "stuff and decompose, each of greatest sum"
-    ),
-    Method(
-        "birkhoff-plus",
-        Demand,
-        _birkhoff_plus,
-        "stuff and decompose, each away from small entries, by a barrier",
-    ),
+    _row("solstice", "stuff, then slots of halving thresholds"),
+    _row("eclipse", "the slot that serves most for its time, each time"),
+    _row("greedy-cover", "heaviest first, in the first slot with room"),
+    _row("koenig-cover", "the fewest slots, durations by a linear programme"),
+    _row("double", "2N slots for at most twice the time"),
+    _row("tms", "scale, decompose, keep the heaviest terms"),
+    _row("spectra", "few slots spread over parallel planes"),
+    _decomposition("first", " into permutations, the next at hand each time"),
+    _decomposition("bottleneck", ", each with the largest smallest entry"),
+    _decomposition("weight", ", each of greatest sum"),
+    _decomposition("plus", ", each away from small entries, by a barrier"),
 )
 """Methods for demands; the first is the default."""

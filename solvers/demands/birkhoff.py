@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optmatch.model import InputError
-from optmatch.solvers.demands import heaviest, peeling
+from optmatch.solvers.demands import assignment, peeling
 from optmatch.solvers.demands.terms import Terms, equal_sums
 from optmatch.solvers.demands.workspace import set_up
 
@@ -119,12 +119,12 @@ def _start(matrix: NDArray[np.int64], rule: Rule, stop: int) -> tuple[NDArray[np
         bench = set_up(matrix, threshold=max(1, threshold))
         return bench.left, lambda rows, counts: peeling.peel_bottleneck(bench, stop, rows, counts)
     left, line = matrix.copy(), int(matrix[0].sum())
-    prices = np.zeros(len(matrix))
+    desk = assignment.new_desk(len(matrix))
     barrier = 0.0 if rule == "weight" else BARRIER * line / len(matrix) ** 2
 
     def peel(rows: NDArray[np.int32], counts: NDArray[np.int64]) -> int:
-        found: int = heaviest.peel_cheapest(
-            left, int(left[0].sum()), stop, barrier, prices, rows, counts
+        found: int = assignment.peel_heaviest(
+            desk, left, int(left[0].sum()), stop, barrier, rows, counts
         )
         return found
 

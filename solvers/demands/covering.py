@@ -13,13 +13,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from optmatch.solvers.demands.assignment import CHOICES, assign
 from optmatch.solvers.kernel import kernel
-
-CHOICES = 16
-"""Lengths that are compared for each slot, if the remaining demands have as many distinct ones."""
-
 
 _SAMPLE = 1024  # of so many remaining demands and more only a part is ranked
 
@@ -32,114 +28,11 @@ class Rating(NamedTuple):
     pressure: float = 10.0
     """How much more busy ports count: as exp(pressure * load / greatest load)."""
     choices: int = CHOICES
-    """How many lengths are compared for each slot."""
+    """How many lengths are compared for each slot, if as many distinct demands remain."""
 
 
 ECLIPSE = Rating(0.0, 0.0)
 """The rule of the paper: volume by time."""
-
-
-class Desk(NamedTuple):
-    """Room to work in, so that kernels allocate little."""
-
-    value: NDArray[np.float64]  # (n, n)
-    weight: NDArray[np.float64]  # (n, n): what a tick served on this circuit counts
-    row_price: NDArray[np.float64]
-    column_price: NDArray[np.float64]
-    known_price: NDArray[np.float64]  # (choices, n): of columns, for each length in the last slot
-    distance: NDArray[np.float64]
-    column_of: NDArray[np.int64]
-    row_of: NDArray[np.int64]
-    before: NDArray[np.int64]
-    open_columns: NDArray[np.int64]
-    rows_seen: NDArray[np.int64]
-    columns_seen: NDArray[np.int64]
-
-
-def new_desk(n: int) -> Desk:
-    """Make room for demands of n ports."""
-    squares, indices = np.zeros((2, n, n)), np.zeros((6, n), dtype=np.int64)
-    lines = [np.zeros(shape) for shape in (n, n, (CHOICES, n), n)]
-    return Desk(*squares, *lines, *indices)
-
-
-@kernel
-def assign(desk):
-    """Write the perfect matching of greatest ``desk.value`` to ``desk.column_of``; return it."""
-    desk.column_price[:] = 0.0
-    return _assign(desk)
-
-
-@kernel
-def _assign(desk):
-    """Assign by shortest augmenting paths, with row + column price >= value throughout.
-
-    Any column prices will do to start from; those of similar values make the paths few and short.
-    """
-    value, row_price, column_price = desk.value, desk.row_price, desk.column_price
-    column_of, row_of = desk.column_of, desk.row_of
-    n = len(value)
-    row_of[:] = -1
-    for row in range(n):
-        best = 0
-        most = value[row, 0] - column_price[0]
-        for column in range(1, n):
-            left = value[row, column] - column_price[column]
-            if left > most:
-                best, most = column, left
-        row_price[row] = most
-        column_of[row] = -1
-        if row_of[best] < 0:
-            row_of[best] = row
-            column_of[row] = best
-    for start in range(n):
-        if column_of[start] >= 0:
-            continue
-        for k in range(n):
-            desk.distance[k] = np.inf
-            desk.open_columns[k] = k
-        n_open, seen = n, 0
-        row, far, end = start, 0.0, -1
-        while end < 0:
-            nearest, place = np.inf, -1
-            for k in range(n_open):
-                column = desk.open_columns[k]
-                d = far + row_price[row] + column_price[column] - value[row, column]
-                if d < desk.distance[column]:
-                    desk.distance[column] = d
-                    desk.before[column] = row
-                d = desk.distance[column]
-                if d < nearest or (d == nearest and row_of[column] < 0):
-                    nearest, place = d, k
-            far = nearest
-            column = desk.open_columns[place]
-            n_open -= 1
-            desk.open_columns[place] = desk.open_columns[n_open]
-            if row_of[column] < 0:
-                end = column
-            else:
-                row = row_of[column]
-                desk.rows_seen[seen] = row
-                desk.columns_seen[seen] = column
-                seen += 1
-        row_price[start] -= far
-        for k in range(seen):
-            left = far - desk.distance[desk.columns_seen[k]]
-            row_price[desk.rows_seen[k]] -= left
-            column_price[desk.columns_seen[k]] += left
-        column = end
-        while True:
-            row = desk.before[column]
-            row_of[column] = row
-            after = column_of[row]
-            column_of[row] = column
-            if row == start:
-                break
-            column = after
-    total = 0.0
-    for row in range(n):
-        total += value[row, column_of[row]]
-    return total
 
 
 @kernel
@@ -242,7 +135,7 @@ def cover(desk, rest, delay, rating, matchings, lengths, done, shortest):
             _rate(desk, rest, sizes[k], extra)
             known = desk.known_price[min(k, len(desk.known_price) - 1)]
             desk.column_price[:] = known * (sizes[k] + delay)
-            rate = _assign(desk) / (sizes[k] + delay)
+            rate = assign(desk) / (sizes[k] + delay)
             known[:] = desk.column_price / (sizes[k] + delay)
             if rate > best:
                 best = rate
@@ -281,6 +174,7 @@ def cover_busiest(desk, rest, matchings, lengths):
                 if rest[i, j] > 0:
                     busy = (1.0 if rows[i] == most else 0.0) + (1.0 if columns[j] == most else 0.0)
                     desk.value[i, j] = rest[i, j] / heaviest + 2.0 * n * busy
+        columns[:] = 0.0
         assign(desk)
         lengths[slot] = 0
         for i in range(n):

@@ -1,54 +1,188 @@
-"""Methods `greedy-cover` and `koenig-cover`: each demand in one slot that is long enough."""
+"""Covers after papers: `solstice`, `eclipse`, `double`, `tms`, `spectra`, and two by heaviness.
+
+Each is a function that yields plans; `solve_demand` is the frame of all of them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
-from optmatch.model import Limits, OnEvent, Solution
-from optmatch.problems import Demand
+from optmatch.solvers.demands.assignment import assign_afresh, new_desk
+from optmatch.solvers.demands.birkhoff import decompose
+from optmatch.solvers.demands.colouring import colour
+from optmatch.solvers.demands.covering import ECLIPSE, Rating, cover
 from optmatch.solvers.demands.durations import shorten
 from optmatch.solvers.demands.exchange import exchange
-from optmatch.solvers.demands.greedy import cover_by_busiest, cover_heaviest_first
-from optmatch.solvers.demands.plans import Plan
+from optmatch.solvers.demands.greedy import complete, cover_by_busiest, cover_heaviest_first
+from optmatch.solvers.demands.plans import Plan, trim
 from optmatch.solvers.demands.scheduling import Work, solve_demand
+from optmatch.solvers.demands.stuffing import stuff
+from optmatch.solvers.method import Run
+
+_SLICE = 4  # slots of `cover_by` between two looks at the clock
+_LARGE = 128  # ports: from so many on, a look after every slot
+_ROUNDS = 100  # of scaling rows and columns
+_UNITS = 1 << 20  # the line sum of the scaled matrix
 
 
-def solve_greedy(
-    problem: Demand, limits: Limits, rng: np.random.Generator, on_event: OnEvent
-) -> Solution:
-    """Solve a demand heaviest first, each in the first slot that has room.
+def yield_solstice(work: Work) -> Iterator[Plan]:
+    """Stuff the demand, then take slots of halving thresholds (BigSlice).
+
+    Liu, Mukerjee et al. (2015), Scheduling techniques for hybrid circuit/packet networks, CoNEXT,
+    doi 10.1145/2716281.2836126. Here until everything is served, or packets take the rest.
+    """
+    rest = stuff(work.demand, "quick")
+    n, ports = len(rest), np.arange(len(rest))
+    desk = new_desk(n)
+    threshold = 1 << (int(rest.max()).bit_length() - 1)
+    matchings: list[NDArray[np.int32]] = []
+    ticks: list[int] = []
+    while rest.any() and work.clock.remaining_s > 0:
+        if assign_afresh(desk, rest >= threshold) < n - 0.5:
+            threshold = max(1, threshold // 2)
+            continue
+        matching = desk.column_of.astype(np.int32)
+        length = int(rest[ports, matching].min())
+        rest[ports, matching] -= length
+        matchings.append(matching)
+        ticks.append(max(length, work.shortest))
+    plan = complete(Plan.of(matchings, ticks, n), work.demand, work.shortest)
+    yield trim(plan, work.demand, work.shortest)
+
+
+def yield_eclipse(work: Work) -> Iterator[Plan]:
+    """Take the slot that serves the most volume for its time, again and again.
+
+    Venkatakrishnan, Alizadeh and Viswanath (2016), Costly circuits, submodular schedules and
+    approximate Caratheodory theorems, doi 10.1145/2896377.2901479; until everything is served.
+    """
+    yield cover_by(work, ECLIPSE)
+
+
+def cover_by(work: Work, rating: Rating, demand: NDArray[np.int64] | None = None) -> Plan:
+    """Cover a demand by slots of the best rating; if time runs out, the rest heaviest first.
 
     Parameters
     ----------
-    problem, limits, rng, on_event
-        As for every method. There is one plan, so more iterations change nothing.
+    work
+        Demand, delay and clock.
+    rating
+        What a slot is chosen for.
+    demand
+        What is to be covered, if not all of ``work.demand``.
     """
-    return solve_demand(problem, limits, rng, on_event, "greedy-cover", _greedy)
+    whole = work.demand if demand is None else demand
+    rest, n = whole.copy(), len(whole)
+    desk = new_desk(n)
+    room = max(16, 4 * n)
+    matchings = np.zeros((room, n), dtype=np.int32)
+    ticks = np.zeros(room, dtype=np.int64)
+    done, took_s = 0, 0.0
+    while rest.any() and work.clock.remaining_s > took_s:
+        began_s = work.clock.elapsed_s
+        until = done + (_SLICE if n < _LARGE else 1)
+        if until > len(ticks):
+            matchings = np.concatenate([matchings, np.zeros_like(matchings)])
+            ticks = np.concatenate([ticks, np.zeros_like(ticks)])
+        slots = matchings[:until], ticks
+        done = int(cover(desk, rest, work.delay, rating, *slots, done, work.shortest))
+        took_s = work.clock.elapsed_s - began_s
+    plan = complete(Plan(matchings[:done].copy(), ticks[:done].copy()), whole, work.shortest)
+    return trim(plan, whole, work.shortest) if demand is None else plan
 
 
-def solve_koenig(
-    problem: Demand, limits: Limits, rng: np.random.Generator, on_event: OnEvent
-) -> Solution:
-    """Solve a demand in as few slots as the busiest port has partners.
+def yield_double(work: Work) -> Iterator[Plan]:
+    """Take twice as many slots as ports, for at most twice the time.
 
-    Circuits are exchanged between slots until like weights are together; durations are by an LP.
-
-    Parameters
-    ----------
-    problem, limits, rng, on_event
-        As for every method. There is one plan, so more iterations change nothing.
+    Towles and Dally (2003), Guaranteed scheduling for switches with configuration overhead,
+    doi 10.1109/TNET.2003.818191: with the greatest line sum T, whole multiples of T / N become a
+    regular multigraph that N matchings decompose, and each remainder, shorter than T / N, meets
+    one of N fixed matchings that hold all pairs.
     """
-    return solve_demand(problem, limits, rng, on_event, "koenig-cover", _koenig)
+    demand, n = work.demand, len(work.demand)
+    unit = -(-_greatest_line(demand) // n)
+    whole = demand // unit
+    matchings = [((np.arange(n)[:, None] + np.arange(n)) % n).astype(np.int32)]
+    ticks = [np.full(n, unit, dtype=np.int64)]
+    if whole.any():
+        coarse = colour(stuff(whole, "least"))
+        matchings.insert(0, coarse.permutations)
+        ticks.insert(0, coarse.weights * unit)
+    held = np.maximum(np.concatenate(ticks), work.shortest)
+    yield trim(Plan(np.concatenate(matchings), held), demand, work.shortest)
 
 
-def _greedy(work: Work) -> Iterator[Plan]:
+def yield_tms(work: Work) -> Iterator[Plan]:
+    """Scale the demand and keep the heaviest terms: traffic matrix scheduling, as in Mordia.
+
+    Farrington et al. (2012), Hunting mice with microsecond circuit switches,
+    doi 10.1145/2390231.2390244; Porter et al. (2013), doi 10.1145/2486001.2486007. The demand is
+    scaled to equal line sums (Sinkhorn), decomposed, and held for as long as its greatest line
+    needs. There is a plan for each doubling of the number of terms; what it leaves is covered.
+    """
+    demand, greatest = work.demand, _greatest_line(work.demand)
+    terms = decompose(stuff(_scale(demand), "least"), "weight")
+    order = np.argsort(-terms.weights, kind="stable")
+    shares = terms.weights[order] / terms.weights.sum()
+    count = 1
+    while True:
+        held = np.maximum(np.ceil(shares[:count] * greatest).astype(np.int64), work.shortest)
+        plan = complete(Plan(terms.permutations[order[:count]], held), demand, work.shortest)
+        yield trim(plan, demand, work.shortest)
+        if count >= len(order):
+            return
+        count *= 2
+
+
+def _greatest_line(demand: NDArray[np.int64]) -> int:
+    return int(max(demand.sum(axis=0).max(), demand.sum(axis=1).max()))
+
+
+def _scale(demand: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Scale rows and columns in turn towards equal sums; stuffing repairs the rounding."""
+    scaled = demand.astype(np.float64)
+    for _ in range(_ROUNDS):
+        for axis in (0, 1):
+            sums = scaled.sum(axis=axis, keepdims=True)
+            scaled /= np.where(sums > 0, sums, 1.0)
+    return np.floor(scaled * _UNITS).astype(np.int64)
+
+
+def yield_spectra(work: Work) -> Iterator[Plan]:
+    """Take as many matchings as the busiest port has partners, like weights together.
+
+    Liang, Qiao, Keslassy and Lin (2026), arXiv:2603.07373: Decompose, Schedule, Equalize. The last
+    two are `planes`, which every method uses.
+    """
+    plan = cover_by_busiest(work.demand, work.shortest)
+    yield exchange(plan, work.demand, work.shortest)
+
+
+def yield_koenig(work: Work) -> Iterator[Plan]:
+    """Take the slots of `yield_spectra`, with durations by a linear programme."""
+    for plan in yield_spectra(work):
+        yield shorten(plan, work.demand, work.shortest)
+
+
+def yield_greedy(work: Work) -> Iterator[Plan]:
+    """Put each demand, heaviest first, into the first slot that has room."""
     yield cover_heaviest_first(work.demand, work.shortest)
 
 
-def _koenig(work: Work) -> Iterator[Plan]:
-    sorted_by_weight = exchange(
-        cover_by_busiest(work.demand, work.shortest), work.demand, work.shortest
-    )
-    yield shorten(sorted_by_weight, work.demand, work.shortest)
+COVERS: dict[str, Run] = {
+    name: partial(solve_demand, name=name, build=build)
+    for name, build in {
+        "solstice": yield_solstice,
+        "eclipse": yield_eclipse,
+        "greedy-cover": yield_greedy,
+        "koenig-cover": yield_koenig,
+        "double": yield_double,
+        "tms": yield_tms,
+        "spectra": yield_spectra,
+    }.items()
+}
+"""The methods by name. An iteration is a plan; all but `tms` have one, so more change nothing."""

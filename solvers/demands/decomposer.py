@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
 from optmatch.model import IDLE
-from optmatch.solvers.demands.covering import Desk, assign, new_desk
-from optmatch.solvers.demands.plans import Plan, serve
+from optmatch.solvers.demands.assignment import assign_afresh, new_desk
+from optmatch.solvers.demands.plans import Plan, join, serve
 from optmatch.solvers.feedforward.router import route_cheaply
 
 _CHOICES = 6  # least entries that are compared for a term
@@ -33,7 +33,7 @@ class Decomposer:
     ) -> None:
         self.demand, self.fabric = demand, fabric
         self.rng = rng
-        self.desk: Desk = new_desk(len(demand))
+        self.desk = new_desk(len(demand))
         self.ports = np.arange(len(demand))
 
     def states(self, plan: Plan) -> NDArray[np.int8] | None:
@@ -55,28 +55,23 @@ class Decomposer:
         )
         order = np.argsort(weights, kind="stable")
         out, kept = order[:count], order[count:]
-        part = serve(Plan(plan.matchings[out], plan.ticks[out]))
-        new = self._decompose(part, most=len(out))
-        if len(new.ticks) > len(out):
-            return plan
-        return Plan(
-            np.concatenate([plan.matchings[kept], new.matchings]),
-            np.concatenate([plan.ticks[kept], new.ticks]),
-        )
+        new = self._decompose(serve(plan.take(out)), most=len(out))
+        return plan if len(new.ticks) > len(out) else join(plan.take(kept), new)
 
     def _decompose(self, demand: NDArray[np.int64], most: int | None = None) -> Plan:
         """Take terms until nothing is left, or there are more than `most`."""
         rest = demand.copy()
-        terms: list[tuple[NDArray[np.int32], int]] = []
+        matchings: list[NDArray[np.int32]] = []
+        weights: list[int] = []
         zeros, noise = self.rng.choice([0.02, 0.1, 0.3, 1.0]), self.rng.choice([0.1, 1.0, 3.0])
-        while rest.any() and (most is None or len(terms) <= most):
+        while rest.any() and (most is None or len(weights) <= most):
             matching = self._term(rest, float(zeros), float(noise))
             held = np.flatnonzero(matching != IDLE)
             weight = int(rest[held, matching[held]].min())
             rest[held, matching[held]] -= weight
-            terms.append((matching, weight))
-        matchings = np.array([m for m, _ in terms], dtype=np.int32).reshape(-1, len(demand))
-        return Plan(matchings, np.array([w for _, w in terms], dtype=np.int64))
+            matchings.append(matching)
+            weights.append(weight)
+        return Plan.of(matchings, weights, len(demand))
 
     def _term(self, rest: NDArray[np.int64], zeros: float, noise: float) -> NDArray[np.int32]:
         """Choose a permutation: its least entry, against the entries that it makes zero."""
@@ -84,8 +79,7 @@ class Decomposer:
         low, high = 0, len(sizes) - 1  # of the greatest least entry that a permutation can have
         while low < high:
             middle = (low + high + 1) // 2
-            self.desk.value[:] = rest >= sizes[middle]
-            if assign(self.desk) > len(rest) - 0.5:
+            if assign_afresh(self.desk, rest >= sizes[middle]) > len(rest) - 0.5:
                 low = middle
             else:
                 high = middle - 1
@@ -94,8 +88,7 @@ class Decomposer:
         jitter = self.rng.random(rest.shape) * noise
         for size in sizes[max(0, low + 1 - _CHOICES) : low + 1][::-1]:
             worth = np.where(rest == size, 4.0 + jitter, jitter - rest / sizes[-1])
-            self.desk.value[:] = np.where(rest >= size, worth, _CLOSED)
-            assign(self.desk)
+            assign_afresh(self.desk, np.where(rest >= size, worth, _CLOSED))
             made = int((rest[self.ports, self.desk.column_of] == size).sum())
             score = made * zeros + float(size) / float(top)
             if score > best:

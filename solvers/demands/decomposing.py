@@ -7,15 +7,19 @@ decomposition is a smaller problem of the same kind: if it splits into fewer, so
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Iterator
+
 import numpy as np
 
-from optmatch.model import Limit, Limits, NewBest, OnEvent, Solution, Status, Tick
+from optmatch.model import Limit, Limits, OnEvent, Solution
 from optmatch.problems import CountProof, Demand, OddSetProof
 from optmatch.solvers.demands.decomposer import Decomposer
-from optmatch.solvers.demands.odd_sets import bound_by_odd_set
+from optmatch.solvers.demands.odd_sets import bound_demand
 from optmatch.solvers.demands.plans import Plan
 from optmatch.solvers.demands.realised_terms import RealisedDecomposer
 from optmatch.solvers.feedforward import holds_every_matching
+from optmatch.solvers.frame import conclude, take_best
 
 STEPS = 200
 """Runs without a limit of time or iterations."""
@@ -37,32 +41,53 @@ def solve_matchings(
     rng, on_event
         As for every method.
     """
+    return take_fewest(problem, limits, rng, on_event, "best", STEPS, _draw)
+
+
+def take_fewest(
+    problem: Demand,
+    limits: Limits,
+    rng: np.random.Generator,
+    on_event: OnEvent,
+    name: str,
+    most: int,
+    draw: Callable[[Decomposer], Iterator[Plan]],
+) -> Solution:
+    """Take decompositions until a limit is reached or one meets the bound.
+
+    Parameters
+    ----------
+    problem, limits, rng, on_event, name
+        As of a method, and its name.
+    most
+        How many to take without a limit of time or iterations.
+    draw
+        Yields decompositions; it may use those that the decomposer draws.
+    """
+    bound, proof = bound_demand(problem)
+    unlimited = limits.iterations is None and limits.time_s is None
+    searches: list[Decomposer] = []
+
+    def plans() -> Iterator[tuple[float, Plan]]:
+        searches.append(decomposer(problem, rng))
+        for plan in itertools.islice(draw(searches[0]), most if unlimited else None):
+            yield float(len(plan.ticks)), plan
+
     clock = limits.start()
-    best: Plan | None = None
-    limit: Limit | None = None
-    bound, proof = bound_count(problem)
-    done = 0
-    search: Decomposer | None = None
-    try:
-        search = decomposer(problem, rng)
-        while best is None or len(best.ticks) > bound:
-            limit = clock.exceeded(done)
-            if limit is None and limits.iterations is None and limits.time_s is None:
-                limit = Limit.EXHAUSTED if done >= STEPS else None
-            if limit is not None:
-                break
-            on_event(Tick("decompositions", done))
-            found = search.draw() if best is None or done < _RUNS else search.redraw(best)
-            if best is None or len(found.ticks) < len(best.ticks):
-                best = found
-                on_event(NewBest(float(len(best.ticks))))
-            elif len(found.ticks) == len(best.ticks):
-                best = found  # another one as good: the search goes on from there
-            done += 1
-    except KeyboardInterrupt:
-        limit = Limit.INTERRUPTED
+    best, limit, done = take_best(plans(), bound, clock, on_event, "decompositions")
     stats: dict[str, object] = {"decompositions": done}
-    return conclude_count(problem, best, bound, limit, "best", stats, proof, search)
+    search = searches[0] if searches else None
+    return conclude_count(problem, best, bound, limit, name, stats, proof, search)
+
+
+def _draw(search: Decomposer) -> Iterator[Plan]:
+    """Yield whole decompositions, then the best of them with parts redrawn."""
+    best: Plan | None = None
+    for turn in itertools.count():
+        found = search.draw() if best is None or turn < _RUNS else search.redraw(best)
+        if best is None or len(found.ticks) <= len(best.ticks):
+            best = found  # another one as good: the search goes on from there
+        yield found
 
 
 def decomposer(problem: Demand, rng: np.random.Generator) -> Decomposer:
@@ -72,13 +97,6 @@ def decomposer(problem: Demand, rng: np.random.Generator) -> Decomposer:
     return RealisedDecomposer(problem, rng)
 
 
-def bound_count(problem: Demand) -> tuple[float, OddSetProof | None]:
-    """Bound the number of matchings by partners of one port, or of an odd set of ports."""
-    bound = problem.lower_bound()
-    found = bound_by_odd_set(problem)
-    return (bound, None) if found is None or found[1] <= bound else (found[1], found[0])
-
-
 def conclude_count(
     problem: Demand,
     best: Plan | None,
@@ -86,30 +104,20 @@ def conclude_count(
     limit: Limit | None,
     name: str,
     stats: dict[str, object],
-    certificate: CountProof | OddSetProof | None,
+    proof: CountProof | OddSetProof | None,
     search: Decomposer | None,
 ) -> Solution:
     """Say how many matchings were found and how many are proved to be needed."""
-    if best is None:
-        return Solution(
-            problem=problem,
-            status=Status.UNKNOWN,
-            limit=limit or Limit.EXHAUSTED,
-            lower_bound=bound,
-            method=name,
-            certificate=certificate,
-            stats=stats,
-        )
-    proved = len(best.ticks) <= bound
-    states = None if search is None else search.states(best)
-    return Solution(
-        problem=problem,
-        schedule=problem.schedule(best.matchings, best.ticks, states),
-        status=Status.OPTIMAL if proved else Status.FEASIBLE,
-        limit=None if proved else (limit or Limit.EXHAUSTED),
-        objective=float(len(best.ticks)),
-        lower_bound=bound,
-        method=name,
-        certificate=certificate,
-        stats=stats | {"slots": len(best.ticks)},
+    if best is None or search is None:
+        return conclude(problem, name, None, bound, limit, certificate=proof, stats=stats)
+    count = len(best.ticks)
+    return conclude(
+        problem,
+        name,
+        float(count),
+        bound,
+        limit,
+        schedule=problem.schedule(best.matchings, best.ticks, search.states(best)),
+        certificate=proof,
+        stats=stats | {"slots": count},
     )

@@ -171,5 +171,4 @@ def exchange(
         moved >>= 1
         if slot < len(ticks) or not moved.any():
             break
-    kept = ticks > 0
-    return Plan(matchings[kept], ticks[kept])
+    return Plan(matchings, ticks).take(ticks > 0)

@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import IDLE
-from optmatch.solvers.demands.covering import cover_busiest, new_desk
-from optmatch.solvers.demands.plans import Plan
+from optmatch.solvers.demands.assignment import new_desk
+from optmatch.solvers.demands.covering import cover_busiest
+from optmatch.solvers.demands.plans import Plan, join, serve
 from optmatch.solvers.kernel import kernel
 
 
@@ -24,12 +25,6 @@ def _first_free(order_i, order_j, at_row, at_column):
         at_column[j, slot] = i
         most = max(most, slot + 1)
     return most
-
-
-def _by_weight(demand: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    rows, columns = np.nonzero(demand)
-    order = np.argsort(-demand[rows, columns], kind="stable")
-    return rows[order].astype(np.int64), columns[order].astype(np.int64)
 
 
 def cover_heaviest_first(demand: NDArray[np.int64], shortest: int = 1) -> Plan:
@@ -54,12 +49,15 @@ def cover_heaviest_first(demand: NDArray[np.int64], shortest: int = 1) -> Plan:
     ([[0, 1], [1, -1]], [3, 1])
     """
     n = len(demand)
-    rows, columns = _by_weight(demand)
+    rows, columns = np.nonzero(demand)
+    order = np.argsort(-demand[rows, columns], kind="stable")
+    rows, columns = rows[order], columns[order]
     degree = int(max((demand > 0).sum(axis=0).max(), (demand > 0).sum(axis=1).max()))
     at_row = np.full((n, 2 * degree + 1), IDLE, dtype=np.int32)
-    at_column = at_row.copy()
-    slots = _first_free(rows, columns, at_row, at_column)
-    return _plan(demand, at_row[:, :slots], shortest)
+    slots = _first_free(rows, columns, at_row, at_row.copy())
+    matchings = np.ascontiguousarray(at_row[:, :slots].T)
+    needs = np.where(matchings >= 0, demand[np.arange(n), matchings], 0)
+    return Plan(matchings, np.maximum(needs.max(axis=1), shortest))
 
 
 def cover_by_busiest(demand: NDArray[np.int64], shortest: int = 1) -> Plan:
@@ -87,9 +85,14 @@ def cover_by_busiest(demand: NDArray[np.int64], shortest: int = 1) -> Plan:
     return Plan(matchings, np.maximum(ticks, shortest))
 
 
-def _plan(demand: NDArray[np.int64], at_row: NDArray[np.int32], shortest: int) -> Plan:
-    """Hold each slot as long as the heaviest of its circuits needs."""
-    matchings = np.ascontiguousarray(at_row.T)
-    sources = np.arange(len(demand))
-    needs = np.where(matchings >= 0, demand[sources, matchings], 0)
-    return Plan(matchings, np.maximum(needs.max(axis=1), shortest))
+def complete(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
+    """Serve heaviest first what a plan leaves of a demand.
+
+    Examples
+    --------
+    >>> plan = Plan(np.array([[0, 1]], dtype=np.int32), np.array([2]))
+    >>> complete(plan, np.array([[5, 0], [0, 2]])).ticks.tolist()
+    [2, 3]
+    """
+    rest = np.maximum(demand - serve(plan), 0)
+    return join(plan, cover_heaviest_first(rest, shortest)) if rest.any() else plan

@@ -13,6 +13,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.model import RTOL
 from optmatch.problems import Demand, OddSetProof
 
 _FEW = 7  # ports, up to which all sets are tried
@@ -64,6 +65,14 @@ def bound_by_odd_set(problem: Demand) -> tuple[OddSetProof, float] | None:
     if best is None:
         return None
     return OddSetProof(tuple(np.flatnonzero(best[0]).tolist())), best[1]
+
+
+def bound_demand(problem: Demand) -> tuple[float, OddSetProof | None]:
+    """Bound a demand by its lines and, with a proof, by an odd set of ports if that is more."""
+    bound, found = problem.lower_bound(), bound_by_odd_set(problem)
+    if found is None or found[1] <= bound * (1 + RTOL):
+        return bound, None
+    return found[1], found[0]
 
 
 def _bound(problem: Demand, held: NDArray[np.int64]) -> float:

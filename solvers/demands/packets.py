@@ -31,9 +31,9 @@ def leave_to_packets(problem: Demand, plan: Plan) -> Plan:
         if end / problem.planes >= best:
             break
         chosen = order[:count]
-        left = np.maximum(demand - serve(Plan(plan.matchings[chosen], plan.ticks[chosen])), 0)
+        left = np.maximum(demand - serve(plan.take(chosen)), 0)
         busiest = max(left.sum(axis=0).max(), left.sum(axis=1).max())
         finish = max(end / problem.planes, busiest / problem.packet_share)
         if finish < best:
             best, kept = finish, count
-    return Plan(plan.matchings[order[:kept]], plan.ticks[order[:kept]])
+    return plan.take(order[:kept])

@@ -14,7 +14,6 @@ from optmatch.solvers.demands.workspace import (
     FLOOR,
     HEAP_SIZE,
     LINE_SUM,
-    LOW_SIZE,
     THRESHOLD,
     WORD,
 )
@@ -106,8 +105,8 @@ def _match(bench, size):
 
 
 @kernel
-def _seize(bench, size, tidy):
-    """Give each of the first `size` waiting rows an idle column, if any: with `tidy` the smallest.
+def _seize(bench, size):
+    """Give each of the first `size` waiting rows an idle column, if any, of the smallest entry.
 
     Returns how many wait still.
     """
@@ -125,7 +124,7 @@ def _seize(bench, size, tidy):
                 lowest = found & -found
                 found ^= lowest
                 column = WORD * w + _PLACE[lowest % _PRIME]
-                value = left[row * n + column] if tidy else least_of_all
+                value = left[row * n + column]
                 if value < least:
                     best = column
                     least = value
@@ -223,18 +222,18 @@ def _touch_all(bench):
 
 
 @kernel
-def _find_bottleneck(bench, size, tidy):
+def _find_bottleneck(bench, size):
     """Match all `size` waiting rows at the largest threshold that allows it; False if none does.
 
     After a search, entries matter only if one leads from a row that waiting rows reach to a column
     that they do not. Without the last that did, no matching is perfect: their value is the largest
     minimum. Where many rows wait, there is no use in a search before each has an entry.
     """
-    size = _seize(bench, size, tidy)
+    size = _seize(bench, size)
     if size << 3 > len(bench.word):
         if not _touch_all(bench):
             return False
-        size = _seize(bench, size, tidy)
+        size = _seize(bench, size)
     size = _match(bench, size)
     while size:
         if _descend(bench, 2) == 0:
@@ -244,10 +243,10 @@ def _find_bottleneck(bench, size, tidy):
 
 
 @kernel
-def settle(bench, tidy):
+def _settle(bench):
     """Match all rows such that the smallest entry is as large as can be; return it, 0 if none can.
 
-    With `tidy`, the other entries are small ones.
+    The other entries are small ones.
     """
     left, state, waiting = bench.left, bench.state, bench.waiting
     n = len(bench.word)
@@ -257,10 +256,10 @@ def settle(bench, tidy):
             waiting[size] = row
             size += 1
     before = state[THRESHOLD]
-    if size and not _find_bottleneck(bench, size, tidy):
+    if size and not _find_bottleneck(bench, size):
         state[THRESHOLD] = 0
     weight = state[THRESHOLD]
-    if not tidy or weight in (0, before):
+    if weight in (0, before):
         return weight
     # Of the matchings with this minimum, one of small entries leaves the fewest behind. That just
     # found is of large ones where possible: all but those of exactly the minimum are chosen anew.
@@ -270,49 +269,8 @@ def settle(bench, tidy):
             _release(bench, row)
             waiting[size] = row
             size += 1
-    _match(bench, _seize(bench, size, True))
+    _match(bench, _seize(bench, size))
     return weight
-
-
-@kernel
-def _put_lower(bench, item, value):
-    """Correct an entry that is not in the graph; what is in the heap is low again."""
-    low, low_value, state = bench.low, bench.low_value, bench.state
-    for place in range(state[HEAP_SIZE]):
-        lay(low, low_value, state, bench.heap[place], bench.heap_value[place])
-    state[HEAP_SIZE] = 0
-    state[FLOOR] = state[THRESHOLD]
-    place = 0
-    while low[place] != item:
-        place += 1
-    low_value[place] = value
-    if value == 0:
-        state[LOW_SIZE] -= 1
-        low[place], low_value[place] = low[state[LOW_SIZE]], low_value[state[LOW_SIZE]]
-
-
-@kernel
-def lower(bench, rows, columns, entries):
-    """Reduce entries; rows that use one which falls below the threshold have to wait."""
-    left, graph, state = bench.left, bench.graph, bench.state
-    heap, values, low, low_value = bench.heap, bench.heap_value, bench.low, bench.low_value
-    word, bit = bench.word, bench.bit
-    n = len(word)
-    for k in range(len(rows)):
-        row, column, value = rows[k], columns[k], entries[k]
-        place = row * n + column
-        before = left[place]
-        left[place] = value
-        if before >= state[THRESHOLD] > value:
-            graph[row, word[column]] ^= bit[column]
-            if bench.column_of[row] == column:
-                _release(bench, row)
-            if value >= state[FLOOR]:
-                push(heap, values, state, place, value)
-            elif value:
-                lay(low, low_value, state, place, value)
-        elif state[THRESHOLD] > before > value:
-            _put_lower(bench, place, value)
 
 
 @kernel
@@ -328,12 +286,12 @@ def peel_bottleneck(bench, stop, permutations, weights):
     for term in range(len(weights)):
         if state[LINE_SUM] <= stop:
             return term
-        weight = settle(bench, True)
+        weight = _settle(bench)
         if weight == 0:
             return -1
         state[LINE_SUM] -= weight
         weights[term] = weight
-        for row in range(n):  # as `lower` does, which would take a tenth more time
+        for row in range(n):
             column = column_of[row]
             permutations[term, row] = column
             place = row * n + column

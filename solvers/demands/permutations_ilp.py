@@ -16,7 +16,8 @@ from optmatch.problems import CountProof, Demand, OddSetProof
 from optmatch.problems.demands.proofs import Axis
 from optmatch.solvers.cpsat import minimise
 from optmatch.solvers.demands.decomposer import Decomposer
-from optmatch.solvers.demands.decomposing import bound_count, conclude_count, decomposer
+from optmatch.solvers.demands.decomposing import conclude_count, decomposer
+from optmatch.solvers.demands.odd_sets import bound_demand
 from optmatch.solvers.demands.plans import Plan
 from optmatch.solvers.feedforward import holds_every_matching
 
@@ -110,7 +111,7 @@ def solve_count(
 def _bound(problem: Demand) -> tuple[CountProof | OddSetProof | None, int]:
     """Bound the number of terms by lines, or by an odd set of ports."""
     proof, bound = _count(problem.ticks)
-    more, odd = bound_count(problem)
+    more, odd = bound_demand(problem)
     return (proof, bound) if odd is None or more <= bound else (odd, int(more))
 
 

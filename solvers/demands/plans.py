@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,16 @@ class Plan(NamedTuple):
 
     matchings: NDArray[np.int32]  # (slots, ports)
     ticks: NDArray[np.int64]  # (slots,)
+
+    @classmethod
+    def of(cls, matchings: Sequence[NDArray[np.int32]], ticks: Sequence[int], ports: int) -> Plan:
+        """Put slots together that were found one by one, perhaps none."""
+        rows = np.array(matchings, dtype=np.int32).reshape(-1, ports)
+        return cls(rows, np.array(ticks, dtype=np.int64))
+
+    def take(self, slots: NDArray[Any]) -> Plan:
+        """Return a plan of some slots: by number, in their order, or by a mask."""
+        return Plan(self.matchings[slots], self.ticks[slots])
 
     def cost(self, delay: int) -> int:
         """Return the time of all slots, each with a delay before it."""
@@ -76,8 +87,7 @@ def trim(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
     """
     served, ticks = serve(plan), plan.ticks.copy()
     _trim(demand, served, plan.matchings, ticks, np.argsort(ticks, kind="stable"), shortest)
-    kept = ticks > 0
-    return Plan(plan.matchings[kept], ticks[kept])
+    return Plan(plan.matchings, ticks).take(ticks > 0)
 
 
 def join(first: Plan, second: Plan) -> Plan:
@@ -102,8 +112,7 @@ def tidy(plan: Plan) -> Plan:
     matchings, place = np.unique(plan.matchings, axis=0, return_inverse=True)
     ticks = np.zeros(len(matchings), dtype=np.int64)
     np.add.at(ticks, place.reshape(-1), plan.ticks)
-    order = np.argsort(-ticks, kind="stable")
-    return Plan(matchings[order], ticks[order])
+    return Plan(matchings, ticks).take(np.argsort(-ticks, kind="stable"))
 
 
 def only_demanded(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:

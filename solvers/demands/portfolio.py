@@ -17,13 +17,15 @@ import numpy as np
 
 from optmatch.model import Clock, Limit, Limits, OnEvent, Solution
 from optmatch.problems import Demand
+from optmatch.solvers.demands.birkhoff import decompose
 from optmatch.solvers.demands.covering import ECLIPSE, Rating
+from optmatch.solvers.demands.covers import cover_by
 from optmatch.solvers.demands.durations import shorten
-from optmatch.solvers.demands.eclipse import cover_by
 from optmatch.solvers.demands.exchange import exchange
-from optmatch.solvers.demands.greedy import cover_by_busiest, cover_heaviest_first
+from optmatch.solvers.demands.greedy import complete, cover_by_busiest, cover_heaviest_first
 from optmatch.solvers.demands.plans import Plan, join, serve, tidy, trim
 from optmatch.solvers.demands.scheduling import Work, solve_demand
+from optmatch.solvers.demands.stuffing import stuff
 
 MOVES = 100
 """Rebuilds of `best` without a limit of time or iterations."""
@@ -103,17 +105,11 @@ def _rules(work: Work) -> list[Callable[[], Plan]]:
 
 def _exactly(work: Work) -> Plan:
     """Decompose the stuffed demand: the sum of durations is then the least that there is."""
-    from optmatch.solvers.demands.birkhoff import decompose
-    from optmatch.solvers.demands.stuffing import stuff
-
     left = work.clock.remaining_s
     deadline = None if left == np.inf else time.perf_counter() + left / 2
     terms = decompose(stuff(work.demand, "least"), "bottleneck", deadline=deadline)
     plan = Plan(terms.permutations, np.maximum(terms.weights, work.shortest))
-    rest = np.maximum(work.demand - serve(plan), 0)
-    if rest.any():
-        plan = join(plan, cover_heaviest_first(rest, work.shortest))
-    return trim(plan, work.demand, work.shortest)
+    return trim(complete(plan, work.demand, work.shortest), work.demand, work.shortest)
 
 
 def _each(work: Work) -> Iterator[Plan]:
@@ -161,7 +157,7 @@ def _replace_some(work: Work, plan: Plan) -> Plan:
     use = np.minimum(used, plan.ticks[:, None]).sum(axis=1) / (plan.ticks + work.delay)
     chance = use / use.max() + rng.random(slots) * rng.choice([0.3, 1.0, 5.0])
     kept = np.argsort(chance, kind="stable")[int(rng.integers(2, max(3, min(slots, 10)) + 1)) :]
-    base = Plan(plan.matchings[kept], plan.ticks[kept])
+    base = plan.take(kept)
     rest = np.maximum(work.demand - serve(base), 0)
     rating = Rating(
         float(rng.choice([0.5, 1.0])),

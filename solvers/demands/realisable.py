@@ -62,10 +62,7 @@ class Realiser:
             )
             matchings.append(matching)
             ticks.append(length)
-        found = Plan(
-            np.array(matchings, dtype=np.int32).reshape(-1, self.n),
-            np.array(ticks, dtype=np.int64),
-        )
+        found = Plan.of(matchings, ticks, self.n)
         if len(found.ticks):
             found = shorten(found, demand, shortest)
         if self.all_pairs is None:

@@ -9,25 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import (
-    RTOL,
     Clock,
     InputError,
-    Limit,
     Limits,
-    NewBest,
     OnEvent,
     Schedule,
     Solution,
-    Status,
-    Tick,
 )
-from optmatch.problems import Demand, OddSetProof, PlaneSchedules, completion_s
-from optmatch.solvers.demands.odd_sets import bound_by_odd_set
+from optmatch.problems import Demand, PlaneSchedules, completion_s
+from optmatch.solvers.demands.odd_sets import bound_demand
 from optmatch.solvers.demands.ordering import keep_circuits
 from optmatch.solvers.demands.packets import leave_to_packets
 from optmatch.solvers.demands.planes import spread
 from optmatch.solvers.demands.plans import Plan, only_demanded, tidy
 from optmatch.solvers.feedforward import holds_every_matching
+from optmatch.solvers.frame import conclude, take_best
 
 
 class Work(NamedTuple):
@@ -77,43 +73,36 @@ def solve_demand(
             where="method",
         )
     clock = limits.start()
-    best: Candidate | None = None
-    bound, proof = _bound(problem)
-    done, limit = 0, None
+    bound, proof = bound_demand(problem)
     work = Work(problem, problem.ticks, problem.delay_ticks, problem.min_slot_ticks, rng, clock)
-    try:
-        finish, plain = _finisher(problem), _plain(problem)
-        plans = build(work) if work.demand.any() else iter([_empty(problem)])
-        while best is None or best.objective > bound * (1 + RTOL):
-            limit = clock.exceeded(done)
-            if limit is None and best is not None and _gap(best, bound) <= limits.gap:
-                limit = Limit.GAP
-            if limit is not None:
-                break
-            on_event(Tick("plans", done))
-            plan = next(plans, None)
-            if plan is None:
-                limit = Limit.EXHAUSTED
-                break
-            done += 1
-            if best is not None and plain and plan.cost(work.delay) >= best.ticks:
+
+    def candidates() -> Iterator[tuple[float, Candidate] | None]:
+        finish, plain, least = _finisher(problem), _plain(problem), np.inf
+        nothing = Plan.of([], [], problem.fabric.n_ports)
+        for plan in build(work) if work.demand.any() else [nothing]:
+            if plain and plan.cost(work.delay) >= least:
+                yield None
                 continue
             found = finish(only_demanded(plan, work.demand, work.shortest))
-            if best is None or found.objective < best.objective:
-                best = found
-                on_event(NewBest(best.objective))
-    except KeyboardInterrupt:
-        limit = Limit.INTERRUPTED
-    return conclude(problem, best, limit, name, {"plans": done}, bound, proof)
+            least = min(least, found.ticks)
+            yield found.objective, found
 
-
-def _bound(problem: Demand) -> tuple[float, OddSetProof | None]:
-    """Bound a demand by its lines and, with a proof, by an odd set of ports if that is more."""
-    bound = problem.lower_bound()
-    found = bound_by_odd_set(problem)
-    if found is None or found[1] <= bound * (1 + RTOL):
-        return bound, None
-    return found[1], found[0]
+    best, limit, done = take_best(candidates(), bound, clock, on_event, "plans")
+    stats: dict[str, object] = {"plans": done}
+    if best is None:
+        return conclude(problem, name, None, bound, limit, certificate=proof, stats=stats)
+    alone = problem.planes == 1
+    return conclude(
+        problem,
+        name,
+        best.objective,
+        bound,
+        limit,
+        schedule=best.schedules[0] if alone else None,
+        answer=None if alone else PlaneSchedules(schedules=best.schedules),
+        certificate=proof,
+        stats=stats | {"slots": sum(schedule.n_slots for schedule in best.schedules)},
+    )
 
 
 class Candidate(NamedTuple):
@@ -122,51 +111,6 @@ class Candidate(NamedTuple):
     schedules: tuple[Schedule, ...]
     objective: float
     ticks: int  # of all slots and delays together
-
-
-def _gap(best: Candidate, bound: float) -> float:
-    return (best.objective - bound) / best.objective
-
-
-def conclude(
-    problem: Demand,
-    best: Candidate | None,
-    limit: Limit | None,
-    name: str,
-    stats: dict[str, object],
-    bound: float,
-    proof: OddSetProof | None,
-) -> Solution:
-    """Say what was found and what the bound proves about it."""
-    if best is None:
-        return Solution(
-            problem=problem,
-            status=Status.UNKNOWN,
-            limit=limit or Limit.EXHAUSTED,
-            lower_bound=bound,
-            method=name,
-            certificate=proof,
-            stats=stats,
-        )
-    proved = best.objective <= bound * (1 + RTOL)
-    slots = sum(schedule.n_slots for schedule in best.schedules)
-    return Solution(
-        problem=problem,
-        schedule=best.schedules[0] if problem.planes == 1 else None,
-        answer=None if problem.planes == 1 else PlaneSchedules(schedules=best.schedules),
-        status=Status.OPTIMAL if proved else Status.FEASIBLE,
-        limit=None if proved else (limit or Limit.EXHAUSTED),
-        objective=best.objective,
-        lower_bound=min(bound, best.objective),
-        method=name,
-        certificate=proof,
-        stats=stats | {"slots": slots},
-    )
-
-
-def _empty(problem: Demand) -> Plan:
-    n_ports = problem.fabric.n_ports
-    return Plan(np.empty((0, n_ports), dtype=np.int32), np.empty(0, dtype=np.int64))
 
 
 def _plain(problem: Demand) -> bool:

@@ -18,19 +18,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.solvers.feedforward.loop_search import (
-    DEPTH,
     EXACT,
     Task,
-    Workspace,
     bound_blocks,
+    new_workspace,
     search,
 )
-from optmatch.solvers.feedforward.looping import network
+from optmatch.solvers.feedforward.looping import DEPTH, network
 
 MOST_VISITS = 400_000
 """After so many visits to blocks a search ends with the best it has."""
 FORBIDDEN = 1 << 40
-"""The price of a state that a cell cannot take."""
+"""The cost of a state that a cell cannot take."""
 
 _NEVER = 1 << 60
 
@@ -39,8 +38,7 @@ class Choice(NamedTuple):
     """The states of the cells for some matchings, and what is known of them."""
 
     states: NDArray[np.int8]
-    cost: NDArray[np.int64]
-    """``cost[k]``: the cost of matching k."""
+    cost: NDArray[np.int64]  # ``cost[k]``: the cost of matching k
     exact: NDArray[np.bool_]
     """``exact[k]``: whether no routes of matching k cost less; on a dilated network, none of those
     on which no two circuits share a cell."""
@@ -48,7 +46,7 @@ class Choice(NamedTuple):
 
 def choose_loops(
     matchings: NDArray[np.int32],
-    price: NDArray[np.int64],
+    cell_cost: NDArray[np.int64],
     *,
     dilated: bool = False,
     worst: bool = False,
@@ -60,9 +58,9 @@ def choose_loops(
     ----------
     matchings
         ``matchings[k, source] = destination``, -1 where idle; int32, shape (k, n).
-    price
-        ``price[cell, state, shared]``: the cost for each circuit that passes a cell in this state,
-        alone (0) or with another one (1); int64, not negative.
+    cell_cost
+        ``cell_cost[cell, state, shared]``: what a cell in this state costs each circuit that
+        passes it, alone (0) or with another one (1); int64, not negative.
     dilated
         Whether the network is a dilated one.
     worst
@@ -80,31 +78,16 @@ def choose_loops(
     --------
     Four lines straight on, where crosses are to be avoided:
 
-    >>> price = np.array([[[0, 0], [1, 1]]] * 6)
-    >>> found = choose_loops(np.array([[0, 1, 2, 3]], dtype=np.int32), price)
+    >>> cell_cost = np.array([[[0, 0], [1, 1]]] * 6)
+    >>> found = choose_loops(np.array([[0, 1, 2, 3]], dtype=np.int32), cell_cost)
     >>> found.states.tolist(), found.cost.tolist(), found.exact.tolist()
     ([[0, 0, 0, 0, 0, 0]], [0], [True])
     """
     net = network(matchings.shape[1], dilated=dilated)
     depths = int(net.blocks[-1, DEPTH]) + 2
-    lines = depths, net.width + 2
-    space = Workspace(
-        forth=np.empty(lines, dtype=np.int64),
-        back=np.empty(lines, dtype=np.int64),
-        entered=np.zeros(lines, dtype=np.int64),
-        left=np.zeros(lines, dtype=np.int64),
-        paid=np.zeros(lines, dtype=np.int64),
-        loop=np.empty(lines, dtype=np.int64),
-        side=np.empty(lines, dtype=np.int64),
-        turned=np.empty(lines, dtype=np.int64),
-        kept=np.empty(lines, dtype=np.int64),
-        costs=np.empty((*lines, 2), dtype=np.int64),
-        states=np.empty((depths, net.cells), dtype=np.int8),
-        frames=np.empty((depths, 10), dtype=np.int64),
-        tally=np.empty(2, dtype=np.int64),
-    )
+    space = new_workspace(depths, net.width + 2, net.cells)
     least = np.zeros(len(net.blocks), dtype=np.int64)
-    cheapest = price.min(axis=(1, 2), initial=_NEVER)
+    cheapest = cell_cost.min(axis=(1, 2), initial=_NEVER)
     bound_blocks(net.blocks, dilated, cheapest, least)
     choice = Choice(
         np.empty((len(matchings), net.cells), dtype=np.int8),
@@ -112,6 +95,6 @@ def choose_loops(
         np.empty(len(matchings), dtype=np.bool_),
     )
     share = max(1, visits // -(-matchings.shape[1] // EXACT))  # of each block that is searched
-    task = Task(net.blocks, dilated, worst, share, np.ascontiguousarray(price), least)
+    task = Task(net.blocks, dilated, worst, share, np.ascontiguousarray(cell_cost), least)
     search(matchings, 0, _NEVER, task, space, *choice)
     return choice

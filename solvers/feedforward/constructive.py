@@ -17,14 +17,11 @@ from numpy.typing import NDArray
 from optmatch.model import (
     FREE,
     IDLE,
-    RTOL,
     Clock,
     Limit,
     Limits,
-    NewBest,
     OnEvent,
     Solution,
-    Status,
     Tick,
 )
 from optmatch.problems import AllToAll, Routing
@@ -33,14 +30,15 @@ from optmatch.solvers.all_to_all.conclusion import all_slots
 from optmatch.solvers.all_to_all.toggles import Sequence
 from optmatch.solvers.feedforward.router import (
     MICRO_DB,
+    cost_states,
     count_cells,
     follow,
-    price_states,
     route_cheaply,
 )
+from optmatch.solvers.frame import conclude, take_best
 from optmatch.solvers.routing import ilp, negotiated
 from optmatch.solvers.routing.answers import one_slot
-from optmatch.solvers.routing.dead import refuse_dead_pairs
+from optmatch.solvers.routing.causes import refuse_dead_pairs
 
 _NAME = "constructive"
 _RENAMINGS = 8  # of the ports, until all slots get past the faults
@@ -91,37 +89,35 @@ def route(
     if refused is not None:
         return refused
     matching, worst = problem.matching[None], problem.objective == "worst-cells"
-    price = _price(problem)
+    cell_cost = _cell_cost(problem)
 
-    def attempts() -> Iterator[Slots | None]:
-        for wanted in (None, price):
+    def attempts() -> Iterator[tuple[float, Slots]]:
+        for wanted in (None, cell_cost):
             routed = route_cheaply(problem.fabric, matching, wanted, worst=worst)
             if not routed.held[0]:
                 impossible.append(bool(routed.exact[0]))
-                yield None
                 return
-            yield Slots(matching, routed.states, _measure(problem, routed.states))
+            cost = _measure(problem, routed.states)
+            yield cost, Slots(matching, routed.states, cost)
 
     impossible = list[bool]()
     bound = problem.lower_bound()
-    best, limit = _take_best(attempts(), 2, bound, clock, on_event)
-    if best is None and limit is None:
+    best, limit, _ = take_best(attempts(), bound, clock, on_event, "route", 2)
+    if best is None and limit is Limit.EXHAUSTED:
         if problem.fabric.n_cells > _FEW_CELLS and impossible[0]:
             return ilp.hand_over(problem, limits, rng, on_event, _NAME)
         general = ilp.route if problem.fabric.n_cells <= _FEW_CELLS else negotiated.route
         return replace(general(problem, limits, rng, on_event), method=_NAME)
     if best is None:
-        return _unknown(problem, bound, limit)
-    proved = best.objective <= bound * (1 + RTOL)
+        return conclude(problem, _NAME, None, bound, limit)
     passed, _ = count_cells(problem.fabric, matching, best.states)
-    return Solution(
-        problem=problem,
+    return conclude(
+        problem,
+        _NAME,
+        best.objective,
+        bound,
+        limit,
         schedule=one_slot(problem, best.states),
-        status=Status.OPTIMAL if proved else Status.FEASIBLE,
-        limit=None if proved else (limit or Limit.EXHAUSTED),
-        objective=best.objective,
-        lower_bound=min(bound, best.objective),
-        method=_NAME,
         stats={"worst_route_cells": int(passed.max(initial=0))},
     )
 
@@ -153,21 +149,20 @@ def solve(
     if refused is not None:
         return refused
     bound = problem.lower_bound()
-    best, limit = _take_best(_plans(problem, clock, rng, on_event), 2, -1.0, clock, on_event)
-    if best is None and limit is None:
+    plans = _plans(problem, clock, rng, on_event)
+    best, limit, _ = take_best(plans, -1.0, clock, on_event, "route", 2, ties=True)
+    if best is None and limit is Limit.EXHAUSTED:
         return replace(factorise.solve(problem, limits, rng, on_event), method=_NAME)
     if best is None:
-        return _unknown(problem, bound, limit)
-    proved = best.objective <= bound * (1 + RTOL)
+        return conclude(problem, _NAME, None, bound, limit)
     passed, _ = count_cells(problem.fabric, best.matchings, best.states)
-    return Solution(
-        problem=problem,
+    return conclude(
+        problem,
+        _NAME,
+        best.objective,
+        bound,
+        limit,
         schedule=all_slots(problem, best.matchings, best.states),
-        status=Status.OPTIMAL if proved else Status.FEASIBLE,
-        limit=None if proved else (limit or Limit.EXHAUSTED),
-        objective=best.objective,
-        lower_bound=min(bound, best.objective),
-        method=_NAME,
         stats={
             "slots": len(best.matchings),
             "slots_lower_bound": problem.min_slots,
@@ -177,41 +172,11 @@ def solve(
     )
 
 
-def _take_best(
-    attempts: Iterator[Slots | None],
-    total: int,
-    bound: float,
-    clock: Clock,
-    on_event: OnEvent,
-) -> tuple[Slots | None, Limit | None]:
-    """Go through attempts, the later of equal ones being better, until one is None or a limit."""
-    best: Slots | None = None
-    done, limit = 0, clock.exceeded(0)
-    try:
-        while limit is None:
-            found = next(attempts, None)
-            if found is None:
-                break
-            done += 1
-            before = np.inf if best is None else best.objective
-            if found.objective <= before:
-                best = found  # kept first: the listener may interrupt
-            if found.objective < before:
-                on_event(NewBest(found.objective))
-            if found.objective <= bound * (1 + RTOL):
-                break
-            on_event(Tick("route", done, total))
-            limit = clock.exceeded(done)
-    except KeyboardInterrupt:
-        limit = Limit.INTERRUPTED
-    return best, limit
-
-
-def _price(problem: Routing) -> NDArray[np.int64]:
+def _cell_cost(problem: Routing) -> NDArray[np.int64]:
     if problem.objective == "loss-db":
         losses = problem.bar_loss_db, problem.cross_loss_db
-        return price_states(problem.fabric, *(loss / MICRO_DB for loss in losses))
-    return price_states(problem.fabric, 1, 1)
+        return cost_states(problem.fabric, *(loss / MICRO_DB for loss in losses))
+    return cost_states(problem.fabric, 1, 1)
 
 
 def _measure(problem: Routing, states: NDArray[np.int8]) -> float:
@@ -225,21 +190,15 @@ def _measure(problem: Routing, states: NDArray[np.int8]) -> float:
     return float(passed.sum())
 
 
-def _unknown(problem: Routing | AllToAll, bound: float, limit: Limit | None) -> Solution:
-    return Solution(
-        problem=problem, status=Status.UNKNOWN, limit=limit, lower_bound=bound, method=_NAME
-    )
-
-
 def _plans(
     problem: AllToAll, clock: Clock, rng: np.random.Generator, on_event: OnEvent
-) -> Iterator[Slots | None]:
+) -> Iterator[tuple[float, Slots]]:
     """Yield the slots as they are routed first, then in order and with their loops turned."""
     fabric = problem.fabric
     plan = _first_plan(problem, rng)
-    yield plan
     if plan is None:
         return
+    yield plan.objective, plan
     matchings, states = plan.matchings, plan.states
     if len(states) > 2 and len(states) ** 3 * fabric.n_cells <= _MOST_ORDERED:
         sequence = Sequence(states)
@@ -247,8 +206,8 @@ def _plans(
         matchings, states = matchings[sequence.order], states[sequence.order]
     driven = np.full(fabric.n_cells, FREE, dtype=np.int8)
     rows = list[NDArray[np.int8]]()
-    price = price_states(fabric, 1, 1)
-    for row in follow(fabric, matchings, driven, price, _VISITS // max(1, len(states))):
+    cell_cost = cost_states(fabric, 1, 1)
+    for row in follow(fabric, matchings, driven, cell_cost, _VISITS // max(1, len(states))):
         if clock.remaining_s <= 0:
             return
         rows.append(row)
@@ -256,7 +215,8 @@ def _plans(
     turned = np.array(rows, dtype=np.int8).reshape(states.shape)
     if _count_toggles(turned) < _count_toggles(states):
         states = turned
-    yield Slots(matchings, states, float(count_cells(fabric, matchings, states)[0].sum()))
+    cells = float(count_cells(fabric, matchings, states)[0].sum())
+    yield cells, Slots(matchings, states, cells)
 
 
 def _first_plan(problem: AllToAll, rng: np.random.Generator) -> Slots | None:

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import FREE
-from optmatch.solvers.kernel import kernel
-
-SIZE, DEPTH, PLACE, UPPER, LOWER, IN, OUT = range(7)  # as in `looping`
+from optmatch.solvers.feedforward.looping import DEPTH, IN, LOWER, OUT, PLACE, SIZE, UPPER
+from optmatch.solvers.kernel import bare_kernel, kernel
 
 EXACT = 64
 """In blocks of more lines each loop takes the direction that its own cells prefer."""
@@ -32,7 +31,7 @@ class Task(NamedTuple):
     wide: bool
     worst: bool
     visits: int
-    price: NDArray[np.int64]
+    cell_cost: NDArray[np.int64]
     least: NDArray[np.int64]  # of any route through a block
 
 
@@ -43,7 +42,7 @@ class Workspace(NamedTuple):
     back: NDArray[np.int64]  # the input of an output
     entered: NDArray[np.int64]  # at an input, which of its two wires has light
     left: NDArray[np.int64]  # at an output
-    paid: NDArray[np.int64]  # outside of its block, by the line at an input
+    outside: NDArray[np.int64]  # the cost outside of its block, by the line at an input
     loop: NDArray[np.int64]  # the loop of the line at an input
     side: NDArray[np.int64]  # the half that it goes to if its loop is not turned
     turned: NDArray[np.int64]  # (depths, loops): whether a loop is
@@ -54,9 +53,18 @@ class Workspace(NamedTuple):
     tally: NDArray[np.int64]  # (2,): visits; whether anything was left out
 
 
+def new_workspace(depths: int, lines: int, cells: int) -> Workspace:
+    """Allocate it for so many depths, lines and cells."""
+    by_line = np.zeros((9, depths, lines), dtype=np.int64)
+    costs = np.empty((depths, lines, 2), dtype=np.int64)
+    states = np.empty((depths, cells), dtype=np.int8)
+    frames, tally = np.empty((depths, 10), dtype=np.int64), np.empty(2, dtype=np.int64)
+    return Workspace._make([*by_line, costs, states, frames, tally])
+
+
 @kernel
 def bound_blocks(blocks, wide, cheapest, least):
-    """Find the least that any route through each block pays; a half comes after its whole."""
+    """Find the least that any route through each block costs; a half comes after its whole."""
     for number in range(len(blocks) - 1, -1, -1):
         size, first, last = blocks[number, SIZE], blocks[number, IN], blocks[number, OUT]
         if size == 1:
@@ -75,7 +83,7 @@ def bound_blocks(blocks, wide, cheapest, least):
                 least[number] += cheapest[last : last + cells].min()
 
 
-@kernel
+@bare_kernel
 def search(matchings, root, bound, task, space, states, cost, exact):
     """Find the best states of block `root` for each matching, if they cost less than `bound`."""
     for row in range(len(matchings)):
@@ -93,7 +101,7 @@ def search(matchings, root, bound, task, space, states, cost, exact):
             states[row, cell] = space.states[-1, cell]
 
 
-@kernel
+@bare_kernel
 def _search_one(root, bound, task, space):
     """Go down into halves and back up, with one open block at each depth; return the cost."""
     cost = _open(root, bound, task, space)
@@ -115,7 +123,7 @@ def _search_one(root, bound, task, space):
     return cost
 
 
-@kernel
+@bare_kernel
 def _open(number, bound, task, space):
     """Begin the search of a block for less than `bound`; return a cost if it ends at once."""
     blocks = task.blocks
@@ -127,7 +135,7 @@ def _open(number, bound, task, space):
     for line in range(blocks[number, PLACE], blocks[number, PLACE] + size):
         if space.forth[depth, line] >= 0:
             lit += 1
-            if task.worst and space.paid[depth, line] + task.least[number] >= bound:
+            if task.worst and space.outside[depth, line] + task.least[number] >= bound:
                 return bound
     if not task.worst and lit * task.least[number] >= bound:
         return bound
@@ -147,7 +155,7 @@ def _open(number, bound, task, space):
     return -1
 
 
-@kernel
+@bare_kernel
 def _choose_half(depth, task, space):
     """Return the half to look at next, perhaps in another setting of the loops; -1 for none."""
     frame, blocks, worst = space.frames[depth], task.blocks, task.worst
@@ -176,7 +184,7 @@ def _choose_half(depth, task, space):
     return blocks[number, LOWER if frame[HALF] else UPPER]
 
 
-@kernel
+@bare_kernel
 def _add_half(depth, cost, task, space):
     """Add the cost of a half; keep what is set if both together are the best so far."""
     frame, blocks = space.frames[depth], task.blocks
@@ -193,7 +201,7 @@ def _add_half(depth, cost, task, space):
             space.states[depth, cell] = space.states[-1, cell]
 
 
-@kernel
+@bare_kernel
 def _close(depth, task, space):
     """Set the cells of a block to the best that was found, if that is below the bound."""
     frame, blocks = space.frames[depth], task.blocks
@@ -207,7 +215,7 @@ def _close(depth, task, space):
     return frame[BEST]
 
 
-@kernel
+@bare_kernel
 def _set_leaf(number, task, space):
     """Set the cells of a block of one line or two, where nothing is to be chosen."""
     blocks, states = task.blocks, space.states[-1]
@@ -225,24 +233,26 @@ def _set_leaf(number, task, space):
             entered, left = space.entered[depth, place + i], space.left[depth, place + o]
             if size == 1:
                 states[first] = entered ^ left
-                cost = task.price[first, states[first], 0]
+                cost = task.cell_cost[first, states[first], 0]
             else:
                 cell, last = first + i, first + 2 + o
                 states[cell] = entered ^ o
                 states[last] = i ^ left
-                cost = task.price[cell, states[cell], 0] + task.price[last, states[last], 0]
+                cost = (
+                    task.cell_cost[cell, states[cell], 0] + task.cell_cost[last, states[last], 0]
+                )
         elif size == 2:
             states[first] = i ^ o
             shared = 1 if space.forth[depth, place + 1 - i] >= 0 else 0
-            cost = task.price[first, states[first], shared]
+            cost = task.cell_cost[first, states[first], shared]
         if task.worst:
-            total = max(total, space.paid[depth, place + i] + cost)
+            total = max(total, space.outside[depth, place + i] + cost)
         else:
             total += cost
     return total
 
 
-@kernel
+@bare_kernel
 def _find_loops(number, task, space):
     """Find the loops of a block, and what they cost; the lines of odd wires are loop 0."""
     size, depth = task.blocks[number, SIZE], task.blocks[number, DEPTH]
@@ -273,7 +283,7 @@ def _find_loops(number, task, space):
     return loops
 
 
-@kernel
+@bare_kernel
 def _mark(i, side, loop, depth, place, space):
     """Mark the lines of a loop from input i on, which goes to half `side`."""
     while space.forth[depth, place + i] >= 0 and space.loop[depth, place + i] < 0:
@@ -287,9 +297,9 @@ def _mark(i, side, loop, depth, place, space):
         i ^= 1
 
 
-@kernel
+@bare_kernel
 def _pass_columns(number, i, side, task, space):
-    """Set the cells that the line at input i passes in the outer columns; return what it pays."""
+    """Set the cells that the line at input i passes in the outer columns; return their cost."""
     blocks, size, depth = task.blocks, task.blocks[number, SIZE], task.blocks[number, DEPTH]
     place, first, last = blocks[number, PLACE], blocks[number, IN], blocks[number, OUT]
     o = space.forth[depth, place + i]
@@ -299,19 +309,19 @@ def _pass_columns(number, i, side, task, space):
         shared = 1 if space.forth[depth, place + (i ^ 1)] >= 0 else 0
         if task.wide:
             cell, state, shared = first + i, space.entered[depth, place + i] ^ side, 0
-        cost += task.price[cell, state, shared]
+        cost += task.cell_cost[cell, state, shared]
         space.states[-1, cell] = state
     if o >> 1 < size >> 1:
         cell, state = last + (o >> 1), (o & 1) ^ side
         shared = 1 if space.back[depth, place + (o ^ 1)] >= 0 else 0
         if task.wide:
             cell, state, shared = last + o, space.left[depth, place + o] ^ side, 0
-        cost += task.price[cell, state, shared]
+        cost += task.cell_cost[cell, state, shared]
         space.states[-1, cell] = state
     return cost
 
 
-@kernel
+@bare_kernel
 def _split(number, task, space):
     """Hand the lines of a block on to its halves, as its loops are turned."""
     blocks = task.blocks
@@ -335,10 +345,10 @@ def _split(number, task, space):
             space.left[depth + 1, to] = space.left[depth, place + o] if o == odd else o & 1
         if task.worst:
             cost = _pass_columns(number, i, side, task, space)
-            space.paid[depth + 1, at] = space.paid[depth, place + i] + cost
+            space.outside[depth + 1, at] = space.outside[depth, place + i] + cost
 
 
-@kernel
+@bare_kernel
 def _set_columns(number, task, space):
     """Set the cells of the outer columns of a block, as its loops are turned."""
     blocks, size, depth = task.blocks, task.blocks[number, SIZE], task.blocks[number, DEPTH]

@@ -34,8 +34,7 @@ class Network(NamedTuple):
 
     blocks: NDArray[np.int64]
     cells: int
-    width: int
-    """Entries for the lines of all blocks of one depth; odd ones have a gap after them."""
+    width: int  # entries for the lines of all blocks of one depth; odd ones have a gap after them
 
 
 @lru_cache(maxsize=64)
@@ -93,12 +92,10 @@ class Tables(NamedTuple):
     fours: NDArray[np.int8]
     """``fours[matching]``: of four lines, idle ones too; digits of a matching are its outputs plus
     1, to base 5."""
-    eights: NDArray[np.int8]
-    """``eights[head + tail]``: of eight lines, all in use."""
+    eights: NDArray[np.int8]  # ``eights[head + tail]``: of eight lines, all in use
     heads: NDArray[np.int32]
     """``heads[outputs]``, four digits to base 8: where permutations that begin so are."""
-    tails: NDArray[np.int32]
-    """``tails[outputs]``: where among them those are that end so."""
+    tails: NDArray[np.int32]  # ``tails[outputs]``: where among them those are that end so
 
 
 _NO_TABLES = Tables(

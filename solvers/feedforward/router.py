@@ -40,8 +40,7 @@ class Routed(NamedTuple):
     """States for a batch of matchings."""
 
     states: NDArray[np.int8]
-    held: NDArray[np.bool_]
-    """``held[k]``: whether matching k is carried in spite of all faults."""
+    held: NDArray[np.bool_]  # ``held[k]``: whether matching k is carried in spite of all faults
     exact: NDArray[np.bool_]
     """``exact[k]``: whether the states are the best there are, as `choose_loops` knows."""
 
@@ -111,11 +110,11 @@ def route_batch(
         states = list(follow(fabric, rows, driven))
         return np.array(states, dtype=np.int8).reshape(-1, fabric.n_cells)
     if prefer == "loss":
-        price = price_states(fabric, bar_loss_db / MICRO_DB, cross_loss_db / MICRO_DB)
+        cell_cost = cost_states(fabric, bar_loss_db / MICRO_DB, cross_loss_db / MICRO_DB)
     else:
-        price = np.zeros((fabric.n_cells, 2, 2), dtype=np.int64)
-        price[:, :, 1] = 1
-    return route_cheaply(fabric, rows, price, worst=prefer == "loss").states
+        cell_cost = np.zeros((fabric.n_cells, 2, 2), dtype=np.int64)
+        cell_cost[:, :, 1] = 1
+    return route_cheaply(fabric, rows, cell_cost, worst=prefer == "loss").states
 
 
 def exact_router(fabric: Fabric) -> FeedForward | None:
@@ -124,17 +123,17 @@ def exact_router(fabric: Fabric) -> FeedForward | None:
     return inner if isinstance(inner, FeedForward) and inner.type in _ROUTERS else None
 
 
-def price_states(fabric: Fabric, bar: float, cross: float) -> NDArray[np.int64]:
-    """``price[cell, state, shared]``: what a circuit pays for a cell, by its state alone."""
-    price = np.zeros((fabric.n_cells, 2, 2), dtype=np.int64)
-    price[:, BAR], price[:, CROSS] = round(bar), round(cross)
-    return price
+def cost_states(fabric: Fabric, bar: float, cross: float) -> NDArray[np.int64]:
+    """``cell_cost[cell, state, shared]``: what a cell costs a circuit, by its state alone."""
+    cell_cost = np.zeros((fabric.n_cells, 2, 2), dtype=np.int64)
+    cell_cost[:, BAR], cell_cost[:, CROSS] = round(bar), round(cross)
+    return cell_cost
 
 
 def route_cheaply(
     fabric: Fabric,
     matchings: NDArray[np.int32],
-    price: NDArray[np.int64] | None = None,
+    cell_cost: NDArray[np.int64] | None = None,
     *,
     worst: bool = False,
     visits: int = MOST_VISITS,
@@ -147,8 +146,8 @@ def route_cheaply(
         One for which there is an `exact_router`.
     matchings
         Checked ones, int32, shape (k, n).
-    price, worst, visits
-        As for `choose_loops`; None for any routes. States that a fault forbids may have any price.
+    cell_cost, worst, visits
+        As for `choose_loops`; None for any routes. States that a fault forbids may cost anything.
 
     Returns
     -------
@@ -158,14 +157,14 @@ def route_cheaply(
     inner: Any = exact_router(fabric)
     stuck = fabric.graph.stuck if fabric.graph is not None else np.empty(0, dtype=np.int8)
     everywhere = np.ones(len(matchings), dtype=bool)
-    if inner.type in _LOOPING and (price is not None or (stuck != FREE).any()):
-        if price is None:
-            price = np.zeros((fabric.n_cells, 2, 2), dtype=np.int64)
-        price = price.copy()
+    if inner.type in _LOOPING and (cell_cost is not None or (stuck != FREE).any()):
+        if cell_cost is None:
+            cell_cost = np.zeros((fabric.n_cells, 2, 2), dtype=np.int64)
+        cell_cost = cell_cost.copy()
         for state in (BAR, CROSS):
-            price[(stuck == DEAD) | (stuck == 1 - state), state] = FORBIDDEN
+            cell_cost[(stuck == DEAD) | (stuck == 1 - state), state] = FORBIDDEN
         found = choose_loops(
-            matchings, price, dilated=_LOOPING[inner.type], worst=worst, visits=visits
+            matchings, cell_cost, dilated=_LOOPING[inner.type], worst=worst, visits=visits
         )
         return Routed(found.states, found.cost < FORBIDDEN, found.exact)
     states = _ROUTERS[inner.type](matchings)
@@ -177,7 +176,7 @@ def follow(
     fabric: Fabric,
     matchings: NDArray[np.int32],
     driven: NDArray[np.int8],
-    price: NDArray[np.int64] | None = None,
+    cell_cost: NDArray[np.int64] | None = None,
     visits: int = MOST_VISITS,
 ) -> Iterator[NDArray[np.int8]]:
     """Route matchings one after the other, each with the fewest toggles from those before it.
@@ -188,8 +187,8 @@ def follow(
         As for `route_cheaply`.
     driven
         ``driven[cell]``: the states before the first matching, -1 where not known.
-    price
-        What comes before toggles: a price of 1 outweighs all toggles of a matching.
+    cell_cost
+        What comes before toggles: a cost of 1 outweighs all toggles of a matching.
     visits
         As for `choose_loops`, for each matching.
 
@@ -202,8 +201,8 @@ def follow(
         changes = np.zeros((fabric.n_cells, 2, 2), dtype=np.int64)
         for state in (BAR, CROSS):  # circuits that share a cell share its toggle
             changes[driven == 1 - state, state] = 2, 1
-        if price is not None:
-            changes += price * (2 * fabric.n_cells + 1)
+        if cell_cost is not None:
+            changes += cell_cost * (2 * fabric.n_cells + 1)
         states = route_cheaply(fabric, matching[None], changes, visits=visits).states[0]
         yield states
         driven = np.where(states == FREE, driven, states)

@@ -11,7 +11,7 @@ cell in two states there are no two paths that share no waveguide.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,33 +26,22 @@ class FlowGraph(NamedTuple):
 
     units: int
     per_unit: int
-    first: Ints
-    """``first[node] .. first[node + 1]``: its arcs."""
-    head: Ints
-    """``head[arc]``: the node it leads to."""
-    cell: Ints
-    """``cell[arc]``: the cell it passes, -1 for none."""
-    state: Ints
-    """``state[arc]``: the state which that cell must have."""
-    resource: Ints
-    """``resource[node]``"""
-    capacity: Ints
-    """``capacity[resource]``: how many circuits it holds."""
-    fibre: Ints
-    """``fibre[node]``: the fibre (with cells) or the edge (without) that the node is, or -1."""
-    terminal: Ints
-    """``terminal[node]``: where light is about to enter a cell, -1 if it does not."""
-    inner: int
-    """The first node that is no unit."""
-    port_in: Ints
-    """``port_in[node]``: the port of the stub into which its light enters, -1 if none does."""
-    port_out: Ints
-    """``port_out[node]``: the port by whose stub it leaves, -1 if by none."""
-    tail: Ints
-    """``tail[arc]``: the node it leaves."""
-    back_first: Ints
-    """``back_arc[back_first[node] .. back_first[node + 1]]``: the arcs that lead to it."""
+    inner: int  # the first node that is no unit
+    first: Ints  # ``first[node] .. first[node + 1]``: its arcs
+    head: Ints  # ``head[arc]``: the node it leads to
+    tail: Ints  # ``tail[arc]``: the node it leaves
+    back_first: (
+        Ints  # ``back_arc[back_first[node] .. back_first[node + 1]]``: arcs that lead to it
+    )
     back_arc: Ints
+    cell: Ints  # ``cell[arc]``: the cell it passes, -1 for none
+    state: Ints  # ``state[arc]``: the state which that cell must have
+    resource: Ints  # ``resource[node]``
+    capacity: Ints  # ``capacity[resource]``: how many circuits it holds
+    fibre: Ints  # ``fibre[node]``: the fibre (with cells) or edge (without) that it is, or -1
+    terminal: Ints  # ``terminal[node]``: where light is about to enter a cell, or -1
+    port_in: Ints  # ``port_in[node]``: the port of the stub into which its light enters, or -1
+    port_out: Ints  # ``port_out[node]``: the port by whose stub it leaves, or -1
 
     def leaving(self, unit: int) -> int:
         """Return the node of light that comes out of a unit."""
@@ -103,27 +92,23 @@ def _through_servers(rack: Fabric) -> FlowGraph:
     for tail, head in edges:
         onward = [inner + edge for edge in out[head] if edges[edge][1] != tail]
         arcs.append(onward + [units + d for d in range(head * size, (head + 1) * size)])
-    first, heads = _rows(arcs)
     nodes = inner + len(edges)
-    ports = np.full(inner, rack.ports_per_unit, dtype=np.int32)
     none = np.full(nodes, -1)
     fibre = none.copy()
     fibre[inner:] = np.arange(len(edges))
-    return FlowGraph(
-        units,
-        rack.ports_per_unit,
-        first,
-        heads,
-        _kept(np.full(len(heads), -1)),
-        _kept(np.zeros(len(heads))),
-        _kept(np.arange(nodes)),
-        _kept(np.concatenate([ports, rack.edge_fibres])),
-        _kept(fibre),
-        _kept(none),
-        inner,
-        _kept(none),
-        _kept(none),
-        *_turn_back(first, heads),
+    arcs_in_all = sum(map(len, arcs))
+    return _freeze(
+        rack,
+        first=np.cumsum([0, *map(len, arcs)]),
+        head=np.array([head for heads in arcs for head in heads]),
+        cell=np.full(arcs_in_all, -1),
+        state=np.zeros(arcs_in_all),
+        resource=np.arange(nodes),
+        capacity=np.append(np.full(inner, rack.ports_per_unit), rack.edge_fibres),
+        fibre=fibre,
+        terminal=none,
+        port_in=none,
+        port_out=none,
     )
 
 
@@ -159,40 +144,34 @@ def _through_cells(fabric: Fabric, graph: CellGraph) -> FlowGraph:
     resource = np.concatenate(
         [links.count + np.arange(inner), links.of_terminal, links.of_terminal]
     )
-    first = _kept(np.searchsorted(tails[order], np.arange(nodes + 1)))
-    heads_in_order = _kept(all_heads[order])
-    return FlowGraph(
-        units,
-        per_unit,
-        first,
-        heads_in_order,
-        _kept(np.concatenate(cell)[order]),
-        _kept(np.concatenate(state)[order]),
-        _kept(resource),
-        _kept(np.concatenate([np.ones(links.count), np.full(inner, per_unit)])),
-        _kept(fibre),
-        _kept(terminal),
-        inner,
-        _kept(port_in),
-        _kept(port_out),
-        *_turn_back(first, heads_in_order),
+    return _freeze(
+        fabric,
+        first=np.searchsorted(tails[order], np.arange(nodes + 1)),
+        head=all_heads[order],
+        cell=np.concatenate(cell)[order],
+        state=np.concatenate(state)[order],
+        resource=resource,
+        capacity=np.append(np.ones(links.count), np.full(inner, per_unit)),
+        fibre=fibre,
+        terminal=terminal,
+        port_in=port_in,
+        port_out=port_out,
     )
 
 
-def _rows(rows: list[list[int]]) -> tuple[Ints, Ints]:
-    lengths = [0, *map(len, rows)]
-    return _kept(np.cumsum(lengths)), _kept(np.array([entry for row in rows for entry in row]))
-
-
-def _turn_back(first: Ints, head: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return the tail of each arc, and where the arcs to each node stand, and which they are."""
-    order = np.argsort(head, kind="stable")
-    nodes = np.arange(len(first) - 1)
-    places = np.searchsorted(head[order], np.arange(len(first)))
-    return _kept(np.repeat(nodes, np.diff(first))), _kept(places), _kept(order)
-
-
-def _kept(array: NDArray[np.generic]) -> Ints:
-    kept = np.asarray(array).astype(np.int32)
-    kept.flags.writeable = False
-    return kept
+def _freeze(
+    fabric: Fabric, first: NDArray[Any], head: NDArray[Any], **others: NDArray[Any]
+) -> FlowGraph:
+    """Make a graph of arrays, with the tail of each arc and the arcs that lead to each node."""
+    nodes, back_arc = np.arange(len(first) - 1), np.argsort(head, kind="stable")
+    others |= {
+        "first": first,
+        "head": head,
+        "tail": np.repeat(nodes, np.diff(first)),
+        "back_first": np.searchsorted(head[back_arc], np.arange(len(first))),
+        "back_arc": back_arc,
+    }
+    arrays = {name: array.astype(np.int32) for name, array in others.items()}
+    for array in arrays.values():
+        array.flags.writeable = False
+    return FlowGraph(fabric.n_units, fabric.ports_per_unit, 2 * fabric.n_units, **arrays)

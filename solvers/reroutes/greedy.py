@@ -10,6 +10,7 @@ import numpy as np
 
 from optmatch.model import Limit, Limits, NewBest, OnEvent, Solution, Status
 from optmatch.problems import Reroute
+from optmatch.solvers.frame import conclude
 from optmatch.solvers.reroutes.changes import make_transition
 from optmatch.solvers.reroutes.impossible import explain, explain_bound, find_cut, prove_handovers
 from optmatch.solvers.reroutes.repair import EFFORT, Plan, Reach, repair
@@ -51,28 +52,24 @@ def solve(
     """
     clock, bound = limits.start(), problem.lower_bound()
     if math.isinf(bound):
-        return refuse(problem, "greedy")
+        reason = explain_bound(len(problem.lost), len(problem.live_spares))
+        return refuse(problem, "greedy", reason)
     case, routing = case_of(problem), RoutingState(problem)
     if clock.remaining_s <= 0.0:
-        return give_up(problem, Limit.TIME, bound)
+        return conclude(problem, "greedy", None, bound, Limit.TIME)
     reach = Reach(routing, problem.loss_units)
     found = repair(routing, case, reach, clock=clock)
     if isinstance(found, Plan):
-        return answer(problem, routing, found, on_event)
+        limit = Limit.EXHAUSTED
+        try:
+            on_event(NewBest(problem.weigh(found.levels)))
+        except KeyboardInterrupt:
+            limit = Limit.INTERRUPTED
+        return make_solution(problem, routing, found, problem.bound() or (), limit=limit)
     certificate: Any = found or find_cut(problem) or prove_handovers(problem, clock, 0, _FEW)
     if certificate is None:
-        return give_up(problem, clock.exceeded(EFFORT) or Limit.EXHAUSTED, bound)
-    return conclude_infeasible(problem, "greedy", certificate)
-
-
-def answer(problem: Reroute, routing: RoutingState, plan: Plan, on_event: OnEvent) -> Solution:
-    """Report a plan and make a solution of it; optimal if it meets the bound."""
-    limit = Limit.EXHAUSTED
-    try:
-        on_event(NewBest(problem.weigh(plan.levels)))
-    except KeyboardInterrupt:
-        limit = Limit.INTERRUPTED
-    return make_solution(problem, routing, plan, problem.bound() or (), limit=limit)
+        return conclude(problem, "greedy", None, bound, clock.exceeded(EFFORT))
+    return refuse(problem, "greedy", explain(problem, certificate), certificate)
 
 
 def make_solution(
@@ -101,7 +98,8 @@ def make_solution(
         What shows the bound, if it is not the problem's own.
     """
     optimal = tuple(bound) == plan.levels
-    stats = levels_stats(plan)
+    names = "disturbed", "changed", "cells_set", "worst_loss_centidb", "length"
+    stats: dict[str, Any] = dict(zip(names, plan.levels, strict=True))
     return Solution(
         problem=problem,
         answer=make_transition(routing, case_of(problem), plan),
@@ -114,56 +112,24 @@ def make_solution(
     )
 
 
-def levels_stats(plan: Plan) -> dict[str, Any]:
-    """Name the levels of the objective."""
-    disturbed, changed, cells_set, worst, length = plan.levels
-    return {
-        "disturbed": disturbed,
-        "changed": changed,
-        "cells_set": cells_set,
-        "worst_loss_centidb": worst,
-        "length": length,
-    }
-
-
-def give_up(problem: Reroute, limit: Limit, bound: float, method: str = "greedy") -> Solution:
-    """Say that nothing was found, and nothing proved."""
-    return Solution(
-        problem=problem, status=Status.UNKNOWN, limit=limit, lower_bound=bound, method=method
-    )
-
-
-def conclude_infeasible(
-    problem: Reroute, method: str, certificate: Any, *, bound_by: str | None = None
+def refuse(
+    problem: Reroute,
+    method: str,
+    reason: str,
+    certificate: Any = None,
+    *,
+    bound_by: str | None = None,
 ) -> Solution:
     """Say that there is no way over it, and why.
 
     Parameters
     ----------
-    problem, method
-        What was asked, and whose answer it is.
+    problem, method, reason
+        What was asked, whose answer it is, and why in words.
     certificate
-        The proof; None where a search shows it.
+        The proof; None where a search shows it, or the bound of the problem.
     bound_by
         What shows it, if it is not the certificate alone.
     """
-    stats = {"reason": explain(problem, certificate)}
-    return Solution(
-        problem=problem,
-        status=Status.INFEASIBLE,
-        lower_bound=math.inf,
-        method=method,
-        certificate=certificate,
-        stats=stats if bound_by is None else {**stats, "bound_by": bound_by},
-    )
-
-
-def refuse(problem: Reroute, method: str) -> Solution:
-    """Say that there is no way over it, which the bound of the problem shows."""
-    return Solution(
-        problem=problem,
-        status=Status.INFEASIBLE,
-        lower_bound=math.inf,
-        method=method,
-        stats={"reason": explain_bound(len(problem.lost), len(problem.live_spares))},
-    )
+    stats = {"reason": reason} | ({} if bound_by is None else {"bound_by": bound_by})
+    return conclude(problem, method, None, math.inf, certificate=certificate, stats=stats)

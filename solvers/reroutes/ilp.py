@@ -18,14 +18,18 @@ import numpy as np
 
 from optmatch.model import Clock, Limit, Limits, NewBest, OnEvent, Solution
 from optmatch.problems import BlockProof, Reroute
+from optmatch.solvers.frame import conclude
 from optmatch.solvers.reroutes.greedy import (
     case_of,
-    conclude_infeasible,
-    give_up,
     make_solution,
     refuse,
 )
-from optmatch.solvers.reroutes.impossible import find_cut, prove_handovers
+from optmatch.solvers.reroutes.impossible import (
+    explain,
+    explain_bound,
+    find_cut,
+    prove_handovers,
+)
 from optmatch.solvers.reroutes.model import Model
 from optmatch.solvers.reroutes.repair import Plan, Reach, repair, settle, split_rest
 from optmatch.solvers.reroutes.routing_state import Case, Found, RoutingState
@@ -72,12 +76,8 @@ class Search:
             Whether to find first how few of them must; else all of them count as moved.
         """
         routing, case = self.routing, self.case
-        lifted = [routing.paths[circuit] for circuit in (*case.hit, *movable)]
-        routing.lift(lifted)
-        try:
+        with routing.without((*case.hit, *movable)):
             model = Model(routing, case, movable)
-        finally:
-            routing.put(lifted)
         if few:
             outcome = self._run(model, model.movers_cost)
             if not outcome.optimal:
@@ -136,10 +136,11 @@ def solve(
     """
     bound = problem.bound()
     if bound is None:
-        return refuse(problem, "ilp")
+        reason = explain_bound(len(problem.lost), len(problem.live_spares))
+        return refuse(problem, "ilp", reason)
     clock = limits.start()
     if clock.remaining_s <= 0.0:
-        return give_up(problem, Limit.TIME, problem.weigh(bound), "ilp")
+        return conclude(problem, "ilp", None, problem.weigh(bound), Limit.TIME)
     search = Search(problem, clock, on_event, rng)
     reach = Reach(search.routing, problem.loss_units)
     found = repair(search.routing, search.case, reach, clock=clock)
@@ -209,10 +210,11 @@ def _conclude(search: Search, bound: tuple[int, ...], certificate: Any) -> Solut
     problem, best = search.problem, search.best
     if best is None and search.proved:
         bound_by = None if isinstance(certificate, BlockProof) else "cp-sat"
-        return conclude_infeasible(problem, "ilp", certificate, bound_by=bound_by)
+        return refuse(
+            problem, "ilp", explain(problem, certificate), certificate, bound_by=bound_by
+        )
     if best is None:
-        stopped = search.limit or Limit.EXHAUSTED
-        return give_up(problem, stopped, problem.weigh(bound), "ilp")
+        return conclude(problem, "ilp", None, problem.weigh(bound), search.limit)
     levels = max(tuple(bound), (*search.settled, 0, *bound[3:]))
     if search.proved:
         levels = best.levels

@@ -26,8 +26,7 @@ class Named(NamedTuple):
 class Users(NamedTuple):
     """Who uses each port and fibre: a circuit, `NOBODY`, or `DEAD`."""
 
-    ports: tuple[list[int], list[int]]
-    """``ports[end][port]``, where end 0 is the source."""
+    ports: tuple[list[int], list[int]]  # ``ports[end][port]``, where end 0 is the source
     fibres: list[int]
 
     def copy(self) -> Users:

@@ -8,7 +8,7 @@ are circuits moved that the failure did not hit, as few as possible and those of
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import combinations, islice, permutations
+from itertools import islice, permutations
 from typing import NamedTuple
 
 import numpy as np
@@ -16,13 +16,13 @@ import numpy as np
 from optmatch.fabrics import UNREACHED
 from optmatch.model import Clock, Limits
 from optmatch.problems import BlockProof
-from optmatch.solvers.reroutes.blocks import find_block
+from optmatch.solvers.reroutes.impossible import find_block
 from optmatch.solvers.reroutes.routing_state import ROUNDS, Case, Found, Path, RoutingState
 
 EFFORT = 400
 """How many sets of circuits that make room are tried."""
 _MOST_HANDOVERS = 60
-_IN_PAIRS, _IN_TRIPLES = 8, 6
+_WITH_OWN = 14  # circuits of others that are tried together with all of hit jobs
 _ROUNDS_TOGETHER = 10
 _MOST_ORDERS, _FEW = 8, 2
 _GROWTHS, _MANY = 24, 24
@@ -61,7 +61,7 @@ class Reach:
 def repair(
     routing: RoutingState, case: Case, reach: Reach, *, clock: Clock | None = None
 ) -> Plan | BlockProof | None:
-    """Find a way over a failure: as `place` does, and if that fails as `make_room` does.
+    """Find a way over a failure: while all others stay where they are, or else with few that move.
 
     Parameters
     ----------
@@ -80,48 +80,14 @@ def repair(
         A proof if some chips cannot have their circuits; None if no plan was found, which proves
         nothing.
     """
-    plan = place(routing, case, reach)
+    with routing.without(case.hit):
+        plan = _best_handover(routing, case, reach, ())
     if plan is None:
-        return find_block(routing, case) or make_room(routing, case, reach, clock=clock)
-    return plan
-
-
-def place(routing: RoutingState, case: Case, reach: Reach) -> Plan | None:
-    """Find a way over a failure while all others stay where they are; arguments as of `repair`."""
-    if len(case.lost) > len(case.spares):
-        return None
-    hit = [routing.paths[circuit] for circuit in case.hit]
-    routing.lift(hit)
-    plan = _best_handover(routing, case, reach, ())
-    routing.put(hit)
-    return plan
-
-
-def make_room(
-    routing: RoutingState,
-    case: Case,
-    reach: Reach,
-    *,
-    effort: int = EFFORT,
-    clock: Clock | None = None,
-) -> Plan | None:
-    """Find a way over a failure for which others move: few, and those of hit jobs first.
-
-    Parameters
-    ----------
-    routing, case, reach
-        As of `repair`.
-    effort
-        How many sets of circuits that might move are tried at most.
-    clock
-        Ends the search too.
-    """
-    if len(case.lost) > len(case.spares):
-        return None
-    hit = [routing.paths[circuit] for circuit in case.hit]
-    routing.lift(hit)
-    plan = _make_room(routing, case, reach, effort, clock or Limits().start())
-    routing.put(hit)
+        proof = find_block(routing, case)
+        if proof is not None:
+            return proof
+        with routing.without(case.hit):
+            plan = _make_room(routing, case, reach, clock or Limits().start())
     return plan
 
 
@@ -191,20 +157,16 @@ def settle(
     return Plan((foreign, len(changed), *routing.sum_up(paths)), handover, changed, paths)
 
 
-def _make_room(
-    routing: RoutingState, case: Case, reach: Reach, effort: int, clock: Clock
-) -> Plan | None:
+def _make_room(routing: RoutingState, case: Case, reach: Reach, clock: Clock) -> Plan | None:
     """Let other circuits move, now that hit ones are off the routing."""
     own, others = split_rest(routing, case)
-    rest = [routing.paths[circuit] for circuit in (*own, *others)]
-    routing.lift(rest)
-    wanted = _wanted(routing, case)
-    routing.put(rest)
+    with routing.without((*own, *others)):
+        wanted = _wanted(routing, case)
     if wanted is None:
         return None
     handovers = _list_givers(routing, case)
     work = len(routing.graph.resource) * (len(case.hit) + 1) * min(_NEAREST, len(handovers))
-    search = _Room(routing, case, reach, handovers, min(effort, _WORK_OF_MOVES // work), clock)
+    search = _Room(routing, case, reach, handovers, min(EFFORT, _WORK_OF_MOVES // work), clock)
     givers = {circuit for groups in search.givers for group in groups for circuit in group}
     in_the_way = [
         (k not in givers, -len(wanted.intersection(routing.graph.resource[path].tolist())))
@@ -215,10 +177,11 @@ def _make_room(
     plan = None
     if own:
         plan = search.grow(own)
-        plan = search.try_each(_of(own), (), plan) or search.move(own)
+        plan = search.try_each([(k,) for k in own], (), plan) or search.move(own)
     if plan is None and others:
         plan = search.grow([*own, *others])
-        plan = search.try_each(_of_both(own, others), others, plan)
+        sets = [(k,) for k in others] + [(k, *own) for k in others[:_WITH_OWN] if own]
+        plan = search.try_each(sets, others, plan)
         plan = plan or search.move([*own, *others])
     return plan
 
@@ -241,11 +204,8 @@ class _Room(NamedTuple):
         """Let circuits move if they must, unless that is too much work."""
         if len(moving) * len(self.routing.graph.resource) > _WORK_OF_A_MOVE:
             return None
-        lifted = [self.routing.paths[circuit] for circuit in moving]
-        self.routing.lift(lifted)
-        plan = _best_handover(self.routing, self.case, self.reach, tuple(moving), most)
-        self.routing.put(lifted)
-        return plan
+        with self.routing.without(moving):
+            return _best_handover(self.routing, self.case, self.reach, tuple(moving), most)
 
     def try_each(
         self, sets: Iterable[tuple[int, ...]], others: Sequence[int], best: Plan | None
@@ -291,25 +251,24 @@ class _Room(NamedTuple):
         busy = np.zeros(len(routing.free), dtype=np.int64)
         for path in paths.values():
             busy[resource[path]] += 1
-        routing.lift(list(paths.values()))
         pushed: list[int] = []
-        settled = False
-        for _ in range(_GROWTHS):
-            turns = routing.press(list(ends.values()), ROUNDS, busy)
-            room = routing.free - busy
-            for path in routing.pressed(len(ends)) if turns > 0 else ():
-                room[resource[path]] -= 1
-            new = [k for k, path in paths.items() if (room[resource[path]] < 0).any()]
-            settled = turns > 0 and not new
-            if turns <= 0 or settled:
-                break
-            for circuit in new:
-                path = paths.pop(circuit)
-                busy[resource[path]] -= 1
-                pushed.append(circuit)
-                ends[circuit] = tuple(routing.ends[circuit].tolist())
-        routing.put([routing.paths[circuit] for circuit in movable])
-        return pushed if settled else None
+        with routing.without(movable):
+            for _ in range(_GROWTHS):
+                turns = routing.press(list(ends.values()), ROUNDS, busy)
+                if turns <= 0:
+                    return None
+                room = routing.free - busy
+                for path in routing.pressed(len(ends)):
+                    room[resource[path]] -= 1
+                new = [k for k, path in paths.items() if (room[resource[path]] < 0).any()]
+                if not new:
+                    return pushed
+                for circuit in new:
+                    path = paths.pop(circuit)
+                    busy[resource[path]] -= 1
+                    pushed.append(circuit)
+                    ends[circuit] = tuple(routing.ends[circuit].tolist())
+        return None
 
     def _shrink(self, plan: Plan) -> Plan:
         """Leave circuits where they are, one after another, if the others can do without."""
@@ -356,18 +315,3 @@ def split_rest(routing: RoutingState, case: Case) -> tuple[list[int], list[int]]
     rest = sorted(set(range(len(routing.paths))) - set(case.hit))
     own = set(np.flatnonzero(np.isin(case.owners, case.owners[list(case.hit)])).tolist())
     return [k for k in rest if k in own], [k for k in rest if k not in own]
-
-
-def _of_both(own: Sequence[int], others: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield sets of circuits of which some are of others: of one, then of two or three."""
-    yield from combinations(others, 1)
-    if own:
-        yield from ((k, *own) for k in others[: _IN_PAIRS + _IN_TRIPLES])
-    yield from islice(_of(others), len(others), None)
-
-
-def _of(circuits: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield each circuit, then pairs and triples of those most in the way, which stand first."""
-    yield from combinations(circuits, 1)
-    yield from combinations(circuits[:_IN_PAIRS], 2)
-    yield from combinations(circuits[:_IN_TRIPLES], 3)

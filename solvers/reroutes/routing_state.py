@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,11 +17,12 @@ from optmatch.solvers.reroutes.naming import DEAD, list_users
 from optmatch.solvers.reroutes.splice import (
     LOSS_COST,
     PUSH_COST,
+    Net,
     Workspace,
     find_walls,
     make_workspace,
     negotiate,
-    polish,
+    route,
     weigh,
 )
 
@@ -34,8 +36,7 @@ Path = NDArray[np.int32]
 class Case(NamedTuple):
     """What is to be done."""
 
-    hit: tuple[int, ...]
-    """Circuits without light, or with an end that is lost."""
+    hit: tuple[int, ...]  # circuits without light, or with an end that is lost
     lost: tuple[int, ...]
     spares: tuple[int, ...]
     owners: NDArray[np.int32]
@@ -50,8 +51,7 @@ class Found(NamedTuple):
 
     levels: tuple[int, int, int]
     """Cells to be set, the worst loss in hundredths of a dB, and the length."""
-    paths: list[Path]
-    """The nodes of each, from start to goal."""
+    paths: list[Path]  # the nodes of each, from start to goal
 
 
 class RoutingState:
@@ -163,6 +163,16 @@ class RoutingState:
         if paths:
             np.subtract.at(self.free, self.graph.resource[np.concatenate(paths)], 1)
 
+    @contextmanager
+    def without(self, circuits: Iterable[int]) -> Iterator[None]:
+        """Take circuits off for a while."""
+        paths = [self.paths[circuit] for circuit in circuits]
+        self.lift(paths)
+        try:
+            yield
+        finally:
+            self.put(paths)
+
     def cells_of(self, path: Path) -> list[tuple[int, int]]:
         """List the cells that a path passes, and the states they must have."""
         if self.first_fibre:
@@ -178,15 +188,11 @@ class RoutingState:
         for k, path in enumerate(paths):
             self.work.path[k, : len(path)] = path
             self.work.length[k] = len(path)
-        return self._weigh(len(paths))
+        weigh(self._net(), self.work, len(paths))
+        return self._sums()
 
-    def _weigh(self, count: int) -> tuple[int, int, int]:
-        graph, work = self.graph, self.work
-        weigh(
-            work.path, work.length, count, graph.first, graph.head, graph.cell, graph.state,
-            self.now, work.passing, self.cost, work.sums,
-        )  # fmt: skip
-        sets, worst, length = work.sums.tolist()
+    def _sums(self) -> tuple[int, int, int]:
+        sets, worst, length = self.work.sums.tolist()
         return sets, worst, length
 
     def route(
@@ -234,39 +240,33 @@ class RoutingState:
     def _route(
         self, ends: Sequence[tuple[int, int]], rounds: int, *, polished: bool
     ) -> Found | None:
-        if self.press(ends, rounds) <= 0:
+        passes = _POLISHES if polished else 0
+        nodes = self._nodes(ends)
+        if route(self._net(), self.work, nodes, rounds, passes) <= 0:
             return None
-        count, graph, work = len(ends), self.graph, self.work
-        if polished and count > 1:
-            pairs = np.array(ends, dtype=np.int64).reshape(-1, 2)
-            work.told[:] = self.now
-            goals = graph.units + pairs[:, 1]
-            arguments: Any = (*self._arguments(), pairs[:, 0], goals, _POLISHES, *work[:-1])
-            polish(*arguments)
-        return Found(self._weigh(count), self.pressed(count))
+        return Found(self._sums(), self.pressed(len(ends)))
 
-    def press(
-        self, ends: Sequence[tuple[int, int]], rounds: int, busy: NDArray[np.int64] | None = None
-    ) -> int:
-        """Route circuits together; return as `negotiate` does.
+    def _nodes(self, ends: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
+        """Return the first and the last node of each circuit, and make room for so many."""
+        self._make_room(len(ends))
+        nodes = np.array(ends, dtype=np.int64).reshape(-1, 2)
+        nodes[:, 1] += self.graph.units
+        return nodes
+
+    def press(self, ends: Sequence[tuple[int, int]], rounds: int, busy: NDArray[np.int64]) -> int:
+        """Route circuits together, pushing others aside; return as `negotiate` does.
 
         Parameters
         ----------
         ends, rounds
             As of `route`.
         busy
-            ``busy[resource]``: how many there are on it who may be pushed aside, where others are
-            not to be had; None for nobody.
+            ``busy[resource]``: how many there are on it who may be pushed aside.
         """
-        self._make_room(len(ends))
-        pairs = np.array(ends, dtype=np.int64).reshape(-1, 2)
-        goals, work = self.graph.units + pairs[:, 1], self.work
-        if busy is not None:
-            np.multiply(busy, PUSH_COST, out=work.history)
-        arguments: Any = (*self._arguments(), pairs[:, 0], goals, rounds, *work[:9])
-        turns: int = negotiate(*arguments)
-        if busy is not None:
-            work.history[:] = 0
+        nodes = self._nodes(ends)
+        np.multiply(busy, PUSH_COST, out=self.work.history)
+        turns: int = negotiate(self._net(), self.work, nodes, rounds)
+        self.work.history[:] = 0
         return turns
 
     def pressed(self, count: int) -> list[Path]:
@@ -286,13 +286,8 @@ class RoutingState:
         """
         graph = self.graph
         walls = np.zeros((2, len(graph.capacity)), dtype=np.bool_)
-        nodes = len(graph.resource)
-        joined = find_walls(
-            graph.first, graph.head, graph.back_first, graph.back_arc, graph.tail, graph.cell,
-            graph.state, graph.resource, self.free, self.shut, self.mode, graph.leaving(source),
-            graph.entering(destination), walls, self.work.way, np.zeros(nodes, dtype=np.bool_),
-        )  # fmt: skip
-        return [] if joined else list(walls)
+        ends = graph.leaving(source), graph.entering(destination)
+        return [] if find_walls(self._net(), self.work, *ends, walls) else list(walls)
 
     def open_arcs(self) -> NDArray[np.bool_]:
         """Tell which arcs light can take, were it not for other circuits."""
@@ -305,12 +300,12 @@ class RoutingState:
         if count > len(self.work.length):
             self.work = self._room(2 * count)
 
-    def _arguments(self) -> Any:
+    def _net(self) -> Net:
         """Return what kernels want to know of the graph and of the state."""
         graph = self.graph
-        return (
+        return Net(
             graph.first, graph.head, graph.back_first, graph.back_arc, graph.tail, graph.cell,
-            graph.state, self.cost, graph.resource, self.free, self.shut, self.mode, self.now,
+            graph.state, graph.resource, self.cost, self.free, self.shut, self.mode, self.now,
         )  # fmt: skip
 
 

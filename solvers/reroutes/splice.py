@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.solvers.kernel import kernel
+from optmatch.solvers.kernel import bare_kernel
 
 SET_COST = 1 << 40
 """The cost of a cell that must be set: more than the loss of any route."""
@@ -27,7 +27,67 @@ _HISTORY = 1 << 44
 _FAR = np.int64(FAR)
 
 
-@kernel
+class Net(NamedTuple):
+    """What kernels know of a running state: the flow graph, costs, and what is free."""
+
+    first: NDArray[np.int32]
+    head: NDArray[np.int32]
+    back_first: NDArray[np.int32]
+    back_arc: NDArray[np.int32]
+    tail: NDArray[np.int32]
+    cell: NDArray[np.int32]
+    state: NDArray[np.int32]
+    resource: NDArray[np.int32]
+    cost: NDArray[np.int64]  # of an arc
+    free: NDArray[np.int32]  # of a resource: how many circuits it can still hold
+    shut: NDArray[np.bool_]  # whether no light passes a node
+    mode: NDArray[np.int8]  # the only state that a cell can take, if it is not -1
+    now: NDArray[np.int8]  # the states of cells
+
+
+class Workspace(NamedTuple):
+    """The arrays that kernels write, for graphs of one size."""
+
+    using: NDArray[np.int32]
+    history: NDArray[np.int64]
+    distance: NDArray[np.int64]
+    link: NDArray[np.int32]
+    heap_cost: NDArray[np.int64]
+    heap_node: NDArray[np.int32]
+    size: NDArray[np.int64]  # of both heaps
+    touched: NDArray[np.int32]
+    path: NDArray[np.int32]
+    length: NDArray[np.int64]
+    told: NDArray[np.int8]
+    passing: NDArray[np.int8]
+    way: NDArray[np.int32]
+    seen: NDArray[np.bool_]
+    sums: NDArray[np.int64]
+
+
+def make_workspace(nodes: int, arcs: int, resources: int, cells: int, circuits: int) -> Workspace:
+    """Allocate what routing up to so many circuits at once needs."""
+    zeros: Any = np.zeros
+    return Workspace(
+        using=zeros(resources, np.int32),
+        history=zeros(resources, np.int64),
+        distance=np.full((2, nodes), FAR, dtype=np.int64),
+        link=zeros((2, nodes), np.int32),
+        heap_cost=zeros((2, arcs + 2), np.int64),
+        heap_node=zeros((2, arcs + 2), np.int32),
+        size=zeros(2, np.int64),
+        touched=zeros(2 * nodes, np.int32),
+        path=zeros((max(1, circuits), nodes), np.int32),
+        length=zeros(max(1, circuits), np.int64),
+        told=zeros(max(1, cells), np.int8),
+        passing=zeros(max(1, cells), np.int8),
+        way=zeros(nodes, np.int32),
+        seen=zeros(nodes, np.bool_),
+        sums=zeros(3, np.int64),
+    )
+
+
+@bare_kernel
 def _push(heap_cost, heap_node, size, cost, node):
     """Add an entry to the heap; return its new size."""
     at = size
@@ -43,7 +103,7 @@ def _push(heap_cost, heap_node, size, cost, node):
     return size + 1
 
 
-@kernel
+@bare_kernel
 def _pop(heap_cost, heap_node, size):
     """Take the least entry off the heap: it then stands behind the end."""
     top_cost, top_node = heap_cost[0], heap_node[0]
@@ -68,21 +128,19 @@ def _pop(heap_cost, heap_node, size):
     return size
 
 
-@kernel
-def _find(
-    first, head, back_first, back_arc, tail, cell, state, cost_of_arc, resource,
-    free, shut, mode, now, start, goal, shared,
-    using, history, distance, link, heap_cost, heap_node, touched, way,
-):  # fmt: skip
+@bare_kernel
+def _find(net, work, now, start, goal, shared, way):
     """Find the cheapest way from both ends at once; return its number of nodes, 0 for none.
 
-    ``way`` then has its nodes from start to goal. `distance` is `_FAR` everywhere before and
-    after.
+    ``way`` then has its nodes from start to goal. ``work.distance`` is `_FAR` everywhere before
+    and after.
     """
+    free, shut, resource = net.free, net.shut, net.resource
+    distance, link, size, touched = work.distance, work.link, work.size, work.touched
+    heap_cost, heap_node = work.heap_cost, work.heap_node
     if free[resource[goal]] <= 0 or shut[goal]:
         return 0
     count = 0
-    size = np.zeros(2, dtype=np.int64)
     for side in range(2):
         node = start if side == 0 else goal
         distance[side, node] = 0
@@ -97,23 +155,23 @@ def _find(
         cost, node = heap_cost[side, size[side]], heap_node[side, size[side]]
         if cost > distance[side, node]:
             continue
-        starts = first if side == 0 else back_first
+        starts = net.first if side == 0 else net.back_first
         for at in range(starts[node], starts[node + 1]):
-            arc = at if side == 0 else back_arc[at]
-            onward = head[arc] if side == 0 else tail[arc]
+            arc = at if side == 0 else net.back_arc[at]
+            onward = net.head[arc] if side == 0 else net.tail[arc]
             if (free[resource[onward]] <= 0 or shut[onward]) and onward != start:
                 continue
-            reached = cost + cost_of_arc[arc]
-            through = cell[arc]
+            reached = cost + net.cost[arc]
+            through = net.cell[arc]
             if through >= 0:
-                if mode[through] >= 0 and mode[through] != state[arc]:
+                if net.mode[through] >= 0 and net.mode[through] != net.state[arc]:
                     continue
-                if now[through] != state[arc]:
+                if now[through] != net.state[arc]:
                     reached += SET_COST
-            entered = resource[head[arc]]
-            if using[entered] >= free[entered]:
+            entered = resource[net.head[arc]]
+            if work.using[entered] >= free[entered]:
                 reached += shared
-            reached += history[entered]
+            reached += work.history[entered]
             if reached < distance[side, onward]:
                 if distance[side, onward] == _FAR:
                     touched[count] = 2 * onward + side
@@ -143,174 +201,172 @@ def _find(
     return length
 
 
-@kernel
-def negotiate(
-    first, head, back_first, back_arc, tail, cell, state, cost_of_arc, resource,
-    free, shut, mode, now, starts, goals, rounds,
-    using, history, distance, link, heap_cost, heap_node, touched, path, length,
-):  # fmt: skip
+@bare_kernel
+def _count(net, tally, path, length, step):
+    """Count a route in or out of what is free, or in use, of its resources."""
+    for at in range(length):
+        tally[net.resource[path[at]]] += step
+
+
+@bare_kernel
+def _arc(net, node, onward):
+    """Return the arc from a node of a route to the next."""
+    arc = net.first[node]
+    while net.head[arc] != onward:
+        arc += 1
+    return arc
+
+
+@bare_kernel
+def negotiate(net, work, ends, rounds):
     """Route circuits together; return the rounds it took, 0 if they share to the end, -1 if cut.
 
-    ``path[k, : length[k]]`` are the nodes of circuit k from start to goal. `history` is what
-    resources cost besides, as a rule nothing, and zero afterwards; `using` is zero before and
-    after. A circuit that has no way at all, whatever the others do, ends the search at once:
-    ``length[0]`` names it.
+    ``ends[k]`` are the first and the last node of circuit k, ``work.path[k, : work.length[k]]``
+    then all its nodes. ``work.history`` is what resources cost besides, as a rule nothing, and
+    zero afterwards; ``work.using`` is zero before and after. A circuit that has no way at all,
+    whatever the others do, ends the search at once.
     """
+    path, length, using, free = work.path, work.length, work.using, net.free
     outcome, dear = 0, False
     for turn in range(1, rounds + 1):
         routed = 0
-        for k in range(len(starts)):
-            using[resource[starts[k]]] += 1
-            length[k] = _find(
-                first, head, back_first, back_arc, tail, cell, state, cost_of_arc, resource,
-                free, shut, mode, now, starts[k], goals[k], _SHARED * turn,
-                using, history, distance, link, heap_cost, heap_node, touched, path[k],
-            )  # fmt: skip
+        for k in range(len(ends)):
+            start = net.resource[ends[k, 0]]
+            using[start] += 1
+            length[k] = _find(net, work, net.now, ends[k, 0], ends[k, 1], _SHARED * turn, path[k])
+            using[start] -= 1
             if length[k] == 0:
-                using[resource[starts[k]]] -= 1
                 outcome = -1
                 break
-            for at in range(1, length[k]):
-                using[resource[path[k, at]]] += 1
+            _count(net, using, path[k], length[k], 1)
             routed += 1
         clean = outcome == 0
         for k in range(routed if clean else 0):
             for at in range(length[k]):
-                used = resource[path[k, at]]
+                used = net.resource[path[k, at]]
                 if using[used] > free[used]:
-                    history[used] += _HISTORY
+                    work.history[used] += _HISTORY
                     clean = False
         dear |= not clean
         for k in range(routed):
-            for at in range(length[k]):
-                using[resource[path[k, at]]] -= 1
+            _count(net, using, path[k], length[k], -1)
         if clean:
             outcome = turn
         if outcome != 0:
-            if outcome < 0:
-                length[0] = routed
             break
     if dear:
-        history[:] = 0
+        work.history[:] = 0
     return outcome
 
 
-@kernel
-def _pass_cells(path, length, first, head, cell, state, now, told, passing, step):
+@bare_kernel
+def _pass_cells(net, work, path, length, step):
     """Put a route's cells in the states it needs, or back if no other route passes."""
     for at in range(length - 1):
-        for arc in range(first[path[at]], first[path[at] + 1]):
-            if head[arc] == path[at + 1]:
-                through = cell[arc]
-                if through >= 0:
-                    passing[through] += step
-                    told[through] = state[arc] if passing[through] > 0 else now[through]
-                break
+        arc = _arc(net, path[at], path[at + 1])
+        through = net.cell[arc]
+        if through >= 0:
+            work.passing[through] += step
+            lit = work.passing[through] > 0
+            work.told[through] = net.state[arc] if lit else net.now[through]
 
 
-@kernel
-def _cost_of(path, length, first, head, cell, state, cost_of_arc, told):
+@bare_kernel
+def _cost_of(net, told, path, length):
     """Add up the cost of a route."""
     total = 0
     for at in range(length - 1):
-        for arc in range(first[path[at]], first[path[at] + 1]):
-            if head[arc] == path[at + 1]:
-                total += cost_of_arc[arc]
-                if cell[arc] >= 0 and told[cell[arc]] != state[arc]:
-                    total += SET_COST
-                break
+        arc = _arc(net, path[at], path[at + 1])
+        total += net.cost[arc]
+        if net.cell[arc] >= 0 and told[net.cell[arc]] != net.state[arc]:
+            total += SET_COST
     return total
 
 
-@kernel
-def polish(
-    first, head, back_first, back_arc, tail, cell, state, cost_of_arc, resource,
-    free, shut, mode, now, starts, goals, passes,
-    using, history, distance, link, heap_cost, heap_node, touched, path, length,
-    told, passing, way,
-):  # fmt: skip
+@bare_kernel
+def _polish(net, work, ends, passes):
     """Route each circuit once more around all others, until none gets a cheaper way.
 
-    A cell that another of them sets already costs nothing. `told` is as `now`; it, and the zeros
-    of `using`, `history` and `passing`, are the same afterwards.
+    A cell that another of them sets already costs nothing. The zeros of ``work`` are zeros again
+    afterwards.
     """
-    count = len(starts)
+    path, length, way, count = work.path, work.length, work.way, len(ends)
+    for cell in range(len(net.now)):
+        work.told[cell] = net.now[cell]
     for k in range(count):
-        for at in range(length[k]):
-            free[resource[path[k, at]]] -= 1
-        _pass_cells(path[k], length[k], first, head, cell, state, now, told, passing, 1)
+        _count(net, net.free, path[k], length[k], -1)
+        _pass_cells(net, work, path[k], length[k], 1)
     for _ in range(passes):
         better = False
         for k in range(count):
-            for at in range(length[k]):
-                free[resource[path[k, at]]] += 1
-            _pass_cells(path[k], length[k], first, head, cell, state, now, told, passing, -1)
-            old = _cost_of(path[k], length[k], first, head, cell, state, cost_of_arc, told)
-            size = _find(
-                first, head, back_first, back_arc, tail, cell, state, cost_of_arc, resource,
-                free, shut, mode, told, starts[k], goals[k], 0,
-                using, history, distance, link, heap_cost, heap_node, touched, way,
-            )  # fmt: skip
+            _count(net, net.free, path[k], length[k], 1)
+            _pass_cells(net, work, path[k], length[k], -1)
+            old = _cost_of(net, work.told, path[k], length[k])
+            size = _find(net, work, work.told, ends[k, 0], ends[k, 1], 0, way)
             if size > 0:
-                sound = _cost_of(way, size, first, head, cell, state, cost_of_arc, told) < old
-                for at in range(size):  # a way that turns back would meet itself
-                    using[resource[way[at]]] += 1
+                sound = _cost_of(net, work.told, way, size) < old
+                _count(net, work.using, way, size, 1)  # a way that turns back would meet itself
                 for at in range(size):
-                    sound &= using[resource[way[at]]] <= free[resource[way[at]]]
-                for at in range(size):
-                    using[resource[way[at]]] = 0
+                    sound &= work.using[net.resource[way[at]]] <= net.free[net.resource[way[at]]]
+                _count(net, work.using, way, size, -1)
                 if sound:
                     better = True
                     length[k] = size
-                    path[k, :size] = way[:size]
-            for at in range(length[k]):
-                free[resource[path[k, at]]] -= 1
-            _pass_cells(path[k], length[k], first, head, cell, state, now, told, passing, 1)
+                    for at in range(size):
+                        path[k, at] = way[at]
+            _count(net, net.free, path[k], length[k], -1)
+            _pass_cells(net, work, path[k], length[k], 1)
         if not better:
             break
     for k in range(count):
-        for at in range(length[k]):
-            free[resource[path[k, at]]] += 1
-        _pass_cells(path[k], length[k], first, head, cell, state, now, told, passing, -1)
+        _count(net, net.free, path[k], length[k], 1)
+        _pass_cells(net, work, path[k], length[k], -1)
 
 
-@kernel
-def weigh(path, lengths, count, first, head, cell, state, now, passing, cost_of_arc, out):
-    """Add up cells to be set (once each), the worst loss, and the length of routes.
+@bare_kernel
+def weigh(net, work, count):
+    """Add up in ``work.sums`` cells to be set (once each), the worst loss, the length of routes.
 
-    `passing` is zero for each cell before and after; routes lie as `negotiate` leaves them.
+    ``work.passing`` is zero for each cell before and after; routes lie as `negotiate` leaves them.
     """
     sets = worst = length = 0
     for turn in range(2):  # the second clears the marks
         for k in range(count):
             loss = 0
-            for at in range(lengths[k] - 1):
-                for arc in range(first[path[k, at]], first[path[k, at] + 1]):
-                    if head[arc] == path[k, at + 1]:
-                        through = cell[arc]
-                        if turn == 0:
-                            loss += cost_of_arc[arc] // LOSS_COST
-                            length += cost_of_arc[arc] % LOSS_COST
-                            if through >= 0 and now[through] != state[arc]:
-                                sets += passing[through] == 0
-                                passing[through] = 1
-                        elif through >= 0:
-                            passing[through] = 0
-                        break
+            for at in range(work.length[k] - 1):
+                arc = _arc(net, work.path[k, at], work.path[k, at + 1])
+                through = net.cell[arc]
+                if turn == 0:
+                    loss += net.cost[arc] // LOSS_COST
+                    length += net.cost[arc] % LOSS_COST
+                    if through >= 0 and net.now[through] != net.state[arc]:
+                        sets += work.passing[through] == 0
+                        work.passing[through] = 1
+                elif through >= 0:
+                    work.passing[through] = 0
             worst = max(worst, loss)
-    out[0], out[1], out[2] = sets, worst, length
+    work.sums[0], work.sums[1], work.sums[2] = sets, worst, length
 
 
-@kernel
-def find_walls(
-    first, head, back_first, back_arc, tail, cell, state, resource, free, shut, mode,
-    start, goal, walls, waiting, seen,
-):  # fmt: skip
+@bare_kernel
+def route(net, work, ends, rounds, passes):
+    """Negotiate; if that ends well, polish in so many passes and weigh. Return as `negotiate`."""
+    outcome = negotiate(net, work, ends, rounds)
+    if outcome > 0:
+        if passes > 0 and len(ends) > 1:
+            _polish(net, work, ends, passes)
+        weigh(net, work, len(ends))
+    return outcome
+
+
+@bare_kernel
+def find_walls(net, work, start, goal, walls):
     """Mark what stands in the way of a circuit that is cut off, seen from its two ends.
 
     ``walls[0, resource]`` and ``walls[1, resource]`` say that it is all in use and could be
     reached from the start, or could reach the goal. Returns whether there is a way after all.
     """
+    seen, waiting, resource = work.seen, work.way, net.resource
     walls[:] = False
     joined = False
     for side in range(2):
@@ -319,22 +375,22 @@ def find_walls(
         waiting[0] = start if side == 0 else goal
         other = goal if side == 0 else start
         seen[waiting[0]] = True
-        starts = first if side == 0 else back_first
-        if side == 1 and free[resource[goal]] <= 0:
+        starts = net.first if side == 0 else net.back_first
+        if side == 1 and net.free[resource[goal]] <= 0:
             walls[1, resource[goal]] = True
             size = 0
         while size > 0:
             size -= 1
             node = waiting[size]
             for at in range(starts[node], starts[node + 1]):
-                arc = at if side == 0 else back_arc[at]
-                onward = head[arc] if side == 0 else tail[arc]
-                through = cell[arc]
-                if seen[onward] or shut[onward]:
+                arc = at if side == 0 else net.back_arc[at]
+                onward = net.head[arc] if side == 0 else net.tail[arc]
+                through = net.cell[arc]
+                if seen[onward] or net.shut[onward]:
                     continue
-                if through >= 0 and mode[through] >= 0 and mode[through] != state[arc]:
+                if through >= 0 and net.mode[through] >= 0 and net.mode[through] != net.state[arc]:
                     continue
-                if free[resource[onward]] <= 0 and onward != start:
+                if net.free[resource[onward]] <= 0 and onward != start:
                     walls[side, resource[onward]] = True
                     continue
                 seen[onward] = True
@@ -342,41 +398,3 @@ def find_walls(
                 waiting[size] = onward
                 size += 1
     return joined
-
-
-class Workspace(NamedTuple):
-    """The arrays that kernels write, for graphs of one size."""
-
-    using: NDArray[np.int32]
-    history: NDArray[np.int64]
-    distance: NDArray[np.int64]
-    link: NDArray[np.int32]
-    heap_cost: NDArray[np.int64]
-    heap_node: NDArray[np.int32]
-    touched: NDArray[np.int32]
-    path: NDArray[np.int32]
-    length: NDArray[np.int64]
-    told: NDArray[np.int8]
-    passing: NDArray[np.int8]
-    way: NDArray[np.int32]
-    sums: NDArray[np.int64]
-
-
-def make_workspace(nodes: int, arcs: int, resources: int, cells: int, circuits: int) -> Workspace:
-    """Allocate what routing up to so many circuits at once needs."""
-    zeros: Any = np.zeros
-    return Workspace(
-        zeros(resources, np.int32),
-        zeros(resources, np.int64),
-        np.full((2, nodes), FAR, dtype=np.int64),
-        zeros((2, nodes), np.int32),
-        zeros((2, arcs + 2), np.int64),
-        zeros((2, arcs + 2), np.int32),
-        zeros(2 * nodes, np.int32),
-        zeros((max(1, circuits), nodes), np.int32),
-        zeros(max(1, circuits), np.int64),
-        zeros(max(1, cells), np.int8),
-        zeros(max(1, cells), np.int8),
-        zeros(nodes, np.int32),
-        zeros(3, np.int64),
-    )

@@ -13,10 +13,8 @@ Step = tuple[int, int, int]
 class RouteNeeds(NamedTuple):
     """What a route needs for itself."""
 
-    parts: frozenset[Hashable]
-    """Waveguides, fibres and ports."""
-    cells: Mapping[int, int]
-    """The states of the cells it passes."""
+    parts: frozenset[Hashable]  # waveguides, fibres and ports
+    cells: Mapping[int, int]  # the states of the cells it passes
 
 
 def order_steps(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import RTOL, Clock, Limit, Schedule, Solution, Status
+from optmatch.model import Clock, Limit, Schedule, Solution
 from optmatch.problems import Routing, RoutingProof
-from optmatch.solvers.routing.causes import Refuted
-from optmatch.solvers.routing.dead import refuse_dead_pairs
+from optmatch.solvers.frame import conclude
+from optmatch.solvers.routing.causes import Refuted, refuse_dead_pairs
 from optmatch.solvers.routing.negotiation import Routes
 
 
@@ -33,23 +35,12 @@ def answer_at_once(
     if fabric.graph is not None and len(problem.circuits):
         return None
     states = None if fabric.graph is None else np.full((1, fabric.n_cells), -1, dtype=np.int8)
-    return Solution(
-        problem=problem,
-        schedule=one_slot(problem, states),
-        status=Status.OPTIMAL,
-        objective=0.0,
-        lower_bound=0.0,
-        method=name,
-    )
+    return conclude(problem, name, 0.0, 0.0, schedule=one_slot(problem, states))
 
 
 def one_slot(problem: Routing, states: NDArray[np.int8] | None) -> Schedule:
     """Make the schedule of a single slot of one second."""
-    return Schedule(
-        matchings=problem.matching[None],
-        durations_s=np.ones(1),
-        cell_states=states,
-    )
+    return Schedule(matchings=problem.matching[None], durations_s=np.ones(1), cell_states=states)
 
 
 def near_enough(objective: float, bound: float, gap: float) -> Limit | None:
@@ -57,7 +48,7 @@ def near_enough(objective: float, bound: float, gap: float) -> Limit | None:
     return Limit.GAP if gap and objective - bound <= gap * objective else None
 
 
-def conclude(
+def conclude_routes(
     problem: Routing,
     best: Routes | None,
     bound: float,
@@ -86,27 +77,9 @@ def conclude(
     stats
         Statistics of the search.
     """
-    stats = stats or {}
+    known: dict[str, Any] = {"certificate": certificate, "stats": stats or {}}
     if best is None:
-        refuted = bound == np.inf
-        return Solution(
-            problem=problem,
-            status=Status.INFEASIBLE if refuted else Status.UNKNOWN,
-            limit=None if refuted else (limit or Limit.EXHAUSTED),
-            lower_bound=bound,
-            method=name,
-            certificate=certificate,
-            stats=stats,
-        )
-    proved = best.objective <= bound * (1 + RTOL)
-    return Solution(
-        problem=problem,
-        schedule=one_slot(problem, best.states[None]),
-        status=Status.OPTIMAL if proved else Status.FEASIBLE,
-        limit=None if proved else (limit or Limit.EXHAUSTED),
-        objective=best.objective,
-        lower_bound=min(bound, best.objective),
-        method=name,
-        certificate=certificate,
-        stats=stats | {"worst_route_cells": int(best.lengths.max())},
-    )
+        return conclude(problem, name, None, bound, limit, **known)
+    known["schedule"] = one_slot(problem, best.states[None])
+    known["stats"] |= {"worst_route_cells": int(best.lengths.max())}
+    return conclude(problem, name, best.objective, bound, limit, **known)

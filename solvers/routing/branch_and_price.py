@@ -26,7 +26,7 @@ from optmatch.model import (
     Tick,
 )
 from optmatch.problems import Routing, RoutingProof
-from optmatch.solvers.routing.answers import answer_at_once, conclude, near_enough
+from optmatch.solvers.routing.answers import answer_at_once, conclude_routes, near_enough
 from optmatch.solvers.routing.columns import Bound, Closed, Column, Master, cost_step
 from optmatch.solvers.routing.negotiation import WARM_STARTS, Negotiation, Routes
 from optmatch.solvers.routing.pathfinder import UNIT
@@ -59,15 +59,12 @@ def search(
     search = _Search(replace(problem, objective="total-cells"), limits, rng, on_event)
     shortest = search.run()
     if shortest.schedule is None:
-        return replace(shortest, problem=problem, lower_bound=_worst_bound(problem, shortest))
+        infeasible = shortest.status is Status.INFEASIBLE
+        bound = math.inf if infeasible else problem.lower_bound()
+        return replace(shortest, problem=problem, lower_bound=bound)
     from optmatch.solvers.routing.worst import route_worst  # CP-SAT takes half a second to import
 
     return route_worst(problem, clock, rng, on_event, search.best)
-
-
-def _worst_bound(problem: Routing, solution: Solution) -> float:
-    proved = solution.status is Status.INFEASIBLE
-    return math.inf if proved else problem.lower_bound()
 
 
 class _Search:
@@ -84,6 +81,7 @@ class _Search:
         self.router = self.negotiation.router
         self.master = Master(self.router, self.negotiation.circuits)
         self.step = cost_step(self.router, self.negotiation.circuits)
+        self.least = int(self.router.least[tuple(self.negotiation.circuits.T)].sum())
         self.best: Routes | None = None
         self.cases: list[Case] = []
 
@@ -103,23 +101,16 @@ class _Search:
         return math.inf if self.best is None else self._cost(self.best) - self.step
 
     def _cost(self, routes: Routes) -> int:
-        cost = self.router.wiring.cell_cost
-        total = 0
-        for port in self.negotiation.order:
-            cells = routes.routes[port, : routes.lengths[port]] >> 2
-            total += int(cost[cells, routes.states[cells]].sum())
-        return total
-
-    def _least(self) -> int:
-        sources, destinations = self.negotiation.circuits.T
-        return int(self.router.least[sources, destinations].sum())
+        return sum(
+            self.master.cost_of(k, routes.routes[source, : routes.lengths[source]])
+            for k, (source, _) in enumerate(self.master.circuits)
+        )
 
     def _round_up(self, value: float) -> int:
         """Lift a bound to the next total that a routing can have."""
-        least = self._least()
         if value == -math.inf:
-            return least
-        return least + self.step * max(0, math.ceil((value - _TINY - least) / self.step))
+            return self.least
+        return self.least + self.step * max(0, math.ceil((value - _TINY - self.least) / self.step))
 
     def _take(self, routes: Routes | None) -> None:
         if routes is None:
@@ -128,15 +119,12 @@ class _Search:
             self.best = routes
             self.on_event(NewBest(routes.objective))
         for k, (source, _) in enumerate(self.master.circuits):
-            terminals = tuple(routes.routes[source, : routes.lengths[source]].tolist())
-            cells = np.array(terminals) >> 2
-            cost = int(self.router.wiring.cell_cost[cells, routes.states[cells]].sum())
-            self.master.add(k, terminals, cost)
+            self.master.add(k, tuple(routes.routes[source, : routes.lengths[source]].tolist()))
 
     def _warm_start(self) -> Limit | None:
         for turn in range(WARM_STARTS):
             self._take(self.negotiation.attempt(turn, self.rng))
-            if self.best is not None and self._cost(self.best) == self._least():
+            if self.best is not None and self._cost(self.best) == self.least:
                 return None
             if self.clock.remaining_s <= 0:
                 return Limit.TIME
@@ -144,7 +132,7 @@ class _Search:
 
     def _branch(self) -> Limit | None:
         """Best first: take the case with the lowest bound, bound it, and split it if need be."""
-        if self.best is not None and self._cost(self.best) == self._least():
+        if self.best is not None and self._cost(self.best) == self.least:
             return None
         self.cases = [self._root()]
         queue = [(-math.inf, 0)]
@@ -166,9 +154,7 @@ class _Search:
             if case.bound.value > self._upper():
                 continue
             if not case.bound.converged or case.bound.weights is None:
-                heapq.heappush(
-                    queue, (case.bound.value, number)
-                )  # out of time: bound it again later
+                heapq.heappush(queue, (case.bound.value, number))  # out of time: again later
                 continue
             case.split = self._where_to_split(case.bound.weights)
             for closed in self._split(case.closed, *case.split):
@@ -180,7 +166,7 @@ class _Search:
     def _root(self) -> Case:
         """Begin without prices: no circuit costs less than if it were alone."""
         no_prices = np.zeros(len(self.router.workspace.use), dtype=np.int64)
-        return Case({}, Bound(float(self._least()), no_prices))
+        return Case({}, Bound(float(self.least), no_prices))
 
     def _near_enough(self) -> Limit | None:
         """Tell whether the best routes are as near to what is proved as the limits ask for."""
@@ -269,7 +255,7 @@ class _Search:
         stats: dict[str, object] = {"cases": len(self.cases)}
         if proved == math.inf:
             stats |= self._reason()
-        return conclude(
+        return conclude_routes(
             self.problem,
             self.best,
             max(least, self._in_unit(proved)),
@@ -292,20 +278,16 @@ class _Search:
             kept.append((case, split, len(numbers)))
             if split is not None:
                 numbers += case.children
-        links = len(self.router.workspace.use)
         if any(split is None and case.bound.prices is None for case, split, _ in kept):
             return None
-        no_prices = np.zeros(links, dtype=np.int64)
+        splits = np.array([split or (-1, -1, 0) for _, split, _ in kept])
+        unused = np.zeros(len(self.router.workspace.use), dtype=np.int64)
         return RoutingProof(
-            circuit=np.array([-1 if split is None else split[0] for _, split, _ in kept]),
-            terminal=np.array([-1 if split is None else split[1] for _, split, _ in kept]),
-            one_way=np.array([0 if split is None else split[2] for _, split, _ in kept]),
-            children=np.array(
-                [(-1, -1) if split is None else (at, at + 1) for _, split, at in kept]
-            ),
-            prices=np.array(
-                [case.bound.prices if split is None else no_prices for case, split, _ in kept]
-            ),
+            circuit=splits[:, 0],
+            terminal=splits[:, 1],
+            one_way=splits[:, 2],
+            children=np.array([(at, at + 1) if split else (-1, -1) for _, split, at in kept]),
+            prices=np.array([unused if split else case.bound.prices for case, split, _ in kept]),
             infeasible=np.array(
                 [split is None and case.bound.infeasible for case, split, _ in kept]
             ).astype(np.int8),

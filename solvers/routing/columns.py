@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from ortools.linear_solver import pywraplp
 
 from optmatch.fabrics import UNREACHED, walk
@@ -101,8 +101,9 @@ class Master:
         own = self.port_links[column.circuit]
         return np.append(self.wiring.link[list(column.terminals)], own)
 
-    def add(self, circuit: int, terminals: tuple[int, ...], cost: int) -> bool:
+    def add(self, circuit: int, terminals: tuple[int, ...]) -> bool:
         """Put a route into the pool; tell whether it is new."""
+        cost = self.cost_of(circuit, terminals)
         column = Column(circuit, cost, terminals)
         if column in self.pool:
             return False
@@ -229,7 +230,7 @@ class Master:
             cost, terminals = self.cheapest(k, prices, closed.get(k, frozenset()), feasibility)
             total += cost
             if terminals and cost / UNIT < shares[k] - 1e-6:
-                fresh |= self.add(k, terminals, self._cost_of(k, terminals))
+                fresh |= self.add(k, terminals)
         return total, fresh
 
     def cheapest(
@@ -267,8 +268,9 @@ class Master:
         )
         return cost, tuple(self._route[:count].tolist())
 
-    def _cost_of(self, circuit: int, terminals: tuple[int, ...]) -> int:
-        left = np.array(terminals)
+    def cost_of(self, circuit: int, terminals: ArrayLike) -> int:
+        """Add up what a route costs, prices aside."""
+        left = np.asarray(terminals)
         source = self.wiring.source[self.circuits[circuit][0]]
         entered = np.append(source, self.wiring.mate[left[:-1]])
         return int(self.wiring.cell_cost[left >> 2, (left ^ entered) & 1].sum())

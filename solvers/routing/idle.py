@@ -108,8 +108,7 @@ class Flow(NamedTuple):
 class Powers(NamedTuple):
     """All powers in one setting."""
 
-    ratios: NDArray[np.float64]
-    """``ratios[circuit]``: crosstalk over signal."""
+    ratios: NDArray[np.float64]  # ``ratios[circuit]``: crosstalk over signal
     signal: NDArray[np.float64]
     entering: NDArray[np.float64]
     """``entering[terminal, circuit]``: from the source of each circuit."""

@@ -6,13 +6,15 @@ to branch and price (`ilp`), which finds routes or a proof that there are none.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from optmatch.model import RTOL, Limit, Limits, NewBest, OnEvent, Solution, Tick
+from optmatch.model import Limit, Limits, OnEvent, Solution
 from optmatch.problems import Routing
-from optmatch.solvers.routing.answers import answer_at_once, conclude
+from optmatch.solvers.frame import take_best
+from optmatch.solvers.routing.answers import answer_at_once, conclude_routes
 from optmatch.solvers.routing.ilp import hand_over, refute_by
 from optmatch.solvers.routing.negotiation import RESTARTS, Negotiation, Routes
 
@@ -48,29 +50,20 @@ def route(
     decided = answer_at_once(problem, "negotiated", refute_by(problem, limits, clock, rng), clock)
     if decided is not None:
         return decided
-    bound = problem.lower_bound()
+    bound, unlimited = problem.lower_bound(), limits.iterations is None
     most = RESTARTS if limits.iterations is None else limits.iterations
-    best: Routes | None = None
-    limit: Limit | None = Limit.EXHAUSTED
-    try:
-        negotiation = Negotiation(problem)
+
+    def attempts() -> Iterator[tuple[float, Routes] | None]:
+        negotiation, failed = Negotiation(problem), 0
         for turn in range(most):
-            limit = clock.exceeded(turn)
-            if limit is not None:
-                break
-            limit = Limit.EXHAUSTED
-            if best is None and turn == PATIENCE and limits.iterations is None:
-                left = replace(limits, time_s=limits.time_s and clock.remaining_s)
-                return hand_over(problem, left, rng, on_event, "negotiated")
+            if unlimited and turn == failed == PATIENCE:
+                return
             found = negotiation.attempt(turn, rng)
-            if found is not None and (best is None or found.objective < best.objective):
-                best = found
-                on_event(NewBest(best.objective))
-            if best is not None and best.objective <= bound * (1 + RTOL):
-                break
-            on_event(Tick("negotiate", turn + 1, most))
-        else:
-            limit = clock.exceeded(most) or Limit.EXHAUSTED
-    except KeyboardInterrupt:
-        limit = Limit.INTERRUPTED
-    return conclude(problem, best, bound, limit, "negotiated")
+            failed += found is None
+            yield None if found is None else (found.objective, found)
+
+    best, limit, _ = take_best(attempts(), bound, clock, on_event, "negotiate", most)
+    if best is None and unlimited and limit is Limit.EXHAUSTED:
+        left = replace(limits, time_s=limits.time_s and clock.remaining_s)
+        return hand_over(problem, left, rng, on_event, "negotiated")
+    return conclude_routes(problem, best, bound, limit, "negotiated")

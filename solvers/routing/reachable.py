@@ -28,8 +28,7 @@ class Reachable(NamedTuple):
 
     total: int
     held: int
-    refuted: int
-    """Proved to have no routing; the rest stays open."""
+    refuted: int  # proved to have no routing; the rest stays open
 
 
 def count_matchings(fabric: Fabric, most: int = MOST_MATCHINGS) -> Reachable | None:

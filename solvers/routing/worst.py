@@ -9,7 +9,7 @@ from optmatch.fabrics import UNREACHED, walk
 from optmatch.model import Clock, Limit, OnEvent, Solution
 from optmatch.problems import Routing
 from optmatch.solvers.cpsat import Flow, minimise, share_links
-from optmatch.solvers.routing.answers import conclude, near_enough
+from optmatch.solvers.routing.answers import conclude_routes, near_enough
 from optmatch.solvers.routing.negotiation import RESTARTS, Negotiation, Routes
 
 
@@ -52,14 +52,14 @@ def route_worst(
             if best is not None:
                 limit = limit or near_enough(best.objective, bound, clock.limits.gap)
             if limit is not None or (best is not None and best.objective <= bound):
-                return conclude(problem, best, bound, limit, "ilp")
+                return conclude_routes(problem, best, bound, limit, "ilp")
             found = negotiation.attempt(turn, rng)
             if found is not None and (best is None or found.objective < best.objective):
                 best = found
     except KeyboardInterrupt:
-        return conclude(problem, best, bound, Limit.INTERRUPTED, "ilp")
+        return conclude_routes(problem, best, bound, Limit.INTERRUPTED, "ilp")
     if best is None or best.objective <= bound:
-        return conclude(problem, best, bound, Limit.EXHAUSTED, "ilp")
+        return conclude_routes(problem, best, bound, Limit.EXHAUSTED, "ilp")
     refuted = False
     sources = negotiation.router.wiring.source[circuits[:, 0]]
     targets = negotiation.router.wiring.target[circuits[:, 1]]
@@ -87,7 +87,7 @@ def route_worst(
             break
         bound, refuted = bound + 1, True
     stats: dict[str, object] = {"bound_by": "cp-sat"} if refuted else {}
-    return conclude(problem, best, bound, limit, "ilp", stats=stats)
+    return conclude_routes(problem, best, bound, limit, "ilp", stats=stats)
 
 
 def _routes(negotiation: Negotiation, flows: list[Flow], found: list[list[int]]) -> Routes:

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from optmatch.problems import SliceAllocation
 from optmatch.solvers.method import Method, Run
 
 
-def _optical() -> Run:
-    from optmatch.solvers.slices.methods import solve_optical
+def _place(rule: str) -> Run:
+    from optmatch.solvers.slices.methods import solve
 
-    return solve_optical
-
-
-def _first_fit() -> Run:
-    from optmatch.solvers.slices.methods import solve_first_fit
-
-    return solve_first_fit
-
-
-def _best_fit() -> Run:
-    from optmatch.solvers.slices.methods import solve_best_fit
-
-    return solve_best_fit
+    return partial(solve, rule=rule)
 
 
 def _ilp() -> Run:
@@ -30,20 +20,14 @@ def _ilp() -> Run:
     return solve
 
 
+def _row(rule: str, summary: str) -> Method:
+    return Method(rule, SliceAllocation, partial(_place, rule), summary)
+
+
 METHODS = (
-    Method(
-        "optical",
-        SliceAllocation,
-        _optical,
-        "a block of servers, else scattered ones joined by circuits",
-    ),
-    Method("first-fit", SliceAllocation, _first_fit, "the first free aligned block of servers"),
-    Method(
-        "best-fit",
-        SliceAllocation,
-        _best_fit,
-        "the free aligned block that leaves the fewest gaps",
-    ),
+    _row("optical", "a block of servers, else scattered ones joined by circuits"),
+    _row("first-fit", "the first free aligned block of servers"),
+    _row("best-fit", "the free aligned block that leaves the fewest gaps"),
     Method(
         "ilp", SliceAllocation, _ilp, "cuts, a search of all placements, then CP-SAT", exact=True
     ),

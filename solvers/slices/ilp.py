@@ -9,7 +9,7 @@ are joined answer as if they were one.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from optmatch.problems import Allocation, LoadProof, SliceAllocation, SliceShape
 from optmatch.problems.slices.problem import connect
 from optmatch.solvers.slices.cuts import find_cut
 from optmatch.solvers.slices.kernels import BUDGET, FOUND
-from optmatch.solvers.slices.methods import conclude, infeasible, load_of
+from optmatch.solvers.slices.methods import conclude_load, load_of, refuse
 from optmatch.solvers.slices.model import decide
 from optmatch.solvers.slices.pod import Pod, loads_possible, tell_apart
 from optmatch.solvers.slices.search import Plan, Search
@@ -44,8 +44,7 @@ class Refutation(NamedTuple):
     """Why no slice keeps a load."""
 
     cuts: tuple[tuple[int, ...], ...]
-    searched: bool
-    """Whether cuts did not suffice."""
+    searched: bool  # whether cuts did not suffice
 
 
 def solve(
@@ -92,7 +91,7 @@ def solve(
             where="method",
         )
     if math.isinf(bound):
-        return infeasible(problem, "ilp", problem.dead_end())
+        return refuse(problem, "ilp")
     run = _Run(problem, limits.start(), int(rng.integers(2**31)), on_event)
     try:
         run.go()
@@ -213,8 +212,7 @@ class _Run:
                 stats["bound_by"] = SEARCH
         if math.isinf(self.bound):
             by = "cuts" if self.proof and not self.proof.searched else "a search of all ways"
-            reason = f"no servers and routes have enough fibres: shown by {by}"
-            return infeasible(self.problem, "ilp", reason, certificate=proof, stats=stats)
-        return conclude(
-            self.problem, "ilp", self.best, self.bound, self.limit, certificate=proof, stats=stats
-        )
+            stats["reason"] = f"no servers and routes have enough fibres: shown by {by}"
+        best = None if math.isinf(self.bound) else self.best
+        known: dict[str, Any] = {"certificate": proof, "stats": stats}
+        return conclude_load(self.problem, "ilp", best, self.bound, self.limit, **known)

@@ -9,9 +9,12 @@ keeps the load. `optmatch.solvers.slices.search` has the Python around them.
 
 from __future__ import annotations
 
-import numpy as np
+from typing import NamedTuple
 
-from optmatch.solvers.kernel import kernel
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.solvers.kernel import bare_kernel, kernel
 
 FOUND, EXHAUSTED, BUDGET = 1, 0, -1
 
@@ -88,47 +91,73 @@ def offer(edges, hops, span, loads, fibres, servers, weight, routes, lengths):
                     routes[a, b, k, hop] = edge + (base if edge < span else shift)
 
 
-@kernel
-def stretch(slot, server, mine, pairs, weights, kinds, least, seat):
+class Task(NamedTuple):
+    """What is searched for, and how far the search is; -1 stands in unused places of tables."""
+
+    steps: NDArray[np.int64]  # slot, -1 where a slot takes a server, else -1, pair
+    pairs: NDArray[np.int32]  # of each pair its slots
+    weights: NDArray[np.int32]  # and its circuits
+    kinds: NDArray[np.int64]  # and which table of `routes` is for so many
+    below: NDArray[np.int64]  # by slot: those with a smaller server; tell mirror images apart
+    mine: NDArray[np.int64]  # by slot: its pairs with earlier slots
+    routes: NDArray[np.int32]  # (kinds, source, destination, choice, hop), of `offer`
+    lengths: NDArray[np.int16]  # (kinds, source, destination, choice)
+    least: NDArray[np.int64]  # (kinds, source, destination): of the shortest, 0 if there is none
+    leaving: NDArray[np.int64]  # by server: edges out of it
+    arriving: NDArray[np.int64]  # and into it
+    room: NDArray[np.int64]  # by edge: circuits that still fit; changed as all below
+    seat: NDArray[np.int64]  # by slot: its server
+    holder: NDArray[np.int64]  # by server: its slot
+    owes: NDArray[np.int64]  # by slot: circuits out and in that still need a route
+    order: NDArray[np.int64]  # by step: servers in the order they are tried, and `_stretch`
+    choice: NDArray[np.int64]  # by step: what is tried
+    state: NDArray[np.int64]
+    """Step and nodes: where to go on; slack: the room on all edges beyond what all pairs without a
+    route need at least."""
+
+
+@bare_kernel
+def _stretch(t, slot, server):
     """Return the hops beyond one that pairs of a slot with earlier ones need, times circuits.
 
     So much that no room suffices if one of them has no way.
     """
     total = 0
-    for k in range(mine.shape[1]):
-        pair = mine[slot, k]
+    for k in range(t.mine.shape[1]):
+        pair = t.mine[slot, k]
         if pair < 0:
             break
-        first, second = pairs[pair, 0], pairs[pair, 1]
-        u = server if first == slot else seat[first]
-        v = server if second == slot else seat[second]
-        hops = least[kinds[pair], u, v]
+        first, second = t.pairs[pair, 0], t.pairs[pair, 1]
+        u = server if first == slot else t.seat[first]
+        v = server if second == slot else t.seat[second]
+        hops = t.least[t.kinds[pair], u, v]
         if hops == 0:
             return 1 << 40
-        total += weights[pair] * (hops - 1)
+        total += t.weights[pair] * (hops - 1)
     return total
 
 
-@kernel
-def has_room(server, owed, leaving, arriving, room):
+@bare_kernel
+def _has_room(t, server, slot):
     """Tell whether what a slot still owes fits on the edges out of its server, and into it."""
     out = into = 0
-    for k in range(leaving.shape[1]):
-        if leaving[server, k] >= 0:
-            out += max(0, room[leaving[server, k]])
-    for k in range(arriving.shape[1]):
-        if arriving[server, k] >= 0:
-            into += max(0, room[arriving[server, k]])
-    return out >= owed[0] and into >= owed[1]
+    for k in range(t.leaving.shape[1]):
+        if t.leaving[server, k] >= 0:
+            out += max(0, t.room[t.leaving[server, k]])
+    for k in range(t.arriving.shape[1]):
+        if t.arriving[server, k] >= 0:
+            into += max(0, t.room[t.arriving[server, k]])
+    return out >= t.owes[slot, 0] and into >= t.owes[slot, 1]
 
 
-@kernel
-def sort_servers(slot, mine, pairs, weights, kinds, least, seat, holder, order):
-    """List the servers for a slot, with what `stretch` says of each, least first."""
-    for u in range(len(holder)):
+@bare_kernel
+def _sort_servers(t, slot, step):
+    """List the servers for a slot, with what `_stretch` says of each, least first."""
+    order = t.order[step]
+    for u in range(len(t.holder)):
         cost = 1 << 40
-        if holder[u] < 0:
-            cost = stretch(slot, u, mine, pairs, weights, kinds, least, seat)
+        if t.holder[u] < 0:
+            cost = _stretch(t, slot, u)
         at = u
         while at > 0 and order[at - 1, 0] > cost:
             order[at, 0], order[at, 1] = order[at - 1, 0], order[at - 1, 1]
@@ -136,64 +165,50 @@ def sort_servers(slot, mine, pairs, weights, kinds, least, seat, holder, order):
         order[at, 0], order[at, 1] = cost, u
 
 
-@kernel
-def lay(route, hops, weight, room):
-    """Take room on the edges of a route; a negative weight gives it back."""
-    for hop in range(hops):
-        room[route[hop]] -= weight
+@bare_kernel
+def _lay(t, pair, k, sign):
+    """Take room for a pair on the edges of a route that is offered, or give it back (-1)."""
+    first, second, weight = t.pairs[pair, 0], t.pairs[pair, 1], sign * t.weights[pair]
+    u, v, kind = t.seat[first], t.seat[second], t.kinds[pair]
+    for hop in range(t.lengths[kind, u, v, k]):
+        t.room[t.routes[kind, u, v, k, hop]] -= weight
+    t.owes[first, 0] -= weight
+    t.owes[second, 1] -= weight
 
 
-@kernel
-def fits(route, hops, weight, room):
-    """Tell whether all edges of a route have room."""
-    for hop in range(hops):  # noqa: SIM110, since numba has no generators in all()
-        if room[route[hop]] < weight:
+@bare_kernel
+def _fits(t, pair, k):
+    """Tell whether all edges of a route have room, and all who are placed then get out and in."""
+    u, v, kind = t.seat[t.pairs[pair, 0]], t.seat[t.pairs[pair, 1]], t.kinds[pair]
+    for hop in range(t.lengths[kind, u, v, k]):
+        if t.room[t.routes[kind, u, v, k, hop]] < t.weights[pair]:
+            return False
+    _lay(t, pair, k, 1)
+    for server in range(len(t.holder)):
+        if t.holder[server] >= 0 and not _has_room(t, server, t.holder[server]):
+            _lay(t, pair, k, -1)
             return False
     return True
 
 
-@kernel
-def search(
-    steps, pairs, weights, kinds, below, mine, routes, lengths, least, leaving, arriving,
-    room, seat, holder, owes, order, choice, state, budget,
-):  # fmt: skip
+@bare_kernel
+def search(t, budget):
     """Go on with the search until a slice is found, all is tried, or the budget is used up.
 
     Parameters
     ----------
-    steps
-        ``steps[step] = slot, -1`` where a slot takes a server, else ``-1, pair``.
-    pairs, weights, kinds
-        Of each pair: its slots, its circuits, and which table of `routes` is for so many.
-    below
-        ``below[slot]``: slots whose server has a smaller number, -1 in unused places; they tell
-        mirror images apart.
-    mine
-        ``mine[slot]``: its pairs with earlier slots, -1 in unused places.
-    routes, lengths, least
-        One table of `offer` for each kind; the shortest that is offered, 0 if none is.
-    leaving, arriving
-        ``leaving[server]``: edges out of it, -1 in unused places; and those into it.
-    room
-        By edge: circuits that still fit; changed.
-    seat, holder
-        ``seat[slot]``: its server, -1 if none; ``holder[server]``: its slot; changed.
-    owes
-        ``owes[slot] = out, in``: circuits that still need a route; changed.
-    order, choice
-        Work space: ``order[step, k]``: servers in the order they are tried; ``choice[step]``.
-    state
-        ``state = step, nodes, slack``: where to go on; the room on all edges beyond what all pairs
-        without a route need at least; changed.
+    t
+        A `Task`.
     budget
         Nodes at which it stops.
 
     Returns
     -------
     int
-        FOUND, with the answer in `seat` and `choice`; EXHAUSTED; or BUDGET.
+        FOUND, with the answer in ``t.seat`` and ``t.choice``; EXHAUSTED; or BUDGET.
     """
-    step, nodes, slack = state[0], state[1], state[2]
+    steps, choice, holder, below = t.steps, t.choice, t.holder, t.below
+    step, nodes, slack = t.state[0], t.state[1], t.state[2]
     outcome = 1
     while step < len(steps):
         if nodes >= budget:
@@ -204,53 +219,38 @@ def search(
         found = False
         if slot >= 0:
             if choice[step] < 0:
-                sort_servers(slot, mine, pairs, weights, kinds, least, seat, holder, order[step])
+                _sort_servers(t, slot, step)
             else:
-                slack += order[step, choice[step], 0]
-                holder[seat[slot]] = -1
-                seat[slot] = -1
+                slack += t.order[step, choice[step], 0]
+                holder[t.seat[slot]] = -1
+                t.seat[slot] = -1
             while choice[step] + 1 < len(holder) and not found:
                 choice[step] += 1
-                extra, u = order[step, choice[step], 0], order[step, choice[step], 1]
+                extra, u = t.order[step, choice[step], 0], t.order[step, choice[step], 1]
                 if extra > slack:
                     break  # the others are no better
-                found = has_room(u, owes[slot], leaving, arriving, room)
+                found = _has_room(t, u, slot)
                 for k in range(below.shape[1]):
-                    found = found and (below[slot, k] < 0 or seat[below[slot, k]] < u)
+                    found = found and (below[slot, k] < 0 or t.seat[below[slot, k]] < u)
                 if found:
-                    seat[slot], holder[u] = u, slot
+                    t.seat[slot], holder[u] = u, slot
                     slack -= extra
         else:
-            first, second, weight = pairs[pair, 0], pairs[pair, 1], weights[pair]
-            offered = routes[kinds[pair], seat[first], seat[second]]
-            hops = lengths[kinds[pair], seat[first], seat[second]]
-            shortest = least[kinds[pair], seat[first], seat[second]]
+            weight, kind = t.weights[pair], t.kinds[pair]
+            hops = t.lengths[kind, t.seat[t.pairs[pair, 0]], t.seat[t.pairs[pair, 1]]]
+            shortest = hops[0]
             if choice[step] >= 0:
-                lay(offered[choice[step]], hops[choice[step]], -weight, room)
+                _lay(t, pair, choice[step], -1)
                 slack += weight * (hops[choice[step]] - shortest)
-                owes[first, 0] += weight
-                owes[second, 1] += weight
             while choice[step] + 1 < len(hops) and not found:
                 choice[step] += 1
                 k = choice[step]
                 extra = weight * (hops[k] - shortest)
                 if hops[k] == 0 or extra > slack:
                     break
-                if not fits(offered[k], hops[k], weight, room):
-                    continue
-                lay(offered[k], hops[k], weight, room)
-                owes[first, 0] -= weight
-                owes[second, 1] -= weight
-                found = True
-                for u in range(len(holder)):  # does everybody who is placed still get out and in?
-                    if found and holder[u] >= 0:
-                        found = has_room(u, owes[holder[u]], leaving, arriving, room)
+                found = _fits(t, pair, k)
                 if found:
                     slack -= extra
-                else:
-                    lay(offered[k], hops[k], -weight, room)
-                    owes[first, 0] += weight
-                    owes[second, 1] += weight
         if found:
             step += 1
             if step < len(steps):
@@ -261,5 +261,5 @@ def search(
         if step < 0:
             outcome = 0
             break
-    state[0], state[1], state[2] = step, nodes, slack
+    t.state[0], t.state[1], t.state[2] = step, nodes, slack
     return outcome

@@ -9,21 +9,18 @@ from numpy.typing import NDArray
 
 from optmatch.problems.slices.server_routes import RoutePool
 from optmatch.problems.slices.shape import SliceShape
-from optmatch.solvers.slices.kernels import offer, search
+from optmatch.solvers.slices.kernels import Task, offer, search
 
 
 class Rack(NamedTuple):
     """One rack with its load, or several joined ones; servers and edges counted rack by rack."""
 
     pool: RoutePool
-    span: int
-    """Edges of a rack."""
-    edges: NDArray[np.int64]
-    """``edges[edge] = node, node``: servers, then switches."""
+    span: int  # edges of a rack
+    edges: NDArray[np.int64]  # ``edges[edge] = node, node``: servers, then switches
     fibres: NDArray[np.int64]
     loads: NDArray[np.int64]
-    servers: NDArray[np.int64]
-    """Those that are free."""
+    servers: NDArray[np.int64]  # those that are free
 
 
 class Plan(NamedTuple):
@@ -70,25 +67,38 @@ class Search:
                 size, self.routes[kind], self.lengths[kind],
             )  # fmt: skip
         self.limit_room = np.minimum(largest, rack.fibres) - rack.loads
-        self._room = self.limit_room.copy()
         self._drop_what_never_fits(sizes)
         self._least = self.lengths[:, :, :, 0].astype(np.int64)
-        self._steps = _list_steps(plan)
-        self._mine = _list_pairs(plan)
         self.below = _tell_mirrors_apart(plan) if seats is None else np.full((slots, 1), -1)
-        self._leaving = _edges_by_server(rack, 0)
-        self._arriving = _edges_by_server(rack, 1)
-        self._seat = np.full(slots, -1, dtype=np.int64)
-        self._holder = np.full(servers, -1, dtype=np.int64)
-        self._owes = np.zeros((slots, 2), dtype=np.int64)
-        np.add.at(self._owes[:, 0], plan.pairs[:, 0], plan.weights)
-        np.add.at(self._owes[:, 1], plan.pairs[:, 1], plan.weights)
+        mine = _pairs_of(plan)
+        steps = _list_steps(mine)
+        seat, holder = np.full(slots, -1), np.full(servers, -1)
+        owes = np.zeros((slots, 2), dtype=np.int64)
+        for end in (0, 1):
+            np.add.at(owes[:, end], plan.pairs[:, end], plan.weights)
         if seats is not None:
-            self._steps = self._steps[self._steps[:, 1] >= 0]
-            self._seat[:], self._holder[seats] = seats, np.arange(slots)
-        self._order = np.zeros((len(self._steps), servers, 2), dtype=np.int64)
-        self._choice = np.full(len(self._steps), -1, dtype=np.int64)
-        self._state = np.array([0, 0, self._count_slack(seats)], dtype=np.int64)
+            steps = steps[steps[:, 1] >= 0]
+            seat[:], holder[seats] = seats, np.arange(slots)
+        self.task = Task(
+            steps=steps,
+            pairs=plan.pairs,
+            weights=plan.weights,
+            kinds=self.kinds.astype(np.int64),
+            below=self.below,
+            mine=_padded(mine),
+            routes=self.routes,
+            lengths=self.lengths,
+            least=self._least,
+            leaving=_edges_by_server(rack, 0),
+            arriving=_edges_by_server(rack, 1),
+            room=self.limit_room.copy(),
+            seat=seat,
+            holder=holder,
+            owes=owes,
+            order=np.zeros((len(steps), servers, 2), dtype=np.int64),
+            choice=np.full(len(steps), -1, dtype=np.int64),
+            state=np.array([0, 0, self._count_slack(seats)], dtype=np.int64),
+        )
 
     def _drop_what_never_fits(self, sizes: NDArray[np.int32]) -> None:
         """Take away the routes that the largest load closes; the others move up."""
@@ -117,42 +127,32 @@ class Search:
     @property
     def nodes(self) -> int:
         """How many steps were made and taken back."""
-        return int(self._state[1])
+        return int(self.task.state[1])
 
     def run(self, budget: int) -> int:
         """Go on until so many nodes; return FOUND, EXHAUSTED or BUDGET."""
-        status: int = search(
-            self._steps, self.plan.pairs, self.plan.weights, self.kinds.astype(np.int64),
-            self.below, self._mine, self.routes, self.lengths, self._least, self._leaving,
-            self._arriving, self._room, self._seat, self._holder, self._owes, self._order,
-            self._choice, self._state, budget,
-        )  # fmt: skip
+        status: int = search(self.task, budget)
         return status
 
     def answer(self) -> Plan:
         """Return what was found."""
         routes: list[Any] = [None] * len(self.plan.pairs)
-        for (_, pair), chosen in zip(self._steps.tolist(), self._choice.tolist(), strict=True):
+        task = self.task
+        for (_, pair), chosen in zip(task.steps.tolist(), task.choice.tolist(), strict=True):
             if pair >= 0:
-                u, v = self._seat[self.plan.pairs[pair]]
+                u, v = task.seat[self.plan.pairs[pair]]
                 kind = self.kinds[pair]
                 length = self.lengths[kind, u, v, chosen]
                 routes[pair] = self.routes[kind, u, v, chosen, :length].astype(np.int64)
-        return Plan(self.rack.servers[self._seat], routes)
+        return Plan(self.rack.servers[task.seat], routes)
 
 
-def _list_steps(plan: SliceShape) -> NDArray[np.int64]:
+def _list_steps(mine: list[list[int]]) -> NDArray[np.int64]:
     """Order slots, and after each its pairs with earlier ones."""
     steps = []
-    for slot, pairs in enumerate(_pairs_of(plan)):
-        steps.append((slot, -1))
-        steps += [(-1, pair) for pair in pairs]
+    for slot, pairs in enumerate(mine):
+        steps += [(slot, -1), *((-1, pair) for pair in pairs)]
     return np.array(steps, dtype=np.int64)
-
-
-def _list_pairs(plan: SliceShape) -> NDArray[np.int64]:
-    """Tabulate for each slot its pairs with earlier ones."""
-    return _padded(_pairs_of(plan))
 
 
 def _pairs_of(plan: SliceShape) -> list[list[int]]:

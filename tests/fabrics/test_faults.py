@@ -19,6 +19,7 @@ from optmatch.fabrics.light import trace
 from optmatch.io.problems import problem_from_tree, problem_to_tree
 from optmatch.model import BAR, CROSS, FREE, IDLE
 from optmatch.testing import brute_force
+from tests.helpers.command import call
 
 SMALL = om.SquareMesh(2, 1, ports=[0, 2, 5, 7, 10])
 """Seven cells: every state can be tried."""
@@ -198,7 +199,7 @@ def test_dead_ports_are_refused_by_name() -> None:
         ({"dead_ports": [2]}, r"dead_ports\[0\] = 2: ports are 0 \.\. 1"),
         ({"dead_ports": [0, 0]}, r"dead_ports\[1\] = 0: is dead_ports\[0\] already"),
         ({"stuck_cross": [-1]}, r"stuck_cross\[0\] = -1: must be >= 0"),
-        ({"stuck_cross": "1"}, r"stuck_cross = '1': a list of cells"),
+        ({"stuck_cross": "1"}, r"stuck_cross = '1': a list is expected"),
         ({"stuck_cross": [1.5]}, r"stuck_cross\[0\] = 1\.5: not a whole number"),
     ],
 )
@@ -404,18 +405,18 @@ def test_bounds_on_many_stuck_cells() -> None:
     assert solution.status is om.Status.OPTIMAL
 
 
-def test_the_command_line_names_the_faults(tmp_path: Path) -> None:
+def test_the_command_line_names_the_faults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """At exit code 3, in the message and in the object."""
-    command = [sys.executable, "-m", "optmatch"]
     options = "generate all-to-all --rows 2 --cols 2 --ports 4 --dead-cells 0,6 -o x.json"
-    subprocess.run([*command, *options.split()], cwd=tmp_path, check=True, capture_output=True)
+    monkeypatch.chdir(tmp_path)
+    assert call(*options.split()).exit_code == 0
     problem = om.load(tmp_path / "x.json")
     assert isinstance(problem, om.AllToAll)
     assert problem.fabric == Faulty(om.HexMesh(2, 2, ports=4), dead_cells=[0, 6])
-    done = subprocess.run(
-        [*command, "solve", "x.json", "--json"], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert done.returncode == 3
+    done = call("solve", "x.json", "--json")
+    assert done.exit_code == 3
     assert "caused by: dead cell 6" in done.stdout + done.stderr
 
 
@@ -423,12 +424,7 @@ def test_the_command_line_says_who_costs_slots(tmp_path: Path) -> None:
     """An answer is there, in more slots, and the row of the fewest names the cell."""
     mesh = Faulty(om.HexMesh(4, 4, ports=8), dead_cells=[1])
     om.save(om.AllToAll(mesh), tmp_path / "x.json")
-    done = subprocess.run(
-        [sys.executable, "-m", "optmatch", "solve", "x.json", "--seed", "0"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = call("solve", tmp_path / "x.json", "--seed", "0")
+    assert done.exit_code == 0
     (row,) = [line for line in done.stdout.splitlines() if "fewest slots" in line]
     assert row.endswith("refuted by link prices; caused by: dead cell 1")

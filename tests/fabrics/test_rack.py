@@ -178,7 +178,7 @@ def test_cells_of_servers_are_joined_by_their_fibres() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"chips": (4, 4)}, "chips = (4, 4): three sides are expected"),
+        ({"chips": (4, 4)}, "chips = (4, 4): a list of 3 is expected"),
         ({"server": (3, 1, 1)}, "server = 3 chips along x: does not divide the 4 of the rack"),
         ({"fibres": -1}, "fibres = -1: must be >= 0"),
         ({"wrap": 1}, "wrap = 1: true or false"),

@@ -88,7 +88,7 @@ def test_the_schema_has_the_fields_of_devices() -> None:
             '{"format": "optmatch/device/1", "bar_loss_db": -1}',
             "/bar_loss_db: bar_loss_db = -1: must be >= 0",
         ),
-        ('{"format": "optmatch/device/1", "name": 3}', "/name: name = 3: not a text"),
+        ('{"format": "optmatch/device/1", "name": 3}', "/name: name = 3: a text is expected"),
         ("[]", "an object is expected"),
         ("{", "not JSON"),
     ],

@@ -69,17 +69,17 @@ def test_a_schedule_has_exact_types_and_counts_its_time() -> None:
         ({"matchings": [[1, 0], [1]]}, "matchings is not an array of numbers"),
         ({"matchings": [["x", "y"]] * 2}, "matchings is not an array of numbers"),
         ({"durations_s": [1.0]}, "durations_s has 1 entries, but there are 2 slots"),
-        ({"durations_s": [1.0, 0.0]}, r"durations_s\[1\] = 0: a slot lasts > 0 s"),
+        ({"durations_s": [1.0, 0.0]}, r"durations_s\[1\] = 0: must be > 0"),
         ({"durations_s": [math.nan, 1.0]}, r"durations_s\[0\] = nan: not a finite float64"),
         ({"delay_s": -1.0}, "delay_s = -1: must be >= 0"),
         ({"delay_s": math.inf}, "delay_s = inf: not finite"),
         ({"cell_states": [[0, 1]]}, "cell_states has 1 rows, but there are 2 slots"),
         (
             {"cell_states": [[0], [2]]},
-            r"cell_states\[1, 0\] = 2: 0 is bar, 1 is cross, -1 is free",
+            r"cell_states\[1, 0\] = 2: from -1 to 1",
         ),
         ({"cell_states": [[300], [0]]}, r"cell_states\[0, 0\] = 300: not a finite int8"),
-        ({"switching": "never"}, "switching = 'never': all-stop or per-circuit"),
+        ({"switching": "never"}, "switching = 'never': one of all-stop, per-circuit"),
     ],
 )
 def test_a_wrong_schedule_is_named(changes: dict[str, Any], message: str) -> None:

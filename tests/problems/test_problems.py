@@ -127,7 +127,7 @@ def test_a_wrong_routing_is_named(row: Any, fields: dict[str, Any], message: str
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"slot_s": 0}, "slot_s = 0: a slot lasts > 0 s"),
+        ({"slot_s": 0}, "slot_s = 0: must be > 0"),
         ({"slot_s": math.inf}, "slot_s = inf: not finite"),
         ({"slot_s": "1"}, "slot_s = '1': not a number"),
         ({"delay_s": -1}, "delay_s = -1"),
@@ -144,11 +144,11 @@ def test_a_wrong_all_to_all_is_named(fields: dict[str, Any], message: str) -> No
     [
         ({"circuit": [], "terminal": []}, "one entry for each node"),
         ({"infeasible": [0, 0]}, "one entry for each node"),
-        ({"prices": [[-1, 0]] * 3}, "prices of a proof are >= 0"),
+        ({"prices": [[-1, 0]] * 3}, "must be >= 0"),
         ({"children": [[1, 1], [-1, -1], [-1, -1]]}, "do not form a tree"),
         ({"children": [[0, 2], [-1, -1], [-1, -1]]}, "do not form a tree"),
         ({"children": [[1, 2], [2, 1], [-1, -1]]}, "do not form a tree"),
-        ({"children": [[1], [-1], [-1]]}, "do not form a tree"),
+        ({"children": [[1], [-1], [-1]]}, "children has 1 columns, not 2"),
         ({"circuit": [-1, -1, -1]}, "do not form a tree"),
     ],
 )

@@ -50,19 +50,9 @@ def routing(
 
 
 def draw_matching(fabric: Fabric, seed: int) -> list[int]:
-    """Draw a matching of all ports; of an odd number of bidirectional ports one stays idle.
+    """Draw a matching of all ports: ``matching[source] = destination``.
 
-    Parameters
-    ----------
-    fabric
-        The switch.
-    seed
-        Of the random numbers.
-
-    Returns
-    -------
-    list of int
-        ``matching[source] = destination``; no port meets itself, unless it is alone.
+    No port meets itself, unless it is alone; of an odd number of bidirectional ports one is idle.
 
     Examples
     --------

@@ -99,13 +99,7 @@ def roots_of(nodes: Nodes) -> Integers:
 
 
 def members_of(nodes: Nodes, k: int, groups: Members) -> Sequence[int]:
-    """Return the members of the group of a collective, its rank among them.
-
-    Raises
-    ------
-    FormatError
-        Naming the node: the group is not known, or the rank is no member of it.
-    """
+    """Return the members of the group of a collective; its rank has to be one of them."""
     name, rank, n_ranks = nodes.group_name(k), nodes.rank[k], len(nodes.traces)
     if not name:
         return range(n_ranks)
@@ -120,13 +114,7 @@ def members_of(nodes: Nodes, k: int, groups: Members) -> Sequence[int]:
 
 
 def check_root(nodes: Nodes, k: int, root: int, members: Sequence[int]) -> None:
-    """Refuse a root outside of the group.
-
-    Raises
-    ------
-    FormatError
-        Naming node, rank and group.
-    """
+    """Refuse a root outside of the group; the error names node, rank and group."""
     if root != MISSING and root not in members:
         name = nodes.group_name(k) or "of all ranks"
         raise nodes.fail(k, f"its root, rank {root}, is no member of group {name}")

@@ -16,33 +16,18 @@ Members = Mapping[str, Sequence[int]]
 
 
 def pair_messages(messages: Nodes, members: Members) -> tuple[Integers, Integers]:
-    """Find the other end of every message.
+    """Find the other end of every message: its rank ``peer[message]``, and ``pair[message]``.
 
-    Parameters
-    ----------
-    messages
-        All nodes of all ranks that send or receive.
-    members
-        The ranks of each group.
-
-    Returns
-    -------
-    peer
-        ``peer[message]``: the other rank.
-    pair
-        ``pair[message]``: the same number at a send and its receive, from 0 up.
+    `messages` are all nodes of all ranks that send or receive. A send and its receive have the
+    same number as `pair`, from 0 up. Messages between two ranks with the same tag are in the same
+    order at both. Where a rank is not told, it is the other one of a group of two, or the only
+    rank in the group that has a counterpart with the same tag.
 
     Raises
     ------
     FormatError
         Naming the node: an end that is no rank or another one than its own, a message without
         its other end, several ranks that could be it, or another size there.
-
-    Notes
-    -----
-    Messages between two ranks with the same tag are in the same order at both. Where a rank is
-    not told, it is the other one of a group of two, or the only rank in the group that has a
-    counterpart with the same tag.
     """
     sends, rank = messages.column("kind") == SEND, messages.rank
     tag, size_bytes = messages.column("tag"), messages.column("size_bytes")

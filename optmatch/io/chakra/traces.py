@@ -172,16 +172,8 @@ def read_traces(paths: Sequence[str | os.PathLike[str]]) -> list[Trace]:
 def siblings(path: str | os.PathLike[str]) -> list[Path]:
     """Find the files of all ranks beside the file of one, or those that begin with a prefix.
 
-    Parameters
-    ----------
-    path
-        ``folder/name.RANK.et`` or ``.json``, or ``folder/name``: then those in JSON count only
-        where there is no other.
-
-    Raises
-    ------
-    FormatError
-        If there is none.
+    `path` is ``folder/name.RANK.et`` or ``.json``, or ``folder/name``: then those in JSON count
+    only where there is no other. If there is none, `FormatError` is raised.
     """
     stem, endings = Path(path).name, ["et", "json"]
     if stem.endswith((".et", ".json")):
@@ -205,14 +197,9 @@ def is_trace(path: str | os.PathLike[str]) -> bool:
 
 
 def decode_nodes(content: bytes, path: str, rank: int) -> Trace:
-    """Decode the messages of a trace; its `parents` are still numbers of nodes as in the file.
+    """Decode the messages of a trace, each with its length in front: a description, then nodes.
 
-    Parameters
-    ----------
-    content
-        Messages, each with its length in front: first what describes the trace, then its nodes.
-    path, rank
-        Those of the file.
+    `parents` of the result are still numbers of nodes as in the file.
 
     Raises
     ------

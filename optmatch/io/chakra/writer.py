@@ -28,25 +28,10 @@ class Node(NamedTuple):
 
 
 def trace_bytes(nodes: Iterable[Node], *, integers: str = "int64") -> bytes:
-    """Write nodes as the trace of one rank.
+    """Write nodes as the trace of one rank, the content of ``name.RANK.et``, in their order.
 
-    Parameters
-    ----------
-    nodes
-        In the order of the file.
-    integers
-        The width of attributes that are whole numbers, ``"int64"`` or ``"uint32"`` for instance;
-        producers differ.
-
-    Returns
-    -------
-    bytes
-        The content of ``name.RANK.et``.
-
-    Raises
-    ------
-    ValueError
-        If a number does not fit its width.
+    `integers` is the width of attributes that are whole numbers, ``"int64"`` or ``"uint32"`` for
+    instance; producers differ. A number that does not fit its width raises `ValueError`.
 
     Examples
     --------

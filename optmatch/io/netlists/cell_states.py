@@ -27,16 +27,9 @@ _NAMES = {0: "bar", 1: "cross"}
 def write_smartlight(solution: Solution) -> str:
     """Write the set cells of each slot as the SmartLight API takes them.
 
-    Returns
-    -------
-    str
-        A line for each slot: a JSON list of ``[cell, "x" | "="]``, cross and bar, as for
-        ``manual_circuit_configuration``. Free cells are left out.
-
-    Raises
-    ------
-    InputError
-        If there is no schedule, or it states no cells.
+    A line for each slot: a JSON list of ``[cell, "x" | "="]``, cross and bar, as for
+    ``manual_circuit_configuration``. Free cells are left out. A solution without cell states is
+    refused, as by `stated_cells`.
     """
     rows = (
         [[cell, _SMARTLIGHT[state]] for cell, state in enumerate(row) if state != FREE]
@@ -46,13 +39,7 @@ def write_smartlight(solution: Solution) -> str:
 
 
 def write_phases_csv(solution: Solution) -> str:
-    """Write slot, cell, state and both phases of every set cell, by lines.
-
-    Raises
-    ------
-    InputError
-        If there is no schedule, or it states no cells.
-    """
+    """Write slot, cell, state and both phases of every set cell, by lines."""
     text = io.StringIO()
     text.write(f"# {CONVENTION}\n")
     writer = csv.writer(text, lineterminator="\n")
@@ -65,13 +52,7 @@ def write_phases_csv(solution: Solution) -> str:
 
 
 def write_phases_json(solution: Solution) -> str:
-    """Write the same as one JSON object with the convention.
-
-    Raises
-    ------
-    InputError
-        If there is no schedule, or it states no cells.
-    """
+    """Write the same as one JSON object with the convention."""
     slots: list[list[dict[str, object]]] = [[] for _ in stated_cells(solution)]
     for slot, cell, name, theta, phi in _phases(solution):
         slots[slot].append({"cell": cell, "state": name, "theta_rad": theta, "phi_rad": phi})

@@ -99,19 +99,10 @@ def _repeated_keys(node: Any) -> list[str]:
 
 
 def netlist_tree(fabric: Fabric, states: NDArray[np.int8] | None = None) -> dict[str, Any]:
-    """Write a fabric as a netlist with our names of pins.
+    """Write a fabric with cells as a netlist with our names of pins.
 
-    Parameters
-    ----------
-    fabric
-        A fabric with cells.
-    states
-        ``states[cell]``, for the settings of the cells; None for none.
-
-    Raises
-    ------
-    InputError
-        If there are no cells.
+    ``states[cell]`` become settings of the cells; None for none. A fabric without cells raises
+    `InputError`.
     """
     fabric = fabric.fabric if isinstance(fabric, Faulty) else fabric
     graph = fabric.graph
@@ -171,15 +162,7 @@ def _ports(fabric: Fabric) -> dict[str, int]:
 def write_netlist(solution: Solution) -> str | dict[str, str]:
     """Write each slot of a schedule as a netlist, the states as settings of the cells.
 
-    Returns
-    -------
-    str or dict
-        JSON, which is YAML too; of several slots one for each, by ending.
-
-    Raises
-    ------
-    InputError
-        If there is no schedule, or it states no cells.
+    The text is JSON, which is YAML too; of several slots there is one for each, by ending.
     """
     states = stated_cells(solution)
     texts = [layout(netlist_tree(solution.problem.fabric, row)) + "\n" for row in states]

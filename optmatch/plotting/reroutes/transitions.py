@@ -50,9 +50,7 @@ def transition_data(solution: Solution) -> RackData:
     InputError
         If it is of another kind, or has no answer.
     """
-    problem, answer = solution.problem, solution.answer
-    if not isinstance(problem, Reroute) or not isinstance(answer, Transition):
-        raise InputError("a drawing of a transition needs one")
+    problem, answer = _parts(solution)
     rack = problem.fabric
     if not isinstance(rack, RackFabric):
         raise InputError("a drawing of a rack needs one")
@@ -111,9 +109,7 @@ def plot_transition(solution: Solution, *, fig: Figure | None = None) -> Figure:
     InputError
         If it has no answer, or is of another kind.
     """
-    problem, answer = solution.problem, solution.answer
-    if not isinstance(problem, Reroute) or not isinstance(answer, Transition):
-        raise InputError("a drawing of a transition needs one")
+    problem, answer = _parts(solution)
     if isinstance(problem.fabric, RackFabric):
         data = transition_data(solution)
         size = np.ptp(data.servers, axis=0) + 1.5
@@ -128,6 +124,13 @@ def plot_transition(solution: Solution, *, fig: Figure | None = None) -> Figure:
         count = lit // 2 if problem.fabric.bidirectional else lit
         ax.set_title(f"{name}: {count} circuits")
     return fig
+
+
+def _parts(solution: Solution) -> tuple[Reroute, Transition]:
+    problem, answer = solution.problem, solution.answer
+    if not isinstance(problem, Reroute) or not isinstance(answer, Transition):
+        raise InputError("a drawing of a transition needs one")
+    return problem, answer
 
 
 def _before_and_after(problem: Reroute, answer: Transition) -> Schedule:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
-from optmatch.model import InputError, Value, number
+from optmatch.model import Amount, Positive, Value, check_fields, check_size
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,18 +43,16 @@ class AllToAll(Value):
     """
 
     fabric: Fabric
-    slot_s: float = field(default=1.0, kw_only=True)
-    delay_s: float = field(default=0.0, kw_only=True)
+    slot_s: Positive = field(default=1.0, kw_only=True)
+    delay_s: Amount = field(default=0.0, kw_only=True)
     kind: ClassVar[str] = "all-to-all"
     answer_class: ClassVar[type[Value] | None] = None
     objectives: ClassVar[dict[str, str]] = {"all-to-all": "cells"}
 
     def __post_init__(self) -> None:
+        check_fields(self)
         self.fabric.require_switch()
-        slot_s = number("slot_s", self.slot_s)
-        if slot_s == 0:
-            raise InputError("slot_s = 0: a slot lasts > 0 s", where="slot_s")
-        self._set(slot_s=slot_s, delay_s=number("delay_s", self.delay_s))
+        check_size("entries", self.fabric.n_ports**2, "fabric")
 
     @property
     def pairs(self) -> NDArray[np.int32]:

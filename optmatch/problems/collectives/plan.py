@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import InputError, Value, frozen, integer, number
+from optmatch.model import (
+    Amount,
+    Axes,
+    Index,
+    InputError,
+    Range,
+    Value,
+    check_fields,
+    frozen,
+)
 
 COPY, REDUCE = 0, 1
 """Kinds of sends: the receiver has what the sender had, or adds it to what it has itself."""
@@ -73,38 +82,24 @@ class CollectivePlan(Value):
     [[0, 0, 1, 0, 0], [0, 1, 2, 1, 0], [0, 2, 0, 2, 0]]
     """
 
-    sends: NDArray[np.int32] = _TWO
+    sends: Annotated[NDArray[np.int32], Axes(2, 5), Range(0)] = _TWO
     chunk_bytes: NDArray[np.float64] = _ONE
-    circuits: NDArray[np.int32] = _THREE
-    epoch_of_round: NDArray[np.int32] = _ONE
-    links: NDArray[np.int32] = _TWO
-    shares_bytes: NDArray[np.float64] = _TWO
-    start_s: NDArray[np.float64] = _TWO
-    end_s: NDArray[np.float64] = _TWO
-    time_s: float = 0.0
-    n_rounds_late: int = 0
+    circuits: Annotated[NDArray[np.int32], Axes(3), Range(-1)] = _THREE
+    epoch_of_round: Annotated[NDArray[np.int32], Range(0)] = _ONE
+    links: Annotated[NDArray[np.int32], Axes(2, 3), Range(0)] = _TWO
+    shares_bytes: Annotated[NDArray[np.float64], Axes(2), Range(0)] = _TWO
+    start_s: Annotated[NDArray[np.float64], Axes(2), Range(0)] = _TWO
+    end_s: Annotated[NDArray[np.float64], Axes(2), Range(0)] = _TWO
+    time_s: Amount = 0.0
+    n_rounds_late: Index = 0
 
     def __post_init__(self) -> None:
-        for name, ndim, dtype, columns in (
-            ("sends", 2, np.int32, 5),
-            ("chunk_bytes", 1, np.float64, 0),
-            ("circuits", 3, np.int32, 0),
-            ("epoch_of_round", 1, np.int32, 0),
-            ("links", 2, np.int32, 3),
-            ("shares_bytes", 2, np.float64, 0),
-            ("start_s", 2, np.float64, 0),
-            ("end_s", 2, np.float64, 0),
-        ):
-            array = frozen(name, getattr(self, name), ndim, dtype)
+        check_fields(self)
+        for name in ("circuits", "shares_bytes", "start_s", "end_s"):
+            array = getattr(self, name)
             if not array.size:  # text does not tell how many columns no rows have
-                empty = (0, columns) if columns else (0,) * ndim
-                array = frozen(name, np.empty(empty), ndim, dtype)
-            if columns and array.shape[1] != columns:
-                _refuse(name, f"rows of {array.shape[1]}", f"rows of {columns} numbers")
-            object.__setattr__(self, name, array)
-        object.__setattr__(self, "time_s", number("time_s", self.time_s))
-        late = integer("n_rounds_late", self.n_rounds_late, at_least=0)
-        object.__setattr__(self, "n_rounds_late", late)
+                empty = frozen(name, np.empty((0,) * array.ndim), array.ndim, array.dtype.type)
+                object.__setattr__(self, name, empty)
         for name in ("start_s", "end_s"):
             if getattr(self, name).shape != self.shares_bytes.shape:
                 _refuse(name, getattr(self, name).shape, f"shape {self.shares_bytes.shape}")

@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optmatch.fabrics import Fabric, IdealSwitch
-from optmatch.model import IDLE, FrozenMap, InputError, Value, frozen, integer, number
+from optmatch.model import (
+    IDLE,
+    Amount,
+    Axes,
+    Count,
+    FrozenMap,
+    Index,
+    InputError,
+    Positive,
+    Range,
+    Value,
+    check_fields,
+    check_size,
+    integer,
+)
 from optmatch.problems.collectives.bounds import BoundTerms, bound_terms
 from optmatch.problems.collectives.plan import CollectivePlan
 
@@ -18,6 +32,11 @@ Operation = Literal["all-reduce", "reduce-scatter", "all-gather", "all-to-all", 
 """What the ranks want."""
 OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 STARTS = ("free", "dark")
+
+
+_Circuits = Annotated[NDArray[np.int32], Axes(2), Range(-1)]
+_Steps = Annotated[NDArray[np.float64], Axes(2, 2), Range(0)]
+_Demand = Annotated[NDArray[np.float64], Axes(2), Range(0)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,39 +112,39 @@ class Collective(Value):
     """
 
     operation: Operation
-    n_ranks: int
-    size_bytes: float
-    alpha_s: float = field(default=0.0, kw_only=True)
-    hop_s: float | None = field(default=None, kw_only=True)
-    rate_bytes_per_s: float = field(default=50e9, kw_only=True)
-    delay_s: float = field(default=0.0, kw_only=True)
-    ports: int = field(default=1, kw_only=True)
-    planes: int = field(default=1, kw_only=True)
+    n_ranks: Count
+    size_bytes: Amount
+    alpha_s: Amount = field(default=0.0, kw_only=True)
+    hop_s: Amount | None = field(default=None, kw_only=True)
+    rate_bytes_per_s: Positive = field(default=50e9, kw_only=True)
+    delay_s: Amount = field(default=0.0, kw_only=True)
+    ports: Count = field(default=1, kw_only=True)
+    planes: Count = field(default=1, kw_only=True)
     two_way: bool = field(default=False, kw_only=True)
-    start: str | NDArray[np.int32] = field(default="free", kw_only=True)
-    steps: NDArray[np.float64] | None = field(default=None, kw_only=True)
-    late_s: Mapping[str, float] = field(default=FrozenMap(), kw_only=True)
-    demand_bytes: NDArray[np.float64] | None = field(default=None, kw_only=True)
-    root: int = field(default=0, kw_only=True)
-    align_bytes: int = field(default=0, kw_only=True)
+    start: str | Annotated[NDArray[np.int32], Axes(2), Range(-1)] = field(
+        default="free", kw_only=True
+    )
+    steps: _Steps | None = field(default=None, kw_only=True)
+    late_s: Mapping[str, Amount] = field(default=FrozenMap(), kw_only=True)
+    demand_bytes: _Demand | None = field(default=None, kw_only=True)
+    root: Index = field(default=0, kw_only=True)
+    align_bytes: Index = field(default=0, kw_only=True)
     fabric: Fabric = field(default=None, kw_only=True)  # type: ignore[assignment]
     kind: ClassVar[str] = "collective"
     answer_class: ClassVar[type[Value] | None] = CollectivePlan
     objectives: ClassVar[dict[str, str]] = {"collective": "s"}
 
     def __post_init__(self) -> None:
-        if self.operation not in OPERATIONS:
-            _refuse("operation", self.operation, f"one of {', '.join(OPERATIONS)}")
-        for name, least in (("n_ranks", 1), ("ports", 1), ("planes", 1), ("align_bytes", 0)):
-            object.__setattr__(self, name, integer(name, getattr(self, name), at_least=least))
-        for name in ("alpha_s", "delay_s", "rate_bytes_per_s"):
-            object.__setattr__(self, name, number(name, getattr(self, name)))
-        if self.hop_s is not None:
-            object.__setattr__(self, "hop_s", number("hop_s", self.hop_s))
-        if not self.rate_bytes_per_s:
-            _refuse("rate_bytes_per_s", self.rate_bytes_per_s, "above 0")
-        if not isinstance(self.two_way, bool):
-            _refuse("two_way", self.two_way, "true or false")
+        if self.fabric is None:
+            ranks = integer("n_ranks", self.n_ranks, at_least=1)
+            check_size("ranks", ranks, "n_ranks")
+            ports = ranks * integer("ports", self.ports, at_least=1)
+            object.__setattr__(self, "fabric", IdealSwitch(ports))
+        if isinstance(self.late_s, Mapping):  # files have no whole numbers as keys
+            late_s = {str(rank): seconds for rank, seconds in self.late_s.items()}
+            object.__setattr__(self, "late_s", late_s)
+        check_fields(self)
+        check_size("entries", self.n_ranks**2, "n_ranks")
         _set_fabric(self)
         _set_sizes(self)
         _set_root(self)
@@ -169,11 +188,7 @@ def _refuse(name: str, got: Any, rule: str) -> None:
 
 def _set_fabric(problem: Collective) -> None:
     needed = problem.n_ranks * problem.ports
-    if problem.fabric is None:
-        object.__setattr__(problem, "fabric", IdealSwitch(needed))
     fabric = problem.fabric
-    if not isinstance(fabric, Fabric):
-        _refuse("fabric", fabric, "a switch")
     fabric.require_switch()
     if fabric.n_ports < needed:
         _refuse("fabric", fabric.n_ports, f"a switch of {needed} ports or more")
@@ -186,26 +201,22 @@ def _set_fabric(problem: Collective) -> None:
 
 def _set_sizes(problem: Collective) -> None:
     n = problem.n_ranks
-    given = problem.demand_bytes
-    if given is not None:
+    demand = problem.demand_bytes
+    if demand is not None:
         if problem.operation != "all-to-all":
             _refuse("demand_bytes", "given", "none but of an all-to-all")
-        demand = frozen("demand_bytes", given, 2, np.float64)
-        if demand.shape != (n, n) or (demand < 0).any() or demand.diagonal().any():
-            _refuse("demand_bytes", demand.shape, f"{n} x {n} bytes >= 0, 0 on the diagonal")
-        object.__setattr__(problem, "demand_bytes", demand)
+        if demand.shape != (n, n) or demand.diagonal().any():
+            _refuse("demand_bytes", demand.shape, f"{n} x {n} bytes, 0 on the diagonal")
         busiest = max(float(demand.sum(axis=axis).max()) for axis in (0, 1))
         if problem.size_bytes not in (0, busiest):
             _refuse("size_bytes", problem.size_bytes, f"{busiest:g}, as demand_bytes says, or 0")
         object.__setattr__(problem, "size_bytes", busiest)
-    size = number("size_bytes", problem.size_bytes)
-    if not size and given is None:
-        _refuse("size_bytes", size, "above 0")
-    object.__setattr__(problem, "size_bytes", size)
+    elif not problem.size_bytes:
+        _refuse("size_bytes", 0, "above 0")
 
 
 def _set_root(problem: Collective) -> None:
-    root = integer("root", problem.root, at_least=0)
+    root = problem.root
     if root >= problem.n_ranks or (root and problem.operation != "broadcast"):
         _refuse("root", root, f"a rank of {problem.n_ranks}, of a broadcast")
 
@@ -215,23 +226,18 @@ def _set_start(problem: Collective) -> None:
         if problem.start not in STARTS:
             _refuse("start", problem.start, f"{' or '.join(STARTS)}, or circuits")
         return
-    start = frozen("start", problem.start, 2, np.int32)
+    start = problem.start
     if start.shape != (problem.lanes, problem.n_ranks):
         _refuse("start", start.shape, f"circuits of shape {(problem.lanes, problem.n_ranks)}")
     check_circuits("start", start[None], two_way=problem.two_way)
-    object.__setattr__(problem, "start", start)
 
 
 def _set_late(problem: Collective) -> None:
-    if not isinstance(problem.late_s, Mapping):
-        _refuse("late_s", problem.late_s, "seconds for each late rank")
     late: dict[int, float] = {}
     for key, seconds in problem.late_s.items():
-        rank = int(key) if isinstance(key, str) and key.isdecimal() else key
-        rank = integer("late_s", rank, at_least=0)
-        if rank >= problem.n_ranks:
-            _refuse("late_s", rank, f"a rank of {problem.n_ranks}")
-        late[rank] = number(f"late_s[{rank}]", seconds)
+        if not key.isdecimal() or int(key) >= problem.n_ranks:
+            _refuse("late_s", key, f"a rank of {problem.n_ranks}")
+        late[int(key)] = float(seconds)
     if late and len(late) == problem.n_ranks and min(late.values()) > 0:
         _refuse("late_s", min(late.values()), "one rank that is not late, as time counts from it")
     ordered = {str(rank): late[rank] for rank in sorted(late) if late[rank] > 0}
@@ -241,14 +247,10 @@ def _set_late(problem: Collective) -> None:
 def _set_steps(problem: Collective) -> None:
     if problem.steps is None:
         return
-    steps = frozen("steps", problem.steps, 2, np.float64)
-    if steps.shape[1] != 2 and len(steps):
-        _refuse("steps", steps.shape, "rows of a configuration and bytes")
-    for row in np.flatnonzero((steps < 0).any(axis=1) | (steps[:, 0] % 1 != 0)):
-        _refuse(f"steps[{row}]", steps[row].tolist(), "a configuration and bytes, both >= 0")
+    for row in np.flatnonzero(problem.steps[:, 0] % 1 != 0)[:1]:
+        _refuse(f"steps[{row}]", problem.steps[row].tolist(), "a configuration, which is whole,")
     if problem.late_s or not isinstance(problem.start, str):
         _refuse("steps", "given", "no late ranks and no first circuits, if steps are given,")
-    object.__setattr__(problem, "steps", steps)
 
 
 def check_circuits(name: str, circuits: ArrayLike, *, two_way: bool) -> None:

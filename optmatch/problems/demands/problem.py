@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optmatch.fabrics import UNREACHED, Fabric, IdealSwitch
-from optmatch.model import InputError, Schedule, Value, frozen, integer, number
+from optmatch.model import (
+    Amount,
+    Axes,
+    Count,
+    InputError,
+    Positive,
+    Range,
+    Schedule,
+    Value,
+    check_fields,
+    frozen,
+)
 from optmatch.model.schedule import Switching
 from optmatch.problems.demands.evening import even_out
 from optmatch.problems.demands.ticks import Scaled, scale
@@ -35,7 +46,7 @@ class PlaneSchedules(Value):
     schedules: tuple[Schedule, ...]
 
     def __post_init__(self) -> None:
-        self._set(schedules=tuple(self.schedules))
+        check_fields(self)
         if not self.schedules:
             raise InputError("schedules of no plane")
         if len({schedule.n_ports for schedule in self.schedules}) > 1:
@@ -114,32 +125,22 @@ class Demand(_InTicks):
     """
 
     fabric: Fabric
-    demand_bytes: NDArray[np.float64]
-    rate_bytes_per_s: float = field(default=1.0, kw_only=True)
-    delay_s: float = field(default=0.0, kw_only=True)
+    demand_bytes: Annotated[NDArray[np.float64], Axes(2), Range(0)]
+    rate_bytes_per_s: Positive = field(default=1.0, kw_only=True)
+    delay_s: Amount = field(default=0.0, kw_only=True)
     switching: Switching = field(default="all-stop", kw_only=True)
-    planes: int = field(default=1, kw_only=True)
-    packet_bytes_per_s: float = field(default=0.0, kw_only=True)
-    min_slot_s: float = field(default=0.0, kw_only=True)
-    quantum_s: float | None = field(default=None, kw_only=True)
+    planes: Count = field(default=1, kw_only=True)
+    packet_bytes_per_s: Amount = field(default=0.0, kw_only=True)
+    min_slot_s: Amount = field(default=0.0, kw_only=True)
+    quantum_s: Positive | None = field(default=None, kw_only=True)
     objective: DemandObjective = field(default="completion-s", kw_only=True)
     kind: ClassVar[str] = "demand"
     answer_class: ClassVar[type[Value] | None] = PlaneSchedules
     objectives: ClassVar[dict[str, str]] = {"completion-s": "s", "matchings": "matchings"}
 
     def __post_init__(self) -> None:
-        demand = _exact_floats(self.demand_bytes)
-        self._set(demand_bytes=demand, planes=integer("planes", self.planes, at_least=1))
-        times = ("rate_bytes_per_s", "delay_s", "packet_bytes_per_s", "min_slot_s", "quantum_s")
-        for name in times if self.quantum_s is not None else times[:-1]:
-            self._set(**{name: number(name, getattr(self, name))})
-        for name in ("rate_bytes_per_s", "quantum_s"):
-            if getattr(self, name) == 0:
-                raise InputError(f"{name} = 0: must be > 0", where=name)
-        for name, kind in (("switching", Switching), ("objective", DemandObjective)):
-            if getattr(self, name) not in get_args(kind):
-                allowed = ", ".join(get_args(kind))
-                raise InputError(f"{name} = {getattr(self, name)!r}: one of {allowed}", where=name)
+        check_fields(self)
+        demand = self.demand_bytes
         self.fabric.require_switch()
         _check_entries(self.fabric, demand, with_packets=self.packet_bytes_per_s > 0)
         per_s = self.rate_bytes_per_s
@@ -193,7 +194,7 @@ class Demand(_InTicks):
         [[1.0, 2.0, 3.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
         """
         dense: Any = matrix.toarray() if hasattr(matrix, "toarray") else matrix
-        given = _exact_floats(dense)
+        given = frozen("demand_bytes", dense, 2, np.float64)
         fabric = IdealSwitch(max(1, *given.shape)) if fabric is None else fabric
         if max(given.shape) > fabric.n_ports:
             rows, columns = given.shape
@@ -325,24 +326,6 @@ def _with_packets(entries: NDArray[np.int64], problem: Demand) -> float:
         )
         best = min(best, max(by_circuits, rest / share))
     return best
-
-
-def _exact_floats(matrix: Any) -> NDArray[np.float64]:
-    given = np.asarray(matrix)
-    demand: NDArray[np.float64] = frozen("demand_bytes", given, 2, np.float64)
-    if given.dtype.kind in "iu" and given.size:
-        largest = int(given.max())
-        if largest > 2**53:
-            raise InputError(
-                f"demand_bytes has an entry {largest}: above 2**53 integers are not exact",
-                where="demand_bytes",
-            )
-    for i, j in np.argwhere(demand < 0)[:1]:
-        raise InputError(
-            f"demand_bytes[{i}, {j}] = {demand[i, j]:g}: a demand is >= 0",
-            where=f"demand_bytes[{i}, {j}]",
-        )
-    return demand
 
 
 def _check_entries(fabric: Fabric, demand: NDArray[np.float64], *, with_packets: bool) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import InputError, Value, integer
+from optmatch.model import Axes, Count, Index, InputError, Range, Value, check_fields
 
 Axis = Literal["source", "destination"]
 
@@ -26,10 +26,10 @@ class LineProof(Value):
     """
 
     axis: Axis
-    port: int
+    port: Index
 
     def __post_init__(self) -> None:
-        _check_line(self)
+        check_fields(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -55,14 +55,11 @@ class ConfigurationProof(Value):
         The price of one in these units, > 0.
     """
 
-    duals: NDArray[np.int64]
-    units: int
+    duals: Annotated[NDArray[np.int64], Axes(2), Range(0)]
+    units: Count
 
     def __post_init__(self) -> None:
-        self._freeze(2, np.int64, "duals")
-        if (self.duals < 0).any():
-            raise InputError("duals of a proof are >= 0", where="duals")
-        self._set(units=integer("units", self.units, at_least=1))
+        check_fields(self)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,11 +83,11 @@ class OddSetProof(Value):
     (0, 1, 4)
     """
 
-    ports: tuple[int, ...]
+    ports: tuple[Index, ...]
 
     def __post_init__(self) -> None:
-        ports = tuple(integer("ports", port, at_least=0) for port in self.ports)
-        self._set(ports=ports)
+        check_fields(self)
+        ports = self.ports
         if len(ports) < 3 or len(ports) % 2 == 0 or len(set(ports)) < len(ports):
             raise InputError(
                 f"ports = {list(ports)}: an odd number of different ports, at least three",
@@ -115,19 +112,11 @@ class CountProof(Value):
     """
 
     axis: Axis
-    port: int
+    port: Index
     against_axis: Axis | None = None
-    against_port: int | None = None
+    against_port: Index | None = None
 
     def __post_init__(self) -> None:
-        _check_line(self)
+        check_fields(self)
         if (self.against_axis is None) != (self.against_port is None):
             raise InputError("against_axis and against_port belong together", where="against_axis")
-        if self.against_axis is not None:
-            _check_line(LineProof(self.against_axis, self.against_port))  # type: ignore[arg-type]
-
-
-def _check_line(proof: LineProof | CountProof) -> None:
-    if proof.axis not in ("source", "destination"):
-        raise InputError(f"axis = {proof.axis!r}: source or destination", where="axis")
-    object.__setattr__(proof, "port", integer("port", proof.port, at_least=0))

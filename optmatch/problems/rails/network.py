@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import get_args
 
 from optmatch.fabrics import Fabric
-from optmatch.model import InputError, Value, integer, number
+from optmatch.model import Amount, Count, Positive, Value, check_fields
 from optmatch.model.schedule import Switching
 
 
@@ -47,30 +46,18 @@ class RailNetwork(Value):
     100000000000.0
     """
 
-    gpus_per_server: int
-    ports_per_gpu: int = 1
-    port_bytes_per_s: float = 50e9
-    scale_up_bytes_per_s: float = 450e9
-    latency_s: float = 500e-9
+    gpus_per_server: Count
+    ports_per_gpu: Count = 1
+    port_bytes_per_s: Positive = 50e9
+    scale_up_bytes_per_s: Positive = 450e9
+    latency_s: Amount = 500e-9
     fabric: Fabric | None = None
-    radix: int | None = None
-    delay_s: float = 0.01
+    radix: Count | None = None
+    delay_s: Amount = 0.01
     switching: Switching = "per-circuit"
 
     def __post_init__(self) -> None:
-        for name in ("gpus_per_server", "ports_per_gpu"):
-            object.__setattr__(self, name, integer(name, getattr(self, name), at_least=1))
-        for name in ("port_bytes_per_s", "scale_up_bytes_per_s"):
-            object.__setattr__(self, name, number(name, getattr(self, name)))
-            if getattr(self, name) == 0:
-                raise InputError(f"{name} = 0: must be > 0", where=name)
-        for name in ("latency_s", "delay_s"):
-            object.__setattr__(self, name, number(name, getattr(self, name)))
-        if self.radix is not None:
-            object.__setattr__(self, "radix", integer("radix", self.radix, at_least=1))
-        if self.switching not in get_args(Switching):
-            named = f"switching = {self.switching!r}: one of {', '.join(get_args(Switching))}"
-            raise InputError(named, where="switching")
+        check_fields(self)
 
     @property
     def rail_bytes_per_s(self) -> float:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
-from optmatch.model import InputError, Value, integer
+from optmatch.model import Count, InputError, Range, Value, check_fields, check_size
 
 Degree = Literal["dp", "tp", "pp", "cp"]
 """The degrees whose product is the number of ranks."""
@@ -50,27 +50,21 @@ class Parallelism(Value):
     64
     """
 
-    dp: int = 1
-    tp: int = 1
-    pp: int = 1
-    cp: int = 1
-    ep: int = 1
-    zero_stage: int = 0
+    dp: Count = 1
+    tp: Count = 1
+    pp: Count = 1
+    cp: Count = 1
+    ep: Count = 1
+    zero_stage: Annotated[int, Range(0, 3)] = 0
     schedule: PipelineSchedule = "1f1b"
-    virtual_stages: int = 1
+    virtual_stages: Count = 1
     order: tuple[Degree, ...] = ("dp", "cp", "tp", "pp")
     placement: tuple[Degree, ...] = ("tp", "cp", "dp", "pp")
 
     def __post_init__(self) -> None:
-        for name in (*DEGREES, "ep", "virtual_stages"):
-            object.__setattr__(self, name, integer(name, getattr(self, name), at_least=1))
-        if integer("zero_stage", self.zero_stage, at_least=0) > 3:
-            raise InputError(f"zero_stage = {self.zero_stage}: at most 3", where="zero_stage")
-        if self.schedule not in get_args(PipelineSchedule):
-            allowed = ", ".join(get_args(PipelineSchedule))
-            raise InputError(f"schedule = {self.schedule!r}: one of {allowed}", where="schedule")
+        check_fields(self)
+        check_size("ranks", self.n_ranks, "dp")
         for name in ("order", "placement"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
             if sorted(getattr(self, name)) != sorted(DEGREES):
                 shown, allowed = ", ".join(map(str, getattr(self, name))), ", ".join(DEGREES)
                 raise InputError(f"{name} = {shown}: each of {allowed} once", where=name)

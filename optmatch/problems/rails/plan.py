@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import InputError, Value, frozen, number
+from optmatch.model import (
+    CROSS,
+    FREE,
+    IDLE,
+    Amount,
+    Axes,
+    Index,
+    InputError,
+    Range,
+    Value,
+    check_fields,
+)
 from optmatch.model.schedule import check_matchings
 from optmatch.problems.rails.step import SCALE_UP, Step
 
@@ -41,38 +53,32 @@ class RailTimeline(Value):
         If shapes disagree, a row is no matching, or times descend.
     """
 
-    rails: tuple[int, ...]
-    matchings: NDArray[np.int32]
+    rails: tuple[Index, ...]
+    matchings: Annotated[NDArray[np.int32], Axes(2), Range(IDLE)]
     asked_s: NDArray[np.float64]
     starts_s: NDArray[np.float64]
-    cell_states: NDArray[np.int8] | None = None
+    cell_states: Annotated[NDArray[np.int8], Axes(2), Range(FREE, CROSS)] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rails", tuple(int(rail) for rail in self.rails))
-        matchings = frozen("matchings", self.matchings, 2, np.int32)
-        check_matchings(matchings)
-        object.__setattr__(self, "matchings", matchings)
+        check_fields(self)
+        states = len(self.matchings)
+        check_matchings(self.matchings)
         for name in ("asked_s", "starts_s"):
-            times = frozen(name, getattr(self, name), 1, np.float64)
-            if len(times) != len(matchings) or not len(times):
+            times = len(getattr(self, name))
+            if times != states or not times:
                 raise InputError(
-                    f"{name} has {len(times)} entries, there are {len(matchings)} states",
-                    where=name,
+                    f"{name} has {times} entries, there are {states} states", where=name
                 )
-            object.__setattr__(self, name, times)
         for state in np.flatnonzero(np.diff(self.starts_s) < 0)[:1] + 1:
             raise InputError(
                 f"starts_s[{state}] = {self.starts_s[state]:g}: before the state before it",
                 where=f"starts_s[{state}]",
             )
-        if self.cell_states is not None:
-            states = frozen("cell_states", self.cell_states, 2, np.int8)
-            if len(states) != len(matchings):
-                raise InputError(
-                    f"cell_states has {len(states)} rows, there are {len(matchings)} states",
-                    where="cell_states",
-                )
-            object.__setattr__(self, "cell_states", states)
+        if self.cell_states is not None and len(self.cell_states) != states:
+            raise InputError(
+                f"cell_states has {len(self.cell_states)} rows, there are {states} states",
+                where="cell_states",
+            )
 
     @property
     def n_reconfigurations(self) -> int:
@@ -108,37 +114,28 @@ class RailPlan(Value):
     start_s: NDArray[np.float64]
     end_s: NDArray[np.float64]
     ports: NDArray[np.int32]
-    step_s: float
-    relays: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 3), np.int32))
+    step_s: Amount
+    relays: Annotated[NDArray[np.int32], Axes(2, 3)] = field(
+        default_factory=lambda: np.empty((0, 3), np.int32)
+    )
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rails", tuple(self.rails))
-        for name, dtype in (("start_s", np.float64), ("end_s", np.float64), ("ports", np.int32)):
-            column = frozen(name, getattr(self, name), 1, dtype)
-            if len(column) != len(self.start_s):
+        check_fields(self)
+        operations = len(self.start_s)
+        for name in ("end_s", "ports"):
+            if (entries := len(getattr(self, name))) != operations:
                 raise InputError(
-                    f"{name} has {len(column)} entries, start_s has {len(self.start_s)}",
-                    where=name,
+                    f"{name} has {entries} entries, start_s has {operations}", where=name
                 )
-            object.__setattr__(self, name, column)
-        object.__setattr__(self, "step_s", number("step_s", self.step_s))
         named = [rail for timeline in self.rails for rail in timeline.rails]
         if len(set(named)) < len(named):
             twice = next(rail for rail in named if named.count(rail) > 1)
             raise InputError(f"rails: rail {twice} is there twice", where="rails")
-        object.__setattr__(self, "relays", _in_order(self.relays, len(self.start_s)))
+        _check_relays(self.relays, operations)
 
 
-def _in_order(relays: NDArray[np.int32], n_operations: int) -> NDArray[np.int32]:
-    """Check what is forwarded, row by row."""
-    rows = frozen("relays", relays, 2, np.int32)
-    if not len(rows):
-        return frozen("relays", np.empty((0, 3)), 2, np.int32)
-    if rows.shape[1] != 3:
-        raise InputError(
-            f"relays has rows of {rows.shape[1]} entries: operation, rank and ports are expected",
-            where="relays",
-        )
+def _check_relays(rows: NDArray[np.int32], n_operations: int) -> None:
+    """Refuse rows of no operation, or out of order."""
     for row in np.flatnonzero((rows[:, 0] < 0) | (rows[:, 0] >= n_operations))[:1]:
         raise InputError(
             f"relays[{row}]: operation {rows[row, 0]} of a step of {n_operations}",
@@ -149,8 +146,6 @@ def _in_order(relays: NDArray[np.int32], n_operations: int) -> NDArray[np.int32]
             f"relays[{row}]: operation {rows[row, 0]} after operation {rows[row - 1, 0]}",
             where=f"relays[{row}]",
         )
-    checked: NDArray[np.int32] = rows
-    return checked
 
 
 def ranks_of_rails(step: Step) -> dict[int, NDArray[np.int64]]:

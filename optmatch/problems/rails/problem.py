@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from optmatch.fabrics import Fabric
-from optmatch.model import InputError, Value
+from optmatch.model import InputError, Value, check_fields, check_size
 from optmatch.model.values import FrozenMap
 from optmatch.problems.rails.layout import make_groups, place_ranks
 from optmatch.problems.rails.network import RailNetwork
@@ -91,10 +91,14 @@ class RailJob(_Built):
     objectives: ClassVar[dict[str, str]] = {"rail-job": "s"}
 
     def __post_init__(self) -> None:
+        check_fields(self)
         object.__setattr__(self, "_built", {})
         if self.workload.model is not None:
             _check_batch(self.parallelism, self.workload)
             _check_model(self.parallelism, self.workload.model)
+            parts = self.parallelism.n_parts + self.workload.model.layers
+            batches = self.workload.count_micro_batches(self.parallelism.dp)
+            check_size("operations", 4 * parts * batches, "workload.batch")
             if self.n_gpus % self.network.gpus_per_server:
                 raise InputError(
                     f"{self.n_gpus} ranks: no multiple of {self.network.gpus_per_server} GPUs per"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from optmatch.model import InputError, Value, frozen
+from optmatch.model import Index, InputError, Range, Value, check_fields, check_size, frozen
 
 Dimension = Literal["dp", "tp", "pp", "cp", "ep"]
 DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
@@ -42,19 +42,13 @@ class Group(Value):
 
     name: str
     dimension: Dimension
-    ranks: tuple[int, ...]
-    rail: int = SCALE_UP
+    ranks: tuple[Index, ...]
+    rail: Annotated[int, Range(SCALE_UP, 2**31 - 1)] = SCALE_UP
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ranks", tuple(int(rank) for rank in self.ranks))
-        if self.dimension not in DIMENSIONS:
-            allowed = ", ".join(DIMENSIONS)
-            raise InputError(
-                f"group {self.name}: dimension = {self.dimension!r}: one of {allowed}",
-                where="dimension",
-            )
-        if not self.ranks or min(self.ranks) < 0:
-            raise InputError(f"group {self.name}: its ranks are no ranks", where="ranks")
+        check_fields(self)
+        if not self.ranks:
+            raise InputError(f"group {self.name}: it has no ranks", where="ranks")
         if len(set(self.ranks)) < len(self.ranks):
             twice = next(rank for rank in self.ranks if self.ranks.count(rank) > 1)
             raise InputError(f"group {self.name}: rank {twice} is in it twice", where="ranks")
@@ -70,15 +64,7 @@ class _Derived(Value):
     """``rail[operation]``: the rail it uses, -1 inside a server or without communication."""
 
 
-_COLUMNS: dict[str, type[np.generic]] = {
-    "rank": np.int32,
-    "kind": np.int8,
-    "group": np.int32,
-    "size_bytes": np.float64,
-    "duration_s": np.float64,
-    "peer": np.int32,
-    "match": np.int32,
-}
+_COLUMNS = ("rank", "kind", "group", "size_bytes", "duration_s", "peer", "match")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -144,8 +130,8 @@ class Step(_Derived):
     rank: NDArray[np.int32]
     kind: NDArray[np.int8]
     group: NDArray[np.int32]
-    size_bytes: NDArray[np.float64]
-    duration_s: NDArray[np.float64]
+    size_bytes: Annotated[NDArray[np.float64], Range(0)]
+    duration_s: Annotated[NDArray[np.float64], Range(0)]
     peer: NDArray[np.int32]
     match: NDArray[np.int32]
     dep_start: NDArray[np.int64]
@@ -153,12 +139,8 @@ class Step(_Derived):
     names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "groups", tuple(self.groups))
-        for name, dtype in _COLUMNS.items():
-            object.__setattr__(self, name, _column(name, getattr(self, name), dtype))
-        for name in ("dep_start", "dep"):
-            object.__setattr__(self, name, _column(name, getattr(self, name), np.int64))
-        object.__setattr__(self, "names", tuple(self.names))
+        check_fields(self)
+        check_size("ranks", 1 + _last_rank(self), "groups")
         _check_columns(self)
         _check_members(self)
         _check_matches(self)
@@ -218,12 +200,6 @@ def ring_bytes(kind: ArrayLike, size_bytes: ArrayLike, members: ArrayLike) -> ND
     return found
 
 
-def _column(name: str, value: Any, dtype: type[np.generic]) -> NDArray[Any]:
-    if isinstance(value, np.ndarray) and value.dtype == dtype and not value.flags.writeable:
-        return value  # checked before: steps are large, and derived ones share columns
-    return frozen(name, value, 1, dtype)
-
-
 def _last_rank(step: Step) -> int:
     members = [max(group.ranks) for group in step.groups]
     return max([*members, int(step.rank.max(initial=-1))], default=-1)
@@ -247,10 +223,6 @@ def _check_columns(step: Step) -> None:
                 f"{name}[{k}] = {column[k]} (rank {step.rank[k]}): from {low} to {high}",
                 where=f"{name}[{k}]",
             )
-    for name in ("size_bytes", "duration_s"):
-        column = getattr(step, name)
-        for k in np.flatnonzero(column < 0)[:1]:
-            raise InputError(f"{name}[{k}] = {column[k]:g}: must be >= 0", where=f"{name}[{k}]")
     _check_dependencies(step)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
-from optmatch.model import InputError, Value, integer, number
+from optmatch.model import Count, InputError, Positive, Range, Value, check_fields
 from optmatch.problems.rails.step import Step
 
 
@@ -28,19 +29,18 @@ class TransformerModel(Value):
     Workload : a model with its batch.
     """
 
-    layers: int
-    hidden: int
-    heads: int
-    sequence: int
-    vocabulary: int
-    ffn: int
-    experts: int = 1
-    active_experts: int = 1
-    ffn_matrices: int = 3
+    layers: Count
+    hidden: Count
+    heads: Count
+    sequence: Count
+    vocabulary: Count
+    ffn: Count
+    experts: Count = 1
+    active_experts: Count = 1
+    ffn_matrices: Count = 3
 
     def __post_init__(self) -> None:
-        for name in self.__dataclass_fields__:
-            object.__setattr__(self, name, integer(name, getattr(self, name), at_least=1))
+        check_fields(self)
         if self.hidden % self.heads:
             raise InputError(
                 f"hidden = {self.hidden}: no multiple of {self.heads} heads", where="hidden"
@@ -88,28 +88,21 @@ class Workload(Value):
     """
 
     model: TransformerModel | None = None
-    batch: int = 1
-    micro_batch: int = -1
-    peak_flops_per_s: float = 989e12
-    efficiency: float = 0.5
-    width_bytes: float = 2.0
-    gradient_width_bytes: float = 2.0
+    batch: Count = 1
+    micro_batch: Annotated[int, Range(-1)] = -1
+    peak_flops_per_s: Positive = 989e12
+    efficiency: Annotated[float, Range(0, 1, above=True)] = 0.5
+    width_bytes: Positive = 2.0
+    gradient_width_bytes: Positive = 2.0
     recorded: Step | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if (self.model is None) == (self.recorded is None):
             both = "neither model nor recorded is" if self.model is None else "both are"
             raise InputError(f"{both} given: a model or a recorded step", where="model")
-        object.__setattr__(self, "batch", integer("batch", self.batch, at_least=1))
-        if self.micro_batch != -1:
-            integer("micro_batch", self.micro_batch, at_least=1)
-        object.__setattr__(self, "micro_batch", int(self.micro_batch))
-        for name in ("peak_flops_per_s", "efficiency", "width_bytes", "gradient_width_bytes"):
-            object.__setattr__(self, name, number(name, getattr(self, name)))
-            if getattr(self, name) == 0:
-                raise InputError(f"{name} = 0: must be > 0", where=name)
-        if self.efficiency > 1:
-            raise InputError(f"efficiency = {self.efficiency:g}: at most 1", where="efficiency")
+        if self.micro_batch == 0:
+            raise InputError("micro_batch = 0: must be >= 1, or -1", where="micro_batch")
 
     def count_micro_batches(self, replicas: int) -> int:
         """Count the micro-batches of one of so many replicas."""

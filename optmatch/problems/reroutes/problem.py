@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric, Faulty, RackFabric
 from optmatch.fabrics.cellgraph import check_parts
-from optmatch.model import BAR, CROSS, InputError, Value, frozen, number
+from optmatch.model import (
+    BAR,
+    CROSS,
+    FREE,
+    Amount,
+    Axes,
+    Index,
+    InputError,
+    Range,
+    Value,
+    check_fields,
+)
 from optmatch.problems.reroutes.bound import Asked, bound_levels
 from optmatch.problems.reroutes.running import (
     Damage,
@@ -21,7 +32,7 @@ from optmatch.problems.reroutes.running import (
     follow_fibres,
     follow_light,
 )
-from optmatch.problems.reroutes.transition import SET, Transition, read_routes, read_rows
+from optmatch.problems.reroutes.transition import SET, Transition
 
 _UNITS_PER_DB = 100
 
@@ -93,24 +104,27 @@ class Reroute(_Looked):
     """
 
     fabric: Fabric
-    circuits: NDArray[np.int32]
+    circuits: Annotated[NDArray[np.int32], Axes(2, 2)]
     owners: NDArray[np.int32] = None  # type: ignore[assignment]  # never None once built
-    spares: tuple[int, ...] = ()
-    routes: tuple[tuple[int, ...], ...] = ()
-    cell_states: NDArray[np.int8] | None = None
-    failed_chips: tuple[int, ...] = field(default=(), kw_only=True)
-    failed_ports: tuple[int, ...] = field(default=(), kw_only=True)
-    failed_fibres: tuple[int, ...] = field(default=(), kw_only=True)
-    stuck_bar: tuple[int, ...] = field(default=(), kw_only=True)
-    stuck_cross: tuple[int, ...] = field(default=(), kw_only=True)
-    dead_cells: tuple[int, ...] = field(default=(), kw_only=True)
-    cell_loss_db: float = field(default=0.48, kw_only=True)
-    fibre_loss_db: float = field(default=3.6, kw_only=True)
+    spares: tuple[Index, ...] = ()
+    routes: tuple[tuple[Index, ...], ...] = ()
+    cell_states: Annotated[NDArray[np.int8], Range(FREE, CROSS)] | None = None
+    failed_chips: tuple[Index, ...] = field(default=(), kw_only=True)
+    failed_ports: tuple[Index, ...] = field(default=(), kw_only=True)
+    failed_fibres: tuple[Index, ...] = field(default=(), kw_only=True)
+    stuck_bar: tuple[Index, ...] = field(default=(), kw_only=True)
+    stuck_cross: tuple[Index, ...] = field(default=(), kw_only=True)
+    dead_cells: tuple[Index, ...] = field(default=(), kw_only=True)
+    cell_loss_db: Amount = field(default=0.48, kw_only=True)
+    fibre_loss_db: Amount = field(default=3.6, kw_only=True)
     kind: ClassVar[str] = "reroute"
     answer_class: ClassVar[type[Value] | None] = Transition
     objectives: ClassVar[dict[str, str]] = {"reroute": ""}
 
     def __post_init__(self) -> None:
+        if self.owners is None:
+            self._set(owners=np.arange(len(self.circuits)))
+        check_fields(self)
         fabric = self.fabric
         if isinstance(fabric, Faulty):
             raise InputError("fabric: list its faults as failures", where="fabric")
@@ -121,15 +135,10 @@ class Reroute(_Looked):
                 "fabric: joined = True: joined racks hold slices only, no running states",
                 where="fabric",
             )
-        circuits = read_rows("circuits", self.circuits, 2)
-        check_ends(fabric, circuits)
-        owners = np.arange(len(circuits)) if self.owners is None else self.owners
-        owners = frozen("owners", owners, 1, np.int32)
-        if len(owners) != len(circuits):
-            raise InputError(f"{len(owners)} owners of {len(circuits)} circuits", where="owners")
-        self._set(circuits=circuits, owners=owners, routes=read_routes(self.routes))
-        self._set(cell_loss_db=number("cell_loss_db", self.cell_loss_db))
-        self._set(fibre_loss_db=number("fibre_loss_db", self.fibre_loss_db))
+        check_ends(fabric, self.circuits)
+        owners, circuits = len(self.owners), len(self.circuits)
+        if owners != circuits:
+            raise InputError(f"{owners} owners of {circuits} circuits", where="owners")
         self._check_parts()
         self._check_spares()
         self._look()
@@ -172,7 +181,6 @@ class Reroute(_Looked):
                 raise InputError("routes: the cells say them", where="routes")
             if self.cell_states is None:
                 raise InputError("cell_states: needed where there are cells", where="cell_states")
-            self._set(cell_states=frozen("cell_states", self.cell_states, 1, np.int8))
             routes = follow_light(self.fabric, self.circuits, self.cell_states)
         damage = assess(
             self.fabric,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import InputError, Value
+from optmatch.model import InputError, Range, Value, check_fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -36,10 +37,10 @@ class CutProof(Value):
     [3]
     """
 
-    servers: NDArray[np.int32]
+    servers: Annotated[NDArray[np.int32], Range(0)]
 
     def __post_init__(self) -> None:
-        self._freeze(1, np.int32, "servers")
+        check_fields(self)
         if len(self.servers) == 0 or (np.diff(self.servers) <= 0).any():
             raise InputError("servers: at least one, ascending", where="servers")
 
@@ -74,12 +75,12 @@ class BlockProof(Value):
     [3]
     """
 
-    chips: NDArray[np.int32]
-    links: NDArray[np.int32]
+    chips: Annotated[NDArray[np.int32], Range(0)]
+    links: Annotated[NDArray[np.int32], Range(0)]
     leaving: bool
 
     def __post_init__(self) -> None:
-        self._freeze(1, np.int32, "chips", "links")
+        check_fields(self)
         for name in ("chips", "links"):
             if (np.diff(getattr(self, name)) <= 0).any():
                 raise InputError(f"{name}: ascending", where=name)

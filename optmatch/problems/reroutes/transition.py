@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import BAR, CROSS, InputError, Value, frozen
+from optmatch.model import BAR, CROSS, Axes, Index, InputError, Range, Value, check_fields
 
 DROP, SET, RAISE = 0, 1, 2
 """The kinds of steps: a circuit goes dark, a cell is set, a circuit carries light again."""
@@ -54,17 +54,14 @@ class Transition(Value):
     0
     """
 
-    moves: NDArray[np.int32]
-    changed: NDArray[np.int32]
-    circuits: NDArray[np.int32]
-    routes: tuple[tuple[int, ...], ...]
-    steps: NDArray[np.int32]
+    moves: Annotated[NDArray[np.int32], Axes(2, 2), Range(0)]
+    changed: Annotated[NDArray[np.int32], Range(0)]
+    circuits: Annotated[NDArray[np.int32], Axes(2, 2), Range(0)]
+    routes: tuple[tuple[Index, ...], ...]
+    steps: Annotated[NDArray[np.int32], Axes(2, 3)]
 
     def __post_init__(self) -> None:
-        for name, width in (("moves", 2), ("circuits", 2), ("steps", 3)):
-            self._set(**{name: read_rows(name, getattr(self, name), width)})
-        self._freeze(1, np.int32, "changed")
-        self._set(routes=read_routes(self.routes))
+        check_fields(self)
         if not len(self.changed) == len(self.circuits) == len(self.routes):
             raise InputError(
                 f"changed, circuits and routes have {len(self.changed)}, {len(self.circuits)} and"
@@ -116,39 +113,3 @@ class Transition(Value):
                 line += ": port {} to port {}".format(*ports[which])
             lines.append(line)
         return lines
-
-
-def read_rows(name: str, given: Any, width: int) -> NDArray[np.int32]:
-    """Make an array of rows of so many whole numbers; none where nothing is given."""
-    array = frozen(name, given, 2, np.int32)
-    if array.size and array.shape[1] != width:
-        raise InputError(f"{name} has {array.shape[1]} columns, not {width}", where=name)
-    return array if array.size else frozen(name, np.empty((0, width)), 2, np.int32)
-
-
-def read_routes(given: Any) -> tuple[tuple[int, ...], ...]:
-    """Turn sequences of sequences of whole numbers into tuples.
-
-    Raises
-    ------
-    InputError
-        Naming the entry that is no whole number.
-
-    Examples
-    --------
-    >>> read_routes([[1, 2], []])
-    ((1, 2), ())
-    """
-    if isinstance(given, str) or not hasattr(given, "__iter__"):
-        raise InputError(f"routes = {given!r}: a list of routes", where="routes")
-    routes = []
-    for k, route in enumerate(given):
-        if isinstance(route, str) or not hasattr(route, "__iter__"):
-            raise InputError(f"routes[{k}] = {route!r}: a list of numbers", where=f"routes[{k}]")
-        entries = list(route)
-        for at, entry in enumerate(entries):
-            if isinstance(entry, bool) or not isinstance(entry, (int, np.integer)):
-                place = f"routes[{k}][{at}]"
-                raise InputError(f"{place} = {entry!r}: not a whole number", where=place)
-        routes.append(tuple(map(int, entries)))
-    return tuple(routes)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, get_args
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import UNREACHED, Fabric
-from optmatch.model import IDLE, InputError, Value, frozen, number
+from optmatch.model import IDLE, Amount, InputError, Range, Value, check_fields
 from optmatch.model.schedule import check_matchings
 
 Objective = Literal["total-cells", "worst-cells", "loss-db"]
@@ -52,10 +52,10 @@ class Routing(Value):
     """
 
     fabric: Fabric
-    matching: NDArray[np.int32]
+    matching: Annotated[NDArray[np.int32], Range(IDLE)]
     objective: Objective = field(default="total-cells", kw_only=True)
-    bar_loss_db: float = field(default=0.48, kw_only=True)
-    cross_loss_db: float = field(default=0.48, kw_only=True)
+    bar_loss_db: Amount = field(default=0.48, kw_only=True)
+    cross_loss_db: Amount = field(default=0.48, kw_only=True)
     kind: ClassVar[str] = "routing"
     answer_class: ClassVar[type[Value] | None] = None
     objectives: ClassVar[dict[str, str]] = {
@@ -65,8 +65,9 @@ class Routing(Value):
     }
 
     def __post_init__(self) -> None:
+        check_fields(self)
         self.fabric.require_switch()
-        matching = frozen("matching", self.matching, 1, np.int32)
+        matching = self.matching
         if len(matching) != self.fabric.n_ports:
             raise InputError(
                 f"matching has {len(matching)} entries, the fabric has {self.fabric.n_ports} ports"
@@ -89,15 +90,6 @@ class Routing(Value):
                     )
         held = matching != IDLE
         self.fabric.refuse_dead_ports("matching", held | np.isin(np.arange(len(held)), matching))
-        if self.objective not in get_args(Objective):
-            raise InputError(
-                f"objective = {self.objective!r}: one of {', '.join(get_args(Objective))}",
-                where="objective",
-            )
-        losses = ("bar_loss_db", "cross_loss_db")
-        self._set(
-            matching=matching, **{name: number(name, getattr(self, name)) for name in losses}
-        )
 
     @property
     def circuits(self) -> NDArray[np.int32]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import InputError, Value
+from optmatch.model import Axes, InputError, Range, Value, check_fields
 
 PRICE_UNITS = 10_000
 """Prices are integers in 1/10,000 of a cell, so that checking involves no rounding."""
@@ -62,30 +63,24 @@ class RoutingProof(Value):
     Routing, AllToAll : The problems whose bounds it proves.
     """
 
-    circuit: NDArray[np.int32]
-    terminal: NDArray[np.int32]
-    one_way: NDArray[np.int8]
-    children: NDArray[np.int32]
-    prices: NDArray[np.int64]
-    infeasible: NDArray[np.int8]
+    circuit: Annotated[NDArray[np.int32], Range(-1)]
+    terminal: Annotated[NDArray[np.int32], Range(-1)]
+    one_way: Annotated[NDArray[np.int8], Range(0, 1)]
+    children: Annotated[NDArray[np.int32], Axes(2, 2), Range(-1)]
+    prices: Annotated[NDArray[np.int64], Axes(2), Range(0)]
+    infeasible: Annotated[NDArray[np.int8], Range(0, 1)]
 
     def __post_init__(self) -> None:
-        self._freeze(1, np.int32, "circuit", "terminal")
-        self._freeze(1, np.int8, "one_way", "infeasible")
-        self._freeze(2, np.int32, "children")
-        self._freeze(2, np.int64, "prices")
+        check_fields(self)
         nodes = len(self.circuit)
-        if nodes == 0 or any(len(getattr(self, name)) != nodes for name in self.__slots__):
+        if nodes == 0 or any(len(getattr(self, f.name)) != nodes for f in fields(self)):
             raise InputError(
                 "the arrays of a proof have one entry for each node, and at least one"
             )
-        if (self.prices < 0).any():
-            raise InputError("prices of a proof are >= 0")
         inner = self.circuit >= 0
         below = self.children[inner]
         if (
-            self.children.shape[1:] != (2,)
-            or (self.children[~inner] != -1).any()
+            (self.children[~inner] != -1).any()
             or sorted(below.ravel().tolist()) != list(range(1, nodes))
             or (below <= np.flatnonzero(inner)[:, None]).any()
         ):

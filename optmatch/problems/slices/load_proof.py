@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from optmatch.model import InputError, Value, integer
-from optmatch.problems.slices.shape import read_numbers
+from optmatch.model import Index, InputError, Value, check_fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -29,12 +28,11 @@ class LoadProof(Value):
         is where all ways were tried, and are to be tried again.
     """
 
-    bound: int
-    cuts: tuple[tuple[int, ...], ...] = ()
+    bound: Index
+    cuts: tuple[tuple[Index, ...], ...] = ()
 
     def __post_init__(self) -> None:
-        self._set(bound=integer("bound", self.bound, at_least=0))
-        self._set(cuts=read_numbers("cuts", self.cuts))
+        check_fields(self)
         for k, cut in enumerate(self.cuts):
             if not cut or len(set(cut)) < len(cut):
                 raise InputError(f"cuts[{k}]: different servers are expected", where=f"cuts[{k}]")

@@ -21,20 +21,9 @@ def draw_occupancy(
 ) -> tuple[Allocation, ...]:
     """Put slices on random servers of random racks, each pair on a random route of those offered.
 
-    In joined racks the servers of a slice are drawn from all of them.
-
-    Parameters
-    ----------
-    fabric
-        The racks.
-    shapes
-        Slices in chips; one that finds no rack with enough servers or fibres is left out.
-    rng
-        Draws servers and routes.
-    routes
-        How many routes are offered to each pair.
-    reserved
-        Servers that are kept out.
+    In joined racks the servers of a slice are drawn from all of them. Of `shapes`, in chips, one
+    that finds no rack with enough servers or fibres is left out. `routes` are offered to each
+    pair; `reserved` servers are kept out.
 
     Examples
     --------

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optmatch.fabrics import RackFabric
-from optmatch.fabrics.rack import read_sides
-from optmatch.model import InputError, Value, frozen, integer
+from optmatch.model import Axes, Count, Index, InputError, Range, Value, check_fields
+from optmatch.model.declarations import form_of
 from optmatch.problems.slices.server_routes import pool_routes
-from optmatch.problems.slices.shape import Shape, SliceShape, cut_shape, orient, read_numbers
+from optmatch.problems.slices.shape import Shape, SliceShape, cut_shape, orient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -42,20 +42,13 @@ class Allocation(Value):
     """
 
     shape: Shape
-    servers: NDArray[np.int32]
-    routes: tuple[tuple[int, ...], ...]
-    circuits: NDArray[np.int32]
-    fibres: NDArray[np.int32]
+    servers: Annotated[NDArray[np.int32], Range(0)]
+    routes: tuple[tuple[Index, ...], ...]
+    circuits: Annotated[NDArray[np.int32], Axes(2, 2), Range(0)]
+    fibres: Annotated[NDArray[np.int32], Axes(2, 2), Range(0)]
 
     def __post_init__(self) -> None:
-        self._set(shape=read_shape(self.shape), routes=read_numbers("routes", self.routes))
-        self._freeze(1, np.int32, "servers")
-        for name in ("circuits", "fibres"):
-            array = frozen(name, getattr(self, name), 2, np.int32)
-            array = array.reshape(0, 2) if not array.size else array
-            if array.shape[1] != 2 or (array < 0).any():
-                raise InputError(f"{name}: rows of two numbers >= 0 are expected", where=name)
-            self._set(**{name: array})
+        check_fields(self)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,27 +102,22 @@ class SliceAllocation(Value):
     fabric: RackFabric
     shape: Shape
     placed: tuple[Allocation, ...] = field(default=(), kw_only=True)
-    reserved: tuple[int, ...] = field(default=(), kw_only=True)
-    routes: int = field(default=5, kw_only=True)
+    reserved: tuple[Index, ...] = field(default=(), kw_only=True)
+    routes: Count = field(default=5, kw_only=True)
     kind: ClassVar[str] = "slice-allocation"
     answer_class: ClassVar[type[Value] | None] = Allocation
     objectives: ClassVar[dict[str, str]] = {"slice-allocation": "circuits"}
 
     def __post_init__(self) -> None:
-        self._set(shape=read_shape(self.shape), placed=tuple(self.placed))
-        self._set(routes=integer("routes", self.routes, at_least=1))
+        check_fields(self)
         if self.fabric.ports_per_chip < 6:
             raise InputError(
                 f"ports_per_chip = {self.fabric.ports_per_chip}: a chip of a torus needs 6",
                 where="fabric",
             )
         owner: dict[int, str] = {}
-        reserved = []
         for k, server in enumerate(self.reserved):
-            number = integer(f"reserved[{k}]", server, at_least=0)
-            _take(owner, number, f"reserved[{k}]", "server", self.fabric.n_servers)
-            reserved.append(number)
-        self._set(reserved=tuple(reserved))
+            _take(owner, server, f"reserved[{k}]", "server", self.fabric.n_servers)
         lit: dict[int, str] = {}
         for k, slice_ in enumerate(self.placed):
             for server in slice_.servers.tolist():
@@ -236,18 +224,8 @@ def connect(
 ) -> Allocation:
     """Give every circuit of a slice its ports and, on each edge, the first free fibre.
 
-    Parameters
-    ----------
-    fabric
-        The racks.
-    lit
-        ``lit[fibre]``: whether other slices have it; stays as it is.
-    plan
-        The slice as it is turned.
-    servers
-        ``servers[slot]``.
-    routes
-        ``routes[pair]``: the edges passed.
+    ``lit[fibre]`` tells whether another slice has it, and stays as it is; ``servers[slot]`` and
+    the edges ``routes[pair]`` are those of the slice as `plan` turns it.
     """
     at = np.asarray(servers, dtype=np.int64)
     size, ports = fabric.chips_per_server, fabric.ports_per_chip
@@ -286,7 +264,8 @@ def connect(
 
 def read_shape(given: Any) -> Shape:
     """Check that a shape is three sides in chips."""
-    return read_sides("shape", given)
+    shape: Shape = form_of(Shape).check("shape", given)
+    return shape
 
 
 def _take(owner: dict[int, str], number: int, who: str, what: str, count: int) -> None:

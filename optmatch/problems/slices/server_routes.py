@@ -35,13 +35,6 @@ class RoutePool(NamedTuple):
 def pool_routes(fabric: RackFabric) -> RoutePool:
     """List the ``POOL`` shortest simple routes of each two servers of a rack.
 
-    Parameters
-    ----------
-    fabric
-        The racks.
-
-    Notes
-    -----
     By depth-first search that never moves further away than a length allows; a rack of 16 servers
     takes 0.1 s, joined or not, once in a process.
     """

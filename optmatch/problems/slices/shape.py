@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import RackFabric
 from optmatch.fabrics.wiring import number_of
-from optmatch.model import integer
+from optmatch.model import Count, integer
 
-Shape = tuple[int, int, int]
+Shape = tuple[Count, Count, Count]
 
 
 class SliceShape(NamedTuple):
@@ -57,20 +57,9 @@ def read_numbers(name: str, rows: Iterable[Iterable[Any]]) -> tuple[tuple[int, .
 def orient(fabric: RackFabric, shape: Shape) -> tuple[Shape, ...]:
     """Return the ways to turn a slice such that it stands in a rack on the fewest servers.
 
-    In racks that are joined there is light between any two servers, so a slice may have any sides
-    as long as there are servers enough.
-
-    Parameters
-    ----------
-    fabric
-        The racks.
-    shape
-        Chips along three axes.
-
-    Returns
-    -------
-    tuple of shapes
-        The one given first, if it is among them; empty if none stands.
+    The shape as given comes first, if it is among them; there are none if no way stands. In racks
+    that are joined there is light between any two servers, so a slice may have any sides as long
+    as there are servers enough.
 
     Examples
     --------
@@ -89,17 +78,10 @@ def orient(fabric: RackFabric, shape: Shape) -> tuple[Shape, ...]:
 
 @lru_cache(maxsize=256)
 def cut_shape(shape: Shape, server: Shape) -> SliceShape:
-    """Cut a torus of chips into servers.
+    """Cut a torus of chips into servers of so many chips along x, y and z.
 
     Along an axis of three or more chips the last is joined to the first; along one of two they
     are joined once. Port 2k of a chip looks down axis k, port 2k + 1 up.
-
-    Parameters
-    ----------
-    shape
-        Chips along x, y and z.
-    server
-        Chips of a server along x, y and z.
 
     Examples
     --------

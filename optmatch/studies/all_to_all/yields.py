@@ -270,9 +270,7 @@ class _Table:
         self.kinds = kinds
         self.counts: Counter[str] = Counter()
         self.how: Counter[str] = Counter()
-        self.broken, self.lost, self.open = (
-            np.zeros((cells, len(kinds)), dtype=np.int64) for _ in range(3)
-        )
+        self.broken, self.lost, self.open = np.zeros((3, cells, len(kinds)), dtype=np.int64)
         self.alone = np.full((cells, len(kinds)), -1, dtype=np.int8)
 
     def add(self, found: list[Fault], verdict: Any, alone: Sequence[str]) -> None:
@@ -330,26 +328,22 @@ def _answer(subject: Any, seed: int | None) -> Solution:
 def _check(problem: Any, found: list[Fault], verdict: Any) -> None:
     """Let the verifier look at a repaired schedule."""
     broken = Faulty.of(problem.fabric, found)
+    matchings, states = np.asarray(verdict.matchings), np.asarray(verdict.states)
+    claims: list[tuple[Any, Schedule]] = []
     if isinstance(problem, AllToAll):
         schedule = Schedule(
-            matchings=verdict.matchings,
-            durations_s=np.full(len(verdict.matchings), problem.slot_s),
+            matchings=matchings,
+            durations_s=np.full(len(matchings), problem.slot_s),
             delay_s=problem.delay_s,
-            cell_states=verdict.states,
+            cell_states=states,
         )
-        reports = [verify(replace(problem, fabric=broken), schedule)]
-    else:
-        reports = [
-            verify(
-                Routing(broken, matching),
-                Schedule(
-                    matchings=[matching],  # type: ignore[arg-type]
-                    durations_s=[1.0],  # type: ignore[arg-type]
-                    cell_states=[states],  # type: ignore[arg-type]
-                ),
-            )
-            for matching, states in zip(verdict.matchings, verdict.states, strict=True)
-        ]
-    for report in reports:
+        claims.append((replace(problem, fabric=broken), schedule))
+    for k in range(0 if claims else len(matchings)):
+        one = Schedule(
+            matchings=matchings[k : k + 1], durations_s=np.ones(1), cell_states=states[k : k + 1]
+        )
+        claims.append((Routing(broken, matchings[k]), one))
+    for question, schedule in claims:
+        report = verify(question, schedule)
         if not report.valid:
             raise VerificationError(f"a repaired schedule: {report.complaint}")

@@ -106,14 +106,7 @@ def cover_failures(
 def distribution_of_server(size: int, alone: float, whole: float) -> NDArray[np.float64]:
     """Return the probabilities that 0, 1, ... chips of a server are down.
 
-    Parameters
-    ----------
-    size
-        Chips of the server.
-    alone
-        Probability that a chip is down by itself.
-    whole
-        Probability that the server is down, and so all its chips.
+    A chip is down by itself with probability `alone`, all chips together with `whole`.
 
     Examples
     --------

@@ -9,7 +9,7 @@ import numpy as np
 from optmatch.fabrics import RackFabric
 from optmatch.model import OnEvent, Tick, ignore
 from optmatch.problems.slices.shape import Shape
-from optmatch.studies.outcome import Row, Study, estimate
+from optmatch.studies.outcome import Study, mean_row
 from optmatch.studies.reroutes.blast import BlastRadius, measure_blast
 from optmatch.studies.reroutes.spares import cover_failures
 from optmatch.studies.slices.arrivals import EQUAL_MIX, draw_arrivals
@@ -96,14 +96,9 @@ def study_blast(
         complete = False
     rows = []
     for name, most in (("spliced", "spliced_most"), ("migrated", "migrated_most"), ("racks", "")):
-        mean = estimate([getattr(blast, name) for blast in found])
-        row: Row = {
-            "repair": _REPAIRS[name],
-            "chips": mean.mean,
-            "chips_half_width": mean.half_width,
-        }
-        row["most"] = max((getattr(blast, most or name) for blast in found), default=0)
-        rows.append(row)
+        chips = mean_row("chips", [getattr(blast, name) for blast in found])
+        largest = max((getattr(blast, most or name) for blast in found), default=0)
+        rows.append({"repair": _REPAIRS[name], **chips, "most": largest})
     repairs = [
         {"run": run, **{name: getattr(blast, name) for name in _SPLICES}}
         for run, blast in enumerate(found)

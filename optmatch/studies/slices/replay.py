@@ -127,17 +127,9 @@ def count_usable(
 ) -> tuple[float, int]:
     """Count the free servers where a slice can lie, and those of racks with enough of them.
 
-    Parameters
-    ----------
-    pod
-        The racks as they are.
-    plans
-        The slice in each way to turn it.
-    places
-        Tells whether scattered servers of a rack can hold it; None where only blocks count.
-    rng, samples
-        For joined racks: draws so many servers that no block holds; as large a part of them all
-        counts as usable as of those drawn.
+    `plans` are the slice in each way to turn it. `places` tells whether scattered servers of a
+    rack can hold it; None where only blocks count. Of joined racks, `rng` draws so many `samples`
+    of the servers that no block holds; as large a part of them all counts as usable.
     """
     free = pod.free.reshape(pod.fabric.racks, -1)
     usable = np.zeros_like(free)
@@ -173,25 +165,21 @@ class _Replay:
         self.pod = Pod(fabric)
         self.rng = np.random.default_rng(0)  # of the servers that stand for others
         self.leaving: list[tuple[float, int, Allocation]] = []
-        self.now = self.start = 0.0
-        self.busy_time = self.fragments = self.unusable = self.hops = self.used = 0.0
-        self.asked, self.circuits, self.chips = 0, 0, 0
-        self.racks: Counter[int] = Counter()
-        self.requests: Counter[Shape] = Counter()
-        self.rejected: Counter[Shape] = Counter()
-        self.scattered: Counter[Shape] = Counter()
+        self._clear(0.0)
         self.numbers = itertools.count()  # slices that leave at once leave in order
         self.known: dict[tuple[int, Shape], tuple[int, bool]] = {}
+
+    def _clear(self, time: float) -> None:
+        self.now = self.start = time
+        self.busy_time = self.fragments = self.unusable = self.hops = self.used = 0.0
+        self.asked, self.circuits, self.chips = 0, 0, 0
+        self.racks, self.requests = Counter[int](), Counter[Shape]()
+        self.rejected, self.scattered = Counter[Shape](), Counter[Shape]()
 
     def count_from(self, time: float) -> None:
         """Forget the sums, not the slices."""
         self.wait_until(time)
-        self.now = self.start = time
-        self.busy_time = self.fragments = self.unusable = self.hops = self.used = 0.0
-        self.asked, self.circuits, self.chips = 0, 0, 0
-        for counter in (self.requests, self.rejected, self.scattered):
-            counter.clear()
-        self.racks.clear()
+        self._clear(time)
 
     def wait_until(self, time: float) -> None:
         """Let slices leave that are due."""

@@ -9,21 +9,15 @@ import numpy as np
 from optmatch.fabrics import RackFabric
 from optmatch.model import OnEvent, Tick, ignore
 from optmatch.problems.slices.shape import Shape
-from optmatch.studies.outcome import Row, Study, estimate
+from optmatch.studies.outcome import Row, Study, estimate, mean_row
 from optmatch.studies.slices.arrivals import EQUAL_MIX, Arrival, draw_arrivals
 from optmatch.studies.slices.fragmented import Placed, fill_fragmented
 from optmatch.studies.slices.replay import JOINED, RULES, Outcome, replay
 from optmatch.studies.slices.tenants import tenant
 
 FIGURES = (
-    "rejected_part",
-    "fragmentation",
-    "unusable",
-    "utilisation",
-    "bandwidth",
-    "hops",
-    "spanning",
-    "racks",
+    *("rejected_part", "fragmentation", "unusable", "utilisation"),
+    *("bandwidth", "hops", "spanning", "racks"),
 )
 """What is averaged over the runs of the slices study."""
 
@@ -123,19 +117,15 @@ def _average_outcomes(outcomes: Mapping[str, list[Outcome]]) -> list[Row]:
             continue
         row: Row = {"rule": rule, "runs": len(found)}
         for name in FIGURES:
-            mean = estimate([getattr(outcome, name) for outcome in found])
-            row |= {name: mean.mean, f"{name}_half_width": mean.half_width}
+            row |= mean_row(name, [getattr(outcome, name) for outcome in found])
         rows.append(row)
     first = outcomes.get("first-fit", [])
     for row in rows if first else ():
         for name in ("fragmentation", "unusable"):
             pairs = zip(outcomes[row["rule"]], first, strict=False)  # the same requests
             parts = [(getattr(own, name), getattr(base, name)) for own, base in pairs]
-            lower = estimate([1 - own / base if base else 0.0 for own, base in parts])
-            row |= {
-                f"{name}_reduction": lower.mean,
-                f"{name}_reduction_half_width": lower.half_width,
-            }
+            lower = [1 - own / base if base else 0.0 for own, base in parts]
+            row |= mean_row(f"{name}_reduction", lower)
     return rows
 
 
@@ -154,37 +144,24 @@ def _count_shapes(outcomes: Mapping[str, list[Outcome]]) -> list[Row]:
 
 
 def _average_placed(packed: Mapping[tuple[str, Shape], list[Placed]]) -> list[Row]:
-    rows = []
-    for (rule, shape), found in packed.items():
-        placed, unusable = (
-            estimate([getattr(p, name) for p in found]) for name in ("slices", "unusable")
-        )
-        rows.append(
-            {
-                "rule": rule,
-                "shape": name_shape(shape),
-                "placed": placed.mean,
-                "placed_half_width": placed.half_width,
-                "possible": estimate([p.possible for p in found]).mean,
-                "unusable": unusable.mean,
-                "unusable_half_width": unusable.half_width,
-                "worst_load": max(p.worst_load for p in found),
-            }
-        )
-    return rows
+    return [
+        {
+            "rule": rule,
+            "shape": name_shape(shape),
+            **mean_row("placed", [p.slices for p in found]),
+            "possible": estimate([p.possible for p in found]).mean,
+            **mean_row("unusable", [p.unusable for p in found]),
+            "worst_load": max(p.worst_load for p in found),
+        }
+        for (rule, shape), found in packed.items()
+    ]
 
 
 def _tenant_row(shape: Shape) -> Row:
     found = tenant(shape)
-    return {
-        "shape": name_shape(shape),
-        "rings": found.rings,
-        "fixed": found.fixed,
-        "steered": found.steered,
-        "gain": found.gain,
-        "ratio": found.ratio,
-        "least_ring_ports": found.level,
-    }
+    names = ("rings", "fixed", "steered", "gain", "ratio")
+    figures = {name: getattr(found, name) for name in names}
+    return {"shape": name_shape(shape), **figures, "least_ring_ports": found.level}
 
 
 def name_shape(shape: Shape) -> str:

@@ -39,12 +39,7 @@ class Tenant(NamedTuple):
 
 @lru_cache(maxsize=256)
 def tenant(shape: Shape) -> Tenant:
-    """Compare both for a slice.
-
-    Parameters
-    ----------
-    shape
-        Chips along x, y and z.
+    """Compare both for a slice of so many chips along x, y and z.
 
     Examples
     --------

@@ -21,7 +21,6 @@ from optmatch.model import (
     NewBest,
     OnEvent,
     Solution,
-    Status,
 )
 from optmatch.problems import Demand, LineProof
 from optmatch.solvers.cpsat import Outcome, minimise
@@ -31,6 +30,7 @@ from optmatch.solvers.demands.exact.slot_model import SlotModel
 from optmatch.solvers.demands.plans import Plan, only_demanded, tidy, trim
 from optmatch.solvers.demands.portfolio import rebuild
 from optmatch.solvers.demands.scheduling import Work, solve_demand
+from optmatch.solvers.frame import conclude
 
 _WARM_STARTS = 200
 _STEPS = 6  # from the bound to the first plan, at first
@@ -101,8 +101,7 @@ class _Search:
     def run(self) -> Limit | None:
         """Warm start, prices, our own search, then CP-SAT for each number of slots."""
         if not self.demand.any():
-            n = len(self.demand)
-            self.best = Plan(np.empty((0, n), dtype=np.int32), np.empty(0, dtype=np.int64))
+            self.best = Plan.of([], [], len(self.demand))
             return None
         self._warm_start()
         if self._proved():
@@ -230,22 +229,20 @@ class _Search:
     def conclude(self, limit: Limit | None) -> Solution:
         """Say what is found and proved."""
         tick, best = self.problem.tick_s, self.best
-        objective = None if best is None else best.cost(self.delay) * tick
-        proved, found = self._proved(), Status.UNKNOWN if best is None else Status.FEASIBLE
         stats: dict[str, object] = {} if self.bound_by is None else {"bound_by": self.bound_by}
-        if best is not None:
-            stats["slots"] = len(best.ticks)
         bound = max(self.problem.lower_bound(), self.bound * tick)
-        return Solution(
-            problem=self.problem,
-            schedule=best and self.problem.schedule(best.matchings, best.ticks),
-            status=Status.OPTIMAL if proved else found,
-            limit=None if proved else (limit or Limit.EXHAUSTED),
-            objective=objective,
-            lower_bound=bound if objective is None else min(bound, objective),
-            method="ilp",
-            certificate=self.certificate or (best and _busiest_line(self.problem)),
-            stats=stats,
+        if best is None:
+            known = {"certificate": self.certificate, "stats": stats}
+            return conclude(self.problem, "ilp", None, bound, limit, **known)
+        return conclude(
+            self.problem,
+            "ilp",
+            best.cost(self.delay) * tick,
+            bound,
+            limit,
+            schedule=self.problem.schedule(best.matchings, best.ticks),
+            certificate=self.certificate or _busiest_line(self.problem),
+            stats=stats | {"slots": len(best.ticks)},
         )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 import optmatch as om
 from optmatch.cli import main
@@ -69,6 +69,7 @@ def test_rings(tmp_path: Path, name: str, to_next: float) -> None:
     ("name", "told"),
     [("BROADCAST", "comm_src"), ("SCATTER", "root"), ("REDUCE", "root"), ("GATHER", "comm_dst")],
 )
+@settings(max_examples=40)
 @given(order=st.permutations(range(4)), n=st.integers(1, 4), which=st.integers(0, 3))
 def test_collectives_with_a_root(
     tmp_path_factory: pytest.TempPathFactory,

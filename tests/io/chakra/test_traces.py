@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 import optmatch as om
 from optmatch.io import read_chakra, read_matrix
@@ -24,6 +24,8 @@ from optmatch.io.chakra.traces import MISSING, read_trace, siblings
 from optmatch.io.chakra.writer import Node, trace_bytes
 from optmatch.io.rails.groups import groups_text, read_groups
 from tests.helpers.chakra import collective, send, trace, workload_graph
+
+few = settings(max_examples=40)  # each writes files
 
 WIDTHS = ("int32", "int64", "uint32", "uint64", "sint32", "sint64", "fixed32", "fixed64")
 
@@ -50,6 +52,7 @@ def nodes(draw: st.DrawFn) -> list[Node]:
     ]
 
 
+@few
 @given(nodes(), st.sampled_from(WIDTHS), st.booleans())
 def test_what_is_written_is_read(
     tmp_path_factory: pytest.TempPathFactory, given: list[Node], width: str, compress: bool
@@ -137,6 +140,7 @@ def test_any_order_of_fields(given: list[tuple[bytes, dict[str, Any]]]) -> None:
         assert told == (last.get("comm_size", MISSING), last.get("comm_tag", MISSING))
 
 
+@few
 @given(nodes(), st.data())
 def test_a_trace_that_is_cut_is_refused(
     tmp_path_factory: pytest.TempPathFactory, given: list[Node], data: st.DataObject
@@ -190,6 +194,7 @@ def jsonized(given: list[Node]) -> str:
     return "".join(json.dumps(one, indent=2) for one in objects)
 
 
+@few
 @given(nodes(), st.sampled_from((workload_graph, jsonized)), st.booleans())
 def test_json_says_the_same(
     tmp_path_factory: pytest.TempPathFactory,

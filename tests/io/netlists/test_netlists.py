@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import Result
 from hypothesis import given, settings, strategies as st
 
 import optmatch as om
@@ -22,6 +22,7 @@ from optmatch.model import BAR, CROSS
 from optmatch.plotting import mesh_data
 from optmatch.solvers.routing.reachable import count_matchings
 from optmatch.testing.oracle import brute_force
+from tests.helpers.command import call, process
 
 PAIR: dict[str, Any] = {
     "instances": {"m1": "mzi", "m2": {"component": "mzi", "settings": {}}},
@@ -323,36 +324,36 @@ def test_files_in_yaml_and_json(tmp_path: Path) -> None:
     assert read_tree(tmp_path / "a.yml", []) is not None
 
 
-def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a process of its own."""
-    command = [sys.executable, "-m", "optmatch", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
+def run(*arguments: str, cwd: Path) -> Result:
+    """Run the command line in a folder."""
+    with chdir(cwd):
+        return call(*arguments)
 
 
 def test_commands_take_netlists(tmp_path: Path) -> None:
     """What it can do, every flaw with code 2, and a problem that is solved and drawn."""
     (tmp_path / "x.json").write_text(json.dumps(PAIR))
-    done = run("info", "x.json", "--json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    tree = json.loads(done.stdout)
+    alone = process("info", "x.json", "--json", cwd=tmp_path)
+    assert alone.returncode == 0, alone.stderr
+    tree = json.loads(alone.stdout)
     assert (tree["permutations"], tree["permutations_held"], tree["dead_pairs"]) == (2, 2, [])
     assert "pairings held" in run("info", "--bidirectional", "x.json", cwd=tmp_path).stdout
     broken = changed(connections=FLAWS[3][0]["connections"], conections={})
     (tmp_path / "bad.json").write_text(json.dumps(broken))
     for command in (("info",), ("generate", "all-to-all", "-o", "p.json", "--netlist")):
         done = run(*command, "bad.json", cwd=tmp_path)
-        assert done.returncode == 2 and "bad.json: 3 flaws: " in done.stderr
+        assert done.exit_code == 2 and "bad.json: 3 flaws: " in done.stderr
         for text in (*FLAWS[3][1], "unknown key conections"):
             assert text in done.stderr
     assert not (tmp_path / "p.json").exists()
     arguments = ["generate", "all-to-all", "--netlist", "x.json", "-o", "p.json"]
-    assert run(*arguments, "--stuck-bar", "1", cwd=tmp_path).returncode == 0
-    assert run("solve", "p.json", "-o", "s.json", "--seed", "0", cwd=tmp_path).returncode == 0
+    assert run(*arguments, "--stuck-bar", "1", cwd=tmp_path).exit_code == 0
+    assert run("solve", "p.json", "-o", "s.json", "--seed", "0", cwd=tmp_path).exit_code == 0
     solution = om.load(tmp_path / "s.json")
     assert isinstance(solution, om.Solution) and solution.schedule is not None
     assert solution.schedule.cell_states is not None
     assert solution.schedule.cell_states.tolist() == [[CROSS, BAR]]
-    assert run("plot", "s.json", "-o", "s.svg", cwd=tmp_path).returncode == 0
+    assert run("plot", "s.json", "-o", "s.svg", cwd=tmp_path).exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -368,4 +369,4 @@ def test_options_that_do_not_fit(arguments: str, message: str, tmp_path: Path) -
     """Are usage errors, by name."""
     (tmp_path / "x.json").write_text(json.dumps(PAIR))
     done = run("generate", "all-to-all", *arguments.split(), cwd=tmp_path)
-    assert done.returncode == 2 and message in done.stderr
+    assert done.exit_code == 2 and message in done.stderr

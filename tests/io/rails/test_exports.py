@@ -6,16 +6,15 @@ import csv
 import io
 import itertools
 import json
-import subprocess
-import sys
 from collections import defaultdict
+from contextlib import chdir
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from hypothesis import given
 
 import optmatch as om
@@ -28,6 +27,7 @@ from optmatch.io.rails.topologies import topologies
 from optmatch.model import Status
 from optmatch.problems import Group, PlaneSchedules, RailJob, Step
 from optmatch.problems.rails.step import OPERATIONS
+from tests.helpers.command import call, process
 from tests.helpers.plans import demands, pipeline, rails
 from tests.helpers.rails import make_job
 from tests.helpers.readers import circuit_schedules, peers_of
@@ -288,13 +288,12 @@ def test_the_command_in_a_process(tmp_path: Path) -> None:
     om.save(schedule, tmp_path / "ideal.schedule.json")
     (tmp_path / "there.txt").write_text("old")
 
-    def run(*options: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "optmatch", "export", "ideal.schedule.json", *options],
-            capture_output=True, text=True, check=False, cwd=tmp_path,
-        )  # fmt: skip
+    def run(*options: str) -> Result:
+        with chdir(tmp_path):
+            return call("export", "ideal.schedule.json", *options)
 
-    done = run("--to", "astra-bw", "-o", "bw.txt")
+    told = ("--to", "astra-bw", "-o", "bw.txt")
+    done = process("export", "ideal.schedule.json", *told, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "optmatch: bw.txt: written\n")
     assert (tmp_path / "bw.txt").read_text() == run("--to", "astra-bw").stdout
     for options, message in (
@@ -302,9 +301,9 @@ def test_the_command_in_a_process(tmp_path: Path) -> None:
         (["--to", "astra-bw", "-o", "there.txt"], "is there already"),
         (["--to", "pdf"], "'pdf' is not one of"),
     ):
-        done = run(*options)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert message in done.stderr
+        refused = run(*options)
+        assert (refused.exit_code, refused.stdout) == (2, "")
+        assert message in refused.stderr
     assert (tmp_path / "there.txt").read_text() == "old"
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import Result
 from hypothesis import given, strategies as st
 
 import optmatch as om
@@ -29,6 +29,7 @@ from optmatch.io.rails.recordings import (
 from optmatch.problems import RailJob
 from optmatch.problems.rails.step import OPERATIONS
 from optmatch.simulation.rails.replay import simulate_rails
+from tests.helpers.command import call, process
 from tests.helpers.rails import change_job, make_job
 
 GROUPS = {"d0": (0, 1), "d1": (2, 3), "p0": (0, 2), "p1": (1, 3)}
@@ -337,10 +338,10 @@ def test_flaws_of_recorded_steps_are_named(
         read_recorded_step(tmp_path / "walk", members)
 
 
-def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run `optmatch generate rail-trace` in a process."""
-    command = [sys.executable, "-m", "optmatch", "generate", "rail-trace", *options]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+def run(folder: Path, *options: str) -> Result:
+    """Run `optmatch generate rail-trace` in a folder."""
+    with chdir(folder):
+        return call("generate", "rail-trace", *options)
 
 
 @pytest.mark.slow
@@ -352,9 +353,9 @@ def test_the_command_makes_a_job(tmp_path: Path) -> None:
         (tmp_path / f"run.{rank}.et").write_bytes(content)
     shared = ("--groups", "groups.json", "--delay", "0.25", "--dimension", "d1=cp")
     done = run(tmp_path, "--phases", "step.csv", *shared, "-o", "listed.json")
-    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert (done.exit_code, done.stdout) == (0, ""), done.stderr
     done = run(tmp_path, "--chakra", "run", *shared)
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     job = om.load(tmp_path / "listed.json")
     assert isinstance(job, RailJob)
     assert (job.network.delay_s, job.n_gpus) == (0.25, 4)
@@ -367,7 +368,7 @@ def test_the_command_reads_recordings(tmp_path: Path) -> None:
     """The job is that of the function."""
     prefix = record_llama(tmp_path)
     shared = ("--groups", "groups.json", "--gpus-per-server", "4", "--collective-bytes", "9")
-    done = run(tmp_path, "--recordings", "run", *shared)
+    done = process("generate", "rail-trace", "--recordings", "run", *shared, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     told = TraceOptions(gpus_per_server=4)
     job = loads(done.stdout)
@@ -400,7 +401,7 @@ def test_bad_traces_of_the_command(tmp_path: Path) -> None:
         for rank, content in enumerate(ranks):
             (tmp_path / f"run.{rank}.et").write_bytes(content)
         done = run(tmp_path, "--chakra", "run", *groups, "-o", "job.json")
-        assert (done.returncode, done.stdout) == (2, "")
+        assert (done.exit_code, done.stdout) == (2, "")
         assert message in done.stderr, done.stderr
     assert not (tmp_path / "job.json").exists()
 
@@ -421,6 +422,6 @@ def test_bad_input_of_the_command(tmp_path: Path) -> None:
         (["--recordings", "run"], "no file name_SERVER_rankGPU.txt is there"),
     ):
         done = run(tmp_path, *options, "-o", "job.json")
-        assert (done.returncode, done.stdout) == (2, "")
+        assert (done.exit_code, done.stdout) == (2, "")
         assert message in done.stderr, done.stderr
     assert not (tmp_path / "job.json").exists()

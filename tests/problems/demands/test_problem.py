@@ -87,11 +87,11 @@ def test_rounding_up_is_exact(data: Any) -> None:
 @pytest.mark.parametrize(
     ("matrix", "options", "where", "message"),
     [
-        ([[0, -2]], {}, "demand_bytes[0, 1]", r"demand_bytes\[0, 1\] = -2: a demand is >= 0"),
+        ([[0, -2]], {}, "demand_bytes[0, 1]", r"demand_bytes\[0, 1\] = -2: must be >= 0"),
         ([[0, np.nan]], {}, "", r"demand_bytes\[0, 1\] = nan: not a finite"),
         ([[np.inf, 1]], {}, "", r"demand_bytes\[0, 0\] = inf: not a finite"),
         ([1, 2], {}, "", "1 dimensions, not 2"),
-        ([[2**53 + 1]], {}, "demand_bytes", "9007199254740993: above 2\\*\\*53"),
+        ([[2**53 + 1]], {}, "", "9007199254740993: not a finite float64"),
         ([["x"]], {}, "", "not an array of numbers"),
         ([[1e300]], {"quantum_s": 1.0}, "demand_bytes", "overflows: a larger quantum_s"),
         ([[1]], {"quantum_s": 0.0}, "quantum_s", "must be > 0"),

@@ -5,8 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-import subprocess
-import sys
+from contextlib import chdir
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from optmatch.problems.rails.costs import (
     compare_costs,
     network_cost,
 )
+from tests.helpers.command import call, process
 
 H200 = PRICES["h200"]
 
@@ -135,7 +135,7 @@ def test_the_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_bad_input_in_a_process(tmp_path: Path) -> None:
+def test_bad_input_of_the_command(tmp_path: Path) -> None:
     """Exit code 2 and one line; nothing is written, nothing replaced."""
     (tmp_path / "there.png").write_text("old")
     for options, complaint in (
@@ -145,11 +145,11 @@ def test_bad_input_in_a_process(tmp_path: Path) -> None:
         (["-o", "there.png"], "is there already"),
         (["-o", "cost.html"], "pictures end in .png, .svg, .pdf"),
     ):
-        done = subprocess.run(
-            [sys.executable, "-m", "optmatch", "cost", *options],
-            capture_output=True, text=True, check=False, cwd=tmp_path,
-        )  # fmt: skip
-        assert (done.returncode, done.stdout) == (2, ""), done
+        with chdir(tmp_path):
+            done = call("cost", *options)
+        assert (done.exit_code, done.stdout) == (2, ""), done
         assert complaint in done.stderr
+    alone = process("cost", "-o", "there.png", cwd=tmp_path)
+    assert (alone.returncode, alone.stdout) == (2, "")
     assert [path.name for path in tmp_path.iterdir()] == ["there.png"]
     assert (tmp_path / "there.png").read_text() == "old"

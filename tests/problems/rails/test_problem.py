@@ -46,7 +46,7 @@ BROKEN: list[tuple[dict[str, Any], str, str]] = [
     ({"schedule": "2f2b"}, "schedule", "one of gpipe, 1f1b, interleaved"),
     ({"switching": "all"}, "switching", "one of all-stop, per-circuit"),
     ({"order": ("dp", "tp", "pp")}, "order", "each of dp, tp, pp, cp once"),
-    ({"zero_stage": 4}, "zero_stage", "at most 3"),
+    ({"zero_stage": 4}, "zero_stage", "from 0 to 3"),
     ({"efficiency": 1.5}, "efficiency", "at most 1"),
     ({"port_bytes_per_s": 0}, "port_bytes_per_s", "must be > 0"),
     (
@@ -147,7 +147,7 @@ def test_groups_are_what_differs_in_one_degree(job: om.RailJob) -> None:
         assert sorted(ranks) == list(range(job.n_gpus))
 
 
-@relaxed
+@settings(relaxed, max_examples=15)
 @given(random_jobs())
 def test_files_bring_jobs_back(job: om.RailJob) -> None:
     """Derived and recorded ones, with equal steps."""

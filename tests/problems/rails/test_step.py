@@ -84,8 +84,8 @@ def test_a_collective_has_its_members_and_no_other() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"dimension": "xp"}, "group pp.0: dimension = 'xp': one of dp, tp"),
-        ({"ranks": ()}, "group pp.0: its ranks"),
+        ({"dimension": "xp"}, "dimension = 'xp': one of dp, tp"),
+        ({"ranks": ()}, "group pp.0: it has no ranks"),
         ({"ranks": (0, 1, 0)}, "group pp.0: rank 0 is in it twice"),
     ],
 )

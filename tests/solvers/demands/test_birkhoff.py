@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, csr_matrix
+from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
 import optmatch as om
@@ -19,7 +19,7 @@ from optmatch.problems import Demand
 from optmatch.solvers.demands import birkhoff, peeling
 from optmatch.solvers.demands.birkhoff import Rule, decompose
 from optmatch.solvers.demands.terms import Terms
-from optmatch.solvers.demands.workspace import WORD, set_up
+from optmatch.solvers.demands.workspace import WORD
 
 pytestmark = pytest.mark.kernels
 
@@ -220,66 +220,13 @@ def test_the_input_stays_as_it_is() -> None:
     assert np.array_equal(matrix, copy)
 
 
-def largest_minimum_by_match(matrix: Matrix) -> int:
-    """Try all entries as a threshold, each with a largest matching; 0 if there is none."""
-    for threshold in np.unique(matrix[matrix > 0])[::-1]:
-        graph = csr_array(matrix >= threshold)
-        if (maximum_bipartite_matching(graph, perm_type="column") >= 0).all():
-            return int(threshold)
-    return 0
-
-
-@settings(max_examples=60, deadline=None)
-@given(matrix=balanced(12), seed=st.integers(0, 2**32))
-def test_a_matching_is_repaired_when_entries_fall(matrix: Matrix, seed: int) -> None:
-    """`settle` after `lower`, of entries in use or not, is as good as from scratch."""
-    rng = np.random.default_rng(seed)
-    n = len(matrix)
-    threshold = min(matrix.max(axis=0).min(), matrix.max(axis=1).min())
-    bench = set_up(matrix, threshold=max(1, int(threshold)))
-    now = matrix.copy()
-    for _ in range(8):
-        best = largest_minimum_by_match(now)
-        assert KERNELS.settle(bench, bool(rng.integers(2))) == best
-        if best == 0:
-            return
-        assert now[np.arange(n), bench.column_of].min() == best
-        rows = np.flatnonzero(rng.random(n) < 0.4)
-        columns = np.where(rng.random(len(rows)) < 0.5, bench.column_of[rows], rng.integers(n))
-        values = rng.integers(0, now[rows, columns] + 1)
-        KERNELS.lower(bench, rows, columns, values)
-        now[rows, columns] = values
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_entries_that_wait_may_fall_too(seed: int) -> None:
-    """Those just below the threshold, which are the next to be admitted."""
-    rng = np.random.default_rng(seed)
-    n = 16
-    now = permutation_sum(n, n * n, seed)
-    bench = set_up(now, threshold=int(now.max()) + 1)
-    ports = np.arange(n)
-    for _ in range(60):
-        best = KERNELS.settle(bench, False)
-        assert best == largest_minimum_by_match(now)
-        assert best == now[ports, bench.column_of].min()
-        below = np.argwhere((now < best) & (now > best * 0.8))
-        rows, columns = rng.permutation(below)[: len(below) // 2].T
-        KERNELS.lower(bench, rows, columns, now[rows, columns] // 2)
-        now[rows, columns] //= 2
-        some = rng.permutation(n)[:3]
-        used = bench.column_of[some]
-        KERNELS.lower(bench, some, used, now[some, used] // 2)
-        now[some, used] //= 2
-
-
 def largest_minimum_by_scipy(matrix: Matrix) -> int:
-    """Halve the sorted entries, each threshold with a largest matching by SciPy."""
-    sizes = np.unique(matrix)
+    """Halve the sorted entries, each a threshold for a largest matching of SciPy; 0 if none is."""
+    sizes = np.unique(np.append(matrix, 0))
     low, high = 0, len(sizes)
     while low + 1 < high:
         middle = (low + high) // 2
-        usable = csr_matrix(matrix >= sizes[middle])
+        usable = csr_array(matrix >= sizes[middle])
         if (maximum_bipartite_matching(usable, "column") >= 0).all():
             low = middle
         else:
@@ -287,40 +234,15 @@ def largest_minimum_by_scipy(matrix: Matrix) -> int:
     return int(sizes[low])
 
 
-@pytest.mark.parametrize("tidy", [False, True])
 @pytest.mark.parametrize(("n", "weights"), [(70, 5), (130, 2), (130, 1000), (40, 3)])
-def test_a_whole_term_falls_at_once(n: int, weights: int, tidy: bool) -> None:
-    """All rows wait; few weights make ties of hundreds of entries, next to sums on their own."""
-    rng = np.random.default_rng(n + weights)
-    now = np.zeros((n, n), dtype=np.int64)
-    ports = np.arange(n)
-    for _ in range(12):
-        now[ports, rng.permutation(n)] += rng.integers(1, weights + 1)
-    bench = set_up(now, threshold=int(min(now.max(axis=0).min(), now.max(axis=1).min())))
-    while now.any():
-        best = KERNELS.settle(bench, tidy)
-        used = bench.column_of.copy()
-        assert sorted(used) == list(ports)
-        assert best == largest_minimum_by_scipy(now) == now[ports, used].min()
-        KERNELS.lower(bench, ports, used, now[ports, used] - best)
-        now[ports, used] -= best
-
-
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"planes": 2}, {"switching": "per-circuit"}, {"min_slot_s": 5.0}],
-    ids=["plain", "planes", "per-circuit", "min-slot"],
-)
-def test_methods_serve_demands(rule: Rule, options: dict[str, Any]) -> None:
-    """Verified; not below the bound."""
-    rng = np.random.default_rng(5)
-    demand = rng.integers(1, 30, (6, 6)) * (rng.random((6, 6)) < 0.6)
-    problem = Demand.from_matrix(demand, delay_s=2.0, **options)
-    solution = om.solve(problem, method=f"birkhoff-{rule}", seed=0)
-    assert om.verify(problem, solution).ok
-    assert solution.objective is not None
-    assert solution.objective >= problem.lower_bound()
+def test_bottleneck_of_many_ports(n: int, weights: int) -> None:
+    """Few weights make ties of hundreds of entries, next to sums on their own."""
+    now = permutation_sum(n, 12, n + weights, weights)
+    terms = decompose(now)
+    check(now, terms)
+    for permutation, weight in zip(terms.permutations, terms.weights, strict=True):
+        assert weight == largest_minimum_by_scipy(now)
+        now[np.arange(n), permutation] -= weight
 
 
 @pytest.mark.parametrize("rule", RULES)

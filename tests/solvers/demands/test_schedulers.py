@@ -17,9 +17,9 @@ from optmatch.fabrics import UNREACHED
 from optmatch.model import Limits
 from optmatch.problems import ConfigurationProof, CountProof, OddSetProof
 from optmatch.problems.demands import traffic
-from optmatch.solvers.demands import covering, exchange as exchanging
+from optmatch.solvers.demands import exchange as exchanging
+from optmatch.solvers.demands.assignment import assign, assign_afresh, new_desk
 from optmatch.solvers.demands.configuration import bound_by_prices, bound_of
-from optmatch.solvers.demands.covering import assign, new_desk
 from optmatch.solvers.demands.decomposer import Decomposer
 from optmatch.solvers.demands.durations import shorten
 from optmatch.solvers.demands.exchange import exchange
@@ -72,8 +72,7 @@ def noisy(n: int, seed: int = 0) -> NDArray[np.float64]:
 def test_assignments_are_those_of_scipy(matrix: Matrix) -> None:
     """As heavy, and a permutation."""
     desk = new_desk(len(matrix))
-    desk.value[:] = matrix
-    total = assign(desk)  # type: ignore[no-untyped-call]
+    total = assign_afresh(desk, matrix)
     rows, columns = linear_sum_assignment(matrix, maximize=True)
     assert total == matrix[rows, columns].sum()
     assert sorted(desk.column_of.tolist()) == list(range(len(matrix)))
@@ -87,7 +86,7 @@ def test_assignments_start_from_any_prices(matrix: Matrix, seed: int) -> None:
     desk.value[:] = matrix
     desk.column_price[:] = np.random.default_rng(seed).integers(-200, 200, len(matrix))
     rows, columns = linear_sum_assignment(matrix, maximize=True)
-    assert covering._assign(desk) == matrix[rows, columns].sum()  # type: ignore[no-untyped-call]
+    assert assign(desk) == matrix[rows, columns].sum()  # type: ignore[no-untyped-call]
     assert sorted(desk.column_of.tolist()) == list(range(len(matrix)))
 
 

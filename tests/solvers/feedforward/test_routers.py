@@ -122,15 +122,17 @@ def all_states(fabric: FeedForward, matching: list[int]) -> NDArray[np.int8]:
     return np.unique(states[right], axis=0)
 
 
-def costs(fabric: FeedForward, matching: list[int], states: Any, price: Any) -> NDArray[np.int64]:
-    """``costs[k, source]``: what each circuit pays, counted along its light."""
+def costs(
+    fabric: FeedForward, matching: list[int], states: Any, cell_cost: Any
+) -> NDArray[np.int64]:
+    """``costs[k, source]``: what each circuit costs, counted along its light."""
     light = follow(fabric, np.tile(batch(matching), (len(states), 1)), states)
     cells = light.entered // 4
     users = np.zeros(states.shape, dtype=np.int64)
     np.add.at(users, (light.slot, cells), 1)
-    paid = price[cells, states[light.slot, cells], users[light.slot, cells] - 1]
+    passed = cell_cost[cells, states[light.slot, cells], users[light.slot, cells] - 1]
     found = np.zeros((len(states), fabric.n), dtype=np.int64)
-    np.add.at(found, (light.slot, light.beam), paid)
+    np.add.at(found, (light.slot, light.beam), passed)
     return found
 
 
@@ -142,13 +144,13 @@ def test_the_best_directions(data: st.DataObject, worst: bool, dilated: bool) ->
     fabric = om.DilatedBenes(n) if dilated else om.Benes(n)
     matching = partial(data.draw, n)
     rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
-    price = rng.integers(0, data.draw(st.sampled_from([2, 100])), (fabric.n_cells, 2, 2))
-    found = choose_loops(batch(matching), price, dilated=dilated, worst=worst)
+    cell_cost = rng.integers(0, data.draw(st.sampled_from([2, 100])), (fabric.n_cells, 2, 2))
+    found = choose_loops(batch(matching), cell_cost, dilated=dilated, worst=worst)
     assert found.exact.all()
     assert carried(fabric, batch(matching), found.states).all()
 
     def total(states: Any) -> NDArray[np.int64]:
-        each = costs(fabric, matching, states, price)
+        each = costs(fabric, matching, states, cell_cost)
         result: NDArray[np.int64] = each.max(axis=1) if worst else each.sum(axis=1)
         return result
 
@@ -161,11 +163,11 @@ def test_a_search_cut_short_says_so() -> None:
     rng = np.random.default_rng(0)
     for n, visits in ((16, 1), (100, 5)):
         fabric, rows = om.Benes(n), batch(rng.permutation(n).tolist())
-        price = rng.integers(0, 9, (fabric.n_cells, 2, 2))
-        found = choose_loops(rows, price, visits=visits)
+        cell_cost = rng.integers(0, 9, (fabric.n_cells, 2, 2))
+        found = choose_loops(rows, cell_cost, visits=visits)
         assert carried(fabric, rows, found.states).all()
         assert not found.exact.any()
-        assert found.cost == costs(fabric, rows[0].tolist(), found.states, price).sum()
+        assert found.cost == costs(fabric, rows[0].tolist(), found.states, cell_cost).sum()
 
 
 @pytest.mark.parametrize("cls", [om.SpankeBenes, om.Reck], ids=lambda cls: cls.type)
@@ -244,9 +246,9 @@ def test_little_loss_and_little_crosstalk(matching: list[int]) -> None:
     options = all_states(fabric, matching)
     losses = {"bar_loss_db": 0.9, "cross_loss_db": 0.4}
     states = route_batch(fabric, rows, prefer="loss", **losses)
-    price = np.broadcast_to(np.array([[9], [4]]), (fabric.n_cells, 2, 2))
-    worst = costs(fabric, matching, options, price).max(axis=1).min()
-    assert costs(fabric, matching, states, price).max() == worst
+    cell_cost = np.broadcast_to(np.array([[9], [4]]), (fabric.n_cells, 2, 2))
+    worst = costs(fabric, matching, options, cell_cost).max(axis=1).min()
+    assert costs(fabric, matching, states, cell_cost).max() == worst
     shared = np.broadcast_to(np.array([0, 1]), (fabric.n_cells, 2, 2))
     states = route_batch(fabric, rows, prefer="crosstalk")
     fewest = costs(fabric, matching, options, shared).sum(axis=1).min()

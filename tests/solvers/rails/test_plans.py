@@ -276,7 +276,7 @@ def test_all_to_alls_of_experts(
     Of two stages one may stop what the other sends, in any of its rounds.
     """
     options: dict[str, Any] = {"ports_per_gpu": ports, "delay_s": delay_s, "switching": switching}
-    job = small_job(4, 2, pp, ep=4, model=EXPERTS, micro_batch=1, **options)
+    job = small_job(4, 2, pp, ep=4, model=EXPERTS, micro_batch=1, batch=8, **options)
     found = om.solve(job, method, seed=0)  # refuses what the verifier refuses
     if method == "static":
         assert found.stats.get("reconfigurations", 0) == 0

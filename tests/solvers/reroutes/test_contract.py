@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from optmatch.kinds import all_methods
 from optmatch.testing import SolverContract, reroute_problems
+from tests.helpers.contracts import contracts, methods_of
 
 
 class RerouteContract(SolverContract):
@@ -17,22 +17,5 @@ class RerouteContract(SolverContract):
     iterates = False
 
 
-class TestGreedy(RerouteContract):
-    """Quick repair."""
-
-    method = "greedy"
-
-
-class TestIlpReroutes(RerouteContract):
-    """The least disturbance; models are small, so that conflicts are few."""
-
-    method = "ilp"
-    examples = 4
-    problems = reroute_problems(tiny=True)
-
-
-def test_every_method_for_failures_is_under_contract() -> None:
-    """A new one brings a class above."""
-    covered = {cls.method for cls in RerouteContract.__subclasses__()}
-    known = {m.name for m in all_methods() if m.solves.kind == "reroute"}
-    assert covered == known
+small = {"examples": 4, "problems": reroute_problems(tiny=True)}  # so that conflicts are few
+globals().update(contracts(RerouteContract, methods_of("reroute"), ilp=small))

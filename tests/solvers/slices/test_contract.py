@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from optmatch.kinds import all_methods
 from optmatch.testing import SolverContract, slice_problems
+from tests.helpers.contracts import contracts, methods_of
 
 
 class SliceContract(SolverContract):
@@ -16,32 +16,4 @@ class SliceContract(SolverContract):
     tiny_problems = slice_problems(tiny=True)
 
 
-class TestOptical(SliceContract):
-    """A block, or scattered servers."""
-
-    method = "optical"
-
-
-class TestFirstFit(SliceContract):
-    """The first block."""
-
-    method = "first-fit"
-
-
-class TestBestFit(SliceContract):
-    """The block that fits best."""
-
-    method = "best-fit"
-
-
-class TestIlpSlices(SliceContract):
-    """The least load, with its proof."""
-
-    method = "ilp"
-
-
-def test_every_method_for_slices_is_under_contract() -> None:
-    """A new one brings a class above."""
-    covered = {cls.method for cls in SliceContract.__subclasses__()}
-    known = {m.name for m in all_methods() if m.solves.kind == "slice-allocation"}
-    assert covered == known
+globals().update(contracts(SliceContract, methods_of("slice-allocation")))

@@ -7,12 +7,13 @@ import json
 import math
 import re
 import signal
-import subprocess
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import Result
 from hypothesis import given, settings, strategies as st
 
 import optmatch as om
@@ -23,7 +24,7 @@ from optmatch.solvers.all_to_all.repair import Repair, Verdict
 from optmatch.solvers.routing.router import Router
 from optmatch.studies.all_to_all.yields import CELL_FAULTS, study_yield, wilson
 from optmatch.testing.oracle import brute_force
-from tests.helpers.command import process, start
+from tests.helpers.command import call, start
 
 MESH = om.HexMesh(1, 2, ports=4)
 """Eleven cells: every state can be tried."""
@@ -237,9 +238,10 @@ def test_heat_of_cells() -> None:
         heat_data(MESH, values[:3])
 
 
-def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run the command in a process of its own."""
-    return process("faults", *arguments, cwd=cwd)
+def run(*arguments: str, cwd: Path) -> Result:
+    """Run the command in a folder."""
+    with chdir(cwd):
+        return call("faults", *arguments)
 
 
 @pytest.fixture
@@ -256,7 +258,7 @@ def test_command_writes_tables_and_a_picture(folder: Path) -> None:
     done = run(
         "all.schedule.json", *options, "--json", "-o", "x.csv", "--plot", "x.svg", cwd=folder
     )
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     tree = json.loads(done.stdout)
     study = study_yield(om.solve(ALL, seed=0), 2, samples=25, seed=4)
     assert tree["format"] == "optmatch/yield/1"
@@ -268,18 +270,18 @@ def test_command_writes_tables_and_a_picture(folder: Path) -> None:
         "written"
     )
     done = run("all.json", *options, "-o", "x.json", cwd=folder)
-    assert done.returncode == 0 and "critical cells" in done.stdout
+    assert done.exit_code == 0 and "critical cells" in done.stdout
     written = json.loads((folder / "x.json").read_text())
     assert written["samples"] == 25 and written["cells"] == tree["cells"]
 
 
 def test_command_refuses_before_it_works(folder: Path) -> None:
     """Files that are there, suffixes nobody knows, and schedules that are none."""
-    assert run("all.json", "-o", "all.json", cwd=folder).returncode == 2
+    assert run("all.json", "-o", "all.json", cwd=folder).exit_code == 2
     done = run("all.json", "-o", "x.txt", cwd=folder)
-    assert done.returncode == 2 and "tables end in .json or .csv" in done.stderr
-    assert run("absent.json", cwd=folder).returncode == 2
-    assert run("all.json", "-k", "99", "--samples", "1", cwd=folder).returncode == 2
+    assert done.exit_code == 2 and "tables end in .json or .csv" in done.stderr
+    assert run("absent.json", cwd=folder).exit_code == 2
+    assert run("all.json", "-k", "99", "--samples", "1", cwd=folder).exit_code == 2
     assert {path.name for path in folder.iterdir()} == {"all.json", "all.schedule.json"}
 
 

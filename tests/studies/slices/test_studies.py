@@ -395,7 +395,7 @@ def test_an_interrupt_keeps_what_was_done() -> None:
 def test_ctrl_c_keeps_the_runs_until_then(tmp_path: Path, words: list[str], table: str) -> None:
     """Exit code 130, a word about it, and the tables and the picture of what was done."""
     picture = tmp_path / "part.svg"
-    asked = ["study", *words, "--runs", "1000000", "--json", "-o", str(picture)]
+    asked = ["study", *words, "--runs", "10000", "--json", "-o", str(picture)]
     with start(*asked) as running:
         assert running.stderr is not None
         while " 0 of " in running.stderr.readline():

@@ -101,9 +101,9 @@ def test_every_change_is_seen(name: str, place: Any, value: Any, rule: str) -> N
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("sends", [[0, 1]], "sends: rows of 2 given, rows of 5 numbers expected"),
+        ("sends", [[0, 1]], "sends has 2 columns, not 5"),
         ("sends", [[1, 0, 1, 0, 0], [0, 1, 2, 0, 0]], "sends: other rows given, rows that ascend"),
-        ("links", [[-1, 0, 1]], "links: other rows given, rows that ascend by link"),
+        ("links", [[-1, 0, 1]], r"links\[0, 0\] = -1: must be >= 0"),
         ("shares_bytes", [[1.0]], r"start_s: \(0, 0\) given, shape \(1, 1\) expected"),
         ("time_s", -1.0, "time_s = -1: must be >= 0"),
         ("n_rounds_late", 0.5, "n_rounds_late = 0.5: not a whole number"),

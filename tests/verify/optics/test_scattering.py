@@ -244,10 +244,9 @@ def test_what_is_refused() -> None:
 
 
 SIMULATED = [
+    om.HexMesh(3, 3),
     om.HexMesh(5, 5),
-    om.HexMesh(9, 9),
     om.Benes(8),
-    om.Benes(16),
     om.Clements(8),
 ]
 

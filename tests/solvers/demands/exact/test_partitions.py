@@ -17,6 +17,7 @@ from optmatch.solvers.demands.exact import dual_simplex, partitions, slot_sets, 
 from optmatch.solvers.demands.exact.enumeration import choose_line, fits, list_plans
 from optmatch.solvers.demands.exact.partitions import EXHAUSTED, FOUND, FULL, PAUSED
 from optmatch.solvers.demands.plans import Plan, serve
+from tests.helpers.modes import examples
 
 pytestmark = pytest.mark.kernels
 
@@ -161,7 +162,7 @@ def in_order(board: Any, mask: int, common: int) -> bool:
     )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(12, plain=12), deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 40), st.integers(0, 40))
 def test_no_set_that_serves_is_missed(seed: int, programs: int, spare: int) -> None:
     """Somewhere in a search, every set that durations allow for an entry is listed."""

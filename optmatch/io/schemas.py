@@ -1,0 +1,247 @@
+"""JSON Schemas of our files, made from the declarations that check their fields.
+
+``python -m optmatch.io.schemas`` writes them beside this module, in ``schema/``; a test compares.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from optmatch.fabrics import FABRICS, Fabric
+from optmatch.io.devices import DEVICE_FORMAT
+from optmatch.io.problems import PROBLEM_FORMAT
+from optmatch.io.proofs import CERTIFICATES
+from optmatch.io.schedules import SCHEDULE_FORMAT
+from optmatch.io.text import layout
+from optmatch.model import Device, Schedule, Solution
+from optmatch.model.declarations import (
+    Array,
+    Choice,
+    Form,
+    Instance,
+    Listed,
+    Mapped,
+    Plain,
+    Range,
+    Word,
+    forms_of,
+)
+from optmatch.problems import PROBLEMS, RoutingProof
+
+Tree = dict[str, Any]
+
+_NULL = {"type": "null"}
+_WHOLE_NUMBERS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
+_NPZ = {
+    "description": "An array in the file beside this one.",
+    "type": "object",
+    "required": ["npz"],
+    "properties": {"npz": {"type": "string"}},
+    "additionalProperties": False,
+}
+_ARRAYS = {
+    "description": 'The file beside this one that holds the arrays referred to by {"npz": name}.',
+    "type": "object",
+    "required": ["file", "sha256"],
+    "properties": {
+        "file": {"type": "string", "pattern": "^[^/\\\\]+\\.npz$"},
+        "sha256": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+    },
+    "additionalProperties": False,
+}
+_PRICES = {
+    "description": "Prices that are not 0: those of node k stand from starts[k] to starts[k + 1].",
+    "type": "object",
+    "required": ["links", "starts", "link", "price"],
+    "properties": {
+        "links": {"type": "integer", "minimum": 0},
+        **{
+            name: {"anyOf": [_WHOLE_NUMBERS, {"$ref": "#/$defs/npz"}]}
+            for name in ("starts", "link", "price")
+        },
+    },
+    "additionalProperties": False,
+}
+
+
+class _Definitions:
+    """The records of one schema, by name; each is described once."""
+
+    def __init__(self) -> None:
+        self.trees: Tree = {"npz": _NPZ}
+
+    def refer(self, name: str, make: Callable[[], Tree]) -> Tree:
+        """Return a reference to a definition, which is made at its first use."""
+        if name not in self.trees:
+            self.trees[name] = {}
+            self.trees[name] = make()
+        return {"$ref": f"#/$defs/{name}"}
+
+    def record(self, cls: Any, tags: Mapping[str, Any] = {}, **special: Tree) -> Tree:
+        """Describe a data class by its fields; what they mean stands in its docstring."""
+        meanings, forms = _meanings(cls), forms_of(cls)
+        properties = {}
+        for name, form in forms.items():
+            tree = special.get(name) or self.describe(form)
+            properties[name] = (
+                {"description": meanings[name], **tree} if name in meanings else tree
+            )
+        needed = [f.name for f in fields(cls) if f.default is f.default_factory is MISSING]
+        return {
+            "description": (inspect.getdoc(cls) or "").partition("\n")[0],
+            "type": "object",
+            "required": [*(key for key in tags if key != "arrays"), *needed],
+            "properties": {**tags, **properties},
+            "additionalProperties": False,
+        }
+
+    def tagged(self, key: str, classes: Mapping[str, Any], **more: Any) -> Tree:
+        """Describe an object of one of several classes, which its tag names."""
+        cases = []
+        for name, cls in classes.items():
+            tag = {key: {"const": name}}
+            then = self.refer(name, partial(self.record, cls, {**tag, **more}))
+            cases.append({"if": {"properties": tag, "required": [key]}, "then": then})
+        return {
+            "type": "object",
+            "required": [key],
+            "properties": {key: {"enum": list(classes)}},
+            "allOf": cases,
+        }
+
+    def describe(self, form: Form) -> Tree:
+        """Describe what a field may hold."""
+        match form:
+            case Plain(kind, span):
+                return _plain(kind, span)
+            case Word(options):
+                return {"enum": list(options)}
+            case Array(dtype, axes, span):
+                tree = _plain(int if issubclass(dtype, np.integer) else float, span)
+                for axis in range(axes.count):
+                    sides = {"minItems": axes.columns, "maxItems": axes.columns}
+                    fixed = axis == 0 and axes.columns is not None
+                    tree = {"type": "array", "items": tree, **(sides if fixed else {})}
+                return {"anyOf": [tree, {"$ref": "#/$defs/npz"}]}
+            case Listed(part, length):
+                sides = {} if length is None else {"minItems": length, "maxItems": length}
+                return {"type": "array", "items": self.describe(part), **sides}
+            case Mapped(part):
+                return {"type": "object", "additionalProperties": self.describe(part)}
+            case Choice(parts, optional):
+                choices = [self.describe(part) for part in parts]
+                return {"anyOf": [*choices, _NULL] if optional else choices}
+            case Instance(cls):
+                return self.instance(cls)
+
+    def instance(self, cls: Any) -> Tree:
+        """Describe an object of a class."""
+        if cls is object:
+            return {}
+        if issubclass(cls, Enum):
+            return {"enum": [member.value for member in cls]}
+        if issubclass(cls, Fabric):
+            known = {name: entry for name, entry in FABRICS.items() if issubclass(entry, cls)}
+            if len(known) > 1:
+                return self.refer("fabric", lambda: self.tagged("type", known))
+            (name,) = known
+            return self.refer(name, lambda: self.record(cls, {"type": {"const": name}}))
+        name = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__).lower()
+        return self.refer(name, lambda: self.record(cls))
+
+
+def make_schema(name: str) -> Tree:
+    """Return the JSON Schema of a kind of file.
+
+    Parameters
+    ----------
+    name
+        ``"problem"``, ``"schedule"`` or ``"device"``.
+
+    Examples
+    --------
+    >>> make_schema("device")["properties"]["cell_delay_s"]["minimum"]
+    0
+    """
+    defs = _Definitions()
+    tree = {"problem": _problem, "schedule": _schedule, "device": _device}[name](defs)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"urn:optmatch:schema:{name}:1",
+        "title": f"optmatch {name} file, version 1",
+        **tree,
+        "$defs": defs.trees,
+    }
+
+
+def _problem(defs: _Definitions) -> Tree:
+    more = {"format": {"const": PROBLEM_FORMAT}, "arrays": _ARRAYS}
+    tree = defs.tagged("kind", PROBLEMS, **more)
+    return {**tree, "required": ["format", "kind"]}
+
+
+def _device(defs: _Definitions) -> Tree:
+    return defs.record(Device, {"format": {"const": DEVICE_FORMAT}})
+
+
+def _schedule(defs: _Definitions) -> Tree:
+    proofs = [
+        defs.refer("proof", lambda: defs.tagged("proof", CERTIFICATES)),
+        defs.refer("routing-proof", lambda: defs.record(RoutingProof, prices=_PRICES)),
+    ]
+    listed = {"type": "array", "items": {"anyOf": [proofs[1], _NULL]}}
+    answers = {cls.answer_class: None for cls in PROBLEMS.values() if cls.answer_class}
+    tags = {
+        "format": {"const": SCHEDULE_FORMAT},
+        "problem_sha256": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+        "arrays": _ARRAYS,
+    }
+    return defs.record(
+        Solution,
+        tags,
+        problem={"$ref": "urn:optmatch:schema:problem:1"},
+        schedule={"anyOf": [defs.instance(Schedule), _NULL]},
+        answer={"anyOf": [*(defs.instance(cls) for cls in answers), _NULL]},
+        certificate={"anyOf": [*proofs, listed, _NULL]},
+    )
+
+
+def _plain(kind: type, span: Range) -> Tree:
+    tree: Tree = {"type": {int: "integer", float: "number", str: "string", bool: "boolean"}[kind]}
+    if math.isfinite(span.least):
+        tree["exclusiveMinimum" if span.above else "minimum"] = span.least
+    if math.isfinite(span.most):
+        tree["maximum"] = span.most
+    return {"anyOf": [tree, {"enum": ["inf", "-inf"]}]} if span.infinite else tree
+
+
+def _meanings(cls: type) -> dict[str, str]:
+    """Read what the docstring of a data class says of its fields."""
+    meanings: dict[str, str] = {}
+    _, _, text = (inspect.getdoc(cls) or "").partition("Parameters\n----------\n")
+    text = re.split(r"\n\n\w[\w ]*\n-+\n", text)[0]
+    for names, meaning in re.findall(r"^(\S.*)\n((?:    .*\n?|\n(?=    ))+)", text, re.MULTILINE):
+        words = " ".join(meaning.replace("``", "").replace("None", "null").split())
+        meanings |= dict.fromkeys(re.split(r",\s*", names), words)
+    return meanings
+
+
+def main() -> None:
+    """Write the schemas."""
+    for name in ("problem", "schedule", "device"):
+        path = Path(__file__).parent / "schema" / f"{name}.schema.json"
+        path.write_text(layout(make_schema(name)) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

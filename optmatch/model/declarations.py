@@ -1,0 +1,318 @@
+"""What the fields of a data class may hold: type hints that check values and describe files.
+
+A field such as ``delay_s: Amount`` says that it is a number >= 0. The constructor checks it by
+`check_fields`, files are read by it, and the JSON Schemas are made from it.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from optmatch.model.errors import InputError
+from optmatch.model.values import frozen, integer, number
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The numbers that a field may hold, or each entry of an array: from `least` to `most`.
+
+    Parameters
+    ----------
+    least, most
+        Both included.
+    above
+        Whether `least` is excluded.
+    infinite
+        Whether a number may be infinite.
+    """
+
+    least: float = -math.inf
+    most: float = math.inf
+    above: bool = False
+    infinite: bool = False
+
+    def refuse(self, name: str, value: Any) -> None:
+        """Raise an `InputError` that names a value out of range; else do nothing."""
+        shown = f"{name} = {value if isinstance(value, int) else format(value, 'g')}"
+        low, high = f"{self.least:g}", f"{self.most:g}"
+        if math.isfinite(self.least) and math.isfinite(self.most) and not self.above:
+            if not self.least <= value <= self.most:
+                raise InputError(f"{shown}: from {low} to {high}", where=name)
+        elif value < self.least or (self.above and value == self.least):
+            sign = ">" if self.above else ">="
+            raise InputError(f"{shown}: must be {sign} {low}", where=name)
+        elif value > self.most:
+            raise InputError(f"{shown}: at most {high}", where=name)
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """How many axes an array has, and how many columns, if that is fixed."""
+
+    count: int
+    columns: int | None = None
+
+
+Count = Annotated[int, Range(1)]
+"""A whole number >= 1."""
+Index = Annotated[int, Range(0)]
+"""A whole number >= 0."""
+Amount = Annotated[float, Range(0)]
+"""A number >= 0."""
+Positive = Annotated[float, Range(0, above=True)]
+"""A number > 0."""
+
+
+Form: TypeAlias = "Plain | Word | Array | Listed | Mapped | Choice | Instance"
+"""What a field may hold.
+
+Each form tells whether it *takes* a value: whether it is of its type, in or out of range. And it
+*checks* one: it returns the value in its one plain form, or raises an `InputError` that names it.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A whole number, a number, a text, or true or false."""
+
+    type: type
+    span: Range = Range()
+
+    def takes(self, value: Any) -> bool:
+        """Tell whether a value is of this type; a whole number is a number too."""
+        if self.type in (str, bool):
+            return isinstance(value, self.type)
+        kinds = (int, np.integer) if self.type is int else (int, float, np.integer, np.floating)
+        return isinstance(value, kinds) and not isinstance(value, bool)
+
+    def takes_all(self, values: Sequence[Any]) -> bool:
+        """Tell quickly whether all are of this very type, and in range."""
+        if not all(type(value) is self.type for value in values):
+            return False
+        span = self.span
+        return (
+            self.type in (str, bool)
+            or not values
+            or (span.least < min(values) + (not span.above) and max(values) <= span.most)
+        )
+
+    def check(self, name: str, value: Any) -> Any:
+        """Return a plain Python value."""
+        if self.type is int:
+            value = integer(name, value, at_least=None)
+        elif self.type is float and not (self.span.infinite and self.takes(value)):
+            value = number(name, value, at_least=-math.inf)
+        elif not self.takes(value):
+            what = "a text" if self.type is str else "true or false"
+            raise InputError(f"{name} = {_short(value)}: {what} is expected", where=name)
+        if self.type in (int, float):
+            self.span.refuse(name, value)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One of several words."""
+
+    options: tuple[str, ...]
+
+    def takes(self, value: Any) -> bool:
+        """Tell whether a value is a text."""
+        return isinstance(value, str)
+
+    def check(self, name: str, value: Any) -> Any:
+        """Return the word."""
+        if not self.takes(value) or value not in self.options:
+            named = f"{name} = {_short(value)}: one of {', '.join(self.options)}"
+            raise InputError(named, where=name)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """An array of numbers."""
+
+    dtype: type[np.generic]
+    axes: Axes
+    span: Range = Range()
+
+    def takes(self, value: Any) -> bool:
+        """Tell whether a value may become an array."""
+        return not isinstance(value, str | bytes | Mapping | None)
+
+    def check(self, name: str, value: Any) -> Any:
+        """Return a frozen array of this type; one that is frozen already is not copied."""
+        axes, columns = self.axes.count, self.axes.columns
+        array = value if self._is_frozen(value) else frozen(name, value, axes, self.dtype)
+        if columns and not array.size:
+            array = frozen(name, np.empty((0, columns)), 2, self.dtype)
+        if columns and array.shape[1] != columns:
+            named = f"{name} has {array.shape[1]} columns, not {columns}"
+            raise InputError(named, where=name)
+        out = (array < self.span.least) | (array > self.span.most)
+        if self.span.above:
+            out |= array == self.span.least
+        for place in np.argwhere(out)[:1]:
+            self.span.refuse(f"{name}[{', '.join(map(str, place))}]", array[tuple(place)])
+        return array
+
+    def _is_frozen(self, value: Any) -> bool:
+        return (
+            isinstance(value, np.ndarray)
+            and value.dtype == self.dtype
+            and value.ndim == self.axes.count
+            and value.base is None
+            and not value.flags.writeable
+            and value.flags.c_contiguous
+            and bool(np.isfinite(value).all())
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A sequence of parts of one form, of any length or of a given one."""
+
+    part: Form
+    length: int | None = None
+
+    def takes(self, value: Any) -> bool:
+        """Tell whether a value is a sequence, and not a text."""
+        return isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)
+
+    def check(self, name: str, value: Any) -> Any:
+        """Return a tuple."""
+        if not self.takes(value) or self.length not in (None, len(value)):
+            count = "" if self.length is None else f" of {self.length}"
+            named = f"{name} = {_short(value)}: a list{count} is expected"
+            raise InputError(named, where=name)
+        value = value.tolist() if isinstance(value, np.ndarray) else value
+        if isinstance(self.part, Plain) and self.part.takes_all(value):  # millions of names
+            return tuple(value)
+        return tuple(self.part.check(f"{name}[{k}]", entry) for k, entry in enumerate(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """A mapping of texts to parts of one form."""
+
+    part: Form
+
+    def takes(self, value: Any) -> bool:
+        """Tell whether a value is a mapping."""
+        return isinstance(value, Mapping)
+
+    def check(self, name: str, value: Any) -> Any:
+        """Return the mapping; its keys are texts and its parts are checked."""
+        if not self.takes(value) or not all(isinstance(key, str) for key in value):
+            named = f"{name} = {_short(value)}: a mapping of texts is expected"
+            raise InputError(named, where=name)
+        for key, entry in value.items():
+            self.part.check(f"{name}[{key}]", entry)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of several forms, or None."""
+
+    parts: tuple[Form, ...]
+    optional: bool
+
+    def takes(self, value: Any) -> bool:
+        """Tell whether one of the forms takes the value."""
+        return (value is None and self.optional) or any(p.takes(value) for p in self.parts)
+
+    def check(self, name: str, value: Any) -> Any:
+        """Check by the first form that takes the value."""
+        if value is None and self.optional:
+            return None
+        form = next((part for part in self.parts if part.takes(value)), self.parts[-1])
+        return form.check(name, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """An object of a class."""
+
+    cls: type
+
+    def takes(self, value: Any) -> bool:
+        """Tell whether a value is such an object."""
+        return isinstance(value, self.cls)
+
+    def check(self, name: str, value: Any) -> Any:
+        """Return the object."""
+        if not self.takes(value):
+            named = f"{name} = {_short(value)}: a {self.cls.__name__} is expected"
+            raise InputError(named, where=name)
+        return value
+
+
+@cache
+def form_of(hint: Any) -> Form:
+    """Return what a type hint allows.
+
+    Examples
+    --------
+    >>> form_of(Positive | None).check("quantum_s", 2)
+    2.0
+    >>> form_of(tuple[Index, ...]).check("ports", [0, -1])
+    Traceback (most recent call last):
+        ...
+    optmatch.model.errors.InputError: ports[1] = -1: must be >= 0
+    """
+    span, axes = Range(), Axes(1)
+    if get_origin(hint) is Annotated:
+        hint, *rules = get_args(hint)
+        span = next((rule for rule in rules if isinstance(rule, Range)), span)
+        axes = next((rule for rule in rules if isinstance(rule, Axes)), axes)
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        options = tuple(form_of(part) for part in parts if part is not types.NoneType)
+        return Choice(options, types.NoneType in parts)
+    if origin is Literal:
+        return Word(parts)
+    if origin is np.ndarray:
+        return Array(get_args(parts[1])[0], axes, span)
+    if origin in (tuple, Sequence):
+        exact = origin is tuple and Ellipsis not in parts
+        return Listed(form_of(parts[0]), len(parts) if exact else None)
+    if origin is Mapping:
+        return Mapped(form_of(parts[1]))
+    if hint in (int, float, bool, str):
+        return Plain(hint, span)
+    return Instance(object if hint is Any else hint)
+
+
+@cache
+def forms_of(cls: Hashable) -> Mapping[str, Form]:
+    """Return what each field of a data class may hold, in their order."""
+    hints = get_type_hints(cls, include_extras=True)
+    return {field.name: form_of(hints[field.name]) for field in fields(cls)}  # type: ignore[arg-type]
+
+
+def check_fields(value: Any) -> None:
+    """Check all fields of a frozen data class, as the first step of its constructor.
+
+    Numbers become plain ones, sequences tuples, and arrays frozen copies.
+
+    Raises
+    ------
+    InputError
+        Naming the first field of another type, or out of range.
+    """
+    cls: Any = type(value)
+    for name, form in forms_of(cls).items():
+        object.__setattr__(value, name, form.check(name, getattr(value, name)))
+
+
+def _short(value: Any, most: int = 60) -> str:
+    text = repr(value)
+    return text if len(text) <= most else text[:most] + "..."

@@ -1,0 +1,161 @@
+"""Assignments: the perfect matching of greatest value, found again and again for similar values.
+
+All kernels for demands that ask for an assignment share the code and the workspace that are here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.solvers.kernel import kernel
+
+CHOICES = 16
+"""Of so many problems that come in turn column prices are kept."""
+
+
+class Desk(NamedTuple):
+    """Room to work in, so that kernels allocate little."""
+
+    value: NDArray[np.float64]  # (n, n)
+    weight: NDArray[np.float64]  # (n, n): what a tick served on this circuit counts
+    row_price: NDArray[np.float64]
+    column_price: NDArray[np.float64]
+    known_price: NDArray[np.float64]  # (choices, n): of columns, for each length in the last slot
+    distance: NDArray[np.float64]
+    column_of: NDArray[np.int64]
+    row_of: NDArray[np.int64]
+    before: NDArray[np.int64]
+    open_columns: NDArray[np.int64]
+    rows_seen: NDArray[np.int64]
+    columns_seen: NDArray[np.int64]
+
+
+def new_desk(n: int) -> Desk:
+    """Make room for demands of n ports."""
+    squares, indices = np.zeros((2, n, n)), np.zeros((6, n), dtype=np.int64)
+    lines = [np.zeros(shape) for shape in (n, n, (CHOICES, n), n)]
+    return Desk(*squares, *lines, *indices)
+
+
+@kernel
+def assign(desk):
+    """Write the perfect matching of greatest ``desk.value`` to ``desk.column_of``; return it.
+
+    By shortest augmenting paths, with row + column price >= value throughout. Any column prices
+    will do to start from; those of similar values make the paths few and short.
+    """
+    value, row_price, column_price = desk.value, desk.row_price, desk.column_price
+    column_of, row_of = desk.column_of, desk.row_of
+    n = len(value)
+    row_of[:] = -1
+    for row in range(n):
+        best = 0
+        most = value[row, 0] - column_price[0]
+        for column in range(1, n):
+            left = value[row, column] - column_price[column]
+            if left > most:
+                best, most = column, left
+        row_price[row] = most
+        column_of[row] = -1
+        if row_of[best] < 0:
+            row_of[best] = row
+            column_of[row] = best
+    for start in range(n):
+        if column_of[start] >= 0:
+            continue
+        for k in range(n):
+            desk.distance[k] = np.inf
+            desk.open_columns[k] = k
+        n_open, seen = n, 0
+        row, far, end = start, 0.0, -1
+        while end < 0:
+            nearest, place = np.inf, -1
+            for k in range(n_open):
+                column = desk.open_columns[k]
+                d = far + row_price[row] + column_price[column] - value[row, column]
+                if d < desk.distance[column]:
+                    desk.distance[column] = d
+                    desk.before[column] = row
+                d = desk.distance[column]
+                if d < nearest or (d == nearest and row_of[column] < 0):
+                    nearest, place = d, k
+            far = nearest
+            column = desk.open_columns[place]
+            n_open -= 1
+            desk.open_columns[place] = desk.open_columns[n_open]
+            if row_of[column] < 0:
+                end = column
+            else:
+                row = row_of[column]
+                desk.rows_seen[seen] = row
+                desk.columns_seen[seen] = column
+                seen += 1
+        row_price[start] -= far
+        for k in range(seen):
+            left = far - desk.distance[desk.columns_seen[k]]
+            row_price[desk.rows_seen[k]] -= left
+            column_price[desk.columns_seen[k]] += left
+        column = end
+        while True:
+            row = desk.before[column]
+            row_of[column] = row
+            after = column_of[row]
+            column_of[row] = column
+            if row == start:
+                break
+            column = after
+    total = 0.0
+    for row in range(n):
+        total += value[row, column_of[row]]
+    return total
+
+
+def assign_afresh(desk: Desk, value: NDArray[Any]) -> float:
+    """Do as `assign`, with these values and no prices of others: a function of them alone."""
+    desk.value[:] = value
+    desk.column_price[:] = 0.0
+    total: float = assign(desk)
+    return total
+
+
+@kernel
+def _worth(entry, barrier, closed):
+    """Return what an entry counts: itself or, with a barrier, less the nearer it is to zero."""
+    if entry == 0:
+        return closed
+    return -1.0 / (entry + barrier) if barrier > 0.0 else float(entry)
+
+
+@kernel
+def peel_heaviest(desk, left, line_sum, stop, barrier, permutations, weights):
+    """Peel permutations, each of greatest value, until lines sum to `stop`.
+
+    Without a barrier an entry counts as it is; with one, -1 / (entry + barrier), which keeps away
+    from entries that would end the step early. A zero counts less than any permutation without.
+    Returns how many terms there are, -1 if none without zeros was found.
+    """
+    n = len(left)
+    closed = -2.0 * n * (1.0 / (1.0 + barrier) if barrier > 0.0 else left.max())
+    for row in range(n):
+        for column in range(n):
+            desk.value[row, column] = _worth(left[row, column], barrier, closed)
+    for term in range(len(weights)):
+        if line_sum <= stop:
+            return term
+        assign(desk)
+        weight = left[0, desk.column_of[0]]
+        for row in range(n):
+            weight = min(weight, left[row, desk.column_of[row]])
+        if weight == 0:
+            return -1
+        line_sum -= weight
+        weights[term] = weight
+        for row in range(n):
+            column = desk.column_of[row]
+            permutations[term, row] = column
+            left[row, column] -= weight
+            desk.value[row, column] = _worth(left[row, column], barrier, closed)
+    return len(weights)

@@ -1,0 +1,123 @@
+"""The frame of searches: take the best of what comes, and say what is proved of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+from optmatch.model import RTOL, Clock, Limit, NewBest, OnEvent, Problem, Solution, Status, Tick
+
+Answer = TypeVar("Answer")
+
+
+def take_best(
+    answers: Iterator[tuple[float, Answer] | None],
+    bound: float,
+    clock: Clock,
+    on_event: OnEvent,
+    phase: str,
+    total: int = 0,
+    *,
+    ties: bool = False,
+) -> tuple[Answer | None, Limit | None, int]:
+    """Take answers until there are no more, one meets the bound, or a limit is reached.
+
+    Parameters
+    ----------
+    answers
+        They come one by one, each after what it costs; None where a try finds none. Each counts
+        as an iteration.
+    bound
+        No answer costs less.
+    clock, on_event
+        As of every method.
+    phase, total
+        What progress is called, and how many answers there are at most.
+    ties
+        Whether of answers that cost the same the last is taken, not the first.
+
+    Returns
+    -------
+    best, limit, done
+        The limit is None where the best meets the bound; Ctrl-C is one.
+
+    Examples
+    --------
+    >>> from optmatch.model import Limits, ignore
+    >>> answers = iter([(5.0, "a"), None, (3.0, "b")])
+    >>> take_best(answers, 0.0, Limits().start(), ignore, "letters")
+    ('b', <Limit.EXHAUSTED: 'exhausted'>, 3)
+    """
+    best: Answer | None = None
+    least, done = math.inf, 0
+    limit: Limit | None = None
+    try:
+        while best is None or least > bound * (1 + RTOL):
+            limit = clock.exceeded(done)
+            if limit is None and best is not None and least - bound <= clock.limits.gap * least:
+                limit = Limit.GAP
+            if limit is not None:
+                break
+            on_event(Tick(phase, done, total))
+            try:
+                found = next(answers)
+            except StopIteration:
+                limit = Limit.EXHAUSTED
+                break
+            done += 1
+            if found is not None and (found[0] < least or (ties and found[0] == least)):
+                before, (least, best) = least, found  # kept first: the listener may interrupt
+                if least < before:
+                    on_event(NewBest(least))
+    except KeyboardInterrupt:
+        limit = Limit.INTERRUPTED
+    return best, limit, done
+
+
+def conclude(
+    problem: Problem,
+    method: str,
+    objective: float | None,
+    bound: float,
+    limit: Limit | None = None,
+    **known: Any,
+) -> Solution:
+    """Make a solution of what was found and what is proved.
+
+    Parameters
+    ----------
+    problem, method
+        What was asked, and who answers.
+    objective
+        Of the best answer; None if there is none.
+    bound
+        No answer is better; infinite if it is proved that there is none.
+    limit
+        Why the search ended, where it leaves the question open; None if it had nothing left to do.
+    known
+        Further fields: the answer, a certificate, statistics.
+
+    Examples
+    --------
+    >>> from optmatch.fabrics import IdealSwitch
+    >>> from optmatch.problems import AllToAll
+    >>> conclude(AllToAll(IdealSwitch(2)), "example", None, 3.0).status
+    <Status.UNKNOWN: 'unknown'>
+    """
+    if objective is None:
+        proved = math.isinf(bound)
+        status = Status.INFEASIBLE if proved else Status.UNKNOWN
+    else:
+        proved = objective <= bound * (1 + RTOL)
+        status = Status.OPTIMAL if proved else Status.FEASIBLE
+        bound = min(bound, objective)
+    return Solution(
+        problem=problem,
+        status=status,
+        limit=None if proved else (limit or Limit.EXHAUSTED),
+        objective=objective,
+        lower_bound=bound,
+        method=method,
+        **known,
+    )

@@ -1,0 +1,111 @@
+"""A field of a file may hold anything: it is read, or refused by its place."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optmatch as om
+from optmatch.fabrics import FABRICS
+from optmatch.io import dumps, loads
+from optmatch.problems import PROBLEMS
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = sorted(
+    path
+    for path in [
+        *(ROOT / "tests/data/good").glob("*.json"),
+        *(ROOT / "instances").glob("*/*.json"),
+    ]
+    if path.stat().st_size < 6_000
+)
+WRONG: list[Any] = [
+    None, True, -1, 1.5, 10**400, 1e308, "", "x", [], [[1], [1, 2]], ["a", None], {}, {"npz": "a"},
+]  # fmt: skip
+FABRIC_FIELDS: dict[str, dict[str, Any]] = {
+    "hex-mesh": {"rows": 3, "cols": 3, "ports": [0, 5, 9]},
+    "square-mesh": {"rows": 2, "cols": 3, "tx": [0, 1], "rx": [2, 3]},
+    "triangular-mesh": {"rows": 3, "cols": 3, "ports": 2},
+    "smartlight": {"ports": 6},
+    "rack": {},
+    "faulty": {"fabric": {"type": "hex-mesh", "rows": 2, "cols": 2}, "stuck_bar": [1]},
+    "netlist": {
+        "instances": ["m"],
+        "connections": {},
+        "ports": [["w", "m,a1"], ["v", "m,a2"], ["e", "m,b1"], ["f", "m,b2"]],
+    },
+}
+
+
+def places(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """List the places of a tree; of a list only the first entry is looked into."""
+    if path:
+        yield path
+    if isinstance(tree, dict):
+        for key, part in tree.items():
+            yield from places(part, (*path, key))
+    elif isinstance(tree, list) and tree:
+        yield from places(tree[0], (*path, 0))
+
+
+def change(tree: Any, path: tuple[Any, ...], value: Any) -> Any:
+    """Return a copy with another value at one place."""
+    tree = copy.deepcopy(tree)
+    inner = tree
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    return tree
+
+
+def check(tree: Any) -> None:
+    """Read it, or be told what is wrong and where."""
+    try:
+        loads(json.dumps(tree))
+    except om.InputError as exc:
+        assert exc.message
+        assert exc.where
+
+
+@pytest.mark.parametrize("path", SMALL, ids=lambda path: path.name)
+def test_every_field_of_every_file_may_be_wrong(path: Path) -> None:
+    """Each in turn, of problems and schedules; a list has its first entry changed."""
+    tree = json.loads(dumps(om.load(path)))
+    for place in places(tree):
+        for value in WRONG:
+            check(change(tree, place, value))
+
+
+@pytest.mark.parametrize("kind", FABRICS)
+def test_every_field_of_every_fabric_may_be_wrong(kind: str) -> None:
+    """Under a problem of one slot for all pairs."""
+    fabric = {"type": kind, **FABRIC_FIELDS.get(kind, {"n": 4})}
+    tree: dict[str, Any] = {"format": "optmatch/problem/1", "kind": "all-to-all", "fabric": fabric}
+    if kind == "rack":
+        tree |= {"kind": "slice-allocation", "shape": [2, 2, 1]}
+    tree = json.loads(dumps(loads(json.dumps(tree))))
+    for place in places(tree):
+        for value in WRONG:
+            check(change(tree, place, value))
+
+
+def test_the_files_cover_all_kinds() -> None:
+    """Else a new kind would go untested."""
+    assert {json.loads(path.read_text()).get("kind") for path in SMALL} >= set(PROBLEMS)
+
+
+@pytest.mark.parametrize("value", ["a", None, 3, {}, [[1, 2], [3]], [["1"]], [[1, 2]], object()])
+def test_what_is_no_fabric_or_array_is_refused_in_python_too(value: Any) -> None:
+    """By the name of the field, before anything is computed from it."""
+    with pytest.raises(om.InputError, match="fabric"):
+        om.AllToAll(value)
+    with pytest.raises(om.InputError):
+        om.Routing(om.IdealSwitch(3), value)
+    with pytest.raises(om.InputError):
+        om.Schedule(matchings=value, durations_s=np.ones(1))
