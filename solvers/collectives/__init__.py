@@ -20,6 +20,8 @@ _SUMMARIES = {
     "rewire": "a known algorithm, with new circuits only where they pay",
     "overlap": "planes change circuits while others send",
     "stragglar": "an all-reduce around a late rank: the others reduce while they wait",
+    "mixed-radix": "rings whose steps grow: the fewest rounds of an all-gather or a sum",
+    "circulant": "an all-to-all on shifts, chosen together with the routes",
     "ring": "chunks go round a ring, whose circuits stay",
     "halving-doubling": "pairs at distances 1, 2, 4, ... exchange what they have",
     "bruck": "ranks send 1, 2, 4, ... places onward",

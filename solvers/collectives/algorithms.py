@@ -35,8 +35,8 @@ def list_rounds(problem: Collective, algorithm: str) -> Rounds:
     n, operation = problem.n_ranks, problem.operation
     if n == 1:
         return Rounds(np.empty((0, 5), dtype=np.int64), 1)
-    if n == 2 and operation == "all-reduce":  # whole buffers are exchanged in one round
-        return Rounds(np.array([[0, 0, 1, 0, REDUCE], [0, 1, 0, 0, REDUCE]]), 1)
+    if algorithm == "whole-buffers" or (n == 2 and operation == "all-reduce"):
+        return _whole_buffers(problem, operation, 1)
     if n == 2 and operation == "broadcast":
         return _bruck(problem, operation, 1)
     if operation == "reduce-scatter":
@@ -70,6 +70,8 @@ def fits(problem: Collective, algorithm: str) -> bool:
         return not problem.two_way or n <= 2 or operation == "broadcast"
     if algorithm == "near-sums":  # as fast as bruck, but over circuits that stay
         return not problem.two_way and operation in ("all-reduce", "reduce-scatter", "all-gather")
+    if algorithm == "whole-buffers":
+        return power and operation == "all-reduce"
     if algorithm == "swing":
         return power and operation in ("all-reduce", "reduce-scatter", "all-gather")
     return operation == "all-to-all" if algorithm == "pairwise" else operation != "broadcast"
@@ -186,6 +188,13 @@ def _halving_doubling(problem: Collective, operation: str, sign: int) -> Rounds:
     return one_after_another(as_rounds(parts, COPY, n), gather)
 
 
+def _whole_buffers(problem: Collective, operation: str, sign: int) -> Rounds:
+    """Exchange and add up whole buffers with ranks 1, 2, 4, ... away: few rounds, many bytes."""
+    ranks = np.arange(problem.n_ranks)
+    powers = [1 << k for k in range((problem.n_ranks - 1).bit_length())]
+    return as_rounds([(ranks, ranks ^ power, 0 * ranks) for power in powers], REDUCE, 1)
+
+
 def _swing(problem: Collective, operation: str, sign: int) -> Rounds:
     """Meet partners at distances 1, -1, 3, -5, 11, ...; of sums the near ones first."""
     n = problem.n_ranks
@@ -259,5 +268,6 @@ ALGORITHMS: dict[str, Callable[[Collective, str, int], Rounds]] = {
     "swing": _swing,
     "direct": _direct,
     "near-sums": _near_sums,
+    "whole-buffers": _whole_buffers,
 }
 """What makes the rounds, by name; `sign` is the direction in which chunks go round."""

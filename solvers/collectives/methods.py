@@ -60,6 +60,12 @@ def suits(problem: Collective, name: str) -> bool:
         return False
     if name == "stragglar":
         return problem.operation == "all-reduce" and bool(problem.late_s)
+    if name == "mixed-radix":
+        sums = ("all-gather", "reduce-scatter", "all-reduce")
+        return problem.operation in sums and not problem.two_way and problem.n_ranks > 1
+    if name == "circulant":
+        even = problem.operation == "all-to-all" and problem.demand_bytes is None
+        return even and not problem.two_way and problem.n_ranks > 1
     return name == "rewire"
 
 
@@ -127,11 +133,43 @@ def _stragglar(problem: Collective, clock: Clock) -> Found:
     return Found(lay(problem, Rounds(sends, max(1, n - 1))), {"algorithm": "stragglar"})
 
 
+def _mixed_radix(problem: Collective, clock: Clock) -> Found:
+    """Gather, and scatter sums, in the fewest rounds that so many configurations allow."""
+    from optmatch.solvers.collectives import mixed_radix
+
+    n, each_s = problem.n_ranks, problem.alpha_s + (problem.hop_s or 0.0)
+    makers = {
+        "all-gather": mixed_radix.all_gather,
+        "reduce-scatter": mixed_radix.reduce_scatter,
+        "all-reduce": mixed_radix.all_reduce,
+    }
+    counts = range(1, (n - 1).bit_length() + 1)
+    best = min(
+        counts,
+        key=lambda k: (k - 1) * problem.delay_s + each_s * mixed_radix.reach_product(n, k)[0],
+    )
+    sends = makers[problem.operation](n, best).astype(np.int64)
+    return Found(lay(problem, Rounds(sends, n)), {"algorithm": "mixed-radix"})
+
+
+def _circulant(problem: Collective, clock: Clock) -> Found:
+    """Choose shifts and routes of an all-to-all together."""
+    from optmatch.solvers.collectives import circulant
+
+    n, each_s = problem.n_ranks, problem.alpha_s + (problem.hop_s or 0.0)
+    block_s = problem.size_bytes / n / (problem.rate_bytes_per_s * problem.lanes)
+    chosen, _ = circulant.choose(n, block_s, each_s, problem.delay_s)
+    sends = circulant.list_sends(chosen).astype(np.int64)
+    return Found(lay(problem, Rounds(sends, n * n)), {"algorithm": "circulant"})
+
+
 FINDERS: dict[str, Find] = {
     **{name: partial(_follow, name) for name in ALGORITHMS if name != "near-sums"},
     "rewire": _rewire,
     "overlap": _overlap,
     "stragglar": _stragglar,
+    "mixed-radix": _mixed_radix,
+    "circulant": _circulant,
 }
 """What finds a plan, by the name of the method."""
 

@@ -44,6 +44,20 @@ class TestStragglar(CollectiveContract):
     problems = collective_problems(takes=METHODS["stragglar"].takes)
 
 
+class TestMixedRadix(CollectiveContract):
+    """Rings whose steps grow."""
+
+    method = "mixed-radix"
+    problems = collective_problems(takes=METHODS["mixed-radix"].takes)
+
+
+class TestCirculant(CollectiveContract):
+    """Shifts and routes together."""
+
+    method = "circulant"
+    problems = collective_problems(takes=METHODS["circulant"].takes)
+
+
 class TestRing(CollectiveContract):
     """Around a ring."""
 
