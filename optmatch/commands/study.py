@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from optmatch.commands.options import FORCE, JSON, PICTURE, QUIET, count, take, with_options
-<<<<<<< ours
-from optmatch.commands.outcome import INTERRUPTED, SOLVED, csv_text, print_object, print_table, say
-=======
 from optmatch.commands.outcome import (
     INTERRUPTED,
     SOLVED,
@@ -20,7 +17,6 @@ from optmatch.commands.outcome import (
     read_problem,
     say,
 )
->>>>>>> theirs
 from optmatch.commands.progress import listening
 from optmatch.fabrics import RackFabric
 from optmatch.model import InputError
