@@ -138,6 +138,8 @@ def _mixed_radix(problem: Collective, clock: Clock) -> Found:
     from optmatch.solvers.collectives import mixed_radix
 
     n, each_s = problem.n_ranks, problem.alpha_s + (problem.hop_s or 0.0)
+    if n == 2:  # where an all-reduce is one exchange
+        return _follow("ring", problem, clock)
     makers = {
         "all-gather": mixed_radix.all_gather,
         "reduce-scatter": mixed_radix.reduce_scatter,
