@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from optmatch.commands.options import FORCE, JSON, PICTURE, QUIET, count, take, with_options
-from optmatch.commands.outcome import (
-    INTERRUPTED,
-    SOLVED,
-    csv_text,
-    print_object,
-    print_table,
-    say,
-)
+from optmatch.commands.outcome import INTERRUPTED, SOLVED, csv_text, print_object, print_table, say
 from optmatch.commands.progress import listening
 from optmatch.fabrics import RackFabric
 from optmatch.model import InputError
@@ -25,20 +18,18 @@ if TYPE_CHECKING:
     from optmatch.studies.outcome import Study
 
 RACK_OPTIONS = (
-    click.option(
-        "--racks", type=int, help="How many racks.  [default: 1, of a study of slices 64]"
-    ),
+    click.option("--racks", type=int, help="Number of racks.  [default: 1; 64 for slices]"),
     click.option("--chips", metavar="AxBxC", help="Chips of a rack.  [default: 4x4x4]"),
     click.option("--server", metavar="AxBxC", help="Chips of a server.  [default: 2x2x1]"),
-    click.option("--fibres", type=int, help="From a server to each neighbour.  [default: 8]"),
+    click.option("--fibres", type=int, help="Fibres to each neighbour.  [default: 8]"),
 )
 _OUTPUT_OPTIONS = (
-    click.option("--csv", "as_csv", is_flag=True, help="The tables as CSV, one after another."),
+    click.option("--csv", "as_csv", is_flag=True, help="Print CSV, one table after another."),
     *(JSON, PICTURE, FORCE),
 )
 _RUN_OPTIONS = (
-    count("--runs", 5, "Independent repetitions; intervals are of 95 %.", least=1),
-    count("--seed", 0, "Of all runs."),
+    count("--runs", 5, "Number of independent runs; intervals are of 95 %.", least=1),
+    count("--seed", 0, "Seed of all runs."),
     click.option(
         "--mix",
         metavar="AxBxC=W,...",
@@ -55,31 +46,28 @@ def study() -> None:
 
 @study.command()
 @with_options(RACK_OPTIONS)
-@count("--requests", 2000, "How many come in each run.", least=1)
+@count("--requests", 2000, "Number of requests in each run.", least=1)
 @click.option(
-    "--load", type=float, default=0.9, help="Servers asked for at a time, as a part of all."
+    "--load", type=float, default=0.9, help="Mean part of the servers that is asked for at a time."
 )
 @click.option(
-    "--trace", type=click.Path(), help="CSV of arrival_time, shape, duration instead; one run."
+    "--trace", type=click.Path(), help="Requests from a CSV: arrival_time, shape, duration."
 )
 @click.option(
     "--rule",
     "rules",
     type=click.Choice(["first-fit", "best-fit", "optical", "optical-joined"]),
     multiple=True,
-    help="Which to compare; repeatable.  [default: all]",
+    help="A rule to compare; repeatable.  [default: all]",
 )
 @click.option(
     "--warm-up",
     type=click.FloatRange(0, 1, max_open=True),
     default=0.25,
-    help="Part of the requests that is not counted.",
+    help="First part of the requests, which is not counted.",
 )
 @click.option(
-    "--free",
-    type=click.FloatRange(0, 1),
-    default=0.5,
-    help="Part of the fragmented pod that is free.",
+    "--free", type=click.FloatRange(0, 1), default=0.5, help="Free part of the fragmented pod."
 )
 @with_options(_RUN_OPTIONS)
 @with_options(_OUTPUT_OPTIONS)
@@ -100,22 +88,22 @@ def slices(ctx: click.Context, /, rules: tuple[str, ...], **options: Any) -> Non
 
 @study.command()
 @with_options(RACK_OPTIONS)
-@count("--most", 8, "Spares at most.")
+@count("--most", 8, "Largest number of spares.")
 @click.option(
     "--chip-failures",
     "chip_failures_per_year",
     type=float,
     default=0.09,
-    help="Per year, of one chip by itself.",
+    help="Failures of one chip by itself, per year.",
 )
 @click.option(
     "--server-failures",
     "server_failures_per_year",
     type=float,
     default=0.03,
-    help="Per year, of a server with all its chips.",
+    help="Failures of a server with all its chips, per year.",
 )
-@click.option("--repair-days", type=float, default=7.0, help="Until what has failed is back.")
+@click.option("--repair-days", type=float, default=7.0, help="Mean days of a repair.")
 @with_options(_OUTPUT_OPTIONS)
 @click.pass_context
 def spares(ctx: click.Context, /, **options: Any) -> None:
@@ -127,7 +115,7 @@ def spares(ctx: click.Context, /, **options: Any) -> None:
 
 @study.command("blast-radius")
 @with_options(RACK_OPTIONS)
-@count("--requests", 200, "How many slices ask for a place in each run.", least=1)
+@count("--requests", 200, "Number of slices that ask for a place in each run.", least=1)
 @with_options(_RUN_OPTIONS)
 @with_options(_OUTPUT_OPTIONS)
 @click.pass_context

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -148,9 +149,29 @@ def _figure(shown: Drawable, slot: int | None) -> Figure:
 
 
 def _encoded(figure: Figure, kind: str) -> bytes:
+    _show_names_as_they_are(figure)
     buffer, stamps = io.BytesIO(), {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     figure.savefig(buffer, format=kind, dpi=DPI, metadata=stamps.get(kind))  # same input and bytes
     return buffer.getvalue()
+
+
+def _show_names_as_they_are(figure: Figure) -> None:
+    """Draw names from files as text: no formulas, and control characters are seen."""
+    from matplotlib.text import Text
+    from matplotlib.ticker import FixedFormatter, NullFormatter
+
+    counted = set()  # the numbers of axes are ours, powers of ten among them
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            if not isinstance(axis.get_major_formatter(), FixedFormatter | NullFormatter):
+                ticks = [*axis.get_ticklabels(which="both"), axis.get_offset_text()]
+                counted |= {id(text) for text in ticks}
+    for text in figure.findobj(Text):
+        if isinstance(text, Text) and id(text) not in counted:
+            text.set_parse_math(False)
+            text.set_text(
+                re.sub(r"[\x00-\x09\x0b-\x1f\x7f]", "\N{REPLACEMENT CHARACTER}", text.get_text())
+            )
 
 
 def _write(target: Path, content: bytes) -> None:
