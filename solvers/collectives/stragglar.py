@@ -20,15 +20,19 @@ from optmatch.solvers.collectives.stragglar_search import Search
 
 COPY, REDUCE = 0, 1
 """Kinds of sends: the destination takes the chunk, or adds it to its own."""
-ORDERS = 40
+ORDERS = 200
 """Orders of equals that are tried with each plan, for odd numbers of ranks."""
 SEEDS = 20
 """Seeds of searches for plans."""
-KNOWN = {17: (4, 0), 19: (4, 0), 21: (4, 0), 23: (3, 0), 25: (2, 0), 33: (5, 0), 35: (4, 0)}
-KNOWN |= {37: (4, 0), 41: (4, 0), 43: (4, 0), 45: (4, 0), 49: (5, 0), 51: (4, 0), 53: (4, 0)}
-KNOWN |= {55: (3, 0), 57: (2, 0), 119: (3, 3), 121: (2, 0), 39: (4, 2)}
-KNOWN |= {34: (4, 9), 36: (3, 11), 38: (4, 4), 40: (4, 0)}
-"""Numbers of doubles and seeds that find a plan soon, by number of ranks."""
+DOUBLES = {
+    2: (25, 57, 121),
+    3: (23, 36, 55, 119),
+    4: (17, 19, 21, 34, 35, 37, 38, 39, 40, 41, 43, 45, 51, 53, 115, 117),
+    5: (33, 49),
+}
+"""Numbers of doubles with which a search soon finds a plan, and for how many ranks."""
+SEED_OF = {34: 9, 36: 11, 38: 4, 39: 2, 119: 3}
+"""The seeds of these searches, by number of ranks, where not 0."""
 STORED = {
     3: "  010101",
     5: " 030 101 121212 020202132313 010103231323",
@@ -95,8 +99,8 @@ def schedule(n: int, seed: int = 0) -> Sends:
     Returns
     -------
     Sends
-        The fewest rounds, n + ceil(log2 n) - 2, for every even n; one more for odd n, two more for
-        a few. n (n - 1) rows: nobody gets what it has.
+        The fewest rounds, n + ceil(log2 n) - 2, for every even n; for odd n as many as
+        `counting_bound`, or one more. n (n - 1) rows: nobody gets what it has.
 
     Raises
     ------
@@ -165,10 +169,10 @@ def _plans(n: int, q: int) -> Iterator[NDArray[np.int8]]:
         runs = choose_runs(q, surplus, shortest)
         if runs is not None:
             closed = True
-            yield plan_runs(q, runs, n - 1, lose=shortest > 0)
+            yield plan_runs(q, runs, n - 1, odd=bool(odd))
     least = max(2, surplus.bit_count())
     others = [(least + more, seed) for seed in range(SEEDS) for more in range(3)]
-    searches = [KNOWN[n]] if n in KNOWN else []
+    searches = [(doubles, SEED_OF.get(n, 0)) for doubles, ranks in DOUBLES.items() if n in ranks]
     for n_doubles, seed in searches if closed else searches + others:
         moves = Search(q, surplus, n - 1, n_doubles, odd * (n_doubles - 1), seed).plan()
         if moves is not None:
