@@ -63,7 +63,7 @@ def solve_best(
         `MOVES` rebuilds. For the objective ``"matchings"``: decompositions instead of covers.
     """
     if problem.objective == "matchings":
-        from optmatch.solvers.demands.decomposing import solve_matchings
+        from optmatch.solvers.demands.decomposer import solve_matchings
 
         return solve_matchings(problem, limits, rng, on_event)
     solution = solve_demand(problem, limits, rng, on_event, "best", rebuild)

@@ -1,0 +1,190 @@
+"""From a plan to what ends first: what packets take, slots on planes, and circuits that stay."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import IDLE
+from optmatch.problems import Demand
+from optmatch.solvers.demands.plans import Plan, serve
+
+
+def leave_to_packets(problem: Demand, plan: Plan) -> Plan:
+    """Keep the most useful slots of a plan, as many as make the whole finish first.
+
+    Parameters
+    ----------
+    problem
+        With a packet network.
+    plan
+        Slots that would carry everything.
+    """
+    demand, delay, sources = problem.directed_ticks, problem.delay_ticks, problem.fabric.n_ports
+    ports = np.arange(sources)
+    use = [
+        np.minimum(demand[ports, m], w)[m >= 0].sum() / (w + delay)
+        for m, w in zip(plan.matchings, plan.ticks.tolist(), strict=True)
+    ]
+    order = np.argsort(-np.array(use), kind="stable")
+    ends = np.concatenate([[0], np.cumsum(plan.ticks[order] + delay)])
+    best, kept = np.inf, 0
+    for count, end in enumerate(ends.tolist()):
+        if end / problem.planes >= best:
+            break
+        chosen = order[:count]
+        left = np.maximum(demand - serve(plan.take(chosen)), 0)
+        busiest = max(left.sum(axis=0).max(), left.sum(axis=1).max())
+        finish = max(end / problem.planes, busiest / problem.packet_share)
+        if finish < best:
+            best, kept = finish, count
+    return plan.take(order[:kept])
+
+
+def spread(plan: Plan, problem: Demand) -> list[Plan]:
+    """Give each slot to a plane, and split slots until all planes end about the same time.
+
+    Parameters
+    ----------
+    plan
+        Slots that serve the demand on one plane.
+    problem
+        It states planes, delay and the shortest slot.
+
+    Returns
+    -------
+    list of Plan
+        One for each plane; together they serve the same.
+
+    Examples
+    --------
+    >>> from optmatch.fabrics import IdealSwitch
+    >>> problem = Demand(IdealSwitch(2), [[9, 0], [0, 9]], delay_s=1.0, planes=2)
+    >>> plan = Plan(np.array([[0, 1]], dtype=np.int32), np.array([9]))
+    >>> [share.ticks.tolist() for share in spread(plan, problem)]
+    [[5], [4]]
+    """
+    planes, delay = problem.planes, problem.delay_ticks
+    if planes == 1:
+        return [plan]
+    slots: list[dict[int, int]] = [{} for _ in range(planes)]  # slot: ticks, for each plane
+    ends = np.zeros(planes, dtype=np.int64)
+    for slot in np.argsort(-plan.ticks, kind="stable").tolist():
+        plane = int(ends.argmin())
+        slots[plane][slot] = int(plan.ticks[slot])
+        ends[plane] += plan.ticks[slot] + delay
+    for _ in range(64 * planes):  # each step halves a gap, so there are few that matter
+        if not _equalise(slots, ends, delay, problem.min_slot_ticks):
+            break
+    shares = []
+    for held in slots:
+        order = np.array(list(held), dtype=np.int64)
+        ticks = np.array([held[slot] for slot in held], dtype=np.int64)
+        shares.append(Plan(plan.matchings[order], ticks))
+    return shares
+
+
+def _equalise(
+    slots: list[dict[int, int]], ends: NDArray[np.int64], delay: int, shortest: int
+) -> bool:
+    """Move part of a slot from the plane that ends last to the one that ends first."""
+    last, first = int(ends.argmax()), int(ends.argmin())
+    gap = int(ends[last] - ends[first])
+    best, moved, chosen = 0, 0, -1
+    for slot, ticks in slots[last].items():
+        extra = 0 if slot in slots[first] else delay  # the same matching needs no second delay
+        part = (gap - extra) // 2
+        if part >= shortest and ticks - part >= shortest and part > best:
+            best, moved, chosen = part, part, slot
+        elif ticks <= part + delay and ticks + extra < gap and ticks > best:
+            best, moved, chosen = ticks, ticks, slot
+    if chosen < 0:
+        return False
+    if moved == slots[last][chosen]:
+        del slots[last][chosen]
+        ends[last] -= delay
+    else:
+        slots[last][chosen] -= moved
+    if chosen not in slots[first]:
+        slots[first][chosen] = 0
+        ends[first] += delay
+    slots[first][chosen] += moved
+    ends[last] -= moved
+    ends[first] += moved
+    return True
+
+
+def order_slots(matchings: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Order matchings so that few circuits change in between: nearest neighbours, then 2-opt.
+
+    Examples
+    --------
+    >>> order_slots(np.array([[0, 1, 2], [1, 2, 0], [0, 2, 1]], dtype=np.int32)).tolist()
+    [0, 2, 1]
+    """
+    slots = len(matchings)
+    if slots < 3:
+        return np.arange(slots)
+    stays = np.zeros((slots, slots), dtype=np.int64)
+    for k in range(slots):
+        stays[k] = ((matchings == matchings[k]) & (matchings != IDLE)).sum(axis=1)
+    np.fill_diagonal(stays, 0)
+    order = [int(stays.sum(axis=1).argmin())]
+    free = np.ones(slots, dtype=bool)
+    free[order[0]] = False
+    while len(order) < slots:
+        order.append(int(np.where(free, stays[order[-1]], -1).argmax()))
+        free[order[-1]] = False
+    path = np.array(order)
+    for _ in range(20):
+        if not _turn(path, stays):
+            break
+    return path
+
+
+def _turn(path: NDArray[np.int64], stays: NDArray[np.int64]) -> bool:
+    """Turn the part of a path over that gains most, in place; tell whether one gains."""
+    best, cut = 0, (0, 0)
+    after = np.concatenate([stays[path[:-1], path[1:]], [0]])
+    for first in range(1, len(path) - 1):
+        ends = np.arange(first + 1, len(path))
+        follows = np.where(ends + 1 < len(path), path[np.minimum(ends + 1, len(path) - 1)], -1)
+        joined = np.where(follows >= 0, stays[path[first], follows], 0)
+        gain = stays[path[first - 1], path[ends]] + joined - after[first - 1] - after[ends]
+        if gain.max() > best:
+            best, cut = int(gain.max()), (first, int(ends[gain.argmax()]) + 1)
+    if best:
+        path[cut[0] : cut[1]] = path[cut[0] : cut[1]][::-1].copy()
+    return best > 0
+
+
+def keep_circuits(plan: Plan, problem: Demand) -> Plan:
+    """Order the slots, and shorten each by what its circuits carry during delays.
+
+    Parameters
+    ----------
+    plan
+        Slots that serve the demand without that.
+    problem
+        With per-circuit switching on one plane.
+    """
+    order = order_slots(plan.matchings)
+    matchings, ticks = plan.matchings[order], plan.ticks[order].copy()
+    if not len(ticks):
+        return plan
+    demand, ports = problem.ticks, np.arange(problem.fabric.n_ports)
+    served = np.zeros_like(demand)
+    for slot, matching in enumerate(matchings):
+        used = matching != IDLE
+        gained = np.full(len(ports), ticks[slot])
+        if slot:
+            gained += np.where(matching == matchings[slot - 1], problem.delay_ticks, 0)
+        served[ports[used], matching[used]] += gained[used]
+    for slot in np.argsort(ticks, kind="stable"):
+        used = ports[matchings[slot] != IDLE]
+        far = matchings[slot][used]
+        slack = int((served[used, far] - demand[used, far]).min(initial=ticks[slot]))
+        slack = max(0, min(slack, int(ticks[slot]) - problem.min_slot_ticks))
+        ticks[slot] -= slack
+        served[used, far] -= slack
+    return Plan(matchings, ticks)
