@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from optmatch.commands.options import FORCE, JSON, PICTURE, QUIET, count, take, with_options
-from optmatch.commands.outcome import (
-    INTERRUPTED,
-    SOLVED,
-    csv_text,
-    print_object,
-    print_table,
-    say,
-)
+from optmatch.commands.outcome import INTERRUPTED, SOLVED, csv_text, print_object, print_table, say
 from optmatch.commands.progress import listening
 from optmatch.fabrics import RackFabric
 from optmatch.model import InputError

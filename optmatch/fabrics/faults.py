@@ -171,18 +171,8 @@ class Faulty(Fabric):
 def break_cells(graph: CellGraph, stuck: NDArray[np.int8]) -> CellGraph:
     """Return a graph in which some cells are stuck, or dead and cut off.
 
-    Parameters
-    ----------
-    graph
-        Cells that work.
-    stuck
-        As `CellGraph` takes it.
-
-    Returns
-    -------
-    CellGraph
-        With the same terminals; those that were joined to a dead cell are free, and come last in
-        the perimeter.
+    `stuck` is as of `CellGraph`. The terminals are the same; those that were joined to a dead cell
+    are free, and come last in the perimeter.
 
     Examples
     --------

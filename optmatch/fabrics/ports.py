@@ -86,27 +86,10 @@ def choose_terminals(
 def spread(graph: CellGraph, count: int, alternating: bool = False) -> Terminals:
     """Choose perimeter terminals, evenly spread, that can all be used at the same time.
 
-    No two that must meet form a dead pair, and no two need the same link to get into the mesh.
-
-    Parameters
-    ----------
-    graph
-        The cells.
-    count
-        How many.
-    alternating
-        Whether the choice is sender, receiver, sender, ... of ports 0, 0, 1, ...: then only
-        senders and receivers of different ports must meet. Otherwise all must.
-
-    Returns
-    -------
-    tuple of int
-        Places in the perimeter.
-
-    Raises
-    ------
-    InputError
-        If no such choice was found.
+    No two that must meet form a dead pair, and no two need the same link to get into the mesh. If
+    `alternating`, the choice is sender, receiver, sender, ... of ports 0, 0, 1, ...: then only
+    senders and receivers of different ports must meet, otherwise all. If no such choice is found,
+    `InputError` is raised.
 
     Notes
     -----

@@ -112,8 +112,7 @@ class RackFabric(Fabric):
         check_size("fibres", 6 * prod(self.chips) * self.racks * self.fibres, "fibres")
         if self.joined and not self.wrap:
             raise InputError(
-                "joined = True: needs wrap, whose fibres lead to switches",
-                where="joined",
+                "joined = True: needs wrap, whose fibres lead to switches", where="joined"
             )
         if self.joined and self.interposer is not None:
             raise InputError("joined = True: ideal interposers only", where="joined")

@@ -36,25 +36,11 @@ def walk(
     sources: Sequence[int] | NDArray[np.int32],
     closed: frozenset[int] = frozenset(),
 ) -> Walks:
-    """Walk breadth first from several terminals at once.
+    """Walk breadth first from several terminals at once, in one NumPy pass per distance.
 
-    Parameters
-    ----------
-    graph
-        The cells.
-    sources
-        Terminals at which light enters, shape (k,).
-    closed
-        Terminals by which light may not leave a cell.
-
-    Returns
-    -------
-    Walks
-        Arrays of shape (k, terminals); ``UNREACHED`` and -1 where light cannot come.
-
-    Notes
-    -----
-    Time O(k * cells), in one NumPy pass per distance.
+    Light enters at `sources`, shape (k,), and may not leave a cell by the terminals `closed`.
+    Arrays of the result have the shape (k, terminals), with ``UNREACHED`` and -1 where light
+    cannot come. Time O(k * cells).
     """
     n_terminals = len(graph.mate)
     cells = np.full(len(sources) * n_terminals, UNREACHED, dtype=np.int32)
@@ -85,20 +71,10 @@ def walk(
 def shortest_routes(
     graph: CellGraph, sources: NDArray[np.int32], destinations: NDArray[np.int32]
 ) -> NDArray[np.int32]:
-    """Count the cells on the shortest route between all given terminals.
+    """Count the cells on the shortest route from each source to each destination.
 
-    Parameters
-    ----------
-    graph
-        The cells.
-    sources, destinations
-        Free terminals where light enters and leaves, shapes (k,) and (m,).
-
-    Returns
-    -------
-    NDArray
-        ``cells[i, j]``, int32, shape (k, m): the fewest cells of any route, ``UNREACHED`` where no
-        state of the cells connects the two (a dead pair), 0 where they are the same terminal.
+    All are free terminals. int32; ``UNREACHED`` where no state of the cells connects the
+    two (a dead pair), 0 where they are the same terminal.
 
     Examples
     --------
@@ -126,18 +102,8 @@ def shortest_routes(
 def forced_links(graph: CellGraph, terminal: int) -> frozenset[int]:
     """Find the links that light from a free terminal cannot avoid on its way into the mesh.
 
-    Parameters
-    ----------
-    graph
-        The cells.
-    terminal
-        A free terminal.
-
-    Returns
-    -------
-    frozenset of int
-        The links passed as long as there is one way that does not leave the mesh at once. Two
-        ports with a common one can never have circuits at the same time, except with each other.
+    These are the links passed as long as there is one way that does not leave the mesh at once.
+    Two ports with a common one can never have circuits at the same time, except with each other.
 
     Examples
     --------

@@ -36,21 +36,10 @@ class Waveguides(NamedTuple):
 
 @lru_cache(maxsize=64)
 def measure_waveguides(graph: CellGraph) -> Waveguides:
-    """Measure the links between cells that lie apart, as straight lines.
+    """Measure the links between cells that lie apart, as straight lines; arrays are read-only.
 
-    Parameters
-    ----------
-    graph
-        The cells. Stubs behind free terminals, and joins at a common corner, have no length.
-
-    Returns
-    -------
-    Waveguides
-        Read-only arrays with an entry for each link.
-
-    Notes
-    -----
-    Every two links are compared: time is quadratic in their number, memory linear.
+    Stubs behind free terminals, and joins at a common corner, have no length. Every two links are
+    compared: time is quadratic in their number, memory linear.
 
     Examples
     --------

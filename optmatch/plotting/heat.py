@@ -64,11 +64,7 @@ def heat_data(fabric: Fabric, values: NDArray[np.float64]) -> HeatData:
 
 
 def plot_heat(
-    fabric: Fabric,
-    values: NDArray[np.float64],
-    *,
-    label: str,
-    ax: Axes | None = None,
+    fabric: Fabric, values: NDArray[np.float64], *, label: str, ax: Axes | None = None
 ) -> Axes:
     """Draw a fabric with every cell coloured by its figure; cells without one are pale.
 

@@ -12,18 +12,7 @@ import numpy as np
 import pytest
 
 from optmatch.entrances import verify
-from optmatch.model import (
-    RTOL,
-    Bound,
-    Event,
-    Limit,
-    Limits,
-    NewBest,
-    Problem,
-    Stats,
-    Status,
-    Tick,
-)
+from optmatch.model import RTOL, Bound, Event, Limit, Limits, NewBest, Problem, Stats, Status, Tick
 from optmatch.testing.problems import smallest_problems
 from optmatch.testing.runs import Runs, on_each, on_each_tiny
 from optmatch.testing.variants import essence, rank, relabelled, solve_all, solve_there

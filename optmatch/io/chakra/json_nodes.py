@@ -27,14 +27,9 @@ _NAMES = {  # of what a node has, in the two forms
 def json_nodes(content: bytes, path: str) -> list[Node]:
     """Read the nodes of a trace in JSON.
 
-    Parameters
-    ----------
-    content
-        ``{"workload_graph": [{"Id": 1, "NodeType": 7, "data_deps": [], "comm_size": 8}]}``, times
-        in microseconds; or what Chakra's jsonizer writes, object after object: what describes
-        the trace, then ``{"id": "1", "type": "COMM_COLL_NODE", "attr": [...]}``.
-    path
-        The file, for messages.
+    The text is ``{"workload_graph": [{"Id": 1, "NodeType": 7, "comm_size": 8}, ...]}``, times in
+    microseconds; or what Chakra's jsonizer writes, object after object: what describes the trace,
+    then ``{"id": "1", "type": "COMM_COLL_NODE", "attr": [...]}``.
 
     Raises
     ------

@@ -13,15 +13,7 @@ from optmatch.io.chakra.demand import FROM_ROOT, check_root, members_of, roots_o
 from optmatch.io.chakra.messages import COLLECTIVE, COLLECTIVES, RECEIVE, SEND
 from optmatch.io.chakra.options import TraceOptions
 from optmatch.io.chakra.pairs import Members, pair_messages
-from optmatch.io.chakra.traces import (
-    MISSING,
-    Integers,
-    Nodes,
-    Trace,
-    alike,
-    read_traces,
-    siblings,
-)
+from optmatch.io.chakra.traces import MISSING, Integers, Nodes, Trace, alike, read_traces, siblings
 from optmatch.io.rails.groups import read_groups
 from optmatch.model import FormatError
 from optmatch.problems.rails.step import OPERATIONS, Dimension, Group, Step

@@ -124,16 +124,9 @@ def alike(*columns: Integers) -> list[Integers]:
 def read_trace(path: str | os.PathLike[str]) -> Trace:
     """Read the trace of one rank.
 
-    Parameters
-    ----------
-    path
-        ``name.RANK.et``, perhaps gzipped: messages of protobuf, each with its length in front,
-        first what describes the trace, then its nodes; or ``name.RANK.json``, see `json_nodes`.
-
-    Returns
-    -------
-    Trace
-        All nodes. Integers may have any width that protobuf knows.
+    The file is ``name.RANK.et``, perhaps gzipped: messages of protobuf, each with its length in
+    front, first what describes the trace, then its nodes; integers may have any width that
+    protobuf knows. Or it is ``name.RANK.json``, see `json_nodes`.
 
     Raises
     ------
@@ -145,7 +138,7 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
 
     Notes
     -----
-    About 4 us for a node, 6 us where each has attributes of its own, and 200 bytes of memory.
+    About 5 us for a node, 6 us where each has attributes of its own, and 200 bytes of memory.
     """
     file, content = os.fspath(path), _content(path)
     rank, _, _ = _parts(path)

@@ -58,15 +58,8 @@ def trace_bytes(nodes: Iterable[Node], *, integers: str = "int64") -> bytes:
 def step_traces(step: Step) -> list[bytes]:
     """Write a step as Chakra traces, one for each rank, with as many nodes as operations.
 
-    Parameters
-    ----------
-    step
-        The step. Times are rounded to microseconds and sizes to bytes, as the format wants.
-
-    Raises
-    ------
-    InputError
-        If a duration is too long for its field.
+    Times are rounded to microseconds and sizes to bytes, as the format wants. A duration that is
+    too long for its field raises `InputError`.
 
     Examples
     --------

@@ -125,11 +125,7 @@ def netlist_tree(fabric: Fabric, states: NDArray[np.int8] | None = None) -> dict
     placements = {}
     for name, (a, b) in zip(names, graph.ends.tolist(), strict=True):
         angle = math.degrees(math.atan2(b[1] - a[1], b[0] - a[0]))
-        placements[name] = {
-            "x": (a[0] + b[0]) / 2,
-            "y": (a[1] + b[1]) / 2,
-            "rotation": angle,
-        }
+        placements[name] = {"x": (a[0] + b[0]) / 2, "y": (a[1] + b[1]) / 2, "rotation": angle}
     return {
         "instances": {
             name: {"component": "mzi2x2", "settings": {} if state is None else {"state": state}}

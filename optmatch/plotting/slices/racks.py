@@ -72,10 +72,7 @@ def slice_data(solution: Solution) -> SliceData:
     grid = fabric.server_grid
     row = np.repeat(np.arange(len(racks)), per_rack)
     centres = np.stack(
-        [
-            places[:, 0] + (grid[0] + GAP) * places[:, 2],
-            -places[:, 1] - (grid[1] + 2 * GAP) * row,
-        ],
+        [places[:, 0] + (grid[0] + GAP) * places[:, 2], -places[:, 1] - (grid[1] + 2 * GAP) * row],
         axis=1,
     )
     owner = np.full(fabric.n_servers, -1, dtype=np.int64)

@@ -257,10 +257,7 @@ class Demand(_InTicks):
         return float(bound_lines(self).max(initial=0.0))
 
     def schedule(
-        self,
-        matchings: ArrayLike,
-        ticks: ArrayLike,
-        cell_states: NDArray[np.int8] | None = None,
+        self, matchings: ArrayLike, ticks: ArrayLike, cell_states: NDArray[np.int8] | None = None
     ) -> Schedule:
         """Make a schedule from durations in ticks.
 

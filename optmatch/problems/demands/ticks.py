@@ -43,21 +43,9 @@ def scale(
 ) -> Scaled:
     """Count a demand, the delay and the shortest slot in ticks.
 
-    Parameters
-    ----------
-    demand_bytes
-        Finite, not negative; shape (ports, ports).
-    rate_bytes_per_s
-        What a circuit carries, > 0.
-    delay_s, min_slot_s
-        Times that must be whole ticks as well.
-    quantum_s
-        The tick; None for the largest in which everything is an integer, if there is one.
-
-    Returns
-    -------
-    Scaled
-        Demands are rounded up where a quantum is given that does not divide them, or none exists.
+    With `quantum_s` that is the tick; None takes the largest in which everything is an integer, if
+    there is one. The delay must be whole ticks. Demands are rounded up where a quantum is given
+    that does not divide them, or none exists.
 
     Raises
     ------

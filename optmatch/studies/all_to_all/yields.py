@@ -119,19 +119,10 @@ class YieldStudy(Value):
 
 
 def wilson(successes: int, samples: int, z: float = NORMAL_95) -> tuple[float, float]:
-    """Bound a probability from samples, by the score interval of Wilson.
+    """Bound a probability from so many successes in samples, by the score interval of Wilson [1]_.
 
-    Parameters
-    ----------
-    successes, samples
-        How many of how many.
-    z
-        The quantile of the normal distribution; 95 % unless told.
-
-    Returns
-    -------
-    tuple of float
-        Lower and upper end; 0 and 1 without samples.
+    `z` is the quantile of the normal distribution; 95 % unless told. Without samples the interval
+    is from 0 to 1.
 
     References
     ----------

@@ -49,21 +49,10 @@ class _Noticed(NamedTuple):
 def measure_blast(fabric: RackFabric, arrivals: list[Arrival]) -> BlastRadius:
     """Fill racks by the optical allocator, then let every chip in use fail, one at a time.
 
-    The last server of each rack is kept back. It and all other idle chips of the rack are spares,
-    and method ``greedy`` repairs each failure on the circuits and fibres that the slices have;
-    interposers count as ideal.
-
-    Parameters
-    ----------
-    fabric
-        The racks.
-    arrivals
-        Requests; they stay, and those that find no place are left out.
-
-    Raises
-    ------
-    InputError
-        If racks are joined: a slice then has no rack to give up.
+    Requests stay, and those that find no place are left out. The last server of each rack is kept
+    back. It and all other idle chips of the rack are spares, and method ``greedy`` repairs each
+    failure on the circuits and fibres that the slices have; interposers count as ideal. Joined
+    racks raise `InputError`: a slice then has no rack to give up.
 
     Examples
     --------

@@ -17,11 +17,7 @@ from optmatch.studies.slices.arrivals import EQUAL_MIX, draw_arrivals
 _SPLICES = ("chips", "unspliced", "circuits", "disturbed")
 """What is told of the repairs in each run."""
 
-_REPAIRS = {
-    "spliced": "spare takes over",
-    "migrated": "slice moves",
-    "racks": "rack is given up",
-}
+_REPAIRS = {"spliced": "spare takes over", "migrated": "slice moves", "racks": "rack is given up"}
 
 
 def study_spares(

@@ -36,18 +36,8 @@ def fill_fragmented(
 ) -> Placed:
     """Fill a pod with slices of one server, let some leave at random, then ask for larger ones.
 
-    Parameters
-    ----------
-    fabric
-        The racks.
-    shape
-        Chips of the slices asked for.
-    rule
-        See `optmatch.studies.slices.replay`.
-    rng
-        Chooses who leaves.
-    free
-        The part of the servers that is free then.
+    `rng` chooses who leaves, until the part `free` of the servers is free. Then slices of `shape`
+    are asked for, under a `rule` of `optmatch.studies.slices.replay`.
 
     Examples
     --------
