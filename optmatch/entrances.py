@@ -18,6 +18,7 @@ from optmatch.model import (
     Value,
     VerificationError,
     ignore,
+    integer,
 )
 from optmatch.verify.report import Findings, Report
 
@@ -72,7 +73,9 @@ def solve(
     if limits is not None and time_limit_s is not None:
         raise InputError("either limits or time_limit_s", where="time_limit_s")
     limits = limits or Limits(time_s=time_limit_s)
-    if seed is None:
+    if seed is not None:
+        seed = integer("seed", seed, at_least=0)
+    else:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
     chosen = find_method(method, problem) if method else default_method(problem)
     started = time.perf_counter()

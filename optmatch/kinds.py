@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from optmatch.model import InputError, Problem
@@ -138,6 +139,30 @@ def kind_of(problem: object) -> Kind:
     return row()
 
 
+_PLUGIN_TIME_S = 10.0
+
+
+def _load_in_time(load: Callable[[], Any]) -> Any:
+    """Load what a plugin offers; one that hangs is left behind in its thread."""
+    outcome: list[Any] = []
+
+    def run() -> None:
+        try:
+            outcome.append((load(), None))
+        except BaseException as exc:  # a plugin that exits costs itself
+            outcome.append((None, exc))
+
+    thread = Thread(target=run, name="optmatch-plugin", daemon=True)
+    thread.start()
+    thread.join(_PLUGIN_TIME_S)
+    if not outcome:
+        raise TimeoutError(f"not loaded after {_PLUGIN_TIME_S:g} s")
+    offered, error = outcome[0]
+    if error is not None:
+        raise error
+    return offered
+
+
 @cache
 def _plugins() -> tuple[Method, ...]:
     """Load what other packages offer; one that cannot be loaded is a warning, not an error."""
@@ -150,7 +175,7 @@ def _plugins() -> tuple[Method, ...]:
     for entry in entry_points(group="optmatch.methods"):
         source = entry.dist.name if entry.dist else "an unknown distribution"
         try:
-            offered = entry.load()
+            offered = _load_in_time(entry.load)
             for method in offered if isinstance(offered, tuple) else (offered,):
                 if not isinstance(method, Method):
                     raise TypeError(f"{entry.value} is no optmatch.solvers.Method")
@@ -159,7 +184,7 @@ def _plugins() -> tuple[Method, ...]:
                 ):
                     raise ValueError(f"there is a method {method.name!r} already")
                 found.append(method)
-        except Exception as exc:
+        except (Exception, SystemExit) as exc:
             _log.warning("method %r of %s cannot be used: %s", entry.name, source, exc)
     return tuple(found)
 

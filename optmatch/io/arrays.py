@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.io.fields import check_keys, check_object
+from optmatch.io.contents import read_arrays, read_bytes
+from optmatch.io.fields import check_keys, check_object, shorten
 from optmatch.io.text import digest, plain, pointer
 from optmatch.model import FormatError
 
@@ -98,21 +99,19 @@ def _read(named: dict[str, Any], folder: Path | None) -> dict[str, NDArray[Any]]
         )
     if folder is None:
         raise FormatError(f"{name} lies beside a file, not beside a stream", where="/arrays/file")
+    target = folder / name
+    if not target.is_file() or target.is_symlink():
+        reason = "no regular file" if target.exists() else "No such file or directory"
+        raise FormatError(f"{name} cannot be read: {reason}", where="/arrays/file")
     try:
-        content = (folder / name).read_bytes()
-    except OSError as exc:
-        raise FormatError(f"{name} cannot be read: {exc.strerror}", where="/arrays/file") from exc
-    if (found := digest(content)) != named["sha256"]:
-        raise FormatError(
-            f"sha256 = {named['sha256']}, but {name} has {found}", where="/arrays/sha256"
-        )
-    from zipfile import BadZipFile
-
-    try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-            return {key: archive[key] for key in archive.files}
-    except (ValueError, OSError, EOFError, BadZipFile) as exc:
-        raise FormatError(f"{name} is no .npz file: {exc}", where="/arrays/file") from exc
+        content = read_bytes(target)
+        if digest(content) != named["sha256"]:
+            wanted = shorten(named["sha256"], 66)
+            raise FormatError(f"sha256 = {wanted}, but {name} has another", where="/arrays/sha256")
+        return read_arrays(content, name)
+    except FormatError as exc:
+        exc.where = exc.where or "/arrays/file"
+        raise
 
 
 def _arrays(tree: Any, where: str) -> Iterator[tuple[str, NDArray[Any]]]:

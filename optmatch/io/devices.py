@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
+from optmatch.io.contents import read_bytes
 from optmatch.io.fields import check_object, choose, from_object, to_object
 from optmatch.io.text import layout, parse
-from optmatch.model import Device, FormatError, InputError
+from optmatch.model import Device, InputError
 
 DEVICE_FORMAT = "optmatch/device/1"
 
@@ -40,10 +40,7 @@ def read_device(path: str | os.PathLike[str]) -> Device:
     True
     """
     name = os.fspath(path)
-    try:
-        tree: Any = parse(Path(path).read_bytes(), name)
-    except OSError as exc:
-        raise FormatError(f"cannot be read: {exc.strerror}", path=name) from exc
+    tree: Any = parse(read_bytes(path), name)
     try:
         check_object(tree, "")
         choose(tree, "format", {DEVICE_FORMAT: Device}, "")

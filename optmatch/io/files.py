@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from optmatch.io.arrays import array_file, attach, detach
+from optmatch.io.contents import read_bytes
 from optmatch.io.fields import check_object
 from optmatch.io.problems import PROBLEM_FORMAT, check_format, problem_from_tree, problem_to_tree
 from optmatch.io.schedules import SCHEDULE_FORMAT, solution_from_tree, solution_to_tree
@@ -88,11 +89,7 @@ def load(path: str | os.PathLike[str]) -> Problem | Solution:
     InputError
         If a value breaks a rule of the problem or schedule, or the digest of the problem differs.
     """
-    try:
-        content = Path(path).read_bytes()
-    except OSError as exc:
-        raise FormatError(f"cannot be read: {exc.strerror}", path=os.fspath(path)) from exc
-    return _read(content, os.fspath(path), Path(path).parent)
+    return _read(read_bytes(path), os.fspath(path), Path(path).parent)
 
 
 def dumps(obj: Problem | Solution) -> str:
@@ -134,7 +131,7 @@ def _read(content: str | bytes, path: str, folder: Path | None) -> Problem | Sol
 
 def _former_arrays(target: Path) -> Path | None:
     """Find the file of arrays that the file to be replaced has named, if it is one of ours."""
-    if not target.exists():
+    if not target.is_file():
         return None
     try:
         name = array_file(parse(target.read_bytes(), str(target)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -88,10 +88,27 @@ def parse(text: str | bytes, path: str) -> Any:
         raise FormatError("nested too deeply", path=path) from exc
     except ValueError as exc:  # Python refuses integers of thousands of digits
         raise FormatError(f"{exc}: not a number for optmatch", path=path) from exc
+    if not flaws and re.search(r"\\u[dD][89a-fA-F]", text):
+        tree = _mark_halves(tree, flaw)
     if flaws:
         where, first = next(_find_flaws(tree, ""))
         raise FormatError(first.message, where=where, path=path)
     return tree
+
+
+def _mark_halves(tree: Any, flaw: Callable[[str], _Flaw]) -> Any:
+    """Mark texts with half a surrogate pair, which could not be written again."""
+    if isinstance(tree, dict):
+        keys = [key for key in tree if _is_half(key)]
+        marked = {key: _mark_halves(value, flaw) for key, value in tree.items()}
+        return marked if not keys else flaw(f"key {keys[0]!r}: half of a pair of surrogates")
+    if isinstance(tree, list):
+        return [_mark_halves(value, flaw) for value in tree]
+    return flaw(f"{tree!r}: half of a pair of surrogates") if _is_half(tree) else tree
+
+
+def _is_half(text: Any) -> bool:
+    return isinstance(text, str) and any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _find_flaws(tree: Any, where: str) -> Any:
@@ -136,6 +153,18 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | str):
         return value
     raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+
+def as_cell(entry: Any) -> Any:
+    """Return an entry of a CSV table; a text that a spreadsheet would run as a formula is quoted.
+
+    Examples
+    --------
+    >>> as_cell("=1+1"), as_cell("rank 3"), as_cell(-2.5)
+    ("'=1+1", 'rank 3', -2.5)
+    """
+    risky = isinstance(entry, str) and entry[:1] in ("=", "+", "-", "@", "\t", "\r")
+    return f"'{entry}" if risky else entry
 
 
 def digest(content: bytes) -> str:

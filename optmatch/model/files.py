@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from glob import escape
 from pathlib import Path
 
 from optmatch.model.errors import InputError
@@ -24,6 +25,8 @@ def check_target(path: str | os.PathLike[str], *, force: bool = False) -> Path:
     name, target = os.fspath(path), Path(os.path.realpath(path))
     if target.is_dir():
         raise InputError("is a folder, not a file to write", path=name)
+    if target.exists() and not target.is_file():
+        return target  # a pipe or a device is written to, and never replaced
     if target.exists() and not force:
         raise InputError("is there already; only force replaces it", path=name)
     if not target.parent.is_dir():
@@ -34,8 +37,12 @@ def check_target(path: str | os.PathLike[str], *, force: bool = False) -> Path:
 
 
 def replace_file(target: Path, content: bytes) -> None:
-    """Write a file under another name in the same folder, then rename it."""
-    part = target.with_name(f".{target.name}.{os.urandom(4).hex()}.part")
+    """Write a file under another name in the same folder, then rename it; write into a pipe."""
+    if target.exists() and not target.is_file():
+        target.write_bytes(content)
+        return
+    _remove_stale_parts(target)
+    part = target.with_name(f".{target.name}.{os.getpid()}-{os.urandom(4).hex()}.part")
     try:
         with part.open("xb") as file:
             file.write(content)
@@ -45,3 +52,23 @@ def replace_file(target: Path, content: bytes) -> None:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def _remove_stale_parts(target: Path) -> None:
+    """Remove what a run that was killed has left of this file: parts of no living process."""
+    for part in target.parent.glob(f".{escape(target.name)}.*.part"):
+        pid = part.name.removesuffix(".part").rpartition(".")[2].partition("-")[0]
+        if pid.isdecimal() and not _is_alive(int(pid)):
+            part.unlink(missing_ok=True)
+
+
+def _is_alive(pid: int) -> bool:
+    if os.name == "nt":
+        return True  # there, a signal of 0 would end it
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 from optmatch.fabrics import Fabric
 from optmatch.model import InputError, Solution
 from optmatch.model.files import check_target, replace_file
+from optmatch.plotting.collectives.rounds import plot_rounds
 from optmatch.plotting.demands.gantt import plot_gantt
 from optmatch.plotting.figures import draw_fabric, new_figure, plot_contact_sheet, plot_slot
 from optmatch.plotting.rails.gantt import plot_rails
@@ -18,7 +20,7 @@ from optmatch.plotting.reroutes.transitions import plot_transition
 from optmatch.plotting.slices.racks import plot_slice
 from optmatch.plotting.slots import Drawable, parts
 from optmatch.plotting.viewer import viewer_page
-from optmatch.problems import Allocation, Demand, RailJob, Transition
+from optmatch.problems import Allocation, CollectivePlan, Demand, RailJob, Transition
 from optmatch.problems.rails.plan import RailPlan
 
 if TYPE_CHECKING:
@@ -133,6 +135,8 @@ def _figure(shown: Drawable, slot: int | None) -> Figure:
             if slot is not None:
                 raise InputError("a plan of rails has no slots", where="slot")
             return cast("Figure", plot_rails(problem, answer).figure)
+        if slot is None and isinstance(answer, CollectivePlan):
+            return plot_rounds(answer)
         if isinstance(answer, Transition):
             return plot_transition(shown)
         if slot is None and isinstance(problem, Demand):
@@ -148,9 +152,29 @@ def _figure(shown: Drawable, slot: int | None) -> Figure:
 
 
 def _encoded(figure: Figure, kind: str) -> bytes:
+    _show_names_as_they_are(figure)
     buffer, stamps = io.BytesIO(), {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     figure.savefig(buffer, format=kind, dpi=DPI, metadata=stamps.get(kind))  # same input and bytes
     return buffer.getvalue()
+
+
+def _show_names_as_they_are(figure: Figure) -> None:
+    """Draw names from files as text: no formulas, and control characters are seen."""
+    from matplotlib.text import Text
+    from matplotlib.ticker import FixedFormatter, NullFormatter
+
+    counted = set()  # the numbers of axes are ours, powers of ten among them
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            if not isinstance(axis.get_major_formatter(), FixedFormatter | NullFormatter):
+                ticks = [*axis.get_ticklabels(which="both"), axis.get_offset_text()]
+                counted |= {id(text) for text in ticks}
+    for text in figure.findobj(Text):
+        if isinstance(text, Text) and id(text) not in counted:
+            text.set_parse_math(False)
+            text.set_text(
+                re.sub(r"[\x00-\x09\x0b-\x1f\x7f]", "\N{REPLACEMENT CHARACTER}", text.get_text())
+            )
 
 
 def _write(target: Path, content: bytes) -> None:

@@ -63,7 +63,8 @@ class SolverContract(Runs):
     @on_each
     def test_every_answer_passes_the_verifier(self, problem: Problem) -> None:
         """With several seeds, whatever limit it stops at; statistics are those of the table."""
-        for solution in (self._answer(problem), self._solve(problem, number=1)):
+        first, second = self._answer(problem), self._solve(problem, number=1)
+        for solution in (first,) if essence(second) == essence(first) else (first, second):
             report = verify(problem, solution)
             assert report.valid, report.complaint
             for name, value in solution.stats.items():
@@ -120,6 +121,8 @@ class SolverContract(Runs):
         """Ports in another order: what is proved stays, and every answer is valid."""
         order = np.random.default_rng(problem.fabric.n_ports).permutation(problem.fabric.n_ports)
         twin = relabelled(problem, order)
+        if twin == problem:
+            return
         first, second = self._answer(problem), self._answer(twin)
         assert verify(twin, second).valid
         if first.status is Status.OPTIMAL and second.status is Status.OPTIMAL:

@@ -20,7 +20,11 @@ MOST_LITERALS = 150_000
 
 
 def decide_fewest(
-    problem: AllToAll, clock: Clock, rng: np.random.Generator, most_literals: int = MOST_LITERALS
+    problem: AllToAll,
+    clock: Clock,
+    rng: np.random.Generator,
+    most_literals: int = MOST_LITERALS,
+    slots: int | None = None,
 ) -> list[Slot] | bool:
     """Find a schedule in the fewest slots, or tell whether it is refuted that there is one.
 
@@ -34,13 +38,15 @@ def decide_fewest(
         Source of its seed.
     most_literals
         Larger models are not built.
+    slots
+        Another number of slots than the fewest by counting.
 
     Returns
     -------
     list of Slot or bool
         The slots; True if there are none; False if that stays open.
     """
-    model = JointModel(problem, problem.min_slots)
+    model = JointModel(problem, problem.min_slots if slots is None else slots)
     if model.n_literals > most_literals:
         return False
     model.add_slots()

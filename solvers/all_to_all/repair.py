@@ -30,6 +30,8 @@ Outcome = Literal["survived", "failed", "unrepaired"]
 _EXCHANGES = 16  # for each slot, where circuits are left without a way
 _ROUNDS = 60  # of pricing, for a proof
 _MANY = 0.25  # of the slots: if so many are lost, a proof is more likely than a repair
+_LITERALS = 5_000  # of the exact model: a mesh of some 20 cells with 8 ports
+_CONFLICTS = 20_000
 _CASES = 20  # of branch and price, for a proof about one matching
 
 
@@ -38,8 +40,9 @@ class Verdict(NamedTuple):
 
     outcome: Outcome
     how: str
-    """``"untouched"``, ``"rerouted"`` or ``"exchanged"`` if it survives; the proof that it does
-    not: ``"dead pair"``, ``"prices"`` or ``"search"``; ``"effort"`` without either."""
+    """``"untouched"``, ``"rerouted"``, ``"exchanged"`` or, by an exact model, ``"search"`` if it
+    survives; the proof that it does not: ``"dead pair"``, ``"prices"`` or ``"search"``;
+    ``"effort"`` without either."""
     matchings: NDArray[np.int32] | None = None
     states: NDArray[np.int8] | None = None
     causes: tuple[Fault, ...] = ()
@@ -209,7 +212,7 @@ class Repair:
         exchanged = self._exchange(problem, states)
         if exchanged is None and not many_lost and self._refuted_by_prices(damage):
             return Verdict("failed", "prices", causes=damage.faults)
-        return exchanged or Verdict("unrepaired", "effort")
+        return exchanged or self._decide(problem, damage.faults) or Verdict("unrepaired", "effort")
 
     def _dead(self, broken: Faulty) -> bool:
         """Tell whether a pair is dead that must meet."""
@@ -235,6 +238,21 @@ class Repair:
         matchings = np.stack([planner.matching(slot.partner) for slot in planner.plan])
         found = np.stack([planner.states(slot) for slot in planner.plan])
         return Verdict("survived", "exchanged", matchings, found)
+
+    def _decide(self, problem: AllToAll, faults: tuple[Fault, ...]) -> Verdict | None:
+        """Ask the exact model of a small mesh, where it takes seconds."""
+        from optmatch.solvers.all_to_all.joint_model import decide_fewest  # CP-SAT loads slowly
+
+        clock, rng = Limits(iterations=_CONFLICTS).start(), np.random.default_rng(0)
+        decided = decide_fewest(problem, clock, rng, _LITERALS, len(self.matchings))
+        if decided is True:
+            return Verdict("failed", "search", causes=faults)
+        if decided is False:
+            return None
+        planner = SlotPlanner(problem, Router(problem.fabric), clock, rng, ignore)
+        matchings = np.stack([planner.matching(slot.partner) for slot in decided])
+        states = np.stack([planner.states(slot) for slot in decided])
+        return Verdict("survived", "search", matchings, states)
 
     def _slots(self, planner: SlotPlanner, states: NDArray[np.int8]) -> Iterator[Slot]:
         """Turn the slots into factors with routes, as far as they have any."""

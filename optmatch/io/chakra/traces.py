@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import re
-import zlib
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +15,7 @@ from numpy.typing import NDArray
 from optmatch.io.chakra.json_nodes import is_json_trace, json_nodes
 from optmatch.io.chakra.messages import ATTRIBUTES, LARGEST, messages
 from optmatch.io.chakra.writer import trace_bytes
+from optmatch.io.contents import read_bytes, unzip
 from optmatch.model import FormatError
 
 MISSING = -1
@@ -334,8 +333,4 @@ def _places(trace: Trace) -> Integers:
 
 
 def _content(path: str | os.PathLike[str]) -> bytes:
-    try:
-        content = Path(path).read_bytes()
-        return gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
-    except (OSError, EOFError, zlib.error) as exc:
-        raise FormatError(f"cannot be read: {exc}", path=os.fspath(path)) from exc
+    return unzip(read_bytes(path), os.fspath(path))

@@ -14,18 +14,17 @@ from numpy.typing import NDArray
 
 from optmatch.io.chakra.demand import read_chakra
 from optmatch.io.chakra.traces import is_trace, siblings
+from optmatch.io.contents import read_arrays, read_bytes
 from optmatch.io.fields import shorten
 from optmatch.io.rails.groups import read_groups
 from optmatch.io.text import parse, pointer
-from optmatch.model import FormatError, InputError
+from optmatch.model import FormatError, InputError, largest
 
 Matrix = NDArray[np.float64]
 
 EXACT = 2**53
 """Whole numbers beyond this are refused: float64 would round them."""
 
-MOST_ENTRIES = 10**8
-"""A Matrix Market file that claims more entries is refused before memory is taken: 800 MB."""
 
 _QOBLIB = "scaled_doubly_stochastic_matrix"
 
@@ -84,10 +83,7 @@ def read_matrix(
         raise FormatError(
             f"suffix {suffix!r}: matrices end in {', '.join([*_READERS, '.et'])}", path=file
         )
-    try:
-        content = Path(path).read_bytes()
-    except OSError as exc:
-        raise FormatError(f"cannot be read: {exc.strerror}", path=file) from exc
+    content = read_bytes(path)
     try:
         found = _READERS[suffix](content, file)
         matrix = _choose(found, name) if isinstance(found, Mapping) else found
@@ -189,15 +185,8 @@ def _read_text(content: bytes, path: str) -> Matrix:
 
 
 def _read_npy(content: bytes, path: str) -> Any:
-    try:
-        loaded = np.load(io.BytesIO(content), allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return loaded
-        return {key: loaded[key] for key in loaded.files}
-    except (ValueError, OSError, EOFError, KeyError) as exc:
-        raise FormatError(f"is no file of arrays: {exc}", path=path) from exc
-    except Exception as exc:  # zipfile and zlib raise errors of their own
-        raise FormatError(f"is damaged: {exc}", path=path) from exc
+    found = read_arrays(content, path)
+    return found[""] if list(found) == [""] else found
 
 
 def _read_market(content: bytes, path: str) -> Any:
@@ -210,8 +199,8 @@ def _read_market(content: bytes, path: str) -> Any:
             raise FormatError(f"{field} {symmetry}: a demand is real, general or symmetric")
         if symmetry == "symmetric" and rows != columns:
             raise FormatError(f"{rows} x {columns}: symmetric, but not square")
-        if max(rows * columns, entries) > MOST_ENTRIES:
-            raise FormatError(f"{rows} x {columns}, {entries} entries: at most {MOST_ENTRIES:,}")
+        if (most := largest("entries")) < (stated := max(rows * columns, entries)):
+            raise FormatError(f"{stated} entries: at most {most} (OPTMATCH_MAX_ENTRIES)")
         found = mmread(io.BytesIO(content))
     except (ValueError, OverflowError) as exc:
         if isinstance(exc, FormatError):

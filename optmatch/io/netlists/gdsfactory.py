@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,9 @@ from numpy.typing import NDArray
 from optmatch.fabrics import Fabric, Faulty, Netlist
 from optmatch.fabrics.cellgraph import TERMINAL_NAMES
 from optmatch.fabrics.netlist_tree import netlist_from_tree
+from optmatch.io.contents import read_bytes
 from optmatch.io.text import layout, parse
-from optmatch.model import FREE, FormatError, InputError, Solution, SolverUnavailable
+from optmatch.model import FREE, FormatError, InputError, Solution, SolverUnavailable, check_size
 
 _STATES = {0: "bar", 1: "cross"}
 
@@ -58,10 +58,7 @@ def read_netlist(
 
 def read_tree(path: str | os.PathLike[str], flaws: list[str]) -> Any:
     """Read YAML or JSON; keys that are there twice, which YAML would drop, are `flaws`."""
-    try:
-        content = Path(path).read_bytes()
-    except OSError as exc:
-        raise FormatError(f"cannot be read: {exc.strerror}", path=os.fspath(path)) from exc
+    content = read_bytes(path)
     if content.lstrip()[:1] == b"{":
         return parse(content, os.fspath(path))
     try:
@@ -70,13 +67,32 @@ def read_tree(path: str | os.PathLike[str], flaws: list[str]) -> Any:
         raise SolverUnavailable("YAML needs PyYAML: pip install 'optmatch[netlist]'") from exc
 
     try:
+        _check_depth(yaml.parse(content, yaml.SafeLoader), os.fspath(path))
         flaws += _repeated_keys(yaml.compose(content, yaml.SafeLoader))
         return yaml.safe_load(content)
+    except InputError:
+        raise
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as exc:
         mark = getattr(exc, "problem_mark", None)
         place = "" if mark is None else f":{mark.line + 1}:{mark.column + 1}"
         problem = getattr(exc, "problem", None) or "a mapping is expected"
         raise FormatError(f"{problem}: not YAML", path=f"{os.fspath(path)}{place}") from exc
+
+
+def _check_depth(events: Iterable[Any], path: str) -> None:
+    """Refuse what is nested too deeply, or refers to itself, before it is built."""
+    named = [False]  # for each level whether it can be referred to
+    for event in events:
+        kind = type(event).__name__
+        if kind.endswith("StartEvent"):
+            named.append(named[-1] or getattr(event, "anchor", None) is not None)
+            check_size("depth", len(named), path)
+        elif kind.endswith("EndEvent"):
+            named.pop()
+        elif kind == "AliasEvent" and named[-1]:
+            line = event.start_mark.line + 1
+            message = f"*{event.anchor}: an alias within what has an anchor"
+            raise FormatError(message, path=f"{path}:{line}")
 
 
 def _repeated_keys(node: Any) -> list[str]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from optmatch.io.rails.topologies import Topologies, answer_of, topologies
+from optmatch.io.text import as_cell
 from optmatch.model import Solution
 from optmatch.problems import RailJob, Step
 from optmatch.problems.rails.plan import RailPlan
@@ -76,7 +77,7 @@ def timeline_csv(solution: Solution) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(Span._fields)
-    writer.writerows(spans(solution))
+    writer.writerows([as_cell(entry) for entry in span] for span in spans(solution))
     return text.getvalue()
 
 

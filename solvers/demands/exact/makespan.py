@@ -8,6 +8,7 @@ for each number of slots (`slot_model`).
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 from ortools.sat.python import cp_model
@@ -26,6 +27,7 @@ from optmatch.problems import Demand, LineProof
 from optmatch.solvers.cpsat import Outcome, minimise
 from optmatch.solvers.demands.configuration import bound_by_prices, bound_of
 from optmatch.solvers.demands.exact.enumeration import PORTION, choose_line, fits, list_plans
+from optmatch.solvers.demands.exact.plane_model import MOST_PORTS, finish_small
 from optmatch.solvers.demands.exact.slot_model import SlotModel
 from optmatch.solvers.demands.plans import Plan, only_demanded, tidy, trim
 from optmatch.solvers.demands.portfolio import rebuild
@@ -33,6 +35,7 @@ from optmatch.solvers.demands.scheduling import Work, solve_demand
 from optmatch.solvers.frame import conclude
 
 _WARM_STARTS = 200
+_FEW_STARTS = 30  # before the model of planes
 _STEPS = 6  # from the bound to the first plan, at first
 _GROWTH = 3.0  # times the work of one step the next should be
 _SMALL = 500  # programs of a step that count as none
@@ -49,7 +52,8 @@ def solve_makespan(
     ----------
     problem
         The search is for all-stop switching on one plane of an ideal switch, without packet
-        network; other problems get the plans of `best`. Slots last whole ticks.
+        network. Other small demands on ideal switches go to a model of all planes; the rest gets
+        the plans of `best`. Slots last whole ticks.
     limits
         Iterations are linear programs of the search, all together and in whole portions; then
         conflicts of CP-SAT, for each number of slots.
@@ -65,7 +69,17 @@ def solve_makespan(
     plain = problem.fabric.graph is None and not problem.fabric.bidirectional
     alone = problem.planes == 1 and problem.packet_share == 0
     if not (plain and alone and problem.switching == "all-stop"):
-        return solve_demand(problem, limits, rng, on_event, "ilp", rebuild)
+        if not plain or problem.fabric.n_ports > MOST_PORTS:
+            return solve_demand(problem, limits, rng, on_event, "ilp", rebuild)
+        clock = limits.start()
+        half = limits.time_s and limits.time_s / 2
+        few = replace(
+            limits, time_s=half, iterations=min(_WARM_STARTS, limits.iterations or 10**9)
+        )
+        start = solve_demand(problem, few, rng, on_event, "ilp", rebuild)
+        if start.limit is Limit.INTERRUPTED:
+            return start
+        return finish_small(problem, start, clock, rng, on_event)
     search = _Search(problem, limits, rng, on_event)
     limit: Limit | None = None
     try:

@@ -238,7 +238,7 @@ def test_a_packet_network_takes_the_mice() -> None:
     helped = om.solve(ideal(matrix, delay_s=10.0, packet_bytes_per_s=0.1), "best", seed=0)
     assert helped.schedule is not None
     assert helped.schedule.n_slots == 1
-    assert helped.objective == 111
+    assert helped.objective == 108  # 98 s of 101 by circuit, the other 3 s and 7 mice by packets
     assert alone.objective == 188
 
 
@@ -311,7 +311,7 @@ def test_prices_are_accepted_by_the_verifier(matrix: Matrix, delay: int) -> None
     assert found.objective is not None
     claimed = max(problem.lower_bound(), bound_of(proof, problem))
     assert claimed <= found.objective * (1 + 1e-9)
-    stated = dataclasses.replace(found, lower_bound=claimed, certificate=proof)
+    stated = dataclasses.replace(found, lower_bound=claimed, certificate=proof, proof=None)
     report = om.verify(problem, stated)
     assert report.ok, report.violations
 

@@ -99,6 +99,20 @@ def test_single_faults_are_all_decided() -> None:
         assert REPAIR.judge((Fault(kind, cell),)).outcome in ("survived", "failed")
 
 
+def test_what_the_exact_model_settles_is_not_open() -> None:
+    """Nineteen cells, and faults with which neither exchanges nor prices say anything."""
+    problem = om.AllToAll(om.HexMesh(2, 2, ports=4))
+    repair = repair_of(problem)
+    found = [repair.judge((Fault(kind, cell),)) for kind in CELL_FAULTS for cell in range(19)]
+    assert {verdict.outcome for verdict in found} == {"survived", "failed"}
+    searched = [verdict for verdict in found if verdict.how == "search"]
+    assert searched
+    for kind, cell in itertools.product(CELL_FAULTS, range(19)):
+        verdict = repair.judge((Fault(kind, cell),))
+        if verdict.outcome == "survived":
+            assert accepted(problem, (Fault(kind, cell),), verdict)
+
+
 @pytest.mark.parametrize(
     "fabric",
     [om.HexMesh(4, 4, ports=7), om.HexMesh(3, 3, tx=4, rx=4), om.Benes(6)],

@@ -82,7 +82,7 @@ def test_joined_racks_use_what_is_left_over() -> None:
 
 
 @given(slice_problems(tiny=True))
-@few
+@settings(few, max_examples=10)
 def test_a_server_of_joined_racks_is_usable_if_a_slice_can_take_it(
     problem: om.SliceAllocation,
 ) -> None:
@@ -388,7 +388,7 @@ def test_an_interrupt_keeps_what_was_done() -> None:
 @pytest.mark.parametrize(
     ("words", "table"),
     [
-        (["slices", "--requests", "50", "--racks", "2"], "rules"),
+        (["slices", "--requests", "20", "--racks", "2"], "rules"),
         (["blast-radius", "--requests", "5"], "blast"),
     ],
 )

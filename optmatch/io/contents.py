@@ -1,0 +1,112 @@
+"""The bytes of foreign files, read and unpacked within bounds."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import FormatError, check_size, largest
+
+_CHUNK = 1 << 20
+
+
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """Read a file, or a pipe to its end.
+
+    Raises
+    ------
+    FormatError
+        If it cannot be read, or is larger than the largest size of `optmatch.model.SIZES`.
+    """
+    name, most = os.fspath(path), largest("bytes")
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(most + 1)
+    except (OSError, ValueError) as exc:  # a name with a null byte is a ValueError
+        reason = getattr(exc, "strerror", None) or exc
+        raise FormatError(f"cannot be read: {reason}", path=name) from exc
+    _check_bytes(len(content), name)
+    return content
+
+
+def unzip(content: bytes, name: str) -> bytes:
+    """Unpack what gzip has packed; other bytes stay what they are.
+
+    Raises
+    ------
+    FormatError
+        If it is damaged, or larger than the largest size when it is unpacked.
+    """
+    parts, size = [], 0
+    while content[:2] == b"\x1f\x8b":
+        stream = zlib.decompressobj(wbits=31)
+        try:
+            while not stream.eof:
+                part = stream.decompress(content, _CHUNK)
+                content = stream.unconsumed_tail
+                if not part and not stream.eof and not content:
+                    raise FormatError("cannot be read: it ends within packed data", path=name)
+                parts.append(part)
+                size += len(part)
+                _check_bytes(size, name)
+        except zlib.error as exc:
+            raise FormatError(f"cannot be read: {exc}", path=name) from exc
+        content = stream.unused_data  # a further member may follow
+    return b"".join(parts) if parts else content
+
+
+def read_arrays(content: bytes, name: str) -> dict[str, NDArray[Any]]:
+    """Read an ``.npz`` archive, or one ``.npy`` array under the empty name.
+
+    Raises
+    ------
+    FormatError
+        If it is damaged, holds objects, or its headers state more than it has or may have.
+    """
+    from zipfile import BadZipFile, ZipFile
+
+    try:
+        if content[:6] == b"\x93NUMPY":
+            _check_header(io.BytesIO(content), len(content), name)
+            return {"": np.load(io.BytesIO(content), allow_pickle=False)}
+        with ZipFile(io.BytesIO(content)) as archive:
+            members = archive.infolist()
+            _check_bytes(sum(member.file_size for member in members), name)
+            for member in members:
+                with archive.open(member) as stream:
+                    _check_header(stream, member.file_size, name)
+        with np.load(io.BytesIO(content), allow_pickle=False) as loaded:
+            return {key: loaded[key] for key in loaded.files}
+    except (ValueError, OSError, EOFError, KeyError, BadZipFile) as exc:
+        if isinstance(exc, FormatError):
+            raise
+        raise FormatError(f"is no file of arrays: {exc}", path=name) from exc
+    except (NotImplementedError, RuntimeError, SyntaxError, TypeError, zlib.error) as exc:
+        raise FormatError(f"is damaged: {exc}", path=name) from exc
+
+
+def _check_bytes(count: int, name: str) -> None:
+    try:
+        check_size("bytes", count, "")
+    except ValueError as exc:
+        raise FormatError(str(exc), path=name) from exc
+
+
+def _check_header(stream: Any, size: int, name: str) -> None:
+    """Refuse an array whose header states more entries than there are bytes for."""
+    version = np.lib.format.read_magic(stream)
+    read = (
+        np.lib.format.read_array_header_1_0
+        if version == (1, 0)
+        else np.lib.format.read_array_header_2_0
+    )
+    shape, _, dtype = read(stream)
+    if dtype.hasobject or math.prod(shape) * dtype.itemsize > size:
+        raise FormatError(f"an array of shape {shape} and type {dtype} in it", path=name)

@@ -1,0 +1,183 @@
+"""CP-SAT model of schedules of all planes, with circuits that go on and a packet network.
+
+Each plane has so many slots at most; what is left of a pair goes to the packet network. The end is
+a fraction of a tick where packets end last, so the objective counts parts of a tick.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from ortools.sat.python import cp_model
+
+from optmatch.model import (
+    RTOL,
+    Bound,
+    Clock,
+    Event,
+    Limit,
+    NewBest,
+    OnEvent,
+    Schedule,
+    Solution,
+    Status,
+)
+from optmatch.problems import Demand, PlaneSchedules, completion_s
+from optmatch.solvers.cpsat import Outcome, minimise
+
+MOST_PORTS = 6
+_MOST_CIRCUITS = 2_000  # in all slots of all planes
+_MOST_PARTS = 2**40  # of a tick in the end, so that sums of them are exact
+
+
+def finish_small(
+    problem: Demand, found: Solution, clock: Clock, rng: np.random.Generator, on_event: OnEvent
+) -> Solution:
+    """Improve on a schedule of a small demand on an ideal switch, or prove it the best.
+
+    Parameters
+    ----------
+    problem
+        Any planes, switching and packet network.
+    found
+        A solution with its schedules.
+    clock, rng, on_event
+        As of every method; iterations are conflicts of CP-SAT.
+    """
+    end = found.objective
+    if found.status is not Status.FEASIBLE or end is None or clock.remaining_s <= 0:
+        return found
+    share = Fraction(repr(problem.packet_bytes_per_s)) / Fraction(repr(problem.rate_bytes_per_s))
+    parts = share.numerator or 1
+    ticks = round(end / problem.tick_s * parts) / parts
+    most = max(0, int(np.ceil(ticks)) - 1)
+    slots = most // (problem.delay_ticks + problem.min_slot_ticks)
+    circuits = slots * problem.planes * np.count_nonzero(problem.ticks)
+    if circuits > _MOST_CIRCUITS or max(ticks, 1) * max(parts, share.denominator) > _MOST_PARTS:
+        return replace(found, limit=Limit.MEMORY)
+    model = PlaneModel(problem, share, slots, round(ticks * parts) - 1)
+
+    def tell(event: Event) -> None:  # objectives there are parts of ticks
+        if not isinstance(event, NewBest | Bound):
+            on_event(event)
+
+    outcome = minimise(model.model, clock, tell, seed=int(rng.integers(1 << 30)))
+    proved = end if outcome.infeasible else outcome.lower_bound / parts * problem.tick_s
+    if outcome.found:
+        schedules = model.schedules(outcome)
+        end = completion_s(problem, schedules)
+        answer = None if problem.planes == 1 else PlaneSchedules(schedules=schedules)
+        schedule = schedules[0] if problem.planes == 1 else None
+        counted = {**found.stats, "slots": sum(part.n_slots for part in schedules)}
+        found = replace(found, schedule=schedule, answer=answer, objective=end, stats=counted)
+        on_event(NewBest(end))
+    optimal = outcome.infeasible or outcome.optimal
+    bound = end if optimal else min(proved, end)
+    stats = dict(found.stats)
+    if bound > found.lower_bound * (1 + RTOL):
+        stats["bound_by"] = "cp-sat"
+        on_event(Bound(bound))
+    return replace(
+        found,
+        status=Status.OPTIMAL if optimal else Status.FEASIBLE,
+        limit=None if optimal else outcome.limit,
+        lower_bound=max(found.lower_bound, bound),
+        stats=stats,
+    )
+
+
+class PlaneModel:
+    """The variables of at most so many slots on each plane, and what packets take.
+
+    Parameters
+    ----------
+    problem
+        On an ideal switch.
+    share
+        What the packet network carries per tick of one port, in ticks of a circuit.
+    slots
+        On each plane.
+    below
+        The largest end that counts, in parts of a tick: as many as the numerator of `share`.
+    """
+
+    def __init__(self, problem: Demand, share: Fraction, slots: int, below: int) -> None:
+        self.problem, self.slots, self.model = problem, slots, cp_model.CpModel()
+        demand = problem.directed_ticks
+        self.pairs = [(int(i), int(j)) for i, j in np.argwhere(demand)]
+        self.longest = max(int(demand.max(initial=0)), problem.min_slot_ticks)
+        self.held: dict[tuple[int, int], list[Any]] = {p: [] for p in self.pairs}
+        self.uses: list[list[dict[tuple[int, int], cp_model.IntVar]]] = []
+        self.ticks: list[list[cp_model.IntVar]] = []
+        parts = share.numerator or 1
+        end = self.model.new_int_var(0, below, "")
+        lasts = [self._add_plane() for _ in range(problem.planes)]
+        for last in lasts:
+            self.model.add(parts * last <= end)
+        for later, earlier in pairwise(lasts):
+            self.model.add(later >= earlier)
+        self._leave(demand, share, end)
+        self.model.minimize(end)
+
+    def _add_plane(self) -> Any:
+        """Add the slots of a plane, those in use first; return when it ends."""
+        model, problem = self.model, self.problem
+        used = [model.new_bool_var("") for _ in range(self.slots)]
+        ticks = [model.new_int_var(0, self.longest, "") for _ in used]
+        uses = [{pair: model.new_bool_var("") for pair in self.pairs} for _ in used]
+        for slot, (on, duration, circuits) in enumerate(zip(used, ticks, uses, strict=True)):
+            model.add(duration >= problem.min_slot_ticks * on)
+            model.add(duration <= self.longest * on)
+            for axis in (0, 1):
+                for port in range(problem.fabric.n_ports):
+                    model.add(sum(c for p, c in circuits.items() if p[axis] == port) <= on)
+            for pair, circuit in circuits.items():
+                part = model.new_int_var(0, self.longest, "")
+                model.add(part <= duration)
+                model.add(part <= self.longest * circuit)
+                self.held[pair].append(part)
+            if not slot:
+                continue
+            model.add_implication(on, used[slot - 1])
+            if problem.switching == "all-stop":
+                model.add(ticks[slot - 1] >= duration)
+                continue
+            for pair, circuit in circuits.items():
+                stays = model.new_bool_var("")
+                model.add_implication(stays, circuit)
+                model.add_implication(stays, uses[slot - 1][pair])
+                self.held[pair].append(problem.delay_ticks * stays)
+        self.uses.append(uses)
+        self.ticks.append(ticks)
+        return sum(ticks) + problem.delay_ticks * sum(used)
+
+    def _leave(self, demand: NDArray[np.int64], share: Fraction, end: cp_model.IntVar) -> None:
+        """Let packets take what circuits leave, if there are any, until the end."""
+        left = {}
+        for pair in self.pairs:
+            size = int(demand[pair])
+            left[pair] = self.model.new_int_var(0, size if share else 0, "")
+            self.model.add(sum(self.held[pair]) + left[pair] >= size)
+        for axis in (0, 1):
+            for port in range(len(demand)):
+                line = sum(rest for pair, rest in left.items() if pair[axis] == port)
+                self.model.add(share.denominator * line <= end)
+
+    def schedules(self, outcome: Outcome) -> tuple[Schedule, ...]:
+        """Read the schedules of all planes."""
+        found = []
+        for uses, ticks in zip(self.uses, self.ticks, strict=True):
+            durations = [outcome.value(duration) for duration in ticks]
+            kept = [slot for slot, duration in enumerate(durations) if duration]
+            matchings = np.full((len(kept), self.problem.fabric.n_ports), -1, dtype=np.int32)
+            for row, slot in zip(matchings, kept, strict=True):
+                for (source, destination), circuit in uses[slot].items():
+                    if outcome.holds(circuit):
+                        row[source] = destination
+            found.append(self.problem.schedule(matchings, [durations[slot] for slot in kept]))
+        return tuple(found)

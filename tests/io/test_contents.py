@@ -1,0 +1,204 @@
+"""Foreign files are bounded: in bytes before and after unpacking, in headers, in depth."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import threading
+import time
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import optmatch as om
+from optmatch.io import dumps, loads, read_matrix, read_netlist
+from optmatch.io.contents import read_arrays, read_bytes, unzip
+from optmatch.io.text import as_cell
+from optmatch.model.files import replace_file
+
+
+def zipped(shape: str, size: int) -> bytes:
+    """Return an archive with one array whose header states a shape, and so many zeros."""
+    text = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}}}".ljust(117) + "\n"
+    array = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode() + bytes(size)
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.npy", array)
+    return packed.getvalue()
+
+
+def test_a_small_archive_is_read() -> None:
+    """With its entries."""
+    assert read_arrays(zipped("(2, 3)", 48), "a.npz")["a"].shape == (2, 3)
+
+
+def test_an_archive_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what its directory says, before it is unpacked."""
+    monkeypatch.setenv("OPTMATCH_MAX_BYTES", "100000")
+    with pytest.raises(om.FormatError, match=r"a\.npz: .*bytes: at most 100000 \(OPTMATCH_MAX_"):
+        read_arrays(zipped("(100000,)", 800_000), "a.npz")
+
+
+def test_a_header_cannot_ask_for_memory() -> None:
+    """An array of a trillion numbers has that many bytes, or is none."""
+    with pytest.raises(om.FormatError, match=r"an array of shape \(1000000, 1000000\)"):
+        read_arrays(zipped("(1000000, 1000000)", 8), "a.npz")
+
+
+@pytest.mark.parametrize("cut", [1, 30, 60, -1])
+def test_damaged_archives_are_refused(cut: int) -> None:
+    """Whatever is missing."""
+    with pytest.raises(om.FormatError, match=r"a\.npz"):
+        read_arrays(zipped("(2, 3)", 48)[:cut], "a.npz")
+
+
+def test_gzip_is_unpacked_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One member or several; what is cut or too large is refused."""
+    packed = gzip.compress(b"a" * 5000) + gzip.compress(b"b")
+    assert unzip(packed, "a") == b"a" * 5000 + b"b"
+    assert unzip(b"plain", "a") == b"plain"
+    with pytest.raises(om.FormatError, match="ends within packed data"):
+        unzip(packed[:20], "a")
+    monkeypatch.setenv("OPTMATCH_MAX_BYTES", "4000")
+    with pytest.raises(om.FormatError, match="at most 4000"):
+        unzip(packed, "a")
+
+
+def test_a_file_is_bounded_and_a_name_may_be_odd(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before it is parsed."""
+    path = tmp_path / "a.json"
+    path.write_bytes(b"[" * 5000)
+    monkeypatch.setenv("OPTMATCH_MAX_BYTES", "4000")
+    with pytest.raises(om.FormatError, match="at most 4000"):
+        om.load(path)
+    with pytest.raises(om.FormatError, match="cannot be read"):
+        read_bytes("a\0b")
+
+
+@pytest.mark.parametrize("text", ['{"a\\ud800": 1}', '["\\udfff x"]', '{"format": "\\uD9"}'])
+def test_halves_of_surrogates_are_refused(text: str) -> None:
+    """They could not be written again."""
+    with pytest.raises(om.FormatError):
+        loads(text)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "a: &a [1]\nb: &b [*a, *a]\n"])
+def test_yaml_is_bounded(tmp_path: Path, text: str) -> None:
+    """In depth, and without references."""
+    pytest.importorskip("yaml")
+    path = tmp_path / "a.yaml"
+    path.write_text(text)
+    started = time.process_time()
+    with pytest.raises(om.InputError, match=r"depth|alias within"):
+        read_netlist(path)
+    assert time.process_time() - started < 5
+
+
+def test_what_lies_beside_a_file_is_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No link is followed, and no pipe waited for."""
+    monkeypatch.setattr("optmatch.io.arrays.MOST_BYTES", -1)
+    problem = om.Demand(om.IdealSwitch(20), np.ones((20, 20)) - np.eye(20))
+    om.save(problem, tmp_path / "a.json")
+    (arrays,) = tmp_path.glob("*.npz")
+    other = tmp_path / "other"
+    arrays.rename(other)
+    arrays.symlink_to(other)
+    with pytest.raises(om.FormatError, match="no regular file"):
+        om.load(tmp_path / "a.json")
+    arrays.unlink()
+    os.mkfifo(arrays)
+    with pytest.raises(om.FormatError, match="no regular file"):
+        om.load(tmp_path / "a.json")
+    arrays.unlink()
+    other.with_name(arrays.name).write_bytes(b"secret")
+    with pytest.raises(om.FormatError, match=r"has another$"):
+        om.load(tmp_path / "a.json")
+
+
+def test_a_pipe_is_written_to_and_never_replaced(tmp_path: Path) -> None:
+    """As shells offer them."""
+    pipe = tmp_path / "pipe.json"
+    os.mkfifo(pipe)
+    found: list[bytes] = []
+    reader = threading.Thread(target=lambda: found.append(pipe.read_bytes()))
+    reader.start()
+    problem = om.AllToAll(om.IdealSwitch(3))
+    om.save(problem, pipe)
+    reader.join(10)
+    assert loads(found[0]) == problem
+    assert pipe.is_fifo()
+
+
+def test_parts_of_a_killed_run_are_removed(tmp_path: Path) -> None:
+    """But not those of a process that lives."""
+    target = tmp_path / "a.json"
+    dead, alive = tmp_path / ".a.json.99999999-1.part", tmp_path / f".a.json.{os.getpid()}-1.part"
+    dead.touch()
+    alive.touch()
+    replace_file(target, b"x")
+    assert target.read_bytes() == b"x"
+    assert not dead.exists()
+    assert alive.exists()
+
+
+def test_a_matrix_of_complex_numbers_is_refused(tmp_path: Path) -> None:
+    """By its file."""
+    np.save(tmp_path / "a.npy", np.ones((2, 2), complex))
+    with pytest.raises(om.InputError):
+        read_matrix(tmp_path / "a.npy")
+
+
+def test_a_seed_is_a_whole_number() -> None:
+    """Not a text, not a fraction, not below 0."""
+    problem = om.AllToAll(om.IdealSwitch(3))
+    for seed in ("x", 1.5, -1, True):
+        with pytest.raises(om.InputError, match="seed"):
+            om.solve(problem, seed=seed)  # type: ignore[arg-type]
+    with pytest.raises(om.InputError, match="problem"):
+        om.solve("x")  # type: ignore[arg-type]
+
+
+def test_a_spreadsheet_runs_no_name() -> None:
+    """Formulas are quoted, numbers are not."""
+    assert [as_cell(entry) for entry in ("=A1", "@x", "+1", "-1", "a", -1)] == [
+        "'=A1", "'@x", "'+1", "'-1", "a", -1
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: om.HexMesh(10_000, 10_000),
+        lambda: om.Benes(10**7),
+        lambda: om.Crossbar(10**5),
+        lambda: om.Clements(10**9),
+        lambda: om.IdealSwitch(10**9),
+        lambda: om.AllToAll(om.IdealSwitch(10**6)),
+        lambda: om.Parallelism(dp=10**9),
+        lambda: om.Collective("all-reduce", 10**9, 1.0),
+        lambda: om.RackFabric(racks=10**9),
+    ],
+)
+def test_what_is_far_too_large_is_refused_at_once(make: object) -> None:
+    """By the size and the variable that raises the limit."""
+    started = time.process_time()
+    with pytest.raises(om.InputError, match="OPTMATCH_MAX_"):
+        make()  # type: ignore[operator]
+    assert time.process_time() - started < 1
+
+
+def test_the_limit_can_be_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the variable that the message names."""
+    monkeypatch.setenv("OPTMATCH_MAX_CELLS", "10")
+    with pytest.raises(om.InputError, match="OPTMATCH_MAX_CELLS"):
+        om.HexMesh(3, 3)
+    monkeypatch.setenv("OPTMATCH_MAX_CELLS", "1000")
+    problem = om.AllToAll(om.HexMesh(3, 3))
+    assert loads(dumps(problem)) == problem
