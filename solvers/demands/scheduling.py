@@ -17,10 +17,9 @@ from optmatch.model import (
     Solution,
 )
 from optmatch.problems import Demand, PlaneSchedules, completion_s
+from optmatch.solvers.demands.finish import keep_circuits, spread
 from optmatch.solvers.demands.odd_sets import bound_demand
-from optmatch.solvers.demands.ordering import keep_circuits
 from optmatch.solvers.demands.packets import leave_to_packets
-from optmatch.solvers.demands.planes import spread
 from optmatch.solvers.demands.plans import Plan, only_demanded, tidy
 from optmatch.solvers.feedforward import holds_every_matching
 from optmatch.solvers.frame import conclude, take_best

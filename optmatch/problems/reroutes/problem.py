@@ -23,6 +23,7 @@ from optmatch.model import (
     Value,
     check_fields,
 )
+from optmatch.model.device import MOST_LOSS_DB
 from optmatch.problems.reroutes.bound import Asked, bound_levels
 from optmatch.problems.reroutes.running import (
     Damage,
@@ -125,6 +126,10 @@ class Reroute(_Looked):
         if self.owners is None:
             self._set(owners=np.arange(len(self.circuits)))
         check_fields(self)
+        for name in ("cell_loss_db", "fibre_loss_db"):
+            if getattr(self, name) > MOST_LOSS_DB:
+                loss_db = getattr(self, name)
+                raise InputError(f"{name} = {loss_db:g}: at most {MOST_LOSS_DB:g} dB", where=name)
         fabric = self.fabric
         if isinstance(fabric, Faulty):
             raise InputError("fabric: list its faults as failures", where="fabric")

@@ -100,10 +100,8 @@ class _Search:
         self.demand, self.delay = problem.ticks, problem.delay_ticks
         self.shortest = problem.min_slot_ticks
         lines = np.concatenate([self.demand, self.demand.T])
-        self.busiest, self.fewest = (
-            int(lines.sum(axis=1).max()),
-            int((lines > 0).sum(axis=1).max()),
-        )
+        self.busiest = int(lines.sum(axis=1).max())
+        self.fewest = int((lines > 0).sum(axis=1).max())
         self.is_even = bool((lines.sum(axis=1) == self.busiest).all())
         self.best: Plan | None = None
         self.bound = round(problem.lower_bound() / problem.tick_s)
@@ -160,11 +158,8 @@ class _Search:
         assert self.best is not None
         step, earlier = (self.best.cost(self.delay) - self.bound) / _STEPS, _SMALL
         while not self._proved():
-            before, cost, begun = (
-                self.bound + max(1, round(step)),
-                self.best.cost(self.delay),
-                self.solved,
-            )
+            cost, begun = self.best.cost(self.delay), self.solved
+            before = self.bound + max(1, round(step))
             before = cost if before + step / 2 > cost else before
             try:
                 limit = self._exclude(before)

@@ -46,6 +46,7 @@ MESH = om.HexMesh(2, 2, ports=[0, 5, 10, 15])
         ({"cell_states": [0]}, "cell_states: the fabric has no cells"),
         ({"owners": [1, 2]}, "2 owners of 1 circuits"),
         ({"fibre_loss_db": -1.0}, "fibre_loss_db = -1: must be >= 0"),
+        ({"cell_loss_db": 1e8}, "cell_loss_db = 1e+08: at most 1000 dB"),
         ({"fabric": om.IdealSwitch(4)}, "fabric: a rack, or a switch with cells"),
         ({"fabric": om.Faulty(MESH)}, "fabric: list its faults as failures"),
         ({"fabric": MESH, "circuits": [[0, 1]], "routes": ()}, "cell_states: needed where there"),
