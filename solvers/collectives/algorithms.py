@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.problems import Collective
+from optmatch.model import Limits, ignore
+from optmatch.problems import AllToAll, Collective
 from optmatch.problems.collectives.plan import COPY, REDUCE
 from optmatch.solvers.collectives.rounds import (
     Rounds,
@@ -228,6 +229,9 @@ def list_matchings(problem: Collective) -> list[NDArray[np.int64]]:
     ranks = np.arange(n)
     if not problem.two_way:
         return [(ranks + shift) % n for shift in range(1, n)]
+    routed = _routed_matchings(problem)
+    if routed is not None:
+        return routed
     if n & (n - 1) == 0:
         return [ranks ^ other for other in range(1, n)]
     turning = n - 1 + n % 2  # a tournament: one rank stays, or rests, and the others turn
@@ -239,6 +243,18 @@ def list_matchings(problem: Collective) -> list[NDArray[np.int64]]:
             partner[n - 1], partner[turn] = turn, n - 1
         found.append(partner)
     return found
+
+
+def _routed_matchings(problem: Collective) -> list[NDArray[np.int64]] | None:
+    """Return matchings of all pairs that a mesh of cells can hold, if there is one."""
+    fabric = problem.fabric
+    if fabric.graph is None or not fabric.bidirectional or fabric.n_ports != problem.n_ranks:
+        return None
+    from optmatch.solvers.all_to_all.factorise import solve
+
+    everyone, rng = AllToAll(fabric), np.random.default_rng(0)
+    schedule = solve(everyone, Limits(iterations=0), rng, ignore).schedule
+    return None if schedule is None else list(schedule.matchings.astype(np.int64))
 
 
 def _direct(problem: Collective, operation: str, sign: int) -> Rounds:
