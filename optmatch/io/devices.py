@@ -32,6 +32,7 @@ def read_device(path: str | os.PathLike[str]) -> Device:
     Examples
     --------
     >>> import tempfile
+    >>> from pathlib import Path
     >>> from optmatch.model import DEVICES
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder, "chip.json")

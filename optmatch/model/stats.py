@@ -18,7 +18,7 @@ class Stats(TypedDict, total=False):
     --------
     >>> from optmatch.model import Stats
     >>> sorted(Stats.__annotations__)[:2]
-    ['alike_bound_s', 'bound_by']
+    ['algorithm', 'alike_bound_s']
     """
 
     # What is proved, and why.

@@ -225,7 +225,7 @@ def fewest_late_rounds(n_ranks: int) -> int:
     Examples
     --------
     >>> [fewest_late_rounds(n) for n in (4, 5, 6, 7, 8, 11, 16)]
-    [4, 5, 7, 9, 9, 14, 18]
+    [4, 6, 7, 9, 9, 14, 18]
     """
     n = n_ranks
     if n < 2:

@@ -108,7 +108,7 @@ class Collective(Value):
     --------
     >>> problem = Collective("all-gather", 4, 4e6, alpha_s=1e-6, rate_bytes_per_s=1e9)
     >>> problem.lower_bound(), problem.bounds().name
-    (0.0030025, 'reach')
+    (0.003002, 'reach')
     """
 
     operation: Operation

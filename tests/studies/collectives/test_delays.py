@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 import optmatch as om
-from optmatch.studies.collectives.delays import break_even_delay, break_even_late
+from optmatch.studies.collectives.delays import (
+    break_even_delay,
+    break_even_late,
+    study_collectives,
+)
 from tests.helpers.command import call
 
 
@@ -36,6 +40,15 @@ def test_a_late_rank_pays_for_a_schedule_around_it() -> None:
         for name in ("stragglar", "ring")
     )
     assert around == pytest.approx(waiting, rel=1e-3)
+
+
+def test_each_size_has_a_winner_of_its_own() -> None:
+    """Whichever sizes stand before it in the map."""
+    problem = om.Collective("all-gather", 8, 8e5, alpha_s=1e-6)
+    names = ["ring", "bruck"]
+    alone = study_collectives(problem, delays_s=[1e-6], sizes_bytes=[8e5], methods=names)
+    among = study_collectives(problem, delays_s=[1e-6], sizes_bytes=[8e3, 8e5], methods=names)
+    assert among.tables["winners"][1:] == alone.tables["winners"]
 
 
 def test_the_command_writes_tables_and_a_picture(tmp_path: Path) -> None:
