@@ -41,6 +41,28 @@ def count_cells(mate: NDArray[np.int32], *, ahead: bool) -> NDArray[np.int64] | 
     return None
 
 
+def lights_every_cell(
+    graph: CellGraph, sources: NDArray[np.int32], destinations: NDArray[np.int32]
+) -> bool:
+    """Tell whether light from all sources passes each cell twice, whatever the states.
+
+    That is so where light only goes forward and each end of a cell is joined or has a port.
+
+    Examples
+    --------
+    >>> from optmatch.fabrics import Clements, Crossbar
+    >>> [
+    ...     lights_every_cell(fabric.graph, fabric.source_terminals, fabric.destination_terminals)
+    ...     for fabric in (Clements(4), Crossbar(4))
+    ... ]
+    [True, False]
+    """
+    ends = np.concatenate([sources, destinations])
+    free = np.flatnonzero(graph.mate < 0)
+    forward = (sources % 4 < 2).all() and (destinations % 4 >= 2).all()
+    return bool(forward and np.isin(free, ends).all() and columns_of(graph) is not None)
+
+
 def forward_routes(
     graph: CellGraph,
     columns: NDArray[np.int64],

@@ -66,6 +66,10 @@ def _matrix(
     return matrix
 
 
+MOST_LOSS_DB = 1000.0
+"""Of one part in a problem: what loses more passes no light, and such losses do not add up."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Device(Value):
     r"""What one cell, one waveguide and one facet of a chip do to light.

@@ -54,13 +54,40 @@ def bound_objective(problem: AllToAll | Routing) -> float:
     if fabric.bidirectional:
         wanted = np.triu(wanted)
     cells = route_lengths(fabric)[wanted]
-    if isinstance(problem, AllToAll) or problem.objective == "total-cells":
+    if isinstance(problem, AllToAll):
         return float(cells.sum())
     if problem.objective == "worst-cells":
         return float(cells.max(initial=0))
     if np.isinf(cells).any():
         return math.inf  # also where cells lose nothing
-    return float(cells.sum()) * min(problem.bar_loss_db, problem.cross_loss_db)
+    total = max(float(cells.sum()), 2.0 * _count_passed_twice(problem))
+    if problem.objective == "total-cells":
+        return total
+    return total * min(problem.bar_loss_db, problem.cross_loss_db)
+
+
+def _count_passed_twice(problem: Routing) -> int:
+    """Count cells of which both ends are lit, as far as that follows from the ports alone.
+
+    Both terminals a of a cell are lit if each of them is a source, or joined to a terminal b of a
+    cell of which that is known. It follows only where light goes forward.
+    """
+    fabric, graph = problem.fabric, problem.fabric.graph
+    if graph is None or fabric.bidirectional or (problem.matching < 0).any():
+        return 0
+    starts, ends = fabric.source_terminals, fabric.destination_terminals
+    if forward_lengths(graph, starts[:1], ends[:1]) is None:
+        return 0
+    lit = np.zeros(len(graph.mate), dtype=bool)
+    lit[starts] = True
+    while True:
+        both = lit[0::4] & lit[1::4]
+        left = np.flatnonzero(np.repeat(both, 2))
+        after = graph.mate[left // 2 * 4 + 2 + left % 2]
+        after = after[after >= 0]
+        if lit[after].all():
+            return int(both.sum())
+        lit[after] = True
 
 
 @lru_cache(maxsize=16)

@@ -144,3 +144,27 @@ def test_light_that_may_turn_back_is_not_counted_by_columns() -> None:
         network.graph, network.destination_terminals, network.source_terminals
     )
     assert np.array_equal(turned, network.route_cells().T)
+
+
+@pytest.mark.parametrize(
+    "fabric", [om.Clements(8), om.Reck(6), om.SpankeBenes(8), om.Benes(8)], ids=lambda f: f.type
+)
+def test_a_full_permutation_lights_every_cell_twice(fabric: om.Fabric) -> None:
+    """So the total is known, and the routes that are there anyway are optimal."""
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        problem = om.Routing(fabric, rng.permutation(fabric.n_ports).astype(np.int32))
+        solution = om.solve(problem, seed=0)
+        assert solution.method == "constructive"
+        assert solution.status is om.Status.OPTIMAL
+        assert solution.lower_bound == 2 * fabric.n_cells
+        report = om.verify(problem, solution)
+        assert report.ok
+        assert report.figures["lower_bound_recomputed"] == 2 * fabric.n_cells
+
+
+def test_an_idle_port_leaves_cells_dark() -> None:
+    """Then shortest routes are the bound."""
+    problem = om.Routing(om.Clements(4), np.array([0, 1, 2, -1], dtype=np.int32))
+    assert problem.lower_bound() < 2 * om.Clements(4).n_cells
+    assert om.verify(problem, om.solve(problem, seed=0)).ok
