@@ -14,25 +14,16 @@ It is complete and tested but not offered to users. To make a method of your own
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import state_between, walk
-from optmatch.model import (
-    BAR,
-    FREE,
-    Limit,
-    Limits,
-    NewBest,
-    OnEvent,
-    Schedule,
-    Solution,
-    Status,
-    Tick,
-)
+from optmatch.model import BAR, FREE, Limits, OnEvent, Schedule, Solution
 from optmatch.problems import Routing
+from optmatch.solvers.frame import conclude, take_best
 from optmatch.solvers.method import Method, Run
 
 
@@ -40,12 +31,7 @@ def _load() -> Run:
     return route
 
 
-METHOD = Method(
-    "template",
-    Routing,
-    _load,
-    "circuits one after another, each by a shortest route over free links",
-)
+METHOD = Method("template", Routing, _load, "circuits one after another, each by a shortest route")
 
 _MOST_ORDERS = 100
 
@@ -92,28 +78,29 @@ def route(
     clock = limits.start()
     bound = problem.lower_bound()
     if math.isinf(bound):
-        return _infeasible(problem)
-    best: Setting | None = None
-    limit: Limit | None = None
-    orders = 0
-    try:
-        while limit is None and (best is None or best.objective > bound):
-            limit = clock.exceeded(orders)
-            if limit is None and orders == _MOST_ORDERS:
-                limit = Limit.EXHAUSTED
-            if limit is not None:
-                break
-            on_event(Tick("route", orders, _MOST_ORDERS))
+        ends = map(problem.fabric.describe_port, problem.dead_circuits()[0])
+        reason = f"no state of the cells connects {' and '.join(ends)}"
+        return conclude(problem, METHOD.name, None, bound, stats={"reason": reason})
+
+    def settings() -> Iterator[tuple[float, Setting] | None]:
+        for _ in range(_MOST_ORDERS):
             # ---- your method: one step, which may find a better answer ----
             found = _route_in_order(problem, rng.permutation(problem.circuits))
             # ---------------------------------------------------------------
-            orders += 1
-            if found is not None and (best is None or found.objective < best.objective):
-                best = found  # kept first: the listener may interrupt
-                on_event(NewBest(best.objective))
-    except KeyboardInterrupt:
-        limit = Limit.INTERRUPTED
-    return _solution(problem, best, bound, limit, {"orders": orders})
+            yield None if found is None else (found.objective, found)
+
+    best, limit, orders = take_best(settings(), bound, clock, on_event, "route", _MOST_ORDERS)
+    stats = {"orders": orders}
+    if best is None:
+        return conclude(problem, METHOD.name, None, bound, limit, stats=stats)
+    schedule = Schedule(
+        matchings=problem.matching[None],
+        durations_s=np.ones(1),
+        cell_states=None if problem.fabric.graph is None else best.cell_states[None],
+    )
+    return conclude(
+        problem, METHOD.name, best.objective, bound, limit, schedule=schedule, stats=stats
+    )
 
 
 # ---- your method -------------------------------------------------------------------------------
@@ -146,52 +133,3 @@ def _route_in_order(problem: Routing, circuits: NDArray[np.int32]) -> Setting | 
         costs.append(cost)
     objective = max(costs) if problem.objective == "worst-cells" else math.fsum(costs)
     return Setting(objective, states)
-
-
-# ---- the frame ---------------------------------------------------------------------------------
-
-
-def _solution(
-    problem: Routing,
-    best: Setting | None,
-    bound: float,
-    limit: Limit | None,
-    stats: dict[str, Any],
-) -> Solution:
-    if best is None:
-        return Solution(
-            problem=problem,
-            status=Status.UNKNOWN,
-            limit=limit,
-            lower_bound=bound,
-            method=METHOD.name,
-            stats=stats,
-        )
-    proved = best.objective <= bound
-    schedule = Schedule(
-        matchings=problem.matching[None],
-        durations_s=np.ones(1),
-        cell_states=None if problem.fabric.graph is None else best.cell_states[None],
-    )
-    return Solution(
-        problem=problem,
-        schedule=schedule,
-        status=Status.OPTIMAL if proved else Status.FEASIBLE,
-        limit=None if proved else limit,
-        objective=best.objective,
-        lower_bound=bound,
-        method=METHOD.name,
-        stats=stats,
-    )
-
-
-def _infeasible(problem: Routing) -> Solution:
-    source, destination = problem.dead_circuits()[0]
-    ends = problem.fabric.describe_port(source), problem.fabric.describe_port(destination)
-    return Solution(
-        problem=problem,
-        status=Status.INFEASIBLE,
-        lower_bound=math.inf,
-        method=METHOD.name,
-        stats={"reason": f"no state of the cells connects {ends[0]} and {ends[1]}"},
-    )

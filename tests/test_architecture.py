@@ -131,14 +131,14 @@ def test_every_room_is_a_layer() -> None:
 
 
 def test_the_front_door_opens_at_once() -> None:
-    """`import optmatch` takes less than 0.3 s of work, the best of three, and nothing heavy."""
+    """`import optmatch` takes less than 0.3 s of work, the best of five, and nothing heavy."""
     code = (
         "import sys, time; start = time.process_time(); import optmatch;"
         "print(time.process_time() - start);"
         f"print(*sorted(set({HEAVY}) & set(sys.modules)))"
     )
     times = []
-    for _ in range(3):
+    for _ in range(5):
         taken, heavy = python(code).splitlines()
         assert heavy == ""
         times.append(float(taken))

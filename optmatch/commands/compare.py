@@ -22,6 +22,7 @@ from optmatch.commands.outcome import (
 )
 from optmatch.commands.progress import listening
 from optmatch.commands.routing.generate import draw_ports
+from optmatch.model import write_score
 from optmatch.model.comparison import FabricRow, MethodRow
 from optmatch.model.files import check_target, replace_file
 
@@ -39,19 +40,19 @@ METHOD_COLUMNS = tuple(field.name for field in fields(MethodRow))
 @click.option(
     "--fabrics",
     metavar="NAME,...",
-    help="Instead of FILEs: benes, crossbar, ... and meshes as hex-mesh:9x9.",
+    help="Fabrics to compare, instead of FILEs: benes, crossbar, hex-mesh:9x9, ...",
 )
-@count("--size", None, "Of fabrics: the number of ports.", least=2)
-@count("--count", 10, "Of fabrics: random matchings of all ports.", least=1)
+@count("--size", None, "Number of ports of each fabric.", least=2)
+@count("--count", 10, "Number of random matchings for the fabrics.", least=1)
 @click.option(
     "--pairs",
     is_flag=True,
-    help="Of fabrics: matchings that exchange ports in pairs, and meshes of bidirectional ports.",
+    help="Matchings that exchange ports in pairs, and meshes with bidirectional ports.",
 )
 @click.option(
     "--device",
     metavar="NAME|FILE",
-    help="Of fabrics: what cells do to light.  [default: smartlight]",
+    help="What the cells of fabrics do to light.  [default: smartlight]",
 )
 @click.option(
     "--time-limit",
@@ -59,14 +60,14 @@ METHOD_COLUMNS = tuple(field.name for field in fields(MethodRow))
     metavar="SECONDS",
     type=click.FloatRange(min=0),
     default=10.0,
-    help="For one method on one FILE, or one matching on one fabric.",
+    help="Limit for one method on one FILE, or one matching on one fabric.",
 )
-@count("--seed", 0, "Of methods, matchings and devices.")
+@count("--seed", 0, "Seed of methods, matchings and devices.")
 @click.option(
     "-o",
     "--output",
     type=click.Path(),
-    help="x.csv; of fabrics also x.png, .svg or .pdf.  [default: none]",
+    help="Table as x.csv; of fabrics also a picture: x.png, .svg, .pdf.  [default: none]",
 )
 @with_options((FORCE, JSON, QUIET))
 @click.pass_context
@@ -221,4 +222,6 @@ def _print(table: list[dict[str, Any]]) -> None:
 def _text(value: Any) -> str:
     if value is None:
         return "-"
+    if isinstance(value, tuple):
+        return write_score(value)
     return f"{value:.4g}" if isinstance(value, float) else str(value)

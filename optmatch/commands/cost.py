@@ -16,13 +16,13 @@ _COLUMNS = ("design", "switch_ports", "ocs_ports", "transceivers", "cost_usd", "
 
 
 @click.command()
-@click.option("--gpus", type=NUMBERS, default=_SIZES, help="Sizes of the cluster.")
-@click.option("--hardware", type=click.Choice(list(PRICES)), default="h200", help="Prices.")
+@click.option("--gpus", type=NUMBERS, default=_SIZES, help="Numbers of GPUs, each a cluster.")
+@click.option("--hardware", type=click.Choice(list(PRICES)), default="h200", help="Price list.")
 @click.option("--gpus-per-server", type=int, help="Also the number of rails.  [default: 8, or 32]")
-@click.option("--transceiver-usd", type=float, help="Another price of a transceiver, as 219.")
-@click.option("--ocs-port-usd", type=float, help="Another price of a port of the optical switch.")
-@click.option("--ocs-port-watts", type=float, help="Another power of such a port.")
-@click.option("--csv", "as_csv", is_flag=True, help="A row for each size and design.")
+@click.option("--transceiver-usd", type=float, help="Replace the price of a transceiver.")
+@click.option("--ocs-port-usd", type=float, help="Replace the price of an optical switch port.")
+@click.option("--ocs-port-watts", type=float, help="Replace the power of such a port.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, a row for each size and design.")
 @with_options((JSON, PICTURE, FORCE))
 def cost(
     gpus: list[int],

@@ -46,14 +46,14 @@ class Export(click.Command):
 
 @click.command(cls=Export)
 @click.argument("file", metavar="SCHEDULE", type=click.Path())
-@click.option("--to", required=True, type=Format(), help="The format, see below.")
+@click.option("--to", required=True, type=Format(), help="Name of the format, see below.")
 @click.option(
     "-o",
     "--output",
     type=click.Path(),
     default="-",
     show_default="stdout",
-    help="The file; with several files what their names begin with.",
+    help="File to write; if there are several, how their names begin.",
 )
 @FORCE
 def export(file: str, to: str, output: str, force: bool) -> None:

@@ -44,12 +44,12 @@ _SHOWN = 10
     type=click.Choice(_KINDS),
     help="Draw this kind of fault; repeatable.  [default: all]",
 )
-@count("--samples", 1000, "How many.")
-@count("--seed", None, "Seed.  [default: drawn, and stated]")
+@count("--samples", 1000, "Number of samples.")
+@count("--seed", None, "Seed of the faults.  [default: drawn and reported]")
 @click.option("--time-limit", "time_limit_s", type=float, help="Stop after so many seconds.")
 @click.option("--fixed", is_flag=True, help="No pair may move to another slot.")
-@click.option("-o", "--output", type=click.Path(), help="Write cell by cell to x.json or x.csv.")
-@click.option("--plot", "picture", type=click.Path(), help="Heat map: x.png, .svg or .pdf.")
+@click.option("-o", "--output", type=click.Path(), help="Write figures by cell: x.json or x.csv.")
+@click.option("--plot", "picture", type=click.Path(), help="Draw a heat map: x.png, .svg or .pdf.")
 @with_options((FORCE, JSON, QUIET))
 @click.pass_context
 def faults(

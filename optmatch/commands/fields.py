@@ -12,7 +12,7 @@ Row = tuple[str, str, Any, str]
 """Flag, name of the field, type, and help."""
 
 SWITCHING: tuple[Row, ...] = (
-    ("--delay", "delay_s", float, "Seconds to reconfigure."),
+    ("--delay", "delay_s", float, "Reconfiguration delay in s."),
     (
         "--switching",
         "switching",

@@ -18,7 +18,7 @@ NETLIST_OPTIONS = (
     click.option(
         "--pins", help="Names of pins, as w1=a1,w2=a2,e1=b1,e2=b2.  [default: known ones]"
     ),
-    click.option("--open-pins", is_flag=True, default=None, help="Pins may lead nowhere."),
+    click.option("--open-pins", is_flag=True, default=None, help="Allow pins that lead nowhere."),
     click.option(
         "--directed/--bidirectional",
         default=None,

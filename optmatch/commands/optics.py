@@ -13,11 +13,11 @@ from optmatch.commands.outcome import paint, print_rows
 from optmatch.model import DEVICES, Device, Solution
 
 OPTIONS = (
-    click.option("--optics", is_flag=True, help="Also losses, crosstalk, delays and loops."),
+    click.option("--optics", is_flag=True, help="Measure losses, crosstalk, delays and loops."),
     click.option(
         "--device",
         metavar="NAME|FILE",
-        help=f"Of the cells: {', '.join(DEVICES)}, or a JSON file.  [default: smartlight]",
+        help=f"Device: {', '.join(DEVICES)}, or a JSON file.  [default: smartlight]",
     ),
     click.option(
         "--idle",
@@ -28,18 +28,18 @@ OPTIONS = (
         "--frequencies",
         "frequencies_hz",
         metavar="HZ,...",
-        help="Distances from the central frequency; the worst one counts.  [default: 0]",
+        help="Distances from the central frequency in Hz; the worst one counts.  [default: 0]",
     ),
-    count("--chip-seed", None, "Of the phase errors.  [default: 0]"),
+    count("--chip-seed", None, "Seed of the phase errors.  [default: 0]"),
     *(
         click.option(flag, type=click.FloatRange(min=0), help=f"Budget: {text}.")
         for flag, text in (
-            ("--max-loss-db", "insertion loss of a circuit"),
-            ("--min-signal-to-crosstalk-db", "all loaded"),
-            ("--max-delay-spread", "seconds between circuits"),
+            ("--max-loss-db", "largest insertion loss of a circuit"),
+            ("--min-signal-to-crosstalk-db", "least signal to crosstalk, all inputs loaded"),
+            ("--max-delay-spread", "largest difference of delays, in seconds"),
         )
     ),
-    click.option("--per-slot", is_flag=True, help="The worst values of each slot."),
+    click.option("--per-slot", is_flag=True, help="Print the worst values of each slot."),
 )
 
 

@@ -46,9 +46,9 @@ JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object, on
 JSON_LINES = click.option(
     "--json", "as_json", is_flag=True, help="One JSON object for each file, on a line."
 )
-QUIET = click.option("-q", "--quiet", is_flag=True, help="No progress.")
+QUIET = click.option("-q", "--quiet", is_flag=True, help="Print no progress.")
 PICTURE = click.option(
-    "-o", "--output", type=click.Path(), help="A picture too: x.png, .svg or .pdf"
+    "-o", "--output", type=click.Path(), help="Also draw a picture: x.png, .svg or .pdf"
 )
 FABRIC_OPTIONS = (
     click.option(
@@ -64,7 +64,7 @@ FABRIC_OPTIONS = (
     ),
     click.option("--tx", type=PORTS, help="Terminals that send: a number or a list; with --rx."),
     click.option("--rx", type=PORTS, help="Terminals that receive."),
-    click.option("--size", type=int, help="Ports of a switch that is no mesh."),
+    click.option("--size", type=int, help="Number of ports of a switch that is no mesh."),
 )
 FABRIC_NAMES = ("rows", "cols", "ports", "tx", "rx", "size")
 BROKEN_CELLS = (
@@ -73,7 +73,7 @@ BROKEN_CELLS = (
     click.option("--dead-cells", type=NUMBERS, help="Cells that carry no light."),
 )
 CONDITION_OPTIONS = (
-    click.option("--netlist", type=click.Path(), help="The fabric of a netlist, YAML or JSON."),
+    click.option("--netlist", type=click.Path(), help="Take the fabric of a netlist file."),
     *NETLIST_OPTIONS,
     *BROKEN_CELLS,
     click.option("--dead-ports", type=NUMBERS, help="Ports that take part in no circuit."),

@@ -14,7 +14,7 @@ from optmatch.model import InputError
 @click.option(
     "-o", "--output", required=True, type=click.Path(), help="x.png, .svg, .pdf or .html"
 )
-@click.option("--slot", type=click.IntRange(min=0), help="One slot.  [default: all]")
+@click.option("--slot", type=click.IntRange(min=0), help="Draw this slot alone.  [default: all]")
 @FORCE
 def plot(file: str, output: str, slot: int | None, force: bool) -> None:
     """Draw the circuits and the cell states of a schedule; .html is a page to click through."""

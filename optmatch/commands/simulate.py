@@ -30,17 +30,17 @@ _CHANGES = {"switching": "switching", "delay": "delay_s", "packet_rate": "packet
 @click.option(
     "--switching",
     type=click.Choice(["all-stop", "per-circuit"]),
-    help="As if circuits changed so.  [default: as in the problem]",
+    help="Replace the switching of the problem.",
 )
-@click.option("--delay", type=float, help="As if a reconfiguration took so many seconds.")
-@click.option("--packet-rate", type=float, help="As if a packet network carried so much per port.")
-@click.option("--flows", is_flag=True, help="A line for each flow: when it was complete.")
+@click.option("--delay", type=float, help="Replace the reconfiguration delay, in seconds.")
+@click.option("--packet-rate", type=float, help="Replace the rate of the packet network.")
+@click.option("--flows", is_flag=True, help="Print when each flow is complete.")
 @click.option(
     "--policy",
     type=click.Choice(POLICIES),
-    help="Of a rail job: when rails are switched.  [default: on-demand; of a plan, as it says]",
+    help="Rail jobs: when rails are switched.  [default: on-demand; a plan says it itself]",
 )
-@click.option("--phases", is_flag=True, help="Of a rail job: a line for each phase.")
+@click.option("--phases", is_flag=True, help="Rail jobs: print a line for each phase.")
 @JSON_LINES
 @click.pass_context
 def simulate(

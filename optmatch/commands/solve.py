@@ -26,7 +26,7 @@ from optmatch.commands.outcome import (
     say,
 )
 from optmatch.commands.progress import listening
-from optmatch.model import Limit, Solution, Status, unit_of
+from optmatch.model import Limit, Solution, Status, is_known, unit_of, write_score
 
 
 def _complete_method(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
@@ -48,25 +48,25 @@ def _complete_method(ctx: click.Context, param: click.Parameter, incomplete: str
     "--method",
     metavar="NAME",
     shell_complete=_complete_method,
-    help="See `optmatch methods`.  [default: that of the kind of problem]",
+    help="Name of a method, see `optmatch methods`.  [default: depends on the problem]",
 )
 @click.option(
     "--time-limit",
     "time_limit_s",
     metavar="SECONDS",
     type=click.FloatRange(min=0),
-    help="Stop with the best so far.  [default: none]",
+    help="Stop then, with the best so far.  [default: no limit]",
 )
-@count("--seed", None, "Of the random numbers.  [default: drawn and reported]")
+@count("--seed", None, "Seed of the random numbers.  [default: drawn and reported]")
 @click.option(
     "-o",
     "--output",
     type=click.Path(),
-    help="Schedule file; `-` is stdout; with several inputs a folder.  [default: none]",
+    help="Schedule file, or a folder for several inputs; `-` is stdout.  [default: none]",
 )
 @with_options((FORCE, JSON_LINES))
-@click.option("-q", "--quiet", is_flag=True, help="No progress and no hints.")
-@click.option("-v", "--verbose", is_flag=True, help="Every step and the log.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no progress and no hints.")
+@click.option("-v", "--verbose", is_flag=True, help="Print every step and the log.")
 @click.pass_context
 def solve(
     ctx: click.Context,
@@ -191,9 +191,9 @@ def _print(name: str, solution: Solution, verbose: bool) -> None:
         rows["matchings"] = f"{sum(slots)}{planes}"
     unit = unit_of(solution.problem)
     if solution.objective is not None:
-        rows["objective"] = f"{solution.objective:g} {unit}".rstrip()
-    if math.isfinite(solution.lower_bound):
-        rows["lower bound"] = f"{solution.lower_bound:g} {unit}".rstrip()
+        rows["objective"] = write_score(solution.objective, unit)
+    if is_known(solution.lower_bound):
+        rows["lower bound"] = write_score(solution.lower_bound, unit)
     if math.isfinite(solution.gap):
         rows["gap"] = f"{100 * solution.gap:.3g} %"
     if solution.proof is not None:

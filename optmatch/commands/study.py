@@ -1,4 +1,4 @@
-"""`optmatch study`: slices that come and go, spares, and blast radii, as tables and pictures."""
+"""`optmatch study`: slices, spares, blast radii and collectives, as tables and pictures."""
 
 from __future__ import annotations
 
@@ -8,30 +8,38 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from optmatch.commands.options import FORCE, JSON, PICTURE, QUIET, count, take, with_options
-from optmatch.commands.outcome import INTERRUPTED, SOLVED, csv_text, print_object, print_table, say
+from optmatch.commands.outcome import (
+    INTERRUPTED,
+    SOLVED,
+    csv_text,
+    print_object,
+    print_table,
+    read_problem,
+    say,
+)
 from optmatch.commands.progress import listening
 from optmatch.fabrics import RackFabric
 from optmatch.model import InputError
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from optmatch.problems.slices.shape import Shape
     from optmatch.studies.outcome import Study
 
 RACK_OPTIONS = (
-    click.option(
-        "--racks", type=int, help="How many racks.  [default: 1, of a study of slices 64]"
-    ),
+    click.option("--racks", type=int, help="Number of racks.  [default: 1; 64 for slices]"),
     click.option("--chips", metavar="AxBxC", help="Chips of a rack.  [default: 4x4x4]"),
     click.option("--server", metavar="AxBxC", help="Chips of a server.  [default: 2x2x1]"),
-    click.option("--fibres", type=int, help="From a server to each neighbour.  [default: 8]"),
+    click.option("--fibres", type=int, help="Fibres to each neighbour.  [default: 8]"),
 )
 _OUTPUT_OPTIONS = (
-    click.option("--csv", "as_csv", is_flag=True, help="The tables as CSV, one after another."),
+    click.option("--csv", "as_csv", is_flag=True, help="Print CSV, one table after another."),
     *(JSON, PICTURE, FORCE),
 )
 _RUN_OPTIONS = (
-    count("--runs", 5, "Independent repetitions; intervals are of 95 %.", least=1),
-    count("--seed", 0, "Of all runs."),
+    count("--runs", 5, "Number of independent runs; intervals are of 95 %.", least=1),
+    count("--seed", 0, "Seed of all runs."),
     click.option(
         "--mix",
         metavar="AxBxC=W,...",
@@ -43,36 +51,33 @@ _RUN_OPTIONS = (
 
 @click.group()
 def study() -> None:
-    """Study racks: how slices fit, how many spares do, what a failure disturbs."""
+    """Study racks (slices, spares, failures), and when new circuits pay for collectives."""
 
 
 @study.command()
 @with_options(RACK_OPTIONS)
-@count("--requests", 2000, "How many come in each run.", least=1)
+@count("--requests", 2000, "Number of requests in each run.", least=1)
 @click.option(
-    "--load", type=float, default=0.9, help="Servers asked for at a time, as a part of all."
+    "--load", type=float, default=0.9, help="Mean part of the servers that is asked for at a time."
 )
 @click.option(
-    "--trace", type=click.Path(), help="CSV of arrival_time, shape, duration instead; one run."
+    "--trace", type=click.Path(), help="Requests from a CSV: arrival_time, shape, duration."
 )
 @click.option(
     "--rule",
     "rules",
     type=click.Choice(["first-fit", "best-fit", "optical", "optical-joined"]),
     multiple=True,
-    help="Which to compare; repeatable.  [default: all]",
+    help="A rule to compare; repeatable.  [default: all]",
 )
 @click.option(
     "--warm-up",
     type=click.FloatRange(0, 1, max_open=True),
     default=0.25,
-    help="Part of the requests that is not counted.",
+    help="First part of the requests, which is not counted.",
 )
 @click.option(
-    "--free",
-    type=click.FloatRange(0, 1),
-    default=0.5,
-    help="Part of the fragmented pod that is free.",
+    "--free", type=click.FloatRange(0, 1), default=0.5, help="Free part of the fragmented pod."
 )
 @with_options(_RUN_OPTIONS)
 @with_options(_OUTPUT_OPTIONS)
@@ -93,22 +98,22 @@ def slices(ctx: click.Context, /, rules: tuple[str, ...], **options: Any) -> Non
 
 @study.command()
 @with_options(RACK_OPTIONS)
-@count("--most", 8, "Spares at most.")
+@count("--most", 8, "Largest number of spares.")
 @click.option(
     "--chip-failures",
     "chip_failures_per_year",
     type=float,
     default=0.09,
-    help="Per year, of one chip by itself.",
+    help="Failures of one chip by itself, per year.",
 )
 @click.option(
     "--server-failures",
     "server_failures_per_year",
     type=float,
     default=0.03,
-    help="Per year, of a server with all its chips.",
+    help="Failures of a server with all its chips, per year.",
 )
-@click.option("--repair-days", type=float, default=7.0, help="Until what has failed is back.")
+@click.option("--repair-days", type=float, default=7.0, help="Mean days of a repair.")
 @with_options(_OUTPUT_OPTIONS)
 @click.pass_context
 def spares(ctx: click.Context, /, **options: Any) -> None:
@@ -120,7 +125,7 @@ def spares(ctx: click.Context, /, **options: Any) -> None:
 
 @study.command("blast-radius")
 @with_options(RACK_OPTIONS)
-@count("--requests", 200, "How many slices ask for a place in each run.", least=1)
+@count("--requests", 200, "Number of slices that ask for a place in each run.", least=1)
 @with_options(_RUN_OPTIONS)
 @with_options(_OUTPUT_OPTIONS)
 @click.pass_context
@@ -129,6 +134,48 @@ def blast_radius(ctx: click.Context, /, **options: Any) -> None:
     from optmatch.studies.reroutes.tables import study_blast
 
     ctx.exit(_run(study_blast, options))
+
+
+@study.command()
+@click.argument("file", metavar="COLLECTIVE", type=click.Path())
+@click.option("--delays", metavar="S,...", help="Delays to try.  [default: 1e-7 .. 0.1]")
+@click.option("--sizes", metavar="B,...", help="Of the map.  [default: 1/100, 1 and 100 times]")
+@click.option("--method", "methods", multiple=True, help="Repeatable.  [default: all that fit]")
+@QUIET
+@with_options(_OUTPUT_OPTIONS)
+@click.pass_context
+def collectives(
+    ctx: click.Context,
+    /,
+    file: str,
+    delays: str | None,
+    sizes: str | None,
+    methods: tuple[str, ...],
+    **options: Any,
+) -> None:
+    """Compare the methods of a collective over delays and sizes; find where they break even."""
+    from optmatch.problems import Collective
+    from optmatch.studies.collectives.delays import study_collectives
+
+    problem = read_problem(file)
+    if not isinstance(problem, Collective):
+        raise InputError(f"a problem of kind {problem.kind}: a collective is expected", path=file)
+    given: dict[str, Any] = {"methods": methods}
+    for name, text in (("delays_s", delays), ("sizes_bytes", sizes)):
+        if text is not None:
+            given[name] = _read_numbers(name.partition("_")[0], text)
+    as_csv, as_json, output, force, quiet = _take_output(options)
+    with listening("study", quiet=bool(quiet)) as listen:
+        found = study_collectives(problem, on_event=listen, **given)
+    told = {"problem": file, "parameters": given}
+    ctx.exit(_write(found, told, as_csv, as_json, output, force))
+
+
+def _read_numbers(name: str, text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"--{name} {text!r}: numbers, separated by commas") from None
 
 
 def build_racks(options: dict[str, Any], *, racks: int) -> RackFabric:
@@ -163,29 +210,38 @@ def _run(
     study: Callable[..., Study], options: dict[str, Any], *, racks: int = 1, **given: Any
 ) -> int:
     """Run a study, then write its tables and its picture, also those of an interrupted one."""
-    as_csv, as_json, output, force, quiet = take(
-        options, ("as_csv", "as_json", "output", "force", "quiet")
-    ).values()
-    if as_csv and as_json:
-        raise click.UsageError("either --csv or --json")
+    as_csv, as_json, output, force, quiet = _take_output(options)
     fabric = build_racks(options, racks=racks)
     chosen = {name: value for name, value in options.items() if value is not None} | given
     if "mix" in chosen:
         chosen["mix"] = _read_mix(chosen["mix"])
     with listening("study", quiet=bool(quiet)) as listen:
         found = study(fabric, on_event=listen, **chosen)
+    racks_of = {name: getattr(fabric, name) for name in ("chips", "server", "fibres", "racks")}
+    told = {"fabric": racks_of, "parameters": options}
+    return _write(found, told, as_csv, as_json, output, force)
+
+
+def _take_output(options: dict[str, Any]) -> list[Any]:
+    """Take out of `options` how tables and pictures are written."""
+    found = take(options, ("as_csv", "as_json", "output", "force", "quiet"))
+    if found["as_csv"] and found["as_json"]:
+        raise click.UsageError("either --csv or --json")
+    return list(found.values())
+
+
+def _write(
+    found: Study,
+    told: dict[str, Any],
+    as_csv: bool,
+    as_json: bool,
+    output: str | None,
+    force: bool,
+) -> int:
+    """Write the tables and the picture of a study, also those of an interrupted one."""
     if as_json:
-        racks_of = {name: getattr(fabric, name) for name in ("chips", "server", "fibres", "racks")}
-        print_object(
-            "study",
-            {
-                "study": found.name,
-                "fabric": racks_of,
-                "parameters": options,
-                "complete": found.complete,
-                "tables": found.tables,
-            },
-        )
+        content = {"study": found.name, **told, "complete": found.complete, "tables": found.tables}
+        print_object("study", content)
     elif as_csv:
         tables = {title: rows for title, rows in found.tables.items() if rows}
         for title, rows in tables.items():
@@ -195,9 +251,14 @@ def _run(
         _print_tables(found)
     done = found.complete or any(found.tables.values())
     if output is not None and done:
-        from optmatch.plotting import plot_study, save_figure
+        from optmatch.plotting import plot_delays, plot_study, save_figure
 
-        save_figure(lambda: plot_study(found.name, found.tables), output, force=force)
+        def draw() -> Figure:
+            if found.name == "collectives":
+                return plot_delays(found.tables)
+            return plot_study(found.name, found.tables)
+
+        save_figure(draw, output, force=force)
         say(f"{output}: written")
     if not found.complete:
         say(f"interrupted: {'the tables are of what' if done else 'nothing'} was done")

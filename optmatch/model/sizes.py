@@ -19,11 +19,10 @@ SIZES: dict[str, int] = {
     "operations": 50_000_000,
     "ports": 1_000_000,
     "ranks": 131_072,
-    "resources": 10_000_000,
 }
 """The largest sizes by default: bytes of a file once it is unpacked, cells of a fabric, nested
 levels of a text, entries of a matrix or pairs of ports, fibres of racks, operations of a step or
-sends of a collective, ports of a fabric, ranks of a job, resources to share."""
+sends of a collective, ports of a fabric, ranks of a job."""
 
 
 def largest(what: str) -> int:

@@ -1,4 +1,14 @@
 # The public names, each once: `__init__.py` reads this list, and imports a name on its first use.
+from .collectives.delays import (
+    DelaysData as DelaysData,
+    delays_data as delays_data,
+    plot_delays as plot_delays,
+)
+from .collectives.rounds import (
+    RoundsData as RoundsData,
+    plot_rounds as plot_rounds,
+    rounds_data as rounds_data,
+)
 from .comparison import (
     FabricsData as FabricsData,
     fabrics_data as fabrics_data,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 from optmatch.fabrics import Fabric
 from optmatch.model import InputError, Solution
 from optmatch.model.files import check_target, replace_file
+from optmatch.plotting.collectives.rounds import plot_rounds
 from optmatch.plotting.demands.gantt import plot_gantt
 from optmatch.plotting.figures import draw_fabric, new_figure, plot_contact_sheet, plot_slot
 from optmatch.plotting.rails.gantt import plot_rails
@@ -19,7 +20,7 @@ from optmatch.plotting.reroutes.transitions import plot_transition
 from optmatch.plotting.slices.racks import plot_slice
 from optmatch.plotting.slots import Drawable, parts
 from optmatch.plotting.viewer import viewer_page
-from optmatch.problems import Allocation, Demand, RailJob, Transition
+from optmatch.problems import Allocation, CollectivePlan, Demand, RailJob, Transition
 from optmatch.problems.rails.plan import RailPlan
 
 if TYPE_CHECKING:
@@ -134,6 +135,8 @@ def _figure(shown: Drawable, slot: int | None) -> Figure:
             if slot is not None:
                 raise InputError("a plan of rails has no slots", where="slot")
             return cast("Figure", plot_rails(problem, answer).figure)
+        if slot is None and isinstance(answer, CollectivePlan):
+            return plot_rounds(answer)
         if isinstance(answer, Transition):
             return plot_transition(shown)
         if slot is None and isinstance(problem, Demand):

@@ -13,7 +13,10 @@ from optmatch.problems.collectives.problem import OPERATIONS
 
 @st.composite
 def collective_problems(
-    draw: st.DrawFn, *, takes: Callable[[Collective], bool] = lambda problem: True
+    draw: st.DrawFn,
+    *,
+    takes: Callable[[Collective], bool] = lambda problem: True,
+    most_ranks: int = 9,
 ) -> Collective:
     """Draw a collective of a few ranks.
 
@@ -23,13 +26,15 @@ def collective_problems(
         Given by hypothesis.
     takes
         What a method says of a problem: others are not drawn.
+    most_ranks
+        There are no more ranks.
 
     Examples
     --------
     >>> collective_problems()
     collective_problems()
     """
-    n = draw(st.integers(1, 9))
+    n = draw(st.integers(1, most_ranks))
     rank = st.integers(0, n - 1)
     late = draw(st.dictionaries(rank, st.sampled_from([1e-6, 1e-3]), max_size=min(1, n - 1)))
     make: dict[str, st.SearchStrategy[Any]] = {

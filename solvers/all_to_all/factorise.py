@@ -16,9 +16,8 @@ from optmatch.problems import AllToAll
 from optmatch.solvers import frame
 from optmatch.solvers.all_to_all import factors as combinatorics
 from optmatch.solvers.all_to_all.conclusion import FEWEST_SLOTS, answer_at_once, conclude
-from optmatch.solvers.all_to_all.exchanges import exchange_pairs
 from optmatch.solvers.all_to_all.live import on_live_ports
-from optmatch.solvers.all_to_all.planner import SlotPlanner
+from optmatch.solvers.all_to_all.planner import SlotPlanner, exchange_pairs
 from optmatch.solvers.all_to_all.slot_shortage import names_faults, settle_open
 from optmatch.solvers.routing.router import Router
 

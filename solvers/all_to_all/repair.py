@@ -20,8 +20,7 @@ from optmatch.fabrics import Fault, Faulty
 from optmatch.fabrics.faults import STATES
 from optmatch.model import FREE, Limits, Schedule, Status, ignore
 from optmatch.problems import AllToAll, Routing
-from optmatch.solvers.all_to_all.exchanges import QUICK, exchange_pairs
-from optmatch.solvers.all_to_all.planner import FAILED, Slot, SlotPlanner
+from optmatch.solvers.all_to_all.planner import FAILED, QUICK, Slot, SlotPlanner, exchange_pairs
 from optmatch.solvers.routing.columns import Master
 from optmatch.solvers.routing.pathfinder import EFFORTS, FAR, Effort, Wiring, negotiate
 from optmatch.solvers.routing.router import Router

@@ -20,9 +20,8 @@ from optmatch.solvers.all_to_all.conclusion import (
     REFUTED_BY_SEARCH,
     conclude,
 )
-from optmatch.solvers.all_to_all.exchanges import exchange_pairs
 from optmatch.solvers.all_to_all.live import LivePorts, Solve
-from optmatch.solvers.all_to_all.planner import FAILED, Slot, SlotPlanner
+from optmatch.solvers.all_to_all.planner import FAILED, Slot, SlotPlanner, exchange_pairs
 from optmatch.solvers.routing.causes import Refuted, add_causes, find_causes
 from optmatch.solvers.routing.pathfinder import EFFORTS
 from optmatch.solvers.routing.router import Router

@@ -5,23 +5,23 @@ from __future__ import annotations
 from functools import partial
 
 from optmatch.problems import Collective
-from optmatch.solvers.collectives.algorithms import fits
+from optmatch.solvers.collectives.methods import suits
 from optmatch.solvers.method import Method, Run
 
 
-def _algorithm(name: str) -> Run:
-    from optmatch.solvers.collectives.methods import algorithm
+def _load(name: str) -> Run:
+    from optmatch.solvers.collectives.methods import method
 
-    return algorithm(name)
-
-
-def _best() -> Run:
-    from optmatch.solvers.collectives.methods import solve_best
-
-    return solve_best
+    return method(name)
 
 
 _SUMMARIES = {
+    "best": "the fastest of all that fit",
+    "rewire": "a known algorithm, with new circuits only where they pay",
+    "overlap": "planes change circuits while others send",
+    "stragglar": "an all-reduce around a late rank: the others reduce while they wait",
+    "mixed-radix": "rings whose steps grow: the fewest rounds of an all-gather or a sum",
+    "circulant": "an all-to-all on shifts, chosen together with the routes",
     "ring": "chunks go round a ring, whose circuits stay",
     "halving-doubling": "pairs at distances 1, 2, 4, ... exchange what they have",
     "bruck": "ranks send 1, 2, 4, ... places onward",
@@ -30,17 +30,14 @@ _SUMMARIES = {
     "direct": "everything straight to its place, over different circuits of all lanes",
 }
 
-METHODS = (
-    Method("best", Collective, _best, "the fastest of all that fit"),
-    *(
-        Method(
-            name,
-            Collective,
-            partial(_algorithm, name),
-            summary,
-            suits=partial(fits, algorithm=name),
-        )
-        for name, summary in _SUMMARIES.items()
-    ),
+METHODS = tuple(
+    Method(
+        name,
+        Collective,
+        partial(_load, name),
+        summary,
+        suits=None if name == "best" else partial(suits, name=name),
+    )
+    for name, summary in _SUMMARIES.items()
 )
 """Methods for collectives; the first is the default."""

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.problems import Collective
+from optmatch.model import Limits, ignore
+from optmatch.problems import AllToAll, Collective
 from optmatch.problems.collectives.plan import COPY, REDUCE
 from optmatch.solvers.collectives.rounds import (
     Rounds,
@@ -35,8 +36,8 @@ def list_rounds(problem: Collective, algorithm: str) -> Rounds:
     n, operation = problem.n_ranks, problem.operation
     if n == 1:
         return Rounds(np.empty((0, 5), dtype=np.int64), 1)
-    if n == 2 and operation == "all-reduce":  # whole buffers are exchanged in one round
-        return Rounds(np.array([[0, 0, 1, 0, REDUCE], [0, 1, 0, 0, REDUCE]]), 1)
+    if algorithm == "whole-buffers" or (n == 2 and operation == "all-reduce"):
+        return _whole_buffers(problem, operation, 1)
     if n == 2 and operation == "broadcast":
         return _bruck(problem, operation, 1)
     if operation == "reduce-scatter":
@@ -68,6 +69,10 @@ def fits(problem: Collective, algorithm: str) -> bool:
         return power
     if algorithm == "bruck":
         return not problem.two_way or n <= 2 or operation == "broadcast"
+    if algorithm == "near-sums":  # as fast as bruck, but over circuits that stay
+        return not problem.two_way and operation in ("all-reduce", "reduce-scatter", "all-gather")
+    if algorithm == "whole-buffers":
+        return power and operation == "all-reduce"
     if algorithm == "swing":
         return power and operation in ("all-reduce", "reduce-scatter", "all-gather")
     return operation == "all-to-all" if algorithm == "pairwise" else operation != "broadcast"
@@ -147,6 +152,13 @@ def _bruck(problem: Collective, operation: str, sign: int) -> Rounds:
     return _grow(n, ((ranks + sign * power) % n for power in powers))
 
 
+def _near_sums(problem: Collective, operation: str, sign: int) -> Rounds:
+    """Gather from afar first, while there is little to send; so sums start with the near ones."""
+    n = problem.n_ranks
+    powers = [1 << k for k in range((n - 1).bit_length())]
+    return _grow(n, ((np.arange(n) + sign * power) % n for power in powers[::-1]))
+
+
 def _tree(problem: Collective, senders: list[NDArray[np.int64]], steps: list[int]) -> Rounds:
     """Broadcast whole buffers: those who have one send it so many places onward."""
     n, root = problem.n_ranks, problem.root
@@ -175,6 +187,13 @@ def _halving_doubling(problem: Collective, operation: str, sign: int) -> Rounds:
         chunk = ((source ^ power) & ~(power - 1)) + np.tile(offset, len(holds))
         parts.append((source, source ^ power, chunk))
     return one_after_another(as_rounds(parts, COPY, n), gather)
+
+
+def _whole_buffers(problem: Collective, operation: str, sign: int) -> Rounds:
+    """Exchange and add up whole buffers with ranks 1, 2, 4, ... away: few rounds, many bytes."""
+    ranks = np.arange(problem.n_ranks)
+    powers = [1 << k for k in range((problem.n_ranks - 1).bit_length())]
+    return as_rounds([(ranks, ranks ^ power, 0 * ranks) for power in powers], REDUCE, 1)
 
 
 def _swing(problem: Collective, operation: str, sign: int) -> Rounds:
@@ -210,6 +229,9 @@ def list_matchings(problem: Collective) -> list[NDArray[np.int64]]:
     ranks = np.arange(n)
     if not problem.two_way:
         return [(ranks + shift) % n for shift in range(1, n)]
+    routed = _routed_matchings(problem)
+    if routed is not None:
+        return routed
     if n & (n - 1) == 0:
         return [ranks ^ other for other in range(1, n)]
     turning = n - 1 + n % 2  # a tournament: one rank stays, or rests, and the others turn
@@ -221,6 +243,18 @@ def list_matchings(problem: Collective) -> list[NDArray[np.int64]]:
             partner[n - 1], partner[turn] = turn, n - 1
         found.append(partner)
     return found
+
+
+def _routed_matchings(problem: Collective) -> list[NDArray[np.int64]] | None:
+    """Return matchings of all pairs that a mesh of cells can hold, if there is one."""
+    fabric = problem.fabric
+    if fabric.graph is None or not fabric.bidirectional or fabric.n_ports != problem.n_ranks:
+        return None
+    from optmatch.solvers.all_to_all.factorise import solve
+
+    everyone, rng = AllToAll(fabric), np.random.default_rng(0)
+    schedule = solve(everyone, Limits(iterations=0), rng, ignore).schedule
+    return None if schedule is None else list(schedule.matchings.astype(np.int64))
 
 
 def _direct(problem: Collective, operation: str, sign: int) -> Rounds:
@@ -249,5 +283,7 @@ ALGORITHMS: dict[str, Callable[[Collective, str, int], Rounds]] = {
     "pairwise": _pairwise,
     "swing": _swing,
     "direct": _direct,
+    "near-sums": _near_sums,
+    "whole-buffers": _whole_buffers,
 }
 """What makes the rounds, by name; `sign` is the direction in which chunks go round."""

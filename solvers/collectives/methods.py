@@ -1,59 +1,195 @@
-"""Methods of collectives: the known algorithms, and the fastest of all that fit."""
+"""Methods of collectives: what finds a plan, by name, and the fastest of all that fit."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from optmatch.model import Limits, OnEvent, Solution
+from optmatch.fabrics import IdealSwitch
+from optmatch.model import Clock, Limits, OnEvent, Solution
 from optmatch.problems import Collective
 from optmatch.solvers.collectives.algorithms import ALGORITHMS, fits, list_rounds
 from optmatch.solvers.collectives.conclusion import Found, run
-from optmatch.solvers.collectives.plans import lay
+from optmatch.solvers.collectives.plans import Laid, lay, lay_shares
+from optmatch.solvers.collectives.rounds import Rounds
 from optmatch.solvers.method import Run
 
+Find = Callable[[Collective, Clock], Found]
 
-def algorithm(name: str) -> Run:
-    """Return the method that follows one algorithm, with new circuits wherever it needs some.
+
+def method(name: str) -> Run:
+    """Return the method of a name.
 
     Examples
     --------
     >>> from optmatch.model import ignore
     >>> problem = Collective("all-reduce", 4, 4.0, rate_bytes_per_s=1.0)
-    >>> algorithm("ring")(problem, Limits(), np.random.default_rng(0), ignore).objective
+    >>> method("ring")(problem, Limits(), np.random.default_rng(0), ignore).objective
     6.0
     """
-    return partial(_follow, name)
+    return partial(_run, name)
 
 
-def _follow(
+def _run(
     name: str, problem: Collective, limits: Limits, rng: np.random.Generator, on_event: OnEvent
 ) -> Solution:
-    return run(
-        problem,
-        limits,
-        on_event,
-        name,
-        lambda clock: Found(lay(problem, list_rounds(problem, name)), {"algorithm": name}),
+    find = _best if name == "best" else FINDERS[name]
+    nothing = problem.n_ranks == 1 or not problem.size_bytes
+    if nothing and problem.steps is None:
+        find = partial(_follow, "ring" if problem.n_ranks == 1 else "direct")
+    return run(problem, limits, on_event, name, lambda clock: find(problem, clock))
+
+
+def suits(problem: Collective, name: str) -> bool:
+    """Tell whether a method takes a problem.
+
+    Examples
+    --------
+    >>> late = Collective("all-reduce", 5, 1.0, late_s={4: 1.0})
+    >>> suits(late, "ring"), suits(late, "swing"), suits(late, "rewire")
+    (True, False, True)
+    """
+    if name in ALGORITHMS:
+        return fits(problem, name)
+    if name == "overlap":
+        return problem.steps is not None or problem.planes > 1
+    if problem.steps is not None:
+        return False
+    if name == "stragglar":
+        return problem.operation == "all-reduce" and bool(problem.late_s)
+    if name == "mixed-radix":
+        sums = ("all-gather", "reduce-scatter", "all-reduce")
+        return problem.operation in sums and not problem.two_way and problem.n_ranks > 1
+    if name == "circulant":
+        even = problem.operation == "all-to-all" and problem.demand_bytes is None
+        return even and not problem.two_way and problem.n_ranks > 1
+    return name == "rewire"
+
+
+def single_rounds(problem: Collective) -> dict[str, Rounds]:
+    """List the algorithms that fit, with one partner for each rank in a round."""
+    alone = problem
+    if problem.lanes > 1:
+        start = problem.start if isinstance(problem.start, str) else "free"
+        fabric = IdealSwitch(problem.n_ranks)
+        alone = replace(problem, ports=1, planes=1, fabric=fabric, start=start)
+    return {name: list_rounds(alone, name) for name in ALGORITHMS if fits(alone, name)}
+
+
+def _follow(name: str, problem: Collective, clock: Clock) -> Found:
+    """Give each round of an algorithm its own circuits."""
+    return Found(lay(problem, list_rounds(problem, name)), {"algorithm": name})
+
+
+def _rewire(problem: Collective, clock: Clock) -> Found:
+    """Change circuits only where it pays; of all algorithms the fastest."""
+    from optmatch.solvers.collectives.rewire import choose, rewire
+
+    rounds = single_rounds(problem)
+    choices = {name: choose(problem, each) for name, each in rounds.items()}
+    name = min(choices, key=lambda each: choices[each].time_s)
+    others = {each: choice.time_s for each, choice in choices.items() if each != name}
+    stats = {"algorithm": name, "runners_up": _ranked(others)}
+    return Found(rewire(problem, rounds[name], choices[name]), stats)
+
+
+def _overlap(problem: Collective, clock: Clock) -> Found:
+    """Let planes change circuits while others send; of all algorithms the fastest."""
+    from optmatch.solvers.collectives.overlap import given_steps, read_steps, share
+
+    if problem.steps is not None:
+        found, bound = share(given_steps(problem), clock)
+        return Found(lay_shares(problem, None, found), {}, lower_bound=bound)
+    best: tuple[str, Laid] | None = None
+    times: dict[str, float] = {}
+    for name, rounds in single_rounds(problem).items():
+        steps = read_steps(problem, rounds)
+        if best is not None and steps.at_least_s >= best[1].plan.time_s:
+            continue
+        found, _ = share(steps, clock, prove=False)
+        laid = lay_shares(problem, rounds, found)
+        times[name] = laid.plan.time_s
+        if best is None or laid.plan.time_s < best[1].plan.time_s:
+            best = name, laid
+    assert best is not None
+    del times[best[0]]
+    return Found(best[1], {"algorithm": best[0], "runners_up": _ranked(times)})
+
+
+def _stragglar(problem: Collective, clock: Clock) -> Found:
+    """Let the others scatter sums while they wait, then spread what the late rank has."""
+    from optmatch.solvers.collectives.stragglar import scatter_pairs, scatter_ring, schedule
+
+    n, late = problem.n_ranks, problem.late
+    first = scatter_pairs(n) if problem.two_way else scatter_ring(n)
+    then = schedule(n).astype(np.int64)
+    then[:, 0] += int(first[-1, 0]) + 1 if len(first) else 0
+    sends = np.concatenate([first.astype(np.int64), then])
+    rank_of = np.argsort(late, kind="stable")  # the last one is the late one
+    sends[:, 1:3] = rank_of[sends[:, 1:3]]
+    return Found(lay(problem, Rounds(sends, max(1, n - 1))), {"algorithm": "stragglar"})
+
+
+def _mixed_radix(problem: Collective, clock: Clock) -> Found:
+    """Gather, and scatter sums, in the fewest rounds that so many configurations allow."""
+    from optmatch.solvers.collectives import mixed_radix
+
+    n, each_s = problem.n_ranks, problem.alpha_s + (problem.hop_s or 0.0)
+    if n == 2:  # where an all-reduce is one exchange
+        return _follow("ring", problem, clock)
+    makers = {
+        "all-gather": mixed_radix.all_gather,
+        "reduce-scatter": mixed_radix.reduce_scatter,
+        "all-reduce": mixed_radix.all_reduce,
+    }
+    counts = range(1, (n - 1).bit_length() + 1)
+    best = min(
+        counts,
+        key=lambda k: (k - 1) * problem.delay_s + each_s * mixed_radix.reach_product(n, k)[0],
     )
+    sends = makers[problem.operation](n, best).astype(np.int64)
+    return Found(lay(problem, Rounds(sends, n)), {"algorithm": "mixed-radix"})
 
 
-def solve_best(
-    problem: Collective, limits: Limits, rng: np.random.Generator, on_event: OnEvent
-) -> Solution:
+def _circulant(problem: Collective, clock: Clock) -> Found:
+    """Choose shifts and routes of an all-to-all together."""
+    from optmatch.solvers.collectives import circulant
+
+    n, each_s = problem.n_ranks, problem.alpha_s + (problem.hop_s or 0.0)
+    block_s = problem.size_bytes / n / (problem.rate_bytes_per_s * problem.lanes)
+    chosen, _ = circulant.choose(n, block_s, each_s, problem.delay_s)
+    sends = circulant.list_sends(chosen).astype(np.int64)
+    return Found(lay(problem, Rounds(sends, n * n)), {"algorithm": "circulant"})
+
+
+FINDERS: dict[str, Find] = {
+    **{name: partial(_follow, name) for name in ALGORITHMS if name != "near-sums"},
+    "rewire": _rewire,
+    "overlap": _overlap,
+    "stragglar": _stragglar,
+    "mixed-radix": _mixed_radix,
+    "circulant": _circulant,
+}
+"""What finds a plan, by the name of the method."""
+
+
+def _best(problem: Collective, clock: Clock) -> Found:
     """Try all that fit, and take the fastest."""
+    found: dict[str, Found] = {}
+    for name, find in FINDERS.items():
+        if suits(problem, name) and (not found or clock.exceeded(0) is None):
+            found[name] = find(problem, clock)
+    times = {name: each.laid.plan.time_s for name, each in found.items() if each.laid is not None}
+    name = min(times, key=lambda each: times[each])
+    del times[name]
+    stats = {"algorithm": name, **found[name].stats, "runners_up": _ranked(times)}
+    bound = max(each.lower_bound for each in found.values())
+    return Found(found[name].laid, stats, lower_bound=bound if problem.steps is not None else 0.0)
 
-    def find(clock: object) -> Found:
-        plans = {
-            name: lay(problem, list_rounds(problem, name))
-            for name in ALGORITHMS
-            if fits(problem, name)
-        }
-        if not plans:
-            return Found(None, {"reason": "no method knows steps that are given from outside"})
-        ranked = sorted(plans, key=lambda name: plans[name].plan.time_s)
-        runners = [f"{name} {plans[name].plan.time_s:.6g} s" for name in ranked[1:]]
-        return Found(plans[ranked[0]], {"algorithm": ranked[0], "runners_up": runners})
 
-    return run(problem, limits, on_event, "best", find)
+def _ranked(times: dict[str, float]) -> list[str]:
+    """List names with their times, the fastest first."""
+    return [f"{name} {times[name]:.6g} s" for name in sorted(times, key=lambda each: times[each])]

@@ -11,6 +11,20 @@ from optmatch.problems import Collective, CollectivePlan
 from optmatch.solvers.collectives.rounds import Rounds, chunk_sizes
 
 
+class Shares(NamedTuple):
+    """Who does how much of each step, and when; arrays of shape (steps, planes)."""
+
+    share_s: NDArray[np.float64]
+    """How long a plane sends."""
+    start_s: NDArray[np.float64]
+    end_s: NDArray[np.float64]
+
+    @property
+    def time_s(self) -> float:
+        """When all is done."""
+        return float(self.end_s.max(initial=0.0))
+
+
 class Laid(NamedTuple):
     """A plan, and how long its circuits are there."""
 
@@ -153,3 +167,29 @@ def _is_there(problem: Collective, circuits: NDArray[np.int64]) -> bool:
     if isinstance(problem.start, str):
         return problem.start == "free"
     return bool((circuits == problem.start).all())
+
+
+def lay_shares(problem: Collective, rounds: Rounds | None, shares: Shares) -> Laid:
+    """Make a plan of shares of planes; `rounds` is None for steps from outside."""
+    count, planes = shares.share_s.shape
+    common = {
+        "shares_bytes": shares.share_s * problem.ports * problem.rate_bytes_per_s,
+        "start_s": shares.start_s,
+        "end_s": shares.end_s,
+        "time_s": shares.time_s,
+    }
+    if rounds is None:
+        return Laid(CollectivePlan(**common))  # type: ignore[arg-type]
+    circuits = lay_circuits(problem, rounds).reshape(count, planes, problem.ports, -1)
+    circuits = np.where((shares.share_s > 0)[:, :, None, None], circuits, -1)
+    late = float(problem.late.max(initial=0.0))
+    begin = np.where(shares.share_s > 0, shares.start_s, np.inf).min(axis=1, initial=np.inf)
+    plan = CollectivePlan(
+        sends=rounds.sends,  # type: ignore[arg-type]
+        chunk_bytes=chunk_sizes(problem, rounds.chunk_count),
+        circuits=circuits.reshape(count, problem.lanes, -1),  # type: ignore[arg-type]
+        epoch_of_round=np.arange(count),  # type: ignore[arg-type]
+        n_rounds_late=int((begin >= late).sum()) if late else 0,
+        **common,  # type: ignore[arg-type]
+    )
+    return Laid(plan)

@@ -20,12 +20,36 @@ from optmatch.solvers.collectives.stragglar_search import Search
 
 COPY, REDUCE = 0, 1
 """Kinds of sends: the destination takes the chunk, or adds it to its own."""
-ORDERS = 12
-"""Orders of equals that are tried with each plan."""
+ORDERS = 200
+"""Orders of equals that are tried with each plan, for odd numbers of ranks."""
 SEEDS = 20
 """Seeds of searches for plans."""
-KNOWN = {34: (4, 9), 36: (3, 11), 38: (4, 4), 40: (4, 0)}
-"""Numbers of doubles and seeds that find a plan soon, by number of ranks."""
+DOUBLES = {
+    2: (25, 57, 121),
+    3: (23, 36, 55, 119),
+    4: (17, 19, 21, 34, 35, 37, 38, 39, 40, 41, 43, 45, 51, 53, 115, 117),
+    5: (33, 49),
+}
+"""Numbers of doubles with which a search soon finds a plan, and for how many ranks."""
+SEED_OF = {34: 9, 36: 11, 38: 4, 39: 2, 119: 3}
+"""The seeds of these searches, by number of ranks, where not 0."""
+STORED = {
+    3: "  010101",
+    5: " 030 101 121212 020202132313 010103231323",
+    9: (
+        " 060 141650070 020202451540161610 012101262621373730 131313042404272723 "
+        "014103353535471743 034305452545263626 154515464646276727837 024206132317565656474 "
+        "147416357536267625075707"
+    ),
+    11: (
+        " 070 030141760 242421750181690 303262780871191910 232323040404161612 "
+        "043402272720383831595951 414352535063606893985 036305164613273727592953 "
+        "124217034301454545787878 015107474747686868294929a59 249425365638182816797979a56 "
+        "137318269626075708489848596957 028209458546367639176719898984"
+    ),
+}
+"""Optimal schedules that the exact model found, where plans take a round more: by round, source,
+destination and chunk of each copy, without the exchanges."""
 
 Sends = NDArray[np.int32]
 """Rows of round, source, destination, chunk, kind, by round; a send reads what its source held
@@ -75,13 +99,13 @@ def schedule(n: int, seed: int = 0) -> Sends:
     Returns
     -------
     Sends
-        The fewest rounds, n + ceil(log2 n) - 2, for every even n; one more for odd n, two more for
-        a few. n (n - 1) rows: nobody gets what it has.
+        The fewest rounds, n + ceil(log2 n) - 2, for every even n; for odd n as many as
+        `counting_bound`, or one more. n (n - 1) rows: nobody gets what it has.
 
     Raises
     ------
     SolverError
-        If no plan was found; it is for no n up to 1024.
+        If no plan was found. For every even n up to 1024 there is one.
 
     Notes
     -----
@@ -95,6 +119,8 @@ def schedule(n: int, seed: int = 0) -> Sends:
     (9, 56)
     """
     n = integer("n", n, at_least=2)
+    if n in STORED:
+        return _read(n)
     odd = n % 2
     n_ranks, q = n + odd - 1, (n + odd - 1).bit_length()
     fewest = n + q - 2 + odd
@@ -119,6 +145,18 @@ def schedule(n: int, seed: int = 0) -> Sends:
     return best
 
 
+def _read(n: int) -> Sends:
+    """Return a schedule that is stored."""
+    late = n - 1
+    rows: list[tuple[int, ...]] = []
+    for t in range(late):
+        rows += [(t, t, late, t, REDUCE), (t, late, t, t, REDUCE)]
+    for t, word in enumerate(STORED[n].split(" ")):
+        ends = [int(digit, 36) for digit in word]
+        rows += [(t, *ends[k : k + 3], COPY) for k in range(0, len(ends), 3)]
+    return np.array(sorted(rows, key=lambda row: row[0]), dtype=np.int32)
+
+
 def _plans(n: int, q: int) -> Iterator[NDArray[np.int8]]:
     """Yield plans for ranks with two active chunks, the best first."""
     odd = n % 2
@@ -126,13 +164,16 @@ def _plans(n: int, q: int) -> Iterator[NDArray[np.int8]]:
     if surplus == 0:
         yield np.empty((n + q - 2, 0), dtype=np.int8)
         return
-    for shortest in (1, 0) if odd else (0,):
+    closed = False
+    for shortest in (1, 0) if odd and surplus > 1 else (0,):
         runs = choose_runs(q, surplus, shortest)
         if runs is not None:
-            yield plan_runs(q, runs, n - 1, lose=shortest > 0)
+            closed = True
+            yield plan_runs(q, runs, n - 1, odd=bool(odd))
     least = max(2, surplus.bit_count())
-    others = ((least + more, seed) for seed in range(SEEDS) for more in range(3))
-    for n_doubles, seed in (*([KNOWN[n]] if n in KNOWN else []), *others):
+    others = [(least + more, seed) for seed in range(SEEDS) for more in range(3)]
+    searches = [(doubles, SEED_OF.get(n, 0)) for doubles, ranks in DOUBLES.items() if n in ranks]
+    for n_doubles, seed in searches if closed else searches + others:
         moves = Search(q, surplus, n - 1, n_doubles, odd * (n_doubles - 1), seed).plan()
         if moves is not None:
             yield moves

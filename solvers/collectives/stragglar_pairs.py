@@ -13,8 +13,9 @@ import numpy as np
 
 from optmatch.solvers.kernel import kernel
 
-IDLE, EXCHANGE, SWAP = -1, -2, -3
-"""Moves of a double: nothing; it meets the late rank; it swaps with one of class q - 2."""
+IDLE, EXCHANGE, SWAP, REST = -1, -2, -3, -4
+"""Moves of a double: nothing; it meets the late rank; it swaps with one of class q - 2; it faces
+the rank that is not there although it holds the oldest, so nobody misses that."""
 SEND = 32
 """Plus a class: gives this one. A class alone: takes this one, and gives the oldest."""
 LOSE = 64
@@ -140,7 +141,7 @@ def lay(q, moves, orders, sends, lacks):
         if absent >= 0 and t >= q - 1:
             loser = -1
             for d in range(n_doubles):
-                if moves[t, d] == LOSE:
+                if moves[t, d] == LOSE or moves[t, d] == REST:
                     loser = d
             if loser < 0:
                 for r in range(n_ranks):
@@ -149,7 +150,8 @@ def lay(q, moves, orders, sends, lacks):
             if loser < 0:
                 return -1 - t
             taken[loser] = True
-            missed[loser] += oldest >= 0
+            if oldest >= 0 and (loser >= n_doubles or moves[t, loser] == LOSE):
+                missed[loser] += 1
         key[:] = 0
         for d in range(n_doubles):
             if 0 <= moves[t, d] < SEND:

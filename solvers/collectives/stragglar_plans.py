@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.solvers.collectives.stragglar_pairs import EXCHANGE, IDLE, LOSE, SWAP
+from optmatch.solvers.collectives.stragglar_pairs import EXCHANGE, IDLE, LOSE, REST, SWAP
 
 
 def choose_runs(q: int, surplus: int, shortest: int = 0) -> tuple[int, ...] | None:
@@ -49,7 +49,7 @@ def choose_runs(q: int, surplus: int, shortest: int = 0) -> tuple[int, ...] | No
     return None
 
 
-def plan_runs(q: int, runs: tuple[int, ...], n_chunks: int, *, lose: bool) -> NDArray[np.int8]:
+def plan_runs(q: int, runs: tuple[int, ...], n_chunks: int, *, odd: bool) -> NDArray[np.int8]:
     """Return ``moves[round, double]`` of doubles that waste in runs.
 
     Parameters
@@ -60,8 +60,10 @@ def plan_runs(q: int, runs: tuple[int, ...], n_chunks: int, *, lose: bool) -> ND
         As `choose_runs` returns them.
     n_chunks
         How many there are.
-    lose
-        Whether each double shall miss one chunk, in a run of length 3.
+    odd
+        Whether one rank is absent. Who faces it misses a chunk, and that should be another one in
+        each round: doubles too, in a run of length 3. Two that waste 1 each have none; so in the
+        last round one of them faces the absent rank, and all others get their chunk.
     """
     starts = [a - b for a, b in zip(runs, (*runs[1:], 0), strict=True)]
     n_rounds, n_doubles = n_chunks + q - 1, sum(runs)
@@ -74,7 +76,7 @@ def plan_runs(q: int, runs: tuple[int, ...], n_chunks: int, *, lose: bool) -> ND
                 moves[q - 2 - k, len(place)] = q - 3 - k - j
                 place.append(j)
     met = np.zeros(n_doubles, dtype=np.bool_)
-    lost = np.full(n_doubles, not lose)
+    lost = np.full(n_doubles, not (odd and runs[2] > 0))
     chain = np.zeros(n_doubles, dtype=np.int64)  # swaps to come after the exchange
     losing = -1
     for t in range(q - 1, n_rounds):
@@ -105,4 +107,6 @@ def plan_runs(q: int, runs: tuple[int, ...], n_chunks: int, *, lose: bool) -> ND
                 moves[t, d] = q - 3 - k
                 place[d] = k
             del top[:count]
+    if odd and runs == (2, 0, 0):  # its chunk in place of the one not wasted is the last
+        moves[-3:, 0] = 0, q - 2, REST
     return moves

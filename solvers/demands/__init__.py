@@ -19,9 +19,10 @@ def _best() -> Run:
 
 
 def _portfolio() -> Run:
-    from optmatch.solvers.demands.portfolio import solve
+    from optmatch.solvers.demands.portfolio import yield_all
+    from optmatch.solvers.demands.scheduling import solve_demand
 
-    return solve
+    return partial(solve_demand, name="portfolio", build=yield_all)
 
 
 def _ilp() -> Run:

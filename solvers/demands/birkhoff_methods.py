@@ -11,8 +11,7 @@ import numpy as np
 from optmatch.model import InputError, Limits, OnEvent, Solution
 from optmatch.problems import Demand
 from optmatch.solvers.demands.birkhoff import Rule, decompose
-from optmatch.solvers.demands.decomposer import Decomposer
-from optmatch.solvers.demands.decomposing import take_fewest
+from optmatch.solvers.demands.decomposer import Decomposer, take_fewest
 from optmatch.solvers.demands.greedy import complete
 from optmatch.solvers.demands.plans import Plan, trim
 from optmatch.solvers.demands.scheduling import Work, solve_demand

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from optmatch.solvers.demands.queue import lay, order, push, refill, sink
 from optmatch.solvers.demands.workspace import (
     FLOOR,
     HEAP_SIZE,
     LINE_SUM,
     THRESHOLD,
     WORD,
+    lay,
+    order,
+    push,
+    refill,
+    sink,
 )
 from optmatch.solvers.kernel import kernel
 

@@ -15,8 +15,7 @@ from optmatch.model import Bound, Event, Limit, Limits, NewBest, OnEvent, Soluti
 from optmatch.problems import CountProof, Demand, OddSetProof
 from optmatch.problems.demands.proofs import Axis
 from optmatch.solvers.cpsat import minimise
-from optmatch.solvers.demands.decomposer import Decomposer
-from optmatch.solvers.demands.decomposing import conclude_count, decomposer
+from optmatch.solvers.demands.decomposer import Decomposer, conclude_count, decomposer
 from optmatch.solvers.demands.odd_sets import bound_demand
 from optmatch.solvers.demands.plans import Plan
 from optmatch.solvers.feedforward import holds_every_matching

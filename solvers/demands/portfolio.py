@@ -38,19 +38,6 @@ _STEPS_PER_S = 100_000_000  # how fast exchanges are, about
 _LARGE = 128  # from so many ports on, durations are not set by an LP at every step
 
 
-def solve(
-    problem: Demand, limits: Limits, rng: np.random.Generator, on_event: OnEvent
-) -> Solution:
-    """Solve a demand by the best of several rules, each polished.
-
-    Parameters
-    ----------
-    problem, limits, rng, on_event
-        As for every method. An iteration is one rule.
-    """
-    return solve_demand(problem, limits, rng, on_event, "portfolio", _each)
-
-
 def solve_best(
     problem: Demand, limits: Limits, rng: np.random.Generator, on_event: OnEvent
 ) -> Solution:
@@ -63,7 +50,7 @@ def solve_best(
         `MOVES` rebuilds. For the objective ``"matchings"``: decompositions instead of covers.
     """
     if problem.objective == "matchings":
-        from optmatch.solvers.demands.decomposing import solve_matchings
+        from optmatch.solvers.demands.decomposer import solve_matchings
 
         return solve_matchings(problem, limits, rng, on_event)
     solution = solve_demand(problem, limits, rng, on_event, "best", rebuild)
@@ -112,7 +99,8 @@ def _exactly(work: Work) -> Plan:
     return trim(complete(plan, work.demand, work.shortest), work.demand, work.shortest)
 
 
-def _each(work: Work) -> Iterator[Plan]:
+def yield_all(work: Work) -> Iterator[Plan]:
+    """Yield the plans of method `portfolio`: of each rule, polished."""
     for rule in _rules(work):
         yield polish(work, rule())
 

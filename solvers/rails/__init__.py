@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING
 
 from optmatch.problems import RailJob
 from optmatch.solvers.method import Method, Run
 
+if TYPE_CHECKING:
+    from optmatch.solvers.rails.methods import Simple
 
-def _by(name: Literal["static", "on-demand", "provisioned", "prefetch"]) -> Run:
+_SIMPLE: dict[Simple, str] = {
+    "prefetch": "circuits of the next phase set up while their ports are idle",
+    "provisioned": "circuits changed as soon as the last phase has ended",
+    "on-demand": "circuits changed when all who need them are ready",
+    "static": "ports split once, by the square root of traffic",
+}
+
+
+def _simple(name: Simple) -> Run:
     from optmatch.solvers.rails.methods import solve_by
 
     return partial(solve_by, name)
@@ -22,30 +32,7 @@ def _ilp() -> Run:
 
 
 METHODS = (
-    Method(
-        "prefetch",
-        RailJob,
-        partial(_by, "prefetch"),
-        "circuits of the next phase set up while their ports are idle",
-    ),
-    Method(
-        "provisioned",
-        RailJob,
-        partial(_by, "provisioned"),
-        "circuits changed as soon as the last phase has ended",
-    ),
-    Method(
-        "on-demand",
-        RailJob,
-        partial(_by, "on-demand"),
-        "circuits changed when all who need them are ready",
-    ),
-    Method(
-        "static",
-        RailJob,
-        partial(_by, "static"),
-        "ports split once, by the square root of traffic",
-    ),
+    *(Method(name, RailJob, partial(_simple, name), told) for name, told in _SIMPLE.items()),
     Method(
         "ilp", RailJob, _ilp, "orders, ports, detours and first circuits by CP-SAT", exact=True
     ),

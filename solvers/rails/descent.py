@@ -29,19 +29,7 @@ def descend(relays: Relays, known: RailPlan, clock: Clock) -> RailPlan | None:
     for a message that they would have kept waiting, so that circuits are changed less often; and
     where neither helps, each communication goes another way by itself.
 
-    Parameters
-    ----------
-    relays
-        The folded job, and the ways around that its communications may take.
-    known
-        The plan to start from.
-    clock
-        Its iterations limit the choices that are tried.
-
-    Returns
-    -------
-    RailPlan or None
-        None if no better one is found.
+    Iterations of `clock` limit the choices that are tried. None if no better plan is found.
     """
     descent = _Descent(relays, known)
     tried, gained = 0, descent.order is not None

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import IDLE
-from optmatch.problems.rails.rounds import Algorithm, meet
+from optmatch.problems.rails.rounds import Algorithm, list_partners
 
 Facing = NDArray[np.int64]
 """``facing[round, side, lane, place]``: the place in its group of whom a member faces, where it
@@ -113,18 +113,18 @@ def face_shifts(n: int, lanes: int) -> Facing:
 
 
 def face_pairs(algorithm: Algorithm, n: int, lanes: int, distances: Sequence[int]) -> Facing:
-    """Let members meet in pairs on all lanes, round by round.
+    """Let members exchange in pairs on all lanes, round by round.
 
-    Who meets nobody in a round faces its next partner already, or its last one still.
+    Who has no partner in a round faces its next one already, or its last one still.
 
     Examples
     --------
     >>> face_pairs("tree", 3, 1, [1, 2])[:, 0, 0].tolist()
     [[1, 0, 0], [2, 0, 0]]
     """
-    met = np.stack([meet(algorithm, n, distance) for distance in distances])
-    for turn in range(len(met) - 1, 0, -1):
-        met[turn - 1] = np.where(met[turn - 1] == IDLE, met[turn], met[turn - 1])
-    for turn in range(1, len(met)):
-        met[turn] = np.where(met[turn] == IDLE, met[turn - 1], met[turn])
-    return np.broadcast_to(met[:, None, None], (len(met), 2, lanes, n))
+    pairs = np.stack([list_partners(algorithm, n, distance) for distance in distances])
+    for turn in range(len(pairs) - 1, 0, -1):
+        pairs[turn - 1] = np.where(pairs[turn - 1] == IDLE, pairs[turn], pairs[turn - 1])
+    for turn in range(1, len(pairs)):
+        pairs[turn] = np.where(pairs[turn] == IDLE, pairs[turn - 1], pairs[turn])
+    return np.broadcast_to(pairs[:, None, None], (len(pairs), 2, lanes, n))

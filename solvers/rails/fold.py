@@ -47,13 +47,7 @@ class Folded(NamedTuple):
 def fold(job: RailJob, apart: Sequence[bytes] = ()) -> Folded:
     """Find the classes of ranks, and what they do.
 
-    Parameters
-    ----------
-    job
-        The job.
-    apart
-        For each rank something in which the ranks of a class have to agree; empty if there is
-        nothing but their programs.
+    With `apart`, something for each rank, the ranks of a class agree in that, too.
 
     Notes
     -----
@@ -63,9 +57,9 @@ def fold(job: RailJob, apart: Sequence[bytes] = ()) -> Folded:
     """
     step, start = job.step(), job.step().rank_start
     to, of = _partners(step, list_places(step))
-    labels = _programs(step, to, of)
-    labels = [a + b for a, b in zip(labels, apart, strict=True)] if apart else labels
-    class_of, code = _refine(step, _number(labels))
+    programs = _programs(step, to, of)
+    programs = [a + b for a, b in zip(programs, apart, strict=True)] if apart else programs
+    class_of, code = _refine(step, _number(programs))
     first = np.unique(class_of, return_index=True)[1].tolist()
     spans = [np.arange(start[rank], start[rank + 1]) for rank in first]
     own = np.concatenate([*spans, np.empty(0, np.int64)]).astype(np.int64)
@@ -79,13 +73,9 @@ def fold(job: RailJob, apart: Sequence[bytes] = ()) -> Folded:
 
 
 def _refine(step: Step, colour: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-    """Refine colours of ranks until those that communicate with the same colours have one.
+    """Refine ``colour[rank]`` until those that communicate with the same colours have one.
 
-    Returns
-    -------
-    tuple
-        ``colour[rank]``, numbered in the order of first appearance; and ``key[operation]``, the
-        same for operations that happen at the same time.
+    Also return ``key[operation]``, the same for operations that happen at the same time.
     """
     local = np.arange(step.n_operations) - step.rank_start[step.rank]
     at = np.argsort(step.match, kind="stable")

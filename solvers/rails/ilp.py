@@ -43,7 +43,7 @@ def solve(
     Returns
     -------
     Solution
-        Never worse than the other methods. OPTIMAL where it meets the bound of all links, or
+        Never worse than the other methods. OPTIMAL where it equals the bound of all links, or
         where CP-SAT has proved it (``stats["bound_by"]``), which it can for one port per GPU where
         all ways of forwarding are searched. Where they are not, ``stats["alike_bound_s"]`` is a
         bound of the plans that were: ranks of a class do the same, and data go straight or on one
@@ -82,7 +82,7 @@ class _Found:
 
     @property
     def is_optimal(self) -> bool:
-        """Whether plan and bound meet."""
+        """Whether the plan is as good as the bound."""
         return self.best is not None and self.best.step_s <= self.bound * (1 + RTOL)
 
     def take(self, plan: RailPlan | None, job: RailJob, on_event: OnEvent) -> RailPlan | None:

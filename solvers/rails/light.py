@@ -17,19 +17,9 @@ _ROUNDS = 200
 
 
 def route_plan(job: RailJob, plan: RailPlan) -> RailPlan | None:
-    """Find the states of the cells for every matching of a plan.
+    """Find the states of the cells for every matching of a plan; None if one cannot be routed.
 
-    Parameters
-    ----------
-    job
-        The job; without a fabric, or with one without cells, there is nothing to find.
-    plan
-        Without cell states.
-
-    Returns
-    -------
-    RailPlan or None
-        None if a matching cannot be routed.
+    Where the switch has no cells the plan comes back as it is.
     """
     fabric = job.fabric
     if fabric is None or fabric.graph is None:

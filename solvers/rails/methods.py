@@ -16,9 +16,12 @@ from optmatch.solvers.rails.policies import NO_SPLIT, plan_by_demand, plan_polic
 from optmatch.solvers.rails.relays import plan_around
 from optmatch.solvers.rails.transfers import Transfers, fold_transfers
 
+Simple = Literal["prefetch", "provisioned", "on-demand", "static"]
+"""Methods that do not search."""
+
 
 def solve_by(
-    method: Literal["static", "on-demand", "provisioned", "prefetch"],
+    method: Simple,
     problem: RailJob,
     limits: Limits,
     rng: np.random.Generator,
@@ -92,7 +95,7 @@ def conclude(
     method: str,
     stats: dict[str, Any],
 ) -> Solution:
-    """Make a solution: optimal where plan and bound meet."""
+    """Make a solution: optimal where the plan is as good as the bound."""
     proved = plan is not None and plan.step_s <= bound * (1 + RTOL)
     found = Status.UNKNOWN if plan is None else Status.OPTIMAL if proved else Status.FEASIBLE
     if plan is not None:

@@ -9,7 +9,7 @@ each of its ways, and is on all of them for its whole time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -43,7 +43,7 @@ class User(NamedTuple):
     """Whom it faces there, by lane."""
 
 
-class Meeting(NamedTuple):
+class Conflict(NamedTuple):
     """Two communications at the same ends, each on one of its ways."""
 
     one: tuple[int, int]
@@ -55,8 +55,8 @@ class Meeting(NamedTuple):
     """Whether the second waits for the first anyway."""
 
 
-def list_meetings(relays: Relays) -> list[Meeting]:
-    """List the pairs that share an end; one that waits for another comes second."""
+def list_conflicts(relays: Relays) -> list[Conflict]:
+    """List the pairs at one end; a communication that waits for the other comes second."""
     transfers = relays.transfers
     reach = _reach(transfers)
     found: dict[tuple[tuple[int, int], tuple[int, int]], list[bool]] = {}
@@ -72,7 +72,7 @@ def list_meetings(relays: Relays) -> list[Meeting]:
             for lane, peers in enumerate(zip(a.peers, b.peers, strict=True)):
                 gaps[lane] = gaps[lane] or peers[0] != peers[1]
     return [
-        Meeting(one, two, tuple(gaps), bool(reach[two[0]] >> one[0] & 1))
+        Conflict(one, two, tuple(gaps), bool(reach[two[0]] >> one[0] & 1))
         for (one, two), gaps in sorted(found.items())
     ]
 
@@ -106,15 +106,7 @@ def _reach(transfers: Transfers) -> list[int]:
 
 
 class RailModel:
-    """The model, its variables, and how a solution is read.
-
-    Parameters
-    ----------
-    relays
-        The folded job, and the ways around that its communications may take.
-    known
-        A plan to start from.
-    """
+    """The model, its variables, and how a solution is read; it starts from a known plan."""
 
     def __init__(self, relays: Relays, known: RailPlan) -> None:
         self.relays, self.transfers, self.model = relays, relays.transfers, cp_model.CpModel()
@@ -123,8 +115,15 @@ class RailModel:
         model, horizon = self.model, _TICKS + 1
         n = len(self.transfers.duration_s)
         self.start = [model.new_int_var(0, horizon, "") for _ in range(n)]
-        self.lane = {node: self._lanes() for node in self.transfers.by_node}
-        self.way = {node: self._ways(node) for node in self.transfers.by_node}
+        self.true = model.new_constant(1)
+        n_lanes, routes = self.transfers.n_lanes, relays.routes
+        self.lane = {
+            node: self._choose(n_lanes, model.add_bool_or) for node in self.transfers.by_node
+        }
+        self.way = {
+            node: self._choose(1 + len(routes.get(node, ())), model.add_exactly_one)
+            for node in self.transfers.by_node
+        }
         self.lasts: list[Any] = [self._duration(node) for node in range(n)]
         self.total = model.new_int_var(0, horizon, "")
         for one, two in self.transfers.pairs():
@@ -132,26 +131,19 @@ class RailModel:
         for node in range(n):
             model.add(self.total >= self.start[node] + self.lasts[node])
         self.orders: dict[tuple[int, int], Any] = {}
-        self._meet()
+        self._keep_apart()
         self.users = list_users(relays)
         self.standing = dict(self._stand())
         model.minimize(self.total)
         self._hint(known)
 
-    def _lanes(self) -> list[Any]:
-        if self.transfers.n_lanes == 1:
-            return [1]
-        lanes = [self.model.new_bool_var("") for _ in range(self.transfers.n_lanes)]
-        self.model.add_bool_or(lanes)
-        return lanes
-
-    def _ways(self, node: int) -> list[Any]:
-        routes = self.relays.routes.get(node, ())
-        if not routes:
-            return [1]
-        ways = [self.model.new_bool_var("") for _ in range(1 + len(routes))]
-        self.model.add_exactly_one(ways)
-        return ways
+    def _choose(self, number: int, rule: Callable[[list[Any]], Any]) -> list[Any]:
+        """Return a literal for each of several choices; of one alone it is true."""
+        if number == 1:
+            return [self.true]
+        literals = [self.model.new_bool_var("") for _ in range(number)]
+        rule(literals)
+        return literals
 
     def _duration(self, node: int) -> Any:
         """Return how long a node lasts, in ticks, rounded down: bounds stay bounds."""
@@ -174,13 +166,13 @@ class RailModel:
         self.model.add(sum(self.lane[node]) == number)
         return more + sum(t * literal for t, literal in zip(by_lanes, chosen, strict=True))
 
-    def _meet(self) -> None:
-        """Keep apart what shares a lane at an end, and leave time to change its circuit."""
-        for one, two, gaps, ordered in list_meetings(self.relays):
+    def _keep_apart(self) -> None:
+        """Order what needs the same lane at an end, and leave time to change its circuit."""
+        for one, two, gaps, ordered in list_conflicts(self.relays):
             pair = one[0], two[0]
             if not ordered and pair not in self.orders:
                 self.orders[pair] = self.model.new_bool_var("")
-            order = 1 if ordered else self.orders[pair]
+            order = self.true if ordered else self.orders[pair]
             for lane in range(self.transfers.n_lanes):
                 gap = self.delay if gaps[lane] else 0
                 if ordered and not gap:
@@ -196,7 +188,7 @@ class RailModel:
 
     def _after(self, one: int, two: int, gap: int, conditions: list[Any]) -> None:
         rule = self.model.add(self.start[two] >= self.start[one] + self.lasts[one] + gap)
-        rule.only_enforce_if([c for c in conditions if not isinstance(c, int)])
+        rule.only_enforce_if([c for c in conditions if c is not self.true])
 
     def _stand(self) -> Iterator[tuple[tuple[int, int], dict[int, Any]]]:
         """Choose whom each end faces when a step begins and ends; others need a change."""
@@ -206,8 +198,7 @@ class RailModel:
                 faces = {peer: self.model.new_bool_var("") for peer in peers}
                 self.model.add_exactly_one(faces.values())
                 for node, way, peer in users:
-                    used = [c for c in self._uses(node, way, lane) if not isinstance(c, int)]
-                    away = [~faces[peer[lane]], *used]
+                    away = [~faces[peer[lane]], *self._uses(node, way, lane)]
                     ended = self.start[node] + self.lasts[node]
                     self.model.add(self.start[node] >= self.delay).only_enforce_if(away)
                     self.model.add(self.total >= ended + self.delay).only_enforce_if(away)
@@ -244,7 +235,7 @@ class RailModel:
 
     def _hint_one(self, literals: list[Any], values: list[bool]) -> None:
         for literal, value in zip(literals, values, strict=True):
-            if not isinstance(literal, int):
+            if literal is not self.true:  # a variable may have one hint
                 self.model.add_hint(literal, value)
 
     def lower_bound_s(self, outcome: Outcome) -> float:
@@ -254,11 +245,11 @@ class RailModel:
     def read(self, outcome: Outcome) -> RailPlan | None:
         """Return the plan of a solution, with exact times."""
         lanes = {
-            node: sum(1 << k for k, literal in enumerate(literals) if _holds(outcome, literal))
+            node: sum(1 << k for k, literal in enumerate(literals) if outcome.holds(literal))
             for node, literals in self.lane.items()
         }
         ways = {
-            node: next(k for k, literal in enumerate(literals) if _holds(outcome, literal))
+            node: next(k for k, literal in enumerate(literals) if outcome.holds(literal))
             for node, literals in self.way.items()
         }
         start = [outcome.value(variable) for variable in self.start]
@@ -270,11 +261,7 @@ class RailModel:
         return plan_diverted(divert(self.relays, chosen), chosen, order)
 
     def _faces(
-        self,
-        outcome: Outcome,
-        start: list[int],
-        lanes: Mapping[int, int],
-        ways: Mapping[int, int],
+        self, outcome: Outcome, start: list[int], lanes: Mapping[int, int], ways: Mapping[int, int]
     ) -> dict[tuple[int, int], int]:
         """Return whom ends face when the step begins: of what nobody needs, what is used last."""
         found = {}
@@ -302,7 +289,3 @@ def _first_face(used: list[tuple[float, float, int]], delay_s: float) -> int:
     last = max(used)[2]
     late = all(start >= delay_s for start, _, peer in used if peer != last)
     return last if late else min(used)[2]
-
-
-def _holds(outcome: Outcome, literal: Any) -> bool:
-    return isinstance(literal, int) or outcome.holds(literal)

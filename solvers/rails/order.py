@@ -6,7 +6,6 @@ the delay wherever that is possible in the given order.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,62 +15,41 @@ from optmatch.solvers.rails.timetable import Timed, Turn, build_plan, longest_pa
 from optmatch.solvers.rails.transfers import Spot, Transfers
 
 
-def plan_ahead(transfers: Transfers, known: Sequence[RailPlan] = ()) -> RailPlan | None:
-    """Set up circuits early: the best of a few orders.
-
-    Tried are the order in which communications would start with all circuits there, and those of
-    the plans given; and steps that begin with the circuits that they use first, or used last.
-
-    Returns
-    -------
-    RailPlan or None
-        None if no order can be kept.
-    """
-    order = best_order(transfers, [plan.start_s[transfers.folded.part].tolist() for plan in known])
-    return None if order is None else plan_in_order(transfers, *order[1:])
-
-
 class Order(NamedTuple):
-    """What makes a plan: who serves before whom, on which lanes, and what a step begins with."""
+    """What makes a plan: the order at each end, lanes, and what a step begins with."""
 
     step_s: float
     start: Sequence[float]
+    """Times by node, of which the order counts alone."""
     lanes: Mapping[int, int]
+    """By node, a bit for each lane."""
     faces: Mapping[tuple[int, int], int]
+    """By end and lane the peer that it faces when the step begins, and ends."""
+
+
+def plan_ahead(transfers: Transfers, known: Sequence[RailPlan] = ()) -> RailPlan | None:
+    """Set up circuits early: the best of a few orders; None if no order can be kept.
+
+    Tried are the order in which communications would start with all circuits there, and those of
+    the plans given; and steps that begin with the circuits that they use first, or used last.
+    """
+    order = best_order(transfers, [plan.start_s[transfers.folded.part].tolist() for plan in known])
+    return order and plan_in_order(transfers, order)
 
 
 def best_order(transfers: Transfers, starts: Sequence[Sequence[float]] = ()) -> Order | None:
-    """Choose what `plan_ahead` makes a plan of; None if no order can be kept.
-
-    Parameters
-    ----------
-    transfers
-        The folded job.
-    starts
-        When nodes start in plans that are known, of which only the order counts.
-    """
+    """Choose what `plan_ahead` makes a plan of; `starts` are those of nodes in known plans."""
     lanes = usual_lanes(transfers)
     everything = dict.fromkeys(lanes, (1 << transfers.n_lanes) - 1)
     free = longest_paths(transfers.lasting(everything), transfers.pairs())
-    orders = [*([] if free is None else [free.start_s]), *starts]
-    tried = [
-        Order(_step_s(transfers, start, lanes, faces), start, lanes, faces)
-        for start in orders
-        for faces in (_first_faces(transfers, start, lanes, which) for which in (-1, 0))
-    ]
-    kept = [order for order in tried if order.step_s < math.inf]
-    return min(kept, key=lambda order: order.step_s, default=None)
-
-
-def _step_s(
-    transfers: Transfers,
-    start: Sequence[float],
-    lanes: Mapping[int, int],
-    faces: Mapping[tuple[int, int], int],
-) -> float:
-    """Return how long a step lasts in an order; infinite if it contradicts itself."""
-    found = _time_order(transfers, start, lanes, faces)
-    return math.inf if found is None else max(found.timed.end_s, default=0.0)
+    tried = []
+    for start in [*([] if free is None else [free.start_s]), *starts]:
+        for which in (-1, 0):
+            order = Order(0.0, start, lanes, _first_faces(transfers, start, lanes, which))
+            found = _time_order(transfers, order)
+            if found is not None:
+                tried.append(order._replace(step_s=max(found.timed.end_s, default=0.0)))
+    return min(tried, key=lambda order: order.step_s, default=None)
 
 
 def _first_faces(
@@ -88,36 +66,17 @@ def _first_faces(
     return {at: sorted(entries)[which][-1] for at, entries in found.items()}
 
 
-def plan_in_order(
-    transfers: Transfers,
-    start: Sequence[float],
-    lanes: Mapping[int, int],
-    faces: Mapping[tuple[int, int], int],
-) -> RailPlan | None:
-    """Make the plan in which each end serves its communications in the order of given times.
+def plan_in_order(transfers: Transfers, order: Order) -> RailPlan | None:
+    """Make the plan in which each end serves its communications in an order.
 
-    Parameters
-    ----------
-    transfers
-        The folded job.
-    start
-        Times by node, of which only the order counts.
-    lanes
-        A bit for each lane, by node.
-    faces
-        By end and lane the peer that it faces when the step begins, and ends.
-
-    Returns
-    -------
-    RailPlan or None
-        With every change as soon as the port is free; None if the order contradicts itself.
+    Every change begins as soon as the port is free; None if the order contradicts itself.
     """
-    found = _time_order(transfers, start, lanes, faces)
+    found = _time_order(transfers, order)
     if found is None:
         return None
     times = found.timed.start_s
     turns = [Turn(times[n], times[n], end, lane, spot) for n, end, lane, spot in found.turned]
-    return build_plan(transfers, found.timed, lanes, found.standing, turns)
+    return build_plan(transfers, found.timed, order.lanes, found.standing, turns)
 
 
 class _Found(NamedTuple):
@@ -129,13 +88,9 @@ class _Found(NamedTuple):
     """Numbers of the changes among the nodes, end, lane, and what says whom."""
 
 
-def _time_order(
-    transfers: Transfers,
-    start: Sequence[float],
-    lanes: Mapping[int, int],
-    faces: Mapping[tuple[int, int], int],
-) -> _Found | None:
-    """Find when everything starts, and what is turned, in the order of given times."""
+def _time_order(transfers: Transfers, order: Order) -> _Found | None:
+    """Find when everything starts, and what is turned."""
+    _, start, lanes, faces = order
     waits = longest_paths([0.0] * len(transfers.duration_s), transfers.pairs())
     if waits is None:
         return None

@@ -32,12 +32,7 @@ def usual_lanes(transfers: Transfers) -> dict[int, int]:
     """Choose lanes as a simple controller does: all of them, shared where they must be.
 
     A pipeline needs circuits to both neighbours at once; with two lanes or more, those onward
-    take the even ones, those back the odd ones.
-
-    Returns
-    -------
-    dict
-        A bit for each lane, by node.
+    take the even ones, those back the odd ones. Lanes are bits, by node.
     """
     everything = (1 << transfers.n_lanes) - 1
     even = sum(1 << lane for lane in range(0, transfers.n_lanes, 2))
@@ -119,14 +114,7 @@ def plan_policy(
 ) -> RailPlan | None:
     """Return the plan of a policy, without states of cells; None if ports cannot be split.
 
-    Parameters
-    ----------
-    job
-        The job.
-    policy
-        Which one.
-    ports
-        For ``"static"``: the ports of each dimension; None for shares by traffic.
+    `ports` are those of each dimension for ``"static"``; None for shares by traffic.
     """
     if policy == "static":
         return plan_static(fold_transfers(job, fixed=True), ports)
@@ -136,15 +124,9 @@ def plan_policy(
 def plan_by_demand(transfers: Transfers, *, provisioned: bool) -> RailPlan:
     """Change circuits when they are asked for.
 
-    A class changes its circuits when its last span has ended and somebody has asked.
-
-    Parameters
-    ----------
-    transfers
-        The folded job.
-    provisioned
-        False: who asks is a communication that is ready at all its members. True: the end of the
-        last span; only in the beginning of a step the first communication still has to.
+    A class changes its circuits when its last span has ended and somebody has asked. On demand
+    that is a communication that is ready at all its members. If `provisioned`, it is the end of
+    the last span; only in the beginning of a step the first communication still has to ask.
 
     Raises
     ------
@@ -165,19 +147,8 @@ def plan_static(
 
     Communications that can share a circuit are one kind; each kind gets lanes in proportion to
     the square root of its traffic, which makes the sum of the times of all kinds least, rounded
-    to whole lanes and at least one.
-
-    Parameters
-    ----------
-    transfers
-        The folded job.
-    ports
-        The ports of each dimension, which its kinds share; None if all kinds share all ports.
-
-    Returns
-    -------
-    RailPlan or None
-        None if there are more kinds than lanes, or rounds that need changes.
+    to whole lanes and at least one. With `ports` the kinds of a dimension have its ports alone.
+    None if there are more kinds than lanes, or rounds that need changes.
 
     Raises
     ------

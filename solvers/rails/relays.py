@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.problems.rails.plan import RailPlan, ranks_of_rails
-from optmatch.problems.rails.rounds import list_rounds
 from optmatch.problems.rails.step import ALL_TO_ALL, RECV, SEND
 from optmatch.solvers.rails.order import Order, best_order, plan_in_order
 from optmatch.solvers.rails.transfers import Endpoint, Transfer, Transfers
@@ -112,15 +111,7 @@ def whom(transfers: Transfers, point: Endpoint) -> NDArray[np.int64]:
 def list_relays(transfers: Transfers) -> Relays:
     """List the ways around of every communication.
 
-    Parameters
-    ----------
-    transfers
-        The folded job.
-
-    Returns
-    -------
-    Relays
-        Without any where ports are bidirectional, or a switch stops as a whole.
+    There are none where ports are bidirectional, or a switch stops as a whole.
     """
     links, routes = _Links(transfers), dict[int, tuple[Route, ...]]()
     if transfers.duplex or transfers.job.network.switching == "all-stop":
@@ -161,11 +152,7 @@ def _wanted(transfers: Transfers, transfer: Transfer) -> tuple[int, int, NDArray
     part = int(transfers.folded.part[transfer.node])
     if len(sends) > 1 or more:  # a collective of ranks that are not alike
         return None
-    group = step.groups[step.group[part]]
-    algorithm = transfers.job.collectives.get(group.dimension, "ring")
-    if list_rounds(algorithm, transfer.kind, len(group.ranks)):
-        return None
-    if transfer.kind == ALL_TO_ALL and len(group.ranks) > 2:
+    if transfer.kind == ALL_TO_ALL and len(step.groups[step.group[part]].ranks) > 2:
         return None
     return sends[0].end // 2, two, whom(transfers, sends[0])
 
@@ -254,22 +241,11 @@ def _is_complete(transfers: Transfers, seats: NDArray[np.int64] | None) -> bool:
 
 
 def plan_around(transfers: Transfers, known: RailPlan) -> RailPlan | None:
-    """Send data around where that saves changes of circuits, if a better plan comes of it.
+    """Send data around where that saves changes of circuits; None if it is no better than `known`.
 
     Messages of one direction, collectives, or both go around along the messages of the other
-    direction; all else goes straight, and circuits are set up early.
-
-    Parameters
-    ----------
-    transfers
-        The folded job.
-    known
-        What is to be better than; its order is tried, too.
-
-    Returns
-    -------
-    RailPlan or None
-        None if nothing is gained.
+    direction; all else goes straight, and circuits are set up early, in the order of `known` or
+    of the step with all links.
     """
     relays = list_relays(transfers)
     start = known.start_s[transfers.folded.part].tolist()
@@ -294,7 +270,7 @@ def plan_diverted(
     transfers: Transfers, chosen: Mapping[int, Route], order: Order
 ) -> RailPlan | None:
     """Make the plan of an order in which communications go the ways chosen for them."""
-    plan = plan_in_order(transfers, *order[1:])
+    plan = plan_in_order(transfers, order)
     return plan and replace(plan, relays=_relay_rows(transfers, chosen, order.lanes))
 
 

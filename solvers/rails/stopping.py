@@ -24,22 +24,9 @@ def stopping_paths(
 ) -> Timed | None:
     """Start everything as early as it can, where switching stops all that rides a rail.
 
-    Parameters
-    ----------
-    duration_s
-        By node; of switches the delay.
-    pairs
-        Nodes, the first of which has to end before the second starts.
-    rail_of
-        ``rail_of[node]``: the rail that it rides or changes, -1 if none.
-    first_switch
-        Nodes from this one on are changes of circuits. Those that begin at the same time are one;
-        others wait for each other.
-
-    Returns
-    -------
-    Timed or None
-        None if nodes wait for each other.
+    As `longest_paths`, with ``rail_of[node]``, the rail that a node rides or changes, -1 if none.
+    Nodes from `first_switch` on are changes of circuits: those that begin at the same time are
+    one, others wait for each other.
 
     Examples
     --------

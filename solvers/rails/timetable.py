@@ -12,7 +12,7 @@ from optmatch.model import IDLE
 from optmatch.problems import RailJob
 from optmatch.problems.rails.plan import RailPlan, RailTimeline, ranks_of_rails
 from optmatch.problems.rails.step import RECV, SEND
-from optmatch.solvers.rails.transfers import Spot, Transfers, face
+from optmatch.solvers.rails.transfers import Spot, Transfers, face, list_sides
 
 
 class Turn(NamedTuple):
@@ -38,17 +38,8 @@ class Timed(NamedTuple):
 def longest_paths(duration_s: Sequence[float], pairs: Iterable[tuple[int, int]]) -> Timed | None:
     """Start everything as early as what comes before it allows.
 
-    Parameters
-    ----------
-    duration_s
-        By node.
-    pairs
-        Nodes, the first of which has to end before the second starts.
-
-    Returns
-    -------
-    Timed or None
-        None if nodes wait for each other.
+    Of each of `pairs` the first has to end before the second starts. None if nodes wait for each
+    other.
 
     Examples
     --------
@@ -83,18 +74,9 @@ def build_plan(
 ) -> RailPlan:
     """Unfold times and turns to all operations and rails.
 
-    Parameters
-    ----------
-    transfers
-        The folded job.
-    timed
-        When its nodes start and end; more may follow them.
-    lanes
-        A bit for each lane that a communication uses, by node.
-    standing
-        What all ends face when the step begins, as the step before has left them.
-    turns
-        All that is turned in a step.
+    `timed` has the nodes of the folded job, and more may follow them; `lanes` a bit for each lane
+    of a communication; `standing` what all ends face when the step begins, as the step before has
+    left them.
     """
     job, folded = transfers.job, transfers.folded
     node_of = folded.node_of
@@ -120,7 +102,7 @@ def _ports(job: RailJob, transfers: Transfers, lanes: NDArray[np.int32]) -> NDAr
     receives = step.kind == RECV
     sides = None
     if transfers.duplex:
-        sides = np.array([_side(transfers, op) for op in range(step.n_operations)])
+        sides = np.array([list_sides(transfers, op)[0] for op in range(step.n_operations)])
     for lane in range(transfers.n_lanes):
         on = (lanes >> lane & 1).astype(np.int32)
         if sides is not None:
@@ -132,19 +114,8 @@ def _ports(job: RailJob, transfers: Transfers, lanes: NDArray[np.int32]) -> NDAr
     return ports
 
 
-def _side(transfers: Transfers, op: int) -> int:
-    """Tell which port of a lane of bidirectional ports a message uses."""
-    node = int(transfers.folded.node_of[op])
-    if node not in transfers.by_node:
-        return 0
-    cls = int(transfers.folded.class_of[transfers.job.step().rank[op]])
-    return next(
-        point.end % 2 for point in transfers.by_node[node].endpoints if point.end // 2 == cls
-    )
-
-
 def receive_port(lane: int, n_lanes: int) -> int:
-    """Return the port at which a lane arrives: its neighbour, so that a ring and its reverse meet.
+    """Return the port at which a lane arrives: its neighbour, as a ring and its reverse need.
 
     Examples
     --------
@@ -164,13 +135,9 @@ def _timelines(
     found = []
     for rails, ranks in alike.values():
         matchings, times = _follow(transfers, ranks, standing, turns)
+        asked, starts = np.array(times).T
         found.append(
-            RailTimeline(
-                rails=tuple(rails),
-                matchings=matchings,
-                asked_s=np.array([asked for asked, _ in times]),
-                starts_s=np.array([starts for _, starts in times]),
-            )
+            RailTimeline(rails=tuple(rails), matchings=matchings, asked_s=asked, starts_s=starts)
         )
     return tuple(found)
 
@@ -199,15 +166,15 @@ def _follow(
     transfers: Transfers, ranks: NDArray[np.int64], standing: list[Turn], turns: list[Turn]
 ) -> tuple[NDArray[np.int32], list[tuple[float, float]]]:
     """Return the matchings of one rail, and when each is asked for and starts."""
-    ends = _Ends(transfers, ranks)
+    facing = np.full((2, transfers.n_lanes, len(ranks)), IDLE)
     for turn in standing:
-        ends.turn(turn)
-    rows, times = [ends.matching()], [(0.0, 0.0)]
+        _turn(transfers, ranks, facing, turn)
+    rows, times = [_matching(transfers, facing)], [(0.0, 0.0)]
     for k, turn in enumerate(turns):
-        ends.turn(turn)
+        _turn(transfers, ranks, facing, turn)
         if k + 1 < len(turns) and turns[k + 1].starts_s == turn.starts_s:
             continue
-        matching = ends.matching()
+        matching = _matching(transfers, facing)
         if not np.array_equal(matching, rows[-1]):
             asked = min(t.asked_s for t in turns[: k + 1] if t.starts_s == turn.starts_s)
             rows.append(matching)
@@ -215,44 +182,34 @@ def _follow(
     return np.array(rows), times
 
 
-class _Ends:
-    """Whom every GPU of a rail faces on each lane, to transmit and to receive."""
+def _turn(
+    transfers: Transfers, ranks: NDArray[np.int64], facing: NDArray[np.int64], turn: Turn
+) -> None:
+    """Let an end of a class face its peers; ``facing[side, lane, gpu]`` are GPUs of the rail."""
+    side, (place, number) = turn.end % 2, turn.spot
+    (members,) = np.nonzero(transfers.folded.class_of[ranks] == turn.end // 2)
+    if place < 0:
+        peers = transfers.bridges[-1 - place][side][ranks[members]]
+    else:
+        operations = transfers.job.step().rank_start[ranks[members]] + place
+        peers = face(transfers, operations, side, turn.lane, number)
+    facing[side, turn.lane, members] = np.searchsorted(ranks, peers)
 
-    def __init__(self, transfers: Transfers, ranks: NDArray[np.int64]) -> None:
-        self.transfers, self.ranks = transfers, ranks
-        self.class_of = transfers.folded.class_of[ranks]
-        self.facing = np.full((2, transfers.n_lanes, len(ranks)), IDLE)
 
-    def turn(self, turn: Turn) -> None:
-        """Let an end of a class face the partners of an operation."""
-        (members,) = np.nonzero(self.class_of == turn.end // 2)
-        place, number = turn.spot
-        side, ranks = turn.end % 2, self.ranks[members]
-        if place < 0:
-            whom = self.transfers.bridges[-1 - place][side][ranks]
-        else:
-            operations = self.transfers.job.step().rank_start[ranks] + place
-            whom = face(self.transfers, operations, side, turn.lane, number)
-        self.facing[turn.end % 2, turn.lane, members] = np.searchsorted(self.ranks, whom)
-
-    def matching(self) -> NDArray[np.int32]:
-        """Return the circuits between ports that face each other."""
-        transfers, gpus = self.transfers, np.arange(len(self.ranks))
-        job = transfers.job
-        n_ports = (
-            len(gpus) * job.network.ports_per_gpu if job.fabric is None else job.fabric.n_ports
-        )
-        live = np.arange(n_ports) if job.fabric is None else job.fabric.live_ports
-        matching = np.full(n_ports, IDLE, dtype=np.int32)
-        for lane in range(transfers.n_lanes):
-            whom, back = self.facing[:, lane]
-            meet = gpus[(whom != IDLE) & (back[whom] == gpus)]
-            tx, rx = lane, receive_port(lane, transfers.n_lanes)
-            if transfers.duplex:
-                tx, rx = 2 * lane, 2 * lane + 1
-            one = live[meet * job.network.ports_per_gpu + tx]
-            two = live[whom[meet] * job.network.ports_per_gpu + rx]
-            matching[one] = two
-            if transfers.duplex:
-                matching[two] = one
-        return matching
+def _matching(transfers: Transfers, facing: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return the circuits between ports that face each other."""
+    job, gpus, k = transfers.job, np.arange(facing.shape[2]), transfers.job.network.ports_per_gpu
+    n_ports = len(gpus) * k if job.fabric is None else job.fabric.n_ports
+    live = np.arange(n_ports) if job.fabric is None else job.fabric.live_ports
+    matching = np.full(n_ports, IDLE, dtype=np.int32)
+    for lane in range(transfers.n_lanes):
+        peers, back = facing[:, lane]
+        mutual = gpus[(peers != IDLE) & (back[peers] == gpus)]
+        sends, receives = lane, receive_port(lane, transfers.n_lanes)
+        if transfers.duplex:
+            sends, receives = 2 * lane, 2 * lane + 1
+        one, two = live[mutual * k + sends], live[peers[mutual] * k + receives]
+        matching[one] = two
+        if transfers.duplex:
+            matching[two] = one
+    return matching

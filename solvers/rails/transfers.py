@@ -26,12 +26,7 @@ from optmatch.model import InputError
 from optmatch.problems import RailJob
 from optmatch.problems.rails.step import ALL_TO_ALL, SEND
 from optmatch.problems.rails.times import durations_s
-from optmatch.solvers.rails.collectives import (
-    Lanes,
-    Rounds,
-    choose_rounds,
-    tell_apart,
-)
+from optmatch.solvers.rails.collectives import Lanes, Rounds, choose_rounds, tell_apart
 from optmatch.solvers.rails.fold import Folded, Places, fold, list_places
 
 Spot = tuple[int, int]
@@ -122,17 +117,13 @@ class Transfers(NamedTuple):
 
     def pairs(self) -> list[tuple[int, int]]:
         """List what comes before what, as pairs of nodes."""
-        folded = self.folded
-        found = zip(self.last[folded.before].tolist(), folded.after.tolist(), strict=True)
-        return [*found, *self._chains()]
-
-    def _chains(self) -> list[tuple[int, int]]:
-        n = len(self.last)
-        return [
+        before, after = self.last[self.folded.before].tolist(), self.folded.after.tolist()
+        rounds = [
             (node - 1 if transfer.turn > 1 else transfer.node, node)
             for node, transfer in self.by_node.items()
-            if node >= n
+            if transfer.turn
         ]
+        return [*zip(before, after, strict=True), *rounds]
 
     def key(self, node: int, *by: Sequence[float]) -> tuple[float, ...]:
         """Return what to sort nodes by: columns of their communication, then their round."""
@@ -141,13 +132,9 @@ class Transfers(NamedTuple):
 
     def rails(self) -> list[int]:
         """Return the rail that each node rides, -1 if none; of classes, that of one rank."""
-        rail = self.job.step().rail
         found = [-1] * len(self.duration_s)
-        for cls, nodes in enumerate(self.order):
-            begin = int(self.job.step().rank_start[self.folded.first[cls]])
-            for node in nodes.tolist():
-                place = next(u.spot[0] for u in self.by_node[node].endpoints if u.end // 2 == cls)
-                found[node] = int(rail[begin + place])
+        for node, transfer in self.by_node.items():
+            found[node] = int(self.job.step().rail[self.folded.part[transfer.node]])
         return found
 
     def lasting(self, lanes: Mapping[int, int]) -> list[float]:
@@ -167,12 +154,7 @@ class Transfers(NamedTuple):
 def fold_transfers(job: RailJob, *, fixed: bool = False) -> Transfers:
     """Fold the step of a job, and list what rides its rails.
 
-    Parameters
-    ----------
-    job
-        The job.
-    fixed
-        Whether all-to-alls have to do with a ring, as circuits are never changed.
+    With `fixed` circuits all-to-alls have to do with a ring, as nothing is ever changed.
 
     Raises
     ------
@@ -191,23 +173,16 @@ def fold_transfers(job: RailJob, *, fixed: bool = False) -> Transfers:
     folded = fold(job, tell_apart(job, lanes, places))
     given = durations_s(step, job.network, job.collectives)[folded.part].tolist()
     rounds_of: dict[int, Rounds] = {}
-    for nodes in folded.order:
-        for node in nodes.tolist():
-            if node not in rounds_of:
-                op = folded.part[node]
-                group, size_bytes = step.groups[step.group[op]], float(step.size_bytes[op])
-                rounds_of[node] = choose_rounds(job, int(step.kind[op]), group, size_bytes, lanes)
-    found = Transfers(
-        job,
-        folded,
-        {},
-        tuple(given),
-        (),
-        np.arange(len(given)),
-        lanes,
-        places,
-        rounds_of,
-    )
+    known: dict[tuple[int, int, float], Rounds] = {}  # micro-batches repeat what is sent
+    for node in dict.fromkeys(node for nodes in folded.order for node in nodes.tolist()):
+        op = folded.part[node]
+        kind, number, size_bytes = int(step.kind[op]), int(step.group[op]), step.size_bytes[op]
+        if (kind, number, size_bytes) not in known:
+            chosen = choose_rounds(job, kind, step.groups[number], float(size_bytes), lanes)
+            known[kind, number, size_bytes] = chosen
+        rounds_of[node] = known[kind, number, size_bytes]
+    last = np.arange(len(given))
+    found = Transfers(job, folded, {}, tuple(given), (), last, lanes, places, rounds_of)
     return _add_transfers(found)
 
 
@@ -225,16 +200,22 @@ def _add_transfers(transfers: Transfers) -> Transfers:
     }
     order = []
     for cls, nodes in enumerate(folded.order):
+        known: dict[tuple[int, int, int, int], list[tuple[int, ...]]] = {}
         start = int(step.rank_start[folded.first[cls]])
         span = np.arange(start, int(step.rank_start[folded.first[cls] + 1]))
         on_rail = span[step.rail[span] >= 0].tolist()
         for op, first in zip(on_rail, nodes.tolist(), strict=True):
-            for side in _sides(transfers, op):
-                peers = _peers(transfers, op, side)
-                for turn, (node, peer) in enumerate(zip(nodes_of[first], peers, strict=True)):
-                    endpoints[node].append(
-                        Endpoint(2 * cls + side, tuple(peer), (op - start, turn))
-                    )
+            for side in list_sides(transfers, op):
+                other = int(max(folded.to[op], folded.of[op]))
+                key = id(transfers.rounds_of[first]), int(step.group[op]), other, side
+                if key not in known:
+                    shape = len(nodes_of[first]), transfers.n_lanes
+                    faced = face(transfers, np.array([op]), side)[..., 0]
+                    known[key] = [tuple(row) for row in np.broadcast_to(faced, shape).tolist()]
+                for turn, (node, peers) in enumerate(
+                    zip(nodes_of[first], known[key], strict=True)
+                ):
+                    endpoints[node].append(Endpoint(2 * cls + side, peers, (op - start, turn)))
         chained = [node for first in nodes.tolist() for node in nodes_of[first]]
         order.append(np.array(chained, dtype=np.int64))
     made = {}
@@ -248,38 +229,19 @@ def _add_transfers(transfers: Transfers) -> Transfers:
     return transfers._replace(by_node=made, duration_s=lasts, order=tuple(order), last=last)
 
 
-def _peers(transfers: Transfers, op: int, side: int) -> list[list[int]]:
-    """List whom an operation faces at one side, by round and lane."""
-    step, to, of = transfers.job.step(), transfers.folded.to, transfers.folded.of
-    if step.kind[op] >= SEND:
-        return [[int(max(to[op], of[op]))] * transfers.n_lanes]
-    facing = transfers.rounds_of[int(transfers.folded.node_of[op])].facing
-    (place,) = transfers.places.place(step, np.array([op]))
-    peers: list[list[int]] = transfers.places.member[
-        step.group[op], facing[:, side, :, place]
-    ].tolist()
-    return peers
-
-
 def face(
     transfers: Transfers,
     operations: NDArray[np.int64],
     side: int,
-    lane: int,
-    turn: int,
+    lane: int | slice = slice(None),
+    turn: int | slice = slice(None),
 ) -> NDArray[np.int64]:
-    """Return whom operations face at one side of a lane.
+    """Return whom operations of one node face at one side, in a round, on a lane.
 
-    Parameters
-    ----------
-    transfers
-        The folded job.
-    operations
-        One at each of several ranks, all of one node.
-    side, lane
-        Where they face.
-    turn
-        The round.
+    Returns
+    -------
+    NDArray[np.int64]
+        By operation; of a collective, of all rounds and lanes unless one is given.
     """
     step, to, of = transfers.job.step(), transfers.folded.to, transfers.folded.of
     if not len(operations) or step.kind[operations[0]] >= SEND:
@@ -287,13 +249,13 @@ def face(
     rounds = transfers.rounds_of[int(transfers.folded.node_of[operations[0]])]
     place = transfers.places.place(step, operations)
     found: NDArray[np.int64] = transfers.places.member[
-        step.group[operations], rounds.facing[turn, side, lane, place]
+        step.group[operations], rounds.facing[turn, side, lane][..., place]
     ]
     return found
 
 
-def _sides(transfers: Transfers, op: int) -> tuple[int, ...]:
-    """List the sides that an operation uses: 0 to transmit, 1 to receive.
+def list_sides(transfers: Transfers, op: int) -> tuple[int, ...]:
+    """List at which sides an operation has peers: 0 to transmit, 1 to receive.
 
     Of bidirectional ports, 0 is the one towards those that come next, 1 that towards the last.
     """

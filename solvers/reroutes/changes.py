@@ -83,15 +83,11 @@ def _order(
 ) -> list[Step]:
     old, new = {}, {}
     for k, circuit in enumerate(changed):
-        before = routing.paths[circuit]
-        ends = routing.circuits[circuit]
-        way = routing.old_routes[circuit]
-        old[circuit] = RouteNeeds(
-            _parts(routing, before, ends, way), dict(routing.cells_of(before))
-        )
-        new[circuit] = RouteNeeds(
-            _parts(routing, paths[k], named.circuits[k], named.routes[k]), dict(cells[k])
-        )
+        before, ends = routing.paths[circuit], routing.circuits[circuit]
+        parts = _parts(routing, before, ends, routing.old_routes[circuit])
+        old[circuit] = RouteNeeds(parts, dict(routing.cells_of(before)))
+        parts = _parts(routing, paths[k], named.circuits[k], named.routes[k])
+        new[circuit] = RouteNeeds(parts, dict(cells[k]))
     now = {cell: int(routing.now[cell]) for passed in cells for cell, _ in passed}
     return order_steps(old, new, case.hit, now)
 

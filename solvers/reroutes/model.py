@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
-from optmatch.model import Clock
+from optmatch.model import Clock, ignore
 from optmatch.solvers.cpsat import Outcome, minimise
 from optmatch.solvers.reroutes.routing_state import Case, Path, RoutingState, spread
 from optmatch.solvers.reroutes.splice import LOSS_COST
@@ -165,11 +165,7 @@ class Model:
         """Minimise an objective."""
         self.model.clear_objective()
         self.model.minimize(objective)
-        return minimise(self.model, clock, _silent, seed=seed)
-
-
-def _silent(event: object) -> None:
-    """Report nothing: the parts of an objective are none."""
+        return minimise(self.model, clock, ignore, seed=seed)
 
 
 def path_arcs(routing: RoutingState, path: Path) -> list[int]:

@@ -83,23 +83,19 @@ def find_causes(
 
 def add_causes(solution: Solution, said: str, causes: list[Fault], minimal: bool) -> Solution:
     """Write the causes into the statistics, and append them to the text under the key `said`."""
-    known = dict(solution.stats)
+    known, sentence = dict(solution.stats), "without faults it cannot be done either"
+    if causes:
+        sentence = f"caused by: {', '.join(map(str, causes))}"
+        sentence += "" if minimal else " (perhaps not all of them)"
     return replace(
         solution,
         stats=known
         | {
-            said: f"{known.get(said, 'proved')}; {_sentence(causes, minimal)}",
+            said: f"{known.get(said, 'proved')}; {sentence}",
             "causes": [str(fault) for fault in causes],
             "causes_minimal": minimal,
         },
     )
-
-
-def _sentence(causes: list[Fault], minimal: bool) -> str:
-    if not causes:
-        return "without faults it cannot be done either"
-    names = ", ".join(str(fault) for fault in causes)
-    return f"caused by: {names}" + ("" if minimal else " (perhaps not all of them)")
 
 
 def refuse_dead_pairs(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from ortools.sat.python import cp_model
 
-from optmatch.model import Clock, Limit, OnEvent, Tick
+from optmatch.model import Clock, Limit, OnEvent, Tick, ignore
 from optmatch.solvers.cpsat import minimise
 from optmatch.solvers.slices.search import Plan, Search
 
@@ -68,7 +68,7 @@ def decide(
     for edge, terms in users.items():
         model.add(sum(terms) <= int(search.limit_room[edge]))
     on_event(Tick("cp-sat", 0))
-    outcome = minimise(model, clock, lambda event: None, seed=seed)
+    outcome = minimise(model, clock, ignore, seed=seed)
     if not outcome.found:
         return None, None if outcome.infeasible else outcome.limit
     at = [next(u for u in range(servers) if outcome.holds(row[u])) for row in seats]

@@ -35,7 +35,7 @@ def test_a_collective_is_generated_solved_and_verified(tmp_path: Path) -> None:
     [
         ("all-reduce --ranks 0 --bytes 1", "n_ranks = 0: must be >= 1"),
         ("all-reduce --ranks 4 --bytes -1", "size_bytes = -1: must be >= 0"),
-        ("all-reduce --ranks 4 --bytes 1 --late 4=1", "late_s = 4: a rank of 4"),
+        ("all-reduce --ranks 4 --bytes 1 --late 4=1", "late_s = '4': a rank of 4"),
         ("all-reduce --ranks 4 --bytes 1 --late x", "--late = 'x': 5=0.02 is expected"),
         ("all-sum --ranks 4 --bytes 1", "'all-sum' is not one of"),
         ("all-reduce --ranks 4 --bytes 1 --fabric ideal-switch --size 3", "a switch of 4 ports"),
@@ -54,4 +54,4 @@ def test_a_method_that_does_not_fit_says_which_do(tmp_path: Path) -> None:
     om.save(om.Collective("all-gather", 6, 6.0), path)
     done = call("solve", path, "--method", "halving-doubling")
     assert done.exit_code == 2
-    assert "these are: best, bruck, direct, ring" in done.stderr
+    assert "these are: best, bruck, direct, mixed-radix, rewire, ring" in done.stderr

@@ -57,7 +57,7 @@ def test_generate_knows_every_fabric(options: str, fabric: om.Fabric) -> None:
         ("all-to-all --fabric octagon", "'octagon' is not one of 'hex-mesh'"),
         ("all-to-all --rows -2 --cols 2", "rows = -2: must be >= 1"),
         ("all-to-all --rows 2 --cols 2 --ports 0,20", "ports[1] = 20: perimeter terminals are"),
-        ("all-to-all --rows 2 --cols 2 --ports 3,3", "ports[1] = 3: this terminal is already"),
+        ("all-to-all --rows 2 --cols 2 --ports 3,3", "ports[1] = 3: is ports[0] already"),
         ("all-to-all --rows 2 --cols 2 --ports a,b", "'a,b': whole numbers, separated by commas"),
         ("all-to-all --rows 2 --cols 2 --delay nan", "delay_s = nan: not finite"),
         ("routing --fabric ideal-switch --size 2", "either --matching or --random-matching"),

@@ -20,8 +20,8 @@ from optmatch.problems import AllToAll
 @click.command()
 @with_options(FABRIC_OPTIONS)
 @with_options(CONDITION_OPTIONS)
-@click.option("--slot", "slot_s", type=float, default=1.0, help="Seconds per matching.")
-@click.option("--delay", "delay_s", type=float, default=0.0, help="Seconds to reconfigure.")
+@click.option("--slot", "slot_s", type=float, default=1.0, help="Seconds of each matching.")
+@click.option("--delay", "delay_s", type=float, default=0.0, help="Reconfiguration delay in s.")
 @with_options(FILE_OPTIONS)
 def all_to_all(
     type_: str, output: str, force: bool, slot_s: float, delay_s: float, **options: Any

@@ -30,7 +30,7 @@ from optmatch.problems.demands.traffic import MODELS
 _MODEL_OPTIONS = tuple(
     click.option(flag, type=type_, help=text)
     for flag, type_, text in (
-        ("--count", int, "permutations: how many.  [default: twice the ports]"),
+        ("--count", int, "permutations: their number.  [default: twice the ports]"),
         ("--bytes", float, "The largest demand or weight.  [default: 1000, of a token 4096]"),
         ("--large", int, "solstice: large flows of a port.  [default: 4]"),
         ("--small", int, "solstice: small flows of a port.  [default: 12]"),
@@ -50,14 +50,14 @@ _DEMAND: tuple[Row, ...] = (
         "Bytes per second of a circuit; 1: the demand is in seconds.",
     ),
     *SWITCHING,
-    ("--planes", "planes", int, "Switches side by side."),
+    ("--planes", "planes", int, "Number of switches side by side."),
     (
         "--packet-rate",
         "packet_bytes_per_s",
         float,
         "Bytes per second of each port in a packet network beside.",
     ),
-    ("--min-slot", "min_slot_s", float, "Seconds that a slot lasts at least."),
+    ("--min-slot", "min_slot_s", float, "Shortest slot in seconds."),
     (
         "--quantum",
         "quantum_s",
@@ -79,14 +79,14 @@ _DEMAND: tuple[Row, ...] = (
 @click.option(
     "--matrix", type=click.Path(), help=".csv .tsv .txt .npy .npz .mtx, QOBLIB .json, Chakra .et"
 )
-@click.option("--name", help="Which matrix of a file that holds several.")
+@click.option("--name", help="Name of the matrix, where a file holds several.")
 @click.option("--transposed", is_flag=True, help="Rows of the file are destinations.")
 @click.option("--groups", type=click.Path(), help="Chakra: the JSON file of communicator groups.")
 @click.option(
     "--model", type=click.Choice(list(MODELS)), help="Traffic to draw, without --matrix."
 )
 @with_options(_MODEL_OPTIONS)
-@count("--seed", 0, "Of the traffic.")
+@count("--seed", 0, "Seed of the traffic.")
 @with_options(field_options(Demand, _DEMAND))
 @with_options(FILE_OPTIONS)
 def demand(

@@ -70,16 +70,14 @@ def _outcome(
     from optmatch.problems.rails.plan import RailPlan
     from optmatch.simulation.rails.replay import read_plan, simulate_rails
 
-    given: Any = subject.problem if isinstance(subject, Solution) else subject
+    job: Any = subject.problem if isinstance(subject, Solution) else subject
     if "packet_bytes_per_s" in changes:
         raise InputError("--packet-rate: there is no packet network beside rails")
-    job: RailJob = given
-    if changes:
-        job = replace(given, network=replace(given.network, **changes))
     if policy is None and isinstance(subject, Solution) and isinstance(subject.answer, RailPlan):
         if changes:
             raise InputError("a plan has its times: give --policy to simulate its job anew")
         return job, read_plan(job, subject.answer)
+    job = replace(job, network=replace(job.network, **changes))
     chosen: Any = policy or "on-demand"
     return job, simulate_rails(job, chosen)
 

@@ -28,16 +28,16 @@ from optmatch.problems import Reroute, Transition
 
 @click.command()
 @with_options(FABRIC_OPTIONS)
-@click.option("--rack", is_flag=True, help="A rack of 64 chips, 60 of them in five jobs.")
-@count("--fibres", None, "Of the rack, to each neighbour.  [default: 8]")
-@count("--busy", None, "Ports in use, matched at random.  [default: all but an eighth]")
-@count("--seed", 0, "Of the matching.")
+@click.option("--rack", is_flag=True, help="Take a rack of 64 chips, 60 of them in five jobs.")
+@count("--fibres", None, "Fibres from a server of the rack to each neighbour.  [default: 8]")
+@count("--busy", None, "Number of ports in use, matched at random.  [default: all but an eighth]")
+@count("--seed", 0, "Seed of the matching.")
 @click.option(
-    "--state", type=click.Path(), help="A state from a file, or after the answer in it, instead."
+    "--state", type=click.Path(), help="Take the state from a file, or that after its answer."
 )
-@click.option("--failed-chips", type=NUMBERS, help="Chips of a rack: 3,14.")
-@click.option("--failed-ports", type=NUMBERS, help="Ports.")
-@click.option("--failed-fibres", type=NUMBERS, help="Fibres of a rack.")
+@click.option("--failed-chips", type=NUMBERS, help="Chips of a rack that have failed: 3,14")
+@click.option("--failed-ports", type=NUMBERS, help="Ports that have failed.")
+@click.option("--failed-fibres", type=NUMBERS, help="Fibres of a rack that have failed.")
 @with_options(BROKEN_CELLS)
 @with_options(FILE_OPTIONS)
 def reroute(

@@ -26,11 +26,11 @@ from optmatch.problems.routing.problem import Objective
 @with_options(FABRIC_OPTIONS)
 @with_options(CONDITION_OPTIONS)
 @click.option("--matching", type=NUMBERS, help="Destinations by source, -1 idle: 1,0,3,2")
-@click.option("--random-matching", is_flag=True, help="A random matching of all ports.")
-@count("--seed", 0, "Of the random matching.")
+@click.option("--random-matching", is_flag=True, help="Draw a random matching of all ports.")
+@count("--seed", 0, "Seed of the random matching.")
 @click.option("--objective", type=click.Choice(get_args(Objective)), default="total-cells")
-@click.option("--bar-loss-db", type=float, default=0.48, help="Of one cell, for loss-db.")
-@click.option("--cross-loss-db", type=float, default=0.48, help="Of one cell, for loss-db.")
+@click.option("--bar-loss-db", type=float, default=0.48, help="Loss of a cell in bar.")
+@click.option("--cross-loss-db", type=float, default=0.48, help="Loss of a cell in cross.")
 @with_options(FILE_OPTIONS)
 def routing(
     type_: str,

@@ -16,15 +16,15 @@ from optmatch.problems import SliceAllocation
 @click.command("slice-allocation")
 @with_options(RACK_OPTIONS)
 @click.option(
-    "--joined", is_flag=True, help="Optical switches at the faces join the racks, so slices span."
+    "--joined", is_flag=True, help="Join the racks by optical switches; slices may span them."
 )
 @click.option("--shape", metavar="AxBxC", required=True, help="Chips of the slice.")
 @click.option(
     "--placed", metavar="AxBxC,...", help="Slices that are there, on random servers and routes."
 )
-@click.option("--reserved", type=NUMBERS, help="Servers to keep out: 0,3. Failed ones, or spares.")
-@click.option("--routes", type=int, default=5, help="Offered to each pair of servers.")
-@count("--seed", 0, "Of the slices that are there.")
+@click.option("--reserved", type=NUMBERS, help="Servers that no slice may use: 0,3")
+@click.option("--routes", type=int, default=5, help="Routes offered to each pair of servers.")
+@count("--seed", 0, "Seed of the slices that are there.")
 @with_options(FILE_OPTIONS)
 def slice_allocation(
     output: str,

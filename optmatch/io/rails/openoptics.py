@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from optmatch.io.rails.topologies import Topologies, topologies
+from optmatch.io.rails.topologies import topologies
 from optmatch.model import IDLE, Solution
 
 Circuit = tuple[int, int, int, int, int]
@@ -33,13 +33,10 @@ def peer_matrix(solution: Solution) -> str:
     Column ``node * ports + port`` has the node that this port sends to. OpenOptics takes over the
     circuits that go both ways, as its links do.
     """
-    found = topologies(solution)
-    rows = [_peers(found, topology) for topology in found.topology.tolist()]
-    return "".join("\t".join(map(str, row)) + "\n" for row in rows)
-
-
-def _peers(found: Topologies, topology: int) -> list[int]:
-    row = [IDLE] * (found.n_nodes * found.n_ports)
-    for source, destination, port, _ in found.circuits(topology).tolist():
-        row[source * found.n_ports + port] = destination
-    return row
+    found, rows = topologies(solution), []
+    for topology in found.topology.tolist():
+        row = [IDLE] * (found.n_nodes * found.n_ports)
+        for source, destination, port, _ in found.circuits(topology).tolist():
+            row[source * found.n_ports + port] = destination
+        rows.append("\t".join(map(str, row)) + "\n")
+    return "".join(rows)

@@ -147,18 +147,18 @@ def _line(row: dict[str, Any], place: int, noun: str, path: str) -> Line:
         raise FormatError(
             f"operation = {operation!r}: one of {', '.join(OPERATIONS)}", where=where, path=path
         )
-    talks = operation != "compute"
+    communicates = operation != "compute"
     message = operation in ("send", "recv")
-    if talks and not message and "group" not in row:
+    if communicates and not message and "group" not in row:
         raise FormatError(f"{operation} without a group", where=where, path=path)
     return Line(
         place=place,
         rank=number("rank", None),
         group=str(row.get("group", "")),
         operation=operation,
-        repeats=number("count", 1) if talks else 0,
-        size_bytes=number("size_bytes", None) if talks else 0,
-        compute_s=number("compute_s", 0.0 if talks else None, whole=False),
+        repeats=number("count", 1) if communicates else 0,
+        size_bytes=number("size_bytes", None) if communicates else 0,
+        compute_s=number("compute_s", 0.0 if communicates else None, whole=False),
         peer=number("peer", None) if message else MISSING,
     )
 

@@ -22,12 +22,9 @@ from optmatch.model import FormatError
 from optmatch.problems.rails.step import DIMENSIONS, Step
 
 _RECORD = re.compile(
-    r"(?P<dimension>[A-Z]+) start_backend: (\d+) start_idx: (\d+)"
-    r" end_backend: (\d+) end_idx: (\d+) len: (?P<length>\d+)"
-    r"(?:, start_time: (?P<start>\d+\.?\d*), end_time: (?P<end>\d+\.?\d*))?"
+    r"([A-Z]+) start_backend: (\d+) start_idx: (\d+) end_backend: (\d+) end_idx: (\d+)"
+    r" len: (\d+)(?:, start_time: (\d+\.?\d*), end_time: (\d+\.?\d*))?"
 )
-
-
 _NAME = re.compile(r"_(?P<server>\d+)_rank(?P<place>\d+)\.txt")
 """The end of a name: which server, and which GPU of it."""
 
@@ -74,25 +71,12 @@ def read_recording(path: str | os.PathLike[str]) -> tuple[PhaseRecord, ...]:
         match = _RECORD.fullmatch(line.strip())
         if match is None:
             raise FormatError(f"{shorten(line)}: no phase", path=f"{file}:{number}")
-        found.append(_record(match, number))
+        dimension, *numbers = match.groups()[:6]
+        one, at, two, end, length = map(int, numbers)
+        start_s, end_s = (None if ms is None else float(ms) / 1e3 for ms in match.group(7, 8))
+        record = PhaseRecord(dimension, length, one, at, two, end, start_s, end_s, number)
+        found.append(record)
     return tuple(found)
-
-
-def _record(match: re.Match[str], line: int) -> PhaseRecord:
-    start, end = (
-        None if text is None else float(text) / 1e3 for text in match.group("start", "end")
-    )
-    return PhaseRecord(
-        dimension=match["dimension"],
-        n_operations=int(match["length"]),
-        start_backend=int(match[2]),
-        start_index=int(match[3]),
-        end_backend=int(match[4]),
-        end_index=int(match[5]),
-        start_s=start,
-        end_s=end,
-        line=line,
-    )
 
 
 def read_recorded_step(
@@ -198,12 +182,8 @@ def _align(
             raise
         found[rank] = seen.index(step[0]), len(step)
     messages = {
-        rank: {
-            seen[k].start_index: k
-            for k in range(found[rank][0], len(seen))
-            if _is_message(seen[k])
-        }
-        for rank, seen in records.items()
+        rank: {one.start_index: k for k, one in enumerate(seen) if k >= first and _is_message(one)}
+        for (rank, seen), (first, _) in zip(records.items(), found.values(), strict=True)
     }
     begin = max((min(places) for places in messages.values() if places), default=0)
     for rank, places in messages.items():

@@ -15,7 +15,7 @@ from optmatch.problems import RailJob, Step
 from optmatch.problems.rails.plan import RailPlan
 from optmatch.problems.rails.step import COMPUTE, OPERATIONS, SEND
 
-_MICRO = 1e6
+_NANO = 1e9
 
 
 class Span(NamedTuple):
@@ -85,8 +85,8 @@ def trace_events(solution: Solution) -> str:
     """Write `spans` in the trace event format that ui.perfetto.dev and chrome://tracing load.
 
     A process for each rank, with a thread for what it computes and one for each of its streams of
-    communication; a process for each switch. Arrows lead from sends to receives. Times are
-    microseconds.
+    communication; a process for each switch. What overlaps is on threads of its own. Arrows lead
+    from sends to receives. Times are microseconds, in whole nanoseconds.
 
     Raises
     ------
@@ -108,17 +108,17 @@ def _operations(step: Step, plan: RailPlan) -> Iterator[Span]:
         via.setdefault(operation, []).append(str(rank))
     rows = zip(*(column.tolist() for column in (*columns, *times)), strict=True)
     for number, (rank, kind, group, peer, size, start, end) in enumerate(rows):
-        talks = kind != COMPUTE
+        communicates = kind != COMPUTE
         yield Span(
             what="operation",
             name=OPERATIONS[kind],
-            group=names[group] if talks else "",
+            group=names[group] if communicates else "",
             rank=rank,
             peer=peer if kind >= SEND else "",
-            switch=rails[group] if talks else "",
+            switch=rails[group] if communicates else "",
             start_s=start,
             end_s=end,
-            size_bytes=size if talks else "",
+            size_bytes=size if communicates else "",
             via=" ".join(via.get(number, ())),
         )
 
@@ -135,64 +135,58 @@ def _circuits(found: Topologies) -> Iterator[Span]:
 def _events(solution: Solution) -> Iterator[dict[str, Any]]:
     processes: dict[str, int] = {}
     threads: dict[tuple[str, str], int] = {}
-    flows: dict[tuple[object, ...], list[tuple[int, int, float]]] = {}
+    busy_until: dict[tuple[str, str], list[float]] = {}
+    flows: dict[tuple[object, ...], list[dict[str, Any]]] = {}
     for span in spans(solution):
+        start, end = round(span.start_s * _NANO), round(span.end_s * _NANO)
         process, thread = _track(span)
         if process not in processes:
             processes[process] = len(processes) + 1
             yield _named("process_name", processes[process], 0, process)
             yield _named("process_sort_index", processes[process], 0, len(processes))
         pid = processes[process]
+        # A viewer nests what overlaps on one thread; what overlaps goes to a thread beside it.
+        beside = busy_until.setdefault((process, thread), [])
+        k = next((k for k, until in enumerate(beside) if until <= start), len(beside))
+        beside[k : k + 1] = [end]
+        thread = f"{thread} ({k + 1})" if k else thread
         if (process, thread) not in threads:
             threads[process, thread] = len(threads) + 1
             yield _named("thread_name", pid, threads[process, thread], thread)
-        tid = threads[process, thread]
-        start, end = span.start_s * _MICRO, span.end_s * _MICRO
+        track = {"pid": pid, "tid": threads[process, thread]}
         told: dict[str, Any] = {"group": span.group, "switch": span.switch}
         told |= {"bytes": span.size_bytes, "via": span.via}
         yield {
             "ph": "X",
             "name": span.name,
             "cat": span.what,
-            "pid": pid,
-            "tid": tid,
-            "ts": round(start, 4),
-            "dur": max(0.0, round(end - start, 4)),
+            **track,
+            "ts": start / 1e3,
+            "dur": (end - start) / 1e3,
             "args": {key: value for key, value in told.items() if value != ""},
         }
         if span.name in ("send", "recv"):
-            ends = (span.rank, span.peer) if span.name == "send" else (span.peer, span.rank)
-            key = (*ends, span.group, span.name)
-            flows.setdefault(key, []).append((pid, tid, start if span.name == "send" else end))
+            sends = span.name == "send"
+            ends = (span.rank, span.peer) if sends else (span.peer, span.rank)
+            place = {**track, "ts": (start if sends else end) / 1e3}
+            flows.setdefault((*ends, span.group, span.name), []).append(place)
     yield from _arrows(flows)
 
 
-def _arrows(
-    flows: dict[tuple[object, ...], list[tuple[int, int, float]]],
-) -> Iterator[dict[str, Any]]:
+def _arrows(flows: dict[tuple[object, ...], list[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
     """Join the k-th send between two ranks to the k-th receive."""
     number = 0
     for (*ends, way), sent in flows.items():
-        if way != "send":
-            continue
-        for one, two in zip(sent, flows.get((*ends, "recv"), ()), strict=False):
+        received = flows.get((*ends, "recv"), []) if way == "send" else []
+        for one, two in zip(sent, received, strict=False):
             number += 1
-            for phase, (pid, tid, time) in (("s", one), ("f", two)):
-                bound = {"bp": "e"} if phase == "f" else {}
-                yield {
-                    "ph": phase,
-                    "id": number,
-                    "name": "message",
-                    "cat": "message",
-                    "pid": pid,
-                    "tid": tid,
-                    "ts": round(time, 4),
-                    **bound,
-                }
+            told = {"id": number, "name": "message", "cat": "message"}
+            yield {"ph": "s", **told, **one}
+            yield {"ph": "f", **told, **two, "bp": "e"}
 
 
 def _track(span: Span) -> tuple[str, str]:
-    """Choose where a span is shown: no two on one thread overlap."""
+    """Choose where a span is shown: its process and thread."""
     if span.what == "reconfiguration":
         return span.switch, "reconfigurations"
     if span.what == "circuit":

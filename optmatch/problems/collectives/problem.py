@@ -247,8 +247,10 @@ def _set_late(problem: Collective) -> None:
 def _set_steps(problem: Collective) -> None:
     if problem.steps is None:
         return
-    for row in np.flatnonzero(problem.steps[:, 0] % 1 != 0)[:1]:
-        _refuse(f"steps[{row}]", problem.steps[row].tolist(), "a configuration, which is whole,")
+    wrong = (problem.steps[:, 0] % 1 != 0) | (problem.steps[:, 1] == 0)
+    for row in np.flatnonzero(wrong)[:1]:
+        rule = "a configuration, which is whole, and bytes above 0"
+        _refuse(f"steps[{row}]", problem.steps[row].tolist(), rule)
     if problem.late_s or not isinstance(problem.start, str):
         _refuse("steps", "given", "no late ranks and no first circuits, if steps are given,")
 

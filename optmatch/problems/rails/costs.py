@@ -205,8 +205,7 @@ def compare_costs(sizes: Sequence[int], prices: Prices) -> tuple[CostComparison,
     """
     return tuple(
         CostComparison(
-            n_gpus=size,
-            networks=tuple(network_cost(design, size, prices) for design in DESIGNS),
+            n_gpus=size, networks=tuple(network_cost(design, size, prices) for design in DESIGNS)
         )
         for size in sizes
     )

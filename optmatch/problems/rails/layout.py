@@ -80,8 +80,8 @@ def make_groups(split: Parallelism, gpus_per_server: int) -> tuple[Group, ...]:
             key[:, DEGREES.index("dp")] = (
                 replica // split.ep if family == "ep" else replica % split.ep
             )
-        _, label = np.unique(key, axis=0, return_inverse=True)
-        ranks = np.lexsort([place, label.reshape(-1)]).reshape(-1, count_members(split, family))
+        _, which = np.unique(key, axis=0, return_inverse=True)
+        ranks = np.lexsort([place, which.reshape(-1)]).reshape(-1, count_members(split, family))
         ranks = ranks[np.argsort(ranks.min(axis=1))]
         for number, row in enumerate(ranks.tolist()):
             name = f"{family}.{number}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,17 +74,9 @@ class Phase(Value):
             ("circuit_bytes", 1, np.float64),
         ):
             value = getattr(self, name)
-            if not _is_frozen(value, ndim, dtype):  # there are thousands
+            given = isinstance(value, np.ndarray) and (value.dtype, value.ndim) == (dtype, ndim)
+            if not given or value.flags.writeable:  # there are thousands
                 object.__setattr__(self, name, frozen(name, value, ndim, dtype))
-
-
-def _is_frozen(value: object, ndim: int, dtype: type[np.generic]) -> bool:
-    return (
-        isinstance(value, np.ndarray)
-        and value.dtype == dtype
-        and value.ndim == ndim
-        and not value.flags.writeable
-    )
 
 
 def stages(step: Step) -> tuple[tuple[int, tuple[int, ...]], ...]:
@@ -163,9 +155,9 @@ def phases(step: Step, collectives: Mapping[str, Algorithm] | None = None) -> tu
                     f" same stage through {_names(orders[0])}",
                     where="groups",
                 )
-        first = np.array([own[cuts[:-1]] for own, cuts in runs]).T
-        last = np.array([own[cuts[1:] - 1] for own, cuts in runs]).T
-        known: dict[bytes, _Traffic] = {}  # micro-batches repeat what phases carry
+        first = frozen("first", np.array([own[cuts[:-1]] for own, cuts in runs]).T, 2, np.int64)
+        last = frozen("last", np.array([own[cuts[1:] - 1] for own, cuts in runs]).T, 2, np.int64)
+        known: dict[bytes, dict[str, Any]] = {}  # micro-batches repeat what phases carry
         for position, dim in enumerate(orders[0].tolist()):
             spans = [own[cuts[position] : cuts[position + 1]] for own, cuts in runs]
             inside = np.concatenate(spans)
@@ -183,7 +175,7 @@ def phases(step: Step, collectives: Mapping[str, Algorithm] | None = None) -> tu
                     first=first[position],
                     last=last[position],
                     n_operations=max(map(len, spans)),
-                    **known[key]._asdict(),
+                    **known[key],
                 )
             )
         counted[on] += 1
@@ -200,18 +192,10 @@ def _runs(
     return own, np.append(changes, len(own))
 
 
-class _Traffic(NamedTuple):
-    """What a phase carries, with the names that `Phase` has for it."""
-
-    groups: tuple[int, ...]
-    circuits: NDArray[np.int32]
-    circuit_bytes: NDArray[np.float64]
-
-
 def _traffic(
     step: Step, operations: NDArray[np.int64], collectives: Mapping[str, Algorithm]
-) -> _Traffic:
-    """Add up the bytes between ranks."""
+) -> dict[str, Any]:
+    """Add up the bytes between ranks: what a phase carries, by the names of its fields."""
     total: dict[tuple[int, int], float] = {}
     kind, group = step.kind[operations], step.group[operations]
     for number in np.unique(group):
@@ -229,11 +213,11 @@ def _traffic(
         pair = (one, two) if step.kind[k] == SEND else (two, one)
         _add(total, [pair], float(step.size_bytes[k]))
     ordered = sorted(total)
-    return _Traffic(
-        groups=tuple(np.unique(group).tolist()),
-        circuits=frozen("circuits", ordered, 2, np.int32),
-        circuit_bytes=frozen("circuit_bytes", [total[p] for p in ordered], 1, np.float64),
-    )
+    return {
+        "groups": tuple(np.unique(group).tolist()),
+        "circuits": frozen("circuits", ordered, 2, np.int32),
+        "circuit_bytes": frozen("circuit_bytes", [total[p] for p in ordered], 1, np.float64),
+    }
 
 
 def _add_collective(

@@ -103,11 +103,14 @@ class RailPlan(Value):
         from, through further GPUs if there are any on the way; the ports share them evenly.
     step_s
         The time of the step, in seconds: when the last operation or reconfiguration ends.
+    relays
+        ``relays[row]``: an operation, a rank that forwards it, and over which of its ports, as
+        bits; int32, shape (rows, 3), by operation, and then in the order of the way.
 
     Raises
     ------
     InputError
-        If columns differ in length, or a rail occurs twice.
+        If columns differ in length, a rail occurs twice, or relays are not in order.
     """
 
     rails: tuple[RailTimeline, ...]

@@ -14,8 +14,8 @@ from optmatch.model.values import FrozenMap
 from optmatch.problems.rails.layout import make_groups, place_ranks
 from optmatch.problems.rails.network import RailNetwork
 from optmatch.problems.rails.parallelism import Parallelism
-from optmatch.problems.rails.phases import Phase, phases, stages
-from optmatch.problems.rails.plan import RailPlan
+from optmatch.problems.rails.phases import Phase, phases
+from optmatch.problems.rails.plan import RailPlan, ranks_of_rails
 from optmatch.problems.rails.rounds import ALGORITHMS, Algorithm
 from optmatch.problems.rails.step import DIMENSIONS, Group, Step
 from optmatch.problems.rails.times import Events, ends_s, events
@@ -188,8 +188,7 @@ def _check_model(split: Parallelism, model: TransformerModel) -> None:
         )
     if model.experts % split.ep:
         raise InputError(
-            f"ep = {split.ep}: does not divide the {model.experts} experts",
-            where="parallelism.ep",
+            f"ep = {split.ep}: does not divide the {model.experts} experts", where="parallelism.ep"
         )
 
 
@@ -244,8 +243,6 @@ def _busiest_rail(job: RailJob) -> tuple[int, list[int]]:
     if job.workload.recorded is None:
         gpus = place_ranks(job.parallelism)
         return 0, np.flatnonzero(gpus % job.network.gpus_per_server == 0).tolist()
-    on_rail: dict[int, list[int]] = {0: []}
-    for rail, members in stages(job.workload.recorded):
-        on_rail.setdefault(rail, []).extend(members)
-    busiest = max(on_rail, key=lambda rail: len(on_rail[rail]))
-    return busiest, sorted(on_rail[busiest])
+    on_rail = ranks_of_rails(job.workload.recorded)
+    busiest = max(on_rail, key=lambda rail: len(on_rail[rail]), default=0)
+    return busiest, [*on_rail.get(busiest, ())]

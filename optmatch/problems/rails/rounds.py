@@ -1,4 +1,4 @@
-"""Collectives in rounds: who meets whom in each of them, and how much they send."""
+"""Collectives in rounds: who exchanges with whom in each of them, and how much they send."""
 
 from __future__ import annotations
 
@@ -8,16 +8,10 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.problems.rails.step import (
-    ALL_GATHER,
-    ALL_REDUCE,
-    BROADCAST,
-    REDUCE_SCATTER,
-    Step,
-)
+from optmatch.problems.rails.step import ALL_GATHER, ALL_REDUCE, BROADCAST, REDUCE_SCATTER, Step
 
 Algorithm = Literal["ring", "halving", "tree"]
-"""How a collective is done: around a ring, or in rounds in which ranks meet in pairs."""
+"""How a collective is done: around a ring, or in rounds of pairs."""
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 
 
@@ -25,7 +19,7 @@ class Round(NamedTuple):
     """One round of a collective."""
 
     distance: int
-    """How many places apart those are who meet."""
+    """How many places apart the two of a pair are."""
     share: float
     """What a member sends, as a part of the size of the operation."""
     sender: Literal["both", "earlier", "later"] = "both"
@@ -104,13 +98,13 @@ def find_rounds(
                 yield own[step.kind[own] == kind], rounds
 
 
-def meet(algorithm: Algorithm, members: int, distance: int) -> NDArray[np.int64]:
-    """Tell whom each place of a group meets in a round, -1 for nobody.
+def list_partners(algorithm: Algorithm, members: int, distance: int) -> NDArray[np.int64]:
+    """Return the partner of each place of a group in a round, -1 if it has none.
 
     Examples
     --------
-    >>> meet("halving", 4, 2).tolist(), meet("tree", 5, 1).tolist(), meet("tree", 5, 4).tolist()
-    ([2, 3, 0, 1], [1, 0, 3, 2, -1], [4, -1, -1, -1, 0])
+    >>> list_partners("halving", 4, 2).tolist(), list_partners("tree", 5, 4).tolist()
+    ([2, 3, 0, 1], [4, -1, -1, -1, 0])
     """
     places = np.arange(members)
     if algorithm == "halving":
@@ -129,7 +123,7 @@ def list_sends(algorithm: Algorithm, members: int, of: Round) -> NDArray[np.int6
     >>> list_sends("tree", 3, Round(1, 1.0, "later")).tolist()
     [[1, 0]]
     """
-    other = meet(algorithm, members, of.distance)
+    other = list_partners(algorithm, members, of.distance)
     places = np.arange(members)
     sends = (other >= 0) & np.select(
         [of.sender == "later", of.sender == "earlier"], [places > other, places < other], True

@@ -247,8 +247,8 @@ def _check_dependencies(step: Step) -> None:
 
 def _check_members(step: Step) -> None:
     """Refuse communication without a group, and ranks that are not in the group they name."""
-    talks = step.kind != COMPUTE
-    for k in np.flatnonzero(talks != (step.group >= 0))[:1]:
+    communicates = step.kind != COMPUTE
+    for k in np.flatnonzero(communicates != (step.group >= 0))[:1]:
         raise InputError(
             f"{step.describe(int(k))}: communication has a group, computation none",
             where=f"group[{k}]",
@@ -256,7 +256,7 @@ def _check_members(step: Step) -> None:
     wide = 1 + _last_rank(step)
     members = [group * wide + rank for group, g in enumerate(step.groups) for rank in g.ranks]
     inside = np.array(sorted(members), dtype=np.int64)
-    for column, of in ((step.rank, talks), (step.peer, step.kind >= SEND)):
+    for column, of in ((step.rank, communicates), (step.peer, step.kind >= SEND)):
         at = np.flatnonzero(of)
         keys = step.group[at].astype(np.int64) * wide + column[at]
         for k in at[~np.isin(keys, inside) | (column[at] < 0) | (column[at] >= wide)][:1]:
@@ -269,10 +269,10 @@ def _check_members(step: Step) -> None:
 
 def _check_matches(step: Step) -> None:
     """Each collective has a part at every member, each message a sender and a receiver."""
-    talks = step.kind != COMPUTE
-    for k in np.flatnonzero(talks != (step.match >= 0))[:1]:
+    communicates = step.kind != COMPUTE
+    for k in np.flatnonzero(communicates != (step.match >= 0))[:1]:
         raise InputError(f"{step.describe(int(k))}: match = {step.match[k]}", where=f"match[{k}]")
-    at = np.flatnonzero(talks)
+    at = np.flatnonzero(communicates)
     at = at[np.argsort(step.match[at], kind="stable")]
     if not len(at):
         return

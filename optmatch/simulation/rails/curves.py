@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from optmatch.simulation.rails.replay import RailPolicy, simulate_rails
 Curves = dict[str, dict[tuple[str, float], float]]
 """By case: step time in seconds, by policy and delay in seconds."""
 
-_ROUNDS = 60
 _MARGIN = 1e-9
 _EXACT_S = 1e-9
 
@@ -126,62 +125,36 @@ def fit_windows(
     InputError
         If no windows give these step times.
     """
+    from scipy.optimize import brentq
 
-    def run(windows: PipelineWindows, policy: RailPolicy, delay: float) -> float:
-        job = windows_job(windows, rate_bytes_per_s)
-        return simulate_rails(job, policy, delay_s=delay).step_s
+    def solve(
+        windows: PipelineWindows, name: str, policy: RailPolicy, delay: float, room_s: float
+    ) -> PipelineWindows:
+        """Solve for one window: the step time is monotone in it, and piecewise linear."""
 
-    def residual(policy: RailPolicy, delay: float) -> Callable[[PipelineWindows], float]:
-        return lambda windows: run(windows, policy, delay) - measured[policy, delay]
+        def change(value: float) -> PipelineWindows:
+            changed: dict[str, Any] = {name: value}
+            return replace(windows, **changed)
+
+        def late_s(value: float) -> float:
+            job = windows_job(change(value), rate_bytes_per_s, delay_s=delay)
+            return simulate_rails(job, policy).step_s - measured[policy, delay]
+
+        least = taken_s + windows.slack_s + windows.last_s if name == "backward_s" else 0.0
+        low, high = least * (1 + _MARGIN), (least + room_s) * (1 - _MARGIN)
+        if late_s(low) * late_s(high) > 0:
+            raise InputError(f"{name}: no window of {low:g} to {high:g} s gives this step time")
+        return change(brentq(late_s, low, high, xtol=_EXACT_S))
 
     share = (start.replicas - 1) / start.replicas
     taken_s = start.quiet_s + 4 * share * start.gradient_bytes / rate_bytes_per_s
     found = replace(start, slack_s=0.0, last_s=0.0)
     for _ in range(3):  # each moves the others by less than the time of a message
-        low = taken_s + found.slack_s + found.last_s
-        found = _solve(
-            found, "backward_s", residual("on-demand", 0.0), low, low + measured["on-demand", 0.0]
-        )
-        room_s = found.backward_s - taken_s - found.last_s
-        found = _solve(found, "slack_s", residual("on-demand", delay_s), 0.0, room_s)
-        room_s = found.backward_s - taken_s - found.slack_s
-        found = _solve(found, "last_s", residual("provisioned", delay_s), 0.0, room_s)
+        found = solve(found, "backward_s", "on-demand", 0.0, measured["on-demand", 0.0])
+        room_s = found.backward_s - taken_s
+        found = solve(found, "slack_s", "on-demand", delay_s, room_s - found.last_s)
+        found = solve(found, "last_s", "provisioned", delay_s, room_s - found.slack_s)
     return found
-
-
-def _solve(
-    windows: PipelineWindows,
-    name: str,
-    residual: Callable[[PipelineWindows], float],
-    low: float,
-    high: float,
-) -> PipelineWindows:
-    """Solve for one window by false position: the step time is monotone in it, piecewise linear.
-
-    The end that stays is given half its weight (the Illinois rule), so both move.
-    """
-    low, high = low * (1 + _MARGIN), high * (1 - _MARGIN)
-    below, above = residual(_with(windows, name, low)), residual(_with(windows, name, high))
-    if below * above > 0:
-        raise InputError(f"{name}: no window of {low:g} to {high:g} s gives this step time")
-    for _ in range(_ROUNDS):
-        if abs(above - below) <= _EXACT_S or abs(high - low) <= _EXACT_S:
-            break
-        middle = high - above * (high - low) / (above - below)
-        found = residual(_with(windows, name, middle))
-        if abs(found) <= _EXACT_S:
-            return _with(windows, name, middle)
-        if found * above < 0:
-            low, below = high, above
-        else:
-            below /= 2
-        high, above = middle, found
-    return _with(windows, name, high)
-
-
-def _with(windows: PipelineWindows, name: str, value: float) -> PipelineWindows:
-    changed: dict[str, Any] = {name: value}
-    return replace(windows, **changed)
 
 
 def predict(

@@ -40,7 +40,7 @@ def verify_collective(
         "bounds of collectives need no proof", "certificate", subject.certificate, None
     )
     bound = findings.figures["lower_bound_recomputed"] = problem.lower_bound()
-    check_support(subject, bound, findings)
+    check_support(subject, bound, findings, floor="")
     if replayed:
         _check_schedule(problem, subject, findings)
         check_objective(subject, findings)
@@ -169,9 +169,10 @@ def _check_schedule(problem: Collective, solution: Solution, findings: Findings)
         )
     findings.expect("the delay is the problem's", "delay_s", schedule.delay_s, problem.delay_s)
     findings.expect("all circuits change together", "switching", schedule.switching, "all-stop")
-    unpaid = plan.n_epochs and _first_is_there(problem, plan)
-    paid = schedule.makespan_s - (problem.delay_s if unpaid else 0.0)
-    end = float(findings.figures["objective"])
-    if not math.isclose(paid, end, rel_tol=RTOL, abs_tol=1e-18):
-        findings.refuse("the schedule ends with the plan", "durations_s", paid, end)
+    # The makespan of a schedule has a delay before its first slot, too.
+    unpaid = bool(plan.n_epochs) and _first_is_there(problem, plan)
+    end = float(findings.figures["objective"]) + problem.delay_s * unpaid
+    if not math.isclose(schedule.makespan_s, end, rel_tol=RTOL, abs_tol=1e-18):
+        rule = "the schedule ends with the plan"
+        findings.refuse(rule, "durations_s", schedule.makespan_s, end)
     check_light(fabric, schedule, findings)

@@ -86,19 +86,9 @@ def open_rail(job: RailJob, number: int, ranks: NDArray[np.int64], timeline: Rai
         until[state] = np.where(changed, starts[state + 1], until[state + 1])
     n_ports = matchings.shape[1]
     live = np.arange(n_ports) if job.fabric is None else job.fabric.live_ports
-    port_of = live[: len(ranks) * job.network.ports_per_gpu]
+    k, delay_s = job.network.ports_per_gpu, job.network.delay_s
+    port_of = live[: len(ranks) * k]
     gpu_port = np.full(n_ports, -1)
     gpu_port[port_of] = np.arange(len(port_of))
-    stops = starts[1:] if job.network.switching == "all-stop" else starts[:0]
-    return Rail(
-        number,
-        ranks,
-        timeline,
-        since,
-        until,
-        port_of,
-        gpu_port,
-        job.network.ports_per_gpu,
-        stops,
-        job.network.delay_s,
-    )
+    stops_s = starts[1:] if job.network.switching == "all-stop" else starts[:0]
+    return Rail(number, ranks, timeline, since, until, port_of, gpu_port, k, stops_s, delay_s)

@@ -27,8 +27,8 @@ def check_exchanges(
     row, _, port = rail.list_ports(step.rank[operations], plan.ports[operations])
     start, end = plan.start_s[operations], plan.end_s[operations]
     others = context.group_size[step.group[operations]] - 1
-    uses = np.bincount(row, minlength=len(operations))
-    rounds = -(-others // np.maximum(uses, 1))
+    n_ports = np.bincount(row, minlength=len(operations))
+    rounds = -(-others // np.maximum(n_ports, 1))
     part_s = context.work.sent_bytes[operations] / others / context.job.network.port_bytes_per_s
     part_s += others * context.job.network.latency_s / rounds
     dark = rail.dark_s(start, end)

@@ -39,7 +39,7 @@ def _replay(
     _, heads, of = np.unique(step.match[own], return_index=True, return_inverse=True)
     members = np.array([step.groups[group].ranks for group in step.group[own[heads]].tolist()])
     row, _, ports = rail.list_ports(step.rank[own], plan.ports[own])
-    uses = np.bincount(row, minlength=len(own))[row]
+    n_ports = np.bincount(row, minlength=len(own))[row]
     operation, call_of = own[row], of.reshape(-1)[row]
     seats = (np.arange(len(members))[:, None] * step.n_ranks + members).reshape(-1)
     in_order = np.argsort(seats)
@@ -56,7 +56,7 @@ def _replay(
         sends = np.flatnonzero(target[place] >= 0)
         call, port = call_of[sends], ports[sends]
         wanted = members[call, target[place[sends]]]
-        rate = uses[sends] * context.job.network.port_bytes_per_s
+        rate = n_ports[sends] * context.job.network.port_bytes_per_s
         lasts = share * step.size_bytes[operation[sends]] / rate + context.job.network.latency_s
         at = state[sends] = _seek(rail, state[sends], port, wanted, cursor[call] + lasts - slack)
         missing = rail.reached(at, port)[0] != wanted

@@ -32,7 +32,7 @@ from optmatch.solvers.demands.exact.slot_model import SlotModel
 from optmatch.solvers.demands.plans import Plan, only_demanded, tidy, trim
 from optmatch.solvers.demands.portfolio import rebuild
 from optmatch.solvers.demands.scheduling import Work, solve_demand
-from optmatch.solvers.frame import conclude
+from optmatch.solvers.frame import ROUNDING, conclude
 
 _WARM_STARTS = 200
 _FEW_STARTS = 30  # before the model of planes
@@ -100,10 +100,8 @@ class _Search:
         self.demand, self.delay = problem.ticks, problem.delay_ticks
         self.shortest = problem.min_slot_ticks
         lines = np.concatenate([self.demand, self.demand.T])
-        self.busiest, self.fewest = (
-            int(lines.sum(axis=1).max()),
-            int((lines > 0).sum(axis=1).max()),
-        )
+        self.busiest = int(lines.sum(axis=1).max())
+        self.fewest = int((lines > 0).sum(axis=1).max())
         self.is_even = bool((lines.sum(axis=1) == self.busiest).all())
         self.best: Plan | None = None
         self.bound = round(problem.lower_bound() / problem.tick_s)
@@ -160,11 +158,8 @@ class _Search:
         assert self.best is not None
         step, earlier = (self.best.cost(self.delay) - self.bound) / _STEPS, _SMALL
         while not self._proved():
-            before, cost, begun = (
-                self.bound + max(1, round(step)),
-                self.best.cost(self.delay),
-                self.solved,
-            )
+            cost, begun = self.best.cost(self.delay), self.solved
+            before = self.bound + max(1, round(step))
             before = cost if before + step / 2 > cost else before
             try:
                 limit = self._exclude(before)
@@ -246,14 +241,17 @@ class _Search:
         stats: dict[str, object] = {} if self.bound_by is None else {"bound_by": self.bound_by}
         bound = max(self.problem.lower_bound(), self.bound * tick)
         if best is None:
-            known = {"certificate": self.certificate, "stats": stats}
-            return conclude(self.problem, "ilp", None, bound, limit, **known)
+            proof = self.certificate
+            return conclude(
+                self.problem, "ilp", None, bound, limit, certificate=proof, stats=stats
+            )
         return conclude(
             self.problem,
             "ilp",
             best.cost(self.delay) * tick,
             bound,
             limit,
+            rtol=ROUNDING,
             schedule=self.problem.schedule(best.matchings, best.ticks),
             certificate=self.certificate or _busiest_line(self.problem),
             stats=stats | {"slots": len(best.ticks)},

@@ -29,7 +29,7 @@ from optmatch.problems import Group, PlaneSchedules, RailJob, Step
 from optmatch.problems.rails.step import OPERATIONS
 from tests.helpers.command import call, process
 from tests.helpers.plans import demands, pipeline, rails
-from tests.helpers.rails import make_job
+from tests.helpers.rails import make_job, small_job
 from tests.helpers.readers import circuit_schedules, peers_of
 
 FORMATS = (
@@ -163,14 +163,16 @@ def check_trace(content: str) -> list[dict[str, Any]]:
             named.add((event["pid"], event["tid"]))
         elif event["ph"] == "X":
             assert event["dur"] >= 0
-            lanes[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
+            start, lasts = (round(1e3 * event[name]) for name in ("ts", "dur"))
+            assert (start / 1e3, lasts / 1e3) == (event["ts"], event["dur"])  # whole nanoseconds
+            lanes[event["pid"], event["tid"]].append((start, start + lasts))
         else:
             assert event["ph"] in ("s", "f")
             flows[event["id"]].append((event["ph"], event["ts"]))
     for lane, spans in lanes.items():
         assert lane in named
         for one, two in itertools.pairwise(sorted(spans)):
-            assert one[1] <= two[0] + 1e-3
+            assert one[1] <= two[0]
     for ends in flows.values():
         assert [phase for phase, _ in ends] == ["s", "f"]
         assert ends[0][1] <= ends[1][1]
@@ -193,6 +195,14 @@ def test_trace_events_of_rails() -> None:
     switches = [(e["name"], e["ts"], e["dur"]) for e in lasting if e["cat"] != "operation"]
     assert switches == [("to state 1", 2e6, 5e5), ("to state 2", 4.5e6, 5e5)]
     assert lasting[1]["args"] == {"group": "dp.0", "switch": "rail 0", "bytes": 12.5e9}
+
+
+def test_trace_events_that_overlap_are_on_threads_of_their_own() -> None:
+    """Ports of one switch are changed at different times, and times are no whole nanoseconds."""
+    job = small_job(2, 1, 4, batch=8, micro_batch=1, delay_s=1e-3 / 3)
+    lasting = check_trace(text(om.solve(job, "prefetch", seed=0), "perfetto"))
+    changes = sorted((e["ts"], e["ts"] + e["dur"]) for e in lasting if e["cat"] != "operation")
+    assert any(one[1] > two[0] for one, two in itertools.pairwise(changes))
 
 
 def test_the_other_files_of_rails() -> None:

@@ -11,7 +11,7 @@ METHODS = {method.name: method for method in all_methods() if method.solves.kind
 class CollectiveContract(SolverContract):
     """What methods for collectives have in common."""
 
-    examples = 15
+    examples = 4
     tiny_problems = ()
     iterates = False
 
@@ -21,6 +21,41 @@ class TestBest(CollectiveContract):
 
     method = "best"
     problems = collective_problems()
+
+
+class TestRewire(CollectiveContract):
+    """New circuits where they pay."""
+
+    method = "rewire"
+    problems = collective_problems(takes=METHODS["rewire"].takes)
+
+
+class TestOverlap(CollectiveContract):
+    """Planes by themselves."""
+
+    method = "overlap"
+    problems = collective_problems(takes=METHODS["overlap"].takes, most_ranks=4)
+
+
+class TestStragglar(CollectiveContract):
+    """Around a late rank."""
+
+    method = "stragglar"
+    problems = collective_problems(takes=METHODS["stragglar"].takes)
+
+
+class TestMixedRadix(CollectiveContract):
+    """Rings whose steps grow."""
+
+    method = "mixed-radix"
+    problems = collective_problems(takes=METHODS["mixed-radix"].takes)
+
+
+class TestCirculant(CollectiveContract):
+    """Shifts and routes together."""
+
+    method = "circulant"
+    problems = collective_problems(takes=METHODS["circulant"].takes)
 
 
 class TestRing(CollectiveContract):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from itertools import permutations
 from typing import Any
 
@@ -19,12 +18,12 @@ from optmatch.solvers.feedforward.looping import route_dilated, route_loops
 from optmatch.solvers.feedforward.router import count_cells, route_batch
 from optmatch.solvers.feedforward.sorting import route_by_sorting
 from optmatch.testing.looping import loop_in_python
+from tests.helpers.modes import PLAIN, examples
 
 pytestmark = pytest.mark.kernels
 
-PLAIN = os.environ.get("NUMBA_DISABLE_JIT") == "1"  # then kernels are a hundred times slower
 LARGEST = 4 if PLAIN else 8
-FEW = settings(max_examples=20 if PLAIN else 200, deadline=None)
+FEW = settings(max_examples=examples(80, plain=20), deadline=None)
 CLASSES: list[Any] = [cls for cls in FABRICS.values() if issubclass(cls, FeedForward)]
 each_class = pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.type)
 

@@ -24,6 +24,13 @@ FABRICS: tuple[Any, ...] = (
 )
 
 
+def on_fabrics(test: Any) -> Any:
+    """Run a test on some drawn states of each fabric."""
+    some = settings(max_examples=8, deadline=None)(given(seed=st.integers(0, 1000))(test))
+    named = pytest.mark.parametrize("fabric", FABRICS, ids=lambda fabric: type(fabric).__name__)
+    return named(some)
+
+
 def routing_of(fabric: Any, seed: int) -> RoutingState:
     """Draw a state of a fabric."""
     rng = np.random.default_rng(seed)
@@ -47,9 +54,7 @@ def cheapest(routing: RoutingState, source: int, destination: int) -> int | None
     return length
 
 
-@pytest.mark.parametrize("fabric", FABRICS, ids=lambda fabric: type(fabric).__name__)
-@settings(max_examples=8, deadline=None)
-@given(seed=st.integers(0, 1000))
+@on_fabrics
 def test_a_single_way_is_as_cheap_as_any(fabric: Any, seed: int) -> None:
     """Cells to be set first, then loss, then length; a way that turns back is not taken."""
     routing = routing_of(fabric, seed)
@@ -68,9 +73,7 @@ def test_a_single_way_is_as_cheap_as_any(fabric: Any, seed: int) -> None:
             assert worst * LOSS_COST + length == best
 
 
-@pytest.mark.parametrize("fabric", FABRICS, ids=lambda fabric: type(fabric).__name__)
-@settings(max_examples=8, deadline=None)
-@given(seed=st.integers(0, 1000))
+@on_fabrics
 def test_routes_together_overdraw_nothing(fabric: Any, seed: int) -> None:
     """What is taken is free, and the state is as it was."""
     routing = routing_of(fabric, seed)
@@ -88,9 +91,7 @@ def test_routes_together_overdraw_nothing(fabric: Any, seed: int) -> None:
     assert routing.sum_up(found.paths) == found.levels
 
 
-@pytest.mark.parametrize("fabric", FABRICS, ids=lambda fabric: type(fabric).__name__)
-@settings(max_examples=8, deadline=None)
-@given(seed=st.integers(0, 1000))
+@on_fabrics
 def test_polished_routes_are_no_worse(fabric: Any, seed: int) -> None:
     """They overdraw nothing, more orders do not harm, and the state is as it was."""
     routing = routing_of(fabric, seed)
@@ -119,9 +120,7 @@ def test_polished_routes_are_no_worse(fabric: Any, seed: int) -> None:
     assert (work.distance == FAR).all()
 
 
-@pytest.mark.parametrize("fabric", FABRICS, ids=lambda fabric: type(fabric).__name__)
-@settings(max_examples=8, deadline=None)
-@given(seed=st.integers(0, 1000))
+@on_fabrics
 def test_only_who_stands_at_both_walls_can_open_a_way_alone(fabric: Any, seed: int) -> None:
     """Walls are just where there is no way; whoever opens one alone bounds both sides."""
     routing = routing_of(fabric, seed)

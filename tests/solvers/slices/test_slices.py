@@ -48,7 +48,7 @@ def occupied(seed: int = 1, fibres: int = 4) -> om.SliceAllocation:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"shape": (2, 2)}, "three sides"),
+        ({"shape": (2, 2)}, "a list of 3 is expected"),
         ({"shape": (2, 0, 4)}, r"shape\[1\] = 0: must be >= 1"),
         ({"reserved": (3, 3)}, r"reserved\[1\]: server 3 is taken by reserved\[0\]"),
         ({"reserved": (16,)}, r"reserved\[0\]: server 16: there are 16"),

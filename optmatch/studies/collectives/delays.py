@@ -1,0 +1,169 @@
+"""When new circuits pay: time against delay for all methods, the map of winners, break-even."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from optmatch.entrances import solve
+from optmatch.kinds import kind_of
+from optmatch.model import InputError, OnEvent, Tick, ignore
+from optmatch.problems import Collective
+from optmatch.studies.outcome import Row, Study
+
+DELAYS_S = tuple(10.0**exponent for exponent in range(-7, 0))
+DIGITS = 1e-4
+"""Break-even points are found up to this part of themselves."""
+
+
+def study_collectives(
+    problem: Collective,
+    *,
+    delays_s: Sequence[float] = DELAYS_S,
+    sizes_bytes: Sequence[float] = (),
+    methods: Sequence[str] = (),
+    on_event: OnEvent = ignore,
+) -> Study:
+    """Compare methods over delays and sizes.
+
+    Parameters
+    ----------
+    problem
+        The collective; its delay and size are replaced.
+    delays_s
+        Delays to try.
+    sizes_bytes
+        Sizes of the map of winners; a hundredth, once and 100 times that of the problem if empty.
+    methods
+        Which to compare; all that fit if empty.
+    on_event
+        Hears a `Tick` for each delay.
+
+    Returns
+    -------
+    Study
+        Tables ``times`` (with the bound as a method), ``winners``, and ``break-even``: up to which
+        delay a method is faster than all that never change circuits.
+
+    Examples
+    --------
+    >>> problem = Collective("all-gather", 8, 8e5, alpha_s=1e-6)
+    >>> study = study_collectives(problem, delays_s=[1e-7, 1e-3], methods=["ring", "bruck"])
+    >>> [(row["delay_s"], row["winner"]) for row in study.tables["winners"]][:2]
+    [(1e-07, 'bruck'), (0.001, 'ring')]
+    """
+    fitting = [m.name for m in kind_of(problem).methods if m.takes(problem) and m.name != "best"]
+    chosen = list(methods) or fitting
+    for name in chosen:
+        if name not in fitting:
+            raise InputError(f"method {name!r}: these fit: {', '.join(fitting)}", where="methods")
+    sizes = sorted({*sizes_bytes} or {problem.size_bytes * factor for factor in (0.01, 1, 100)})
+    tables: dict[str, list[Row]] = {"times": [], "winners": [], "break-even": []}
+    complete = True
+    try:
+        for k, delay_s in enumerate(delays_s):
+            on_event(Tick("delays", k, len(delays_s)))
+            here = replace(problem, delay_s=delay_s)
+            times = {name: time_of(here, name) for name in chosen}
+            for name, time_s in (*times.items(), ("bound", here.lower_bound())):
+                tables["times"].append({"method": name, "delay_s": delay_s, "time_s": time_s})
+            for size in sizes:
+                if size != problem.size_bytes:
+                    other = replace(here, size_bytes=size)
+                    times = {name: time_of(other, name) for name in chosen}
+                winner = min(times, key=lambda name: times[name])
+                tables["winners"].append(
+                    {
+                        "size_bytes": size,
+                        "delay_s": delay_s,
+                        "winner": winner,
+                        "time_s": times[winner],
+                    }
+                )
+        if "ring" in chosen:
+            for name in chosen:
+                if name != "ring":
+                    delay_s = break_even_delay(problem, name, "ring")
+                    tables["break-even"].append({"method": name, "delay_s": delay_s})
+    except KeyboardInterrupt:
+        complete = False
+    return Study("collectives", tables, complete)
+
+
+def time_of(problem: Collective, method: str) -> float:
+    """Return the time of the verified plan of a method; infinite if it finds none."""
+    found = solve(problem, method, seed=0).objective
+    return math.inf if found is None else found
+
+
+def break_even_delay(problem: Collective, method: str, other: str = "ring") -> float:
+    """Find up to which delay one method is faster than another.
+
+    Parameters
+    ----------
+    problem
+        The collective; its delay is replaced.
+    method
+        One that changes circuits.
+    other
+        One that changes them less often.
+
+    Returns
+    -------
+    float
+        In seconds; 0 if it never is faster, infinite if it always is.
+
+    Examples
+    --------
+    >>> problem = Collective("all-gather", 64, 6.4e5, alpha_s=2.7e-6)
+    >>> round(break_even_delay(problem, "mixed-radix") * 1e6)
+    132
+    """
+
+    def lead(delay_s: float) -> float:
+        here = replace(problem, delay_s=delay_s)
+        return time_of(here, other) - time_of(here, method)
+
+    return _last_positive(lead, 1e-9, 1e3)
+
+
+def break_even_late(
+    problem: Collective, rank: int, method: str = "stragglar", other: str = "ring"
+) -> float:
+    """Find from how late a rank is on one method is faster than another.
+
+    Parameters
+    ----------
+    problem
+        The collective; how late its ranks are is replaced.
+    rank
+        The late one.
+    method
+        One that goes around a late rank.
+    other
+        One that waits for it.
+
+    Returns
+    -------
+    float
+        In seconds; 0 if it is faster in any case, infinite if never.
+    """
+
+    def lag(late_s: float) -> float:
+        here = replace(problem, late_s={str(rank): late_s})
+        return time_of(here, method) - time_of(here, other)
+
+    return _last_positive(lag, 1e-9, 1e3)
+
+
+def _last_positive(value: Callable[[float], float], low: float, high: float) -> float:
+    """Find where a function that falls becomes 0, by halving on a logarithmic scale."""
+    if value(high) > 0:
+        return math.inf
+    if value(low) <= 0:
+        return 0.0
+    while high / low > 1 + DIGITS:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if value(middle) > 0 else (low, middle)
+    return low

@@ -1,0 +1,224 @@
+"""Which rounds of an algorithm get new circuits: the exact dynamic programme over a pool.
+
+The pool has the circuits that are there, those that each round asks for, and rings that go 1, 2,
+4, ... places onward. What a round
+costs over each of them is counted once; then the best last change before each round is the best
+end of the round before, plus a delay (PCCL; Harvest, restricted to this pool). It is exact for the
+pool because a delay does not depend on what changes into what.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.problems import Collective
+from optmatch.problems.collectives.plan import REDUCE
+from optmatch.solvers.collectives.plans import Laid, assemble
+from optmatch.solvers.collectives.rounds import Rounds, chunk_sizes
+
+
+class Steps(NamedTuple):
+    """The rounds of an algorithm, as demands of the circuits."""
+
+    partner: NDArray[np.int64]
+    """``partner[round, rank]``: to whom it sends, -1 for nobody."""
+    bytes_: NDArray[np.float64]
+    """``bytes_[round, rank]``: how much."""
+    adds: NDArray[np.bool_]
+    """``adds[round]``: whether something is added up."""
+
+
+class Choice(NamedTuple):
+    """Which circuits each round has."""
+
+    time_s: float
+    pool: NDArray[np.int64]
+    """``pool[number, rank]``: circuits to choose from."""
+    number: NDArray[np.int64]
+    """``number[round]`` of those that it has."""
+
+
+def choose(problem: Collective, rounds: Rounds) -> Choice:
+    """Choose the circuits of each round from the pool, so that the last one ends first.
+
+    Parameters
+    ----------
+    problem
+        The question.
+    rounds
+        What is sent; each rank sends to one other in a round.
+
+    Examples
+    --------
+    >>> from optmatch.solvers.collectives.algorithms import list_rounds
+    >>> ring = [[1, 2, 3, 4, 5, 6, 7, 0]]
+    >>> problem = Collective("all-to-all", 8, 1e6, alpha_s=1.7e-6, hop_s=1e-6, delay_s=1e-5,
+    ...                      start=ring)
+    >>> choice = choose(problem, list_rounds(problem, "bruck"))
+    >>> round(choice.time_s * 1e6), choice.pool[choice.number][:, 0].tolist()
+    (58, [1, 2, 4])
+    """
+    steps = _read(problem, rounds)
+    pool, there = _make_pool(problem, steps)
+    cost = np.array([_costs(problem, circuits, steps) for circuits in pool]).reshape(len(pool), -1)
+    ready_s = np.where(steps.partner >= 0, _ready_s(problem, steps.partner), 0.0).max(axis=1)
+    free = isinstance(problem.start, str) and problem.start == "free"
+    ends = np.where(free | there, 0.0, problem.delay_s)
+    came = np.zeros((len(steps.partner), len(pool)), dtype=np.int64)
+    for k in range(len(steps.partner)):
+        last = int(ends.argmin())
+        change = (ends[last] + problem.delay_s < ends) & (k > 0)
+        came[k] = np.where(change, last, np.arange(len(pool)))
+        ends = np.maximum(np.where(change, ends[last] + problem.delay_s, ends), ready_s[k])
+        ends = ends + cost[:, k]
+    number = np.zeros(len(steps.partner), dtype=np.int64)
+    at = int(ends.argmin())
+    for k in range(len(number) - 1, -1, -1):
+        number[k] = at
+        at = int(came[k, at])
+    return Choice(float(ends.min()), pool, number)
+
+
+def rewire(problem: Collective, rounds: Rounds, choice: Choice | None = None) -> Laid:
+    """Lay rounds over the circuits that are chosen for them."""
+    choice = choice or choose(problem, rounds)
+    starts = np.append(True, np.diff(choice.number) != 0)[: len(choice.number)]
+    epoch = np.cumsum(starts) - 1
+    circuits = np.repeat(choice.pool[choice.number[starts]][:, None], problem.lanes, axis=1)
+    follow = choice.pool[choice.number]
+    turn, at, target = rounds.sends.T[:3]
+    send, hops = np.arange(len(at)), []
+    while len(send):  # all sends go one hop further, those that have arrived are done
+        onward = follow[turn, at]
+        hops.append(np.column_stack([send, at, onward]))
+        left = onward != target
+        send, turn, at, target = send[left], turn[left], onward[left], target[left]
+    if problem.hop_s is not None:
+        far = np.zeros(len(rounds.sends), dtype=np.bool_)
+        for rows in hops[1:2]:
+            far[rows[:, 0]] = True
+        links = np.concatenate([np.empty((0, 3), dtype=np.int64), *hops])
+        links = links[far[links[:, 0]]]
+        links = links[np.argsort(links[:, 0], kind="stable")]
+        return assemble(problem, rounds.sends, rounds.chunk_count, circuits, epoch, links)
+    # Without forwarding inside a round, each hop is a round of its own.
+    depth = np.zeros(len(epoch), dtype=np.int64)
+    for k, rows in enumerate(hops, 1):
+        depth[rounds.sends[rows[:, 0], 0]] = k
+    first = np.cumsum(depth) - depth
+    parts = [np.empty((0, 5), dtype=np.int64)]
+    for k, rows in enumerate(hops):
+        original = rounds.sends[rows[:, 0]]
+        parts.append(np.column_stack([first[original[:, 0]] + k, rows[:, 1:], original[:, 3:]]))
+    sends = np.concatenate(parts)
+    sends = sends[np.argsort(sends[:, 0], kind="stable")]
+    return assemble(problem, sends, rounds.chunk_count, circuits, np.repeat(epoch, depth))
+
+
+def _read(problem: Collective, rounds: Rounds) -> Steps:
+    n, count = problem.n_ranks, rounds.n_rounds
+    turn, source, target, chunk, kind = rounds.sends.T
+    sizes = chunk_sizes(problem, rounds.chunk_count)
+    partner = np.full((count, n), -1)
+    partner[turn, source] = target
+    loads: NDArray[np.float64] = np.zeros(count * n)
+    np.add.at(loads, turn * n + source, sizes[chunk])
+    adds = np.zeros(count, dtype=np.bool_)
+    adds[turn[kind == REDUCE]] = True
+    return Steps(partner, loads.reshape(count, n), adds)
+
+
+def _make_pool(problem: Collective, steps: Steps) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """List circuits to choose from, and tell which of them are there at the beginning."""
+    n = problem.n_ranks
+    candidates = steps.partner.copy()
+    if problem.two_way:
+        turn, rank = np.nonzero(steps.partner >= 0)
+        candidates[turn, steps.partner[turn, rank]] = rank
+    elif n > 1:
+        shifts = 1 << np.arange((n - 1).bit_length())
+        candidates = np.vstack([candidates, (np.arange(n) + shifts[:, None]) % n])
+    there = np.full(n, -2)
+    if not isinstance(problem.start, str) and (problem.start == problem.start[0]).all():
+        there = problem.start[0].astype(np.int64)
+        candidates = np.vstack([candidates, there])
+    pool = np.unique(candidates, axis=0) if len(candidates) else candidates
+    return pool, (pool == there).all(axis=1)
+
+
+def _ready_s(problem: Collective, partner: NDArray[np.int64]) -> NDArray[np.float64]:
+    """``ready_s[round, rank]``: when a rank and the one that it sends to are ready."""
+    late = problem.late
+    return np.maximum(late, late[partner])
+
+
+def _costs(problem: Collective, circuits: NDArray[np.int64], steps: Steps) -> NDArray[np.float64]:
+    """``seconds[round]`` of all rounds over the same circuits; infinite where there is no way."""
+    n = problem.n_ranks
+    place, first, length = _unroll(circuits)
+    turn, rank = np.nonzero(steps.partner >= 0)
+    target = steps.partner[turn, rank]
+    ahead = place[target] - place[rank]
+    closed = length[rank] > 0
+    hops = np.where(ahead > 0, ahead, ahead + length[rank])
+    lost = (first[rank] != first[target]) | ((ahead < 0) & ~closed)
+    count, weight = len(steps.partner), steps.bytes_[turn, rank]
+    seconds = np.zeros(count)
+    longest = np.zeros(count, dtype=np.int64)
+    np.maximum.at(longest, turn, np.where(lost, 0, hops))
+    rate = problem.rate_bytes_per_s * problem.lanes
+    if problem.hop_s is None:
+        # All sends go on by one hop at a time, so that no circuit ever has two of them.
+        for hop in range(1, int(longest.max(initial=0)) + 1):
+            on = hops >= hop
+            most = np.zeros(count)
+            np.maximum.at(most, turn[on], weight[on])
+            seconds += np.where(longest >= hop, problem.alpha_s + most / rate, 0.0)
+        seconds[steps.adds & (longest > 1)] = np.inf
+    else:
+        loads = np.zeros((count, n + 1))
+        at, to = place[rank], place[target]
+        np.add.at(loads, (turn, at), weight)
+        np.add.at(loads, (turn, to), -weight)
+        around = ahead < 0
+        end = first[rank] + length[rank]
+        np.add.at(loads, (turn[around], end[around]), -weight[around])
+        np.add.at(loads, (turn[around], first[rank][around]), weight[around])
+        busiest = np.cumsum(loads, axis=1).max(axis=1)
+        seconds = problem.alpha_s + problem.hop_s * longest + busiest / rate
+    seconds[turn[lost]] = np.inf
+    return seconds
+
+
+def _unroll(
+    circuits: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Lay rings and lines of circuits one after another.
+
+    Returns
+    -------
+    place, first, length
+        By rank: its place, the first place of its ring or line, and how long the ring is, 0 for
+        lines.
+    """
+    n = len(circuits)
+    place, first, length = np.full(n, -1), np.zeros(n, np.int64), np.zeros(n, np.int64)
+    following = circuits.tolist()
+    entered = {rank for rank in following if rank >= 0}
+    free = 0
+    for start in sorted(range(n), key=lambda rank: rank in entered):  # lines from their ends
+        if place[start] >= 0:
+            continue
+        begin, at = free, start
+        members = []
+        while at >= 0 and place[at] < 0:
+            place[at] = free
+            free += 1
+            members.append(at)
+            at = following[at]
+        first[members] = begin
+        length[members] = free - begin if at == start else 0
+    return place, first, length

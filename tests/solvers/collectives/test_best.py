@@ -1,0 +1,103 @@
+"""The fastest of all: small cases whose optimum is known, and sizes that others have published."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import optmatch as om
+
+A, X = 1e-6, 2e-6
+"""Seconds of a round, and of a block over a port."""
+
+
+def ask(operation: Any, n: int, delay_s: float, **fields: Any) -> om.Collective:
+    """Return a collective whose blocks take X seconds each."""
+    costs: dict[str, Any] = {"alpha_s": A, "rate_bytes_per_s": 1e9}
+    return om.Collective(operation, n, n * X * 1e9, delay_s=delay_s, **(costs | fields))
+
+
+# Rounds, blocks and changes of circuits, of which the cheapest is the optimum.
+CASES = {
+    ("all-gather", 2): [(1, 1, 0)],
+    ("all-to-all", 2): [(1, 1, 0)],
+    ("all-reduce", 2): [(1, 2, 0)],
+    ("all-gather", 3): [(2, 2, 0)],
+    ("reduce-scatter", 3): [(2, 2, 0)],
+    ("all-to-all", 3): [(2, 3, 0), (2, 2, 1)],
+    ("all-gather", 4): [(3, 3, 0), (2, 3, 1)],
+    ("all-to-all", 4): [(3, 6, 0), (2, 4, 1), (3, 3, 2)],
+    ("all-gather", 5): [(4, 4, 0), (3, 4, 1)],
+    ("all-to-all", 5): [(4, 10, 0), (3, 6, 1), (3, 5, 2), (4, 4, 3)],
+    ("all-gather", 6): [(5, 5, 0), (3, 5, 1)],
+    ("all-to-all", 6): [(5, 15, 0), (3, 9, 1), (3, 7, 2), (4, 6, 3), (5, 5, 4)],
+}
+
+
+@pytest.mark.parametrize(("operation", "n"), CASES)
+def test_the_known_cases_come_out(operation: str, n: int) -> None:
+    """With delays for which each term that can win wins once."""
+    terms, winners = CASES[operation, n], set[int]()
+    for alpha_s in (0.0, A, 50 * A):
+        for delay_s in (0.0, 0.3 * A, X - A, 0.7 * X, 1.5 * X, 2.5 * X, 5 * X, 300 * X):
+            times = [r * alpha_s + b * X + k * delay_s for r, b, k in terms]
+            solution = om.solve(ask(operation, n, delay_s, alpha_s=alpha_s), seed=0)
+            assert solution.objective == pytest.approx(min(times), rel=1e-9)
+            winners |= {k for k, time in enumerate(times) if time <= min(times) * (1 + 1e-9)}
+    assert winners == set(range(len(terms)))
+
+
+@pytest.mark.parametrize("delay_s", [0.1 * X, 10 * X])
+def test_one_demand_of_a_shift_goes_two_hops_or_gets_circuits(delay_s: float) -> None:
+    """Four ranks on a ring, each with a block for the one after the next."""
+    demand = [[X * 1e9 * ((j - i) % 4 == 2) for j in range(4)] for i in range(4)]
+    ring: Any = [[1, 2, 3, 0]]
+    problem = om.Collective(
+        "all-to-all", 4, 0, demand_bytes=demand, start=ring, alpha_s=A,  # type: ignore[arg-type]
+        rate_bytes_per_s=1e9, delay_s=delay_s,
+    )  # fmt: skip
+    solution = om.solve(problem, seed=0)
+    assert solution.objective == pytest.approx(min(2 * A + 2 * X, A + X + delay_s), rel=1e-12)
+
+
+@pytest.mark.parametrize("n", [3, 5, 8, 12, 27, 64, 100])
+def test_gathers_and_sums_reach_the_bound(n: int) -> None:
+    """For all delays; so they are optimal."""
+    for operation in ("all-gather", "reduce-scatter"):
+        for delay_s in (0.0, A, 10 * A, 1000 * A):
+            solution = om.solve(ask(operation, n, delay_s), "mixed-radix", seed=0)
+            assert solution.status is om.Status.OPTIMAL
+
+
+@pytest.mark.parametrize(
+    ("operation", "size", "delay_s", "at_most_s"),
+    [
+        ("all-to-all", 1e9, 1e-3, 47.95e-3),
+        ("all-to-all", 1e9, 1e-2, 95.40e-3),
+        ("all-reduce", 1e6, 1e-5, 128.5e-6),
+        ("all-reduce", 1e6, 1e-4, 315.5e-6),
+    ],
+)
+@pytest.mark.slow
+def test_64_ranks_are_faster_than_known_algorithms(
+    operation: Any, size: float, delay_s: float, at_most_s: float
+) -> None:
+    """With new circuits chosen for them: 65.0 and 110.0 ms, 151 and 380 us."""
+    problem = om.Collective(operation, 64, size, alpha_s=2.7e-6, delay_s=delay_s)
+    name = "circulant" if operation == "all-to-all" else "mixed-radix"
+    solution = om.solve(problem, name, seed=0)
+    assert solution.objective is not None
+    assert solution.objective <= at_most_s
+
+
+@pytest.mark.parametrize(("n", "rounds"), [(4, 4), (6, 7), (8, 9), (16, 18), (32, 35)])
+def test_a_late_rank_is_gone_around_in_the_fewest_rounds(n: int, rounds: int) -> None:
+    """Whichever it is; and sooner than around a ring."""
+    for late in (0, n - 1):
+        problem = om.Collective("all-reduce", n, 1e9, late_s={late: 1.0})  # type: ignore[dict-item]
+        solution = om.solve(problem, "stragglar", seed=0)
+        assert solution.answer.n_rounds_late == rounds
+        best = om.solve(problem, seed=0)
+        assert best.stats["algorithm"] == "stragglar"
+        assert f"ring {1 + 2 * (n - 1) / n / 50:.6g} s" in best.stats["runners_up"]

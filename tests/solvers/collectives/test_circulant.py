@@ -1,0 +1,107 @@
+"""All-to-all on shifts: hops, routes, replayed sends, the number of configurations."""
+
+from __future__ import annotations
+
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+
+from optmatch.model import InputError
+from optmatch.solvers.collectives.circulant import (
+    choose,
+    distance_bound,
+    list_sends,
+    route,
+    search_shifts,
+)
+from tests.helpers.contributions import Held, replay
+
+pytestmark = pytest.mark.kernels
+
+
+def blocks(n: int) -> Held:
+    """Let rank r have its blocks r n ... r n + n - 1."""
+    held = np.zeros((n, n * n, n), dtype=bool)
+    rank = np.repeat(np.arange(n), n)
+    held[rank, np.arange(n * n), rank] = True
+    return held
+
+
+def fewest_hops(n: int, shifts: tuple[int, ...]) -> int:
+    """Add up the least hops to every offset, by trying all ways; n n if one is not reached."""
+    hops = np.full(n, n * n)
+    for way in product(range(n), repeat=len(shifts)):
+        to = sum(j * g for j, g in zip(way, shifts, strict=True)) % n
+        hops[to] = min(hops[to], sum(way))
+    return int(hops.sum())
+
+
+@pytest.mark.parametrize(
+    ("n", "shifts"),
+    [(5, (1,)), (6, (2, 3)), (8, (1, 3)), (9, (3, 4)), (10, (1, 2, 5)), (7, (4, 4))],
+)
+def test_routes_are_shortest_paths(n: int, shifts: tuple[int, ...]) -> None:
+    """And their sends are an all-to-all, in as many rounds as they say."""
+    found = route(n, np.array(shifts))
+    assert (found.exponents @ found.shifts % n == np.arange(n)).all()
+    assert found.hops == fewest_hops(n, shifts)
+    sends = list_sends(found)
+    held = replay(blocks(n), sends, two_way=False, shared=True)
+    assert held[np.tile(np.arange(n), n), np.arange(n * n)].any(axis=1).all()
+    assert len(sends) == n * found.hops
+    assert sends[-1, 0] + 1 == found.rounds.sum()
+    assert len(np.unique(np.bincount(sends[:, 1]))) == 1  # all ranks send as much
+
+
+@pytest.mark.parametrize(("n", "k"), [(6, 2), (7, 2), (8, 2), (8, 3), (9, 2)])
+def test_the_search_finds_the_best_shifts_of_few_ranks(n: int, k: int) -> None:
+    """By trying all of them."""
+    best = min(fewest_hops(n, shifts) for shifts in combinations(range(1, n), k))
+    assert route(n, search_shifts(n, k)).hops == best >= distance_bound(n, k)
+
+
+@pytest.mark.parametrize(("k", "bar"), [(2, 436), (3, 266), (4, 209), (6, 159), (12, 115)])
+def test_hops_of_64_ranks(k: int, bar: int) -> None:
+    """The same for a seed."""
+    shifts = search_shifts(64, k)
+    assert distance_bound(64, k) <= route(64, shifts).hops <= bar
+    assert np.array_equal(shifts, search_shifts(64, k))
+
+
+@pytest.mark.parametrize(("delay_s", "bar_s"), [(1e-3, 46.95e-3), (1e-2, 95.40e-3)])
+def test_times_of_64_ranks(delay_s: float, bar_s: float) -> None:
+    """A buffer of 1e9 bytes on each, at 50e9 bytes/s and 2.7 us a round."""
+    block_s = 1e9 / 64 / 50e9
+    found, bound_s = choose(64, block_s, 2.7e-6, delay_s)
+    assert bound_s <= found.time_s(block_s, 2.7e-6, delay_s) <= bar_s
+
+
+def test_few_rounds_are_worth_longer_paths() -> None:
+    """Where rounds are dear; and one configuration where delays are."""
+    dear, _ = choose(16, 1e-9, 1.0, 1.0)
+    cheap, _ = choose(16, 1.0, 1e-9, 1.0)
+    assert dear.rounds.sum() < cheap.rounds.sum() and dear.hops > cheap.hops
+    alone, bound_s = choose(16, 1.0, 1.0, 1e6)
+    assert alone.rounds.tolist() == [15]
+    assert alone.time_s(1.0, 1.0, 1e6) == bound_s == 15 + 120
+
+
+@pytest.mark.parametrize(
+    ("n", "ports", "bounds"),
+    [
+        (64, 1, [2016, 420, 258, 200]),
+        (1024, 1, [523776, 29876, 12563, 8261]),
+        (64, 2, [264, 184, 153, 133]),
+        (64, 4, [165, 125, 114, 110]),
+    ],
+)
+def test_distance_bounds_that_are_known(n: int, ports: int, bounds: list[int]) -> None:
+    """For 1, 2, 3, 4 configurations."""
+    assert [distance_bound(n, k, ports) for k in range(1, 5)] == bounds
+
+
+def test_shifts_that_miss_a_rank() -> None:
+    """They are refused."""
+    with pytest.raises(InputError, match="reach"):
+        route(6, np.array([2, 4]))

@@ -1,0 +1,34 @@
+"""Collectives on switches that have to hold every matching: with states of all their cells."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optmatch as om
+
+
+@pytest.mark.parametrize(
+    ("fabric", "ranks", "slots"),
+    [
+        (om.Benes(8), 8, 7),
+        (om.HexMesh(3, 3, ports=4), 4, 3),
+        pytest.param(om.HexMesh(9, 9, ports=32), 32, 31, marks=pytest.mark.slow),
+    ],
+)
+def test_every_epoch_is_realised(fabric: Any, ranks: int, slots: int) -> None:
+    """The light of all circuits is traced by the replay; a changed state is seen."""
+    problem = om.Collective(
+        "all-to-all", ranks, 1e6, delay_s=1e-5, fabric=fabric, two_way=fabric.bidirectional
+    )
+    solution = om.solve(problem, "pairwise", seed=0)
+    schedule: Any = solution.schedule
+    assert schedule.n_slots == slots
+    states = schedule.cell_states.copy()
+    slot, cell = np.argwhere(states >= 0)[0]
+    states[slot, cell] ^= 1
+    changed = replace(solution, schedule=replace(schedule, cell_states=states))
+    assert not om.verify(problem, changed).valid

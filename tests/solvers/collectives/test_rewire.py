@@ -1,0 +1,119 @@
+"""Circuits that change where it pays: the published figures, and what must hold of any delay."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise, product
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optmatch as om
+from optmatch.solvers.collectives.algorithms import list_rounds
+from optmatch.solvers.collectives.rewire import choose, rewire
+
+DELAYS_S = (1.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
+TABLE = [
+    (8, 1e6, "all-reduce", "ring", (73, 73, 73, 73, 73, 73)),
+    (8, 1e6, "all-reduce", "bruck", (129, 56, 93, 129, 129, 129)),
+    (8, 1e6, "all-reduce", "halving-doubling", (184, 56, 101, 184, 184, 184)),
+    (8, 1e6, "all-reduce", "swing", (188, 56, 101, 188, 188, 188)),
+    (8, 1e6, "all-to-all", "bruck", (82, 40, 58, 82, 82, 82)),
+    (8, 1e6, "all-to-all", "pairwise", (110, 42, 77, 110, 110, 110)),
+    (8, 1e9, "all-reduce", "bruck", (105024, 35021, 35066, 35516, 40016, 75018)),
+    (8, 1e9, "all-to-all", "bruck", (70012, 30010, 30028, 30208, 32008, 50008)),
+    (8, 1e9, "all-to-all", "pairwise", (70040, 17525, 17579, 18119, 23519, 50028)),
+    (64, 1e6, "all-reduce", "ring", (380, 380, 380, 380, 380, 380)),
+    (64, 1e6, "all-reduce", "bruck", (1000, 83, 151, 460, 1000, 1000)),
+    (64, 1e6, "all-reduce", "halving-doubling", (1922, 83, 182, 879, 1922, 1922)),
+    (64, 1e6, "all-reduce", "swing", (1964, 83, 182, 1172, 1964, 1964)),
+    (64, 1e6, "all-to-all", "bruck", (703, 81, 126, 264, 703, 703)),
+    (64, 1e6, "all-to-all", "pairwise", (2753, 252, 710, 1462, 2451, 2753)),
+    (64, 1e9, "all-reduce", "ring", (39715, 39715, 39715, 39715, 39715, 39715)),
+    (64, 1e9, "all-reduce", "bruck", (853271, 39418, 39517, 40507, 49659, 108167)),
+    (64, 1e9, "all-to-all", "bruck", (630073, 60021, 60066, 60516, 65016, 110016)),
+    (64, 1e9, "all-to-all", "pairwise", (632123, 19920, 20478, 26058, 79501, 258207)),
+]
+"""Microseconds, of a ring that is there; alpha 1.7 us, 1 us a hop, 50 GB/s."""
+
+
+def ask(operation: Any, n: int, size: float, delay_s: float, **fields: Any) -> om.Collective:
+    """Return a collective on a ring that is there."""
+    ring: Any = [[(rank + 1) % n for rank in range(n)]]
+    costs = {"alpha_s": 1.7e-6, "hop_s": 1e-6, "start": ring} | fields
+    return om.Collective(operation, n, size, delay_s=delay_s, **costs)
+
+
+@pytest.mark.parametrize(("n", "size", "operation", "algorithm", "times"), TABLE)
+def test_the_published_table_comes_out(
+    n: int, size: float, operation: str, algorithm: str, times: tuple[int, ...]
+) -> None:
+    """Without any change, and with delays of 1 us to 10 ms."""
+    rounds = list_rounds(ask(operation, n, size, 0.0), algorithm)
+    found = [choose(ask(operation, n, size, delay), rounds).time_s for delay in DELAYS_S]
+    assert tuple(round(time * 1e6) for time in found) == times
+
+
+@pytest.mark.parametrize("hop_s", [None, 1e-6])
+@pytest.mark.parametrize("operation", ["all-reduce", "all-to-all", "all-gather"])
+def test_the_plan_takes_as_long_as_was_counted(operation: str, hop_s: float | None) -> None:
+    """Whatever is forwarded on its way, in one round or in several."""
+    for delay_s in DELAYS_S:
+        problem = ask(operation, 6, 1e6, delay_s, hop_s=hop_s, late_s={2: 1e-5})
+        rounds = list_rounds(problem, "bruck")
+        choice = choose(problem, rounds)
+        if not np.isfinite(choice.time_s):
+            assert (operation, hop_s) == ("all-reduce", None)
+            continue
+        plan = rewire(problem, rounds, choice).plan
+        assert plan.time_s == pytest.approx(choice.time_s, rel=1e-12)
+        assert om.verify(problem, plan).ok
+
+
+def test_no_other_choice_from_the_pool_is_faster() -> None:
+    """All of them are tried."""
+    for delay_s in (1e-6, 1e-5, 1e-4):
+        problem = ask("all-to-all", 5, 1e6, delay_s)  # each ring leads everywhere
+        rounds = list_rounds(problem, "bruck")
+        choice = choose(problem, rounds)
+        times = []
+        for numbers in product(range(len(choice.pool)), repeat=rounds.n_rounds):
+            other = choice._replace(number=np.array(numbers))
+            times.append(rewire(problem, rounds, other).plan.time_s)
+        assert min(times) == pytest.approx(choice.time_s, rel=1e-12)
+
+
+def test_time_is_concave_in_the_delay() -> None:
+    """It is the least of straight lines, whose slopes are numbers of changes."""
+    rounds = list_rounds(ask("all-to-all", 16, 1e6, 0.0), "bruck")
+    delays = np.linspace(0, 2e-4, 41)
+    times = [choose(ask("all-to-all", 16, 1e6, delay), rounds).time_s for delay in delays]
+    slopes = np.diff(times) / np.diff(delays)
+    assert all(later <= earlier + 1e-6 for earlier, later in pairwise(slopes))
+    assert slopes[-1] >= -1e-6
+
+
+def with_changes(changes: int, problem: om.Collective) -> float:
+    """Return what is left beside the delays, at a delay for which so many changes are best."""
+    reduces = problem.operation == "reduce-scatter"
+    rounds = list_rounds(problem, "near-sums" if reduces else "bruck")
+    for delay_s in np.geomspace(1e-9, 10.0, 120):
+        choice = choose(replace(problem, delay_s=float(delay_s)), rounds)
+        if int((np.diff(choice.number) != 0).sum()) == changes:
+            return choice.time_s - changes * float(delay_s)
+    pytest.fail("no delay asks for so many changes")
+
+
+@pytest.mark.parametrize(("changes", "hops"), [(0, 63), (1, 14), (2, 9), (5, 6)])
+def test_the_hops_of_bridge_come_out(changes: int, hops: int) -> None:
+    """Of Bruck's all-to-all of 64 ranks with so many changes."""
+    problem = ask("all-to-all", 64, 64.0, 0.0, alpha_s=0.0, rate_bytes_per_s=1e15)
+    assert round(with_changes(changes, problem) * 1e6) == hops
+
+
+@pytest.mark.parametrize(("changes", "ratio"), [(0, 3.048), (1, 1.524), (2, 1.206)])
+def test_the_bytes_of_bridge_come_out(changes: int, ratio: float) -> None:
+    """Of a reduce-scatter of 64 ranks, against a ring."""
+    problem = ask("reduce-scatter", 64, 64.0, 0.0, alpha_s=0.0, hop_s=0.0, rate_bytes_per_s=63.0)
+    assert with_changes(changes, problem) == pytest.approx(ratio, abs=5e-4)

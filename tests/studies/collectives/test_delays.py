@@ -1,0 +1,55 @@
+"""When new circuits pay: thresholds that can be computed by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import optmatch as om
+from optmatch.studies.collectives.delays import break_even_delay, break_even_late
+from tests.helpers.command import call
+
+
+def test_a_gather_pays_for_new_circuits_up_to_a_delay_that_size_does_not_matter_for() -> None:
+    """Alpha times the rounds that are saved: 132 us for 64 ranks."""
+    for size in (64.0, 6.4e6):
+        problem = om.Collective("all-gather", 64, size, alpha_s=2.7e-6)
+        found = break_even_delay(problem, "mixed-radix")
+        assert found == pytest.approx(2.7e-6 * (63 - 14), rel=2e-4)
+
+
+def test_new_circuits_that_never_pay_break_even_at_nothing() -> None:
+    """Three ranks gather over one ring."""
+    problem = om.Collective("all-gather", 3, 3e3, alpha_s=1e-6)
+    assert break_even_delay(problem, "mixed-radix") == 0.0
+
+
+def test_a_late_rank_pays_for_a_schedule_around_it() -> None:
+    """As soon as the others have reduced most of what they have while they wait."""
+    problem = om.Collective("all-reduce", 8, 1e9, alpha_s=3e-6)
+    found = break_even_late(problem, 7)
+    around, waiting = (
+        om.solve(
+            om.Collective("all-reduce", 8, 1e9, alpha_s=3e-6, late_s={"7": found}), name, seed=0
+        ).objective
+        for name in ("stragglar", "ring")
+    )
+    assert around == pytest.approx(waiting, rel=1e-3)
+
+
+def test_the_command_writes_tables_and_a_picture(tmp_path: Path) -> None:
+    """Of a collective in a file."""
+    path, picture = tmp_path / "gather.json", tmp_path / "delays.svg"
+    om.save(om.Collective("all-gather", 8, 8e5, alpha_s=1e-6), path)
+    done = call(
+        "study", "collectives", path, "--delays", "1e-7,1e-3", "--sizes", "8e5,8e6",
+        "--method", "ring", "--method", "mixed-radix", "-o", picture,
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert "break-even" in done.stdout
+    assert picture.read_text().startswith("<?xml")
+    wrong = call("study", "collectives", path, "--delays", "soon")
+    assert (wrong.exit_code, "--delays 'soon': numbers" in wrong.stderr) == (2, True)
+    wrong = call("study", "collectives", path, "--method", "swung")
+    assert (wrong.exit_code, "these fit: rewire" in wrong.stderr) == (2, True)
