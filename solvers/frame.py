@@ -6,9 +6,23 @@ import math
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
-from optmatch.model import RTOL, Clock, Limit, NewBest, OnEvent, Problem, Solution, Status, Tick
+from optmatch.model import (
+    RTOL,
+    Clock,
+    Limit,
+    NewBest,
+    OnEvent,
+    Problem,
+    Score,
+    Solution,
+    Status,
+    Tick,
+)
 
 Answer = TypeVar("Answer")
+
+ROUNDING = 2.0**-50
+"""Equal numbers of whole ticks differ by less of their size in seconds, different ones by more."""
 
 
 def take_best(
@@ -20,6 +34,7 @@ def take_best(
     total: int = 0,
     *,
     ties: bool = False,
+    rtol: float = RTOL,
 ) -> tuple[Answer | None, Limit | None, int]:
     """Take answers until there are no more, one meets the bound, or a limit is reached.
 
@@ -36,6 +51,8 @@ def take_best(
         What progress is called, and how many answers there are at most.
     ties
         Whether of answers that cost the same the last is taken, not the first.
+    rtol
+        By how much of the bound a cost may be above it and still meet it.
 
     Returns
     -------
@@ -53,7 +70,7 @@ def take_best(
     least, done = math.inf, 0
     limit: Limit | None = None
     try:
-        while best is None or least > bound * (1 + RTOL):
+        while best is None or least > bound * (1 + rtol):
             limit = clock.exceeded(done)
             if limit is None and best is not None and least - bound <= clock.limits.gap * least:
                 limit = Limit.GAP
@@ -79,8 +96,10 @@ def conclude(
     problem: Problem,
     method: str,
     objective: float | None,
-    bound: float,
+    bound: Score,
     limit: Limit | None = None,
+    *,
+    rtol: float = RTOL,
     **known: Any,
 ) -> Solution:
     """Make a solution of what was found and what is proved.
@@ -95,6 +114,8 @@ def conclude(
         No answer is better; infinite if it is proved that there is none.
     limit
         Why the search ended, where it leaves the question open; None if it had nothing left to do.
+    rtol
+        By how much of the bound an objective may be above it and still meet it.
     known
         Further fields: the answer, a certificate, statistics.
 
@@ -106,10 +127,10 @@ def conclude(
     <Status.UNKNOWN: 'unknown'>
     """
     if objective is None:
-        proved = math.isinf(bound)
+        proved = bound == math.inf
         status = Status.INFEASIBLE if proved else Status.UNKNOWN
     else:
-        proved = objective <= bound * (1 + RTOL)
+        proved = objective <= bound * (1 + rtol)
         status = Status.OPTIMAL if proved else Status.FEASIBLE
         bound = min(bound, objective)
     return Solution(

@@ -22,6 +22,7 @@ from optmatch.commands.outcome import (
 )
 from optmatch.commands.progress import listening
 from optmatch.commands.routing.generate import draw_ports
+from optmatch.model import write_score
 from optmatch.model.comparison import FabricRow, MethodRow
 from optmatch.model.files import check_target, replace_file
 
@@ -221,4 +222,6 @@ def _print(table: list[dict[str, Any]]) -> None:
 def _text(value: Any) -> str:
     if value is None:
         return "-"
+    if isinstance(value, tuple):
+        return write_score(value)
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import click
 
 from optmatch.commands.interrupt import at_events
-from optmatch.model import Bound, Event, NewBest, OnEvent, Tick, ignore
+from optmatch.model import Bound, Event, NewBest, OnEvent, Score, Tick, ignore, write_score
 
 INTERVAL_S = 5.0
 """The time between two lines where stderr is no terminal."""
@@ -35,8 +35,8 @@ class Progress:
         self.started = clock()
         self.next_s = 0.1 if terminal else INTERVAL_S
         self.phase = "started"
-        self.best: float | None = None
-        self.bound: float | None = None
+        self.best: Score | None = None
+        self.bound: Score | None = None
         self.width = 0
 
     def __call__(self, event: Event) -> None:
@@ -63,9 +63,9 @@ class Progress:
     def _write(self, elapsed: float, *, stays: bool) -> None:
         parts = [f"{self.name}: {elapsed:.0f} s", self.phase]
         if self.best is not None:
-            parts.append(f"best {self.best:g}")
+            parts.append(f"best {write_score(self.best)}")
         if self.bound is not None:
-            parts.append(f"at least {self.bound:g}")
+            parts.append(f"at least {write_score(self.bound)}")
         line = ", ".join(parts)
         self.close()
         click.echo(line, nl=stays, err=True)

@@ -26,7 +26,7 @@ from optmatch.commands.outcome import (
     say,
 )
 from optmatch.commands.progress import listening
-from optmatch.model import Limit, Solution, Status, unit_of
+from optmatch.model import Limit, Solution, Status, is_known, unit_of, write_score
 
 
 def _complete_method(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
@@ -191,9 +191,9 @@ def _print(name: str, solution: Solution, verbose: bool) -> None:
         rows["matchings"] = f"{sum(slots)}{planes}"
     unit = unit_of(solution.problem)
     if solution.objective is not None:
-        rows["objective"] = f"{solution.objective:g} {unit}".rstrip()
-    if math.isfinite(solution.lower_bound):
-        rows["lower bound"] = f"{solution.lower_bound:g} {unit}".rstrip()
+        rows["objective"] = write_score(solution.objective, unit)
+    if is_known(solution.lower_bound):
+        rows["lower bound"] = write_score(solution.lower_bound, unit)
     if math.isfinite(solution.gap):
         rows["gap"] = f"{100 * solution.gap:.3g} %"
     if solution.proof is not None:

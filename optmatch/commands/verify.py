@@ -19,6 +19,7 @@ from optmatch.commands.outcome import (
     print_rows,
     read_solution,
 )
+from optmatch.model import write_score
 
 
 @click.command()
@@ -82,7 +83,8 @@ def _print(name: str, report: Any) -> None:
     click.echo(f"{name}: {verdict if report.valid else paint('FAILED', False)}")
     for violation in report.violations:
         click.echo(f"  {violation}")
-    print_rows(report.figures)
+    figures = report.figures.items()
+    print_rows({k: write_score(v) if isinstance(v, tuple) else v for k, v in figures})
     for check in report.skipped:
         click.echo(f"  not checked: {check}")
     for claim in report.unproved:

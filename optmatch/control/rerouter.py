@@ -311,7 +311,7 @@ class Rerouter:
             return make_transition(routing, case, found)
         if found is not None:
             raise InfeasibleError(explain(now.state, found))
-        if add_failure(now.state, failure).bound() is None:
+        if not isinstance(add_failure(now.state, failure).lower_bound(), tuple):
             raise InfeasibleError(explain_bound(lost, spares_left))
         raise LimitReached("no way over the failure was found; method ilp settles it")
 

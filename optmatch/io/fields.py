@@ -216,12 +216,13 @@ def _choice(parts: tuple[Form, ...]) -> Callable[[Any, str], Any]:
     """Read by the form that a value looks like; plain ones are left to the constructor."""
     rows = [part for part in parts if isinstance(part, Array | Listed)]
     records = [part for part in parts if isinstance(part, Instance | Mapped)]
+    plain = next((_reader(part) for part in parts if isinstance(part, Plain)), None)
 
     def read(tree: Any, where: str) -> Any:
         fitting = records if isinstance(tree, dict) else rows
         if (rows and isinstance(tree, list | np.ndarray)) or (records and tree is not None):
             return _reader((fitting or records)[0])(tree, where)
-        return tree
+        return tree if plain is None else plain(tree, where)
 
     return read
 

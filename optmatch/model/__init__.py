@@ -24,6 +24,7 @@ from optmatch.model.events import Bound, Event, NewBest, OnEvent, Tick, ignore
 from optmatch.model.limits import Clock, Limits
 from optmatch.model.problem import Problem, unit_of
 from optmatch.model.schedule import BAR, CROSS, FREE, IDLE, Schedule
+from optmatch.model.scores import Score, gap_between, is_known, is_levels, write_score
 from optmatch.model.sizes import SIZES, check_size, largest
 from optmatch.model.solution import PROOFS, RTOL, Limit, Proof, Solution, Status
 from optmatch.model.stats import Stats
@@ -61,6 +62,7 @@ __all__ = [
     "Problem",
     "Proof",
     "Schedule",
+    "Score",
     "Solution",
     "SolverError",
     "SolverUnavailable",
@@ -74,8 +76,12 @@ __all__ = [
     "check_size",
     "largest",
     "frozen",
+    "gap_between",
     "ignore",
     "integer",
+    "is_known",
+    "is_levels",
     "number",
     "unit_of",
+    "write_score",
 ]

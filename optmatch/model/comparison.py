@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.model.scores import Score
 from optmatch.model.solution import Proof
 from optmatch.model.values import Value, frozen
 
@@ -119,8 +120,8 @@ class MethodRow:
     kind: str
     method: str
     status: str
-    objective: float | None = None
-    lower_bound: float | None = None
+    objective: Score | None = None
+    lower_bound: Score | None = None
     gap: float | None = None
     proof: Proof | None = None
     slots: int | None = None

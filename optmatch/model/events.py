@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from optmatch.model.scores import Score
+
 
 @dataclass(frozen=True, slots=True)
 class Tick:
@@ -19,14 +21,14 @@ class Tick:
 class NewBest:
     """A better answer, by its objective."""
 
-    objective: float
+    objective: Score
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
     """A better lower bound."""
 
-    lower_bound: float
+    lower_bound: Score
 
 
 Event = Tick | NewBest | Bound

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
+from optmatch.model.scores import Score
+
 
 @runtime_checkable
 class Problem(Protocol):
@@ -20,7 +22,7 @@ class Problem(Protocol):
     def fabric(self) -> Any:
         """The switch it is asked of."""
 
-    def lower_bound(self) -> float:
+    def lower_bound(self) -> Score:
         """Return a value that no answer can beat, in the unit of the objective."""
 
 

@@ -6,16 +6,17 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Annotated, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
-from optmatch.model.declarations import Amount, Index, Range, check_fields
+from optmatch.model.declarations import Amount, Index, check_fields
 from optmatch.model.errors import InputError
 from optmatch.model.problem import Problem
 from optmatch.model.schedule import Schedule
+from optmatch.model.scores import Score, ScoreBound, gap_between
 from optmatch.model.values import FrozenMap, Value
 
 RTOL = 1e-9
-"""Relative tolerance between objectives and bounds that are sums of floats."""
+"""Relative tolerance between objectives and bounds that are sums of floats, and of no others."""
 
 
 Proof = Literal["counting", "certificate", "search"]
@@ -64,9 +65,10 @@ class Solution(Value):
     limit
         Why the method stopped without a proof; None with a proof.
     objective
-        The value of the schedule, in the problem's unit; None without one.
+        The value of the schedule, in the problem's unit; None without one. Of a `Reroute` a tuple
+        of whole numbers, level by level.
     lower_bound
-        No schedule can be better than this; infinite if INFEASIBLE.
+        No schedule can be better than this; infinite if INFEASIBLE. Of the form of `objective`.
     method
         The name of the method.
     seed
@@ -93,8 +95,8 @@ class Solution(Value):
     answer: Any = None
     status: Status
     limit: Limit | None = None
-    objective: float | None = None
-    lower_bound: Annotated[float, Range(infinite=True)] = -math.inf
+    objective: Score | None = None
+    lower_bound: ScoreBound = -math.inf
     method: str
     seed: Index | None = None
     time_s: Amount = 0.0
@@ -116,20 +118,32 @@ class Solution(Value):
         if proved != (self.limit is None):
             raise InputError(f"status {self.status.value} with limit {self.limit}")
         if self.objective is not None:
-            slack = RTOL * max(1.0, abs(self.objective))
-            if self.lower_bound > self.objective + slack:
-                raise InputError(f"lower_bound {self.lower_bound} > objective {self.objective}")
-            if self.status is Status.OPTIMAL and self.lower_bound < self.objective - slack:
-                raise InputError(
-                    f"optimal, but lower_bound {self.lower_bound} < objective {self.objective}"
-                )
+            self._compare(self.objective, self.lower_bound)
+
+    def _compare(self, objective: Score, bound: Score) -> None:
+        """Refuse a bound that is above the objective, or below it where that is optimal."""
+        if isinstance(objective, tuple) and isinstance(bound, tuple):
+            if len(objective) != len(bound):
+                raise InputError(f"objective {objective} and lower_bound {bound}: as many levels")
+            above, below = bound > objective, bound < objective
+        elif isinstance(objective, tuple) or isinstance(bound, tuple):
+            if bound != -math.inf:
+                raise InputError(f"objective {objective} and lower_bound {bound}: levels in both")
+            above, below = False, True
+        else:
+            slack = RTOL * abs(objective)
+            above, below = bound > objective + slack, bound < objective - slack
+        if above:
+            raise InputError(f"lower_bound {bound} > objective {objective}")
+        if below and self.status is Status.OPTIMAL:
+            raise InputError(f"optimal, but lower_bound {bound} < objective {objective}")
 
     @property
     def gap(self) -> float:
-        """(objective - lower bound) / objective; 0 if they agree, infinite without an answer."""
-        if self.objective is None:
-            return math.inf
-        difference = self.objective - self.lower_bound
-        if difference <= 0:
-            return 0.0
-        return difference / abs(self.objective) if self.objective else math.inf
+        """(objective - lower bound) / objective; 0 if they agree, infinite without an answer.
+
+        Of levels it is the gap of the first one that differs.
+        """
+        return (
+            math.inf if self.objective is None else gap_between(self.objective, self.lower_bound)
+        )

@@ -12,7 +12,16 @@ from typing import Any
 import numpy as np
 
 from optmatch.fabrics import Fabric
-from optmatch.model import BAR, CROSS, InputError, Schedule, Solution, number
+from optmatch.model import (
+    BAR,
+    CROSS,
+    InputError,
+    Schedule,
+    Score,
+    Solution,
+    number,
+    write_score,
+)
 from optmatch.plotting.geometry import HANDLE, INSET, OFFSET, mesh_data
 from optmatch.plotting.palette import CIRCUIT_COLOURS
 from optmatch.plotting.slots import Drawable, parts, toggles_data
@@ -175,8 +184,10 @@ def _figures(shown: Drawable, schedule: Schedule) -> list[list[Any]]:
     ]
 
 
-def _amount(solution: Solution, value: float | None) -> str:
+def _amount(solution: Solution, value: Score | None) -> str:
     """Write a value of the objective in its unit."""
+    if isinstance(value, tuple):
+        return write_score(value)
     known = value is not None and math.isfinite(value)
     if known and getattr(solution.problem, "objective", None) == "completion-s":
         return _seconds(float(value or 0.0))

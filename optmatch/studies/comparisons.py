@@ -26,6 +26,7 @@ from optmatch.model import (
     Tick,
     find_device,
     ignore,
+    is_known,
 )
 from optmatch.model.comparison import FabricRow, MethodRow
 from optmatch.problems import Routing
@@ -221,7 +222,7 @@ def _try_method(name: str, problem: Problem, method: str, **limits: Any) -> Meth
         method=method,
         status=solution.status.value,
         objective=solution.objective,
-        lower_bound=bound if math.isfinite(bound) else None,
+        lower_bound=bound if is_known(bound) else None,
         gap=solution.gap if math.isfinite(solution.gap) else None,
         proof=solution.proof,
         slots=sum(schedule.n_slots for schedule in schedules) if schedules else None,

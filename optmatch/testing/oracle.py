@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import CellGraph, Fabric
-from optmatch.model import BAR, InputError, Problem
+from optmatch.model import BAR, InputError, Problem, Score
 from optmatch.problems import AllToAll, Demand, RailJob, Reroute, Routing, SliceAllocation
 from optmatch.testing.demands import best_demand
 from optmatch.testing.rails import best_rail
@@ -34,7 +34,7 @@ class Traces(NamedTuple):
     """``bar_cells[state, source]``: those of them that are bar."""
 
 
-def brute_force(problem: Problem) -> float | None:
+def brute_force(problem: Problem) -> Score | None:
     """Find the best objective by enumeration.
 
     Parameters
@@ -46,8 +46,8 @@ def brute_force(problem: Problem) -> float | None:
 
     Returns
     -------
-    float or None
-        None where there is no answer.
+    float, tuple of int, or None
+        As `Solution.objective`; None where there is no answer.
 
     Raises
     ------

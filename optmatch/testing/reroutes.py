@@ -169,7 +169,7 @@ def fail_something(state: Reroute, rng: np.random.Generator) -> Reroute:
     return replace(state, **failed)  # type: ignore[arg-type]
 
 
-def best_reroute(problem: Reroute) -> float | None:
+def best_reroute(problem: Reroute) -> tuple[int, ...] | None:
     """Find the best objective by trying every state of the cells of a mesh; None if nothing helps.
 
     The mesh has at most a dozen cells or so.
@@ -187,7 +187,7 @@ def best_reroute(problem: Reroute) -> float | None:
             levels = _levels(problem, states, now, dict(zip(problem.lost, handover, strict=True)))
             if levels is not None and (best is None or levels < best):
                 best = levels
-    return None if best is None else problem.weigh(best)
+    return best
 
 
 def _levels(

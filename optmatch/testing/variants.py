@@ -88,4 +88,5 @@ def rank(solution: Solution) -> tuple[float, ...]:
         return ()
     if isinstance(solution.problem, AllToAll) and solution.schedule is not None:
         return float(solution.schedule.n_slots), solution.objective
-    return (solution.objective,)
+    levels = solution.objective
+    return levels if isinstance(levels, tuple) else (levels,)

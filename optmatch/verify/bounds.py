@@ -3,15 +3,69 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
-from optmatch.model import PROOFS, Solution, Status
+from optmatch.model import PROOFS, Score, Solution, Status, is_levels, write_score
 from optmatch.verify.report import Findings, agree, as_number
 
 SEARCHES = ("cp-sat", "search")
 """Values of ``stats["bound_by"]`` that say: by exhaustive search, without a certificate."""
 
 
-def check_support(solution: Solution, checked: float, findings: Findings) -> float:
+def compare(claimed: Any, found: Score, step: float | None = None) -> int | None:
+    """Compare what is claimed with what was found: levels and whole numbers exactly.
+
+    Parameters
+    ----------
+    claimed
+        Anything.
+    found
+        A number, or levels.
+    step
+        Of what the numbers are whole multiples; None for sums of floats, which agree up to
+        rounding.
+
+    Returns
+    -------
+    int or None
+        -1 if the claim is lower, 0 if it agrees, 1 if it is higher; None if it is no such amount.
+
+    Examples
+    --------
+    >>> compare((0, 4, 1), (0, 3, 9)), compare(5.0 + 1e-9, 5.0, step=1.0), compare("5", 5.0)
+    (1, 1, None)
+    >>> compare(0.1 * 3, 0.3, step=0.1), compare(0.1 * 3, 0.3), compare(math.inf, (0, 3))
+    (0, 0, 1)
+    """
+    if is_levels(claimed) and isinstance(found, tuple):
+        return (claimed > found) - (claimed < found) if len(claimed) == len(found) else None
+    number, other = as_number(claimed), math.inf if isinstance(found, tuple) else found
+    if is_levels(claimed) and math.isinf(other):
+        return -1 if other > 0 else 1
+    if math.isnan(number) or (isinstance(found, tuple) and not math.isinf(number)):
+        return None
+    if isinstance(found, tuple):
+        return 1 if number > 0 else -1
+    if step is not None:
+        number, other = _count_steps(number, step), _count_steps(other, step)
+    elif agree(number, other):
+        return 0
+    return (number > other) - (number < other)
+
+
+def _count_steps(number: float, step: float) -> float:
+    """Divide by a step; whole up to the rounding of one product and one division of floats."""
+    if step == 1.0 or not math.isfinite(number):
+        return number
+    steps = number / step
+    return round(steps) if abs(steps - round(steps)) <= abs(steps) * 2.0**-50 else steps
+
+
+def _write(claimed: Any) -> str:
+    return write_score(claimed) if is_levels(claimed) else f"{as_number(claimed):g}"
+
+
+def check_support(solution: Solution, checked: Score, findings: Findings, *, floor: str) -> None:
     """Check that the claimed bound follows from the checked one, or is said to be a search's.
 
     What a search says without a certificate is no violation and no proof: it is unproved.
@@ -25,51 +79,57 @@ def check_support(solution: Solution, checked: float, findings: Findings) -> flo
     findings
         Has the figure ``lower_bound_recomputed``; receives violations, what is unproved, and what
         the claim rests on.
-
-    Returns
-    -------
-    float
-        The bound claimed, NaN if it is no number; infinite for what is claimed infeasible.
+    floor
+        The rule that an answer owes at least the bound that anybody can count; empty if not.
     """
-    claimed = as_number(solution.lower_bound)
-    if solution.status is Status.INFEASIBLE:
-        findings.expect(
-            "of an infeasible problem the bound is infinite", "lower_bound", claimed, math.inf
-        )
+    claimed: Any = solution.lower_bound
+    infeasible = solution.status is Status.INFEASIBLE
+    if infeasible:
+        rule = "of an infeasible problem the bound is infinite"
+        findings.expect(rule, "lower_bound", claimed, math.inf)
         claimed = math.inf
-    counted = float(findings.figures["lower_bound_recomputed"])
-    if claimed <= counted or agree(claimed, counted):
+    counted = findings.figures["lower_bound_recomputed"]
+    over_counted = compare(claimed, counted, findings.step)
+    over_checked = compare(claimed, checked, findings.step)
+    if over_counted is not None and over_counted <= 0:
         findings.proof = "counting"
-    elif claimed <= checked or agree(claimed, checked):
+    elif over_checked is not None and over_checked <= 0:
         findings.proof = "certificate"
-    elif solution.stats.get("bound_by") in SEARCHES and not math.isnan(claimed):
-        infeasible = solution.status is Status.INFEASIBLE
-        claim = "status infeasible" if infeasible else f"lower bound {claimed:g}"
-        findings.doubt(f"{claim}: from a search without a certificate; {checked:g} was checked")
-    elif solution.status is Status.INFEASIBLE:
+    elif solution.stats.get("bound_by") in SEARCHES and over_checked is not None:
+        claim = "status infeasible" if infeasible else f"lower bound {_write(claimed)}"
+        was = f"{_write(checked)} was checked"
+        findings.doubt(f"{claim}: from a search without a certificate; {was}")
+    elif infeasible:
         findings.refuse(
             "infeasibility is supported", "status", "infeasible", "a dead pair or a proof"
         )
     else:
         findings.refuse("the lower bound is supported", "lower_bound", claimed, checked)
-    return claimed
+    if floor and over_counted in (None, -1):
+        findings.refuse(floor, "lower_bound", claimed, counted)
 
 
 def check_objective(solution: Solution, findings: Findings) -> None:
     """Check the objective, that the bound is not above it, and that optimal means they meet."""
-    objective = float(findings.figures["objective"])
-    claimed = as_number(solution.lower_bound)
-    if not agree(solution.objective, objective):
+    objective = findings.figures["objective"]
+    bound = compare(solution.lower_bound, objective, findings.step)
+    if compare(solution.objective, objective, findings.step) != 0:
         findings.refuse(
             "the objective is as recomputed", "objective", solution.objective, objective
         )
-    if not (claimed <= objective or agree(claimed, objective)):
+    if bound not in (-1, 0):
         findings.refuse(
-            "the lower bound is not above the objective", "lower_bound", claimed, objective
+            "the lower bound is not above the objective",
+            "lower_bound",
+            solution.lower_bound,
+            objective,
         )
-    if solution.status is Status.OPTIMAL and not agree(claimed, objective):
+    if solution.status is Status.OPTIMAL and bound != 0:
         findings.refuse(
-            "optimal means that the bound is reached", "lower_bound", claimed, objective
+            "optimal means that the bound is reached",
+            "lower_bound",
+            solution.lower_bound,
+            objective,
         )
 
 
@@ -77,7 +137,7 @@ def check_stats(solution: Solution, findings: Findings) -> None:
     """Check the statistics that are figures of the replay, too, and the stated kind of proof."""
     for name, value in solution.stats.items():
         got = findings.figures.get(name)
-        if got is not None and not agree(value, got):
+        if got is not None and compare(value, got, 1.0 if type(got) is int else None) != 0:
             findings.refuse("statistics are as recomputed", f"stats[{name!r}]", value, got)
     stated, found = solution.proof, findings.proof
     if stated not in (None, found) and stated not in PROOFS[PROOFS.index(found or PROOFS[0]) :]:

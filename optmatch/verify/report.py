@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
 
-from optmatch.model import RTOL, FrozenMap, Proof
+from optmatch.model import RTOL, FrozenMap, Proof, is_known
 
 SHOWN = 20
 """How many violations and notes `str` of a report shows; the report has them all."""
@@ -57,7 +57,7 @@ class Report:
     violations
         Every rule that does not hold, with the place.
     figures
-        Recomputed numbers by name.
+        Recomputed numbers by name; amounts of levels are tuples.
     notes
         What a reader should know and what breaks no rule: loops of light, unchecked claims.
     skipped
@@ -82,7 +82,7 @@ class Report:
     """
 
     violations: tuple[Violation, ...] = ()
-    figures: Mapping[str, float | int] = field(default_factory=FrozenMap)
+    figures: Mapping[str, Any] = field(default_factory=FrozenMap)
     notes: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
     unproved: tuple[str, ...] = ()
@@ -111,7 +111,7 @@ class Report:
         lines += _first(f"  {violation}" for violation in self.violations)
         lines += [f"  not checked: {check}" for check in self.skipped]
         lines += [f"  unproved: {claim}" for claim in self.unproved]
-        lines += [f"  {name} = {value:.10g}" for name, value in self.figures.items()]
+        lines += [f"  {name} = {write_figure(value)}" for name, value in self.figures.items()]
         lines += _first(f"  note: {note}" for note in self.notes)
         return "\n".join(lines)
 
@@ -138,8 +138,7 @@ class Report:
                 for v in self.violations
             ],
             "figures": {
-                name: value if math.isfinite(value) else None
-                for name, value in self.figures.items()
+                name: value if is_known(value) else None for name, value in self.figures.items()
             },
             "notes": list(self.notes),
             "skipped": list(self.skipped),
@@ -157,12 +156,25 @@ def _first(lines: Any) -> list[str]:
     return listed[:SHOWN] + ([f"  ... and {more} more"] if more > 0 else [])
 
 
+def write_figure(value: Any) -> str:
+    """Write a figure; a float with ten digits, levels one after the other."""
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else f"{value:.10g}"
+
+
 class Findings:
-    """A report in the making."""
+    """A report in the making.
+
+    Attributes
+    ----------
+    step
+        Objective and bounds are whole multiples of it, and compared as such; None where they are
+        sums of floats, which are compared up to rounding.
+    """
 
     def __init__(self) -> None:
+        self.step: float | None = None
         self.violations: list[Violation] = []
-        self.figures: dict[str, float | int] = {}
+        self.figures: dict[str, Any] = {}
         self.notes: list[str] = []
         self.skipped: list[str] = []
         self.unproved: list[str] = []
@@ -199,7 +211,7 @@ class Findings:
 def agree(claimed: Any, found: float) -> bool:
     """Tell whether a claim is the number found, up to the rounding of sums of floats."""
     number = as_number(claimed)
-    return number == found or math.isclose(number, found, rel_tol=RTOL, abs_tol=RTOL)
+    return number == found or math.isclose(number, found, rel_tol=RTOL)
 
 
 def as_number(claimed: Any) -> float:

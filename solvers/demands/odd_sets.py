@@ -12,7 +12,6 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import RTOL
 from optmatch.problems import Demand, OddSetProof
 
 _FEW = 7  # ports, up to which all sets are tried
@@ -66,7 +65,7 @@ def bound_by_odd_set(problem: Demand) -> tuple[OddSetProof, float] | None:
 def bound_demand(problem: Demand) -> tuple[float, OddSetProof | None]:
     """Bound a demand by its lines and, with a proof, by an odd set of ports if that is more."""
     bound, found = problem.lower_bound(), bound_by_odd_set(problem)
-    if found is None or found[1] <= bound * (1 + RTOL):
+    if found is None or found[1] <= bound:
         return bound, None
     return found[1], found[0]
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import (
+    RTOL,
     Clock,
     InputError,
     Limits,
@@ -22,7 +23,7 @@ from optmatch.solvers.demands.odd_sets import bound_demand
 from optmatch.solvers.demands.packets import leave_to_packets
 from optmatch.solvers.demands.plans import Plan, only_demanded, tidy
 from optmatch.solvers.feedforward import holds_every_matching
-from optmatch.solvers.frame import conclude, take_best
+from optmatch.solvers.frame import ROUNDING, conclude, take_best
 
 
 class Work(NamedTuple):
@@ -86,7 +87,8 @@ def solve_demand(
             least = min(least, found.ticks)
             yield found.objective, found
 
-    best, limit, done = take_best(candidates(), bound, clock, on_event, "plans")
+    rtol = ROUNDING if problem.packet_share == 0 else RTOL  # packets end between two ticks
+    best, limit, done = take_best(candidates(), bound, clock, on_event, "plans", rtol=rtol)
     stats: dict[str, object] = {"plans": done}
     if best is None:
         return conclude(problem, name, None, bound, limit, certificate=proof, stats=stats)
@@ -97,6 +99,7 @@ def solve_demand(
         best.objective,
         bound,
         limit,
+        rtol=rtol,
         schedule=best.schedules[0] if alone else None,
         answer=None if alone else PlaneSchedules(schedules=best.schedules),
         certificate=proof,

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from optmatch.model import Limit, Limits, NewBest, OnEvent, Solution, Status
+from optmatch.model import Limit, Limits, NewBest, OnEvent, Score, Solution, Status
 from optmatch.problems import Reroute
 from optmatch.solvers.frame import conclude
 from optmatch.solvers.reroutes.changes import make_transition
@@ -51,7 +50,7 @@ def solve(
     that there is nothing: a cut of the rack, or prices for every handover of ports.
     """
     clock, bound = limits.start(), problem.lower_bound()
-    if math.isinf(bound):
+    if not isinstance(bound, tuple):
         reason = explain_bound(len(problem.lost), len(problem.live_spares))
         return refuse(problem, "greedy", reason)
     case, routing = case_of(problem), RoutingState(problem)
@@ -62,10 +61,10 @@ def solve(
     if isinstance(found, Plan):
         limit = Limit.EXHAUSTED
         try:
-            on_event(NewBest(problem.weigh(found.levels)))
+            on_event(NewBest(found.levels))
         except KeyboardInterrupt:
             limit = Limit.INTERRUPTED
-        return make_solution(problem, routing, found, problem.bound() or (), limit=limit)
+        return make_solution(problem, routing, found, bound, limit=limit)
     certificate: Any = found or find_cut(problem) or prove_handovers(problem, clock, 0, _FEW)
     if certificate is None:
         return conclude(problem, "greedy", None, bound, clock.exceeded(EFFORT))
@@ -76,7 +75,7 @@ def make_solution(
     problem: Reroute,
     routing: RoutingState,
     plan: Plan,
-    bound: Sequence[int],
+    bound: Score,
     *,
     limit: Limit,
     method: str = "greedy",
@@ -97,7 +96,7 @@ def make_solution(
     bound_by
         What shows the bound, if it is not the problem's own.
     """
-    optimal = tuple(bound) == plan.levels
+    optimal = bound == plan.levels
     names = "disturbed", "changed", "cells_set", "worst_loss_centidb", "length"
     stats: dict[str, Any] = dict(zip(names, plan.levels, strict=True))
     return Solution(
@@ -105,8 +104,8 @@ def make_solution(
         answer=make_transition(routing, case_of(problem), plan),
         status=Status.OPTIMAL if optimal else Status.FEASIBLE,
         limit=None if optimal else limit,
-        objective=problem.weigh(plan.levels),
-        lower_bound=problem.weigh(bound),
+        objective=plan.levels,
+        lower_bound=bound,
         method=method,
         stats=stats if bound_by is None else {**stats, "bound_by": bound_by},
     )

@@ -61,7 +61,7 @@ class Search:
         if self.best is None or plan.levels < self.best.levels:
             self.best = plan
             try:
-                self.on_event(NewBest(self.problem.weigh(plan.levels)))
+                self.on_event(NewBest(plan.levels))
             except KeyboardInterrupt:
                 self.limit = Limit.INTERRUPTED
 
@@ -134,13 +134,13 @@ def solve(
     -----
     The quick repair comes first. If it meets the bound of the problem, no model is needed.
     """
-    bound = problem.bound()
-    if bound is None:
+    bound = problem.lower_bound()
+    if not isinstance(bound, tuple):
         reason = explain_bound(len(problem.lost), len(problem.live_spares))
         return refuse(problem, "ilp", reason)
     clock = limits.start()
     if clock.remaining_s <= 0.0:
-        return conclude(problem, "ilp", None, problem.weigh(bound), Limit.TIME)
+        return conclude(problem, "ilp", None, bound, Limit.TIME)
     search = Search(problem, clock, on_event, rng)
     reach = Reach(search.routing, problem.loss_units)
     found = repair(search.routing, search.case, reach, clock=clock)
@@ -214,7 +214,7 @@ def _conclude(search: Search, bound: tuple[int, ...], certificate: Any) -> Solut
             problem, "ilp", explain(problem, certificate), certificate, bound_by=bound_by
         )
     if best is None:
-        return conclude(problem, "ilp", None, problem.weigh(bound), search.limit)
+        return conclude(problem, "ilp", None, bound, search.limit)
     levels = max(tuple(bound), (*search.settled, 0, *bound[3:]))
     if search.proved:
         levels = best.levels

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import optmatch as om
-from tests.helpers.command import IDEAL, call, ideal_solution, process
+from tests.helpers.command import IDEAL, INSTANCES, call, ideal_solution, process
 
 
 @pytest.fixture
@@ -73,4 +73,17 @@ def test_a_file_keeps_what_its_claims_rest_on(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('"proof": "search"', '"proof": "hope"'))
     bad = call("verify", path)
     assert bad.exit_code == 2
-    assert "/proof: 'hope': one of counting, certificate, search, or null" in bad.stderr
+    assert "/proof: proof = 'hope': one of counting, certificate, search" in bad.stderr
+
+
+def test_levels_are_shown_one_by_one(tmp_path: Path) -> None:
+    """By `solve`, `compare` and `verify`: whole numbers, never one large number for all."""
+    problem, path = INSTANCES / "reroute" / "rack-64-chip.json", tmp_path / "s.json"
+    done = call("solve", problem, "--seed", "0", "-o", path)
+    assert done.exit_code == 0
+    levels = json.loads(path.read_text())["objective"]
+    assert om.load(path).objective == tuple(levels)  # type: ignore[union-attr]
+    text = ", ".join(map(str, levels))
+    assert f"  objective           {text}" in done.stdout.splitlines()
+    assert text in call("compare", problem, "--methods", "greedy").stdout
+    assert f"  objective               {text}" in call("verify", path).stdout.splitlines()

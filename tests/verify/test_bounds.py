@@ -59,7 +59,7 @@ def test_a_solve_says_what_its_claims_rest_on(kind: str) -> None:
         schedule=None,
         answer=None,
         objective=None,
-        lower_bound=1e15,
+        lower_bound=(9,) * 5 if kind == "reroute" else 1e15,
         stats=SEARCH,
         proof="search",
     )
@@ -106,3 +106,31 @@ def test_certificates_and_searches_are_marked() -> None:
     assert by_search.proof == "search"
     with pytest.raises(om.InputError, match="proof = 'hope': one of counting"):
         replace(by_search, proof="hope")  # type: ignore[arg-type]
+
+
+def test_ticks_are_compared_as_whole_numbers() -> None:
+    """A delay is less than 1e-9 of the makespan, and still decides what is optimal."""
+    demand = 1e9 * np.array([[0, 7, 2, 1], [3, 0, 5, 2], [4, 2, 0, 4], [3, 1, 3, 0]])
+    problem = om.Demand.from_matrix(demand, delay_s=1.0)
+    exact, quick = (om.solve(problem, method, seed=0) for method in ("ilp", "solstice"))
+    assert (exact.status, exact.objective) == (om.Status.OPTIMAL, 1e10 + 5)
+    assert (quick.status, quick.lower_bound) == (om.Status.FEASIBLE, 1e10 + 3)
+    claim = replace(quick, status=om.Status.OPTIMAL, limit=None, objective=1e10 + 5)
+    rules = [violation.rule for violation in om.verify(problem, claim).violations]
+    assert rules == ["optimal means that the bound is reached"]
+    for field, wrong in (("objective", 1e10 + 6), ("lower_bound", 1e10 + 4)):
+        change: Any = {field: wrong}
+        (violation,) = om.verify(problem, replace(quick, **change)).violations
+        assert violation.where == field
+
+
+def test_short_times_are_not_compared_with_a_nanosecond() -> None:
+    """A tolerance is relative to what is compared."""
+    problem = om.Collective("all-reduce", n_ranks=4, size_bytes=1e3, delay_s=1e-9)
+    solution = om.solve(problem, seed=0)
+    time_s: Any = solution.objective
+    assert time_s < 1e-7
+    claim = replace(
+        solution, objective=time_s + 5e-10, status=om.Status.FEASIBLE, limit=om.Limit.TIME
+    )
+    assert [v.where for v in om.verify(problem, claim).violations] == ["objective"]

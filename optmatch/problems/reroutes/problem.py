@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -20,6 +20,7 @@ from optmatch.model import (
     Index,
     InputError,
     Range,
+    Score,
     Value,
     check_fields,
 )
@@ -120,7 +121,7 @@ class Reroute(_Looked):
     fibre_loss_db: Amount = field(default=3.6, kw_only=True)
     kind: ClassVar[str] = "reroute"
     answer_class: ClassVar[type[Value] | None] = Transition
-    objectives: ClassVar[dict[str, str]] = {"reroute": ""}
+    objectives: ClassVar[dict[str, str]] = {"reroute": ""}  # levels, each with a unit of its own
 
     def __post_init__(self) -> None:
         if self.owners is None:
@@ -255,47 +256,20 @@ class Reroute(_Looked):
         cell, fibre = self.cell_loss_db, self.fibre_loss_db
         return round(_UNITS_PER_DB * cell), round(_UNITS_PER_DB * fibre)
 
-    def weigh(self, levels: Sequence[int]) -> float:
-        """Make one number of the five levels of the objective.
-
-        Each level counts as often as all lower ones together could, so the order of the numbers
-        is the lexicographic one: with the radices ``r1 = circuits + 1``, ``r2 = cells + 1``,
-        ``r3 = 1 +`` the loss of all links in hundredths of a dB, and ``r4 = links + 1`` it is
-        ``(((disturbed * r1 + changed) * r2 + set) * r3 + worst loss) * r4 + length``.
-
-        Parameters
-        ----------
-        levels
-            Circuits of others disturbed, circuits changed, cells set, worst loss in hundredths of
-            a dB, and length.
-        """
-        graph = self.fabric.graph
-        links = (0 if graph is None else 2 * graph.links.count) + self.fabric.n_fibres
-        loss = links * max(self.loss_units) + 1
-        total = 0
-        radices = (1, len(self.circuits) + 1, self.fabric.n_cells + 1, loss, links + 1)
-        for level, radix in zip(levels, radices, strict=True):
-            total = total * radix + level
-        return float(total)
-
-    def lower_bound(self) -> float:
+    def lower_bound(self) -> Score:
         """Bound the objective: hit circuits change, and no route is shorter than the way is far.
 
         Returns
         -------
-        float
-            As `weigh` counts; infinite if there are fewer live spares than lost units, or a
-            circuit has no way at all.
+        tuple of int, or float
+            Level by level; infinite if there are fewer live spares than lost units, or a circuit
+            has no way at all.
         """
-        levels = self.bound()
-        return float("inf") if levels is None else self.weigh(levels)
-
-    def bound(self) -> tuple[int, int, int, int, int] | None:
-        """Bound the five levels of the objective; None where `lower_bound` is infinite."""
         if len(self.lost) > len(self.live_spares):
-            return None
+            return inf
         asked = (self.broken_fabric, self.circuits, self.hit, self.lost, self.live_spares)
-        return bound_levels(Asked(*asked, self.loss_units))
+        levels = bound_levels(Asked(*asked, self.loss_units))
+        return inf if levels is None else levels
 
     def after(self, transition: Transition) -> Reroute:
         """Return the state that a transition leads to, with all failures still in it.

@@ -40,7 +40,7 @@ def verify_collective(
         "bounds of collectives need no proof", "certificate", subject.certificate, None
     )
     bound = findings.figures["lower_bound_recomputed"] = problem.lower_bound()
-    check_support(subject, bound, findings)
+    check_support(subject, bound, findings, floor="")
     if replayed:
         _check_schedule(problem, subject, findings)
         check_objective(subject, findings)

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from optmatch.fabrics import UNREACHED, Faulty, RouteLengths
-from optmatch.model import Schedule, Solution, Status
+from optmatch.model import Schedule, Score, Solution, Status
 from optmatch.problems import BlockProof, CutProof, Reroute, RoutingProof, Transition
-from optmatch.verify.bounds import SEARCHES, check_objective, check_stats, check_support
+from optmatch.verify.bounds import check_objective, check_stats, check_support
 from optmatch.verify.report import Findings, ProofError
 from optmatch.verify.reroutes.blocks import check_block
 from optmatch.verify.reroutes.failure import Failure, assess_failure
-from optmatch.verify.reroutes.replay import LEVELS, replay_transition
+from optmatch.verify.reroutes.replay import replay_transition
 from optmatch.verify.routing.proofs import Circuit, ProofChecker
 
 _MOST_HANDOVERS = 720
@@ -26,8 +26,7 @@ def verify_reroute(
 ) -> None:
     """Replay a transition and, of a solution, check its claims."""
     failure = assess_failure(problem)
-    levels = _bound_levels(failure)
-    bound = math.inf if levels is None else problem.weigh(levels)
+    bound = _bound_levels(failure) or math.inf
     findings.figures["lower_bound_recomputed"] = bound
     if not isinstance(subject, Solution):
         if isinstance(subject, Transition):
@@ -46,27 +45,20 @@ def verify_reroute(
         got = type(subject.answer).__name__
         findings.refuse("a transition answers the problem", "answer", got, subject.status.value)
     findings.expect("a transition is the whole answer", "schedule", subject.schedule, None)
-    check_support(subject, _checked_bound(failure, subject, bound, findings), findings)
+    checked = _checked_bound(failure, subject, bound, findings)
+    check_support(subject, checked, findings, floor="")
     if subject.status is Status.UNKNOWN:
         findings.notes.append("status unknown: there is no answer to check")
     elif replayed:
         check_objective(subject, findings)
-        _check_optimal(subject, levels, findings)
     elif answered:
         findings.skipped.append("objective: nothing could be replayed")
     check_stats(subject, findings)
 
 
-def _check_optimal(solution: Solution, levels: tuple[int, ...] | None, findings: Findings) -> None:
-    """Optimal without a search means that every level meets its bound, to the last unit."""
-    if solution.status is Status.OPTIMAL and solution.stats.get("bound_by") not in SEARCHES:
-        got = tuple(int(findings.figures[name]) for name in LEVELS)
-        findings.expect("optimal means that the bound is reached", "answer", got, levels)
-
-
 def _checked_bound(
-    failure: Failure, solution: Solution, recomputed: float, findings: Findings
-) -> float:
+    failure: Failure, solution: Solution, recomputed: Score, findings: Findings
+) -> Score:
     """Return the best bound that can be shown; infinite where a certificate proves it."""
     proof = solution.certificate
     if proof is None:

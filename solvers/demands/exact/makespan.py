@@ -32,7 +32,7 @@ from optmatch.solvers.demands.exact.slot_model import SlotModel
 from optmatch.solvers.demands.plans import Plan, only_demanded, tidy, trim
 from optmatch.solvers.demands.portfolio import rebuild
 from optmatch.solvers.demands.scheduling import Work, solve_demand
-from optmatch.solvers.frame import conclude
+from optmatch.solvers.frame import ROUNDING, conclude
 
 _WARM_STARTS = 200
 _FEW_STARTS = 30  # before the model of planes
@@ -241,14 +241,17 @@ class _Search:
         stats: dict[str, object] = {} if self.bound_by is None else {"bound_by": self.bound_by}
         bound = max(self.problem.lower_bound(), self.bound * tick)
         if best is None:
-            known = {"certificate": self.certificate, "stats": stats}
-            return conclude(self.problem, "ilp", None, bound, limit, **known)
+            proof = self.certificate
+            return conclude(
+                self.problem, "ilp", None, bound, limit, certificate=proof, stats=stats
+            )
         return conclude(
             self.problem,
             "ilp",
             best.cost(self.delay) * tick,
             bound,
             limit,
+            rtol=ROUNDING,
             schedule=self.problem.schedule(best.matchings, best.ticks),
             certificate=self.certificate or _busiest_line(self.problem),
             stats=stats | {"slots": len(best.ticks)},

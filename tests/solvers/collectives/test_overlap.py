@@ -118,4 +118,4 @@ def test_planes_beat_a_schedule_that_stops_them_all() -> None:
     overlap, rewire = (om.solve(problem, name, seed=0).objective for name in ("overlap", "rewire"))
     best = om.solve(problem, seed=0)
     assert overlap is not None and rewire is not None
-    assert best.objective == min(overlap, rewire) or best.objective < min(overlap, rewire)  # type: ignore[operator]
+    assert best.objective == min(overlap, rewire) or best.objective < min(overlap, rewire)

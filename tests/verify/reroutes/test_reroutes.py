@@ -171,14 +171,48 @@ def test_claims_are_recomputed(name: str) -> None:
     solution = room_made()
     wrong = replace(solution, stats={**solution.stats, name: solution.stats[name] + 1})
     assert not om.verify(solution.problem, wrong).ok
-    assert not om.verify(solution.problem, replace(solution, objective=1.0, lower_bound=0.0)).ok
+
+
+@pytest.mark.parametrize("level", range(5))
+@pytest.mark.parametrize("make", [room_made, chip_lost])
+def test_every_level_is_a_whole_number(make: Callable[[], om.Solution], level: int) -> None:
+    """One more or less is seen, however large the others are; one number says nothing."""
+    solution = make()
+    open_end: Any = {"status": om.Status.FEASIBLE, "limit": om.Limit.TIME}
+
+    def higher(levels: Any) -> Any:
+        return tuple(part + (k == level) for k, part in enumerate(levels))
+
+    claim = replace(solution, objective=higher(solution.objective), **open_end)
+    (violation,) = om.verify(solution.problem, claim).violations
+    assert (violation.where, violation.expected) == ("objective", solution.objective)
+    nothing: Any = {"status": om.Status.UNKNOWN, "limit": om.Limit.TIME, "answer": None}
+    bound = higher(solution.lower_bound)
+    claim = replace(solution, **nothing, objective=None, lower_bound=bound, stats={})
+    (violation,) = om.verify(solution.problem, claim).violations
+    assert violation.rule == "the lower bound is supported"
+    claim = replace(solution, objective=1.0, lower_bound=-np.inf, **open_end)
+    assert not om.verify(solution.problem, claim).valid
+
+
+def test_the_gap_is_that_of_the_first_level_that_differs() -> None:
+    """Levels come back from files as they were."""
+    solution = room_made()
+    levels: Any = solution.objective
+    assert (levels[0], solution.lower_bound[0]) == (1, 0)
+    assert solution.gap == 1.0
+    assert chip_lost().gap == 0.0
+    assert loads(dumps(solution)) == solution
+    for wrong in ((1, 0), 5.0, (0, 1, 2, 3, 4.5)):
+        with pytest.raises(om.InputError, match=r"level|whole number"):
+            replace(solution, lower_bound=wrong)
 
 
 def test_optimal_without_a_reason_is_refused() -> None:
     """A bound above what can be shown needs a search that says so."""
     solution = room_made()
     claimed = replace(
-        solution, status=om.Status.OPTIMAL, limit=None, lower_bound=solution.objective or 0.0
+        solution, status=om.Status.OPTIMAL, limit=None, lower_bound=solution.objective
     )
     assert not om.verify(solution.problem, claimed).valid
     searched = replace(claimed, proof=None, stats={**claimed.stats, "bound_by": "cp-sat"})
