@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,11 +27,13 @@ def test_rounds_come_back_and_are_replayed(operation: Any, method: str) -> None:
     ]
     epochs = [each["epoch"] for each in tree["rounds"]]
     circuits = {each["epoch"]: each["circuits"] for each in tree["rounds"]}
-    plan = replace(
-        om.CollectivePlan(time_s=solution.answer.time_s),
-        sends=sends, chunk_bytes=tree["chunk_bytes"], circuits=list(circuits.values()),
-        epoch_of_round=epochs,
-    )  # fmt: skip
+    fields: dict[str, Any] = {
+        "sends": sends,
+        "chunk_bytes": tree["chunk_bytes"],
+        "circuits": list(circuits.values()),
+        "epoch_of_round": epochs,
+    }
+    plan = om.CollectivePlan(time_s=solution.answer.time_s, **fields)
     assert plan == solution.answer
     assert om.verify(problem, plan).ok
 
