@@ -161,8 +161,11 @@ def build(text: str, size: int, pairs: bool = False) -> Any:
     from optmatch.fabrics import SWITCHES
 
     name, _, extent = text.partition(":")
-    if name not in SWITCHES:
-        raise click.UsageError(f"--fabrics: {name!r} is unknown; known are {', '.join(SWITCHES)}")
+    by_size = [other for other in SWITCHES if other not in ("faulty", "netlist")]
+    if name in SWITCHES and name not in by_size:
+        raise click.UsageError(f"--fabrics: {name!r} cannot be compared: it has no size")
+    if name not in by_size:
+        raise click.UsageError(f"--fabrics: {name!r} is unknown; known are {', '.join(by_size)}")
     known = {field.name for field in fields(SWITCHES[name])}  # type: ignore[arg-type]
     given: dict[str, Any] = {}
     if extent:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from optmatch.io.astra import files as astra
+from optmatch.io.collectives.rounds import write_rounds
 from optmatch.io.netlists import cell_states, gdsfactory
 from optmatch.io.rails import openoptics, timeline
 from optmatch.model import InputError, Solution
@@ -111,6 +112,11 @@ EXPORTERS: dict[str, Exporter] = {
         "operations, circuits and reconfigurations with their times, CSV",
         (),
         timeline.timeline_csv,
+    ),
+    "rounds": Exporter(
+        "rounds of a collective with their circuits and sends, JSON",
+        ("collective",),
+        write_rounds,
     ),
     "json": Exporter(
         "phases theta and phi of all set cells, with their convention",

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from optmatch.model.declarations import Amount, check_fields
+from optmatch.model.declarations import Amount, Range, check_fields
 from optmatch.model.errors import InputError
 from optmatch.model.schedule import BAR, CROSS
 from optmatch.model.values import Value
@@ -66,8 +67,8 @@ def _matrix(
     return matrix
 
 
-MOST_LOSS_DB = 1000.0
-"""Of one part in a problem: what loses more passes no light, and such losses do not add up."""
+Loss = Annotated[float, Range(0, 1000)]
+"""The loss of a part in a problem, in dB: what loses more passes no light."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -105,7 +105,7 @@ def schedule(n: int, seed: int = 0) -> Sends:
     Raises
     ------
     SolverError
-        If no plan was found; it is for no n up to 1024.
+        If no plan was found. For every even n up to 1024 there is one.
 
     Notes
     -----

@@ -193,6 +193,7 @@ def test_the_command_on_fabrics(tmp_path: Path) -> None:
         ([DEMAND, "--methods", "double", "-o", "x.png"], "ends in .csv"),
         ([GOOD / "ideal.schedule.json", "--methods", "double"], "a schedule file"),
         (["--fabrics", "benes"], "--size: needed"),
+        (["--fabrics", "netlist", "--size", "8"], "'netlist' cannot be compared"),
         (["--fabrics", "octagon", "--size", "4"], "'octagon' is unknown; known are hex-mesh"),
         (["--fabrics", "hex-mesh", "--size", "4"], "needs rows and columns"),
         (["--fabrics", "hex-mesh:9", "--size", "4"], "as hex-mesh:9x9"),

@@ -188,12 +188,24 @@ class Demand(_InTicks):
         **options
             The other parameters of the class.
 
+        Raises
+        ------
+        InputError
+            Naming the first row of another length, or a DataFrame, whose labels would be lost.
+
         Examples
         --------
         >>> Demand.from_matrix([[1, 2, 3]]).demand_bytes.tolist()
         [[1.0, 2.0, 3.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
         """
         dense: Any = matrix.toarray() if hasattr(matrix, "toarray") else matrix
+        if hasattr(dense, "columns"):  # of a DataFrame
+            raise InputError(
+                "matrix: its labels would be lost; give its values, matrix.to_numpy()",
+                where="matrix",
+            )
+        if isinstance(dense, list | tuple):
+            _check_rows(dense)
         given = frozen("demand_bytes", dense, 2, np.float64)
         fabric = IdealSwitch(max(1, *given.shape)) if fabric is None else fabric
         if max(given.shape) > fabric.n_ports:
@@ -278,6 +290,17 @@ class Demand(_InTicks):
             cell_states=cell_states,
             switching=self.switching,
         )
+
+
+def _check_rows(matrix: Any) -> None:
+    """Refuse a row that has more or fewer numbers than the first one."""
+    lengths = [len(row) if hasattr(row, "__len__") else -1 for row in matrix]
+    for k, length in enumerate(lengths):
+        if length != lengths[0]:
+            raise InputError(
+                f"demand_bytes[{k}] has {max(length, 0)} numbers, the first row {lengths[0]}",
+                where=f"demand_bytes[{k}]",
+            )
 
 
 def bound_lines(problem: Demand) -> NDArray[np.float64]:

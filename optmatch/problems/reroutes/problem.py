@@ -15,7 +15,6 @@ from optmatch.model import (
     BAR,
     CROSS,
     FREE,
-    Amount,
     Axes,
     Index,
     InputError,
@@ -24,7 +23,7 @@ from optmatch.model import (
     Value,
     check_fields,
 )
-from optmatch.model.device import MOST_LOSS_DB
+from optmatch.model.device import Loss
 from optmatch.problems.reroutes.bound import Asked, bound_levels
 from optmatch.problems.reroutes.running import (
     Damage,
@@ -117,8 +116,8 @@ class Reroute(_Looked):
     stuck_bar: tuple[Index, ...] = field(default=(), kw_only=True)
     stuck_cross: tuple[Index, ...] = field(default=(), kw_only=True)
     dead_cells: tuple[Index, ...] = field(default=(), kw_only=True)
-    cell_loss_db: Amount = field(default=0.48, kw_only=True)
-    fibre_loss_db: Amount = field(default=3.6, kw_only=True)
+    cell_loss_db: Loss = field(default=0.48, kw_only=True)
+    fibre_loss_db: Loss = field(default=3.6, kw_only=True)
     kind: ClassVar[str] = "reroute"
     answer_class: ClassVar[type[Value] | None] = Transition
     objectives: ClassVar[dict[str, str]] = {"reroute": ""}  # levels, each with a unit of its own
@@ -127,10 +126,6 @@ class Reroute(_Looked):
         if self.owners is None:
             self._set(owners=np.arange(len(self.circuits)))
         check_fields(self)
-        for name in ("cell_loss_db", "fibre_loss_db"):
-            if getattr(self, name) > MOST_LOSS_DB:
-                loss_db = getattr(self, name)
-                raise InputError(f"{name} = {loss_db:g}: at most {MOST_LOSS_DB:g} dB", where=name)
         fabric = self.fabric
         if isinstance(fabric, Faulty):
             raise InputError("fabric: list its faults as failures", where="fabric")

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import UNREACHED, Fabric
 from optmatch.fabrics.forward import lights_every_cell
-from optmatch.model import IDLE, Amount, InputError, Range, Value, check_fields
+from optmatch.model import IDLE, InputError, Range, Value, check_fields
+from optmatch.model.device import Loss
 from optmatch.model.schedule import check_matchings
 
 Objective = Literal["total-cells", "worst-cells", "loss-db"]
@@ -55,8 +56,8 @@ class Routing(Value):
     fabric: Fabric
     matching: Annotated[NDArray[np.int32], Range(IDLE)]
     objective: Objective = field(default="total-cells", kw_only=True)
-    bar_loss_db: Amount = field(default=0.48, kw_only=True)
-    cross_loss_db: Amount = field(default=0.48, kw_only=True)
+    bar_loss_db: Loss = field(default=0.48, kw_only=True)
+    cross_loss_db: Loss = field(default=0.48, kw_only=True)
     kind: ClassVar[str] = "routing"
     answer_class: ClassVar[type[Value] | None] = None
     objectives: ClassVar[dict[str, str]] = {

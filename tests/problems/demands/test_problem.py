@@ -239,3 +239,18 @@ def test_schedules_of_planes_fit_together() -> None:
     with pytest.raises(om.InputError, match="different numbers of ports"):
         om.PlaneSchedules(schedules=parts)
     assert om.PlaneSchedules(schedules=parts[1:]).makespan_s == 2.0
+
+
+def test_rows_have_as_many_numbers() -> None:
+    """The row that lacks one is named."""
+    with pytest.raises(om.InputError, match=r"demand_bytes\[1\] has 1 numbers, the first row 2"):
+        om.Demand.from_matrix([[0, 1], [2]])
+
+
+def test_labels_are_not_lost_in_silence() -> None:
+    """A DataFrame is refused, its values are not."""
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame([[0, 1], [2, 0]], index=["a", "b"], columns=["a", "b"])
+    with pytest.raises(om.InputError, match="its labels would be lost"):
+        om.Demand.from_matrix(frame)
+    assert om.Demand.from_matrix(frame.to_numpy()).ticks.tolist() == [[0, 1], [2, 0]]

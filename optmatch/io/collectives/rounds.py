@@ -1,0 +1,50 @@
+"""Rounds of a collective as JSON: for each round its circuits and who sends what to whom."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from optmatch.model import InputError, Solution
+from optmatch.problems import CollectivePlan
+from optmatch.problems.collectives.plan import REDUCE
+
+
+def write_rounds(solution: Solution) -> str:
+    """Write the rounds of a plan, one on a line.
+
+    Parameters
+    ----------
+    solution
+        Of a collective.
+
+    Returns
+    -------
+    str
+        ``{"chunk_bytes": [...], "rounds": [{"epoch", "circuits", "sends"}, ...]}``; a send is
+        ``[source, destination, chunk, "copy" | "reduce"]``, circuits are by lane and rank.
+
+    Raises
+    ------
+    InputError
+        If there is no plan with sends.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> text = write_rounds(om.solve(om.Collective("all-gather", 2, 2.0), "ring", seed=0))
+    >>> json.loads(text)["rounds"][0]["sends"]
+    [[0, 1, 0, 'copy'], [1, 0, 1, 'copy']]
+    """
+    plan = solution.answer
+    if not isinstance(plan, CollectivePlan) or not len(plan.epoch_of_round):
+        raise InputError(f"status {solution.status.value}: there are no rounds to write")
+    sends: list[list[Any]] = [[] for _ in range(plan.n_rounds)]
+    for turn, source, target, chunk, kind in plan.sends.tolist():
+        sends[turn].append([source, target, chunk, "reduce" if kind == REDUCE else "copy"])
+    lines = [
+        json.dumps({"epoch": epoch, "circuits": plan.circuits[epoch].tolist(), "sends": rows})
+        for epoch, rows in zip(plan.epoch_of_round.tolist(), sends, strict=True)
+    ]
+    sizes = json.dumps(plan.chunk_bytes.tolist())
+    return f'{{"chunk_bytes": {sizes}, "rounds": [\n' + ",\n".join(lines) + "\n]}\n"
