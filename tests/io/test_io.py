@@ -163,7 +163,7 @@ def problems(draw: st.DrawFn) -> om.AllToAll | om.Routing:
         return om.AllToAll(fabric, slot_s=slot_s, delay_s=draw(seconds))
     objective: Any = draw(st.sampled_from(["total-cells", "worst-cells", "loss-db"]))
     matching: Any = draw(matchings(fabric))
-    return om.Routing(fabric, matching, objective=objective, bar_loss_db=draw(seconds))
+    return om.Routing(fabric, matching, objective=objective, bar_loss_db=draw(st.floats(0, 1000)))
 
 
 @st.composite

@@ -180,7 +180,7 @@ def test_what_is_done_in_rounds_is_not_forwarded() -> None:
 @pytest.mark.parametrize(
     ("relays", "message"),
     [
-        ([[0, 1]], "rows of 2 entries"),
+        ([[0, 1]], "relays has 2 columns, not 3"),
         ([[-1, 0, 1]], r"relays\[0\]: operation -1 of a step"),
         ([[10**6, 0, 1]], r"relays\[0\]: operation 1000000 of a step"),
         ([[3, 0, 1], [2, 0, 1]], r"relays\[1\]: operation 2 after operation 3"),

@@ -390,16 +390,16 @@ def test_rounds_have_an_order() -> None:
     ("collectives", "message"),
     [
         ({"dp": "halving"}, "group dp.0 has 6 members, halving needs a power of two"),
-        ({"dp": "halves"}, "dp = 'halves': one of ring, halving, tree for one of dp, tp, pp"),
+        ({"dp": "halves"}, r"collectives\[dp\] = 'halves': one of ring, halving, tree"),
         ({"zp": "ring"}, "zp = 'ring': one of"),
-        ("halving", "an algorithm for each dimension is expected"),
+        ("halving", "a mapping of texts is expected"),
     ],
 )
 def test_what_cannot_be_done_is_refused(collectives: Any, message: str) -> None:
     """Naming the group and its size, or what is allowed."""
     with pytest.raises(om.InputError, match=message) as caught:
         small_job(6, 1, 1, collectives=collectives)
-    assert caught.value.where == "collectives"
+    assert caught.value.where.partition("[")[0] == "collectives"
 
 
 def test_groups_inside_a_server_need_no_power_of_two() -> None:
@@ -430,4 +430,4 @@ def test_files_and_commands_name_algorithms() -> None:
     assert made.collectives == {"dp": "halving", "cp": "tree"}
     done = CliRunner().invoke(main, line.replace("halving", "halve").split())
     assert done.exit_code == 2
-    assert "dp = 'halve': one of ring" in done.stderr
+    assert "collectives[dp] = 'halve': one of ring" in done.stderr
