@@ -24,7 +24,8 @@ TWO = om.IdealSwitch(2)
 
 def demand(matrix: Any, **options: Any) -> om.Demand:
     """Make a demand on the ideal switch that fits, with idle ports if it is not square."""
-    fabric = om.IdealSwitch(max(len(matrix), len(matrix[0])))
+    sizes = np.shape(matrix)
+    fabric = om.IdealSwitch(max(sizes)) if len(sizes) == 2 else None
     return om.Demand.from_matrix(matrix, fabric, **{"delay_s": 0.0, **options})
 
 
