@@ -327,4 +327,4 @@ def _refuse(fabric: Fabric, rows: NDArray[np.int32], k: int) -> None:
     try:
         Routing(fabric, rows[k])
     except InputError as exc:
-        raise InputError(exc.message.replace("matching[", f"matchings[{k}, ", 1)) from None
+        raise InputError(exc.message.replace("matching", f"matchings[{k}]", 1)) from None

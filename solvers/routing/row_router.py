@@ -14,19 +14,16 @@ from optmatch.solvers.routing.pathfinder import Effort, settle
 from optmatch.solvers.routing.router import Router
 from optmatch.solvers.routing.rows import (
     NO_MATCHING,
-    NO_ROOM,
     NOT_ROUTED,
     ROUTED,
-    TOLL,
     TRIES,
-    WRONG_STATES,
     Ports,
-    change_row,
     check_rows,
     new_room,
     read_rows,
     route_rows,
 )
+from optmatch.solvers.routing.toggling import NO_ROOM, TOLL, WRONG_STATES, change_row
 
 VISITS = 5_000
 """Blocks of a Benes network that a change may look at: 64 ports take 1.6 ms."""
