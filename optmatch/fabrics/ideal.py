@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from optmatch.fabrics.fabric import Fabric
-from optmatch.model import Count, check_fields, check_size
+from optmatch.model import Count, InputError, check_fields, check_size
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -17,6 +17,8 @@ class IdealSwitch(Fabric):
     ----------
     n
         The number of ports, at least 1.
+    names
+        What the ports are called, each once; None: by their numbers.
 
     See Also
     --------
@@ -30,6 +32,7 @@ class IdealSwitch(Fabric):
     """
 
     n: Count
+    names: tuple[str, ...] | None = field(default=None, repr=False, metadata={"brief": True})
     type: ClassVar[str] = "ideal-switch"
     bidirectional: ClassVar[bool] = False
     graph: ClassVar[None] = None
@@ -37,8 +40,19 @@ class IdealSwitch(Fabric):
     def __post_init__(self) -> None:
         check_fields(self)
         check_size("ports", self.n, "n")
+        if self.names is not None and not self.n == len(self.names) == len(set(self.names)):
+            raise InputError(f"names: {self.n} different ones, one for each port", where="names")
 
     @property
     def n_ports(self) -> int:
         """The number of ports."""
         return self.n
+
+    @property
+    def port_names(self) -> tuple[str, ...]:
+        """The names that were given, or the numbers of the ports."""
+        return self.names or tuple(map(str, range(self.n)))
+
+    def describe_port(self, port: int) -> str:
+        """Return a port for messages, by its name if it has one."""
+        return f"port {port}" if self.names is None else f"port {port} ({self.names[port]})"

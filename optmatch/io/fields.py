@@ -34,6 +34,9 @@ def to_object(
 ) -> dict[str, Any]:
     """Write the fields of a data class, all of them, in their order.
 
+    A field with ``brief`` in its metadata is left out where it has its default: what came later
+    than the format changes no digest of what was written before.
+
     Data classes in fields, in sequences and in mappings are written the same way; a fabric has
     its type in front.
 
@@ -52,7 +55,11 @@ def to_object(
     InputError
         If a fabric is not one of ours.
     """
-    entries = {field.name: getattr(value, field.name) for field in fields(value)}
+    entries = {
+        field.name: getattr(value, field.name)
+        for field in fields(value)
+        if "brief" not in field.metadata or getattr(value, field.name) != field.default
+    }
     return {
         name: nested[name](entry) if name in nested else _write(entry, keep_ndim)
         for name, entry in entries.items()

@@ -185,7 +185,7 @@ def compare_methods(
     Examples
     --------
     >>> import optmatch as om
-    >>> problem = om.Demand.from_matrix([[0, 3], [2, 0]])
+    >>> problem = om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=0.0)
     >>> for row in om.compare_methods({"small": problem}, ["greedy-cover", "double", "circle"]):
     ...     print(row.method, row.status, row.objective)
     greedy-cover optimal 3.0

@@ -108,7 +108,7 @@ def test_per_circuit_goes_on() -> None:
 
 def test_two_planes_add_up() -> None:
     """The same circuit on both planes is twice as fast."""
-    problem = om.Demand.from_matrix([[6]], planes=2, quantum_s=1.0)
+    problem = om.Demand.from_matrix([[6]], delay_s=0.0, planes=2, quantum_s=1.0)
     parts = (problem.schedule([[0]], [4]), problem.schedule([[0]], [4]))
     outcome = om.simulate(problem, om.PlaneSchedules(schedules=parts))
     assert outcome.flow_completion_s[0, 0] == 3.0
@@ -133,7 +133,7 @@ def test_subjects() -> None:
     with pytest.raises(om.InputError, match="no schedule to simulate"):
         om.simulate(PROBLEM, nothing)
     with pytest.raises(om.InputError, match="2 ports, the demand has 3"):
-        om.simulate(om.Demand.from_matrix(np.ones((3, 3))), SCHEDULE)
+        om.simulate(om.Demand.from_matrix(np.ones((3, 3)), delay_s=0.0), SCHEDULE)
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ _DEMAND: tuple[Row, ...] = (
         float,
         "Bytes per second of a circuit; 1: the demand is in seconds.",
     ),
-    *SWITCHING,
+    *SWITCHING[1:],
     ("--planes", "planes", int, "Number of switches side by side."),
     (
         "--packet-rate",
@@ -87,6 +87,7 @@ _DEMAND: tuple[Row, ...] = (
 )
 @with_options(_MODEL_OPTIONS)
 @count("--seed", 0, "Seed of the traffic.")
+@click.option("--delay", "delay_s", type=float, help="Reconfiguration delay in s; 0 too is said.")
 @with_options(field_options(Demand, _DEMAND))
 @with_options(FILE_OPTIONS)
 def demand(
@@ -105,6 +106,8 @@ def demand(
 
     Without any option of a fabric, the switch is an ideal one that fits the matrix.
     """
+    if options["delay_s"] is None and options["objective"] != "matchings":
+        raise click.UsageError("--delay: how long a reconfiguration takes; 0 if no time")
     shape = take(options, (*FABRIC_NAMES, *CONDITION_NAMES))
     drawn = take(options, _model_parameters())
     drawn = {key: value for key, value in drawn.items() if value is not None}

@@ -109,7 +109,8 @@ def from_graph(graph: Any, weight: str = "weight") -> tuple[Matrix, list[Any]]:
     Returns
     -------
     matrix, nodes
-        ``matrix[source, destination]``, and which node each port is.
+        ``matrix[source, destination]``, and which node each port is: the ``names`` of
+        `Demand.from_matrix`.
 
     Examples
     --------

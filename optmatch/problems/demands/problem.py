@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Annotated, Any, ClassVar, Literal
@@ -20,10 +21,10 @@ from optmatch.model import (
     Schedule,
     Value,
     check_fields,
-    frozen,
 )
 from optmatch.model.schedule import Switching
 from optmatch.problems.demands.evening import even_out
+from optmatch.problems.demands.matrix import plain_matrix
 from optmatch.problems.demands.ticks import Scaled, scale
 
 DemandObjective = Literal["completion-s", "matchings"]
@@ -175,48 +176,73 @@ class Demand(_InTicks):
 
     @classmethod
     def from_matrix(
-        cls, matrix: ArrayLike, fabric: Fabric | None = None, **options: Any
+        cls,
+        matrix: ArrayLike,
+        fabric: Fabric | None = None,
+        *,
+        delay_s: float | None = None,
+        names: Sequence[str] | None = None,
+        **options: Any,
     ) -> Demand:
-        """Take a matrix of any shape, dense or sparse, and add idle ports where it is too small.
+        """Take a matrix, dense or sparse.
 
         Parameters
         ----------
         matrix
-            ``matrix[source, destination]``: numbers, nested sequences, or a SciPy sparse matrix.
+            ``matrix[source, destination]``: numbers, nested sequences, a SciPy sparse matrix or a
+            DataFrame, whose labels become the names of the ports. It is square, unless `fabric` is
+            given: then ports beyond it are idle.
         fabric
-            The switch; None for the smallest ideal one.
+            The switch; None for the ideal one that fits.
+        delay_s
+            The reconfiguration delay in seconds; 0 has to be said, too. Only the objective
+            ``"matchings"`` can do without.
+        names
+            Names of the ports of the ideal switch that fits.
         **options
             The other parameters of the class.
 
         Raises
         ------
         InputError
-            Naming the first row of another length, or a DataFrame, whose labels would be lost.
+            Naming the first row of another length, the shape that is not square, labels that would
+            be lost, or `delay_s` if it is missing.
 
         Examples
         --------
-        >>> Demand.from_matrix([[1, 2, 3]]).demand_bytes.tolist()
-        [[1.0, 2.0, 3.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+        >>> problem = Demand.from_matrix([[0, 3], [2, 0]], delay_s=0.5, names=["a", "b"])
+        >>> problem.fabric.port_names
+        ('a', 'b')
         """
-        dense: Any = matrix.toarray() if hasattr(matrix, "toarray") else matrix
-        if hasattr(dense, "columns"):  # of a DataFrame
+        if delay_s is None and options.get("objective") != "matchings":
             raise InputError(
-                "matrix: its labels would be lost; give its values, matrix.to_numpy()",
-                where="matrix",
+                "delay_s: the reconfiguration delay in seconds is not stated; 0 if there is none",
+                where="delay_s",
             )
-        if isinstance(dense, list | tuple):
-            _check_rows(dense)
-        given = frozen("demand_bytes", dense, 2, np.float64)
-        fabric = IdealSwitch(max(1, *given.shape)) if fabric is None else fabric
+        given, labels = plain_matrix(matrix)
+        rows, columns = given.shape
+        if fabric is None:
+            if rows != columns:
+                raise InputError(
+                    f"demand_bytes has shape {rows} x {columns}: a row and a column for each port"
+                    " are needed, unless a fabric is given",
+                    where="demand_bytes",
+                )
+            fabric = IdealSwitch(max(1, rows), labels if names is None else tuple(names))
+        elif names is not None or labels not in (None, fabric.port_names):
+            raise InputError(
+                "names: the ports of the fabric have names of their own; of a DataFrame give the"
+                " values, matrix.to_numpy()",
+                where="names",
+            )
         if max(given.shape) > fabric.n_ports:
-            rows, columns = given.shape
             raise InputError(
                 f"demand_bytes has shape {rows} x {columns}, the fabric {fabric.n_ports} ports",
                 where="demand_bytes",
             )
         padded = np.zeros((fabric.n_ports, fabric.n_ports))
-        padded[: given.shape[0], : given.shape[1]] = given
-        return cls(fabric, padded, **options)
+        padded[:rows, :columns] = given
+        return cls(fabric, padded, delay_s=delay_s or 0.0, **options)
 
     @property
     def tick_s(self) -> float:
@@ -290,17 +316,6 @@ class Demand(_InTicks):
             cell_states=cell_states,
             switching=self.switching,
         )
-
-
-def _check_rows(matrix: Any) -> None:
-    """Refuse a row that has more or fewer numbers than the first one."""
-    lengths = [len(row) if hasattr(row, "__len__") else -1 for row in matrix]
-    for k, length in enumerate(lengths):
-        if length != lengths[0]:
-            raise InputError(
-                f"demand_bytes[{k}] has {max(length, 0)} numbers, the first row {lengths[0]}",
-                where=f"demand_bytes[{k}]",
-            )
 
 
 def bound_lines(problem: Demand) -> NDArray[np.float64]:

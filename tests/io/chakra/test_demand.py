@@ -132,14 +132,23 @@ def test_an_all_to_all_is_spread_evenly(tmp_path: Path) -> None:
 def test_the_command_reads_them(tmp_path: Path) -> None:
     """By the file of any rank, with the groups beside."""
     paths = trace(tmp_path, [send(1, comm_dst=1, comm_size=9)], [])
-    result = CliRunner().invoke(main, ["generate", "demand", "--matrix", str(paths[0])])
+    result = CliRunner().invoke(
+        main, ["generate", "demand", "--delay", "0", "--matrix", str(paths[0])]
+    )
     assert result.exit_code == 0, result.output
     problem: Any = loads(result.stdout)
     assert problem.demand_bytes.tolist() == [[0.0, 9.0], [0.0, 0.0]]
     both = [collective(1, "ALL_GATHER", 7, pg_name="1")]
     paths = trace(tmp_path, both, both)
     (tmp_path / "groups.json").write_text(groups_text({"1": [0, 1]}))
-    options = ["--matrix", str(paths[0]), "--groups", str(tmp_path / "groups.json")]
+    options = [
+        "--delay",
+        "0",
+        "--matrix",
+        str(paths[0]),
+        "--groups",
+        str(tmp_path / "groups.json"),
+    ]
     result = CliRunner().invoke(main, ["generate", "demand", *options])
     assert result.exit_code == 0, result.output
     problem = loads(result.stdout)

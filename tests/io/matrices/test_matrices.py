@@ -207,7 +207,7 @@ def test_models(name: str, n: int) -> None:
     options: dict[str, Any] = {"top": 1} if name == "zipf-moe" else {}
     first, again = (MODELS[name](n, np.random.default_rng(3), **options) for _ in range(2))
     assert first.tolist() == again.tolist()
-    assert om.Demand.from_matrix(first).exact
+    assert om.Demand.from_matrix(first, delay_s=0.0).exact
     if n == 9:
         other = MODELS[name](n, np.random.default_rng(4), **options)
         assert (other.tolist() == first.tolist()) == (name == "all-to-all")
@@ -273,18 +273,18 @@ def test_generate_from_a_file(tmp_path: Path) -> None:
         switching="per-circuit",
     )
     assert loads(result.stdout) == wanted
-    wide = generate("--matrix", path, "--fabric", "ideal-switch", "--size", "5")
+    wide = generate("--matrix", path, "--fabric", "ideal-switch", "--size", "5", "--delay", "0")
     assert loads(wide.stdout).fabric.n_ports == 5  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_generate_from_a_model(model: str) -> None:
     """Seeds decide; a mesh of bidirectional ports gets what it can serve."""
-    ideal = ("--fabric", "ideal-switch", "--size", "6", "--model", model)
+    ideal = ("--fabric", "ideal-switch", "--size", "6", "--delay", "0", "--model", model)
     first, again, other = (generate(*ideal, "--seed", seed).stdout for seed in ("0", "0", "1"))
     assert first == again
     assert (first == other) == (model == "all-to-all")
-    mesh = generate("--rows", "4", "--cols", "4", "--ports", "7", "--model", model)
+    mesh = generate("--rows", "4", "--cols", "4", "--ports", "7", "--delay", "0", "--model", model)
     assert mesh.exit_code == 0, mesh.output
     assert isinstance(loads(mesh.stdout), om.Demand)
 
@@ -312,9 +312,18 @@ def test_generate_from_a_model(model: str) -> None:
 )
 def test_generate_refuses(arguments: tuple[str, ...], message: str) -> None:
     """What contradicts itself or is not there, with exit code 2."""
-    result = generate(*arguments)
+    result = generate("--delay", "0", *arguments)
     assert result.exit_code == 2
     assert re.search(message, result.output)
+
+
+def test_generate_asks_for_the_delay() -> None:
+    """As `from_matrix` does; to count matchings none is needed."""
+    options = ("--model", "all-to-all", "--fabric", "ideal-switch", "--size", "3")
+    forgotten = generate(*options)
+    assert forgotten.exit_code == 2
+    assert "--delay: " in forgotten.output
+    assert generate(*options, "--objective", "matchings").exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -329,7 +338,7 @@ def test_generate_refuses(arguments: tuple[str, ...], message: str) -> None:
 )
 def test_proofs_survive_files(certificate: Any) -> None:
     """Each kind by its tag."""
-    problem = om.Demand.from_matrix([[0, 3], [2, 0]])
+    problem = om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=0.0)
     solution = om.Solution(
         problem=problem,
         schedule=problem.schedule([[1, 0]], [3]),
@@ -345,7 +354,7 @@ def test_proofs_survive_files(certificate: Any) -> None:
 def test_planes_and_empty_schedules_survive_files(tmp_path: Path) -> None:
     """Large demands lie beside the file, also with schedules for several planes."""
     rng = np.random.default_rng(0)
-    problem = om.Demand.from_matrix(rng.random((250, 250)), planes=2)
+    problem = om.Demand.from_matrix(rng.random((250, 250)), delay_s=0.0, planes=2)
     om.save(problem, tmp_path / "big.json")
     assert len(list(tmp_path.glob("big.*.npz"))) == 1
     assert om.load(tmp_path / "big.json") == problem

@@ -104,7 +104,7 @@ def test_the_drawing() -> None:
     assert axes.get_xlabel() == "time in seconds"
     assert "4 s" in axes.get_title()
     assert "2 planes" in plot_gantt(on_planes()).get_title()
-    empty = om.Demand.from_matrix(np.zeros((2, 2)))
+    empty = om.Demand.from_matrix(np.zeros((2, 2)), delay_s=0.0)
     quiet = answer(empty, schedule=empty.schedule([], []), objective=0.0, lower_bound=0.0)
     assert [len(bars.get_paths()) for bars in plot_gantt(quiet).collections] == [0, 0]
 

@@ -13,6 +13,7 @@ import scipy.sparse
 from hypothesis import given, settings, strategies as st
 
 import optmatch as om
+from optmatch.io import dumps, from_graph, loads
 from optmatch.problems import completion_s, held_ticks
 from optmatch.problems.demands.problem import bound_lines
 from optmatch.problems.demands.ticks import scale
@@ -22,8 +23,10 @@ TWO = om.IdealSwitch(2)
 
 
 def demand(matrix: Any, **options: Any) -> om.Demand:
-    """Make a demand on the ideal switch that fits."""
-    return om.Demand.from_matrix(matrix, **options)
+    """Make a demand on the ideal switch that fits, with idle ports if it is not square."""
+    sizes = np.shape(matrix)
+    fabric = om.IdealSwitch(max(sizes)) if len(sizes) == 2 else None
+    return om.Demand.from_matrix(matrix, fabric, **{"delay_s": 0.0, **options})
 
 
 @pytest.mark.parametrize(
@@ -119,17 +122,17 @@ def test_a_matrix_must_fit_the_fabric() -> None:
     with pytest.raises(om.InputError, match="shape 1 x 2, the fabric has 2 ports"):
         om.Demand(TWO, matrix)
     with pytest.raises(om.InputError, match="shape 1 x 3, the fabric 2 ports"):
-        om.Demand.from_matrix([[1, 2, 3]], TWO)
+        om.Demand.from_matrix([[1, 2, 3]], TWO, delay_s=0.0)
 
 
 def test_bidirectional_ports() -> None:
     """Nothing on the diagonal, and a circuit serves the larger of both directions."""
     mesh = om.HexMesh(2, 2, ports=4)
     with pytest.raises(om.InputError, match=r"demand_bytes\[2, 2\] = 1: .* cannot meet itself"):
-        om.Demand.from_matrix(np.diag([0, 0, 1, 0]), mesh)
+        om.Demand.from_matrix(np.diag([0, 0, 1, 0]), mesh, delay_s=0.0)
     matrix = np.zeros((4, 4))
     matrix[0, 1], matrix[1, 0] = 3, 5
-    problem = om.Demand.from_matrix(matrix, mesh)
+    problem = om.Demand.from_matrix(matrix, mesh, delay_s=0.0)
     assert problem.ticks[0, 1] == problem.ticks[1, 0] == 5
     assert problem.directed_ticks[0, 1] == 3
     assert problem.lower_bound() == 5
@@ -139,14 +142,16 @@ def test_ports_that_cannot_meet_must_not_want_to() -> None:
     """Unless a packet network is there to carry it."""
     mesh = om.HexMesh(2, 2, ports=om.HexMesh(2, 2).dead_pairs()[0])
     with pytest.raises(om.InputError, match=r"demand_bytes\[0, 1\] = 4: no states of the cells"):
-        om.Demand.from_matrix([[0, 4]], mesh)
-    assert om.Demand.from_matrix([[0, 4]], mesh, packet_bytes_per_s=1.0).lower_bound() > 0
+        om.Demand.from_matrix([[0, 4]], mesh, delay_s=0.0)
+    relieved = om.Demand.from_matrix([[0, 4]], mesh, delay_s=0.0, packet_bytes_per_s=1.0)
+    assert relieved.lower_bound() > 0
 
 
 def test_sparse_matrices_and_zero_demands() -> None:
     """SciPy matrices of any layout; nothing to do is a demand with the bound 0."""
     matrix = scipy.sparse.coo_matrix(([5.0], ([0], [2])), shape=(2, 3))
-    assert demand(matrix).demand_bytes[0].tolist() == [0.0, 0.0, 5.0]
+    sparse = om.Demand.from_matrix(matrix, om.IdealSwitch(3), delay_s=0.0)
+    assert sparse.demand_bytes[0].tolist() == [0.0, 0.0, 5.0]
     for n in (1, 3):
         nothing = demand(np.zeros((n, n)), delay_s=1.0)
         assert nothing.lower_bound() == 0.0
@@ -235,7 +240,7 @@ def test_schedules_of_planes_fit_together() -> None:
     """At least one, all of the same ports."""
     with pytest.raises(om.InputError, match="no plane"):
         om.PlaneSchedules(schedules=())
-    parts = (demand([[1]]).schedule([[0]], [1]), demand([[1, 1]]).schedule([[0, 1]], [2]))
+    parts = (demand([[1]]).schedule([[0]], [1]), demand(np.ones((2, 2))).schedule([[0, 1]], [2]))
     with pytest.raises(om.InputError, match="different numbers of ports"):
         om.PlaneSchedules(schedules=parts)
     assert om.PlaneSchedules(schedules=parts[1:]).makespan_s == 2.0
@@ -244,13 +249,47 @@ def test_schedules_of_planes_fit_together() -> None:
 def test_rows_have_as_many_numbers() -> None:
     """The row that lacks one is named."""
     with pytest.raises(om.InputError, match=r"demand_bytes\[1\] has 1 numbers, the first row 2"):
-        om.Demand.from_matrix([[0, 1], [2]])
+        om.Demand.from_matrix([[0, 1], [2]], delay_s=0.0)
+
+
+def test_a_matrix_without_a_fabric_is_square() -> None:
+    """Nothing is padded in silence, on a fabric that is given nothing has to be."""
+    with pytest.raises(om.InputError, match="shape 1 x 3: a row and a column for each port"):
+        om.Demand.from_matrix([[0, 1, 2]], delay_s=0.0)
+    wide = om.Demand.from_matrix([[0, 1, 2]], om.IdealSwitch(3), delay_s=0.0)
+    assert wide.ticks.tolist() == [[0, 1, 2], [0, 0, 0], [0, 0, 0]]
+
+
+def test_a_forgotten_delay_is_asked_for() -> None:
+    """Only the number of matchings has none."""
+    with pytest.raises(om.InputError, match=r"delay_s: .* is not stated; 0 if there is none"):
+        om.Demand.from_matrix([[0, 1], [2, 0]])
+    assert om.Demand.from_matrix([[0, 1], [1, 0]], objective="matchings").delay_s == 0.0
+
+
+def test_labels_are_names_of_ports() -> None:
+    """Of a DataFrame or a graph; they stay in files, pictures and messages."""
+    pandas, networkx = pytest.importorskip("pandas"), pytest.importorskip("networkx")
+    frame = pandas.DataFrame([[0, 1], [2, 0]], index=["a", "b"], columns=["a", "b"])
+    problem = om.Demand.from_matrix(frame, delay_s=0.0)
+    matrix, nodes = from_graph(networkx.DiGraph([("a", "b", {"weight": 1}), ("b", "a")]))
+    matrix[1, 0] = 2.0
+    assert om.Demand.from_matrix(matrix, delay_s=0.0, names=nodes) == problem
+    assert problem.fabric.port_names == ("a", "b")
+    assert loads(dumps(problem)) == problem
+    assert "names" not in dumps(om.AllToAll(TWO))
+    assert problem.fabric.describe_port(1) == "port 1 (b)"
+    plain = om.Demand.from_matrix(pandas.DataFrame([[0, 1], [2, 0]]), delay_s=0.0)
+    assert plain.fabric == TWO
 
 
 def test_labels_are_not_lost_in_silence() -> None:
-    """A DataFrame is refused, its values are not."""
+    """A fabric with names of its own takes values alone."""
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame([[0, 1], [2, 0]], index=["a", "b"], columns=["a", "b"])
-    with pytest.raises(om.InputError, match="its labels would be lost"):
-        om.Demand.from_matrix(frame)
-    assert om.Demand.from_matrix(frame.to_numpy()).ticks.tolist() == [[0, 1], [2, 0]]
+    with pytest.raises(om.InputError, match=r"names of their own.*matrix\.to_numpy"):
+        om.Demand.from_matrix(frame, TWO, delay_s=0.0)
+    with pytest.raises(om.InputError, match="different labels"):
+        om.Demand.from_matrix(frame[["b", "a"]], delay_s=0.0)
+    with pytest.raises(om.InputError, match="names: 2 different ones"):
+        om.Demand.from_matrix(frame.to_numpy(), delay_s=0.0, names=["a", "a"])

@@ -54,7 +54,7 @@ def matrices(draw: st.DrawFn, most: int = 9) -> Matrix:
 
 def ideal(matrix: Any, **options: Any) -> om.Demand:
     """Ask an ideal switch."""
-    return om.Demand.from_matrix(matrix, **options)
+    return om.Demand.from_matrix(matrix, **{"delay_s": 0.0, **options})
 
 
 def noisy(n: int, seed: int = 0) -> NDArray[np.float64]:

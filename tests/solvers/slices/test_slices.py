@@ -378,7 +378,7 @@ def test_a_picture_shows_who_is_where(tmp_path: Path) -> None:
     assert (data.new + data.before)[used].max() == solution.objective
     assert save_picture(solution, tmp_path / "slice.svg").stat().st_size > 1000
     with pytest.raises(om.InputError, match="needs an allocation"):
-        slice_data(om.solve(om.Demand.from_matrix([[1]]), seed=0))
+        slice_data(om.solve(om.Demand.from_matrix([[1]], delay_s=0.0), seed=0))
 
 
 def run(*words: str) -> Any:

@@ -91,7 +91,9 @@ def test_slots_must_not_be_too_short() -> None:
 
 def test_durations_of_many_ticks_pass() -> None:
     """Seconds of 2**45 ticks are not exact multiples in float64."""
-    problem = om.Demand.from_matrix([[2.0**45 * 0.1, 0.1]], quantum_s=0.1)
+    problem = om.Demand.from_matrix(
+        [[2.0**45 * 0.1, 0.1]], om.IdealSwitch(2), delay_s=0.0, quantum_s=0.1
+    )
     ticks = int(problem.ticks[0, 0])
     assert rules(problem.schedule([[0, -1], [1, -1]], [ticks, 1]), problem) == []
 
@@ -138,7 +140,7 @@ def test_every_slot_must_be_realised() -> None:
     mesh = om.HexMesh(1, 2, ports=[0, 6, 1, 8])
     matrix = np.zeros((4, 4))
     matrix[0, 1] = matrix[1, 0] = matrix[2, 3] = 2.0
-    problem = om.Demand.from_matrix(matrix, mesh)
+    problem = om.Demand.from_matrix(matrix, mesh, delay_s=0.0)
     graph = mesh.graph
     found = oracles.route_matching(graph, _ends(mesh))
     assert found is not None
@@ -198,7 +200,7 @@ def test_false_claims_are_refused(fields: Any, rule: str) -> None:
 
 def test_a_search_is_named() -> None:
     """A bound without a certificate is unproved, if it says that it comes from a search."""
-    problem = om.Demand.from_matrix([[1, 2], [2, 1]])
+    problem = om.Demand.from_matrix([[1, 2], [2, 1]], delay_s=0.0)
     solution = claim(
         problem,
         schedule=problem.schedule([[0, 1], [1, 0]], [2, 2]),
@@ -351,7 +353,7 @@ def test_a_count_can_beat_the_busiest_line() -> None:
         check_proof(PROBLEM, proof)
 
 
-TRIANGLE = om.Demand.from_matrix([[0, 3, 2], [3, 0, 4]], om.HexMesh(2, 2, ports=4))
+TRIANGLE = om.Demand.from_matrix([[0, 3, 2], [3, 0, 4]], om.HexMesh(2, 2, ports=4), delay_s=0.0)
 """Three of four bidirectional ports want to meet for 3, 2 and 4 s."""
 
 
@@ -551,7 +553,7 @@ def test_no_answer_is_no_answer() -> None:
 
 def test_rounding_is_noted() -> None:
     """What a reader sees is the demand in ticks, and that it is not quite the given one."""
-    problem = om.Demand.from_matrix([[1 / 3]], quantum_s=0.1)
+    problem = om.Demand.from_matrix([[1 / 3]], delay_s=0.0, quantum_s=0.1)
     report = om.verify(problem, problem.schedule([[0]], [4]))
     assert report.ok
     assert report.notes == ("demands were rounded up to ticks of 0.1 s",)
