@@ -38,16 +38,16 @@ def read_curves(path: str | os.PathLike[str]) -> Curves:
         Naming file and line.
     """
     lines = decode(read_bytes(path), os.fspath(path)).splitlines()
-    rows = csv.DictReader("" if line.startswith("#") else line for line in lines)
+    kept = [(k, line) for k, line in enumerate(lines, 1) if line.strip() and line[0] != "#"]
+    rows = csv.DictReader(line for _, line in kept)
     found: Curves = {}
     try:
         for row in rows:
             key = row["policy"], float(row["delay_ms"]) / 1e3
             found.setdefault(row["case"], {})[key] = float(row["step_ns"]) / 1e9
     except (KeyError, TypeError, ValueError, csv.Error) as exc:
-        raise FormatError(
-            "case, policy, delay_ms and step_ns are expected", path=f"{path}:{rows.line_num}"
-        ) from exc
+        place = f"{path}:{kept[rows.line_num - 1][0]}"
+        raise FormatError("case, policy, delay_ms and step_ns are expected", path=place) from exc
     return found
 
 
