@@ -37,6 +37,7 @@ METHODS = tuple(
         Collective,
         partial(_load, name),
         summary,
+        exact=name == "ilp",
         suits=None if name == "best" else partial(suits, name=name),
     )
     for name, summary in _SUMMARIES.items()
