@@ -2,6 +2,10 @@
 from .control.free_cells import settle_free_cells as settle_free_cells
 from .control.rerouter import Rerouter as Rerouter
 from .control.router import Router as Router
+from .control.schedules import (
+    decompose as decompose,
+    schedule as schedule,
+)
 from .entrances import (
     solve as solve,
     verify as verify,
