@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -225,7 +226,8 @@ def find_method(name: str, problem: Problem) -> Method:
         if method.takes(problem):
             return method
     if not named:
-        why = f"unknown; for {problem.kind}"
+        close = get_close_matches(name, [method.name for method in all_methods()], n=1)
+        why = f"unknown{f', perhaps {close[0]!r}' * bool(close)}; for {problem.kind}"
     elif not any(isinstance(problem, method.solves) for method in named):
         why = f"does not accept {problem.kind} problems; these do"
     else:

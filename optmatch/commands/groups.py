@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -30,3 +31,12 @@ class LaterGroup(click.Group):
         module, attribute = self._later[cmd_name].split(":")
         found: click.Command = getattr(import_module(module), attribute)
         return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is asked for; suggest one for a misspelt name."""
+        close = get_close_matches(args[0], self._later, n=1)
+        if args[0] not in self._later and close:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {close[0]!r}?")
+        return super().resolve_command(ctx, args)

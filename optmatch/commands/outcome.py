@@ -152,7 +152,11 @@ def read(file: str) -> Problem | Solution:
     from optmatch.io import load, loads
 
     if file == STDIN:
-        return loads(sys.stdin.buffer.read(), path=name_of(file))
+        text = sys.stdin.buffer.read()
+        if not text.lstrip().startswith(b"{"):
+            hint = "no file of optmatch; `solve FILE -o -` writes a schedule to its stdout"
+            raise InputError(hint, path=name_of(file))
+        return loads(text, path=name_of(file))
     return load(file)
 
 

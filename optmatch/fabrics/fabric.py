@@ -39,6 +39,13 @@ class Fabric(Value):
     HexMesh : A recirculating mesh.
     FeedForward : Fabrics with inputs on the left and outputs on the right.
     RackFabric : Chips on servers that are joined by fibres.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> fabric = om.Benes(8)
+    >>> fabric.n_ports, fabric.n_cells, fabric.bidirectional
+    (8, 20, False)
     """
 
     __slots__ = ()

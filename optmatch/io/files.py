@@ -45,7 +45,7 @@ def save(obj: Problem | Solution, path: str | os.PathLike[str], *, force: bool =
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     om.save(om.AllToAll(om.HexMesh(2, 2, ports=4)), folder + "/mesh.json")
     ...     om.load(folder + "/mesh.json").fabric
-    HexMesh(rows=2, cols=2, ports=4, tx=None, rx=None)
+    HexMesh(rows=2, cols=2, ports=4)
     """
     target = check_target(path, force=force)
     try:
@@ -88,6 +88,16 @@ def load(path: str | os.PathLike[str]) -> Problem | Solution:
         and the place as ``where``, a JSON pointer.
     InputError
         If a value breaks a rule of the problem or schedule, or the digest of the problem differs.
+
+    See Also
+    --------
+    save : Write such a file.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> om.load("instances/all-to-all/hex-4x4-8.json")
+    AllToAll(fabric=HexMesh(rows=4, cols=4, ports=8))
     """
     return _read(read_bytes(path), os.fspath(path), Path(path).parent)
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 
 class OptMatchError(Exception):
-    """Everything that optmatch raises on purpose."""
+    """Everything that optmatch raises on purpose.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> issubclass(om.InputError, om.OptMatchError)
+    True
+    """
 
 
 class InputError(OptMatchError, ValueError):
@@ -18,6 +25,14 @@ class InputError(OptMatchError, ValueError):
         The place inside the data (``"matching[3]"`` or a JSON pointer), if there is one.
     path
         The file the data came from, if any; readers fill it in.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> om.HexMesh(0, 4)
+    Traceback (most recent call last):
+        ...
+    optmatch.model.errors.InputError: rows = 0: must be >= 1
     """
 
     def __init__(self, message: str, *, where: str = "", path: str = "") -> None:
@@ -39,7 +54,16 @@ def _rebuild(kind: type[InputError], message: str, where: str, path: str) -> Inp
 
 
 class FormatError(InputError):
-    """A file that cannot be read as the format it claims to be."""
+    """A file that cannot be read as the format it claims to be.
+
+    Examples
+    --------
+    >>> from optmatch.io import loads
+    >>> loads('{}')
+    Traceback (most recent call last):
+        ...
+    optmatch.model.errors.FormatError: format = None: ?
+    """
 
 
 class InfeasibleError(OptMatchError):
@@ -51,12 +75,33 @@ class LimitReached(OptMatchError):
 
 
 class VerificationError(OptMatchError, ValueError):
-    """A replay failed: a defect in a method, or a foreign file."""
+    """A replay failed: a defect in a method, or a foreign file.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> issubclass(om.VerificationError, om.OptMatchError)
+    True
+    """
 
 
 class SolverUnavailable(OptMatchError, ImportError):
-    """A method needs a package that is not installed; the message says how to get it."""
+    """A method needs a package that is not installed; the message says how to get it.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> issubclass(om.SolverUnavailable, ImportError)
+    True
+    """
 
 
 class SolverError(OptMatchError, RuntimeError):
-    """A back end broke its contract."""
+    """A back end broke its contract.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> issubclass(om.SolverError, om.OptMatchError)
+    True
+    """

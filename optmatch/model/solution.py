@@ -28,7 +28,15 @@ PROOFS: tuple[Proof, ...] = get_args(Proof)
 
 
 class Status(Enum):
-    """What is proved."""
+    """What is proved.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> mesh = om.HexMesh(4, 4, ports=8)
+    >>> om.solve(om.AllToAll(mesh), seed=0).status
+    <Status.OPTIMAL: 'optimal'>
+    """
 
     OPTIMAL = "optimal"
     FEASIBLE = "feasible"
@@ -37,7 +45,14 @@ class Status(Enum):
 
 
 class Limit(Enum):
-    """Why there is no proof; set exactly where the status is FEASIBLE or UNKNOWN."""
+    """Why there is no proof; set exactly where the status is FEASIBLE or UNKNOWN.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> [limit.value for limit in om.Limit][:3]
+    ['time', 'iterations', 'nodes']
+    """
 
     TIME = "time"
     ITERATIONS = "iterations"
@@ -88,6 +103,18 @@ class Solution(Value):
     ------
     InputError
         If the parts contradict each other.
+
+    See Also
+    --------
+    Status : What is proved.
+    Limit : Why there is no proof.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> solution = om.solve(om.AllToAll(om.HexMesh(4, 4, ports=8)), seed=0)
+    >>> solution.objective, solution.lower_bound, solution.gap, solution.proof
+    (274.0, 274.0, 0.0, 'counting')
     """
 
     problem: Problem
@@ -119,6 +146,13 @@ class Solution(Value):
             raise InputError(f"status {self.status.value} with limit {self.limit}")
         if self.objective is not None:
             self._compare(self.objective, self.lower_bound)
+
+    def __repr__(self) -> str:
+        value = "" if self.objective is None else f", objective={self.objective}"
+        return (
+            f"<Solution {self.status.value}{value}, lower_bound={self.lower_bound}, "
+            f"method={self.method!r}, time_s={self.time_s:.3g}, problem={self.problem!r}>"
+        )
 
     def _compare(self, objective: Score, bound: Score) -> None:
         """Refuse a bound that is above the objective, or below it where that is optimal."""

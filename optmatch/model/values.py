@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import MISSING, Field, fields
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -14,16 +14,32 @@ from numpy.typing import ArrayLike, NDArray
 
 from optmatch.model.errors import InputError
 
+_SHOWN = 16
+"""Representations show arrays and tuples of up to so many entries."""
+
 
 class Value:
     """Mixin for frozen data classes whose fields may be arrays.
 
     A generated ``__eq__`` fails on arrays, and unpickled arrays are writeable again; so equality
     and hash go over the content, and pickling goes through the constructor, which checks and
-    freezes anew.
+    freezes anew. The representation shows the shape of large arrays, and no fields that have their
+    default.
     """
 
     __slots__ = ()
+
+    def __init_subclass__(cls) -> None:
+        # ``dataclass`` generates a representation unless the class itself has one
+        cls.__repr__ = cls.__repr__  # type: ignore[method-assign]
+
+    def __repr__(self) -> str:
+        shown = [
+            f"{field.name}={_brief(value)}"
+            for field in fields(self)  # type: ignore[arg-type]
+            if field.repr and not _is_default(field, value := getattr(self, field.name))
+        ]
+        return f"{type(self).__name__}({', '.join(shown)})"
 
     def _state(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
@@ -77,6 +93,22 @@ class FrozenMap(Mapping[str, Any]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FrozenMap, (dict(self._items),)
+
+
+def _is_default(field: Field[Any], value: Any) -> bool:
+    default = field.default if field.default_factory is MISSING else field.default_factory()
+    return value is default or (type(value) is type(default) and bool(value == default))
+
+
+def _brief(value: Any) -> str:
+    """Show a field in short: of many numbers the type and the shape."""
+    if isinstance(value, np.ndarray):
+        if value.size > _SHOWN:
+            return f"<{value.dtype} {' x '.join(map(str, value.shape))}>"
+        return repr(value.tolist())
+    if isinstance(value, (tuple, list, Mapping)) and len(value) > _SHOWN:
+        return f"<{len(value)} entries>"
+    return repr(value)
 
 
 def _hashable(value: Any) -> Any:

@@ -45,6 +45,25 @@ def read_netlist(
         If the file cannot be read, or is neither YAML nor JSON.
     SolverUnavailable
         If it is YAML, and PyYAML is not installed.
+
+    See Also
+    --------
+    Netlist : What it returns.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> import json, pathlib, tempfile
+    >>> tree = {
+    ...     "instances": {"cell": "mzi2x2"},
+    ...     "ports": {"left": "cell,o1", "right": "cell,o3"},
+    ... }
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "one.json")
+    ...     _ = path.write_text(json.dumps(tree))
+    ...     netlist = om.read_netlist(path, components={"mzi2x2": "switch"}, open_pins=True)
+    >>> netlist.fabric.port_names
+    ('left', 'right')
     """
     flaws: list[str] = []
     try:

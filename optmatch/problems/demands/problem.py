@@ -43,6 +43,13 @@ class PlaneSchedules(Value):
     See Also
     --------
     Demand : What it answers.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> demand = om.Demand.from_matrix([[0, 4], [4, 0]], delay_s=1, planes=2)
+    >>> om.solve(demand, seed=0).answer.makespan_s
+    3.0
     """
 
     schedules: tuple[Schedule, ...]

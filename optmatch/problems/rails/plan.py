@@ -111,6 +111,17 @@ class RailPlan(Value):
     ------
     InputError
         If columns differ in length, a rail occurs twice, or relays are not in order.
+
+    See Also
+    --------
+    RailJob : The job whose step it plans.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> plan = om.solve(om.load("instances/rails/h200-dp2-windows.json")).answer
+    >>> round(plan.step_s, 2)
+    21.54
     """
 
     rails: tuple[RailTimeline, ...]

@@ -27,6 +27,13 @@ class TransformerModel(Value):
     See Also
     --------
     Workload : a model with its batch.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> model = om.TransformerModel(32, 4096, 32, 8192, 128256, 14336)
+    >>> model.experts
+    1
     """
 
     layers: Count

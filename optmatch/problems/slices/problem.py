@@ -39,6 +39,14 @@ class Allocation(Value):
     See Also
     --------
     SliceAllocation : The problem that it answers.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> rack = om.RackFabric(1, 2, 2)
+    >>> slice_ = om.solve(om.SliceAllocation(rack, (2, 2, 1))).answer
+    >>> slice_.shape
+    (2, 2, 1)
     """
 
     shape: Shape
