@@ -31,6 +31,7 @@ PAIR: dict[str, Any] = {
     "ports": {"in0": "m1,o2", "in1": "m1,o1", "out0": "m2,o3", "out1": "m2,o4"},
 }
 """Two cells in a row, as gdsfactory calls their pins."""
+BAR_OF_TWO: Any = [0, 1]
 
 
 def changed(**parts: Any) -> dict[str, Any]:
@@ -381,14 +382,14 @@ def test_names_are_drawn_as_text(tmp_path: Path) -> None:
         connections={"$\\foo$,o3": "m2,o2", "$\\foo$,o4": "m2,o1"},
         ports={"in0>": "$\\foo$,o2", "in1$\\x$": "$\\foo$,o1", "out0": "m2,o3", "out1": "m2,o4"},
     )
-    problem = om.Routing(netlist_from_tree(tree, directed=True), [0, 1])
+    problem = om.Routing(netlist_from_tree(tree, directed=True), BAR_OF_TWO)
     om.save(om.solve(problem, seed=0), tmp_path / "a.json")
     for ending in ("svg", "png", "html"):
         result = call("plot", tmp_path / "a.json", "-o", tmp_path / f"a.{ending}")
         assert result.exit_code == 0, result.output
     names = {**tree["ports"], "in0\x03": "$\\foo$,o2"}
     del names["in0>"]
-    problem = om.Routing(netlist_from_tree({**tree, "ports": names}, directed=True), [0, 1])
+    problem = om.Routing(netlist_from_tree({**tree, "ports": names}, directed=True), BAR_OF_TWO)
     om.save(om.solve(problem, seed=0), tmp_path / "b.json")
     assert call("plot", tmp_path / "b.json", "-o", tmp_path / "b.svg").exit_code == 0
     minidom.parse(str(tmp_path / "b.svg"))
