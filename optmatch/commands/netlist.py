@@ -18,6 +18,11 @@ NETLIST_OPTIONS = (
     click.option(
         "--pins", help="Names of pins, as w1=a1,w2=a2,e1=b1,e2=b2.  [default: known ones]"
     ),
+    click.option(
+        "--component",
+        "components",
+        help="What components are, as tap=pass,x=switch.  [default: known ones]",
+    ),
     click.option("--open-pins", is_flag=True, default=None, help="Allow pins that lead nowhere."),
     click.option(
         "--directed/--bidirectional",
@@ -25,7 +30,7 @@ NETLIST_OPTIONS = (
         help="Ports in... send to ports out...; or each does both.  [default: by their names]",
     ),
 )
-NETLIST_NAMES = ("pins", "open_pins", "directed")
+NETLIST_NAMES = ("pins", "components", "open_pins", "directed")
 
 
 def read_fabric(file: str, options: dict[str, Any]) -> Fabric:
@@ -41,8 +46,9 @@ def read_fabric(file: str, options: dict[str, Any]) -> Fabric:
     given: dict[str, Any] = {
         name: options[name] for name in NETLIST_NAMES if options.get(name) is not None
     }
-    if "pins" in given:
-        given["pins"] = _split(given["pins"])
+    for name, option in (("pins", "--pins: name=pin"), ("components", "--component: name=kind")):
+        if name in given:
+            given[name] = _split(given[name], option)
     return read_netlist(file, **given)
 
 
@@ -68,8 +74,8 @@ def _is_ours(file: str) -> bool:
     return isinstance(tree, dict) and "format" in tree
 
 
-def _split(text: str) -> dict[str, str]:
+def _split(text: str, usage: str) -> dict[str, str]:
     pairs = [part.partition("=") for part in text.split(",")]
     if any(not equals for _, equals, _ in pairs):
-        raise click.UsageError("--pins: name=pin, separated by commas")
-    return {name.strip(): pin.strip() for name, _, pin in pairs}
+        raise click.UsageError(f"{usage}, separated by commas")
+    return {name.strip(): meaning.strip() for name, _, meaning in pairs}

@@ -22,6 +22,8 @@ from optmatch.fabrics.netlist_flaws import (
 )
 from optmatch.model import Axes, FrozenMap, InputError, check_fields
 
+_OURS = {"cell": CONVENTIONS["cell"]}
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Netlist(Fabric):
@@ -96,7 +98,7 @@ class Netlist(Fabric):
             list(self.connections.items()),
             self.ports,
             self.open_pins,
-            {"cell": CONVENTIONS["cell"]},
+            dict.fromkeys(self.instances, _OURS),
         ) + find_port_flaws(self.ports, self.tx, self.rx)
         if flaws:
             raise NetlistError(flaws)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from optmatch.fabrics.cellgraph import TERMINAL_NAMES
@@ -13,9 +14,10 @@ CONVENTIONS: dict[str, tuple[str, str, str, str]] = {
     "cell": TERMINAL_NAMES,
     "optical": ("o2", "o1", "o3", "o4"),
     "inout": ("in0", "in1", "out0", "out1"),
+    "numbered": ("I1", "I2", "O1", "O2"),
 }
 """How pins are called that we call a1, a2, b1, b2: by us; by gdsfactory, clockwise from the lower
-left; by sax."""
+left; by sax; by PICBench."""
 
 _MOST_NAMES = 6  # of a part, in a message
 
@@ -36,9 +38,12 @@ def split_pin(pin: str) -> Pair:
 
 
 def name_terminals(conventions: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """Return the terminal of a cell, 0 to 3, for every name of a pin."""
+    """Return the terminal of a part, 0 to 3, for every name of a pin."""
     return {
-        name: terminal for names in conventions.values() for terminal, name in enumerate(names)
+        name: terminal
+        for names in conventions.values()
+        for terminal, name in enumerate(names)
+        if name
     }
 
 
@@ -47,19 +52,19 @@ def find_flaws(
     joins: Sequence[Pair],
     ports: Sequence[Pair],
     open_pins: Sequence[str],
-    conventions: Mapping[str, Sequence[str]],
+    names_of: Mapping[str, Mapping[str, Sequence[str]]],
 ) -> list[str]:
-    """List everything that is wrong with cells, joins and ports, each flaw once.
+    """List everything that is wrong with parts, joins and ports, each flaw once.
 
     `joins` are pairs of pins ``"instance,pin"``, `ports` names with their pins, `open_pins` pins
-    that are meant to lead nowhere; `conventions` says how pins may be called, as `CONVENTIONS`.
-    Flaws are instances that are not there or there twice, unknown pins, pins connected twice or to
-    nothing, and parts that are not connected.
+    that are meant to lead nowhere; `names_of` says for each instance how its pins may be called,
+    as `CONVENTIONS`. Flaws are instances that are not there or there twice, unknown pins, pins
+    connected twice or to nothing, and parts that are not connected.
     """
-    terminals = name_terminals(conventions)
-    known = set(instances)
+    shared = {id(names): name_terminals(names) for names in names_of.values()}
+    terminals = {name: shared[id(names)] for name, names in names_of.items()}
     flaws = [f"instance {name} is there twice" for name in _repeated(instances)]
-    flaws += [] if known else ["there are no instances"]
+    flaws += [] if instances else ["there are no instances"]
     flaws += [f"port {name} is there twice" for name in _repeated([name for name, _ in ports])]
     flaws += [] if ports else ["there are no ports"]
     users: dict[tuple[str, int], list[Pair]] = {}
@@ -67,12 +72,12 @@ def find_flaws(
     def use(pin: str, place: str, user: str) -> None:
         """Note who is at a pin, or that there is no such pin."""
         instance, name = split_pin(pin)
-        if instance not in known:
+        if instance not in terminals:
             flaws.append(f"{place}: there is no instance {instance or repr(pin)}")
-        elif name not in terminals:
+        elif name not in terminals[instance]:
             flaws.append(f"{place}: a cell has no pin {name}")
         else:
-            users.setdefault((instance, terminals[name]), []).append((pin, user))
+            users.setdefault((instance, terminals[instance][name]), []).append((pin, user))
 
     for first, second in joins:
         use(first, f"connection {first} to {second}", f"pin {second}")
@@ -87,12 +92,10 @@ def find_flaws(
         if len(who) > 1
     ]
     for instance in dict.fromkeys(instances):
-        names = _spoken(instance, users, conventions)
-        flaws += [
-            f"pin {instance},{name} is connected to nothing"
-            for terminal, name in enumerate(names)
-            if (instance, terminal) not in users
-        ]
+        pins = sorted(set(terminals[instance].values()))
+        if missing := [terminal for terminal in pins if (instance, terminal) not in users]:
+            names = _spoken(instance, users, names_of[instance])
+            flaws += [f"pin {instance},{names[k]} is connected to nothing" for k in missing]
     return flaws + _parts(instances, joins)
 
 
@@ -116,7 +119,7 @@ def find_port_flaws(
 
 
 def _repeated(names: Sequence[str]) -> list[str]:
-    return [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    return [name for name, count in Counter(names).items() if count > 1]
 
 
 def _spoken(

@@ -14,16 +14,14 @@ from optmatch.fabrics.netlist import Netlist
 from optmatch.fabrics.netlist_flaws import (
     CONVENTIONS,
     NetlistError,
-    Pair,
     find_flaws,
     find_port_flaws,
     name_terminals,
-    split_pin,
 )
+from optmatch.fabrics.netlist_parts import KINDS, Part, find_unknown, keep_cells, make_part
+from optmatch.fabrics.netlist_wiring import Wiring, mapping
 from optmatch.model import InputError
 
-_KEYS = ("instances", "connections", "nets", "routes", "ports", "placements", "info")
-_IGNORED = ("name", "settings", "warnings", "models", "pdk", "schema", "schema_version", "generic")
 _APART = 1.5  # between the nearest cells, in lengths of a cell, where placements give no length
 
 
@@ -31,24 +29,33 @@ def netlist_from_tree(
     tree: Any,
     *,
     pins: Mapping[str, str] | None = None,
+    components: Mapping[str, str] | None = None,
     directed: bool | None = None,
     open_pins: bool = False,
     flaws: Sequence[str] = (),
 ) -> Netlist:
-    """Make a fabric of a gdsfactory or sax netlist of 2x2 cells.
+    """Make a fabric of a netlist of gdsfactory, sax or PICBench.
 
     Parameters
     ----------
     tree
         ``instances`` by name; ``connections`` ``{"a,o3": "b,o2"}``, ``nets`` ``[{"p1": "a,o3",
         "p2": "b,o2"}]`` or the ``links`` of ``routes``; ``ports`` ``{"in": "a,o1"}``;
-        ``placements`` with x, y and rotation, or none. Of a recursive netlist the first is taken.
+        ``placements`` with x, y and rotation, or none; ``models``, for names of components others.
         ``info`` may have ``open_pins``, a list, and ``cell_length``, in the unit of placements.
+        Of a recursive netlist the one that is part of no other is taken; a component that nobody
+        knows is replaced by its netlist. PICBench has all this below ``netlist``.
     pins
-        For names of pins what they are: ``{"west": "a1", ...}``; None for those of `CONVENTIONS`.
+        For names of pins of cells what they are: ``{"west": "a1", ...}``; None for those of
+        `CONVENTIONS`.
+    components
+        For names of components what they are: "switch", a cell; "pass", light goes from pin to
+        pin; "shifter", the same with a phase that is set; "crossing", of two waveguides;
+        "coupler", which splits light. Usual names are known.
     directed
-        Whether ports whose names begin with "in" and "out" form ports that send and receive: the
-        first with the first, and so on. None: if all names do and there are as many of both.
+        Whether ports whose names begin with "in" and "out", or with I and O and a digit, form
+        ports that send and receive: the first with the first, and so on. None: if all names do
+        and there are as many of both.
     open_pins
         Whether pins may lead nowhere. Otherwise only those that ``info`` lists may.
     flaws
@@ -57,7 +64,7 @@ def netlist_from_tree(
     Returns
     -------
     Netlist
-        With our names of pins.
+        The cells, with our names of pins, joined as light goes through the parts between them.
 
     Raises
     ------
@@ -67,50 +74,52 @@ def netlist_from_tree(
     Examples
     --------
     >>> fabric = netlist_from_tree({
-    ...     "instances": {"m": "mzi"},
-    ...     "ports": {"in0": "m,o1", "in1": "m,o2", "out0": "m,o4", "out1": "m,o3"},
+    ...     "instances": {"m": "mzi", "w": "straight"},
+    ...     "connections": {"m,o4": "w,o1"},
+    ...     "ports": {"in0": "m,o1", "in1": "m,o2", "out0": "w,o2", "out1": "m,o3"},
     ... })
-    >>> fabric.n_ports, fabric.bidirectional, fabric.dead_pairs()
-    (2, False, [])
+    >>> fabric.n_cells, fabric.n_ports, fabric.bidirectional, fabric.dead_pairs()
+    (1, 2, False, [])
     """
-    conventions = _conventions(pins)
-    tree = _top(tree)
+    given = _conventions(pins)
+    declared = _kinds(components or {})
     found = list(flaws)
-    found += [
-        f"unknown key {key}: known are {', '.join(_KEYS)}"
-        for key in tree
-        if key not in (*_KEYS, *_IGNORED)
-    ]
-    instances = list(map(str, _mapping(tree, "instances", found)))
-    for name, instance in _mapping(tree, "instances", []).items():
-        if isinstance(instance, Mapping) and instance.get("array"):
-            found.append(f"instance {name} is an array: list its cells one by one")
-    joins = _joins(tree, found)
-    ports = _pairs("ports", _mapping(tree, "ports", found), found)
-    info = _mapping(tree, "info", found)
-    free = [str(pin) for pin in info.get("open_pins", [])]
+    wiring = Wiring(tree, declared, pins or (), found)
+    joins, ports, free = wiring.joins, wiring.ports, wiring.free
+    used = wiring.used_pins()
+    parts = {
+        name: make_part(component, declared, used[name], given)
+        for name, component in wiring.components.items()
+    }
     if open_pins:
-        free += _unused(instances, joins, ports, free, conventions)
+        free += _unused(parts, used)
     tx, rx = _directions([name for name, _ in ports], directed)
-    found += find_flaws(instances, joins, ports, free, conventions)
-    found += find_port_flaws(ports, tx, rx)
+    names_of = {name: part.names for name, part in parts.items()}
+    found += find_flaws(list(parts), joins, ports, free, names_of)
+    found += find_port_flaws(ports, tx, rx) + find_unknown(parts)
     if found:
         raise NetlistError(found)
-    terminals = name_terminals(conventions)
-
-    def ours(pin: str) -> str:
-        instance, name = split_pin(pin)
-        return f"{instance},{TERMINAL_NAMES[terminals[name]]}"
-
+    cells = keep_cells(parts, joins, ports)
     return Netlist(
-        instances=instances,
-        connections={ours(first): ours(second) for first, second in joins},
-        ports=[(name, ours(pin)) for name, pin in ports],
+        instances=cells.instances,
+        connections=cells.connections,
+        ports=cells.ports,
         tx=tx,
         rx=rx,
-        open_pins=[ours(pin) for pin in free],
-        ends=_place(instances, _mapping(tree, "placements", []), info.get("cell_length")),
+        open_pins=cells.open_pins,
+        ends=_place(
+            cells.instances,
+            mapping(wiring.top, "placements", []),
+            mapping(wiring.top, "info", []).get("cell_length"),
+        ),
     )
+
+
+def _kinds(components: Mapping[str, str]) -> Mapping[str, str]:
+    for name, kind in components.items():
+        if kind not in KINDS:
+            raise InputError(f"{name} = {kind}: one of {', '.join(KINDS)}", where="components")
+    return components
 
 
 def _conventions(pins: Mapping[str, str] | None) -> Mapping[str, Sequence[str]]:
@@ -124,87 +133,23 @@ def _conventions(pins: Mapping[str, str] | None) -> Mapping[str, Sequence[str]]:
     return {"given": [names[ours] for ours in TERMINAL_NAMES]}
 
 
-def _top(tree: Any) -> Mapping[str, Any]:
-    """Return the netlist itself; of a recursive one the first."""
-    if not isinstance(tree, Mapping):
-        raise NetlistError(["a netlist is a mapping with instances, connections and ports"])
-    inner = list(tree.values())
-    if (
-        "instances" not in tree
-        and inner
-        and all(isinstance(part, Mapping) and "instances" in part for part in inner)
-    ):
-        return inner[0]  # type: ignore[no-any-return]
-    return tree
-
-
-def _mapping(tree: Mapping[str, Any], key: str, found: list[str]) -> Mapping[str, Any]:
-    value = tree.get(key) or {}
-    if isinstance(value, Mapping):
-        return value
-    found.append(f"{key}: a mapping is expected")
-    return {}
-
-
-def _pairs(key: str, entries: Mapping[Any, Any], found: list[str]) -> list[Pair]:
-    """Take the entries that are pairs of texts; the others lead to nothing."""
-    pairs = []
-    for name, value in entries.items():
-        if isinstance(value, str) and value.strip():
-            pairs.append((str(name), value))
-        else:
-            found.append(f"{key}: {name} is connected to nothing")
-    return pairs
-
-
-def _joins(tree: Mapping[str, Any], found: list[str]) -> list[Pair]:
-    """Collect joins from all places where they may stand."""
-    joins = _pairs("connections", _mapping(tree, "connections", found), found)
-    nets = tree.get("nets") or []
-    if not isinstance(nets, list):
-        found.append("nets: a list is expected")
-        nets = []
-    for place, net in enumerate(nets):
-        ends = [net.get("p1"), net.get("p2")] if isinstance(net, Mapping) else [None, None]
-        if all(isinstance(end, str) and end.strip() for end in ends):
-            joins.append((ends[0], ends[1]))  # type: ignore[arg-type]
-        else:
-            named = next((end for end in ends if end), None)
-            what = f"{named} is connected to nothing" if named else "p1 and p2 are expected"
-            found.append(f"nets[{place}]: {what}")
-    for name, route in _mapping(tree, "routes", found).items():
-        links = route.get("links") if isinstance(route, Mapping) else None
-        joins += _pairs(f"routes: {name}", links or {}, found)
-    return joins
-
-
-def _unused(
-    instances: Sequence[str],
-    joins: Sequence[Pair],
-    ports: Sequence[Pair],
-    free: Sequence[str],
-    conventions: Mapping[str, Sequence[str]],
-) -> list[str]:
+def _unused(parts: Mapping[str, Part], used: Mapping[str, Sequence[str]]) -> list[str]:
     """List the pins that are not mentioned, by the first names that they may have."""
-    terminals = name_terminals(conventions)
-    mentioned = [pin for pair in joins for pin in pair] + [pin for _, pin in ports] + list(free)
-    split = [split_pin(pin) for pin in mentioned]
-    used = {(instance, terminals[name]) for instance, name in split if name in terminals}
-    first = next(iter(conventions.values()))
-    return [
-        f"{instance},{name}"
-        for instance in dict.fromkeys(instances)
-        for terminal, name in enumerate(first)
-        if (instance, terminal) not in used
-    ]
+    unused = []
+    for name, part in parts.items():
+        terminals = name_terminals(part.names)
+        taken = {terminals[pin] for pin in used[name] if pin in terminals}
+        left = {terminal: pin for pin, terminal in reversed(terminals.items())}
+        unused += [f"{name},{left[terminal]}" for terminal in sorted(set(left) - taken)]
+    return unused
 
 
 def _directions(
     names: Sequence[str], directed: bool | None
 ) -> tuple[list[str] | None, list[str] | None]:
     """Split ports in those that send and those that receive, by their names."""
-    tx = [name for name in names if re.match("in", name, re.IGNORECASE)]
-    rx = [name for name in names if re.match("out", name, re.IGNORECASE)]
+    tx = [name for name in names if re.match(r"in|i\d", name, re.IGNORECASE)]
+    rx = [name for name in names if re.match(r"out|o\d", name, re.IGNORECASE)]
     both = len(tx) == len(rx) > 0 and len(tx) + len(rx) == len(names)
     return (tx, rx) if directed or (directed is None and both) else (None, None)
 

@@ -49,7 +49,7 @@ def test_tables_and_bounds_count(make: Callable[[int], om.Problem]) -> None:
 def test_what_is_known_when_time_is_up_is_kept() -> None:
     """After enough looks there is a schedule, though not the best one."""
     problem = om.AllToAll(om.HexMesh(9, 9, ports=32))
-    with om.Limits(time_s=400.0).start(Looks()).running():
+    with om.Limits(time_s=200.0).start(Looks()).running():
         found = om.solve(problem, seed=0)
     assert (found.status, found.limit) == (om.Status.FEASIBLE, om.Limit.TIME)
 

@@ -24,16 +24,17 @@ def read_netlist(
     path: str | os.PathLike[str],
     *,
     pins: Mapping[str, str] | None = None,
+    components: Mapping[str, str] | None = None,
     directed: bool | None = None,
     open_pins: bool = False,
 ) -> Netlist:
-    """Read a netlist of 2x2 cells as a fabric.
+    """Read a netlist of 2x2 cells, and of parts that pass light between them, as a fabric.
 
     Parameters
     ----------
     path
-        YAML or JSON, of the form that gdsfactory and sax share.
-    pins, directed, open_pins
+        YAML or JSON, of the form that gdsfactory and sax share, or that of PICBench.
+    pins, components, directed, open_pins
         As of `netlist_from_tree`.
 
     Raises
@@ -49,7 +50,12 @@ def read_netlist(
     try:
         tree = read_tree(path, flaws)
         return netlist_from_tree(
-            tree, pins=pins, directed=directed, open_pins=open_pins, flaws=flaws
+            tree,
+            pins=pins,
+            components=components,
+            directed=directed,
+            open_pins=open_pins,
+            flaws=flaws,
         )
     except InputError as exc:
         exc.path = exc.path or os.fspath(path)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from itertools import permutations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from optmatch.fabrics import UNREACHED, Faulty, RouteLengths
 from optmatch.model import Schedule, Score, Solution, Status
@@ -147,35 +149,45 @@ def _bound_levels(failure: Failure) -> tuple[int, int, int, int, int] | None:
     if len(failure.lost) > len(failure.spares):
         return None
     lost, spares = sorted(failure.lost), sorted(failure.spares)
-    ways = math.perm(len(spares), len(lost))
-    if ways > _MOST_HANDOVERS:
-        choices = [dict.fromkeys(lost, spares)]
+    problem, hit, lengths = failure.problem, sorted(failure.hit), _route_lengths(failure)
+    ends = np.array(
+        [[failure.unit(port) for port in pair] for pair in problem.circuits[hit].tolist()],
+        dtype=np.int64,
+    ).reshape(-1, 2)
+    if math.perm(len(spares), len(lost)) > _MOST_HANDOVERS:
+        lengths = RouteLengths(*(_shorten_to_any(table, lost, spares) for table in lengths))
+        handovers: Iterable[tuple[int, ...]] = [tuple(lost)]
     else:
-        choices = [
-            {unit: [spare] for unit, spare in zip(lost, handover, strict=True)}
-            for handover in permutations(spares, len(lost))
-        ]
-    lengths = _route_lengths(failure)
-    found = [levels for after in choices if (levels := _bound_routes(failure, lengths, after))]
-    return (0, len(failure.hit), 0, *min(found)) if found else None
+        handovers = permutations(spares, len(lost))
+    found, after = [], np.arange(len(lengths[0]))
+    for handover in handovers:
+        after[lost] = handover
+        levels = _bound_routes(problem, lengths, after[ends])
+        if levels is not None:
+            found.append(levels)
+    return (0, len(hit), 0, *min(found)) if found else None
 
 
 def _bound_routes(
-    failure: Failure, lengths: RouteLengths, after: dict[int, list[int]]
+    problem: Reroute, lengths: RouteLengths, ends: NDArray[np.int64]
 ) -> tuple[int, int] | None:
-    """Bound the worst loss and the length of new routes, if lost units become some of these."""
-    problem, worst, length = failure.problem, 0, 0
+    """Bound the worst loss and the length of routes between these units, ``(circuits, 2)``."""
+    cells, fibres = (table[ends[:, 0], ends[:, 1]].astype(np.int64) for table in lengths)
+    if (cells == UNREACHED).any() or (fibres == UNREACHED).any():
+        return None
     cell_loss, fibre_loss = problem.loss_units
-    for circuit in failure.hit:
-        units = [failure.unit(port) for port in problem.circuits[circuit].tolist()]
-        sources, destinations = (after.get(unit, [unit]) for unit in units)
-        pairs = np.ix_(sources, destinations)
-        cells, fibres = (int(table[pairs].min()) for table in lengths)
-        if UNREACHED in (cells, fibres):
-            return None
-        worst = max(worst, cells * cell_loss + fibres * fibre_loss)
-        length += cells + fibres
-    return worst, length
+    losses = (int(c) * cell_loss + int(f) * fibre_loss for c, f in zip(cells, fibres, strict=True))
+    return max(losses, default=0), int(cells.sum() + fibres.sum())
+
+
+def _shorten_to_any(
+    table: NDArray[np.int32], lost: list[int], spares: list[int]
+) -> NDArray[np.int32]:
+    """Let each lost unit be as near as the nearest spare."""
+    near = table.copy()
+    near[lost] = near[spares].min(axis=0)
+    near[:, lost] = near[:, spares].min(axis=1, keepdims=True)
+    return near
 
 
 def _route_lengths(failure: Failure) -> RouteLengths:
