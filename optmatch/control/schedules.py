@@ -101,8 +101,8 @@ def schedule(
     rate_bytes_per_s
         What one circuit carries.
     time_limit_s
-        When to stop; the longer, the better, and a first plan is made in any case. None for a few
-        hundred steps, which gives the same answer each time.
+        When to stop; the longer, the better, and a first plan is made in any case. None for fifty
+        steps, which gives the same answer each time.
     previous
         An answer for a demand like this one, to start from.
 

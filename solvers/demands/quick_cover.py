@@ -209,7 +209,7 @@ def cover_quickly(
 
 
 _NS_PER_ENTRY = 25  # of a slot times ports squared: what `cover_quickly` takes, about
-_MOVES = 200
+_MOVES = 50
 
 
 def plan_quickly(
@@ -242,7 +242,11 @@ def plan_quickly(
         found.append(cover_quickly(demand, delay))
     best = min((_finish(plan, demand, deadline) for plan in found), key=lambda p: p.cost(delay))
     rng, moves, took_s = np.random.default_rng(0), 0, (time.perf_counter() - started) / 2
-    while len(best.ticks) > 1 and moves < _MOVES:
+    lines = np.concatenate([demand, demand.T])
+    bound = int((lines.sum(axis=1) + delay * np.count_nonzero(lines, axis=1)).max())
+    while (
+        best.cost(delay) > bound and len(best.ticks) > 1 and (moves < _MOVES or deadline < np.inf)
+    ):
         began = time.perf_counter()
         if began + took_s > deadline:
             break
