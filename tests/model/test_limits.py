@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import optmatch as om
-from optmatch.model import TimeUp, check_time, ignore, running_clock, uncounted
+from optmatch.kinds import default_method
+from optmatch.model import Problem, TimeUp, check_time, ignore, running_clock, uncounted
 from optmatch.model.limits import counted_time
 
 
@@ -26,18 +27,18 @@ class Looks:
         return float(self.count)
 
 
-def mesh(rows: int) -> om.Problem:
+def mesh(rows: int) -> Problem:
     """Return an all-to-all on a mesh with faults of its own, so that no table is known yet."""
     return om.AllToAll(om.Faulty(om.HexMesh(rows, 4, ports=8), stuck_bar=[rows]))
 
 
-def slices(rows: int) -> om.Problem:
+def slices(rows: int) -> Problem:
     """Return a slice in racks of a size of their own."""
     return om.SliceAllocation(om.RackFabric(chips=(4, 4, 2 * rows)), (2, 2, 2))
 
 
 @pytest.mark.parametrize("make", [mesh, slices])
-def test_tables_and_bounds_count(make: Callable[[int], om.Problem]) -> None:
+def test_tables_and_bounds_count(make: Callable[[int], Problem]) -> None:
     """The time is up in the midst of them: nothing is found, and soon."""
     looks, problem = Looks(), make(3)
     with om.Limits(time_s=4.0).start(looks).running():
@@ -115,7 +116,7 @@ def test_a_method_that_has_nothing_to_keep_may_stop_anywhere(
     error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The outcome says why."""
-    method = om.entrances.default_method(mesh(2))
+    method = default_method(mesh(2))
 
     def stop(*_: Any) -> om.Solution:
         raise error
