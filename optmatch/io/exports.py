@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from optmatch.io.astra import files as astra
+from optmatch.io.collectives.msccl import write_msccl
 from optmatch.io.collectives.rounds import write_rounds
 from optmatch.io.netlists import cell_states, gdsfactory
 from optmatch.io.rails import openoptics, timeline
@@ -117,6 +118,11 @@ EXPORTERS: dict[str, Exporter] = {
         "rounds of a collective with their circuits and sends, JSON",
         ("collective",),
         write_rounds,
+    ),
+    "msccl": Exporter(
+        "sends of a collective as a program of MSCCL, XML; of its circuits it knows nothing",
+        ("collective",),
+        write_msccl,
     ),
     "json": Exporter(
         "phases theta and phi of all set cells, with their convention",
