@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
+
+from optmatch.model import uncounted
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -39,11 +43,31 @@ def _digest(folder: Path) -> str:
     return digest.hexdigest()[:8]
 
 
+@cache
+def _leave_compiling_out() -> None:
+    """Let no time limit count how long numba compiles a kernel, or loads one that was compiled."""
+    from numba.core import event
+
+    here = threading.local()  # the event says when a thread asks for the lock of the compiler
+
+    class Compiling(event.Listener):
+        def on_start(self, event: object) -> None:
+            here.left_out = [*getattr(here, "left_out", ()), ExitStack()]
+            here.left_out[-1].enter_context(uncounted())
+
+        def on_end(self, event: object) -> None:
+            if getattr(here, "left_out", ()):
+                here.left_out.pop().close()
+
+    event.register("numba:compiler_lock", Compiling())
+
+
 def _compile(function: Function, **options: Any) -> Function:
     if os.environ.get("OPTMATCH_JIT") == "0":
         return function
     import numba
 
+    _leave_compiling_out()
     # numba compiles anew when a kernel's own file has changed. What it calls may be in others,
     # and become part of it; so the name of what is cached tells in which state they all were.
     folder = Path(function.__code__.co_filename).parent

@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 
-from optmatch.model import Clock, Limit, Limits, OnEvent, Solution
+from optmatch.model import Clock, Limit, Limits, OnEvent, Solution, uncounted
 from optmatch.problems import Demand
 from optmatch.solvers.demands.birkhoff import decompose
 from optmatch.solvers.demands.covering import ECLIPSE, Rating
@@ -50,7 +50,8 @@ def solve_best(
         `MOVES` rebuilds. For the objective ``"matchings"``: decompositions instead of covers.
     """
     if problem.objective == "matchings":
-        from optmatch.solvers.demands.decomposer import solve_matchings
+        with uncounted():
+            from optmatch.solvers.demands.decomposer import solve_matchings
 
         return solve_matchings(problem, limits, rng, on_event)
     solution = solve_demand(problem, limits, rng, on_event, "best", rebuild)
