@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import FormatError, check_size, largest
+from optmatch.model import FormatError, InputError, check_size, largest
 
 _CHUNK = 1 << 20
 
@@ -32,8 +32,16 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     except (OSError, ValueError) as exc:  # a name with a null byte is a ValueError
         reason = getattr(exc, "strerror", None) or exc
         raise FormatError(f"cannot be read: {reason}", path=name) from exc
-    _check_bytes(len(content), name)
+    check_content("bytes", len(content), name)
     return content
+
+
+def decode(content: bytes, name: str) -> str:
+    """Return bytes as text; raise `FormatError` if they are not UTF-8."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as exc:
+        raise FormatError(f"byte {exc.start}: a file is UTF-8 text", path=name) from exc
 
 
 def unzip(content: bytes, name: str) -> bytes:
@@ -55,7 +63,7 @@ def unzip(content: bytes, name: str) -> bytes:
                     raise FormatError("cannot be read: it ends within packed data", path=name)
                 parts.append(part)
                 size += len(part)
-                _check_bytes(size, name)
+                check_content("bytes", size, name)
         except zlib.error as exc:
             raise FormatError(f"cannot be read: {exc}", path=name) from exc
         content = stream.unused_data  # a further member may follow
@@ -78,24 +86,25 @@ def read_arrays(content: bytes, name: str) -> dict[str, NDArray[Any]]:
             return {"": np.load(io.BytesIO(content), allow_pickle=False)}
         with ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
-            _check_bytes(sum(member.file_size for member in members), name)
+            check_content("bytes", sum(member.file_size for member in members), name)
             for member in members:
                 with archive.open(member) as stream:
                     _check_header(stream, member.file_size, name)
         with np.load(io.BytesIO(content), allow_pickle=False) as loaded:
             return {key: loaded[key] for key in loaded.files}
+    except (FormatError, MemoryError):
+        raise
     except (ValueError, OSError, EOFError, KeyError, BadZipFile) as exc:
-        if isinstance(exc, FormatError):
-            raise
         raise FormatError(f"is no file of arrays: {exc}", path=name) from exc
-    except (NotImplementedError, RuntimeError, SyntaxError, TypeError, zlib.error) as exc:
+    except Exception as exc:  # of damaged headers NumPy and zipfile raise nearly anything
         raise FormatError(f"is damaged: {exc}", path=name) from exc
 
 
-def _check_bytes(count: int, name: str) -> None:
+def check_content(what: str, count: int, name: str) -> None:
+    """Raise `FormatError` if a file states or holds more than `check_size` allows."""
     try:
-        check_size("bytes", count, "")
-    except ValueError as exc:
+        check_size(what, count, "")
+    except InputError as exc:
         raise FormatError(str(exc), path=name) from exc
 
 

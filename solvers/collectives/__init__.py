@@ -17,6 +17,7 @@ def _load(name: str) -> Run:
 
 _SUMMARIES = {
     "best": "the fastest of all that fit",
+    "ilp": "circuits, routes and rounds of up to 8 ranks together, by a search",
     "rewire": "a known algorithm, with new circuits only where they pay",
     "overlap": "planes change circuits while others send",
     "stragglar": "an all-reduce around a late rank: the others reduce while they wait",
@@ -36,6 +37,7 @@ METHODS = tuple(
         Collective,
         partial(_load, name),
         summary,
+        exact=name == "ilp",
         suits=None if name == "best" else partial(suits, name=name),
     )
     for name, summary in _SUMMARIES.items()

@@ -11,6 +11,11 @@ from numpy.typing import NDArray
 from optmatch.model import Limits, ignore
 from optmatch.problems import AllToAll, Collective
 from optmatch.problems.collectives.plan import COPY, REDUCE
+from optmatch.problems.collectives.steps import (
+    list_partners,
+    list_rounds as list_steps,
+    list_sends,
+)
 from optmatch.solvers.collectives.rounds import (
     Rounds,
     as_rounds,
@@ -148,7 +153,7 @@ def _bruck(problem: Collective, operation: str, sign: int) -> Rounds:
         distance = (ranks - ranks[:, None]) % n
         return _hand_on(n, (((ranks + p) % n, distance & p > 0) for p in powers))
     if operation == "broadcast":
-        return _tree(problem, [np.arange(min(p, n - p)) for p in powers], powers)
+        return _tree(problem)
     return _grow(n, ((ranks + sign * power) % n for power in powers))
 
 
@@ -159,24 +164,25 @@ def _near_sums(problem: Collective, operation: str, sign: int) -> Rounds:
     return _grow(n, ((np.arange(n) + sign * power) % n for power in powers[::-1]))
 
 
-def _tree(problem: Collective, senders: list[NDArray[np.int64]], steps: list[int]) -> Rounds:
-    """Broadcast whole buffers: those who have one send it so many places onward."""
+def _tree(problem: Collective) -> Rounds:
+    """Broadcast whole buffers along a tree."""
     n, root = problem.n_ranks, problem.root
-    parts = [
-        ((place + root) % n, (place + step + root) % n, np.zeros(len(place), dtype=np.int64))
-        for place, step in zip(senders, steps, strict=True)
-    ]
+    parts = []
+    for each in list_steps("tree", "broadcast", n):
+        source, target = (list_sends("tree", n, each).T + root) % n
+        parts.append((source, target, 0 * source))
     return as_rounds(parts, COPY, 1)
 
 
 def _halving_doubling(problem: Collective, operation: str, sign: int) -> Rounds:
     n = problem.n_ranks
     ranks = np.arange(n)
-    powers = [1 << k for k in range((n - 1).bit_length())]
+    powers = [each.distance for each in list_steps("halving", "all-gather", n)]
+    partners = [list_partners("halving", n, power) for power in powers]
     if operation == "all-to-all":
         differ = ranks ^ ranks[:, None]
-        return _hand_on(n, ((ranks ^ p, differ & p > 0) for p in powers))
-    gather = _grow(n, (ranks ^ power for power in powers))
+        return _hand_on(n, ((q, differ & p > 0) for q, p in zip(partners, powers, strict=True)))
+    gather = _grow(n, partners)
     if operation != "broadcast":
         return gather
     parts = []  # scatter first: who has a part sends half of it to its partner

@@ -17,6 +17,9 @@ from optmatch.solvers.collectives.plans import Laid, lay, lay_shares
 from optmatch.solvers.collectives.rounds import Rounds
 from optmatch.solvers.method import Run
 
+MOST_RANKS = 8
+"""Of the joint model."""
+
 Find = Callable[[Collective, Clock], Found]
 
 
@@ -36,7 +39,7 @@ def method(name: str) -> Run:
 def _run(
     name: str, problem: Collective, limits: Limits, rng: np.random.Generator, on_event: OnEvent
 ) -> Solution:
-    find = _best if name == "best" else FINDERS[name]
+    find = partial(_joint, on_event) if name == "ilp" else FINDERS.get(name, _best)
     nothing = problem.n_ranks == 1 or not problem.size_bytes
     if nothing and problem.steps is None:
         find = partial(_follow, "ring" if problem.n_ranks == 1 else "direct")
@@ -56,6 +59,9 @@ def suits(problem: Collective, name: str) -> bool:
         return fits(problem, name)
     if name == "overlap":
         return problem.steps is not None or problem.planes > 1
+    if name == "ilp":
+        few = problem.n_ranks <= MOST_RANKS and problem.lanes == 1 and not problem.late_s
+        return problem.steps is not None or few
     if problem.steps is not None:
         return False
     if name == "stragglar":
@@ -188,6 +194,20 @@ def _best(problem: Collective, clock: Clock) -> Found:
     stats = {"algorithm": name, **found[name].stats, "runners_up": _ranked(times)}
     bound = max(each.lower_bound for each in found.values())
     return Found(found[name].laid, stats, lower_bound=bound if problem.steps is not None else 0.0)
+
+
+def _joint(on_event: OnEvent, problem: Collective, clock: Clock) -> Found:
+    """Search circuits, routes and rounds together for what is faster than all others."""
+    if problem.steps is not None:
+        return _overlap(problem, clock)
+    from optmatch.solvers.collectives.joint import find
+
+    known = _best(problem, clock)
+    found = find(problem, clock, on_event, known.laid)
+    better = {"algorithm": "joint", "runners_up": []}
+    return found._replace(
+        stats=(known.stats if found.laid is known.laid else better) | found.stats
+    )
 
 
 def _ranked(times: dict[str, float]) -> list[str]:

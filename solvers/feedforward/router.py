@@ -198,14 +198,25 @@ def follow(
         The states for each matching.
     """
     for matching in matchings:
-        changes = np.zeros((fabric.n_cells, 2, 2), dtype=np.int64)
-        for state in (BAR, CROSS):  # circuits that share a cell share its toggle
-            changes[driven == 1 - state, state] = 2, 1
-        if cell_cost is not None:
-            changes += cell_cost * (2 * fabric.n_cells + 1)
-        states = route_cheaply(fabric, matching[None], changes, visits=visits).states[0]
+        states = change(fabric, matching, driven, cell_cost, visits).states[0]
         yield states
         driven = np.where(states == FREE, driven, states)
+
+
+def change(
+    fabric: Fabric,
+    matching: NDArray[np.int32],
+    driven: NDArray[np.int8],
+    cell_cost: NDArray[np.int64] | None = None,
+    visits: int = MOST_VISITS,
+) -> Routed:
+    """Route one matching with the fewest toggles; parameters as of `follow`."""
+    changes = np.zeros((fabric.n_cells, 2, 2), dtype=np.int64)
+    for state in (BAR, CROSS):  # circuits that share a cell share its toggle
+        changes[driven == 1 - state, state] = 2, 1
+    if cell_cost is not None:
+        changes += cell_cost * (2 * fabric.n_cells + 1)
+    return route_cheaply(fabric, matching[None], changes, visits=visits)
 
 
 def count_cells(

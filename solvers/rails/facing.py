@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import IDLE
-from optmatch.problems.rails.rounds import Algorithm, list_partners
+from optmatch.problems.collectives.steps import Algorithm, list_partners
 
 Facing = NDArray[np.int64]
 """``facing[round, side, lane, place]``: the place in its group of whom a member faces, where it

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from optmatch.io.chakra.options import TraceOptions
 from optmatch.io.chakra.step import step_of
 from optmatch.io.chakra.traces import MISSING
+from optmatch.io.contents import decode, read_bytes
 from optmatch.io.fields import shorten
 from optmatch.io.rails.phases import Line, trace_of
 from optmatch.model import FormatError
@@ -60,10 +61,7 @@ def read_recording(path: str | os.PathLike[str]) -> tuple[PhaseRecord, ...]:
         Naming file and line.
     """
     file = os.fspath(path)
-    try:
-        text = Path(path).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as exc:
-        raise FormatError(f"cannot be read: {exc}", path=file) from exc
+    text = decode(read_bytes(path), file)
     found = []
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.startswith("Node:"):

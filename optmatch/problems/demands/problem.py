@@ -228,7 +228,7 @@ class Demand(_InTicks):
                     " are needed, unless a fabric is given",
                     where="demand_bytes",
                 )
-            fabric = IdealSwitch(max(1, rows), labels if names is None else tuple(names))
+            fabric = IdealSwitch(max(1, rows), labels if names is None else tuple(map(str, names)))
         elif names is not None or labels not in (None, fabric.port_names):
             raise InputError(
                 "names: the ports of the fabric have names of their own; of a DataFrame give the"

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import InputError, Value, frozen
-from optmatch.problems.rails.rounds import Algorithm, list_rounds, list_sends
+from optmatch.problems.collectives.steps import Algorithm, list_sends
+from optmatch.problems.rails.rounds import list_rounds
 from optmatch.problems.rails.step import (
     ALL_TO_ALL,
     DIMENSIONS,

@@ -11,12 +11,12 @@ import numpy as np
 from optmatch.fabrics import Fabric
 from optmatch.model import InputError, Value, check_fields, check_size
 from optmatch.model.values import FrozenMap
+from optmatch.problems.collectives.steps import ALGORITHMS, Algorithm
 from optmatch.problems.rails.layout import make_groups, place_ranks
 from optmatch.problems.rails.network import RailNetwork
 from optmatch.problems.rails.parallelism import Parallelism
 from optmatch.problems.rails.phases import Phase, phases
 from optmatch.problems.rails.plan import RailPlan, ranks_of_rails
-from optmatch.problems.rails.rounds import ALGORITHMS, Algorithm
 from optmatch.problems.rails.step import DIMENSIONS, Group, Step
 from optmatch.problems.rails.times import Events, ends_s, events
 from optmatch.problems.rails.training import build_step
@@ -55,7 +55,7 @@ class RailJob(_Built):
         The model and its batch, or a recorded step.
     collectives
         How the collectives of a dimension are done on rails: ``"ring"``, which is the default,
-        ``"halving"`` or ``"tree"`` (`optmatch.problems.rails.rounds.list_rounds`).
+        ``"halving"`` or ``"tree"`` (`optmatch.problems.collectives.steps.list_rounds`).
 
     Raises
     ------

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import InputError
+from optmatch.problems.collectives.steps import Algorithm
 from optmatch.problems.rails.network import RailNetwork
-from optmatch.problems.rails.rounds import Algorithm, find_rounds
+from optmatch.problems.rails.rounds import find_rounds
 from optmatch.problems.rails.step import (
     ALL_REDUCE,
     BROADCAST,

@@ -36,7 +36,7 @@ def study_collectives(
     sizes_bytes
         Sizes of the map of winners; a hundredth, once and 100 times that of the problem if empty.
     methods
-        Which to compare; all that fit if empty.
+        Which to compare; all that fit if empty, but `ilp`.
     on_event
         Hears a `Tick` for each delay.
 
@@ -55,7 +55,7 @@ def study_collectives(
     [(1e-07, 'bruck'), (0.001, 'ring')]
     """
     fitting = [m.name for m in kind_of(problem).methods if m.takes(problem) and m.name != "best"]
-    chosen = list(methods) or fitting
+    chosen = list(methods) or [name for name in fitting if name != "ilp"]  # which may take long
     for name in chosen:
         if name not in fitting:
             raise InputError(f"method {name!r}: these fit: {', '.join(fitting)}", where="methods")
@@ -157,6 +157,32 @@ def break_even_late(
         return time_of(here, method) - time_of(here, other)
 
     return _last_positive(lag, 1e-9, 1e3)
+
+
+def late_speed_up(
+    problem: Collective, rank: int, method: str = "stragglar", other: str = "ring"
+) -> float:
+    """Return how much faster a method is than another, from when a late rank is ready.
+
+    Parameters
+    ----------
+    problem
+        The collective; how late its ranks are is replaced.
+    rank
+        The late one: by so much that the others have done all that they can.
+    method, other
+        Of which the times are compared.
+
+    Examples
+    --------
+    >>> rate = 450 * 2.0**30
+    >>> problem = Collective("all-reduce", 8, 2.0**30, alpha_s=3e-6, rate_bytes_per_s=rate)
+    >>> round(late_speed_up(problem, 7), 3)
+    1.363
+    """
+    late_s = 10 * time_of(replace(problem, late_s={}), other)
+    here = replace(problem, late_s={str(rank): late_s})
+    return (time_of(here, other) - late_s) / (time_of(here, method) - late_s)
 
 
 def _last_positive(value: Callable[[float], float], low: float, high: float) -> float:

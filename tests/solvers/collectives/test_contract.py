@@ -23,6 +23,14 @@ class TestBest(CollectiveContract):
     problems = collective_problems()
 
 
+class TestIlp(CollectiveContract):
+    """Circuits, routes and rounds together."""
+
+    method = "ilp"
+    own_stats = frozenset({"family", "family_bound_s"})
+    problems = collective_problems(takes=METHODS["ilp"].takes, most_ranks=3)
+
+
 class TestRewire(CollectiveContract):
     """New circuits where they pay."""
 

@@ -14,8 +14,9 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 import optmatch as om
 from optmatch.cli import main
 from optmatch.io import dumps, loads
+from optmatch.problems.collectives.steps import Algorithm, list_sends
 from optmatch.problems.rails.plan import RailPlan, ranks_of_rails
-from optmatch.problems.rails.rounds import Algorithm, list_rounds, list_sends
+from optmatch.problems.rails.rounds import list_rounds
 from optmatch.problems.rails.step import (
     ALL_GATHER,
     ALL_REDUCE,

@@ -1,0 +1,98 @@
+"""Step lists of known algorithms: who exchanges with whom in each round, and how much is sent."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+Algorithm = Literal["ring", "halving", "tree"]
+"""How a collective is done: around a ring, or in rounds of pairs."""
+ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
+
+
+class Round(NamedTuple):
+    """One round of a collective."""
+
+    distance: int
+    """How many places apart the two of a pair are."""
+    share: float
+    """What a member sends, as a part of the size of the operation."""
+    sender: Literal["both", "earlier", "later"] = "both"
+    """Which of the two sends, by their places."""
+
+
+def list_rounds(algorithm: Algorithm, operation: str, members: int) -> tuple[Round, ...]:
+    """List the rounds of a collective; none if it goes around a ring.
+
+    Recursive halving scatters sums: in each round a member sends the half of what it has left
+    that belongs to the other side, farthest partners first. Doubling, the same backwards, gathers
+    shards; an all-reduce is one after the other. A binomial tree sums up whole buffers from the
+    leaves to the first member, and brings them back; a broadcast is the way back. Operations that
+    an algorithm does not know go around a ring.
+
+    Parameters
+    ----------
+    algorithm
+        Which one.
+    operation
+        As a `Collective` calls it.
+    members
+        How many ranks take part; for halving a power of two.
+
+    Examples
+    --------
+    >>> [tuple(each) for each in list_rounds("halving", "all-reduce", 4)]
+    [(2, 0.5, 'both'), (1, 0.25, 'both'), (1, 0.25, 'both'), (2, 0.5, 'both')]
+    >>> [tuple(each) for each in list_rounds("tree", "all-reduce", 3)]
+    [(1, 1.0, 'later'), (2, 1.0, 'later'), (2, 1.0, 'earlier'), (1, 1.0, 'earlier')]
+    """
+    distances = [1 << r for r in range((members - 1).bit_length())]
+    shard = 1.0 if operation == "all-gather" else 1.0 / members
+    gather = tuple(Round(distance, distance * shard) for distance in distances)
+    collect, spread = (
+        tuple(Round(distance, 1.0, sender) for distance in distances)
+        for sender in ("later", "earlier")
+    )
+    rounds = {
+        ("halving", "all-reduce"): (*gather[::-1], *gather),
+        ("halving", "reduce-scatter"): gather[::-1],
+        ("halving", "all-gather"): gather,
+        ("tree", "all-reduce"): (*collect, *spread[::-1]),
+        ("tree", "broadcast"): spread[::-1],
+    }
+    return rounds.get((algorithm, operation), ())
+
+
+def list_partners(algorithm: Algorithm, members: int, distance: int) -> NDArray[np.int64]:
+    """Return the partner of each place of a group in a round, -1 if it has none.
+
+    Examples
+    --------
+    >>> list_partners("halving", 4, 2).tolist(), list_partners("tree", 5, 4).tolist()
+    ([2, 3, 0, 1], [4, -1, -1, -1, 0])
+    """
+    places = np.arange(members)
+    if algorithm == "halving":
+        return places ^ distance
+    inside = places % (2 * distance)
+    other = np.where(inside == 0, places + distance, places - distance)
+    found: NDArray[np.int64] = np.where((inside % distance == 0) & (other < members), other, -1)
+    return found
+
+
+def list_sends(algorithm: Algorithm, members: int, of: Round) -> NDArray[np.int64]:
+    """List who sends to whom in a round, as rows of places.
+
+    Examples
+    --------
+    >>> list_sends("tree", 3, Round(1, 1.0, "later")).tolist()
+    [[1, 0]]
+    """
+    other = list_partners(algorithm, members, of.distance)
+    places = np.arange(members)
+    sends = (other >= 0) & np.select(
+        [of.sender == "later", of.sender == "earlier"], [places > other, places < other], True
+    )
+    return np.column_stack([places, other])[sends]

@@ -1,0 +1,190 @@
+"""The kernels of `rows` with a fabric and arrays to work in: what a scheduler calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics import Fabric
+from optmatch.model import BAR, CROSS, FREE
+from optmatch.solvers.feedforward.router import change, exact_router, route_cheaply
+from optmatch.solvers.routing.pathfinder import Effort, settle
+from optmatch.solvers.routing.router import Router
+from optmatch.solvers.routing.rows import (
+    NO_MATCHING,
+    NOT_ROUTED,
+    ROUTED,
+    TRIES,
+    Ports,
+    check_rows,
+    new_room,
+    read_rows,
+    route_rows,
+)
+from optmatch.solvers.routing.toggling import NO_ROOM, TOLL, WRONG_STATES, change_row
+
+VISITS = 5_000
+"""Blocks of a Benes network that a change may look at: 64 ports take 1.6 ms."""
+
+_AT_TOLL = Effort(TOLL // 10, 110, TOLL, 100)
+
+
+class RowRouter:
+    """Checks matchings of a fabric and routes them; one for each thread.
+
+    Parameters
+    ----------
+    fabric
+        Any switch.
+    """
+
+    width = 0
+    """No route passes more cells."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        n = fabric.n_ports
+        live = np.zeros(n, dtype=np.bool_)
+        live[fabric.live_ports] = True
+        least = np.zeros((n, n), dtype=np.int64)
+        graph = fabric.graph
+        stuck = np.empty(0, dtype=np.int8) if graph is None else graph.stuck
+        self.fabric = fabric
+        for array in (live, least, stuck):
+            array.flags.writeable = False  # kernels are compiled for one type
+        self.ports = Ports(live, least, stuck, fabric.bidirectional)
+        order, partner = np.zeros((2, n), dtype=np.int64)
+        self._room = order, partner, np.zeros(n, dtype=np.int8)
+
+    def route(
+        self,
+        rows: NDArray[np.int32],
+        states: NDArray[np.int8],
+        routes: NDArray[np.int32],
+        lengths: NDArray[np.int64],
+        held: NDArray[np.int8],
+    ) -> None:
+        """Route rows, each for itself.
+
+        Parameters
+        ----------
+        rows
+            ``rows[k, source] = destination``.
+        states, lengths, held
+            Receive the states, the cells on the routes by source, and what became of each row:
+            `ROUTED`, `NOT_ROUTED` or `NO_MATCHING`.
+        routes
+            Receives the routes of the last row.
+        """
+        check_rows(self.ports, *self._room, rows, held)
+
+    def change(
+        self,
+        given: NDArray[np.int8],
+        row: NDArray[np.int32],
+        states: NDArray[np.int8],
+        routes: NDArray[np.int32],
+        lengths: NDArray[np.int64],
+    ) -> int:
+        """Route a row with few toggles from the given states; arguments as of `route`.
+
+        Returns what became of it, or `WRONG_STATES`.
+        """
+        if ((given < FREE) | (given > CROSS)).any():
+            return WRONG_STATES
+        held = np.empty(1, dtype=np.int8)
+        RowRouter.route(self, row[None], states[None], routes, lengths[None], held)
+        return int(held[0])
+
+    def read(
+        self,
+        row: NDArray[np.int32],
+        states: NDArray[np.int8],
+        routes: NDArray[np.int32],
+        lengths: NDArray[np.int64],
+    ) -> None:
+        """Read the routes of a row out of its states."""
+
+
+class ForwardRouter(RowRouter):
+    """For feed-forward fabrics: by construction."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        super().__init__(fabric)
+        graph: Any = fabric.graph
+        longest = max(2 * fabric.n_ports, int(fabric.route_cells().max(initial=0)))
+        self.width = min(fabric.n_cells, longest)  # light in planar networks may go all the way
+        self._paths = graph.mate, graph.exits, fabric.source_terminals, fabric.bidirectional
+
+    def route(self, rows, states, routes, lengths, held) -> None:  # noqa: D102 - as of the class
+        super().route(rows, states, routes, lengths, held)
+        if (held == NO_MATCHING).any():
+            return
+        found = route_cheaply(self.fabric, rows)
+        states[:], held[~found.held] = found.states, NOT_ROUTED
+        read_rows(*self._paths, rows, states, routes, lengths)
+
+    def change(self, given, row, states, routes, lengths) -> int:  # noqa: D102 - as of the class
+        checked = super().change(given, row, states, routes, lengths)
+        if checked != ROUTED:
+            return checked
+        found = change(self.fabric, row, given, visits=VISITS)
+        lit, stuck = found.states[0], self.ports.stuck
+        stays = (lit == FREE) & ((stuck == FREE) | (stuck == given))  # dark cells are not driven
+        states[:] = np.where(stays, given, lit)
+        self.read(row, states, routes, lengths)
+        return ROUTED if found.held[0] else NOT_ROUTED
+
+    def read(self, row, states, routes, lengths) -> None:  # noqa: D102 - as of the class
+        read_rows(*self._paths, row[None], states[None], routes, lengths[None])
+
+
+class MeshRouter(ForwardRouter):
+    """For all others with cells: by negotiation."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        super().__init__(fabric)
+        self._router = router = Router(fabric)
+        self.width = router.width
+        self.ports = self.ports._replace(least=router.least)
+        self._work = new_room(router.wiring, router.width)
+
+    def route(self, rows, states, routes, lengths, held) -> None:  # noqa: D102 - as of the class
+        router = self._router
+        work = router.wiring, router.workspace, self.ports, self._work, router.no_cost, TRIES
+        route_rows(*work, rows, states, routes, lengths, held)
+
+    def change(self, given, row, states, routes, lengths) -> int:  # noqa: D102 - as of the class
+        router, work = self._router, self._work
+        what = router.wiring, router.workspace, self.ports, work
+        found = change_row(*what, given, row, states, routes, lengths)
+        if found == NO_ROOM:
+            return self._negotiate(row, states, routes, lengths)
+        if found >= 0:
+            return ROUTED
+        return WRONG_STATES if found == WRONG_STATES else NO_MATCHING
+
+    def _negotiate(self, row, states, routes, lengths) -> int:
+        """Negotiate all circuits at the price of toggles, where some do not fit in between."""
+        router, work = self._router, self._work
+        order = work.order[: np.count_nonzero(row >= 0) // (2 if self.ports.mutual else 1)]
+        toll = router.wiring.cell_cost.copy()
+        for state in (BAR, CROSS):
+            toll[states == 1 - state, state] += TOLL
+        toll.flags.writeable = False  # the type that the kernel is compiled for
+        wiring = router.wiring._replace(cell_cost=toll)
+        routes[:], lengths[:] = work.routes, work.lengths
+        circuits = order, work.partner, routes, lengths
+        if settle(wiring, router.workspace, _AT_TOLL, router.no_cost, *circuits) < 0:
+            return NOT_ROUTED
+        lit = router.states(order, routes, lengths)
+        states[lit != FREE] = lit[lit != FREE]
+        return ROUTED
+
+
+def new_row_router(fabric: Fabric) -> RowRouter:
+    """Choose what routes on a fabric."""
+    if fabric.graph is None:
+        return RowRouter(fabric)
+    return (MeshRouter if exact_router(fabric) is None else ForwardRouter)(fabric)

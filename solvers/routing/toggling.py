@@ -1,0 +1,281 @@
+"""Kernels that change the circuits of a switch by few toggles: most stay, others are fitted in."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from optmatch.solvers.kernel import bare_kernel
+from optmatch.solvers.routing.pathfinder import FAR, UNIT
+from optmatch.solvers.routing.rows import line_up, write_states
+
+TOLL = 32 * UNIT
+"""The cost of a toggle: as much as a detour of so many cells."""
+
+NO_ROOM, WRONG, WRONG_STATES = -1, -2, -3
+"""What `change_row` says instead of a number of toggles."""
+
+_TOGGLE = 1 << 32  # the cost of one where toggles come before all cells
+
+
+@bare_kernel
+def _read(wiring, use, given, port, target, route):
+    """Follow light through given states; return how many cells it passes, 0 if it goes astray.
+
+    Links that it passes are in use then; one that was in use before leads it astray.
+    """
+    at, count = wiring.source[port], 0
+    use[wiring.link[at]] += 1
+    clash = use[wiring.link[at]] > 1
+    while given[at >> 2] >= 0 and count < len(route) and not clash:
+        left = wiring.exits[at, given[at >> 2]]
+        route[count] = left
+        count += 1
+        use[wiring.link[left]] += 1
+        clash = use[wiring.link[left]] > 1
+        at = wiring.mate[left]
+        if at < 0:
+            break
+    if count > 0 and not clash and at < 0 and route[count - 1] == target:
+        return count
+    use[wiring.link[wiring.source[port]]] -= 1
+    for step in range(count):
+        use[wiring.link[route[step]]] -= 1
+    return 0
+
+
+@bare_kernel
+def _hold(wiring, space, toll, port, route, count):
+    """Close the links of a route to the others; its cells are set, so its toggles are paid.
+
+    Returns False if the route passes a link twice, once each way.
+    """
+    entered = wiring.source[port]
+    space.exit_cost[entered] = FAR
+    space.use[wiring.link[entered]] += 1
+    once = True
+    for step in range(count):
+        left = route[step]
+        link = wiring.link[left]
+        space.use[link] += 1
+        once = once and space.use[link] == 1
+        for end in range(2):
+            terminal = wiring.ends[link, end]
+            if terminal >= 0:
+                space.exit_cost[terminal] = FAR
+        state = (left ^ entered) & 1
+        toll[left >> 2, state] = wiring.cell_cost[left >> 2, state]
+        entered = wiring.mate[left]
+    return once
+
+
+@bare_kernel
+def find_fewest(wiring, space, room, port, most, route):
+    """Write the way of the fewest toggles, the shortest of these; return its cells and toggles.
+
+    As `find_route`, but level by level of toggles, `most` at most: where cells are set light has
+    one way to go on, so that there is nothing to sort. Without a way there are 0 cells.
+    """
+    source, target = wiring.source[port], wiring.target[room.partner[port]]
+    to_go, mate, cost = wiring.to_go[room.partner[port]], wiring.mate, space.cost
+    for terminal in range(len(mate)):
+        cost[terminal] = FAR
+    at, so_far, best, level = source, np.int64(0), np.int64(FAR), 0
+    here, head, end, later = 0, 0, 0, 0
+    while True:
+        for state in range(2):
+            leaving = wiring.exits[at, state]
+            if to_go[leaving] >= FAR or space.exit_cost[leaving] >= FAR:
+                continue
+            total = so_far + wiring.cell_cost[at >> 2, state]
+            pays = room.toll[at >> 2, state] >= TOLL
+            if pays and level == most:
+                continue
+            if pays:
+                total += _TOGGLE
+            if total >= cost[leaving] or total + to_go[leaving] >= best:
+                continue
+            cost[leaving] = total
+            space.entered[leaving] = at
+            if leaving == target:
+                best = total
+            elif pays:
+                if later == room.queue.shape[1]:
+                    return 0, 0
+                room.queue[1 - here, later] = leaving
+                later += 1
+            else:
+                if end == room.queue.shape[1]:
+                    return 0, 0
+                room.queue[here, end] = leaving
+                end += 1
+        leaving = -1
+        while leaving < 0:
+            if head == end:
+                if best < (level + 1) * _TOGGLE or later == 0:
+                    break
+                here, head, end, later, level = 1 - here, 0, later, 0, level + 1
+            leaving = room.queue[here, head]
+            head += 1
+            if cost[leaving] < level * _TOGGLE:  # reached by fewer toggles in the meantime
+                leaving = -1
+        if leaving < 0:
+            break
+        so_far, at = cost[leaving], mate[leaving]
+    if best >= FAR:
+        return 0, 0
+    count = 1
+    at = space.entered[target]
+    while at != source:
+        count += 1
+        at = space.entered[mate[at]]
+    if count > len(route):
+        return 0, 0
+    leaving = target
+    for place in range(count - 1, -1, -1):
+        route[place] = leaving
+        leaving = mate[space.entered[leaving]]
+    return count, best // _TOGGLE
+
+
+@bare_kernel
+def _set_toll(wiring, given, toll):
+    """Let each state cost what passing costs, and a toggle where it is another one."""
+    for cell in range(len(given)):
+        for state in range(2):
+            pays = given[cell] == 1 - state
+            toll[cell, state] = wiring.cell_cost[cell, state] + (TOLL if pays else 0)
+
+
+@bare_kernel
+def _fit_in(wiring, space, room, given, count, kept, backwards, most):
+    """Route what does not stay past what does, one by one; return toggles, -1 if it fails.
+
+    It fails if one finds no way, or only with more than `most` toggles of all.
+    """
+    for terminal in range(len(space.exit_cost)):
+        space.exit_cost[terminal] = 0
+    for link in range(len(space.use)):
+        space.use[link] = 0
+    _set_toll(wiring, given, room.toll)
+    toggles = 0
+    for place in range(count):
+        turn = count - 1 + kept - place if backwards and place >= kept else place
+        port = room.order[turn]
+        if place >= kept:
+            found, more = find_fewest(wiring, space, room, port, most - toggles, room.routes[port])
+            room.lengths[port] = found
+            toggles += more
+            if found == 0:
+                return -1
+        if not _hold(wiring, space, room.toll, port, room.routes[port], room.lengths[port]):
+            return -1
+    return toggles
+
+
+@bare_kernel
+def _keep(room, order, routes, lengths):
+    """Copy the routes of the circuits out of the room."""
+    for place in range(len(order)):
+        port = order[place]
+        lengths[port] = room.lengths[port]
+        for step in range(room.lengths[port]):
+            routes[port, step] = room.routes[port, step]
+
+
+@bare_kernel
+def _fit_best(wiring, space, room, given, order, kept, most, routes, lengths):
+    """Fit in what does not stay, in two orders, with at most so many toggles; keep the better.
+
+    Returns one toggle less than that takes, or `most` as it was.
+    """
+    for backwards in range(2 if len(order) - kept > 1 else 1):
+        if most < 0:
+            break
+        found = _fit_in(wiring, space, room, given, len(order), kept, backwards == 1, most)
+        if found >= 0:
+            most = found - 1
+            _keep(room, order, routes, lengths)
+    return most
+
+
+@bare_kernel
+def _swap(order, one, other):
+    order[one], order[other] = order[other], order[one]
+
+
+@bare_kernel
+def _restore(wiring, space, room, given, port):
+    """Put a circuit that stays back on its route."""
+    for link in range(len(space.use)):
+        space.use[link] = 0
+    target = wiring.target[room.partner[port]]
+    found = _read(wiring, space.use, given, port, target, room.routes[port])
+    room.lengths[port] = found
+
+
+@bare_kernel
+def change_row(wiring, space, ports, room, given, matching, states, routes, lengths):
+    """Route a matching with few toggles from given states; return them, or what became of it.
+
+    Circuits that the states carry stay. The others are fitted in between, in two orders, of which
+    the better one counts. Dark cells stay as they are. Returns `NO_ROOM` if some do not fit:
+    then the order and the routes of what stays are in `room`; `WRONG` if the row is no matching,
+    `WRONG_STATES` if an entry of `given` is no state.
+    """
+    count = line_up(ports, matching, room.order, room.partner, room.taken)
+    if count < 0:
+        return WRONG
+    order = room.order[:count]
+    for cell in range(len(states)):  # a stuck cell is stated as it is, or free
+        if given[cell] < -1 or given[cell] > 1:
+            return WRONG_STATES
+        states[cell] = given[cell]
+        if ports.stuck[cell] >= 0 and given[cell] != ports.stuck[cell]:
+            states[cell] = -1
+    for link in range(len(space.use)):
+        space.use[link] = 0
+    for port in range(len(lengths)):
+        lengths[port] = 0
+        room.lengths[port] = 0
+    kept = 0
+    for place in range(count):
+        port = order[place]
+        target = wiring.target[room.partner[port]]
+        found = _read(wiring, space.use, states, port, target, room.routes[port])
+        room.lengths[port] = found
+        if found:  # what stays goes to the front
+            for back in range(place, kept, -1):
+                order[back] = order[back - 1]
+            order[kept] = port
+            kept += 1
+    most = _fit_best(wiring, space, room, states, order, kept, len(states), routes, lengths)
+    if most == len(states):
+        for one in range(kept):  # one that stays gives way
+            _swap(order, one, kept - 1)
+            most = _fit_best(wiring, space, room, states, order, kept - 1, most, routes, lengths)
+            _restore(wiring, space, room, states, order[kept - 1])
+            _swap(order, one, kept - 1)
+    if most == len(states):
+        for one in range(kept):  # two give way
+            _swap(order, one, kept - 1)
+            for two in range(one):
+                _swap(order, two, kept - 2)
+                most = _fit_best(
+                    wiring, space, room, states, order, kept - 2, most, routes, lengths
+                )
+                _restore(wiring, space, room, states, order[kept - 1])
+                _restore(wiring, space, room, states, order[kept - 2])
+                _swap(order, two, kept - 2)
+            _swap(order, one, kept - 1)
+    if most == len(states):
+        for place in range(kept, count):
+            room.lengths[order[place]] = 0
+        return NO_ROOM
+    for cell in range(len(states)):
+        room.states[cell] = states[cell]
+    write_states(wiring, order, routes, lengths, states)
+    toggles = 0
+    for cell in range(len(states)):
+        if room.states[cell] >= 0 and room.states[cell] != states[cell]:
+            toggles += 1
+    return toggles
