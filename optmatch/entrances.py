@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +19,7 @@ from optmatch.model import (
     ignore,
     integer,
 )
+from optmatch.model.working_time import now_s
 from optmatch.verify.report import Findings, Report
 
 
@@ -78,11 +78,9 @@ def solve(
     else:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
     chosen = find_method(method, problem) if method else default_method(problem)
-    started = time.perf_counter()
+    started = now_s()
     solution = chosen.run(problem, limits, np.random.default_rng(seed), on_event)
-    solution = replace(
-        solution, method=chosen.name, seed=seed, time_s=time.perf_counter() - started
-    )
+    solution = replace(solution, method=chosen.name, seed=seed, time_s=now_s() - started)
     report = verify(problem, solution)
     if not report.valid:
         raise VerificationError(f"method {chosen.name}: {report.complaint}")

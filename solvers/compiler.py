@@ -17,18 +17,23 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numba
 import platformdirs
-from numba.core import types
+from numba import __version__ as numba_version
+from numba.core import config, types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 from numba.core.registry import CPUDispatcher
 
 from optmatch.model.working_time import stopped
 
+_CONFIG: Any = config
+
+DISABLED: bool = _CONFIG.DISABLE_JIT
+"""Whether numba was told to compile nothing."""
+
 _KEPT = 8  # folders of compiled kernels of one room, the newest ones
 
 
-class Kernel(CPUDispatcher):  # type: ignore[misc]
+class Kernel(CPUDispatcher):
     """A function that numba compiles when it is first called, with our options.
 
     Parameters
@@ -65,12 +70,14 @@ class InnerKernel(Kernel):
 
     def __call__(self, *args: Any) -> Any:
         """Refuse: without a wrapper, a call from Python would crash."""
-        raise TypeError(f"{self.__name__}: kernels alone call it, so it has no way in from Python")
+        raise TypeError(
+            f"{self.py_func.__name__}: kernels alone call it, so it has no way in from Python"
+        )
 
 
 def kernel_folder() -> Path:
     """Return where compiled kernels are kept: in ``NUMBA_CACHE_DIR``, or the user's caches."""
-    chosen = numba.config.CACHE_DIR
+    chosen = _CONFIG.CACHE_DIR
     return Path(chosen) if chosen else Path(platformdirs.user_cache_dir("optmatch")) / "kernels"
 
 
@@ -81,7 +88,7 @@ def _room(folder: Path) -> Path:
     Its name changes with any of the modules, since a kernel has parts of those that it calls, and
     with what else decides what numba makes of them.
     """
-    settings = numba.__version__, numba.config.OPT, numba.config.BOUNDSCHECK
+    settings = numba_version, _CONFIG.OPT, _CONFIG.BOUNDSCHECK
     digest = hashlib.sha256(repr(settings).encode())
     for module in (Path(__file__), *sorted(folder.glob("*.py"))):
         digest.update(module.read_bytes())
@@ -109,7 +116,7 @@ def _warn(reason: str) -> None:
     )
 
 
-class _Place(_CacheLocator):  # type: ignore[misc]
+class _Place(_CacheLocator):
     """Tells numba where a kernel is kept."""
 
     def __init__(self, function: Any) -> None:
@@ -133,11 +140,11 @@ class _Place(_CacheLocator):  # type: ignore[misc]
         _make(self.room)
 
 
-class _CacheImpl(CompileResultCacheImpl):  # type: ignore[misc]
-    _locator_classes = (_Place,)
+class _CacheImpl(CompileResultCacheImpl):
+    _locator_classes: Any = (_Place,)
 
 
-class _Cache(FunctionCache):  # type: ignore[misc]
+class _Cache(FunctionCache):
     """Numba's cache, for which a folder that cannot be read or written is no error."""
 
     _impl_class = _CacheImpl

@@ -25,18 +25,16 @@ def inner_kernel(function: Function) -> Function:
 
 
 def allocating_kernel(function: Function) -> Function:
-    """Like `kernel`, for one that makes arrays: slow to compile, so not for what a method needs."""
+    """Like `kernel`, for one that makes arrays: slow to compile, so for rare methods."""
     return _compile(function, _nrt=True)
 
 
 def _compile(function: Function, *, inner: bool = False, **options: bool) -> Function:
     if os.environ.get("OPTMATCH_JIT") == "0":
         return function
-    import numba
+    from optmatch.solvers.compiler import DISABLED, InnerKernel, Kernel
 
-    if numba.config.DISABLE_JIT:
+    if DISABLED:
         return function
-    from optmatch.solvers.compiler import InnerKernel, Kernel
-
     compiled: Any = (InnerKernel if inner else Kernel)(function, options)
     return compiled  # type: ignore[no-any-return]

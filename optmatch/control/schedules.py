@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from optmatch.fabrics import IdealSwitch
 from optmatch.model import InputError, frozen, number
 from optmatch.model.schedule import check_matchings
+from optmatch.model.working_time import now_s
 from optmatch.problems import Demand
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def schedule(
     >>> slots.completion_s, slots.lower_bound_s
     (5.0, 5.0)
     """
-    started = time.perf_counter()
+    started = now_s()
     from optmatch.solvers.demands.plans import Plan
     from optmatch.solvers.demands.quick_cover import plan_quickly
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from optmatch.model.declarations import Amount, Count, Index, check_fields
 from optmatch.model.solution import Limit
+from optmatch.model.working_time import now_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class Limits:
     def __post_init__(self) -> None:
         check_fields(self)
 
-    def start(self, clock: Callable[[], float] = time.perf_counter) -> Clock:
+    def start(self, clock: Callable[[], float] = now_s) -> Clock:
         """Start counting."""
         return Clock(limits=self, now=clock, started=clock())
 

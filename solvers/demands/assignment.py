@@ -43,7 +43,7 @@ def new_desk(n: int) -> Desk:
     squares, indices = np.zeros((2, n, n)), np.zeros((6, n), dtype=np.int64)
     lines = [np.zeros(shape) for shape in (n, n, (CHOICES, n), n)]
     ranked = np.zeros(RANKED, dtype=np.int64), np.zeros(RANKED)
-    return Desk(*squares, *lines, *indices, *ranked)
+    return Desk._make([*squares, *lines, *indices, *ranked])
 
 
 @kernel

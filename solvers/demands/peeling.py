@@ -199,11 +199,11 @@ def _descend(bench, ends):
 
 
 @inner_kernel
-def _any(values):
+def _count(values):
+    count = 0
     for k in range(len(values)):
-        if values[k]:
-            return True
-    return False
+        count += 1 if values[k] else 0
+    return count
 
 
 @inner_kernel
@@ -223,7 +223,7 @@ def _touch_all(bench):
             usable |= graph[row, w]
             fresh[w] &= ~graph[row, w]
         reached[row] = usable == 0
-    while _any(reached) or _any(fresh):
+    while _count(reached) or _count(fresh):
         count = _descend(bench, 1)
         if count == 0:
             return False

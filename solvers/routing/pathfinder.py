@@ -339,3 +339,15 @@ def _cost(wiring, space, port, route, count):
         total += wiring.cell_cost[leaving >> 2, (leaving ^ entered) & 1] + space.exit_cost[leaving]
         entered = wiring.mate[leaving]
     return total
+
+
+@kernel
+def settle(wiring, space, effort, base, order, partner, routes, lengths):
+    """Negotiate, then shorten; return the total cost, or what a failed negotiation returned.
+
+    For kernels and for batches: as one more kernel it takes long to compile.
+    """
+    status = negotiate(wiring, space, effort, base, order, partner, routes, lengths)
+    if status < 0:
+        return status
+    return shorten(wiring, space, base, order, partner, routes, lengths)
