@@ -23,7 +23,7 @@ from numba.core import config, types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 from numba.core.registry import CPUDispatcher
 
-from optmatch.model.working_time import stopped
+from optmatch.model import uncounted
 
 _CONFIG: Any = config
 
@@ -58,7 +58,7 @@ class Kernel(CPUDispatcher):
 
     def compile(self, sig: Any) -> Any:
         """Compile, or load what is kept, while no time counts."""
-        with stopped():
+        with uncounted():
             return super().compile(sig)
 
 

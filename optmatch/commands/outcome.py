@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from optmatch.commands.groups import LaterGroup
-from optmatch.io.text import plain
+from optmatch.io.text import as_cell, plain
 from optmatch.model import InputError, OptMatchError, Problem, Solution, VerificationError
 
 SOLVED, OTHER, USAGE, INFEASIBLE, NOTHING_FOUND, CHECK_FAILED, UNPROVED = range(7)
@@ -110,7 +110,7 @@ def print_table(rows: Sequence[Sequence[str]], *, indent: int = 0) -> None:
 def csv_text(rows: Iterable[Iterable[Any]]) -> str:
     """Return rows as lines of CSV."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
+    csv.writer(text, lineterminator="\n").writerows(map(as_cell, row) for row in rows)
     return text.getvalue()
 
 

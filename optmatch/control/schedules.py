@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optmatch.fabrics import IdealSwitch
-from optmatch.model import InputError, frozen, number
+from optmatch.model import InputError, counted_time, frozen, number
 from optmatch.model.schedule import check_matchings
-from optmatch.model.working_time import now_s
 from optmatch.problems import Demand
 
 if TYPE_CHECKING:
@@ -101,8 +100,8 @@ def schedule(
     rate_bytes_per_s
         What one circuit carries.
     time_limit_s
-        When to stop; the longer, the better, and a first plan is made in any case. None for a few
-        hundred steps, which gives the same answer each time.
+        When to stop; the longer, the better, and a first plan is made in any case. None for fifty
+        steps, which gives the same answer each time.
     previous
         An answer for a demand like this one, to start from.
 
@@ -125,7 +124,7 @@ def schedule(
     >>> slots.completion_s, slots.lower_bound_s
     (5.0, 5.0)
     """
-    started = now_s()
+    started = counted_time()
     from optmatch.solvers.demands.plans import Plan
     from optmatch.solvers.demands.quick_cover import plan_quickly
 

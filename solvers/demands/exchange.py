@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model.working_time import now_s
+from optmatch.model import counted_time
 from optmatch.solvers.demands.plans import Plan, serve
 from optmatch.solvers.kernel import inner_kernel, kernel
 
@@ -155,7 +155,7 @@ def exchange(
     rounds
         At most so many passes over all pairs.
     deadline
-        Stop soon after `now_s` has reached this.
+        Stop soon after `counted_time` has reached this.
     """
     matchings, ticks = plan.matchings.copy(), plan.ticks.copy()
     served = serve(plan)
@@ -166,7 +166,7 @@ def exchange(
     pair = np.empty((2, len(demand)), dtype=matchings.dtype)
     for _ in range(rounds):
         slot = 0
-        while slot < len(ticks) and now_s() < deadline:
+        while slot < len(ticks) and counted_time() < deadline:
             slot = _exchange_from(
                 demand, served, matchings, ticks, shortest, moved, slot, most, work, pair
             )

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model.working_time import now_s
+from optmatch.model import counted_time
 from optmatch.solvers.demands.assignment import assign, new_desk
 from optmatch.solvers.demands.exchange import exchange
 from optmatch.solvers.demands.plans import Plan, join, only_demanded, serve, tidy, trim
@@ -209,7 +209,7 @@ def cover_quickly(
 
 
 _NS_PER_ENTRY = 25  # of a slot times ports squared: what `cover_quickly` takes, about
-_MOVES = 200
+_MOVES = 50
 
 
 def plan_quickly(
@@ -222,7 +222,7 @@ def plan_quickly(
     demand, delay
         In ticks.
     deadline
-        When to stop, by `now_s`; infinite for a number of moves. A first plan is made
+        When to stop, by `counted_time`; infinite for a number of moves. A first plan is made
         in any case.
     previous
         Slots of a demand like this one, to start from.
@@ -231,19 +231,23 @@ def plan_quickly(
         return Plan.of([], [], len(demand))
     slots = int(max((demand > 0).sum(axis=0).max(), (demand > 0).sum(axis=1).max()))
     takes_s = 1e-9 * _NS_PER_ENTRY * slots * demand.size
-    started = now_s()
+    started = counted_time()
     left_s = deadline - started
     found = [
         cover_quickly(demand, delay, exact=left_s > 1.5 * takes_s)
         if previous is None
         else _patch(previous, demand, delay)
     ]
-    if previous is not None and deadline - now_s() > 1.5 * takes_s:
+    if previous is not None and deadline - counted_time() > 1.5 * takes_s:
         found.append(cover_quickly(demand, delay))
     best = min((_finish(plan, demand, deadline) for plan in found), key=lambda p: p.cost(delay))
-    rng, moves, took_s = np.random.default_rng(0), 0, (now_s() - started) / 2
-    while len(best.ticks) > 1 and moves < _MOVES:
-        began = now_s()
+    rng, moves, took_s = np.random.default_rng(0), 0, (counted_time() - started) / 2
+    lines = np.concatenate([demand, demand.T])
+    bound = int((lines.sum(axis=1) + delay * np.count_nonzero(lines, axis=1)).max())
+    while (
+        best.cost(delay) > bound and len(best.ticks) > 1 and (moves < _MOVES or deadline < np.inf)
+    ):
+        began = counted_time()
         if began + took_s > deadline:
             break
         use = np.minimum(best.ticks[:, None], _needs(best, demand)).sum(axis=1)
@@ -252,7 +256,7 @@ def plan_quickly(
         kept = best.take(np.argsort(chance, kind="stable")[out:])
         plan = _finish(_patch(kept, demand, delay), demand, deadline)
         best = plan if plan.cost(delay) <= best.cost(delay) else best
-        took_s, moves = now_s() - began, moves + 1
+        took_s, moves = counted_time() - began, moves + 1
     return best
 
 
@@ -270,6 +274,6 @@ def _patch(plan: Plan, demand: NDArray[np.int64], delay: int) -> Plan:
 def _finish(plan: Plan, demand: NDArray[np.int64], deadline: float) -> Plan:
     """Trim slots and exchange circuits between them."""
     plan = trim(tidy(plan), demand)
-    if len(plan.ticks) ** 2 * len(demand) < 1e8 * (deadline - now_s()):
+    if len(plan.ticks) ** 2 * len(demand) < 1e8 * (deadline - counted_time()):
         plan = trim(exchange(plan, demand, deadline=deadline), demand)
     return only_demanded(plan, demand)

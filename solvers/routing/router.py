@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import UNREACHED, CellGraph, Fabric
-from optmatch.model import BAR, CROSS, FREE, IDLE
+from optmatch.model import BAR, CROSS, FREE, IDLE, check_time
 from optmatch.solvers.routing.pathfinder import (
     FULL,
     UNIT,
@@ -41,6 +41,7 @@ def _wire(fabric: Fabric, bar_cost: int, cross_cost: int) -> tuple[Wiring, NDArr
     )
     space = new_workspace(terminals, links.count, 0)
     for port, terminal in enumerate(target):
+        check_time()
         cost_to_go(
             wiring.mate,
             wiring.exits,

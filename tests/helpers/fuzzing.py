@@ -186,7 +186,7 @@ def try_input(seed: Seed, files: Files, folder: Path) -> Outcome:
         path.unlink()
     for name, content in files.items():
         (folder / name).write_bytes(content)
-    flaw, refused, started, before = "", False, time.process_time(), _memory(reset=True)
+    flaw, refused, started, before = "", False, time.process_time(), memory(reset=True)
     try:
         seed.read(folder / next(iter(files)))
     except om.InputError as exc:
@@ -195,13 +195,13 @@ def try_input(seed: Seed, files: Files, folder: Path) -> Outcome:
             flaw = f"a message of {len(str(exc))} letters"
     except Exception:
         flaw = traceback.format_exc()
-    seconds, mebibytes = time.process_time() - started, _memory() - before
+    seconds, mebibytes = time.process_time() - started, memory() - before
     if seconds > MOST_SECONDS or mebibytes > MOST_MEBIBYTES:
         flaw = flaw or f"{seconds:.1f} s, {mebibytes:.0f} MiB"
     return Outcome(refused, seconds, mebibytes, flaw)
 
 
-def _memory(*, reset: bool = False) -> float:
+def memory(*, reset: bool = False) -> float:
     """Return the most memory that was in use since the last reset, in MiB; 0 if not on Linux."""
     if not Path("/proc/self/clear_refs").exists():
         return 0.0

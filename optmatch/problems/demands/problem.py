@@ -21,6 +21,7 @@ from optmatch.model import (
     Schedule,
     Value,
     check_fields,
+    check_size,
 )
 from optmatch.model.schedule import Switching
 from optmatch.problems.demands.evening import even_out
@@ -143,6 +144,7 @@ class Demand(_InTicks):
         check_fields(self)
         demand = self.demand_bytes
         self.fabric.require_switch()
+        check_size("ports", self.planes * self.fabric.n_ports, "planes")
         _check_entries(self.fabric, demand, with_packets=self.packet_bytes_per_s > 0)
         per_s = self.rate_bytes_per_s
         self._set(_scaled=scale(demand, per_s, self.delay_s, self.min_slot_s, self.quantum_s))

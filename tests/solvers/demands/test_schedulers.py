@@ -135,7 +135,7 @@ def test_exchanges_stop_at_a_deadline(monkeypatch: pytest.MonkeyPatch, batches: 
     whole = exchange(plan, demand)
     monkeypatch.setattr(exchanging, "_BATCH", 1)
     ticking = itertools.count()
-    monkeypatch.setattr(exchanging, "now_s", lambda: next(ticking))
+    monkeypatch.setattr(exchanging, "counted_time", lambda: next(ticking))
     part = exchange(plan, demand, deadline=batches)
     assert (serve(part) >= demand).all()
     assert whole.ticks.sum() <= part.ticks.sum() <= plan.ticks.sum()
