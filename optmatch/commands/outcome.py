@@ -14,7 +14,7 @@ import click
 
 from optmatch.commands.groups import LaterGroup
 from optmatch.commands.interrupt import terminable
-from optmatch.io.text import plain
+from optmatch.io.text import as_cell, plain
 from optmatch.model import InputError, OptMatchError, Problem, Solution, VerificationError
 
 SOLVED, OTHER, USAGE, INFEASIBLE, NOTHING_FOUND, CHECK_FAILED, UNPROVED = range(7)
@@ -29,7 +29,6 @@ EXIT_CODES = {
     CHECK_FAILED: "a check failed",
     UNPROVED: "verify: nothing wrong was found, but a claim is unproved",
     INTERRUPTED: "interrupted",
-    TERMINATED: "terminated, as by SIGTERM; else as interrupted",
 }
 
 STDIN = "-"
@@ -118,7 +117,7 @@ def print_table(rows: Sequence[Sequence[str]], *, indent: int = 0) -> None:
 def csv_text(rows: Iterable[Iterable[Any]]) -> str:
     """Return rows as lines of CSV."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
+    csv.writer(text, lineterminator="\n").writerows(map(as_cell, row) for row in rows)
     return text.getvalue()
 
 

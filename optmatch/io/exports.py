@@ -18,7 +18,7 @@ from optmatch.io.collectives.rounds import write_rounds
 from optmatch.io.netlists import cell_states, gdsfactory
 from optmatch.io.rails import openoptics, timeline
 from optmatch.model import InputError, Solution
-from optmatch.model.files import check_target, replace_file
+from optmatch.model.files import check_target, is_stream, replace_file
 
 Exported = str | Mapping[str, str | bytes]
 
@@ -175,6 +175,10 @@ def export(
     """
     written = exported(solution, to)
     files = {"": written} if isinstance(written, str) else written
+    if len(files) > 1 and is_stream(path):
+        raise InputError(
+            f"{to}: {len(files)} files cannot go into one stream", path=os.fspath(path)
+        )
     targets = [check_target(os.fspath(path) + ending, force=force) for ending in files]
     for target, content in zip(targets, files.values(), strict=True):
         replace_file(target, content.encode() if isinstance(content, str) else content)
