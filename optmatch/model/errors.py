@@ -62,7 +62,7 @@ class FormatError(InputError):
     >>> loads('{}')
     Traceback (most recent call last):
         ...
-    optmatch.model.errors.FormatError: format = None: ?
+    optmatch.model.errors.FormatError: <text>: /: key 'format' is missing
     """
 
 

@@ -190,7 +190,7 @@ def cover_quickly(
     --------
     >>> plan = cover_quickly(np.array([[0, 3], [2, 1]]), 1)
     >>> plan.matchings.tolist(), plan.ticks.tolist()
-    ([[1, 0], [-1, 1]], [3, 1])
+    ([[-1, 1], [1, 0]], [1, 3])
     """
     desk = new_desk(len(demand))
     row, column = np.nonzero(demand)

@@ -213,3 +213,15 @@ def test_nobody_reading_on_is_no_error_message() -> None:
     )
     os.close(write_end)
     assert done.stderr == b""
+
+
+def test_a_misspelt_command_or_method_is_answered_with_the_nearest() -> None:
+    asked = call("sovle", IDEAL)
+    assert (asked.exit_code, "Did you mean 'solve'?" in asked.stderr) == (2, True)
+    asked = call("solve", "instances/routing/hex-9x9-32-random-1.json", "--method", "negotiatd")
+    assert (asked.exit_code, "perhaps 'negotiated'" in asked.stderr) == (2, True)
+
+
+def test_what_is_no_file_at_all_on_stdin_names_the_option_that_writes_one() -> None:
+    asked = call("verify", "-", input="solved: 31 slots\n")
+    assert (asked.exit_code, "`solve FILE -o -`" in asked.stderr) == (2, True)

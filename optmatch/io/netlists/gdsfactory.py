@@ -62,7 +62,7 @@ def read_netlist(
     ...     path = pathlib.Path(folder, "one.json")
     ...     _ = path.write_text(json.dumps(tree))
     ...     netlist = om.read_netlist(path, components={"mzi2x2": "switch"}, open_pins=True)
-    >>> netlist.fabric.port_names
+    >>> netlist.port_names
     ('left', 'right')
     """
     flaws: list[str] = []

@@ -31,7 +31,8 @@ class TransformerModel(Value):
     Examples
     --------
     >>> import optmatch as om
-    >>> model = om.TransformerModel(32, 4096, 32, 8192, 128256, 14336)
+    >>> sizes = {"layers": 32, "hidden": 4096, "heads": 32, "sequence": 8192}
+    >>> model = om.TransformerModel(**sizes, vocabulary=128256, ffn=14336)
     >>> model.experts
     1
     """

@@ -1,0 +1,18 @@
+"""What frozen values show of themselves."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import optmatch as om
+
+
+def test_representations_are_short() -> None:
+    mesh = om.HexMesh(4, 4, ports=8)
+    assert repr(mesh) == "HexMesh(rows=4, cols=4, ports=8)"
+    slots = np.tile(np.arange(8)[::-1], (5, 1))
+    schedule = om.Schedule(matchings=slots, durations_s=np.ones(5))
+    assert (
+        repr(schedule)
+        == "Schedule(matchings=<int32 5 x 8>, durations_s=[1.0, 1.0, 1.0, 1.0, 1.0])"
+    )
