@@ -15,12 +15,13 @@ PYTEST := $(BIN)/pytest -n 2 --dist worksteal -rs
 READY := $(VENV)/ready-to-run
 READY_TO_TEST := $(VENV)/ready-to-test
 
-.PHONY: help demo test soak lint unit bounds python notebooks bench clean
+.PHONY: help demo test soak fuzz lint unit bounds python notebooks bench clean
 
 help:
 	@echo "make demo   solve $(PROBLEM), verify it, draw it (in demo/)"
 	@echo "make test   all checks: style, types, imports, tests in three modes, notebooks"
 	@echo "make soak   tests of methods with ten times the problems (an hour)"
+	@echo "make fuzz   MINUTES=10 of changed inputs of every format; what fails is kept in fuzz-failures/"
 	@echo "make bench  the measurements of benchmarks/"
 	@echo "make clean  remove what these made"
 
@@ -56,6 +57,10 @@ test: $(READY_TO_TEST)
 # What takes long by nature: many more problems for each test of the contract of methods.
 soak: $(READY_TO_TEST)
 	OPTMATCH_EXAMPLES=10 $(PYTEST) -q tests/solvers
+
+# Inputs that no run has had before: tests/io/test_fuzzing.py has the same few each time.
+fuzz: $(READY_TO_TEST)
+	$(BIN)/python -m tests.helpers.fuzzing $(or $(MINUTES),10)
 
 lint: $(READY_TO_TEST)
 	$(BIN)/ruff check .

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
 
-import numpy as np
-
-from optmatch.model import InputError
+from optmatch.model import InputError, integer
 from optmatch.problems import Reroute
 
 Parts = int | Iterable[int] | None
+Stuck = Literal["bar", "cross"] | None
 
 
 class FailedParts(NamedTuple):
@@ -25,13 +25,43 @@ class FailedParts(NamedTuple):
     dead_cells: tuple[int, ...] = ()
 
 
-def list_parts(parts: Parts) -> tuple[int, ...]:
-    """Return parts that are given as one, several or none, in ascending order."""
+def list_parts(name: str, parts: Parts) -> tuple[int, ...]:
+    """Return parts that are given as one, several or none, in ascending order.
+
+    Raises
+    ------
+    InputError
+        If one is no whole number >= 0, or named twice.
+    """
     if parts is None:
         return ()
-    if isinstance(parts, int | np.integer):
-        return (int(parts),)
-    return tuple(sorted(int(part) for part in parts))
+    if not isinstance(parts, Iterable) or isinstance(parts, str | bytes):
+        return (integer(name, parts, at_least=0),)
+    numbers = sorted(integer(name, part, at_least=0) for part in parts)
+    for one, other in pairwise(numbers):
+        if one == other:
+            raise InputError(f"{name} {one} is named twice", where=name)
+    return tuple(numbers)
+
+
+def list_failure(chip: Parts, port: Parts, fibre: Parts, cell: Parts, stuck: Stuck) -> FailedParts:
+    """Check what is said to have failed; arguments as of `Rerouter.fail`."""
+    if stuck not in (None, "bar", "cross"):
+        raise InputError(f"stuck = {stuck!r}: one of 'bar', 'cross', None", where="stuck")
+    cells = list_parts("cell", cell)
+    if stuck and not cells:
+        raise InputError(f"stuck = {stuck!r}, but no cell is named", where="stuck")
+    failure = FailedParts(
+        list_parts("chip", chip),
+        list_parts("port", port),
+        list_parts("fibre", fibre),
+        cells if stuck == "bar" else (),
+        cells if stuck == "cross" else (),
+        cells if stuck is None else (),
+    )
+    if not any(failure):
+        raise InputError("no part is named: a chip, port, fibre or cell")
+    return failure
 
 
 def add_failure(state: Reroute, failure: FailedParts) -> Reroute:

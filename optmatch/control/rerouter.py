@@ -2,61 +2,48 @@
 
 from __future__ import annotations
 
+import json
+import os
 import threading
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from collections import deque
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from optmatch.control.answering import Ahead, answer, failure_of_unit, look
 from optmatch.control.failed_parts import (
     FailedParts,
     Parts,
+    Stuck,
     add_failure,
-    check_failure,
+    list_failure,
     list_parts,
 )
-from optmatch.fabrics import Fabric
-from optmatch.model import BAR, CROSS, InfeasibleError, InputError, LimitReached, OptMatchError
+from optmatch.control.memory import Memory, read_memory, write_memory
+from optmatch.model import InfeasibleError, InputError, LimitReached, OptMatchError, integer
 from optmatch.problems import Reroute, Transition
 
-if TYPE_CHECKING:
-    from optmatch.solvers.reroutes.repair import Reach
-    from optmatch.solvers.reroutes.routing_state import Case, RoutingState
 
-Stuck = Literal["bar", "cross"] | None
-Ahead = bool | Literal["all"]
-
-
-class _Snapshot(NamedTuple):
-    """A state with what was derived from it; never changed, so readers need no lock."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Proposal:
+    """A way over a failure, for the state in which it was asked for."""
 
     state: Reroute
-    routing: RoutingState
-    reach: Reach
-    of_unit: dict[int, list[int]]
-    """The circuits of each unit."""
-    through: dict[int, list[int]]
-    """The circuits through each cell, or fibre where there are no cells."""
-    answers: dict[FailedParts, Transition | OptMatchError]
-    """What was worked out ahead; an error where nothing helps, or nothing was found."""
-
-
-class _Proposal(NamedTuple):
-    state: Reroute
-    """What it is about."""
     failure: FailedParts
     transition: Transition
     restored: tuple[int, int] | None = None
-    """The unit that gets its circuits back, and its stand-in, which has not failed."""
+    """The unit that gets its circuits back, and its stand-in."""
 
 
 class Rerouter:
     """Holds a running state; says how to get over failures, and follows what was done.
 
-    `fail` proposes and changes nothing; `apply` takes the proposal over, `rollback` drops it, or
-    takes back what was applied last. Reading `state` and asking for what is prepared never waits;
-    other calls exclude each other.
+    `fail` returns a proposal and changes nothing; `apply` takes over the one that it is given;
+    `rollback` takes back what was applied last. A failure that nothing helps stays on record: its
+    parts take over nothing, and it is tried again after each change. Reading `state` and asking
+    for what is prepared never waits; other calls exclude each other.
 
     Parameters
     ----------
@@ -66,6 +53,10 @@ class Rerouter:
         Whether the answer to the failure of each chip (or port of a switch) is worked out ahead,
         now and after each change; ``"all"`` for each fibre and cell in use as well, dead or stuck
         in the state that it is not in. Parts that are not in use need no preparation.
+    history
+        How many changes can be taken back at most.
+    journal
+        A file to which each change adds a line of JSON; None for none.
 
     Raises
     ------
@@ -82,23 +73,32 @@ class Rerouter:
     >>> from optmatch import RackFabric, Reroute, Rerouter
     >>> state = Reroute(RackFabric(), [[0, 6], [6, 0]], routes=[[], []], spares=[2, 63])
     >>> controller = Rerouter(state)
-    >>> transition = controller.fail(chip=0)
-    >>> transition.moves.tolist(), transition.describe()[0]
+    >>> proposal = controller.fail(chip=0)
+    >>> proposal.transition.moves.tolist(), proposal.transition.describe()[0]
     ([[0, 2]], 'raise circuit 0: port 12 to port 6')
-    >>> controller.apply().spares
+    >>> controller.apply(proposal).spares
     (63,)
     """
 
-    def __init__(self, state: Reroute, *, prepare: Ahead = True) -> None:
+    def __init__(
+        self,
+        state: Reroute,
+        *,
+        prepare: Ahead = True,
+        history: int = 32,
+        journal: str | os.PathLike[str] | None = None,
+    ) -> None:
         if state.hit.any():
             circuit = int(np.flatnonzero(state.hit)[0])
             raise InputError(f"circuit {circuit} has no light in this state", where="state")
         self._lock = threading.RLock()
         self._ahead: Ahead = prepare
-        self._proposal: _Proposal | None = None
-        self._history: list[Reroute] = []
-        self._stand_ins: dict[int, int] = {}
-        self._now = self._look(state)
+        self._history = deque[Memory](maxlen=integer("history", history, at_least=0))
+        self._journal = None if journal is None else Path(journal)
+        self._homes: dict[int, int] = {}  # whose circuits each stand-in has
+        self._refused: tuple[FailedParts, ...] = ()
+        self._offers: tuple[Proposal, ...] = ()
+        self._now = look(state, prepare)
 
     @property
     def state(self) -> Reroute:
@@ -107,8 +107,23 @@ class Rerouter:
 
     @property
     def stand_ins(self) -> dict[int, int]:
-        """The spare that has the circuits of each failed unit."""
-        return dict(self._stand_ins)
+        """The unit that has the circuits of each failed unit at present."""
+        return {home: unit for unit, home in self._homes.items()}
+
+    @property
+    def refused(self) -> tuple[FailedParts, ...]:
+        """The failures on record that nothing has helped so far."""
+        return self._refused
+
+    @property
+    def history(self) -> tuple[Reroute, ...]:
+        """The states before the last changes, the oldest first."""
+        return tuple(memory.state for memory in self._history)
+
+    @property
+    def offers(self) -> tuple[Proposal, ...]:
+        """Ways over failures that were refused, found since the last change."""
+        return self._offers
 
     def fail(
         self,
@@ -118,7 +133,7 @@ class Rerouter:
         fibre: Parts = None,
         cell: Parts = None,
         stuck: Stuck = None,
-    ) -> Transition:
+    ) -> Proposal:
         """Say how to get over the failure of one part, or of several at once.
 
         Parameters
@@ -130,85 +145,91 @@ class Rerouter:
 
         Returns
         -------
-        Transition
-            Take it over with `apply`.
+        Proposal
+            Its `transition` says what to do; take it over with `apply`.
 
         Raises
         ------
         InputError
-            If a part does not exist, or has failed before.
+            If no part is named, or one does not exist, is named twice, or has failed before.
         InfeasibleError
             If it is proved that nothing helps: too few spares, or an end that is cut off.
         LimitReached
             If no way was found; method ``ilp`` may find one, or prove that there is none.
         """
-        cells = list_parts(cell)
-        failure = FailedParts(
-            list_parts(chip),
-            list_parts(port),
-            list_parts(fibre),
-            cells if stuck == "bar" else (),
-            cells if stuck == "cross" else (),
-            cells if stuck is None else (),
-        )
-        now = self._now
-        transition = now.answers.get(failure)
-        if isinstance(transition, OptMatchError):
-            raise type(transition)(str(transition))
-        if transition is None:
-            with self._lock:
-                now = self._now
-                transition = self._answer(now, failure)
-        self._proposal = _Proposal(now.state, failure, transition)
-        return transition
+        failure = list_failure(chip, port, fibre, cell, stuck)
+        now, avoid = self._now, self._unfit()
+        prepared = None if avoid else now.answers.get(failure)
+        if isinstance(prepared, Transition):
+            return Proposal(now.state, failure, prepared)
+        with self._lock:
+            now = self._now
+            try:
+                if isinstance(prepared, OptMatchError):
+                    raise type(prepared)(str(prepared))
+                found = answer(now, failure, avoid=self._unfit())
+            except (InfeasibleError, LimitReached):
+                if failure not in self._refused:
+                    self._refused = (*self._refused, failure)
+                raise
+        return Proposal(now.state, failure, found)
 
-    def apply(self) -> Reroute:
-        """Take over what was proposed last; return the new state.
+    def apply(self, proposal: Proposal) -> Reroute:
+        """Take over a proposal; return the new state.
 
         Raises
         ------
         InputError
-            If nothing is proposed, or the state has changed since.
+            If the state has changed since it was made.
         """
+        if not isinstance(proposal, Proposal):
+            raise InputError(f"proposal of type {type(proposal).__name__}", where="proposal")
         with self._lock:
-            if self._proposal is None:
-                raise InputError("nothing is proposed: fail or give_back first")
-            proposal, before = self._proposal, self._now.state
+            before, failure = self._now.state, proposal.failure
             if proposal.state is not before:
                 raise InputError("the state has changed since this was proposed: ask again")
-            after = add_failure(before, proposal.failure).after(proposal.transition)
+            after = add_failure(before, failure).after(proposal.transition)
+            homes, refused = dict(self._homes), self._refused
             if proposal.restored is None:
-                self._stand_ins.update(proposal.transition.moves.tolist())
+                for lost, spare in proposal.transition.moves.tolist():
+                    homes[spare] = homes.pop(lost, lost)
+                what, refused = "fail", tuple(f for f in refused if f != failure)
             else:
                 unit, stand_in = proposal.restored
-                left = [part for part in before.spares if part != unit]
+                left = tuple(part for part in before.spares if part != unit)
                 changes: dict[str, Any] = {
                     name: getattr(before, name) for name in FailedParts._fields
                 }
-                after = replace(after, spares=(*left, stand_in), **changes)
-                self._stand_ins.pop(unit, None)
-            self._proposal = None
-            self._history.append(before)
-            self._now = self._look(after)
+                if failure in refused:  # it has failed by itself
+                    changes |= {n: (*changes[n], *p) for n, p in failure._asdict().items()}
+                    refused = tuple(f for f in refused if f != failure)
+                else:
+                    left = (*left, stand_in)
+                after = replace(after, spares=left, **changes)
+                del homes[stand_in]
+                what = "give back"
+            self._change(after, homes, refused, what, failure)
             return after
 
     def rollback(self) -> Reroute:
-        """Drop what is proposed; if nothing is, return to the state before the last change.
+        """Return to the state before the last change.
 
-        That is for a false alarm, or changes that were never made: circuits, cells, spares and
-        failures are again as they were then.
+        That is for a false alarm, or changes that were never made: circuits, cells, spares,
+        failures and stand-ins are again as they were then.
+
+        Raises
+        ------
+        InputError
+            If nothing was applied, or so many changes were taken back as are remembered.
         """
         with self._lock:
-            if self._proposal is not None:
-                self._proposal = None
-            elif self._history:
-                before = self._history.pop()
-                gone = set(before.spares)
-                self._stand_ins = {u: s for u, s in self._stand_ins.items() if s not in gone}
-                self._now = self._look(before)
-            else:
-                raise InputError("nothing was applied")
-            return self.state
+            if not self._history:
+                raise InputError("nothing was applied that is remembered")
+            memory = self._history.pop()
+            since = tuple(failure for failure in self._refused if failure not in memory.refused)
+            self._take_over(memory._replace(refused=memory.refused + since))
+            self._note("rollback", FailedParts())
+            return memory.state
 
     def repair(
         self,
@@ -223,34 +244,41 @@ class Rerouter:
         Raises
         ------
         InputError
-            If a part has not failed.
+            If no part is named, or one has not failed.
         """
         kinds = {
-            "chip": (list_parts(chip), ("failed_chips",)),
-            "port": (list_parts(port), ("failed_ports",)),
-            "fibre": (list_parts(fibre), ("failed_fibres",)),
-            "cell": (list_parts(cell), ("stuck_bar", "stuck_cross", "dead_cells")),
+            "chip": (list_parts("chip", chip), ("failed_chips",)),
+            "port": (list_parts("port", port), ("failed_ports",)),
+            "fibre": (list_parts("fibre", fibre), ("failed_fibres",)),
+            "cell": (list_parts("cell", cell), ("stuck_bar", "stuck_cross", "dead_cells")),
         }
+        if not any(parts for parts, _ in kinds.values()):
+            raise InputError("no part is named: a chip, port, fibre or cell")
         with self._lock:
-            before = self._now.state
+            before, refused = self._now.state, self._refused
             changes: dict[str, Any] = {}
             for what, (parts, fields) in kinds.items():
+                recorded = {
+                    part for f in refused for field in fields for part in getattr(f, field)
+                }
                 failed = {part for field in fields for part in getattr(before, field)}
                 for part in parts:
-                    if part not in failed:
+                    if part not in failed | recorded:
                         raise InputError(f"{what} {part} has not failed", where=what)
                 for field in fields if parts else ():
                     left = [part for part in getattr(before, field) if part not in parts]
                     changes[field] = tuple(left)
+                    refused = tuple(_without(f, field, parts) for f in refused)
             units = kinds[before.fabric.unit_name][0]
             idle = [u for u in units if not self._now.of_unit.get(u) and u not in before.spares]
             after = replace(before, spares=(*before.spares, *idle), **changes)
-            self._proposal = None
-            self._history.append(before)
-            self._now = self._look(after)
+            refused = tuple(f for f in refused if any(f))
+            chips, ports, fibres, cells = (parts for parts, _ in kinds.values())
+            repaired = FailedParts(chips, ports, fibres, dead_cells=cells)
+            self._change(after, self._homes, refused, "repair", repaired)
             return after
 
-    def give_back(self, unit: int) -> Transition:
+    def give_back(self, unit: int) -> Proposal:
         """Say how a repaired chip (or port of a switch) gets its circuits back from its stand-in.
 
         The stand-in is a spare again once that is applied.
@@ -261,120 +289,95 @@ class Rerouter:
             If no spare stands in for the unit, or it has not been repaired.
         """
         with self._lock:
-            now = self._now
-            if unit not in self._stand_ins or unit not in now.state.spares:
+            now, stand_ins = self._now, self.stand_ins
+            if unit not in stand_ins or unit not in now.state.spares or unit in self._unfit():
                 raise InputError(f"unit {unit} has no stand-in, or is not repaired", where="unit")
-            stand_in = self._stand_ins[unit]
-            leaving = _failure_of_unit(now.state.fabric, stand_in)
-            transition = self._answer(now, leaving, (unit,))
-            self._proposal = _Proposal(now.state, leaving, transition, (unit, stand_in))
-            return transition
+            stand_in = stand_ins[unit]
+            leaving = failure_of_unit(now.state.fabric, stand_in)
+            found = answer(now, leaving, only=(unit,))
+            return Proposal(now.state, leaving, found, (unit, stand_in))
 
-    def _look(self, state: Reroute) -> _Snapshot:
-        """Derive all that answers need, and prepare them."""
-        from optmatch.solvers.reroutes.repair import Reach
-        from optmatch.solvers.reroutes.routing_state import RoutingState
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all that a restart needs: state, stand-ins, what was refused, and the history.
 
-        routing = RoutingState(state)
-        of_unit: dict[int, list[int]] = {}
-        through: dict[int, list[int]] = {}
-        for circuit, (units, way) in enumerate(
-            zip(routing.ends.tolist(), state.circuit_routes, strict=True)
-        ):
-            for unit in set(units):
-                of_unit.setdefault(unit, []).append(circuit)
-            for part in set(way) if state.fabric.graph is None else {t // 4 for t in way}:
-                through.setdefault(part, []).append(circuit)
-        reach = Reach(routing, state.loss_units)
-        now = _Snapshot(state, routing, reach, of_unit, through, {})
-        for failure in _single_failures(now, self._ahead):
+        The file is replaced at once or not at all.
+        """
+        with self._lock:
+            write_memory(path, [*self._history, self._memory()])
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        prepare: Ahead = True,
+        history: int = 32,
+        journal: str | os.PathLike[str] | None = None,
+    ) -> Rerouter:
+        """Take up what was saved; arguments as of the class.
+
+        Raises
+        ------
+        FormatError
+            If the file cannot be read, or is no such file.
+        """
+        *past, present = read_memory(path)
+        controller = cls(present.state, prepare=prepare, history=history, journal=journal)
+        controller._history.extend(past)
+        controller._homes, controller._refused = dict(present.homes), present.refused
+        controller._retry()
+        return controller
+
+    def _memory(self) -> Memory:
+        return Memory(self._now.state, tuple(self._homes.items()), self._refused)
+
+    def _unfit(self) -> frozenset[int]:
+        """List the units that have failed and stand on record only."""
+        field = f"failed_{self._now.state.fabric.unit_name}s"
+        return frozenset(unit for failure in self._refused for unit in getattr(failure, field))
+
+    def _change(
+        self,
+        state: Reroute,
+        homes: dict[int, int],
+        refused: tuple[FailedParts, ...],
+        what: str,
+        parts: FailedParts,
+    ) -> None:
+        """Go on to a new state, and remember the last one."""
+        memory = self._memory()
+        self._take_over(Memory(state, tuple(homes.items()), refused))
+        self._history.append(memory)
+        self._note(what, parts)
+
+    def _take_over(self, memory: Memory) -> None:
+        self._now = look(memory.state, self._ahead)
+        self._homes, self._refused = dict(memory.homes), memory.refused
+        self._retry()
+
+    def _retry(self) -> None:
+        """Look for ways over the failures on record."""
+        found = []
+        for failure in self._refused:
+            own = frozenset(failure.failed_chips + failure.failed_ports)
             try:
-                now.answers[failure] = self._answer(now, failure)
-            except (InfeasibleError, LimitReached) as exc:
-                now.answers[failure] = exc.with_traceback(None)
-        return now
+                way = answer(self._now, failure, avoid=self._unfit() - own)
+            except OptMatchError:
+                continue
+            found.append(Proposal(self._now.state, failure, way))
+        self._offers = tuple(found)
 
-    def _answer(
-        self, now: _Snapshot, failure: FailedParts, spares: tuple[int, ...] | None = None
-    ) -> Transition:
-        """Work out a transition."""
-        from optmatch.solvers.reroutes.changes import make_transition
-        from optmatch.solvers.reroutes.impossible import explain, explain_bound
-        from optmatch.solvers.reroutes.repair import Plan, repair
-
-        case, routing = self._case(now, failure, spares)
-        lost, spares_left = len(case.lost), len(case.spares)
-        if lost > spares_left:
-            raise InfeasibleError(explain_bound(lost, spares_left))
-        found = repair(routing, case, now.reach)
-        if isinstance(found, Plan):
-            return make_transition(routing, case, found)
-        if found is not None:
-            raise InfeasibleError(explain(now.state, found))
-        if not isinstance(add_failure(now.state, failure).lower_bound(), tuple):
-            raise InfeasibleError(explain_bound(lost, spares_left))
-        raise LimitReached("no way over the failure was found; method ilp settles it")
-
-    def _case(
-        self, now: _Snapshot, failure: FailedParts, spares: tuple[int, ...] | None
-    ) -> tuple[Case, RoutingState]:
-        """Find whom a failure hits, in a state without what has failed."""
-        from optmatch.solvers.reroutes.routing_state import Case
-
-        state = now.state
-        if spares is None:
-            check_failure(state, failure)
-        kinds = [field for field, parts in failure._asdict().items() if parts]
-        if kinds == [f"failed_{state.fabric.unit_name}s"]:
-            gone = failure.failed_chips or failure.failed_ports
-            lost = tuple(sorted(unit for unit in gone if now.of_unit.get(unit)))
-            hit = {circuit for unit in lost for circuit in now.of_unit[unit]}
-            live = state.live_spares if spares is None else spares
-            live = tuple(spare for spare in live if spare not in gone)
-            return Case(tuple(sorted(hit)), lost, live, state.owners), now.routing
-        routing = now.routing.fork()
-        routing.shut_fibres(failure.failed_fibres)
-        stuck = dict.fromkeys(failure.stuck_bar, BAR)
-        stuck |= dict.fromkeys(failure.stuck_cross, CROSS)
-        routing.break_cells(stuck, failure.dead_cells)
-        if kinds == ["failed_fibres"] and state.fabric.graph is None:
-            hit = {
-                circuit
-                for fibre in failure.failed_fibres
-                for circuit in now.through.get(fibre, ())
-            }
-            return Case(tuple(sorted(hit)), (), state.live_spares, state.owners), routing
-        if set(kinds) <= {"stuck_bar", "stuck_cross", "dead_cells"}:
-            broken = [*failure.dead_cells]
-            broken += [c for c, s in stuck.items() if state.cell_states[c] != s]  # type: ignore[index]
-            hit = {circuit for cell in broken for circuit in now.through.get(cell, ())}
-            return Case(tuple(sorted(hit)), (), state.live_spares, state.owners), routing
-        problem = add_failure(state, failure)
-        routing.shut_ports(sorted(problem.dead_ports - state.dead_ports))
-        hits = tuple(np.flatnonzero(problem.hit).tolist())
-        return Case(hits, problem.lost, problem.live_spares, state.owners), routing
+    def _note(self, what: str, parts: FailedParts) -> None:
+        """Add a line to the journal."""
+        if self._journal is None:
+            return
+        named = {name: list(numbers) for name, numbers in parts._asdict().items() if numbers}
+        line = {"what": what, **named, "stand_ins": list(map(list, self.stand_ins.items()))}
+        with self._journal.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
 
 
-def _single_failures(now: _Snapshot, ahead: Ahead) -> Iterator[FailedParts]:
-    """List the failures of one part each whose answers are to be prepared."""
-    state = now.state
-    failed = getattr(state, f"failed_{state.fabric.unit_name}s")
-    for unit in range(state.n_units) if ahead else ():
-        if unit not in failed:
-            yield _failure_of_unit(state.fabric, unit)
-    if ahead != "all":
-        return
-    if state.cell_states is None:
-        yield from (FailedParts(failed_fibres=(fibre,)) for fibre in sorted(now.through))
-        return
-    entered = {terminal for way in state.circuit_routes for terminal in way}
-    used = {int(state.fabric.fibre_of_terminal[terminal]) for terminal in entered} - {-1}
-    yield from (FailedParts(failed_fibres=(fibre,)) for fibre in sorted(used))
-    for cell in sorted(set(now.through) - set(state.stuck)):
-        yield FailedParts(dead_cells=(cell,))
-        bar = state.cell_states[cell] == CROSS
-        yield FailedParts(stuck_bar=(cell,)) if bar else FailedParts(stuck_cross=(cell,))
-
-
-def _failure_of_unit(fabric: Fabric, unit: int) -> FailedParts:
-    return FailedParts(**{f"failed_{fabric.unit_name}s": (unit,)})
+def _without(failure: FailedParts, field: str, parts: tuple[int, ...]) -> FailedParts:
+    """Take repaired parts out of a failure."""
+    left = tuple(part for part in getattr(failure, field) if part not in parts)
+    return failure._replace(**{field: left})

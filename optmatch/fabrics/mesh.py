@@ -86,6 +86,8 @@ class GridMesh(Mesh):
     def __post_init__(self) -> None:
         check_fields(self)
         check_size("cells", 3 * self.rows * self.cols, "rows")
+        # Routes along a long thin mesh are as long as those of a square one of its length.
+        check_size("cells", max(self.rows, self.cols) ** 2, "rows")
         self._choose()
 
     @property

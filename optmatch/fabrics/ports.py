@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics.cellgraph import CellGraph, check_parts
 from optmatch.fabrics.reach import UNREACHED, forced_links, shortest_routes
-from optmatch.model import Count, Index, InputError
+from optmatch.model import Count, Index, InputError, check_size
 
 Ports = Count | Sequence[Index] | None
 Terminals = tuple[int, ...]
@@ -123,18 +123,26 @@ def _repair(graph: CellGraph, chosen: list[int], must_meet: NDArray[np.bool_]) -
     n = len(graph.perimeter)
     if len(set(chosen)) < len(chosen):
         return None
-    forced = [forced_links(graph, terminal) for terminal in graph.perimeter.tolist()]
-    many = len(chosen) > 2  # two ports only ever meet each other
-    rival = np.array([[many and bool(a & b) and a is not b for b in forced] for a in forced])
+    check_size("entries", n * len(chosen), "ports")
+    forced = forced_links(graph, graph.perimeter.tolist())
+    behind: dict[int, list[int]] = {}
+    for place, links in enumerate(forced):
+        for link in links:
+            behind.setdefault(link, []).append(place)
     while True:
-        bad = rival[chosen][:, chosen] | (_dead(graph, chosen, chosen) & must_meet)
+        rival = np.zeros((n, len(chosen)), dtype=bool)
+        for column, place in enumerate(chosen if len(chosen) > 2 else ()):  # two meet each other
+            for link in forced[place]:
+                rival[behind[link], column] = True
+            rival[place, column] = False
+        bad = rival[chosen] | (_dead(graph, chosen, chosen) & must_meet)
         if not bad.any():
             return chosen
         unused = np.setdiff1d(np.arange(n), chosen)
-        dead = _dead(graph, unused.tolist(), chosen)
+        dead = _dead(graph, chosen, unused.tolist()).T  # the few first: light goes either way
         for place in np.argsort(-bad.sum(axis=1), kind="stable"):
             others = np.arange(len(chosen)) != place
-            pairs = ((rival[unused][:, chosen] & others) | (dead & must_meet[place])).sum(axis=1)
+            pairs = ((rival[unused] & others) | (dead & must_meet[place])).sum(axis=1)
             away = np.abs(unused - chosen[place])
             order = np.lexsort((unused, np.minimum(away, n - away), pairs))
             if len(order) and pairs[order[0]] < bad[place].sum():
@@ -145,8 +153,8 @@ def _repair(graph: CellGraph, chosen: list[int], must_meet: NDArray[np.bool_]) -
 
 
 def _dead(graph: CellGraph, first: list[int], second: list[int]) -> NDArray[np.bool_]:
-    if not first:
-        return np.zeros((0, len(second)), dtype=bool)
+    if not second:
+        return np.zeros((len(first), 0), dtype=bool)
     dead: NDArray[np.bool_] = (
         shortest_routes(graph, graph.perimeter[first], graph.perimeter[second]) == UNREACHED
     )

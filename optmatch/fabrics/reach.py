@@ -20,6 +20,10 @@ from optmatch.fabrics.forward import (
     columns_of,
     forward_routes,
 )
+from optmatch.model import check_size, check_time
+
+MOST_AT_ONCE = 1 << 22
+"""So many terminals, of all sources that are looked at side by side."""
 
 
 class Walks(NamedTuple):
@@ -52,6 +56,7 @@ def walk(
     at = np.asarray(sources, dtype=np.int64)  # terminals entered, and the source they belong to
     distance = 0
     while len(at):
+        check_time()
         distance += 1
         leaving = (base[:, None] + exits[at]).ravel()
         came = np.repeat(at, 2)
@@ -89,9 +94,16 @@ def shortest_routes(
         table[same] = 0
         table.flags.writeable = False
         return table
-    walks = walk(graph, sources)
-    table = walks.cells[:, destinations].copy()
-    doubtful = _reuses_a_link(graph, walks, destinations) & (table != UNREACHED) & ~same
+    check_size("entries", len(sources) * len(graph.mate), "ports")
+    table = np.empty(same.shape, dtype=np.int32)
+    doubtful = np.zeros(same.shape, dtype=np.bool_)
+    at_once = max(1, MOST_AT_ONCE // max(len(graph.mate), 64 * len(destinations)))
+    for start in range(0, len(sources), at_once):
+        rows = slice(start, start + at_once)
+        walks = walk(graph, sources[rows])
+        table[rows] = walks.cells[:, destinations]
+        doubtful[rows] = _reuses_a_link(graph, walks, destinations)
+    doubtful &= (table != UNREACHED) & ~same
     table[same] = 0
     for i, j in np.argwhere(doubtful):
         table[i, j] = _shortest_route(graph, int(sources[i]), int(destinations[j]))
@@ -99,8 +111,8 @@ def shortest_routes(
     return table
 
 
-def forced_links(graph: CellGraph, terminal: int) -> frozenset[int]:
-    """Find the links that light from a free terminal cannot avoid on its way into the mesh.
+def forced_links(graph: CellGraph, terminals: Sequence[int]) -> list[frozenset[int]]:
+    """Find for each free terminal the links that its light cannot avoid on the way into the mesh.
 
     These are the links passed as long as there is one way that does not leave the mesh at once.
     Two ports with a common one can never have circuits at the same time, except with each other.
@@ -112,18 +124,20 @@ def forced_links(graph: CellGraph, terminal: int) -> frozenset[int]:
 
     >>> from optmatch.fabrics.mesh import HexMesh
     >>> graph = HexMesh(2, 2).graph
-    >>> first, second = (forced_links(graph, int(graph.perimeter[k])) for k in (2, 5))
+    >>> first, second = forced_links(graph, graph.perimeter[[2, 5]].tolist())
     >>> len(first & second)
     1
     """
-    found: set[int] = set()
-    entered = terminal
-    while True:
-        inward = [u for u in set(graph.exits[entered].tolist()) if graph.mate[u] >= 0]
-        if len(inward) != 1 or int(graph.links.of_terminal[inward[0]]) in found:
-            return frozenset(found)
-        found.add(int(graph.links.of_terminal[inward[0]]))
-        entered = int(graph.mate[inward[0]])
+    exits, mate, link = graph.exits.tolist(), graph.mate.tolist(), graph.links.of_terminal.tolist()
+    forced = []
+    for terminal in terminals:
+        found: set[int] = set()
+        inward = [u for u in set(exits[terminal]) if mate[u] >= 0]
+        while len(inward) == 1 and link[inward[0]] not in found:
+            found.add(link[inward[0]])
+            inward = [u for u in set(exits[mate[inward[0]]]) if mate[u] >= 0]
+        forced.append(frozenset(found))
+    return forced
 
 
 def _reuses_a_link(
@@ -136,6 +150,7 @@ def _reuses_a_link(
     pair = np.arange(len(rows))
     visits = []
     while len(pair):
+        check_time()
         entered = walks.entered[rows, left]
         more = entered >= 0
         pair, rows, left, entered = pair[more], rows[more], left[more], entered[more]

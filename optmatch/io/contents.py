@@ -6,15 +6,19 @@ import io
 import math
 import os
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import FormatError, check_size, largest
+from optmatch.model import FormatError, InputError, check_size, largest
 
-_CHUNK = 1 << 20
+_CHUNK = 1 << 18
+_GZIP = b"\x1f\x8b"
+_MOST_PACKED = 1040
+"""Gzip packs at most 1032 bytes into one."""
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
@@ -32,8 +36,16 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     except (OSError, ValueError) as exc:  # a name with a null byte is a ValueError
         reason = getattr(exc, "strerror", None) or exc
         raise FormatError(f"cannot be read: {reason}", path=name) from exc
-    _check_bytes(len(content), name)
+    check_content("bytes", len(content), name)
     return content
+
+
+def decode(content: bytes, name: str) -> str:
+    """Return bytes as text; raise `FormatError` if they are not UTF-8."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as exc:
+        raise FormatError(f"byte {exc.start}: a file is UTF-8 text", path=name) from exc
 
 
 def unzip(content: bytes, name: str) -> bytes:
@@ -44,22 +56,39 @@ def unzip(content: bytes, name: str) -> bytes:
     FormatError
         If it is damaged, or larger than the largest size when it is unpacked.
     """
-    parts, size = [], 0
-    while content[:2] == b"\x1f\x8b":
+    if content[:2] != _GZIP:
+        return content
+    if len(content) > largest("bytes") // _MOST_PACKED:
+        check_content("bytes", int.from_bytes(content[-4:], "little"), name)  # as it says itself
+        _measure(content, name)  # before anything of it is kept
+    return b"".join(_unpacked(content, name))
+
+
+def _measure(content: bytes, name: str) -> None:
+    size = 0
+    for part in _unpacked(content, name):
+        size += len(part)
+        check_content("bytes", size, name)
+
+
+def _unpacked(content: bytes, name: str) -> Iterator[bytes]:
+    """Unpack piece by piece; a further member may follow the first."""
+    at = 0
+    while content[at : at + 2] == _GZIP:
         stream = zlib.decompressobj(wbits=31)
-        try:
-            while not stream.eof:
-                part = stream.decompress(content, _CHUNK)
-                content = stream.unconsumed_tail
-                if not part and not stream.eof and not content:
-                    raise FormatError("cannot be read: it ends within packed data", path=name)
-                parts.append(part)
-                size += len(part)
-                _check_bytes(size, name)
-        except zlib.error as exc:
-            raise FormatError(f"cannot be read: {exc}", path=name) from exc
-        content = stream.unused_data  # a further member may follow
-    return b"".join(parts) if parts else content
+        while not stream.eof:
+            piece = stream.unconsumed_tail
+            if not piece:
+                piece = content[at : at + _CHUNK]
+                at += len(piece)
+            try:
+                part = stream.decompress(piece, _CHUNK)
+            except zlib.error as exc:
+                raise FormatError(f"cannot be read: {exc}", path=name) from exc
+            if not (part or piece or stream.eof):
+                raise FormatError("cannot be read: it ends within packed data", path=name)
+            yield part
+        at -= len(stream.unused_data)
 
 
 def read_arrays(content: bytes, name: str) -> dict[str, NDArray[Any]]:
@@ -78,24 +107,25 @@ def read_arrays(content: bytes, name: str) -> dict[str, NDArray[Any]]:
             return {"": np.load(io.BytesIO(content), allow_pickle=False)}
         with ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
-            _check_bytes(sum(member.file_size for member in members), name)
+            check_content("bytes", sum(member.file_size for member in members), name)
             for member in members:
                 with archive.open(member) as stream:
                     _check_header(stream, member.file_size, name)
         with np.load(io.BytesIO(content), allow_pickle=False) as loaded:
             return {key: loaded[key] for key in loaded.files}
+    except (FormatError, MemoryError):
+        raise
     except (ValueError, OSError, EOFError, KeyError, BadZipFile) as exc:
-        if isinstance(exc, FormatError):
-            raise
         raise FormatError(f"is no file of arrays: {exc}", path=name) from exc
-    except (NotImplementedError, RuntimeError, SyntaxError, TypeError, zlib.error) as exc:
+    except Exception as exc:  # of damaged headers NumPy and zipfile raise nearly anything
         raise FormatError(f"is damaged: {exc}", path=name) from exc
 
 
-def _check_bytes(count: int, name: str) -> None:
+def check_content(what: str, count: int, name: str) -> None:
+    """Raise `FormatError` if a file states or holds more than `check_size` allows."""
     try:
-        check_size("bytes", count, "")
-    except ValueError as exc:
+        check_size(what, count, "")
+    except InputError as exc:
         raise FormatError(str(exc), path=name) from exc
 
 

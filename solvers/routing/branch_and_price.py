@@ -24,12 +24,16 @@ from optmatch.model import (
     Solution,
     Status,
     Tick,
+    uncounted,
 )
 from optmatch.problems import Routing, RoutingProof
+from optmatch.problems.routing.proof import loss_units
 from optmatch.solvers.routing.answers import answer_at_once, conclude_routes, near_enough
-from optmatch.solvers.routing.columns import Bound, Closed, Column, Master, cost_step
+from optmatch.solvers.routing.columns import Bound, Closed, Column, Master
 from optmatch.solvers.routing.negotiation import WARM_STARTS, Negotiation, Routes
 from optmatch.solvers.routing.pathfinder import UNIT
+from optmatch.solvers.routing.router import Router
+from optmatch.solvers.routing.totals import totals_of
 
 _TRIES_AT_ROOT = 40
 _TRIES = 4
@@ -62,7 +66,10 @@ def search(
         infeasible = shortest.status is Status.INFEASIBLE
         bound = math.inf if infeasible else problem.lower_bound()
         return replace(shortest, problem=problem, lower_bound=bound)
-    from optmatch.solvers.routing.worst import route_worst  # CP-SAT takes half a second to import
+    with uncounted():
+        from optmatch.solvers.routing.worst import (
+            route_worst,  # CP-SAT takes half a second to import
+        )
 
     return route_worst(problem, clock, rng, on_event, search.best)
 
@@ -78,10 +85,13 @@ class _Search:
         self.rng = rng
         self.on_event = on_event
         self.negotiation = Negotiation(problem)
-        self.router = self.negotiation.router
+        units = loss_units(problem.bar_loss_db, problem.cross_loss_db)
+        losses = problem.objective == "loss-db"
+        self.per_unit = units.per_db if losses else UNIT
+        self.router = Router(problem.fabric, *units[1:]) if losses else self.negotiation.router
         self.master = Master(self.router, self.negotiation.circuits)
-        self.step = cost_step(self.router, self.negotiation.circuits)
         self.least = int(self.router.least[tuple(self.negotiation.circuits.T)].sum())
+        self.totals = totals_of(problem, self.router, self.least)
         self.best: Routes | None = None
         self.cases: list[Case] = []
 
@@ -98,24 +108,12 @@ class _Search:
 
     def _upper(self) -> float:
         """Return the bound above which a case needs no search, in `UNIT`."""
-        return math.inf if self.best is None else self._cost(self.best) - self.step
-
-    def _cost(self, routes: Routes) -> int:
-        return sum(
-            self.master.cost_of(k, routes.routes[source, : routes.lengths[source]])
-            for k, (source, _) in enumerate(self.master.circuits)
-        )
-
-    def _round_up(self, value: float) -> int:
-        """Lift a bound to the next total that a routing can have."""
-        if value == -math.inf:
-            return self.least
-        return self.least + self.step * max(0, math.ceil((value - _TINY - self.least) / self.step))
+        return math.inf if self.best is None else self.totals.enough(self.best.objective)
 
     def _take(self, routes: Routes | None) -> None:
         if routes is None:
             return
-        if self.best is None or self._cost(routes) < self._cost(self.best):
+        if self.best is None or routes.objective < self.best.objective:
             self.best = routes
             self.on_event(NewBest(routes.objective))
         for k, (source, _) in enumerate(self.master.circuits):
@@ -124,7 +122,7 @@ class _Search:
     def _warm_start(self) -> Limit | None:
         for turn in range(WARM_STARTS):
             self._take(self.negotiation.attempt(turn, self.rng))
-            if self.best is not None and self._cost(self.best) == self.least:
+            if self.least > self._upper():
                 return None
             if self.clock.remaining_s <= 0:
                 return Limit.TIME
@@ -132,9 +130,9 @@ class _Search:
 
     def _branch(self) -> Limit | None:
         """Best first: take the case with the lowest bound, bound it, and split it if need be."""
-        if self.best is not None and self._cost(self.best) == self.least:
-            return None
         self.cases = [self._root()]
+        if self.least > self._upper():
+            return None
         queue = [(-math.inf, 0)]
         bounded = 0
         while queue:
@@ -156,6 +154,8 @@ class _Search:
             if not case.bound.converged or case.bound.weights is None:
                 heapq.heappush(queue, (case.bound.value, number))  # out of time: again later
                 continue
+            if min(case.bound.weights.values()) > 1 - _TINY:
+                continue  # a routing, which was taken: what is left is the rounding of losses
             case.split = self._where_to_split(case.bound.weights)
             for closed in self._split(case.closed, *case.split):
                 case.children.append(len(self.cases))
@@ -192,8 +192,9 @@ class _Search:
             self._take(Routes(self.problem, self.router, self.negotiation.order, routes, lengths))
             return
         for turn in range(1, tries + 1):
-            self._take(self.negotiation.attempt(turn, self.rng, bound.prices))
-            if bound.value > self._upper():
+            prices = None if bound.prices is None else bound.prices * UNIT // self.per_unit
+            self._take(self.negotiation.attempt(turn, self.rng, prices))
+            if bound.value > self._upper() or self.clock.remaining_s <= 0:
                 return
 
     def _where_to_split(self, weights: dict[Column, float]) -> tuple[int, int, int]:
@@ -233,18 +234,8 @@ class _Search:
         return min(values, default=-math.inf)
 
     def _in_unit(self, value: float) -> float:
-        """Turn a bound in `UNIT` into one on the objective, safe against the rounding of costs."""
-        if value == math.inf:
-            return math.inf
-        rounded = self._round_up(value) / UNIT
-        if self.problem.objective != "loss-db":
-            return rounded
-        losses = (self.problem.bar_loss_db, self.problem.cross_loss_db)
-        costs = self.router.wiring.cell_cost[0]
-        ratios = [
-            loss * UNIT / int(cost) for loss, cost in zip(losses, costs, strict=True) if cost
-        ]
-        return rounded * min(1.0, *ratios) if ratios else 0.0
+        """Lift a bound to the next total that routes can have, in the unit of the objective."""
+        return math.inf if value == math.inf else self.totals.rise(value)
 
     def _conclude(self, limit: Limit | None) -> Solution:
         least = self.problem.lower_bound()
@@ -268,12 +259,12 @@ class _Search:
     def _proof(self) -> RoutingProof | None:
         """Write the cases as a proof; a case whose own bound is enough stays a leaf."""
         aim = self._proved()
-        needed = aim if aim == math.inf else self._round_up(aim)
+        needed = self._in_unit(aim)
         numbers = [0]  # of the cases to write down; a case is numbered before its parts
         kept: list[tuple[Case, tuple[int, int, int] | None, int]] = []
         while len(kept) < len(numbers):
             case = self.cases[numbers[len(kept)]]
-            value = math.inf if case.bound.infeasible else self._round_up(case.bound.value)
+            value = math.inf if case.bound.infeasible else self._in_unit(case.bound.value)
             split = case.split if case.split is not None and value < needed else None
             kept.append((case, split, len(numbers)))
             if split is not None:

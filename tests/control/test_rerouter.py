@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,10 +51,11 @@ def test_its_answers_pass_the_verifier(
     """Prepared or not, they answer the problem that names the same failure."""
     controller = om.Rerouter(state(), prepare=prepare)
     problem = replace(state(), **fields)
-    transition = controller.fail(**failure)
+    proposal = controller.fail(**failure)
+    transition = proposal.transition
     assert om.verify(problem, transition).ok
     assert controller.state == state()
-    after = controller.apply()
+    after = controller.apply(proposal)
     assert after == problem.after(transition) == controller.state
     assert not after.hit.any()
 
@@ -72,7 +75,7 @@ def test_all_that_is_prepared_is_what_would_be_worked_out(state: Any) -> None:
         answers: list[Any] = []
         for controller in (ahead, later):
             try:
-                answers.append(controller.fail(**failure))
+                answers.append(controller.fail(**failure).transition)
             except (InfeasibleError, LimitReached) as exc:
                 answers.append((type(exc), str(exc)))
         assert answers[0] == answers[1]
@@ -84,7 +87,7 @@ def test_every_chip_is_covered_by_any_spare() -> None:
         state = replace(rack_state(), spares=(spare,))
         controller = om.Rerouter(state)
         for chip in range(0, 60, 7):
-            transition = controller.fail(chip=chip)
+            transition = controller.fail(chip=chip).transition
             report = om.verify(replace(state, failed_chips=(chip,)), transition)
             assert report.ok
             assert report.figures["disturbed"] == 0
@@ -94,8 +97,7 @@ def test_failures_in_sequence_until_the_spares_are_gone() -> None:
     """Each takes a spare; the next has none."""
     controller = om.Rerouter(rack_state())
     for number, chip in enumerate((0, 20, 41, 59)):
-        controller.fail(chip=chip)
-        assert len(controller.apply().spares) == 3 - number
+        assert len(controller.apply(controller.fail(chip=chip)).spares) == 3 - number
     with pytest.raises(InfeasibleError, match="1 units with circuits are lost, 0 live spares"):
         controller.fail(chip=33)
     assert sorted(controller.stand_ins) == [0, 20, 41, 59]
@@ -104,11 +106,12 @@ def test_failures_in_sequence_until_the_spares_are_gone() -> None:
 def test_a_stand_in_may_fail_too() -> None:
     """It is a chip like any other."""
     controller = om.Rerouter(rack_state())
-    controller.fail(chip=0)
-    controller.apply()
+    controller.apply(controller.fail(chip=0))
     (stand_in,) = controller.stand_ins.values()
-    assert controller.fail(chip=stand_in).moves[0, 0] == stand_in
-    assert not controller.apply().hit.any()
+    proposal = controller.fail(chip=stand_in)
+    assert proposal.transition.moves[0, 0] == stand_in
+    assert not controller.apply(proposal).hit.any()
+    assert controller.stand_ins == {0: proposal.transition.moves[0, 1]}
 
 
 @pytest.mark.parametrize(
@@ -118,43 +121,121 @@ def test_repair_and_return(state: Any, unit: int, kind: str) -> None:
     """A repaired unit is a spare, and gets its circuits back; its stand-in is a spare again."""
     controller = om.Rerouter(state())
     failure: dict[str, Any] = {kind: unit}
-    controller.fail(**failure)
-    controller.apply()
+    controller.apply(controller.fail(**failure))
     assert unit in controller.repair(**failure).spares
     before = controller.state
-    transition = controller.give_back(unit)
+    proposal = controller.give_back(unit)
     stand_in = controller.stand_ins[unit]
     field = f"failed_{kind}s"
     moved: dict[str, Any] = {field: (stand_in,), "spares": (unit,)}
-    assert om.verify(replace(before, **moved), transition).ok
-    after = controller.apply()
+    assert om.verify(replace(before, **moved), proposal.transition).ok
+    after = controller.apply(proposal)
     assert after.circuits.tolist() == state().circuits.tolist()
     assert after.spares == state().spares
     assert getattr(after, field) == ()
     assert controller.stand_ins == {}
 
 
-def test_rollback_drops_a_proposal_then_undoes_changes() -> None:
-    """In this order, and says when there is nothing to undo."""
-    controller = om.Rerouter(rack_state())
-    controller.fail(chip=1)
-    first = controller.apply()
-    controller.fail(chip=2)
+def test_rollback_undoes_changes() -> None:
+    """One by one, as many as are remembered, and says when there is nothing to undo."""
+    controller = om.Rerouter(rack_state(), history=2)
+    first = controller.apply(controller.fail(chip=1))
+    second = controller.apply(controller.fail(chip=2))
+    controller.apply(controller.fail(chip=3))
+    assert controller.history == (first, second)
+    assert controller.rollback() == second
     assert controller.rollback() == first
-    assert controller.rollback() == rack_state()
-    assert controller.stand_ins == {}
-    with pytest.raises(om.InputError, match="nothing was applied"):
+    assert list(controller.stand_ins) == [1]
+    with pytest.raises(om.InputError, match="nothing was applied that is remembered"):
         controller.rollback()
-    with pytest.raises(om.InputError, match="nothing is proposed"):
-        controller.apply()
+    with pytest.raises(om.InputError, match="proposal of type NoneType"):
+        controller.apply(None)  # type: ignore[arg-type]
+
+
+def test_only_what_is_given_is_applied() -> None:
+    """Not what another thread has asked for in the meantime, nor what is out of date."""
+    controller = om.Rerouter(rack_state())
+    mine, theirs = controller.fail(chip=1), controller.fail(chip=2)
+    assert controller.apply(mine).failed_chips == (1,)
+    with pytest.raises(om.InputError, match="the state has changed since"):
+        controller.apply(theirs)
+
+
+def spent() -> tuple[om.Rerouter, int]:
+    """Fail as many chips as there are spares, and one more; return the first stand-in, too."""
+    controller = om.Rerouter(rack_state(), prepare=False)
+    for chip in (0, 20, 41, 59):
+        controller.apply(controller.fail(chip=chip))
+    with pytest.raises(InfeasibleError):
+        controller.fail(chip=33)
+    return controller, controller.stand_ins[0]
+
+
+def test_what_was_refused_is_tried_again_after_repairs() -> None:
+    """It stays on record, takes over nothing, and has a way as soon as there is one."""
+    controller, _ = spent()
+    assert [failure.failed_chips for failure in controller.refused] == [(33,)]
+    assert not controller.offers
+    controller.repair(chip=20)
+    (offer,) = controller.offers
+    assert offer.transition.moves.tolist() == [[33, 20]]
+    after = controller.apply(offer)
+    assert set(after.failed_chips) == {0, 33, 41, 59}
+    assert (controller.refused, controller.offers) == ((), ())
+    with pytest.raises(InfeasibleError):
+        controller.fail(chip=5)
+    controller.repair(chip=5)
+    assert controller.refused == ()
+
+
+def test_circuits_are_given_back_when_the_stand_in_failed_too() -> None:
+    """It was refused, and is no spare afterwards; in any order of the others."""
+    controller, stand_in = spent()
+    with pytest.raises(InfeasibleError):
+        controller.fail(chip=stand_in)
+    controller.repair(chip=[0, 59])
+    for unit in (59, 0):
+        controller.apply(controller.give_back(unit))
+    state = controller.state
+    assert stand_in in state.failed_chips and stand_in not in state.spares
+    assert sorted(controller.stand_ins) == [20, 41]
+    assert [failure.failed_chips for failure in controller.refused] == [(33,)]
+    controller.rollback()
+    assert sorted(controller.stand_ins) == [0, 20, 41]
+    controller.apply(controller.give_back(0))
+    assert sorted(controller.stand_ins) == [20, 41]
+
+
+def test_a_restart_knows_all(tmp_path: Path) -> None:
+    """State, stand-ins, refusals and history come back; the journal has a line for each change."""
+    journal, file = tmp_path / "journal.jsonl", tmp_path / "controller.json"
+    before = om.Rerouter(rack_state(), prepare=False, journal=journal)
+    for chip in (0, 20, 41, 59):
+        before.apply(before.fail(chip=chip))
+    with pytest.raises(InfeasibleError):
+        before.fail(chip=33)
+    before.save(file)
+    before.save(file)
+    after = om.Rerouter.load(file, prepare=False, journal=journal)
+    for name in ("state", "stand_ins", "refused", "history"):
+        assert getattr(after, name) == getattr(before, name)
+    after.repair(chip=0)
+    after.apply(after.give_back(0))
+    assert after.rollback().spares == (0,)
+    lines = [json.loads(line) for line in journal.read_text("utf-8").splitlines()]
+    assert [line["what"] for line in lines] == [*["fail"] * 4, "repair", "give back", "rollback"]
+    assert lines[4]["failed_chips"] == [0]
+    file.write_text('{"format": "optmatch/rerouter/1"}', "utf-8")
+    with pytest.raises(om.FormatError, match="memories"):
+        om.Rerouter.load(file)
 
 
 def test_other_repairs() -> None:
     """Fibres, ports and cells work again, and circuits stay where they are."""
     for state, failure in ((rack_state(), {"fibre": 5}), (mesh_state(), {"cell": 40})):
         controller = om.Rerouter(state)
-        controller.fail(**failure)  # type: ignore[arg-type]
-        failed = controller.apply()
+        proposal = controller.fail(**failure)  # type: ignore[arg-type]
+        failed = controller.apply(proposal)
         after = controller.repair(**failure)
         assert after.circuits.tolist() == failed.circuits.tolist()
         assert (after.failed_fibres, after.dead_cells) == ((), ())
@@ -164,7 +245,16 @@ def test_other_repairs() -> None:
     ("failure", "message"),
     [
         ({"chip": 64}, "failed_chips: 64 is none of 64"),
-        ({"fibre": -1}, "failed_fibres: -1 is none of 768"),
+        ({"fibre": -1}, "fibre = -1: must be >= 0"),
+        ({"fibre": 768}, "failed_fibres: 768 is none of 768"),
+        ({"chip": [3, 4, 3]}, "chip 3 is named twice"),
+        ({"chip": "3"}, "chip = '3': not a whole number"),
+        ({"chip": 3.0}, "chip = 3.0: not a whole number"),
+        ({"chip": [True]}, "chip = True: not a whole number"),
+        ({"cell": 3, "stuck": "Cross"}, "stuck = 'Cross': one of"),
+        ({"chip": 3, "stuck": "bar"}, "but no cell is named"),
+        ({}, "no part is named"),
+        ({"chip": []}, "no part is named"),
         ({"cell": 0}, "dead_cells: 0 is none of 0"),
     ],
 )
@@ -177,8 +267,7 @@ def test_parts_that_do_not_exist_are_refused(failure: dict[str, Any], message: s
 def test_what_has_failed_does_not_fail_again() -> None:
     """Nor is it repaired twice, or given back without need."""
     controller = om.Rerouter(rack_state(), prepare=False)
-    controller.fail(chip=3)
-    controller.apply()
+    controller.apply(controller.fail(chip=3))
     with pytest.raises(om.InputError, match="3 has failed already"):
         controller.fail(chip=3)
     with pytest.raises(om.InputError, match="unit 3 has no stand-in, or is not repaired"):
@@ -224,7 +313,7 @@ def test_readers_see_whole_states_while_others_apply() -> None:
             if chip in state.failed_chips:
                 continue
             try:
-                transition = controller.fail(chip=chip)
+                transition = controller.fail(chip=chip).transition
             except om.InputError:
                 continue  # it failed in the meantime
             if len(transition.moves) != 1:
@@ -236,10 +325,10 @@ def test_readers_see_whole_states_while_others_apply() -> None:
     applied = 0
     for _ in range(40):
         try:
-            controller.apply()
+            controller.apply(controller.fail(chip=applied))
             applied += 1
         except om.InputError:
-            continue  # nothing was proposed for this state yet
+            continue  # the state has changed in the meantime
         if applied == 3:
             break
     stop.set()

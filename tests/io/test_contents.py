@@ -5,8 +5,9 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import subprocess
+import sys
 import threading
-import time
 import zipfile
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from optmatch.io import dumps, loads, read_matrix, read_netlist
 from optmatch.io.contents import read_arrays, read_bytes, unzip
 from optmatch.io.text import as_cell
 from optmatch.model.files import replace_file
+from tests.helpers.command import DATA, call
 
 
 def zipped(shape: str, size: int) -> bytes:
@@ -87,16 +89,13 @@ def test_halves_of_surrogates_are_refused(text: str) -> None:
         loads(text)
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, "a: &a [1]\nb: &b [*a, *a]\n"])
-def test_yaml_is_bounded(tmp_path: Path, text: str) -> None:
-    """In depth, and without references."""
+def test_yaml_refers_to_nothing_around_it(tmp_path: Path) -> None:
+    """An alias within its own anchor could grow without end."""
     pytest.importorskip("yaml")
     path = tmp_path / "a.yaml"
-    path.write_text(text)
-    started = time.process_time()
-    with pytest.raises(om.InputError, match=r"depth|alias within"):
+    path.write_text("a: &a [1]\nb: &b [*a, *a]\n")
+    with pytest.raises(om.InputError, match="alias within"):
         read_netlist(path)
-    assert time.process_time() - started < 5
 
 
 def test_what_lies_beside_a_file_is_a_file(
@@ -136,6 +135,20 @@ def test_a_pipe_is_written_to_and_never_replaced(tmp_path: Path) -> None:
     assert pipe.is_fifo()
 
 
+def test_what_is_already_open_is_written_to(tmp_path: Path) -> None:
+    """A pipe or a file behind the standard output, with all arrays in the text."""
+    command = "generate demand --delay 1 --model uniform --fabric ideal-switch --size 400 -o"
+    program = [sys.executable, "-m", "optmatch", *command.split(), "/dev/stdout"]
+    piped = subprocess.run(program, capture_output=True, check=True).stdout
+    with (tmp_path / "a.json").open("wb") as file:
+        subprocess.run(program, stdout=file, check=True)
+    assert (tmp_path / "a.json").read_bytes() == piped
+    assert isinstance(loads(piped), om.Demand)
+    assert len(list(tmp_path.iterdir())) == 1
+    answer = DATA / "answers" / "all-to-all.schedule.json"
+    assert call("export", answer, "--to", "netlist", "-o", "/dev/null").exit_code == 2
+
+
 def test_parts_of_a_killed_run_are_removed(tmp_path: Path) -> None:
     """But not those of a process that lives."""
     target = tmp_path / "a.json"
@@ -170,28 +183,6 @@ def test_a_spreadsheet_runs_no_name() -> None:
     assert [as_cell(entry) for entry in ("=A1", "@x", "+1", "-1", "a", -1)] == [
         "'=A1", "'@x", "'+1", "'-1", "a", -1
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: om.HexMesh(10_000, 10_000),
-        lambda: om.Benes(10**7),
-        lambda: om.Crossbar(10**5),
-        lambda: om.Clements(10**9),
-        lambda: om.IdealSwitch(10**9),
-        lambda: om.AllToAll(om.IdealSwitch(10**6)),
-        lambda: om.Parallelism(dp=10**9),
-        lambda: om.Collective("all-reduce", 10**9, 1.0),
-        lambda: om.RackFabric(racks=10**9),
-    ],
-)
-def test_what_is_far_too_large_is_refused_at_once(make: object) -> None:
-    """By the size and the variable that raises the limit."""
-    started = time.process_time()
-    with pytest.raises(om.InputError, match="OPTMATCH_MAX_"):
-        make()  # type: ignore[operator]
-    assert time.process_time() - started < 1
 
 
 def test_the_limit_can_be_raised(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from optmatch.io.chakra.messages import ATTRIBUTES, LARGEST, NODE_TYPES
 from optmatch.io.chakra.writer import Node
+from optmatch.io.contents import decode
 from optmatch.io.fields import shorten
 from optmatch.io.text import parse
 from optmatch.model import FormatError
@@ -66,10 +68,7 @@ def is_json_trace(content: bytes) -> bool:
 
 def _objects(content: bytes, path: str) -> Iterator[Any]:
     """Read values that follow each other."""
-    try:
-        text = content.decode()
-    except UnicodeDecodeError as exc:
-        raise FormatError(f"byte {exc.start}: a file is UTF-8 text", path=path) from exc
+    text = decode(content, path)
     decoder, at = json.JSONDecoder(), 0
     while at < len(text):
         if text[at].isspace():
@@ -91,7 +90,7 @@ def _node(given: Any, place: str, form: int, path: str) -> Node:
     where = f"node {given[key['id']]}" if key["id"] in given else place
 
     def whole(name: str, value: Any) -> int:
-        if form and isinstance(value, str) and value.lstrip("-").isdecimal():
+        if form and isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,20}", value):
             value = int(value)  # so JSON has integers of 64 bits
         if isinstance(value, bool) or not isinstance(value, int):
             flaw = f"{name} = {shorten(value)}: a whole number is expected"
@@ -101,8 +100,8 @@ def _node(given: Any, place: str, form: int, path: str) -> Node:
             return value
         raise FormatError(flaw, where=where, path=path)
 
-    def number(name: str) -> int:
-        found = whole(key[name], given.get(key[name], 0))
+    def number(name: str, value: Any = None) -> int:
+        found = whole(key[name], given.get(key[name], 0) if value is None else value)
         if found < 0:
             raise FormatError(f"{key[name]} = {found}: must be >= 0", where=where, path=path)
         return found
@@ -111,7 +110,7 @@ def _node(given: Any, place: str, form: int, path: str) -> Node:
         listed = given.get(key[name], [])
         if not isinstance(listed, list):
             raise FormatError(f"{key[name]}: a list is expected", where=where, path=path)
-        return [whole(key[name], one) for one in listed]
+        return [number(name, one) for one in listed]
 
     told = _attributes(given.get("attr", []), where, path) if form else given
     kind = given.get(key["kind"], 0)
@@ -133,7 +132,7 @@ def _attributes(listed: Any, where: str, path: str) -> dict[str, Any]:
     """Take attributes out of a list of messages: each has a name, and a value of some width."""
     found = {}
     for one in listed if isinstance(listed, list) else [listed]:
-        if not isinstance(one, dict) or "name" not in one:
+        if not isinstance(one, dict) or not isinstance(one.get("name"), str):
             raise FormatError(f"{shorten(one)}: an attribute has a name", where=where, path=path)
         values = [value for key, value in one.items() if key not in ("name", "docString")]
         found[one["name"]] = values[0] if values else None

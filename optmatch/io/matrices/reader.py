@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -14,17 +13,15 @@ from numpy.typing import NDArray
 
 from optmatch.io.chakra.demand import read_chakra
 from optmatch.io.chakra.traces import is_trace, siblings
-from optmatch.io.contents import read_arrays, read_bytes
+from optmatch.io.contents import decode, read_arrays, read_bytes
 from optmatch.io.fields import shorten
+from optmatch.io.matrices.entries import EXACT, is_number, read_number
+from optmatch.io.matrices.market import read_market
 from optmatch.io.rails.groups import read_groups
 from optmatch.io.text import parse, pointer
-from optmatch.model import FormatError, InputError, largest
+from optmatch.model import FormatError, InputError
 
 Matrix = NDArray[np.float64]
-
-EXACT = 2**53
-"""Whole numbers beyond this are refused: float64 would round them."""
-
 
 _QOBLIB = "scaled_doubly_stochastic_matrix"
 
@@ -163,14 +160,14 @@ def _choose(found: Mapping[str, Any], name: str | None) -> Any:
 def _read_text(content: bytes, path: str) -> Matrix:
     """Parse lines of numbers; a first line or column without any number has names."""
     rows: list[tuple[int, list[str]]] = []
-    for number, line in enumerate(_decode(content, path).splitlines(), start=1):
+    for number, line in enumerate(decode(content, path).splitlines(), start=1):
         line = line.partition("#")[0].rstrip()
         if line.strip():
             split = re.split(r"[,;\t]", line) if re.search(r"[,;\t]", line) else line.split()
             rows.append((number, [field.strip() for field in split]))
-    if rows and len(rows) > 1 and not any(map(_is_number, rows[0][1][1:] or rows[0][1])):
+    if rows and len(rows) > 1 and not any(map(is_number, rows[0][1][1:] or rows[0][1])):
         rows = rows[1:]
-    named = bool(rows) and not any(_is_number(fields[0]) for _, fields in rows)
+    named = bool(rows) and not any(is_number(fields[0]) for _, fields in rows)
     matrix: list[list[float]] = []
     for number, fields in rows:
         entries = fields[1:] if named else fields
@@ -179,7 +176,7 @@ def _read_text(content: bytes, path: str) -> Matrix:
             raise FormatError(
                 f"{len(entries)} numbers, but {len(matrix[0])} in the lines before", path=place
             )
-        matrix.append([_number(field, place) for field in entries])
+        matrix.append([read_number(field, place) for field in entries])
     if not matrix or not matrix[0]:
         raise FormatError("no numbers in it", path=path)
     return np.array(matrix)
@@ -188,28 +185,6 @@ def _read_text(content: bytes, path: str) -> Matrix:
 def _read_npy(content: bytes, path: str) -> Any:
     found = read_arrays(content, path)
     return found[""] if list(found) == [""] else found
-
-
-def _read_market(content: bytes, path: str) -> Any:
-    """Parse Matrix Market; entries that occur twice add up, as the format wants it."""
-    from scipy.io import mminfo, mmread
-
-    try:
-        rows, columns, entries, layout, field, symmetry = mminfo(io.BytesIO(content))
-        if field == "complex" or symmetry not in ("general", "symmetric"):
-            raise FormatError(f"{field} {symmetry}: a demand is real, general or symmetric")
-        if symmetry == "symmetric" and rows != columns:
-            raise FormatError(f"{rows} x {columns}: symmetric, but not square")
-        if (most := largest("entries")) < (stated := max(rows * columns, entries)):
-            raise FormatError(f"{stated} entries: at most {most} (OPTMATCH_MAX_ENTRIES)")
-        found = mmread(io.BytesIO(content))
-    except (ValueError, OverflowError) as exc:
-        if isinstance(exc, FormatError):
-            raise
-        line = re.fullmatch(r"Line (\d+): (.*)", str(exc))
-        place, message = (f"{path}:{line[1]}", line[2]) if line else (path, str(exc))
-        raise FormatError(f"{message}: not Matrix Market", path=place) from exc
-    return found if layout == "array" else found.toarray()
 
 
 def _read_qoblib(content: bytes, path: str) -> dict[str, Any]:
@@ -223,7 +198,7 @@ def _read_qoblib(content: bytes, path: str) -> dict[str, Any]:
 
 def _unstack(entry: dict[str, Any], where: str) -> Matrix:
     stacked, n = entry[_QOBLIB], entry.get("n")
-    if type(n) is not int or not isinstance(stacked, list) or len(stacked) != n * n:
+    if type(n) is not int or n < 1 or not isinstance(stacked, list) or len(stacked) != n * n:
         raise FormatError(f"n = {shorten(n)} does not fit its matrix", where=pointer(where, "n"))
     for k, value in enumerate(stacked):
         if type(value) not in (int, float):
@@ -233,35 +208,12 @@ def _unstack(entry: dict[str, Any], where: str) -> Matrix:
     return np.array(stacked).reshape(n, n, order="F")
 
 
-def _decode(content: bytes, path: str) -> str:
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as exc:
-        raise FormatError(f"byte {exc.start}: a file is UTF-8 text", path=path) from exc
-
-
-def _is_number(field: str) -> bool:
-    try:
-        float(field)
-    except ValueError:
-        return False
-    return True
-
-
-def _number(field: str, path: str) -> float:
-    if not _is_number(field):
-        raise FormatError(f"{shorten(field)}: a number is expected here", path=path)
-    if re.fullmatch(r"[+-]?\d+", field) and abs(int(field)) > EXACT:
-        raise FormatError(f"{field}: whole numbers above 2**53 are not exact here", path=path)
-    return float(field)
-
-
 _READERS: dict[str, Callable[[bytes, str], Any]] = {
     ".csv": _read_text,
     ".tsv": _read_text,
     ".txt": _read_text,
     ".npy": _read_npy,
     ".npz": _read_npy,
-    ".mtx": _read_market,
+    ".mtx": read_market,
     ".json": _read_qoblib,
 }

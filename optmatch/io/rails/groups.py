@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
+from optmatch.io.contents import check_content, read_bytes
 from optmatch.io.fields import check_object, shorten
 from optmatch.io.text import layout, parse, pointer
 from optmatch.model import FormatError, InputError
@@ -35,10 +35,7 @@ def read_groups(path: str | os.PathLike[str], *, n_ranks: int | None = None) -> 
     """
     file = os.fspath(path)
     try:
-        tree = parse(Path(path).read_bytes(), file)
-        return _checked(tree, n_ranks)
-    except OSError as exc:
-        raise FormatError(f"cannot be read: {exc.strerror}", path=file) from exc
+        return _checked(parse(read_bytes(path), file), n_ranks)
     except InputError as exc:
         exc.path = exc.path or file
         raise
@@ -65,6 +62,7 @@ def _checked(tree: object, n_ranks: int | None) -> Groups:
         where = pointer("", name)
         if not isinstance(members, list) or not members:
             raise FormatError(f"{shorten(members)}: a list of ranks is expected", where=where)
+        seen = set[int]()
         for place, rank in enumerate(members):
             if type(rank) is not int or rank < 0 or (n_ranks is not None and rank >= n_ranks):
                 allowed = "whole numbers >= 0" if n_ranks is None else f"0 .. {n_ranks - 1}"
@@ -72,9 +70,11 @@ def _checked(tree: object, n_ranks: int | None) -> Groups:
                     f"group {name}: rank {shorten(rank)}: ranks are {allowed}",
                     where=pointer(where, place),
                 )
-            if members.index(rank) != place:
+            if rank in seen:
                 raise FormatError(
                     f"group {name}: rank {rank} is a member twice", where=pointer(where, place)
                 )
+            check_content("ranks", rank + 1, "")
+            seen.add(rank)
         groups[name] = tuple(members)
     return groups

@@ -17,14 +17,15 @@ from optmatch.io.chakra.messages import COLLECTIVE, COLLECTIVES, COMPUTE, RECEIV
 from optmatch.io.chakra.options import TraceOptions
 from optmatch.io.chakra.step import step_of
 from optmatch.io.chakra.traces import MISSING, Trace
+from optmatch.io.contents import check_content, decode, read_bytes
 from optmatch.io.fields import shorten
-from optmatch.io.matrices.reader import EXACT
+from optmatch.io.matrices.entries import EXACT
 from optmatch.io.text import parse
 from optmatch.model import FormatError
 from optmatch.problems.rails.step import OPERATIONS, Step
 
 _COLUMNS = ("rank", "group", "operation", "count", "size_bytes", "compute_s", "peer")
-MOST_REPEATS = 10**7
+MOST_REPEATS = 10**6
 """So often one line may be done; steps have a few million operations in all."""
 _TYPES = {"compute": COMPUTE, "send": SEND, "recv": RECEIVE}
 
@@ -63,17 +64,19 @@ def read_phase_list(
     suffix = Path(path).suffix.lower()
     if suffix not in (".csv", ".json"):
         raise FormatError(f"suffix {suffix!r}: phases are in .csv or .json", path=file)
-    try:
-        content = Path(path).read_bytes()
-    except OSError as exc:
-        raise FormatError(f"cannot be read: {exc.strerror}", path=file) from exc
+    content = read_bytes(path)
     rows = _csv_rows(content, file) if suffix == ".csv" else _json_rows(content, file)
     noun = "line" if suffix == ".csv" else "entry"
     lines = [_line(row, place, noun, file) for place, row in rows]
-    ranks = max(
+    last = max(
         [*(line.rank for line in lines), *(r for g in groups.values() for r in g)], default=-1
     )
-    traces = [trace_of(rank, lines, noun, file) for rank in range(ranks + 1)]
+    check_content("ranks", last + 1, file)
+    check_content("operations", sum(min(line.repeats, MOST_REPEATS) for line in lines), file)
+    of_rank: list[list[Line]] = [[] for _ in range(last + 1)]
+    for line in lines:
+        of_rank[line.rank].append(line)
+    traces = [trace_of(rank, of_rank[rank], noun, file) for rank in range(last + 1)]
     return step_of(traces, groups, options or TraceOptions())
 
 
@@ -92,15 +95,15 @@ class Line:
 
 
 def _csv_rows(content: bytes, path: str) -> list[tuple[int, dict[str, Any]]]:
+    text = io.StringIO(decode(content, path))
+    reader = csv.DictReader(text, restkey="", skipinitialspace=True)
     try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as exc:
-        raise FormatError(f"byte {exc.start}: a file is UTF-8 text", path=path) from exc
-    reader = csv.DictReader(io.StringIO(text), restkey="", skipinitialspace=True)
-    rows = [
-        (reader.line_num, {key: value for key, value in row.items() if value not in ("", None)})
-        for row in reader
-    ]
+        rows = [
+            (reader.line_num, {name: cell for name, cell in row.items() if cell not in ("", None)})
+            for row in reader
+        ]
+    except csv.Error as exc:
+        raise FormatError(f"{exc}: not CSV", path=path) from exc
     for name in reader.fieldnames or ("",):
         if name not in _COLUMNS:
             raise FormatError(
@@ -133,19 +136,21 @@ def _line(row: dict[str, Any], place: int, noun: str, path: str) -> Line:
         value: Any = row.get(name, default)
         try:
             found = -1.0 if isinstance(value, bool) else float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             found = -1.0
         if not 0 <= found < EXACT or (whole and found % 1):
             kind = "a whole number" if whole else "a number"
             raise FormatError(
-                f"{name} = {value!r}: {kind} >= 0 is expected", where=where, path=path
+                f"{name} = {shorten(value)}: {kind} >= 0 is expected", where=where, path=path
             )
         return int(found) if whole else found
 
     operation = row.get("operation")
-    if operation not in OPERATIONS:
+    if not isinstance(operation, str) or operation not in OPERATIONS:
         raise FormatError(
-            f"operation = {operation!r}: one of {', '.join(OPERATIONS)}", where=where, path=path
+            f"operation = {shorten(operation)}: one of {', '.join(OPERATIONS)}",
+            where=where,
+            path=path,
         )
     communicates = operation != "compute"
     message = operation in ("send", "recv")
@@ -169,8 +174,6 @@ def trace_of(rank: int, lines: Sequence[Line], noun: str, path: str) -> Trace:
     lasts_us: list[float] = []
     names: dict[str, int] = defaultdict(lambda: len(names))
     for line in lines:
-        if line.rank != rank:
-            continue
         if line.repeats > MOST_REPEATS:
             raise FormatError(
                 f"{line.repeats} operations: at most {MOST_REPEATS}",

@@ -16,14 +16,16 @@ from numpy.typing import NDArray
 from optmatch.io.chakra.options import TraceOptions
 from optmatch.io.chakra.step import step_of
 from optmatch.io.chakra.traces import MISSING
+from optmatch.io.contents import decode, read_bytes
 from optmatch.io.fields import shorten
 from optmatch.io.rails.phases import Line, trace_of
 from optmatch.model import FormatError
 from optmatch.problems.rails.step import DIMENSIONS, Step
 
 _RECORD = re.compile(
-    r"([A-Z]+) start_backend: (\d+) start_idx: (\d+) end_backend: (\d+) end_idx: (\d+)"
-    r" len: (\d+)(?:, start_time: (\d+\.?\d*), end_time: (\d+\.?\d*))?"
+    r"([A-Z]+) start_backend: (\d{1,18}) start_idx: (\d{1,18})"
+    r" end_backend: (\d{1,18}) end_idx: (\d{1,18})"
+    r" len: (\d{1,18})(?:, start_time: (\d{1,18}\.?\d*), end_time: (\d{1,18}\.?\d*))?"
 )
 _NAME = re.compile(r"_(?P<server>\d+)_rank(?P<place>\d+)\.txt")
 """The end of a name: which server, and which GPU of it."""
@@ -60,10 +62,7 @@ def read_recording(path: str | os.PathLike[str]) -> tuple[PhaseRecord, ...]:
         Naming file and line.
     """
     file = os.fspath(path)
-    try:
-        text = Path(path).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as exc:
-        raise FormatError(f"cannot be read: {exc}", path=file) from exc
+    text = decode(read_bytes(path), file)
     found = []
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.startswith("Node:"):

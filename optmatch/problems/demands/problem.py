@@ -21,6 +21,7 @@ from optmatch.model import (
     Schedule,
     Value,
     check_fields,
+    check_size,
 )
 from optmatch.model.schedule import Switching
 from optmatch.problems.demands.evening import even_out
@@ -143,6 +144,7 @@ class Demand(_InTicks):
         check_fields(self)
         demand = self.demand_bytes
         self.fabric.require_switch()
+        check_size("ports", self.planes * self.fabric.n_ports, "planes")
         _check_entries(self.fabric, demand, with_packets=self.packet_bytes_per_s > 0)
         per_s = self.rate_bytes_per_s
         self._set(_scaled=scale(demand, per_s, self.delay_s, self.min_slot_s, self.quantum_s))
@@ -228,7 +230,7 @@ class Demand(_InTicks):
                     " are needed, unless a fabric is given",
                     where="demand_bytes",
                 )
-            fabric = IdealSwitch(max(1, rows), labels if names is None else tuple(names))
+            fabric = IdealSwitch(max(1, rows), labels if names is None else tuple(map(str, names)))
         elif names is not None or labels not in (None, fabric.port_names):
             raise InputError(
                 "names: the ports of the fabric have names of their own; of a DataFrame give the"

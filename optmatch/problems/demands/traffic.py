@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import InputError, integer, number
+from optmatch.model import InputError, check_size, integer, number
 
 Matrix = NDArray[np.float64]
 
@@ -20,12 +20,13 @@ def all_to_all(n: int, rng: np.random.Generator, *, bytes: float = 1000.0) -> Ma
     >>> all_to_all(2, np.random.default_rng(0), bytes=5).tolist()
     [[0.0, 5.0], [5.0, 0.0]]
     """
+    check_size("entries", n * n, "n")
     return _off_diagonal(np.full((n, n), number("bytes", bytes)))
 
 
 def uniform(n: int, rng: np.random.Generator, *, bytes: float = 1000.0) -> Matrix:
     """Draw the demand between two different ports from the whole numbers 1 .. `bytes`."""
-    most = integer("bytes", int(bytes), at_least=1)
+    most = _check_most(n, bytes)
     return _off_diagonal(rng.integers(1, most, size=(n, n), endpoint=True))
 
 
@@ -59,7 +60,8 @@ def permutations(
     True
     """
     count = 2 * n if count is None else integer("count", count, at_least=0)
-    most = integer("bytes", int(bytes), at_least=1)
+    most = _check_most(n, bytes)
+    check_size("entries", n * count, "count")
     demand = np.zeros((n, n))
     for weight in rng.integers(1, most, size=count, endpoint=True).tolist():
         demand[np.arange(n), _permutation(n, rng, mutual)] += weight
@@ -105,9 +107,11 @@ def solstice(
     share, noise, window = number("share", share), number("noise", noise), number("window", window)
     if share > 1:
         raise InputError(f"share = {share:g}: must be <= 1", where="share")
+    for flows, entries in (("n", n), ("large", large), ("small", small)):
+        check_size("entries", n * integer(flows, entries, at_least=0), flows)
     demand = np.zeros((n, n))
     for flows, part in (("large", share), ("small", 1 - share)):
-        count = integer(flows, large if flows == "large" else small, at_least=0)
+        count = large if flows == "large" else small
         for _ in range(count):
             demand[np.arange(n), _permutation(n, rng, mutual)] += part * window * 1e9 / count
     disturbed = demand + rng.normal(scale=noise * window * 1e9, size=(n, n))
@@ -120,6 +124,7 @@ def gravity(n: int, rng: np.random.Generator, *, bytes: float = 1000.0) -> Matri
 
     The masses are exponential; demands are whole numbers, and may be zero.
     """
+    check_size("entries", n * n, "n")
     demand = _off_diagonal(np.outer(rng.exponential(size=n), rng.exponential(size=n)))
     largest = demand.max(initial=0.0)
     return np.rint(demand / largest * number("bytes", bytes)) if largest else demand
@@ -155,6 +160,7 @@ def zipf_moe(
     top = integer("top", top, at_least=1)
     if top > n:
         raise InputError(f"top = {top}: there are {n} experts", where="top")
+    check_size("entries", n * max(n, tokens), "tokens")
     popularity = rng.permutation(1.0 / np.arange(1, n + 1) ** number("exponent", exponent))
     demand = np.zeros((n, n))
     for source in range(n):  # by the Gumbel rule: the first `top` without replacement
@@ -173,6 +179,15 @@ def _permutation(n: int, rng: np.random.Generator, mutual: bool) -> NDArray[np.i
     ends = order[: n - n % 2].reshape(-1, 2)
     partners[ends[:, 0]], partners[ends[:, 1]] = ends[:, 1], ends[:, 0]
     return partners
+
+
+def _check_most(n: int, bytes: float) -> int:
+    """Return the largest whole number of bytes, for a matrix that is not too large."""
+    check_size("entries", n * n, "n")
+    most = number("bytes", bytes, at_least=1.0)
+    if most > 2**53:
+        raise InputError(f"bytes = {most:g}: at most 2**53", where="bytes")
+    return int(most)
 
 
 def _off_diagonal(matrix: NDArray[np.float64] | NDArray[np.int64]) -> Matrix:

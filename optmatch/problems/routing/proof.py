@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Annotated
+from fractions import Fraction
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,42 @@ from optmatch.model import Axes, InputError, Range, Value, check_fields
 
 PRICE_UNITS = 10_000
 """Prices are integers in 1/10,000 of a cell, so that checking involves no rounding."""
+
+_DEAREST = 10_000_000  # units of the dearer cell: route costs stay far from the ends of integers
+_FINEST = 10**15  # units of a dB
+
+
+class LossUnits(NamedTuple):
+    """What cells lose, in whole units of prices, rounded down."""
+
+    per_db: int
+    bar: int
+    cross: int
+
+
+def loss_units(bar_loss_db: float, cross_loss_db: float) -> LossUnits:
+    """Return losses in units of prices: 1/10,000 dB if that is exact, else finer ones.
+
+    Finer units are a power of ten in which the larger loss is at most ten million.
+
+    Examples
+    --------
+    >>> loss_units(0.3, 0.45)
+    LossUnits(per_db=10000, bar=3000, cross=4500)
+    >>> loss_units(0.3, 0.45678)
+    LossUnits(per_db=10000000, bar=3000000, cross=4567800)
+    """
+    losses = bar_loss_db, cross_loss_db
+    per_db = PRICE_UNITS
+    if any(round(loss * per_db) / per_db != loss for loss in losses):
+        per_db = 1
+        while Fraction(max(losses)) * per_db * 10 <= _DEAREST and per_db < _FINEST:
+            per_db *= 10
+    bar, cross = (
+        units if units / per_db <= loss else units - 1
+        for loss, units in ((loss, round(loss * per_db)) for loss in losses)
+    )
+    return LossUnits(per_db, bar, cross)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -47,8 +84,8 @@ class RoutingProof(Value):
         ``children[node, case]``: the nodes of the two cases, each greater than `node`; -1 for a
         leaf.
     prices
-        ``prices[node, link]`` in 1 / `PRICE_UNITS` cells, >= 0; int64, shape (nodes, links); zero
-        at inner nodes.
+        ``prices[node, link]`` in 1 / `PRICE_UNITS` cells, or in `loss_units`, >= 0; int64, shape
+        (nodes, links); zero at inner nodes.
     infeasible
         ``infeasible[node]``: 1 where the prices of a leaf prove that its case has no routing, so
         cells cost nothing there.

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from optmatch.fabrics import RackFabric
 from optmatch.model import Axes, Count, Index, InputError, Range, Value, check_fields
 from optmatch.model.declarations import form_of
-from optmatch.problems.slices.server_routes import pool_routes
+from optmatch.problems.slices.server_routes import routes_between
 from optmatch.problems.slices.shape import Shape, SliceShape, cut_shape, orient
 
 
@@ -174,7 +174,7 @@ class SliceAllocation(Value):
         >>> [len(route) for route in problem.candidates(0, 1, weight=4)]
         [1, 3, 3, 3, 5]
         """
-        fabric, pool = self.fabric, pool_routes(self.fabric)
+        fabric = self.fabric
         servers, edges = fabric.n_servers // fabric.racks, len(fabric.edges) // fabric.racks
         rack, source = divmod(source, servers)
         other, destination = divmod(destination, servers)
@@ -183,13 +183,11 @@ class SliceAllocation(Value):
                 return []
             destination += servers  # the pool counts on in the second rack
         loads, offered = self.loads, []
-        for rank, hops in enumerate(pool.hops[source, destination].tolist()):
-            if hops < 0:
-                break
-            row = pool.edges[source, destination, rank, :hops].astype(np.int64)
+        for rank, edges_passed in enumerate(routes_between(fabric, source, destination)):
+            row = np.array(edges_passed)
             route = np.where(row < edges, row + rack * edges, row + (other - 1) * edges)
             if (loads[route] + weight <= fabric.edge_fibres[route]).all():
-                offered.append((hops, int(loads[route].max()), rank, tuple(route.tolist())))
+                offered.append((len(row), int(loads[route].max()), rank, tuple(route.tolist())))
         return [entry[3] for entry in sorted(offered)[: self.routes]]
 
     def dead_end(self) -> str:

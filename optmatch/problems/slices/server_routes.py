@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import RackFabric
 from optmatch.fabrics.wiring import count_hops
+from optmatch.model import check_size, check_time
 
 POOL = 50
 """So many shortest simple routes of two servers are looked at."""
@@ -38,20 +39,27 @@ def pool_routes(fabric: RackFabric) -> RoutePool:
     By depth-first search that never moves further away than a length allows; a rack of 16 servers
     takes 0.1 s, joined or not, once in a process.
     """
-    return _pool(fabric.chips, fabric.server, fabric.wrap, fabric.joined)
+    return _pool(_alone(fabric))
+
+
+def routes_between(fabric: RackFabric, source: int, destination: int) -> list[list[int]]:
+    """List the routes of one pair of servers in `pool_routes`, by their edges."""
+    return _routes(_alone(fabric), source, destination)
+
+
+def _alone(fabric: RackFabric) -> RackFabric:
+    """Return one rack with what its routes depend on."""
+    return RackFabric(
+        chips=fabric.chips, server=fabric.server, wrap=fabric.wrap, joined=fabric.joined
+    )
 
 
 @lru_cache(maxsize=16)
-def _pool(
-    chips: tuple[int, int, int], server: tuple[int, int, int], wrap: bool, joined: bool
-) -> RoutePool:
-    alone = RackFabric(chips=chips, server=server, wrap=wrap, joined=joined)
+def _pool(alone: RackFabric) -> RoutePool:
     n = alone.n_servers
-    found = _routes_between(alone, range(n))
-    if joined:
-        found |= _routes_between(replace(alone, racks=2), range(n, 2 * n))
+    shape = n, 2 * n if alone.joined else n, POOL
+    found = {(u, v): _routes(alone, u, v) for u in range(n) for v in range(shape[1])}
     longest = max((len(route) for routes in found.values() for route in routes), default=1)
-    shape = n, 2 * n if joined else n, POOL
     edges = np.full((*shape, longest), -1, dtype=np.int16)
     hops = np.full(shape, -1, dtype=np.int16)
     for (u, v), routes in found.items():
@@ -62,26 +70,37 @@ def _pool(
     return RoutePool(edges, hops)
 
 
-def _routes_between(racks: RackFabric, ends: range) -> dict[tuple[int, int], list[list[int]]]:
-    """List the edges of the routes from each server of the first rack to some others."""
+@lru_cache(maxsize=100_000)
+def _routes(alone: RackFabric, source: int, destination: int) -> list[list[int]]:
+    """List the edges of the routes of a pair; the other server may be in a second rack."""
+    beyond = destination >= alone.n_servers
+    number, ahead, away = _ways(replace(alone, racks=2) if beyond else alone)
+    if source == destination or away[source][destination] >= len(ahead):
+        return []
+    return [
+        [number[step] for step in pairwise(route)]
+        for route in _shortest(source, destination, ahead, away)
+    ]
+
+
+@lru_cache(maxsize=16)
+def _ways(
+    racks: RackFabric,
+) -> tuple[dict[tuple[int, int], int], list[list[int]], list[list[int]]]:
+    """Return the number of each edge, where edges lead from each server, and all distances."""
+    n = racks.n_servers + racks.n_rack_switches
+    check_size("entries", 16 * n**2, "fabric")
     number = {(u, v): edge for edge, (u, v) in enumerate(racks.edges.tolist())}
-    ahead: list[list[int]] = [[] for _ in range(racks.n_servers + racks.n_rack_switches)]
+    ahead: list[list[int]] = [[] for _ in range(n)]
     for u, v in sorted(number):
         ahead[u].append(v)
-    away = count_hops(len(ahead), racks.edges).tolist()
-    return {
-        (u, v): [
-            [number[step] for step in pairwise(route)] for route in _shortest(u, v, ahead, away)
-        ]
-        for u in range(racks.n_servers // racks.racks)
-        for v in ends
-        if u != v and away[u][v] < len(ahead)
-    }
+    return number, ahead, count_hops(n, racks.edges).tolist()
 
 
 def _shortest(
     source: int, destination: int, ahead: list[list[int]], away: list[list[int]]
 ) -> list[list[int]]:
+    check_time()
     found: list[list[int]] = []
     for length in range(away[source][destination], len(ahead)):
         for route in _of_length(source, destination, length, ahead, away):

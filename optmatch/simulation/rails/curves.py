@@ -6,12 +6,12 @@ import csv
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.io.contents import decode, read_bytes
 from optmatch.model import FormatError, InputError
 from optmatch.problems import RailJob, RailNetwork, Workload
 from optmatch.problems.rails.windows import PipelineWindows
@@ -37,19 +37,17 @@ def read_curves(path: str | os.PathLike[str]) -> Curves:
     FormatError
         Naming file and line.
     """
-    lines = Path(path).read_text(encoding="utf-8").splitlines()
+    lines = decode(read_bytes(path), os.fspath(path)).splitlines()
+    kept = [(k, line) for k, line in enumerate(lines, 1) if line.strip() and line[0] != "#"]
+    rows = csv.DictReader(line for _, line in kept)
     found: Curves = {}
-    numbered = [(k, line) for k, line in enumerate(lines, 1) if not line.startswith("#")]
-    for (number_, _), row in zip(
-        numbered[1:], csv.DictReader(line for _, line in numbered), strict=True
-    ):
-        try:
+    try:
+        for row in rows:
             key = row["policy"], float(row["delay_ms"]) / 1e3
             found.setdefault(row["case"], {})[key] = float(row["step_ns"]) / 1e9
-        except (KeyError, TypeError, ValueError) as exc:
-            raise FormatError(
-                "case, policy, delay_ms and step_ns are expected", path=f"{path}:{number_}"
-            ) from exc
+    except (KeyError, TypeError, ValueError, csv.Error) as exc:
+        place = f"{path}:{kept[rows.line_num - 1][0]}"
+        raise FormatError("case, policy, delay_ms and step_ns are expected", path=place) from exc
     return found
 
 

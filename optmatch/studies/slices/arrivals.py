@@ -6,12 +6,12 @@ import csv
 import math
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from optmatch.fabrics import RackFabric
+from optmatch.io.contents import decode, read_bytes
 from optmatch.model import FormatError, InputError, number
 from optmatch.problems.slices.problem import read_shape
 from optmatch.problems.slices.shape import Shape, cut_shape, orient
@@ -105,19 +105,18 @@ def read_arrivals(path: str | os.PathLike[str]) -> list[Arrival]:
         Naming the line that cannot be read, or the column that is missing.
     """
     name = os.fspath(path)
+    reader = csv.DictReader(decode(read_bytes(path), name).splitlines())
     try:
-        text = Path(path).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as exc:
-        raise InputError(f"cannot be read: {getattr(exc, 'strerror', exc)}", path=name) from exc
-    rows = csv.DictReader(text.splitlines())
+        rows = [(f"line {reader.line_num}", row) for row in reader]
+    except csv.Error as exc:
+        raise FormatError(f"{exc}: not CSV", path=name) from exc
     for column in COLUMNS:
-        if column not in (rows.fieldnames or ()):
+        if column not in (reader.fieldnames or ()):
             raise FormatError(f"column {column!r} is missing", path=name, where="line 1")
     arrivals = []
-    for row in rows:
-        place = f"line {rows.line_num}"
+    for place, row in rows:
         try:
-            shape = parse_shape(row["shape"])
+            shape = parse_shape(row["shape"] or "")
             time, stay = float(row["arrival_time"]), float(row["duration"])
         except (InputError, TypeError, ValueError) as exc:
             raise FormatError(f"{exc}", path=name, where=place) from exc

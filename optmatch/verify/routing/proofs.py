@@ -10,8 +10,10 @@ from typing import NamedTuple
 
 from optmatch.fabrics import CellGraph
 from optmatch.problems import RoutingProof
-from optmatch.problems.routing.proof import PRICE_UNITS
+from optmatch.problems.routing.proof import PRICE_UNITS, loss_units
 from optmatch.verify.report import ProofError
+
+_ROUNDING = 1 - 1e-12
 
 
 class Circuit(NamedTuple):
@@ -67,7 +69,8 @@ class ProofChecker:
             If the proof is not one of this graph and these circuits, or a leaf that claims
             infeasibility does not show it.
         """
-        return self.bound_loss(proof, circuits, 1.0, 1.0)
+        costs = (PRICE_UNITS, PRICE_UNITS)
+        return self._bound(proof, circuits, costs, lambda u: self._round_up_cells(u, circuits))
 
     def _round_up_cells(self, units: float, circuits: list[Circuit]) -> float:
         """Turn price units into whole cells, of the parity that all routes together have."""
@@ -84,31 +87,33 @@ class ProofChecker:
     ) -> float:
         """Bound the loss of all routes together, in dB; infinite if there is no routing.
 
-        A loss is rounded to whole price units. Where that rounds up, the bound shrinks by as much.
-        Routes cost whole multiples of the common step of both losses, so the bound rises to the
-        next multiple; of equal losses, to the next with the parity of all cells.
+        Losses are rounded down to whole price units. Routes lose some number of times what bar
+        loses, and some number of times what cross loses, so the bound rises to the next such sum;
+        where all ways have one parity, to the next with that parity of all cells.
 
         Raises
         ------
         ProofError
             As for `bound_cells`.
         """
-        losses = bar_loss_db * PRICE_UNITS, cross_loss_db * PRICE_UNITS
-        bar, cross = (round(loss) for loss in losses)
-        ratio = min(
-            (loss / units for loss, units in zip(losses, (bar, cross), strict=True) if units),
-            default=0.0,
-        )
-        parity = self.total_parity(circuits) if bar == cross else None
-        step = math.gcd(bar, cross) or 1
+        units = loss_units(bar_loss_db, cross_loss_db)
+        parity = self.total_parity(circuits)
+        most = 2 * len(self.exits) // 4  # both ways through every cell
 
-        def round_up(units: float) -> float:
-            steps = -(-units // step)
-            if parity is not None and steps % 2 != parity:
-                steps += 1
-            return steps * step / PRICE_UNITS * min(1.0, ratio)
+        def round_up(value: float) -> float:
+            loss = value / units.per_db
+            if loss <= 0:
+                return loss
+            cheap, dear = sorted((bar_loss_db, cross_loss_db))
+            if dear * most < loss:
+                return loss
+            sums = (
+                _next_sum(loss, (times, dear), cheap, most, parity)
+                for times in range(math.ceil(loss / dear) + 2)
+            )
+            return min(sums)
 
-        return self._bound(proof, circuits, (bar, cross), round_up)
+        return self._bound(proof, circuits, (units.bar, units.cross), round_up)
 
     def bound_slots(self, proof: RoutingProof, circuits: list[Circuit], slots: int) -> float:
         """Bound the cells on the routes of all circuits, shared out among so many slots.
@@ -296,3 +301,22 @@ class ProofChecker:
                             waiting.append((self.mate[left], 1 - parity))
             self._parities[start] = found
         return self._parities[start]
+
+
+def _next_sum(
+    loss: float, paid: tuple[int, float], cheap: float, most: int, parity: int | None
+) -> float:
+    """Add the cheaper loss to so many dear ones until it is enough; infinite if `most` are not.
+
+    A sum that is less than `loss` by no more than rounding is taken: no bound is too high so.
+    """
+    times, dear = paid
+    left, count = loss * _ROUNDING - times * dear, 0
+    if left > cheap * most:
+        return math.inf
+    if left > 0:
+        count = max(0, math.floor(left / cheap) - 1)
+        while times * dear + count * cheap < loss * _ROUNDING and count < most:
+            count += 1
+    count += parity is not None and (times + count) % 2 != parity
+    return times * dear + count * cheap

@@ -171,7 +171,7 @@ def test_counts_are_kept(
         (
             "s.csv",
             "rank,group,operation,size_bytes,count\n0,d0,all-reduce,1,1e12\n",
-            "line 2: 1000000000000 operations: at most 10000000",
+            "line 2: 1000000000000 operations: at most 1000000",
         ),
         ("s.csv", b"\xff", "a file is UTF-8 text"),
         ("s.json", "{}", "a list of phases is expected"),

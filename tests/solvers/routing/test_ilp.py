@@ -16,6 +16,7 @@ from optmatch.problems.routing.problem import Objective
 from optmatch.solvers.routing.columns import Master
 from optmatch.solvers.routing.pathfinder import UNIT
 from optmatch.solvers.routing.router import Router
+from optmatch.testing.oracle import brute_force
 
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 
@@ -182,3 +183,27 @@ def test_a_gap_is_all_that_is_asked_for(objective: Objective) -> None:
         assert solution.schedule is None or solution.gap <= 0.5
         stopped += solution.limit is om.Limit.GAP
     assert stopped or objective == "worst-cells"
+
+
+@pytest.mark.parametrize("scale", [1.0, 1000.0, 1e-5])
+@pytest.mark.parametrize("fabric", [om.HexMesh(1, 2, ports=4), om.Benes(4)])
+def test_losses_of_any_size_are_proved(fabric: om.Fabric, scale: float) -> None:
+    """Off every grid, with stuck cells: what enumeration finds, and no gap is left."""
+    rng = np.random.default_rng(11)
+    answered = 0
+    for _ in range(4):
+        bar, cross = (scale * rng.random(2)).tolist()
+        cells = rng.permutation(fabric.n_cells).tolist()
+        broken = om.Faulty(fabric, stuck_bar=cells[:1], stuck_cross=cells[1:3])
+        matching = random_matching(4, rng)
+        problem = om.Routing(
+            broken, matching, objective="loss-db", bar_loss_db=bar, cross_loss_db=cross
+        )
+        solution, best = om.solve(problem, "ilp", seed=0), brute_force(problem)
+        if best is None:
+            assert solution.status is om.Status.INFEASIBLE
+            continue
+        assert solution.status is om.Status.OPTIMAL
+        assert solution.objective == pytest.approx(best, rel=1e-9)
+        answered += 1
+    assert answered

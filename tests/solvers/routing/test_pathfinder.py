@@ -149,7 +149,7 @@ def test_rivals_at_one_corner_stay_contested() -> None:
     from optmatch.fabrics import forced_links
 
     ports = [2, 5]  # perimeter terminals
-    first, second = (forced_links(graph, int(graph.perimeter[k])) for k in ports)
+    first, second = forced_links(graph, graph.perimeter[ports].tolist())
     assert first & second
     fabric = om.HexMesh(2, 2, ports=[2, 10, 5, 15])
     router = Router(fabric)

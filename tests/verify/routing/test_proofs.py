@@ -160,6 +160,9 @@ def test_losses_are_bounded_in_whole_steps() -> None:
     assert plain % 0.5 == 0
     assert checker.bound_loss(priced(ROW, {4: 1}), DEAR, 1.0, 1.5) == plain + 0.5
     assert checker.bound_loss(proof, DEAR, 0.0, 0.0) == 0.0
+    for tiny in (5e-324, 1e-300, 1e-12):
+        assert 0.0 <= checker.bound_loss(proof, DEAR, tiny, 1000.0) <= 11_000.0
+        assert 0.0 <= checker.bound_loss(proof, DEAR, tiny, tiny) <= 11 * tiny
 
 
 def test_parity_is_fixed_on_bipartite_grids_only() -> None:

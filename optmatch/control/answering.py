@@ -1,0 +1,164 @@
+"""How a failure of a running state is answered: worked out at once, or ahead of time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from optmatch.control.failed_parts import FailedParts, add_failure, check_failure
+from optmatch.fabrics import Fabric
+from optmatch.model import BAR, CROSS, InfeasibleError, LimitReached, OptMatchError
+from optmatch.problems import Reroute, Transition
+
+if TYPE_CHECKING:
+    from optmatch.solvers.reroutes.repair import Reach
+    from optmatch.solvers.reroutes.routing_state import Case, RoutingState
+
+Ahead = bool | Literal["all"]
+
+
+class Snapshot(NamedTuple):
+    """A state with what was derived from it; never changed, so readers need no lock."""
+
+    state: Reroute
+    routing: RoutingState
+    reach: Reach
+    of_unit: dict[int, list[int]]
+    """The circuits of each unit."""
+    through: dict[int, list[int]]
+    """The circuits through each cell, or fibre where there are no cells."""
+    answers: dict[FailedParts, Transition | OptMatchError]
+    """What was worked out ahead; an error where nothing helps, or nothing was found."""
+
+
+def look(state: Reroute, ahead: Ahead) -> Snapshot:
+    """Derive all that answers need, and prepare them."""
+    from optmatch.solvers.reroutes.repair import Reach
+    from optmatch.solvers.reroutes.routing_state import RoutingState
+
+    routing = RoutingState(state)
+    of_unit: dict[int, list[int]] = {}
+    through: dict[int, list[int]] = {}
+    for circuit, (units, way) in enumerate(
+        zip(routing.ends.tolist(), state.circuit_routes, strict=True)
+    ):
+        for unit in set(units):
+            of_unit.setdefault(unit, []).append(circuit)
+        for part in set(way) if state.fabric.graph is None else {t // 4 for t in way}:
+            through.setdefault(part, []).append(circuit)
+    reach = Reach(routing, state.loss_units)
+    now = Snapshot(state, routing, reach, of_unit, through, {})
+    for failure in _single_failures(now, ahead):
+        try:
+            now.answers[failure] = answer(now, failure)
+        except (InfeasibleError, LimitReached) as exc:
+            now.answers[failure] = exc.with_traceback(None)
+    return now
+
+
+def answer(
+    now: Snapshot,
+    failure: FailedParts,
+    *,
+    only: tuple[int, ...] | None = None,
+    avoid: frozenset[int] = frozenset(),
+) -> Transition:
+    """Work out a transition.
+
+    Parameters
+    ----------
+    now, failure
+        The state, and what fails in it.
+    only
+        Units that may take over, instead of the live spares.
+    avoid
+        Spares that may not.
+
+    Raises
+    ------
+    InfeasibleError, LimitReached
+        If nothing helps, or nothing was found.
+    """
+    from optmatch.solvers.reroutes.changes import make_transition
+    from optmatch.solvers.reroutes.impossible import explain, explain_bound
+    from optmatch.solvers.reroutes.repair import Plan, repair
+
+    case, routing = _case(now, failure, only, avoid)
+    lost, spares_left = len(case.lost), len(case.spares)
+    if lost > spares_left:
+        raise InfeasibleError(explain_bound(lost, spares_left))
+    found = repair(routing, case, now.reach)
+    if isinstance(found, Plan):
+        return make_transition(routing, case, found)
+    if found is not None:
+        raise InfeasibleError(explain(now.state, found))
+    if not isinstance(add_failure(now.state, failure).lower_bound(), tuple):
+        raise InfeasibleError(explain_bound(lost, spares_left))
+    raise LimitReached("no way over the failure was found; method ilp settles it")
+
+
+def _case(
+    now: Snapshot, failure: FailedParts, only: tuple[int, ...] | None, avoid: frozenset[int]
+) -> tuple[Case, RoutingState]:
+    """Find whom a failure hits, in a state without what has failed."""
+    from optmatch.solvers.reroutes.routing_state import Case
+
+    state = now.state
+    if only is None:
+        check_failure(state, failure)
+    spares = tuple(u for u in state.live_spares if u not in avoid) if only is None else only
+    kinds = [field for field, parts in failure._asdict().items() if parts]
+    if kinds == [f"failed_{state.fabric.unit_name}s"]:
+        gone = failure.failed_chips or failure.failed_ports
+        lost = tuple(sorted(unit for unit in gone if now.of_unit.get(unit)))
+        hit = {circuit for unit in lost for circuit in now.of_unit[unit]}
+        live = tuple(spare for spare in spares if spare not in gone)
+        return Case(tuple(sorted(hit)), lost, live, state.owners), now.routing
+    routing = now.routing.fork()
+    routing.shut_fibres(failure.failed_fibres)
+    stuck = dict.fromkeys(failure.stuck_bar, BAR)
+    stuck |= dict.fromkeys(failure.stuck_cross, CROSS)
+    routing.break_cells(stuck, failure.dead_cells)
+    if kinds == ["failed_fibres"] and state.fabric.graph is None:
+        hit = {
+            circuit for fibre in failure.failed_fibres for circuit in now.through.get(fibre, ())
+        }
+        return Case(tuple(sorted(hit)), (), spares, state.owners), routing
+    if set(kinds) <= {"stuck_bar", "stuck_cross", "dead_cells"}:
+        broken = [*failure.dead_cells]
+        broken += [c for c, s in stuck.items() if state.cell_states[c] != s]  # type: ignore[index]
+        hit = {circuit for cell in broken for circuit in now.through.get(cell, ())}
+        return Case(tuple(sorted(hit)), (), spares, state.owners), routing
+    problem = add_failure(state, failure)
+    routing.shut_ports(sorted(problem.dead_ports - state.dead_ports))
+    hits = tuple(np.flatnonzero(problem.hit).tolist())
+    live = tuple(spare for spare in problem.live_spares if spare not in avoid)
+    return Case(hits, problem.lost, live, state.owners), routing
+
+
+def _single_failures(now: Snapshot, ahead: Ahead) -> Iterator[FailedParts]:
+    """List the failures of one part each whose answers are to be prepared."""
+    state = now.state
+    failed = getattr(state, f"failed_{state.fabric.unit_name}s")
+    for unit in range(state.n_units) if ahead else ():
+        if unit not in failed:
+            yield failure_of_unit(state.fabric, unit)
+    if ahead != "all":
+        return
+    if state.cell_states is None:
+        yield from (FailedParts(failed_fibres=(fibre,)) for fibre in sorted(now.through))
+        return
+    entered = {terminal for way in state.circuit_routes for terminal in way}
+    used = {int(state.fabric.fibre_of_terminal[terminal]) for terminal in entered} - {-1}
+    yield from (FailedParts(failed_fibres=(fibre,)) for fibre in sorted(used))
+    for cell in sorted(set(now.through) - set(state.stuck)):
+        yield FailedParts(dead_cells=(cell,))
+        bar = state.cell_states[cell] == CROSS
+        yield FailedParts(stuck_bar=(cell,)) if bar else FailedParts(stuck_cross=(cell,))
+
+
+def failure_of_unit(fabric: Fabric, unit: int) -> FailedParts:
+    """Return the failure of one chip of a rack, or of one port of a switch."""
+    return FailedParts(**{f"failed_{fabric.unit_name}s": (unit,)})

@@ -1,0 +1,80 @@
+"""What a controller remembers, as a file."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+from optmatch.control.failed_parts import FailedParts, list_parts
+from optmatch.io.contents import read_bytes
+from optmatch.io.problems import check_format, problem_from_tree, problem_to_tree
+from optmatch.io.text import layout, parse
+from optmatch.model import FormatError, InputError
+from optmatch.model.files import check_target, replace_file
+from optmatch.problems import Reroute
+
+_FORMAT = "optmatch/rerouter/1"
+
+
+class Memory(NamedTuple):
+    """A state, and what is known beside it."""
+
+    state: Reroute
+    homes: tuple[tuple[int, int], ...]
+    """Pairs of a stand-in and the unit whose circuits it has."""
+    refused: tuple[FailedParts, ...]
+
+
+def write_memory(path: str | os.PathLike[str], memories: list[Memory]) -> None:
+    """Write them, the present last, in place of what is there."""
+    tree = {
+        "format": _FORMAT,
+        "memories": [
+            {
+                "state": problem_to_tree(memory.state),
+                "homes": [list(pair) for pair in memory.homes],
+                "refused": [
+                    {name: list(parts) for name, parts in failure._asdict().items() if parts}
+                    for failure in memory.refused
+                ],
+            }
+            for memory in memories
+        ],
+    }
+    replace_file(check_target(path, force=True), (layout(tree) + "\n").encode())
+
+
+def read_memory(path: str | os.PathLike[str]) -> list[Memory]:
+    """Read what `write_memory` has written.
+
+    Raises
+    ------
+    FormatError
+        If the file cannot be read, or is no such file.
+    """
+    name = os.fspath(path)
+    tree = parse(read_bytes(path), name)
+    try:
+        check_format(tree, "", _FORMAT)
+        found = [_read(entry, f"/memories/{k}") for k, entry in enumerate(tree["memories"])]
+        if not found:
+            raise FormatError("no state in it", where="/memories")
+    except InputError as exc:
+        exc.path = name
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError) as exc:
+        raise FormatError(f"is no memory of a controller: {exc!r}", path=name) from exc
+    return found
+
+
+def _read(entry: Any, where: str) -> Memory:
+    state = problem_from_tree(entry["state"], f"{where}/state")
+    if not isinstance(state, Reroute):
+        raise FormatError(f"kind {state.kind!r}: a reroute is expected", where=f"{where}/state")
+    pairs = [tuple(int(unit) for unit in pair) for pair in entry["homes"]]
+    homes = tuple((stand_in, home) for stand_in, home in pairs)
+    refused = tuple(
+        FailedParts(**{field: list_parts(field, parts) for field, parts in failure.items()})
+        for failure in entry["refused"]
+    )
+    return Memory(state, homes, refused)

@@ -1,0 +1,155 @@
+"""The view of a scheduler: demand matrices in, matchings and durations out, in milliseconds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from optmatch.fabrics import IdealSwitch
+from optmatch.model import InputError, counted_time, frozen, number
+from optmatch.model.schedule import check_matchings
+from optmatch.problems import Demand
+
+if TYPE_CHECKING:
+    from optmatch.solvers.demands.birkhoff import Rule
+
+
+class Permutations(NamedTuple):
+    """A matrix as a weighted sum of permutations."""
+
+    permutations: NDArray[np.int32]
+    """``permutations[term, row] = column``."""
+    weights: NDArray[np.int64]
+    """``weights[term]`` > 0."""
+
+
+class Slots(NamedTuple):
+    """A schedule as arrays."""
+
+    matchings: NDArray[np.int32]
+    """``matchings[slot, source] = destination``, -1 where idle."""
+    durations_s: NDArray[np.float64]
+    """``durations_s[slot]``: how long it is held, after the delay."""
+    completion_s: float
+    """When all is served, with a delay before each slot."""
+    lower_bound_s: float
+    """No schedule is complete earlier."""
+
+
+def decompose(matrix: ArrayLike, rule: Rule = "bottleneck", *, fill: bool = False) -> Permutations:
+    """Write a matrix as a weighted sum of permutations, exactly, after Birkhoff and von Neumann.
+
+    Parameters
+    ----------
+    matrix
+        Whole numbers >= 0 of at most 64 bits, shape (n, n); all lines have the same sum.
+    rule
+        Which permutation comes next. ``"bottleneck"``: one whose smallest entry is as large as can
+        be, for few terms, the heaviest first. ``"first"``: the one at hand, for the shortest time.
+        ``"weight"``: one of greatest sum. ``"plus"``: one away from small entries, by a barrier.
+    fill
+        Whether lines of less than the largest sum are filled up first; then the sum is not the
+        matrix but at least it, in each entry.
+
+    Raises
+    ------
+    InputError
+        If `matrix` is no such matrix, naming the entry or the line, or `rule` is unknown.
+
+    See Also
+    --------
+    schedule : Where changing the matching takes time.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> permutations, weights = om.decompose([[5, 1], [1, 5]])
+    >>> permutations.tolist(), weights.tolist()
+    ([[0, 1], [1, 0]], [5, 1])
+    """
+    from optmatch.solvers.demands import birkhoff
+    from optmatch.solvers.demands.stuffing import stuff
+
+    terms = birkhoff.decompose(stuff(matrix, "least") if fill else matrix, rule)
+    if terms.residual.any():
+        raise KeyboardInterrupt  # which it has answered with a part
+    return Permutations(terms.permutations, terms.weights)
+
+
+def schedule(
+    matrix: ArrayLike,
+    delay_s: float,
+    *,
+    rate_bytes_per_s: float = 1.0,
+    time_limit_s: float | None = 0.005,
+    previous: Slots | None = None,
+) -> Slots:
+    """Serve a demand by matchings that take time to change, and be complete early.
+
+    The same as a `Demand` on an `IdealSwitch`, without its objects: what it returns is a schedule
+    of that problem.
+
+    Parameters
+    ----------
+    matrix
+        ``matrix[source, destination]`` >= 0 in bytes; with the rate 1 in seconds. Shape (n, n).
+    delay_s
+        How long nothing is carried before each slot.
+    rate_bytes_per_s
+        What one circuit carries.
+    time_limit_s
+        When to stop; the longer, the better, and a first plan is made in any case. None for fifty
+        steps, which gives the same answer each time.
+    previous
+        An answer for a demand like this one, to start from.
+
+    Raises
+    ------
+    InputError
+        If an entry, a time or `previous` is out of range.
+
+    See Also
+    --------
+    Demand : With planes, packet networks, cells, exact methods and proofs.
+    RollingSchedule : Where demand arrives while slots run.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> slots = om.schedule([[0, 3], [2, 1]], delay_s=0.5, time_limit_s=None)
+    >>> slots.matchings.tolist(), slots.durations_s.tolist()
+    ([[1, 0], [-1, 1]], [3.0, 1.0])
+    >>> slots.completion_s, slots.lower_bound_s
+    (5.0, 5.0)
+    """
+    started = counted_time()
+    from optmatch.solvers.demands.plans import Plan
+    from optmatch.solvers.demands.quick_cover import plan_quickly
+
+    limit_s = np.inf if time_limit_s is None else number("time_limit_s", time_limit_s)
+    demand = frozen("matrix", matrix, 2, np.float64)
+    n = len(demand)
+    if demand.shape != (n, n) or n == 0:
+        raise InputError(f"matrix has shape {demand.shape}: must be square", where="matrix")
+    rate, delay = number("rate_bytes_per_s", rate_bytes_per_s), number("delay_s", delay_s)
+    problem = Demand(IdealSwitch(n), demand, rate_bytes_per_s=rate, delay_s=delay)
+    before = None
+    if previous is not None:
+        rows = frozen("previous", previous[0], 2, np.int32)
+        held_s = frozen("previous", previous[1], 1, np.float64)
+        if len(held_s) != len(rows) or (len(rows) and rows.shape[1] != n):
+            raise InputError(
+                f"previous: no matchings of {n} ports with durations", where="previous"
+            )
+        check_matchings(rows)
+        ticks = np.rint(np.clip(held_s / problem.tick_s, 1, 2**50)).astype(np.int64)
+        before = Plan(rows, ticks) if len(rows) else None
+    plan = plan_quickly(problem.ticks, problem.delay_ticks, started + limit_s, before)
+    return Slots(
+        plan.matchings,
+        np.asarray(plan.ticks * problem.tick_s, dtype=np.float64),
+        plan.cost(problem.delay_ticks) * problem.tick_s,
+        problem.lower_bound(),
+    )

@@ -1,0 +1,128 @@
+"""What all routes of a matching together can cost: bounds rise to the next such total."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.problems import Routing
+from optmatch.problems.routing.proof import loss_units
+from optmatch.solvers.routing.columns import cost_step
+from optmatch.solvers.routing.pathfinder import UNIT
+from optmatch.solvers.routing.router import Router
+
+_TINY = 1e-6
+_ROUNDING = 1 - 1e-12
+
+
+class CellTotals:
+    """Totals of cells: those of the shortest routes, and whole steps above.
+
+    Parameters
+    ----------
+    least
+        What the shortest routes cost, in `UNIT`.
+    step
+        As of `cost_step`.
+
+    Examples
+    --------
+    >>> totals = CellTotals(4 * UNIT, 2 * UNIT)
+    >>> totals.rise(4.1 * UNIT), totals.enough(6.0) / UNIT
+    (6.0, 4.0)
+    """
+
+    def __init__(self, least: int, step: int) -> None:
+        self.least, self.step = least, step
+
+    def rise(self, value: float) -> float:
+        """Return the least total that is not below a bound in `UNIT`."""
+        if value == -math.inf:
+            return self.least / UNIT
+        steps = max(0, math.ceil((value - _TINY - self.least) / self.step))
+        return (self.least + self.step * steps) / UNIT
+
+    def enough(self, objective: float) -> float:
+        """Return the bound in `UNIT` above which no total is less than an objective."""
+        return objective * UNIT - self.step
+
+
+class LossTotals:
+    """Totals of losses: some number of times what bar loses, and some what cross loses.
+
+    Parameters
+    ----------
+    bar_loss_db, cross_loss_db
+        The loss of a cell.
+    even
+        Whether the number of all cells is even (True), odd (False), or may be either (None).
+
+    Examples
+    --------
+    >>> totals = LossTotals(0.3, 0.45678)
+    >>> totals.rise(7.1e6), round(totals.enough(0.9) / 1e6, 6)
+    (0.75678, 7.5678)
+    """
+
+    def __init__(self, bar_loss_db: float, cross_loss_db: float, even: bool | None = None) -> None:
+        self.cheap, self.dear = sorted((bar_loss_db, cross_loss_db))
+        self.per_db = loss_units(bar_loss_db, cross_loss_db).per_db
+        self.even = even
+
+    def rise(self, value: float) -> float:
+        """Return the least total in dB that is not below a bound in units."""
+        loss = max(0.0, (value - _TINY) / self.per_db)
+        if not loss or not self.dear:
+            return loss
+        times, most = self._times(loss)
+        left = np.maximum(0.0, loss * _ROUNDING - times * self.dear)
+        if self.cheap:
+            counts = np.ceil(left / self.cheap)
+        else:
+            times, counts = times[left <= 0], np.zeros(np.count_nonzero(left <= 0))
+        if self.even is not None:
+            counts += (times + counts) % 2 != (0 if self.even else 1)
+        return float((times * self.dear + counts * self.cheap).min(initial=most))
+
+    def enough(self, objective: float) -> float:
+        """Return the bound in units above which no total is less than an objective."""
+        if not self.dear:
+            return -math.inf
+        below = objective * _ROUNDING
+        times, _ = self._times(below)
+        left = below - times * self.dear
+        times, left = times[left >= 0], left[left >= 0]
+        counts = np.floor(left / self.cheap) if self.cheap else np.zeros(len(times))
+        if self.even is not None and self.cheap:
+            counts -= (times + counts) % 2 != (0 if self.even else 1)
+        totals = (times * self.dear + counts * self.cheap)[counts >= 0]
+        return float(totals.max(initial=-math.inf)) * self.per_db + _TINY
+
+    def _times(self, loss: float) -> tuple[NDArray[np.float64], float]:
+        """Count from zero to as many dear cells as are enough; return what these lose, too."""
+        most = math.ceil(loss / self.dear) + 1
+        return np.arange(most + 1, dtype=np.float64), (most + 1) * self.dear
+
+
+def totals_of(problem: Routing, router: Router, least: int) -> CellTotals | LossTotals:
+    """Say what all routes of a matching together can cost.
+
+    Parameters
+    ----------
+    problem
+        The matching; its objective is total cells or loss.
+    router
+        Made with the costs of cells.
+    least
+        The sum of the cheapest routes, in the unit of the router.
+    """
+    circuits = problem.circuits.astype(np.int64)
+    if problem.objective != "loss-db":
+        return CellTotals(least, cost_step(router, circuits))
+    plain = Router(problem.fabric)
+    even = None
+    if cost_step(plain, circuits) > UNIT:
+        even = int(plain.least[tuple(circuits.T)].sum()) // UNIT % 2 == 0
+    return LossTotals(problem.bar_loss_db, problem.cross_loss_db, even)

@@ -1,0 +1,126 @@
+"""The scheduler's view of demands: exact decompositions, and schedules within milliseconds."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import optmatch as om
+from optmatch.control.schedules import Slots, decompose, schedule
+from optmatch.problems.demands import traffic
+
+DELAY_S = 20e-6
+
+
+def add_up(permutations: NDArray[np.int32], weights: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Add weighted permutations."""
+    n = permutations.shape[1]
+    total = np.zeros((n, n), dtype=np.int64)
+    for permutation, weight in zip(permutations, weights.tolist(), strict=True):
+        total[np.arange(n), permutation] += weight
+    return total
+
+
+@pytest.mark.parametrize("rule", ["bottleneck", "first", "weight", "plus"])
+def test_a_matrix_is_the_sum_of_its_terms(rule: Any) -> None:
+    """Exactly, also where floats would not do; filled up it is at least the matrix."""
+    rng = np.random.default_rng(0)
+    matrix = np.zeros((9, 9), dtype=np.int64)
+    for _ in range(30):
+        matrix[np.arange(9), rng.permutation(9)] += rng.integers(1, 2**54)
+    assert (add_up(*decompose(matrix, rule)) == matrix).all()
+    uneven = rng.integers(0, 9, (6, 6))
+    total = add_up(*decompose(uneven, rule, fill=True))
+    assert (total >= uneven).all()
+    assert total.sum() == 6 * max(uneven.sum(axis=0).max(), uneven.sum(axis=1).max())
+    with pytest.raises(om.InputError, match="sums to"):
+        decompose(uneven, rule)
+
+
+def solstice(seed: int) -> Any:
+    """Draw 4 large and 12 small flows for each of 64 ports, with noise."""
+    return traffic.solstice(64, np.random.default_rng(seed), noise=0.003)
+
+
+def is_right(demand: NDArray[np.float64], slots: Slots) -> bool:
+    """Ask the verifier whether it is a schedule of the same demand, as long as it says."""
+    problem = om.Demand(om.IdealSwitch(len(demand)), demand, delay_s=DELAY_S)
+    held = om.Schedule(matchings=slots.matchings, durations_s=slots.durations_s, delay_s=DELAY_S)
+    assert slots.lower_bound_s == problem.lower_bound()
+    assert slots.completion_s == pytest.approx(held.makespan_s)
+    return om.verify(problem, held).ok
+
+
+@pytest.mark.parametrize(("limit_s", "ratio"), [(0.0, 1.35), (0.02, 1.15), (0.05, 1.1)])
+def test_schedules_of_solstice_are_near_the_bound(limit_s: float, ratio: float) -> None:
+    """Even without time; with a little more the better. The bars leave room for a busy machine."""
+    schedule(solstice(9), DELAY_S)
+    ratios = []
+    for seed in range(3):
+        demand = solstice(seed)
+        slots = schedule(demand, DELAY_S, time_limit_s=limit_s)
+        assert is_right(demand, slots)
+        ratios.append(slots.completion_s / slots.lower_bound_s)
+    assert np.median(ratios) <= ratio
+
+
+def test_a_schedule_is_taken_up_again() -> None:
+    """When a twentieth of the entries change: at once shorter than what starts anew."""
+    rng, demand = np.random.default_rng(0), solstice(0)
+    before = schedule(demand, DELAY_S, time_limit_s=None)
+    rows, columns = np.nonzero(demand)
+    some = rng.choice(len(rows), len(rows) // 20, replace=False)
+    demand[rows[some], columns[some]] *= rng.uniform(0.5, 1.5, len(some))
+    demand = np.rint(demand * 1e9).astype(np.int64) / 1e9
+    slots = schedule(demand, DELAY_S, time_limit_s=0.0, previous=before)
+    assert is_right(demand, slots)
+    assert slots.completion_s < schedule(demand, DELAY_S, time_limit_s=0.0).completion_s
+    assert slots.completion_s <= 1.15 * slots.lower_bound_s
+
+
+def test_small_and_empty_demands() -> None:
+    """Nothing needs no slot; without a limit the answer is the same each time."""
+    assert schedule(np.zeros((3, 3)), 1.0).completion_s == 0.0
+    rng = np.random.default_rng(1)
+    for n in (1, 2, 5, 8):
+        demand: Any = rng.integers(0, 3, (n, n)) / 1e3
+        first, again = (schedule(demand, DELAY_S, time_limit_s=None) for _ in range(2))
+        assert is_right(demand, first)
+        for one, other in zip(first, again, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_the_limit_of_time_is_kept() -> None:
+    """About: a step may be under way."""
+    demand = solstice(2)
+    schedule(demand, DELAY_S)
+    started = time.perf_counter()
+    schedule(demand, DELAY_S, time_limit_s=0.1)
+    assert time.perf_counter() - started < 0.5
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (([[1, 2]], 1.0), "must be square"),
+        (([[-1.0]], 1.0), "-1"),
+        (([[1.0]], -1.0), "delay_s = -1"),
+    ],
+)
+def test_wrong_demands_are_refused(given: Any, message: str) -> None:
+    """By entry, or by name."""
+    with pytest.raises(om.InputError, match=message):
+        schedule(*given)
+
+
+def test_a_wrong_previous_schedule_is_refused() -> None:
+    """If it is of other ports, or no matchings."""
+    durations = np.ones(1)
+    for rows, message in (([[0, 1]], "no matchings of 3"), ([[0, 0, 1]], "share destination")):
+        before = Slots(np.array(rows, dtype=np.int32), durations, 0.0, 0.0)
+        with pytest.raises(om.InputError, match=message):
+            schedule(np.ones((3, 3)), 1.0, previous=before)

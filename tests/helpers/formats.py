@@ -1,0 +1,247 @@
+"""A small valid input of every format, and what reads it."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import optmatch as om
+from optmatch.fabrics import FABRICS
+from optmatch.io import dumps, load, loads, read_device, read_matrix, read_netlist
+from optmatch.io.chakra.demand import read_chakra
+from optmatch.io.chakra.messages import COLLECTIVE, RECEIVE, SEND
+from optmatch.io.chakra.step import read_step
+from optmatch.io.chakra.traces import siblings
+from optmatch.io.chakra.writer import Node, trace_bytes
+from optmatch.io.devices import write_device
+from optmatch.io.rails.groups import read_groups
+from optmatch.io.rails.phases import read_phase_list
+from optmatch.io.rails.recordings import read_recorded_step
+from optmatch.io.text import digest
+from optmatch.model import DEVICES
+from optmatch.simulation.rails.curves import read_curves
+from optmatch.studies.slices.arrivals import read_arrivals
+from tests.helpers.chakra import workload_graph
+
+DATA = Path(__file__).resolve().parents[1] / "data"
+INSTANCES = DATA.parents[1] / "instances"
+
+Files = dict[str, bytes]
+
+
+class Seed(NamedTuple):
+    """The files of one input, and what reads the first of them."""
+
+    files: Files
+    read: Callable[[Path], object]
+
+
+FABRIC_FIELDS: dict[str, dict[str, Any]] = {
+    "hex-mesh": {"rows": 3, "cols": 3, "ports": [0, 5, 9]},
+    "square-mesh": {"rows": 2, "cols": 3, "tx": [0, 1], "rx": [2, 3]},
+    "triangular-mesh": {"rows": 3, "cols": 3, "ports": 2},
+    "smartlight": {"ports": 6},
+    "rack": {},
+    "faulty": {"fabric": {"type": "hex-mesh", "rows": 2, "cols": 2}, "stuck_bar": [1]},
+    "netlist": {
+        "instances": ["m"],
+        "connections": {},
+        "ports": [["w", "m,a1"], ["v", "m,a2"], ["e", "m,b1"], ["f", "m,b2"]],
+    },
+}
+"""The least fields of fabrics; of others the size."""
+
+_NETLIST = {
+    "instances": {"m1": "mzi", "m2": {"component": "mzi", "settings": {"length": 1.5}}},
+    "connections": {"m1,o3": "m2,o2", "m1,o4": "m2,o1"},
+    "ports": {"in0": "m1,o2", "in1": "m1,o1", "out0": "m2,o3", "out1": "m2,o4"},
+}
+_YAML = """instances:
+  m1: {component: mzi, settings: &s {length: 1.5}}
+  m2: {component: mzi, settings: *s}
+connections:
+  m1,o3: m2,o2
+  m1,o4: m2,o1
+ports: {in0: "m1,o2", in1: "m1,o1", out0: "m2,o3", out1: "m2,o4"}
+"""
+_PHASES = """rank, group, operation, count, size_bytes, compute_s, peer
+0, d0, all-reduce, 3, 1e9, 0.5,
+1, d0, all-reduce, 3, 1e9, 0.25,
+0, p0, send, , 8, , 2
+2, p0, recv, , 8, , 0
+3, , compute, , , 1.5,
+"""
+_GROUPS = b'{"d0": [0, 1], "p0": [0, 2]}'
+_PAIR = b'{"1": [0, 1], "dp": [0, 1], "pp": [0, 1]}'
+_RECORDING = "Node: n1, Rank: 0, Tid: 7\n" + "".join(
+    f"{kind} start_backend: {1 + (kind == 'DP')} start_idx: {k} end_backend: 1 end_idx: {k}"
+    f" len: 1, start_time: {k}.5, end_time: {k + 1}.0\n"
+    for k in range(6)
+    for kind in ("PP", "DP")
+)
+
+
+def _nodes(rank: int) -> list[Node]:
+    """Return what one of two ranks does."""
+    size: dict[str, int | str] = {"comm_size": 9, "comm_tag": 4}
+    collective: dict[str, int | str] = {"comm_size": 8, "comm_type": 0, "pg_name": "1"}
+    return [
+        Node(1, SEND, "to", attributes={**size, "comm_dst": 1 - rank}),
+        Node(2, RECEIVE, "", [1], attributes={**size, "comm_src": 1 - rank}),
+        Node(3, COLLECTIVE, "", [2], attributes=collective),
+        Node(4, duration_us=5, parents=[3]),
+    ]
+
+
+_MARKET = "%%MatrixMarket matrix coordinate real general\n% a\n3 3 2\n1 2 4.5\n3 1 2\n"
+_QOBLIB = '{"7": {"n": 2, "scaled_doubly_stochastic_matrix": [1, 2, 3, 4], "scale": 5}}'
+_SLICES = "arrival_time,shape,duration\n0.5,2x2x4,1\n2,4x4x4,0.5\n"
+
+
+def seeds() -> dict[str, list[Seed]]:
+    """Return valid inputs of each format."""
+    small = [p for p in sorted(INSTANCES.glob("*/*.json")) if p.stat().st_size < 10_000]
+    good = sorted((DATA / "good").glob("*.json")) + sorted((DATA / "answers").glob("*.json"))
+    problems = [p.read_bytes() for p in [*small, *good] if not p.match("*.schedule.json")]
+    schedules = [p.read_bytes() for p in good if p.match("*.schedule.json")]
+    device = write_device(DEVICES["smartlight"]).encode()
+    lines = (INSTANCES / "rails/published-step-times.csv").read_bytes().split(b"\n")
+    curves = b"\n".join(lines[:9])
+    traces: list[Files] = [
+        {f"a.{rank}.et": trace_bytes(_nodes(rank)) for rank in range(2)},
+        {f"a.{rank}.et": gzip.compress(trace_bytes(_nodes(rank)), mtime=0) for rank in range(2)},
+        {f"a.{rank}.et": trace_bytes(_nodes(rank), integers="uint32") for rank in range(2)},
+        {f"a.{rank}.json": workload_graph(_nodes(rank)).encode() for rank in range(2)},
+    ]
+    return {
+        "problem": [Seed({"a.json": text}, read_and_verify) for text in [*problems, *_fabrics()]],
+        "schedule": [Seed({"a.json": text}, read_and_verify) for text in schedules],
+        "arrays": [Seed(_beside(text), read_and_verify) for text in schedules],
+        "device": [Seed({"a.json": device}, read_device)],
+        "matrix": [Seed({name: text}, _demand) for name, text in _matrices().items()],
+        "trace": [Seed({**files, "g.json": _PAIR}, _trace) for files in traces],
+        "netlist": [
+            Seed({"a.yml": _YAML.encode()}, _netlist),
+            Seed({"a.json": json.dumps(_NETLIST).encode()}, _netlist),
+        ],
+        "phases": [
+            Seed({"a.csv": _PHASES.encode(), "g.json": _GROUPS}, _phases),
+            Seed({"a.json": _as_json(_PHASES), "g.json": _GROUPS}, _phases),
+        ],
+        "recording": [
+            Seed(
+                {f"a_{k}_rank0.txt": _RECORDING.encode() for k in range(2)} | {"g.json": _PAIR},
+                _recording,
+            )
+        ],
+        "table": [
+            Seed({"a.csv": _SLICES.encode()}, read_arrivals),
+            Seed({"a.csv": curves}, read_curves),
+        ],
+    }
+
+
+def read_and_verify(path: Path) -> object:
+    """Read a problem or an answer and verify it; digests that changed are put right once."""
+    for _ in range(3):
+        try:
+            found = load(path)
+            break
+        except om.InputError as exc:
+            right = re.search(r"in this file has (\w{64})", str(exc))
+            beside = path.parent / "b.npz"
+            if exc.where == "/problem_sha256" and right:
+                sha256 = right[1]
+            elif exc.where == "/arrays/sha256" and beside.exists():
+                sha256 = digest(beside.read_bytes())
+            else:
+                raise
+            tree = json.loads(path.read_bytes())
+            part = tree if exc.where == "/problem_sha256" else tree["arrays"]
+            part["problem_sha256" if part is tree else "sha256"] = sha256
+            path.write_text(json.dumps(tree))
+    else:
+        found = load(path)
+    if isinstance(found, om.Solution):
+        return str(om.verify(found.problem, found))
+    return loads(dumps(found)) == found or 1 / 0
+
+
+def _demand(path: Path) -> object:
+    matrix = read_matrix(path)
+    return om.Demand.from_matrix(matrix, om.IdealSwitch(max(1, *matrix.shape)), delay_s=1.0)
+
+
+def _trace(path: Path) -> object:
+    groups = read_groups(path.with_name("g.json"))
+    read_chakra(siblings(path), groups=groups)
+    return read_step(path.with_name("a"), path.with_name("g.json"))
+
+
+def _netlist(path: Path) -> object:
+    fabric = read_netlist(path)
+    return fabric.port_names, fabric.route_cells()
+
+
+def _phases(path: Path) -> object:
+    return read_phase_list(path, read_groups(path.with_name("g.json")))
+
+
+def _recording(path: Path) -> object:
+    return read_recorded_step(path.with_name("a"), read_groups(path.with_name("g.json")))
+
+
+def _fabrics() -> Iterator[bytes]:
+    for kind in FABRICS:
+        tree: dict[str, Any] = {"format": "optmatch/problem/1", "kind": "all-to-all"}
+        tree["fabric"] = {"type": kind, **FABRIC_FIELDS.get(kind, {"n": 4})}
+        if kind == "rack":
+            tree |= {"kind": "slice-allocation", "shape": [2, 2, 1]}
+        yield dumps(loads(json.dumps(tree))).encode()
+
+
+def _beside(text: bytes) -> Files:
+    """Put the arrays of an answer, however small, into a file beside it."""
+    tree, found = json.loads(text), dict[str, Any]()
+
+    def refer(part: Any) -> Any:
+        if isinstance(part, dict):
+            return {key: refer(value) for key, value in part.items()}
+        if not isinstance(part, list) or np.ndim(part[:1]) != 2 or len(set(map(len, part))) > 1:
+            return part
+        found[f"a{len(found)}"] = np.array(part)
+        return {"npz": f"a{len(found) - 1}"}
+
+    tree["schedule"] = refer(tree["schedule"])
+    content = io.BytesIO()
+    np.savez_compressed(content, **found)
+    tree["arrays"] = {"file": "b.npz", "sha256": digest(content.getvalue())}
+    return {"a.json": json.dumps(tree).encode(), "b.npz": content.getvalue()}
+
+
+def _matrices() -> Files:
+    npy, npz = io.BytesIO(), io.BytesIO()
+    np.save(npy, np.arange(9.0).reshape(3, 3))
+    np.savez_compressed(npz, a=np.arange(4).reshape(2, 2))
+    return {
+        "a.csv": b"from,rack 1,rack 2\nrack 1,0,30\nrack 2,12.5,0\n",
+        "a.txt": b"# a\n0 1 2\n3 0 1e3\n1 1 0\n",
+        "a.mtx": _MARKET.encode(),
+        "a.json": _QOBLIB.encode(),
+        "a.npy": npy.getvalue(),
+        "a.npz": npz.getvalue(),
+    }
+
+
+def _as_json(table: str) -> bytes:
+    names, *rows = [line.split(", ") for line in table.replace(",\n", ", \n").splitlines()]
+    return json.dumps(
+        [{n: v.strip() for n, v in zip(names, row, strict=False) if v.strip()} for row in rows]
+    ).encode()

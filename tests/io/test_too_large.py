@@ -1,0 +1,127 @@
+"""What would be far too large is refused in a second and 200 MiB, with the variable to raise."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import re
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import optmatch as om
+from optmatch.io import loads, read_chakra, read_matrix, read_netlist
+from optmatch.io.rails.groups import read_groups
+from optmatch.io.rails.phases import read_phase_list
+from optmatch.io.rails.recordings import read_recorded_step
+from tests.helpers.command import call
+from tests.helpers.fuzzing import memory
+
+NPY = b"\x93NUMPY\x01\x00\x76\x00{'descr': '<f8', 'fortran_order': False, 'shape': (%b)}"
+MEBIBYTE = bytes(1 << 20)
+FILE = (
+    '{"format": "optmatch/problem/1", "kind": "all-to-all",'
+    ' "fabric": {"type": "hex-mesh", "rows": 10000, "cols": 10000}}'
+)
+LAUGH = b"%c: &%c [*%c, *%c]\n"
+LINE = "DP start_backend: 1 start_idx: 0 end_backend: 1 end_idx: 9 len: 1000000000\n"
+
+
+def bomb() -> bytes:
+    """Pack an array of 300 MiB into less than 2."""
+    packed = io.BytesIO()
+    with (
+        zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+        archive.open("a.npy", "w", force_zip64=True) as member,
+    ):
+        member.write((NPY % b"39321600,").ljust(127) + b"\n")
+        for _ in range(300):
+            member.write(MEBIBYTE)
+    return packed.getvalue()
+
+
+FILES: dict[str, tuple[bytes, Callable[[Path], object]]] = {
+    "a.npz": (bomb(), read_matrix),
+    "a.npy": ((NPY % b"9999999, 9999999").ljust(127) + b"\n", read_matrix),
+    "a.mtx": (b"%%MatrixMarket matrix coordinate real general\n99999 99999 0\n", read_matrix),
+    "a.json": (b'{"1": {"n": 99999, "scaled_doubly_stochastic_matrix": [1]}}', read_matrix),
+    "a.0.et": (gzip.compress(MEBIBYTE, mtime=0) * 300 + b"\0\0\0\x40", lambda p: read_chakra([p])),
+    "b.0.et": (b"\xff\xff\xff\xff\x0f" + MEBIBYTE, lambda path: read_chakra([path])),
+    "a.yml": (b"[" * 100_000, read_netlist),
+    "b.yml": (b"".join(LAUGH % (k + 1, k + 1, k, k) for k in range(97, 120)), read_netlist),
+    "c.json": (b'{"a": [0, 1000000000]}', read_groups),
+    "d.json": (
+        b'[{"rank": 1000000000, "operation": "compute", "compute_s": 1}]',
+        lambda path: read_phase_list(path, {}),
+    ),
+    "a.csv": (
+        b"rank,group,operation,count,size_bytes\n0,a,all-reduce,1000000000,1\n",
+        lambda path: read_phase_list(path, {"a": (0, 1)}),
+    ),
+    "a_0_rank0.txt": (
+        LINE.encode() * 4,
+        lambda path: read_recorded_step(path.with_name("a"), {"dp": (0,)}),
+    ),
+}  # fmt: skip
+MADE: dict[str, Callable[[], object]] = {
+    "hexagons": lambda: om.HexMesh(10_000, 10_000),
+    "a long mesh": lambda: om.TriangularMesh(10**5, 1),
+    "a file": lambda: loads(FILE),
+    "Benes": lambda: om.Benes(10**7),
+    "crossbar": lambda: om.Crossbar(10**5),
+    "Clements": lambda: om.Clements(10**9),
+    "ideal": lambda: om.IdealSwitch(10**9),
+    "pairs": lambda: om.AllToAll(om.IdealSwitch(10**6)),
+    "planes": lambda: om.Demand.from_matrix([[0]], delay_s=0.0, planes=10**9),
+    "ranks": lambda: om.Parallelism(dp=10**9),
+    "collective": lambda: om.Collective("all-reduce", 10**9, 1.0),
+    "racks": lambda: om.RackFabric(racks=10**9),
+    "depth": lambda: loads("[" * 100_000),
+}
+
+
+def refuse(make: Callable[[], object]) -> str:
+    """Return the message, if it came in time."""
+    started, before = time.process_time(), memory(reset=True)
+    with pytest.raises(om.InputError) as caught:
+        make()
+    assert time.process_time() - started < 1
+    assert memory() - before < 200
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files(name: str, tmp_path: Path) -> None:
+    """Of a few bytes, or packed."""
+    content, read = FILES[name]
+    path = tmp_path / name
+    path.write_bytes(content)
+    assert name in refuse(lambda: read(path))
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_constructors(name: str) -> None:
+    """Before anything is built."""
+    assert re.search("OPTMATCH_MAX_|nested too deeply", refuse(MADE[name]))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "all-to-all --rows 99999 --cols 99999",
+        "demand --delay 0 --model uniform --fabric ideal-switch --size 99999",
+        "demand --delay 0 --model permutations --count 1000000000 --fabric ideal-switch --size 9",
+        "demand --delay 0 --model zipf-moe --tokens 1000000000 --fabric ideal-switch --size 9",
+        "demand --delay 0 --model solstice --large 1000000000 --fabric ideal-switch --size 9",
+        "demand --delay 0 --model uniform --bytes inf --fabric ideal-switch --size 9",
+    ],
+)
+def test_the_command(arguments: str) -> None:
+    """With exit code 2."""
+    started, before = time.process_time(), memory(reset=True)
+    assert call("generate", *arguments.split()).exit_code == 2
+    assert time.process_time() - started < 1
+    assert memory() - before < 200
