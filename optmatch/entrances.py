@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -10,15 +9,19 @@ import numpy as np
 from optmatch.kinds import default_method, find_method, kind_of
 from optmatch.model import (
     InputError,
+    Limit,
     Limits,
     OnEvent,
     Problem,
     Schedule,
     Solution,
+    Status,
+    TimeUp,
     Value,
     VerificationError,
     ignore,
     integer,
+    unlimited,
 )
 from optmatch.verify.report import Findings, Report
 
@@ -78,11 +81,18 @@ def solve(
     else:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
     chosen = find_method(method, problem) if method else default_method(problem)
-    started = time.perf_counter()
-    solution = chosen.run(problem, limits, np.random.default_rng(seed), on_event)
-    solution = replace(
-        solution, method=chosen.name, seed=seed, time_s=time.perf_counter() - started
-    )
+    clock = limits.start()
+    with clock.running():
+        try:
+            solution = chosen.run(problem, limits, np.random.default_rng(seed), on_event)
+        except (TimeUp, KeyboardInterrupt) as exc:  # before the method had anything to keep
+            limit = Limit.TIME if isinstance(exc, TimeUp) else Limit.INTERRUPTED
+            solution = Solution(
+                problem=problem, status=Status.UNKNOWN, limit=limit, method=chosen.name
+            )
+    if clock.stopped and solution.limit is not None:
+        solution = replace(solution, limit=Limit.INTERRUPTED)
+    solution = replace(solution, method=chosen.name, seed=seed, time_s=clock.elapsed_s)
     report = verify(problem, solution)
     if not report.valid:
         raise VerificationError(f"method {chosen.name}: {report.complaint}")
@@ -147,7 +157,8 @@ def verify(problem: Problem, subject: Schedule | Value | Solution) -> Report:
         )
     findings = Findings()
     try:
-        kind.verify(problem, subject, findings)
+        with unlimited():
+            kind.verify(problem, subject, findings)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as exc:
         got = f"{type(exc).__name__}: {exc}"  # parts that do not fit, and no rule has named it
         findings.refuse("an answer can be replayed to its end", "subject", got, "a whole replay")

@@ -17,6 +17,7 @@ from optmatch.model import (
     Solution,
     Status,
     Tick,
+    TimeUp,
 )
 
 Answer = TypeVar("Answer")
@@ -89,6 +90,8 @@ def take_best(
                     on_event(NewBest(least))
     except KeyboardInterrupt:
         limit = Limit.INTERRUPTED
+    except TimeUp:
+        limit = Limit.TIME
     return best, limit, done
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from optmatch.model import Limits, OnEvent, Problem, Solution
+from optmatch.model import Limits, OnEvent, Problem, Solution, uncounted
 
 Run = Callable[[Any, Limits, np.random.Generator, OnEvent], Solution]
 """What solves a problem: it is called with (problem, limits, rng, on_event)."""
@@ -57,4 +57,6 @@ class Method:
         self, problem: Problem, limits: Limits, rng: np.random.Generator, on_event: OnEvent
     ) -> Solution:
         """Solve `problem`, which it must take."""
-        return self.load()(problem, limits, rng, on_event)
+        with uncounted():
+            method = self.load()
+        return method(problem, limits, rng, on_event)

@@ -20,7 +20,7 @@ from optmatch.fabrics.forward import (
     columns_of,
     forward_routes,
 )
-from optmatch.model import check_size
+from optmatch.model import check_size, check_time
 
 MOST_AT_ONCE = 1 << 22
 """So many terminals, of all sources that are looked at side by side."""
@@ -56,6 +56,7 @@ def walk(
     at = np.asarray(sources, dtype=np.int64)  # terminals entered, and the source they belong to
     distance = 0
     while len(at):
+        check_time()
         distance += 1
         leaving = (base[:, None] + exits[at]).ravel()
         came = np.repeat(at, 2)
@@ -149,6 +150,7 @@ def _reuses_a_link(
     pair = np.arange(len(rows))
     visits = []
     while len(pair):
+        check_time()
         entered = walks.entered[rows, left]
         more = entered >= 0
         pair, rows, left, entered = pair[more], rows[more], left[more], entered[more]

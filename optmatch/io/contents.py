@@ -58,8 +58,8 @@ def unzip(content: bytes, name: str) -> bytes:
     """
     if content[:2] != _GZIP:
         return content
-    check_content("bytes", int.from_bytes(content[-4:], "little"), name)  # what it says itself
     if len(content) > largest("bytes") // _MOST_PACKED:
+        check_content("bytes", int.from_bytes(content[-4:], "little"), name)  # as it says itself
         _measure(content, name)  # before anything of it is kept
     return b"".join(_unpacked(content, name))
 

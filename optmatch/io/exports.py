@@ -13,11 +13,12 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from optmatch.io.astra import files as astra
+from optmatch.io.collectives.msccl import write_msccl
 from optmatch.io.collectives.rounds import write_rounds
 from optmatch.io.netlists import cell_states, gdsfactory
 from optmatch.io.rails import openoptics, timeline
 from optmatch.model import InputError, Solution
-from optmatch.model.files import check_target, replace_file
+from optmatch.model.files import check_target, is_stream, replace_file
 
 Exported = str | Mapping[str, str | bytes]
 
@@ -118,6 +119,11 @@ EXPORTERS: dict[str, Exporter] = {
         ("collective",),
         write_rounds,
     ),
+    "msccl": Exporter(
+        "sends of a collective as a program of MSCCL, XML; of its circuits it knows nothing",
+        ("collective",),
+        write_msccl,
+    ),
     "json": Exporter(
         "phases theta and phi of all set cells, with their convention",
         (),
@@ -169,6 +175,10 @@ def export(
     """
     written = exported(solution, to)
     files = {"": written} if isinstance(written, str) else written
+    if len(files) > 1 and is_stream(path):
+        raise InputError(
+            f"{to}: {len(files)} files cannot go into one stream", path=os.fspath(path)
+        )
     targets = [check_target(os.fspath(path) + ending, force=force) for ending in files]
     for target, content in zip(targets, files.values(), strict=True):
         replace_file(target, content.encode() if isinstance(content, str) else content)

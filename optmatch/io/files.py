@@ -13,7 +13,7 @@ from optmatch.io.problems import PROBLEM_FORMAT, check_format, problem_from_tree
 from optmatch.io.schedules import SCHEDULE_FORMAT, solution_from_tree, solution_to_tree
 from optmatch.io.text import layout, parse
 from optmatch.model import FormatError, InputError, Problem, Solution
-from optmatch.model.files import check_target as check_target, replace_file
+from optmatch.model.files import check_target as check_target, is_stream, replace_file
 
 
 def save(obj: Problem | Solution, path: str | os.PathLike[str], *, force: bool = False) -> None:
@@ -49,7 +49,8 @@ def save(obj: Problem | Solution, path: str | os.PathLike[str], *, force: bool =
     """
     target = check_target(path, force=force)
     try:
-        tree, arrays = detach(_to_tree(obj), target.name.removesuffix(".json"))
+        name = None if is_stream(target) else target.name.removesuffix(".json")
+        tree, arrays = detach(_to_tree(obj), name)
     except InputError as exc:
         exc.path = os.fspath(path)
         raise
@@ -131,7 +132,7 @@ def _read(content: str | bytes, path: str, folder: Path | None) -> Problem | Sol
 
 def _former_arrays(target: Path) -> Path | None:
     """Find the file of arrays that the file to be replaced has named, if it is one of ours."""
-    if not target.is_file():
+    if not target.is_file() or is_stream(target):
         return None
     try:
         name = array_file(parse(target.read_bytes(), str(target)))

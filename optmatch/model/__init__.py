@@ -18,10 +18,19 @@ from optmatch.model.errors import (
     OptMatchError,
     SolverError,
     SolverUnavailable,
+    TimeUp,
     VerificationError,
 )
 from optmatch.model.events import Bound, Event, NewBest, OnEvent, Tick, ignore
-from optmatch.model.limits import Clock, Limits
+from optmatch.model.limits import (
+    Clock,
+    Limits,
+    check_time,
+    counted_time,
+    running_clock,
+    uncounted,
+    unlimited,
+)
 from optmatch.model.problem import Problem, unit_of
 from optmatch.model.schedule import BAR, CROSS, FREE, IDLE, Schedule
 from optmatch.model.scores import Score, gap_between, is_known, is_levels, write_score
@@ -69,11 +78,13 @@ __all__ = [
     "Stats",
     "Status",
     "Tick",
+    "TimeUp",
     "Value",
     "VerificationError",
     "find_device",
     "check_fields",
     "check_size",
+    "check_time",
     "largest",
     "frozen",
     "gap_between",
@@ -82,6 +93,10 @@ __all__ = [
     "is_known",
     "is_levels",
     "number",
+    "running_clock",
+    "counted_time",
+    "uncounted",
+    "unlimited",
     "unit_of",
     "write_score",
 ]

@@ -50,6 +50,10 @@ class LimitReached(OptMatchError):
     """Nothing was found within the limits; raised only where a caller insists on a schedule."""
 
 
+class TimeUp(LimitReached):
+    """The time is up in the middle of something; `optmatch.solve` makes an outcome of it."""
+
+
 class VerificationError(OptMatchError, ValueError):
     """A replay failed: a defect in a method, or a foreign file."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from glob import escape
 from pathlib import Path
 
@@ -23,10 +24,10 @@ def check_target(path: str | os.PathLike[str], *, force: bool = False) -> Path:
         If it is there already (without `force`), is a folder, or its folder is not there.
     """
     name, target = os.fspath(path), Path(os.path.realpath(path))
+    if is_stream(path):
+        return Path(path)  # written to, and never replaced
     if target.is_dir():
         raise InputError("is a folder, not a file to write", path=name)
-    if target.exists() and not target.is_file():
-        return target  # a pipe or a device is written to, and never replaced
     if target.exists() and not force:
         raise InputError("is there already; only force replaces it", path=name)
     if not target.parent.is_dir():
@@ -36,9 +37,17 @@ def check_target(path: str | os.PathLike[str], *, force: bool = False) -> Path:
     return target
 
 
+def is_stream(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a path is a pipe, a device, or an open file of this process as /dev/stdout."""
+    name = Path(path).absolute()  # no link is followed
+    if re.match(r"/dev/(stdout|stderr|fd/)|/proc/[^/]+/fd/", str(name)):
+        return True
+    return name.exists() and not name.is_file() and not name.is_dir()
+
+
 def replace_file(target: Path, content: bytes) -> None:
     """Write a file under another name in the same folder, then rename it; write into a pipe."""
-    if target.exists() and not target.is_file():
+    if is_stream(target):
         target.write_bytes(content)
         return
     _remove_stale_parts(target)

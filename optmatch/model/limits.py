@@ -2,12 +2,80 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 
 from optmatch.model.declarations import Amount, Count, Index, check_fields
+from optmatch.model.errors import TimeUp
 from optmatch.model.solution import Limit
+
+_running: ContextVar[Clock | None] = ContextVar("running", default=None)
+_preparing = threading.local()
+
+
+def counted_time() -> float:
+    """Seconds of a clock that stands still while this thread is in `uncounted`."""
+    return time.perf_counter() - float(getattr(_preparing, "spent_s", 0.0))
+
+
+@contextmanager
+def uncounted() -> Iterator[None]:
+    """Keep what is done once for each process out of all time limits: imports and compiling.
+
+    Examples
+    --------
+    >>> clock = Limits(time_s=10.0).start()
+    >>> with uncounted():
+    ...     time.sleep(0.05)
+    >>> clock.elapsed_s < 0.05
+    True
+    """
+    counted = counted_time()
+    try:
+        yield
+    finally:
+        _preparing.spent_s = time.perf_counter() - counted
+
+
+def running_clock() -> Clock | None:
+    """Return the clock of the solve that this thread is in, or None."""
+    return _running.get()
+
+
+@contextmanager
+def unlimited() -> Iterator[None]:
+    """Let nothing in this block heed the clock of a solve around it: a check is never cut."""
+    token = _running.set(None)
+    try:
+        yield
+    finally:
+        _running.reset(token)
+
+
+def check_time() -> None:
+    """Give up where the time of the running solve is over; tables and bounds ask now and then.
+
+    Raises
+    ------
+    TimeUp
+        If no time is left, or somebody asked to stop. `optmatch.solve` catches it.
+
+    Examples
+    --------
+    >>> check_time()  # nobody counts
+    >>> with Limits(time_s=0.0).start().running():
+    ...     check_time()
+    Traceback (most recent call last):
+    ...
+    optmatch.model.errors.TimeUp: the time is up
+    """
+    clock = _running.get()
+    if clock is not None and clock.remaining_s <= 0.0:
+        raise TimeUp("the time is up")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +85,9 @@ class Limits:
     Parameters
     ----------
     time_s
-        Wall-clock time in seconds. A wish: methods look at the clock every few milliseconds.
+        Wall-clock time in seconds, from the call of `optmatch.solve` to the end of the search:
+        tables and bounds count, imports, compiling and the check of the answer do not. Methods
+        look at the clock every few milliseconds.
     iterations
         Steps of the method's main loop. Exact, so runs with it can be repeated.
     gap
@@ -41,19 +111,28 @@ class Limits:
     def __post_init__(self) -> None:
         check_fields(self)
 
-    def start(self, clock: Callable[[], float] = time.perf_counter) -> Clock:
-        """Start counting."""
-        return Clock(limits=self, now=clock, started=clock())
+    def start(self, now: Callable[[], float] | None = None) -> Clock:
+        """Start counting; inside a solve never for longer than that solve has left.
+
+        Parameters
+        ----------
+        now
+            Returns seconds; None for the clock of the running solve, or else `counted_time`.
+        """
+        outer = _running.get()
+        now = now or (counted_time if outer is None else outer.now)
+        return Clock(limits=self, now=now, started=now(), outer=outer)
 
 
 @dataclass(slots=True)
 class Clock:
-    """A running count against `Limits`."""
+    """A running count against `Limits`, and against those of `outer`, a solve around this one."""
 
     limits: Limits
     now: Callable[[], float]
     started: float
-    interrupted: bool = field(default=False)
+    outer: Clock | None = None
+    interrupted: bool = False
 
     @property
     def elapsed_s(self) -> float:
@@ -62,16 +141,33 @@ class Clock:
 
     @property
     def remaining_s(self) -> float:
-        """Seconds left; infinite without a time limit."""
+        """Seconds left: infinite without a time limit, none after an interrupt."""
+        if self.interrupted:
+            return 0.0
         limit = self.limits.time_s
-        return float("inf") if limit is None else max(0.0, limit - self.elapsed_s)
+        own = float("inf") if limit is None else max(0.0, limit - self.elapsed_s)
+        return own if self.outer is None else min(own, self.outer.remaining_s)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether somebody interrupted this count, or one around it."""
+        return self.interrupted or (self.outer is not None and self.outer.stopped)
 
     def exceeded(self, iterations: int) -> Limit | None:
         """Which limit is reached after so many iterations, or None."""
-        if self.interrupted:
+        if self.stopped:
             return Limit.INTERRUPTED
         if self.limits.iterations is not None and iterations >= self.limits.iterations:
             return Limit.ITERATIONS
         if self.remaining_s <= 0.0:
             return Limit.TIME
         return None
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Let every count that starts in this block, and `check_time`, heed this one."""
+        token = _running.set(self)
+        try:
+            yield
+        finally:
+            _running.reset(token)

@@ -159,7 +159,7 @@ def _around(fabric: Fabric, graph: CellGraph) -> tuple[PortMark, ...]:
         if fabric.bidirectional:
             wanted.append((port, "both", int(source), fabric.port_names[port]))
         else:
-            sends, receives = fabric.port_names[port].split(">")
+            sends, _, receives = fabric.port_names[port].partition(">")
             wanted.append((port, "in", int(source), sends))
             wanted.append((port, "out", int(destination), receives))
     corners = [_corner(graph, spokes, terminal) for _, _, terminal, _ in wanted]

@@ -15,6 +15,7 @@ from optmatch.model import (
     Status,
     Tick,
     ignore,
+    uncounted,
 )
 from optmatch.problems import AllToAll, Routing
 from optmatch.solvers.all_to_all import factors as combinatorics
@@ -44,7 +45,8 @@ def conclude(planner: SlotPlanner, limit: Limit | None, name: str, *, polish: bo
     slots, fewest = len(planner.plan), planner.problem.min_slots
     bound, proof = planner.problem.lower_bound(), None
     if polish and (slots > fewest or cells > bound):
-        from optmatch.solvers.all_to_all.joint_bound import bound_jointly  # loads OR-tools
+        with uncounted():
+            from optmatch.solvers.all_to_all.joint_bound import bound_jointly  # loads OR-tools
 
         planner.on_event(Tick("bound", 0))
         wanted = float(cells) if slots == fewest else np.inf  # or refute so few
@@ -136,7 +138,8 @@ def place_leftovers(planner: SlotPlanner) -> None:
 
 def _alone(planner: SlotPlanner, i: int, j: int) -> Slot:
     """Route a pair that is not dead, though its cheapest walks pass a link twice."""
-    from optmatch.solvers.routing.branch_and_price import search
+    with uncounted():
+        from optmatch.solvers.routing.branch_and_price import search
 
     matching = np.full(planner.n_ports, IDLE, dtype=np.int32)
     matching[i] = j

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from optmatch.model import Limit, Limits, OnEvent, Solution
+from optmatch.model import Limit, Limits, OnEvent, Solution, uncounted
 from optmatch.problems import AllToAll
 from optmatch.solvers import frame
 from optmatch.solvers.all_to_all import factors as combinatorics
@@ -54,7 +54,8 @@ def solve(
         found = settle_open(problem, found, clock, rng, on_event)
     if found.limit is not Limit.EXHAUSTED or FEWEST_SLOTS not in found.stats:
         return found
-    from optmatch.solvers.all_to_all.joint_search import finish_small  # loads OR-tools
+    with uncounted():
+        from optmatch.solvers.all_to_all.joint_search import finish_small  # loads OR-tools
 
     return finish_small(problem, found, clock, rng, on_event)
 

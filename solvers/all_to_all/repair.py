@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import Fault, Faulty
 from optmatch.fabrics.faults import STATES
-from optmatch.model import FREE, Limits, Schedule, Status, ignore
+from optmatch.model import FREE, Limits, Schedule, Status, ignore, uncounted
 from optmatch.problems import AllToAll, Routing
 from optmatch.solvers.all_to_all.planner import FAILED, QUICK, Slot, SlotPlanner, exchange_pairs
 from optmatch.solvers.routing.columns import Master
@@ -241,7 +241,10 @@ class Repair:
 
     def _decide(self, problem: AllToAll, faults: tuple[Fault, ...]) -> Verdict | None:
         """Ask the exact model of a small mesh, where it takes seconds."""
-        from optmatch.solvers.all_to_all.joint_model import decide_fewest  # CP-SAT loads slowly
+        with uncounted():
+            from optmatch.solvers.all_to_all.joint_model import (
+                decide_fewest,  # CP-SAT loads slowly
+            )
 
         clock, rng = Limits(iterations=_CONFLICTS).start(), np.random.default_rng(0)
         decided = decide_fewest(problem, clock, rng, _LITERALS, len(self.matchings))
@@ -278,7 +281,8 @@ class Repair:
 
     def _search(self, broken: Faulty, states: NDArray[np.int8], left: list[int]) -> Verdict:
         """Route what is left of given matchings exactly."""
-        from optmatch.solvers.routing.branch_and_price import search
+        with uncounted():
+            from optmatch.solvers.routing.branch_and_price import search
 
         outcome: Verdict = Verdict("survived", "rerouted", self.matchings, states)
         for slot in left:

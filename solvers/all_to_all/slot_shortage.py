@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric, Faulty
-from optmatch.model import FREE, Clock, Limit, Limits, OnEvent, Solution, ignore
+from optmatch.model import FREE, Clock, Limit, Limits, OnEvent, Solution, ignore, uncounted
 from optmatch.problems import AllToAll, RoutingProof
 from optmatch.solvers.all_to_all import factors as combinatorics
 from optmatch.solvers.all_to_all.conclusion import (
@@ -35,7 +35,10 @@ _FEW_CONFLICTS = 20_000
 
 def decide_small(problem: AllToAll, clock: Clock, rng: np.random.Generator) -> list[Slot] | bool:
     """Do as `decide_fewest` does, where it takes about a second."""
-    from optmatch.solvers.all_to_all.joint_model import decide_fewest  # CP-SAT is slow to import
+    with uncounted():
+        from optmatch.solvers.all_to_all.joint_model import (
+            decide_fewest,  # CP-SAT is slow to import
+        )
 
     few = replace(clock.limits, iterations=_FEW_CONFLICTS)
     return decide_fewest(problem, replace(clock, limits=few), rng, _FEW_LITERALS)
@@ -91,7 +94,8 @@ def ask_shortage(
     decide
         What has the last word: `decide_fewest`, or `decide_small`.
     """
-    from optmatch.solvers.all_to_all.joint_bound import bound_jointly, refute_again  # OR-tools
+    with uncounted():
+        from optmatch.solvers.all_to_all.joint_bound import bound_jointly, refute_again  # OR-tools
 
     whole: Any = solution.problem
     known: list[NDArray[np.int64]] = []  # prices that refute

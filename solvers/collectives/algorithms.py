@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import Limits, ignore
+from optmatch.model import Limits, ignore, uncounted
 from optmatch.problems import AllToAll, Collective
 from optmatch.problems.collectives.plan import COPY, REDUCE
 from optmatch.problems.collectives.steps import (
@@ -256,7 +256,8 @@ def _routed_matchings(problem: Collective) -> list[NDArray[np.int64]] | None:
     fabric = problem.fabric
     if fabric.graph is None or not fabric.bidirectional or fabric.n_ports != problem.n_ranks:
         return None
-    from optmatch.solvers.all_to_all.factorise import solve
+    with uncounted():
+        from optmatch.solvers.all_to_all.factorise import solve
 
     everyone, rng = AllToAll(fabric), np.random.default_rng(0)
     schedule = solve(everyone, Limits(iterations=0), rng, ignore).schedule

@@ -21,6 +21,7 @@ from optmatch.model import (
     Status,
     Tick,
     ignore,
+    uncounted,
 )
 from optmatch.problems import Collective, Routing
 from optmatch.solvers.collectives.plans import Laid
@@ -133,12 +134,15 @@ def _switch_schedule(problem: Collective, laid: Laid) -> tuple[Schedule | None, 
 
 def _route(problem: Collective, matchings: NDArray[np.int32]) -> NDArray[np.int8] | None:
     """Find cell states for all matchings, or None."""
-    from optmatch.solvers.feedforward import is_feed_forward
+    with uncounted():
+        from optmatch.solvers.feedforward import is_feed_forward
 
     if is_feed_forward(Routing(problem.fabric, matchings[0])):
-        from optmatch.solvers.feedforward.constructive import route
+        with uncounted():
+            from optmatch.solvers.feedforward.constructive import route
     else:
-        from optmatch.solvers.routing.negotiated import route
+        with uncounted():
+            from optmatch.solvers.routing.negotiated import route
     rng = np.random.default_rng(0)
     states = np.zeros((len(matchings), problem.fabric.n_cells), dtype=np.int8)
     for epoch, matching in enumerate(matchings):

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from optmatch.fabrics import IdealSwitch
-from optmatch.model import Clock, Limits, OnEvent, Solution
+from optmatch.model import Clock, Limits, OnEvent, Solution, uncounted
 from optmatch.problems import Collective
 from optmatch.solvers.collectives.algorithms import ALGORITHMS, fits, list_rounds
 from optmatch.solvers.collectives.conclusion import Found, run
@@ -92,7 +92,8 @@ def _follow(name: str, problem: Collective, clock: Clock) -> Found:
 
 def _rewire(problem: Collective, clock: Clock) -> Found:
     """Change circuits only where it pays; of all algorithms the fastest."""
-    from optmatch.solvers.collectives.rewire import choose, rewire
+    with uncounted():
+        from optmatch.solvers.collectives.rewire import choose, rewire
 
     rounds = single_rounds(problem)
     choices = {name: choose(problem, each) for name, each in rounds.items()}
@@ -104,7 +105,8 @@ def _rewire(problem: Collective, clock: Clock) -> Found:
 
 def _overlap(problem: Collective, clock: Clock) -> Found:
     """Let planes change circuits while others send; of all algorithms the fastest."""
-    from optmatch.solvers.collectives.overlap import given_steps, read_steps, share
+    with uncounted():
+        from optmatch.solvers.collectives.overlap import given_steps, read_steps, share
 
     if problem.steps is not None:
         found, bound = share(given_steps(problem), clock)
@@ -127,7 +129,8 @@ def _overlap(problem: Collective, clock: Clock) -> Found:
 
 def _stragglar(problem: Collective, clock: Clock) -> Found:
     """Let the others scatter sums while they wait, then spread what the late rank has."""
-    from optmatch.solvers.collectives.stragglar import scatter_pairs, scatter_ring, schedule
+    with uncounted():
+        from optmatch.solvers.collectives.stragglar import scatter_pairs, scatter_ring, schedule
 
     n, late = problem.n_ranks, problem.late
     first = scatter_pairs(n) if problem.two_way else scatter_ring(n)
@@ -141,7 +144,8 @@ def _stragglar(problem: Collective, clock: Clock) -> Found:
 
 def _mixed_radix(problem: Collective, clock: Clock) -> Found:
     """Gather, and scatter sums, in the fewest rounds that so many configurations allow."""
-    from optmatch.solvers.collectives import mixed_radix
+    with uncounted():
+        from optmatch.solvers.collectives import mixed_radix
 
     n, each_s = problem.n_ranks, problem.alpha_s + (problem.hop_s or 0.0)
     if n == 2:  # where an all-reduce is one exchange
@@ -162,7 +166,8 @@ def _mixed_radix(problem: Collective, clock: Clock) -> Found:
 
 def _circulant(problem: Collective, clock: Clock) -> Found:
     """Choose shifts and routes of an all-to-all together."""
-    from optmatch.solvers.collectives import circulant
+    with uncounted():
+        from optmatch.solvers.collectives import circulant
 
     n, each_s = problem.n_ranks, problem.alpha_s + (problem.hop_s or 0.0)
     block_s = problem.size_bytes / n / (problem.rate_bytes_per_s * problem.lanes)

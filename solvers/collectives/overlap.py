@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import Clock
+from optmatch.model import Clock, uncounted
 from optmatch.problems import Collective
 from optmatch.solvers.collectives.plans import Shares, lay_circuits
 from optmatch.solvers.collectives.rounds import Rounds, chunk_sizes
@@ -193,7 +193,8 @@ def _improve(steps: Steps, best: Shares, clock: Clock) -> Shares:
 
 def _balance(steps: Steps, used: NDArray[np.bool_]) -> Shares:
     """Find the best shares of the planes that take part, by a linear programme."""
-    from scipy.optimize import linprog
+    with uncounted():
+        from scipy.optimize import linprog
 
     count, k = used.shape
     if not count:
@@ -278,7 +279,8 @@ def _time(steps: Steps, amounts: NDArray[np.float64]) -> Shares:
 
 def _search(steps: Steps, best: Shares, clock: Clock) -> tuple[float, NDArray[np.bool_] | None]:
     """Prove a bound by mixed-integer programming; return it, and who takes part in its answer."""
-    from scipy.optimize import Bounds, LinearConstraint, milp
+    with uncounted():
+        from scipy.optimize import Bounds, LinearConstraint, milp
 
     count, k = best.share_s.shape
     unit = best.time_s or 1.0

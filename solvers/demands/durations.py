@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE
+from optmatch.model import IDLE, uncounted
 from optmatch.solvers.demands.plans import Plan, serve, trim
 
 
@@ -33,8 +33,9 @@ def shorten(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
     >>> shorten(plan, np.array([[5, 4], [0, 2]])).ticks.tolist()
     [5, 4]
     """
-    from scipy.optimize import linprog
-    from scipy.sparse import csr_array
+    with uncounted():
+        from scipy.optimize import linprog
+        from scipy.sparse import csr_array
 
     slots, n = plan.matchings.shape
     slot, source = np.nonzero(plan.matchings != IDLE)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE
+from optmatch.model import IDLE, uncounted
 from optmatch.problems import Demand
 from optmatch.solvers.demands.plans import Plan, serve
 
@@ -81,8 +81,9 @@ def _shorten(problem: Demand, plan: Plan) -> Plan:
 
 def _durations(problem: Demand, plan: Plan) -> NDArray[np.float64] | None:
     """Solve the linear programme: variables are durations, what is left of pairs, and the end."""
-    from scipy.optimize import linprog
-    from scipy.sparse import coo_array
+    with uncounted():
+        from scipy.optimize import linprog
+        from scipy.sparse import coo_array
 
     demand, (slots, n) = problem.directed_ticks, plan.matchings.shape
     rows, columns = np.nonzero(demand)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
-from optmatch.model import Bound, Event, Limit, Limits, NewBest, OnEvent, Solution
+from optmatch.model import Bound, Event, Limit, Limits, NewBest, OnEvent, Solution, uncounted
 from optmatch.problems import CountProof, Demand, OddSetProof
 from optmatch.problems.demands.proofs import Axis
 from optmatch.solvers.cpsat import minimise
@@ -37,7 +37,8 @@ def solve(
     """
     if problem.objective == "matchings":
         return solve_count(problem, limits, rng, on_event)
-    from optmatch.solvers.demands.exact.makespan import solve_makespan
+    with uncounted():
+        from optmatch.solvers.demands.exact.makespan import solve_makespan
 
     return solve_makespan(problem, limits, rng, on_event)
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import UNREACHED
-from optmatch.model import IDLE, Limits, ignore
+from optmatch.model import IDLE, Limits, ignore, uncounted
 from optmatch.problems import AllToAll, Demand
 from optmatch.solvers.demands.durations import shorten
 from optmatch.solvers.demands.plans import Plan, serve, trim
@@ -72,7 +72,8 @@ class Realiser:
 
     def _all_to_all(self) -> Plan | None:
         """Hold each matching of an all-to-all as long as the neediest of its circuits."""
-        from optmatch.solvers.all_to_all.factorise import solve
+        with uncounted():
+            from optmatch.solvers.all_to_all.factorise import solve
 
         everyone = AllToAll(self.problem.fabric)
         found = solve(everyone, Limits(iterations=0), np.random.default_rng(0), ignore).schedule

@@ -16,6 +16,7 @@ from optmatch.model import (
     OnEvent,
     Schedule,
     Solution,
+    uncounted,
 )
 from optmatch.problems import Demand, PlaneSchedules, completion_s
 from optmatch.solvers.demands.finish import keep_circuits, spread
@@ -129,13 +130,17 @@ def _finisher(problem: Demand) -> Callable[[Plan], Candidate]:
     """Choose how a plan becomes schedules: as it is, routed, or cut down to what can be."""
     fabric = problem.fabric
     if not holds_every_matching(fabric):
-        from optmatch.solvers.demands.realisable import Realiser  # elsewhere no router is needed
+        with uncounted():
+            from optmatch.solvers.demands.realisable import (
+                Realiser,  # elsewhere no router is needed
+            )
 
         realiser = Realiser(problem)
         return lambda plan: candidate(problem, realiser.realise(plan), realiser.states)
     if fabric.graph is None:
         return lambda plan: candidate(problem, plan)
-    from optmatch.solvers.feedforward.router import route_cheaply  # loads its kernels
+    with uncounted():
+        from optmatch.solvers.feedforward.router import route_cheaply  # loads its kernels
 
     return lambda plan: candidate(
         problem, plan, lambda share: route_cheaply(fabric, share.matchings).states

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.model import check_time
 from optmatch.problems import RailJob
 from optmatch.problems.rails.step import COMPUTE, RECV, SEND, Step, dimensions
 from optmatch.problems.rails.times import orders
@@ -83,6 +84,7 @@ def _refine(step: Step, colour: NDArray[np.int64]) -> tuple[NDArray[np.int64], N
     first = np.flatnonzero(np.diff(step.match[at], prepend=-1))
     sizes = np.diff(first, append=len(at))
     while True:
+        check_time()
         keys: NDArray[np.uint64] = _mix(colour[step.rank], local)
         if len(at):
             keys[at] = np.repeat(_mix(np.add.reduceat(keys[at], first), sizes), sizes)
@@ -112,6 +114,7 @@ def _programs(step: Step, to: NDArray[np.int64], of: NDArray[np.int64]) -> list[
     for (start, end), (one, two) in zip(
         pairwise(step.rank_start.tolist()), pairwise(bounds), strict=True
     ):
+        check_time()
         parts = [column[start:end].tobytes() for column in columns]
         parts.append(back[step.dep_start[start] : step.dep_start[end]].tobytes())
         parts.append(number_first(faced[one:two].reshape(-1)).tobytes())

@@ -6,7 +6,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from optmatch.model import Clock, Event, Limit, Limits, NewBest, OnEvent, Solution, Tick
+from optmatch.model import (
+    Clock,
+    Event,
+    Limit,
+    Limits,
+    NewBest,
+    OnEvent,
+    Solution,
+    Tick,
+    TimeUp,
+    uncounted,
+)
 from optmatch.model.solution import RTOL
 from optmatch.problems import RailJob
 from optmatch.problems.rails.plan import RailPlan
@@ -69,6 +80,8 @@ def solve(
                 limit = _improve(found, transfers, known, clock, rng, on_event)
     except KeyboardInterrupt:
         limit = Limit.INTERRUPTED
+    except TimeUp:
+        limit = Limit.TIME
     return conclude(problem, found.best, found.bound, limit, "ilp", found.stats)
 
 
@@ -145,7 +158,8 @@ def _half(clock: Clock) -> Clock:
 
 
 def _searchable(relays: Relays) -> bool:
-    from optmatch.solvers.rails.model import list_users
+    with uncounted():
+        from optmatch.solvers.rails.model import list_users
 
     if relays.transfers.in_rounds:
         return False
@@ -157,8 +171,9 @@ def _search(
     relays: Relays, known: RailPlan, clock: Clock, rng: np.random.Generator, on_event: OnEvent
 ) -> tuple[RailPlan | None, float, Limit | None]:
     """Return a better plan, if there is one, what is proved, and why the search stopped."""
-    from optmatch.solvers.cpsat import minimise
-    from optmatch.solvers.rails.model import RailModel
+    with uncounted():
+        from optmatch.solvers.cpsat import minimise
+        from optmatch.solvers.rails.model import RailModel
 
     def tell(event: Event) -> None:  # its objectives are ticks, and not yet plans
         if isinstance(event, Tick):

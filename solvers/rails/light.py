@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
-from optmatch.model import Limits, ignore
+from optmatch.model import Limits, ignore, uncounted
 from optmatch.problems import RailJob, Routing
 from optmatch.problems.rails.plan import RailPlan
 from optmatch.solvers.feedforward import is_feed_forward
@@ -41,8 +41,9 @@ def route_plan(job: RailJob, plan: RailPlan) -> RailPlan | None:
 
 
 def _route(fabric: Fabric, matching: NDArray[np.int32]) -> NDArray[np.int8] | None:
-    from optmatch.solvers.feedforward import constructive  # these load the kernels of routing
-    from optmatch.solvers.routing import negotiated
+    with uncounted():
+        from optmatch.solvers.feedforward import constructive  # these load the kernels of routing
+        from optmatch.solvers.routing import negotiated
 
     problem = Routing(fabric, matching)
     route = constructive.route if is_feed_forward(problem) else negotiated.route

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import numpy as np
 
-from optmatch.model import Limit, Limits, NewBest, OnEvent, Solution, Status
+from optmatch.model import (
+    Limit,
+    Limits,
+    NewBest,
+    OnEvent,
+    Solution,
+    Status,
+    TimeUp,
+    check_time,
+)
 from optmatch.model.solution import RTOL
 from optmatch.problems import RailJob
 from optmatch.problems.rails.plan import RailPlan
@@ -47,7 +58,13 @@ def solve_by(
             limit = Limit.EXHAUSTED
     except KeyboardInterrupt:
         limit = Limit.INTERRUPTED
-    return conclude(problem, plan, problem.lower_bound(), limit, method, stats)
+    except TimeUp:
+        limit = Limit.TIME
+    try:
+        bound = problem.lower_bound()
+    except TimeUp:
+        bound, limit = -math.inf, Limit.TIME
+    return conclude(problem, plan, bound, limit, method, stats)
 
 
 def plan_lit(transfers: Transfers) -> tuple[RailPlan | None, RailPlan | None]:
@@ -65,26 +82,36 @@ def plan_lit(transfers: Transfers) -> tuple[RailPlan | None, RailPlan | None]:
 
 def plan_well(transfers: Transfers, *, around: bool = True) -> RailPlan | None:
     """Return the best plan that is found without search; `around` allows data to be forwarded."""
-    known = simple_plans(transfers)
-    if transfers.job.network.switching == "per-circuit":
-        early = plan_ahead(transfers, known)
-        known = [*([early] if early else []), *known]
-    best = min(known, key=lambda plan: plan.step_s, default=None)
-    if not around or best is None or best.step_s <= transfers.job.lower_bound() * (1 + RTOL):
-        return best
-    return plan_around(transfers, best) or best
+    known: list[RailPlan] = []
+    try:
+        known.extend(simple_plans(transfers))  # what was made before a limit stays
+        if transfers.job.network.switching == "per-circuit":
+            early = plan_ahead(transfers, known)
+            known = [*([early] if early else []), *known]
+        best = min(known, key=lambda plan: plan.step_s, default=None)
+        if not around or best is None or best.step_s <= transfers.job.lower_bound() * (1 + RTOL):
+            return best
+        return plan_around(transfers, best) or best
+    except TimeUp:
+        if not known:
+            raise
+        return min(known, key=lambda plan: plan.step_s)
 
 
-def simple_plans(transfers: Transfers) -> list[RailPlan]:
-    """Return the plans of the simple policies, where there are any."""
-    plans = [
-        plan_by_demand(transfers, provisioned=True),
-        plan_by_demand(transfers, provisioned=False),
-        plan_static(
+def simple_plans(transfers: Transfers) -> Iterator[RailPlan]:
+    """Make the plans of the simple policies, where there are any."""
+    makers: tuple[Callable[[], RailPlan | None], ...] = (
+        lambda: plan_by_demand(transfers, provisioned=True),
+        lambda: plan_by_demand(transfers, provisioned=False),
+        lambda: plan_static(
             fold_transfers(transfers.job, fixed=True) if transfers.has_all_to_alls else transfers
         ),
-    ]
-    return [plan for plan in plans if plan is not None]
+    )
+    for make in makers:
+        check_time()
+        plan = make()
+        if plan is not None:
+            yield plan
 
 
 def conclude(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from optmatch.model import check_time
 from optmatch.problems.rails.plan import RailPlan
 from optmatch.solvers.rails.policies import usual_lanes
 from optmatch.solvers.rails.timetable import Timed, Turn, build_plan, longest_paths
@@ -45,6 +46,7 @@ def best_order(transfers: Transfers, starts: Sequence[Sequence[float]] = ()) -> 
     tried = []
     for start in [*([] if free is None else [free.start_s]), *starts]:
         for which in (-1, 0):
+            check_time()
             order = Order(0.0, start, lanes, _first_faces(transfers, start, lanes, which))
             found = _time_order(transfers, order)
             if found is not None:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
-from optmatch.model import IDLE, Clock, Limits, Status, ignore
+from optmatch.model import IDLE, Clock, Limits, Status, check_time, ignore, uncounted
 from optmatch.problems import BlockProof, CutProof, Reroute, Routing, RoutingProof
 from optmatch.solvers.reroutes.routing_state import Case, RoutingState, spread
 
@@ -60,6 +60,7 @@ def _fibres_out(problem: Reroute, rack: Fabric, sides: NDArray[np.bool_]) -> NDA
     np.subtract.at(live, rack.edge_of_fibre[list(problem.failed_fibres)], 1)
     found = np.zeros(len(sides), dtype=np.int64)
     for (tail, head), count in zip(rack.edges.tolist(), live.tolist(), strict=True):
+        check_time()
         found += count * (sides[:, tail] & ~sides[:, head])
     return found
 
@@ -71,6 +72,7 @@ def _crossing(problem: Reroute, rack: Fabric, sides: NDArray[np.bool_]) -> NDArr
     fixed = np.zeros(len(sides), dtype=np.int64)
     outside, inside = (np.zeros((len(sides), len(lost)), dtype=np.int64) for _ in range(2))
     for a, b in (problem.circuits // rack.ports_per_unit).tolist():
+        check_time()
         if a in lost and b in lost:
             continue
         if a in lost:
@@ -127,7 +129,8 @@ def prove_handovers(
 
 
 def _prove(routing: Routing, clock: Clock, seed: int, iterations: int | None) -> Any:
-    from optmatch.solvers.routing.ilp import route
+    with uncounted():
+        from optmatch.solvers.routing.ilp import route
 
     remaining = clock.remaining_s
     limits = Limits(time_s=remaining if np.isfinite(remaining) else None, iterations=iterations)
@@ -199,8 +202,9 @@ def _cut_off(
     routing: RoutingState, chips: NDArray[Any], loads: NDArray[Any], side: int
 ) -> BlockProof | None:
     """Compare the largest flow out of chips (side 0), or into them, with their circuits."""
-    from scipy.sparse import csr_array  # a third of a second, and for what fails alone
-    from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+    with uncounted():
+        from scipy.sparse import csr_array  # a third of a second, and for what fails alone
+        from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
     graph, n = routing.graph, len(routing.graph.capacity)
     room = routing.free.copy()

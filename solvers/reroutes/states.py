@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from optmatch.fabrics import Fabric, RackFabric
-from optmatch.model import FREE, InfeasibleError, InputError, Limits, ignore
+from optmatch.model import FREE, InfeasibleError, InputError, Limits, ignore, uncounted
 from optmatch.problems import Reroute, Routing
 from optmatch.solvers.reroutes.naming import name_paths
 from optmatch.solvers.reroutes.routing_state import RoutingState
@@ -124,7 +124,8 @@ def hold_matching(
     >>> hold_matching(HexMesh(3, 3, ports=6), [1, 0, 3, 2, -1, -1]).spares
     (4, 5)
     """
-    from optmatch.solvers.routing.negotiated import route
+    with uncounted():
+        from optmatch.solvers.routing.negotiated import route
 
     problem = Routing(fabric, matching)  # type: ignore[arg-type]
     limits = Limits(time_s=time_limit_s)

@@ -24,6 +24,7 @@ from optmatch.model import (
     Solution,
     Status,
     Tick,
+    uncounted,
 )
 from optmatch.problems import Routing, RoutingProof
 from optmatch.problems.routing.proof import loss_units
@@ -65,7 +66,10 @@ def search(
         infeasible = shortest.status is Status.INFEASIBLE
         bound = math.inf if infeasible else problem.lower_bound()
         return replace(shortest, problem=problem, lower_bound=bound)
-    from optmatch.solvers.routing.worst import route_worst  # CP-SAT takes half a second to import
+    with uncounted():
+        from optmatch.solvers.routing.worst import (
+            route_worst,  # CP-SAT takes half a second to import
+        )
 
     return route_worst(problem, clock, rng, on_event, search.best)
 
@@ -190,7 +194,7 @@ class _Search:
         for turn in range(1, tries + 1):
             prices = None if bound.prices is None else bound.prices * UNIT // self.per_unit
             self._take(self.negotiation.attempt(turn, self.rng, prices))
-            if bound.value > self._upper():
+            if bound.value > self._upper() or self.clock.remaining_s <= 0:
                 return
 
     def _where_to_split(self, weights: dict[Column, float]) -> tuple[int, int, int]:

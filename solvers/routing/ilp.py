@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from optmatch.fabrics import Fabric
-from optmatch.model import Clock, Limit, Limits, OnEvent, Solution, Status, ignore
+from optmatch.model import Clock, Limit, Limits, OnEvent, Solution, Status, ignore, uncounted
 from optmatch.problems import Routing
 from optmatch.solvers.routing.answers import answer_at_once
 from optmatch.solvers.routing.causes import Refuted, name_causes
@@ -45,7 +45,8 @@ def route(
     decided = answer_at_once(problem, "ilp", refuted, clock)
     if decided is not None:
         return decided
-    from optmatch.solvers.routing.branch_and_price import search
+    with uncounted():
+        from optmatch.solvers.routing.branch_and_price import search
 
     return name_causes(search(problem, limits, rng, on_event), refuted, clock)
 
@@ -93,7 +94,8 @@ def refute_by(problem: Routing, limits: Limits, clock: Clock, rng: np.random.Gen
         negotiation = Negotiation(fixed)
         if any(negotiation.attempt(turn, rng) is not None for turn in range(WARM_STARTS)):
             return False
-        from optmatch.solvers.routing.branch_and_price import search
+        with uncounted():
+            from optmatch.solvers.routing.branch_and_price import search
 
         left = replace(limits, time_s=limits.time_s and clock.remaining_s, gap=1.0)
         status = search(fixed, left, rng, ignore).status

@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import UNREACHED, CellGraph, Fabric
-from optmatch.model import BAR, CROSS, FREE, IDLE
+from optmatch.model import BAR, CROSS, FREE, IDLE, check_time
 from optmatch.solvers.routing.pathfinder import (
     FULL,
     UNIT,
     Effort,
     Wiring,
     cost_to_go,
+    negotiate,
     new_workspace,
-    settle,
     shorten,
 )
 
@@ -41,6 +41,7 @@ def _wire(fabric: Fabric, bar_cost: int, cross_cost: int) -> tuple[Wiring, NDArr
     )
     space = new_workspace(terminals, links.count, 0)
     for port, terminal in enumerate(target):
+        check_time()
         cost_to_go(
             wiring.mate,
             wiring.exits,
@@ -64,6 +65,7 @@ def _fit(cell_cost: NDArray[np.int64], graph: CellGraph) -> NDArray[np.int64]:
     fitted = cell_cost.astype(np.int64)
     for state in (BAR, CROSS):
         fitted[graph.stuck == state] = fitted[graph.stuck == state][:, [state]]
+    fitted.flags.writeable = False  # like all of the wiring: kernels are compiled for that once
     return fitted
 
 
@@ -121,9 +123,10 @@ class Router:
             How long, and how hard.
         """
         base = self.no_cost if base is None else base
-        return int(
-            settle(self.wiring, self.workspace, effort, base, order, partner, routes, lengths)
-        )
+        known = self.wiring, self.workspace
+        matching = base, order, partner, routes, lengths
+        status = int(negotiate(*known, effort, *matching))
+        return status if status < 0 else int(shorten(*known, *matching))
 
     def shorten(
         self,

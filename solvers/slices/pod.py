@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import RackFabric
+from optmatch.model import check_time
 from optmatch.problems import Allocation, SliceAllocation, SliceShape
 from optmatch.problems.slices.problem import connect
 from optmatch.problems.slices.server_routes import pool_routes
@@ -213,6 +214,7 @@ class Pod:
         there = self.rack(*racks)
         for largest in loads_possible(there, plan):
             for turn in range(TURNS):  # from other servers: a search that starts badly stays bad
+                check_time()
                 turned = np.roll(there.servers, turn * len(there.servers) // TURNS)
                 search = Search(there._replace(servers=turned), plan, self.routes, largest)
                 status = search.run(budget)

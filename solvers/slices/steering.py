@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import SolverError
+from optmatch.model import SolverError, uncounted
 from optmatch.problems.slices.rings import Ring, Steering, check_rings
 
 
@@ -89,8 +89,9 @@ def _program(
     link_units: float | None,
 ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
     """Solve the linear program over shares and level; return the level and the dual prices."""
-    from scipy.optimize import linprog
-    from scipy.sparse import lil_array
+    with uncounted():
+        from scipy.optimize import linprog
+        from scipy.sparse import lil_array
 
     members = [(chip, r) for r, ring in enumerate(rings) for chip in ring]
     if not members:

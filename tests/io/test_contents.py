@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import subprocess
+import sys
 import threading
 import zipfile
 from pathlib import Path
@@ -17,6 +19,7 @@ from optmatch.io import dumps, loads, read_matrix, read_netlist
 from optmatch.io.contents import read_arrays, read_bytes, unzip
 from optmatch.io.text import as_cell
 from optmatch.model.files import replace_file
+from tests.helpers.command import DATA, call
 
 
 def zipped(shape: str, size: int) -> bytes:
@@ -130,6 +133,20 @@ def test_a_pipe_is_written_to_and_never_replaced(tmp_path: Path) -> None:
     reader.join(10)
     assert loads(found[0]) == problem
     assert pipe.is_fifo()
+
+
+def test_what_is_already_open_is_written_to(tmp_path: Path) -> None:
+    """A pipe or a file behind the standard output, with all arrays in the text."""
+    command = "generate demand --delay 1 --model uniform --fabric ideal-switch --size 400 -o"
+    program = [sys.executable, "-m", "optmatch", *command.split(), "/dev/stdout"]
+    piped = subprocess.run(program, capture_output=True, check=True).stdout
+    with (tmp_path / "a.json").open("wb") as file:
+        subprocess.run(program, stdout=file, check=True)
+    assert (tmp_path / "a.json").read_bytes() == piped
+    assert isinstance(loads(piped), om.Demand)
+    assert len(list(tmp_path.iterdir())) == 1
+    answer = DATA / "answers" / "all-to-all.schedule.json"
+    assert call("export", answer, "--to", "netlist", "-o", "/dev/null").exit_code == 2
 
 
 def test_parts_of_a_killed_run_are_removed(tmp_path: Path) -> None:

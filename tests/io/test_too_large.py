@@ -48,7 +48,7 @@ FILES: dict[str, tuple[bytes, Callable[[Path], object]]] = {
     "a.npy": ((NPY % b"9999999, 9999999").ljust(127) + b"\n", read_matrix),
     "a.mtx": (b"%%MatrixMarket matrix coordinate real general\n99999 99999 0\n", read_matrix),
     "a.json": (b'{"1": {"n": 99999, "scaled_doubly_stochastic_matrix": [1]}}', read_matrix),
-    "a.0.et": (gzip.compress(MEBIBYTE, mtime=0)[:-4] + b"\0\0\0\x40", lambda p: read_chakra([p])),
+    "a.0.et": (gzip.compress(MEBIBYTE, mtime=0) * 300 + b"\0\0\0\x40", lambda p: read_chakra([p])),
     "b.0.et": (b"\xff\xff\xff\xff\x0f" + MEBIBYTE, lambda path: read_chakra([path])),
     "a.yml": (b"[" * 100_000, read_netlist),
     "b.yml": (b"".join(LAUGH % (k + 1, k + 1, k, k) for k in range(97, 120)), read_netlist),

@@ -23,8 +23,9 @@ from optmatch.model import FormatError
 from optmatch.problems.rails.step import DIMENSIONS, Step
 
 _RECORD = re.compile(
-    r"([A-Z]+) start_backend: (\d+) start_idx: (\d+) end_backend: (\d+) end_idx: (\d+)"
-    r" len: (\d+)(?:, start_time: (\d+\.?\d*), end_time: (\d+\.?\d*))?"
+    r"([A-Z]+) start_backend: (\d{1,18}) start_idx: (\d{1,18})"
+    r" end_backend: (\d{1,18}) end_idx: (\d{1,18})"
+    r" len: (\d{1,18})(?:, start_time: (\d{1,18}\.?\d*), end_time: (\d{1,18}\.?\d*))?"
 )
 _NAME = re.compile(r"_(?P<server>\d+)_rank(?P<place>\d+)\.txt")
 """The end of a name: which server, and which GPU of it."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import InputError
+from optmatch.model import InputError, check_time
 from optmatch.problems.collectives.steps import Algorithm
 from optmatch.problems.rails.network import RailNetwork
 from optmatch.problems.rails.rounds import find_rounds
@@ -147,6 +147,7 @@ def ends_s(given: Events, describe: Step | None = None) -> NDArray[np.float64]:
     start, end = np.zeros(n), np.full(n, -1.0)
     ready = np.flatnonzero(waits == 0)
     while len(ready):
+        check_time()
         end[ready] = start[ready] + given.duration_s[ready]
         counts = first[ready + 1] - first[ready]
         offsets = np.repeat(first[ready] - np.cumsum(counts) + counts, counts)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import RackFabric
 from optmatch.fabrics.wiring import count_hops
-from optmatch.model import check_size
+from optmatch.model import check_size, check_time
 
 POOL = 50
 """So many shortest simple routes of two servers are looked at."""
@@ -100,6 +100,7 @@ def _ways(
 def _shortest(
     source: int, destination: int, ahead: list[list[int]], away: list[list[int]]
 ) -> list[list[int]]:
+    check_time()
     found: list[list[int]] = []
     for length in range(away[source][destination], len(ahead)):
         for route in _of_length(source, destination, length, ahead, away):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.model import uncounted
 from optmatch.solvers.demands.exact.dual_simplex import ROUNDING
 from optmatch.solvers.demands.exact.partitions import EXHAUSTED, FOUND, FULL, search
 from optmatch.solvers.demands.exact.state import begin
@@ -95,7 +96,8 @@ def _whole(
     seat: NDArray[np.int64], demand: NDArray[np.int64], shortest: int, most: int
 ) -> Plan | None:
     """Return decided matchings with the whole durations of least sum, unless that is too long."""
-    from scipy.optimize import Bounds, LinearConstraint, milp
+    with uncounted():
+        from scipy.optimize import Bounds, LinearConstraint, milp
 
     rows, columns = np.nonzero(demand)
     holds = (seat[:, rows] == columns).T.astype(np.float64)

@@ -7,6 +7,7 @@ import re
 from contextlib import chdir
 from pathlib import Path
 from typing import Any
+from xml.dom import minidom
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ PAIR: dict[str, Any] = {
     "ports": {"in0": "m1,o2", "in1": "m1,o1", "out0": "m2,o3", "out1": "m2,o4"},
 }
 """Two cells in a row, as gdsfactory calls their pins."""
+BAR_OF_TWO: Any = [0, 1]
 
 
 def changed(**parts: Any) -> dict[str, Any]:
@@ -371,3 +373,23 @@ def test_options_that_do_not_fit(arguments: str, message: str, tmp_path: Path) -
     (tmp_path / "x.json").write_text(json.dumps(PAIR))
     done = run("generate", "all-to-all", *arguments.split(), cwd=tmp_path)
     assert done.exit_code == 2 and message in done.stderr
+
+
+def test_names_are_drawn_as_text(tmp_path: Path) -> None:
+    """Whatever letters they have: mathematics, arrows, and what XML cannot hold."""
+    tree = changed(
+        instances={"$\\foo$": "mzi", "m2": "mzi"},
+        connections={"$\\foo$,o3": "m2,o2", "$\\foo$,o4": "m2,o1"},
+        ports={"in0>": "$\\foo$,o2", "in1$\\x$": "$\\foo$,o1", "out0": "m2,o3", "out1": "m2,o4"},
+    )
+    problem = om.Routing(netlist_from_tree(tree, directed=True), BAR_OF_TWO)
+    om.save(om.solve(problem, seed=0), tmp_path / "a.json")
+    for ending in ("svg", "png", "html"):
+        result = call("plot", tmp_path / "a.json", "-o", tmp_path / f"a.{ending}")
+        assert result.exit_code == 0, result.output
+    names = {**tree["ports"], "in0\x03": "$\\foo$,o2"}
+    del names["in0>"]
+    problem = om.Routing(netlist_from_tree({**tree, "ports": names}, directed=True), BAR_OF_TWO)
+    om.save(om.solve(problem, seed=0), tmp_path / "b.json")
+    assert call("plot", tmp_path / "b.json", "-o", tmp_path / "b.svg").exit_code == 0
+    minidom.parse(str(tmp_path / "b.svg"))

@@ -1,0 +1,297 @@
+"""Programs of MSCCL: what each GPU sends and receives, step by step, as XML.
+
+MSCCL knows neither rounds nor circuits. Each GPU has a thread block for each rank that it sends to
+or hears of, whose steps run in order; a step of another block that it must wait for is named.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from xml.etree import ElementTree
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import FormatError, InputError, Solution
+from optmatch.problems import Collective, CollectivePlan
+from optmatch.problems.collectives.plan import COPY, REDUCE
+
+NAMES = {
+    "all-reduce": "allreduce",
+    "all-gather": "allgather",
+    "reduce-scatter": "reduce_scatter",
+    "all-to-all": "alltoall",
+}
+MOST_STEPS, MOST_BLOCKS, PEERS_PER_CHANNEL = 256, 216, 32
+"""What the interpreter of MSCCL takes."""
+MOST_BYTES = 1 << 40
+
+Slot = tuple[str, int]
+"""A place of a chunk: buffer (i input, o output, s scratch) and number."""
+Step = tuple[int, int]
+"""Thread block and number of a step."""
+_Key = tuple[int, int, int]
+"""GPU, thread block and number of a step."""
+
+
+@dataclass
+class _Gpu:
+    """What a rank does."""
+
+    blocks: dict[tuple[str, int], int] = field(default_factory=dict)
+    """The number of the block that sends to, or receives from, a peer."""
+    steps: list[list[dict[str, Any]]] = field(default_factory=list)
+    places: dict[int, Slot] = field(default_factory=dict)
+    scratch: int = 0
+    writer: dict[Slot, Step] = field(default_factory=dict)
+    readers: dict[Slot, list[Step]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, does: str, peer: int, kind: str, slot: Slot, waits: list[Step]) -> Step:
+        """Append a step that waits for others."""
+        block = self.blocks.setdefault((does, peer), len(self.steps))
+        if block == len(self.steps):
+            self.steps.append([])
+        steps = self.steps[block]
+        others = sorted({each for each in waits if each[0] != block})
+        for k, (other, number) in enumerate(others or [(-1, -1)]):
+            last = k >= len(others) - 1
+            steps.append(
+                {
+                    "s": len(steps),
+                    "type": kind if last else "nop",
+                    **{"srcbuf": slot[0], "srcoff": slot[1], "dstbuf": slot[0], "dstoff": slot[1]},
+                    **{"cnt": 1, "depid": other, "deps": number, "hasdep": 0},
+                }
+            )
+            if other >= 0:
+                self.steps[other][number]["hasdep"] = 1
+        return block, len(steps) - 1
+
+
+def write_msccl(solution: Solution) -> str:
+    """Write the sends of a plan as a program of MSCCL.
+
+    Parameters
+    ----------
+    solution
+        Of an all-reduce, all-gather, reduce-scatter or even all-to-all.
+
+    Raises
+    ------
+    InputError
+        If there are no sends, chunks differ in size, or MSCCL has no such collective, or takes
+        fewer steps or thread blocks.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> text = write_msccl(om.solve(om.Collective("all-gather", 2, 2.0), "ring", seed=0))
+    >>> read_msccl(text)[0].tolist()
+    [[0, 0, 1, 0, 0], [0, 1, 0, 1, 0]]
+    """
+    problem, plan = solution.problem, solution.answer
+    if not isinstance(plan, CollectivePlan) or not len(plan.sends):
+        raise InputError(f"status {solution.status.value}: there are no sends to write")
+    assert isinstance(problem, Collective)
+    if problem.operation not in NAMES or problem.demand_bytes is not None:
+        raise InputError(f"MSCCL: {', '.join(NAMES)} of equal chunks can be written, no other")
+    n, count = problem.n_ranks, len(plan.chunk_bytes)
+    gpus = [_Gpu() for _ in range(n)]
+    for rows in np.split(plan.sends, np.flatnonzero(np.diff(plan.sends[:, 0])) + 1):
+        read = []
+        for _, source, target, chunk, _ in rows.tolist():
+            gpu = gpus[source]
+            slot = _place(problem.operation, n, gpu, source, chunk)
+            waits = [gpu.writer[slot]] if slot in gpu.writer else []
+            read.append((source, slot, gpu.add("send", target, "s", slot, waits)))
+        for source, slot, step in read:
+            gpus[source].readers[slot].append(step)
+        for _, source, target, chunk, kind in rows.tolist():
+            gpu = gpus[target]
+            slot = _place(problem.operation, n, gpu, target, chunk)
+            waits = gpu.readers.pop(slot, []) + ([gpu.writer[slot]] if slot in gpu.writer else [])
+            gpu.writer[slot] = gpu.add(
+                "recv", source, "rrc" if kind == REDUCE else "r", slot, waits
+            )
+    if problem.operation == "all-to-all":
+        for rank, gpu in enumerate(gpus):
+            gpu.add("copy", -1, "cpy", ("i", rank), [])
+            gpu.steps[-1][0]["dstbuf"] = "o"
+    return _print(problem, count, gpus)
+
+
+def _place(operation: str, n: int, gpu: _Gpu, rank: int, chunk: int) -> Slot:
+    """Return where a rank has a chunk."""
+    if operation != "all-to-all":
+        return ("o" if operation == "all-gather" else "i"), chunk
+    source, target = divmod(chunk, n)
+    if rank in (source, target):
+        return ("i", target) if rank == source else ("o", source)
+    if chunk not in gpu.places:
+        gpu.places[chunk] = "s", gpu.scratch
+        gpu.scratch += 1
+    return gpu.places[chunk]
+
+
+def _print(problem: Collective, count: int, gpus: list[_Gpu]) -> str:
+    n, operation = problem.n_ranks, problem.operation
+    per_loop = n if operation == "all-to-all" else count
+    top = ElementTree.Element(
+        "algo",
+        {
+            "name": f"optmatch-{operation}",
+            "proto": "Simple",
+            "nchannels": str(-(-(n - 1) // PEERS_PER_CHANNEL)),
+            "nchunksperloop": str(per_loop),
+            "ngpus": str(n),
+            "coll": NAMES[operation],
+            "inplace": str(int(operation != "all-to-all")),
+            "minBytes": "0",
+            "maxBytes": str(MOST_BYTES),
+        },
+    )
+    for rank, gpu in enumerate(gpus):
+        chunks = {
+            "i_chunks": per_loop // n if operation == "all-gather" else per_loop,
+            "o_chunks": per_loop // n if operation == "reduce-scatter" else per_loop,
+            "s_chunks": gpu.scratch,
+        }
+        node = ElementTree.SubElement(top, "gpu", {"id": str(rank)} | _texts(chunks))
+        longest = max(map(len, gpu.steps))
+        if longest > MOST_STEPS or len(gpu.steps) > MOST_BLOCKS:
+            raise InputError(
+                f"MSCCL: rank {rank} needs {len(gpu.steps)} thread blocks of {longest} steps,"
+                f" {MOST_BLOCKS} of {MOST_STEPS} are possible"
+            )
+        for (does, peer), block in gpu.blocks.items():
+            onward = (peer - rank if does == "send" else rank - peer) % n if peer >= 0 else 1
+            ends = {name: peer if does == name else -1 for name in ("send", "recv")}
+            channel = (onward - 1) // PEERS_PER_CHANNEL  # the same at both ends
+            told = _texts({"id": block} | ends | {"chan": channel})
+            inner = ElementTree.SubElement(node, "tb", told)
+            for step in gpu.steps[block]:
+                ElementTree.SubElement(inner, "step", _texts(step))
+    ElementTree.indent(top)
+    return ElementTree.tostring(top, encoding="unicode") + "\n"
+
+
+def _texts(values: dict[str, Any]) -> dict[str, str]:
+    return {name: str(value) for name, value in values.items()}
+
+
+def read_msccl(text: str) -> tuple[NDArray[np.int32], int]:
+    """Read a program as `write_msccl` writes it, and run it as early as its steps allow.
+
+    Returns
+    -------
+    sends
+        As in a `CollectivePlan`; each in the first round that it can be in.
+    int
+        How many chunks there are.
+
+    Raises
+    ------
+    FormatError
+        If it is no such program, a send or a receive has no other end, or steps wait for each
+        other.
+    """
+    try:
+        top = ElementTree.fromstring(text)
+        n, operation = (
+            int(top.attrib["ngpus"]),
+            {v: k for k, v in NAMES.items()}[top.attrib["coll"]],
+        )
+        count = n * n if operation == "all-to-all" else int(top.attrib["nchunksperloop"])
+        steps, queues = _read_steps(top)
+    except (ElementTree.ParseError, KeyError, ValueError) as exc:
+        raise FormatError(f"no program of MSCCL: {exc!r}") from exc
+    pairs: dict[tuple[int, int, int], tuple[int, int, int]] = {}
+    for (source, target, _), (sends, receives) in queues.items():
+        if len(sends) != len(receives):
+            raise FormatError(
+                f"rank {source} sends {len(sends)}, rank {target} hears {len(receives)}"
+            )
+        pairs |= dict(zip(receives, sends, strict=True))
+    return _run(n, operation, steps, pairs), count
+
+
+class _Read(NamedTuple):
+    """A step that was read."""
+
+    kind: str
+    source: Slot
+    target: Slot
+    after: tuple[_Key, ...]
+    """Steps of other blocks, and the one before it."""
+
+
+def _read_steps(
+    top: ElementTree.Element,
+) -> tuple[dict[_Key, _Read], dict[tuple[int, int, int], tuple[list[_Key], list[_Key]]]]:
+    """Read steps by GPU, block and number; and sends and receives by ends and channel."""
+    steps: dict[_Key, _Read] = {}
+    queues: dict[Any, tuple[list[_Key], list[_Key]]] = defaultdict(lambda: ([], []))
+    for gpu in top.iter("gpu"):
+        rank = int(gpu.attrib["id"])
+        for block in gpu.iter("tb"):
+            number, send, hears, channel = (
+                int(block.attrib[name]) for name in ("id", "send", "recv", "chan")
+            )
+            for step in block.iter("step"):
+                told = step.attrib
+                key, kind = (rank, number, int(told["s"])), told["type"]
+                if kind not in ("s", "r", "rrc", "cpy", "nop") or told["cnt"] != "1":
+                    raise ValueError(f"step type {kind} of {told['cnt']}")
+                after = [(rank, number, key[2] - 1)] if key[2] else []
+                if int(told["depid"]) >= 0:
+                    after.append((rank, int(told["depid"]), int(told["deps"])))
+                source, target = (
+                    (told[f"{end}buf"], int(told[f"{end}off"])) for end in ("src", "dst")
+                )
+                steps[key] = _Read(kind, source, target, tuple(after))
+                if kind == "s":
+                    queues[rank, send, channel][0].append(key)
+                elif kind in ("r", "rrc"):
+                    queues[hears, rank, channel][1].append(key)
+    return steps, queues
+
+
+def _run(
+    n: int, operation: str, steps: dict[_Key, _Read], sent: dict[_Key, _Key]
+) -> NDArray[np.int32]:
+    """Give each receive the first round in which it can be, and follow the chunks."""
+    turn = dict.fromkeys(steps, 0)
+    for _ in range(len(sent) + 2):
+        before = dict(turn)
+        for key, step in steps.items():
+            for other in step.after:
+                heard = steps[other].kind in ("r", "rrc") and other[:2] != key[:2]
+                turn[key] = max(turn[key], turn[other] + heard)
+            if key in sent:
+                turn[key] = turn[sent[key]] = max(turn[key], turn[sent[key]])
+        if turn == before:
+            break
+    else:
+        raise FormatError("steps wait for each other")
+    holds: dict[tuple[int, Slot], int] = {}
+    if operation == "all-to-all":
+        holds = {(s, ("i", d)): s * n + d for s in range(n) for d in range(n)}
+    rows: list[tuple[int, ...]] = []
+    for number in range(max(turn.values(), default=-1) + 1):
+        heard_now = [key for key in sent if turn[key] == number]
+        found = {}
+        for key in heard_now:
+            at, slot = sent[key][0], steps[sent[key]].source
+            chunk = holds.get((at, slot), -1) if operation == "all-to-all" else slot[1]
+            found[key[0], steps[key].target] = chunk
+            kind = REDUCE if steps[key].kind == "rrc" else COPY
+            rows.append((number, at, key[0], chunk, kind))
+            if chunk < 0 or (operation != "all-to-all" and slot != steps[key].target):
+                raise FormatError(f"rank {at} sends {slot}, which is not there or another chunk")
+        holds |= found
+    wanted = [(d, ("o", s)) for s in range(n) for d in range(n) if s != d]
+    if operation == "all-to-all" and any(holds.get((d, o)) != o[1] * n + d for d, o in wanted):
+        raise FormatError("in the end a rank has not the block of each in its output")
+    return np.array(rows, dtype=np.int32).reshape(-1, 5)

@@ -1,0 +1,92 @@
+"""Programs of MSCCL: what is read back gives every rank what it wants."""
+
+from __future__ import annotations
+
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+import optmatch as om
+from optmatch.io.collectives.msccl import read_msccl
+from optmatch.io.exports import exported
+from tests.helpers.collectives import compute
+
+CASES = [
+    ("all-reduce", "ring", 5),
+    ("all-reduce", "halving-doubling", 8),
+    ("all-reduce", "stragglar", 6),
+    ("all-gather", "mixed-radix", 7),
+    ("reduce-scatter", "bruck", 6),
+    ("all-to-all", "bruck", 6),
+    ("all-to-all", "pairwise", 5),
+]
+
+
+def write(operation: Any, method: str, n: int) -> tuple[om.Solution, str]:
+    """Return a solution and its program."""
+    late: Any = {n - 1: 1e-3} if method == "stragglar" else {}
+    problem = om.Collective(operation, n, 1e6, alpha_s=1e-6, delay_s=1e-6, late_s=late)
+    solution = om.solve(problem, method, seed=0)
+    return solution, str(exported(solution, "msccl"))
+
+
+@pytest.mark.parametrize(("operation", "method", "n"), CASES)
+def test_a_program_does_what_the_plan_does(operation: str, method: str, n: int) -> None:
+    """In as many rounds at most, with the same sends, on real numbers."""
+    solution, text = write(operation, method, n)
+    sends, chunks = read_msccl(text)
+    plan = solution.answer
+    assert chunks == len(plan.chunk_bytes)
+    assert sorted(map(tuple, sends[:, 1:])) == sorted(map(tuple, plan.sends[:, 1:]))
+    rounds = int(sends[-1, 0]) + 1
+    assert rounds <= plan.n_rounds
+    again = om.CollectivePlan(
+        sends=sends, chunk_bytes=plan.chunk_bytes, epoch_of_round=np.arange(rounds, dtype=np.int32)
+    )
+    problem = solution.problem
+    assert isinstance(problem, om.Collective) and compute(problem, again)
+
+
+def test_the_interpreter_would_take_it() -> None:
+    """Blocks have one end, steps are numbered, who is waited for says so."""
+    top = ElementTree.fromstring(write("all-reduce", "halving-doubling", 8)[1])
+    assert (top.attrib["coll"], top.attrib["nchunksperloop"]) == ("allreduce", "8")
+    for gpu in top.iter("gpu"):
+        blocks = {block.attrib["id"]: list(block) for block in gpu}
+        for block in gpu:
+            assert "-1" in (block.attrib["send"], block.attrib["recv"])
+            assert [step.attrib["s"] for step in block] == [str(k) for k in range(len(block))]
+            for step in block:
+                if step.attrib["depid"] != "-1":
+                    waited = blocks[step.attrib["depid"]][int(step.attrib["deps"])]
+                    assert waited.attrib["hasdep"] == "1"
+
+
+def test_what_msccl_cannot_say_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broadcast, steps from outside, more blocks than there can be."""
+    for problem, match in (
+        (om.Collective("broadcast", 3, 1.0), "equal chunks"),
+        (om.Collective("all-reduce", 2, 1.0, steps=[[0, 1.0]]), "no sends"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(om.InputError, match=match):
+            exported(om.solve(problem, seed=0), "msccl")
+    monkeypatch.setattr("optmatch.io.collectives.msccl.MOST_BLOCKS", 8)
+    with pytest.raises(om.InputError, match="9 thread blocks of 1 steps, 8 of 256"):
+        write("all-to-all", "pairwise", 5)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "match"),
+    [
+        ('type="rrc"', 'type="rrs"', "no program"),
+        ('coll="allreduce"', 'coll="gather"', "no program"),
+        ('recv="4"', 'recv="3"', "hears"),
+    ],
+)
+def test_another_program_is_refused(old: str, new: str, match: str) -> None:
+    """What is not written like that, and ends that do not fit."""
+    text = write("all-reduce", "ring", 5)[1]
+    with pytest.raises(om.FormatError, match=match):
+        read_msccl(text.replace(old, new, 1))

@@ -1,0 +1,127 @@
+"""Limits: from where time counts, what does not count, and that all of a solve heeds them."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import optmatch as om
+from optmatch.kinds import default_method
+from optmatch.model import Problem, TimeUp, check_time, ignore, running_clock, uncounted
+from optmatch.model.limits import counted_time
+
+
+class Looks:
+    """A clock of tests: a second passes with every look at it."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self) -> float:
+        """Look at it."""
+        self.count += 1
+        return float(self.count)
+
+
+def mesh(rows: int) -> Problem:
+    """Return an all-to-all on a mesh with faults of its own, so that no table is known yet."""
+    return om.AllToAll(om.Faulty(om.HexMesh(rows, 4, ports=8), stuck_bar=[rows]))
+
+
+def slices(rows: int) -> Problem:
+    """Return a slice in racks of a size of their own."""
+    return om.SliceAllocation(om.RackFabric(chips=(4, 4, 2 * rows)), (2, 2, 2))
+
+
+@pytest.mark.parametrize("make", [mesh, slices])
+def test_tables_and_bounds_count(make: Callable[[int], Problem]) -> None:
+    """The time is up in the midst of them: nothing is found, and soon."""
+    looks, problem = Looks(), make(3)
+    with om.Limits(time_s=4.0).start(looks).running():
+        found = om.solve(problem, seed=0)
+    assert (found.status, found.limit) == (om.Status.UNKNOWN, om.Limit.TIME)
+    assert looks.count < 30
+
+
+def test_what_is_known_when_time_is_up_is_kept() -> None:
+    """After enough looks there is a schedule, though not the best one."""
+    problem = om.AllToAll(om.HexMesh(9, 9, ports=32))
+    with om.Limits(time_s=200.0).start(Looks()).running():
+        found = om.solve(problem, seed=0)
+    assert (found.status, found.limit) == (om.Status.FEASIBLE, om.Limit.TIME)
+
+
+def test_a_count_inside_a_solve_ends_with_it() -> None:
+    """A search that is given no limit of its own, or a longer one, has what the solve has left."""
+    now = [0.0]
+    outer = om.Limits(time_s=5.0).start(lambda: now[0])
+    with outer.running():
+        assert running_clock() is outer
+        inner, short = om.Limits(time_s=9.0).start(), om.Limits(time_s=1.0).start()
+        now[0] = 2.0
+        assert (inner.remaining_s, short.remaining_s) == (3.0, 0.0)
+        assert om.Limits().start().exceeded(7) is None
+        check_time()
+        now[0] = 5.0
+        assert inner.exceeded(0) is om.Limit.TIME
+        with pytest.raises(TimeUp):
+            check_time()
+    assert running_clock() is None
+    assert om.Limits().start().remaining_s == math.inf
+
+
+def test_an_interrupt_is_the_end_of_all_counts_inside() -> None:
+    """No time is left, and the reason is the interrupt."""
+    outer, problem = om.Limits().start(), mesh(2)
+    with outer.running():
+        inner = om.Limits(time_s=9.0).start()
+        outer.interrupted = True
+        assert inner.remaining_s == 0.0
+        assert inner.exceeded(0) is om.Limit.INTERRUPTED
+        found = om.solve(problem, seed=0)
+    assert (found.status, found.limit) == (om.Status.UNKNOWN, om.Limit.INTERRUPTED)
+
+
+def test_other_threads_count_for_themselves() -> None:
+    """Neither the running clock nor what is not counted is known in another thread."""
+    told: list[Any] = []
+    with om.Limits(time_s=0.0).start().running(), uncounted():
+        thread = threading.Thread(target=lambda: told.append((running_clock(), counted_time())))
+        thread.start()
+        thread.join()
+    assert told[0][0] is None and told[0][1] > 0
+
+
+def test_what_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Imports and compiling, also one within the other; afterwards the clock goes on."""
+    now = [100.0]
+    monkeypatch.setattr("optmatch.model.limits.time.perf_counter", lambda: now[0])
+    clock = om.Limits(time_s=10.0).start()
+    now[0] += 1.0
+    with uncounted():
+        now[0] += 20.0
+        with uncounted():
+            now[0] += 30.0
+        now[0] += 5.0
+    now[0] += 2.0
+    assert clock.elapsed_s == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("error", [TimeUp("now"), KeyboardInterrupt()])
+def test_a_method_that_has_nothing_to_keep_may_stop_anywhere(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The outcome says why."""
+    method = default_method(mesh(2))
+
+    def stop(*_: Any) -> om.Solution:
+        raise error
+
+    monkeypatch.setattr(type(method), "run", stop)
+    found = om.solve(mesh(2), seed=0, on_event=ignore)
+    expected = om.Limit.TIME if isinstance(error, TimeUp) else om.Limit.INTERRUPTED
+    assert (found.status, found.limit, found.method) == (om.Status.UNKNOWN, expected, method.name)
