@@ -85,12 +85,14 @@ class Router:
     Examples
     --------
     >>> import optmatch as om
-    >>> router = om.Router(om.HexMesh(4, 4, ports=8), check=True)
-    >>> routed = router.route([4, 3, 6, 1, 0, 7, 2, 5])
+    >>> router = om.Router(om.HexMesh(3, 3, ports=4), check=True)
+    >>> routed = router.route([2, 3, 0, 1])
     >>> routed.lengths.tolist()
-    [11, 10, 13, 0, 0, 10, 0, 0]
-    >>> changed = router.reroute(routed.states, [1, 0, 3, 2, 5, 4, 7, 6])
-    >>> router.route_batch([[1, 0, 3, 2, 5, 4, 7, 6], [-1, -1, 3, 2, -1, -1, -1, -1]]).held.tolist()
+    [9, 11, 0, 0]
+    >>> changed = router.reroute(routed.states, [1, 0, 3, 2]).states
+    >>> int(((routed.states >= 0) & (changed != routed.states)).sum())
+    1
+    >>> router.route_batch([[1, 0, 3, 2], [-1, -1, 3, 2]]).held.tolist()
     [True, True]
     """
 
