@@ -24,7 +24,7 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLoca
 from numba.core.registry import CPUDispatcher
 
 from optmatch.model import uncounted
-from optmatch.solvers.kernel import tell_of_compiling
+from optmatch.solvers.listeners import tell_of_compiling
 
 _CONFIG: Any = config
 

@@ -3,29 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-_LISTENERS: list[Callable[[str], None]] = []
-
-
-@contextmanager
-def told_of_compiling(listener: Callable[[str], None]) -> Iterator[None]:
-    """Call `listener` with the name of each kernel that is compiled, in any thread."""
-    _LISTENERS.append(listener)
-    try:
-        yield
-    finally:
-        _LISTENERS.remove(listener)
-
-
-def tell_of_compiling(name: str) -> None:
-    """Tell all who listen that a kernel of this name is about to be compiled."""
-    for listener in list(_LISTENERS):
-        listener(name)
 
 
 def kernel(function: Function) -> Function:

@@ -33,7 +33,8 @@ def test_a_change_in_a_file_beside_it_is_noticed(tmp_path: Path) -> None:
 
 
 INNER = """
-from optmatch.solvers.kernel import inner_kernel, kernel, told_of_compiling
+from optmatch.solvers.kernel import inner_kernel, kernel
+from optmatch.solvers.listeners import told_of_compiling
 @inner_kernel
 def one(a, number):
     return a[0] + number
