@@ -13,11 +13,12 @@ from typing import Any
 import click
 
 from optmatch.commands.groups import LaterGroup
+from optmatch.commands.interrupt import terminable
 from optmatch.io.text import as_cell, plain
 from optmatch.model import InputError, OptMatchError, Problem, Solution, VerificationError
 
 SOLVED, OTHER, USAGE, INFEASIBLE, NOTHING_FOUND, CHECK_FAILED, UNPROVED = range(7)
-INTERRUPTED = 130
+INTERRUPTED, TERMINATED = 130, 143
 
 EXIT_CODES = {
     SOLVED: "solved: optimal, or feasible within the limits",
@@ -41,6 +42,12 @@ class Main(LaterGroup):
         run: Callable[..., Any] = super().main
         if not extra.pop("standalone_mode", True):
             return run(*args, **extra, standalone_mode=False)
+        with terminable() as ended:
+            code = self._run(run, *args, **extra)
+        sys.exit(TERMINATED if ended and code == INTERRUPTED else code)
+
+    def _run(self, run: Callable[..., Any], *args: Any, **extra: Any) -> int:
+        """Run the command line and return its exit code."""
         try:
             code = run(*args, **extra, standalone_mode=False)
         except click.Abort:  # what click makes of Ctrl-C
@@ -52,7 +59,7 @@ class Main(LaterGroup):
         except (OptMatchError, OSError, MemoryError) as exc:
             say(describe(exc))
             code = code_of(exc)
-        sys.exit(code or SOLVED)
+        return code or SOLVED
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the exit codes."""

@@ -77,11 +77,13 @@ def _phase(tick: Tick) -> str:
 
 
 @contextmanager
-def listening(name: str, *, quiet: bool = False, verbose: bool = False) -> Iterator[OnEvent]:
+def listening(
+    name: str, *, quiet: bool = False, verbose: bool = False, keep: bool = False
+) -> Iterator[OnEvent]:
     """Show progress on stderr unless `quiet`; Ctrl-C comes at the next event."""
     progress = Progress(name, verbose=verbose, terminal=sys.stderr.isatty())
     try:
-        with at_events(ignore if quiet else progress) as listen:
+        with at_events(ignore if quiet else progress, keep=keep) as listen:
             yield listen
     finally:
         progress.close()

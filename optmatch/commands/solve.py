@@ -110,9 +110,9 @@ def _solve(
         if several:
             Path(target).parent.mkdir(exist_ok=True)
         check_target(target, force=force)
-    with listening(Path(name_of(file)).name, quiet=quiet, verbose=verbose) as listen:
+    with listening(Path(name_of(file)).name, quiet=quiet, verbose=verbose, keep=True) as listen:
         solution = run(problem, method, seed=seed, time_limit_s=time_limit_s, on_event=listen)
-    saved = _save(solution, target, force)
+        saved = _save(solution, target, force)
     if as_json:
         print_object("result", {"file": file, **_result_object(solution), "saved": saved})
     elif target != STDIN:

@@ -56,36 +56,6 @@ Sends = NDArray[np.int32]
 when the round began."""
 
 
-def counting_bound(n: int) -> int:
-    """Return a lower bound of the rounds of an all-reduce of which one rank is late.
-
-    The last contribution of the late rank leaves it in round n - 1 or later, and spreads from two
-    ranks to n. And n (n - 1) receives have to fit: 2^t + 1 in round t at most, and one for each
-    rank that has a partner; of these one less in each round in which the late rank needs nothing.
-
-    Parameters
-    ----------
-    n
-        Number of ranks.
-
-    Notes
-    -----
-    For two-way circuits, whole chunks and one port. For even n it is n + ceil(log2 n) - 2.
-
-    Examples
-    --------
-    >>> [counting_bound(n) for n in (2, 3, 4, 7, 8, 11)]
-    [1, 3, 4, 9, 9, 14]
-    """
-    n = integer("n", n, at_least=2)
-    rounds = n + (n - 1).bit_length() - 2
-    while True:
-        most = sum(min((1 << min(t, n)) + 1, n - n % 2) for t in range(rounds))
-        if most - (rounds - n + 1) * (n % 2 == 0) >= n * (n - 1):
-            return rounds
-        rounds += 1
-
-
 def schedule(n: int, seed: int = 0) -> Sends:
     """Return the sends of an all-reduce around the late rank n - 1.
 
@@ -100,7 +70,7 @@ def schedule(n: int, seed: int = 0) -> Sends:
     -------
     Sends
         The fewest rounds, n + ceil(log2 n) - 2, for every even n; for odd n as many as
-        `counting_bound`, or one more. n (n - 1) rows: nobody gets what it has.
+        `fewest_late_rounds` says, or one more. n (n - 1) rows: nobody gets what it has.
 
     Raises
     ------

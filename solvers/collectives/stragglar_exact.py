@@ -6,11 +6,11 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from optmatch.model import Clock, OnEvent
+from optmatch.problems.collectives.bounds import fewest_late_rounds
 from optmatch.solvers.collectives.stragglar import (
     COPY,
     REDUCE,
     Sends,
-    counting_bound,
     schedule,
 )
 from optmatch.solvers.cpsat import Literal, Outcome, minimise
@@ -44,7 +44,7 @@ def solve_exact(n: int, clock: Clock, on_event: OnEvent, seed: int = 0) -> tuple
     >>> int(sends[-1, 0]) + 1, bound
     (14, 14)
     """
-    best, bound = schedule(n, seed), counting_bound(n)
+    best, bound = schedule(n, seed), fewest_late_rounds(n)
     while bound <= best[-1, 0] and clock.exceeded(0) is None:
         found, refuted = fit_rounds(n, bound, clock, on_event, seed)
         if found is not None:

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from optmatch.commands.interrupt import at_events
+from optmatch.commands.interrupt import at_events, terminable
 from optmatch.commands.progress import Progress
-from optmatch.model import Bound, Event, NewBest, Tick, ignore
+from optmatch.model import Bound, Event, Limit, Limits, NewBest, Tick, ignore
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +47,36 @@ def test_ctrl_c_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
         for _ in range(200):
             time.sleep(0.05)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_the_running_solve_stops_and_its_answer_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes after the search ends in peace; a signal that comes then is not forgotten."""
+    monkeypatch.setattr("optmatch.commands.interrupt.PATIENCE_S", 0.01)
+    saved = []
+    with at_events(ignore, keep=True):
+        clock = Limits().start()
+        with clock.running():
+            signal.raise_signal(signal.SIGINT)
+            assert clock.exceeded(0) is Limit.INTERRUPTED
+        time.sleep(0.05)
+        saved.append("the first answer")
+    with pytest.raises(KeyboardInterrupt), at_events(ignore, keep=True):
+        signal.raise_signal(signal.SIGINT)
+        time.sleep(0.05)
+        saved.append("the second answer")
+    assert saved == ["the first answer", "the second answer"]
+
+
+def test_sigterm_is_treated_as_ctrl_c() -> None:
+    """Also where Ctrl-C is ignored; afterwards it ends the process again."""
+    with terminable() as ended, pytest.raises(KeyboardInterrupt), at_events(ignore) as listen:
+        signal.raise_signal(signal.SIGTERM)
+        assert ended == [signal.SIGTERM]
+        listen(Tick("search", 1))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with terminable(), pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 class Clock:

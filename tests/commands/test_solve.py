@@ -303,7 +303,8 @@ def test_a_short_time_limit_ends_in_good_order(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT for one process there")
-def test_ctrl_c_saves_the_best_and_exits_with_130(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_the_best(tmp_path: Path, sent: signal.Signals, code: int) -> None:
     """Sent once a schedule has been found."""
     out = tmp_path / "out.json"
     large = str(INSTANCES / "all-to-all" / "hex-17x17-64.json")
@@ -312,9 +313,9 @@ def test_ctrl_c_saves_the_best_and_exits_with_130(tmp_path: Path) -> None:
         for line in running.stderr:
             if ", best " in line:
                 break
-        running.send_signal(signal.SIGINT)
+        running.send_signal(sent)
         _, rest = running.communicate(timeout=60)
-    assert running.returncode == 130, rest
+    assert running.returncode == code, rest
     assert f"optmatch: {large}: interrupted\n" in rest and "Traceback" not in rest
     found = om.load(out)
     assert isinstance(found, om.Solution) and found.limit is om.Limit.INTERRUPTED

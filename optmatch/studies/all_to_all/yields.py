@@ -309,6 +309,8 @@ def _answer(subject: Any, seed: int | None) -> Solution:
     if isinstance(problem.fabric, Faulty):
         raise InputError("the fabric has faults already: a study starts without", where="fabric")
     solution = subject if isinstance(subject, Solution) else solve(subject, seed=seed)
+    if solution is not subject and solution.limit is Limit.INTERRUPTED:
+        raise KeyboardInterrupt  # before there was anything to study
     if solution.schedule is None:
         raise InputError(f"status {solution.status.value}: there is no schedule to study")
     if solution.schedule.cell_states is None:

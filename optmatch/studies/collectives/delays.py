@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from optmatch.entrances import solve
 from optmatch.kinds import kind_of
-from optmatch.model import InputError, OnEvent, Tick, ignore
+from optmatch.model import InputError, Limit, OnEvent, Tick, ignore
 from optmatch.problems import Collective
 from optmatch.studies.outcome import Row, Study
 
@@ -95,8 +95,10 @@ def study_collectives(
 
 def time_of(problem: Collective, method: str) -> float:
     """Return the time of the verified plan of a method; infinite if it finds none."""
-    found = solve(problem, method, seed=0).objective
-    return math.inf if found is None else found
+    solution = solve(problem, method, seed=0)
+    if solution.limit is Limit.INTERRUPTED:
+        raise KeyboardInterrupt  # the best so far is no result
+    return math.inf if solution.objective is None else solution.objective
 
 
 def break_even_delay(problem: Collective, method: str, other: str = "ring") -> float:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from optmatch.model import Event, Limits
-from optmatch.solvers.collectives.stragglar import counting_bound
+from optmatch.problems.collectives.bounds import fewest_late_rounds
 from optmatch.solvers.collectives.stragglar_exact import fit_rounds, solve_exact
 from tests.helpers.contributions import one_late, replay
 
@@ -18,7 +18,7 @@ def ignore(_: Event) -> None:
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 6, 7, 8])
 def test_as_many_rounds_as_the_bound_are_enough(n: int) -> None:
     """And one less is refuted, as the late rank has to meet all others."""
-    rounds = counting_bound(n)
+    rounds = fewest_late_rounds(n)
     sends, refuted = fit_rounds(n, rounds, Limits().start(), ignore)
     assert sends is not None and not refuted
     assert replay(one_late(n), sends, two_way=True).all()
@@ -36,6 +36,6 @@ def test_a_limit_ends_the_search() -> None:
 def test_fewest_rounds_are_proved(n: int) -> None:
     """For all numbers to 16."""
     sends, bound = solve_exact(n, Limits().start(), ignore)
-    assert sends[-1, 0] + 1 == bound == counting_bound(n)
+    assert sends[-1, 0] + 1 == bound == fewest_late_rounds(n)
     assert replay(one_late(n), sends, two_way=True).all()
     assert np.array_equal(sends, solve_exact(n, Limits().start(), ignore)[0])
