@@ -112,11 +112,8 @@ def is_right(name: str, solution: om.Solution) -> bool:
         return False
     if solution.schedule is None or given.schedule is None:
         return solution.schedule is None and solution.answer in (None, given.answer)
-    one, two = (
-        replace(given.schedule, cell_states=None),
-        replace(solution.schedule, cell_states=None),
-    )
-    return one == two and _arrives(solution)
+    one, two = (replace(each.schedule, cell_states=None) for each in (given, solution))
+    return bool(one == two) and _arrives(solution.problem.fabric, solution.schedule)
 
 
 def _arrives(fabric: Any, schedule: Any) -> bool:
