@@ -24,9 +24,9 @@ from optmatch.solvers.routing.pathfinder import (
 QUICK = Effort(first=UNIT, growth_percent=110, history=UNIT)
 """A negotiation that ends soon: routes are 3 % longer than the shortest, not 2 %."""
 
-_HARD = Effort(first=UNIT // 2, growth_percent=120, history=4 * UNIT)
+_HARD = Effort(first=UNIT // 2, growth_percent=120, history=8 * UNIT)
 
-TRIES = np.array([QUICK, FULL, EFFORTS[1]] + [FULL, _HARD] * 20, dtype=np.int64)
+TRIES = np.array([QUICK, FULL, EFFORTS[1]] + [FULL, _HARD] * 3 + [_HARD] * 40, dtype=np.int64)
 """Negotiations of a row, one after the other, until one finds routes."""
 
 ROUTED, NOT_ROUTED, NO_MATCHING = 1, 0, -1

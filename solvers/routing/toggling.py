@@ -78,21 +78,17 @@ def find_fewest(wiring, space, room, port, most, route):
     source, target = wiring.source[port], wiring.target[room.partner[port]]
     to_go, mate, cost = wiring.to_go[room.partner[port]], wiring.mate, space.cost
     for terminal in range(len(mate)):
-        cost[terminal] = FAR
+        cost[terminal] = FAR - space.exit_cost[terminal]  # what is closed costs nothing already
     at, so_far, best, level = source, np.int64(0), np.int64(FAR), 0
     here, head, end, later = 0, 0, 0, 0
     while True:
         for state in range(2):
-            leaving = wiring.exits[at, state]
-            if to_go[leaving] >= FAR or space.exit_cost[leaving] >= FAR:
-                continue
-            total = so_far + wiring.cell_cost[at >> 2, state]
-            pays = room.toll[at >> 2, state] >= TOLL
-            if pays and level == most:
-                continue
-            if pays:
-                total += _TOGGLE
+            leaving, price = wiring.exits[at, state], room.toll[at >> 2, state]
+            total = so_far + price
             if total >= cost[leaving] or total + to_go[leaving] >= best:
+                continue
+            pays = price >= _TOGGLE
+            if pays and level == most:
                 continue
             cost[leaving] = total
             space.entered[leaving] = at
@@ -143,7 +139,7 @@ def _set_toll(wiring, given, toll):
     for cell in range(len(given)):
         for state in range(2):
             pays = given[cell] == 1 - state
-            toll[cell, state] = wiring.cell_cost[cell, state] + (TOLL if pays else 0)
+            toll[cell, state] = wiring.cell_cost[cell, state] + (_TOGGLE if pays else 0)
 
 
 @kernel
