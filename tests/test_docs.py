@@ -72,17 +72,22 @@ def test_the_commands_of_a_page_run(
 @pytest.mark.slow
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=named(WITH_PYTHON))
 def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
-    """Each block is a program of its own."""
-    for block in blocks(page, "python"):
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", block],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=tmp_path,
-        )
-        assert done.returncode == 0, block + done.stderr
-        assert done.stdout, block
+    """Each block has names of its own and prints something; a process for the page."""
+    found = blocks(page, "python")
+    runs = "".join(
+        f"exec({block!r}, {{'__name__': '__main__'}}); print('\\0')\n" for block in found
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", runs],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    *printed, _ = done.stdout.split("\0\n")
+    assert len(printed) == len(found)
+    assert all(printed), printed
 
 
 def test_the_readme_has_both() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-from pathlib import Path
 from typing import Any
 
 import click
@@ -93,8 +92,9 @@ def _version(package: str) -> str | None:
 
 
 def _cache_folder() -> str:
-    """Return where numba keeps compiled kernels: beside their module, unless told otherwise."""
-    import optmatch.solvers
+    """Return where compiled kernels are kept, and whether they can be."""
+    from optmatch.solvers.compiler import kernel_folder
 
-    chosen = os.environ.get("NUMBA_CACHE_DIR")
-    return chosen or str(Path(optmatch.solvers.__file__).parent / "__pycache__")
+    folder = kernel_folder()
+    made = next(place for place in (folder, *folder.parents) if place.exists())
+    return str(folder) if made.is_dir() and os.access(made, os.W_OK) else f"{folder} (read-only)"

@@ -85,11 +85,13 @@ class Router:
     Examples
     --------
     >>> import optmatch as om
-    >>> router = om.Router(om.HexMesh(2, 2, ports=4), check=True)
+    >>> router = om.Router(om.HexMesh(3, 3, ports=4), check=True)
     >>> routed = router.route([2, 3, 0, 1])
     >>> routed.lengths.tolist()
-    [7, 7, 0, 0]
-    >>> changed = router.reroute(routed.states, [1, 0, 3, 2])
+    [9, 11, 0, 0]
+    >>> changed = router.reroute(routed.states, [1, 0, 3, 2]).states
+    >>> int(((routed.states >= 0) & (changed != routed.states)).sum())
+    1
     >>> router.route_batch([[1, 0, 3, 2], [-1, -1, 3, 2]]).held.tolist()
     [True, True]
     """

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optmatch.fabrics import IdealSwitch
-from optmatch.model import InputError, frozen, number
+from optmatch.model import InputError, counted_time, frozen, number
 from optmatch.model.schedule import check_matchings
 from optmatch.problems import Demand
 
@@ -125,7 +124,7 @@ def schedule(
     >>> slots.completion_s, slots.lower_bound_s
     (5.0, 5.0)
     """
-    started = time.perf_counter()
+    started = counted_time()
     from optmatch.solvers.demands.plans import Plan
     from optmatch.solvers.demands.quick_cover import plan_quickly
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import IDLE
-from optmatch.solvers.kernel import kernel
+from optmatch.solvers.kernel import inner_kernel, kernel
 
 
 def tournament(n_ports: int, bidirectional: bool) -> NDArray[np.int64]:
@@ -75,7 +75,7 @@ def matchings(factors: NDArray[np.int64], n_ports: int, bidirectional: bool) -> 
     return (partner - n_ports).astype(np.int32)
 
 
-@kernel
+@inner_kernel
 def _other(factors, slots, vertex, taken, before):
     """Find the next vertex along the edges that `taken` leaves, and the factor of its edge."""
     for k in range(3):
@@ -85,8 +85,17 @@ def _other(factors, slots, vertex, taken, before):
     return -1, -1
 
 
+@inner_kernel
+def _toss(coins):
+    """Return the random number after this one; its low bits are poor ones.
+
+    A generator of NumPy would take longer to compile than all the rest.
+    """
+    return (coins * 1103515245 + 12345) & 0x7FFFFFFF
+
+
 @kernel
-def exchange(factors, slots, start, rng, new, place, path):
+def exchange(factors, slots, start, coins, new, place, path):
     """Split the edges of three factors into three other ones.
 
     The first of `slots` changes along a random alternating cycle near the vertex `start`; what is
@@ -98,8 +107,8 @@ def exchange(factors, slots, start, rng, new, place, path):
         The factorisation, and three of its slots.
     start
         Where the walk starts that finds the cycle.
-    rng
-        A NumPy generator.
+    coins
+        A random number below 2**31: what chance decides follows from it.
     new
         Result, shape (3, vertices).
     place, path
@@ -122,7 +131,8 @@ def exchange(factors, slots, start, rng, new, place, path):
         path[length] = vertex
         path[length + 1] = mate
         length += 2
-        side = 1 + rng.integers(0, 2)
+        coins = _toss(coins)
+        side = 1 + (coins >> 16 & 1)
         vertex = factors[slots[side], mate]
         if place[vertex] >= 0 and place[vertex] % 2:  # would not alternate
             vertex = factors[slots[3 - side], mate]
@@ -156,7 +166,8 @@ def exchange(factors, slots, start, rng, new, place, path):
                 break
         if count % 2:
             return False
-        colour = 1 if agree > 0 or (agree == 0 and rng.integers(0, 2)) else 2
+        coins = _toss(coins)
+        colour = 1 if agree > 0 or (agree == 0 and coins >> 16 & 1) else 2
         before = -1
         while True:
             following, k = _other(factors, slots, at, new[0], before)

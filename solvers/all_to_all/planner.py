@@ -185,7 +185,8 @@ def exchange_pairs(planner: SlotPlanner, tolerated: int = 0) -> Limit | None:
         old = np.stack([planner.plan[slot].partner for slot in chosen])
         new = np.empty_like(old)
         start = int(planner.rng.integers(vertices))
-        if not exchange(old, three, start, planner.rng, new, place, path):
+        coins = int(planner.rng.integers(1 << 31))
+        if not exchange(old, three, start, coins, new, place, path):
             continue
         if not _replace(planner, chosen, new):
             continue

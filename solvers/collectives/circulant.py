@@ -18,7 +18,7 @@ from optmatch.model.values import integer
 from optmatch.problems.collectives.bounds import distances
 from optmatch.solvers.collectives.mixed_radix import reach_product
 from optmatch.solvers.collectives.stragglar import COPY, Sends
-from optmatch.solvers.kernel import kernel
+from optmatch.solvers.kernel import inner_kernel, kernel
 
 RESTARTS = 40
 """Climbs for one number of configurations; fewer where each is long."""
@@ -62,11 +62,12 @@ class Circulant(NamedTuple):
         return (len(self.shifts) - 1) * delay_s + rounds * alpha_s + self.hops * block_s
 
 
-@kernel
+@inner_kernel
 def relax(distance, shift, least):
     """Write the distances with one more shift, used any number of times."""
     n = len(distance)
-    least[:] = distance
+    for to in range(n):
+        least[to] = distance[to]
     cycles = np.gcd(shift, n)
     for start in range(cycles):
         at = start
@@ -99,11 +100,13 @@ def climb(shifts, n, work):
         work[0, 0] = 0
         for c in range(count):
             if c != k:
-                relax(work[0].copy(), shifts[c], work[0])
+                relax(work[0], shifts[c], work[0])
         found, hops = shifts[k], best
         for shift in range(1, n):
             relax(work[0], shift, work[1])
-            total = work[1].sum()
+            total = 0
+            for to in range(n):
+                total += work[1, to]
             if total < hops:
                 found, hops = shift, total
         stale = 0 if hops < best else stale + 1

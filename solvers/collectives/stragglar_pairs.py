@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from optmatch.solvers.kernel import kernel
+from optmatch.solvers.kernel import allocating_kernel, inner_kernel
 
 IDLE, EXCHANGE, SWAP, REST = -1, -2, -3, -4
 """Moves of a double: nothing; it meets the late rank; it swaps with one of class q - 2; it faces
@@ -24,7 +24,7 @@ NONE = -1000
 """No chunk: older than all, so an empty rank acts as one that holds the oldest."""
 
 
-@kernel
+@inner_kernel
 def pick(bucket, size, taken, key):
     """Return the rank of least key of those that are not taken; the first of equals, or -1."""
     best = -1
@@ -35,7 +35,7 @@ def pick(bucket, size, taken, key):
     return best
 
 
-@kernel
+@inner_kernel
 def note(sends, count, row):
     """Write a send; return the count of sends."""
     for k in range(5):
@@ -43,7 +43,7 @@ def note(sends, count, row):
     return count + 1
 
 
-@kernel
+@allocating_kernel
 def lay(q, moves, orders, sends, lacks):
     """Write all rounds; return how many sends, or -1 - the round in which the plan fails.
 

@@ -10,14 +10,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.solvers.kernel import kernel
+from optmatch.solvers.kernel import inner_kernel, kernel
 
 CHOICES = 16
 """Of so many problems that come in turn column prices are kept."""
 
+RANKED = 1024
+"""Of so many remaining demands and more only a part is ranked."""
+
 
 class Desk(NamedTuple):
-    """Room to work in, so that kernels allocate little."""
+    """Room to work in, so that kernels allocate nothing."""
 
     value: NDArray[np.float64]  # (n, n)
     weight: NDArray[np.float64]  # (n, n): what a tick served on this circuit counts
@@ -31,13 +34,16 @@ class Desk(NamedTuple):
     open_columns: NDArray[np.int64]
     rows_seen: NDArray[np.int64]
     columns_seen: NDArray[np.int64]
+    sizes: NDArray[np.int64]  # (ranked): remaining demands, of which lengths are chosen
+    bounds: NDArray[np.float64]  # (ranked): what a slot of each length may serve
 
 
 def new_desk(n: int) -> Desk:
     """Make room for demands of n ports."""
     squares, indices = np.zeros((2, n, n)), np.zeros((6, n), dtype=np.int64)
     lines = [np.zeros(shape) for shape in (n, n, (CHOICES, n), n)]
-    return Desk(*squares, *lines, *indices)
+    ranked = np.zeros(RANKED, dtype=np.int64), np.zeros(RANKED)
+    return Desk._make([*squares, *lines, *indices, *ranked])
 
 
 @kernel
@@ -121,7 +127,7 @@ def assign_afresh(desk: Desk, value: NDArray[Any]) -> float:
     return total
 
 
-@kernel
+@inner_kernel
 def _worth(entry, barrier, closed):
     """Return what an entry counts: itself or, with a barrier, less the nearer it is to zero."""
     if entry == 0:
@@ -138,7 +144,12 @@ def peel_heaviest(desk, left, line_sum, stop, barrier, permutations, weights):
     Returns how many terms there are, -1 if none without zeros was found.
     """
     n = len(left)
-    closed = -2.0 * n * (1.0 / (1.0 + barrier) if barrier > 0.0 else left.max())
+    most = 1.0 / (1.0 + barrier) if barrier > 0.0 else 0.0
+    if barrier <= 0.0:
+        for row in range(n):
+            for column in range(n):
+                most = max(most, float(left[row, column]))
+    closed = -2.0 * n * most
     for row in range(n):
         for column in range(n):
             desk.value[row, column] = _worth(left[row, column], barrier, closed)

@@ -5,14 +5,13 @@ All numbers are whole, so each term makes a further entry zero, and no rounding 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from optmatch.model import InputError
+from optmatch.model import InputError, counted_time
 from optmatch.solvers.demands import assignment, peeling
 from optmatch.solvers.demands.terms import Terms, equal_sums
 from optmatch.solvers.demands.workspace import set_up
@@ -54,7 +53,7 @@ def decompose(
     max_terms
         Stop after so many terms.
     deadline
-        Stop soon after `time.perf_counter` has reached this; at least some terms are found.
+        Stop soon after `counted_time` has reached this; at least some terms are found.
 
     Returns
     -------
@@ -98,7 +97,7 @@ def decompose(
             found = peel(*block)
             blocks.append((block[0][:found], block[1][:found]))
             most -= found
-            if found < size or (deadline is not None and time.perf_counter() >= deadline):
+            if found < size or (deadline is not None and counted_time() >= deadline):
                 break
     except KeyboardInterrupt:
         left = None  # a slice may have been lost whose terms are subtracted

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import get_args
 
 import numpy as np
 
-from optmatch.model import InputError, Limits, OnEvent, Solution
+from optmatch.model import InputError, Limits, OnEvent, Solution, counted_time
 from optmatch.problems import Demand
 from optmatch.solvers.demands.birkhoff import Rule, decompose
 from optmatch.solvers.demands.decomposer import Decomposer, take_fewest
@@ -50,7 +49,7 @@ def solve(
         return take_fewest(
             problem, limits, rng, on_event, name, RUNS, lambda search: _rename(search, rule)
         )
-    deadline = None if limits.time_s is None else time.perf_counter() + limits.time_s
+    deadline = None if limits.time_s is None else counted_time() + limits.time_s
 
     def build(work: Work) -> Iterator[Plan]:
         demand = work.demand

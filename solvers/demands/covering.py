@@ -14,10 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from optmatch.solvers.demands.assignment import CHOICES, assign
-from optmatch.solvers.kernel import kernel
-
-_SAMPLE = 1024  # of so many remaining demands and more only a part is ranked
+from optmatch.solvers.demands.assignment import CHOICES, RANKED, assign
+from optmatch.solvers.kernel import inner_kernel, kernel
 
 
 class Rating(NamedTuple):
@@ -35,7 +33,15 @@ ECLIPSE = Rating(0.0, 0.0)
 """The rule of the paper: volume by time."""
 
 
-@kernel
+@inner_kernel
+def _greatest(rows, columns):
+    most = rows[0]
+    for k in range(len(rows)):
+        most = max(most, max(rows[k], columns[k]))
+    return most
+
+
+@inner_kernel
 def _weigh(desk, rest, delay, pressure):
     """Set what a tick of service counts on each circuit; return how many have a demand."""
     n = len(rest)
@@ -49,9 +55,9 @@ def _weigh(desk, rest, delay, pressure):
                 rows[i] += rest[i, j] + delay
                 columns[j] += rest[i, j] + delay
                 count += 1
-    most = max(rows.max(), columns.max())
     if count == 0:
         return 0
+    most = _greatest(rows, columns)
     for k in range(n):
         rows[k] = np.exp(pressure * (rows[k] / most - 1.0))
         columns[k] = np.exp(pressure * (columns[k] / most - 1.0))
@@ -61,7 +67,7 @@ def _weigh(desk, rest, delay, pressure):
     return count
 
 
-@kernel
+@inner_kernel
 def _rate(desk, rest, length, extra):
     """Set what each circuit is worth in a slot of this length; return a bound on all matchings."""
     n = len(rest)
@@ -80,14 +86,19 @@ def _rate(desk, rest, length, extra):
                 v = 0.0
             desk.value[i, j] = v
         rows_total += best
-    return min(rows_total, columns.sum())
+    columns_total = 0.0
+    for j in range(n):
+        columns_total += columns[j]
+    return min(rows_total, columns_total)
 
 
-@kernel
-def _lengths(rest, count, choices):
-    """Pick some of the distinct remaining demands, evenly by rank; of many a part is ranked."""
-    stride = 1 + count // _SAMPLE
-    sizes = np.empty(count // stride, dtype=np.int64)
+@inner_kernel
+def _lengths(rest, count, choices, sizes):
+    """Pick some of the distinct remaining demands, evenly by rank; of many a part is ranked.
+
+    Writes them to `sizes`; returns how many there are.
+    """
+    stride = 1 + count // RANKED
     place = 0
     for i in range(len(rest)):
         for j in range(len(rest)):
@@ -95,19 +106,42 @@ def _lengths(rest, count, choices):
                 place += 1
                 if place % stride == 0:
                     sizes[place // stride - 1] = rest[i, j]
-    count = len(sizes)
-    sizes.sort()
+    count = place // stride
+    step = 1
+    while step < count:
+        step = 3 * step + 1
+    while step > 1:  # Shell's sort
+        step //= 3
+        for k in range(step, count):
+            size, at = sizes[k], k
+            while at >= step and sizes[at - step] > size:
+                sizes[at] = sizes[at - step]
+                at -= step
+            sizes[at] = size
     distinct = 0
     for k in range(count):
         if k == 0 or sizes[k] != sizes[k - 1]:
             sizes[distinct] = sizes[k]
             distinct += 1
     if distinct <= choices:
-        return sizes[:distinct].copy()
-    picked = np.empty(choices, dtype=np.int64)
+        return distinct
     for k in range(choices):
-        picked[k] = sizes[k * (distinct - 1) // (choices - 1)]
-    return picked
+        sizes[k] = sizes[k * (distinct - 1) // (choices - 1)]
+    return choices
+
+
+@inner_kernel
+def _bound_all(desk, rest, delay, extra, count):
+    """Set what a slot of each length may serve by time, and put the lengths in this order."""
+    sizes, bounds = desk.sizes, desk.bounds
+    for k in range(count):
+        size = sizes[k]
+        bound = _rate(desk, rest, size, extra) / (size + delay)
+        at = k
+        while at > 0 and bounds[at - 1] < bound:
+            sizes[at], bounds[at] = sizes[at - 1], bounds[at - 1]
+            at -= 1
+        sizes[at], bounds[at] = size, bound
 
 
 @kernel
@@ -123,23 +157,23 @@ def cover(desk, rest, delay, rating, matchings, lengths, done, shortest):
         if count == 0:
             break
         extra = rating.finish_bonus * delay
-        sizes = _lengths(rest, count, max(2, rating.choices))
-        bounds = np.empty(len(sizes))
-        for k in range(len(sizes)):
-            bounds[k] = _rate(desk, rest, sizes[k], extra) / (sizes[k] + delay)
+        count = _lengths(rest, count, max(2, rating.choices), desk.sizes)
+        _bound_all(desk, rest, delay, extra, count)
         best = -1.0
-        order = np.argsort(-bounds)
-        for k in order:
-            if bounds[k] <= best:
+        for k in range(count):
+            if desk.bounds[k] <= best:
                 break
-            _rate(desk, rest, sizes[k], extra)
-            known = desk.known_price[min(k, len(desk.known_price) - 1)]
-            desk.column_price[:] = known * (sizes[k] + delay)
-            rate = assign(desk) / (sizes[k] + delay)
-            known[:] = desk.column_price / (sizes[k] + delay)
+            size = desk.sizes[k]
+            _rate(desk, rest, size, extra)
+            known = min(k, len(desk.known_price) - 1)
+            for j in range(n):
+                desk.column_price[j] = desk.known_price[known, j] * (size + delay)
+            rate = assign(desk) / (size + delay)
+            for j in range(n):
+                desk.known_price[known, j] = desk.column_price[j] / (size + delay)
             if rate > best:
                 best = rate
-                lengths[done] = max(shortest, sizes[k])
+                lengths[done] = max(shortest, size)
                 for i in range(n):
                     matchings[done, i] = desk.column_of[i]
         for i in range(n):
@@ -158,7 +192,10 @@ def cover_busiest(desk, rest, matchings, lengths):
     """
     n = len(rest)
     rows, columns = desk.row_price, desk.column_price
-    heaviest = float(rest.max())
+    heaviest = 0.0
+    for i in range(n):
+        for j in range(n):
+            heaviest = max(heaviest, float(rest[i, j]))
     for slot in range(len(matchings)):
         rows[:] = 0.0
         columns[:] = 0.0
@@ -167,7 +204,7 @@ def cover_busiest(desk, rest, matchings, lengths):
                 if rest[i, j] > 0:
                     rows[i] += 1.0
                     columns[j] += 1.0
-        most = max(rows.max(), columns.max())
+        most = _greatest(rows, columns)
         for i in range(n):
             for j in range(n):
                 desk.value[i, j] = 0.0

@@ -7,13 +7,12 @@ other, so both together are shortest if each path or cycle puts its greater need
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.model import counted_time
 from optmatch.solvers.demands.plans import Plan, serve
-from optmatch.solvers.kernel import kernel
+from optmatch.solvers.kernel import inner_kernel, kernel
 
 _BATCH = 1_000_000  # ports times pairs of slots between two looks at the clock: some 10 ms
 
@@ -21,7 +20,8 @@ _BATCH = 1_000_000  # ports times pairs of slots between two looks at the clock:
 @kernel
 def _drop(demand, served, matchings, ticks, order):
     """Take circuits out of slots in which nobody needs them."""
-    for slot in order:
+    for place in range(len(order)):
+        slot = order[place]
         for i in range(len(demand)):
             j = matchings[slot, i]
             if j >= 0 and served[i, j] - ticks[slot] >= demand[i, j]:
@@ -29,13 +29,12 @@ def _drop(demand, served, matchings, ticks, order):
                 matchings[slot, i] = -1
 
 
-@kernel
-def _exchange(demand, served, a, b, held, sender, mark, parts, shortest):
-    """Turn parts of two slots over; ``held`` has their durations and gets the new ones.
-
-    ``parts[c]`` are the needs of part c in the first and the second slot.
-    """
+@inner_kernel
+def _exchange(demand, served, a, b, held, work, shortest):
+    """Turn parts of two slots over; ``held`` has their durations and gets the new ones."""
     n = len(demand)
+    sender, mark = work[:2], work[2]
+    parts = work[3:5]  # the needs of each part in the first and the second slot
     for j in range(n):
         sender[0, j] = -1
         sender[1, j] = -1
@@ -54,8 +53,8 @@ def _exchange(demand, served, a, b, held, sender, mark, parts, shortest):
             mark[first] = n
             both = max(both, demand[first, a[first]] - served[first, a[first]] + held[0] + held[1])
             continue
-        parts[count, 0] = 0
-        parts[count, 1] = 0
+        parts[0, count] = 0
+        parts[1, count] = 0
         for direction in range(2):
             i, side = first, direction
             while True:
@@ -64,19 +63,19 @@ def _exchange(demand, served, a, b, held, sender, mark, parts, shortest):
                 if j < 0:
                     break
                 need = demand[i, j] - served[i, j] + held[side]
-                parts[count, side] = max(parts[count, side], need)
+                parts[side, count] = max(parts[side, count], need)
                 i = sender[1 - side, j]
                 if i < 0:
                     break
                 need = demand[i, j] - served[i, j] + held[1 - side]
-                parts[count, 1 - side] = max(parts[count, 1 - side], need)
+                parts[1 - side, count] = max(parts[1 - side, count], need)
                 if i == first:
                     break
         count += 1
     longer, shorter = np.int64(0), np.int64(0)
     for c in range(count):
-        longer = max(longer, max(parts[c, 0], parts[c, 1]))
-        shorter = max(shorter, min(parts[c, 0], parts[c, 1]))
+        longer = max(longer, max(parts[0, c], parts[1, c]))
+        shorter = max(shorter, min(parts[0, c], parts[1, c]))
     shorter = max(shorter, both - longer)
     longer = max(longer, shortest)
     if shorter > 0:
@@ -86,16 +85,16 @@ def _exchange(demand, served, a, b, held, sender, mark, parts, shortest):
     first_is_longer = held[0] >= held[1]
     for i in range(n):
         c = mark[i]
-        if c < 0 or c == n or parts[c, 0] == parts[c, 1]:
+        if c < 0 or c == n or parts[0, c] == parts[1, c]:
             continue
-        if (parts[c, 0] > parts[c, 1]) != first_is_longer:
+        if (parts[0, c] > parts[1, c]) != first_is_longer:
             a[i], b[i] = b[i], a[i]
     held[0] = longer if first_is_longer else shorter
     held[1] = shorter if first_is_longer else longer
     return True
 
 
-@kernel
+@inner_kernel
 def _account(served, matching, amount):
     for i in range(len(matching)):
         if matching[i] >= 0:
@@ -103,17 +102,14 @@ def _account(served, matching, amount):
 
 
 @kernel
-def _exchange_from(demand, served, matchings, ticks, shortest, moved, first, most):
+def _exchange_from(demand, served, matchings, ticks, shortest, moved, first, most, work, pair):
     """Exchange between each slot from `first` on and all later ones; stop after `most` pairs.
 
     Of two slots one has to be `moved`: shortened in the last round, 1, or in this one, 2 or 3.
-    Returns the slot to go on with.
+    `work` and `pair` are room to work in, shapes (6, ports) and (2, ports). Returns the slot to go
+    on with.
     """
-    n = len(demand)
-    sender = np.empty((2, n), dtype=np.int64)
-    mark = np.empty(n, dtype=np.int64)
-    parts = np.empty((n, 2), dtype=np.int64)
-    held = np.empty(2, dtype=np.int64)
+    held, a, b = work[5], pair[0], pair[1]
     pairs = 0
     s = first
     while s < len(ticks) and pairs < most:
@@ -122,14 +118,16 @@ def _exchange_from(demand, served, matchings, ticks, shortest, moved, first, mos
             if moved[s] == 0 and moved[t] == 0:
                 continue
             held[0], held[1] = ticks[s], ticks[t]
-            a, b = matchings[s].copy(), matchings[t].copy()
-            if _exchange(demand, served, a, b, held, sender, mark, parts, shortest):
+            for i in range(len(demand)):
+                a[i], b[i] = matchings[s, i], matchings[t, i]
+            if _exchange(demand, served, a, b, held, work, shortest):
                 _account(served, matchings[s], -ticks[s])
                 _account(served, matchings[t], -ticks[t])
                 if held[0] + held[1] < ticks[s] + ticks[t]:
                     moved[s] |= 2
                     moved[t] |= 2
-                matchings[s], matchings[t] = a, b
+                for i in range(len(demand)):
+                    matchings[s, i], matchings[t, i] = a[i], b[i]
                 ticks[s], ticks[t] = held[0], held[1]
                 _account(served, a, held[0])
                 _account(served, b, held[1])
@@ -157,17 +155,21 @@ def exchange(
     rounds
         At most so many passes over all pairs.
     deadline
-        Stop soon after `time.perf_counter` has reached this.
+        Stop soon after `counted_time` has reached this.
     """
     matchings, ticks = plan.matchings.copy(), plan.ticks.copy()
     served = serve(plan)
     _drop(demand, served, matchings, ticks, np.argsort(ticks, kind="stable"))
     most = max(1, _BATCH // len(demand))
     moved = np.ones(len(ticks), dtype=np.int8)
+    work = np.empty((6, max(2, len(demand))), dtype=np.int64)
+    pair = np.empty((2, len(demand)), dtype=matchings.dtype)
     for _ in range(rounds):
         slot = 0
-        while slot < len(ticks) and time.perf_counter() < deadline:
-            slot = _exchange_from(demand, served, matchings, ticks, shortest, moved, slot, most)
+        while slot < len(ticks) and counted_time() < deadline:
+            slot = _exchange_from(
+                demand, served, matchings, ticks, shortest, moved, slot, most, work, pair
+            )
         moved >>= 1
         if slot < len(ticks) or not moved.any():
             break

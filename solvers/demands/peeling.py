@@ -21,7 +21,7 @@ from optmatch.solvers.demands.workspace import (
     refill,
     sink,
 )
-from optmatch.solvers.kernel import kernel
+from optmatch.solvers.kernel import inner_kernel, kernel
 
 _PRIME = 67  # the powers of two below 2**62 all differ modulo it
 _PLACE = np.zeros(_PRIME, dtype=np.int64)
@@ -29,7 +29,7 @@ for _k in range(WORD):
     _PLACE[(1 << _k) % _PRIME] = _k
 
 
-@kernel
+@inner_kernel
 def _augment(bench, row, column):
     """Exchange columns along the path that ends in `row` and the idle `column`."""
     bench.idle[bench.word[column]] ^= bench.bit[column]
@@ -43,7 +43,7 @@ def _augment(bench, row, column):
         row = bench.parent[column]
 
 
-@kernel
+@inner_kernel
 def _search(bench, head):
     """Search on from the last row of a queue, in ``queue[head]``; augment at an idle column.
 
@@ -74,7 +74,7 @@ def _search(bench, head):
     return end
 
 
-@kernel
+@inner_kernel
 def _match(bench, size):
     """Match as many of the first `size` waiting rows as the graph allows.
 
@@ -85,7 +85,8 @@ def _match(bench, size):
         return 0
     fresh, saved, queue, waiting = bench.fresh, bench.saved, bench.queue, bench.waiting
     words = len(fresh)
-    fresh[:] = bench.every
+    for w in range(words):
+        fresh[w] = bench.every[w]
     bench.reached[:] = False
     kept = end = 0
     for k in range(size):
@@ -108,7 +109,7 @@ def _match(bench, size):
     return kept
 
 
-@kernel
+@inner_kernel
 def _seize(bench, size):
     """Give each of the first `size` waiting rows an idle column, if any, of the smallest entry.
 
@@ -142,7 +143,7 @@ def _seize(bench, size):
     return kept
 
 
-@kernel
+@inner_kernel
 def _release(bench, row):
     """Let a row wait and its column idle."""
     column = bench.column_of[row]
@@ -151,7 +152,7 @@ def _release(bench, row):
     bench.column_of[row] = -1
 
 
-@kernel
+@inner_kernel
 def _descend(bench, ends):
     """Lower the threshold, entry by entry, until one that comes into the graph is of use.
 
@@ -197,7 +198,15 @@ def _descend(bench, ends):
     return count
 
 
-@kernel
+@inner_kernel
+def _count(values):
+    count = 0
+    for k in range(len(values)):
+        count += 1 if values[k] else 0
+    return count
+
+
+@inner_kernel
 def _touch_all(bench):
     """Lower the threshold until all rows and columns have an entry; False if one has none.
 
@@ -206,14 +215,15 @@ def _touch_all(bench):
     graph, fresh, reached = bench.graph, bench.fresh, bench.reached
     word, bit = bench.word, bench.bit
     n = len(word)
-    fresh[:] = bench.every
+    for w in range(len(fresh)):
+        fresh[w] = bench.every[w]
     for row in range(n):
         usable = 0
         for w in range(len(fresh)):
             usable |= graph[row, w]
             fresh[w] &= ~graph[row, w]
         reached[row] = usable == 0
-    while reached.any() or fresh.any():
+    while _count(reached) or _count(fresh):
         count = _descend(bench, 1)
         if count == 0:
             return False
@@ -225,7 +235,7 @@ def _touch_all(bench):
     return True
 
 
-@kernel
+@inner_kernel
 def _find_bottleneck(bench, size):
     """Match all `size` waiting rows at the largest threshold that allows it; False if none does.
 
@@ -246,7 +256,7 @@ def _find_bottleneck(bench, size):
     return True
 
 
-@kernel
+@inner_kernel
 def _settle(bench):
     """Match all rows such that the smallest entry is as large as can be; return it, 0 if none can.
 
@@ -327,7 +337,8 @@ def peel_first(bench, stop, permutations, weights):
         for row in range(n):
             if bench.column_of[row] < 0:
                 bench.queue[0] = row
-                bench.fresh[:] = bench.every
+                for w in range(len(bench.fresh)):
+                    bench.fresh[w] = bench.every[w]
                 if _search(bench, 0) >= 0:
                     return -1
         weight = state[LINE_SUM]

@@ -8,14 +8,13 @@ neighbourhood search).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from optmatch.model import Clock, Limit, Limits, OnEvent, Solution, uncounted
+from optmatch.model import Clock, Limit, Limits, OnEvent, Solution, counted_time, uncounted
 from optmatch.problems import Demand
 from optmatch.solvers.demands.birkhoff import decompose
 from optmatch.solvers.demands.covering import ECLIPSE, Rating
@@ -66,7 +65,7 @@ def polish(work: Work, plan: Plan, *, programme: bool = True) -> Plan:
     steps = len(plan.ticks) ** 2 * len(work.demand)  # of one round of exchanges
     most_s = work.clock.remaining_s / 4
     if _STEPS_PER_S * most_s >= steps:
-        plan = exchange(plan, work.demand, work.shortest, deadline=time.perf_counter() + most_s)
+        plan = exchange(plan, work.demand, work.shortest, deadline=counted_time() + most_s)
     if programme and len(work.demand) < _LARGE:
         plan = shorten(plan, work.demand, work.shortest)
     return trim(plan, work.demand, work.shortest)
@@ -94,7 +93,7 @@ def _rules(work: Work) -> list[Callable[[], Plan]]:
 def _exactly(work: Work) -> Plan:
     """Decompose the stuffed demand: the sum of durations is then the least that there is."""
     left = work.clock.remaining_s
-    deadline = None if left == np.inf else time.perf_counter() + left / 2
+    deadline = None if left == np.inf else counted_time() + left / 2
     terms = decompose(stuff(work.demand, "least"), "bottleneck", deadline=deadline)
     plan = Plan(terms.permutations, np.maximum(terms.weights, work.shortest))
     return trim(complete(plan, work.demand, work.shortest), work.demand, work.shortest)

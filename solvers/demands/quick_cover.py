@@ -7,16 +7,16 @@ column would leave for each other, with at least half of the value of an assignm
 
 from __future__ import annotations
 
-import time
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.model import counted_time
 from optmatch.solvers.demands.assignment import assign, new_desk
 from optmatch.solvers.demands.exchange import exchange
 from optmatch.solvers.demands.plans import Plan, join, only_demanded, serve, tidy, trim
-from optmatch.solvers.kernel import bare_kernel
+from optmatch.solvers.kernel import kernel
 
 CHOICES = 12
 """Lengths that are compared for a slot: as many entries that are left, evenly spread."""
@@ -34,7 +34,7 @@ class Left(NamedTuple):
     lengths: NDArray[np.int64]  # (choices)
 
 
-@bare_kernel
+@kernel
 def _weigh(desk, left, count, delay):
     """Set what a tick of each entry counts: the more, the busier its ports."""
     rows, columns = desk.row_price, desk.column_price
@@ -53,13 +53,13 @@ def _weigh(desk, left, count, delay):
         left.worth[k] = rows[left.row[k]] + columns[left.column[k]]
 
 
-@bare_kernel
+@kernel
 def _serves(ticks, length, delay):
     """Return what a slot of this length does for an entry; to finish it saves a delay."""
     return ticks + delay if ticks <= length else length
 
 
-@bare_kernel
+@kernel
 def _choose_length(left, count, delay):
     """Return the length at which the best entries of all rows serve most in its time."""
     lengths = left.lengths
@@ -89,7 +89,7 @@ def _choose_length(left, count, delay):
     return chosen
 
 
-@bare_kernel
+@kernel
 def _match(desk, left, count, length, delay):
     """Write a stable matching to ``desk.column_of``, -1 for none (Manne and Halappanavar 2014).
 
@@ -122,7 +122,7 @@ def _match(desk, left, count, length, delay):
             row = sent_away
 
 
-@bare_kernel
+@kernel
 def _assign(desk, left, count, length, delay):
     """Write the best matching to ``desk.column_of``, from the prices of the last slot."""
     n = len(desk.value)
@@ -139,7 +139,7 @@ def _assign(desk, left, count, length, delay):
         desk.known_price[0, j] = desk.column_price[j] / length
 
 
-@bare_kernel
+@kernel
 def cover(desk, left, count, delay, shortest, exact, matchings, lengths):
     """Choose slots until nothing is left or there is no room; return slots and entries left."""
     n, done = len(desk.value), 0
@@ -222,7 +222,7 @@ def plan_quickly(
     demand, delay
         In ticks.
     deadline
-        When to stop, by `time.perf_counter`; infinite for a number of moves. A first plan is made
+        When to stop, by `counted_time`; infinite for a number of moves. A first plan is made
         in any case.
     previous
         Slots of a demand like this one, to start from.
@@ -231,23 +231,23 @@ def plan_quickly(
         return Plan.of([], [], len(demand))
     slots = int(max((demand > 0).sum(axis=0).max(), (demand > 0).sum(axis=1).max()))
     takes_s = 1e-9 * _NS_PER_ENTRY * slots * demand.size
-    started = time.perf_counter()
+    started = counted_time()
     left_s = deadline - started
     found = [
         cover_quickly(demand, delay, exact=left_s > 1.5 * takes_s)
         if previous is None
         else _patch(previous, demand, delay)
     ]
-    if previous is not None and deadline - time.perf_counter() > 1.5 * takes_s:
+    if previous is not None and deadline - counted_time() > 1.5 * takes_s:
         found.append(cover_quickly(demand, delay))
     best = min((_finish(plan, demand, deadline) for plan in found), key=lambda p: p.cost(delay))
-    rng, moves, took_s = np.random.default_rng(0), 0, (time.perf_counter() - started) / 2
+    rng, moves, took_s = np.random.default_rng(0), 0, (counted_time() - started) / 2
     lines = np.concatenate([demand, demand.T])
     bound = int((lines.sum(axis=1) + delay * np.count_nonzero(lines, axis=1)).max())
     while (
         best.cost(delay) > bound and len(best.ticks) > 1 and (moves < _MOVES or deadline < np.inf)
     ):
-        began = time.perf_counter()
+        began = counted_time()
         if began + took_s > deadline:
             break
         use = np.minimum(best.ticks[:, None], _needs(best, demand)).sum(axis=1)
@@ -256,7 +256,7 @@ def plan_quickly(
         kept = best.take(np.argsort(chance, kind="stable")[out:])
         plan = _finish(_patch(kept, demand, delay), demand, deadline)
         best = plan if plan.cost(delay) <= best.cost(delay) else best
-        took_s, moves = time.perf_counter() - began, moves + 1
+        took_s, moves = counted_time() - began, moves + 1
     return best
 
 
@@ -274,6 +274,6 @@ def _patch(plan: Plan, demand: NDArray[np.int64], delay: int) -> Plan:
 def _finish(plan: Plan, demand: NDArray[np.int64], deadline: float) -> Plan:
     """Trim slots and exchange circuits between them."""
     plan = trim(tidy(plan), demand)
-    if len(plan.ticks) ** 2 * len(demand) < 1e8 * (deadline - time.perf_counter()):
+    if len(plan.ticks) ** 2 * len(demand) < 1e8 * (deadline - counted_time()):
         plan = trim(exchange(plan, demand, deadline=deadline), demand)
     return only_demanded(plan, demand)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.solvers.kernel import kernel
+from optmatch.solvers.kernel import inner_kernel
 
 WORD = 62
 """Columns in one word: as many as leave the sign of int64 alone."""
@@ -93,7 +93,7 @@ def set_up(matrix: NDArray[np.int64], *, threshold: int) -> Bench:
     )
 
 
-@kernel
+@inner_kernel
 def sink(heap, values, place, size):
     """Let an item of the heap sink to where it belongs."""
     item, value = heap[place], values[place]
@@ -110,14 +110,14 @@ def sink(heap, values, place, size):
     heap[place], values[place] = item, value
 
 
-@kernel
+@inner_kernel
 def order(heap, values, size):
     """Make a heap of items in any order."""
     for place in range(size // 2 - 1, -1, -1):
         sink(heap, values, place, size)
 
 
-@kernel
+@inner_kernel
 def push(heap, values, state, item, value):
     """Put an entry into the heap."""
     place = state[HEAP_SIZE]
@@ -131,7 +131,7 @@ def push(heap, values, state, item, value):
     heap[place], values[place] = item, value
 
 
-@kernel
+@inner_kernel
 def lay(low, low_value, state, item, value):
     """Put an entry among the low ones."""
     low[state[LOW_SIZE]] = item
@@ -139,7 +139,7 @@ def lay(low, low_value, state, item, value):
     state[LOW_SIZE] += 1
 
 
-@kernel
+@inner_kernel
 def refill(bench):
     """Fill the empty heap with the largest entries below the floor; False if there are none."""
     heap, values, low, low_value = bench.heap, bench.heap_value, bench.low, bench.low_value

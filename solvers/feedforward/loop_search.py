@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from optmatch.model import FREE
 from optmatch.solvers.feedforward.looping import DEPTH, IN, LOWER, OUT, PLACE, SIZE, UPPER
-from optmatch.solvers.kernel import bare_kernel, kernel
+from optmatch.solvers.kernel import inner_kernel, kernel
 
 EXACT = 64
 """In blocks of more lines each loop takes the direction that its own cells prefer."""
@@ -62,6 +62,14 @@ def new_workspace(depths: int, lines: int, cells: int) -> Workspace:
     return Workspace._make([*by_line, costs, states, frames, tally])
 
 
+@inner_kernel
+def _least(values, first, end):
+    least = values[first]
+    for k in range(first + 1, end):
+        least = min(least, values[k])
+    return least
+
+
 @kernel
 def bound_blocks(blocks, wide, cheapest, least):
     """Find the least that any route through each block costs; a half comes after its whole."""
@@ -72,18 +80,18 @@ def bound_blocks(blocks, wide, cheapest, least):
         elif size == 2:
             least[number] = cheapest[first]
             if wide:
-                least[number] = cheapest[first : first + 2].min()
-                least[number] += cheapest[first + 2 : first + 4].min()
+                least[number] = min(cheapest[first], cheapest[first + 1])
+                least[number] += min(cheapest[first + 2], cheapest[first + 3])
         else:
             upper, lower = blocks[number, UPPER], blocks[number, LOWER]
             least[number] = min(least[upper], least[lower])
             if size & 1 == 0:  # an odd line passes no cell here
                 cells = size if wide else size >> 1
-                least[number] += cheapest[first : first + cells].min()
-                least[number] += cheapest[last : last + cells].min()
+                least[number] += _least(cheapest, first, first + cells)
+                least[number] += _least(cheapest, last, last + cells)
 
 
-@bare_kernel
+@kernel
 def search(matchings, root, bound, task, space, states, cost, exact):
     """Find the best states of block `root` for each matching, if they cost less than `bound`."""
     for row in range(len(matchings)):
@@ -101,7 +109,7 @@ def search(matchings, root, bound, task, space, states, cost, exact):
             states[row, cell] = space.states[-1, cell]
 
 
-@bare_kernel
+@inner_kernel
 def _search_one(root, bound, task, space):
     """Go down into halves and back up, with one open block at each depth; return the cost."""
     cost = _open(root, bound, task, space)
@@ -123,7 +131,7 @@ def _search_one(root, bound, task, space):
     return cost
 
 
-@bare_kernel
+@inner_kernel
 def _open(number, bound, task, space):
     """Begin the search of a block for less than `bound`; return a cost if it ends at once."""
     blocks = task.blocks
@@ -155,7 +163,7 @@ def _open(number, bound, task, space):
     return -1
 
 
-@bare_kernel
+@inner_kernel
 def _choose_half(depth, task, space):
     """Return the half to look at next, perhaps in another setting of the loops; -1 for none."""
     frame, blocks, worst = space.frames[depth], task.blocks, task.worst
@@ -184,7 +192,7 @@ def _choose_half(depth, task, space):
     return blocks[number, LOWER if frame[HALF] else UPPER]
 
 
-@bare_kernel
+@inner_kernel
 def _add_half(depth, cost, task, space):
     """Add the cost of a half; keep what is set if both together are the best so far."""
     frame, blocks = space.frames[depth], task.blocks
@@ -201,7 +209,7 @@ def _add_half(depth, cost, task, space):
             space.states[depth, cell] = space.states[-1, cell]
 
 
-@bare_kernel
+@inner_kernel
 def _close(depth, task, space):
     """Set the cells of a block to the best that was found, if that is below the bound."""
     frame, blocks = space.frames[depth], task.blocks
@@ -215,7 +223,7 @@ def _close(depth, task, space):
     return frame[BEST]
 
 
-@bare_kernel
+@inner_kernel
 def _set_leaf(number, task, space):
     """Set the cells of a block of one line or two, where nothing is to be chosen."""
     blocks, states = task.blocks, space.states[-1]
@@ -252,7 +260,7 @@ def _set_leaf(number, task, space):
     return total
 
 
-@bare_kernel
+@inner_kernel
 def _find_loops(number, task, space):
     """Find the loops of a block, and what they cost; the lines of odd wires are loop 0."""
     size, depth = task.blocks[number, SIZE], task.blocks[number, DEPTH]
@@ -283,7 +291,7 @@ def _find_loops(number, task, space):
     return loops
 
 
-@bare_kernel
+@inner_kernel
 def _mark(i, side, loop, depth, place, space):
     """Mark the lines of a loop from input i on, which goes to half `side`."""
     while space.forth[depth, place + i] >= 0 and space.loop[depth, place + i] < 0:
@@ -297,7 +305,7 @@ def _mark(i, side, loop, depth, place, space):
         i ^= 1
 
 
-@bare_kernel
+@inner_kernel
 def _pass_columns(number, i, side, task, space):
     """Set the cells that the line at input i passes in the outer columns; return their cost."""
     blocks, size, depth = task.blocks, task.blocks[number, SIZE], task.blocks[number, DEPTH]
@@ -321,7 +329,7 @@ def _pass_columns(number, i, side, task, space):
     return cost
 
 
-@bare_kernel
+@inner_kernel
 def _split(number, task, space):
     """Hand the lines of a block on to its halves, as its loops are turned."""
     blocks = task.blocks
@@ -348,7 +356,7 @@ def _split(number, task, space):
             space.outside[depth + 1, at] = space.outside[depth, place + i] + cost
 
 
-@bare_kernel
+@inner_kernel
 def _set_columns(number, task, space):
     """Set the cells of the outer columns of a block, as its loops are turned."""
     blocks, size, depth = task.blocks, task.blocks[number, SIZE], task.blocks[number, DEPTH]

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import FREE
-from optmatch.solvers.kernel import kernel
+from optmatch.solvers.kernel import inner_kernel, kernel
 
 SIZE, DEPTH, PLACE, UPPER, LOWER, IN, OUT = range(7)
 """Columns of `Network.blocks`: lines; halvings before it; where its lines stand in the workspace;
@@ -202,7 +202,7 @@ def _run(net: Network, tables: Tables, matchings: NDArray[np.int32]) -> NDArray[
 # `width` further on. The cells of the outer columns begin at `first` and `last`.
 
 
-@kernel
+@inner_kernel
 def _walk(i, side, space, states, block):
     """Settle lines from input i on, which goes to half `side`, until the loop ends."""
     forth, back, onto, pairs, first, last, upper, beyond, width = block
@@ -232,7 +232,7 @@ def _walk(i, side, space, states, block):
         i ^= 1
 
 
-@kernel
+@inner_kernel
 def _halve(lines, states, block):
     """Settle an even number of lines that are all in use: every loop comes round.
 
@@ -259,7 +259,7 @@ def _halve(lines, states, block):
             i ^= one
 
 
-@kernel
+@inner_kernel
 def _find_eight(line, heads, tails, lines):
     """Return the place of a permutation of eight lines in its table, without signs as above."""
     head = tail = np.uint64(0)

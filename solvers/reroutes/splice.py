@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.solvers.kernel import bare_kernel
+from optmatch.solvers.kernel import inner_kernel, kernel
 
 SET_COST = 1 << 40
 """The cost of a cell that must be set: more than the loss of any route."""
@@ -87,7 +87,7 @@ def make_workspace(nodes: int, arcs: int, resources: int, cells: int, circuits: 
     )
 
 
-@bare_kernel
+@inner_kernel
 def _push(heap_cost, heap_node, size, cost, node):
     """Add an entry to the heap; return its new size."""
     at = size
@@ -103,7 +103,7 @@ def _push(heap_cost, heap_node, size, cost, node):
     return size + 1
 
 
-@bare_kernel
+@inner_kernel
 def _pop(heap_cost, heap_node, size):
     """Take the least entry off the heap: it then stands behind the end."""
     top_cost, top_node = heap_cost[0], heap_node[0]
@@ -128,7 +128,7 @@ def _pop(heap_cost, heap_node, size):
     return size
 
 
-@bare_kernel
+@inner_kernel
 def _find(net, work, now, start, goal, shared, way):
     """Find the cheapest way from both ends at once; return its number of nodes, 0 for none.
 
@@ -201,14 +201,14 @@ def _find(net, work, now, start, goal, shared, way):
     return length
 
 
-@bare_kernel
+@inner_kernel
 def _count(net, tally, path, length, step):
     """Count a route in or out of what is free, or in use, of its resources."""
     for at in range(length):
         tally[net.resource[path[at]]] += step
 
 
-@bare_kernel
+@inner_kernel
 def _arc(net, node, onward):
     """Return the arc from a node of a route to the next."""
     arc = net.first[node]
@@ -217,7 +217,7 @@ def _arc(net, node, onward):
     return arc
 
 
-@bare_kernel
+@kernel
 def negotiate(net, work, ends, rounds):
     """Route circuits together; return the rounds it took, 0 if they share to the end, -1 if cut.
 
@@ -259,7 +259,7 @@ def negotiate(net, work, ends, rounds):
     return outcome
 
 
-@bare_kernel
+@inner_kernel
 def _pass_cells(net, work, path, length, step):
     """Put a route's cells in the states it needs, or back if no other route passes."""
     for at in range(length - 1):
@@ -271,7 +271,7 @@ def _pass_cells(net, work, path, length, step):
             work.told[through] = net.state[arc] if lit else net.now[through]
 
 
-@bare_kernel
+@inner_kernel
 def _cost_of(net, told, path, length):
     """Add up the cost of a route."""
     total = 0
@@ -283,7 +283,7 @@ def _cost_of(net, told, path, length):
     return total
 
 
-@bare_kernel
+@inner_kernel
 def _polish(net, work, ends, passes):
     """Route each circuit once more around all others, until none gets a cheaper way.
 
@@ -323,7 +323,7 @@ def _polish(net, work, ends, passes):
         _pass_cells(net, work, path[k], length[k], -1)
 
 
-@bare_kernel
+@kernel
 def weigh(net, work, count):
     """Add up in ``work.sums`` cells to be set (once each), the worst loss, the length of routes.
 
@@ -348,7 +348,7 @@ def weigh(net, work, count):
     work.sums[0], work.sums[1], work.sums[2] = sets, worst, length
 
 
-@bare_kernel
+@kernel
 def route(net, work, ends, rounds, passes):
     """Negotiate; if that ends well, polish in so many passes and weigh. Return as `negotiate`."""
     outcome = negotiate(net, work, ends, rounds)
@@ -359,7 +359,7 @@ def route(net, work, ends, rounds, passes):
     return outcome
 
 
-@bare_kernel
+@kernel
 def find_walls(net, work, start, goal, walls):
     """Mark what stands in the way of a circuit that is cut off, seen from its two ends.
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.problems.routing.proof import PRICE_UNITS
-from optmatch.solvers.kernel import kernel
+from optmatch.solvers.kernel import inner_kernel, kernel
 
 UNIT = PRICE_UNITS
 """The cost of one cell."""
@@ -94,7 +94,7 @@ def new_workspace(terminals: int, links: int, width: int) -> Workspace:
     )
 
 
-@kernel
+@inner_kernel
 def _push(keys, items, size, key, item):
     place = size
     while place > 0:
@@ -109,7 +109,7 @@ def _push(keys, items, size, key, item):
     return size + 1
 
 
-@kernel
+@inner_kernel
 def _pop(keys, items, size):
     """Remove the first item, which the caller has read."""
     size -= 1
@@ -202,7 +202,7 @@ def find_route(wiring, space, port, partner, route):
     return count
 
 
-@kernel
+@inner_kernel
 def _load(wiring, use, port, route, count, amount):
     """Count a route in or out of the use of its links."""
     use[wiring.link[wiring.source[port]]] += amount
@@ -210,7 +210,7 @@ def _load(wiring, use, port, route, count, amount):
         use[wiring.link[route[step]]] += amount
 
 
-@kernel
+@inner_kernel
 def _price(wiring, space, base, pressure, link):
     """Set what it costs to enter a link, from either end."""
     price = space.history[link] + pressure * space.use[link]
@@ -273,7 +273,7 @@ def negotiate(wiring, space, effort, base, order, partner, routes, lengths):
     return -contested
 
 
-@kernel
+@inner_kernel
 def _open(wiring, space, base, route, count, shut):
     """Close the links of a route to all, or open them again."""
     for step in range(count):
@@ -283,7 +283,7 @@ def _open(wiring, space, base, route, count, shut):
                 space.exit_cost[terminal] = FAR if shut else base[terminal]
 
 
-@kernel
+@inner_kernel
 def _turns_back(wiring, use, route, count):
     """Tell whether a route passes some link twice, once each way; `use` is 0 on its links."""
     again = False
@@ -329,7 +329,7 @@ def shorten(wiring, space, base, order, partner, routes, lengths):
         last = total
 
 
-@kernel
+@inner_kernel
 def _cost(wiring, space, port, route, count):
     """Add up what a route costs at present."""
     total = np.int64(0)
@@ -343,7 +343,10 @@ def _cost(wiring, space, port, route, count):
 
 @kernel
 def settle(wiring, space, effort, base, order, partner, routes, lengths):
-    """Negotiate, then shorten; return the total cost, or what a failed negotiation returned."""
+    """Negotiate, then shorten; return the total cost, or what a failed negotiation returned.
+
+    For kernels and for batches: as one more kernel it takes long to compile.
+    """
     status = negotiate(wiring, space, effort, base, order, partner, routes, lengths)
     if status < 0:
         return status

@@ -16,8 +16,8 @@ from optmatch.solvers.routing.pathfinder import (
     Effort,
     Wiring,
     cost_to_go,
+    negotiate,
     new_workspace,
-    settle,
     shorten,
 )
 
@@ -65,6 +65,7 @@ def _fit(cell_cost: NDArray[np.int64], graph: CellGraph) -> NDArray[np.int64]:
     fitted = cell_cost.astype(np.int64)
     for state in (BAR, CROSS):
         fitted[graph.stuck == state] = fitted[graph.stuck == state][:, [state]]
+    fitted.flags.writeable = False  # like all of the wiring: kernels are compiled for that once
     return fitted
 
 
@@ -122,9 +123,10 @@ class Router:
             How long, and how hard.
         """
         base = self.no_cost if base is None else base
-        return int(
-            settle(self.wiring, self.workspace, effort, base, order, partner, routes, lengths)
-        )
+        known = self.wiring, self.workspace
+        matching = base, order, partner, routes, lengths
+        status = int(negotiate(*known, effort, *matching))
+        return status if status < 0 else int(shorten(*known, *matching))
 
     def shorten(
         self,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.solvers.kernel import bare_kernel
+from optmatch.solvers.kernel import kernel
 from optmatch.solvers.routing.pathfinder import (
     EFFORTS,
     FAR,
@@ -24,9 +24,9 @@ from optmatch.solvers.routing.pathfinder import (
 QUICK = Effort(first=UNIT, growth_percent=110, history=UNIT)
 """A negotiation that ends soon: routes are 3 % longer than the shortest, not 2 %."""
 
-_HARD = Effort(first=UNIT // 2, growth_percent=120, history=4 * UNIT)
+_HARD = Effort(first=UNIT // 2, growth_percent=120, history=8 * UNIT)
 
-TRIES = np.array([QUICK, FULL, EFFORTS[1]] + [FULL, _HARD] * 20, dtype=np.int64)
+TRIES = np.array([QUICK, FULL, EFFORTS[1]] + [FULL, _HARD] * 3 + [_HARD] * 40, dtype=np.int64)
 """Negotiations of a row, one after the other, until one finds routes."""
 
 ROUTED, NOT_ROUTED, NO_MATCHING = 1, 0, -1
@@ -71,7 +71,7 @@ def new_room(wiring: Wiring, width: int) -> Room:
     )
 
 
-@bare_kernel
+@kernel
 def line_up(ports, matching, order, partner, taken):
     """Put the circuits of a row in order, the longest first; return how many, -1 if it is wrong.
 
@@ -103,7 +103,7 @@ def line_up(ports, matching, order, partner, taken):
     return count
 
 
-@bare_kernel
+@kernel
 def _shuffle(order, turn):
     """Put an order into another one, always the same for this turn."""
     drawn = np.int64(turn)
@@ -113,7 +113,7 @@ def _shuffle(order, turn):
         order[place], order[other] = order[other], order[place]
 
 
-@bare_kernel
+@kernel
 def write_states(wiring, order, routes, lengths, states):
     """Set the cells on some routes."""
     for place in range(len(order)):
@@ -125,7 +125,7 @@ def write_states(wiring, order, routes, lengths, states):
             entered = wiring.mate[left]
 
 
-@bare_kernel
+@kernel
 def route_rows(wiring, space, ports, room, base, tries, matchings, states, routes, lengths, held):
     """Route matchings, each for itself; ``held[row]`` says what became of it.
 
@@ -160,7 +160,7 @@ def route_rows(wiring, space, ports, room, base, tries, matchings, states, route
         write_states(wiring, order, routes, lengths[row], states[row])
 
 
-@bare_kernel
+@kernel
 def check_rows(ports, order, partner, taken, matchings, held):
     """Tell of each row whether it is a matching of the ports, by ``held[row]``."""
     for row in range(len(matchings)):
@@ -168,7 +168,7 @@ def check_rows(ports, order, partner, taken, matchings, held):
         held[row] = NO_MATCHING if count < 0 else ROUTED
 
 
-@bare_kernel
+@kernel
 def read_rows(mate, exits, source, mutual, matchings, states, routes, lengths):
     """Follow the circuits of each row through its states; ``routes`` are those of the last row."""
     for row in range(len(matchings)):

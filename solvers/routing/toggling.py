@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from optmatch.solvers.kernel import bare_kernel
+from optmatch.solvers.kernel import kernel
 from optmatch.solvers.routing.pathfinder import FAR, UNIT
 from optmatch.solvers.routing.rows import line_up, write_states
 
@@ -17,7 +17,7 @@ NO_ROOM, WRONG, WRONG_STATES = -1, -2, -3
 _TOGGLE = 1 << 32  # the cost of one where toggles come before all cells
 
 
-@bare_kernel
+@kernel
 def _read(wiring, use, given, port, target, route):
     """Follow light through given states; return how many cells it passes, 0 if it goes astray.
 
@@ -43,7 +43,7 @@ def _read(wiring, use, given, port, target, route):
     return 0
 
 
-@bare_kernel
+@kernel
 def _hold(wiring, space, toll, port, route, count):
     """Close the links of a route to the others; its cells are set, so its toggles are paid.
 
@@ -68,7 +68,7 @@ def _hold(wiring, space, toll, port, route, count):
     return once
 
 
-@bare_kernel
+@kernel
 def find_fewest(wiring, space, room, port, most, route):
     """Write the way of the fewest toggles, the shortest of these; return its cells and toggles.
 
@@ -78,21 +78,17 @@ def find_fewest(wiring, space, room, port, most, route):
     source, target = wiring.source[port], wiring.target[room.partner[port]]
     to_go, mate, cost = wiring.to_go[room.partner[port]], wiring.mate, space.cost
     for terminal in range(len(mate)):
-        cost[terminal] = FAR
+        cost[terminal] = FAR - space.exit_cost[terminal]  # what is closed costs nothing already
     at, so_far, best, level = source, np.int64(0), np.int64(FAR), 0
     here, head, end, later = 0, 0, 0, 0
     while True:
         for state in range(2):
-            leaving = wiring.exits[at, state]
-            if to_go[leaving] >= FAR or space.exit_cost[leaving] >= FAR:
-                continue
-            total = so_far + wiring.cell_cost[at >> 2, state]
-            pays = room.toll[at >> 2, state] >= TOLL
-            if pays and level == most:
-                continue
-            if pays:
-                total += _TOGGLE
+            leaving, price = wiring.exits[at, state], room.toll[at >> 2, state]
+            total = so_far + price
             if total >= cost[leaving] or total + to_go[leaving] >= best:
+                continue
+            pays = price >= _TOGGLE
+            if pays and level == most:
                 continue
             cost[leaving] = total
             space.entered[leaving] = at
@@ -137,16 +133,16 @@ def find_fewest(wiring, space, room, port, most, route):
     return count, best // _TOGGLE
 
 
-@bare_kernel
+@kernel
 def _set_toll(wiring, given, toll):
     """Let each state cost what passing costs, and a toggle where it is another one."""
     for cell in range(len(given)):
         for state in range(2):
             pays = given[cell] == 1 - state
-            toll[cell, state] = wiring.cell_cost[cell, state] + (TOLL if pays else 0)
+            toll[cell, state] = wiring.cell_cost[cell, state] + (_TOGGLE if pays else 0)
 
 
-@bare_kernel
+@kernel
 def _fit_in(wiring, space, room, given, count, kept, backwards, most):
     """Route what does not stay past what does, one by one; return toggles, -1 if it fails.
 
@@ -172,7 +168,7 @@ def _fit_in(wiring, space, room, given, count, kept, backwards, most):
     return toggles
 
 
-@bare_kernel
+@kernel
 def _keep(room, order, routes, lengths):
     """Copy the routes of the circuits out of the room."""
     for place in range(len(order)):
@@ -182,7 +178,7 @@ def _keep(room, order, routes, lengths):
             routes[port, step] = room.routes[port, step]
 
 
-@bare_kernel
+@kernel
 def _fit_best(wiring, space, room, given, order, kept, most, routes, lengths):
     """Fit in what does not stay, in two orders, with at most so many toggles; keep the better.
 
@@ -198,12 +194,12 @@ def _fit_best(wiring, space, room, given, order, kept, most, routes, lengths):
     return most
 
 
-@bare_kernel
+@kernel
 def _swap(order, one, other):
     order[one], order[other] = order[other], order[one]
 
 
-@bare_kernel
+@kernel
 def _restore(wiring, space, room, given, port):
     """Put a circuit that stays back on its route."""
     for link in range(len(space.use)):
@@ -213,7 +209,7 @@ def _restore(wiring, space, room, given, port):
     room.lengths[port] = found
 
 
-@bare_kernel
+@kernel
 def change_row(wiring, space, ports, room, given, matching, states, routes, lengths):
     """Route a matching with few toggles from given states; return them, or what became of it.
 

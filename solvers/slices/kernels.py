@@ -14,12 +14,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.solvers.kernel import bare_kernel, kernel
+from optmatch.solvers.kernel import allocating_kernel, inner_kernel, kernel
 
 FOUND, EXHAUSTED, BUDGET = 1, 0, -1
 
 
-@kernel
+@allocating_kernel
 def offer(edges, hops, span, loads, fibres, servers, weight, routes, lengths):
     """Write the routes offered between servers: fewest hops, least load, first in the pool.
 
@@ -116,7 +116,7 @@ class Task(NamedTuple):
     route need at least."""
 
 
-@bare_kernel
+@inner_kernel
 def _stretch(t, slot, server):
     """Return the hops beyond one that pairs of a slot with earlier ones need, times circuits.
 
@@ -137,7 +137,7 @@ def _stretch(t, slot, server):
     return total
 
 
-@bare_kernel
+@inner_kernel
 def _has_room(t, server, slot):
     """Tell whether what a slot still owes fits on the edges out of its server, and into it."""
     out = into = 0
@@ -150,7 +150,7 @@ def _has_room(t, server, slot):
     return out >= t.owes[slot, 0] and into >= t.owes[slot, 1]
 
 
-@bare_kernel
+@inner_kernel
 def _sort_servers(t, slot, step):
     """List the servers for a slot, with what `_stretch` says of each, least first."""
     order = t.order[step]
@@ -165,7 +165,7 @@ def _sort_servers(t, slot, step):
         order[at, 0], order[at, 1] = cost, u
 
 
-@bare_kernel
+@inner_kernel
 def _lay(t, pair, k, sign):
     """Take room for a pair on the edges of a route that is offered, or give it back (-1)."""
     first, second, weight = t.pairs[pair, 0], t.pairs[pair, 1], sign * t.weights[pair]
@@ -176,7 +176,7 @@ def _lay(t, pair, k, sign):
     t.owes[second, 1] -= weight
 
 
-@bare_kernel
+@inner_kernel
 def _fits(t, pair, k):
     """Tell whether all edges of a route have room, and all who are placed then get out and in."""
     u, v, kind = t.seat[t.pairs[pair, 0]], t.seat[t.pairs[pair, 1]], t.kinds[pair]
@@ -191,7 +191,7 @@ def _fits(t, pair, k):
     return True
 
 
-@bare_kernel
+@kernel
 def search(t, budget):
     """Go on with the search until a slice is found, all is tried, or the budget is used up.
 

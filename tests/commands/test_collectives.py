@@ -30,6 +30,21 @@ def test_a_collective_is_generated_solved_and_verified(tmp_path: Path) -> None:
     assert om.verify(problem, solution).ok
 
 
+def test_an_uneven_all_to_all_comes_from_a_matrix(tmp_path: Path) -> None:
+    """As other demands do; what a rank keeps does not count."""
+    matrix, path = tmp_path / "bytes.csv", tmp_path / "uneven.json"
+    matrix.write_text("9,6,0\n0,0,2\n1,1,0\n")
+    done = call("generate", "collective", "all-to-all", "--matrix", matrix, "-o", path)
+    assert done.exit_code == 0, done.output
+    problem: Any = om.load(path)
+    assert problem.demand.tolist() == [[0, 6, 0], [0, 0, 2], [1, 1, 0]]
+    assert problem.size_bytes == 7.0
+    wrong = call("generate", "collective", "all-to-all", "--matrix", matrix, "--ranks", "3")
+    assert (wrong.exit_code, "not with --matrix" in wrong.stderr) == (2, True)
+    wrong = call("generate", "collective", "all-to-all", "--ranks", "3")
+    assert (wrong.exit_code, "--ranks and --bytes, or --matrix" in wrong.stderr) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -54,4 +69,4 @@ def test_a_method_that_does_not_fit_says_which_do(tmp_path: Path) -> None:
     om.save(om.Collective("all-gather", 6, 6.0), path)
     done = call("solve", path, "--method", "halving-doubling")
     assert done.exit_code == 2
-    assert "these are: best, bruck, direct, mixed-radix, rewire, ring" in done.stderr
+    assert "these are: best, bruck, direct, ilp, mixed-radix, rewire, ring" in done.stderr

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import BAR, CROSS, FREE, IDLE
+from optmatch.model import BAR, CROSS, FREE
 
 
 def circuit_schedules(text: str, kind: str = "BW") -> dict[int, NDArray[np.float64]]:
@@ -22,16 +22,47 @@ def circuit_schedules(text: str, kind: str = "BW") -> dict[int, NDArray[np.float
     return found
 
 
-def peers_of(
-    circuits: Sequence[tuple[int, int, int, int, int]], n_nodes: int, n_ports: int
-) -> NDArray[np.int64]:
-    """Return ``peers[slice, node * n_ports + port]``, -1 where idle, of circuits both ways."""
-    slices = 1 + max((row[0] for row in circuits), default=-1)
-    peers = np.full((slices, n_nodes * n_ports), IDLE, dtype=np.int64)
-    for slice_, one, two, out, back in circuits:
-        peers[slice_, one * n_ports + out] = two
-        peers[slice_, two * n_ports + back] = one
-    return peers
+def connected(
+    lines: list[list[int]], n_nodes: int, *, one_way: bool
+) -> list[set[tuple[int, int, int, int]]]:
+    """Join ports by the rules of OpenOptics' `connect`: a port has one peer in a slice.
+
+    Returns for each slice the ways of light as node, node, port, port.
+    """
+    slices: list[set[tuple[int, int, int, int]]] = []
+    taken = set[tuple[int, int, int]]()
+    for slice_, a, b, p, q in lines:
+        assert 0 <= a < n_nodes and 0 <= b < n_nodes and slice_ >= 0
+        ends = {(slice_, a, p), (slice_, b, q)}
+        assert not ends & taken, f"port occupied: {slice_} {a} {p} {b} {q}"
+        taken |= ends
+        slices += [set() for _ in range(slice_ + 1 - len(slices))]
+        slices[slice_] |= {(a, b, p, q)} if one_way else {(a, b, p, q), (b, a, q, p)}
+    return slices
+
+
+def lines_of(matrix: str, n_nodes: int) -> list[list[int]]:
+    """Read a matrix of peers by the rules of OpenOptics' `from_schedule`.
+
+    The port at the other end is the first one there whose peer is this node; a circuit without
+    one is lost.
+    """
+    rows = [list(map(int, line.split())) for line in matrix.splitlines()]
+    assert len(rows) != 1, "one row alone is no matrix"
+    lines, seen = [], set()
+    for slice_, row in enumerate(rows):
+        ports = len(row) // n_nodes
+        for column, peer in enumerate(row):
+            node, port = divmod(column, ports)
+            key = (slice_, min(node, peer), max(node, peer))
+            there = [p for p in range(ports) if peer >= 0 and row[peer * ports + p] == node]
+            if peer == node and (*key, port) not in seen:
+                seen.add((*key, port))
+                lines.append([slice_, node, node, port, port])
+            elif there and peer != node and (*key, port) not in seen:
+                seen |= {(*key, port), (*key, there[0])}
+                lines.append([slice_, node, peer, port, there[0]])
+    return lines
 
 
 def states_of(tree: Mapping[str, Any]) -> NDArray[np.int8]:

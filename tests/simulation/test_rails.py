@@ -141,7 +141,7 @@ def slopes(job: om.RailJob, policy: Any) -> list[int]:
     """Count the switches that a step waits for, between kinks, from short to long delays."""
     top = 2 * simulate_rails(job, policy, delay_s=0.0).step_s
     found: list[int] = []
-    for delay in np.geomspace(1e-4 * top, top, 32):
+    for delay in np.geomspace(1e-4 * top, top, 16):
         low, high = (
             simulate_rails(job, policy, delay_s=d).step_s for d in (delay, delay * 1.0001)
         )

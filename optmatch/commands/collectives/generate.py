@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
+import numpy as np
 
 from optmatch.commands.fields import Row, field_options
 from optmatch.commands.options import (
@@ -35,9 +36,12 @@ _COSTS: tuple[Row, ...] = (
 
 @click.command()
 @click.argument("operation", type=click.Choice(OPERATIONS))
-@click.option("--ranks", "n_ranks", type=int, required=True, help="How many take part.")
+@click.option("--ranks", "n_ranks", type=int, help="How many take part.")
+@click.option("--bytes", "size_bytes", type=float, help="The whole buffer of a rank.")
 @click.option(
-    "--bytes", "size_bytes", type=float, required=True, help="The whole buffer of a rank."
+    "--matrix",
+    type=click.Path(),
+    help="Instead of both, of an uneven all-to-all: bytes from each to each, as of a demand.",
 )
 @with_options(field_options(Collective, _COSTS))
 @click.option("--ports-per-rank", type=int, default=1, show_default=True, help="On each plane.")
@@ -54,6 +58,7 @@ _COSTS: tuple[Row, ...] = (
 @with_options(FILE_OPTIONS)
 def collective(
     type_: str | None,
+    matrix: str | None,
     ports_per_rank: int,
     late: str,
     steps: str,
@@ -63,6 +68,17 @@ def collective(
 ) -> None:
     """Write a collective over circuits that may change between its rounds."""
     shape = take(options, FABRIC_NAMES)
+    missing = options["n_ranks"] is None, options["size_bytes"] is None
+    if matrix is None and any(missing):
+        raise click.UsageError("--ranks and --bytes, or --matrix")
+    if matrix is not None:
+        from optmatch.io import read_matrix
+
+        if not all(missing):
+            raise click.UsageError("--ranks and --bytes: not with --matrix")
+        demand = read_matrix(matrix).copy()
+        np.fill_diagonal(demand, 0.0)  # what stays is not sent
+        options |= {"n_ranks": len(demand), "size_bytes": 0.0, "demand_bytes": demand}
     fabric = build_fabric(type_, shape) if type_ else None
     problem = Collective(
         ports=ports_per_rank,

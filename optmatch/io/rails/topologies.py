@@ -31,9 +31,13 @@ class Switch(NamedTuple):
     bytes_per_s: float
 
     def circuits(self, state: int) -> NDArray[np.int64]:
-        """List ``source node, destination node, source port, destination port`` of a state."""
-        sources = np.flatnonzero(self.matchings[state] != IDLE)
-        destinations = self.matchings[state, sources]
+        """List ``source node, destination node, source port, destination port`` of a state.
+
+        None of a switch that never has a circuit, and so no states.
+        """
+        matching = self.matchings[state : state + 1].reshape(-1)
+        sources = np.flatnonzero(matching != IDLE)
+        destinations = matching[sources]
         ends = (self.node[sources], self.node[destinations])
         return np.stack([*ends, self.port[sources], self.port[destinations]], axis=1)
 

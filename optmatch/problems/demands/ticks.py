@@ -11,8 +11,11 @@ from numpy.typing import NDArray
 
 from optmatch.model import InputError
 
-EXACT_TICKS = 2**53
-"""Line sums below this survive the way to float64 seconds and back."""
+EXACT_TICKS = 2**49
+"""Line sums below this survive the way to float64 seconds and back, with the rounding of a product
+and of a quotient."""
+
+_WHOLE = 2**53  # whole floats below this are exact
 
 ROUNDED_TICKS = 2**40
 """Ticks in the largest line sum where no exact quantum exists: a rounding of 1e-12."""
@@ -125,7 +128,7 @@ def _integers(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], Fraction]
     for digits in range(23):  # up to here powers of ten are exact in float64
         with np.errstate(over="ignore"):
             scaled = np.rint(values * 10.0**digits)
-        if not scaled.max() < EXACT_TICKS:
+        if not scaled.max() < _WHOLE:
             break
         if (scaled / 10.0**digits == values).all():
             return _reduced(scaled.astype(np.int64), Fraction(1, 10**digits))

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.solvers.kernel import bare_kernel
+from optmatch.solvers.kernel import kernel
 
 WIDTH = 16
 """Slots at most; fixed, so that loops over them are unrolled."""
@@ -71,7 +71,7 @@ def make_programs(slots: int, shortest: int, levels: int, rows: int) -> LinearPr
     return found
 
 
-@bare_kernel
+@kernel
 def duplicate(p, source, target):
     """Copy a program to another level."""
     table, basis = p.table, p.basis
@@ -83,7 +83,7 @@ def duplicate(p, source, target):
             table[target, row, q] = table[source, row, q]
 
 
-@bare_kernel
+@kernel
 def express(p, level, mask, need):
     """Write how much longer than needed the slots of a mask last, in ``form[0]``."""
     table, basis, form = p.table, p.basis, p.form
@@ -104,7 +104,7 @@ def express(p, level, mask, need):
         slot += 1
 
 
-@bare_kernel
+@kernel
 def least_total(p, level):
     """Bound the sum of the durations with one more constraint: after one dual pivot."""
     table, form = p.table, p.form
@@ -117,7 +117,7 @@ def least_total(p, level):
     return table[level, 0, WIDTH] - form[0, WIDTH] * rate
 
 
-@bare_kernel
+@kernel
 def add(p, level):
     """Add the constraint in ``form[0]``."""
     table, basis, form = p.table, p.basis, p.form
@@ -130,7 +130,7 @@ def add(p, level):
         table[level, row, q] = form[0, q]
 
 
-@bare_kernel
+@kernel
 def settle(p, level, most):
     """Solve by the dual simplex method; tell whether the durations can stay within `most`."""
     table, basis, pivot = p.table[level], p.basis[level], p.form[1]
@@ -175,7 +175,7 @@ def settle(p, level, most):
     return True
 
 
-@bare_kernel
+@kernel
 def duration(p, level, slot):
     """How long a slot lasts in the solution."""
     row = p.basis[level, _PLACE + slot]

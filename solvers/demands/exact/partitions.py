@@ -16,14 +16,14 @@ import numpy as np
 from optmatch.solvers.demands.exact.dual_simplex import add, duplicate, express, settle
 from optmatch.solvers.demands.exact.slot_sets import list_sets, note_twins
 from optmatch.solvers.demands.exact.state import LONGEST_LIST, UNKNOWN, entry_at
-from optmatch.solvers.kernel import bare_kernel
+from optmatch.solvers.kernel import inner_kernel, kernel
 
 EXHAUSTED, FOUND, PAUSED, FULL = 0, 1, 2, 3
 _DEAD, _GOES_ON, _COMPLETE = 0, 1, 2  # of a frame
 _SETS = 200_000  # in one portion, some 50 ms
 
 
-@bare_kernel
+@inner_kernel
 def _serve(p, s, source, target, i, j, mask, most):
     """Solve with exactly these slots for an entry; tell whether durations are left."""
     n, size = len(s.demand), s.demand[i, j]
@@ -37,7 +37,7 @@ def _serve(p, s, source, target, i, j, mask, most):
     return settle(p, target, most)
 
 
-@bare_kernel
+@inner_kernel
 def _decide(s, choice, sign):
     """Take a choice (1), or take it back (-1)."""
     i, j, mask = s.pool[choice, 0], s.pool[choice, 1], s.pool[choice, 2]
@@ -51,7 +51,7 @@ def _decide(s, choice, sign):
             s.seat[slot, i] = j if sign > 0 else -1
 
 
-@bare_kernel
+@inner_kernel
 def _examine(p, s, level, line, most):
     """List what could serve a line's entries; tell how many sets on average, 0 if too few.
 
@@ -73,7 +73,7 @@ def _examine(p, s, level, line, most):
     return 1.0 + total / max(many - 1, 1)
 
 
-@bare_kernel
+@inner_kernel
 def _next_line(p, s, level, most):
     """Choose the line that has the fewest choices; -1 if one has none."""
     best, fewest = -1, np.inf
@@ -88,7 +88,7 @@ def _next_line(p, s, level, most):
     return best
 
 
-@bare_kernel
+@inner_kernel
 def _list_choices(s, level, line):
     """List the choices for one entry of a line: that with the fewest, the largest of such."""
     best, fewest, largest = -1, LONGEST_LIST + 1, 0.0
@@ -108,7 +108,7 @@ def _list_choices(s, level, line):
         s.end[level] += 1
 
 
-@bare_kernel
+@inner_kernel
 def _expand(p, s, level, most):
     """Find out what to decide next in a frame, and the choices."""
     s.next[level] = s.end[level] = s.end[level - 1] if level else 0
@@ -128,7 +128,7 @@ def _expand(p, s, level, most):
     return _GOES_ON
 
 
-@bare_kernel
+@kernel
 def search(p, s, most, programs):
     """Go on with the search for a portion.
 

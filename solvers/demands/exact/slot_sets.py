@@ -7,10 +7,10 @@ One pivot of the dual simplex method bounds the sum of all slots then, without s
 from __future__ import annotations
 
 from optmatch.solvers.demands.exact.dual_simplex import express, least_total
-from optmatch.solvers.kernel import bare_kernel
+from optmatch.solvers.kernel import inner_kernel, kernel
 
 
-@bare_kernel
+@inner_kernel
 def _count_slots(mask):
     """Count the slots of a set."""
     found = 0
@@ -20,7 +20,7 @@ def _count_slots(mask):
     return found
 
 
-@bare_kernel
+@kernel
 def note_twins(seat, twins):
     """Write which slots before each serve the same so far."""
     for slot in range(len(seat)):
@@ -33,7 +33,7 @@ def note_twins(seat, twins):
                 twins[slot] |= 1 << before
 
 
-@bare_kernel
+@inner_kernel
 def _is_ordered(twins, mask, common):
     """Tell whether a set takes the first of slots that serve the same so far."""
     others, slot = common & ~mask, 0
@@ -44,7 +44,7 @@ def _is_ordered(twins, mask, common):
     return True
 
 
-@bare_kernel
+@inner_kernel
 def _may_serve(p, s, level, i, j, mask, most):
     """Tell whether durations may be left if an entry has exactly these slots."""
     size = s.demand[i, j]
@@ -58,7 +58,7 @@ def _may_serve(p, s, level, i, j, mask, most):
     return True
 
 
-@bare_kernel
+@kernel
 def list_sets(p, s, level, i, j, most):
     """List sets of slots that could serve an entry; return how many.
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.solvers.demands.exact.dual_simplex import LinearPrograms, make_programs
-from optmatch.solvers.kernel import bare_kernel
+from optmatch.solvers.kernel import inner_kernel
 
 UNKNOWN = -1
 LONGEST_LIST = 1 << 13
@@ -75,7 +75,7 @@ def begin(
     return make_programs(slots, shortest, frames + 1, rows=4 * n * n + 64), state
 
 
-@bare_kernel
+@inner_kernel
 def entry_at(n, line, cross):
     """Row and column of an entry of a line."""
     return (line, cross) if line < n else (cross, line - n)

@@ -293,3 +293,11 @@ def test_labels_are_not_lost_in_silence() -> None:
         om.Demand.from_matrix(frame[["b", "a"]], delay_s=0.0)
     with pytest.raises(om.InputError, match="names: 2 different ones"):
         om.Demand.from_matrix(frame.to_numpy(), delay_s=0.0, names=["a", "a"])
+
+
+def test_ticks_survive_the_way_to_seconds_and_back() -> None:
+    """Sixteen digits are too many for floats to tell neighbours apart: they are rounded."""
+    demand = np.array([[0.0, 0.6009611086345273], [0.1285723646794975, 0.0]])
+    solution = om.solve(om.Demand(om.IdealSwitch(2), demand, delay_s=0.1), seed=0)
+    assert solution.status is om.Status.OPTIMAL
+    assert solution.objective == pytest.approx(0.7009611086345273, rel=1e-11)

@@ -51,8 +51,8 @@ def test_exchanges_keep_a_factorisation(ports: int, bidirectional: bool, seed: i
     for _ in range(60):
         slots = rng.choice(len(factors), 3, replace=False)
         old, new = factors[slots], np.empty((3, vertices), dtype=np.int64)
-        start = int(rng.integers(vertices))
-        if exchange(old, np.arange(3), start, rng, new, place, path):  # type: ignore[no-untyped-call]
+        start, coins = int(rng.integers(vertices)), int(rng.integers(1 << 31))
+        if exchange(old, np.arange(3), start, coins, new, place, path):  # type: ignore[no-untyped-call]
             assert (np.sort(new, axis=0) == np.sort(old, axis=0)).all()
             factors[slots] = new
             done += 1
@@ -68,8 +68,8 @@ def test_exchanges_leave_a_perfect_factorisation() -> None:
     new, place, path = np.empty((3, 32), np.int64), np.empty(32, np.int64), np.empty(34, np.int64)
     for _ in range(200):
         slots = rng.choice(31, 3, replace=False)
-        start = int(rng.integers(32))
-        if exchange(factors, slots, start, rng, new, place, path):  # type: ignore[no-untyped-call]
+        start, coins = int(rng.integers(32)), int(rng.integers(1 << 31))
+        if exchange(factors, slots, start, coins, new, place, path):  # type: ignore[no-untyped-call]
             rows = {tuple(row) for row in factors[slots].tolist()}
             if any(tuple(row) not in rows for row in new.tolist()):
                 return

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import optmatch as om
+from tests.helpers.collectives import compute
 
 A, X = 1e-6, 2e-6
 """Seconds of a round, and of a block over a port."""
@@ -66,6 +68,22 @@ def test_one_demand_of_a_shift_goes_two_hops_or_gets_circuits(delay_s: float) ->
     for method in ("best", "ilp"):
         solution = om.solve(problem, method, seed=0)
         assert solution.objective == pytest.approx(min(2 * A + 2 * X, A + X + delay_s), rel=1e-9)
+
+
+@pytest.mark.parametrize("method", ["direct", "pairwise", "bruck", "ring", "rewire", "best"])
+def test_an_uneven_all_to_all_is_done_by_all_that_can(method: str) -> None:
+    """Pairs without bytes are left out; the bytes of the busiest rank bound the time."""
+    rng = np.random.default_rng(3)
+    demand = (rng.integers(0, 4, (7, 7)) * 1000).astype(np.float64)
+    np.fill_diagonal(demand, 0.0)
+    problem = om.Collective("all-to-all", 7, 0, demand_bytes=demand, alpha_s=A, delay_s=A)
+    solution = om.solve(problem, method, seed=0)
+    plan = solution.answer
+    assert compute(problem, plan)
+    assert set(plan.sends[:, 3].tolist()) == set(np.flatnonzero(demand).tolist())
+    most = max(demand.sum(axis=0).max(), demand.sum(axis=1).max()) / problem.rate_bytes_per_s
+    assert solution.objective is not None
+    assert solution.objective >= solution.lower_bound >= most
 
 
 @pytest.mark.parametrize("n", [3, 5, 8, 12, 27, 64, 100])

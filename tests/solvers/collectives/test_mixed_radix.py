@@ -15,6 +15,7 @@ from optmatch.solvers.collectives.mixed_radix import (
 )
 from optmatch.solvers.collectives.stragglar import Sends
 from tests.helpers.contributions import own_blocks, raw, replay
+from tests.helpers.modes import examples
 
 
 def configurations(sends: Sends, n: int) -> int:
@@ -44,7 +45,10 @@ def test_collectives_are_complete(n: int) -> None:
         assert configurations(both, n) <= 2 * k - 1
 
 
-@pytest.mark.parametrize("n", [3, 10, 63, 64, 100, 500, 1024])
+LARGE = [1024] if examples(1, plain=0) > 1 else []  # a million blocks: `make soak`
+
+
+@pytest.mark.parametrize("n", [3, 10, 63, 64, 100, 500, *LARGE])
 def test_every_block_arrives_once_in_as_many_rounds_as_the_bound(n: int) -> None:
     """Also where a replay by sets would take too long."""
     for k in (1, 2, 3, 8):

@@ -296,7 +296,7 @@ def test_the_matchings_of_an_all_to_all_are_the_fewest() -> None:
     }
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(served_jobs(), st.sampled_from(["on-demand", "provisioned", "prefetch"]))
 def test_jobs_of_any_kind_are_planned(job: om.RailJob, method: str) -> None:
     """Whatever the parallelism, schedule, ports and switch, the plan passes the verifier."""

@@ -11,7 +11,7 @@ from tests.helpers.contracts import contracts, methods_of
 class SliceContract(SolverContract):
     """What methods for slices have in common."""
 
-    examples = 3 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 25
+    examples = 3 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 12
     problems = slice_problems()
     tiny_problems = slice_problems(tiny=True)
 

@@ -61,7 +61,7 @@ REPAIR = repair_of(ALL)
 
 
 @given(some_faults(MESH.n_cells, 3))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 def test_verdicts_are_those_of_enumeration(faults: tuple[Fault, ...]) -> None:
     """What survives has a schedule that verifies; what failed has none in as many slots."""
     verdict = REPAIR.judge(faults)
@@ -123,7 +123,7 @@ def test_repairs_verify_on_other_fabrics(fabric: om.Fabric) -> None:
     problem = om.AllToAll(fabric)
     judge, rng = repair_of(problem), np.random.default_rng(0)
     seen = set()
-    for _ in range(40):
+    for _ in range(20):
         cells = rng.choice(fabric.n_cells, 2, replace=False).tolist()
         faults = tuple(sorted(Fault(CELL_FAULTS[rng.integers(3)], cell) for cell in cells))
         verdict = judge.judge(faults)

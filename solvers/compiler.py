@@ -1,0 +1,162 @@
+"""What numba makes of a kernel, and where it is kept. Loading this module loads numba.
+
+What is compiled lies in a folder of the user, never beside the sources: a package that is gone
+leaves nothing there that a later one would take for its own. The name of the folder tells what the
+kernels were made from, so any number of checkouts and versions share a place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import os
+import shutil
+import warnings
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+from numba import __version__ as numba_version
+from numba.core import config, types
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+from numba.core.registry import CPUDispatcher
+
+from optmatch.model import uncounted
+
+_CONFIG: Any = config
+
+DISABLED: bool = _CONFIG.DISABLE_JIT
+"""Whether numba was told to compile nothing."""
+
+_KEPT = 8  # folders of compiled kernels of one room, the newest ones
+
+
+class Kernel(CPUDispatcher):
+    """A function that numba compiles when it is first called, with our options.
+
+    Parameters
+    ----------
+    function
+        What to compile.
+    options
+        Of numba, on top of ours.
+    """
+
+    def __init__(self, function: Any, options: dict[str, bool]) -> None:
+        ours = {"nopython": True, "nogil": True, "error_model": "numpy", "_nrt": False}
+        super().__init__(function, targetoptions=ours | {"no_cfunc_wrapper": True} | options)
+        self._cache = _Cache(function)
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        """Give a kernel that calls this one its type: for numba, 0 and 1 are types of their own.
+
+        Each would be compiled by itself.
+        """
+        return super().get_call_template([types.unliteral(arg) for arg in args], kws)
+
+    def compile(self, sig: Any) -> Any:
+        """Compile, or load what is kept, while no time counts."""
+        with uncounted():
+            return super().compile(sig)
+
+
+class InnerKernel(Kernel):
+    """A kernel that only kernels call."""
+
+    def __init__(self, function: Any, options: dict[str, bool]) -> None:
+        super().__init__(function, options | {"no_cpython_wrapper": True})
+
+    def __call__(self, *args: Any) -> Any:
+        """Refuse: without a wrapper, a call from Python would crash."""
+        raise TypeError(
+            f"{self.py_func.__name__}: kernels alone call it, so it has no way in from Python"
+        )
+
+
+def kernel_folder() -> Path:
+    """Return where compiled kernels are kept: in ``NUMBA_CACHE_DIR``, or the user's caches."""
+    chosen = _CONFIG.CACHE_DIR
+    return Path(chosen) if chosen else Path(platformdirs.user_cache_dir("optmatch")) / "kernels"
+
+
+@cache
+def _room(folder: Path) -> Path:
+    """Return where the kernels of a folder of modules are kept.
+
+    Its name changes with any of the modules, since a kernel has parts of those that it calls, and
+    with what else decides what numba makes of them.
+    """
+    settings = numba_version, _CONFIG.OPT, _CONFIG.BOUNDSCHECK
+    digest = hashlib.sha256(repr(settings).encode())
+    for module in (Path(__file__), *sorted(folder.glob("*.py"))):
+        digest.update(module.read_bytes())
+    return kernel_folder() / f"{folder.name}-{digest.hexdigest()[:16]}"
+
+
+@cache
+def _make(room: Path) -> None:
+    """Make the folder of a room, and remove the oldest ones of the same room."""
+    room.mkdir(parents=True, exist_ok=True)
+    with suppress(OSError):  # another process may be about the same
+        same = room.parent.glob(room.name.rpartition("-")[0] + "-" + "?" * 16)
+        for old in sorted(same, key=lambda found: found.stat().st_mtime)[:-_KEPT]:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+@cache
+def _warn(reason: str) -> None:
+    """Say once that each process will compile anew."""
+    warnings.warn(
+        f"compiled kernels cannot be kept, so each process compiles them anew: {reason};"
+        " NUMBA_CACHE_DIR names another folder",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+
+class _Place(_CacheLocator):
+    """Tells numba where a kernel is kept."""
+
+    def __init__(self, function: Any) -> None:
+        self.room = _room(Path(inspect.getfile(function)).parent)
+        self.line = function.__code__.co_firstlineno
+
+    @classmethod
+    def from_function(cls, py_func: Any, py_file: str) -> _Place:
+        return cls(py_func)
+
+    def get_cache_path(self) -> str:
+        return str(self.room)
+
+    def get_source_stamp(self) -> str:
+        return self.room.name
+
+    def get_disambiguator(self) -> str:
+        return str(self.line)
+
+    def ensure_cache_path(self) -> None:
+        _make(self.room)
+
+
+class _CacheImpl(CompileResultCacheImpl):
+    _locator_classes: Any = (_Place,)
+
+
+class _Cache(FunctionCache):
+    """Numba's cache, for which a folder that cannot be read or written is no error."""
+
+    _impl_class = _CacheImpl
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        try:
+            return super().load_overload(sig, target_context)
+        except OSError:
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        try:
+            super().save_overload(sig, data)
+        except OSError as error:
+            _warn(f"{error.filename or self.cache_path}: {os.strerror(error.errno or 0)}")
