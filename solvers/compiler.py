@@ -24,6 +24,7 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLoca
 from numba.core.registry import CPUDispatcher
 
 from optmatch.model import uncounted
+from optmatch.solvers.listeners import tell_of_compiling
 
 _CONFIG: Any = config
 
@@ -70,9 +71,7 @@ class InnerKernel(Kernel):
 
     def __call__(self, *args: Any) -> Any:
         """Refuse: without a wrapper, a call from Python would crash."""
-        raise TypeError(
-            f"{self.py_func.__name__}: kernels alone call it, so it has no way in from Python"
-        )
+        raise TypeError(f"{self.py_func.__name__}: only kernels call it, not Python")
 
 
 def kernel_folder() -> Path:
@@ -150,10 +149,12 @@ class _Cache(FunctionCache):
     _impl_class = _CacheImpl
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        try:
-            return super().load_overload(sig, target_context)
-        except OSError:
-            return None
+        found = None
+        with suppress(OSError):
+            found = super().load_overload(sig, target_context)
+        if found is None:
+            tell_of_compiling(self._py_func.__name__.lstrip("_"))
+        return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
         try:

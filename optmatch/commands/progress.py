@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import click
 
 from optmatch.commands.interrupt import at_events
 from optmatch.model import Bound, Event, NewBest, OnEvent, Score, Tick, ignore, write_score
+from optmatch.solvers.listeners import told_of_compiling
 
 INTERVAL_S = 5.0
 """The time between two lines where stderr is no terminal."""
@@ -38,6 +39,7 @@ class Progress:
         self.best: Score | None = None
         self.bound: Score | None = None
         self.width = 0
+        self.compiled = 0
 
     def __call__(self, event: Event) -> None:
         """Take notice of an event."""
@@ -54,6 +56,14 @@ class Progress:
             self.next_s = elapsed + (0.1 if self.terminal else INTERVAL_S)
             self._write(elapsed, stays=not self.terminal)
 
+    def compiling(self, kernel: str) -> None:
+        """Say that numba compiles a kernel: once for each installation, and it takes seconds."""
+        self.compiled += 1
+        if self.terminal:
+            self._show(f"compiling kernels (once): {self.compiled}, {kernel}", stays=False)
+        elif self.compiled == 1:
+            self._show("compiling kernels (once)", stays=True)
+
     def close(self) -> None:
         """Wipe the line off the terminal."""
         if self.width:
@@ -66,7 +76,9 @@ class Progress:
             parts.append(f"best {write_score(self.best)}")
         if self.bound is not None:
             parts.append(f"at least {write_score(self.bound)}")
-        line = ", ".join(parts)
+        self._show(", ".join(parts), stays=stays)
+
+    def _show(self, line: str, *, stays: bool) -> None:
         self.close()
         click.echo(line, nl=stays, err=True)
         self.width = 0 if stays else len(line)
@@ -83,7 +95,9 @@ def listening(
     """Show progress on stderr unless `quiet`; Ctrl-C comes at the next event."""
     progress = Progress(name, verbose=verbose, terminal=sys.stderr.isatty())
     try:
-        with at_events(ignore if quiet else progress, keep=keep) as listen:
-            yield listen
+        with ExitStack() as stack:
+            if not quiet:
+                stack.enter_context(told_of_compiling(progress.compiling))
+            yield stack.enter_context(at_events(ignore if quiet else progress, keep=keep))
     finally:
         progress.close()

@@ -77,7 +77,11 @@ def _change(suffix: str, content: bytes, rng: random.Random) -> bytes:
 
 
 def _change_json(content: bytes, rng: random.Random) -> bytes:
-    tree = json.loads(content)
+    return json.dumps(change_json(json.loads(content), rng)).encode()
+
+
+def change_json(tree: Any, rng: random.Random) -> Any:
+    """Change one place of a tree, in place."""
     places = list(_places(tree))
     holder: Any
     key: Any
@@ -96,7 +100,7 @@ def _change_json(content: bytes, rng: random.Random) -> bytes:
         holder[key] = _near(value, rng)
     else:
         holder[key] = copy.deepcopy(rng.choice(VALUES))
-    return json.dumps(tree).encode()
+    return tree
 
 
 def _places(tree: Any) -> Any:
@@ -191,7 +195,7 @@ def try_input(seed: Seed, files: Files, folder: Path) -> Outcome:
         seed.read(folder / next(iter(files)))
     except om.InputError as exc:
         refused = True
-        if not exc.message or len(str(exc).encode()) > 20_000:
+        if not exc.message or len(str(exc).encode()) > 200_000:
             flaw = f"a message of {len(str(exc))} letters"
     except Exception:
         flaw = traceback.format_exc()

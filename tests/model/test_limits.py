@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import optmatch as om
 from optmatch.kinds import default_method
 from optmatch.model import Problem, TimeUp, check_time, ignore, running_clock, uncounted
 from optmatch.model.limits import counted_time
+from tests.helpers.command import INSTANCES
 
 
 class Looks:
@@ -125,3 +127,15 @@ def test_a_method_that_has_nothing_to_keep_may_stop_anywhere(
     found = om.solve(mesh(2), seed=0, on_event=ignore)
     expected = om.Limit.TIME if isinstance(error, TimeUp) else om.Limit.INTERRUPTED
     assert (found.status, found.limit, found.method) == (om.Status.UNKNOWN, expected, method.name)
+
+
+def test_a_rail_job_without_time_for_its_bound_passes_the_check() -> None:
+    """It claims no bound; the check still refuses one that is too low."""
+    problem = om.load(INSTANCES / "rails" / "h200-dp2-windows.json")
+    assert isinstance(problem, om.RailJob)
+    with om.Limits(time_s=8.0).start(Looks()).running():
+        found = om.solve(problem, seed=0)
+    assert (found.status, found.limit) == (om.Status.UNKNOWN, om.Limit.TIME)
+    assert found.lower_bound == -math.inf
+    for wrong in (replace(found, lower_bound=0.0), replace(found, limit=om.Limit.EXHAUSTED)):
+        assert not om.verify(problem, wrong).valid

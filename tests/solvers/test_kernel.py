@@ -1,5 +1,6 @@
 """Kernels: what is cached belongs to the code that is there."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -29,3 +30,52 @@ def test_a_change_in_a_file_beside_it_is_noticed(tmp_path: Path) -> None:
             [sys.executable, "-B", "calls.py"], cwd=tmp_path, capture_output=True, text=True
         )
         assert run.stdout.split() == [str(2 * size)], run.stderr
+
+
+INNER = """
+from optmatch.solvers.kernel import inner_kernel, kernel
+from optmatch.solvers.listeners import told_of_compiling
+@inner_kernel
+def one(a, number):
+    return a[0] + number
+@kernel
+def both(a):
+    return one(a, 0) + one(a, 1)
+import numpy as np
+told = []
+with told_of_compiling(told.append):
+    print(both(np.ones(1, np.int64)), *told)
+try:
+    one(np.ones(1, np.int64), 0)
+except TypeError as error:
+    print(error)
+"""
+
+
+def test_a_kernel_is_compiled_once_and_kept_in_the_cache_folder(tmp_path: Path) -> None:
+    """Whoever listens is told; numbers in calls make no variants; nothing lies beside the code."""
+    script, kept = tmp_path / "code" / "inner.py", tmp_path / "kept"
+    script.parent.mkdir()
+    script.write_text(INNER)
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(kept), "NUMBA_DISABLE_JIT": "0"}
+    refused = "one: only kernels call it, not Python"
+    for told in (" both one", ""):
+        run = subprocess.run(
+            [sys.executable, "-B", str(script)], capture_output=True, text=True, env=environment
+        )
+        assert run.stdout.splitlines() == [f"3{told}", refused], run.stderr
+    assert len(list(kept.glob("code-*/*.nbc"))) == 2
+    assert [path.name for path in script.parent.iterdir()] == ["inner.py"]
+
+
+def test_without_a_place_to_keep_kernels_all_works(tmp_path: Path) -> None:
+    """One warning names the variable."""
+    script, kept = tmp_path / "inner.py", tmp_path / "kept"
+    script.write_text(INNER)
+    kept.write_text("a file, not a folder")
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(kept), "NUMBA_DISABLE_JIT": "0"}
+    run = subprocess.run(
+        [sys.executable, "-B", str(script)], capture_output=True, text=True, env=environment
+    )
+    assert run.stdout.startswith("3 both one"), run.stderr
+    assert run.stderr.count("NUMBA_CACHE_DIR") == 1

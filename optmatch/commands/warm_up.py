@@ -1,0 +1,45 @@
+"""`optmatch warm-up`: compile what first calls would wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+import numpy as np
+
+from optmatch.commands.progress import listening
+from optmatch.model import Limits, Problem
+
+_STEPS = 12  # of one method: enough for each of its kernels to be called
+
+
+@click.command("warm-up")
+@click.option("-q", "--quiet", is_flag=True, help="Print no progress.")
+def warm_up(quiet: bool) -> None:
+    """Compile the kernels of routing, all-to-all and demands by their default methods.
+
+    First calls then take no longer than others. What is compiled is kept in the folder that
+    `optmatch info` names.
+    """
+    from optmatch.entrances import solve
+    from optmatch.solvers.compiler import kernel_folder
+
+    problems = list(_problems())
+    for number, problem in enumerate(problems, 1):
+        name = f"{problem.kind} ({number} of {len(problems)})"
+        with listening(name, quiet=quiet) as listen:
+            solve(problem, seed=0, limits=Limits(iterations=_STEPS), on_event=listen)
+    click.echo(f"kernels: {kernel_folder()}")
+
+
+def _problems() -> Iterator[Problem]:
+    """Yield small problems whose default methods call all of their kernels."""
+    from optmatch.fabrics import Benes, HexMesh, IdealSwitch
+    from optmatch.problems import AllToAll, Demand, Routing
+
+    mesh = HexMesh(4, 4, ports=8)
+    yield AllToAll(mesh)
+    yield Routing(mesh, np.array([4, 3, 6, 1, 0, 7, 2, 5], dtype=np.int32))
+    yield AllToAll(Benes(8))
+    matrix = [[0, 9, 2, 1], [4, 0, 6, 3], [5, 1, 0, 7], [2, 8, 3, 0]]
+    yield Demand.from_matrix(matrix, fabric=IdealSwitch(4), delay_s=0.5)
