@@ -216,6 +216,7 @@ def test_nobody_reading_on_is_no_error_message() -> None:
 
 
 def test_a_misspelt_command_or_method_is_answered_with_the_nearest() -> None:
+    """Whoever mistypes a name reads the right one."""
     asked = call("sovle", IDEAL)
     assert (asked.exit_code, "Did you mean 'solve'?" in asked.stderr) == (2, True)
     asked = call("solve", "instances/routing/hex-9x9-32-random-1.json", "--method", "negotiatd")
@@ -223,5 +224,6 @@ def test_a_misspelt_command_or_method_is_answered_with_the_nearest() -> None:
 
 
 def test_what_is_no_file_at_all_on_stdin_names_the_option_that_writes_one() -> None:
+    """What `solve` prints for people is no schedule."""
     asked = call("verify", "-", input="solved: 31 slots\n")
     assert (asked.exit_code, "`solve FILE -o -`" in asked.stderr) == (2, True)
