@@ -29,6 +29,7 @@ EXIT_CODES = {
     CHECK_FAILED: "a check failed",
     UNPROVED: "verify: nothing wrong was found, but a claim is unproved",
     INTERRUPTED: "interrupted",
+    TERMINATED: "terminated, as by SIGTERM",
 }
 
 STDIN = "-"

@@ -11,7 +11,7 @@ def test_representations_are_short() -> None:
     """Large arrays by type and shape, no field that has its default."""
     mesh = om.HexMesh(4, 4, ports=8)
     assert repr(mesh) == "HexMesh(rows=4, cols=4, ports=8)"
-    slots = np.tile(np.arange(8)[::-1], (5, 1))
+    slots = np.tile(np.arange(8, dtype=np.int32)[::-1], (5, 1))
     schedule = om.Schedule(matchings=slots, durations_s=np.ones(5))
     assert (
         repr(schedule)
