@@ -1,10 +1,10 @@
 """Which rounds of an algorithm get new circuits: the exact dynamic programme over a pool.
 
 The pool has the circuits that are there, those that each round asks for, and rings that go 1, 2,
-4, ... places onward. What a round
-costs over each of them is counted once; then the best last change before each round is the best
-end of the round before, plus a delay (PCCL; Harvest, restricted to this pool). It is exact for the
-pool because a delay does not depend on what changes into what.
+4, ... places onward; of very many, only the first few of the rounds. What a round costs over each
+of them is counted once; then the best last change before each round is the best end of the round
+before, plus a delay (PCCL; Harvest, restricted to this pool). It is exact for the pool because a
+delay does not depend on what changes into what.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import REDUCE
 from optmatch.solvers.collectives.plans import Laid, assemble
 from optmatch.solvers.collectives.rounds import Rounds, chunk_sizes
+
+_MOST_WORK = 30_000_000  # sends times circuits whose cost is counted: some 6 s
 
 
 class Steps(NamedTuple):
@@ -140,7 +142,9 @@ def _make_pool(problem: Collective, steps: Steps) -> tuple[NDArray[np.int64], ND
         candidates[turn, steps.partner[turn, rank]] = rank
     elif n > 1:
         shifts = 1 << np.arange((n - 1).bit_length())
-        candidates = np.vstack([candidates, (np.arange(n) + shifts[:, None]) % n])
+        rings = (np.arange(n) + shifts[:, None]) % n
+        few = max(1, _MOST_WORK // max(1, int((steps.partner >= 0).sum())))
+        candidates = np.vstack([rings, np.unique(candidates, axis=0)[:few]])
     there = np.full(n, -2)
     if not isinstance(problem.start, str) and (problem.start == problem.start[0]).all():
         there = problem.start[0].astype(np.int64)
@@ -171,12 +175,16 @@ def _costs(problem: Collective, circuits: NDArray[np.int64], steps: Steps) -> ND
     np.maximum.at(longest, turn, np.where(lost, 0, hops))
     rate = problem.rate_bytes_per_s * problem.lanes
     if problem.hop_s is None:
-        # All sends go on by one hop at a time, so that no circuit ever has two of them.
-        for hop in range(1, int(longest.max(initial=0)) + 1):
-            on = hops >= hop
-            most = np.zeros(count)
-            np.maximum.at(most, turn[on], weight[on])
-            seconds += np.where(longest >= hop, problem.alpha_s + most / rate, 0.0)
+        # All sends go on by one hop at a time, so that no circuit ever has two of them. A hop
+        # takes as long as the largest of those that go so far: the first ones, by falling hops.
+        order = np.lexsort((-hops, turn))
+        at, far = turn[order], np.where(lost, 0, hops)[order]
+        last = np.append(at[1:] != at[:-1], True)[: len(at)]
+        fewer = far - np.where(last, 0, np.append(far[1:], 0)[: len(at)])
+        ranks = np.unique(weight, return_inverse=True)  # by number, to take maxima round by round
+        largest = np.maximum.accumulate(ranks[1][order] + at * len(ranks[0])) - at * len(ranks[0])
+        np.add.at(seconds, at, fewer * ranks[0][largest] / rate)
+        seconds += problem.alpha_s * longest
         seconds[steps.adds & (longest > 1)] = np.inf
     else:
         loads = np.zeros((count, n + 1))
