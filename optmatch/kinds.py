@@ -227,7 +227,9 @@ def find_method(name: str, problem: Problem) -> Method:
             return method
     if not named:
         close = get_close_matches(name, [method.name for method in all_methods()], n=1)
-        why = f"unknown{f', perhaps {close[0]!r}' * bool(close)}; for {problem.kind}"
+        why = f"unknown; for {problem.kind}"
+        if close:
+            why = f"unknown, perhaps {close[0]!r}; for {problem.kind}"
     elif not any(isinstance(problem, method.solves) for method in named):
         why = f"does not accept {problem.kind} problems; these do"
     else:

@@ -50,7 +50,7 @@ class ProofChecker:
     >>> proof = RoutingProof.of_prices(np.zeros(graph.links.count))
     >>> ends = graph.perimeter[[0, 1]].tolist()
     >>> ProofChecker(graph).bound_cells(proof, [Circuit(*ends)])
-    1.0
+    1
     """
 
     def __init__(self, graph: CellGraph) -> None:

@@ -118,13 +118,15 @@ def test_a_cut_names_circuits_and_links() -> None:
 
 
 def test_a_dead_pair_is_named_before_any_search() -> None:
-    """With both terminals, and no time at all."""
+    """With both terminals, and no iteration at all."""
     mesh = om.HexMesh(2, 2)
     (i, j), *_ = mesh.dead_pairs()
     fabric = om.HexMesh(2, 2, ports=[i, j])
     for method in ("negotiated", "ilp"):
         solution = om.solve(
-            om.Routing(fabric, np.array([1, 0], dtype=np.int32)), method, time_limit_s=0.0
+            om.Routing(fabric, np.array([1, 0], dtype=np.int32)),
+            method,
+            limits=om.Limits(iterations=0),
         )
         assert solution.status is om.Status.INFEASIBLE
         assert f"t{i}" in solution.stats["reason"]
