@@ -15,6 +15,7 @@ import optmatch as om
 from optmatch.fabrics import FABRICS
 from optmatch.io import dumps, loads
 from optmatch.problems import PROBLEMS
+from tests.helpers.formats import FABRIC_FIELDS
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = sorted(
@@ -28,19 +29,6 @@ SMALL = sorted(
 WRONG: list[Any] = [
     None, True, -1, 1.5, 10**400, 1e308, "", "x", [], [[1], [1, 2]], ["a", None], {}, {"npz": "a"},
 ]  # fmt: skip
-FABRIC_FIELDS: dict[str, dict[str, Any]] = {
-    "hex-mesh": {"rows": 3, "cols": 3, "ports": [0, 5, 9]},
-    "square-mesh": {"rows": 2, "cols": 3, "tx": [0, 1], "rx": [2, 3]},
-    "triangular-mesh": {"rows": 3, "cols": 3, "ports": 2},
-    "smartlight": {"ports": 6},
-    "rack": {},
-    "faulty": {"fabric": {"type": "hex-mesh", "rows": 2, "cols": 2}, "stuck_bar": [1]},
-    "netlist": {
-        "instances": ["m"],
-        "connections": {},
-        "ports": [["w", "m,a1"], ["v", "m,a2"], ["e", "m,b1"], ["f", "m,b2"]],
-    },
-}
 
 
 def places(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

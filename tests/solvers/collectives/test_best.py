@@ -67,7 +67,7 @@ def test_one_demand_of_a_shift_goes_two_hops_or_gets_circuits(delay_s: float) ->
     )  # fmt: skip
     for method in ("best", "ilp"):
         solution = om.solve(problem, method, seed=0)
-        assert solution.objective == pytest.approx(min(2 * A + 2 * X, A + X + delay_s), rel=1e-9)
+        assert solution.objective == pytest.approx(min(2 * A + 2 * X, A + X + delay_s), rel=1e-12)
 
 
 @pytest.mark.parametrize("method", ["direct", "pairwise", "bruck", "ring", "rewire", "best"])
