@@ -66,7 +66,9 @@ def finish_small(
     ticks = round(end / problem.tick_s * parts) / parts
     most = max(0, int(np.ceil(ticks)) - 1)
     slots = most // (problem.delay_ticks + problem.min_slot_ticks)
-    if problem.switching == "all-stop" or not problem.delay_ticks:  # a slot for each permutation will do
+    if (
+        problem.switching == "all-stop" or not problem.delay_ticks
+    ):  # a slot for each permutation will do
         slots = min(slots, factorial(problem.fabric.n_ports))
     circuits = slots * problem.planes * np.count_nonzero(problem.ticks)
     if circuits > _MOST_CIRCUITS or max(ticks, 1) * max(parts, share.denominator) > _MOST_PARTS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,14 +18,17 @@ WORST = 1.01
 
 
 @pytest.mark.parametrize(
-    ("matrix", "delay_s", "packet_bytes_per_s", "end_s"),
-    [([[9, 3], [5, 7]], 2.0, 1.0, 8.0), ([[2, 4], [2, 4]], 1.0, 0.5, 4.0)],
+    ("matrix", "options", "end_s"),
+    [
+        ([[9, 3], [5, 7]], {"delay_s": 2.0, "packet_bytes_per_s": 1.0}, 8.0),
+        ([[2, 4], [2, 4]], {"delay_s": 1.0, "packet_bytes_per_s": 0.5, "planes": 2}, 4.0),
+    ],
 )
 def test_a_slot_is_shortened_to_leave_part_of_a_flow_to_packets(
-    matrix: list[list[int]], delay_s: float, packet_bytes_per_s: float, end_s: float
+    matrix: list[list[int]], options: dict[str, Any], end_s: float
 ) -> None:
     """Six of nine and six of seven by circuits; whole slots needed 11, and of the second 5."""
-    problem = om.Demand.from_matrix(matrix, delay_s=delay_s, packet_bytes_per_s=packet_bytes_per_s)
+    problem = om.Demand.from_matrix(matrix, **options)
     solution = om.solve(problem, seed=0)
     assert solution.status is om.Status.OPTIMAL
     assert solution.objective == end_s
