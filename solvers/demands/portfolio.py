@@ -119,7 +119,7 @@ def _exactly(work: Work) -> Plan:
     """Decompose the stuffed demand: the sum of durations is then the least that there is."""
     left = work.clock.remaining_s
     deadline = None if left == np.inf else counted_time() + left / 2
-    terms = decompose(stuff(work.demand, "least"), "bottleneck", deadline=deadline)
+    terms = decompose(stuff(work.demand), "bottleneck", deadline=deadline)
     plan = Plan(terms.permutations, np.maximum(terms.weights, work.shortest))
     return trim(complete(plan, work.demand, work.shortest), work.demand, work.shortest)
 
