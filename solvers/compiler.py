@@ -77,6 +77,9 @@ class InnerKernel(Kernel):
     that is optimised once. Numba would do so again at each level of the calls.
     """
 
+    _compiler: Any
+    overloads: Any
+
     def __init__(self, function: Any, options: dict[str, bool]) -> None:
         super().__init__(function, options | {"no_cpython_wrapper": True}, _InnerCompiler)
 
