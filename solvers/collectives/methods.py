@@ -11,6 +11,7 @@ import numpy as np
 from optmatch.fabrics import IdealSwitch
 from optmatch.model import Clock, Limits, OnEvent, Solution, uncounted
 from optmatch.problems import Collective
+from optmatch.problems.collectives.bounds import fewest_late_rounds
 from optmatch.solvers.collectives.algorithms import ALGORITHMS, fits, list_rounds
 from optmatch.solvers.collectives.conclusion import Found, run
 from optmatch.solvers.collectives.plans import Laid, lay, lay_shares
@@ -139,7 +140,8 @@ def _stragglar(problem: Collective, clock: Clock) -> Found:
     rounds = one_after_another(first._replace(matchings=None, chunk_count=then.chunk_count), then)
     rank_of = np.argsort(problem.late, kind="stable")  # the last one is the late one
     rounds.sends[:, 1:3] = rank_of[rounds.sends[:, 1:3]]
-    return Found(lay(problem, rounds), {"algorithm": "stragglar"})
+    stats = {"algorithm": "stragglar", "fewest_rounds_late": fewest_late_rounds(n)}
+    return Found(lay(problem, rounds), stats)
 
 
 def _mixed_radix(problem: Collective, clock: Clock) -> Found:

@@ -40,7 +40,7 @@ class Rounds(NamedTuple):
         turn, source, _, chunk, _ = self.sends.T
         sizes = chunk_sizes(problem, self.chunk_count)[chunk]
         total = np.bincount(turn * n + source, weights=sizes, minlength=self.n_rounds * n)
-        return total.reshape(self.n_rounds, n)
+        return total.astype(np.float64).reshape(self.n_rounds, n)
 
 
 def ready_s(problem: Collective, sends: NDArray[np.int64], count: int) -> NDArray[np.float64]:

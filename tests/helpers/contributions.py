@@ -32,7 +32,9 @@ def one_late(n_ranks: int) -> Held:
     return held
 
 
-def replay(held: Held, sends: NDArray[np.integer[Any]], *, two_way: bool, shared: bool = False) -> Held:
+def replay(
+    held: Held, sends: NDArray[np.integer[Any]], *, two_way: bool, shared: bool = False
+) -> Held:
     """Run rounds, each reading the state at its start, and return the state after the last.
 
     Parameters
