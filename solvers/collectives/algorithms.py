@@ -19,7 +19,7 @@ from optmatch.problems.collectives.steps import (
 from optmatch.solvers.collectives.rounds import (
     Rounds,
     as_rounds,
-    backwards,
+    of_gathers,
     one_after_another,
     without_nothing,
 )
@@ -45,12 +45,8 @@ def list_rounds(problem: Collective, algorithm: str) -> Rounds:
         return _whole_buffers(problem, operation, 1)
     if n == 2 and operation == "broadcast":
         return _bruck(problem, operation, 1)
-    if operation == "reduce-scatter":
-        return backwards(make(problem, "all-gather", -1))
-    if operation == "all-reduce":
-        scatter = backwards(make(problem, "all-gather", -1))
-        return one_after_another(scatter, make(problem, "all-gather", 1))
-    rounds = make(problem, operation, 1)
+    asked = "all-gather" if operation in ("all-reduce", "reduce-scatter") else operation
+    rounds = of_gathers(operation, lambda sign: make(problem, asked, sign))
     return without_nothing(problem, rounds) if operation == "all-to-all" else rounds
 
 
