@@ -1,4 +1,4 @@
-"""What all tests share: repeatable hypothesis runs, and who is traced when coverage is measured."""
+"""What all tests share: repeatable hypothesis runs, and which tests coverage traces."""
 
 import os
 from pathlib import Path

@@ -1,8 +1,8 @@
 """Which tests need not be traced: ``python -m tests.helpers.untraced .coverage times.xml``.
 
-The two files come from a run of all tests with ``--cov-context=test --junitxml=times.xml``, of which
-each test is traced. The list is written to `tests/untraced.txt`; a test that it does not name, or
-names no longer, is traced, so it is made anew only when tests have become slow.
+The two files come from a run of all tests with ``--cov-context=test --junitxml=times.xml``, after
+`tests/untraced.txt` was emptied so that all are traced. The list is written there; a test that it
+does not name is traced, so it is made anew only when tests have become slow.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ QUICK_S = 0.3
 
 
 def read_arcs(path: Path) -> dict[str, set[Arc]]:
-    """Return the branches that the body of each test reaches, and that no import or fixture does."""
+    """Return the branches that a test reaches and that no import or fixture does."""
     everywhere, reached = set[Arc](), defaultdict[str, set[Arc]](set)
-    query = "select context, file_id, fromno, tono from arc join context on context_id = context.id"
+    columns = "context, file_id, fromno, tono"
+    query = f"select {columns} from arc join context on context_id = context.id"
     with closing(sqlite3.connect(path)) as file:
         for context, *arc in file.execute(query):
             test, _, phase = context.rpartition("|")
@@ -34,13 +35,17 @@ def read_arcs(path: Path) -> dict[str, set[Arc]]:
 
 def read_times(path: Path, tests: Set[str]) -> dict[str, float]:
     """Return the seconds of each test; the file joins modules and classes by dots."""
-    by_key = {test.replace(".py::", ".", 1).replace("/", ".").replace("::", "."): test for test in tests}
+    by_key = {_key(test.replace(".py::", ".", 1)): test for test in tests}
     found = dict.fromkeys(tests, 0.0)
     for case in ElementTree.parse(path).iter("testcase"):
-        key = f"{case.get('classname')}.{case.get('name')}".replace("/", ".").replace("::", ".")
+        key = _key(f"{case.get('classname')}.{case.get('name')}")
         if key in by_key:
             found[by_key[key]] = float(case.get("time", "0"))
     return found
+
+
+def _key(name: str) -> str:
+    return name.replace("/", ".").replace("::", ".")
 
 
 def choose(reached: Mapping[str, Set[Arc]], time_s: Mapping[str, float]) -> set[str]:
