@@ -29,6 +29,7 @@ from optmatch.solvers.demands.scheduling import Work, solve_demand
 from optmatch.solvers.frame import ROUNDING, conclude
 
 _WARM_STARTS = 200
+_FEW_STARTS = 30  # before the model of planes
 _LARGEST = 20_000  # circuits in all slots of a model
 
 
