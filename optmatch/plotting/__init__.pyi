@@ -32,6 +32,11 @@ from .files import (
 )
 from .geometry import MeshData as MeshData, PortMark as PortMark, mesh_data as mesh_data
 from .heat import HeatData as HeatData, heat_data as heat_data, plot_heat as plot_heat
+from .profiles import (
+    ProfileData as ProfileData,
+    profile_data as profile_data,
+    profile_svg as profile_svg,
+)
 from .rails.costs import CostsData as CostsData, costs_data as costs_data, plot_costs as plot_costs
 from .rails.gantt import (
     RailGanttData as RailGanttData,

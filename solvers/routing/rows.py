@@ -52,7 +52,7 @@ class Room(NamedTuple):
     routes: NDArray[np.int32]
     states: NDArray[np.int8]
     toll: NDArray[np.int64]  # (cells, state): what cells cost if toggles are paid
-    queue: NDArray[np.int64]  # (2, places): terminals, at this number of toggles and at one more
+    queue: NDArray[np.int64]  # (4, places): terminals that wait at this level and the next, twice
 
 
 def new_room(wiring: Wiring, width: int) -> Room:
@@ -67,7 +67,7 @@ def new_room(wiring: Wiring, width: int) -> Room:
         np.zeros((ports, width), dtype=np.int32),
         np.zeros(cells, dtype=np.int8),
         np.zeros((cells, 2), dtype=np.int64),
-        np.zeros((2, 16 * cells), dtype=np.int64),
+        np.zeros((4, 8 * cells), dtype=np.int64),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from optmatch.solvers.kernel import kernel
+from optmatch.solvers.kernel import inner_kernel, kernel
 from optmatch.solvers.routing.pathfinder import FAR, UNIT
 from optmatch.solvers.routing.rows import line_up, write_states
 
@@ -68,68 +68,99 @@ def _hold(wiring, space, toll, port, route, count):
     return once
 
 
+@inner_kernel
+def _spread(wiring, space, toll, queue, count, later, level, best, cost, back, before):
+    """Go on from all terminals of a level; return how many wait for the next one.
+
+    ``cost[terminal]`` is that of coming to a cell from one end, ``back[terminal]`` from the other
+    end; as light in a cell goes back the way it came, the work is the same from both. Returns,
+    too, the best total so far, and the terminals of the cell where its sides meet, -1 as before.
+    """
+    head = waiting = 0
+    mine = others = -1
+    while head < count:
+        at = queue[head]
+        head += 1
+        if cost[at] < level * _TOGGLE:  # reached by fewer toggles in the meantime
+            continue
+        for state in range(2):
+            leaving = wiring.exits[at, state]
+            if space.exit_cost[leaving] >= FAR:
+                continue
+            price = toll[at >> 2, state]
+            total = cost[at] + price
+            if total + back[leaving] < best:
+                best, mine, others = total + back[leaving], at, leaving
+            entered = wiring.mate[leaving]
+            if entered < 0 or total >= cost[entered] or total >= best:
+                continue
+            if max(count, waiting) == len(queue):
+                return 0, best, mine, others
+            cost[entered] = total
+            before[entered] = at
+            if price >= _TOGGLE:
+                later[waiting] = entered
+                waiting += 1
+            else:
+                queue[count] = entered
+                count += 1
+    return waiting, best, mine, others
+
+
 @kernel
 def find_fewest(wiring, space, room, port, most, route):
     """Write the way of the fewest toggles, the shortest of these; return its cells and toggles.
 
-    As `find_route`, but level by level of toggles, `most` at most: where cells are set light has
-    one way to go on, so that there is nothing to sort. Without a way there are 0 cells.
+    From both ends, level by level of toggles, that side first where fewer terminals wait: where
+    cells are set light has one way to go on, so that there is nothing to sort. Levels 0 to a of
+    one side and 0 to b of the other have seen all ways of a + b + 1 toggles. Without a way of at
+    most `most` toggles there are 0 cells.
     """
     source, target = wiring.source[port], wiring.target[room.partner[port]]
-    to_go, mate, cost = wiring.to_go[room.partner[port]], wiring.mate, space.cost
+    cost, entered, mate = space.cost, space.entered, wiring.mate
+    back, after = space.keys, space.items
     for terminal in range(len(mate)):
-        cost[terminal] = FAR - space.exit_cost[terminal]  # what is closed costs nothing already
-    at, so_far, best, level = source, np.int64(0), np.int64(FAR), 0
-    here, head, end, later = 0, 0, 0, 0
-    while True:
-        for state in range(2):
-            leaving, price = wiring.exits[at, state], room.toll[at >> 2, state]
-            total = so_far + price
-            if total >= cost[leaving] or total + to_go[leaving] >= best:
-                continue
-            pays = price >= _TOGGLE
-            if pays and level == most:
-                continue
-            cost[leaving] = total
-            space.entered[leaving] = at
-            if leaving == target:
-                best = total
-            elif pays:
-                if later == room.queue.shape[1]:
-                    return 0, 0
-                room.queue[1 - here, later] = leaving
-                later += 1
-            else:
-                if end == room.queue.shape[1]:
-                    return 0, 0
-                room.queue[here, end] = leaving
-                end += 1
-        leaving = -1
-        while leaving < 0:
-            if head == end:
-                if best < (level + 1) * _TOGGLE or later == 0:
-                    break
-                here, head, end, later, level = 1 - here, 0, later, 0, level + 1
-            leaving = room.queue[here, head]
-            head += 1
-            if cost[leaving] < level * _TOGGLE:  # reached by fewer toggles in the meantime
-                leaving = -1
-        if leaving < 0:
-            break
-        so_far, at = cost[leaving], mate[leaving]
-    if best >= FAR:
+        cost[terminal] = back[terminal] = FAR
+    cost[source] = back[target] = 0
+    room.queue[0, 0], room.queue[2, 0] = source, target
+    ahead = behind = 1  # how many wait
+    near = far = 0  # levels that are done
+    best, first, last = np.int64(FAR), source, target
+    while ahead and behind and near + far <= most and best >= (near + far) * _TOGGLE:
+        if ahead <= behind:
+            queue, later = room.queue[near & 1], room.queue[1 - (near & 1)]
+            ahead, best, mine, others = _spread(
+                wiring, space, room.toll, queue, ahead, later, near, best, cost, back, entered
+            )
+            near += 1
+            if mine >= 0:
+                first, last = mine, others
+        else:
+            queue, later = room.queue[2 + (far & 1)], room.queue[3 - (far & 1)]
+            behind, best, mine, others = _spread(
+                wiring, space, room.toll, queue, behind, later, far, best, back, cost, after
+            )
+            far += 1
+            if mine >= 0:
+                first, last = others, mine
+    if best >= min(FAR, (most + 1) * _TOGGLE):
         return 0, 0
-    count = 1
-    at = space.entered[target]
+    place, at = 0, first
     while at != source:
-        count += 1
-        at = space.entered[mate[at]]
+        place, at = place + 1, entered[at]
+    count, at = place + 1, last
+    while at != target:
+        count, at = count + 1, after[at]
     if count > len(route):
         return 0, 0
-    leaving = target
-    for place in range(count - 1, -1, -1):
-        route[place] = leaving
-        leaving = mate[space.entered[leaving]]
+    at = last
+    for step in range(place, count):
+        route[step] = at
+        at = after[at]
+    at = first
+    for step in range(place - 1, -1, -1):
+        route[step] = mate[at]
+        at = entered[at]
     return count, best // _TOGGLE
 
 

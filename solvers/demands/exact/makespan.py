@@ -73,9 +73,7 @@ def solve_makespan(
             return solve_demand(problem, limits, rng, on_event, "ilp", rebuild)
         clock = limits.start()
         half = limits.time_s and limits.time_s / 2
-        few = replace(
-            limits, time_s=half, iterations=min(_WARM_STARTS, limits.iterations or 10**9)
-        )
+        few = replace(limits, time_s=half, iterations=min(_FEW_STARTS, limits.iterations or 10**9))
         start = solve_demand(problem, few, rng, on_event, "ilp", rebuild)
         if start.limit is Limit.INTERRUPTED:
             return start
