@@ -96,9 +96,9 @@ def solve(
     if clock.stopped and solution.limit is not None:
         solution = replace(solution, limit=Limit.INTERRUPTED)
     solution = replace(solution, method=chosen.name, seed=seed, time_s=clock.elapsed_s)
-    if solution.limit in (Limit.TIME, Limit.INTERRUPTED) and solution.status is Status.UNKNOWN:
-        if not is_known(solution.lower_bound):
-            return solution  # it claims nothing, and to recount a bound takes its time
+    cut = solution.limit in (Limit.TIME, Limit.INTERRUPTED)
+    if cut and solution.status is Status.UNKNOWN and not is_known(solution.lower_bound):
+        return solution  # it claims nothing, and to recount a bound takes its time
     with uncounted("checking"):
         report = verify(problem, solution)
     if not report.valid:

@@ -29,9 +29,11 @@ from optmatch.commands.outcome import (
 from optmatch.commands.progress import listening
 from optmatch.model import (
     Limit,
+    LimitReached,
     Limits,
     Solution,
     Status,
+    TimeUp,
     is_known,
     uncounted,
     uncounted_s,
@@ -66,8 +68,8 @@ def _complete_method(ctx: click.Context, param: click.Parameter, incomplete: str
     "time_limit_s",
     metavar="SECONDS",
     type=click.FloatRange(min=0),
-    help="Stop then, with the best so far. Reading and searching count; imports, compiling, checking"
-    " and writing do not, and are told.  [default: no limit]",
+    help="Stop then, with the best so far. Importing, compiling, checking and writing do not count."
+    "  [default: no limit]",
 )
 @count("--seed", None, "Seed of the random numbers.  [default: drawn and reported]")
 @click.option(
@@ -121,7 +123,10 @@ def _solve(
 
     with listening(Path(name_of(file)).name, quiet=quiet, verbose=verbose, keep=True) as listen:
         with clock.running():
-            problem = read_problem(file)
+            try:
+                problem = read_problem(file)
+            except TimeUp as exc:
+                raise LimitReached("no schedule at the limit: time") from exc
             if target not in (None, STDIN):  # before time is spent
                 if several:
                     Path(target).parent.mkdir(exist_ok=True)
@@ -131,6 +136,7 @@ def _solve(
         with uncounted("writing"):
             saved = _save(solution, target, force)
     beside = {what: spent - before.get(what, 0.0) for what, spent in uncounted_s().items()}
+    beside = {what: spent for what, spent in beside.items() if spent > 0}
     if as_json:
         told = {**_result_object(solution), "uncounted_s": beside, "saved": saved}
         print_object("result", {"file": file, **told})

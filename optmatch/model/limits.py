@@ -95,7 +95,7 @@ class Limits:
     Parameters
     ----------
     time_s
-        Wall-clock time in seconds, from the call of `optmatch.solve` (on the command line, from the
+        Wall-clock time in seconds, from the call of `optmatch.solve` (on the command line: from
         parsed arguments) to the end of the search: tables and bounds count, imports, compiling and
         the check of the answer do not. Methods look at the clock every few milliseconds.
     iterations

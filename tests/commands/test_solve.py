@@ -57,6 +57,12 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[om.Solution], list[dict
     return give
 
 
+def without_time(found: Any) -> om.Solution:
+    """Return a solution as if it had taken none, which no command does."""
+    assert isinstance(found, om.Solution) and found.time_s > 0
+    return replace(found, time_s=0.0)
+
+
 def test_solve_saves_and_reports(problem: Path, tmp_path: Path, answer: Any) -> None:
     """The options reach the method; the summary goes to stdout, the rest to stderr."""
     calls = answer(ideal_solution())
@@ -67,9 +73,7 @@ def test_solve_saves_and_reports(problem: Path, tmp_path: Path, answer: Any) -> 
     (made,) = calls
     assert made["problem"] == ideal_solution().problem
     assert (made["method"], made["seed"], made["time_limit_s"]) == ("ilp", 7, 2.5)
-    saved = om.load(out)
-    assert isinstance(saved, om.Solution) and saved.time_s > 0
-    assert replace(saved, time_s=0.0) == ideal_solution()
+    assert without_time(om.load(out)) == ideal_solution()
     assert done.stdout.startswith(
         f"{problem}: optimal\n  matchings    2\n  objective    0 cells\n"
     )
@@ -97,7 +101,7 @@ def test_time_counts_from_the_parsed_arguments(
     done = call("solve", problem, "--time-limit", "6", "-o", out, "--json")
     told = json.loads(done.stdout)
     assert (done.exit_code, told["time_s"], told["status"]) == (0, 5.0, "optimal")
-    assert told["uncounted_s"]["writing"] == 7.0 and "checking" in told["uncounted_s"]
+    assert told["uncounted_s"]["writing"] == 7.0
     monkeypatch.setattr(om.io, "load", passing(5.0, om.io.load))
     done = call("solve", INSTANCES / "all-to-all" / "hex-4x4-8.json", "--time-limit", "6")
     assert done.exit_code == 4
@@ -113,7 +117,7 @@ def test_a_problem_that_cannot_be_read_in_time(tmp_path: Path) -> None:
     spread.cache_clear()
     done = call("solve", path, "--time-limit", "0", "--json")
     assert (done.exit_code, json.loads(done.stdout)["exit_code"]) == (4, 4)
-    assert done.stderr == f"optmatch: {path}: the time is up\n"
+    assert done.stderr == f"optmatch: {path}: no schedule at the limit: time\n"
 
 
 def test_solve_says_that_nothing_was_saved(problem: Path, tmp_path: Path, answer: Any) -> None:
@@ -149,7 +153,7 @@ def test_solve_reads_stdin_and_writes_stdout(problem: Path, answer: Any) -> None
     answer(ideal_solution())
     done = call("solve", "-", "-o", "-", input=problem.read_bytes())
     assert done.exit_code == 0, done.stderr
-    assert loads(done.stdout) == ideal_solution()
+    assert without_time(loads(done.stdout)) == ideal_solution()
     checked = call("verify", "-", input=done.stdout)
     assert (checked.exit_code, checked.stdout.splitlines()[0]) == (0, "<stdin>: ok")
     refused = call("verify", "-", input="{")
@@ -228,7 +232,7 @@ def test_an_infeasible_problem_exits_with_3(problem: Path, tmp_path: Path, answe
     )
     done = call("solve", problem, "-o", tmp_path / "out.json")
     assert done.exit_code == 3
-    assert "infeasible\n  reason  port 0 is cut\n" in done.stdout
+    assert "infeasible\n  reason       port 0 is cut\n" in done.stdout
     assert isinstance(om.load(tmp_path / "out.json"), om.Solution)
 
 
@@ -254,7 +258,7 @@ def test_an_interrupted_solve_keeps_its_best(problem: Path, tmp_path: Path, answ
     done = call("solve", problem, other, "-o", tmp_path / "out")
     assert done.exit_code == 130
     assert len(calls) == 1
-    assert om.load(tmp_path / "out" / "switch.schedule.json") == best
+    assert without_time(om.load(tmp_path / "out" / "switch.schedule.json")) == best
     assert f"{problem}: interrupted" in done.stderr
 
 
