@@ -68,7 +68,7 @@ def _complete_method(ctx: click.Context, param: click.Parameter, incomplete: str
     "time_limit_s",
     metavar="SECONDS",
     type=click.FloatRange(min=0),
-    help="Stop then, with the best so far. Importing, compiling, checking and writing do not count."
+    help="Stop then, with the best so far. Imports, compiling, checking and writing do not count."
     "  [default: no limit]",
 )
 @count("--seed", None, "Seed of the random numbers.  [default: drawn and reported]")
