@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from threading import Thread
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from optmatch.solvers.reroutes.routing_state import Case, RoutingState
 
 Ahead = bool | Literal["all"]
+
+_PATIENCE = Limits(time_s=0.005)
+"""What an answer may take that is worked out in the background: others wait for it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,8 +58,8 @@ class Snapshot(NamedTuple):
     """What was worked out ahead; an error where nothing helps, or nothing was found."""
 
 
-def look(state: Reroute) -> Snapshot:
-    """Derive all that answers need."""
+def look(state: Reroute, before: Snapshot | None = None) -> Snapshot:
+    """Derive all that answers need; `before` is of an earlier state of the same fabric."""
     from optmatch.solvers.reroutes.repair import Reach
     from optmatch.solvers.reroutes.routing_state import RoutingState
 
@@ -69,7 +73,7 @@ def look(state: Reroute) -> Snapshot:
             of_unit.setdefault(unit, []).append(circuit)
         for part in set(way) if state.fabric.graph is None else {t // 4 for t in way}:
             through.setdefault(part, []).append(circuit)
-    reach = Reach(routing, state.loss_units)
+    reach = Reach(routing, state.loss_units) if before is None else before.reach
     return Snapshot(state, routing, reach, of_unit, through, {})
 
 
@@ -92,6 +96,18 @@ def prepare(
             continue  # which says nothing
         except (InfeasibleError, LimitReached) as exc:
             now.answers[failure] = exc.with_traceback(None)
+
+
+def prepare_behind(now: Snapshot, ahead: Ahead, going_on: Callable[[], bool]) -> Thread:
+    """Do it in a thread of its own, which has a routing of its own, as searches change that."""
+
+    def work() -> None:
+        own = look(now.state, now)._replace(answers=now.answers)
+        prepare(own, ahead, limits=_PATIENCE, going_on=going_on)
+
+    thread = Thread(target=work, daemon=True)
+    thread.start()
+    return thread
 
 
 def answer(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections import deque
@@ -15,11 +14,11 @@ import numpy as np
 from optmatch.control.answering import (
     Ahead,
     Proposal,
-    Snapshot,
     answer,
     failure_of_unit,
     look,
     prepare,
+    prepare_behind,
 )
 from optmatch.control.failed_parts import (
     FailedParts,
@@ -28,7 +27,7 @@ from optmatch.control.failed_parts import (
     list_failure,
     take_out,
 )
-from optmatch.control.memory import Memory, read_memory, write_memory
+from optmatch.control.memory import Memory, add_line, read_memory, write_memory
 from optmatch.model import (
     InfeasibleError,
     InputError,
@@ -40,9 +39,6 @@ from optmatch.model import (
     number,
 )
 from optmatch.problems import Reroute, Transition
-
-_PATIENCE = Limits(time_s=0.005)
-"""What an answer may take that is worked out in the background: others wait for it."""
 
 
 class Rerouter:
@@ -111,7 +107,8 @@ class Rerouter:
         self._homes: dict[int, int] = {}  # whose circuits each stand-in has
         self._refused: tuple[FailedParts, ...] = ()
         self._offers: tuple[Proposal, ...] | None = ()
-        self._turn_to(state)
+        self._now = look(state)
+        self._look_ahead()
 
     @property
     def state(self) -> Reroute:
@@ -272,9 +269,13 @@ class Rerouter:
         with self._lock:
             before = self._now.state
             changes, refused = take_out(before, self._refused, repaired)
-            units = repaired.failed_chips if before.fabric.n_chips else repaired.failed_ports
-            idle = [u for u in units if not self._now.of_unit.get(u) and u not in before.spares]
-            after = replace(before, spares=(*before.spares, *idle), **changes)
+            after = replace(before, **changes)
+            per_unit, whole = before.fabric.ports_per_unit, set(range(before.n_units))
+            whole -= {port // per_unit for port in after.dead_ports}
+            units = {*repaired.failed_chips, *(p // per_unit for p in repaired.failed_ports)}
+            idle = (units & whole) - set(self._now.of_unit) - set(before.spares)
+            if idle:
+                after = replace(after, spares=(*after.spares, *sorted(idle)))
             self._change(after, self._homes, refused, "repair", repaired)
             return after
 
@@ -365,28 +366,23 @@ class Rerouter:
         self._note(what, parts)
 
     def _take_over(self, memory: Memory) -> None:
-        self._turn_to(memory.state)
+        self._now = look(memory.state, self._now)
+        self._look_ahead()
         self._homes, self._refused = dict(memory.homes), memory.refused
         self._offers = None
 
-    def _turn_to(self, state: Reroute) -> None:
-        """Answer for another state from now on."""
-        now = self._now = look(state)
-        if not self._background:
-            prepare(now, self._ahead)
-        elif self._ahead:
-            self._worker = threading.Thread(target=self._prepare, args=(now,), daemon=True)
-            self._worker.start()
+    def _look_ahead(self) -> None:
+        """Prepare answers, or let it be done."""
+        now = self._now
 
-    def _prepare(self, now: Snapshot) -> None:
-        """Prepare answers while nobody asks, until the state changes."""
-
-        def going_on() -> bool:
+        def going_on() -> bool:  # while nobody asks, until the state changes
             with self._lock:
                 return self._now is now
 
-        own = look(now.state)._replace(answers=now.answers)  # routings are changed by searches
-        prepare(own, self._ahead, limits=_PATIENCE, going_on=going_on)
+        if not self._background:
+            prepare(now, self._ahead)
+        elif self._ahead:
+            self._worker = prepare_behind(now, self._ahead, going_on)
 
     def _retry(self) -> Iterator[Proposal]:
         """Look for ways over the failures on record."""
@@ -400,9 +396,5 @@ class Rerouter:
 
     def _note(self, what: str, parts: FailedParts) -> None:
         """Add a line to the journal."""
-        if self._journal is None:
-            return
-        named = {name: list(numbers) for name, numbers in parts._asdict().items() if numbers}
-        line = {"what": what, **named, "stand_ins": list(map(list, self.stand_ins.items()))}
-        with self._journal.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        if self._journal is not None:
+            add_line(self._journal, what, parts, self.stand_ins)

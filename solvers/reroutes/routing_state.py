@@ -136,15 +136,15 @@ class RoutingState:
         graph, fabric = self.graph, problem.fabric
         nodes = problem.circuits[:, 1]
         if fabric.graph is None:
-            node_of_part = graph.inner + fabric.edge_of_fibre
+            node = (graph.inner + fabric.edge_of_fibre).tolist()
         else:
-            node_of_part = graph.inner + np.arange(len(fabric.graph.mate))
+            node = range(graph.inner, graph.inner + len(fabric.graph.mate))
             nodes = graph.inner + len(fabric.graph.mate) + fabric.destination_terminals[nodes]
         ends = self.ends.tolist()
         for (source, destination), way, last in zip(
             ends, problem.circuit_routes, nodes.tolist(), strict=True
         ):
-            inner = node_of_part[list(way)].tolist()
+            inner = [node[part] for part in way]
             if fabric.graph is not None:
                 inner.append(last)
             path = [graph.leaving(source), *inner, graph.entering(destination)]
