@@ -198,9 +198,10 @@ class Demand(_InTicks):
         Parameters
         ----------
         matrix
-            ``matrix[source, destination]``: numbers, nested sequences, a SciPy sparse matrix or a
-            DataFrame, whose labels become the names of the ports. It is square, unless `fabric` is
-            given: then ports beyond it are idle.
+            ``matrix[source, destination]``: numbers, nested sequences, a SciPy sparse matrix, a
+            DataFrame or a graph of networkx with the demand as ``weight`` of its edges; labels
+            and nodes become the names of the ports. It is square, unless `fabric` is given: then
+            ports beyond it are idle.
         fabric
             The switch; None for the ideal one that fits.
         delay_s
@@ -222,6 +223,12 @@ class Demand(_InTicks):
         >>> problem = Demand.from_matrix([[0, 3], [2, 0]], delay_s=0.5, names=["a", "b"])
         >>> problem.fabric.port_names
         ('a', 'b')
+
+        >>> import networkx as nx
+        >>> graph = nx.DiGraph()
+        >>> graph.add_weighted_edges_from([("a", "b", 3), ("b", "a", 2)])
+        >>> Demand.from_matrix(graph, delay_s=0.5) == problem
+        True
         """
         if delay_s is None and options.get("objective") != "matchings":
             raise InputError(
