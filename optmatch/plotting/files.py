@@ -21,6 +21,7 @@ from optmatch.plotting.slices.racks import plot_slice
 from optmatch.plotting.slots import Drawable, parts
 from optmatch.plotting.viewer import viewer_page
 from optmatch.problems import Allocation, CollectivePlan, Demand, RailJob, Transition
+from optmatch.problems.collectives.plan import plan_of
 from optmatch.problems.rails.plan import RailPlan
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ def solution_figure(shown: Drawable, slot: int | None = None) -> Figure:
                 raise InputError("a plan of rails has no slots", where="slot")
             return cast("Figure", plot_rails(problem, answer).figure)
         if slot is None and isinstance(answer, CollectivePlan):
-            return plot_rounds(answer)
+            return plot_rounds(plan_of(shown))
         if isinstance(answer, Transition):
             return plot_transition(shown)
         if slot is None and isinstance(problem, Demand):
