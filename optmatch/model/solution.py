@@ -163,8 +163,8 @@ class Solution(Value):
         >>> mesh = om.HexMesh(4, 4, ports=8)
         >>> print(om.solve(om.Routing(mesh, [4, 3, 6, 1, 0, 7, 2, 5]), seed=0).summary())
         routing on a hex-mesh of 8 ports, by negotiated
-        optimal: objective 46.0 cells, lower bound 46.0 (counting)
-        1 slots
+        optimal: objective 44.0 cells, lower bound 44.0 (counting)
+        slots: 1
         """
         fabric = self.problem.fabric
         where = "" if fabric is None else f" on a {fabric.type} of {fabric.n_ports} ports"
@@ -179,7 +179,7 @@ class Solution(Value):
         claim += f" ({self.proof})" if self.proof else ""
         lines = [f"{self.problem.kind}{where}, by {self.method}", claim]
         if self.schedule is not None:
-            lines.append(f"{self.schedule.n_slots} slots")
+            lines.append(f"slots: {self.schedule.n_slots}")
         elif hasattr(self.answer, "summary"):
             lines.append(self.answer.summary())
         elif self.answer is None:
