@@ -43,7 +43,7 @@ def to_dataframe(solution: Solution) -> Any:
     try:
         import pandas as pd
     except ImportError as exc:
-        raise SolverUnavailable("tables need pandas: pip install pandas") from exc
+        raise SolverUnavailable("tables need pandas: pip install 'optmatch[pandas]'") from exc
     return pd.DataFrame(_columns(solution))
 
 

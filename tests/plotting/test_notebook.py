@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any, cast
 
+import numpy as np
 import pytest
 
 import optmatch as om
@@ -36,14 +38,14 @@ def _answers() -> list[om.Solution]:
     )
     two = om.Demand.from_matrix([[0, 4], [4, 0]], delay_s=1, planes=2)
     problems = [
-        om.Routing(mesh, [1, 0, -1, -1]),
+        om.Routing(mesh, np.array([1, 0, -1, -1], dtype=np.int32)),
         two,
         job,
         om.load("instances/reroute/rack-64-chip.json"),
         om.SliceAllocation(om.RackFabric(), (2, 2, 1)),
         om.Collective("all-gather", 3, 3.0),
     ]
-    return [om.solve(problem, seed=0) for problem in problems]
+    return [om.solve(problem, seed=0) for problem in cast("list[Any]", problems)]
 
 
 def test_each_kind_of_answer_has_a_summary_a_figure_and_a_table() -> None:
