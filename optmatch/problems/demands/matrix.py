@@ -56,6 +56,9 @@ def from_graph(graph: Any, weight: str = "weight") -> tuple[NDArray[np.float64],
     >>> matrix, nodes = from_graph(graph)
     >>> matrix.tolist(), nodes
     ([[0.0, 3.0], [0.0, 0.0]], ['a', 'b'])
+    >>> from optmatch.problems import Demand
+    >>> Demand.from_matrix(graph, delay_s=0.5).fabric.port_names
+    ('a', 'b')
     """
     nodes = list(graph.nodes)
     place = {node: k for k, node in enumerate(nodes)}

@@ -223,12 +223,6 @@ class Demand(_InTicks):
         >>> problem = Demand.from_matrix([[0, 3], [2, 0]], delay_s=0.5, names=["a", "b"])
         >>> problem.fabric.port_names
         ('a', 'b')
-
-        >>> import networkx as nx
-        >>> graph = nx.DiGraph()
-        >>> graph.add_weighted_edges_from([("a", "b", 3), ("b", "a", 2)])
-        >>> Demand.from_matrix(graph, delay_s=0.5) == problem
-        True
         """
         if delay_s is None and options.get("objective") != "matchings":
             raise InputError(
