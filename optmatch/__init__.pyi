@@ -73,6 +73,8 @@ from .studies.comparisons import (
     compare_fabrics as compare_fabrics,
     compare_methods as compare_methods,
 )
+from .sweeps.sweep import sweep as sweep
+from .sweeps.tasks import Task as Task
 from .verify import (
     Report as Report,
     Violation as Violation,

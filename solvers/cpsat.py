@@ -53,6 +53,7 @@ def minimise(
     seed: int,
     workers: int = WORKERS,
     linear: bool = True,
+    work: float = np.inf,
 ) -> Outcome:
     """Run CP-SAT until it is done, a limit is reached, or Ctrl-C.
 
@@ -70,6 +71,8 @@ def minimise(
         Strategies, interleaved.
     linear
         Whether linear relaxations help; without them, models of conditions are searched faster.
+    work
+        What it may do at most, in seconds that CP-SAT counts by its steps: without a clock.
     """
     solver = cp_model.CpSolver()
     parameters = solver.parameters
@@ -81,6 +84,7 @@ def minimise(
     parameters.catch_sigint_signal = False
     if np.isfinite(clock.remaining_s):
         parameters.max_time_in_seconds = max(clock.remaining_s, 1e-3)
+    parameters.max_deterministic_time = work
     if clock.limits.iterations is not None:
         parameters.max_number_of_conflicts = clock.limits.iterations
     best: list[float] = []

@@ -72,7 +72,7 @@ def decompose(matrix: ArrayLike, rule: Rule = "bottleneck", *, fill: bool = Fals
     from optmatch.solvers.demands import birkhoff
     from optmatch.solvers.demands.stuffing import stuff
 
-    terms = birkhoff.decompose(stuff(matrix, "least") if fill else matrix, rule)
+    terms = birkhoff.decompose(stuff(matrix) if fill else matrix, rule)
     if terms.residual.any():
         raise KeyboardInterrupt  # which it has answered with a part
     return Permutations(terms.permutations, terms.weights)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import get_args
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from optmatch.solvers.demands.decomposer import Decomposer, take_fewest
 from optmatch.solvers.demands.greedy import complete
 from optmatch.solvers.demands.plans import Plan, trim
 from optmatch.solvers.demands.scheduling import Work, solve_demand
-from optmatch.solvers.demands.stuffing import Stuffing, stuff
+from optmatch.solvers.demands.stuffing import stuff
 from optmatch.solvers.feedforward import holds_every_matching
 
 RUNS = 32
@@ -34,7 +33,8 @@ def solve(
     Parameters
     ----------
     problem, limits, rng, on_event
-        As for every method. An iteration is one decomposition.
+        As for every method. An iteration is one decomposition; for the completion time one is
+        all.
     rule
         As of `decompose`.
     """
@@ -53,10 +53,9 @@ def solve(
 
     def build(work: Work) -> Iterator[Plan]:
         demand = work.demand
-        for how in get_args(Stuffing):
-            terms = decompose(stuff(demand, how), rule, deadline=deadline)
-            plan = Plan(terms.permutations, terms.weights)  # of a part, if time runs out
-            yield trim(complete(plan, demand, work.shortest), demand, work.shortest)
+        terms = decompose(stuff(demand), rule, deadline=deadline)
+        plan = Plan(terms.permutations, terms.weights)  # of a part, if time runs out
+        yield trim(complete(plan, demand, work.shortest), demand, work.shortest)
 
     return solve_demand(problem, limits, rng, on_event, name, build)
 

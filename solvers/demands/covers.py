@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from optmatch.solvers.demands.assignment import assign_afresh, new_desk
 from optmatch.solvers.demands.birkhoff import decompose
-from optmatch.solvers.demands.colouring import colour
 from optmatch.solvers.demands.covering import ECLIPSE, Rating, cover
 from optmatch.solvers.demands.durations import shorten
 from optmatch.solvers.demands.exchange import exchange
@@ -35,7 +34,7 @@ def yield_solstice(work: Work) -> Iterator[Plan]:
     Liu, Mukerjee et al. (2015), Scheduling techniques for hybrid circuit/packet networks, CoNEXT,
     doi 10.1145/2716281.2836126. Here until everything is served, or packets take the rest.
     """
-    rest = stuff(work.demand, "quick")
+    rest = stuff(work.demand)
     n, ports = len(rest), np.arange(len(rest))
     desk = new_desk(n)
     threshold = 1 << (int(rest.max()).bit_length() - 1)
@@ -109,7 +108,7 @@ def yield_double(work: Work) -> Iterator[Plan]:
     matchings = [((np.arange(n)[:, None] + np.arange(n)) % n).astype(np.int32)]
     ticks = [np.full(n, unit, dtype=np.int64)]
     if whole.any():
-        coarse = colour(stuff(whole, "least"))
+        coarse = decompose(stuff(whole))
         matchings.insert(0, coarse.permutations)
         ticks.insert(0, coarse.weights * unit)
     held = np.maximum(np.concatenate(ticks), work.shortest)
@@ -125,7 +124,7 @@ def yield_tms(work: Work) -> Iterator[Plan]:
     needs. There is a plan for each doubling of the number of terms; what it leaves is covered.
     """
     demand, greatest = work.demand, _greatest_line(work.demand)
-    terms = decompose(stuff(_scale(demand), "least"), "weight")
+    terms = decompose(stuff(_scale(demand)), "weight")
     order = np.argsort(-terms.weights, kind="stable")
     shares = terms.weights[order] / terms.weights.sum()
     count = 1

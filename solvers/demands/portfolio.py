@@ -16,6 +16,7 @@ import numpy as np
 
 from optmatch.model import Clock, Limit, Limits, OnEvent, Solution, counted_time, uncounted
 from optmatch.problems import Demand
+from optmatch.solvers.demands import few_ports
 from optmatch.solvers.demands.birkhoff import decompose
 from optmatch.solvers.demands.covering import ECLIPSE, Rating
 from optmatch.solvers.demands.covers import cover_by
@@ -34,6 +35,8 @@ _FIRST_RULES = 3  # of those that fit, where time is short
 _MANY = 6000  # circuits: from so many on, rules that compare lengths take seconds
 _HUGE = 200  # ports: from so many on, rules that cannot look at the clock are left out
 _STEPS_PER_S = 100_000_000  # how fast exchanges are, about
+_FEW_PORTS = 3  # with a packet network: so few that the exact model is quick
+_WORK = 0.1  # of the exact model, about in seconds: what it leaves open then is rebuilt
 _LARGE = 128  # from so many ports on, durations are not set by an LP at every step
 
 
@@ -46,17 +49,47 @@ def solve_best(
     ----------
     problem, limits, rng, on_event
         As for every method. An iteration is one rule or one rebuild; without limits there are
-        `MOVES` rebuilds. For the objective ``"matchings"``: decompositions instead of covers.
+        `MOVES` rebuilds. Of at most three ports all slots are listed instead. For the objective
+        ``"matchings"``: decompositions instead of covers.
     """
     if problem.objective == "matchings":
         with uncounted():
             from optmatch.solvers.demands.decomposer import solve_matchings
 
         return solve_matchings(problem, limits, rng, on_event)
+    if few_ports.suits(problem):
+        clock = limits.start()
+        solution = solve_demand(problem, limits, rng, on_event, "best", _list_all)
+        if solution.limit is Limit.EXHAUSTED:
+            return few_ports.with_prices(solution, clock)
+        return solution
+    fabric, exact = problem.fabric, None
+    if problem.packet_share > 0 and fabric.graph is None and fabric.n_ports <= _FEW_PORTS:
+        exact = _try_exact(problem, limits, rng, on_event)
+        if exact.limit is None or exact.limit is Limit.INTERRUPTED:
+            return exact
     solution = solve_demand(problem, limits, rng, on_event, "best", rebuild)
+    if exact is not None and (exact.objective or np.inf) < (solution.objective or np.inf):
+        solution = exact
     if limits.time_s is not None and solution.limit is Limit.EXHAUSTED:
         return replace(solution, limit=Limit.TIME)  # what was left was too short for a rebuild
     return solution
+
+
+def _try_exact(
+    problem: Demand, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+) -> Solution:
+    """Give the best plan of the first rules to the exact model, for a while."""
+    with uncounted():
+        from optmatch.solvers.demands.exact.plane_model import finish_small  # loads OR-tools
+
+    most = np.inf if limits.iterations is None else limits.iterations
+    clock = limits.start()
+    first = replace(limits, iterations=int(min(most, _FIRST_RULES)))
+    found = solve_demand(problem, first, rng, on_event, "best", rebuild)
+    if found.limit is Limit.INTERRUPTED:
+        return found
+    return finish_small(problem, found, clock, rng, on_event, work=_WORK)
 
 
 def polish(work: Work, plan: Plan, *, programme: bool = True) -> Plan:
@@ -94,9 +127,15 @@ def _exactly(work: Work) -> Plan:
     """Decompose the stuffed demand: the sum of durations is then the least that there is."""
     left = work.clock.remaining_s
     deadline = None if left == np.inf else counted_time() + left / 2
-    terms = decompose(stuff(work.demand, "least"), "bottleneck", deadline=deadline)
+    terms = decompose(stuff(work.demand), "bottleneck", deadline=deadline)
     plan = Plan(terms.permutations, np.maximum(terms.weights, work.shortest))
     return trim(complete(plan, work.demand, work.shortest), work.demand, work.shortest)
+
+
+def _list_all(work: Work) -> Iterator[Plan]:
+    """Yield the plan that ends first; where the time does not suffice for it, those of `best`."""
+    plan = few_ports.shortest_plan(work.problem, work.clock)
+    yield from rebuild(work) if plan is None else [plan]
 
 
 def yield_all(work: Work) -> Iterator[Plan]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
+from math import factorial
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,13 @@ _MOST_PARTS = 2**40  # of a tick in the end, so that sums of them are exact
 
 
 def finish_small(
-    problem: Demand, found: Solution, clock: Clock, rng: np.random.Generator, on_event: OnEvent
+    problem: Demand,
+    found: Solution,
+    clock: Clock,
+    rng: np.random.Generator,
+    on_event: OnEvent,
+    *,
+    work: float = np.inf,
 ) -> Solution:
     """Improve on a schedule of a small demand on an ideal switch, or prove it the best.
 
@@ -48,6 +55,8 @@ def finish_small(
         A solution with its schedules.
     clock, rng, on_event
         As of every method; iterations are conflicts of CP-SAT.
+    work
+        What CP-SAT may do at most, in its own seconds, which are the same on every machine.
     """
     end = found.objective
     if found.status is not Status.FEASIBLE or end is None or clock.remaining_s <= 0:
@@ -57,6 +66,10 @@ def finish_small(
     ticks = round(end / problem.tick_s * parts) / parts
     most = max(0, int(np.ceil(ticks)) - 1)
     slots = most // (problem.delay_ticks + problem.min_slot_ticks)
+    if (
+        problem.switching == "all-stop" or not problem.delay_ticks
+    ):  # a slot for each permutation will do
+        slots = min(slots, factorial(problem.fabric.n_ports))
     circuits = slots * problem.planes * np.count_nonzero(problem.ticks)
     if circuits > _MOST_CIRCUITS or max(ticks, 1) * max(parts, share.denominator) > _MOST_PARTS:
         return replace(found, limit=Limit.MEMORY)
@@ -66,7 +79,7 @@ def finish_small(
         if not isinstance(event, NewBest | Bound):
             on_event(event)
 
-    outcome = minimise(model.model, clock, tell, seed=int(rng.integers(1 << 30)))
+    outcome = minimise(model.model, clock, tell, seed=int(rng.integers(1 << 30)), work=work)
     proved = end if outcome.infeasible else outcome.lower_bound / parts * problem.tick_s
     if outcome.found:
         schedules = model.schedules(outcome)

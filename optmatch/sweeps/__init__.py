@@ -1,0 +1,1 @@
+"""Many problems, any executor, a durable store, and the library of problems."""

@@ -1,0 +1,297 @@
+"""The durable store of sweeps: an SQLite file with a row for each task, and its problems."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from optmatch.io.problems import problem_from_tree, problem_to_tree
+from optmatch.io.text import canonical, digest, parse
+from optmatch.model import OptMatchError, Problem
+from optmatch.sweeps.tasks import COLUMNS, DAMAGED, Row
+
+VERSION = 1
+"""Of the layout of tables. A store of a newer one is refused, never changed."""
+
+_APPLICATION = 0x6F706D74  # "opmt", which tells our files from other databases
+_WAIT_S = 60.0  # for others that write to the same store
+_MAGIC = b"SQLite format 3\x00"
+_NAMES = ", ".join(f'"{name}"' for name in COLUMNS)
+_LAYOUT = (
+    "CREATE TABLE IF NOT EXISTS problems (sha256 TEXT PRIMARY KEY, content BLOB NOT NULL)",
+    f"CREATE TABLE IF NOT EXISTS results ({_NAMES}, seal BLOB, answer BLOB, PRIMARY KEY (key))",
+    f"PRAGMA application_id = {_APPLICATION}",
+    f"PRAGMA user_version = {VERSION}",
+)
+_BATCH = 500
+
+
+class StoreError(OptMatchError):
+    """A store cannot be read or written; what is in it stays."""
+
+
+def is_store(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a file is a database of SQLite, as stores are."""
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(len(_MAGIC)) == _MAGIC
+    except OSError:
+        return False
+
+
+class Store:
+    """Rows of sweeps in a file, to which several processes of one machine may write.
+
+    Parameters
+    ----------
+    path
+        The file; made if it is not there.
+    read_only
+        Whether to change nothing. Works also where nothing may be written.
+
+    Raises
+    ------
+    StoreError
+        If the file is no store, of a newer version, or cannot be opened.
+
+    Notes
+    -----
+    Each row is a transaction of a write-ahead log: a process that is killed loses nothing that was
+    written. A power cut may lose the last seconds, and nothing else. Such logs do not work on
+    network file systems.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, Store(folder + "/a.sqlite") as store:
+    ...     list(store.rows())
+    []
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
+        self.path = os.fspath(path)
+        if read_only and not Path(path).exists():
+            raise StoreError(f"{self.path}: there is no such store")
+        with self._told():
+            self._db = self._open(read_only)
+            try:
+                self._prepare(read_only)
+            except BaseException:
+                self._db.close()
+                raise
+
+    def _open(self, read_only: bool) -> sqlite3.Connection:
+        if not read_only:
+            return sqlite3.connect(self.path, timeout=_WAIT_S, isolation_level=None)
+        uri = Path(self.path).resolve().as_uri()
+        for mode in ("mode=ro", "immutable=1"):  # the latter where no log can be laid beside it
+            db = sqlite3.connect(f"{uri}?{mode}", uri=True, timeout=_WAIT_S, isolation_level=None)
+            try:
+                db.execute("SELECT count(*) FROM sqlite_master")
+            except sqlite3.OperationalError:
+                db.close()
+                if mode != "mode=ro":
+                    raise
+            else:
+                break
+        return db
+
+    def _prepare(self, read_only: bool) -> None:
+        (application,) = self._db.execute("PRAGMA application_id").fetchone()
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if application != _APPLICATION and (tables or read_only):
+            raise StoreError(f"{self.path}: a database, but no store of optmatch")
+        if version > VERSION:
+            raise StoreError(
+                f"{self.path}: a store of version {version}, and this optmatch knows {VERSION}"
+            )
+        if not read_only:
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = NORMAL")
+            if not version:
+                with self._transaction():
+                    for statement in _LAYOUT:
+                        self._db.execute(statement)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Name the store in what SQLite complains about."""
+        try:
+            yield
+        except sqlite3.Error as exc:
+            text = str(exc)
+            if "malformed" in text or "not a database" in text:
+                text += "; `sqlite3 FILE .recover` reads what is left"
+            raise StoreError(f"{self.path}: {text}") from exc
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Write all or nothing; others that write wait."""
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; rows are there already."""
+        with self._told():
+            self._db.close()
+
+    def add(self, row: Row, problem: Problem) -> None:
+        """Write a row and, if it is new, its problem.
+
+        A row with an answer is never replaced, one that was refused, failed or damaged is.
+        """
+        values = _to_values(row)
+        with self._told(), self._transaction():
+            former = self._find(row.key)
+            if former is not None and former.done:
+                return
+            known = self._db.execute(
+                "SELECT 1 FROM problems WHERE sha256 = ?", (row.problem_sha256,)
+            ).fetchone()
+            if known is None:
+                content = zlib.compress(canonical(problem_to_tree(problem)))
+                self._db.execute(
+                    "INSERT INTO problems VALUES (?, ?)", (row.problem_sha256, content)
+                )
+            marks = ", ".join("?" * (len(values) + 2))
+            self._db.execute(
+                f"INSERT OR REPLACE INTO results VALUES ({marks})",
+                (*values, _seal(values, _digest(row.answer)), row.answer),
+            )
+
+    def has(self, key: str) -> bool:
+        """Tell whether there is a whole row of this key that is done."""
+        with self._told():
+            row = self._find(key)
+        return row is not None and row.done
+
+    def row(self, key: str) -> Row:
+        """Return a row with its answer; raise `StoreError` if there is none."""
+        with self._told():
+            row = self._find(key, answer=True)
+        if row is None:
+            raise StoreError(f"{self.path}: no row {key}")
+        return row
+
+    def _find(self, key: str, *, answer: bool = False) -> Row | None:
+        found = self._db.execute(f"SELECT {_what(answer)} FROM results WHERE key = ?", (key,))
+        values = found.fetchone()
+        return None if values is None else _to_row(values, answer)
+
+    def rows(self, *, answers: bool = False) -> Iterator[Row]:
+        """Yield all rows that are there now, in the order they were written.
+
+        A row that is not what was written, or lies on a broken page of the file, has the status
+        ``"damaged"``; the others are not touched by it.
+
+        Parameters
+        ----------
+        answers
+            Whether with their answers, which takes longer.
+        """
+        with self._told():
+            keys = sorted(self._db.execute("SELECT rowid, key FROM results").fetchall())
+        read = f"SELECT {_what(answers)} FROM results WHERE rowid"
+        for at in range(0, len(keys), _BATCH):
+            some = keys[at : at + _BATCH]
+            ends = some[0][0], some[-1][0]
+            try:
+                found = self._db.execute(f"{read} BETWEEN ? AND ? ORDER BY rowid", ends).fetchall()
+            except sqlite3.DatabaseError:
+                found = [self._salvage(read, *pair) for pair in some]
+            for values in found:
+                yield _to_row(values, answers)
+
+    def _salvage(self, read: str, number: int, key: str) -> tuple[Any, ...]:
+        """Read one row beside a broken page, or say that it cannot be read."""
+        try:
+            found = self._db.execute(f"{read} = ?", (number,)).fetchone()
+        except sqlite3.DatabaseError:
+            found = None
+        return found or (key, *[None] * (len(COLUMNS) + 2))
+
+    def problem(self, sha256: str) -> Problem:
+        """Return a problem by its digest.
+
+        Raises
+        ------
+        StoreError
+            If it is not there or damaged.
+        """
+        with self._told():
+            found = self._db.execute("SELECT content FROM problems WHERE sha256 = ?", (sha256,))
+            content = found.fetchone()
+        if content is None:
+            raise StoreError(f"{self.path}: no problem {sha256}")
+        try:
+            text = zlib.decompress(content[0])
+        except zlib.error as exc:
+            raise StoreError(f"{self.path}: problem {sha256} is damaged: {exc}") from exc
+        if digest(text) != sha256:
+            raise StoreError(f"{self.path}: problem {sha256} is damaged: its digest differs")
+        return problem_from_tree(parse(text, self.path))
+
+    def discard(self, key: str) -> None:
+        """Remove a row, so that the next sweep runs its task again."""
+        with self._told(), self._transaction():
+            self._db.execute("DELETE FROM results WHERE key = ?", (key,))
+
+
+def _what(answer: bool) -> str:
+    return f"{_NAMES}, seal" + ", answer" * answer
+
+
+def _seal(values: Sequence[Any], answer: bytes) -> bytes:
+    """Return what shows that a row is what was written: of its figures, and of its answer."""
+    return blake2b(canonical(list(values)) + answer, digest_size=16).digest() + answer
+
+
+def _digest(answer: bytes | None) -> bytes:
+    return blake2b(answer or b"", digest_size=16).digest()
+
+
+def _to_values(row: Row) -> list[Any]:
+    """Return the figures of a row as the table has them: levels and infinities as texts."""
+    values = row.figures().values()
+    return [json.dumps(value) if isinstance(value, list) else value for value in values]
+
+
+def _to_row(values: Sequence[Any], answered: bool) -> Row:
+    """Return a row of the table, or a damaged one if it is not what was written."""
+    figures, seal = values[: len(COLUMNS)], values[len(COLUMNS)]
+    answer = values[-1] if answered else None
+    found = dict(zip(COLUMNS, figures, strict=True))
+    try:
+        whole = seal == _seal(figures, seal[16:])
+        whole = whole and not (answered and _digest(answer) != seal[16:])
+    except (TypeError, ValueError):
+        whole = False
+    if not whole:
+        empty: dict[str, Any] = dict.fromkeys(COLUMNS[:8], "")
+        empty |= {"key": found["key"], "seed": 0, "error": "the row is not what was written"}
+        return Row(**empty, status=DAMAGED)
+    for name in ("objective", "lower_bound", "gap"):
+        if isinstance(found[name], str):
+            text = found[name]
+            found[name] = tuple(json.loads(text)) if text.startswith("[") else float(text)
+    return Row(**found, answer=answer)

@@ -1,0 +1,87 @@
+"""Calls that stream through an executor: a few at a time go out, and come back when done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, Protocol, TypeVar
+
+from optmatch.model import OnEvent, ignore
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+AHEAD = 256
+"""So many calls are out at a time with executors that do not say."""
+
+
+class Submits(Protocol):
+    """Anything with `submit`: executors of `concurrent.futures`, clients of Dask, and others."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Return a future of the call, with `add_done_callback`, `result` and `cancel`."""
+
+
+def stream(
+    function: Callable[..., R],
+    tasks: Iterable[T],
+    executor: Submits | None = None,
+    *,
+    on_event: OnEvent = ignore,
+) -> Iterator[tuple[T, Callable[[], R]]]:
+    """Call a function with each task.
+
+    Parameters
+    ----------
+    function
+        Called with a task; without an executor also with `on_event`.
+    tasks
+        Taken when they are needed.
+    executor
+        What runs the calls; None for this process, one after another.
+    on_event
+        Hears the events of calls in this process.
+
+    Yields
+    ------
+    tuple
+        A task, and what returns its result or raises its error; in the order of their ends.
+
+    Examples
+    --------
+    >>> def half(number, on_event=ignore):
+    ...     return number / 2
+    >>> [outcome() for _, outcome in stream(half, [1, 2])]
+    [0.5, 1.0]
+    """
+    if executor is None:
+        for task in tasks:
+            yield task, partial(function, task, on_event)
+        return
+    submit = executor.submit
+    if type(executor).__module__.startswith("distributed"):
+        submit = partial(submit, pure=False)  # Dask need not find a name for each task
+    ahead = getattr(executor, "ahead", AHEAD)
+    done: SimpleQueue[int] = SimpleQueue()
+    flying: dict[int, tuple[T, Any]] = {}
+    left, number = iter(tasks), 0
+    try:
+        while True:
+            while len(flying) < ahead:
+                try:
+                    task = next(left)
+                except StopIteration:
+                    ahead = 0
+                    break
+                future = submit(function, task)
+                flying[number] = task, future
+                future.add_done_callback(lambda _, n=number: done.put(n))
+                number += 1
+            if not flying:
+                return
+            task, future = flying.pop(done.get())
+            yield task, future.result
+    finally:
+        for _, future in flying.values():
+            future.cancel()

@@ -1,0 +1,184 @@
+"""A task of a sweep: a problem, a method, a seed and limits; and the row that it becomes."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import KW_ONLY, asdict, dataclass, field, fields, replace
+from typing import Any
+
+from optmatch import __version__
+from optmatch.io.problems import problem_digest, problem_to_tree
+from optmatch.io.schedules import solution_from_tree, solution_to_tree
+from optmatch.io.text import canonical, digest, parse, plain
+from optmatch.kinds import default_method
+from optmatch.model import FormatError, Limits, Problem, Score, Solution, Value, integer
+
+REFUSED, FAILED, DAMAGED = "refused", "failed", "damaged"
+"""Besides the values of `Status`: the method does not take the problem; it raised an error, or
+its process died; the row in the store is not what was written."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Task(Value):
+    """One solve of a sweep.
+
+    Parameters
+    ----------
+    problem
+        What to solve.
+    method
+        By its name; None becomes the name of the default of its kind.
+    seed
+        Of the random numbers.
+    limits
+        Of the solve. A method that goes on long after its time limit is ended from outside, and
+        so is one that takes more memory.
+    name
+        What tables call the problem; its digest if empty.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> task = om.Task(om.AllToAll(om.HexMesh(3, 3, ports=4)), seed=1)
+    >>> task.method, task.key() == replace(task, name="mesh").key()
+    ('negotiated', True)
+    """
+
+    problem: Problem
+    method: str | None = None
+    _: KW_ONLY
+    seed: int = 0
+    limits: Limits = field(default_factory=Limits)
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        integer("seed", self.seed, at_least=0)
+        if self.method is None:
+            self._set(method=default_method(self.problem).name)
+
+    def options(self) -> str:
+        """Return the limits that are set, as JSON."""
+        given = {name: value for name, value in asdict(self.limits).items() if value}
+        return json.dumps(given, sort_keys=True)
+
+    def key(self, problem_sha256: str = "") -> str:
+        """Return the digest of problem, method, seed, limits and version.
+
+        Parameters
+        ----------
+        problem_sha256
+            The digest of the problem, for who has it at hand.
+        """
+        known = problem_sha256 or problem_digest(self.problem)
+        return key_of(known, self.method or "", self.seed, self.options(), __version__)
+
+
+def key_of(*parts: str | int) -> str:
+    """Return the key of a row: of the digest of its problem, method, seed, limits, version."""
+    return digest("\n".join(map(str, parts)).encode())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What became of a task.
+
+    Parameters
+    ----------
+    key
+        The digest of the task.
+    name, kind, problem_sha256
+        Of the problem.
+    method, seed, options, version
+        As given; `options` are the limits as JSON.
+    status
+        A value of `Status`, or ``"refused"``, ``"failed"``, ``"damaged"``.
+    limit, objective, lower_bound, gap, proof, time_s
+        As in `Solution`; None where there is none.
+    error
+        Why it was refused or failed; else empty.
+    answer
+        The solution, compressed, without its problem; None where there is none, or where the
+        store was read without answers.
+    """
+
+    key: str
+    name: str
+    kind: str
+    problem_sha256: str
+    method: str
+    seed: int
+    options: str
+    version: str
+    status: str
+    limit: str | None = None
+    objective: Score | None = None
+    lower_bound: Score | None = None
+    gap: float | None = None
+    proof: str | None = None
+    time_s: float = 0.0
+    error: str = ""
+    answer: bytes | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether the task has run to its end, with an answer or without."""
+        return self.status not in (REFUSED, FAILED, DAMAGED)
+
+    def solution(self, problem: Problem) -> Solution:
+        """Unpack the answer to `problem`.
+
+        Raises
+        ------
+        FormatError
+            If there is none, or it is damaged.
+        """
+        if self.answer is None:
+            raise FormatError("the row has no answer", where=self.key)
+        try:
+            tree = parse(zlib.decompress(self.answer), self.key)
+        except zlib.error as exc:
+            raise FormatError(f"the answer is damaged: {exc}", where=self.key) from exc
+        return solution_from_tree(tree | {"problem": problem_to_tree(problem)})
+
+    def figures(self) -> dict[str, Any]:
+        """Return all fields but the answer as JSON has them."""
+        return {f: plain(getattr(self, f)) for f in COLUMNS}
+
+
+COLUMNS = tuple(part.name for part in fields(Row) if part.name != "answer")
+"""The figures of a row."""
+
+
+def empty_row(task: Task, status: str, error: str, problem_sha256: str = "") -> Row:
+    """Return the row of a task that gave no solution."""
+    known = problem_sha256 or problem_digest(task.problem)
+    return Row(
+        key=task.key(known),
+        name=task.name or known[:12],
+        kind=task.problem.kind,
+        problem_sha256=known,
+        method=task.method or "",
+        seed=task.seed,
+        options=task.options(),
+        version=__version__,
+        status=status,
+        error=error,
+    )
+
+
+def row_of(task: Task, solution: Solution) -> Row:
+    """Return the row of a task that was solved, with its answer packed."""
+    tree = solution_to_tree(solution)
+    del tree["problem"]
+    tree = plain(tree)
+    return replace(
+        empty_row(task, solution.status.value, "", tree["problem_sha256"]),
+        limit=tree["limit"],
+        objective=solution.objective,
+        lower_bound=solution.lower_bound,
+        gap=solution.gap,
+        proof=solution.proof,
+        time_s=solution.time_s,
+        answer=zlib.compress(canonical(tree)),
+    )

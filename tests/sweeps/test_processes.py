@@ -1,0 +1,45 @@
+"""Processes of a sweep: what happens to one of them happens to its task alone."""
+
+import os
+import time
+from concurrent.futures import CancelledError
+
+import pytest
+
+from optmatch.sweeps.processes import Processes, WorkerDied
+
+
+def patience(*args: object) -> float | None:
+    """Wait long for all calls but those with the argument 60."""
+    return 0.2 if args == (60,) else None
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_or_hangs_costs_its_own_task() -> None:
+    """The next call has a new process; an error is only an error."""
+    with Processes(1, patience=patience) as executor:
+        assert executor.submit(os.getenv, "NUMBA_NUM_THREADS").result() is not None
+        with pytest.raises(ZeroDivisionError):
+            executor.submit(divmod, 1, 0).result()
+        first = executor.submit(os.getpid).result()
+        with pytest.raises(WorkerDied, match="exit code 3"):
+            executor.submit(os._exit, 3).result()
+        with pytest.raises(WorkerDied, match="ended"):
+            executor.submit(time.sleep, 60).result()
+        assert executor.submit(os.getpid).result() not in (first, os.getpid())
+        with pytest.raises(Exception, match="pickle"):
+            executor.submit(open, os.devnull).result()
+        assert executor.submit(divmod, 7, 2).result() == (3, 1)
+
+
+def test_cancelled_calls_do_not_run() -> None:
+    """A shut executor takes no more, and ends what runs."""
+    executor = Processes(1)
+    running, waiting = executor.submit(time.sleep, 60), executor.submit(os.getpid)
+    executor.shutdown(cancel_futures=True)
+    with pytest.raises((WorkerDied, CancelledError)):
+        running.result(10)
+    with pytest.raises(CancelledError):
+        waiting.result(10)
+    with pytest.raises(RuntimeError, match="shut down"):
+        executor.submit(os.getpid)
