@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     if not config.pluginmanager.hasplugin("_cov"):
         return
-    traced, others = [], []
+    traced, others = list[pytest.Item](), list[pytest.Item]()
     for item in items:
         names = {item.nodeid, item.nodeid.partition("[")[0]}
         (traced if UNTRACED.isdisjoint(names) else others).append(item)
