@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from functools import lru_cache
+from threading import get_ident
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +30,12 @@ from optmatch.model import (
     integer,
 )
 from optmatch.problems import AllToAll, Routing
+from optmatch.sweeps.streams import Submits, in_order
 
 CELL_FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)[:3]
 """The faults that are drawn: a dead port takes part in no circuit, so it breaks none."""
+
+_PART = 250  # samples that are judged together
 
 NORMAL_95 = 1.959963984540054
 """The 97.5 % quantile of the normal distribution."""
@@ -155,6 +160,7 @@ def study_yield(
     seed: int | None = None,
     fixed: bool = False,
     time_limit_s: float | None = None,
+    executor: Submits | None = None,
     on_event: OnEvent = ignore,
 ) -> YieldStudy:
     """Estimate how likely a schedule can be repaired after random faults of cells.
@@ -180,8 +186,11 @@ def study_yield(
         slot to slot; matchings of other problems always stay.
     time_limit_s
         Stop after so many seconds.
+    executor
+        What judges the samples, as for `optmatch.sweep`; None for this process.
     on_event
-        Called with a `Tick` after each sample. Ctrl-C returns what was done.
+        Called with a `Tick` after each sample, or each so many of an executor. Ctrl-C returns what
+        was done.
 
     Returns
     -------
@@ -198,8 +207,9 @@ def study_yield(
 
     Notes
     -----
-    The result is a function of subject, numbers and seed; a study that was stopped is the first
-    part of the whole one. Time is dominated by samples that no quick repair helps.
+    The result is a function of subject, numbers and seed, on any executor; a study that was
+    stopped is the first part of the whole one. Time is dominated by samples that no quick repair
+    helps.
 
     Examples
     --------
@@ -222,27 +232,30 @@ def study_yield(
         raise InputError("kinds: at least one, each once", where="kinds")
     if seed is None:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
-    from optmatch.solvers.all_to_all.repair import Repair  # compiled kernels
-
     assert solution.schedule is not None
-    repair = Repair(solution.problem, solution.schedule, fixed=fixed)
     table = _Table(cells, tuple(kinds))
-    rng = np.random.default_rng(seed)
     started, limit = time.perf_counter(), None
+
+    def left_s() -> float | None:
+        return None if time_limit_s is None else started + time_limit_s - time.perf_counter()
+
+    def parts() -> Iterator[_Part]:
+        rng = np.random.default_rng(seed)
+        for first in range(0, samples, _PART):
+            drawn = []
+            for _ in range(min(_PART, samples - first)):
+                places = rng.choice(cells, size=faults, replace=False).tolist()
+                chosen = rng.integers(len(kinds), size=faults).tolist()
+                pairs = zip(chosen, places, strict=True)
+                drawn.append(tuple(Fault(kinds[kind], place) for kind, place in pairs))
+            yield _Part(solution, fixed, table.kinds, drawn, first, samples, left_s())
+
     try:
-        for sample in range(samples):
-            if time_limit_s is not None and time.perf_counter() - started > time_limit_s:
-                limit = Limit.TIME
+        for counted, limit in in_order(judge_part, parts(), executor, on_event=on_event):
+            table.merge(counted)
+            if limit is not None:
                 break
-            places = rng.choice(cells, size=faults, replace=False).tolist()
-            drawn = rng.integers(len(kinds), size=faults).tolist()
-            found = [Fault(kinds[kind], place) for kind, place in zip(drawn, places, strict=True)]
-            verdict = repair.judge(tuple(sorted(found)))
-            if verdict.outcome == "survived" and table.counts["survived"].bit_count() <= 1:
-                _check(solution.problem, found, verdict)
-            alone = [repair.judge((fault,)).outcome for fault in found]
-            table.add(found, verdict, alone)
-            on_event(Tick("samples", sample + 1, samples))
+            on_event(Tick("samples", table.counts.total(), samples))
     except KeyboardInterrupt:
         limit = Limit.INTERRUPTED
     return table.finish(
@@ -252,6 +265,48 @@ def study_yield(
         limit=limit,
         time_s=time.perf_counter() - started,
     )
+
+
+class _Part(NamedTuple):
+    """Some of the samples, in their order."""
+
+    solution: Solution
+    fixed: bool
+    kinds: tuple[FaultKind, ...]
+    samples: list[tuple[Fault, ...]]
+    first: int
+    total: int
+    left_s: float | None
+
+
+def judge_part(part: _Part, on_event: OnEvent = ignore) -> tuple[_Table, Limit | None]:
+    """Judge some samples, wherever this runs; say why there are fewer than were asked for."""
+    started = time.perf_counter()
+    repair = _repair(part.solution, part.fixed, get_ident())
+    repair.forget()  # so that no verdict depends on what this process has judged before
+    table = _Table(part.solution.problem.fabric.n_cells, part.kinds)
+    try:
+        for number, found in enumerate(part.samples, start=part.first):
+            if part.left_s is not None and time.perf_counter() - started > part.left_s:
+                return table, Limit.TIME
+            verdict = repair.judge(tuple(sorted(found)))
+            if verdict.outcome == "survived" and table.counts["survived"].bit_count() <= 1:
+                _check(part.solution.problem, found, verdict)
+            alone = [repair.judge((fault,)).outcome for fault in found]
+            table.add(found, verdict, alone)
+            on_event(Tick("samples", number + 1, part.total))
+    except KeyboardInterrupt:
+        return table, Limit.INTERRUPTED
+    return table, None
+
+
+@lru_cache(maxsize=8)
+def _repair(solution: Solution, fixed: bool, thread: int) -> Any:
+    """Prepare to repair a schedule, once for each thread."""
+    from optmatch.solvers.all_to_all.repair import Repair  # compiled kernels
+
+    assert solution.schedule is not None
+    return Repair(solution.problem, solution.schedule, fixed=fixed)
 
 
 class _Table:
@@ -264,7 +319,7 @@ class _Table:
         self.broken, self.lost, self.open = np.zeros((3, cells, len(kinds)), dtype=np.int64)
         self.alone = np.full((cells, len(kinds)), -1, dtype=np.int8)
 
-    def add(self, found: list[Fault], verdict: Any, alone: Sequence[str]) -> None:
+    def add(self, found: Sequence[Fault], verdict: Any, alone: Sequence[str]) -> None:
         """Count a sample, all at once: Ctrl-C comes before or after."""
         known = {"survived": 1, "failed": 0, "unrepaired": -1}
         for fault, outcome in zip(found, alone, strict=True):
@@ -275,6 +330,15 @@ class _Table:
             self.alone[place] = known[outcome]
         self.counts[verdict.outcome] += 1
         self.how[verdict.how] += 1
+
+    def merge(self, later: _Table) -> None:
+        """Count the samples of another table too."""
+        self.counts += later.counts
+        self.how += later.how
+        self.broken += later.broken
+        self.lost += later.lost
+        self.open += later.open
+        self.alone = np.where(later.broken > 0, later.alone, self.alone)
 
     def finish(self, **rest: Any) -> YieldStudy:
         """Freeze what was counted."""
@@ -318,7 +382,7 @@ def _answer(subject: Any, seed: int | None) -> Solution:
     return solution
 
 
-def _check(problem: Any, found: list[Fault], verdict: Any) -> None:
+def _check(problem: Any, found: Sequence[Fault], verdict: Any) -> None:
     """Let the verifier look at a repaired schedule."""
     broken = Faulty.of(problem.fabric, found)
     matchings, states = np.asarray(verdict.matchings), np.asarray(verdict.states)
