@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from threading import get_ident
-from typing import Any, NamedTuple, get_args
+from dataclasses import dataclass
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +18,6 @@ from optmatch.model import (
     InputError,
     Limit,
     OnEvent,
-    Schedule,
     Solution,
     Tick,
     Value,
@@ -30,12 +26,11 @@ from optmatch.model import (
     integer,
 )
 from optmatch.problems import AllToAll, Routing
+from optmatch.studies.all_to_all.samples import PART, Part, Table, judge_part
 from optmatch.sweeps.streams import Submits, in_order
 
 CELL_FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)[:3]
 """The faults that are drawn: a dead port takes part in no circuit, so it breaks none."""
-
-_PART = 250  # samples that are judged together
 
 NORMAL_95 = 1.959963984540054
 """The 97.5 % quantile of the normal distribution."""
@@ -233,22 +228,22 @@ def study_yield(
     if seed is None:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
     assert solution.schedule is not None
-    table = _Table(cells, tuple(kinds))
+    table = Table(cells, tuple(kinds))
     started, limit = time.perf_counter(), None
 
     def left_s() -> float | None:
         return None if time_limit_s is None else started + time_limit_s - time.perf_counter()
 
-    def parts() -> Iterator[_Part]:
+    def parts() -> Iterator[Part]:
         rng = np.random.default_rng(seed)
-        for first in range(0, samples, _PART):
+        for first in range(0, samples, PART):
             drawn = []
-            for _ in range(min(_PART, samples - first)):
+            for _ in range(min(PART, samples - first)):
                 places = rng.choice(cells, size=faults, replace=False).tolist()
                 chosen = rng.integers(len(kinds), size=faults).tolist()
                 pairs = zip(chosen, places, strict=True)
                 drawn.append(tuple(Fault(kinds[kind], place) for kind, place in pairs))
-            yield _Part(solution, fixed, table.kinds, drawn, first, samples, left_s())
+            yield Part(solution, fixed, table.kinds, drawn, first, samples, left_s())
 
     try:
         for counted, limit in in_order(judge_part, parts(), executor, on_event=on_event):
@@ -258,102 +253,22 @@ def study_yield(
             on_event(Tick("samples", table.counts.total(), samples))
     except KeyboardInterrupt:
         limit = Limit.INTERRUPTED
-    return table.finish(
+    return YieldStudy(
         n_faults=faults,
         slots=solution.schedule.n_slots,
         seed=seed,
         limit=limit,
         time_s=time.perf_counter() - started,
+        kinds=table.kinds,
+        survived=table.counts["survived"],
+        failed=table.counts["failed"],
+        unrepaired=table.counts["unrepaired"],
+        broken=table.broken,
+        lost=table.lost,
+        open_=table.open,
+        alone=table.alone,
+        how=dict(sorted(table.how.items())),
     )
-
-
-class _Part(NamedTuple):
-    """Some of the samples, in their order."""
-
-    solution: Solution
-    fixed: bool
-    kinds: tuple[FaultKind, ...]
-    samples: list[tuple[Fault, ...]]
-    first: int
-    total: int
-    left_s: float | None
-
-
-def judge_part(part: _Part, on_event: OnEvent = ignore) -> tuple[_Table, Limit | None]:
-    """Judge some samples, wherever this runs; say why there are fewer than were asked for."""
-    started = time.perf_counter()
-    repair = _repair(part.solution, part.fixed, get_ident())
-    repair.forget()  # so that no verdict depends on what this process has judged before
-    table = _Table(part.solution.problem.fabric.n_cells, part.kinds)
-    try:
-        for number, found in enumerate(part.samples, start=part.first):
-            if part.left_s is not None and time.perf_counter() - started > part.left_s:
-                return table, Limit.TIME
-            verdict = repair.judge(tuple(sorted(found)))
-            if verdict.outcome == "survived" and table.counts["survived"].bit_count() <= 1:
-                _check(part.solution.problem, found, verdict)
-            alone = [repair.judge((fault,)).outcome for fault in found]
-            table.add(found, verdict, alone)
-            on_event(Tick("samples", number + 1, part.total))
-    except KeyboardInterrupt:
-        return table, Limit.INTERRUPTED
-    return table, None
-
-
-@lru_cache(maxsize=8)
-def _repair(solution: Solution, fixed: bool, thread: int) -> Any:
-    """Prepare to repair a schedule, once for each thread."""
-    from optmatch.solvers.all_to_all.repair import Repair  # compiled kernels
-
-    assert solution.schedule is not None
-    return Repair(solution.problem, solution.schedule, fixed=fixed)
-
-
-class _Table:
-    """Counts of samples, by outcome, by what decided, and by cell and kind."""
-
-    def __init__(self, cells: int, kinds: tuple[FaultKind, ...]) -> None:
-        self.kinds = kinds
-        self.counts: Counter[str] = Counter()
-        self.how: Counter[str] = Counter()
-        self.broken, self.lost, self.open = np.zeros((3, cells, len(kinds)), dtype=np.int64)
-        self.alone = np.full((cells, len(kinds)), -1, dtype=np.int8)
-
-    def add(self, found: Sequence[Fault], verdict: Any, alone: Sequence[str]) -> None:
-        """Count a sample, all at once: Ctrl-C comes before or after."""
-        known = {"survived": 1, "failed": 0, "unrepaired": -1}
-        for fault, outcome in zip(found, alone, strict=True):
-            place = fault.place, self.kinds.index(fault.kind)
-            self.broken[place] += 1
-            self.lost[place] += verdict.outcome == "failed"
-            self.open[place] += verdict.outcome == "unrepaired"
-            self.alone[place] = known[outcome]
-        self.counts[verdict.outcome] += 1
-        self.how[verdict.how] += 1
-
-    def merge(self, later: _Table) -> None:
-        """Count the samples of another table too."""
-        self.counts += later.counts
-        self.how += later.how
-        self.broken += later.broken
-        self.lost += later.lost
-        self.open += later.open
-        self.alone = np.where(later.broken > 0, later.alone, self.alone)
-
-    def finish(self, **rest: Any) -> YieldStudy:
-        """Freeze what was counted."""
-        return YieldStudy(
-            kinds=self.kinds,
-            survived=self.counts["survived"],
-            failed=self.counts["failed"],
-            unrepaired=self.counts["unrepaired"],
-            broken=self.broken,
-            lost=self.lost,
-            open_=self.open,
-            alone=self.alone,
-            how=dict(sorted(self.how.items())),
-            **rest,
-        )
 
 
 def _answer(subject: Any, seed: int | None) -> Solution:
@@ -380,27 +295,3 @@ def _answer(subject: Any, seed: int | None) -> Solution:
     if solution.schedule.cell_states is None:
         raise InputError("a switch without cells has no cells that break", where="fabric")
     return solution
-
-
-def _check(problem: Any, found: Sequence[Fault], verdict: Any) -> None:
-    """Let the verifier look at a repaired schedule."""
-    broken = Faulty.of(problem.fabric, found)
-    matchings, states = np.asarray(verdict.matchings), np.asarray(verdict.states)
-    claims: list[tuple[Any, Schedule]] = []
-    if isinstance(problem, AllToAll):
-        schedule = Schedule(
-            matchings=matchings,
-            durations_s=np.full(len(matchings), problem.slot_s),
-            delay_s=problem.delay_s,
-            cell_states=states,
-        )
-        claims.append((replace(problem, fabric=broken), schedule))
-    for k in range(0 if claims else len(matchings)):
-        one = Schedule(
-            matchings=matchings[k : k + 1], durations_s=np.ones(1), cell_states=states[k : k + 1]
-        )
-        claims.append((Routing(broken, matchings[k]), one))
-    for question, schedule in claims:
-        report = verify(question, schedule)
-        if not report.valid:
-            raise VerificationError(f"a repaired schedule: {report.complaint}")
