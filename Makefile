@@ -88,7 +88,7 @@ notebooks: $(READY_TO_TEST)
 	$(BIN)/pytest -q --nbmake notebooks
 
 bench: $(READY_TO_TEST)
-	@set -e; for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+	@set -e; for script in benchmarks/[a-z]*.py; do echo "== $$script"; PYTHONPATH=. $(BIN)/python "$$script"; done
 
 clean:
 	rm -rf $(VENV) demo build dist *.egg-info .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -66,7 +66,7 @@ class Kernel(CPUDispatcher):
 
     def compile(self, sig: Any) -> Any:
         """Compile, or load what is kept, while no time counts."""
-        with uncounted():
+        with uncounted("compiling"):
             return super().compile(sig)
 
 
@@ -217,8 +217,9 @@ class _Cache(FunctionCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         found = None
-        with suppress(OSError):
-            found = super().load_overload(sig, target_context)
+        with suppress(OSError), self._guard_against_spurious_io_errors():
+            # Numba's own way first loads all that it can compile, SciPy's algebra included.
+            found = self._load_overload(sig, target_context)
         if found is None:
             tell_of_compiling(self._py_func.__name__.lstrip("_"))
         return found
