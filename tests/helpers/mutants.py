@@ -1,9 +1,9 @@
-"""Single-line changes of the package's code, one at a time: do the tests of its room notice?
+"""Single-line changes of the package's code, one at a time, and whether tests notice them.
 
-``python -m tests.helpers.mutants NUMBER [SEED [PREFIX]]`` draws so many changes in `optmatch/verify`,
-`optmatch/io` and `solvers` (or what begins with the prefix), and lists those that no test saw. The
-files stay as they are: a process for each change imports the changed text. Neither constants of
-modules nor messages are changed. Changed kernels run as plain Python.
+``python -m tests.helpers.mutants NUMBER [SEED [PREFIX]]`` draws so many changes in the verifier, in
+`optmatch/io` and in `solvers` (or what begins with the prefix), and lists those that no test of the
+room saw. The files stay as they are: a process for each change imports the changed text. Neither
+constants of modules nor messages are changed. Changed kernels run as plain Python.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ import scipy.optimize  # loaded here, once for all processes
 
 HERE = Path(__file__).resolve().parents[2]
 LAYERS = ("optmatch/verify", "optmatch/io", "solvers")
-TEST_SECONDS, ALL_SECONDS = 15, 30
+TEST_SECONDS, ALL_SECONDS = 8, 12
 """Of the processor: a test that needs more hangs; what has passed for so long has survived."""
 
 SWAPS: dict[type, str] = {
     ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",
-    ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in", ast.Add: "-", ast.Sub: "+",
-    ast.Mult: "+", ast.Div: "*", ast.FloorDiv: "*", ast.Mod: "//", ast.And: "or", ast.Or: "and",
+    ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in", ast.Add: "-",
+    ast.Sub: "+", ast.Mult: "+", ast.Div: "*", ast.FloorDiv: "*", ast.Mod: "//", ast.And: "or", ast.Or: "and",
     ast.BitAnd: "|", ast.BitOr: "&",
 }  # fmt: skip
 NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
@@ -131,7 +131,7 @@ def _texts(node: Any) -> Iterator[str]:
 
 
 def tests_of(path: str) -> list[str]:
-    """Name the tests of a module's room: its own file first, then its folder, then the verifier's."""
+    """Name the tests of a module's room: its own file first, then its folder, then others'."""
     module = Path(path)
     layer, rooms = (
         (module.parts[0], module.parts[1:-1])
@@ -199,7 +199,7 @@ def _test(mutant: Mutant) -> int:
         return compile(mutant.apply(changed.read_bytes()), str(changed), "exec")
 
     importlib.machinery.SourceFileLoader.get_code = get_code  # type: ignore[method-assign]
-    options = ["-q", "-x", "-p", "no:xdist", "-p", "no:cacheprovider", "-p", "no:cov"]
+    options = ["-q", "-x", "--assert=plain", "-p", "no:xdist", "-p", "no:cacheprovider"]
     return int(pytest.main([*options, *tests_of(mutant.path)], plugins=[_Limits()]))
 
 
