@@ -1,8 +1,8 @@
 """Single-line changes of the package's code, one at a time, and whether tests notice them.
 
-``python -m tests.helpers.mutants NUMBER [SEED [PREFIX]]`` draws so many changes in the verifier, in
-`optmatch/io` and in `solvers` (or what begins with the prefix), and lists those that no test of the
-room saw. The files stay as they are: a process for each change imports the changed text. Neither
+``python -m tests.helpers.mutants NUMBER [SEED [PREFIX]]`` draws so many changes in the verifier,
+in `optmatch/io` and in `solvers` (or what begins with the prefix), and lists those that no test of
+the room saw. The files stay as they are: a process for each imports the changed text. Neither
 constants of modules nor messages are changed. Changed kernels run as plain Python.
 """
 
@@ -35,8 +35,8 @@ TEST_SECONDS, ALL_SECONDS = 8, 12
 SWAPS: dict[type, str] = {
     ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",
     ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in", ast.Add: "-",
-    ast.Sub: "+", ast.Mult: "+", ast.Div: "*", ast.FloorDiv: "*", ast.Mod: "//", ast.And: "or", ast.Or: "and",
-    ast.BitAnd: "|", ast.BitOr: "&",
+    ast.Sub: "+", ast.Mult: "+", ast.Div: "*", ast.FloorDiv: "*", ast.Mod: "//", ast.And: "or",
+    ast.Or: "and", ast.BitAnd: "|", ast.BitOr: "&",
 }  # fmt: skip
 NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
 NAMES |= {"minimum": "maximum", "maximum": "minimum", "floor": "ceil", "ceil": "floor"}
