@@ -58,6 +58,7 @@ test: $(READY_TO_TEST)
 # What takes long by nature: many more problems for each test of the contract of methods.
 soak: $(READY_TO_TEST)
 	OPTMATCH_EXAMPLES=10 $(PYTEST) -q tests/solvers tests/verify/test_forged.py
+	$(BIN)/python -m tests.helpers.recoveries
 
 # Inputs that no run has had before: tests/io/test_fuzzing.py has the same few each time.
 fuzz: $(READY_TO_TEST)
@@ -93,7 +94,7 @@ notebooks: $(READY_TO_TEST)
 	$(BIN)/pytest -q --nbmake notebooks
 
 bench: $(READY_TO_TEST)
-	@set -e; for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+	@set -e; for script in benchmarks/[a-z]*.py; do echo "== $$script"; PYTHONPATH=. $(BIN)/python "$$script"; done
 
 clean:
 	rm -rf $(VENV) demo build dist *.egg-info .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

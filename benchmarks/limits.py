@@ -3,7 +3,8 @@
     python benchmarks/limits.py [--limits 0.1,0.5,2] [--method NAME] [FILE ...]
 
 Kernels are compiled first; tables of fabrics and problems are not kept from one run to the next.
-The time is that from `om.solve` to the end of the search; what is not counted stands beside it.
+The time is that of `optmatch solve`: reading the problem, its tables and bounds, and the search;
+the whole time, with what is not counted, stands beside it.
 Without files: all of `instances/`, and 256 ports on a hexagonal mesh of 60 x 60.
 """
 
@@ -12,11 +13,12 @@ from __future__ import annotations
 import argparse
 import gc
 import time
+from contextlib import suppress
 from functools import _lru_cache_wrapper
 from pathlib import Path
 
 import optmatch as om
-from optmatch.model import Problem
+from optmatch.model import Problem, TimeUp
 
 INSTANCES = Path(__file__).resolve().parents[1] / "instances"
 LARGE = "hex-60x60-256"
@@ -57,16 +59,19 @@ def main() -> None:
             runs = []
             for _ in range(options.repeat):
                 forget_tables()
-                problem, started = load(name), time.perf_counter()
-                found = om.solve(problem, options.method, seed=0, time_limit_s=limit)
-                runs.append((found.time_s - limit, time.perf_counter() - started))
+                started, clock = time.perf_counter(), om.Limits(time_s=limit).start()
+                status = "not read"
+                with clock.running(), suppress(TimeUp):
+                    found = om.solve(load(name), options.method, seed=0, time_limit_s=limit)
+                    status = f"{found.status.value}, {found.method}"
+                runs.append((clock.elapsed_s - limit, time.perf_counter() - started))
                 if runs[-1][0] <= BAR_S:
                     break
             over, whole = min(runs)  # others may have had the processor
             worst = max(worst, over)
             print(
                 f"{Path(name).stem:<28} {limit:>5}  {limit + over:>6.2f}  {max(over, 0):>9.2f}"
-                f"  {whole:>5.2f}  {found.status.value}, {found.method}"
+                f"  {whole:>5.2f}  {status}"
                 f"{' ***' if over > BAR_S else ''}",
                 flush=True,
             )

@@ -21,6 +21,8 @@ from optmatch.model import (
     VerificationError,
     ignore,
     integer,
+    is_known,
+    uncounted,
     unlimited,
 )
 from optmatch.verify.report import Findings, Report
@@ -80,8 +82,9 @@ def solve(
         seed = integer("seed", seed, at_least=0)
     else:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
-    chosen = find_method(method, problem) if method else default_method(problem)
     clock = limits.start()
+    with uncounted():  # the methods of this kind are imported
+        chosen = find_method(method, problem) if method else default_method(problem)
     with clock.running():
         try:
             solution = chosen.run(problem, limits, np.random.default_rng(seed), on_event)
@@ -93,7 +96,11 @@ def solve(
     if clock.stopped and solution.limit is not None:
         solution = replace(solution, limit=Limit.INTERRUPTED)
     solution = replace(solution, method=chosen.name, seed=seed, time_s=clock.elapsed_s)
-    report = verify(problem, solution)
+    cut = solution.limit in (Limit.TIME, Limit.INTERRUPTED)
+    if cut and solution.status is Status.UNKNOWN and not is_known(solution.lower_bound):
+        return solution  # it claims nothing, and to recount a bound takes its time
+    with uncounted("checking"):
+        report = verify(problem, solution)
     if not report.valid:
         raise VerificationError(f"method {chosen.name}: {report.complaint}")
     return replace(solution, proof=report.proof)

@@ -21,7 +21,11 @@ import platformdirs
 from numba import __version__ as numba_version
 from numba.core import config, types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler, Flags
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
+from numba.core.sigutils import normalize_signature
 
 from optmatch.model import uncounted
 from optmatch.solvers.listeners import tell_of_compiling
@@ -45,9 +49,12 @@ class Kernel(CPUDispatcher):
         Of numba, on top of ours.
     """
 
-    def __init__(self, function: Any, options: dict[str, bool]) -> None:
+    def __init__(
+        self, function: Any, options: dict[str, bool], compiler: type[_Compiler] | None = None
+    ) -> None:
         ours = {"nopython": True, "nogil": True, "error_model": "numpy", "_nrt": False}
-        super().__init__(function, targetoptions=ours | {"no_cfunc_wrapper": True} | options)
+        ours |= {"no_cfunc_wrapper": True} | options
+        super().__init__(function, targetoptions=ours, pipeline_class=compiler or _Compiler)
         self._cache = _Cache(function)
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
@@ -59,19 +66,79 @@ class Kernel(CPUDispatcher):
 
     def compile(self, sig: Any) -> Any:
         """Compile, or load what is kept, while no time counts."""
-        with uncounted():
+        with uncounted("compiling"):
             return super().compile(sig)
 
 
 class InnerKernel(Kernel):
-    """A kernel that only kernels call."""
+    """A kernel that only kernels call.
+
+    It has no machine code of its own: each kernel that calls it takes its code over, and all of
+    that is optimised once. Numba would do so again at each level of the calls.
+    """
+
+    _compiler: Any
+    overloads: Any
 
     def __init__(self, function: Any, options: dict[str, bool]) -> None:
-        super().__init__(function, options | {"no_cpython_wrapper": True})
+        super().__init__(function, options | {"no_cpython_wrapper": True}, _InnerCompiler)
 
     def __call__(self, *args: Any) -> Any:
         """Refuse: without a wrapper, a call from Python would crash."""
         raise TypeError(f"{self.py_func.__name__}: only kernels call it, not Python")
+
+    def compile(self, sig: Any) -> Any:
+        """Make what calling kernels take over; there is nothing to keep on disk."""
+        with uncounted(), global_compiler_lock:
+            args, returned = normalize_signature(sig)
+            found = self.overloads.get(args)
+            if found is None:
+                made = self._compiler.compile(args, returned)
+                found = made._replace(entry_point=object())  # by which callers find it, no more
+                self.targetctx.insert_user_function(
+                    found.entry_point, found.fndesc, [found.library]
+                )
+                self.overloads[args] = found
+            return found.entry_point
+
+
+class _Flags(Flags):
+    """Numba's flags, as keys of its tables of functions: there they are compared all the time."""
+
+    def __hash__(self) -> int:
+        return 1
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, _Flags) and self._values == other._values:
+            return True
+        return bool(super().__eq__(other))
+
+
+class _Compiler(Compiler):
+    """Numba's compiler, with our flags."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.state.flags = _Flags(self.state.flags)
+
+
+class _InnerCompiler(_Compiler):
+    """The same, without machine code."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.state.flags.no_compile = True
+        self.state.library = _Part(self.state.targetctx.codegen(), "inner kernel")
+
+
+class _Part(JITCodeLibrary):
+    """Code that is linked into other code, and optimised there."""
+
+    def finalize(self) -> None:
+        for library in dict.fromkeys(self._linking_libraries):
+            self._reload_init.update(library._reload_init)
+            self._final_module.link_in(library._get_module_for_linking(), preserve=True)
+        self._finalized = True
 
 
 def kernel_folder() -> Path:
@@ -150,8 +217,9 @@ class _Cache(FunctionCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         found = None
-        with suppress(OSError):
-            found = super().load_overload(sig, target_context)
+        with suppress(OSError), self._guard_against_spurious_io_errors():
+            # Numba's own way first loads all that it can compile, SciPy's algebra included.
+            found = self._load_overload(sig, target_context)
         if found is None:
             tell_of_compiling(self._py_func.__name__.lstrip("_"))
         return found

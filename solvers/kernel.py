@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial, update_wrapper
+from threading import RLock
 from typing import Any, TypeVar
 
+from optmatch.model import uncounted
+
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+_LOADING = RLock()
 
 
 def kernel(function: Function) -> Function:
@@ -32,9 +38,38 @@ def allocating_kernel(function: Function) -> Function:
 def _compile(function: Function, *, inner: bool = False, **options: bool) -> Function:
     if os.environ.get("OPTMATCH_JIT") == "0":
         return function
-    from optmatch.solvers.compiler import DISABLED, InnerKernel, Kernel
+    waiting: Any = _Waiting(function, partial(_make, function, inner, options))
+    return waiting  # type: ignore[no-any-return]
 
-    if DISABLED:
-        return function
-    compiled: Any = (InnerKernel if inner else Kernel)(function, options)
-    return compiled  # type: ignore[no-any-return]
+
+def _make(function: Any, inner: bool, options: dict[str, bool]) -> Any:
+    """Make a kernel, or leave it as it is where numba is told to."""
+    with uncounted():
+        from optmatch.solvers.compiler import DISABLED, InnerKernel, Kernel
+
+    return function if DISABLED else (InnerKernel if inner else Kernel)(function, options)
+
+
+class _Waiting:
+    """A kernel that is not made before it is used: loading numba takes half a second."""
+
+    def __init__(self, function: Any, make: Callable[[], Any]) -> None:
+        update_wrapper(self, function)
+        self._make, self._made = make, None
+
+    def __call__(self, *args: Any) -> Any:
+        """Call the kernel."""
+        return (self._made or self.made)(*args)
+
+    @property
+    def made(self) -> Any:
+        """The kernel itself."""
+        with _LOADING:
+            if self._made is None:
+                self._made = self._make()
+        return self._made
+
+    @property
+    def _numba_type_(self) -> Any:
+        """What numba asks a global of a kernel for."""
+        return self.made._numba_type_

@@ -15,7 +15,14 @@ import click
 from optmatch.commands.groups import LaterGroup
 from optmatch.commands.interrupt import terminable
 from optmatch.io.text import as_cell, plain
-from optmatch.model import InputError, OptMatchError, Problem, Solution, VerificationError
+from optmatch.model import (
+    InputError,
+    LimitReached,
+    OptMatchError,
+    Problem,
+    Solution,
+    VerificationError,
+)
 
 SOLVED, OTHER, USAGE, INFEASIBLE, NOTHING_FOUND, CHECK_FAILED, UNPROVED = range(7)
 INTERRUPTED, TERMINATED = 130, 143
@@ -72,6 +79,8 @@ def code_of(error: Exception) -> int:
     """Return the exit code of an error."""
     if isinstance(error, InputError):
         return USAGE
+    if isinstance(error, LimitReached):
+        return NOTHING_FOUND
     return CHECK_FAILED if isinstance(error, VerificationError) else OTHER
 
 

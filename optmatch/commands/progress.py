@@ -40,6 +40,7 @@ class Progress:
         self.bound: Score | None = None
         self.width = 0
         self.compiled = 0
+        self.first: Tick | None = None
 
     def __call__(self, event: Event) -> None:
         """Take notice of an event."""
@@ -48,7 +49,7 @@ class Progress:
         elif isinstance(event, Bound):
             self.bound = event.lower_bound
         else:
-            self.phase = _phase(event)
+            self.phase = _phase(event) + (self._rate(event) if self.terminal else "")
         elapsed = self.clock() - self.started
         if self.verbose and not isinstance(event, Tick):
             self._write(elapsed, stays=True)
@@ -69,6 +70,17 @@ class Progress:
         if self.width:
             click.echo("\r" + " " * self.width + "\r", nl=False, err=True)
             self.width = 0
+
+    def _rate(self, tick: Tick) -> str:
+        """Say how fast tasks are done, and how long the others will take."""
+        elapsed = self.clock() - self.started
+        if self.first is None or self.first.phase != tick.phase:
+            self.first = tick  # what a store had is not counted
+        done = tick.done - self.first.done
+        if tick.phase != "tasks" or not done or not elapsed:
+            return ""
+        left = (tick.total - tick.done) * elapsed / done
+        return f", {done / elapsed:.3g}/s, {left:.0f} s to go"
 
     def _write(self, elapsed: float, *, stays: bool) -> None:
         parts = [f"{self.name}: {elapsed:.0f} s", self.phase]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,19 @@ from optmatch.commands.outcome import (
     say,
 )
 from optmatch.commands.progress import listening
-from optmatch.model import Limit, Solution, Status, is_known, unit_of, write_score
+from optmatch.model import (
+    Limit,
+    LimitReached,
+    Limits,
+    Solution,
+    Status,
+    TimeUp,
+    is_known,
+    uncounted,
+    uncounted_s,
+    unit_of,
+    write_score,
+)
 
 
 def _complete_method(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
@@ -55,7 +68,8 @@ def _complete_method(ctx: click.Context, param: click.Parameter, incomplete: str
     "time_limit_s",
     metavar="SECONDS",
     type=click.FloatRange(min=0),
-    help="Stop then, with the best so far.  [default: no limit]",
+    help="Stop then, with the best so far. Imports, compiling, checking and writing do not count."
+    "  [default: no limit]",
 )
 @count("--seed", None, "Seed of the random numbers.  [default: drawn and reported]")
 @click.option(
@@ -102,21 +116,32 @@ def _solve(
     quiet: bool,
     verbose: bool,
 ) -> int:
-    from optmatch.entrances import solve as run
-    from optmatch.io import check_target
+    clock, before = Limits(time_s=time_limit_s).start(), uncounted_s()
+    with uncounted():
+        from optmatch.entrances import solve as run
+        from optmatch.io import check_target
 
-    problem = read_problem(file)
-    if target not in (None, STDIN):  # before time is spent
-        if several:
-            Path(target).parent.mkdir(exist_ok=True)
-        check_target(target, force=force)
     with listening(Path(name_of(file)).name, quiet=quiet, verbose=verbose, keep=True) as listen:
-        solution = run(problem, method, seed=seed, time_limit_s=time_limit_s, on_event=listen)
-        saved = _save(solution, target, force)
+        with clock.running():
+            try:
+                problem = read_problem(file)
+            except TimeUp as exc:
+                raise LimitReached("no schedule at the limit: time") from exc
+            if target not in (None, STDIN):  # before time is spent
+                if several:
+                    Path(target).parent.mkdir(exist_ok=True)
+                check_target(target, force=force)
+            solution = run(problem, method, seed=seed, time_limit_s=time_limit_s, on_event=listen)
+            solution = replace(solution, time_s=clock.elapsed_s)
+        with uncounted("writing"):
+            saved = _save(solution, target, force)
+    beside = {what: spent - before.get(what, 0.0) for what, spent in uncounted_s().items()}
+    beside = {what: spent for what, spent in beside.items() if spent > 0}
     if as_json:
-        print_object("result", {"file": file, **_result_object(solution), "saved": saved})
+        told = {**_result_object(solution), "uncounted_s": beside, "saved": saved}
+        print_object("result", {"file": file, **told})
     elif target != STDIN:
-        _print(name_of(file), solution, verbose)
+        _print(name_of(file), solution, beside, verbose)
     if not quiet:
         _explain(name_of(file), solution, saved)
     return _code(solution)
@@ -180,7 +205,7 @@ def _result_object(solution: Solution) -> dict[str, Any]:
     }
 
 
-def _print(name: str, solution: Solution, verbose: bool) -> None:
+def _print(name: str, solution: Solution, beside: dict[str, float], verbose: bool) -> None:
     good = solution.status in (Status.OPTIMAL, Status.FEASIBLE)
     click.echo(f"{name}: {paint(solution.status.value, good)}")
     rows: dict[str, Any] = {}
@@ -199,6 +224,7 @@ def _print(name: str, solution: Solution, verbose: bool) -> None:
     if solution.proof is not None:
         rows["proof"] = solution.proof + ", unproved" * (solution.proof == "search")
     rows["method"] = f"{solution.method}, seed {solution.seed}, {solution.time_s:.3g} s"
+    rows["not counted"] = ", ".join(f"{what} {spent:.2g} s" for what, spent in beside.items())
     for key, value in solution.stats.items():
         told = verbose or isinstance(value, int | float) or key == "fewest_slots"
         if key not in ("reason", "slots") and told:

@@ -30,6 +30,12 @@ from optmatch.model import write_score
     is_flag=True,
     help="Exit code 0, not 6, where a claim rests on a search without a certificate.",
 )
+@click.option("--all", "whole_store", is_flag=True, help="Verify all answers of a STORE.")
+@click.option(
+    "--discard",
+    is_flag=True,
+    help="With --all: remove what does not hold, so that a sweep runs it again.",
+)
 @JSON_LINES
 @click.pass_context
 def verify(
@@ -37,21 +43,55 @@ def verify(
     /,
     files: tuple[str, ...],
     accept_unproved: bool,
+    whole_store: bool,
+    discard: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Replay schedules: coverage, light, lengths and bounds. `-` is stdin.
+    """Replay schedules: coverage, light, lengths and bounds. `-` is stdin. With --all, STOREs.
 
     Exit code 5 if a rule does not hold or, with --optics, the budget is not kept; else 6 if a
     status or a lower bound rests on a search without a certificate.
     """
     optics.check_options(options)
+    if discard and not whole_store:
+        raise click.UsageError("--discard: only with --all")
+    if whole_store and options["optics"]:
+        raise click.UsageError("either --all or --optics")
 
     def run(file: str) -> int:
-        code = _verify(file, options, as_json)
+        if whole_store:
+            code = _verify_store(file, discard, as_json)
+        else:
+            code = _verify(file, options, as_json)
         return SOLVED if accept_unproved and code == UNPROVED else code
 
     ctx.exit(for_each(files, run, as_json=as_json))
+
+
+def _verify_store(file: str, discard: bool, as_json: bool) -> int:
+    from optmatch.sweeps.checks import check_store
+    from optmatch.sweeps.store import Store
+
+    counts = dict.fromkeys(("ok", "unproved", "violated", "damaged", "none"), 0)
+    wrong = []
+    with Store(file, read_only=not discard) as store:
+        for row, verdict, complaint in check_store(store):
+            counts[verdict] += 1
+            if verdict in ("violated", "damaged"):
+                wrong.append({"key": row.key, "name": row.name, "complaint": complaint})
+                if discard:
+                    store.discard(row.key)
+    if as_json:
+        print_object("store-report", {"file": file, **counts, "wrong": wrong})
+    else:
+        told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+        click.echo(f"{file}: {paint('FAILED' if wrong else 'ok', not wrong)}: {told or 'empty'}")
+        for entry in wrong:
+            click.echo(f"  {entry['key'][:12]} {entry['name']}: {entry['complaint']}")
+    if wrong:
+        return CHECK_FAILED
+    return UNPROVED if counts["unproved"] else SOLVED
 
 
 def _verify(file: str, options: dict[str, Any], as_json: bool) -> int:

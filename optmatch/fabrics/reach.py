@@ -64,7 +64,8 @@ def walk(
         leaving, came = leaving[fresh], came[fresh]
         cells[leaving] = distance
         entered[leaving] = came  # of equals the last one wins, the same on every machine
-        leaving = np.unique(leaving)
+        leaving = np.sort(leaving)  # NumPy's `unique` hashes first, which takes five times as long
+        leaving = leaving[np.diff(leaving, prepend=-1) > 0]
         base = leaving - leaving % n_terminals
         at = graph.mate[leaving % n_terminals].astype(np.int64)
         base, at = base[at >= 0], at[at >= 0]

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from optmatch.io.astra import files as astra
 from optmatch.io.collectives.msccl import write_msccl
 from optmatch.io.collectives.rounds import write_rounds
+from optmatch.io.collectives.traces import write_traces
 from optmatch.io.netlists import cell_states, gdsfactory
 from optmatch.io.rails import openoptics, timeline
 from optmatch.model import InputError, Solution
@@ -51,6 +52,11 @@ class Exporter(NamedTuple):
 
 
 _JOB = ("rail-job",)
+
+
+def _traces(solution: Solution) -> Exported:
+    return (write_traces if solution.problem.kind == "collective" else astra.traces)(solution)
+
 
 EXPORTERS: dict[str, Exporter] = {
     "csv": Exporter(
@@ -95,9 +101,9 @@ EXPORTERS: dict[str, Exporter] = {
         astra.group_topologies,
     ),
     "chakra": Exporter(
-        "the step as Chakra traces, a file for each rank",
-        _JOB,
-        astra.traces,
+        "the step, or the sends of a collective, as Chakra traces, a file for each rank",
+        (*_JOB, "collective"),
+        _traces,
     ),
     "openoptics": Exporter(
         "OpenOptics circuits: [time_slice, node1, node2, port1, port2], JSON",

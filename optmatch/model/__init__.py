@@ -29,6 +29,7 @@ from optmatch.model.limits import (
     counted_time,
     running_clock,
     uncounted,
+    uncounted_s,
     unlimited,
 )
 from optmatch.model.problem import Problem, unit_of
@@ -96,6 +97,7 @@ __all__ = [
     "running_clock",
     "counted_time",
     "uncounted",
+    "uncounted_s",
     "unlimited",
     "unit_of",
     "write_score",

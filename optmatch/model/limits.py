@@ -17,27 +17,37 @@ _running: ContextVar[Clock | None] = ContextVar("running", default=None)
 _preparing = threading.local()
 
 
+def uncounted_s() -> dict[str, float]:
+    """Seconds that this thread has spent in `uncounted`, by what it did there."""
+    return dict(getattr(_preparing, "by_name", {}))
+
+
 def counted_time() -> float:
     """Seconds of a clock that stands still while this thread is in `uncounted`."""
     return time.perf_counter() - float(getattr(_preparing, "spent_s", 0.0))
 
 
 @contextmanager
-def uncounted() -> Iterator[None]:
-    """Keep what is done once for each process out of all time limits: imports and compiling.
+def uncounted(what: str = "importing") -> Iterator[None]:
+    """Keep what is no search out of all time limits: importing, compiling, checking, writing.
 
     Examples
     --------
     >>> clock = Limits(time_s=10.0).start()
-    >>> with uncounted():
+    >>> with uncounted("sleeping"):
     ...     time.sleep(0.05)
-    >>> clock.elapsed_s < 0.05
+    >>> clock.elapsed_s < 0.05 <= uncounted_s()["sleeping"]
     True
     """
     counted = counted_time()
     try:
         yield
     finally:
+        by_name, more = (
+            uncounted_s(),
+            counted_time() - counted,
+        )  # more than a block inside this one
+        _preparing.by_name = by_name | {what: by_name.get(what, 0.0) + more}
         _preparing.spent_s = time.perf_counter() - counted
 
 
@@ -85,9 +95,9 @@ class Limits:
     Parameters
     ----------
     time_s
-        Wall-clock time in seconds, from the call of `optmatch.solve` to the end of the search:
-        tables and bounds count, imports, compiling and the check of the answer do not. Methods
-        look at the clock every few milliseconds.
+        Wall-clock time in seconds, from the call of `optmatch.solve` (on the command line: from
+        parsed arguments) to the end of the search: tables and bounds count, imports, compiling and
+        the check of the answer do not. Methods look at the clock every few milliseconds.
     iterations
         Steps of the method's main loop. Exact, so runs with it can be repeated.
     gap

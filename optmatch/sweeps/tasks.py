@@ -12,8 +12,7 @@ from optmatch.io.problems import problem_digest, problem_to_tree
 from optmatch.io.schedules import solution_from_tree, solution_to_tree
 from optmatch.io.text import canonical, digest, parse, plain
 from optmatch.kinds import default_method
-from optmatch.model import FormatError, Limits, Problem, Score, Solution, Value
-from optmatch.model.declarations import Index
+from optmatch.model import FormatError, Limits, Problem, Score, Solution, Value, integer
 
 REFUSED, FAILED, DAMAGED = "refused", "failed", "damaged"
 """Besides the values of `Status`: the method does not take the problem; it raised an error, or
@@ -49,11 +48,12 @@ class Task(Value):
     problem: Problem
     method: str | None = None
     _: KW_ONLY
-    seed: Index = 0
+    seed: int = 0
     limits: Limits = field(default_factory=Limits)
     name: str = ""
 
     def __post_init__(self) -> None:
+        integer("seed", self.seed, at_least=0)
         if self.method is None:
             self._set(method=default_method(self.problem).name)
 

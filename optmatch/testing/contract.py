@@ -28,7 +28,7 @@ from optmatch.model import (
 )
 from optmatch.testing.problems import smallest_problems
 from optmatch.testing.runs import Runs, on_each, on_each_tiny
-from optmatch.testing.variants import essence, rank, relabelled, solve_all, solve_there
+from optmatch.testing.variants import essence, rank, relabelled, solve_there
 
 _STATS = {name: get_origin(hint) or hint for name, hint in get_type_hints(Stats).items()}
 
@@ -76,7 +76,7 @@ class SolverContract(Runs):
     @on_each
     def test_every_answer_passes_the_verifier(self, problem: Problem) -> None:
         """With several seeds, whatever limit it stops at; statistics are those of the table."""
-        first, second = self._answer(problem), self._solve(problem, number=1)
+        first, second = self._answer(problem), self._answer(problem, number=1)
         for solution in (first,) if essence(second) == essence(first) else (first, second):
             report = verify(problem, solution)
             assert report.valid, report.complaint
@@ -204,9 +204,9 @@ class SolverContract(Runs):
     def test_one_seed_one_trajectory(self, problem: Problem) -> None:
         """The same seed gives the same events and solution, also after other solves."""
         self._needs_determinism()
-        first, second = list[Event](), list[Event]()
-        solution = self._solve(problem, on_event=first.append)
-        self._solve(problem, number=1)
+        solution, first = self._told(problem)
+        self._answer(problem, number=1)
+        second = list[Event]()
         again = self._solve(problem, on_event=second.append)
         assert essence(again) == essence(solution)
         assert second == first
@@ -218,7 +218,7 @@ class SolverContract(Runs):
         self._each(self.problems, found.append)
         sample = found[-3:]
         there = solve_there(self._method(), sample, self.limits)
-        here = solve_all(self._method(), sample, self.limits)
+        here = [self._answer(problem) for problem in sample]
         assert [essence(s) for s in there] == [essence(s) for s in here]
 
     def test_nothing_global_changes(self, capfd: pytest.CaptureFixture[str]) -> None:
@@ -267,8 +267,7 @@ class SolverContract(Runs):
     @on_each
     def test_events_tell_the_story(self, problem: Problem) -> None:
         """Bests fall to the answer, bounds rise to it at most, ticks count up to their total."""
-        events: list[Event] = []
-        solution = self._solve(problem, on_event=events.append)
+        solution, events = self._told(problem)
         bests = [event.objective for event in events if isinstance(event, NewBest)]
         bounds = [event.lower_bound for event in events if isinstance(event, Bound)]
         assert bests == sorted(set(bests), reverse=True)

@@ -49,10 +49,14 @@ class Runs:
         method = method if isinstance(method, Method) else find_method(method, problem)
         return method.run(problem, limits or self.limits, rng, on_event)
 
-    def _answer(self, problem: Any) -> Solution:
+    def _answer(self, problem: Any, number: int = 0) -> Solution:
         """Solve it once for all tests that only look at the answer."""
+        return self._told(problem, number)[0]
+
+    def _told(self, problem: Any, number: int = 0) -> tuple[Solution, list[Event]]:
+        """Return this answer, and the events on the way to it."""
         contract: Any = type(self)
-        return _first_answer(contract, problem)
+        return _solve_once(contract, problem, number)
 
     def _best(self, problem: Any) -> float | None:
         """Search exhaustively, once for all methods that are run on the same tiny problem."""
@@ -121,8 +125,11 @@ def _drawn(problems: Problems, count: int) -> list[Problem]:
 
 
 @cache
-def _first_answer(contract: type[Runs], problem: Problem) -> Solution:
-    return contract()._solve(problem)
+def _solve_once(
+    contract: type[Runs], problem: Problem, number: int
+) -> tuple[Solution, list[Event]]:
+    events: list[Event] = []
+    return contract()._solve(problem, number=number, on_event=events.append), events
 
 
 _by_brute_force = cache(brute_force)

@@ -19,7 +19,7 @@ from optmatch.problems.collectives.steps import (
 from optmatch.solvers.collectives.rounds import (
     Rounds,
     as_rounds,
-    backwards,
+    of_gathers,
     one_after_another,
     without_nothing,
 )
@@ -45,12 +45,8 @@ def list_rounds(problem: Collective, algorithm: str) -> Rounds:
         return _whole_buffers(problem, operation, 1)
     if n == 2 and operation == "broadcast":
         return _bruck(problem, operation, 1)
-    if operation == "reduce-scatter":
-        return backwards(make(problem, "all-gather", -1))
-    if operation == "all-reduce":
-        scatter = backwards(make(problem, "all-gather", -1))
-        return one_after_another(scatter, make(problem, "all-gather", 1))
-    rounds = make(problem, operation, 1)
+    asked = "all-gather" if operation in ("all-reduce", "reduce-scatter") else operation
+    rounds = of_gathers(operation, lambda sign: make(problem, asked, sign))
     return without_nothing(problem, rounds) if operation == "all-to-all" else rounds
 
 
@@ -117,7 +113,7 @@ def _hand_on(n: int, ways: Iterable[tuple[NDArray[np.int64], NDArray[np.bool_]]]
 def _ring(problem: Collective, operation: str, sign: int) -> Rounds:
     n = problem.n_ranks
     ranks = np.arange(n)
-    following = (ranks + sign) % n
+    following = list_partners("ring", n, sign)
     if operation == "all-to-all":
         distance = (ranks - ranks[:, None]) % n
         return _hand_on(n, ((following, distance > turn) for turn in range(n - 1)))
@@ -151,17 +147,17 @@ def _bruck(problem: Collective, operation: str, sign: int) -> Rounds:
     powers = [1 << k for k in range((n - 1).bit_length())]
     if operation == "all-to-all":
         distance = (ranks - ranks[:, None]) % n
-        return _hand_on(n, (((ranks + p) % n, distance & p > 0) for p in powers))
+        return _hand_on(n, ((list_partners("ring", n, p), distance & p > 0) for p in powers))
     if operation == "broadcast":
         return _tree(problem)
-    return _grow(n, ((ranks + sign * power) % n for power in powers))
+    return _grow(n, (list_partners("ring", n, sign * power) for power in powers))
 
 
 def _near_sums(problem: Collective, operation: str, sign: int) -> Rounds:
     """Gather from afar first, while there is little to send; so sums start with the near ones."""
     n = problem.n_ranks
     powers = [1 << k for k in range((n - 1).bit_length())]
-    return _grow(n, ((np.arange(n) + sign * power) % n for power in powers[::-1]))
+    return _grow(n, (list_partners("ring", n, sign * power) for power in powers[::-1]))
 
 
 def _tree(problem: Collective) -> Rounds:
@@ -234,7 +230,7 @@ def list_matchings(problem: Collective) -> list[NDArray[np.int64]]:
     n = problem.n_ranks
     ranks = np.arange(n)
     if not problem.two_way:
-        return [(ranks + shift) % n for shift in range(1, n)]
+        return [list_partners("ring", n, shift) for shift in range(1, n)]
     routed = _routed_matchings(problem)
     if routed is not None:
         return routed

@@ -3,7 +3,7 @@
 In configuration c rank r sends to r + g_c, modulo n. A block for the rank o places onward takes
 j_c(o) hops in it, with o = j_1 g_1 + ... + j_K g_K. All ranks do the same, so each circuit of a
 configuration carries as much, and a rank sends as many blocks as there are hops to all offsets:
-least for shortest paths. `search_shifts` looks for the shifts whose paths are shortest.
+least for shortest paths. `list_shifts` looks for the shifts whose paths are shortest.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import InputError
-from optmatch.model.values import integer
-from optmatch.problems.collectives.bounds import distances
-from optmatch.solvers.collectives.mixed_radix import reach_product
-from optmatch.solvers.collectives.stragglar import COPY, Sends
+from optmatch.problems import Collective
+from optmatch.problems.collectives.bounds import distances, fewest_rounds
+from optmatch.problems.collectives.plan import COPY
+from optmatch.solvers.collectives.mixed_radix import split_rounds
+from optmatch.solvers.collectives.rounds import Rounds, as_rounds
 from optmatch.solvers.kernel import inner_kernel, kernel
 
 RESTARTS = 40
@@ -46,20 +47,10 @@ class Circulant(NamedTuple):
         most: NDArray[np.int64] = self.exponents.max(axis=0)
         return most
 
-    def time_s(self, block_s: float, alpha_s: float, delay_s: float) -> float:
-        """Return how long it takes.
-
-        Parameters
-        ----------
-        block_s
-            To send one block, of 1 / n of a rank's buffer.
-        alpha_s
-            Of each round.
-        delay_s
-            Of each configuration but the first.
-        """
+    def time_s(self, block_s: float, each_s: float, delay_s: float) -> float:
+        """Return how long it takes: seconds of a block, a round and a change of circuits."""
         rounds = int(self.rounds.sum())
-        return (len(self.shifts) - 1) * delay_s + rounds * alpha_s + self.hops * block_s
+        return (len(self.shifts) - 1) * delay_s + rounds * each_s + self.hops * block_s
 
 
 @inner_kernel
@@ -83,14 +74,7 @@ def relax(distance, shift, least):
 def climb(shifts, n, work):
     """Replace one shift after another by the best there is; return the hops in the end.
 
-    Parameters
-    ----------
-    shifts
-        The shifts; written.
-    n
-        Number of ranks.
-    work
-        Shape (2, n).
+    It writes `shifts` and works in an array of shape (2, n).
     """
     count = len(shifts)
     best = FAR * n
@@ -129,41 +113,24 @@ def fill(distance, shift, most, least, taken):
                 least[to], taken[to] = distance[at] + j, j
 
 
-def search_shifts(n: int, n_configurations: int, seed: int = 0) -> NDArray[np.int64]:
-    """Return shifts with short paths to all offsets: hill climbing from several beginnings.
+def list_shifts(n: int, k: int, seed: int = 0) -> list[NDArray[np.int64]]:
+    """List sets of k shifts with short paths to all offsets, the one of fewest hops first.
 
-    Parameters
-    ----------
-    n
-        Number of ranks.
-    n_configurations
-        How many shifts.
-    seed
-        Of the beginnings; the first are mixed radices.
-
-    Notes
-    -----
-    One climb takes some rounds of O(K n^2).
+    They are the ends of hill climbs from several beginnings, of which the first is a mixed
+    radix. One climb takes some rounds of O(k n^2).
 
     Examples
     --------
-    >>> shifts = search_shifts(8, 3)
-    >>> route(8, shifts).hops  # the bound
+    >>> route(8, list_shifts(8, 3)[0]).hops  # the bound
     11
     """
-    return _climbs(n, n_configurations, seed)[0]
-
-
-def _climbs(n: int, k: int, seed: int) -> list[NDArray[np.int64]]:
-    """Return the ends of climbs, the one of fewest hops first."""
     rng = np.random.default_rng(seed)
-    _, split = reach_product(n, k)
     work = np.empty((2, n), dtype=np.int64)
     found: dict[tuple[int, ...], int] = {}
     for restart in range(max(2, min(RESTARTS, 10**9 // (k * n * n)))):
         shifts = rng.integers(1, max(2, n), size=k)
         if restart == 0:
-            radices = np.cumprod([1, *(1 + r for r in split)])[:-1]
+            radices = np.cumprod([1, *(1 + r for r in split_rounds(n, k))])[:-1]
             shifts[: len(radices)] = radices
         else:
             shifts[0] = 1
@@ -173,16 +140,7 @@ def _climbs(n: int, k: int, seed: int) -> list[NDArray[np.int64]]:
 
 
 def route(n: int, shifts: NDArray[np.int64], most: NDArray[np.int64] | None = None) -> Circulant:
-    """Return shortest paths to all offsets, with so many hops at most in each configuration.
-
-    Parameters
-    ----------
-    n
-        Number of ranks.
-    shifts
-        By configuration.
-    most
-        By configuration; None: any number.
+    """Return shortest paths to all offsets, with ``most[configuration]`` hops at most in each.
 
     Raises
     ------
@@ -206,19 +164,11 @@ def route(n: int, shifts: NDArray[np.int64], most: NDArray[np.int64] | None = No
     return Circulant(shifts, exponents)
 
 
-def trim(circulant: Circulant, block_s: float, alpha_s: float) -> Circulant:
-    """Take longer paths as long as fewer rounds save more than the hops cost.
-
-    Parameters
-    ----------
-    circulant
-        Shortest paths.
-    block_s, alpha_s
-        Of each block and round, as for `Circulant.time_s`.
-    """
+def trim(circulant: Circulant, block_s: float, each_s: float) -> Circulant:
+    """Take longer paths as long as fewer rounds save more than the hops cost."""
     n = len(circulant.exponents)
     while True:
-        best, time_s = None, circulant.time_s(block_s, alpha_s, 0.0)
+        best, time_s = None, circulant.time_s(block_s, each_s, 0.0)
         for c in np.flatnonzero(circulant.rounds):
             most = circulant.rounds
             most[c] -= 1
@@ -226,89 +176,60 @@ def trim(circulant: Circulant, block_s: float, alpha_s: float) -> Circulant:
                 other = route(n, circulant.shifts, most)
             except InputError:
                 continue
-            if other.time_s(block_s, alpha_s, 0.0) < time_s:
-                best, time_s = other, other.time_s(block_s, alpha_s, 0.0)
+            if other.time_s(block_s, each_s, 0.0) < time_s:
+                best, time_s = other, other.time_s(block_s, each_s, 0.0)
         if best is None:
             return circulant
         circulant = best
 
 
-def choose(
-    n: int, block_s: float, alpha_s: float, delay_s: float, seed: int = 0
-) -> tuple[Circulant, float]:
-    """Return the fastest all-to-all on shifts, for any number of configurations, and a bound.
+def choose(problem: Collective) -> Circulant:
+    """Return the fastest all-to-all on shifts that is found, for any number of configurations.
 
-    Parameters
-    ----------
-    n
-        Number of ranks, 2 or more.
-    block_s, alpha_s, delay_s
-        Of each block, round and new configuration, as for `Circulant.time_s`.
-    seed
-        Of the search for shifts.
-
-    Returns
-    -------
-    Circulant
-        The one of least time that was found.
-    float
-        No all-to-all on one-way circuits, with one port, is faster: reach product, distances and
-        delays, for the best number of configurations.
+    Those numbers are tried first of which the bound by rounds, hops and delays is least.
 
     Examples
     --------
-    >>> found, bound_s = choose(8, 1.0, 0.0, 3.0)
-    >>> found.time_s(1.0, 0.0, 3.0), bound_s
-    (17.0, 17.0)
+    >>> found = choose(Collective("all-to-all", 8, 8.0, rate_bytes_per_s=1.0, delay_s=3.0))
+    >>> len(found.shifts), found.hops  # 3 + 14 seconds: the bound
+    (2, 14)
     """
-    n = integer("n", n, at_least=2)
+    n, delay_s = problem.n_ranks, problem.delay_s
+    each_s = problem.alpha_s + (problem.hop_s or 0.0)
+    block_s = problem.size_bytes / n / (problem.rate_bytes_per_s * problem.lanes)
     counts = np.arange(1, n)
     bounds = [
-        (k - 1) * delay_s + reach_product(n, k)[0] * alpha_s + float(hops.sum()) * block_s
+        (k - 1) * delay_s + fewest_rounds(n, k) * each_s + float(hops.sum()) * block_s
         for k, hops in zip(counts.tolist(), distances(n), strict=False)
     ]
     best = Circulant(counts, np.eye(n, dtype=np.int64)[:, 1:])  # each block straight to its place
     for k in counts[np.argsort(bounds, kind="stable")][:TRIED].tolist():
-        if bounds[k - 1] >= best.time_s(block_s, alpha_s, delay_s):
+        if bounds[k - 1] >= best.time_s(block_s, each_s, delay_s):
             break
-        for shifts in _climbs(n, k, seed)[:TRIED]:
-            found = trim(route(n, shifts), block_s, alpha_s)
-            best = min(best, found, key=lambda each: each.time_s(block_s, alpha_s, delay_s))
-    return best, min(bounds)
+        for shifts in list_shifts(n, k)[:TRIED]:
+            found = trim(route(n, shifts), block_s, each_s)
+            best = min(best, found, key=lambda each: each.time_s(block_s, each_s, delay_s))
+    return best
 
 
-def list_sends(circulant: Circulant) -> Sends:
-    """Return the sends of an all-to-all: chunk source * n + destination, hop by hop.
+def list_rounds(circulant: Circulant) -> Rounds:
+    """List the rounds of an all-to-all: in each configuration as many as the most hops in it.
 
-    Parameters
-    ----------
-    circulant
-        Shifts and routes.
-
-    Returns
-    -------
-    Sends
-        In each configuration as many rounds as the most hops in it; a block of fewer hops makes
-        them in the first of these.
+    A block of fewer hops makes them in the first of these.
 
     Examples
     --------
-    >>> list_sends(route(3, np.array([1]))).tolist()[6:]
+    >>> list_rounds(route(3, np.array([1]))).sends.tolist()[6:]
     [[1, 1, 2, 2, 0], [1, 2, 0, 3, 0], [1, 0, 1, 7, 0]]
     """
     n = len(circulant.exponents)
-    rank = np.arange(n)
     place = np.zeros(n, dtype=np.int64)  # by offset: how far blocks have come
-    parts = [np.empty((5, 0), dtype=np.int64)]
-    turn = 0
+    parts = []
     for c, shift in enumerate(circulant.shifts.tolist()):
         for k in range(int(circulant.rounds[c])):
             offset = np.flatnonzero(circulant.exponents[:, c] > k)
-            start, o = (x.ravel() for x in np.meshgrid(rank, offset, indexing="ij"))
+            start, o = (x.ravel() for x in np.meshgrid(np.arange(n), offset, indexing="ij"))
             at = (start + place[o]) % n
-            chunk = start * n + (start + o) % n
-            full = np.full_like(at, turn)
-            parts.append(np.stack((full, at, (at + shift) % n, chunk, np.full_like(at, COPY))))
+            parts.append((at, (at + shift) % n, start * n + (start + o) % n))
             place[offset] += shift
-            turn += 1
-    return np.concatenate(parts, axis=1).T.astype(np.int32)
+    return as_rounds(parts, COPY, n * n)

@@ -11,10 +11,11 @@ import numpy as np
 from optmatch.fabrics import IdealSwitch
 from optmatch.model import Clock, Limits, OnEvent, Solution, uncounted
 from optmatch.problems import Collective
+from optmatch.problems.collectives.bounds import fewest_late_rounds
 from optmatch.solvers.collectives.algorithms import ALGORITHMS, fits, list_rounds
 from optmatch.solvers.collectives.conclusion import Found, run
 from optmatch.solvers.collectives.plans import Laid, lay, lay_shares
-from optmatch.solvers.collectives.rounds import Rounds
+from optmatch.solvers.collectives.rounds import Rounds, one_after_another
 from optmatch.solvers.method import Run
 
 MOST_RANKS = 8
@@ -106,10 +107,10 @@ def _rewire(problem: Collective, clock: Clock) -> Found:
 def _overlap(problem: Collective, clock: Clock) -> Found:
     """Let planes change circuits while others send; of all algorithms the fastest."""
     with uncounted():
-        from optmatch.solvers.collectives.overlap import given_steps, read_steps, share
+        from optmatch.solvers.collectives.overlap import read_steps, share
 
     if problem.steps is not None:
-        found, bound = share(given_steps(problem), clock)
+        found, bound = share(read_steps(problem, None), clock)
         return Found(lay_shares(problem, None, found), {}, lower_bound=bound)
     best: tuple[str, Laid] | None = None
     times: dict[str, float] = {}
@@ -130,38 +131,27 @@ def _overlap(problem: Collective, clock: Clock) -> Found:
 def _stragglar(problem: Collective, clock: Clock) -> Found:
     """Let the others scatter sums while they wait, then spread what the late rank has."""
     with uncounted():
-        from optmatch.solvers.collectives.stragglar import scatter_pairs, scatter_ring, schedule
+        from optmatch.solvers.collectives.stragglar import schedule
 
-    n, late = problem.n_ranks, problem.late
-    first = scatter_pairs(n) if problem.two_way else scatter_ring(n)
-    then = schedule(n).astype(np.int64)
-    then[:, 0] += int(first[-1, 0]) + 1 if len(first) else 0
-    sends = np.concatenate([first.astype(np.int64), then])
-    rank_of = np.argsort(late, kind="stable")  # the last one is the late one
-    sends[:, 1:3] = rank_of[sends[:, 1:3]]
-    return Found(lay(problem, Rounds(sends, max(1, n - 1))), {"algorithm": "stragglar"})
+    n, two_way = problem.n_ranks, problem.two_way
+    others = Collective("reduce-scatter", n - 1, problem.size_bytes, two_way=two_way)
+    first = list_rounds(others, "direct" if two_way else "ring")
+    then = Rounds(schedule(n).astype(np.int64), max(1, n - 1))
+    rounds = one_after_another(first._replace(matchings=None, chunk_count=then.chunk_count), then)
+    rank_of = np.argsort(problem.late, kind="stable")  # the last one is the late one
+    rounds.sends[:, 1:3] = rank_of[rounds.sends[:, 1:3]]
+    stats = {"algorithm": "stragglar", "fewest_rounds_late": fewest_late_rounds(n)}
+    return Found(lay(problem, rounds), stats)
 
 
 def _mixed_radix(problem: Collective, clock: Clock) -> Found:
     """Gather, and scatter sums, in the fewest rounds that so many configurations allow."""
     with uncounted():
-        from optmatch.solvers.collectives import mixed_radix
+        from optmatch.solvers.collectives.mixed_radix import make
 
-    n, each_s = problem.n_ranks, problem.alpha_s + (problem.hop_s or 0.0)
-    if n == 2:  # where an all-reduce is one exchange
+    if problem.n_ranks == 2:  # where an all-reduce is one exchange
         return _follow("ring", problem, clock)
-    makers = {
-        "all-gather": mixed_radix.all_gather,
-        "reduce-scatter": mixed_radix.reduce_scatter,
-        "all-reduce": mixed_radix.all_reduce,
-    }
-    counts = range(1, (n - 1).bit_length() + 1)
-    best = min(
-        counts,
-        key=lambda k: (k - 1) * problem.delay_s + each_s * mixed_radix.reach_product(n, k)[0],
-    )
-    sends = makers[problem.operation](n, best).astype(np.int64)
-    return Found(lay(problem, Rounds(sends, n)), {"algorithm": "mixed-radix"})
+    return Found(lay(problem, make(problem)), {"algorithm": "mixed-radix"})
 
 
 def _circulant(problem: Collective, clock: Clock) -> Found:
@@ -169,11 +159,8 @@ def _circulant(problem: Collective, clock: Clock) -> Found:
     with uncounted():
         from optmatch.solvers.collectives import circulant
 
-    n, each_s = problem.n_ranks, problem.alpha_s + (problem.hop_s or 0.0)
-    block_s = problem.size_bytes / n / (problem.rate_bytes_per_s * problem.lanes)
-    chosen, _ = circulant.choose(n, block_s, each_s, problem.delay_s)
-    sends = circulant.list_sends(chosen).astype(np.int64)
-    return Found(lay(problem, Rounds(sends, n * n)), {"algorithm": "circulant"})
+    rounds = circulant.list_rounds(circulant.choose(problem))
+    return Found(lay(problem, rounds), {"algorithm": "circulant"})
 
 
 FINDERS: dict[str, Find] = {

@@ -11,126 +11,68 @@ from __future__ import annotations
 
 import numpy as np
 
-from optmatch.model.values import integer
-from optmatch.solvers.collectives.stragglar import COPY, REDUCE, Sends
+from optmatch.problems import Collective
+from optmatch.problems.collectives.bounds import fewest_rounds
+from optmatch.problems.collectives.plan import COPY
+from optmatch.solvers.collectives.rounds import Rounds, as_rounds, of_gathers
 
 
-def reach_product(n: int, n_configurations: int) -> tuple[int, tuple[int, ...]]:
-    """Return the fewest rounds in which every rank can reach all, and how they are split.
+def split_rounds(n: int, n_configurations: int) -> tuple[int, ...]:
+    """Return for how many rounds each configuration is held, so that every rank can reach all.
 
-    The least sum of r_1 ... r_K with (1 + r_1) ... (1 + r_K) >= n: a rank that sends to one other
-    at a time reaches no more in configurations held for so many rounds.
-
-    Parameters
-    ----------
-    n
-        Number of ranks.
-    n_configurations
-        K, the most configurations.
-
-    Returns
-    -------
-    tuple of int and tuple
-        The sum, and r_1 ... r_K, of which those that are not needed are left out.
+    The least sum of r_1 ... r_K with (1 + r_1) ... (1 + r_K) >= n, of as many configurations as
+    are of use. For a given sum the product is largest where they differ by one at most.
 
     Examples
     --------
-    >>> reach_product(64, 2), reach_product(64, 6), reach_product(5, 2)
-    ((14, (7, 7)), (6, (1, 1, 1, 1, 1, 1)), (3, (2, 1)))
+    >>> split_rounds(64, 2), split_rounds(64, 8), split_rounds(5, 2)
+    ((7, 7), (1, 1, 1, 1, 1, 1), (2, 1))
     """
-    n, k = integer("n", n, at_least=1), integer("n_configurations", n_configurations, at_least=1)
-    # For a given sum the product is largest where factors differ by one at most.
-    total = 0
-    while True:
-        low, more = divmod(total, k)
-        if (low + 2) ** more * (low + 1) ** (k - more) >= n:
-            split = (low + 1,) * more + (low,) * (k - more)
-            return total, tuple(r for r in split if r)
-        total += 1
+    k = min(n_configurations, (n - 1).bit_length())
+    if not k:
+        return ()
+    each, more = divmod(fewest_rounds(n, k), k)
+    return (each + 1,) * more + (each,) * (k - more)
 
 
-def all_gather(n: int, n_configurations: int) -> Sends:
-    """Return the sends of an all-gather of the fewest rounds.
+def all_gather(n: int, held: tuple[int, ...], sign: int = 1) -> Rounds:
+    """Return the rounds of an all-gather; circuits of each are the same shift of all ranks.
 
     Parameters
     ----------
     n
         Number of ranks; rank r has block r.
-    n_configurations
-        The most configurations of one-way circuits, one port for each rank.
-
-    Returns
-    -------
-    Sends
-        n (n - 1) rows in ``reach_product(n, n_configurations)`` rounds: nobody gets what it has.
-        Circuits of a round are the same shift of all ranks.
+    held
+        As of `split_rounds`.
+    sign
+        Which way blocks go round, 1 or -1.
 
     Examples
     --------
-    >>> sends = all_gather(5, 2)
+    >>> sends = all_gather(5, (2, 1)).sends
     >>> [np.unique((row[:, 2] - row[:, 1]) % 5).tolist() for row in np.split(sends, [5, 10])]
     [[1], [1], [3]]
     """
-    _, held = reach_product(n, n_configurations)
-    parts = [np.empty((5, 0), dtype=np.int64)]
-    turn, step = 0, 1
+    parts, step = [], 1
     for rounds in held:
         for k in range(rounds):
             # Of the block that began j places back; those that would have come round are left out.
             back = np.arange(k * step, min((k + 1) * step, n - step))
             source, j = (x.ravel() for x in np.meshgrid(np.arange(n), back, indexing="ij"))
-            row = (np.full_like(j, turn), source, (source + step) % n, (source - j) % n)
-            parts.append(np.stack((*row, np.full_like(j, COPY))))
-            turn += 1
+            parts.append((source, (source + sign * step) % n, (source - sign * j) % n))
         step *= 1 + rounds
-    return np.concatenate(parts, axis=1).T.astype(np.int32)
+    return as_rounds(parts, COPY, n)
 
 
-def reduce_scatter(n: int, n_configurations: int) -> Sends:
-    """Return the sends of a reduce-scatter: an all-gather that runs backwards.
-
-    Parameters
-    ----------
-    n, n_configurations
-        As for `all_gather`; rank r ends with chunk r.
+def make(problem: Collective) -> Rounds:
+    """Make an all-gather, a reduce-scatter or an all-reduce with as many circuits as pay.
 
     Examples
     --------
-    >>> reduce_scatter(3, 1).tolist()[0]
-    [0, 1, 0, 2, 1]
+    >>> make(Collective("all-reduce", 64, 1.0, alpha_s=1.0, delay_s=7.0)).n_rounds
+    28
     """
-    return _backwards(all_gather(n, n_configurations))
-
-
-def all_reduce(n: int, n_configurations: int) -> Sends:
-    """Return the sends of a reduce-scatter and an all-gather.
-
-    Parameters
-    ----------
-    n, n_configurations
-        As for `all_gather`, of each of the two.
-
-    Returns
-    -------
-    Sends
-        Twice as many rounds as `all_gather`. The all-gather goes the other way round, so that the
-        last circuits of the reduce-scatter serve it too: 2 K - 1 configurations.
-
-    Examples
-    --------
-    >>> sends = all_reduce(4, 2)
-    >>> [int((row[2] - row[1]) % 4) for row in sends[[0, 8, 12, 20]]]
-    [2, 3, 3, 2]
-    """
-    gather = all_gather(n, n_configurations)
-    after = gather.copy()
-    after[:, 1:4] = -after[:, 1:4] % n
-    after[:, 0] += 1 + gather[:, 0].max(initial=-1)
-    return np.concatenate([_backwards(gather), after])
-
-
-def _backwards(gather: Sends) -> Sends:
-    turn, source, destination, chunk, _ = gather.T
-    rows = (turn.max(initial=0) - turn, destination, source, chunk, np.full_like(turn, REDUCE))
-    order = np.argsort(rows[0], kind="stable")
-    return np.stack(rows, axis=1)[order]
+    n, each_s = problem.n_ranks, problem.alpha_s + (problem.hop_s or 0.0)
+    splits = [split_rounds(n, k) for k in range(1, (n - 1).bit_length() + 1)]
+    held = min(splits, key=lambda held: (len(held) - 1) * problem.delay_s + each_s * sum(held))
+    return of_gathers(problem.operation, lambda sign: all_gather(n, held, sign))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from optmatch.model import Clock, uncounted
 from optmatch.problems import Collective
 from optmatch.solvers.collectives.plans import Shares, lay_circuits
-from optmatch.solvers.collectives.rounds import Rounds, chunk_sizes
+from optmatch.solvers.collectives.rounds import Rounds, ready_s
 
 BEAM = 60
 """Partial schedules that are kept."""
@@ -45,44 +45,31 @@ class Steps(NamedTuple):
         return float((self.alpha_s + self.work_s / self.planes).sum()) + dark
 
 
-def given_steps(problem: Collective) -> Steps:
-    """Read the steps that a problem is given from outside."""
-    table = np.asarray(problem.steps).reshape(-1, 2)
-    held = -2 if isinstance(problem.start, str) and problem.start == "free" else -1
-    return Steps(
-        table[:, 0].astype(np.int64),
-        table[:, 1] / (problem.ports * problem.rate_bytes_per_s),
-        np.zeros(len(table)),
-        problem.planes,
-        problem.alpha_s + (problem.hop_s or 0.0),
-        problem.delay_s,
-        np.full(problem.planes, held),
-    )
+def read_steps(problem: Collective, rounds: Rounds | None) -> Steps:
+    """Read the rounds of an algorithm as steps, each in a configuration of its own.
 
-
-def read_steps(problem: Collective, rounds: Rounds) -> Steps:
-    """Read the rounds of an algorithm as steps, each in a configuration of its own."""
-    n, count = problem.n_ranks, rounds.n_rounds
-    turn, source, target, chunk = rounds.sends.T[:4]
-    sizes = chunk_sizes(problem, rounds.chunk_count)
-    loads = np.bincount(turn * n + source, weights=sizes[chunk], minlength=count * n)
-    circuits = lay_circuits(problem, rounds)[:, 0]
-    known, number = np.unique(circuits, axis=0, return_inverse=True)
-    ready_s = np.zeros(count)
-    np.maximum.at(ready_s, turn, np.maximum(problem.late[source], problem.late[target]))
-    held = np.full(problem.planes, -1)
-    if isinstance(problem.start, str):
-        held[:] = -2 if problem.start == "free" else -1
+    Without rounds these are the steps that the problem is given from outside.
+    """
+    n, planes = problem.n_ranks, problem.planes
+    there = isinstance(problem.start, str) and problem.start == "free"
+    held = np.full(planes, -2 if there else -1)
+    if rounds is None:
+        number, bytes_ = np.asarray(problem.steps).T
+        begin_s = np.zeros(len(number))
     else:
-        for plane, lanes in enumerate(problem.start.reshape(problem.planes, problem.ports, n)):
-            same = (known[:, None] == lanes).all(axis=(1, 2))
-            held[plane] = np.flatnonzero(same)[0] if same.any() else -1
+        circuits = lay_circuits(problem, rounds)[:, 0]
+        known, number = np.unique(circuits, axis=0, return_inverse=True)
+        bytes_ = rounds.bytes_sent(problem).max(axis=1, initial=0.0)
+        begin_s = ready_s(problem, rounds.sends, rounds.n_rounds)
+        if not isinstance(problem.start, str):
+            for plane, lanes in enumerate(problem.start.reshape(planes, problem.ports, n)):
+                same = (known[:, None] == lanes).all(axis=(1, 2))
+                held[plane] = np.flatnonzero(same)[0] if same.any() else -1
     return Steps(
-        number.reshape(-1),
-        loads.reshape(count, n).max(axis=1, initial=0.0)
-        / (problem.ports * problem.rate_bytes_per_s),
-        ready_s,
-        problem.planes,
+        number.reshape(-1).astype(np.int64),
+        bytes_ / (problem.ports * problem.rate_bytes_per_s),
+        begin_s,
+        planes,
         problem.alpha_s + (problem.hop_s or 0.0),
         problem.delay_s,
         held,
@@ -110,9 +97,8 @@ def share(steps: Steps, clock: Clock, *, prove: bool = True) -> tuple[Shares, fl
     best = _improve(steps, best, clock)
     bound = 0.0
     if prove and best.share_s.size <= SMALL and clock.exceeded(1) is None:
-        proved, better = _search(steps, best, clock)
-        other = _balance(steps, better) if better is not None else best
-        best = min(best, other, key=lambda each: each.time_s)
+        proved, used = _search(steps, best, clock)
+        best = min(best, _balance(steps, used), key=lambda each: each.time_s)
         # The search counts in floats; what agrees to six digits is the same time.
         bound = best.time_s if proved >= best.time_s * (1 - 1e-6) else proved
     return best, bound
@@ -121,42 +107,34 @@ def share(steps: Steps, clock: Clock, *, prove: bool = True) -> tuple[Shares, fl
 def _beam(steps: Steps) -> list[NDArray[np.bool_]]:
     """Go forward step by step, and keep those sets of planes that end first."""
     k = steps.planes
-    states: list[tuple[float, tuple[tuple[int, float], ...], tuple[tuple[int, ...], ...]]]
-    states = [(0.0, tuple((int(c), 0.0) for c in steps.held), ())]
-    for number in range(len(steps.work_s)):
-        wanted, work = int(steps.configuration[number]), float(steps.work_s[number])
-        after: dict[Any, tuple[float, Any, Any]] = {}
+    begin: Any = (0.0, tuple((held, 0.0) for held in steps.held.tolist()), ())
+    states = [begin]  # time, configuration and end of each plane, planes of each step so far
+    for wanted, work, ready in zip(
+        steps.configuration.tolist(), steps.work_s.tolist(), steps.ready_s.tolist(), strict=True
+    ):
+        after: dict[Any, tuple[float, Any]] = {}
         for now, planes, used in states:
-            now = max(now, float(steps.ready_s[number]))
             there = [
-                max(now, free + (0.0 if held in (wanted, -2) else steps.delay_s))
+                max(now, ready, free + (0.0 if held in (wanted, -2) else steps.delay_s))
+                + steps.alpha_s
                 for held, free in planes
             ]
-            order = sorted(range(k), key=lambda plane: there[plane])
-            for chosen in _subsets(order, planes):
-                level, active = 0.0, chosen
+            for chosen in _subsets(sorted(range(k), key=there.__getitem__), planes):
                 for count in range(1, len(chosen) + 1):  # those that come too late stay out
-                    active = chosen[:count]
-                    level = (work + sum(there[p] + steps.alpha_s for p in active)) / count
-                    if count == len(chosen) or level <= there[chosen[count]] + steps.alpha_s:
+                    level = (work + sum(there[p] for p in chosen[:count])) / count
+                    if count == len(chosen) or level <= there[chosen[count]]:
                         break
-                state = tuple(
-                    (wanted, level) if plane in active else planes[plane] for plane in range(k)
-                )
-                key = (len(active), tuple(sorted(held for held, _ in state)))
-                entry = (level, state, (*used, active))
+                state = list(planes)
+                for plane in chosen[:count]:
+                    state[plane] = wanted, level
+                key = count, tuple(sorted(held for held, _ in state))
                 rank = level + sum(free for _, free in state) / k
                 if key not in after or rank < after[key][0]:
-                    after[key] = (rank, entry, None)
-        ranked = sorted(after.values(), key=lambda found: found[0])[:BEAM]
-        states = [entry for _, entry, _ in ranked]
-    found = []
+                    after[key] = rank, (level, tuple(state), (*used, chosen[:count]))
+        states = [state for _, state in sorted(after.values(), key=lambda each: each[0])[:BEAM]]
+    found = [np.ones((len(steps.work_s), k), dtype=np.bool_)]
     for _, _, used in sorted(states)[:8]:
-        table = np.zeros((len(used), k), dtype=np.bool_)
-        for number, planes_used in enumerate(used):
-            table[number, list(planes_used)] = True
-        found.append(table)
-    found.append(np.ones((len(steps.work_s), k), dtype=np.bool_))
+        found.append(np.array([np.isin(np.arange(k), planes) for planes in used]).reshape(-1, k))
     return found
 
 
@@ -193,60 +171,103 @@ def _improve(steps: Steps, best: Shares, clock: Clock) -> Shares:
 
 def _balance(steps: Steps, used: NDArray[np.bool_]) -> Shares:
     """Find the best shares of the planes that take part, by a linear programme."""
-    with uncounted():
-        from scipy.optimize import linprog
-
-    count, k = used.shape
-    if not count:
-        return Shares(*(np.zeros((0, k)) for _ in range(3)))
-    unit = float(steps.work_s.sum() + steps.alpha_s * count)
-    at = np.full((count, k), -1)
-    at[used] = np.arange(used.sum())  # start of each part, then its share, then ends of steps
-    parts = int(used.sum())
-    size = 2 * parts + count
-    rows: list[dict[int, float]] = []
-    limits: list[float] = []
-    low = np.zeros(size)
-    for number, plane in np.argwhere(used).tolist():
-        begin, amount = at[number, plane], parts + at[number, plane]
-        rows.append({begin: 1.0, amount: 1.0, 2 * parts + number: -1.0})
-        limits.append(-steps.alpha_s / unit)
-        if number:
-            rows.append({2 * parts + number - 1: 1.0, begin: -1.0})
-            limits.append(0.0)
-        before = np.flatnonzero(used[:number, plane])
-        low[begin] = steps.ready_s[number] / unit
-        if not len(before):
-            low[begin] = max(low[begin], _first_s(steps, number, plane) / unit)
-        elif steps.configuration[before[-1]] != steps.configuration[number]:
-            last = at[before[-1], plane]
-            rows.append({last: 1.0, parts + last: 1.0, begin: -1.0})
-            limits.append(-(steps.delay_s + steps.alpha_s) / unit)
-    together = np.zeros((count, size))
-    for number, plane in np.argwhere(used).tolist():
-        together[number, parts + at[number, plane]] = 1.0
-    table = np.zeros((len(rows), size))
-    for row, entries in enumerate(rows):
-        table[row, list(entries)] = list(entries.values())
-    goal = np.zeros(size)
-    goal[-1] = 1.0
-    solved = linprog(
-        goal,
-        A_ub=table,
-        b_ub=limits,
-        A_eq=together,
-        b_eq=steps.work_s / unit,
-        bounds=np.column_stack([low, np.full(size, np.inf)]),
-    )
-    amounts = used.astype(
-        np.float64
-    )  # even shares, should the numbers be too far apart for the programme
-    if solved.x is not None:
-        amounts[used] = np.maximum(solved.x[parts : 2 * parts], 0.0)
+    amounts = used.astype(np.float64)  # even, should sizes be too far apart for the programme
+    unit_s = float((steps.work_s + steps.alpha_s).sum())
+    solved = _programme(steps, used, unit_s) if len(used) else None
+    if solved is not None and solved.x is not None:
+        parts = int(used.sum())
+        amounts[used] = np.maximum(solved.x[2 * parts : 3 * parts], 0.0)
     amounts[amounts < 1e-9 * amounts.max(axis=1, keepdims=True)] = 0.0
     amounts[amounts.sum(axis=1) == 0] = used[amounts.sum(axis=1) == 0]
     amounts *= (steps.work_s / amounts.sum(axis=1))[:, None]
     return _time(steps, amounts)
+
+
+def _search(steps: Steps, best: Shares, clock: Clock) -> tuple[float, NDArray[np.bool_]]:
+    """Prove a bound by a mixed-integer programme; return it, and who takes part in its answer."""
+    unit_s, known = best.time_s or 1.0, best.share_s > 0
+    if (steps.work_s < 1e-3 * unit_s).any():
+        return 0.0, known  # too small beside the rest for the tolerances of the search
+    everyone = np.ones_like(known)
+    solved = _programme(steps, everyone, unit_s, remaining_s=clock.remaining_s)
+    if solved.status == 2:  # nothing is better than what was found before
+        return best.time_s, known
+    bound = max(float(solved.mip_dual_bound or 0.0), 0.0) * unit_s
+    return bound, known if solved.x is None else (solved.x[: known.size] > 0.5).reshape(
+        known.shape
+    )
+
+
+def _programme(
+    steps: Steps, used: NDArray[np.bool_], unit_s: float, remaining_s: float | None = None
+) -> Any:
+    """Minimise the end of the last step; columns are uses, starts and shares, then ends of steps.
+
+    Parameters
+    ----------
+    steps
+        The question.
+    used
+        Which planes take part in which steps.
+    unit_s
+        Of all times.
+    remaining_s
+        If given, planes may also not take part, and nothing may last longer than `unit_s`.
+    """
+    with uncounted():
+        from scipy.optimize import Bounds, LinearConstraint, milp
+        from scipy.sparse import csr_array
+
+    chosen = remaining_s is not None
+    parts, count = int(used.sum()), len(used)
+    at = np.full(used.shape, -1)
+    at[used] = np.arange(parts)
+    of_step = np.nonzero(used)[0]
+    work, alpha, delay = steps.work_s / unit_s, steps.alpha_s / unit_s, steps.delay_s / unit_s
+    start, amount, end = parts, 2 * parts, 3 * parts
+    rows: list[tuple[int, int, float]] = []
+    least: list[float] = []
+
+    def at_least(limit: float, *terms: tuple[int, float]) -> None:
+        rows.extend((len(least), column, factor) for column, factor in terms)
+        least.append(limit)
+
+    low, high = np.zeros(end + count), np.full(end + count, 1.0 + 1e-9 if chosen else np.inf)
+    low[end:] = steps.ready_s / unit_s
+    low[:parts], high[:parts] = not chosen, 1.0
+    for i, planes in enumerate(at):
+        at_least(float(work[i]), *((amount + p, 1.0) for p in planes[planes >= 0].tolist()))
+    both = 1.0 + delay
+    for p, (i, j) in enumerate(np.argwhere(used).tolist()):
+        low[start + p] = steps.ready_s[i] / unit_s
+        at_least(0.0, (p, float(work[i])), (amount + p, -1.0))
+        at_least(0.0, (end + i, 1.0), (start + p, -1.0), (amount + p, -1.0), (p, -alpha))
+        if i:
+            at_least(0.0, (start + p, 1.0), (end + i - 1, -1.0))
+        earlier = [q for q in at[:i, j].tolist() if q >= 0]
+        first = _first_s(steps, i, j) / unit_s
+        at_least(0.0, (start + p, 1.0), (p, -first), *((q, first) for q in earlier))
+        for k in range(0 if chosen else max(0, len(earlier) - 1), len(earlier)):
+            q = earlier[k]
+            if steps.configuration[of_step[q]] != steps.configuration[i]:
+                # It starts a delay after the end of q, if both are used and none between them.
+                between = ((other, both) for other in earlier[k + 1 :])
+                ended = (start + p, 1.0), (start + q, -1.0), (amount + q, -1.0), (q, -alpha - both)
+                at_least(delay - 2 * both, *ended, (p, -both), *between)
+    row, column, factor = zip(*rows, strict=True)
+    table = csr_array((factor, (row, column)), shape=(len(least), len(low)))
+    options: dict[str, Any] = {"mip_rel_gap": 0.0, "node_limit": 5_000} if chosen else {}
+    if remaining_s is not None and np.isfinite(remaining_s):
+        options["time_limit"] = max(remaining_s, 0.01)
+    goal, whole = np.zeros(len(low)), np.zeros(len(low))
+    goal[-1], whole[:parts] = 1.0, chosen
+    return milp(
+        goal,
+        constraints=LinearConstraint(table, lb=np.array(least)),
+        integrality=whole,
+        bounds=Bounds(low, high),
+        options=options,
+    )
 
 
 def _first_s(steps: Steps, number: int, plane: int) -> float:
@@ -275,87 +296,3 @@ def _time(steps: Steps, amounts: NDArray[np.float64]) -> Shares:
             now = max(now, ends[number, plane])
         now = max(now, begin)
     return Shares(amounts, starts, ends)
-
-
-def _search(steps: Steps, best: Shares, clock: Clock) -> tuple[float, NDArray[np.bool_] | None]:
-    """Prove a bound by mixed-integer programming; return it, and who takes part in its answer."""
-    with uncounted():
-        from scipy.optimize import Bounds, LinearConstraint, milp
-
-    count, k = best.share_s.shape
-    unit = best.time_s or 1.0
-    parts = count * k
-    size = 3 * parts + count  # used, start, share of each part; ends of steps
-    use = np.arange(parts).reshape(count, k)
-    begin, amount, end = use + parts, use + 2 * parts, 3 * parts + np.arange(count)
-    table: list[NDArray[np.float64]] = []
-    least: list[float] = []
-
-    def at_least(limit: float, **terms: Any) -> None:
-        row = np.zeros(size)
-        for column, factor in terms["terms"]:
-            row[column] += factor
-        table.append(row)
-        least.append(limit)
-
-    if (steps.work_s < 1e-3 * unit).any():
-        return 0.0, None  # too small beside the rest for the tolerances of the search
-    work, alpha, delay = steps.work_s / unit, steps.alpha_s / unit, steps.delay_s / unit
-    low = np.zeros(size)
-    for i in range(count):
-        at_least(float(work[i]), terms=[(amount[i, j], 1.0) for j in range(k)])
-        low[end[i]] = steps.ready_s[i] / unit
-        for j in range(k):
-            at_least(0.0, terms=[(use[i, j], float(work[i])), (amount[i, j], -1.0)])
-            at_least(
-                0.0,
-                terms=[
-                    (end[i], 1.0),
-                    (begin[i, j], -1.0),
-                    (amount[i, j], -1.0),
-                    (use[i, j], -alpha),
-                ],
-            )
-            low[begin[i, j]] = steps.ready_s[i] / unit
-            if i:
-                at_least(0.0, terms=[(begin[i, j], 1.0), (end[i - 1], -1.0)])
-            if _first_s(steps, i, j):
-                earlier = [(use[p, j], delay) for p in range(i)]
-                at_least(0.0, terms=[(begin[i, j], 1.0), (use[i, j], -delay), *earlier])
-            for p in range(i):
-                if steps.configuration[p] != steps.configuration[i]:
-                    # begin >= end of the part before + delay, if both are used and none between
-                    between = [(use[q, j], 1.0 + delay) for q in range(p + 1, i)]
-                    both = 1.0 + delay
-                    at_least(
-                        delay - 2 * both,
-                        terms=[
-                            (begin[i, j], 1.0),
-                            (begin[p, j], -1.0),
-                            (amount[p, j], -1.0),
-                            (use[p, j], -alpha - both),
-                            (use[i, j], -both),
-                            *between,
-                        ],
-                    )
-    whole = np.zeros(size)
-    whole[:parts] = 1
-    high = np.full(size, 1.0 + 1e-9)
-    goal = np.zeros(size)
-    goal[-1] = 1.0
-    options: dict[str, Any] = {"mip_rel_gap": 0.0, "node_limit": 5_000}
-    if np.isfinite(clock.remaining_s):
-        options["time_limit"] = max(clock.remaining_s, 0.01)
-    solved = milp(
-        goal,
-        constraints=LinearConstraint(np.array(table), lb=np.array(least)),
-        integrality=whole,
-        bounds=Bounds(low, high),
-        options=options,
-    )
-    bound = (
-        float(solved.mip_dual_bound or 0.0) * unit if solved.mip_dual_bound is not None else 0.0
-    )
-    if solved.status == 2:  # nothing is better than what was found before
-        return best.time_s, None
-    return max(bound, 0.0), None if solved.x is None else (solved.x[use] > 0.5)

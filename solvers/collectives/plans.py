@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.problems import Collective, CollectivePlan
-from optmatch.solvers.collectives.rounds import Rounds, chunk_sizes
+from optmatch.solvers.collectives.rounds import Rounds, chunk_sizes, ready_s
 
 
 class Shares(NamedTuple):
@@ -58,9 +58,7 @@ def lay_circuits(problem: Collective, rounds: Rounds) -> NDArray[np.int64]:
     turns, and a third one if the ring is odd.
     """
     n, lanes = problem.n_ranks, problem.lanes
-    partner = np.full((rounds.n_rounds, n), -1)
-    turn, source, destination = rounds.sends.T[:3]
-    partner[turn, source] = destination
+    partner = rounds.partners(n)
     if not problem.two_way:
         return np.repeat(partner[:, None], lanes, axis=1)
     circuits = np.full((rounds.n_rounds, lanes, n), -1)
@@ -137,18 +135,17 @@ def assemble(
         longest = np.zeros(n_rounds, dtype=np.int64)
         np.maximum.at(longest, sends[:, 0], hops)
         length_s = length_s + problem.hop_s * longest
-    late = problem.late
-    ready_s = np.zeros(n_rounds)
-    np.maximum.at(ready_s, turn, np.maximum(late[source], late[target]))
-    starts_s, held_s, time_s = np.zeros(n_rounds), np.zeros(len(circuits)), 0.0
+    passes = np.stack([turn, source, target], axis=1)  # who forwards has to be ready, too
+    begin_s = ready_s(problem, passes, n_rounds)
+    held_s, time_s = np.zeros(len(circuits)), 0.0
     since_s, held = 0.0, -1
     for k, epoch in enumerate(epoch_of_round.tolist()):
         if epoch != held and (epoch or not _is_there(problem, circuits[0])):
             time_s += problem.delay_s
             since_s = time_s
         held = epoch
-        starts_s[k] = max(time_s, ready_s[k])
-        time_s = starts_s[k] + length_s[k]
+        begin_s[k] = max(time_s, begin_s[k])
+        time_s = begin_s[k] + length_s[k]
         held_s[epoch] = time_s - since_s
     plan = CollectivePlan(
         sends=sends,  # type: ignore[arg-type]
@@ -157,9 +154,15 @@ def assemble(
         epoch_of_round=epoch_of_round,  # type: ignore[arg-type]
         links=np.empty((0, 3)) if links is None else links,  # type: ignore[arg-type]
         time_s=float(time_s),
-        n_rounds_late=int((starts_s >= late.max()).sum()) if late.any() else 0,
+        n_rounds_late=_count_late(problem, begin_s),
     )
     return Laid(plan, held_s)
+
+
+def _count_late(problem: Collective, begin_s: NDArray[np.float64]) -> int:
+    """Count the rounds that begin when the last late rank is ready, or later."""
+    late = problem.late
+    return int((begin_s >= late.max()).sum()) if late.any() else 0
 
 
 def _is_there(problem: Collective, circuits: NDArray[np.int64]) -> bool:
@@ -182,14 +185,13 @@ def lay_shares(problem: Collective, rounds: Rounds | None, shares: Shares) -> La
         return Laid(CollectivePlan(**common))  # type: ignore[arg-type]
     circuits = lay_circuits(problem, rounds).reshape(count, planes, problem.ports, -1)
     circuits = np.where((shares.share_s > 0)[:, :, None, None], circuits, -1)
-    late = float(problem.late.max(initial=0.0))
-    begin = np.where(shares.share_s > 0, shares.start_s, np.inf).min(axis=1, initial=np.inf)
+    begin_s = np.where(shares.share_s > 0, shares.start_s, np.inf).min(axis=1, initial=np.inf)
     plan = CollectivePlan(
         sends=rounds.sends,  # type: ignore[arg-type]
         chunk_bytes=chunk_sizes(problem, rounds.chunk_count),
         circuits=circuits.reshape(count, problem.lanes, -1),  # type: ignore[arg-type]
         epoch_of_round=np.arange(count),  # type: ignore[arg-type]
-        n_rounds_late=int((begin >= late).sum()) if late else 0,
+        n_rounds_late=_count_late(problem, begin_s),
         **common,  # type: ignore[arg-type]
     )
     return Laid(plan)

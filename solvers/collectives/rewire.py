@@ -17,20 +17,9 @@ from numpy.typing import NDArray
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import REDUCE
 from optmatch.solvers.collectives.plans import Laid, assemble
-from optmatch.solvers.collectives.rounds import Rounds, chunk_sizes
+from optmatch.solvers.collectives.rounds import Rounds, ready_s
 
 _MOST_WORK = 30_000_000  # sends times circuits whose cost is counted: some 6 s
-
-
-class Steps(NamedTuple):
-    """The rounds of an algorithm, as demands of the circuits."""
-
-    partner: NDArray[np.int64]
-    """``partner[round, rank]``: to whom it sends, -1 for nobody."""
-    bytes_: NDArray[np.float64]
-    """``bytes_[round, rank]``: how much."""
-    adds: NDArray[np.bool_]
-    """``adds[round]``: whether something is added up."""
 
 
 class Choice(NamedTuple):
@@ -63,20 +52,23 @@ def choose(problem: Collective, rounds: Rounds) -> Choice:
     >>> round(choice.time_s * 1e6), choice.pool[choice.number][:, 0].tolist()
     (58, [1, 2, 4])
     """
-    steps = _read(problem, rounds)
-    pool, there = _make_pool(problem, steps)
-    cost = np.array([_costs(problem, circuits, steps) for circuits in pool]).reshape(len(pool), -1)
-    ready_s = np.where(steps.partner >= 0, _ready_s(problem, steps.partner), 0.0).max(axis=1)
+    partner, bytes_ = rounds.partners(problem.n_ranks), rounds.bytes_sent(problem)
+    adds = np.zeros(len(partner), dtype=np.bool_)
+    adds[rounds.sends[rounds.sends[:, 4] == REDUCE, 0]] = True
+    pool, there = _make_pool(problem, partner)
+    cost = np.array([_costs(problem, circuits, partner, bytes_, adds) for circuits in pool])
+    cost = cost.reshape(len(pool), -1)
+    begin_s = ready_s(problem, rounds.sends, len(partner))
     free = isinstance(problem.start, str) and problem.start == "free"
     ends = np.where(free | there, 0.0, problem.delay_s)
-    came = np.zeros((len(steps.partner), len(pool)), dtype=np.int64)
-    for k in range(len(steps.partner)):
+    came = np.zeros((len(partner), len(pool)), dtype=np.int64)
+    for k in range(len(partner)):
         last = int(ends.argmin())
         change = (ends[last] + problem.delay_s < ends) & (k > 0)
         came[k] = np.where(change, last, np.arange(len(pool)))
-        ends = np.maximum(np.where(change, ends[last] + problem.delay_s, ends), ready_s[k])
+        ends = np.maximum(np.where(change, ends[last] + problem.delay_s, ends), begin_s[k])
         ends = ends + cost[:, k]
-    number = np.zeros(len(steps.partner), dtype=np.int64)
+    number = np.zeros(len(partner), dtype=np.int64)
     at = int(ends.argmin())
     for k in range(len(number) - 1, -1, -1):
         number[k] = at
@@ -120,30 +112,19 @@ def rewire(problem: Collective, rounds: Rounds, choice: Choice | None = None) ->
     return assemble(problem, sends, rounds.chunk_count, circuits, np.repeat(epoch, depth))
 
 
-def _read(problem: Collective, rounds: Rounds) -> Steps:
-    n, count = problem.n_ranks, rounds.n_rounds
-    turn, source, target, chunk, kind = rounds.sends.T
-    sizes = chunk_sizes(problem, rounds.chunk_count)
-    partner = np.full((count, n), -1)
-    partner[turn, source] = target
-    loads: NDArray[np.float64] = np.zeros(count * n)
-    np.add.at(loads, turn * n + source, sizes[chunk])
-    adds = np.zeros(count, dtype=np.bool_)
-    adds[turn[kind == REDUCE]] = True
-    return Steps(partner, loads.reshape(count, n), adds)
-
-
-def _make_pool(problem: Collective, steps: Steps) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _make_pool(
+    problem: Collective, partner: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """List circuits to choose from, and tell which of them are there at the beginning."""
     n = problem.n_ranks
-    candidates = steps.partner.copy()
+    candidates = partner.copy()
     if problem.two_way:
-        turn, rank = np.nonzero(steps.partner >= 0)
-        candidates[turn, steps.partner[turn, rank]] = rank
+        turn, rank = np.nonzero(partner >= 0)
+        candidates[turn, partner[turn, rank]] = rank
     elif n > 1:
         shifts = 1 << np.arange((n - 1).bit_length())
         rings = (np.arange(n) + shifts[:, None]) % n
-        few = max(1, _MOST_WORK // max(1, int((steps.partner >= 0).sum())))
+        few = max(1, _MOST_WORK // max(1, int((partner >= 0).sum())))
         candidates = np.vstack([rings, np.unique(candidates, axis=0)[:few]])
     there = np.full(n, -2)
     if not isinstance(problem.start, str) and (problem.start == problem.start[0]).all():
@@ -153,23 +134,26 @@ def _make_pool(problem: Collective, steps: Steps) -> tuple[NDArray[np.int64], ND
     return pool, (pool == there).all(axis=1)
 
 
-def _ready_s(problem: Collective, partner: NDArray[np.int64]) -> NDArray[np.float64]:
-    """``ready_s[round, rank]``: when a rank and the one that it sends to are ready."""
-    late = problem.late
-    return np.maximum(late, late[partner])
+def _costs(
+    problem: Collective,
+    circuits: NDArray[np.int64],
+    partner: NDArray[np.int64],
+    bytes_: NDArray[np.float64],
+    adds: NDArray[np.bool_],
+) -> NDArray[np.float64]:
+    """Return the seconds of each round over the same circuits; infinite where there is no way.
 
-
-def _costs(problem: Collective, circuits: NDArray[np.int64], steps: Steps) -> NDArray[np.float64]:
-    """``seconds[round]`` of all rounds over the same circuits; infinite where there is no way."""
+    By round there are the partner of each rank, the bytes for it, and whether any are added up.
+    """
     n = problem.n_ranks
     place, first, length = _unroll(circuits)
-    turn, rank = np.nonzero(steps.partner >= 0)
-    target = steps.partner[turn, rank]
+    turn, rank = np.nonzero(partner >= 0)
+    target = partner[turn, rank]
     ahead = place[target] - place[rank]
     closed = length[rank] > 0
     hops = np.where(ahead > 0, ahead, ahead + length[rank])
     lost = (first[rank] != first[target]) | ((ahead < 0) & ~closed)
-    count, weight = len(steps.partner), steps.bytes_[turn, rank]
+    count, weight = len(partner), bytes_[turn, rank]
     seconds = np.zeros(count)
     longest = np.zeros(count, dtype=np.int64)
     np.maximum.at(longest, turn, np.where(lost, 0, hops))
@@ -185,7 +169,7 @@ def _costs(problem: Collective, circuits: NDArray[np.int64], steps: Steps) -> ND
         largest = np.maximum.accumulate(ranks[1][order] + at * len(ranks[0])) - at * len(ranks[0])
         np.add.at(seconds, at, fewer * ranks[0][largest] / rate)
         seconds += problem.alpha_s * longest
-        seconds[steps.adds & (longest > 1)] = np.inf
+        seconds[adds & (longest > 1)] = np.inf
     else:
         loads = np.zeros((count, n + 1))
         at, to = place[rank], place[target]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +26,29 @@ class Rounds(NamedTuple):
     def n_rounds(self) -> int:
         """How many there are."""
         return int(self.sends[-1, 0]) + 1 if len(self.sends) else 0
+
+    def partners(self, n: int) -> NDArray[np.int64]:
+        """Return ``partner[round, rank]``: to whom each of n ranks sends, -1 for nobody."""
+        found = np.full((self.n_rounds, n), -1)
+        turn, source, destination = self.sends.T[:3]
+        found[turn, source] = destination
+        return found
+
+    def bytes_sent(self, problem: Collective) -> NDArray[np.float64]:
+        """Return ``bytes_[round, rank]``: how much each rank sends."""
+        n = problem.n_ranks
+        turn, source, _, chunk, _ = self.sends.T
+        sizes = chunk_sizes(problem, self.chunk_count)[chunk]
+        total = np.bincount(turn * n + source, weights=sizes, minlength=self.n_rounds * n)
+        return total.astype(np.float64).reshape(self.n_rounds, n)
+
+
+def ready_s(problem: Collective, sends: NDArray[np.int64], count: int) -> NDArray[np.float64]:
+    """Return ``ready_s[round]``: when the last rank of each of so many rounds is ready."""
+    found, late = np.zeros(count), problem.late
+    turn, source, destination = sends.T[:3]
+    np.maximum.at(found, turn, np.maximum(late[source], late[destination]))
+    return found
 
 
 def as_rounds(
@@ -73,6 +96,23 @@ def one_after_another(first: Rounds, second: Rounds) -> Rounds:
     if first.matchings is not None and second.matchings is not None:
         matchings = np.concatenate([first.matchings, second.matchings])
     return Rounds(np.concatenate([first.sends, later]), first.chunk_count, matchings)
+
+
+def of_gathers(operation: str, gather: Callable[[int], Rounds]) -> Rounds:
+    """Make an all-gather, or the sums that are made of it.
+
+    Parameters
+    ----------
+    operation
+        An all-reduce, a reduce-scatter, or any other, which is left as it is.
+    gather
+        Makes rounds in which chunks go round in a direction, 1 or -1. The two halves of an
+        all-reduce go opposite ways, so that its middle rounds have the same circuits.
+    """
+    if operation not in ("all-reduce", "reduce-scatter"):
+        return gather(1)
+    scatter = backwards(gather(-1))
+    return one_after_another(scatter, gather(1)) if operation == "all-reduce" else scatter
 
 
 def chunk_sizes(problem: Collective, count: int) -> NDArray[np.float64]:

@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 
 from optmatch.model import SolverError
 from optmatch.model.values import integer
+from optmatch.problems.collectives.plan import COPY, REDUCE
 from optmatch.solvers.collectives.stragglar_pairs import lay
 from optmatch.solvers.collectives.stragglar_plans import choose_runs, plan_runs
 from optmatch.solvers.collectives.stragglar_search import Search
 
-COPY, REDUCE = 0, 1
-"""Kinds of sends: the destination takes the chunk, or adds it to its own."""
 ORDERS = 200
 """Orders of equals that are tried with each plan, for odd numbers of ranks."""
 SEEDS = 20
@@ -169,58 +168,3 @@ def _repair(sends: Sends, lacks: NDArray[np.bool_]) -> Sends:
                     needs[to].remove(chunk)
                     rows.append((t, by, to, owner[chunk], COPY))
     return np.concatenate([sends, np.array(rows, dtype=np.int32).reshape(-1, 5)])
-
-
-def scatter_ring(n: int) -> Sends:
-    """Reduce n - 1 chunks among the ranks in time, on a ring of one-way circuits.
-
-    Parameters
-    ----------
-    n
-        Number of ranks, the late one too.
-
-    Returns
-    -------
-    Sends
-        n - 2 rounds; the circuit r -> r + 1 (of the last: -> 0) is the same in all.
-
-    Examples
-    --------
-    >>> scatter_ring(4)[:, :4].tolist()
-    [[0, 0, 1, 2], [0, 1, 2, 0], [0, 2, 0, 1], [1, 0, 1, 1], [1, 1, 2, 2], [1, 2, 0, 0]]
-    """
-    ranks = integer("n", n, at_least=2) - 1
-    t, r = (x.ravel() for x in np.indices((max(ranks - 1, 0), ranks), dtype=np.int32))
-    rows = (t, r, (r + 1) % ranks, (r - 1 - t) % ranks, np.full_like(t, REDUCE))
-    return np.stack(rows, axis=1)
-
-
-def scatter_pairs(n: int) -> Sends:
-    """Reduce n - 1 chunks among the ranks in time, on two-way circuits.
-
-    Every two ranks meet once, and each gives the other what it has of the other's chunk.
-
-    Parameters
-    ----------
-    n
-        Number of ranks, the late one too.
-
-    Returns
-    -------
-    Sends
-        n - 2 rounds for odd n; n - 1 for even n, as one of n - 1 ranks is idle in each.
-
-    Examples
-    --------
-    >>> scatter_pairs(4)[:, :4].tolist()
-    [[0, 1, 2, 2], [0, 2, 1, 1], [1, 0, 2, 2], [1, 2, 0, 0], [2, 0, 1, 1], [2, 1, 0, 0]]
-    """
-    ranks = integer("n", n, at_least=2) - 1
-    rounds = ranks - 1 + ranks % 2
-    t, r = (x.ravel() for x in np.indices((rounds, ranks), dtype=np.int32))
-    # Points of a circle: in round t those face each other whose numbers add up to 2 t.
-    to = (2 * t - r) % max(rounds, 1)
-    if ranks % 2 == 0:  # the last stands in the middle and faces whom the others leave
-        to = np.where(r == ranks - 1, t, np.where(to == r, ranks - 1, to))
-    rows: Sends = np.stack((t, r, to, to, np.full_like(t, REDUCE)), axis=1)[r != to]
-    return rows

@@ -16,6 +16,7 @@ import numpy as np
 
 from optmatch.model import Clock, Limit, Limits, OnEvent, Solution, counted_time, uncounted
 from optmatch.problems import Demand
+from optmatch.solvers.demands import few_ports
 from optmatch.solvers.demands.birkhoff import decompose
 from optmatch.solvers.demands.covering import ECLIPSE, Rating
 from optmatch.solvers.demands.covers import cover_by
@@ -48,13 +49,20 @@ def solve_best(
     ----------
     problem, limits, rng, on_event
         As for every method. An iteration is one rule or one rebuild; without limits there are
-        `MOVES` rebuilds. For the objective ``"matchings"``: decompositions instead of covers.
+        `MOVES` rebuilds. Of at most three ports all slots are listed instead. For the objective
+        ``"matchings"``: decompositions instead of covers.
     """
     if problem.objective == "matchings":
         with uncounted():
             from optmatch.solvers.demands.decomposer import solve_matchings
 
         return solve_matchings(problem, limits, rng, on_event)
+    if few_ports.suits(problem):
+        clock = limits.start()
+        solution = solve_demand(problem, limits, rng, on_event, "best", _list_all)
+        if solution.limit is Limit.EXHAUSTED:
+            return few_ports.with_prices(solution, clock)
+        return solution
     fabric, exact = problem.fabric, None
     if problem.packet_share > 0 and fabric.graph is None and fabric.n_ports <= _FEW_PORTS:
         exact = _try_exact(problem, limits, rng, on_event)
@@ -122,6 +130,12 @@ def _exactly(work: Work) -> Plan:
     terms = decompose(stuff(work.demand), "bottleneck", deadline=deadline)
     plan = Plan(terms.permutations, np.maximum(terms.weights, work.shortest))
     return trim(complete(plan, work.demand, work.shortest), work.demand, work.shortest)
+
+
+def _list_all(work: Work) -> Iterator[Plan]:
+    """Yield the plan that ends first; where the time does not suffice for it, those of `best`."""
+    plan = few_ports.shortest_plan(work.problem, work.clock)
+    yield from rebuild(work) if plan is None else [plan]
 
 
 def yield_all(work: Work) -> Iterator[Plan]:

@@ -67,7 +67,7 @@ def successors(n: int, ring: int) -> NDArray[np.int64]:
     orders = hamiltonian_cycles(n)
     around = orders[ring % len(orders)]
     onward = np.empty(n, dtype=np.int64)
-    onward[around] = np.roll(around, -1)
+    onward[around] = around[list_partners("ring", n, 1)]
     return onward
 
 
@@ -100,7 +100,7 @@ def face_shifts(n: int, lanes: int) -> Facing:
     >>> face_shifts(4, 2)[:, 0, :, 0].tolist()
     [[1, 2], [3, 2]]
     """
-    places, rounds = np.arange(n), -(-(n - 1) // lanes)
+    rounds = -(-(n - 1) // lanes)
     found = np.empty((rounds, 2, lanes, n), dtype=np.int64)
     for turn in range(rounds):
         for lane in range(lanes):
@@ -108,7 +108,7 @@ def face_shifts(n: int, lanes: int) -> Facing:
                 found[turn, :, lane] = found[turn - 1, :, lane]
                 continue
             by = 1 + (lane + turn * lanes) % (n - 1)
-            found[turn, :, lane] = (places + by) % n, (places - by) % n
+            found[turn, :, lane] = [list_partners("ring", n, way) for way in (by, -by)]
     return found
 
 

@@ -9,12 +9,14 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import optmatch as om
+from optmatch.fabrics.ports import spread
 from optmatch.model import NewBest
 from tests.helpers.command import (
     BROKEN,
@@ -55,6 +57,12 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[om.Solution], list[dict
     return give
 
 
+def without_time(found: Any) -> om.Solution:
+    """Return a solution as if it had taken none, which no command does."""
+    assert isinstance(found, om.Solution) and found.time_s > 0
+    return replace(found, time_s=0.0)
+
+
 def test_solve_saves_and_reports(problem: Path, tmp_path: Path, answer: Any) -> None:
     """The options reach the method; the summary goes to stdout, the rest to stderr."""
     calls = answer(ideal_solution())
@@ -65,11 +73,51 @@ def test_solve_saves_and_reports(problem: Path, tmp_path: Path, answer: Any) -> 
     (made,) = calls
     assert made["problem"] == ideal_solution().problem
     assert (made["method"], made["seed"], made["time_limit_s"]) == ("ilp", 7, 2.5)
-    assert om.load(out) == ideal_solution()
+    assert without_time(om.load(out)) == ideal_solution()
     assert done.stdout.startswith(
         f"{problem}: optimal\n  matchings    2\n  objective    0 cells\n"
     )
     assert done.stderr == f"optmatch: {out}: written\n"
+
+
+def test_time_counts_from_the_parsed_arguments(
+    problem: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading counts against the limit; imports and writing are told beside it."""
+    now = [100.0]
+    out = tmp_path / "out.json"
+    call("solve", problem)  # all is imported
+
+    def passing(seconds: float, function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **options: Any) -> Any:
+            now[0] += seconds
+            return function(*args, **options)
+
+        return run
+
+    monkeypatch.setattr("optmatch.model.limits.time.perf_counter", lambda: now[0])
+    for name, seconds in (("load", 5.0), ("save", 7.0)):
+        monkeypatch.setattr(om.io, name, passing(seconds, getattr(om.io, name)))
+    done = call("solve", problem, "--time-limit", "6", "-o", out, "--json")
+    told = json.loads(done.stdout)
+    assert (done.exit_code, told["time_s"], told["status"]) == (0, 5.0, "optimal")
+    assert told["uncounted_s"]["writing"] == 7.0
+    monkeypatch.setattr(om.io, "load", passing(5.0, om.io.load))
+    done = call("solve", INSTANCES / "all-to-all" / "hex-4x4-8.json", "--time-limit", "6")
+    assert done.exit_code == 4
+    done = call("solve", problem)
+    assert done.exit_code == 0 and ", 10 s\n" in done.stdout
+    assert "\n  not counted  " in done.stdout
+
+
+def test_a_problem_that_cannot_be_read_in_time(tmp_path: Path) -> None:
+    """The ports of a mesh are chosen while it is read: no time for it is exit code 4."""
+    path = tmp_path / "mesh.json"
+    om.save(om.AllToAll(om.HexMesh(7, 5, ports=6)), path)
+    spread.cache_clear()
+    done = call("solve", path, "--time-limit", "0", "--json")
+    assert (done.exit_code, json.loads(done.stdout)["exit_code"]) == (4, 4)
+    assert done.stderr == f"optmatch: {path}: no schedule at the limit: time\n"
 
 
 def test_solve_says_that_nothing_was_saved(problem: Path, tmp_path: Path, answer: Any) -> None:
@@ -105,7 +153,7 @@ def test_solve_reads_stdin_and_writes_stdout(problem: Path, answer: Any) -> None
     answer(ideal_solution())
     done = call("solve", "-", "-o", "-", input=problem.read_bytes())
     assert done.exit_code == 0, done.stderr
-    assert loads(done.stdout) == ideal_solution()
+    assert without_time(loads(done.stdout)) == ideal_solution()
     checked = call("verify", "-", input=done.stdout)
     assert (checked.exit_code, checked.stdout.splitlines()[0]) == (0, "<stdin>: ok")
     refused = call("verify", "-", input="{")
@@ -184,7 +232,7 @@ def test_an_infeasible_problem_exits_with_3(problem: Path, tmp_path: Path, answe
     )
     done = call("solve", problem, "-o", tmp_path / "out.json")
     assert done.exit_code == 3
-    assert "infeasible\n  reason  port 0 is cut\n" in done.stdout
+    assert "infeasible\n  reason       port 0 is cut\n" in done.stdout
     assert isinstance(om.load(tmp_path / "out.json"), om.Solution)
 
 
@@ -210,7 +258,7 @@ def test_an_interrupted_solve_keeps_its_best(problem: Path, tmp_path: Path, answ
     done = call("solve", problem, other, "-o", tmp_path / "out")
     assert done.exit_code == 130
     assert len(calls) == 1
-    assert om.load(tmp_path / "out" / "switch.schedule.json") == best
+    assert without_time(om.load(tmp_path / "out" / "switch.schedule.json")) == best
     assert f"{problem}: interrupted" in done.stderr
 
 

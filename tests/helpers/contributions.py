@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,7 +32,9 @@ def one_late(n_ranks: int) -> Held:
     return held
 
 
-def replay(held: Held, sends: NDArray[np.int32], *, two_way: bool, shared: bool = False) -> Held:
+def replay(
+    held: Held, sends: NDArray[np.integer[Any]], *, two_way: bool, shared: bool = False
+) -> Held:
     """Run rounds, each reading the state at its start, and return the state after the last.
 
     Parameters

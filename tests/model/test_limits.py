@@ -12,7 +12,15 @@ import pytest
 
 import optmatch as om
 from optmatch.kinds import default_method
-from optmatch.model import Problem, TimeUp, check_time, ignore, running_clock, uncounted
+from optmatch.model import (
+    Problem,
+    TimeUp,
+    check_time,
+    ignore,
+    running_clock,
+    uncounted,
+    uncounted_s,
+)
 from optmatch.model.limits import counted_time
 from tests.helpers.command import INSTANCES
 
@@ -104,13 +112,23 @@ def test_what_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("optmatch.model.limits.time.perf_counter", lambda: now[0])
     clock = om.Limits(time_s=10.0).start()
     now[0] += 1.0
-    with uncounted():
+    before = uncounted_s()
+    with uncounted("drawing"):
         now[0] += 20.0
-        with uncounted():
+        with uncounted("printing"):
             now[0] += 30.0
         now[0] += 5.0
     now[0] += 2.0
     assert clock.elapsed_s == pytest.approx(3.0)
+    spent = {name: found - before.get(name, 0.0) for name, found in uncounted_s().items()}
+    assert spent["drawing"] == pytest.approx(25.0) and spent["printing"] == pytest.approx(30.0)
+
+
+def test_what_claims_nothing_is_not_recounted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check of a bound that nobody states would take longer than the limit."""
+    monkeypatch.setattr("optmatch.entrances.verify", lambda *_: pytest.fail("it was checked"))
+    found = om.solve(mesh(3), seed=0, time_limit_s=0.0)
+    assert (found.status, found.limit, found.proof) == (om.Status.UNKNOWN, om.Limit.TIME, None)
 
 
 @pytest.mark.parametrize("error", [TimeUp("now"), KeyboardInterrupt()])

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
-from numpy.typing import NDArray
 
-from optmatch.model import FormatError, InputError, Solution
-from optmatch.problems import Collective, CollectivePlan
-from optmatch.problems.collectives.plan import COPY, REDUCE
+from optmatch.model import InputError, Solution
+from optmatch.problems import Collective
+from optmatch.problems.collectives.plan import REDUCE, plan_of
 
 NAMES = {
     "all-reduce": "allreduce",
@@ -32,8 +31,6 @@ Slot = tuple[str, int]
 """A place of a chunk: buffer (i input, o output, s scratch) and number."""
 Step = tuple[int, int]
 """Thread block and number of a step."""
-_Key = tuple[int, int, int]
-"""GPU, thread block and number of a step."""
 
 
 @dataclass
@@ -88,12 +85,10 @@ def write_msccl(solution: Solution) -> str:
     --------
     >>> import optmatch as om
     >>> text = write_msccl(om.solve(om.Collective("all-gather", 2, 2.0), "ring", seed=0))
-    >>> read_msccl(text)[0].tolist()
-    [[0, 0, 1, 0, 0], [0, 1, 0, 1, 0]]
+    >>> ElementTree.fromstring(text).attrib["coll"]
+    'allgather'
     """
-    problem, plan = solution.problem, solution.answer
-    if not isinstance(plan, CollectivePlan) or not len(plan.sends):
-        raise InputError(f"status {solution.status.value}: there are no sends to write")
+    problem, plan = solution.problem, plan_of(solution)
     assert isinstance(problem, Collective)
     if problem.operation not in NAMES or problem.demand_bytes is not None:
         raise InputError(f"MSCCL: {', '.join(NAMES)} of equal chunks can be written, no other")
@@ -179,119 +174,3 @@ def _print(problem: Collective, count: int, gpus: list[_Gpu]) -> str:
 
 def _texts(values: dict[str, Any]) -> dict[str, str]:
     return {name: str(value) for name, value in values.items()}
-
-
-def read_msccl(text: str) -> tuple[NDArray[np.int32], int]:
-    """Read a program as `write_msccl` writes it, and run it as early as its steps allow.
-
-    Returns
-    -------
-    sends
-        As in a `CollectivePlan`; each in the first round that it can be in.
-    int
-        How many chunks there are.
-
-    Raises
-    ------
-    FormatError
-        If it is no such program, a send or a receive has no other end, or steps wait for each
-        other.
-    """
-    try:
-        top = ElementTree.fromstring(text)
-        n, operation = (
-            int(top.attrib["ngpus"]),
-            {v: k for k, v in NAMES.items()}[top.attrib["coll"]],
-        )
-        count = n * n if operation == "all-to-all" else int(top.attrib["nchunksperloop"])
-        steps, queues = _read_steps(top)
-    except (ElementTree.ParseError, KeyError, ValueError) as exc:
-        raise FormatError(f"no program of MSCCL: {exc!r}") from exc
-    pairs: dict[tuple[int, int, int], tuple[int, int, int]] = {}
-    for (source, target, _), (sends, receives) in queues.items():
-        if len(sends) != len(receives):
-            raise FormatError(
-                f"rank {source} sends {len(sends)}, rank {target} hears {len(receives)}"
-            )
-        pairs |= dict(zip(receives, sends, strict=True))
-    return _run(n, operation, steps, pairs), count
-
-
-class _Read(NamedTuple):
-    """A step that was read."""
-
-    kind: str
-    source: Slot
-    target: Slot
-    after: tuple[_Key, ...]
-    """Steps of other blocks, and the one before it."""
-
-
-def _read_steps(
-    top: ElementTree.Element,
-) -> tuple[dict[_Key, _Read], dict[tuple[int, int, int], tuple[list[_Key], list[_Key]]]]:
-    """Read steps by GPU, block and number; and sends and receives by ends and channel."""
-    steps: dict[_Key, _Read] = {}
-    queues: dict[Any, tuple[list[_Key], list[_Key]]] = defaultdict(lambda: ([], []))
-    for gpu in top.iter("gpu"):
-        rank = int(gpu.attrib["id"])
-        for block in gpu.iter("tb"):
-            number, send, hears, channel = (
-                int(block.attrib[name]) for name in ("id", "send", "recv", "chan")
-            )
-            for step in block.iter("step"):
-                told = step.attrib
-                key, kind = (rank, number, int(told["s"])), told["type"]
-                if kind not in ("s", "r", "rrc", "cpy", "nop") or told["cnt"] != "1":
-                    raise ValueError(f"step type {kind} of {told['cnt']}")
-                after = [(rank, number, key[2] - 1)] if key[2] else []
-                if int(told["depid"]) >= 0:
-                    after.append((rank, int(told["depid"]), int(told["deps"])))
-                source, target = (
-                    (told[f"{end}buf"], int(told[f"{end}off"])) for end in ("src", "dst")
-                )
-                steps[key] = _Read(kind, source, target, tuple(after))
-                if kind == "s":
-                    queues[rank, send, channel][0].append(key)
-                elif kind in ("r", "rrc"):
-                    queues[hears, rank, channel][1].append(key)
-    return steps, queues
-
-
-def _run(
-    n: int, operation: str, steps: dict[_Key, _Read], sent: dict[_Key, _Key]
-) -> NDArray[np.int32]:
-    """Give each receive the first round in which it can be, and follow the chunks."""
-    turn = dict.fromkeys(steps, 0)
-    for _ in range(len(sent) + 2):
-        before = dict(turn)
-        for key, step in steps.items():
-            for other in step.after:
-                heard = steps[other].kind in ("r", "rrc") and other[:2] != key[:2]
-                turn[key] = max(turn[key], turn[other] + heard)
-            if key in sent:
-                turn[key] = turn[sent[key]] = max(turn[key], turn[sent[key]])
-        if turn == before:
-            break
-    else:
-        raise FormatError("steps wait for each other")
-    holds: dict[tuple[int, Slot], int] = {}
-    if operation == "all-to-all":
-        holds = {(s, ("i", d)): s * n + d for s in range(n) for d in range(n)}
-    rows: list[tuple[int, ...]] = []
-    for number in range(max(turn.values(), default=-1) + 1):
-        heard_now = [key for key in sent if turn[key] == number]
-        found = {}
-        for key in heard_now:
-            at, slot = sent[key][0], steps[sent[key]].source
-            chunk = holds.get((at, slot), -1) if operation == "all-to-all" else slot[1]
-            found[key[0], steps[key].target] = chunk
-            kind = REDUCE if steps[key].kind == "rrc" else COPY
-            rows.append((number, at, key[0], chunk, kind))
-            if chunk < 0 or (operation != "all-to-all" and slot != steps[key].target):
-                raise FormatError(f"rank {at} sends {slot}, which is not there or another chunk")
-        holds |= found
-    wanted = [(d, ("o", s)) for s in range(n) for d in range(n) if s != d]
-    if operation == "all-to-all" and any(holds.get((d, o)) != o[1] * n + d for d, o in wanted):
-        raise FormatError("in the end a rank has not the block of each in its output")
-    return np.array(rows, dtype=np.int32).reshape(-1, 5)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import IDLE, InputError, Schedule, Solution
-from optmatch.problems import Demand, PlaneSchedules, RailJob
+from optmatch.problems import Collective, CollectivePlan, Demand, PlaneSchedules, RailJob
 from optmatch.problems.rails.plan import RailPlan, ranks_of_rails
 
 
@@ -112,8 +112,8 @@ def topologies(solution: Solution) -> Topologies:
     )
 
 
-def answer_of(solution: Solution) -> Schedule | PlaneSchedules | RailPlan:
-    """Return what a solution holds over time.
+def answer_of(solution: Solution) -> Schedule | PlaneSchedules | RailPlan | CollectivePlan:
+    """Return what a solution holds over time; of collectives over several planes the plan.
 
     Raises
     ------
@@ -122,6 +122,8 @@ def answer_of(solution: Solution) -> Schedule | PlaneSchedules | RailPlan:
     """
     answer = solution.schedule if solution.schedule is not None else solution.answer
     if isinstance(answer, Schedule | PlaneSchedules | RailPlan):
+        return answer
+    if isinstance(answer, CollectivePlan) and answer.shares_bytes.size and answer.n_epochs:
         return answer
     raise InputError(
         f"a solution of kind {solution.problem.kind}, status {solution.status.value}: neither a"
@@ -136,14 +138,21 @@ def _switches(solution: Solution) -> tuple[tuple[Switch, ...], int, int, float]:
             raise InputError(f"a plan of rails for a problem of kind {problem.kind}")
         found = _rails(problem, answer)
         return found, problem.n_gpus, problem.network.ports_per_gpu, problem.network.delay_s
+    each = problem.ports if isinstance(problem, Collective) else 1
+    if isinstance(answer, CollectivePlan):
+        assert isinstance(problem, Collective)
+        found = tuple(_shared(problem, answer, plane) for plane in range(problem.planes))
+        return found, problem.n_ranks, problem.lanes, problem.delay_s
     schedules = answer.schedules if isinstance(answer, PlaneSchedules) else (answer,)
-    rate = problem.rate_bytes_per_s if isinstance(problem, Demand) else 1.0
-    planes = tuple(_plane(schedule, k, rate) for k, schedule in enumerate(schedules))
-    n_ports = schedules[0].n_ports if schedules else 0
-    return planes, n_ports, len(planes), max((s.delay_s for s in schedules), default=0.0)
+    rate = problem.rate_bytes_per_s if isinstance(problem, Demand | Collective) else 1.0
+    planes = tuple(_plane(schedule, k, rate, each) for k, schedule in enumerate(schedules))
+    n_nodes = -(-schedules[0].n_ports // each) if schedules else 0
+    delay_s = max((s.delay_s for s in schedules), default=0.0)
+    return planes, n_nodes, len(planes) * each, delay_s
 
 
-def _plane(schedule: Schedule, plane: int, rate: float) -> Switch:
+def _plane(schedule: Schedule, plane: int, rate: float, each: int) -> Switch:
+    """Return a switch, of whose ports a node has so many."""
     lasts = np.asarray(schedule.durations_s) + schedule.delay_s
     starts = np.cumsum(lasts) - lasts
     ports = np.arange(schedule.n_ports)
@@ -153,9 +162,35 @@ def _plane(schedule: Schedule, plane: int, rate: float) -> Switch:
         ready_s=starts + schedule.delay_s,
         ends_s=starts + lasts,
         matchings=schedule.matchings,
-        node=ports,
-        port=np.full(len(ports), plane),
+        node=ports // each,
+        port=plane * each + ports % each,
         bytes_per_s=rate,
+    )
+
+
+def _shared(problem: Collective, plan: CollectivePlan, plane: int) -> Switch:
+    """Return a plane that changes circuits by itself; only rounds in which it sends are states."""
+    each, ranks = problem.ports, problem.n_ranks
+    shape = (len(plan.shares_bytes), problem.lanes, ranks)
+    if plan.circuits.shape != shape or plan.shares_bytes.shape[1] != problem.planes:
+        raise InputError(
+            f"circuits: shape {plan.circuits.shape}, {shape} wanted", where="circuits"
+        )
+    used = np.flatnonzero(plan.shares_bytes[:, plane] > 0)
+    to = plan.circuits[used, plane * each : (plane + 1) * each].swapaxes(1, 2)
+    matchings = np.where(to == IDLE, IDLE, to * each + np.arange(each)).reshape(len(used), -1)
+    ready, ends = plan.start_s[used, plane], plan.end_s[used, plane]
+    changed = np.append(True, (np.diff(matchings, axis=0) != 0).any(axis=1))[: len(used)]
+    ports = np.arange(ranks * each)
+    return Switch(
+        name=f"plane {plane}",
+        starts_s=np.maximum(ready - problem.delay_s * changed, 0.0),
+        ready_s=ready,
+        ends_s=ends,
+        matchings=matchings.astype(np.int32),
+        node=ports // each,
+        port=plane * each + ports % each,
+        bytes_per_s=problem.rate_bytes_per_s,
     )
 
 

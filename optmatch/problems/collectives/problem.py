@@ -32,6 +32,8 @@ Operation = Literal["all-reduce", "reduce-scatter", "all-gather", "all-to-all", 
 """What the ranks want."""
 OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 STARTS = ("free", "dark")
+LONGEST_S = 1e12
+"""What is longer is no time of a collective, and sums of it would be infinite."""
 
 
 _Circuits = Annotated[NDArray[np.int32], Axes(2), Range(-1)]
@@ -145,8 +147,10 @@ class Collective(Value):
             object.__setattr__(self, "late_s", late_s)
         check_fields(self)
         check_size("entries", self.n_ranks**2, "n_ranks")
+        check_size("ports", self.n_ranks * self.lanes, "planes")
         _set_fabric(self)
         _set_sizes(self)
+        _check_times(self)
         _set_root(self)
         _set_start(self)
         _set_late(self)
@@ -215,6 +219,14 @@ def _set_sizes(problem: Collective) -> None:
         _refuse("size_bytes", 0, "above 0")
 
 
+def _check_times(problem: Collective) -> None:
+    bytes_ = LONGEST_S * problem.rate_bytes_per_s
+    most = {"alpha_s": LONGEST_S, "hop_s": LONGEST_S, "delay_s": LONGEST_S}
+    for name, limit in (most | {"size_bytes": bytes_, "align_bytes": bytes_}).items():
+        if (getattr(problem, name) or 0) > limit:
+            _refuse(name, getattr(problem, name), f"what lasts {LONGEST_S:g} s at most")
+
+
 def _set_root(problem: Collective) -> None:
     root = problem.root
     if root >= problem.n_ranks or (root and problem.operation != "broadcast"):
@@ -237,6 +249,8 @@ def _set_late(problem: Collective) -> None:
     for key, seconds in problem.late_s.items():
         if not key.isdecimal() or int(key) >= problem.n_ranks:
             _refuse("late_s", key, f"a rank of {problem.n_ranks}")
+        if seconds > LONGEST_S:
+            _refuse("late_s", seconds, f"{LONGEST_S:g} s at most")
         late[int(key)] = float(seconds)
     if late and len(late) == problem.n_ranks and min(late.values()) > 0:
         _refuse("late_s", min(late.values()), "one rank that is not late, as time counts from it")

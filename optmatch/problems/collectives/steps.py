@@ -24,13 +24,13 @@ class Round(NamedTuple):
 
 
 def list_rounds(algorithm: Algorithm, operation: str, members: int) -> tuple[Round, ...]:
-    """List the rounds of a collective; none if it goes around a ring.
+    """List the rounds of a collective; none of operations that the algorithm does not know.
 
-    Recursive halving scatters sums: in each round a member sends the half of what it has left
-    that belongs to the other side, farthest partners first. Doubling, the same backwards, gathers
-    shards; an all-reduce is one after the other. A binomial tree sums up whole buffers from the
-    leaves to the first member, and brings them back; a broadcast is the way back. Operations that
-    an algorithm does not know go around a ring.
+    Around a ring a member sends one shard in each round to the next one. Recursive halving
+    scatters sums: in each round a member sends the half of what it has left that belongs to the
+    other side, farthest partners first. Doubling, the same backwards, gathers shards; an
+    all-reduce is one after the other. A binomial tree sums up whole buffers from the leaves to
+    the first member, and brings them back; a broadcast is the way back.
 
     Parameters
     ----------
@@ -51,11 +51,15 @@ def list_rounds(algorithm: Algorithm, operation: str, members: int) -> tuple[Rou
     distances = [1 << r for r in range((members - 1).bit_length())]
     shard = 1.0 if operation == "all-gather" else 1.0 / members
     gather = tuple(Round(distance, distance * shard) for distance in distances)
+    around = (Round(1, shard),) * (members - 1)
     collect, spread = (
         tuple(Round(distance, 1.0, sender) for distance in distances)
         for sender in ("later", "earlier")
     )
     rounds = {
+        ("ring", "all-reduce"): 2 * around,
+        ("ring", "reduce-scatter"): around,
+        ("ring", "all-gather"): around,
         ("halving", "all-reduce"): (*gather[::-1], *gather),
         ("halving", "reduce-scatter"): gather[::-1],
         ("halving", "all-gather"): gather,
@@ -68,12 +72,18 @@ def list_rounds(algorithm: Algorithm, operation: str, members: int) -> tuple[Rou
 def list_partners(algorithm: Algorithm, members: int, distance: int) -> NDArray[np.int64]:
     """Return the partner of each place of a group in a round, -1 if it has none.
 
+    On a ring it is the one to which it sends, a distance onward; backward if that is negative.
+
     Examples
     --------
     >>> list_partners("halving", 4, 2).tolist(), list_partners("tree", 5, 4).tolist()
     ([2, 3, 0, 1], [4, -1, -1, -1, 0])
+    >>> list_partners("ring", 4, 1).tolist(), list_partners("ring", 4, -1).tolist()
+    ([1, 2, 3, 0], [3, 0, 1, 2])
     """
     places = np.arange(members)
+    if algorithm == "ring":
+        return (places + distance) % members
     if algorithm == "halving":
         return places ^ distance
     inside = places % (2 * distance)

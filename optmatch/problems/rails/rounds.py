@@ -15,13 +15,16 @@ from optmatch.problems.rails.step import OPERATIONS, Step
 def list_rounds(algorithm: Algorithm, kind: int, members: int) -> tuple[Round, ...]:
     """List the rounds of a kind of operation; none if it goes around a ring, as that of two does.
 
+    So do operations that the algorithm does not know.
+
     Examples
     --------
     >>> from optmatch.problems.rails.step import ALL_GATHER
     >>> [tuple(each) for each in list_rounds("halving", ALL_GATHER, 4)]
     [(1, 1.0, 'both'), (2, 2.0, 'both')]
     """
-    return steps.list_rounds(algorithm, OPERATIONS[kind], members) if members > 2 else ()
+    around = members <= 2 or algorithm == "ring"
+    return () if around else steps.list_rounds(algorithm, OPERATIONS[kind], members)
 
 
 def find_rounds(

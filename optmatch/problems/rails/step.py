@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Annotated, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optmatch.model import Index, InputError, Range, Value, check_fields, check_size, frozen
+from optmatch.problems.collectives.steps import list_partners
 
 Dimension = Literal["dp", "tp", "pp", "cp", "ep"]
 DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
@@ -333,4 +333,5 @@ def joined(group: Group) -> list[tuple[int, int]]:
     """
     if len(group.ranks) < 2:
         return []
-    return [*pairwise(group.ranks), (group.ranks[-1], group.ranks[0])]
+    following = list_partners("ring", len(group.ranks), 1).tolist()
+    return [(rank, group.ranks[place]) for rank, place in zip(group.ranks, following, strict=True)]

@@ -189,11 +189,11 @@ class SliceAllocation(Value):
             if not fabric.joined:
                 return []
             destination += servers  # the pool counts on in the second rack
-        loads, offered = self.loads, []
+        loads, fibres, offered = self.loads, fabric.edge_fibres, []
         for rank, edges_passed in enumerate(routes_between(fabric, source, destination)):
             row = np.array(edges_passed)
             route = np.where(row < edges, row + rack * edges, row + (other - 1) * edges)
-            if (loads[route] + weight <= fabric.edge_fibres[route]).all():
+            if (loads[route] + weight <= fibres[route]).all():
                 offered.append((len(row), int(loads[route].max()), rank, tuple(route.tolist())))
         return [entry[3] for entry in sorted(offered)[: self.routes]]
 

@@ -119,13 +119,10 @@ def route_lengths(fabric: Fabric) -> NDArray[np.float64]:
         return one_way
     cells, entered = _walk(graph, starts)
     twice = _passes_a_link_twice(graph, entered, ends)
-    for i, j in np.ndindex(table.shape):
-        if starts[i] == ends[j]:
-            continue
-        if twice[i, j]:
-            table[i, j] = shortest_route(graph, int(starts[i]), int(ends[j]))
-        else:
-            table[i, j] = cells[i, ends[j]] if cells[i, ends[j]] else math.inf
+    same, found = starts[:, None] == ends, cells[:, ends]
+    table = np.where(same, 0.0, np.where(found > 0, found, math.inf))
+    for i, j in np.argwhere(twice & ~same):
+        table[i, j] = shortest_route(graph, int(starts[i]), int(ends[j]))
     table.flags.writeable = False
     return table
 
@@ -150,7 +147,8 @@ def _walk(
         port, came, left = port[new], came[new], left[new]
         cells[port, left] = distance
         entered[port, left] = came
-        port, left = np.divmod(np.unique(port * n_terminals + left), n_terminals)
+        places = np.sort(port * n_terminals + left)
+        port, left = np.divmod(places[np.diff(places, prepend=-1) > 0], n_terminals)
         port, left = port[graph.mate[left] >= 0], left[graph.mate[left] >= 0]
         at = graph.mate[left].astype(np.int64)
     return cells, entered

@@ -20,6 +20,7 @@ class TestBest(CollectiveContract):
     """The fastest of all."""
 
     method = "best"
+    own_stats = frozenset({"fewest_rounds_late"})
     problems = collective_problems()
 
 
@@ -49,6 +50,7 @@ class TestStragglar(CollectiveContract):
     """Around a late rank."""
 
     method = "stragglar"
+    own_stats = frozenset({"fewest_rounds_late"})
     problems = collective_problems(takes=METHODS["stragglar"].takes)
 
 

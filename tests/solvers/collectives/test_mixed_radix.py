@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from optmatch.solvers.collectives.mixed_radix import (
-    all_gather,
-    all_reduce,
-    reach_product,
-    reduce_scatter,
-)
-from optmatch.solvers.collectives.stragglar import Sends
+from optmatch.solvers.collectives.mixed_radix import all_gather, split_rounds
+from optmatch.solvers.collectives.rounds import of_gathers
 from tests.helpers.contributions import own_blocks, raw, replay
 from tests.helpers.modes import examples
 
 
-def configurations(sends: Sends, n: int) -> int:
+def configurations(sends: NDArray[np.int64], n: int) -> int:
     """Count the runs of rounds with the same circuits, which are shifts of all ranks."""
     shift = (sends[:, 2] - sends[:, 1]) % n
     _, first = np.unique(sends[:, 0], return_index=True)
@@ -30,17 +27,20 @@ def configurations(sends: Sends, n: int) -> int:
 def test_collectives_are_complete(n: int) -> None:
     """Nobody gets what it has, and all end with what they should have."""
     for k in range(1, 6):
-        rounds, _ = reach_product(n, k)
-        gather, scatter, both = all_gather(n, k), reduce_scatter(n, k), all_reduce(n, k)
+        held = split_rounds(n, k)
+        gather, scatter, both = (
+            of_gathers(name, partial(all_gather, n, held)).sends
+            for name in ("all-gather", "reduce-scatter", "all-reduce")
+        )
         assert replay(own_blocks(n), gather, two_way=False, shared=True)[
             :, range(n), range(n)
         ].all()
         ranks = range(n)
-        held = replay(raw(n, n), scatter, two_way=False, shared=True)
-        assert held[ranks, ranks].all()
+        summed = replay(raw(n, n), scatter, two_way=False, shared=True)
+        assert summed[ranks, ranks].all()
         assert replay(raw(n, n), both, two_way=False, shared=True).all()
         assert len(gather) == len(scatter) == n * (n - 1) == len(both) / 2
-        assert gather[-1, 0] + 1 == scatter[-1, 0] + 1 == (both[-1, 0] + 1) / 2 == rounds
+        assert gather[-1, 0] + 1 == scatter[-1, 0] + 1 == (both[-1, 0] + 1) / 2 == sum(held)
         assert configurations(gather, n) <= k
         assert configurations(both, n) <= 2 * k - 1
 
@@ -52,10 +52,11 @@ LARGE = [1024] if examples(1, plain=0) > 1 else []  # a million blocks: `make so
 def test_every_block_arrives_once_in_as_many_rounds_as_the_bound(n: int) -> None:
     """Also where a replay by sets would take too long."""
     for k in (1, 2, 3, 8):
-        sends = all_gather(n, k)
-        arrived = sends[:, 2].astype(np.int64) * n + sends[:, 3]
+        held = split_rounds(n, k)
+        sends = all_gather(n, held).sends
+        arrived = sends[:, 2] * n + sends[:, 3]
         assert len(np.unique(arrived)) == len(sends) == n * (n - 1)
-        assert sends[-1, 0] + 1 == reach_product(n, k)[0]
+        assert sends[-1, 0] + 1 == sum(held)
         assert configurations(sends, n) <= k
 
 
@@ -64,8 +65,8 @@ def test_the_bound_is_the_least_sum() -> None:
     for n, k in product(range(1, 20), range(1, 4)):
         ways = product(range(n), repeat=k)
         least = min(sum(way) for way in ways if np.prod([1 + r for r in way]) >= n)
-        total, split = reach_product(n, k)
-        assert total == least == sum(split)
+        split = split_rounds(n, k)
+        assert least == sum(split)
         assert len(split) <= k and np.prod([1 + r for r in split]) >= n
 
 
@@ -79,4 +80,4 @@ def test_the_bound_is_the_least_sum() -> None:
 )
 def test_sums_that_are_known(n: int, sums: list[int]) -> None:
     """For 1, 2, ... configurations."""
-    assert [reach_product(n, k + 1)[0] for k in range(len(sums))] == sums
+    assert [sum(split_rounds(n, k + 1)) for k in range(len(sums))] == sums

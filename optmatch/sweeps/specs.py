@@ -1,0 +1,119 @@
+"""The spec of a sweep: a TOML file that names problems, methods, seeds and limits."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Callable, Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from optmatch.io import load
+from optmatch.model import FormatError, InputError, Limits, Problem
+from optmatch.model.declarations import forms_of
+from optmatch.sweeps.tasks import Task
+
+DEFAULT = "default"
+"""Stands for the default method of a kind."""
+
+_KEYS = {"problems": list, "generate": list, "methods": (list, dict), "seeds": (int, list)}
+
+
+def read_spec(path: str | os.PathLike[str], generate: Callable[[str], Problem]) -> list[Task]:
+    """Read the tasks of a sweep: problems x methods x seeds.
+
+    Parameters
+    ----------
+    path
+        The file. ``problems`` lists patterns of problem files, from its own folder. Each table
+        ``[[generate]]`` has a ``command``, as behind `optmatch generate`, in which ``{size}``
+        stands for each value of its list ``size``. ``methods`` is a list, or a table with one for
+        each kind. ``seeds`` is a list, or how many. ``[limits]`` has the fields of `Limits`.
+    generate
+        Makes a problem of a command.
+
+    Raises
+    ------
+    InputError
+        Naming the file, the place and the rule.
+    """
+    name = os.fspath(path)
+    try:
+        with Path(path).open("rb") as file:
+            tree = tomllib.load(file)
+    except OSError as exc:
+        raise FormatError(f"cannot be read: {exc.strerror}", path=name) from exc
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+        raise FormatError(f"{exc}: not TOML", path=name) from exc
+    try:
+        return list(_tasks(tree, Path(path).parent, generate))
+    except InputError as exc:
+        exc.path = exc.path or name
+        raise
+
+
+def _tasks(
+    tree: dict[str, Any], folder: Path, generate: Callable[[str], Problem]
+) -> Iterator[Task]:
+    for key, value in tree.items():
+        expected = _KEYS.get(key, dict if key == "limits" else None)
+        if expected is None:
+            raise InputError(f"{key}: known are {', '.join([*_KEYS, 'limits'])}", where=key)
+        if not isinstance(value, expected):  # type: ignore[arg-type]
+            raise InputError(f"{key} = {value!r}: of another type than expected", where=key)
+    limits = _limits(tree.get("limits", {}))
+    seeds = tree.get("seeds", 1)
+    seeds = list(range(seeds)) if isinstance(seeds, int) else seeds
+    methods = tree.get("methods", [DEFAULT])
+    found = 0
+    for name, problem in _problems(tree, folder, generate):
+        fitting = methods
+        if isinstance(methods, dict):
+            fitting = methods.get(problem.kind, [DEFAULT])
+        for method, seed in product(fitting, seeds):
+            found += 1
+            chosen = None if method == DEFAULT else str(method)
+            yield Task(problem, chosen, seed=seed, limits=limits, name=name)
+    if not found:
+        raise InputError("no tasks: problems, methods or seeds are empty", where="problems")
+
+
+def _limits(given: dict[str, Any]) -> Limits:
+    for key in given:
+        if key not in forms_of(Limits):
+            raise InputError(f"{key}: known are {', '.join(forms_of(Limits))}", where="limits")
+    return Limits(**given)
+
+
+def _problems(
+    tree: dict[str, Any], folder: Path, generate: Callable[[str], Problem]
+) -> Iterator[tuple[str, Problem]]:
+    """Yield names and problems: of files, then of commands."""
+    for k, pattern in enumerate(tree.get("problems", [])):
+        files = sorted(folder.glob(str(pattern)))
+        if not files:
+            raise InputError(f"{pattern!r}: no such file", where=f"problems[{k}]")
+        for file in files:
+            problem = load(file)
+            if not isinstance(problem, Problem):
+                raise InputError(
+                    "a schedule file; a problem file is expected here", path=str(file)
+                )
+            yield os.path.relpath(file, folder).removesuffix(".json"), problem
+    for k, block in enumerate(tree.get("generate", [])):
+        where = f"generate[{k}]"
+        if not isinstance(block, dict) or not isinstance(block.get("command"), str):
+            raise InputError("a table with a command is expected", where=where)
+        rest = {key: value for key, value in block.items() if key not in ("command", "name")}
+        for key, values in rest.items():
+            if not isinstance(values, list) or "{" + key + "}" not in block["command"]:
+                raise InputError(f"a list, for {{{key}}} in the command", where=f"{where}.{key}")
+        for values in product(*rest.values()):
+            chosen = dict(zip(rest, values, strict=True))
+            try:
+                command = block["command"].format(**chosen)
+                name = str(block.get("name", block["command"])).format(**chosen)
+            except (KeyError, IndexError, ValueError) as exc:
+                raise InputError(f"{{{exc.args[0]}}} has no list of values", where=where) from exc
+            yield name, generate(command)

@@ -1,0 +1,103 @@
+"""The least completion time where ports are so few that all matchings can be listed.
+
+An integer programme: for each permutation of the ports whether there is a slot of it, and how long
+it lasts. It needs no compiled kernels, and answers before these would be loaded.
+"""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import Clock, Solution, uncounted
+from optmatch.problems import Demand
+from optmatch.solvers.demands.configuration import bound_by_prices, bound_of
+from optmatch.solvers.demands.plans import Plan
+from optmatch.solvers.frame import ROUNDING, conclude
+
+MOST_PORTS = 3  # six permutations; with the 24 of four ports the programme may take seconds
+_LARGEST = 10**6  # ticks of an entry: beyond, a tick is near what the programme may miss
+
+
+def suits(problem: Demand) -> bool:
+    """Tell whether all slots of a demand can be listed, and nothing but slots counts."""
+    return (
+        problem.fabric.graph is None
+        and not problem.fabric.bidirectional
+        and problem.fabric.n_ports <= MOST_PORTS
+        and problem.planes == 1
+        and problem.packet_share == 0
+        and problem.switching == "all-stop"
+        and problem.objective == "completion-s"
+        and int(problem.ticks.max()) <= _LARGEST
+        and problem.min_slot_ticks <= _LARGEST
+    )
+
+
+def shortest_plan(problem: Demand, clock: Clock) -> Plan | None:
+    """Find the plan that ends first; None if the time does not suffice.
+
+    A partial matching can be made a permutation, which serves no less.
+
+    Examples
+    --------
+    >>> from optmatch.model import Limits
+    >>> problem = Demand.from_matrix([[0, 9, 2], [4, 0, 6], [5, 1, 0]], delay_s=0.5)
+    >>> plan = shortest_plan(problem, Limits().start())
+    >>> plan.cost(problem.delay_ticks) * problem.tick_s
+    12.5
+    """
+    with uncounted():
+        from scipy.optimize import Bounds, LinearConstraint, milp
+
+    demand, n = problem.ticks, problem.fabric.n_ports
+    rows, columns = np.nonzero(demand)
+    slots = np.array(list(permutations(range(n))), dtype=np.int32)
+    held = (slots[:, rows] == columns).T.astype(np.float64)
+    slots, held = slots[held.any(axis=0)], held[:, held.any(axis=0)]
+    count, longest = len(slots), int(max(demand.max(), problem.min_slot_ticks))
+    none, each = np.zeros_like(held), np.eye(count)
+    found = milp(
+        np.concatenate([np.ones(count), np.full(count, problem.delay_ticks)]),
+        constraints=[
+            LinearConstraint(np.hstack([held, none]), lb=demand[rows, columns]),
+            LinearConstraint(np.hstack([each, -longest * each]), ub=0),
+            LinearConstraint(np.hstack([each, -problem.min_slot_ticks * each]), lb=0),
+        ],
+        integrality=np.ones(2 * count),
+        bounds=Bounds(0, np.repeat([longest, 1], count)),
+        options={"mip_rel_gap": 0.0} | _until(clock),
+    )
+    if found.status != 0:
+        return None
+    ticks = np.rint(found.x[:count]).astype(np.int64)
+    served: NDArray[np.float64] = held @ ticks
+    plan = Plan(slots, ticks).take(ticks > 0)
+    short = (plan.ticks < problem.min_slot_ticks).any() or (served < demand[rows, columns]).any()
+    return None if short else plan
+
+
+def _until(clock: Clock) -> dict[str, float]:
+    return {} if np.isinf(clock.remaining_s) else {"time_limit": clock.remaining_s}
+
+
+def with_prices(solution: Solution, clock: Clock) -> Solution:
+    """Raise the bound of a solution by prices, where they give more."""
+    problem = solution.problem
+    assert isinstance(problem, Demand)
+    proof = bound_by_prices(problem, clock)
+    if proof is None or bound_of(proof, problem) <= solution.lower_bound:
+        return solution
+    return conclude(
+        problem,
+        solution.method,
+        solution.objective,
+        bound_of(proof, problem),
+        solution.limit,
+        rtol=ROUNDING,
+        schedule=solution.schedule,
+        certificate=proof,
+        stats=solution.stats,
+    )

@@ -1,0 +1,108 @@
+"""Collectives for Chakra, astra-sim and Perfetto: bytes, order, rates and times are the plan's."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optmatch as om
+from optmatch.io import read_chakra
+from optmatch.io.chakra.traces import read_traces
+from optmatch.io.exports import export, exported
+from tests.helpers.readers import circuit_schedules
+
+RATE = 25e9
+
+
+def solved(operation: Any, n: int, method: str, **fields: Any) -> om.Solution:
+    """Return the plan of a method."""
+    costs: dict[str, Any] = {"alpha_s": 1e-6, "delay_s": 1e-5, "rate_bytes_per_s": RATE}
+    return om.solve(om.Collective(operation, n, n * 1000.0, **(costs | fields)), method, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("operation", "method", "n"),
+    [
+        ("all-reduce", "halving-doubling", 8),
+        ("all-to-all", "bruck", 6),
+        ("all-gather", "direct", 5),
+    ],
+)
+def test_traces_send_what_the_plan_sends(
+    operation: str, method: str, n: int, tmp_path: Path
+) -> None:
+    """Every pair as many bytes, and each node after all of the last round of its rank."""
+    solution = solved(operation, n, method, ports=2 if method == "direct" else 1)
+    plan = solution.answer
+    paths = [Path(name) for name in export(solution, "chakra", tmp_path / "run")]
+    wanted = np.zeros((n, n))
+    np.add.at(wanted, tuple(plan.sends[:, 1:3].T), plan.chunk_bytes[plan.sends[:, 3]])
+    assert np.array_equal(read_chakra(paths), wanted)
+    for trace in read_traces(paths):
+        assert len(trace.tag) == 2 * len(np.unique(plan.sends[:, :3], axis=0)) / n
+        for node, turn in enumerate(trace.tag.tolist()):
+            first, end = trace.first_parent[node : node + 2]
+            last = trace.tag[trace.tag < turn].max(initial=-1)
+            assert set(trace.parents[first:end]) == set(np.flatnonzero(trace.tag == last))
+
+
+def test_circuits_have_the_rate_of_the_problem_and_ports_their_rank() -> None:
+    """In the files of astra-sim, also where a rank has two ports."""
+    solution = solved("all-to-all", 5, "direct", ports=2)
+    plan = solution.answer
+    blocks = circuit_schedules(str(exported(solution, "astra-bw")))
+    assert len(blocks) == plan.n_epochs
+    for epoch, rates in blocks.items():
+        wanted = np.zeros((5, 5))
+        lane, rank = np.nonzero(plan.circuits[epoch] >= 0)
+        np.add.at(wanted, (rank, plan.circuits[epoch][lane, rank]), RATE / 1e9)
+        assert np.array_equal(rates, wanted)
+    assert "npus_count: [5]" in str(exported(solution, "astra-network"))
+
+
+def test_planes_are_drawn_as_they_change() -> None:
+    """Each circuit as long as its share lasts, and a delay before it where it is new."""
+    solution = solved("all-to-all", 5, "overlap", planes=2, start="dark")
+    plan = solution.answer
+    events = json.loads(str(exported(solution, "perfetto")))["traceEvents"]
+    lasts = [event for event in events if event["ph"] == "X"]
+    changes = [event["dur"] for event in lasts if event["name"].startswith("to state")]
+    circuits = sum(event["dur"] for event in lasts) - sum(changes)
+    assert changes == pytest.approx([10.0] * len(changes)) and len(changes) >= 2
+    used = plan.shares_bytes > 0
+    assert circuits == pytest.approx(5e6 * (plan.end_s - plan.start_s)[used].sum(), rel=1e-3)
+
+
+@pytest.mark.parametrize("to", ["chakra", "perfetto", "rounds", "astra-bw"])
+def test_steps_from_outside_have_nothing_to_write(to: str) -> None:
+    """They say neither who sends nor over which circuits."""
+    solution = solved("all-reduce", 4, "overlap", steps=[[1, 10.0], [2, 10.0]], planes=2)
+    with pytest.raises(om.InputError, match="status"):
+        exported(solution, to)
+
+
+@pytest.mark.parametrize("to", ["chakra", "msccl", "rounds"])
+@pytest.mark.parametrize(
+    ("name", "place", "value", "message"),
+    [
+        ("sends", (0, 2), 9, "sends: destination 9 given, less than 4"),
+        ("sends", (-1, 0), 3, "sends: round 3 given, less than 3"),
+        ("sends", (0, 3), 4, "sends: chunk 4 given, less than 4"),
+        ("epoch_of_round", 0, 7, "epoch_of_round: 7 given, less than 1"),
+    ],
+)
+def test_sends_that_cannot_be_are_not_written(
+    to: str, name: str, place: Any, value: int, message: str
+) -> None:
+    """Files may be written of what was not verified."""
+    solution = solved("all-gather", 4, "ring")
+    array = getattr(solution.answer, name).copy()
+    array[place] = value
+    wrong = replace(solution, answer=replace(solution.answer, **{name: array}))
+    with pytest.raises(om.InputError, match=message):
+        exported(wrong, to)

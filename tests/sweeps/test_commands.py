@@ -1,0 +1,192 @@
+"""The commands of sweeps: specs, stores, reports, tables."""
+
+import csv
+import io
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import optmatch as om
+from optmatch.commands.progress import Progress
+from optmatch.commands.sweep import generated
+from optmatch.model import InputError, Tick
+from optmatch.sweeps.reports import make_report
+from optmatch.sweeps.specs import read_spec
+from optmatch.sweeps.store import Store
+from optmatch.sweeps.tasks import Row
+from tests.helpers.command import INSTANCES, call
+
+SPEC = """
+problems = ["*.json"]
+seeds = 2
+
+[methods]
+routing = ["default", "ilp"]
+demand = ["solstice"]
+
+[limits]
+time_s = 20.0
+
+[[generate]]
+command = "demand --model all-to-all --bytes {n} --size 3 --fabric ideal-switch --delay {delay}"
+name = "all-to-all-{n}"
+n = [1, 2]
+delay = [0.5]
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a spec and the store that it gave."""
+    found = tmp_path_factory.mktemp("sweep")
+    (found / "spec.toml").write_text(SPEC)
+    om.save(om.load(INSTANCES / "routing" / "hex-9x9-32-random-1.json"), found / "mesh.json")
+    done = call("sweep", found / "spec.toml", "-j", 1, "-q")
+    assert done.exit_code == 0, done.output
+    assert "8 of 8 tasks" in done.stdout
+    return found
+
+
+def rows_of(folder: Path) -> list[Row]:
+    """Return the rows of the store."""
+    with Store(folder / "spec.sqlite", read_only=True) as store:
+        return list(store.rows())
+
+
+def test_a_spec_is_problems_by_methods_by_seeds(folder: Path) -> None:
+    """Methods by kind, names from the block, limits for all."""
+    tasks = read_spec(folder / "spec.toml", generated)
+    found = {(task.name, task.method, task.seed) for task in tasks}
+    assert len(found) == len(tasks) == 8
+    assert {name for name, _, _ in found} == {"mesh", "all-to-all-1", "all-to-all-2"}
+    assert {method for name, method, _ in found if name == "mesh"} == {"negotiated", "ilp"}
+    assert {task.limits for task in tasks} == {om.Limits(time_s=20.0)}
+    assert {row.key for row in rows_of(folder)} == {task.key() for task in tasks}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("problem = []", "problem: known are"),
+        ("problems = 3", "problems = 3: of another type"),
+        ('problems = ["none-*.json"]', r"problems\[0\]: 'none-\*.json': no such file"),
+        ("seeds = 3", "no tasks"),
+        ("[limits]\ntime = 3", "limits: time: known are"),
+        ("[limits]\ntime_s = -3", "time_s = -3"),
+        ("[[generate]]\nsize = [1]", r"generate\[0\]: a table with a command"),
+        ('[[generate]]\ncommand = "demand"\nsize = [1]', r"generate\[0\].size: a list, for"),
+        ('[[generate]]\ncommand = "demand {size}"', "{size} has no list"),
+        ('[[generate]]\ncommand = "demand"', "'demand': --delay"),
+        ("= 3", "not TOML"),
+    ],
+)
+def test_a_wrong_spec_names_the_place(tmp_path: Path, text: str, why: str) -> None:
+    """File, place, rule."""
+    path = tmp_path / "spec.toml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=why) as caught:
+        read_spec(path, generated)
+    assert str(path) in str(caught.value)
+
+
+def test_a_second_run_runs_nothing(folder: Path) -> None:
+    """And prints the same rows as JSON."""
+    before = (folder / "spec.sqlite").read_bytes()
+    done = call("sweep", folder / "spec.toml", "-q", "--json")
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len({row["key"] for row in found}) == len(found) == 8
+    assert (folder / "spec.sqlite").read_bytes() == before
+
+
+def test_the_report_is_of_the_rows(folder: Path) -> None:
+    """As text, JSON, page and CSV."""
+    done = call("report", folder / "spec.sqlite", "-o", folder / "page.html")
+    assert done.exit_code == 0, done.output
+    assert "8 tasks of 3 problems: 2 feasible, 6 optimal" in done.stdout
+    page = (folder / "page.html").read_text()
+    assert page.count("<svg") == 4 and "http" not in page.replace("http://www.w3.org", "")
+    content = json.loads(call("report", folder / "spec.sqlite", "--json").stdout)
+    (row,) = content["kinds"]["demand"]["methods"]
+    assert (row["method"], row["tasks"], row["best"], row["rank"]) == ("solstice", 4, 4, 1.0)
+    assert call("report", folder / "spec.sqlite", "-o", folder / "rows.csv").exit_code == 0
+    table = list(csv.DictReader(io.StringIO((folder / "rows.csv").read_text())))
+    kept = {row.key: row.objective for row in rows_of(folder)}
+    assert {row["key"]: float(row["objective"]) for row in table} == kept
+    assert call("report", folder / "spec.sqlite", "-o", "x.txt").exit_code == 2
+    assert call("report", folder / "none.sqlite").exit_code == 1
+
+
+def test_rows_as_parquet(folder: Path) -> None:
+    """With the same columns."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    assert call("report", folder / "spec.sqlite", "-o", folder / "a.parquet").exit_code == 0
+    found = parquet.read_table(folder / "a.parquet").to_pylist()
+    kept = {row.key: row.objective for row in rows_of(folder)}
+    assert {row["key"]: row["objective"] for row in found} == kept
+
+
+def test_all_answers_of_a_store_are_verified(folder: Path, tmp_path: Path) -> None:
+    """What does not hold is named, and can be taken out to be run again."""
+    done = call("verify", folder / "spec.sqlite", "--all")
+    assert (done.exit_code, "ok: 8 ok" in done.stdout) == (0, True), done.output
+    copy = tmp_path / "spec.sqlite"
+    copy.write_bytes((folder / "spec.sqlite").read_bytes())
+    with closing(sqlite3.connect(copy)) as db, db:
+        db.execute("UPDATE results SET objective = 1 WHERE rowid = 3")
+    done = call("verify", copy, "--all", "--json")
+    content = json.loads(done.stdout)
+    assert (done.exit_code, content["ok"], content["damaged"]) == (5, 7, 1)
+    assert content["wrong"][0]["key"] in {row.key for row in rows_of(folder)}
+    assert call("verify", copy, "--all", "--discard").exit_code == 5
+    assert call("verify", copy, "--all").exit_code == 0
+    assert call("verify", copy, "--discard").exit_code == 2
+
+
+def row(method: str, problem: str, objective: Any, **rest: Any) -> Row:
+    """Return a row of a report."""
+    given: dict[str, Any] = {
+        "name": "",
+        "kind": "demand",
+        "seed": 0,
+        "options": "{}",
+        "version": "1",
+    }
+    given |= {"key": f"{method}{problem}", "status": "feasible", "time_s": 1.0} | rest
+    return Row(method=method, problem_sha256=problem, objective=objective, **given)
+
+
+def test_ranks_gaps_and_profiles_by_hand() -> None:
+    """Two methods on three problems: a draw, a loss, a failure; levels count from the first."""
+    rows = [
+        *(row("a", "p", 10.0), row("b", "p", 10.0, time_s=3.0)),
+        *(row("a", "q", 8.0, gap=0.25), row("b", "q", 10.0, gap=0.4)),
+        *(row("a", "r", None, status="failed"), row("b", "r", 5.0)),
+        *(row("a", "s", (0, 4, 9), kind="reroute"), row("b", "s", (0, 3, 12), kind="reroute")),
+    ]
+    demand, reroute = make_report(rows).kinds
+    a, b = demand.table
+    assert (a["best"], b["best"], a["failed"], a["answers"]) == (2, 2, 1, 2)
+    assert (a["rank"], b["rank"]) == (1.25, pytest.approx((1.5 + 2 + 1) / 3))
+    assert (a["mean_gap"], b["worst_gap"], b["mean_over_best"]) == (0.25, 0.4, (1 + 1.25 + 1) / 3)
+    first, second = demand.profiles
+    assert [first.share(f, first.quality) for f in (1, 2)] == [2 / 3, 2 / 3]
+    assert [second.share(f, second.quality) for f in (1, 1.3)] == [2 / 3, 1.0]
+    assert second.share(2.0, second.time) == 1 / 3
+    assert [(r["method"], r["best"], r["rank"]) for r in reroute.table] == [
+        ("a", 0, 2.0),
+        ("b", 1, 1.0),
+    ]
+
+
+def test_progress_tells_the_rate_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """What the store had does not count for it."""
+    now = [0.0]
+    progress = Progress("sweep", terminal=True, clock=lambda: now[0])
+    progress(Tick("tasks", 100, 200))
+    now[0] = 10.0
+    progress(Tick("tasks", 120, 200))
+    assert "tasks 120 of 200, 2/s, 40 s to go" in capsys.readouterr().err
