@@ -128,7 +128,7 @@ def _serves(job: om.RailJob, given: RailPlan, found: RailPlan) -> bool:
     if job.network.switching != "per-circuit" or replace(found, rails=given.rails) != given:
         return False
     step = job.step()
-    users = [(op, int(step.rank[op])) for op in np.flatnonzero(given.ports)]
+    users = [(op, int(step.rank[op])) for op in np.flatnonzero(given.ports).tolist()]
     users += [(op, rank) for op, rank, _ in given.relays.tolist()]
     for old, new in zip(given.rails, found.rails, strict=True):
         if replace(new, matchings=old.matchings, cell_states=old.cell_states) != old:

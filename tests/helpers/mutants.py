@@ -124,7 +124,7 @@ def _texts(node: Any) -> Iterator[str]:
         name = node.id if isinstance(node, ast.Name) else node.attr
         if name in NAMES:
             yield ast.unparse(node)[: -len(name)] + NAMES[name]
-    elif isinstance(node, ast.Constant) and type(node.value) in (int, bool):
+    elif isinstance(node, ast.Constant) and isinstance(node.value, int):
         yield str(not node.value if isinstance(node.value, bool) else node.value + 1)
     elif isinstance(node, ast.Break | ast.Continue):
         yield "continue" if isinstance(node, ast.Break) else "break"
@@ -198,7 +198,7 @@ def _test(mutant: Mutant) -> int:
             return read(loader, name)
         return compile(mutant.apply(changed.read_bytes()), str(changed), "exec")
 
-    importlib.machinery.SourceFileLoader.get_code = get_code  # type: ignore[method-assign]
+    importlib.machinery.SourceFileLoader.get_code = get_code  # type: ignore[assignment, method-assign]
     options = ["-q", "-x", "--assert=plain", "-p", "no:xdist", "-p", "no:cacheprovider"]
     return int(pytest.main([*options, *tests_of(mutant.path)], plugins=[_Limits()]))
 
@@ -225,4 +225,5 @@ def main(number: int, seed: int = 0, prefix: str = "") -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(int, sys.argv[1:3]), *sys.argv[3:4]))
+    given = dict(enumerate(sys.argv))
+    sys.exit(main(int(given[1]), int(given.get(2, 0)), given.get(3, "")))
