@@ -14,11 +14,13 @@ PYTEST := $(BIN)/pytest -n 2 --dist worksteal -rs
 # A stamp is older than pyproject.toml when the requirements may have changed.
 READY := $(VENV)/ready-to-run
 READY_TO_TEST := $(VENV)/ready-to-test
+READY_FOR_DOCS := $(VENV)/ready-for-docs
 
-.PHONY: help demo test soak fuzz mutate lint unit bounds python notebooks bench clean
+.PHONY: help demo docs test soak fuzz mutate lint unit bounds python notebooks bench clean
 
 help:
 	@echo "make demo   solve $(PROBLEM), verify it, draw it (in demo/)"
+	@echo "make docs   build the site of pages, reference and notebooks (in build/site)"
 	@echo "make test   all checks: style, types, imports, tests in three modes, notebooks"
 	@echo "make soak   tests of methods with ten times the problems (an hour)"
 	@echo "make fuzz   MINUTES=10 of changed inputs of every format; what fails is kept in fuzz-failures/"
@@ -38,11 +40,21 @@ $(READY_TO_TEST): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $(READY) $@
 
+$(READY_FOR_DOCS): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@touch $(READY) $@
+
+# Warnings are errors. The site needs no network, neither to be built nor to be read.
+docs: $(READY_FOR_DOCS)
+	$(BIN)/python docs/site.py
+	@echo "site: build/site/index.html"
+
 demo: $(READY)
 	@mkdir -p demo
 	$(BIN)/optmatch solve $(PROBLEM) --seed 0 --force -o $(SCHEDULE)
 	$(BIN)/optmatch verify $(SCHEDULE)
 	$(BIN)/optmatch plot $(SCHEDULE) --force -o demo/$(NAME).png
+	$(BIN)/optmatch plot $(SCHEDULE) --slot 1 --force -o demo/$(NAME)-slot.png
 	$(BIN)/optmatch plot $(SCHEDULE) --force -o demo/$(NAME).html
 	@echo "schedule: $(SCHEDULE)"
 	@echo "picture:  demo/$(NAME).png"
@@ -57,7 +69,7 @@ test: $(READY_TO_TEST)
 
 # What takes long by nature: many more problems for each test of the contract of methods.
 soak: $(READY_TO_TEST)
-	OPTMATCH_EXAMPLES=10 $(PYTEST) -q tests/solvers tests/verify/test_forged.py
+	OPTMATCH_EXAMPLES=10 $(PYTEST) -q tests/solvers tests/verify/test_forged.py tests/sweeps/test_soak.py
 	$(BIN)/python -m tests.helpers.recoveries
 
 # Inputs that no run has had before: tests/io/test_fuzzing.py has the same few each time.
