@@ -10,6 +10,8 @@ SCHEDULE := demo/$(NAME).schedule.json
 KERNEL_TESTS := -m kernels -k "not test_contract.py or verifier or brute_force" tests/solvers
 # Two processes; who has nothing left takes tests of the other, so neighbours share what they compile.
 PYTEST := $(BIN)/pytest -n 2 --dist worksteal -rs
+# The tests start many processes, and each mode imports all tests: compile their modules once.
+unexport PYTHONDONTWRITEBYTECODE
 
 # A stamp is older than pyproject.toml when the requirements may have changed.
 READY := $(VENV)/ready-to-run
@@ -60,11 +62,10 @@ demo: $(READY)
 	@echo "picture:  demo/$(NAME).png"
 	@echo "viewer:   demo/$(NAME).html (open it in a browser)"
 
-# Checks of one process run two at a time. The full run comes last, so that its closing line is what one sees.
+# Checks of one process run two at a time, long ones first. The full run comes last, so that its closing line
+# is what one sees.
 test: $(READY_TO_TEST)
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint notebooks
-	$(MAKE) --no-print-directory bounds
-	$(MAKE) --no-print-directory python
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target python bounds notebooks lint
 	$(MAKE) --no-print-directory unit
 
 # What takes long by nature: many more problems for each test of the contract of methods.
@@ -95,12 +96,12 @@ unit: $(READY_TO_TEST)
 bounds: export NUMBA_BOUNDSCHECK := 1
 bounds: export NUMBA_CACHE_DIR := $(CURDIR)/$(VENV)/numba-bounds
 bounds: $(READY_TO_TEST)
-	$(PYTEST) -q $(KERNEL_TESTS)
+	$(BIN)/pytest -q -rs $(KERNEL_TESTS)
 
 # Kernels as plain Python, so that coverage sees inside them.
 python: export NUMBA_DISABLE_JIT := 1
 python: $(READY_TO_TEST)
-	$(PYTEST) -q --cov --cov-report= $(KERNEL_TESTS)
+	$(BIN)/pytest -q -rs --cov --cov-report= $(KERNEL_TESTS)
 
 notebooks: $(READY_TO_TEST)
 	$(BIN)/pytest -q --nbmake notebooks
