@@ -143,8 +143,12 @@ class _Part(JITCodeLibrary):
 
 def kernel_folder() -> Path:
     """Return where compiled kernels are kept: in ``NUMBA_CACHE_DIR``, or the user's caches."""
-    chosen = _CONFIG.CACHE_DIR
-    return Path(chosen) if chosen else Path(platformdirs.user_cache_dir("optmatch")) / "kernels"
+    if chosen := _CONFIG.CACHE_DIR:
+        return Path(chosen)
+    caches = Path(platformdirs.user_cache_dir("optmatch"))
+    if not caches.is_absolute():  # of a user without a home, to whom nothing belongs
+        caches = Path(os.devnull)
+    return caches / "kernels"
 
 
 @cache

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from threading import Thread
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
 from optmatch.control.failed_parts import FailedParts, add_failure, check_failure
+from optmatch.control.timeline import Stage, list_stages
 from optmatch.fabrics import Fabric
 from optmatch.model import (
     BAR,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 Ahead = bool | Literal["all"]
 
+_ONE_AT_A_TIME = Lock()
 _PATIENCE = Limits(time_s=0.005)
 """What an answer may take that is worked out in the background: others wait for it."""
 
@@ -42,6 +44,13 @@ class Proposal:
     transition: Transition
     restored: tuple[int, int] | None = None
     """The unit that gets its circuits back, and its stand-in."""
+    decided_s: float = 0.0
+    """How long that took."""
+
+    def timeline(self, **takes_s: float) -> tuple[Stage, ...]:
+        """List the stages of the recovery; what they take is given as for `list_stages`."""
+        takes_s.setdefault("decide_s", self.decided_s)
+        return list_stages(self.state, self.transition, **takes_s)
 
 
 class Snapshot(NamedTuple):
@@ -102,8 +111,10 @@ def prepare_behind(now: Snapshot, ahead: Ahead, going_on: Callable[[], bool]) ->
     """Do it in a thread of its own, which has a routing of its own, as searches change that."""
 
     def work() -> None:
-        own = look(now.state, now)._replace(answers=now.answers)
-        prepare(own, ahead, limits=_PATIENCE, going_on=going_on)
+        with _ONE_AT_A_TIME:  # of many racks, too
+            if going_on():
+                own = look(now.state, now)._replace(answers=now.answers)
+                prepare(own, ahead, limits=_PATIENCE, going_on=going_on)
 
     thread = Thread(target=work, daemon=True)
     thread.start()

@@ -163,7 +163,7 @@ class Rerouter:
         Returns
         -------
         Proposal
-            Its `transition` says what to do; take it over with `apply`.
+            Its `transition` says what to do, its `timeline` how long that takes; see `apply`.
 
         Raises
         ------
@@ -181,7 +181,7 @@ class Rerouter:
         now, avoid = self._now, self._unfit()
         prepared = None if avoid else now.answers.get(failure)
         if isinstance(prepared, Transition):
-            return Proposal(now.state, failure, prepared)
+            return Proposal(now.state, failure, prepared, decided_s=clock.elapsed_s)
         with self._lock:
             now = self._now
             try:
@@ -195,7 +195,7 @@ class Rerouter:
                 if isinstance(exc, TimeUp):
                     raise LimitReached(f"no way was found within {within_s:g} s") from None
                 raise
-        return Proposal(now.state, failure, found)
+        return Proposal(now.state, failure, found, decided_s=clock.elapsed_s)
 
     def apply(self, proposal: Proposal) -> Reroute:
         """Take over a proposal; return the new state.

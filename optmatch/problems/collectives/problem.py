@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
@@ -282,27 +282,25 @@ def check_circuits(name: str, circuits: ArrayLike, *, two_way: bool) -> None:
         Whether each lane is an involution.
     """
     array = np.asarray(circuits)
-    n = array.shape[2]
+    lanes, n = array.shape[1:]
     rows = array.reshape(-1, n)
-    inside = (rows >= IDLE) & (rows < n)
-    if not inside.all():
-        row, rank = np.argwhere(~inside)[0].tolist()
-        raise InputError(f"{name}: rank {rank} sends to {rows[row, rank]} of {n}", where=name)
     ordered = np.sort(rows, axis=1)
     twice = (np.diff(ordered, axis=1) == 0) & (ordered[:, 1:] != IDLE)
-    if twice.any():
-        row, k = np.argwhere(twice)[0].tolist()
-        lane = row % max(array.shape[1], 1)
-        raise InputError(
-            f"{name}: lane {lane} leads to rank {ordered[row, k]} more than once", where=name
-        )
-    if two_way:
-        back = np.take_along_axis(rows, np.where(rows < 0, 0, rows), axis=1)
-        wrong = (rows != IDLE) & (back != np.arange(n))
-        if wrong.any():
-            row, rank = np.argwhere(wrong)[0].tolist()
-            raise InputError(
-                f"{name}: a circuit leads from rank {rank} to {rows[row, rank]}, none back, but"
-                " circuits are two-way",
-                where=name,
-            )
+    back = np.take_along_axis(rows, rows.clip(0, n - 1), axis=1)
+    rules: tuple[tuple[NDArray[np.bool_], Callable[[int, int], str]], ...] = (
+        ((rows < IDLE) | (rows >= n), lambda row, k: f"rank {k} sends to {rows[row, k]} of {n}"),
+        (
+            twice,
+            lambda row, k: f"lane {row % lanes} leads to rank {ordered[row, k]} more than once",
+        ),
+        (
+            (rows != IDLE) & (back != np.arange(n)) & two_way,
+            lambda row, k: (
+                f"a circuit leads from rank {k} to {rows[row, k]}, none back, but"
+                " circuits are two-way"
+            ),
+        ),
+    )
+    for wrong, tell in rules:
+        for row, k in np.argwhere(wrong)[:1].tolist():
+            raise InputError(f"{name}: {tell(row, k)}", where=name)
