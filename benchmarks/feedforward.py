@@ -1,10 +1,10 @@
 """Exact routers of feed-forward fabrics: permutations a second, on one core.
 
-    python benchmarks/feedforward.py [--runs 9] [--batch 100000]
+    PYTHONPATH=. python benchmarks/feedforward.py [--runs 9] [--batch 100000]
 
 Permutations are drawn from seed 0. A time is the least of `--runs` runs, in seconds of the one
 core that works, and includes the check of the input; the plain Python router
-(`optmatch.testing.looping`) is timed in the same run, between the runs of ours. The states of all
+(`tests.helpers.looping`) is timed in the same run, between the runs of ours. The states of all
 permutations are followed to their outputs before a row is printed. Then what the free choices of a
 Benes network buy: the mean over random matchings of the time, the toggles from one to the next,
 and the worst loss where bar loses 0.9 dB and cross 0.4 dB; of matchings of half of the ports the
@@ -24,8 +24,8 @@ from optmatch.fabrics import FABRICS, FeedForward
 from optmatch.fabrics.light import trace
 from optmatch.model import Schedule
 from optmatch.solvers.feedforward.router import route_batch
-from optmatch.testing.looping import loop_in_python
 from optmatch.verify.routing.schedules import count_toggles
+from tests.helpers.looping import loop_in_python
 
 LOSSES_DB = {"bar_loss_db": 0.9, "cross_loss_db": 0.4}
 

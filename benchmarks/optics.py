@@ -1,6 +1,6 @@
 """The scattering solution of a mesh: time for a state, and the same by `sax`, in one run.
 
-    python benchmarks/optics.py [--rows 9] [--states 20] [--skip-sax] [--jit]
+    PYTHONPATH=. python benchmarks/optics.py [--rows 9] [--states 20] [--skip-sax] [--jit]
 
 Cells are lossy and leaky, in random states with random phase errors; all terminals of the
 perimeter are inputs. `sax` needs `pip install 'optmatch[crosscheck]'`; it is timed as it comes, on
@@ -19,10 +19,10 @@ import numpy as np
 
 import optmatch as om
 from optmatch.model import SolverUnavailable
-from optmatch.testing.crosscheck import SaxCircuit
 from optmatch.verify.optics.scattering import scatter
 from optmatch.verify.report import Findings
 from optmatch.verify.routing.light import check_light
+from tests.helpers.crosscheck import SaxCircuit
 
 
 def clock(what: str, run: Callable[[], Any], repeats: int) -> float:

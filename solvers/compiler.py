@@ -143,8 +143,12 @@ class _Part(JITCodeLibrary):
 
 def kernel_folder() -> Path:
     """Return where compiled kernels are kept: in ``NUMBA_CACHE_DIR``, or the user's caches."""
-    chosen = _CONFIG.CACHE_DIR
-    return Path(chosen) if chosen else Path(platformdirs.user_cache_dir("optmatch")) / "kernels"
+    if chosen := _CONFIG.CACHE_DIR:
+        return Path(chosen)
+    caches = Path(platformdirs.user_cache_dir("optmatch"))
+    if not caches.is_absolute():  # of a user without a home, to whom nothing belongs
+        caches = Path(os.devnull)
+    return caches / "kernels"
 
 
 @cache
@@ -217,8 +221,9 @@ class _Cache(FunctionCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         found = None
-        with suppress(OSError):
-            found = super().load_overload(sig, target_context)
+        with suppress(OSError), self._guard_against_spurious_io_errors():
+            # Numba's own way first loads all that it can compile, SciPy's algebra included.
+            found = self._load_overload(sig, target_context)
         if found is None:
             tell_of_compiling(self._py_func.__name__.lstrip("_"))
         return found

@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
+import optmatch as om
 from optmatch.cli import main
 from optmatch.commands.outcome import EXIT_CODES
 from optmatch.fabrics import SWITCHES
@@ -20,6 +22,7 @@ from tests.helpers.command import call
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+HOME = r"https://(raw\.githubusercontent\.com/optmatch/optmatch|github\.com/optmatch/optmatch/blob)/main/"
 BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
 
@@ -100,6 +103,7 @@ def test_the_readme_has_both() -> None:
 def test_links_lead_somewhere(page: Path) -> None:
     """To a file of the project, and to a heading in it where one is named."""
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
+        target = re.sub(rf"^{HOME}", "", target)  # of the front page, which is read elsewhere too
         if re.match(r"https?:", target):
             continue
         name, _, anchor = target.partition("#")
@@ -109,6 +113,29 @@ def test_links_lead_somewhere(page: Path) -> None:
             headings = re.findall(r"^#+ (.*)$", file.read_text("utf-8"), re.MULTILINE)
             anchors = {re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-") for text in headings}
             assert anchor in anchors, target
+
+
+def test_the_front_page_opens_with_a_picture_and_has_no_relative_links() -> None:
+    """It is shown where the files beside it are not."""
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert text.splitlines()[2].startswith("![")
+    assert all(target.startswith("https:") for target in re.findall(r"\]\(([^)\s]+)\)", text))
+
+
+def test_every_page_and_public_name_is_in_the_site() -> None:
+    """What the site is made from; `make docs` builds it."""
+    site = runpy.run_path(str(ROOT / "docs" / "site.py"))
+    listed = {name for names in site["chapters"]().values() for name in names}
+    assert listed == {page.stem for page in (ROOT / "docs").glob("*.md")}
+    assert site["public_names"]().keys() == set(vars(om)["__all__"]) - {"__version__"}
+
+
+def test_notebooks_run_from_any_folder_and_show_their_figures() -> None:
+    """Not `<Figure size ...>`."""
+    for path in (ROOT / "notebooks").glob("*.ipynb"):
+        text = path.read_text("utf-8")
+        assert "%matplotlib inline" in text, path.name
+        assert '\\"..\\"' not in text, path.name
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/command-line.md"])

@@ -14,7 +14,11 @@ from optmatch.model import InputError
 @click.option(
     "-o", "--output", required=True, type=click.Path(), help="x.png, .svg, .pdf or .html"
 )
-@click.option("--slot", type=click.IntRange(min=0), help="Draw this slot alone.  [default: all]")
+@click.option(
+    "--slot",
+    type=click.IntRange(min=1),
+    help="Draw this slot alone; the first is 1, as in pictures.  [default: all]",
+)
 @FORCE
 def plot(file: str, output: str, slot: int | None, force: bool) -> None:
     """Draw the circuits and the cell states of a schedule; .html is a page to click through."""
@@ -30,10 +34,10 @@ def plot(file: str, output: str, slot: int | None, force: bool) -> None:
             path=name_of(file),
         )
     n_slots = 0 if solution.schedule is None else solution.schedule.n_slots
-    if slot is not None and slot >= n_slots:
-        raise InputError(f"--slot {slot}: slots are 0 .. {n_slots - 1}", path=name_of(file))
+    if slot is not None and slot > n_slots:
+        raise InputError(f"--slot {slot}: slots are 1 .. {n_slots}", path=name_of(file))
 
     from optmatch.plotting import save_picture
 
-    save_picture(solution, output, slot=slot, force=force)
+    save_picture(solution, output, slot=None if slot is None else slot - 1, force=force)
     say(f"{output}: written")

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
 from optmatch.control.failed_parts import FailedParts, add_failure, check_failure
+from optmatch.control.timeline import Stage, list_stages
 from optmatch.fabrics import Fabric
-from optmatch.model import BAR, CROSS, InfeasibleError, LimitReached, OptMatchError
+from optmatch.model import (
+    BAR,
+    CROSS,
+    InfeasibleError,
+    LimitReached,
+    Limits,
+    OptMatchError,
+    TimeUp,
+    check_time,
+)
 from optmatch.problems import Reroute, Transition
 
 if TYPE_CHECKING:
@@ -17,6 +29,28 @@ if TYPE_CHECKING:
     from optmatch.solvers.reroutes.routing_state import Case, RoutingState
 
 Ahead = bool | Literal["all"]
+
+_ONE_AT_A_TIME = Lock()
+_PATIENCE = Limits(time_s=0.005)
+"""What an answer may take that is worked out in the background: others wait for it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Proposal:
+    """A way over a failure, for the state in which it was asked for."""
+
+    state: Reroute
+    failure: FailedParts
+    transition: Transition
+    restored: tuple[int, int] | None = None
+    """The unit that gets its circuits back, and its stand-in."""
+    decided_s: float = 0.0
+    """How long that took."""
+
+    def timeline(self, **takes_s: float) -> tuple[Stage, ...]:
+        """List the stages of the recovery; what they take is given as for `list_stages`."""
+        takes_s.setdefault("decide_s", self.decided_s)
+        return list_stages(self.state, self.transition, **takes_s)
 
 
 class Snapshot(NamedTuple):
@@ -33,8 +67,8 @@ class Snapshot(NamedTuple):
     """What was worked out ahead; an error where nothing helps, or nothing was found."""
 
 
-def look(state: Reroute, ahead: Ahead) -> Snapshot:
-    """Derive all that answers need, and prepare them."""
+def look(state: Reroute, before: Snapshot | None = None) -> Snapshot:
+    """Derive all that answers need; `before` is of an earlier state of the same fabric."""
     from optmatch.solvers.reroutes.repair import Reach
     from optmatch.solvers.reroutes.routing_state import RoutingState
 
@@ -48,14 +82,43 @@ def look(state: Reroute, ahead: Ahead) -> Snapshot:
             of_unit.setdefault(unit, []).append(circuit)
         for part in set(way) if state.fabric.graph is None else {t // 4 for t in way}:
             through.setdefault(part, []).append(circuit)
-    reach = Reach(routing, state.loss_units)
-    now = Snapshot(state, routing, reach, of_unit, through, {})
+    reach = Reach(routing, state.loss_units) if before is None else before.reach
+    return Snapshot(state, routing, reach, of_unit, through, {})
+
+
+def prepare(
+    now: Snapshot,
+    ahead: Ahead,
+    *,
+    limits: Limits | None = None,
+    going_on: Callable[[], bool] = lambda: True,
+) -> None:
+    """Work out the answers to single failures, each within limits, as long as that is wanted."""
+    limits = limits or Limits()
     for failure in _single_failures(now, ahead):
+        if not going_on():
+            return
         try:
-            now.answers[failure] = answer(now, failure)
+            with limits.start().running():
+                now.answers[failure] = answer(now, failure)
+        except TimeUp:
+            continue  # which says nothing
         except (InfeasibleError, LimitReached) as exc:
             now.answers[failure] = exc.with_traceback(None)
-    return now
+
+
+def prepare_behind(now: Snapshot, ahead: Ahead, going_on: Callable[[], bool]) -> Thread:
+    """Do it in a thread of its own, which has a routing of its own, as searches change that."""
+
+    def work() -> None:
+        with _ONE_AT_A_TIME:  # of many racks, too
+            if going_on():
+                own = look(now.state, now)._replace(answers=now.answers)
+                prepare(own, ahead, limits=_PATIENCE, going_on=going_on)
+
+    thread = Thread(target=work, daemon=True)
+    thread.start()
+    return thread
 
 
 def answer(
@@ -79,7 +142,7 @@ def answer(
     Raises
     ------
     InfeasibleError, LimitReached
-        If nothing helps, or nothing was found.
+        If nothing helps, or nothing was found, in the time of the clock that runs.
     """
     from optmatch.solvers.reroutes.changes import make_transition
     from optmatch.solvers.reroutes.impossible import explain, explain_bound
@@ -94,6 +157,7 @@ def answer(
         return make_transition(routing, case, found)
     if found is not None:
         raise InfeasibleError(explain(now.state, found))
+    check_time()
     if not isinstance(add_failure(now.state, failure).lower_bound(), tuple):
         raise InfeasibleError(explain_bound(lost, spares_left))
     raise LimitReached("no way over the failure was found; method ilp settles it")

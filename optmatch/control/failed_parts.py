@@ -64,6 +64,41 @@ def list_failure(chip: Parts, port: Parts, fibre: Parts, cell: Parts, stuck: Stu
     return failure
 
 
+def take_out(
+    state: Reroute, recorded: tuple[FailedParts, ...], repaired: FailedParts
+) -> tuple[dict[str, Any], tuple[FailedParts, ...]]:
+    """Take repaired parts out of a state and of failures on record; cells are as if dead.
+
+    Returns
+    -------
+    dict, tuple of FailedParts
+        The fields of the state that change, and what stays on record.
+
+    Raises
+    ------
+    InputError
+        If a part has not failed.
+    """
+    changes: dict[str, Any] = {}
+    broken = "stuck_bar", "stuck_cross", "dead_cells"
+    for name, parts in repaired._asdict().items():
+        fields = broken if name == "dead_cells" else (name,)
+        holders = (state, *recorded)
+        failed = {p for holder in holders for field in fields for p in getattr(holder, field)}
+        for part in parts:
+            if part not in failed:
+                what = name.split("_")[1].removesuffix("s")
+                raise InputError(f"{what} {part} has not failed", where=what)
+        for field in fields if parts else ():
+            changes[field] = _without(state, field, parts)
+            recorded = tuple(f._replace(**{field: _without(f, field, parts)}) for f in recorded)
+    return changes, tuple(failure for failure in recorded if any(failure))
+
+
+def _without(holder: Reroute | FailedParts, field: str, parts: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(part for part in getattr(holder, field) if part not in parts)
+
+
 def add_failure(state: Reroute, failure: FailedParts) -> Reroute:
     """Return a state in which more has failed."""
     changes: dict[str, Any] = {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from optmatch.control.failed_parts import FailedParts, list_parts
@@ -42,6 +44,14 @@ def write_memory(path: str | os.PathLike[str], memories: list[Memory]) -> None:
         ],
     }
     replace_file(check_target(path, force=True), (layout(tree) + "\n").encode())
+
+
+def add_line(journal: Path, what: str, parts: FailedParts, stand_ins: dict[int, int]) -> None:
+    """Add what was done to a journal, as a line of JSON."""
+    named = {name: list(numbers) for name, numbers in parts._asdict().items() if numbers}
+    line = {"what": what, **named, "stand_ins": list(map(list, stand_ins.items()))}
+    with journal.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
 
 
 def read_memory(path: str | os.PathLike[str]) -> list[Memory]:

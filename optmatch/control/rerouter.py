@@ -2,39 +2,43 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections import deque
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from optmatch.control.answering import Ahead, answer, failure_of_unit, look
+from optmatch.control.answering import (
+    Ahead,
+    Proposal,
+    answer,
+    failure_of_unit,
+    look,
+    prepare,
+    prepare_behind,
+)
 from optmatch.control.failed_parts import (
     FailedParts,
     Parts,
     Stuck,
-    add_failure,
     list_failure,
-    list_parts,
+    take_out,
 )
-from optmatch.control.memory import Memory, read_memory, write_memory
-from optmatch.model import InfeasibleError, InputError, LimitReached, OptMatchError, integer
+from optmatch.control.memory import Memory, add_line, read_memory, write_memory
+from optmatch.model import (
+    InfeasibleError,
+    InputError,
+    LimitReached,
+    Limits,
+    OptMatchError,
+    TimeUp,
+    integer,
+    number,
+)
 from optmatch.problems import Reroute, Transition
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Proposal:
-    """A way over a failure, for the state in which it was asked for."""
-
-    state: Reroute
-    failure: FailedParts
-    transition: Transition
-    restored: tuple[int, int] | None = None
-    """The unit that gets its circuits back, and its stand-in."""
 
 
 class Rerouter:
@@ -53,6 +57,9 @@ class Rerouter:
         Whether the answer to the failure of each chip (or port of a switch) is worked out ahead,
         now and after each change; ``"all"`` for each fibre and cell in use as well, dead or stuck
         in the state that it is not in. Parts that are not in use need no preparation.
+    background
+        Whether that is done by a thread of its own, so that a change takes no longer for it; then
+        what takes more than 5 ms stays unprepared.
     history
         How many changes can be taken back at most.
     journal
@@ -85,6 +92,7 @@ class Rerouter:
         state: Reroute,
         *,
         prepare: Ahead = True,
+        background: bool = False,
         history: int = 32,
         journal: str | os.PathLike[str] | None = None,
     ) -> None:
@@ -93,12 +101,14 @@ class Rerouter:
             raise InputError(f"circuit {circuit} has no light in this state", where="state")
         self._lock = threading.RLock()
         self._ahead: Ahead = prepare
+        self._background, self._worker = background, threading.Thread()
         self._history = deque[Memory](maxlen=integer("history", history, at_least=0))
         self._journal = None if journal is None else Path(journal)
         self._homes: dict[int, int] = {}  # whose circuits each stand-in has
         self._refused: tuple[FailedParts, ...] = ()
-        self._offers: tuple[Proposal, ...] = ()
-        self._now = look(state, prepare)
+        self._offers: tuple[Proposal, ...] | None = ()
+        self._now = look(state)
+        self._look_ahead()
 
     @property
     def state(self) -> Reroute:
@@ -122,8 +132,11 @@ class Rerouter:
 
     @property
     def offers(self) -> tuple[Proposal, ...]:
-        """Ways over failures that were refused, found since the last change."""
-        return self._offers
+        """Ways over failures that were refused, as of now; looked for when first asked."""
+        with self._lock:
+            if self._offers is None:
+                self._offers = tuple(self._retry())
+            return self._offers
 
     def fail(
         self,
@@ -133,6 +146,7 @@ class Rerouter:
         fibre: Parts = None,
         cell: Parts = None,
         stuck: Stuck = None,
+        deadline_s: float | None = None,
     ) -> Proposal:
         """Say how to get over the failure of one part, or of several at once.
 
@@ -142,11 +156,14 @@ class Rerouter:
             What has failed: a number, or several.
         stuck
             The state in which the cells stay; None if they carry no light.
+        deadline_s
+            How long the search may take, after which it ends with the best way so far; None for as
+            long as it takes.
 
         Returns
         -------
         Proposal
-            Its `transition` says what to do; take it over with `apply`.
+            Its `transition` says what to do, its `timeline` how long that takes; see `apply`.
 
         Raises
         ------
@@ -155,24 +172,30 @@ class Rerouter:
         InfeasibleError
             If it is proved that nothing helps: too few spares, or an end that is cut off.
         LimitReached
-            If no way was found; method ``ilp`` may find one, or prove that there is none.
+            If no way was found; method ``ilp`` may find one, or prove that there is none. `offers`
+            looks for one again, without a deadline.
         """
+        within_s = None if deadline_s is None else number("deadline_s", deadline_s)
+        clock = Limits(time_s=within_s).start()
         failure = list_failure(chip, port, fibre, cell, stuck)
         now, avoid = self._now, self._unfit()
         prepared = None if avoid else now.answers.get(failure)
         if isinstance(prepared, Transition):
-            return Proposal(now.state, failure, prepared)
+            return Proposal(now.state, failure, prepared, decided_s=clock.elapsed_s)
         with self._lock:
             now = self._now
             try:
                 if isinstance(prepared, OptMatchError):
                     raise type(prepared)(str(prepared))
-                found = answer(now, failure, avoid=self._unfit())
-            except (InfeasibleError, LimitReached):
+                with clock.running():
+                    found = answer(now, failure, avoid=self._unfit())
+            except (InfeasibleError, LimitReached) as exc:
                 if failure not in self._refused:
-                    self._refused = (*self._refused, failure)
+                    self._refused, self._offers = (*self._refused, failure), None
+                if isinstance(exc, TimeUp):
+                    raise LimitReached(f"no way was found within {within_s:g} s") from None
                 raise
-        return Proposal(now.state, failure, found)
+        return Proposal(now.state, failure, found, decided_s=clock.elapsed_s)
 
     def apply(self, proposal: Proposal) -> Reroute:
         """Take over a proposal; return the new state.
@@ -188,24 +211,20 @@ class Rerouter:
             before, failure = self._now.state, proposal.failure
             if proposal.state is not before:
                 raise InputError("the state has changed since this was proposed: ask again")
-            after = add_failure(before, failure).after(proposal.transition)
             homes, refused = dict(self._homes), self._refused
             if proposal.restored is None:
+                after = before.after(proposal.transition, failure._asdict())
                 for lost, spare in proposal.transition.moves.tolist():
                     homes[spare] = homes.pop(lost, lost)
                 what, refused = "fail", tuple(f for f in refused if f != failure)
             else:
-                unit, stand_in = proposal.restored
-                left = tuple(part for part in before.spares if part != unit)
-                changes: dict[str, Any] = {
-                    name: getattr(before, name) for name in FailedParts._fields
-                }
+                stand_in = proposal.restored[1]
                 if failure in refused:  # it has failed by itself
-                    changes |= {n: (*changes[n], *p) for n, p in failure._asdict().items()}
+                    after = before.after(proposal.transition, failure._asdict())
                     refused = tuple(f for f in refused if f != failure)
                 else:
-                    left = (*left, stand_in)
-                after = replace(after, spares=left, **changes)
+                    after = before.after(proposal.transition)
+                    after = replace(after, spares=(*after.spares, stand_in))
                 del homes[stand_in]
                 what = "give back"
             self._change(after, homes, refused, what, failure)
@@ -246,35 +265,17 @@ class Rerouter:
         InputError
             If no part is named, or one has not failed.
         """
-        kinds = {
-            "chip": (list_parts("chip", chip), ("failed_chips",)),
-            "port": (list_parts("port", port), ("failed_ports",)),
-            "fibre": (list_parts("fibre", fibre), ("failed_fibres",)),
-            "cell": (list_parts("cell", cell), ("stuck_bar", "stuck_cross", "dead_cells")),
-        }
-        if not any(parts for parts, _ in kinds.values()):
-            raise InputError("no part is named: a chip, port, fibre or cell")
+        repaired = list_failure(chip, port, fibre, cell, None)
         with self._lock:
-            before, refused = self._now.state, self._refused
-            changes: dict[str, Any] = {}
-            for what, (parts, fields) in kinds.items():
-                recorded = {
-                    part for f in refused for field in fields for part in getattr(f, field)
-                }
-                failed = {part for field in fields for part in getattr(before, field)}
-                for part in parts:
-                    if part not in failed | recorded:
-                        raise InputError(f"{what} {part} has not failed", where=what)
-                for field in fields if parts else ():
-                    left = [part for part in getattr(before, field) if part not in parts]
-                    changes[field] = tuple(left)
-                    refused = tuple(_without(f, field, parts) for f in refused)
-            units = kinds[before.fabric.unit_name][0]
-            idle = [u for u in units if not self._now.of_unit.get(u) and u not in before.spares]
-            after = replace(before, spares=(*before.spares, *idle), **changes)
-            refused = tuple(f for f in refused if any(f))
-            chips, ports, fibres, cells = (parts for parts, _ in kinds.values())
-            repaired = FailedParts(chips, ports, fibres, dead_cells=cells)
+            before = self._now.state
+            changes, refused = take_out(before, self._refused, repaired)
+            after = replace(before, **changes)
+            per_unit, whole = before.fabric.ports_per_unit, set(range(before.n_units))
+            whole -= {port // per_unit for port in after.dead_ports}
+            units = {*repaired.failed_chips, *(p // per_unit for p in repaired.failed_ports)}
+            idle = (units & whole) - set(self._now.of_unit) - set(before.spares)
+            if idle:
+                after = replace(after, spares=(*after.spares, *sorted(idle)))
             self._change(after, self._homes, refused, "repair", repaired)
             return after
 
@@ -311,6 +312,7 @@ class Rerouter:
         path: str | os.PathLike[str],
         *,
         prepare: Ahead = True,
+        background: bool = False,
         history: int = 32,
         journal: str | os.PathLike[str] | None = None,
     ) -> Rerouter:
@@ -322,11 +324,24 @@ class Rerouter:
             If the file cannot be read, or is no such file.
         """
         *past, present = read_memory(path)
-        controller = cls(present.state, prepare=prepare, history=history, journal=journal)
+        controller = cls(
+            present.state,
+            prepare=prepare,
+            background=background,
+            history=history,
+            journal=journal,
+        )
         controller._history.extend(past)
         controller._homes, controller._refused = dict(present.homes), present.refused
-        controller._retry()
+        controller._offers = None
         return controller
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until all is prepared in the background; tell whether it is."""
+        worker = self._worker
+        if worker.ident is not None:
+            worker.join(timeout_s)
+        return not worker.is_alive()
 
     def _memory(self) -> Memory:
         return Memory(self._now.state, tuple(self._homes.items()), self._refused)
@@ -351,33 +366,35 @@ class Rerouter:
         self._note(what, parts)
 
     def _take_over(self, memory: Memory) -> None:
-        self._now = look(memory.state, self._ahead)
+        self._now = look(memory.state, self._now)
+        self._look_ahead()
         self._homes, self._refused = dict(memory.homes), memory.refused
-        self._retry()
+        self._offers = None
 
-    def _retry(self) -> None:
+    def _look_ahead(self) -> None:
+        """Prepare answers, or let it be done."""
+        now = self._now
+
+        def going_on() -> bool:  # while nobody asks, until the state changes
+            with self._lock:
+                return self._now is now
+
+        if not self._background:
+            prepare(now, self._ahead)
+        elif self._ahead:
+            self._worker = prepare_behind(now, self._ahead, going_on)
+
+    def _retry(self) -> Iterator[Proposal]:
         """Look for ways over the failures on record."""
-        found = []
         for failure in self._refused:
             own = frozenset(failure.failed_chips + failure.failed_ports)
             try:
                 way = answer(self._now, failure, avoid=self._unfit() - own)
             except OptMatchError:
                 continue
-            found.append(Proposal(self._now.state, failure, way))
-        self._offers = tuple(found)
+            yield Proposal(self._now.state, failure, way)
 
     def _note(self, what: str, parts: FailedParts) -> None:
         """Add a line to the journal."""
-        if self._journal is None:
-            return
-        named = {name: list(numbers) for name, numbers in parts._asdict().items() if numbers}
-        line = {"what": what, **named, "stand_ins": list(map(list, self.stand_ins.items()))}
-        with self._journal.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-
-
-def _without(failure: FailedParts, field: str, parts: tuple[int, ...]) -> FailedParts:
-    """Take repaired parts out of a failure."""
-    left = tuple(part for part in getattr(failure, field) if part not in parts)
-    return failure._replace(**{field: left})
+        if self._journal is not None:
+            add_line(self._journal, what, parts, self.stand_ins)

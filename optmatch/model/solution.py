@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from optmatch.model.declarations import Amount, Index, check_fields
 from optmatch.model.errors import InputError
-from optmatch.model.problem import Problem
+from optmatch.model.problem import Problem, unit_of
 from optmatch.model.schedule import Schedule
 from optmatch.model.scores import Score, ScoreBound, gap_between
 from optmatch.model.values import FrozenMap, Value
@@ -154,6 +154,38 @@ class Solution(Value):
             f"method={self.method!r}, time_s={self.time_s:.3g}, problem={self.problem!r}>"
         )
 
+    def summary(self) -> str:
+        """Return in a few lines what was asked and found, and what is proved.
+
+        Examples
+        --------
+        >>> import optmatch as om
+        >>> mesh = om.HexMesh(4, 4, ports=8)
+        >>> print(om.solve(om.Routing(mesh, [4, 3, 6, 1, 0, 7, 2, 5]), seed=0).summary())
+        routing on a hex-mesh of 8 ports, by negotiated
+        optimal: objective 44.0 cells, lower bound 44.0 (counting)
+        slots: 1
+        """
+        fabric = self.problem.fabric
+        where = "" if fabric is None else f" on a {fabric.type} of {fabric.n_ports} ports"
+        claim = (
+            self.status.value
+            if self.limit is None
+            else f"{self.status.value} ({self.limit.value})"
+        )
+        if self.objective is not None:
+            claim += f": objective {self.objective} {unit_of(self.problem)}".rstrip()
+        claim += f", lower bound {self.lower_bound}"
+        claim += f" ({self.proof})" if self.proof else ""
+        lines = [f"{self.problem.kind}{where}, by {self.method}", claim]
+        if self.schedule is not None:
+            lines.append(f"slots: {self.schedule.n_slots}")
+        elif hasattr(self.answer, "summary"):
+            lines.append(self.answer.summary())
+        elif self.answer is None:
+            lines.append(str(self.stats.get("reason", "nothing found")))
+        return "\n".join(lines)
+
     def _compare(self, objective: Score, bound: Score) -> None:
         """Refuse a bound that is above the objective, or below it where that is optimal."""
         if isinstance(objective, tuple) and isinstance(bound, tuple):
@@ -171,6 +203,14 @@ class Solution(Value):
             raise InputError(f"lower_bound {bound} > objective {objective}")
         if below and self.status is Status.OPTIMAL:
             raise InputError(f"optimal, but lower_bound {bound} < objective {objective}")
+
+    if TYPE_CHECKING:  # what draws and writes tables is given to the class at the front door
+
+        def plot(self, *, slot: int | None = None) -> Any:
+            """Return a figure of matplotlib: one slot, or what suits the kind of answer."""
+
+        def to_dataframe(self) -> Any:
+            """Return the answer as a table of pandas."""
 
     @property
     def gap(self) -> float:

@@ -19,6 +19,7 @@ from .demands.gantt import (
     gantt_data as gantt_data,
     plot_gantt as plot_gantt,
 )
+from .display import solution_html as solution_html
 from .figures import (
     plot_contact_sheet as plot_contact_sheet,
     plot_matchings as plot_matchings,
@@ -27,8 +28,10 @@ from .figures import (
 from .files import (
     SUFFIXES as SUFFIXES,
     fabric_svg as fabric_svg,
+    figure_svg as figure_svg,
     save_figure as save_figure,
     save_picture as save_picture,
+    solution_figure as solution_figure,
 )
 from .geometry import MeshData as MeshData, PortMark as PortMark, mesh_data as mesh_data
 from .heat import HeatData as HeatData, heat_data as heat_data, plot_heat as plot_heat
@@ -66,6 +69,5 @@ from .slots import (
 from .studies import plot_study as plot_study, study_data as study_data
 from .viewer import (
     CELL_LOSS_DB as CELL_LOSS_DB,
-    solution_html as solution_html,
     viewer_page as viewer_page,
 )

@@ -21,6 +21,7 @@ from optmatch.plotting.slices.racks import plot_slice
 from optmatch.plotting.slots import Drawable, parts
 from optmatch.plotting.viewer import viewer_page
 from optmatch.problems import Allocation, CollectivePlan, Demand, RailJob, Transition
+from optmatch.problems.collectives.plan import plan_of
 from optmatch.problems.rails.plan import RailPlan
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def save_picture(
             raise InputError("the viewer has all slots; slot is for drawings", where="slot")
         content = viewer_page(shown).encode()
     else:
-        content = _encoded(_figure(shown, slot), suffix[1:])
+        content = _encoded(solution_figure(shown, slot), suffix[1:])
     _write(target, content)
     return Path(path)
 
@@ -112,6 +113,11 @@ def fabric_svg(fabric: Fabric) -> str:
     """
     figure = new_figure(fabric)
     draw_fabric(figure.add_subplot(), fabric)
+    return figure_svg(figure)
+
+
+def figure_svg(figure: Figure) -> str:
+    """Return a figure as SVG text, as a part of a page."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None})
     text = buffer.getvalue()
@@ -127,8 +133,28 @@ def _checked(path: str | os.PathLike[str], suffixes: tuple[str, ...], force: boo
     return check_target(path, force=force)
 
 
-def _figure(shown: Drawable, slot: int | None) -> Figure:
-    """Draw what suits the kind of answer."""
+def solution_figure(shown: Drawable, slot: int | None = None) -> Figure:
+    """Draw what suits the kind of answer, as `save_picture` does.
+
+    Parameters
+    ----------
+    shown
+        A solution, or a fabric and a schedule.
+    slot
+        Draw this slot alone; None draws all.
+
+    Raises
+    ------
+    InputError
+        If nothing is to be drawn.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> solution = om.solve(om.Collective("all-gather", 3, 3.0), "ring")
+    >>> type(solution_figure(solution)).__name__
+    'Figure'
+    """
     if isinstance(shown, Solution):
         problem, answer = shown.problem, shown.answer
         if isinstance(problem, RailJob) and isinstance(answer, RailPlan):
@@ -136,7 +162,7 @@ def _figure(shown: Drawable, slot: int | None) -> Figure:
                 raise InputError("a plan of rails has no slots", where="slot")
             return cast("Figure", plot_rails(problem, answer).figure)
         if slot is None and isinstance(answer, CollectivePlan):
-            return plot_rounds(answer)
+            return plot_rounds(plan_of(shown))
         if isinstance(answer, Transition):
             return plot_transition(shown)
         if slot is None and isinstance(problem, Demand):

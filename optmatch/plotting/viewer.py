@@ -15,7 +15,6 @@ from optmatch.fabrics import Fabric
 from optmatch.model import (
     BAR,
     CROSS,
-    InputError,
     Schedule,
     Score,
     Solution,
@@ -25,7 +24,6 @@ from optmatch.model import (
 from optmatch.plotting.geometry import HANDLE, INSET, OFFSET, mesh_data
 from optmatch.plotting.palette import CIRCUIT_COLOURS
 from optmatch.plotting.slots import Drawable, parts, toggles_data
-from optmatch.problems import Transition
 
 CELL_LOSS_DB = 0.48
 """Loss of a cell in dB: the mean of the iPronics SmartLight processor."""
@@ -111,30 +109,6 @@ def page_data(
         "durations": [_seconds(duration) for duration in schedule.durations_s.tolist()],
         "states": [] if graph is None else _state_rows(schedule),
     }
-
-
-def solution_html(solution: Solution, *, height_px: int = 720) -> str:
-    """Show a solution in a notebook: its viewer in a frame, or a line of text without a schedule.
-
-    Parameters
-    ----------
-    solution
-        The outcome of a solve.
-    height_px
-        Height of the frame, in pixels.
-    """
-    if solution.schedule is None:
-        summary = solution.answer.summary() if isinstance(solution.answer, Transition) else ""
-        reason = str(solution.stats.get("reason", summary))
-        return f"<p><b>{solution.status.value}</b> {html.escape(reason)}</p>"
-    try:
-        page = viewer_page(solution)
-    except InputError as exc:
-        return f"<p>{html.escape(str(exc))}</p>"
-    return (
-        f'<div><iframe srcdoc="{html.escape(page)}" sandbox="allow-scripts" title="schedule"'
-        f' style="width: 100%; height: {height_px}px; border: 0"></iframe></div>'
-    )
 
 
 def _template(name: str) -> str:

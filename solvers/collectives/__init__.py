@@ -5,15 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from optmatch.problems import Collective
-from optmatch.solvers.collectives.methods import suits
-from optmatch.solvers.method import Method, Run
-
-
-def _load(name: str) -> Run:
-    from optmatch.solvers.collectives.methods import method
-
-    return method(name)
-
+from optmatch.solvers.collectives.methods import method, suits
+from optmatch.solvers.method import Method
 
 _SUMMARIES = {
     "best": "the fastest of all that fit",
@@ -35,7 +28,7 @@ METHODS = tuple(
     Method(
         name,
         Collective,
-        partial(_load, name),
+        partial(method, name),
         summary,
         exact=name == "ilp",
         suits=None if name == "best" else partial(suits, name=name),

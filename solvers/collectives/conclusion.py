@@ -137,7 +137,8 @@ def _route(problem: Collective, matchings: NDArray[np.int32]) -> NDArray[np.int8
     with uncounted():
         from optmatch.solvers.feedforward import is_feed_forward
 
-    if is_feed_forward(Routing(problem.fabric, matchings[0])):
+    dark = np.full(problem.fabric.n_ports, IDLE, dtype=np.int32)
+    if is_feed_forward(Routing(problem.fabric, dark)):
         with uncounted():
             from optmatch.solvers.feedforward.constructive import route
     else:

@@ -60,7 +60,7 @@ METHODS = (
         "ilp",
         Demand,
         _ilp,
-        "all ways to divide the slots, then CP-SAT; for about ten ports",
+        "a CP-SAT model for each number of slots; for about eight ports",
         exact=True,
     ),
     _row("solstice", "stuff, then slots of halving thresholds"),

@@ -84,7 +84,7 @@ def _equalise(
 
 
 def order_slots(matchings: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Order matchings so that few circuits change in between: nearest neighbours, then 2-opt.
+    """Order matchings so that few circuits change in between: each next to its nearest.
 
     Examples
     --------
@@ -104,27 +104,7 @@ def order_slots(matchings: NDArray[np.int32]) -> NDArray[np.int64]:
     while len(order) < slots:
         order.append(int(np.where(free, stays[order[-1]], -1).argmax()))
         free[order[-1]] = False
-    path = np.array(order)
-    for _ in range(20):
-        if not _turn(path, stays):
-            break
-    return path
-
-
-def _turn(path: NDArray[np.int64], stays: NDArray[np.int64]) -> bool:
-    """Turn the part of a path over that gains most, in place; tell whether one gains."""
-    best, cut = 0, (0, 0)
-    after = np.concatenate([stays[path[:-1], path[1:]], [0]])
-    for first in range(1, len(path) - 1):
-        ends = np.arange(first + 1, len(path))
-        follows = np.where(ends + 1 < len(path), path[np.minimum(ends + 1, len(path) - 1)], -1)
-        joined = np.where(follows >= 0, stays[path[first], follows], 0)
-        gain = stays[path[first - 1], path[ends]] + joined - after[first - 1] - after[ends]
-        if gain.max() > best:
-            best, cut = int(gain.max()), (first, int(ends[gain.argmax()]) + 1)
-    if best:
-        path[cut[0] : cut[1]] = path[cut[0] : cut[1]][::-1].copy()
-    return best > 0
+    return np.array(order)
 
 
 def keep_circuits(plan: Plan, problem: Demand) -> Plan:

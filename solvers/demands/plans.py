@@ -109,10 +109,14 @@ def tidy(plan: Plan) -> Plan:
     """
     if not len(plan.ticks):
         return plan
-    matchings, place = np.unique(plan.matchings, axis=0, return_inverse=True)
-    ticks = np.zeros(len(matchings), dtype=np.int64)
-    np.add.at(ticks, place.reshape(-1), plan.ticks)
-    return Plan(matchings, ticks).take(np.argsort(-ticks, kind="stable"))
+    held = dict[bytes, int]()
+    rows = (plan.matchings + 1).astype(">u4")  # whose bytes have the order of their numbers
+    for row, ticks in zip(rows, plan.ticks.tolist(), strict=True):
+        held[row.tobytes()] = held.get(row.tobytes(), 0) + ticks
+    order = sorted(held)
+    found = np.frombuffer(b"".join(order), dtype=">u4").reshape(len(order), rows.shape[1])
+    merged = Plan(found.astype(np.int32) - 1, np.array([held[row] for row in order]))
+    return merged.take(np.argsort(-merged.ticks, kind="stable"))
 
 
 def only_demanded(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:

@@ -18,7 +18,7 @@ from optmatch.solvers.demands.exchange import exchange
 from optmatch.solvers.demands.plans import Plan, join, only_demanded, serve, tidy, trim
 from optmatch.solvers.kernel import kernel
 
-CHOICES = 12
+CHOICES = 8
 """Lengths that are compared for a slot: as many entries that are left, evenly spread."""
 
 _PRESSURE = 3.0  # how much more busy ports count

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from optmatch.fabrics import UNREACHED
-from optmatch.model import Clock, Limits
+from optmatch.model import Clock, Limits, TimeUp, check_time, running_clock
 from optmatch.problems import BlockProof
 from optmatch.solvers.reroutes.impossible import find_block
 from optmatch.solvers.reroutes.routing_state import ROUNDS, Case, Found, Path, RoutingState
@@ -72,13 +72,18 @@ def repair(
     reach
         Distances, to look at near spares first.
     clock
-        Ends the search for room.
+        Ends the search for room; the clock that runs ends all.
 
     Returns
     -------
     Plan, BlockProof or None
         A proof if some chips cannot have their circuits; None if no plan was found, which proves
         nothing.
+
+    Raises
+    ------
+    TimeUp
+        If the clock that runs has ended before a way was found.
     """
     with routing.without(case.hit):
         plan = _best_handover(routing, case, reach, ())
@@ -118,6 +123,10 @@ def _best_handover(
     compared = 0
     for bound, handover, ends in choices[:most]:
         if bound[1] >= UNREACHED or (best is not None and best.levels[2:] <= bound):
+            break
+        if best is None:
+            check_time()
+        elif _is_late():
             break
         rounds = _ROUNDS_TOGETHER if moving else ROUNDS
         found = routing.route(ends, rounds, orders=min(_MOST_ORDERS, orders), enough=bound)
@@ -223,7 +232,10 @@ class _Room(NamedTuple):
                 least = len(foreign.intersection(moving)), len(self.case.hit) + len(moving)
                 if least > best.levels[:2]:
                     break
-            plan = self.move(moving, _NEAREST)
+            try:
+                plan = self.move(moving, _NEAREST)
+            except TimeUp:
+                break
             if plan is not None and (best is None or plan.levels < best.levels):
                 best = plan
         return best
@@ -254,6 +266,7 @@ class _Room(NamedTuple):
         pushed: list[int] = []
         with routing.without(movable):
             for _ in range(_GROWTHS):
+                check_time()
                 turns = routing.press(list(ends.values()), ROUNDS, busy)
                 if turns <= 0:
                     return None
@@ -276,10 +289,18 @@ class _Room(NamedTuple):
             if circuit in self.case.hit or circuit not in plan.changed:
                 continue
             fewer = [k for k in plan.changed if k not in (circuit, *self.case.hit)]
-            smaller = self.move(fewer, _NEAREST) if self.helps(fewer) else None
+            try:
+                smaller = self.move(fewer, _NEAREST) if self.helps(fewer) else None
+            except TimeUp:
+                break
             if smaller is not None and smaller.levels < plan.levels:
                 plan = smaller
         return plan
+
+
+def _is_late() -> bool:
+    clock = running_clock()
+    return clock is not None and clock.remaining_s <= 0.0
 
 
 def _list_givers(routing: RoutingState, case: Case) -> list[list[set[int]]]:

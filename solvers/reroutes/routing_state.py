@@ -87,9 +87,7 @@ class RoutingState:
         else:
             self.first_fibre = [0, *np.cumsum(fabric.edge_fibres).tolist()]
         self.ends = problem.circuits // graph.per_unit
-        self.paths: list[Path] = [
-            self._path(problem, k, way) for k, way in enumerate(problem.circuit_routes)
-        ]
+        self.paths: list[Path] = list(self._trace(problem))
         self.put(self.paths)
         self.shut_ports(problem.dead_ports)
         self.shut_fibres(problem.failed_fibres)
@@ -133,20 +131,24 @@ class RoutingState:
         for cell in dead:
             self.mode[cell] = _DEAD_CELL
 
-    def _path(self, problem: Reroute, circuit: int, way: Sequence[int]) -> Path:
-        """Return the nodes of a circuit as it runs."""
+    def _trace(self, problem: Reroute) -> Iterator[Path]:
+        """Yield the nodes of each circuit as it runs."""
         graph, fabric = self.graph, problem.fabric
-        source, destination = self.ends[circuit].tolist()
-        inner = np.array(way, dtype=np.int32)
+        nodes = problem.circuits[:, 1]
         if fabric.graph is None:
-            inner = graph.inner + fabric.edge_of_fibre[inner]
+            node = (graph.inner + fabric.edge_of_fibre).tolist()
         else:
-            out_of = graph.inner + len(fabric.graph.mate)
-            port = int(problem.circuits[circuit, 1])
-            last = out_of + int(fabric.destination_terminals[port])
-            inner = np.append(graph.inner + inner, last)
-        ends = graph.leaving(source), graph.entering(destination)
-        return np.concatenate([ends[:1], inner, ends[1:]]).astype(np.int32)
+            node = range(graph.inner, graph.inner + len(fabric.graph.mate))
+            nodes = graph.inner + len(fabric.graph.mate) + fabric.destination_terminals[nodes]
+        ends = self.ends.tolist()
+        for (source, destination), way, last in zip(
+            ends, problem.circuit_routes, nodes.tolist(), strict=True
+        ):
+            inner = [node[part] for part in way]
+            if fabric.graph is not None:
+                inner.append(last)
+            path = [graph.leaving(source), *inner, graph.entering(destination)]
+            yield np.array(path, dtype=np.int32)
 
     def _room(self, circuits: int) -> Workspace:
         graph = self.graph

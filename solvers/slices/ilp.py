@@ -1,9 +1,8 @@
-"""Method `ilp` for slices: the least load, proved by cuts, by trying all ways, or by CP-SAT.
+"""Method `ilp` for slices: the least load, proved by cuts or by trying all ways.
 
 The load takes few values, so the question is asked for one after the other: is there a slice whose
 edges all carry at most so much? A rack answers no by a cut, or yes or no by the search of
-`optmatch.solvers.slices.search`; where that does not end soon, by a model in CP-SAT. Racks that
-are joined answer as if they were one.
+`optmatch.solvers.slices.search`. Racks that are joined answer as if they were one.
 """
 
 from __future__ import annotations
@@ -29,15 +28,12 @@ from optmatch.problems.slices.problem import connect
 from optmatch.solvers.slices.cuts import find_cut
 from optmatch.solvers.slices.kernels import BUDGET, FOUND
 from optmatch.solvers.slices.methods import conclude_load, load_of, refuse
-from optmatch.solvers.slices.model import decide
 from optmatch.solvers.slices.pod import Pod, loads_possible, tell_apart
 from optmatch.solvers.slices.search import Plan, Search
 
 _SLICE = 10_000  # nodes between two looks at the clock: a few milliseconds
-_SLICES = 20  # then CP-SAT takes over
 MOST_JOINED = 32
 """Joined racks are searched as one, servers and routes of all of them."""
-SEARCH = "cp-sat"  # what `verify` calls a bound by exhaustive search
 
 
 class Refutation(NamedTuple):
@@ -57,9 +53,9 @@ def solve(
     problem
         The slice and the racks.
     limits
-        One iteration is so many steps of the search as take a few milliseconds, or a model.
+        One iteration is so many steps of the search as take a few milliseconds.
     rng
-        Seeds CP-SAT.
+        Not used.
     on_event
         Hears what happens.
 
@@ -92,7 +88,7 @@ def solve(
         )
     if math.isinf(bound):
         return refuse(problem, "ilp")
-    run = _Run(problem, limits.start(), int(rng.integers(2**31)), on_event)
+    run = _Run(problem, limits.start(), on_event)
     try:
         run.go()
     except KeyboardInterrupt:
@@ -103,10 +99,8 @@ def solve(
 class _Run:
     """One solve: the best so far, what is refuted, and why it stopped."""
 
-    def __init__(
-        self, problem: SliceAllocation, clock: Clock, seed: int, on_event: OnEvent
-    ) -> None:
-        self.problem, self.clock, self.seed, self.on_event = problem, clock, seed, on_event
+    def __init__(self, problem: SliceAllocation, clock: Clock, on_event: OnEvent) -> None:
+        self.problem, self.clock, self.on_event = problem, clock, on_event
         self.pod = Pod.of(problem)
         self.plans = tell_apart(list(problem.slice_shapes))
         self.best: Allocation | None = None
@@ -186,19 +180,16 @@ class _Run:
     def _search(self, racks: tuple[int, ...], plan: SliceShape, largest: int) -> Plan | None:
         there = self.pod.rack(*racks)
         search = Search(there, plan, self.problem.routes, largest)
-        for turn in range(1, _SLICES + 1):
+        status = BUDGET
+        while status == BUDGET:
             self.limit = self.clock.exceeded(self.iterations)
             if self.limit is not None:
-                return None
+                break
             self.iterations += 1
             self.on_event(Tick("search", self.iterations))
-            status = search.run(turn * _SLICE)
-            if status != BUDGET:
-                self.nodes += search.nodes
-                return self.pod.globally(racks, search.answer()) if status == FOUND else None
+            status = search.run(search.nodes + _SLICE)
         self.nodes += search.nodes
-        found, self.limit = decide(search, self.clock, self.on_event, seed=self.seed)
-        return None if found is None else self.pod.globally(racks, found)
+        return self.pod.globally(racks, search.answer()) if status == FOUND else None
 
     def solution(self) -> Solution:
         """Put together what is known."""
@@ -209,7 +200,7 @@ class _Run:
             stated = most + 1 if math.isinf(self.bound) else int(self.bound)
             proof = LoadProof(bound=stated, cuts=self.proof.cuts)
             if self.proof.searched:
-                stats["bound_by"] = SEARCH
+                stats["bound_by"] = "search"
         if math.isinf(self.bound):
             by = "cuts" if self.proof and not self.proof.searched else "a search of all ways"
             stats["reason"] = f"no servers and routes have enough fibres: shown by {by}"

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import SolverError, uncounted
 from optmatch.problems.slices.rings import Ring, Steering, check_rings
 
 
@@ -44,7 +43,8 @@ def steer(
 
     Notes
     -----
-    The program of `Steering`, by HiGHS. Whole ports are dealt out one by one, each to the ring
+    All ratios of the program of `Steering` rise together until the first chip, or link, is full.
+    Whole ports are dealt out one by one, each to the ring
     with the least units over demand. Until the best least ratio is reached no ring has got more
     than it needs for that ratio, so none is left without: whole ports allow no larger one.
 
@@ -64,7 +64,7 @@ def steer(
     """
     checked, asked = check_rings(rings, demands, ports, link_units)
     chips = 1 + max((chip for ring in checked for chip in ring), default=-1)
-    level, chip_prices, link_prices = _program(checked, asked, chips, ports, link_units)
+    level, chip_prices, link_prices = _level(checked, asked, chips, ports, link_units)
     shares = np.zeros((chips, len(checked)))
     for r, ring in enumerate(checked):
         shares[list(ring), r] = 2 * level * asked[r] / ports
@@ -81,40 +81,27 @@ def steer(
     )
 
 
-def _program(
+def _level(
     rings: tuple[Ring, ...],
     demands: NDArray[np.float64],
     chips: int,
     ports: int,
     link_units: float | None,
 ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-    """Solve the linear program over shares and level; return the level and the dual prices."""
-    with uncounted():
-        from scipy.optimize import linprog
-        from scipy.sparse import lil_array
-
-    members = [(chip, r) for r, ring in enumerate(rings) for chip in ring]
-    if not members:
-        return 0.0, np.zeros(chips), np.zeros(0)
-    capped = 0 if link_units is None else len(rings)
-    rows = lil_array((len(members) + chips + capped, len(members) + 1))
-    limits = np.zeros(rows.shape[0])
-    limits[len(members) : len(members) + chips] = 1.0
-    for k, (chip, r) in enumerate(members):
-        rows[k, k], rows[k, len(members)] = -ports / 2, demands[r]
-        rows[len(members) + chip, k] = 1.0
-    for r in range(capped):
-        rows[len(members) + chips + r, len(members)] = demands[r]
-        limits[len(members) + chips + r] = link_units
-    goal = np.zeros(len(members) + 1)
-    goal[-1] = -1.0
-    outcome = linprog(goal, A_ub=rows.tocsr(), b_ub=limits, method="highs")
-    if outcome.status != 0:
-        raise SolverError(f"HiGHS: {outcome.message}")
-    prices = np.maximum(-outcome.ineqlin.marginals, 0.0)
-    link_prices = np.zeros(len(rings))
-    link_prices[:capped] = prices[len(members) + chips :]
-    return float(outcome.x[-1]), prices[len(members) : len(members) + chips], link_prices
+    """Return the best level, which one chip or one link holds down, and the price of that one."""
+    chip_prices, link_prices = np.zeros(chips), np.zeros(len(rings))
+    if not len(demands):
+        return 0.0, chip_prices, link_prices
+    asked = np.zeros(chips)
+    for ring, demand in zip(rings, demands.tolist(), strict=True):
+        asked[list(ring)] += demand
+    busiest, largest = int(asked.argmax()), int(demands.argmax())
+    level = ports / (2 * float(asked[busiest]))
+    if link_units is not None and link_units / demands[largest] < level:
+        link_prices[largest] = 1 / demands[largest]
+        return float(link_units / demands[largest]), chip_prices, link_prices
+    chip_prices[busiest] = level
+    return level, chip_prices, link_prices
 
 
 def _deal(

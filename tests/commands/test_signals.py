@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import optmatch as om
@@ -38,7 +39,7 @@ def interrupted() -> Iterator[Interrupted]:
 def commands(folder: Path) -> dict[str, list[str]]:
     """Return one of each command that works for a while; it writes to the folder."""
     demand, mesh = folder / "demand.json", folder / "mesh.json"
-    amounts = [[0, 3, 1], [2, 0, 4], [5, 1, 0]]
+    amounts = np.array([[0.0, 3.0, 1.0], [2.0, 0.0, 4.0], [5.0, 1.0, 0.0]])
     om.save(om.Demand(om.IdealSwitch(3), amounts, delay_s=1.0), demand)
     om.save(om.AllToAll(om.HexMesh(3, 3, ports=6)), mesh)
     given = {

@@ -6,6 +6,7 @@ import json
 import threading
 from dataclasses import replace
 from functools import cache
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import pytest
 import optmatch as om
 from optmatch.model import InfeasibleError, LimitReached
 from optmatch.solvers.reroutes.states import fill_rack, hold_matching
+from tests.helpers import recoveries
+from tests.helpers.modes import examples
 
 
 @cache
@@ -136,6 +139,21 @@ def test_repair_and_return(state: Any, unit: int, kind: str) -> None:
     assert controller.stand_ins == {}
 
 
+def test_a_chip_is_a_spare_again_when_its_port_is_repaired() -> None:
+    """A chip with fewer live ports than circuits gives them away; not before all ports work."""
+    controller = om.Rerouter(rack_state(), prepare=False)
+    per_chip = rack_state().fabric.ports_per_unit
+    controller.apply(controller.fail(port=per_chip * 12))
+    (lost,) = controller.stand_ins
+    assert lost == 12
+    controller.fail(port=per_chip * 12 + 1)
+    controller.apply(controller.fail(port=per_chip * 12 + 1))
+    assert 12 not in controller.repair(port=per_chip * 12).spares
+    assert 12 in controller.repair(port=per_chip * 12 + 1).spares
+    controller.apply(controller.give_back(12))
+    assert controller.state.circuits.tolist() == rack_state().circuits.tolist()
+
+
 def test_rollback_undoes_changes() -> None:
     """One by one, as many as are remembered, and says when there is nothing to undo."""
     controller = om.Rerouter(rack_state(), history=2)
@@ -204,6 +222,121 @@ def test_circuits_are_given_back_when_the_stand_in_failed_too() -> None:
     assert sorted(controller.stand_ins) == [0, 20, 41]
     controller.apply(controller.give_back(0))
     assert sorted(controller.stand_ins) == [20, 41]
+
+
+def test_no_time_is_no_answer_but_goes_on_record() -> None:
+    """What is not decided at the deadline takes over nothing, and is looked for without one."""
+    controller = om.Rerouter(rack_state(), prepare=False)
+    with pytest.raises(LimitReached, match="no way was found within 0 s"):
+        controller.fail(chip=7, deadline_s=0)
+    assert [failure.failed_chips for failure in controller.refused] == [(7,)]
+    offers = controller.offers
+    assert controller.offers is offers
+    assert om.verify(replace(rack_state(), failed_chips=(7,)), offers[0].transition).ok
+    controller.apply(offers[0])
+    assert not controller.refused and not controller.offers
+    assert controller.apply(controller.fail(chip=8, deadline_s=60)).failed_chips == (7, 8)
+    with pytest.raises(om.InputError, match="deadline_s = -1"):
+        controller.fail(chip=9, deadline_s=-1)
+
+
+@pytest.mark.parametrize(("state", "kind"), [(rack_state, "chip"), (mesh_state, "port")])
+def test_a_deadline_ends_the_search_at_any_moment(
+    state: Any, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock that advances whenever somebody looks: an answer is right, or there is none."""
+    now = [0.0]
+
+    def tick() -> float:
+        now[0] += 1.0
+        return now[0]
+
+    monkeypatch.setattr("optmatch.model.limits.counted_time", tick)
+    decided = []
+    for deadline_s in (1, 2, 4, 8, 1000):
+        controller = om.Rerouter(state(), prepare=False)
+        failure: dict[str, Any] = {kind: [2, 5]}
+        try:
+            transition = controller.fail(**failure, deadline_s=deadline_s).transition
+        except LimitReached:
+            decided.append(False)
+            continue
+        decided.append(True)
+        assert om.verify(replace(state(), **{f"failed_{kind}s": (2, 5)}), transition).ok
+    assert decided == sorted(decided)
+    assert (decided[0], decided[-1]) == (False, True)
+
+
+def test_preparation_in_the_background_gives_the_same_answers() -> None:
+    """After each change anew; what is asked for in the meantime is worked out at once."""
+    behind = om.Rerouter(mesh_state(), background=True)
+    at_once = om.Rerouter(mesh_state())
+    for port in (4, 2):
+        assert behind.wait(60)
+        for other in range(12):
+            answers: list[Any] = []
+            for controller in (behind, at_once):
+                try:
+                    answers.append(controller.fail(port=other).transition)
+                except (InfeasibleError, LimitReached, om.InputError) as exc:
+                    answers.append(str(exc))
+            assert answers[0] == answers[1]
+        behind.apply(behind.fail(port=port))
+        at_once.apply(at_once.fail(port=port))
+    assert behind.state == at_once.state
+    assert om.Rerouter(mesh_state(), prepare=False, background=True).wait(0)
+
+
+def test_two_threads_report_failures_at_once() -> None:
+    """Each asks again where the other was first; in the end both failures are answered."""
+    controller = om.Rerouter(rack_state(), prepare=False)
+    start = threading.Barrier(2)
+
+    def report(chip: int) -> None:
+        start.wait()
+        while chip not in controller.state.failed_chips:
+            try:
+                controller.apply(controller.fail(chip=chip))
+            except om.InputError:
+                continue  # the state has changed in the meantime
+
+    chips = 10, int(controller.fail(chip=10).transition.moves[0, 1])  # a chip and its stand-in
+    threads = [threading.Thread(target=report, args=(chip,)) for chip in chips]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    state = controller.state
+    assert state.failed_chips == chips
+    assert not state.hit.any()
+    assert list(controller.stand_ins) == [10] and controller.stand_ins[10] in range(60, 64)
+
+
+@pytest.mark.parametrize("order", list(permutations((0, 20, 41))))
+def test_circuits_are_given_back_in_any_order(order: tuple[int, ...]) -> None:
+    """Also after a rollback, and after a stand-in of one has failed and another took over."""
+    controller = om.Rerouter(rack_state(), prepare=False)
+    for chip in (0, 20, 41):
+        controller.apply(controller.fail(chip=chip))
+    controller.apply(controller.fail(chip=controller.stand_ins[20]))
+    controller.repair(chip=[0, 20, 41])
+    controller.apply(controller.give_back(order[0]))
+    controller.rollback()
+    assert sorted(controller.stand_ins) == [0, 20, 41]
+    for unit in order:
+        controller.apply(controller.give_back(unit))
+    state = controller.state
+    assert controller.stand_ins == {}
+    assert state.circuits.tolist() == rack_state().circuits.tolist()
+    assert len(state.spares) == 3 and len(state.failed_chips) == 1
+
+
+@pytest.mark.parametrize("state", [recoveries.rack, mesh_state])
+def test_random_failures_and_repairs(state: Any) -> None:
+    """Every answer is right, and circuits return after repairs; `make soak` does more."""
+    run = recoveries.recover(state(), examples(60, plain=6), deadline_s=None)
+    assert run.wrong == []
+    assert run.apply_s and run.given_back
 
 
 def test_a_restart_knows_all(tmp_path: Path) -> None:

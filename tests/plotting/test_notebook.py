@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any, cast
 
+import numpy as np
 import pytest
 
 import optmatch as om
@@ -23,6 +25,41 @@ def test_a_solution_is_its_viewer() -> None:
     mesh = om.HexMesh(2, 2, ports=list(om.HexMesh(2, 2).dead_pairs()[0]))
     none = om.solve(om.AllToAll(mesh), seed=0)
     assert "no state of the cells" in none._repr_html_()  # type: ignore[attr-defined]
+
+
+def _answers() -> list[om.Solution]:
+    """Solve one small problem of each kind."""
+    mesh = om.HexMesh(2, 2, ports=4)
+    model = om.TransformerModel(layers=2, hidden=64, heads=4, sequence=64, vocabulary=256, ffn=256)
+    job = om.RailJob(
+        parallelism=om.Parallelism(dp=2, tp=2, pp=1),
+        network=om.RailNetwork(gpus_per_server=2, delay_s=0.01),
+        workload=om.Workload(model=model, batch=4, micro_batch=2),
+    )
+    two = om.Demand.from_matrix([[0, 4], [4, 0]], delay_s=1, planes=2)
+    problems = [
+        om.Routing(mesh, np.array([1, 0, -1, -1], dtype=np.int32)),
+        two,
+        job,
+        om.load("instances/reroute/rack-64-chip.json"),
+        om.SliceAllocation(om.RackFabric(), (2, 2, 1)),
+        om.Collective("all-gather", 3, 3.0),
+    ]
+    return [om.solve(problem, seed=0) for problem in cast("list[Any]", problems)]
+
+
+def test_each_kind_of_answer_has_a_summary_a_figure_and_a_table() -> None:
+    """Whatever the kind: what a person looks at first."""
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("pandas")
+    for solution in _answers():
+        kind = solution.problem.kind
+        assert solution.summary().startswith(kind)
+        assert len(solution.summary().splitlines()) <= 3
+        assert solution.plot().axes, kind
+        shown = solution._repr_html_()  # type: ignore[attr-defined]
+        assert "<iframe" in shown or "<svg" in shown, kind
+        assert len(solution.to_dataframe()) > 0, kind
 
 
 def test_without_matplotlib_a_fabric_is_its_repr() -> None:

@@ -32,7 +32,7 @@ _NODE = {
     "ctrl_deps": (4, "UINT64"),
     "data_deps": (5, "UINT64"),
     "duration_micros": (7, "UINT64"),
-    "attr": (10, "BYTES"),
+    "attr": (10, "MESSAGE"),
 }
 _REPEATED = ("ctrl_deps", "data_deps", "attr")
 _WIDTHS = (
@@ -72,9 +72,8 @@ def messages() -> Messages:
     """Compile the schema.
 
     Field numbers are those of ``et_def.proto`` [1]_. What differs changes nothing in files: text
-    is read as bytes, since names of kernels are not always UTF-8; attributes of a node stay
-    bytes, since most of them occur a million times in a trace and are parsed once; fields that
-    are not declared are skipped by protobuf.
+    is read as bytes, since names of kernels are not always UTF-8; fields that are not declared
+    are skipped by protobuf.
 
     Raises
     ------
@@ -118,4 +117,6 @@ def _declare(file: Any, name: str, fields: dict[str, tuple[int, str]]) -> Any:
         field = message.field.add(name=field_name, number=number)
         field.type = getattr(field, f"TYPE_{kind}")
         field.label = field.LABEL_REPEATED if field_name in _REPEATED else field.LABEL_OPTIONAL
+        if kind == "MESSAGE":
+            field.type_name = ".optmatch.chakra.AttributeProto"
     return message

@@ -20,8 +20,6 @@ from optmatch.model import FormatError
 
 MISSING = -1
 """In a column: the node does not say."""
-MOST_ATTRIBUTES = 1 << 16
-"""So many different ones are remembered; a trace has a few hundred, unless its tags are unique."""
 
 Integers = NDArray[np.int64]
 
@@ -137,7 +135,7 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
 
     Notes
     -----
-    About 5 us for a node, 6 us where each has attributes of its own, and 200 bytes of memory.
+    About 5 us for a node, and 200 bytes of memory.
     """
     file, content = os.fspath(path), _content(path)
     rank, _, _ = _parts(path)
@@ -201,9 +199,10 @@ def decode_nodes(content: bytes, path: str, rank: int) -> Trace:
     """
     from google.protobuf.message import DecodeError
 
-    parse, attributes = messages().node.FromString, _Attributes()
+    parse, groups = messages().node.FromString, dict[str, int]()
     ids, parents, first_parent, told = array("Q"), array("Q"), array("q", [0]), array("q")
-    blank = [MISSING] * (len(ATTRIBUTES) + 1)
+    places = {name.encode(): place for place, name in enumerate(ATTRIBUTES)}
+    blank = [MISSING] * len(ATTRIBUTES)
     end = _skip_metadata(content, path)
     while end < len(content):
         begin = end
@@ -220,15 +219,15 @@ def decode_nodes(content: bytes, path: str, rank: int) -> Trace:
             raise FormatError(message, path=path) from exc
         row = [*blank, min(node.type, 127), node.duration_micros]  # unknown types stay unknown
         try:
-            for raw in node.attr:  # of an attribute that is there twice, the last one counts
-                place, value = attributes[raw]
-                row[place] = value
+            for attribute in node.attr:  # of one that is there twice, the last one counts
+                place = places.get(attribute.name)
+                if place is not None:
+                    row[place] = _read_attribute(attribute, groups)
             if node.duration_micros >= LARGEST:
                 given = node.duration_micros
                 raise FormatError(f"duration_micros = {given}: numbers are below 2**63")
-        except (DecodeError, FormatError) as exc:
-            text = str(exc) if isinstance(exc, FormatError) else "an attribute is damaged"
-            raise FormatError(text, where=f"node {node.id}", path=path) from exc
+        except FormatError as exc:
+            raise FormatError(str(exc), where=f"node {node.id}", path=path) from None
         ids.append(node.id)
         told.extend(row)
         parents.extend(node.data_deps)
@@ -236,16 +235,15 @@ def decode_nodes(content: bytes, path: str, rank: int) -> Trace:
         first_parent.append(len(parents))
     table = np.array(told, dtype=np.int64).reshape(-1, len(blank) + 2).T.copy()
     columns: dict[str, Any] = dict(
-        zip((*ATTRIBUTES.values(), "", "kind", "duration_us"), table, strict=True)
+        zip((*ATTRIBUTES.values(), "kind", "duration_us"), table, strict=True)
     )
-    del columns[""]  # what is not needed
     return Trace(
         path=path,
         rank=rank,
         node_id=np.array(ids, dtype=np.uint64),
         parents=np.array(parents, dtype=np.uint64),
         first_parent=np.array(first_parent, dtype=np.int64),
-        group_names=tuple(attributes.groups),
+        group_names=tuple(groups),
         **columns,
     )
 
@@ -275,35 +273,18 @@ def _skip_metadata(content: bytes, path: str) -> int:
     raise FormatError("byte 0: a trace begins with what describes it", path=path)
 
 
-class _Attributes(dict[bytes, tuple[int, int]]):
-    """The place in a row and the value of each attribute, by its bytes: most are repeated."""
-
-    places = {name.encode(): place for place, name in enumerate(ATTRIBUTES)}  # noqa: RUF012
-
-    def __init__(self) -> None:
-        self.groups: dict[str, int] = {}
-
-    def __missing__(self, raw: bytes) -> tuple[int, int]:
-        if len(self) >= MOST_ATTRIBUTES:
-            self.clear()
-        self[raw] = self._read(raw)
-        return self[raw]
-
-    def _read(self, raw: bytes) -> tuple[int, int]:
-        parsed = messages().attribute.FromString(raw)
-        place, width = self.places.get(parsed.name, len(ATTRIBUTES)), parsed.WhichOneof("value")
-        value = getattr(parsed, width) if width else None
-        name = parsed.name.decode("utf-8", "replace")
-        if place == len(ATTRIBUTES):
-            return place, 0
-        if name == "pg_name" and value is not None:
-            text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-            return place, self.groups.setdefault(text, len(self.groups)) if text else MISSING
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise FormatError(f"{name} = {value!r}: a whole number is expected")
-        if abs(value) >= LARGEST:
-            raise FormatError(f"{name} = {value}: numbers are below 2**63")
-        return place, value
+def _read_attribute(told: Any, groups: dict[str, int]) -> int:
+    """Return the value of an attribute; the number of the group of one that names it."""
+    width = told.WhichOneof("value")
+    value, name = getattr(told, width) if width else None, told.name.decode()
+    if name == "pg_name" and value is not None:
+        text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+        return groups.setdefault(text, len(groups)) if text else MISSING
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise FormatError(f"{name} = {value!r}: a whole number is expected")
+    if abs(value) >= LARGEST:
+        raise FormatError(f"{name} = {value}: numbers are below 2**63")
+    return value
 
 
 def _parts(path: str | os.PathLike[str]) -> tuple[int, str, str]:

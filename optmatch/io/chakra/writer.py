@@ -102,9 +102,8 @@ def _node(step: Step, operation: int, first: int) -> Node:
     )
 
 
-def _attribute(name: str, value: bool | int | str, integers: str) -> bytes:
+def _attribute(name: str, value: bool | int | str, integers: str) -> Any:
     width = "string" if isinstance(value, str) else integers
     width = "bool" if isinstance(value, bool) else width
     given: Any = {f"{width}_val": value.encode() if isinstance(value, str) else value}
-    written: bytes = messages().attribute(name=name.encode(), **given).SerializeToString()
-    return written
+    return messages().attribute(name=name.encode(), **given)

@@ -14,8 +14,8 @@ from xml.etree import ElementTree
 import numpy as np
 
 from optmatch.model import InputError, Solution
-from optmatch.problems import Collective, CollectivePlan
-from optmatch.problems.collectives.plan import REDUCE
+from optmatch.problems import Collective
+from optmatch.problems.collectives.plan import REDUCE, plan_of
 
 NAMES = {
     "all-reduce": "allreduce",
@@ -88,9 +88,7 @@ def write_msccl(solution: Solution) -> str:
     >>> ElementTree.fromstring(text).attrib["coll"]
     'allgather'
     """
-    problem, plan = solution.problem, solution.answer
-    if not isinstance(plan, CollectivePlan) or not len(plan.sends):
-        raise InputError(f"status {solution.status.value}: there are no sends to write")
+    problem, plan = solution.problem, plan_of(solution)
     assert isinstance(problem, Collective)
     if problem.operation not in NAMES or problem.demand_bytes is not None:
         raise InputError(f"MSCCL: {', '.join(NAMES)} of equal chunks can be written, no other")

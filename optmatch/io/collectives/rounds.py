@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from optmatch.model import InputError, Solution
-from optmatch.problems import CollectivePlan
-from optmatch.problems.collectives.plan import REDUCE
+from optmatch.model import Solution
+from optmatch.problems.collectives.plan import REDUCE, plan_of
 
 
 def write_rounds(solution: Solution) -> str:
@@ -36,9 +35,7 @@ def write_rounds(solution: Solution) -> str:
     >>> json.loads(text)["rounds"][0]["sends"]
     [[0, 1, 0, 'copy'], [1, 0, 1, 'copy']]
     """
-    plan = solution.answer
-    if not isinstance(plan, CollectivePlan) or not len(plan.epoch_of_round):
-        raise InputError(f"status {solution.status.value}: there are no rounds to write")
+    plan = plan_of(solution)
     sends: list[list[Any]] = [[] for _ in range(plan.n_rounds)]
     for turn, source, target, chunk, kind in plan.sends.tolist():
         sends[turn].append([source, target, chunk, "reduce" if kind == REDUCE else "copy"])

@@ -8,8 +8,8 @@ import numpy as np
 
 from optmatch.io.chakra.messages import RECEIVE, SEND
 from optmatch.io.chakra.writer import Node, trace_bytes
-from optmatch.model import InputError, Solution
-from optmatch.problems import CollectivePlan
+from optmatch.model import Solution
+from optmatch.problems.collectives.plan import plan_of
 
 
 def write_traces(solution: Solution) -> dict[str, bytes]:
@@ -22,7 +22,7 @@ def write_traces(solution: Solution) -> dict[str, bytes]:
     Raises
     ------
     InputError
-        If there are no sends.
+        If there are no sends, or some that cannot be.
 
     Examples
     --------
@@ -31,10 +31,8 @@ def write_traces(solution: Solution) -> dict[str, bytes]:
     >>> list(files)
     ['.0.et', '.1.et']
     """
-    problem, plan = solution.problem, solution.answer
-    if not isinstance(plan, CollectivePlan) or not len(plan.sends):
-        raise InputError(f"status {solution.status.value}: there are no sends to write")
-    n = int(problem.n_ranks)  # type: ignore[attr-defined]
+    plan = plan_of(solution)
+    n = plan.circuits.shape[2]
     nodes: list[list[Node]] = [[] for _ in range(n)]
     before: list[tuple[int, list[int], list[int]]] = [(-1, [], [])] * n
     pairs, which = np.unique(plan.sends[:, :3], axis=0, return_inverse=True)

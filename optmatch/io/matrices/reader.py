@@ -20,6 +20,7 @@ from optmatch.io.matrices.market import read_market
 from optmatch.io.rails.groups import read_groups
 from optmatch.io.text import parse, pointer
 from optmatch.model import FormatError, InputError
+from optmatch.problems.demands.matrix import from_graph as from_graph
 
 Matrix = NDArray[np.float64]
 
@@ -91,44 +92,6 @@ def read_matrix(
         exc.path = exc.path or file
         raise
     return np.ascontiguousarray(matrix.T) if transposed else matrix
-
-
-def from_graph(graph: Any, weight: str = "weight") -> tuple[Matrix, list[Any]]:
-    """Take the demand from a graph of networkx: an edge from source to destination for each.
-
-    Parameters
-    ----------
-    graph
-        A `networkx` graph; an undirected edge is a demand both ways, parallel edges add up.
-    weight
-        The attribute of edges with the demand; 1 where an edge has none.
-
-    Returns
-    -------
-    matrix, nodes
-        ``matrix[source, destination]``, and which node each port is: the ``names`` of
-        `Demand.from_matrix`.
-
-    Examples
-    --------
-    >>> import networkx as nx
-    >>> graph = nx.DiGraph()
-    >>> graph.add_edge("a", "b", weight=3)
-    >>> matrix, nodes = from_graph(graph)
-    >>> matrix.tolist(), nodes
-    ([[0.0, 3.0], [0.0, 0.0]], ['a', 'b'])
-    """
-    nodes = list(graph.nodes)
-    place = {node: k for k, node in enumerate(nodes)}
-    matrix = np.zeros((len(nodes), len(nodes)))
-    for source, destination, value in graph.edges(data=weight, default=1):
-        if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
-            raise InputError(f"edge {source!r} - {destination!r}: {weight} = {shorten(value)}")
-        i, j = place[source], place[destination]
-        matrix[i, j] += float(value)
-        if not graph.is_directed() and i != j:
-            matrix[j, i] += float(value)
-    return check_matrix(matrix), nodes
 
 
 def check_matrix(matrix: Any) -> Matrix:

@@ -171,6 +171,11 @@ def _plane(schedule: Schedule, plane: int, rate: float, each: int) -> Switch:
 def _shared(problem: Collective, plan: CollectivePlan, plane: int) -> Switch:
     """Return a plane that changes circuits by itself; only rounds in which it sends are states."""
     each, ranks = problem.ports, problem.n_ranks
+    shape = (len(plan.shares_bytes), problem.lanes, ranks)
+    if plan.circuits.shape != shape or plan.shares_bytes.shape[1] != problem.planes:
+        raise InputError(
+            f"circuits: shape {plan.circuits.shape}, {shape} wanted", where="circuits"
+        )
     used = np.flatnonzero(plan.shares_bytes[:, plane] > 0)
     to = plan.circuits[used, plane * each : (plane + 1) * each].swapaxes(1, 2)
     matchings = np.where(to == IDLE, IDLE, to * each + np.arange(each)).reshape(len(used), -1)

@@ -102,7 +102,7 @@ def _count_steps(fabric: RackFabric, slices: Iterable[Allocation]) -> Counter[tu
     steps: Counter[tuple[int, int]] = Counter()
     for slice_ in slices:
         ends = fabric.edges[fabric.edge_of_fibre[slice_.fibres[:, 1]]].tolist()
-        for (tail, head), (_, after) in zip(ends, [*ends[1:], (0, 0)], strict=True):
+        for (tail, head), (_, after) in zip(ends, [*ends[1:], (0, 0)], strict=False):
             if tail < fabric.n_servers:
                 steps[tail, head if head < fabric.n_servers else after] += 1
     return steps

@@ -14,6 +14,7 @@ from optmatch.model import (
     Index,
     InputError,
     Range,
+    Solution,
     Value,
     check_fields,
     frozen,
@@ -116,6 +117,29 @@ class CollectivePlan(Value):
     def n_epochs(self) -> int:
         """How many times circuits were set up, the first included."""
         return len(self.circuits)
+
+
+def plan_of(solution: Solution) -> CollectivePlan:
+    """Return the plan of a solution, to be read without a look at the verifier.
+
+    Raises
+    ------
+    InputError
+        If there are no sends, or one names a round, rank or chunk that does not exist.
+    """
+    plan = solution.answer
+    if not isinstance(plan, CollectivePlan) or not len(plan.sends):
+        raise InputError(f"status {solution.status.value}: there are no sends")
+    epochs, _, ranks = plan.circuits.shape
+    limits = (len(plan.epoch_of_round), ranks, ranks, len(plan.chunk_bytes), 2)
+    for name, column, limit in zip(SEND_COLUMNS, plan.sends.T, limits, strict=True):
+        if column.max() >= limit:
+            _refuse("sends", f"{name} {column.max()}", f"less than {limit}")
+    if plan.epoch_of_round.max() >= epochs:
+        _refuse("epoch_of_round", int(plan.epoch_of_round.max()), f"less than {epochs}")
+    if ranks != solution.problem.n_ranks:  # type: ignore[attr-defined]
+        _refuse("circuits", f"{ranks} ranks", "those of the problem")
+    return plan
 
 
 def _refuse(name: str, got: Any, rule: str) -> None:

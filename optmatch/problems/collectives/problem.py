@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
@@ -32,6 +32,8 @@ Operation = Literal["all-reduce", "reduce-scatter", "all-gather", "all-to-all", 
 """What the ranks want."""
 OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 STARTS = ("free", "dark")
+LONGEST_S = 1e12
+"""What is longer is no time of a collective, and sums of it would be infinite."""
 
 
 _Circuits = Annotated[NDArray[np.int32], Axes(2), Range(-1)]
@@ -145,8 +147,10 @@ class Collective(Value):
             object.__setattr__(self, "late_s", late_s)
         check_fields(self)
         check_size("entries", self.n_ranks**2, "n_ranks")
+        check_size("ports", self.n_ranks * self.lanes, "planes")
         _set_fabric(self)
         _set_sizes(self)
+        _check_times(self)
         _set_root(self)
         _set_start(self)
         _set_late(self)
@@ -215,6 +219,14 @@ def _set_sizes(problem: Collective) -> None:
         _refuse("size_bytes", 0, "above 0")
 
 
+def _check_times(problem: Collective) -> None:
+    bytes_ = LONGEST_S * problem.rate_bytes_per_s
+    most = {"alpha_s": LONGEST_S, "hop_s": LONGEST_S, "delay_s": LONGEST_S}
+    for name, limit in (most | {"size_bytes": bytes_, "align_bytes": bytes_}).items():
+        if (getattr(problem, name) or 0) > limit:
+            _refuse(name, getattr(problem, name), f"what lasts {LONGEST_S:g} s at most")
+
+
 def _set_root(problem: Collective) -> None:
     root = problem.root
     if root >= problem.n_ranks or (root and problem.operation != "broadcast"):
@@ -237,6 +249,8 @@ def _set_late(problem: Collective) -> None:
     for key, seconds in problem.late_s.items():
         if not key.isdecimal() or int(key) >= problem.n_ranks:
             _refuse("late_s", key, f"a rank of {problem.n_ranks}")
+        if seconds > LONGEST_S:
+            _refuse("late_s", seconds, f"{LONGEST_S:g} s at most")
         late[int(key)] = float(seconds)
     if late and len(late) == problem.n_ranks and min(late.values()) > 0:
         _refuse("late_s", min(late.values()), "one rank that is not late, as time counts from it")
@@ -268,27 +282,25 @@ def check_circuits(name: str, circuits: ArrayLike, *, two_way: bool) -> None:
         Whether each lane is an involution.
     """
     array = np.asarray(circuits)
-    n = array.shape[2]
+    lanes, n = array.shape[1:]
     rows = array.reshape(-1, n)
-    inside = (rows >= IDLE) & (rows < n)
-    if not inside.all():
-        row, rank = np.argwhere(~inside)[0].tolist()
-        raise InputError(f"{name}: rank {rank} sends to {rows[row, rank]} of {n}", where=name)
     ordered = np.sort(rows, axis=1)
     twice = (np.diff(ordered, axis=1) == 0) & (ordered[:, 1:] != IDLE)
-    if twice.any():
-        row, k = np.argwhere(twice)[0].tolist()
-        lane = row % max(array.shape[1], 1)
-        raise InputError(
-            f"{name}: lane {lane} leads to rank {ordered[row, k]} more than once", where=name
-        )
-    if two_way:
-        back = np.take_along_axis(rows, np.where(rows < 0, 0, rows), axis=1)
-        wrong = (rows != IDLE) & (back != np.arange(n))
-        if wrong.any():
-            row, rank = np.argwhere(wrong)[0].tolist()
-            raise InputError(
-                f"{name}: a circuit leads from rank {rank} to {rows[row, rank]}, none back, but"
-                " circuits are two-way",
-                where=name,
-            )
+    back = np.take_along_axis(rows, rows.clip(0, n - 1), axis=1)
+    rules: tuple[tuple[NDArray[np.bool_], Callable[[int, int], str]], ...] = (
+        ((rows < IDLE) | (rows >= n), lambda row, k: f"rank {k} sends to {rows[row, k]} of {n}"),
+        (
+            twice,
+            lambda row, k: f"lane {row % lanes} leads to rank {ordered[row, k]} more than once",
+        ),
+        (
+            (rows != IDLE) & (back != np.arange(n)) & two_way,
+            lambda row, k: (
+                f"a circuit leads from rank {k} to {rows[row, k]}, none back, but"
+                " circuits are two-way"
+            ),
+        ),
+    )
+    for wrong, tell in rules:
+        for row, k in np.argwhere(wrong)[:1].tolist():
+            raise InputError(f"{name}: {tell(row, k)}", where=name)

@@ -1,7 +1,8 @@
-"""Matrices as users have them: nested lists, arrays, sparse ones, DataFrames."""
+"""Matrices as users have them: nested lists, arrays, sparse ones, DataFrames, graphs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,10 @@ from optmatch.model import InputError, frozen
 
 
 def plain_matrix(matrix: Any) -> tuple[NDArray[np.float64], tuple[str, ...] | None]:
-    """Return the numbers of a matrix, and the labels of its rows if it is a DataFrame."""
+    """Return the numbers of a matrix, and the labels of its rows: of a DataFrame or a graph."""
+    if hasattr(matrix, "nodes") and hasattr(matrix, "edges"):
+        dense, nodes = from_graph(matrix)
+        return frozen("demand_bytes", dense, 2, np.float64), _names(nodes)
     dense = matrix.toarray() if hasattr(matrix, "toarray") else matrix
     labels = None
     if hasattr(dense, "columns"):
@@ -21,11 +25,58 @@ def plain_matrix(matrix: Any) -> tuple[NDArray[np.float64], tuple[str, ...] | No
             raise InputError(
                 "matrix: its rows and its columns have different labels", where="matrix"
             )
-        labels = None if rows == [str(k) for k in range(len(rows))] else tuple(rows)
+        labels = _names(rows)
         dense = dense.to_numpy()
     if isinstance(dense, list | tuple):
         _check_rows(dense)
     return frozen("demand_bytes", dense, 2, np.float64), labels
+
+
+def from_graph(graph: Any, weight: str = "weight") -> tuple[NDArray[np.float64], list[Any]]:
+    """Take the demand from a graph of networkx: an edge from source to destination for each.
+
+    Parameters
+    ----------
+    graph
+        A `networkx` graph; an undirected edge is a demand both ways, parallel edges add up.
+    weight
+        The attribute of edges with the demand; 1 where an edge has none.
+
+    Returns
+    -------
+    matrix, nodes
+        ``matrix[source, destination]``, and which node each port is. `Demand.from_matrix` takes
+        a graph as it is, with the attribute ``weight``.
+
+    Examples
+    --------
+    >>> import networkx as nx
+    >>> graph = nx.DiGraph()
+    >>> graph.add_edge("a", "b", weight=3)
+    >>> matrix, nodes = from_graph(graph)
+    >>> matrix.tolist(), nodes
+    ([[0.0, 3.0], [0.0, 0.0]], ['a', 'b'])
+    >>> from optmatch.problems import Demand
+    >>> Demand.from_matrix(graph, delay_s=0.5).fabric.port_names
+    ('a', 'b')
+    """
+    nodes = list(graph.nodes)
+    place = {node: k for k, node in enumerate(nodes)}
+    matrix = np.zeros((len(nodes), len(nodes)))
+    for source, destination, value in graph.edges(data=weight, default=1):
+        if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
+            raise InputError(f"edge {source!r} - {destination!r}: {weight} = {value!r}")
+        i, j = place[source], place[destination]
+        matrix[i, j] += float(value)
+        if not graph.is_directed() and i != j:
+            matrix[j, i] += float(value)
+    return matrix, nodes
+
+
+def _names(labels: Sequence[Any]) -> tuple[str, ...] | None:
+    """Return labels as names of ports; None where they only count from 0."""
+    names = tuple(map(str, labels))
+    return None if names == tuple(map(str, range(len(names)))) else names
 
 
 def _check_rows(matrix: Any) -> None:

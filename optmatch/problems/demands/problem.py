@@ -198,9 +198,10 @@ class Demand(_InTicks):
         Parameters
         ----------
         matrix
-            ``matrix[source, destination]``: numbers, nested sequences, a SciPy sparse matrix or a
-            DataFrame, whose labels become the names of the ports. It is square, unless `fabric` is
-            given: then ports beyond it are idle.
+            ``matrix[source, destination]``: numbers, nested sequences, a SciPy sparse matrix, a
+            DataFrame or a graph of networkx with the demand as ``weight`` of its edges; labels
+            and nodes become the names of the ports. It is square, unless `fabric` is given: then
+            ports beyond it are idle.
         fabric
             The switch; None for the ideal one that fits.
         delay_s

@@ -125,20 +125,25 @@ def _integers(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], Fraction]
     largest = float(values.max(initial=0.0))
     if largest == 0.0:
         return np.zeros(values.shape, dtype=np.int64), Fraction(0)
+    positive = values[values > 0]
     for digits in range(23):  # up to here powers of ten are exact in float64
-        with np.errstate(over="ignore"):
-            scaled = np.rint(values * 10.0**digits)
-        if not scaled.max() < _WHOLE:
+        power = 10.0**digits
+        if not np.rint(largest * power) < _WHOLE:
             break
-        if (scaled / 10.0**digits == values).all():
-            return _reduced(scaled.astype(np.int64), Fraction(1, 10**digits))
-    mantissas, exponents = np.frexp(values[values > 0])
+        if all(_is_whole(some, power) for some in (positive[:16], positive)):  # most fail at once
+            return _reduced(np.rint(values * power).astype(np.int64), Fraction(1, 10**digits))
+    mantissas, exponents = np.frexp(positive)
     whole = (mantissas * 2.0**53).astype(np.int64)
     trailing = np.frexp((whole & -whole).astype(np.float64))[1] - 1
     lowest = int((exponents - 53 + trailing).min())
     if np.frexp(largest)[1] - lowest > 53:
         return None
     return _reduced(np.ldexp(values, -lowest).astype(np.int64), Fraction(2) ** lowest)
+
+
+def _is_whole(values: NDArray[np.float64], power: float) -> bool:
+    """Tell whether all are whole numbers over a power of ten."""
+    return bool((np.rint(values * power) / power == values).all())
 
 
 def _reduced(integers: NDArray[np.int64], unit: Fraction) -> tuple[NDArray[np.int64], Fraction]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Annotated, Any, ClassVar
@@ -266,14 +267,17 @@ class Reroute(_Looked):
         levels = bound_levels(Asked(*asked, self.loss_units))
         return inf if levels is None else levels
 
-    def after(self, transition: Transition) -> Reroute:
+    def after(self, transition: Transition, failed: Mapping[str, Any] | None = None) -> Reroute:
         """Return the state that a transition leads to, with all failures still in it.
 
         Parameters
         ----------
         transition
             A transition of this problem; `optmatch.verify` tells whether it is a right one.
+        failed
+            What has failed beside, by the names of the fields, if the transition is for that.
         """
+        more = failed or {}
         circuits = np.array(self.circuits)
         circuits[transition.changed] = transition.circuits
         taken = set(transition.moves[:, 1].tolist())
@@ -290,8 +294,11 @@ class Reroute(_Looked):
             states = np.array(self.cell_states)
             for cell, state in self.stuck.items():
                 states[cell] = state
+            states[list(more.get("stuck_bar", ()))] = BAR
+            states[list(more.get("stuck_cross", ()))] = CROSS
             for kind, cell, state in transition.steps.tolist():
                 if kind == SET:
                     states[cell] = state
             changes["cell_states"] = states
+        changes |= {name: (*getattr(self, name), *parts) for name, parts in more.items() if parts}
         return replace(self, **changes)

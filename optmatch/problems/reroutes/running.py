@@ -66,20 +66,17 @@ def follow_fibres(fabric: Fabric, circuits: NDArray[np.int32], routes: Routes) -
     for k, route in enumerate(routes):
         at = int(server[k, 0])
         for step, fibre in enumerate(route):
-            place = f"routes[{k}][{step}]"
-            if not 0 <= fibre < fabric.n_fibres:
-                most = fabric.n_fibres - 1
-                raise InputError(f"{place} = {fibre}: fibres are 0 .. {most}", where=place)
-            tail, head = ends[fibre]
-            if tail != at:
-                raise InputError(
-                    f"{place} = {fibre}: leaves server {tail}, the light is in server {at}",
-                    where=place,
-                )
-            if fibre in used:
-                message = f"{place} = {fibre}: the fibre is in use by circuit {used[fibre]}"
-                raise InputError(message, where=place)
-            used[fibre], at = k, head
+            what = ""
+            if not 0 <= fibre < len(ends):
+                what = f"fibres are 0 .. {len(ends) - 1}"
+            elif ends[fibre][0] != at:
+                what = f"leaves server {ends[fibre][0]}, the light is in server {at}"
+            elif fibre in used:
+                what = f"the fibre is in use by circuit {used[fibre]}"
+            if what:
+                place = f"routes[{k}][{step}]"
+                raise InputError(f"{place} = {fibre}: {what}", where=place)
+            used[fibre], at = k, ends[fibre][1]
         if at != server[k, 1]:
             raise InputError(
                 f"routes[{k}] ends in server {at}, circuit {k} in server {server[k, 1]}",

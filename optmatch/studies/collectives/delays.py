@@ -11,6 +11,7 @@ from optmatch.kinds import kind_of
 from optmatch.model import InputError, Limit, OnEvent, Tick, ignore
 from optmatch.problems import Collective
 from optmatch.studies.outcome import Row, Study
+from optmatch.sweeps.streams import Submits, in_order
 
 DELAYS_S = tuple(10.0**exponent for exponent in range(-7, 0))
 DIGITS = 1e-4
@@ -23,6 +24,7 @@ def study_collectives(
     delays_s: Sequence[float] = DELAYS_S,
     sizes_bytes: Sequence[float] = (),
     methods: Sequence[str] = (),
+    executor: Submits | None = None,
     on_event: OnEvent = ignore,
 ) -> Study:
     """Compare methods over delays and sizes.
@@ -37,6 +39,8 @@ def study_collectives(
         Sizes of the map of winners; a hundredth, once and 100 times that of the problem if empty.
     methods
         Which to compare; all that fit if empty, but `ilp`.
+    executor
+        What solves, as for `optmatch.sweep`; None for this process.
     on_event
         Hears a `Tick` for each delay.
 
@@ -63,34 +67,43 @@ def study_collectives(
     tables: dict[str, list[Row]] = {"times": [], "winners": [], "break-even": []}
     complete = True
     try:
-        for k, delay_s in enumerate(delays_s):
+        heres = [replace(problem, delay_s=delay_s) for delay_s in delays_s]
+        questions = [
+            (replace(here, size_bytes=size), name)
+            for here in heres
+            for size in (problem.size_bytes, *(s for s in sizes if s != problem.size_bytes))
+            for name in chosen
+        ]
+        answers = in_order(_time, questions, executor)
+        for k, here in enumerate(heres):
             on_event(Tick("delays", k, len(delays_s)))
-            here = replace(problem, delay_s=delay_s)
-            times = {name: time_of(here, name) for name in chosen}
+            times = {name: next(answers) for name in chosen}
             for name, time_s in (*times.items(), ("bound", here.lower_bound())):
-                tables["times"].append({"method": name, "delay_s": delay_s, "time_s": time_s})
+                tables["times"].append({"method": name, "delay_s": here.delay_s, "time_s": time_s})
+            found = {
+                size: {name: next(answers) for name in chosen}
+                for size in sizes
+                if size != problem.size_bytes
+            } | {problem.size_bytes: times}
             for size in sizes:
-                found = times
-                if size != problem.size_bytes:
-                    other = replace(here, size_bytes=size)
-                    found = {name: time_of(other, name) for name in chosen}
-                winner = min(found, key=found.__getitem__)
-                tables["winners"].append(
-                    {
-                        "size_bytes": size,
-                        "delay_s": delay_s,
-                        "winner": winner,
-                        "time_s": found[winner],
-                    }
-                )
-        if "ring" in chosen:
-            for name in chosen:
-                if name != "ring":
-                    delay_s = break_even_delay(problem, name, "ring")
-                    tables["break-even"].append({"method": name, "delay_s": delay_s})
+                winner = min(found[size], key=found[size].__getitem__)
+                row = {"size_bytes": size, "delay_s": here.delay_s, "winner": winner}
+                tables["winners"].append(row | {"time_s": found[size][winner]})
+        others = [name for name in chosen if name != "ring"] if "ring" in chosen else []
+        delays = in_order(_break_even, [(problem, name) for name in others], executor)
+        for name, delay_s in zip(others, delays, strict=True):
+            tables["break-even"].append({"method": name, "delay_s": delay_s})
     except KeyboardInterrupt:
         complete = False
     return Study("collectives", tables, complete)
+
+
+def _time(question: tuple[Collective, str], on_event: OnEvent = ignore) -> float:
+    return time_of(*question)
+
+
+def _break_even(question: tuple[Collective, str], on_event: OnEvent = ignore) -> float:
+    return break_even_delay(*question, "ring")
 
 
 def time_of(problem: Collective, method: str) -> float:
@@ -102,21 +115,9 @@ def time_of(problem: Collective, method: str) -> float:
 
 
 def break_even_delay(problem: Collective, method: str, other: str = "ring") -> float:
-    """Find up to which delay one method is faster than another.
+    """Find up to which delay a method is faster than another, which changes circuits less often.
 
-    Parameters
-    ----------
-    problem
-        The collective; its delay is replaced.
-    method
-        One that changes circuits.
-    other
-        One that changes them less often.
-
-    Returns
-    -------
-    float
-        In seconds; 0 if it never is faster, infinite if it always is.
+    In seconds; 0 if it never is faster, infinite if it always is.
 
     Examples
     --------
@@ -124,41 +125,17 @@ def break_even_delay(problem: Collective, method: str, other: str = "ring") -> f
     >>> round(break_even_delay(problem, "mixed-radix") * 1e6)
     132
     """
-
-    def lead(delay_s: float) -> float:
-        here = replace(problem, delay_s=delay_s)
-        return time_of(here, other) - time_of(here, method)
-
-    return _last_positive(lead, 1e-9, 1e3)
+    return _last_lead(lambda delay_s: replace(problem, delay_s=delay_s), method, other)
 
 
 def break_even_late(
     problem: Collective, rank: int, method: str = "stragglar", other: str = "ring"
 ) -> float:
-    """Find from how late a rank is on one method is faster than another.
+    """Find from how late a rank is on a method is faster than another, which waits for it.
 
-    Parameters
-    ----------
-    problem
-        The collective; how late its ranks are is replaced.
-    rank
-        The late one.
-    method
-        One that goes around a late rank.
-    other
-        One that waits for it.
-
-    Returns
-    -------
-    float
-        In seconds; 0 if it is faster in any case, infinite if never.
+    In seconds; 0 if it is faster in any case, infinite if never.
     """
-
-    def lag(late_s: float) -> float:
-        here = replace(problem, late_s={str(rank): late_s})
-        return time_of(here, method) - time_of(here, other)
-
-    return _last_positive(lag, 1e-9, 1e3)
+    return _last_lead(lambda late_s: replace(problem, late_s={str(rank): late_s}), other, method)
 
 
 def late_speed_up(
@@ -166,14 +143,7 @@ def late_speed_up(
 ) -> float:
     """Return how much faster a method is than another, from when a late rank is ready.
 
-    Parameters
-    ----------
-    problem
-        The collective; how late its ranks are is replaced.
-    rank
-        The late one: by so much that the others have done all that they can.
-    method, other
-        Of which the times are compared.
+    It is so late that all others have done all that they can.
 
     Examples
     --------
@@ -187,13 +157,19 @@ def late_speed_up(
     return (time_of(here, other) - late_s) / (time_of(here, method) - late_s)
 
 
-def _last_positive(value: Callable[[float], float], low: float, high: float) -> float:
-    """Find where a function that falls becomes 0, by halving on a logarithmic scale."""
-    if value(high) > 0:
+def _last_lead(ask: Callable[[float], Collective], method: str, other: str) -> float:
+    """Find where the lead of a method, which falls, is lost: by halving on a logarithmic scale."""
+
+    def leads(value: float) -> bool:
+        here = ask(value)
+        return time_of(here, method) < time_of(here, other)
+
+    low, high = 1e-9, 1e3
+    if leads(high):
         return math.inf
-    if value(low) <= 0:
+    if not leads(low):
         return 0.0
     while high / low > 1 + DIGITS:
         middle = math.sqrt(low * high)
-        low, high = (middle, high) if value(middle) > 0 else (low, middle)
+        low, high = (middle, high) if leads(middle) else (low, middle)
     return low

@@ -1,9 +1,4 @@
-"""The least completion time: all numbers of slots that could do are searched.
-
-Our own search (`partitions`) excludes one completion after the other. Where lines have different
-sums it may be slow, since lines have slack; then, and where it has no room, CP-SAT gets a model
-for each number of slots (`slot_model`).
-"""
+"""The least completion time: CP-SAT gets a model for each number of slots that could do."""
 
 from __future__ import annotations
 
@@ -26,7 +21,6 @@ from optmatch.model import (
 from optmatch.problems import Demand, LineProof
 from optmatch.solvers.cpsat import Outcome, minimise
 from optmatch.solvers.demands.configuration import bound_by_prices, bound_of
-from optmatch.solvers.demands.exact.enumeration import PORTION, choose_line, fits, list_plans
 from optmatch.solvers.demands.exact.plane_model import MOST_PORTS, finish_small
 from optmatch.solvers.demands.exact.slot_model import SlotModel
 from optmatch.solvers.demands.plans import Plan, only_demanded, tidy, trim
@@ -36,10 +30,6 @@ from optmatch.solvers.frame import ROUNDING, conclude
 
 _WARM_STARTS = 200
 _FEW_STARTS = 30  # before the model of planes
-_STEPS = 6  # from the bound to the first plan, at first
-_GROWTH = 3.0  # times the work of one step the next should be
-_SMALL = 500  # programs of a step that count as none
-_PATIENCE = 400_000  # programs of a search with slack on its lines, where CP-SAT may do better
 _LARGEST = 20_000  # circuits in all slots of a model
 
 
@@ -51,20 +41,19 @@ def solve_makespan(
     Parameters
     ----------
     problem
-        The search is for all-stop switching on one plane of an ideal switch, without packet
-        network. Other small demands on ideal switches go to a model of all planes; the rest gets
-        the plans of `best`. Slots last whole ticks.
+        All-stop switching on one plane of an ideal switch, without packet network. Other small
+        demands on ideal switches go to a model of all planes; the rest gets the plans of `best`.
+        Slots last whole ticks.
     limits
-        Iterations are linear programs of the search, all together and in whole portions; then
-        conflicts of CP-SAT, for each number of slots.
+        Iterations are conflicts of CP-SAT, for each number of slots.
     rng, on_event
         As for every method.
 
     Returns
     -------
     Solution
-        OPTIMAL where the line bound or prices (`ConfigurationProof`) prove it, or where all else
-        was searched: ``stats["bound_by"]`` is "search" or "cp-sat" then.
+        OPTIMAL where the line bound or prices (`ConfigurationProof`) prove it, or where CP-SAT
+        refutes all else: ``stats["bound_by"]`` is "cp-sat" then.
     """
     plain = problem.fabric.graph is None and not problem.fabric.bidirectional
     alone = problem.planes == 1 and problem.packet_share == 0
@@ -100,16 +89,13 @@ class _Search:
         lines = np.concatenate([self.demand, self.demand.T])
         self.busiest = int(lines.sum(axis=1).max())
         self.fewest = int((lines > 0).sum(axis=1).max())
-        self.is_even = bool((lines.sum(axis=1) == self.busiest).all())
         self.best: Plan | None = None
         self.bound = round(problem.lower_bound() / problem.tick_s)
         self.certificate: object = None
         self.bound_by: str | None = None
-        self.solved = 0  # linear programs
-        self.given_up = False
 
     def run(self) -> Limit | None:
-        """Warm start, prices, our own search, then CP-SAT for each number of slots."""
+        """Warm start, prices, then CP-SAT for each number of slots."""
         if not self.demand.any():
             self.best = Plan.of([], [], len(self.demand))
             return None
@@ -122,8 +108,7 @@ class _Search:
             if value > self.bound:
                 self.certificate = proof
                 self._lift(value)
-        limit = self._by_search()
-        return limit if limit is not None or self._proved() else self._by_model()
+        return None if self._proved() else self._by_model()
 
     def _proved(self) -> bool:
         return self.best is not None and self.best.cost(self.delay) <= self.bound
@@ -146,54 +131,6 @@ class _Search:
             self._take(tidy(only_demanded(plan, self.demand, self.shortest)))
             if self._proved() or self.clock.remaining_s <= 0:
                 return
-
-    def _by_search(self) -> Limit | None:
-        """Exclude one completion after the other, from the bound up.
-
-        A search gets much longer with every tick that may be wasted. So those for completions that
-        are far too early cost little, and the first plan that is found is nearly the best.
-        """
-        assert self.best is not None
-        step, earlier = (self.best.cost(self.delay) - self.bound) / _STEPS, _SMALL
-        while not self._proved():
-            cost, begun = self.best.cost(self.delay), self.solved
-            before = self.bound + max(1, round(step))
-            before = cost if before + step / 2 > cost else before
-            try:
-                limit = self._exclude(before)
-            except MemoryError:
-                return None
-            if limit is not None or self.given_up:
-                return limit
-            self._lift(min(before, self.best.cost(self.delay)), "search")
-            work = max(self.solved - begun, _SMALL)
-            growth = np.log(max(work / earlier, 1.01))
-            step, earlier = step * min(2.0, max(0.4, np.log(_GROWTH) / growth)), work
-        return None
-
-    def _exclude(self, before: int) -> Limit | None:
-        """Take plans that end before a time, for each number of slots, until there is none."""
-        assert self.best is not None
-        first = choose_line(self.demand)
-        portion = min(PORTION, self.clock.limits.iterations or PORTION)
-        for slots in itertools.count(self.fewest):
-            most = min(before, self.best.cost(self.delay)) - 1 - slots * self.delay
-            if most < self.busiest:
-                return None
-            self.given_up = not fits(self.demand, slots)
-            if self.given_up:
-                return None
-            begun = self.solved
-            asked = self.demand, slots, self.shortest, most, first, portion
-            for solved, plan in list_plans(*asked):
-                self.solved += solved
-                if plan is not None:
-                    self._take(trim(plan, self.demand, self.shortest))
-                limit = self.clock.exceeded(self.solved)
-                self.given_up = self.solved - begun > _PATIENCE and not self.is_even
-                if limit is not None or self.given_up:
-                    return limit
-        return None
 
     def _by_model(self) -> Limit | None:
         """Ask for each number of slots whether it does better, until more delays alone cannot."""

@@ -94,7 +94,7 @@ def encoded(draw: st.DrawFn) -> tuple[bytes, dict[str, Any]]:
     tagged = st.tuples(names, widths, st.integers(0, 2**31 - 1))
     for name, width, value in draw(st.lists(tagged, max_size=4)):
         attribute = kinds.attribute(name=name.encode(), **{f"{width}_val": value})
-        parts.append(("attr", [attribute.SerializeToString()]))
+        parts.append(("attr", [attribute]))
     parts.append(("name", draw(st.binary(max_size=3))))
     parts = draw(st.permutations(parts))
     content = b"".join(
@@ -107,8 +107,7 @@ def encoded(draw: st.DrawFn) -> tuple[bytes, dict[str, Any]]:
         if name.endswith("deps"):
             last_of[name] += value
         elif name == "attr":
-            told = kinds.attribute.FromString(value[0])
-            last_of[told.name.decode()] = getattr(told, told.WhichOneof("value"))
+            last_of[value[0].name.decode()] = getattr(value[0], value[0].WhichOneof("value"))
         elif value or name not in last_of:  # what is 0 is not written
             last_of[name] = value
     return content, last_of
@@ -121,11 +120,9 @@ def framed(content: bytes) -> bytes:
 
 @given(st.lists(encoded(), max_size=6))
 def test_any_order_of_fields(given: list[tuple[bytes, dict[str, Any]]]) -> None:
-    """What comes last counts, lists add up, however few attributes are remembered."""
+    """What comes last counts, and lists add up."""
     stream = trace_bytes([]) + b"".join(framed(content) for content, _ in given)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(traces, "MOST_ATTRIBUTES", 2)
-        found = traces.decode_nodes(stream, "run.0.et", 0)
+    found = traces.decode_nodes(stream, "run.0.et", 0)
     wanted = [last for _, last in given]
     for column, name in (
         (found.node_id, "id"),
@@ -300,11 +297,11 @@ def test_flaws_of_nodes_are_named(tmp_path: Path, node: Node, message: str) -> N
         (trace_bytes([Node(3)]) + b"\x02\x0b\x00\x00", r"byte 13: node number 1, .* is damaged"),
         (trace_bytes([]) + b"\x04\x08\x01\x52\x03", "byte 8: node number 0 is cut off"),
         (gzip.compress(trace_bytes([Node(1)]), mtime=0)[:-9], "cannot be read"),
-        (trace_bytes([]) + b"\x05\x08\x07\x52\x01\x00", "node 7: an attribute is damaged"),
-        (trace_bytes([]) + b"\x05\x08\x07\x52\x01\x0a", "node 7: an attribute is damaged"),
+        (trace_bytes([]) + b"\x05\x08\x07\x52\x01\x00\x02\x08\x08", "node number 0 is damaged"),
+        (trace_bytes([]) + b"\x05\x08\x07\x52\x01\x0a", "byte 8: node number 0 is cut off"),
         (
             trace_bytes([send(6, comm_dst=1)]) + b"\x05\x08\x07\x52\x01\x0a",
-            "node 7: an attribute is damaged",
+            "node number 1, after node 6, is cut off",
         ),
         (
             trace_bytes([send(6, comm_dst=2**63)], integers="uint64"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,3 +84,25 @@ def test_steps_from_outside_have_nothing_to_write(to: str) -> None:
     solution = solved("all-reduce", 4, "overlap", steps=[[1, 10.0], [2, 10.0]], planes=2)
     with pytest.raises(om.InputError, match="status"):
         exported(solution, to)
+
+
+@pytest.mark.parametrize("to", ["chakra", "msccl", "rounds"])
+@pytest.mark.parametrize(
+    ("name", "place", "value", "message"),
+    [
+        ("sends", (0, 2), 9, "sends: destination 9 given, less than 4"),
+        ("sends", (-1, 0), 3, "sends: round 3 given, less than 3"),
+        ("sends", (0, 3), 4, "sends: chunk 4 given, less than 4"),
+        ("epoch_of_round", 0, 7, "epoch_of_round: 7 given, less than 1"),
+    ],
+)
+def test_sends_that_cannot_be_are_not_written(
+    to: str, name: str, place: Any, value: int, message: str
+) -> None:
+    """Files may be written of what was not verified."""
+    solution = solved("all-gather", 4, "ring")
+    array = getattr(solution.answer, name).copy()
+    array[place] = value
+    wrong = replace(solution, answer=replace(solution.answer, **{name: array}))
+    with pytest.raises(om.InputError, match=message):
+        exported(wrong, to)

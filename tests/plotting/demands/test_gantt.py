@@ -119,7 +119,7 @@ def test_the_files(tmp_path: Path, suffix: str) -> None:
     file = str(tmp_path / "two.schedule.json")
     good = CliRunner().invoke(main, ["plot", file, "-o", str(tmp_path / f"cli{suffix}")])
     assert good.exit_code == 0, good.output
-    for bad in (["-o", str(tmp_path / "x.html")], ["--slot", "0", "-o", str(tmp_path / "x.png")]):
+    for bad in (["-o", str(tmp_path / "x.html")], ["--slot", "1", "-o", str(tmp_path / "x.png")]):
         result = CliRunner().invoke(main, ["plot", file, *bad])
         assert result.exit_code == 2
         assert "the answer is not one schedule" in " ".join(result.output.split())

@@ -10,6 +10,7 @@ from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
 from optmatch.solvers.all_to_all.toggles import Sequence
+from tests.helpers.modes import examples
 
 pytestmark = pytest.mark.kernels
 
@@ -41,8 +42,8 @@ def test_what_is_reported_is_what_the_order_costs(seed: int, slots: int, cells: 
 
 
 def test_small_orders_are_as_good_as_brute_force() -> None:
-    """All 720 orders of six slots, for twenty draws: the search finds the best of each."""
-    for seed in range(20):
+    """All 720 orders of six slots, for each draw: the search finds the best of each."""
+    for seed in range(examples(20, plain=5)):
         states = draw(seed, 6, 10)
         best = min(count(states[list(order)]) for order in permutations(range(6)))
         assert Sequence(states).improve(np.random.default_rng(0), kicks=60) == best

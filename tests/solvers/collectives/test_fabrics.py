@@ -32,3 +32,15 @@ def test_every_epoch_is_realised(fabric: Any, ranks: int, slots: int) -> None:
     states[slot, cell] ^= 1
     changed = replace(solution, schedule=replace(schedule, cell_states=states))
     assert not om.verify(problem, changed).valid
+
+
+def test_a_switch_of_which_nothing_is_wanted_stays_dark() -> None:
+    """One rank has nobody to send to; and an all-to-all may have no bytes."""
+    nothing = np.zeros((4, 4))
+    for problem in (
+        om.Collective("all-reduce", 1, 1e6, ports=3, fabric=om.Benes(4), start="dark"),
+        om.Collective("all-to-all", 4, 0, demand_bytes=nothing, fabric=om.Benes(4)),
+    ):
+        solution = om.solve(problem, seed=0)
+        assert solution.objective == 0.0 and solution.schedule is not None
+        assert solution.schedule.n_slots == 0

@@ -17,7 +17,7 @@ from optmatch.solvers.feedforward.choosing import choose_loops
 from optmatch.solvers.feedforward.looping import route_dilated, route_loops
 from optmatch.solvers.feedforward.router import count_cells, route_batch
 from optmatch.solvers.feedforward.sorting import route_by_sorting
-from optmatch.testing.looping import loop_in_python
+from tests.helpers.looping import loop_in_python
 from tests.helpers.modes import PLAIN, examples
 
 pytestmark = pytest.mark.kernels
