@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from optmatch.commands.options import FORCE, JSON, QUIET, count, with_options
+from optmatch.commands.interrupt import unbroken
+from optmatch.commands.options import (
+    EXECUTOR_OPTIONS,
+    FORCE,
+    JSON,
+    QUIET,
+    count,
+    executing,
+    with_options,
+)
 from optmatch.commands.outcome import (
     INTERRUPTED,
     SOLVED,
@@ -50,8 +59,9 @@ _SHOWN = 10
 @click.option("--fixed", is_flag=True, help="No pair may move to another slot.")
 @click.option("-o", "--output", type=click.Path(), help="Write figures by cell: x.json or x.csv.")
 @click.option("--plot", "picture", type=click.Path(), help="Draw a heat map: x.png, .svg or .pdf.")
-@with_options((FORCE, JSON, QUIET))
+@with_options((*EXECUTOR_OPTIONS, FORCE, JSON, QUIET))
 @click.pass_context
+@unbroken()
 def faults(
     ctx: click.Context,
     /,
@@ -62,6 +72,8 @@ def faults(
     force: bool,
     as_json: bool,
     quiet: bool,
+    jobs: int | None,
+    dask: str | None,
     **options: Any,
 ) -> None:
     """Break random cells again and again, and count how often the schedule can be repaired.
@@ -77,9 +89,9 @@ def faults(
     targets = {path: check_target(path, force=force) for path in (output, picture) if path}
     subject: Any = read(file)
     options["kinds"] = options["kinds"] or _KINDS
-    with listening(name_of(file), quiet=quiet) as listen:
+    with executing(jobs, dask) as executor, listening(name_of(file), quiet=quiet) as listen:
         try:
-            study = study_yield(subject, n_faults, on_event=listen, **options)
+            study = study_yield(subject, n_faults, executor=executor, on_event=listen, **options)
         except InputError as exc:
             exc.path = exc.path or name_of(file)
             raise
@@ -98,7 +110,10 @@ def faults(
         share = study.share_lost()
         save_figure(lambda: _figure(plot_heat(fabric, share, label=label)), picture, force=force)
         say(f"{picture}: written")
-    ctx.exit(INTERRUPTED if study.limit is Limit.INTERRUPTED else SOLVED)
+    stopped = study.limit is Limit.INTERRUPTED
+    if stopped:
+        say("interrupted: the figures are of what was done")
+    ctx.exit(INTERRUPTED if stopped else SOLVED)
 
 
 def _figure(ax: Any) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
@@ -49,6 +50,14 @@ JSON_LINES = click.option(
 QUIET = click.option("-q", "--quiet", is_flag=True, help="Print no progress.")
 PICTURE = click.option(
     "-o", "--output", type=click.Path(), help="Also draw a picture: x.png, .svg or .pdf"
+)
+EXECUTOR_OPTIONS = (
+    click.option(*("-j", "--jobs"), type=click.IntRange(min=1), help="Processes of this machine."),
+    click.option(
+        "--dask",
+        metavar="ADDRESS|local",
+        help="Workers of Dask: the address or file of a scheduler, or workers started here.",
+    ),
 )
 FABRIC_OPTIONS = (
     click.option(
@@ -102,6 +111,26 @@ def with_options(options: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any
 def take(options: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """Take options out of a dictionary; those that are not in it are None."""
     return {name: options.pop(name, None) for name in names}
+
+
+@contextmanager
+def executing(jobs: int | None, dask: str | None) -> Iterator[Any]:
+    """Yield what `EXECUTOR_OPTIONS` ask for, or None for this process."""
+    if dask is not None:
+        from optmatch.sweeps.dask import dask_client
+
+        with dask_client(dask, jobs) as client:
+            yield client
+    elif jobs is not None:
+        from optmatch.sweeps.processes import Processes
+
+        executor = Processes(jobs)
+        try:
+            yield executor
+        finally:
+            executor.shutdown(cancel_futures=True)
+    else:
+        yield None
 
 
 def build_fabric(type_: str, options: dict[str, Any]) -> Fabric:

@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from optmatch.commands.options import FORCE, JSON, PICTURE, QUIET, count, take, with_options
+from optmatch.commands.interrupt import unbroken
+from optmatch.commands.options import (
+    EXECUTOR_OPTIONS,
+    FORCE,
+    JSON,
+    PICTURE,
+    QUIET,
+    count,
+    executing,
+    take,
+    with_options,
+)
 from optmatch.commands.outcome import (
     INTERRUPTED,
     SOLVED,
@@ -34,6 +45,7 @@ RACK_OPTIONS = (
     click.option("--fibres", type=int, help="Fibres to each neighbour.  [default: 8]"),
 )
 _OUTPUT_OPTIONS = (
+    *EXECUTOR_OPTIONS,
     click.option("--csv", "as_csv", is_flag=True, help="Print CSV, one table after another."),
     *(JSON, PICTURE, FORCE),
 )
@@ -154,6 +166,17 @@ def collectives(
     **options: Any,
 ) -> None:
     """Compare the methods of a collective over delays and sizes; find where they break even."""
+    ctx.exit(_compare_collectives(file, delays, sizes, methods, options))
+
+
+@unbroken()
+def _compare_collectives(
+    file: str,
+    delays: str | None,
+    sizes: str | None,
+    methods: tuple[str, ...],
+    options: dict[str, Any],
+) -> int:
     from optmatch.problems import Collective
     from optmatch.studies.collectives.delays import study_collectives
 
@@ -164,11 +187,11 @@ def collectives(
     for name, text in (("delays_s", delays), ("sizes_bytes", sizes)):
         if text is not None:
             given[name] = _read_numbers(name.partition("_")[0], text)
-    as_csv, as_json, output, force, quiet = _take_output(options)
-    with listening("study", quiet=bool(quiet)) as listen:
-        found = study_collectives(problem, on_event=listen, **given)
+    as_csv, as_json, output, force, quiet, jobs, dask = _take_output(options)
+    with executing(jobs, dask) as executor, listening("study", quiet=bool(quiet)) as listen:
+        found = study_collectives(problem, executor=executor, on_event=listen, **given)
     told = {"problem": file, "parameters": given}
-    ctx.exit(_write(found, told, as_csv, as_json, output, force))
+    return _write(found, told, as_csv, as_json, output, force)
 
 
 def _read_numbers(name: str, text: str) -> list[float]:
@@ -206,25 +229,26 @@ def _read_mix(text: str) -> dict[Shape, float]:
     return mix
 
 
+@unbroken()
 def _run(
     study: Callable[..., Study], options: dict[str, Any], *, racks: int = 1, **given: Any
 ) -> int:
     """Run a study, then write its tables and its picture, also those of an interrupted one."""
-    as_csv, as_json, output, force, quiet = _take_output(options)
+    as_csv, as_json, output, force, quiet, jobs, dask = _take_output(options)
     fabric = build_racks(options, racks=racks)
     chosen = {name: value for name, value in options.items() if value is not None} | given
     if "mix" in chosen:
         chosen["mix"] = _read_mix(chosen["mix"])
-    with listening("study", quiet=bool(quiet)) as listen:
-        found = study(fabric, on_event=listen, **chosen)
+    with executing(jobs, dask) as executor, listening("study", quiet=bool(quiet)) as listen:
+        found = study(fabric, executor=executor, on_event=listen, **chosen)
     racks_of = {name: getattr(fabric, name) for name in ("chips", "server", "fibres", "racks")}
     told = {"fabric": racks_of, "parameters": options}
     return _write(found, told, as_csv, as_json, output, force)
 
 
 def _take_output(options: dict[str, Any]) -> list[Any]:
-    """Take out of `options` how tables and pictures are written."""
-    found = take(options, ("as_csv", "as_json", "output", "force", "quiet"))
+    """Take out of `options` how tables and pictures are written, and what does the work."""
+    found = take(options, ("as_csv", "as_json", "output", "force", "quiet", "jobs", "dask"))
     if found["as_csv"] and found["as_json"]:
         raise click.UsageError("either --csv or --json")
     return list(found.values())

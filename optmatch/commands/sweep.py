@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from optmatch.commands.options import JSON_LINES, QUIET, with_options
+from optmatch.commands.options import EXECUTOR_OPTIONS, JSON_LINES, QUIET, executing, with_options
 from optmatch.commands.outcome import (
     INTERRUPTED,
     OTHER,
@@ -28,16 +28,7 @@ from optmatch.model import InputError, Problem
 @click.option(
     "-o", "--output", type=click.Path(), help="The store.  [default: SPEC.sqlite beside the spec]"
 )
-@click.option(
-    *("-j", "--jobs"),
-    type=click.IntRange(min=1),
-    help="Processes of this machine.  [default: one for each core]",
-)
-@click.option(
-    "--dask",
-    metavar="ADDRESS|local",
-    help="Run on workers of Dask: the address or file of a scheduler, or workers started here.",
-)
+@with_options(EXECUTOR_OPTIONS)
 @click.option("--retry", is_flag=True, help="Run again what was refused or failed before.")
 @with_options((JSON_LINES, QUIET))
 @click.pass_context
@@ -57,7 +48,6 @@ def sweep(
     Run it again to go on: what is in the store is not run twice. `optmatch report STORE` shows
     what was found. Code 1 if a task failed.
     """
-    from optmatch.sweeps.dask import dask_client
     from optmatch.sweeps.specs import read_spec
     from optmatch.sweeps.sweep import sweep as run
 
@@ -66,7 +56,7 @@ def sweep(
     found: Counter[str] = Counter()
     code = SOLVED
     with ExitStack() as stack:
-        executor = None if dask is None else stack.enter_context(dask_client(dask, jobs))
+        executor = stack.enter_context(executing(jobs if dask else None, dask))
         try:
             listen = stack.enter_context(listening("sweep", quiet=quiet))
             for row in run(

@@ -31,6 +31,7 @@ _LAYOUT = (
     f"PRAGMA user_version = {VERSION}",
 )
 _BATCH = 500
+_write = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 
 
 class StoreError(OptMatchError):
@@ -263,7 +264,7 @@ def _what(answer: bool) -> str:
 
 def _seal(values: Sequence[Any], answer: bytes) -> bytes:
     """Return what shows that a row is what was written: of its figures, and of its answer."""
-    return blake2b(canonical(list(values)) + answer, digest_size=16).digest() + answer
+    return blake2b(_write(list(values)).encode() + answer, digest_size=16).digest() + answer
 
 
 def _digest(answer: bytes | None) -> bytes:

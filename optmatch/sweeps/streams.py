@@ -80,8 +80,62 @@ def stream(
                 number += 1
             if not flying:
                 return
-            task, future = flying.pop(done.get())
-            yield task, future.result
+            ready = [flying.pop(done.get())]
+            while not done.empty():
+                ready.append(flying.pop(done.get()))
+            together = _gather(executor, [future for _, future in ready])
+            for task, future in ready:
+                yield task, together.get(id(future), future.result)
     finally:
         for _, future in flying.values():
             future.cancel()
+
+
+def in_order(
+    function: Callable[..., R],
+    tasks: Iterable[T],
+    executor: Submits | None = None,
+    *,
+    on_event: OnEvent = ignore,
+) -> Iterator[R]:
+    """Yield the results of `stream` in the order of the tasks, the first error in its place.
+
+    Examples
+    --------
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> with ThreadPoolExecutor(2) as executor:
+    ...     list(in_order(abs, [-3, -2, -1], executor))
+    [3, 2, 1]
+    """
+    call = partial(_numbered, function) if executor is None else partial(_second, function)
+    waiting: dict[int, Callable[[], R]] = {}
+    place = 0
+    for (number, _), outcome in stream(call, enumerate(tasks), executor, on_event=on_event):
+        waiting[number] = outcome
+        while place in waiting:
+            yield waiting.pop(place)()
+            place += 1
+
+
+def _numbered(function: Callable[..., R], task: tuple[int, Any], on_event: OnEvent) -> R:
+    return function(task[1], on_event)
+
+
+def _second(function: Callable[..., R], task: tuple[int, Any]) -> R:
+    return function(task[1])
+
+
+def _gather(executor: Any, futures: list[Any]) -> dict[int, Callable[[], Any]]:
+    """Fetch results that lie elsewhere at once, since each way to them takes milliseconds."""
+    if not hasattr(executor, "gather"):
+        return {}
+    finished = [future for future in futures if future.status == "finished"]
+    try:
+        results = executor.gather(finished)
+    except Exception:  # each by itself says what is wrong with it
+        return {}
+    return {id(f): partial(_same, result) for f, result in zip(finished, results, strict=True)}
+
+
+def _same(result: R) -> R:
+    return result

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import KW_ONLY, asdict, dataclass, field, fields, replace
+from dataclasses import KW_ONLY, asdict, dataclass, fields, replace
+from functools import lru_cache
 from typing import Any
 
 from optmatch import __version__
@@ -17,6 +18,9 @@ from optmatch.model import FormatError, Limits, Problem, Score, Solution, Value,
 REFUSED, FAILED, DAMAGED = "refused", "failed", "damaged"
 """Besides the values of `Status`: the method does not take the problem; it raised an error, or
 its process died; the row in the store is not what was written."""
+
+
+_FREE = Limits()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,7 +53,7 @@ class Task(Value):
     method: str | None = None
     _: KW_ONLY
     seed: int = 0
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = _FREE
     name: str = ""
 
     def __post_init__(self) -> None:
@@ -59,8 +63,7 @@ class Task(Value):
 
     def options(self) -> str:
         """Return the limits that are set, as JSON."""
-        given = {name: value for name, value in asdict(self.limits).items() if value}
-        return json.dumps(given, sort_keys=True)
+        return _options(self.limits)
 
     def key(self, problem_sha256: str = "") -> str:
         """Return the digest of problem, method, seed, limits and version.
@@ -72,6 +75,12 @@ class Task(Value):
         """
         known = problem_sha256 or problem_digest(self.problem)
         return key_of(known, self.method or "", self.seed, self.options(), __version__)
+
+
+@lru_cache
+def _options(limits: Limits) -> str:
+    given = {name: value for name, value in asdict(limits).items() if value}
+    return json.dumps(given, sort_keys=True)
 
 
 def key_of(*parts: str | int) -> str:

@@ -89,6 +89,10 @@ class Repair:
         self._fatal: list[Verdict] = []  # of several faults
         self._rows: dict[tuple[int, Fault], NDArray[np.int8]] = {}
 
+    def forget(self) -> None:
+        """Forget the proofs for several faults, which stand for others that contain them."""
+        self._fatal.clear()
+
     def judge(self, faults: tuple[Fault, ...]) -> Verdict:
         """Say whether the schedule survives some faults of cells, and how.
 

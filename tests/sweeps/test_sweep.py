@@ -2,8 +2,6 @@
 
 import signal
 import subprocess
-import sys
-import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -17,22 +15,10 @@ import optmatch as om
 from optmatch.model import Tick
 from optmatch.sweeps.store import Store
 from optmatch.sweeps.sweep import ExecutorLost, run_task
+from tests.helpers.sweeps import check, command
 
 PROBLEM = om.Routing(om.IdealSwitch(4), np.array([1, 0, 3, 2], np.int32))
 TASKS = [om.Task(PROBLEM, seed=seed, name="four") for seed in range(6)]
-
-KILLED = """
-import sys
-import optmatch as om
-
-if __name__ == "__main__":
-    matchings = [[1, 0, 3, 2], [2, 3, 0, 1], [3, 2, 1, 0]]
-    problems = [om.Routing(om.IdealSwitch(4), matching) for matching in matchings]
-    n = int(sys.argv[2])
-    tasks = [om.Task(problems[k % 3], seed=k // 3) for k in range(n)]
-    for row in om.sweep(tasks, store=sys.argv[1], n_workers=2):
-        print(row.key, flush=True)
-"""
 
 
 def test_the_key_is_of_all_that_matters() -> None:
@@ -136,26 +122,17 @@ def test_a_task_has_limits_from_outside() -> None:
 @pytest.mark.slow
 def test_a_killed_sweep_goes_on(tmp_path: Path) -> None:
     """Kill -9 in the middle: all rows told of are there, none is twice, all answers hold."""
-    script, store = tmp_path / "sweep.py", tmp_path / "a.sqlite"
-    script.write_text(KILLED)
-    command = [sys.executable, str(script), str(store), "60"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    store = tmp_path / "a.sqlite"
+    with subprocess.Popen(command(store, 60), stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         told = {process.stdout.readline().strip() for _ in range(20)}
         process.send_signal(signal.SIGKILL)
     with Store(store, read_only=True) as kept:
         before = {row.key for row in kept.rows()}
     assert told <= before and len(before) < 60
-    deadline = time.monotonic() + 60
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert time.monotonic() < deadline
+    done = subprocess.run(command(store, 60), capture_output=True, text=True, check=True)
     assert len(set(done.stdout.split())) == len(done.stdout.split()) == 60
-    with Store(store, read_only=True) as kept:
-        rows = list(kept.rows(answers=True))
-        assert len(rows) == len({row.key for row in rows}) == 60
-        for row in rows[::10]:
-            problem = kept.problem(row.problem_sha256)
-            assert om.verify(problem, row.solution(problem)).ok
+    check(store, 60)
 
 
 def test_an_interrupted_solve_is_not_done() -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, get_args
 
 import numpy as np
@@ -19,7 +18,6 @@ from optmatch.model import (
     InputError,
     Limit,
     OnEvent,
-    Schedule,
     Solution,
     Tick,
     Value,
@@ -28,6 +26,8 @@ from optmatch.model import (
     integer,
 )
 from optmatch.problems import AllToAll, Routing
+from optmatch.studies.all_to_all.samples import PART, Part, Table, judge_part
+from optmatch.sweeps.streams import Submits, in_order
 
 CELL_FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)[:3]
 """The faults that are drawn: a dead port takes part in no circuit, so it breaks none."""
@@ -118,11 +118,10 @@ class YieldStudy(Value):
         return sorted(range(len(low)), key=lambda cell: (-low[cell], -missing[cell], cell))
 
 
-def wilson(successes: int, samples: int, z: float = NORMAL_95) -> tuple[float, float]:
+def wilson(successes: int, samples: int) -> tuple[float, float]:
     """Bound a probability from so many successes in samples, by the score interval of Wilson [1]_.
 
-    `z` is the quantile of the normal distribution; 95 % unless told. Without samples the interval
-    is from 0 to 1.
+    With a confidence of 95 %. Without samples the interval is from 0 to 1.
 
     References
     ----------
@@ -138,9 +137,9 @@ def wilson(successes: int, samples: int, z: float = NORMAL_95) -> tuple[float, f
     """
     if not samples:
         return 0.0, 1.0
-    share, spread = successes / samples, z * z / samples
+    share, spread = successes / samples, NORMAL_95**2 / samples
     middle = share + spread / 2
-    half = z * math.sqrt(share * (1 - share) / samples + spread / (4 * samples))
+    half = NORMAL_95 * math.sqrt(share * (1 - share) / samples + spread / (4 * samples))
     low = 0.0 if successes == 0 else max(0.0, (middle - half) / (1 + spread))
     high = 1.0 if successes == samples else min(1.0, (middle + half) / (1 + spread))
     return low, high
@@ -155,6 +154,7 @@ def study_yield(
     seed: int | None = None,
     fixed: bool = False,
     time_limit_s: float | None = None,
+    executor: Submits | None = None,
     on_event: OnEvent = ignore,
 ) -> YieldStudy:
     """Estimate how likely a schedule can be repaired after random faults of cells.
@@ -180,8 +180,11 @@ def study_yield(
         slot to slot; matchings of other problems always stay.
     time_limit_s
         Stop after so many seconds.
+    executor
+        What judges the samples, as for `optmatch.sweep`; None for this process.
     on_event
-        Called with a `Tick` after each sample. Ctrl-C returns what was done.
+        Called with a `Tick` after each sample, or each so many of an executor. Ctrl-C returns what
+        was done.
 
     Returns
     -------
@@ -198,8 +201,9 @@ def study_yield(
 
     Notes
     -----
-    The result is a function of subject, numbers and seed; a study that was stopped is the first
-    part of the whole one. Time is dominated by samples that no quick repair helps.
+    The result is a function of subject, numbers and seed, on any executor; a study that was
+    stopped is the first part of the whole one. Time is dominated by samples that no quick repair
+    helps.
 
     Examples
     --------
@@ -222,74 +226,48 @@ def study_yield(
         raise InputError("kinds: at least one, each once", where="kinds")
     if seed is None:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
-    from optmatch.solvers.all_to_all.repair import Repair  # compiled kernels
-
     assert solution.schedule is not None
-    repair = Repair(solution.problem, solution.schedule, fixed=fixed)
-    table = _Table(cells, tuple(kinds))
-    rng = np.random.default_rng(seed)
+    table = Table(cells, tuple(kinds))
     started, limit = time.perf_counter(), None
+
+    def left_s() -> float | None:
+        return None if time_limit_s is None else started + time_limit_s - time.perf_counter()
+
+    def parts() -> Iterator[Part]:
+        rng = np.random.default_rng(seed)
+        for first in range(0, samples, PART):
+            drawn = []
+            for _ in range(min(PART, samples - first)):
+                places = rng.choice(cells, size=faults, replace=False).tolist()
+                chosen = rng.integers(len(kinds), size=faults).tolist()
+                pairs = zip(chosen, places, strict=True)
+                drawn.append(tuple(Fault(kinds[kind], place) for kind, place in pairs))
+            yield Part(solution, fixed, table.kinds, drawn, first, samples, left_s())
+
     try:
-        for sample in range(samples):
-            if time_limit_s is not None and time.perf_counter() - started > time_limit_s:
-                limit = Limit.TIME
+        for counted, limit in in_order(judge_part, parts(), executor, on_event=on_event):
+            table.merge(counted)
+            if limit is not None:
                 break
-            places = rng.choice(cells, size=faults, replace=False).tolist()
-            drawn = rng.integers(len(kinds), size=faults).tolist()
-            found = [Fault(kinds[kind], place) for kind, place in zip(drawn, places, strict=True)]
-            verdict = repair.judge(tuple(sorted(found)))
-            if verdict.outcome == "survived" and table.counts["survived"].bit_count() <= 1:
-                _check(solution.problem, found, verdict)
-            alone = [repair.judge((fault,)).outcome for fault in found]
-            table.add(found, verdict, alone)
-            on_event(Tick("samples", sample + 1, samples))
+            on_event(Tick("samples", table.counts.total(), samples))
     except KeyboardInterrupt:
         limit = Limit.INTERRUPTED
-    return table.finish(
+    return YieldStudy(
         n_faults=faults,
         slots=solution.schedule.n_slots,
         seed=seed,
         limit=limit,
         time_s=time.perf_counter() - started,
+        kinds=table.kinds,
+        survived=table.counts["survived"],
+        failed=table.counts["failed"],
+        unrepaired=table.counts["unrepaired"],
+        broken=table.broken,
+        lost=table.lost,
+        open_=table.open,
+        alone=table.alone,
+        how=dict(sorted(table.how.items())),
     )
-
-
-class _Table:
-    """Counts of samples, by outcome, by what decided, and by cell and kind."""
-
-    def __init__(self, cells: int, kinds: tuple[FaultKind, ...]) -> None:
-        self.kinds = kinds
-        self.counts: Counter[str] = Counter()
-        self.how: Counter[str] = Counter()
-        self.broken, self.lost, self.open = np.zeros((3, cells, len(kinds)), dtype=np.int64)
-        self.alone = np.full((cells, len(kinds)), -1, dtype=np.int8)
-
-    def add(self, found: list[Fault], verdict: Any, alone: Sequence[str]) -> None:
-        """Count a sample, all at once: Ctrl-C comes before or after."""
-        known = {"survived": 1, "failed": 0, "unrepaired": -1}
-        for fault, outcome in zip(found, alone, strict=True):
-            place = fault.place, self.kinds.index(fault.kind)
-            self.broken[place] += 1
-            self.lost[place] += verdict.outcome == "failed"
-            self.open[place] += verdict.outcome == "unrepaired"
-            self.alone[place] = known[outcome]
-        self.counts[verdict.outcome] += 1
-        self.how[verdict.how] += 1
-
-    def finish(self, **rest: Any) -> YieldStudy:
-        """Freeze what was counted."""
-        return YieldStudy(
-            kinds=self.kinds,
-            survived=self.counts["survived"],
-            failed=self.counts["failed"],
-            unrepaired=self.counts["unrepaired"],
-            broken=self.broken,
-            lost=self.lost,
-            open_=self.open,
-            alone=self.alone,
-            how=dict(sorted(self.how.items())),
-            **rest,
-        )
 
 
 def _answer(subject: Any, seed: int | None) -> Solution:
@@ -316,27 +294,3 @@ def _answer(subject: Any, seed: int | None) -> Solution:
     if solution.schedule.cell_states is None:
         raise InputError("a switch without cells has no cells that break", where="fabric")
     return solution
-
-
-def _check(problem: Any, found: list[Fault], verdict: Any) -> None:
-    """Let the verifier look at a repaired schedule."""
-    broken = Faulty.of(problem.fabric, found)
-    matchings, states = np.asarray(verdict.matchings), np.asarray(verdict.states)
-    claims: list[tuple[Any, Schedule]] = []
-    if isinstance(problem, AllToAll):
-        schedule = Schedule(
-            matchings=matchings,
-            durations_s=np.full(len(matchings), problem.slot_s),
-            delay_s=problem.delay_s,
-            cell_states=states,
-        )
-        claims.append((replace(problem, fabric=broken), schedule))
-    for k in range(0 if claims else len(matchings)):
-        one = Schedule(
-            matchings=matchings[k : k + 1], durations_s=np.ones(1), cell_states=states[k : k + 1]
-        )
-        claims.append((Routing(broken, matchings[k]), one))
-    for question, schedule in claims:
-        report = verify(question, schedule)
-        if not report.valid:
-            raise VerificationError(f"a repaired schedule: {report.complaint}")

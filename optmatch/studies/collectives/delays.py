@@ -11,6 +11,7 @@ from optmatch.kinds import kind_of
 from optmatch.model import InputError, Limit, OnEvent, Tick, ignore
 from optmatch.problems import Collective
 from optmatch.studies.outcome import Row, Study
+from optmatch.sweeps.streams import Submits, in_order
 
 DELAYS_S = tuple(10.0**exponent for exponent in range(-7, 0))
 DIGITS = 1e-4
@@ -23,6 +24,7 @@ def study_collectives(
     delays_s: Sequence[float] = DELAYS_S,
     sizes_bytes: Sequence[float] = (),
     methods: Sequence[str] = (),
+    executor: Submits | None = None,
     on_event: OnEvent = ignore,
 ) -> Study:
     """Compare methods over delays and sizes.
@@ -37,6 +39,8 @@ def study_collectives(
         Sizes of the map of winners; a hundredth, once and 100 times that of the problem if empty.
     methods
         Which to compare; all that fit if empty, but `ilp`.
+    executor
+        What solves, as for `optmatch.sweep`; None for this process.
     on_event
         Hears a `Tick` for each delay.
 
@@ -63,26 +67,43 @@ def study_collectives(
     tables: dict[str, list[Row]] = {"times": [], "winners": [], "break-even": []}
     complete = True
     try:
-        for k, delay_s in enumerate(delays_s):
+        heres = [replace(problem, delay_s=delay_s) for delay_s in delays_s]
+        questions = [
+            (replace(here, size_bytes=size), name)
+            for here in heres
+            for size in (problem.size_bytes, *(s for s in sizes if s != problem.size_bytes))
+            for name in chosen
+        ]
+        answers = in_order(_time, questions, executor)
+        for k, here in enumerate(heres):
             on_event(Tick("delays", k, len(delays_s)))
-            here = replace(problem, delay_s=delay_s)
-            times = {name: time_of(here, name) for name in chosen}
+            times = {name: next(answers) for name in chosen}
             for name, time_s in (*times.items(), ("bound", here.lower_bound())):
-                tables["times"].append({"method": name, "delay_s": delay_s, "time_s": time_s})
+                tables["times"].append({"method": name, "delay_s": here.delay_s, "time_s": time_s})
+            found = {
+                size: {name: next(answers) for name in chosen}
+                for size in sizes
+                if size != problem.size_bytes
+            } | {problem.size_bytes: times}
             for size in sizes:
-                other = replace(here, size_bytes=size)
-                known = times if size == problem.size_bytes else {}
-                found = known or {name: time_of(other, name) for name in chosen}
-                winner = min(found, key=found.__getitem__)
-                row = {"size_bytes": size, "delay_s": delay_s, "winner": winner}
-                tables["winners"].append(row | {"time_s": found[winner]})
-        for name in chosen if "ring" in chosen else ():
-            if name != "ring":
-                delay_s = break_even_delay(problem, name, "ring")
-                tables["break-even"].append({"method": name, "delay_s": delay_s})
+                winner = min(found[size], key=found[size].__getitem__)
+                row = {"size_bytes": size, "delay_s": here.delay_s, "winner": winner}
+                tables["winners"].append(row | {"time_s": found[size][winner]})
+        others = [name for name in chosen if name != "ring"] if "ring" in chosen else []
+        delays = in_order(_break_even, [(problem, name) for name in others], executor)
+        for name, delay_s in zip(others, delays, strict=True):
+            tables["break-even"].append({"method": name, "delay_s": delay_s})
     except KeyboardInterrupt:
         complete = False
     return Study("collectives", tables, complete)
+
+
+def _time(question: tuple[Collective, str], on_event: OnEvent = ignore) -> float:
+    return time_of(*question)
+
+
+def _break_even(question: tuple[Collective, str], on_event: OnEvent = ignore) -> float:
+    return break_even_delay(*question, "ring")
 
 
 def time_of(problem: Collective, method: str) -> float:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from optmatch.fabrics import RackFabric
 from optmatch.model import OnEvent, Tick, ignore
 from optmatch.problems.slices.shape import Shape
-from optmatch.studies.outcome import Study, mean_row
+from optmatch.studies.outcome import Row, Study, mean_row
 from optmatch.studies.reroutes.blast import BlastRadius, measure_blast
 from optmatch.studies.reroutes.spares import cover_failures
 from optmatch.studies.slices.arrivals import EQUAL_MIX, draw_arrivals
+from optmatch.sweeps.streams import Submits, in_order
 
 _SPLICES = ("chips", "unspliced", "circuits", "disturbed")
 """What is told of the repairs in each run."""
@@ -27,6 +30,7 @@ def study_spares(
     chip_failures_per_year: float = 0.09,
     server_failures_per_year: float = 0.03,
     repair_days: float = 7.0,
+    executor: Submits | None = None,
 ) -> Study:
     """Tabulate how often 0, 1, ... spare chips or servers of a rack suffice.
 
@@ -38,21 +42,42 @@ def study_spares(
         The largest number of spares.
     chip_failures_per_year, server_failures_per_year, repair_days
         See `optmatch.studies.reroutes.spares.cover_failures`.
+    executor
+        What counts, as for `optmatch.sweep`; None for this process.
     """
     servers = fabric.chips_per_rack // fabric.chips_per_server
-    rows = [
-        cover_failures(
-            fabric,
-            spares,
-            unit=unit,
-            chip_failures_per_year=chip_failures_per_year,
-            server_failures_per_year=server_failures_per_year,
-            repair_days=repair_days,
-        )._asdict()
+    numbers = [
+        {"unit": unit, "spares": spares}
         for unit, count in (("chip", fabric.chips_per_rack), ("server", servers))
         for spares in range(min(most, count) + 1)
     ]
+    rates: dict[str, Any] = {
+        "chip_failures_per_year": chip_failures_per_year,
+        "server_failures_per_year": server_failures_per_year,
+        "repair_days": repair_days,
+    }
+    rows = list(in_order(partial(_cover, fabric, rates), numbers, executor))
     return Study("spares", {"cover": rows}, True)
+
+
+def _cover(
+    fabric: RackFabric, rates: dict[str, Any], number: dict[str, Any], on_event: OnEvent = ignore
+) -> Row:
+    return cover_failures(fabric, **number, **rates)._asdict()
+
+
+class _Run(NamedTuple):
+    """A run of a study of failed chips."""
+
+    fabric: RackFabric
+    requests: int
+    mix: Mapping[Shape, float]
+    seed: np.random.SeedSequence
+
+
+def _measure(run: _Run, on_event: OnEvent = ignore) -> BlastRadius:
+    rng = np.random.default_rng(run.seed)
+    return measure_blast(run.fabric, draw_arrivals(run.fabric, run.requests, rng, mix=run.mix))
 
 
 def study_blast(
@@ -62,6 +87,7 @@ def study_blast(
     mix: Mapping[Shape, float] = EQUAL_MIX,
     runs: int = 5,
     seed: int = 0,
+    executor: Submits | None = None,
     on_event: OnEvent = ignore,
 ) -> Study:
     """Fill racks with random slices, and count what each failed chip disturbs.
@@ -78,16 +104,20 @@ def study_blast(
         How many times, with independent requests.
     seed
         Run k draws from the k-th child of this seed.
+    executor
+        What does the runs, as for `optmatch.sweep`; None for this process.
     on_event
         Hears a `Tick` for each run; an interrupt ends the study with what there is.
     """
     found: list[BlastRadius] = []
     complete = True
     try:
-        for number, child in enumerate(np.random.SeedSequence(seed).spawn(runs)):
-            on_event(Tick("blast radius", number, runs))
-            rng = np.random.default_rng(child)
-            found.append(measure_blast(fabric, draw_arrivals(fabric, requests, rng, mix=mix)))
+        on_event(Tick("blast radius", 0, runs))
+        children = np.random.SeedSequence(seed).spawn(runs)
+        parts = (_Run(fabric, requests, mix, child) for child in children)
+        for blast in in_order(_measure, parts, executor):
+            found.append(blast)
+            on_event(Tick("blast radius", len(found), runs))
     except KeyboardInterrupt:
         complete = False
     rows = []

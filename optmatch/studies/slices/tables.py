@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from optmatch.studies.slices.arrivals import EQUAL_MIX, Arrival, draw_arrivals
 from optmatch.studies.slices.fragmented import Placed, fill_fragmented
 from optmatch.studies.slices.replay import JOINED, RULES, Outcome, replay
 from optmatch.studies.slices.tenants import tenant
+from optmatch.sweeps.streams import Submits, in_order
 
 FIGURES = (
     *("rejected_part", "fragmentation", "unusable", "utilisation"),
@@ -34,6 +36,7 @@ def study_slices(
     seed: int = 0,
     warm_up: float = 0.25,
     free: float = 0.5,
+    executor: Submits | None = None,
     on_event: OnEvent = ignore,
 ) -> Study:
     """Let the same requests come to racks under several rules.
@@ -57,6 +60,8 @@ def study_slices(
     free
         Part of the servers that is free in the pod of the second question: what rules make of a
         pod where slices of one server have left at random.
+    executor
+        What does the runs, as for `optmatch.sweep`; None for this process.
     on_event
         Hears a `Tick` now and then; an interrupt ends the study with what there is.
 
@@ -70,32 +75,15 @@ def study_slices(
     shapes = sorted({arrival.shape for arrival in trace} if trace is not None else mix)
     complete = True
     try:
-        for number, child in enumerate(np.random.SeedSequence(seed).spawn(runs)):
-            draws, leaves = child.spawn(2)
-            arrivals = trace
-            if arrivals is None:
-                rng = np.random.default_rng(draws)
-                arrivals = draw_arrivals(fabric, requests, rng, load=load, mix=mix)
-            if trace is None or not number:
-                for rule in rules:
-                    found = replay(
-                        fabric,
-                        arrivals,
-                        rule,
-                        probe=rule not in ("optical", JOINED),
-                        warm_up=warm_up,
-                        on_event=on_event,
-                    )
-                    if found.complete or not outcomes[rule]:
-                        outcomes[rule].append(found)
-                    if not found.complete:
-                        raise KeyboardInterrupt
-            for shape in shapes:
-                for rule in rules:
-                    on_event(Tick(f"fragmented pod, run {number + 1}, {rule}", 0))
-                    drawn = np.random.default_rng(leaves)
-                    placed = fill_fragmented(fabric, shape, rule, drawn, free=free)
-                    packed.setdefault((rule, shape), []).append(placed)
+        parts = _parts(fabric, requests, load, mix, trace, rules, runs, seed, warm_up, free)
+        for part, found in in_order(_do, parts, executor, on_event=on_event):
+            if isinstance(found, Placed):
+                packed.setdefault((part.rule, part.shape), []).append(found)
+                continue
+            if found.complete or not outcomes[part.rule]:
+                outcomes[part.rule].append(found)
+            if not found.complete:
+                raise KeyboardInterrupt
     except KeyboardInterrupt:
         complete = False
     return Study(
@@ -108,6 +96,70 @@ def study_slices(
         },
         complete,
     )
+
+
+class _Replay(NamedTuple):
+    """The requests of a run under one rule."""
+
+    fabric: RackFabric
+    trace: Sequence[Arrival] | None
+    drawn: dict[str, Any]
+    rule: str
+    warm_up: float
+    seed: np.random.SeedSequence
+
+
+class _Fill(NamedTuple):
+    """The fragmented pod of a run, filled with slices of one shape by one rule."""
+
+    fabric: RackFabric
+    run: int
+    shape: Shape
+    rule: str
+    free: float
+    seed: np.random.SeedSequence
+
+
+def _parts(
+    fabric: RackFabric,
+    requests: int,
+    load: float,
+    mix: Mapping[Shape, float],
+    trace: Sequence[Arrival] | None,
+    rules: Sequence[str],
+    runs: int,
+    seed: int,
+    warm_up: float,
+    free: float,
+) -> Iterator[_Replay | _Fill]:
+    """Yield what a study does, run by run; a trace is replayed once."""
+    drawn = {"n": requests, "load": load, "mix": mix}
+    shapes = sorted({arrival.shape for arrival in trace} if trace is not None else mix)
+    for number, child in enumerate(np.random.SeedSequence(seed).spawn(runs)):
+        draws, leaves = child.spawn(2)
+        if trace is None or not number:
+            for rule in rules:
+                yield _Replay(fabric, trace, drawn, rule, warm_up, draws)
+        for shape in shapes:
+            for rule in rules:
+                yield _Fill(fabric, number + 1, shape, rule, free, leaves)
+
+
+def _do(part: _Replay | _Fill, on_event: OnEvent = ignore) -> tuple[Any, Outcome | Placed]:
+    """Do one part of a study, wherever this runs."""
+    rng = np.random.default_rng(part.seed)
+    if isinstance(part, _Fill):
+        on_event(Tick(f"fragmented pod, run {part.run}, {part.rule}", 0))
+        return part, fill_fragmented(part.fabric, part.shape, part.rule, rng, free=part.free)
+    arrivals = part.trace
+    if arrivals is None:
+        given = part.drawn
+        arrivals = draw_arrivals(
+            part.fabric, given["n"], rng, load=given["load"], mix=given["mix"]
+        )
+    probe = part.rule not in ("optical", JOINED)
+    options: dict[str, Any] = {"warm_up": part.warm_up, "on_event": on_event}
+    return part, replay(part.fabric, arrivals, part.rule, probe=probe, **options)
 
 
 def _average_outcomes(outcomes: Mapping[str, list[Outcome]]) -> list[Row]:

@@ -1,0 +1,124 @@
+"""`optmatch instances`: the library of problems, and what is known of each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from optmatch.commands.options import JSON, with_options
+from optmatch.commands.outcome import (
+    SOLVED,
+    for_each,
+    print_object,
+    print_rows,
+    print_table,
+    read_solution,
+    say,
+)
+from optmatch.model import InputError
+
+if TYPE_CHECKING:
+    from optmatch.sweeps.library import Library
+
+
+@click.group()
+def instances() -> None:
+    """List problems with best known answers, and hand in better ones."""
+
+
+def _library() -> Library:
+    from optmatch.sweeps.library import Library
+
+    return Library()
+
+
+@instances.command("list")
+@click.option("--kind", help="Of one kind of problem.")
+@click.option("--markdown", is_flag=True, help="As the tables of docs/instances.md.")
+@with_options((JSON,))
+def list_(kind: str | None, markdown: bool, as_json: bool) -> None:
+    """List the instances with their best known values."""
+    from optmatch.sweeps.library import told
+
+    library = _library()
+    if markdown:
+        click.echo(library.table(), nl=False)
+        return
+    found = [entry for entry in library if kind in (None, entry.kind)]
+    if not found:
+        known = ", ".join(sorted({entry.kind for entry in library}))
+        raise InputError(f"--kind {kind!r}: one of {known}", where="kind")
+    if as_json:
+        print_object("instances", {"instances": [_tree(entry) for entry in found]})
+    else:
+        print_table([["instance", "best known"], *([e.name, told(e)] for e in found)])
+
+
+@instances.command()
+@click.argument("name")
+@with_options((JSON,))
+def show(name: str, as_json: bool) -> None:
+    """Show what is known of an instance."""
+    entry = _library().entry(name)
+    if as_json:
+        print_object("instance", _tree(entry))
+        return
+    tree = _tree(entry)
+    best = tree.pop("best") or {"best": "nothing is known"}
+    print_rows({k: v for k, v in (tree | best).items() if v is not None}, indent=0)
+
+
+@instances.command()
+@click.argument("name")
+def path(name: str) -> None:
+    """Print the file of an instance, for other commands."""
+    click.echo(_library().path(name))
+
+
+@instances.command()
+@click.argument("files", metavar="ANSWER...", nargs=-1, required=True, type=click.Path())
+@click.option("--write", is_flag=True, help="Change the index where an answer is better.")
+@with_options((JSON,))
+@click.pass_context
+def submit(ctx: click.Context, files: tuple[str, ...], write: bool, as_json: bool) -> None:
+    """Verify answers, and say whether they are better than the best known.
+
+    ANSWER is a schedule file, or a store of sweeps, of which all answers count. What `verify` does
+    not accept changes nothing: code 5.
+    """
+    from optmatch.sweeps.library import told
+    from optmatch.sweeps.store import Store, is_store
+
+    library = _library()
+
+    def hand_in(solution: Any) -> None:
+        entry, better = library.submit(solution)
+        if as_json:
+            print_object("submission", {"better": better, **_tree(entry)})
+        elif better:
+            click.echo(f"{entry.name}: better: {told(entry)}")
+        else:
+            click.echo(f"{entry.name}: not better than {told(entry)}")
+
+    def run(file: str) -> int:
+        if not is_store(file):
+            hand_in(read_solution(file))
+            return SOLVED
+        with Store(file, read_only=True) as store:
+            for row in store.rows(answers=True):
+                if row.answer is not None:
+                    hand_in(row.solution(store.problem(row.problem_sha256)))
+        return SOLVED
+
+    code = for_each(files, run, as_json=as_json)
+    if write:
+        library.write()
+        say(f"{library.folder}: written")
+    ctx.exit(code)
+
+
+def _tree(entry: Any) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return asdict(entry)

@@ -1,0 +1,295 @@
+"""The library of problems: each with its source, best known value and bound, in one index."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import optmatch
+from optmatch.entrances import verify
+from optmatch.io import load
+from optmatch.io.problems import problem_digest
+from optmatch.io.text import layout, parse, plain
+from optmatch.model import (
+    FormatError,
+    InputError,
+    Problem,
+    Score,
+    Solution,
+    Status,
+    VerificationError,
+    is_known,
+    unit_of,
+    write_score,
+)
+from optmatch.model.files import replace_file
+
+INDEX_FORMAT = "optmatch/instances/1"
+INDEX = "index.json"
+FOLDER = "OPTMATCH_INSTANCES"
+"""The variable of the environment that names another folder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """The best that is known of a problem, and who found it.
+
+    Parameters
+    ----------
+    status
+        Of `Status`: what is proved.
+    objective, lower_bound
+        The best of each, which different methods may have found; None if unknown.
+    proof
+        What status and bound rest on, as in `Solution`.
+    method, seed, time_s
+        Of the answer or, without one, of the proof that there is none.
+    bound_by
+        The method that found the bound.
+    """
+
+    status: str
+    objective: Score | None
+    lower_bound: Score | None
+    proof: str | None
+    method: str
+    seed: int | None
+    time_s: float
+    bound_by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A problem of the library.
+
+    Parameters
+    ----------
+    name
+        Its file, from the folder of the library and without ``.json``.
+    kind, unit
+        Of the problem.
+    problem_sha256
+        Its digest.
+    question, source
+        What it asks, and where it is from: a publication, or the command that made it.
+    best
+        What is known; None if nothing.
+    """
+
+    name: str
+    kind: str
+    unit: str
+    problem_sha256: str
+    question: str
+    source: str
+    best: Record | None = None
+
+
+class Library:
+    """The problems of a folder.
+
+    Parameters
+    ----------
+    folder
+        Where they lie; if None the one that ``OPTMATCH_INSTANCES`` names, or that of the checkout.
+
+    Raises
+    ------
+    FormatError
+        If there is no index.
+
+    Examples
+    --------
+    >>> library = Library()
+    >>> library.entry("all-to-all/hex-4x4-8").best.objective
+    274.0
+    """
+
+    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+        beside = Path(optmatch.__file__).resolve().parent.parent / "instances"
+        self.folder = Path(folder or os.environ.get(FOLDER) or beside)
+        path = self.folder / INDEX
+        try:
+            tree = parse(path.read_bytes(), str(path))
+        except OSError as exc:
+            hint = f"the library is part of a checkout; {FOLDER} names its folder"
+            raise FormatError(f"{exc.strerror}: {hint}", path=str(path)) from exc
+        if not isinstance(tree, dict) or tree.get("format") != INDEX_FORMAT:
+            raise FormatError(f"format: {INDEX_FORMAT} is expected", path=str(path))
+        try:
+            self._entries = {row["name"]: _entry(row) for row in tree["instances"]}
+        except (KeyError, TypeError) as exc:
+            raise FormatError(
+                f"an instance without or with unknown {exc}", path=str(path)
+            ) from exc
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._entries.values())
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def entry(self, name: str) -> Entry:
+        """Return an entry by its name; raise `InputError` if there is none."""
+        if name not in self._entries:
+            from difflib import get_close_matches
+
+            close = get_close_matches(name, self._entries, n=1)
+            hint = f", perhaps {close[0]!r}" if close else ""
+            raise InputError(f"{name!r}: no such instance{hint}", where="name")
+        return self._entries[name]
+
+    def path(self, name: str) -> Path:
+        """Return the file of an instance."""
+        return self.folder / f"{self.entry(name).name}.json"
+
+    def problem(self, name: str) -> Problem:
+        """Read an instance; raise `InputError` if it is not the one of the index."""
+        found = load(self.path(name))
+        assert isinstance(found, Problem)
+        if problem_digest(found) != self.entry(name).problem_sha256:
+            raise InputError("not the problem of the index: its digest differs", path=name)
+        return found
+
+    def submit(self, solution: Solution) -> tuple[Entry, bool]:
+        """Compare an answer with the best that is known.
+
+        Returns
+        -------
+        Entry, bool
+            The entry as it is with this answer, and whether that is better than before. The index
+            is not changed; `write` does that.
+
+        Raises
+        ------
+        InputError
+            If the problem is not in the library.
+        VerificationError
+            If `verify` does not accept the answer.
+        """
+        sha256 = problem_digest(solution.problem)
+        entry = next((e for e in self if e.problem_sha256 == sha256), None)
+        if entry is None:
+            raise InputError(f"problem {sha256[:12]} is not in the library", where="problem")
+        report = verify(solution.problem, solution)
+        if not report.valid:
+            raise VerificationError(f"{entry.name}: {report.complaint}")
+        best = _better(entry.best, replace(solution, proof=report.proof))
+        better = replace(entry, best=best)
+        if best != entry.best:
+            self._entries[entry.name] = better
+        return better, best != entry.best
+
+    def add(self, entry: Entry) -> None:
+        """Put a problem in, or change its question and source."""
+        self._entries[entry.name] = entry
+
+    def write(self) -> None:
+        """Write the index."""
+        rows = [_row(self._entries[name]) for name in sorted(self._entries)]
+        tree = {"format": INDEX_FORMAT, "instances": rows}
+        replace_file(self.folder / INDEX, (layout(plain(tree)) + "\n").encode())
+
+    def table(self) -> str:
+        """Return all entries as a page of Markdown."""
+        lines = []
+        for kind in sorted({entry.kind for entry in self}):
+            lines += [f"\n## {kind}\n", "| instance | question | best known | source |"]
+            lines.append("|---|---|---|---|")
+            lines += [
+                f"| `{e.name}` | {e.question} | {told(e)} | {_code(e.source)} |"
+                for e in self
+                if e.kind == kind
+            ]
+        return "\n".join(lines) + "\n"
+
+
+def told(entry: Entry) -> str:
+    """Say in a line what is known of an instance."""
+    best = entry.best
+    if best is None:
+        return "nothing"
+    by = f"`{best.method}`, {best.time_s:.2g} s"
+    unproved = ", unproved" * (best.proof == "search")
+    if best.objective is None:
+        return f"{best.status}{unproved} ({by})" if best.status == "infeasible" else "nothing"
+    value = write_score(best.objective, entry.unit)
+    if best.status == Status.OPTIMAL.value:
+        return f"{value}, optimal{unproved} ({by})"
+    bound = "" if best.lower_bound is None else f"; at least {write_score(best.lower_bound)}"
+    return f"{value}{bound} ({by})"
+
+
+def entry_of(problem: Problem, name: str, question: str, source: str) -> Entry:
+    """Return the entry of a problem of which nothing is known yet."""
+    return Entry(
+        name=name,
+        kind=problem.kind,
+        unit=unit_of(problem),
+        problem_sha256=problem_digest(problem),
+        question=question,
+        source=source,
+    )
+
+
+def _better(known: Record | None, found: Solution) -> Record | None:
+    """Return the best of what is known and what was found now."""
+    bound = found.lower_bound if is_known(found.lower_bound) else None
+    if known is None:
+        if found.status is Status.UNKNOWN:
+            return None
+        return _record(found, bound, found.method)
+    if known.status == Status.INFEASIBLE.value or found.status is Status.INFEASIBLE:
+        stronger = found.status is Status.INFEASIBLE and (
+            known.status != found.status.value
+            or (known.proof == "search" and found.proof != "search")
+        )
+        return _record(found, None, found.method) if stronger else known
+    objective = found.objective
+    if objective is not None and (known.objective is None or objective < known.objective):
+        known = _record(found, known.lower_bound, known.bound_by)
+    if bound is not None and (known.lower_bound is None or bound > known.lower_bound):
+        known = replace(known, lower_bound=bound, bound_by=found.method, proof=found.proof)
+        if bound == known.objective:
+            known = replace(known, status=Status.OPTIMAL.value)
+    if found.status is Status.OPTIMAL and objective == known.objective:
+        known = replace(known, status=found.status.value, proof=found.proof)
+    return known
+
+
+def _record(found: Solution, bound: Score | None, bound_by: str) -> Record:
+    return Record(
+        status=found.status.value,
+        objective=found.objective,
+        lower_bound=bound,
+        proof=found.proof,
+        method=found.method,
+        seed=found.seed,
+        time_s=float(f"{found.time_s:.2g}"),
+        bound_by=bound_by,
+    )
+
+
+def _entry(row: dict[str, Any]) -> Entry:
+    best = row.get("best")
+    if best is not None:
+        scores = {
+            name: tuple(best[name]) if isinstance(best[name], list) else best[name]
+            for name in ("objective", "lower_bound")
+        }
+        best = Record(**{**best, **scores})
+    return Entry(**{**row, "best": best})
+
+
+def _row(entry: Entry) -> dict[str, Any]:
+    fields = {name: getattr(entry, name) for name in Entry.__slots__ if name != "best"}
+    best = entry.best
+    known = None if best is None else {name: getattr(best, name) for name in Record.__slots__}
+    return {**fields, "best": known}
+
+
+def _code(source: str) -> str:
+    return f"`{source}`" if source.startswith("optmatch ") else source

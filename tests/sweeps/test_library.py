@@ -1,0 +1,123 @@
+"""The library: what it lists is there, and only a verified answer changes what is known."""
+
+import json
+import math
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import optmatch as om
+from optmatch.model import InputError, Status, VerificationError
+from optmatch.problems import PROBLEMS
+from optmatch.sweeps.library import Library, entry_of
+from optmatch.sweeps.store import Store
+from optmatch.sweeps.sweep import run_task
+from tests.helpers.command import INSTANCES, call
+
+NAME = "all-to-all/hex-4x4-8"
+ROOT = INSTANCES.parent
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
+    """Return a copy with one problem of which nothing is known; commands see it too."""
+    (tmp_path / "all-to-all").mkdir()
+    shutil.copy(INSTANCES / f"{NAME}.json", tmp_path / "all-to-all")
+    (tmp_path / "index.json").write_text('{"format": "optmatch/instances/1", "instances": []}')
+    found = Library(tmp_path)
+    found.add(entry_of(Library().problem(NAME), NAME, "small", "by hand"))
+    found.write()
+    monkeypatch.setenv("OPTMATCH_INSTANCES", str(tmp_path))
+    return found
+
+
+def test_the_index_is_of_the_files() -> None:
+    """Each file once, of every kind, with its digest; 60 and more."""
+    library = Library()
+    files = {
+        path.relative_to(INSTANCES).with_suffix("").as_posix()
+        for path in INSTANCES.rglob("*.json")
+    }
+    assert {entry.name for entry in library} == files - {"index"}
+    assert {entry.kind for entry in library} == set(PROBLEMS)
+    assert len(library) >= 60
+    for entry in library:
+        assert library.problem(entry.name).kind == entry.kind
+        assert entry.question and entry.source
+
+
+def test_what_is_known_does_not_contradict_itself() -> None:
+    """A bound is not above the value, and equals it where that is optimal."""
+    for entry in Library():
+        best = entry.best
+        if best is None:
+            continue
+        assert (best.objective is None) == (best.status in ("infeasible", "unknown")), entry.name
+        if best.objective is not None and best.lower_bound is not None:
+            if best.status == "optimal":
+                assert best.lower_bound == pytest.approx(best.objective)
+            else:
+                assert best.lower_bound <= best.objective
+
+
+def test_the_page_is_the_table() -> None:
+    """`optmatch instances list --markdown` has made it."""
+    page = (ROOT / "docs" / "instances.md").read_text("utf-8")
+    assert page.endswith(Library().table())
+
+
+def test_only_a_better_answer_changes_the_index(library: Library) -> None:
+    """By value, then by bound; what does not hold changes nothing."""
+    problem = library.problem(NAME)
+    good = om.solve(problem, seed=0)
+    weak = replace(good, status=Status.FEASIBLE, limit=om.Limit.TIME, lower_bound=-math.inf)
+    entry, better = library.submit(weak)
+    assert better and entry.best is not None
+    assert (entry.best.objective, entry.best.lower_bound) == (good.objective, None)
+    assert not library.submit(weak)[1]
+    entry, better = library.submit(good)
+    assert better and entry.best is not None
+    assert (entry.best.status, entry.best.lower_bound) == ("optimal", good.objective)
+    assert not library.submit(good)[1]
+    assert not library.submit(weak)[1]
+    wrong = replace(good, objective=273.0, lower_bound=273.0)
+    with pytest.raises(VerificationError, match="lower_bound"):
+        library.submit(wrong)
+    assert library.entry(NAME) == entry
+    other = om.solve(om.AllToAll(om.HexMesh(3, 3, ports=4)), seed=0)
+    with pytest.raises(InputError, match="not in the library"):
+        library.submit(other)
+
+
+def test_answers_are_handed_in_by_the_command(library: Library, tmp_path: Path) -> None:
+    """Files and stores; only `--write` changes the index."""
+    row = run_task(om.Task(library.problem(NAME)))
+    with Store(tmp_path / "a.sqlite") as store:
+        store.add(row, library.problem(NAME))
+    om.save(row.solution(library.problem(NAME)), tmp_path / "a.schedule.json")
+    for file, write in (("a.schedule.json", ()), ("a.sqlite", ("--write",))):
+        done = call("instances", "submit", tmp_path / file, *write)
+        assert (done.exit_code, f"{NAME}: better: 274" in done.stdout) == (0, True), done.output
+    again = call("instances", "submit", tmp_path / "a.sqlite")
+    assert "not better than 274 cells, optimal" in again.stdout
+    tree = json.loads((tmp_path / "a.schedule.json").read_text())
+    (tmp_path / "b.schedule.json").write_text(
+        json.dumps(
+            {**tree, "objective": 273.0, "lower_bound": 1.0, "status": "feasible", "limit": "time"}
+        )
+    )
+    assert call("instances", "submit", tmp_path / "b.schedule.json").exit_code == 5
+
+
+def test_instances_are_shown() -> None:
+    """By name, with a hint; their files are for other commands."""
+    done = call("instances", "list", "--kind", "routing")
+    assert "routing/hex-9x9-32-random-1" in done.stdout and "all-to-all" not in done.stdout
+    content = json.loads(call("instances", "show", NAME, "--json").stdout)
+    assert content["best"]["objective"] == 274.0
+    path = Path(call("instances", "path", NAME).stdout.strip())
+    assert path == INSTANCES / f"{NAME}.json"
+    assert "perhaps 'all-to-all/hex-4x4-8'" in call("instances", "path", NAME + "8").stderr
+    assert call("instances", "list", "--kind", "x").exit_code == 2

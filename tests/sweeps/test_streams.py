@@ -1,0 +1,108 @@
+"""Calls through executors: their order, their errors, and studies that are the same on any."""
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+import optmatch as om
+from optmatch.fabrics import RackFabric
+from optmatch.model import OnEvent, ignore
+from optmatch.problems import Collective
+from optmatch.studies.collectives.delays import study_collectives
+from optmatch.studies.reroutes.tables import study_blast, study_spares
+from optmatch.studies.slices.tables import study_slices
+from optmatch.sweeps.streams import in_order, stream
+
+
+class Backwards(Executor):
+    """Runs four calls when it has them, the last one first."""
+
+    ahead = 4
+
+    def __init__(self, rest: int) -> None:
+        self.rest = rest
+        self.calls: list[Any] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Keep a call, or run all that are kept."""
+        future: Future[Any] = Future()
+        self.calls.append((future, fn, args))
+        self.rest -= 1
+        if len(self.calls) == 4 or not self.rest:
+            while self.calls:
+                future_, fn, args = self.calls.pop()
+                try:
+                    future_.set_result(fn(*args))
+                except ZeroDivisionError as exc:
+                    future_.set_exception(exc)
+        return future
+
+
+def inverse(number: int, on_event: OnEvent = ignore) -> float:
+    """Divide by a number."""
+    return 1 / number
+
+
+def test_results_come_as_they_are_done_or_in_order() -> None:
+    """An error comes in its place."""
+    executor = Backwards(10)
+    assert len([task for task, _ in stream(inverse, range(10), executor)]) == 10
+    executor = Backwards(8)
+    found = in_order(inverse, [1, 2, 4, 0, 5, 6, 7, 8], executor)
+    assert [next(found) for _ in range(3)] == [1, 0.5, 0.25]
+    with pytest.raises(ZeroDivisionError):
+        next(found)
+
+
+def test_tasks_are_taken_when_they_are_needed() -> None:
+    """And those that are out are cancelled when nobody listens any more."""
+    taken: list[int] = []
+    futures: list[Future[Any]] = []
+
+    class Keeps(Executor):
+        """Runs the first call only."""
+
+        ahead = 3
+
+        def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+            futures.append(Future())
+            if len(futures) == 1:
+                futures[0].set_result(fn(*args))
+            return futures[-1]
+
+    results = stream(abs, (taken.append(k) or k for k in range(100)), Keeps())  # type: ignore[func-returns-value]
+    assert next(results)[1]() == 0
+    assert taken == [0, 1, 2]
+    results.close()  # type: ignore[attr-defined]
+    assert [future.cancelled() for future in futures] == [False, True, True]
+
+
+def test_studies_are_the_same_on_an_executor() -> None:
+    """Each table, number by number."""
+    racks = RackFabric(racks=2)
+    small: dict[str, Any] = {"requests": 12, "runs": 2, "mix": {(2, 2, 1): 1, (2, 2, 2): 1}}
+    collective = Collective("all-gather", 8, 8e5, alpha_s=1e-6)
+    given: dict[str, Any] = {"delays_s": [1e-7, 1e-3], "methods": ["ring", "bruck"]}
+    studies: list[Callable[..., Any]] = [
+        lambda **on: study_slices(racks, rules=("first-fit", "optical"), **small, **on),
+        lambda **on: study_blast(racks, **small, **on),
+        lambda **on: study_spares(racks, most=2, **on),
+        lambda **on: study_collectives(collective, **given, **on),
+    ]
+    with ThreadPoolExecutor(2) as executor:
+        for study in studies:
+            assert study() == study(executor=executor)
+
+
+def test_a_yield_is_the_same_on_an_executor() -> None:
+    """The same counts of the same samples, in parts and in any order."""
+    problem = om.AllToAll(om.HexMesh(3, 3, ports=4))
+    alone = om.study_yield(problem, 2, samples=520, seed=1)
+    together = om.study_yield(problem, 2, samples=520, seed=1, executor=Backwards(3))
+    assert alone.samples == 520
+    for name in ("survived", "failed", "unrepaired", "how", "seed", "limit"):
+        assert getattr(alone, name) == getattr(together, name)
+    for name in ("broken", "lost", "open_", "alone"):
+        assert (getattr(alone, name) == getattr(together, name)).all()
