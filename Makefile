@@ -10,13 +10,15 @@ SCHEDULE := demo/$(NAME).schedule.json
 KERNEL_TESTS := -m kernels -k "not test_contract.py or verifier or brute_force" tests/solvers
 # Two processes; who has nothing left takes tests of the other, so neighbours share what they compile.
 PYTEST := $(BIN)/pytest -n 2 --dist worksteal -rs
+# The tests start many processes, and each mode imports all tests: compile their modules once.
+unexport PYTHONDONTWRITEBYTECODE
 
 # A stamp is older than pyproject.toml when the requirements may have changed.
 READY := $(VENV)/ready-to-run
 READY_TO_TEST := $(VENV)/ready-to-test
 READY_FOR_DOCS := $(VENV)/ready-for-docs
 
-.PHONY: help demo docs test soak fuzz lint unit bounds python notebooks bench clean
+.PHONY: help demo docs test soak fuzz mutate lint unit bounds python notebooks bench clean
 
 help:
 	@echo "make demo   solve $(PROBLEM), verify it, draw it (in demo/)"
@@ -24,6 +26,7 @@ help:
 	@echo "make test   all checks: style, types, imports, tests in three modes, notebooks"
 	@echo "make soak   tests of methods with ten times the problems (an hour)"
 	@echo "make fuzz   MINUTES=10 of changed inputs of every format; what fails is kept in fuzz-failures/"
+	@echo "make mutate CHANGES=300 SEED=0 of single lines: lists those that no test of their room notices"
 	@echo "make bench  the measurements of benchmarks/"
 	@echo "make clean  remove what these made"
 
@@ -59,21 +62,24 @@ demo: $(READY)
 	@echo "picture:  demo/$(NAME).png"
 	@echo "viewer:   demo/$(NAME).html (open it in a browser)"
 
-# Checks of one process run two at a time. The full run comes last, so that its closing line is what one sees.
+# Checks of one process run two at a time, long ones first. The full run comes last, so that its closing line
+# is what one sees.
 test: $(READY_TO_TEST)
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint notebooks
-	$(MAKE) --no-print-directory bounds
-	$(MAKE) --no-print-directory python
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target python bounds notebooks lint
 	$(MAKE) --no-print-directory unit
 
 # What takes long by nature: many more problems for each test of the contract of methods.
 soak: $(READY_TO_TEST)
-	OPTMATCH_EXAMPLES=10 $(PYTEST) -q tests/solvers tests/verify/test_forged.py tests/sweeps/test_soak.py
+	OPTMATCH_EXAMPLES=10 $(PYTEST) -q tests/solvers tests/verify/test_forged.py tests/sweeps/test_soak.py tests/commands/test_signals.py
 	$(BIN)/python -m tests.helpers.recoveries
 
 # Inputs that no run has had before: tests/io/test_fuzzing.py has the same few each time.
 fuzz: $(READY_TO_TEST)
 	$(BIN)/python -m tests.helpers.fuzzing $(or $(MINUTES),10)
+
+# Slow: about ten seconds of a processor for each change.
+mutate: $(READY_TO_TEST)
+	$(BIN)/python -m tests.helpers.mutants $(or $(CHANGES),300) $(or $(SEED),0)
 
 lint: $(READY_TO_TEST)
 	$(BIN)/ruff check .
@@ -90,12 +96,12 @@ unit: $(READY_TO_TEST)
 bounds: export NUMBA_BOUNDSCHECK := 1
 bounds: export NUMBA_CACHE_DIR := $(CURDIR)/$(VENV)/numba-bounds
 bounds: $(READY_TO_TEST)
-	$(PYTEST) -q $(KERNEL_TESTS)
+	$(BIN)/pytest -q -rs $(KERNEL_TESTS)
 
 # Kernels as plain Python, so that coverage sees inside them.
 python: export NUMBA_DISABLE_JIT := 1
 python: $(READY_TO_TEST)
-	$(PYTEST) -q --cov --cov-report= $(KERNEL_TESTS)
+	$(BIN)/pytest -q -rs --cov --cov-report= $(KERNEL_TESTS)
 
 notebooks: $(READY_TO_TEST)
 	$(BIN)/pytest -q --nbmake notebooks

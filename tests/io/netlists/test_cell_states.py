@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import optmatch as om
 from optmatch.fabrics import netlist_from_tree
@@ -17,23 +19,32 @@ from optmatch.model import BAR, CROSS, FREE
 from optmatch.model.device import transfer
 from tests.helpers.readers import states_of
 
-SOLUTION = om.solve(om.AllToAll(om.HexMesh(2, 2, ports=4)), seed=0)
-assert SOLUTION.schedule is not None and SOLUTION.schedule.cell_states is not None
-STATES = SOLUTION.schedule.cell_states
+
+@cache
+def solved() -> om.Solution:
+    """Solve a small problem, once for all tests."""
+    return om.solve(om.AllToAll(om.HexMesh(2, 2, ports=4)), seed=0)
 
 
-def text(to: str, solution: om.Solution = SOLUTION) -> str:
+def cell_states() -> NDArray[np.int8]:
+    """Return the cell states of its slots."""
+    schedule = solved().schedule
+    assert schedule is not None and schedule.cell_states is not None
+    return schedule.cell_states
+
+
+def text(to: str, solution: om.Solution | None = None) -> str:
     """Export what is one text."""
-    written = exported(solution, to)
+    written = exported(solution or solved(), to)
     assert isinstance(written, str)
     return written
 
 
 def test_netlists_come_back_with_their_states(tmp_path: Path) -> None:
     """A file for each slot; cells, joins and states are those of the schedule."""
-    names = export(SOLUTION, "netlist", tmp_path / "x")
-    assert [Path(name).name for name in names] == [f"x.{k}.yml" for k in range(len(STATES))]
-    for name, states in zip(names, STATES, strict=True):
+    names = export(solved(), "netlist", tmp_path / "x")
+    assert [Path(name).name for name in names] == [f"x.{k}.yml" for k in range(len(cell_states()))]
+    for name, states in zip(names, cell_states(), strict=True):
         fabric = om.read_netlist(name)
         assert np.array_equal(fabric.graph.mate, om.HexMesh(2, 2).graph.mate)
         assert np.array_equal(states_of(json.loads(Path(name).read_text())), states)
@@ -56,7 +67,7 @@ def test_the_netlist_of_one_slot_is_one_text() -> None:
 def test_smartlight_lists_are_the_set_cells() -> None:
     """Cross is x, bar is =, a free cell is not there."""
     lines = text("smartlight").splitlines()
-    for line, states in zip(lines, STATES.tolist(), strict=True):
+    for line, states in zip(lines, cell_states().tolist(), strict=True):
         told = dict(json.loads(line))
         assert told == {
             cell: {BAR: "=", CROSS: "x"}[state]
@@ -72,13 +83,13 @@ def test_phases_give_the_states() -> None:
     comment, *lines = text("csv").splitlines()
     assert comment == f"# {CONVENTION}"
     rows = list(csv.DictReader(lines))
-    assert len(rows) == int((STATES != FREE).sum())
+    assert len(rows) == int((cell_states() != FREE).sum())
     flat = [(slot, entry) for slot, entries in enumerate(tree["slots"]) for entry in entries]
     for row, (slot, entry) in zip(rows, flat, strict=True):
         assert (int(row["slot"]), int(row["cell"])) == (slot, entry["cell"])
         assert float(row["theta_rad"]) == entry["theta_rad"]
         power = np.abs(transfer(entry["theta_rad"], entry["phi_rad"])) ** 2
-        state = STATES[slot, entry["cell"]]
+        state = cell_states()[slot, entry["cell"]]
         expected = np.eye(2) if state == BAR else 1 - np.eye(2)
         assert np.allclose(power, expected)
         assert entry["state"] == row["state"] == {BAR: "bar", CROSS: "cross"}[state]

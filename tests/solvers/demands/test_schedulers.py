@@ -208,7 +208,7 @@ def test_covers_on_traffic(method: str) -> None:
 
 def test_best_beats_every_rule() -> None:
     """The default is at least as good as each single method."""
-    problem = ideal(noisy(8 if PLAIN else 12, seed=3), delay_s=50e-6)
+    problem = ideal(noisy(5 if PLAIN else 12, seed=3), delay_s=50e-6)
     found = {name: om.solve(problem, name, seed=0).objective for name in [*COVERS, "spectra"]}
     assert found["best"] == min(found.values())  # type: ignore[type-var]
 
@@ -250,7 +250,7 @@ def test_time_runs_out_in_a_large_cover() -> None:
 
 def test_planes_end_together() -> None:
     """On four planes, nearly four times as fast."""
-    problem = ideal(noisy(8 if PLAIN else 16), delay_s=1e-6, planes=4)
+    problem = ideal(noisy(5 if PLAIN else 16), delay_s=1e-6, planes=4)
     solution = om.solve(problem, "best", seed=0)
     assert solution.objective is not None
     assert solution.objective <= 1.2 * problem.lower_bound()
@@ -381,7 +381,7 @@ def test_fewest_matchings_that_a_mesh_holds(mesh: om.HexMesh, seed: int, method:
         if UNREACHED not in mesh.route_cells()[np.arange(n), row]:
             demand[np.arange(n), row] += rng.integers(0, 4)
     problem = om.Demand(mesh, demand, objective="matchings", quantum_s=1.0)
-    few = om.Limits(iterations=50 if PLAIN else None)
+    few = om.Limits(iterations=10 if PLAIN else None)
     solution = om.solve(problem, method, seed=seed, limits=few)
     held = parts(largest_matchings(mesh) or [], mutual)
     fewest = best_demand(problem, held) if demand.any() else 0

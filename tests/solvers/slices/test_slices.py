@@ -27,10 +27,11 @@ from optmatch.solvers.slices.search import Rack, Search
 from optmatch.testing import slice_problems
 from optmatch.testing.slices import best_slice
 from optmatch.verify.slices.bounds import bound_load, check_load_proof, measure
+from tests.helpers.modes import examples
 
 pytestmark = pytest.mark.kernels
 
-few = settings(max_examples=25, deadline=None, database=None)
+few = settings(max_examples=examples(25, plain=12), deadline=None, database=None)
 RACK = om.RackFabric()
 
 

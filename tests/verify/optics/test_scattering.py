@@ -244,8 +244,8 @@ def test_what_is_refused() -> None:
 
 
 SIMULATED = [
+    om.HexMesh(2, 2),
     om.HexMesh(3, 3),
-    om.HexMesh(5, 5),
     om.Benes(8),
     om.Clements(8),
 ]
