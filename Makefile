@@ -18,7 +18,7 @@ READY := $(VENV)/ready-to-run
 READY_TO_TEST := $(VENV)/ready-to-test
 READY_FOR_DOCS := $(VENV)/ready-for-docs
 
-.PHONY: help demo docs test soak fuzz lint unit bounds python notebooks bench clean
+.PHONY: help demo docs test soak fuzz mutate lint unit bounds python notebooks bench clean
 
 help:
 	@echo "make demo   solve $(PROBLEM), verify it, draw it (in demo/)"
@@ -26,6 +26,7 @@ help:
 	@echo "make test   all checks: style, types, imports, tests in three modes, notebooks"
 	@echo "make soak   tests of methods with ten times the problems (an hour)"
 	@echo "make fuzz   MINUTES=10 of changed inputs of every format; what fails is kept in fuzz-failures/"
+	@echo "make mutate CHANGES=300 SEED=0 of single lines: lists those that no test of their room notices"
 	@echo "make bench  the measurements of benchmarks/"
 	@echo "make clean  remove what these made"
 
@@ -69,12 +70,16 @@ test: $(READY_TO_TEST)
 
 # What takes long by nature: many more problems for each test of the contract of methods.
 soak: $(READY_TO_TEST)
-	OPTMATCH_EXAMPLES=10 $(PYTEST) -q tests/solvers tests/verify/test_forged.py tests/sweeps/test_soak.py
+	OPTMATCH_EXAMPLES=10 $(PYTEST) -q tests/solvers tests/verify/test_forged.py tests/sweeps/test_soak.py tests/commands/test_signals.py
 	$(BIN)/python -m tests.helpers.recoveries
 
 # Inputs that no run has had before: tests/io/test_fuzzing.py has the same few each time.
 fuzz: $(READY_TO_TEST)
 	$(BIN)/python -m tests.helpers.fuzzing $(or $(MINUTES),10)
+
+# Slow: about ten seconds of a processor for each change.
+mutate: $(READY_TO_TEST)
+	$(BIN)/python -m tests.helpers.mutants $(or $(CHANGES),300) $(or $(SEED),0)
 
 lint: $(READY_TO_TEST)
 	$(BIN)/ruff check .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 from optmatch.fabrics.cellgraph import TERMINAL_NAMES
 from optmatch.model import InputError
@@ -20,15 +21,22 @@ CONVENTIONS: dict[str, tuple[str, str, str, str]] = {
 left; by sax; by PICBench."""
 
 _MOST_NAMES = 6  # of a part, in a message
+_MOST_LETTERS = 4000  # of flaws in a message, but for the first one
 
 
 class NetlistError(InputError):
-    """A netlist with flaws; `flaws` has each in a sentence of its own."""
+    """A netlist with flaws; `flaws` has all of them, the message the first ones."""
 
     def __init__(self, flaws: Sequence[str]) -> None:
         self.flaws = tuple(flaws)
         count = "1 flaw" if len(flaws) == 1 else f"{len(flaws)} flaws"
-        super().__init__(f"{count}: {'; '.join(flaws)}")
+        ends = accumulate(map(len, flaws))
+        told = max(1, sum(end <= _MOST_LETTERS for end in ends))
+        more = f"; and {len(flaws) - told} more" if told < len(flaws) else ""
+        super().__init__(f"{count}: {'; '.join(flaws[:told])}{more}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.flaws,), {"where": self.where, "path": self.path}
 
 
 def split_pin(pin: str) -> Pair:

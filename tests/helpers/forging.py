@@ -10,8 +10,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 import optmatch as om
 from optmatch.io import loads
+from optmatch.problems.rails.plan import RailPlan, RailTimeline
+from optmatch.problems.rails.step import RECV, SEND
 from tests.helpers.fuzzing import change_json
 from tests.helpers.oracles import follow
 
@@ -110,11 +114,61 @@ def is_right(name: str, solution: om.Solution) -> bool:
     given: Any = loads(answer(name))
     if not is_true(name, solution) or solution.problem != given.problem:
         return False
+    if isinstance(given.answer, RailPlan) and isinstance(solution.answer, RailPlan):
+        return _serves(given.problem, given.answer, solution.answer)
     if solution.schedule is None or given.schedule is None:
         return solution.schedule is None and solution.answer in (None, given.answer)
     found: Any = solution.schedule
     same = replace(given.schedule, cell_states=None) == replace(found, cell_states=None)
     return bool(same) and _arrives(solution.problem.fabric, solution.schedule)
+
+
+def _serves(job: om.RailJob, given: RailPlan, found: RailPlan) -> bool:
+    """Tell whether every operation finds the circuits that it has in a plan that is right."""
+    if job.network.switching != "per-circuit" or replace(found, rails=given.rails) != given:
+        return False
+    step = job.step()
+    users = [(op, int(step.rank[op])) for op in np.flatnonzero(given.ports).tolist()]
+    users += [(op, rank) for op, rank, _ in given.relays.tolist()]
+    for old, new in zip(given.rails, found.rails, strict=True):
+        if replace(new, matchings=old.matchings, cell_states=old.cell_states) != old:
+            return False
+        if job.fabric is not None and not _arrives(job.fabric, new):
+            return False
+        for rail in old.rails:
+            ranks = np.unique(step.rank[step.rail == rail]).tolist()
+            for op, rank in users:
+                if step.rail[op] == rail and not _finds(job, given, (op, ranks.index(rank)), new):
+                    return False
+    return True
+
+
+def _finds(job: om.RailJob, given: RailPlan, user: tuple[int, int], new: RailTimeline) -> bool:
+    """Tell whether the ports of a GPU have their circuits when an operation begins, and keep them.
+
+    To whom they send and from whom they receive has to be as in the plan that is right.
+    """
+    (op, gpu), k, delay_s = user, job.network.ports_per_gpu, job.network.delay_s
+    (old,) = (line for line in given.rails if line.rails == new.rails)
+    starts_s, ends_s = new.starts_s.tolist(), [*new.starts_s[1:].tolist(), np.inf]
+    begins_s, over_s = given.start_s[op], given.end_s[op] - 1e-9
+    kind = int(job.step().kind[op])
+    for port in range(gpu * k, gpu * k + k):
+        number = port if job.fabric is None else int(job.fabric.live_ports[port])
+        was, now = ([_ends_of(row, number, kind) for row in line.matchings] for line in (old, new))
+        for state, (one_s, two_s) in enumerate(zip(starts_s, ends_s, strict=True)):
+            changed_s = one_s + delay_s if state and now[state] != now[state - 1] else one_s
+            if one_s < over_s and two_s > begins_s and now[state] != was[state]:
+                return False
+            if one_s < over_s and changed_s > begins_s + 1e-9 and now[state] != now[state - 1]:
+                return False
+    return True
+
+
+def _ends_of(row: Any, port: int, kind: int) -> tuple[int, ...]:
+    """Return to whom a port sends, and from whom it receives, as far as an operation does."""
+    sends = () if kind == RECV else (int(row[port]),)
+    return sends if kind == SEND else (*sends, *np.flatnonzero(row == port).tolist())
 
 
 def _arrives(fabric: Any, schedule: Any) -> bool:

@@ -195,7 +195,7 @@ def try_input(seed: Seed, files: Files, folder: Path) -> Outcome:
         seed.read(folder / next(iter(files)))
     except om.InputError as exc:
         refused = True
-        if not exc.message or len(str(exc).encode()) > 200_000:
+        if not exc.message or len(str(exc).encode()) > 20_000:
             flaw = f"a message of {len(str(exc))} letters"
     except Exception:
         flaw = traceback.format_exc()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
 from contextlib import chdir
 from pathlib import Path
@@ -163,6 +164,17 @@ def test_all_flaws_at_once() -> None:
             assert any(text in flaw for flaw in found)
     with pytest.raises(NetlistError, match=f"^{len(found)} flaws: "):
         netlist_from_tree(changed(connections=first, ports=second, conections={}))
+
+
+def test_a_message_names_the_first_flaws_and_counts_the_rest() -> None:
+    """The error holds all of them, in another process too."""
+    found = [f"instance m{k} is there twice" for k in range(1000)]
+    error = NetlistError(found)
+    assert str(error).startswith("1000 flaws: instance m0 is there twice; instance m1 is")
+    assert re.search(r"; and \d+ more$", str(error))
+    assert len(str(error)) < 5000
+    copied = pickle.loads(pickle.dumps(error))
+    assert (copied.flaws, str(copied)) == (tuple(found), str(error))
 
 
 def test_not_even_a_mapping() -> None:

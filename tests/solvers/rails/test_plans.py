@@ -15,7 +15,8 @@ from optmatch.problems.rails.plan import RailPlan
 from optmatch.problems.rails.times import ends_s
 from optmatch.solvers.rails.facing import face_shifts
 from optmatch.solvers.rails.fold import fold
-from optmatch.solvers.rails.policies import share_lanes, usual_lanes
+from optmatch.solvers.rails.policies import plan_by_demand, share_lanes, usual_lanes
+from optmatch.solvers.rails.timetable import Turn, build_plan
 from optmatch.solvers.rails.transfers import fold_transfers
 from tests.helpers.rails import (
     CURVES,
@@ -45,6 +46,24 @@ def test_switches_that_stop_as_a_whole(policy: str, delay_s: float) -> None:
     job = small_job(2, 2, 2, delay_s=delay_s, switching="all-stop")
     gentle = plan_of(change_job(job, switching="per-circuit"), policy)
     assert gentle.step_s <= plan_of(job, policy).step_s * (1 + 1e-12)
+
+
+def test_what_starts_together_is_asked_for_by_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ends that turn at one time are one state, and it was asked for when the first asked."""
+    asked: dict[float, float] = {}
+
+    def ask_apart(transfers: Any, timed: Any, lanes: Any, standing: Any, turns: list[Turn]) -> Any:
+        numbered = [turn._replace(asked_s=turn.starts_s + k) for k, turn in enumerate(turns)]
+        for turn in numbered:
+            asked[turn.starts_s] = min(asked.get(turn.starts_s, turn.asked_s), turn.asked_s)
+        assert len(asked) < len(turns)
+        return build_plan(transfers, timed, lanes, standing, numbered)
+
+    monkeypatch.setattr("optmatch.solvers.rails.policies.build_plan", ask_apart)
+    transfers = fold_transfers(small_job(2, 2, 2, delay_s=1e-3))
+    for timeline in plan_by_demand(transfers, provisioned=False).rails:
+        for at, when in zip(timeline.starts_s[1:], timeline.asked_s[1:], strict=True):
+            assert when == asked[at]
 
 
 @pytest.mark.parametrize("case", ["h200-dp2", "h200-dp4"])

@@ -18,6 +18,7 @@ import optmatch as om
 from optmatch.cli import main
 from optmatch.io import dumps, loads
 from optmatch.problems import Reroute
+from optmatch.solvers.reroutes.impossible import find_cut
 from optmatch.solvers.reroutes.states import fill_rack, hold_matching
 from optmatch.solvers.reroutes.steps import RouteNeeds, order_steps
 from optmatch.testing.reroutes import draw_rack_state
@@ -230,6 +231,32 @@ def test_the_bound_looks_at_whole_handovers() -> None:
     solution = om.solve(state, "greedy", seed=0)
     assert solution.status is om.Status.OPTIMAL
     assert om.verify(state, solution).figures["lower_bound_recomputed"] == solution.objective
+
+
+@pytest.mark.parametrize(
+    ("circuit", "fibre", "cut"),
+    [([0, 24], 0, [5]), ([24, 0], 48, [server for server in range(16) if server != 5])],
+    ids=["sends", "receives"],
+)
+def test_a_handover_has_to_go_where_spares_are(
+    circuit: list[int], fibre: int, cut: list[int]
+) -> None:
+    """The only spare is in server 5, which is cut off: inside of one set, outside of the other."""
+    cut_off = np.flatnonzero((RACK.edges[RACK.edge_of_fibre] == 5).any(axis=1))
+    state = Reroute(
+        RACK,
+        [circuit],  # type: ignore[arg-type]
+        routes=[[fibre]],  # type: ignore[arg-type]
+        spares=(20,),
+        failed_chips=(0,),
+        failed_fibres=tuple(cut_off.tolist()),
+    )
+    proof = find_cut(state)
+    assert proof is not None
+    assert proof.servers.tolist() == cut
+    solution = om.solve(state, "greedy", seed=0)
+    assert solution.status is om.Status.INFEASIBLE
+    assert om.verify(state, solution).ok
 
 
 def test_a_ring_of_waiting_circuits_is_broken() -> None:

@@ -12,10 +12,13 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 
 import optmatch as om
+from optmatch.model import ignore
 from optmatch.problems.routing.problem import Objective
 from optmatch.solvers.routing.columns import Master
+from optmatch.solvers.routing.negotiation import Negotiation
 from optmatch.solvers.routing.pathfinder import UNIT
 from optmatch.solvers.routing.router import Router
+from optmatch.solvers.routing.worst import route_worst
 from optmatch.testing.oracle import brute_force
 
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
@@ -185,6 +188,23 @@ def test_a_gap_is_all_that_is_asked_for(objective: Objective) -> None:
         assert solution.schedule is None or solution.gap <= 0.5
         stopped += solution.limit is om.Limit.GAP
     assert stopped or objective == "worst-cells"
+
+
+def test_lengths_are_refuted_one_by_one_and_not_one_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The longest route has 11 cells at least, as all states say; the start is told to have 12."""
+    matching = np.array([1, 0, 8, 7, 9, 6, 5, 3, 2, 4], dtype=np.int32)
+    problem = om.Routing(om.HexMesh(2, 2, ports=10), matching, objective="worst-cells")
+    start = Negotiation(problem).attempt(0, np.random.default_rng(0))
+    assert start is not None
+    assert start.objective == 13
+    np.minimum(start.lengths, 12, out=start.lengths)
+    monkeypatch.setattr("optmatch.solvers.routing.worst.RESTARTS", 0)
+    clock, rng = om.Limits().start(), np.random.default_rng(0)
+    solution = route_worst(problem, clock, rng, ignore, start)
+    assert (solution.status, solution.objective) == (om.Status.OPTIMAL, 11)
+    assert (problem.lower_bound(), solution.stats["bound_by"]) == (7, "cp-sat")
 
 
 @pytest.mark.parametrize("scale", [1.0, 1000.0, 1e-5])
