@@ -56,6 +56,7 @@ class Kernel(CPUDispatcher):
         ours |= {"no_cfunc_wrapper": True} | options
         super().__init__(function, targetoptions=ours, pipeline_class=compiler or _Compiler)
         self._cache = _Cache(function)
+        self._cache.allocates = bool(ours["_nrt"])
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         """Give a kernel that calls this one its type: for numba, 0 and 1 are types of their own.
@@ -218,11 +219,15 @@ class _Cache(FunctionCache):
     """Numba's cache, for which a folder that cannot be read or written is no error."""
 
     _impl_class = _CacheImpl
+    allocates = False
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         found = None
         with suppress(OSError), self._guard_against_spurious_io_errors():
-            # Numba's own way first loads all that it can compile, SciPy's algebra included.
+            # Numba's own way first loads all that it can compile, SciPy's algebra included. That
+            # also sets its memory up, without which an allocation would crash.
+            if self.allocates:
+                target_context.refresh()
             found = self._load_overload(sig, target_context)
         if found is None:
             tell_of_compiling(self._py_func.__name__.lstrip("_"))
