@@ -30,7 +30,18 @@ class LaterGroup(click.Group):
             return None
         module, attribute = self._later[cmd_name].split(":")
         found: click.Command = getattr(import_module(module), attribute)
+        if ctx.auto_envvar_prefix:
+            _name_variables(found, f"{ctx.auto_envvar_prefix}_{cmd_name}")
         return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List all commands, each with its first sentence as a whole."""
+        found = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        rows = [
+            (name, command.get_short_help_str(limit=1000)) for name, command in found if command
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -40,3 +51,12 @@ class LaterGroup(click.Group):
         if args[0] not in self._later and close:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {close[0]!r}?")
         return super().resolve_command(ctx, args)
+
+
+def _name_variables(command: click.Command, prefix: str) -> None:
+    """Name the variable of each option as the option is typed, not as our code calls it."""
+    for option in command.params:
+        if isinstance(option, click.Option):
+            typed = max(option.opts, key=len).lstrip("-")
+            option.envvar = f"{prefix}_{typed}".replace("-", "_").upper()
+            option.allow_from_autoenv = False

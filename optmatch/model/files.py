@@ -29,7 +29,7 @@ def check_target(path: str | os.PathLike[str], *, force: bool = False) -> Path:
     if target.is_dir():
         raise InputError("is a folder, not a file to write", path=name)
     if target.exists() and not force:
-        raise InputError("is there already; only force replaces it", path=name)
+        raise InputError("is there already; --force replaces it, in Python force=True", path=name)
     if not target.parent.is_dir():
         raise InputError(f"the folder {target.parent} is not there", path=name)
     if not os.access(target.parent, os.W_OK):

@@ -23,10 +23,22 @@ from optmatch.solvers.demands.workspace import (
 )
 from optmatch.solvers.kernel import inner_kernel, kernel
 
-_PRIME = 67  # the powers of two below 2**62 all differ modulo it
-_PLACE = np.zeros(_PRIME, dtype=np.int64)
+_TURN = 0x022FDD63CC95386D  # six bits of it are a number that no other six of them are
+_PLACE = np.zeros(WORD, dtype=np.int64)
 for _k in range(WORD):
-    _PLACE[(1 << _k) % _PRIME] = _k
+    _PLACE[(_TURN << _k >> 58) & 63] = _k
+
+
+@inner_kernel
+def _place(bit):
+    """Tell which bit is set, by a product (Leiserson, Prokop and Randall 1998)."""
+    return _PLACE[(np.multiply(bit, _TURN) >> 58) & 63]
+
+
+@inner_kernel
+def _lowest(bits):
+    """Return the lowest bit; NumPy's negative of the sign alone is no error in plain Python."""
+    return bits & np.negative(bits)
 
 
 @inner_kernel
@@ -59,15 +71,15 @@ def _search(bench, head):
         for w in range(words):
             found = graph[row, w] & idle[w]
             if found:
-                _augment(bench, row, WORD * w + _PLACE[(found & -found) % _PRIME])
+                _augment(bench, row, WORD * w + _place(_lowest(found)))
                 return -1
         for w in range(words):
             found = graph[row, w] & fresh[w]
             fresh[w] ^= found
             while found:
-                lowest = found & -found
+                lowest = _lowest(found)
                 found ^= lowest
-                column = WORD * w + _PLACE[lowest % _PRIME]
+                column = WORD * w + _place(lowest)
                 parent[column] = row
                 queue[end] = row_of[column]
                 end += 1
@@ -126,9 +138,9 @@ def _seize(bench, size):
         for w in range(len(idle)):
             found = graph[row, w] & idle[w]
             while found and least > least_of_all:
-                lowest = found & -found
+                lowest = _lowest(found)
                 found ^= lowest
-                column = WORD * w + _PLACE[lowest % _PRIME]
+                column = WORD * w + _place(lowest)
                 value = left[row * n + column]
                 if value < least:
                     best = column

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from optmatch.solvers.kernel import inner_kernel
 
-WORD = 62
-"""Columns in one word: as many as leave the sign of int64 alone."""
+WORD = 64
+"""Columns in one word, whose last bit is the sign."""
 
 LINE_SUM, THRESHOLD, FLOOR, HEAP_SIZE, LOW_SIZE = range(5)
 """Indices of `Bench.state`."""

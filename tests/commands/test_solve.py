@@ -290,7 +290,7 @@ def test_errors_have_their_exit_codes(
 def test_options_can_be_set_in_the_environment(problem: Path, answer: Any) -> None:
     """By the name of command and option."""
     calls = answer(ideal_solution())
-    env = {"OPTMATCH_SOLVE_SEED": "11", "OPTMATCH_SOLVE_TIME_LIMIT_S": "3"}
+    env = {"OPTMATCH_SOLVE_SEED": "11", "OPTMATCH_SOLVE_TIME_LIMIT": "3"}
     assert call("solve", problem, env=env).exit_code == 0
     assert (calls[0]["seed"], calls[0]["time_limit_s"]) == (11, 3.0)
 

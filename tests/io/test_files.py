@@ -110,7 +110,7 @@ def test_an_existing_file_is_replaced_only_by_force(tmp_path: Path) -> None:
     """Also one that is no file of ours."""
     path = tmp_path / "a.json"
     path.write_text("mine")
-    with pytest.raises(om.InputError, match=r"a.json: is there already; only force replaces it"):
+    with pytest.raises(om.InputError, match=r"a.json: is there already; --force replaces it"):
         om.save(ideal_solution(), path)
     assert path.read_text() == "mine"
     om.save(ideal_solution(), path, force=True)
