@@ -56,7 +56,7 @@ class Kernel(CPUDispatcher):
         ours |= {"no_cfunc_wrapper": True} | options
         super().__init__(function, targetoptions=ours, pipeline_class=compiler or _Compiler)
         self._cache = _Cache(function)
-        self._cache.allocates = ours["_nrt"]
+        self._cache.allocates = bool(ours["_nrt"])
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         """Give a kernel that calls this one its type: for numba, 0 and 1 are types of their own.
@@ -219,7 +219,7 @@ class _Cache(FunctionCache):
     """Numba's cache, for which a folder that cannot be read or written is no error."""
 
     _impl_class = _CacheImpl
-    allocates = False
+    allocates: bool = False
     """Whether its kernel makes arrays."""
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
