@@ -70,7 +70,7 @@ test: $(READY_TO_TEST)
 
 # What takes long by nature: many more problems for each test of the contract of methods.
 soak: $(READY_TO_TEST)
-	OPTMATCH_EXAMPLES=10 $(PYTEST) -q tests/solvers tests/verify/test_forged.py tests/sweeps/test_soak.py
+	OPTMATCH_EXAMPLES=10 $(PYTEST) -q tests/solvers tests/verify/test_forged.py tests/sweeps/test_soak.py tests/commands/test_signals.py
 	$(BIN)/python -m tests.helpers.recoveries
 
 # Inputs that no run has had before: tests/io/test_fuzzing.py has the same few each time.
@@ -89,7 +89,7 @@ lint: $(READY_TO_TEST)
 
 # As users run it, on two processes. Its coverage joins that of the kernels as plain Python.
 unit: $(READY_TO_TEST)
-	$(PYTEST) --cov --cov-append --cov-report=term:skip-covered
+	$(PYTEST) --cov --cov-append --cov-fail-under=95.5 --cov-report=term:skip-covered
 
 # Kernels check every index, so an access out of range fails instead of passing by luck. They have a
 # cache of their own, since numba takes a cached kernel whether it checks or not.

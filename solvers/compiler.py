@@ -219,16 +219,16 @@ class _Cache(FunctionCache):
     """Numba's cache, for which a folder that cannot be read or written is no error."""
 
     _impl_class = _CacheImpl
-    allocates = False
+    allocates: bool = False
+    """Whether its kernel makes arrays."""
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         found = None
         with suppress(OSError), self._guard_against_spurious_io_errors():
-            # Numba's own way first loads all that it can compile, SciPy's algebra included. That
-            # also sets its memory up, without which an allocation would crash.
-            if self.allocates:
-                target_context.refresh()
-            found = self._load_overload(sig, target_context)
+            # Numba's own way first loads all that it can compile, SciPy's algebra included; what
+            # allocates crashes without a part of that.
+            load = super().load_overload if self.allocates else self._load_overload
+            found = load(sig, target_context)
         if found is None:
             tell_of_compiling(self._py_func.__name__.lstrip("_"))
         return found

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from optmatch.commands.interrupt import unbroken
 from optmatch.commands.options import FORCE, JSON, QUIET, count, with_options
 from optmatch.commands.outcome import (
     INTERRUPTED,
@@ -71,6 +72,7 @@ METHOD_COLUMNS = tuple(field.name for field in fields(MethodRow))
 )
 @with_options((FORCE, JSON, QUIET))
 @click.pass_context
+@unbroken()
 def compare(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None:
     """Put methods side by side on problem files, or fabrics on the same random matchings.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from optmatch.commands.interrupt import unbroken
 from optmatch.commands.options import (
     EXECUTOR_OPTIONS,
     FORCE,
@@ -60,6 +61,7 @@ _SHOWN = 10
 @click.option("--plot", "picture", type=click.Path(), help="Draw a heat map: x.png, .svg or .pdf.")
 @with_options((*EXECUTOR_OPTIONS, FORCE, JSON, QUIET))
 @click.pass_context
+@unbroken()
 def faults(
     ctx: click.Context,
     /,
@@ -108,7 +110,10 @@ def faults(
         share = study.share_lost()
         save_figure(lambda: _figure(plot_heat(fabric, share, label=label)), picture, force=force)
         say(f"{picture}: written")
-    ctx.exit(INTERRUPTED if study.limit is Limit.INTERRUPTED else SOLVED)
+    stopped = study.limit is Limit.INTERRUPTED
+    if stopped:
+        say("interrupted: the figures are of what was done")
+    ctx.exit(INTERRUPTED if stopped else SOLVED)
 
 
 def _figure(ax: Any) -> Any:

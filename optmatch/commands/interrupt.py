@@ -1,11 +1,13 @@
-"""Ctrl-C and SIGTERM while a method runs: where its best answer is whole."""
+"""Ctrl-C and SIGTERM while a command runs: what is found is kept, and nothing is half done."""
 
 from __future__ import annotations
 
+import atexit
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from types import FrameType
 
 from optmatch.model import Event, OnEvent, running_clock
@@ -13,79 +15,135 @@ from optmatch.model import Event, OnEvent, running_clock
 PATIENCE_S = 0.5
 """How long the first Ctrl-C waits for an event; a second one does not wait."""
 
+_OTHERS = signal.default_int_handler, signal.SIG_DFL
+
+
+class Signals:
+    """The handler of both signals: it notes them, and raises where nobody holds them back."""
+
+    def __init__(self) -> None:
+        self.came: list[int] = []
+        self.hold: Callable[[int], bool] | None = None
+        self.over = False
+
+    def __call__(self, number: int, _frame: FrameType | None) -> None:
+        """Take notice of a signal."""
+        self.came.append(number)
+        if not self.over and (self.hold is None or not self.hold(number)):
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def held(self, hold: Callable[[int], bool]) -> Iterator[None]:
+        """Ask `hold` in this block whether a signal waits."""
+        before, self.hold = self.hold, hold
+        try:
+            yield
+        finally:
+            self.hold = before
+
+
+@contextmanager
+def heeding() -> Iterator[Signals]:
+    """Listen to both signals in this block, unless somebody else does, or they are ignored."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        if isinstance(running := signal.getsignal(number), Signals):
+            yield running
+            return
+    signals = Signals()
+    if threading.current_thread() is not threading.main_thread():
+        yield signals  # which never come
+        return
+    _ignore_at_exit()
+    before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        for number, other in before.items():
+            if other in _OTHERS:
+                signal.signal(number, signals)
+        yield signals
+    finally:
+        signals.over = True
+        for number, other in before.items():
+            if other in _OTHERS:
+                signal.signal(number, other)
+
+
+@cache
+def _ignore_at_exit() -> None:
+    """Let no signal disturb the end of the process, where nothing is left to stop."""
+
+    def ignore() -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+
+    atexit.register(ignore)
+
 
 @contextmanager
 def at_events(on_event: OnEvent, *, keep: bool = False) -> Iterator[OnEvent]:
-    """Hold Ctrl-C back until the method reports something.
+    """Hold signals back until the method reports something.
 
     An exception between two assignments would leave the method with half an answer. It reports
     when it has a whole one. What is yielded is what it is to report to: it calls `on_event` too,
-    and raises KeyboardInterrupt after a Ctrl-C. The clock of a solve that runs is stopped at once.
+    and raises KeyboardInterrupt after a signal. The clock of a solve that runs is stopped at once.
 
-    With `keep`, an answer that is being checked or saved is not lost: that ends first.
+    With `keep`, an answer that is being checked or saved is not lost: that ends first. A signal
+    that has come before is raised at once.
     """
     asked = reminded = heeded = False
+    timer: threading.Timer | None = None
 
-    def remind() -> None:
+    def remind(number: int) -> None:
         nonlocal reminded
         reminded = True
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(number)
 
-    timer = threading.Timer(PATIENCE_S, remind)
-    timer.daemon = True
-
-    def hold(_signal: int, _frame: FrameType | None) -> None:
-        nonlocal asked, reminded, heeded
+    def hold(number: int) -> bool:
+        nonlocal asked, reminded, heeded, timer
         clock = running_clock()
         if asked:
-            if reminded and keep and clock is None:
-                reminded = False
-                return
-            raise KeyboardInterrupt
+            waits = reminded and keep and clock is None
+            reminded = False
+            return waits
         asked = True
         if clock is not None:
             clock.interrupted = heeded = True
+        timer = threading.Timer(PATIENCE_S, remind, [number])
+        timer.daemon = True
         timer.start()
+        return True
 
     def listen(event: Event) -> None:
         nonlocal heeded
         on_event(event)
         if asked:
-            timer.cancel()
             heeded = True
             raise KeyboardInterrupt
 
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield on_event  # somebody else listens, or nobody is to
-        return
-    signal.signal(signal.SIGINT, hold)
-    try:
-        yield listen
-    finally:
-        timer.cancel()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    with heeding() as signals:
+        try:
+            with signals.held(hold):
+                if signals.came and not asked:
+                    raise KeyboardInterrupt
+                yield listen
+        finally:
+            if timer is not None:
+                timer.cancel()
     if asked and not heeded:
         raise KeyboardInterrupt
 
 
 @contextmanager
-def terminable() -> Iterator[list[int]]:
-    """Treat SIGTERM as Ctrl-C in this block; yield a list of the signals of that kind."""
-    came: list[int] = []
+def unbroken() -> Iterator[None]:
+    """Hold the first signal in this block back: it ends only what `at_events` surrounds.
 
-    def end(number: int, frame: FrameType | None) -> None:
-        came.append(number)
-        listener = signal.getsignal(signal.SIGINT)
-        if not callable(listener):  # Ctrl-C is ignored, as in the background of a shell
-            raise KeyboardInterrupt
-        listener(signal.SIGINT, frame)
+    So what was found until then is written to its end. A second signal does not wait.
+    """
+    came = 0
 
-    here = threading.current_thread() is threading.main_thread()
-    if not here or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield came
-        return
-    signal.signal(signal.SIGTERM, end)
-    try:
-        yield came
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    def hold(_number: int) -> bool:
+        nonlocal came
+        came += 1
+        return came == 1
+
+    with heeding() as signals, signals.held(hold):
+        yield

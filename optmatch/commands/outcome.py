@@ -6,6 +6,7 @@ import csv
 import errno
 import io
 import json
+import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import click
 
 from optmatch.commands.groups import LaterGroup
-from optmatch.commands.interrupt import terminable
+from optmatch.commands.interrupt import heeding
 from optmatch.io.text import as_cell, plain
 from optmatch.model import (
     InputError,
@@ -50,9 +51,20 @@ class Main(LaterGroup):
         run: Callable[..., Any] = super().main
         if not extra.pop("standalone_mode", True):
             return run(*args, **extra, standalone_mode=False)
-        with terminable() as ended:
-            code = self._run(run, *args, **extra)
-        sys.exit(TERMINATED if ended and code == INTERRUPTED else code)
+        came: list[int] = []
+        try:
+            with heeding() as signals:
+                came = signals.came
+                code = self._run(run, *args, **extra)
+                signals.over = True
+                if came and code != INTERRUPTED:
+                    say("interrupted")  # when all was done, or in what could not be broken
+        except KeyboardInterrupt:
+            say("interrupted")
+            code = INTERRUPTED
+        if came:
+            code = TERMINATED if came[0] == signal.SIGTERM else INTERRUPTED
+        sys.exit(code)
 
     def _run(self, run: Callable[..., Any], *args: Any, **extra: Any) -> int:
         """Run the command line and return its exit code."""
@@ -154,8 +166,9 @@ def for_each(files: Sequence[str], run: Callable[[str], int], *, as_json: bool) 
             if as_json:
                 print_object("error", {"file": file, "error": message, "exit_code": code})
         worst = CHECK_FAILED if {worst, code} == {CHECK_FAILED, UNPROVED} else max(worst, code)
-        if code == INTERRUPTED:
-            break
+        with heeding() as signals:
+            if code == INTERRUPTED or signals.came:
+                break
     return worst
 
 

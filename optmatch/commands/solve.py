@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from optmatch.commands.interrupt import unbroken
 from optmatch.commands.options import FORCE, JSON_LINES, count, with_options
 from optmatch.commands.outcome import (
     INFEASIBLE,
@@ -103,6 +104,7 @@ def solve(
     ctx.exit(for_each(files, run, as_json=as_json))
 
 
+@unbroken()
 def _solve(
     file: str,
     target: str | None,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from optmatch.commands.interrupt import unbroken
 from optmatch.commands.options import (
     EXECUTOR_OPTIONS,
     FORCE,
@@ -165,6 +166,17 @@ def collectives(
     **options: Any,
 ) -> None:
     """Compare the methods of a collective over delays and sizes; find where they break even."""
+    ctx.exit(_compare_collectives(file, delays, sizes, methods, options))
+
+
+@unbroken()
+def _compare_collectives(
+    file: str,
+    delays: str | None,
+    sizes: str | None,
+    methods: tuple[str, ...],
+    options: dict[str, Any],
+) -> int:
     from optmatch.problems import Collective
     from optmatch.studies.collectives.delays import study_collectives
 
@@ -179,7 +191,7 @@ def collectives(
     with executing(jobs, dask) as executor, listening("study", quiet=bool(quiet)) as listen:
         found = study_collectives(problem, executor=executor, on_event=listen, **given)
     told = {"problem": file, "parameters": given}
-    ctx.exit(_write(found, told, as_csv, as_json, output, force))
+    return _write(found, told, as_csv, as_json, output, force)
 
 
 def _read_numbers(name: str, text: str) -> list[float]:
@@ -217,6 +229,7 @@ def _read_mix(text: str) -> dict[Shape, float]:
     return mix
 
 
+@unbroken()
 def _run(
     study: Callable[..., Study], options: dict[str, Any], *, racks: int = 1, **given: Any
 ) -> int:

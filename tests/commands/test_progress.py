@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from optmatch.commands.interrupt import at_events, terminable
+from optmatch.commands.interrupt import at_events, heeding, unbroken
 from optmatch.commands.progress import Progress
 from optmatch.model import Bound, Event, Limit, Limits, NewBest, Tick, ignore
 
@@ -69,14 +69,38 @@ def test_the_running_solve_stops_and_its_answer_is_kept(monkeypatch: pytest.Monk
 
 def test_sigterm_is_treated_as_ctrl_c() -> None:
     """Also where Ctrl-C is ignored; afterwards it ends the process again."""
-    with terminable() as ended, pytest.raises(KeyboardInterrupt), at_events(ignore) as listen:
+    with heeding() as signals, pytest.raises(KeyboardInterrupt), at_events(ignore) as listen:
         signal.raise_signal(signal.SIGTERM)
-        assert ended == [signal.SIGTERM]
+        assert signals.came == [signal.SIGTERM]
         listen(Tick("search", 1))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with terminable(), pytest.raises(KeyboardInterrupt):
+    with heeding(), pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_what_is_written_is_not_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One signal waits for the end of the block, and ends what listens to events in it."""
+    done = []
+    with heeding() as signals, unbroken():
+        signal.raise_signal(signal.SIGINT)
+        done.append("written")
+        with pytest.raises(KeyboardInterrupt), at_events(ignore):
+            done.append("searched on")
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert done == ["written"] and signals.came == [signal.SIGINT] * 2
+
+
+def test_sigterm_keeps_the_best_where_ctrl_c_is_ignored() -> None:
+    """As in the background of a shell: the method still ends at its next event."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    done = []
+    with pytest.raises(KeyboardInterrupt), heeding(), at_events(ignore) as listen:
+        signal.raise_signal(signal.SIGTERM)
+        done.append("the step that was under way")
+        listen(Tick("search", 1))
+    assert done and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
 class Clock:

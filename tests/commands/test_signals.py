@@ -1,0 +1,98 @@
+"""Ctrl-C and SIGTERM at random moments: nothing is lost, and no command ends in a traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import optmatch as om
+from tests.helpers.command import DATA, INSTANCES
+from tests.helpers.signals import MARK, Ended, Interrupted
+
+TIMES = int(os.environ.get("OPTMATCH_EXAMPLES", "1"))
+MOMENTS = 8 if TIMES == 1 else 40
+CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
+BUSY_S = 0.5  # beside the half second that a search is given to report
+RAIL_JOB = str(INSTANCES / "rails" / "h200-dp2-windows.json")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="forks with files in memory"),
+]
+
+
+@pytest.fixture(scope="module")
+def interrupted() -> Iterator[Interrupted]:
+    """Start one process for all commands."""
+    with Interrupted() as started:
+        yield started
+
+
+def commands(folder: Path) -> dict[str, list[str]]:
+    """Return one of each command that works for a while; it writes to the folder."""
+    demand, mesh = folder / "demand.json", folder / "mesh.json"
+    amounts = np.array([[0.0, 3.0, 1.0], [2.0, 0.0, 4.0], [5.0, 1.0, 0.0]])
+    om.save(om.Demand(om.IdealSwitch(3), amounts, delay_s=1.0), demand)
+    om.save(om.AllToAll(om.HexMesh(3, 3, ports=6)), mesh)
+    given = {
+        "solve": f"solve {mesh} {demand} -v --seed 0 -o {folder}/answers",
+        "study": "study slices --requests 2 --runs 1 --racks 1 --chips 2x2x4 --mix 2x2x1=1 --json",
+        "compare": f"compare {demand} --methods solstice,eclipse,best --json",
+        "simulate": f"simulate {RAIL_JOB} {DATA / 'answers' / 'demand.schedule.json'} --json",
+        "faults": f"faults {DATA / 'good' / 'routed.schedule.json'} --samples 30 --seed 0 --json",
+    }
+    return {
+        name: [*words.split(), *["--force"] * (name == "solve")] for name, words in given.items()
+    }
+
+
+@pytest.mark.parametrize("name", ["solve", "study", "compare", "simulate", "faults"])
+def test_a_signal_at_any_moment(name: str, tmp_path: Path, interrupted: Interrupted) -> None:
+    """The exit code tells of it; what was found by then is saved and right; it ends at once."""
+    words = commands(tmp_path)[name]
+    answers = tmp_path / "answers"
+    whole = interrupted(words, 0, 0)
+    assert whole.code == 0, whole.stderr
+    rng = random.Random(name)
+    for number in range(MOMENTS):
+        for file in answers.glob("*"):
+            file.unlink()
+        sent, at = list(CODES)[number % 2], rng.randrange(1, whole.moments)
+        ended = interrupted(words, sent, at)
+        while MARK not in ended.stderr:  # progress goes by the clock, so the end may come earlier
+            at -= 100
+            ended = interrupted(words, sent, at)
+        assert ended.code == CODES[sent], (at, ended)
+        check_words(ended)
+        if name == "solve":
+            check_answers(ended, answers)
+
+
+def check_words(ended: Ended) -> None:
+    """Look at what was printed, and at the time since the signal."""
+    assert "Traceback" not in ended.stderr and "Exception ignored" not in ended.stderr
+    assert "interrupted" in ended.stderr.partition(MARK)[2]
+    assert ended.cpu_s <= BUSY_S and (TIMES == 1 or ended.wall_s <= 1.0)
+    for line in ended.stdout.splitlines() if "{" in ended.stdout else ():
+        json.loads(line)  # whole, or not there
+
+
+def check_answers(ended: Ended, folder: Path) -> None:
+    """Each problem of which something was found before the signal has an answer that holds."""
+    said = ended.stderr.partition(MARK)[0]
+    for name in ("mesh", "demand"):
+        file = folder / f"{name}.schedule.json"
+        if f"{name}.json: " in said and ", best " in said.partition(f"{name}.json: ")[2]:
+            assert file.is_file(), ended.stderr
+        if file.exists():
+            found = om.load(file)
+            assert isinstance(found, om.Solution) and om.verify(found.problem, found).valid
+    assert not list(folder.glob(".*"))  # no parts
