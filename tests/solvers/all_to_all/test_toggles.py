@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
 from optmatch.solvers.all_to_all.toggles import Sequence
-from tests.helpers.modes import examples
+from tests.helpers.modes import compiled_only
 
 pytestmark = pytest.mark.kernels
 
@@ -41,9 +41,10 @@ def test_what_is_reported_is_what_the_order_costs(seed: int, slots: int, cells: 
     assert found == count(states[sequence.order]) <= count(states)
 
 
+@compiled_only
 def test_small_orders_are_near_the_best() -> None:
     """Of all 720 orders of six slots: never two toggles more, and the best in most draws."""
-    above, draws = [], examples(20, plain=5)
+    above, draws = [], 20
     for seed in range(draws):
         states = draw(seed, 6, 10)
         best = min(count(states[list(order)]) for order in permutations(range(6)))
