@@ -135,13 +135,14 @@ def show_decompositions() -> None:
         matrix = permutation_sum(n, n * n, 0).astype(np.int64)
         terms = len(om.decompose(matrix).weights)
         arrays = np.empty((terms + 9, n), dtype=np.int32), np.empty(terms + 9, dtype=np.int64)
-        ours = least_ms(lambda m=matrix: om.decompose(m))
+        ours = least_ms(lambda m=matrix: om.decompose(m), 50)
         threshold = int(min(matrix.max(axis=0).min(), matrix.max(axis=1).min()))
 
         def kernel(n: int = n, m: np.ndarray = matrix, t: int = threshold, a=arrays) -> None:
             peeling.peel_bottleneck(set_up(m, threshold=t), 0, *a)
 
-        alone, scipy = least_ms(kernel), least_ms(lambda m=matrix: decompose_by_scipy(m), 2)
+        alone = least_ms(kernel, 50)
+        scipy = least_ms(lambda m=matrix: decompose_by_scipy(m), 3)
         print(
             f"decompose, N = {n} dense: {terms} terms, {ours:.2f} ms, {ours / alone:.2f} of the"
             f" kernel (bar 1.2); SciPy {decompose_by_scipy(matrix)} terms, {scipy:.0f} ms:"

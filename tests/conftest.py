@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.helpers.modes import PLAIN
+
 settings.register_profile(
     "optmatch",
     deadline=None,  # first calls compile kernels and fill caches
@@ -24,7 +26,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     A process runs its traced tests first: what is imported or put into a cache is seen once. Of
     the others long ones are first, so that no process waits for another at the end.
     """
-    if not config.pluginmanager.hasplugin("_cov"):
+    if PLAIN or not config.pluginmanager.hasplugin("_cov"):  # plain Python sees into kernels
         return
     traced, others = list[pytest.Item](), list[pytest.Item]()
     for item in items:

@@ -21,15 +21,13 @@ class Estimate(NamedTuple):
         return f"{self.mean:.4g} +- {self.half_width:.2g}"
 
 
-def estimate(values: Sequence[float], confidence: float = 0.95) -> Estimate:
-    """Estimate a mean from independent runs, by Student's t distribution.
+def estimate(values: Sequence[float]) -> Estimate:
+    """Estimate a mean from independent runs, at 95 % by Student's t distribution.
 
     Parameters
     ----------
     values
         One for each run; those that are NaN are left out.
-    confidence
-        How often such intervals hold the true mean.
 
     Examples
     --------
@@ -45,7 +43,7 @@ def estimate(values: Sequence[float], confidence: float = 0.95) -> Estimate:
     from scipy.stats import t  # a quarter of a second, and for intervals alone
 
     spread = math.fsum((value - mean) ** 2 for value in known) / (len(known) - 1)
-    quantile = float(t.ppf((1 + confidence) / 2, len(known) - 1))
+    quantile = float(t.ppf(0.975, len(known) - 1))
     return Estimate(mean, quantile * math.sqrt(spread / len(known)), len(known))
 
 

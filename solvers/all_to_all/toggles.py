@@ -101,47 +101,19 @@ class Sequence:
         """Count the toggles of the present order."""
         return int(neighbours(self.states, self.order, len(self.order), self.last, self.following))
 
-    def improve(self, rng: np.random.Generator, kicks: int) -> int:
-        """Search for an order with fewer toggles: best insertion, and kicks.
+    def improve(self, rng: np.random.Generator) -> int:
+        """Search for an order with fewer toggles, by best insertion; return how many there are.
 
-        Parameters
-        ----------
-        rng
-            Source of randomness.
-        kicks
-            How many times to disturb a local optimum and start from there.
-
-        Returns
-        -------
-        int
-            The toggles of the best order.
-
-        Notes
-        -----
-        Every step is exact; one pass of insertions costs O(slots^2 * cells).
+        Every step is exact; one pass of insertions, in an order drawn by `rng`, costs
+        O(slots^2 * cells).
         """
-        slots = len(self.order)
-        best, best_order = self.count(), self.order.copy()
-        for kick in range(kicks + 1):
-            if kick and slots > 2:
-                low, high = np.sort(rng.integers(0, slots + 1, size=2))
-                self.order[low:high] = self.order[low:high][::-1].copy()
-            previous = self.count()
-            while True:
-                found = int(
-                    reinsert(
-                        self.states, self.order, rng.permutation(slots), self.last, self.following
-                    )
-                )
-                if found >= previous:
-                    break
-                previous = found
-            if found < best:
-                best, best_order = found, self.order.copy()
-            else:
-                self.order[:] = best_order
-        self.order[:] = best_order
-        return self.count()
+        best = self.count()
+        while True:
+            victims = rng.permutation(len(self.order))
+            found = int(reinsert(self.states, self.order, victims, self.last, self.following))
+            if found >= best:
+                return found
+            best = found
 
     def agreement(self, place: int, unit: int) -> NDArray[np.int64]:
         """``cost[cell, state]``: `unit` for each toggle that driving a cell there would add.
@@ -182,19 +154,13 @@ def lower_toggles(planner: SlotPlanner, sequence: Sequence) -> int:
         The toggles after the slots were ordered, before routes changed.
     """
     planner.on_event(Tick("order", 0))
-    ordered = sequence.improve(planner.rng, kicks=_kicks(sequence.states))
+    ordered = sequence.improve(planner.rng)
     for _ in range(3):
         before = sequence.count()
         _agree(planner, sequence)
-        if sequence.improve(planner.rng, kicks=0) >= before:
+        if sequence.improve(planner.rng) >= before:
             break
     return ordered
-
-
-def _kicks(states: NDArray[np.int8]) -> int:
-    """As many disturbances as cost about half a second, whatever the size."""
-    slots, cells = states.shape
-    return int(min(200, 2e8 // (5 * slots * slots * cells)))
 
 
 def _agree(planner: SlotPlanner, sequence: Sequence) -> None:

@@ -20,6 +20,10 @@ from optmatch.solvers.collectives.rounds import Rounds, ready_s
 
 BEAM = 60
 """Partial schedules that are kept."""
+EFFORT = 5_000_000
+"""Sum of the squares of sizes of linear programmes that are solved: some seconds."""
+MANY = 16
+"""Of more planes only some numbers of those that are there first are tried."""
 SMALL = 24
 """Up to so many pairs of a step and a plane the search for a proof is run to its end."""
 
@@ -88,13 +92,14 @@ def share(steps: Steps, clock: Clock, *, prove: bool = True) -> tuple[Shares, fl
     >>> found.time_s, bound
     (10120.0, 10120.0)
     """
-    best = None
-    for used in _beam(steps):
+    candidates = _beam(steps)
+    each = candidates[0].size ** 2
+    best = _balance(steps, candidates[0])
+    for used in candidates[1 : 1 + EFFORT // (each + 1)]:
         found = _balance(steps, used)
-        if best is None or found.time_s < best.time_s * (1 - 1e-12):
+        if found.time_s < best.time_s * (1 - 1e-12):
             best = found
-    assert best is not None
-    best = _improve(steps, best, clock)
+    best = _improve(steps, best, clock, EFFORT // (each + 1))
     bound = 0.0
     if prove and best.share_s.size <= SMALL and clock.exceeded(1) is None:
         proved, used = _search(steps, best, clock)
@@ -120,8 +125,10 @@ def _beam(steps: Steps) -> list[NDArray[np.bool_]]:
                 for held, free in planes
             ]
             for chosen in _subsets(sorted(range(k), key=there.__getitem__), planes):
+                total = work
                 for count in range(1, len(chosen) + 1):  # those that come too late stay out
-                    level = (work + sum(there[p] for p in chosen[:count])) / count
+                    total += there[chosen[count - 1]]
+                    level = total / count
                     if count == len(chosen) or level <= there[chosen[count]]:
                         break
                 state = list(planes)
@@ -141,6 +148,8 @@ def _beam(steps: Steps) -> list[NDArray[np.bool_]]:
 def _subsets(order: list[int], planes: Any) -> list[tuple[int, ...]]:
     """List sets of planes to use, those that are there first; of equal planes the first ones."""
     k = len(order)
+    if k > MANY:
+        return [tuple(order[: 1 << high]) for high in range(k.bit_length() + 1)]
     if k > 5:
         return [tuple(order[low:high]) for low in range(k) for high in range(low + 1, k + 1)]
     seen, found = set(), []
@@ -153,16 +162,17 @@ def _subsets(order: list[int], planes: Any) -> list[tuple[int, ...]]:
     return found
 
 
-def _improve(steps: Steps, best: Shares, clock: Clock) -> Shares:
-    """Let single planes leave or join steps while that helps."""
+def _improve(steps: Steps, best: Shares, clock: Clock, tries: int) -> Shares:
+    """Let single planes leave or join steps while that helps, with so many tries."""
     better = True
     while better and clock.exceeded(1) is None:
         better = False
         for number, plane in np.ndindex(best.share_s.shape):
             used = best.share_s > 0
             used[number, plane] ^= True
-            if not used[number].any() or clock.exceeded(1) is not None:
+            if not used[number].any() or tries <= 0 or clock.exceeded(1) is not None:
                 continue
+            tries -= 1
             found = _balance(steps, used)
             if found.time_s < best.time_s * (1 - 1e-9):
                 best, better = found, True
@@ -173,7 +183,8 @@ def _balance(steps: Steps, used: NDArray[np.bool_]) -> Shares:
     """Find the best shares of the planes that take part, by a linear programme."""
     amounts = used.astype(np.float64)  # even, should sizes be too far apart for the programme
     unit_s = float((steps.work_s + steps.alpha_s).sum())
-    solved = _programme(steps, used, unit_s) if len(used) else None
+    few = 0 < used.size**2 <= EFFORT
+    solved = _programme(steps, used, unit_s) if few else None
     if solved is not None and solved.x is not None:
         parts = int(used.sum())
         amounts[used] = np.maximum(solved.x[2 * parts : 3 * parts], 0.0)

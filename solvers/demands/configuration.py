@@ -14,10 +14,11 @@ from optmatch.model import Clock, uncounted
 from optmatch.problems import ConfigurationProof, Demand
 
 _SAFE = 1 - 1e-9  # prices are lowered by this, so that rounding cannot make them too high
+_MOST_ROUNDS = 200  # linear programmes
 _MOST_DURATIONS = 64  # beyond, durations are tried in turn
 
 
-def bound_by_prices(problem: Demand, clock: Clock, rounds: int = 200) -> ConfigurationProof | None:
+def bound_by_prices(problem: Demand, clock: Clock) -> ConfigurationProof | None:
     """Find prices whose bound is as high as column generation gets in the time that there is.
 
     Parameters
@@ -26,8 +27,6 @@ def bound_by_prices(problem: Demand, clock: Clock, rounds: int = 200) -> Configu
         All-stop, without packet network; a demand that is not zero.
     clock
         When to stop; prices are valid whenever it does.
-    rounds
-        At most so many linear programmes.
 
     Returns
     -------
@@ -46,7 +45,7 @@ def bound_by_prices(problem: Demand, clock: Clock, rounds: int = 200) -> Configu
         master.add(alone, float(max(alone[k], problem.min_slot_ticks) + delay))
     best: NDArray[np.float64] | None = None
     value = 0.0
-    for _ in range(rounds):
+    for _ in range(_MOST_ROUNDS):
         prices = np.zeros(demand.shape)
         prices[rows, columns] = master.prices()
         slots, worst = pricing.dearest(prices)

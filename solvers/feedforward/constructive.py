@@ -202,7 +202,7 @@ def _plans(
     matchings, states = plan.matchings, plan.states
     if len(states) > 2 and len(states) ** 3 * fabric.n_cells <= _MOST_ORDERED:
         sequence = Sequence(states)
-        sequence.improve(rng, kicks=0)
+        sequence.improve(rng)
         matchings, states = matchings[sequence.order], states[sequence.order]
     driven = np.full(fabric.n_cells, FREE, dtype=np.int8)
     rows = list[NDArray[np.int8]]()

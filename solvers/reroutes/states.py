@@ -26,16 +26,11 @@ FULL_RACK: tuple[Box, ...] = (
 """Jobs of 32, 8, 8, 8 and 4 chips in a rack of 4x4x4; the four chips left are the spares."""
 
 
-def fill_rack(
-    rack: RackFabric,
-    boxes: Sequence[Box] = FULL_RACK,
-    *,
-    spares: Sequence[int] | None = None,
-    seed: int = 0,
-) -> Reroute:
+def fill_rack(rack: RackFabric, boxes: Sequence[Box] = FULL_RACK) -> Reroute:
     """Make a state of a rack in which each job is a box of chips, wired as a torus.
 
     Port 2k of a chip leads forward along axis k, port 2k + 1 back; a side of one chip needs none.
+    Chips that no job has are the spares.
 
     Parameters
     ----------
@@ -43,10 +38,6 @@ def fill_rack(
         One rack.
     boxes
         First chip and sides of each job. Boxes do not overlap, and may wrap around.
-    spares
-        Chips in reserve; None for all that no job has.
-    seed
-        Of the order in which circuits are routed.
 
     Raises
     ------
@@ -79,7 +70,7 @@ def fill_rack(
     )
     routing = RoutingState(empty)
     ends = [(a // rack.ports_per_chip, b // rack.ports_per_chip) for a, b in circuits]
-    order = np.random.default_rng(seed).permutation(len(ends))
+    order = np.random.default_rng(0).permutation(len(ends))
     found = routing.route([ends[k] for k in order])
     if found is None:
         raise InputError(
@@ -89,7 +80,7 @@ def fill_rack(
     for k, path in zip(order.tolist(), found.paths, strict=True):
         paths[k] = path
     named = name_paths(routing.graph, routing.users, routing.first_fibre, paths, circuits)
-    reserve = tuple(idle if spares is None else spares)
+    reserve = tuple(idle)
     if rack.graph is None:
         return Reroute(rack, named.circuits, owners, reserve, tuple(named.routes))  # type: ignore[arg-type]
     states = np.full(rack.n_cells, FREE, dtype=np.int8)
@@ -99,9 +90,7 @@ def fill_rack(
     return Reroute(rack, named.circuits, owners, reserve, cell_states=states)  # type: ignore[arg-type]
 
 
-def hold_matching(
-    fabric: Fabric, matching: Sequence[int], *, seed: int = 0, time_limit_s: float | None = 60.0
-) -> Reroute:
+def hold_matching(fabric: Fabric, matching: Sequence[int], *, seed: int = 0) -> Reroute:
     """Make a state of a switch from a matching: its circuits are jobs, its idle ports spares.
 
     Parameters
@@ -110,7 +99,7 @@ def hold_matching(
         A switch with cells.
     matching
         ``matching[source] = destination``, -1 for spares.
-    seed, time_limit_s
+    seed
         Of the routing.
 
     Raises
@@ -128,8 +117,7 @@ def hold_matching(
         from optmatch.solvers.routing.negotiated import route
 
     problem = Routing(fabric, matching)  # type: ignore[arg-type]
-    limits = Limits(time_s=time_limit_s)
-    solution = route(problem, limits, np.random.default_rng(seed), ignore)
+    solution = route(problem, Limits(time_s=60.0), np.random.default_rng(seed), ignore)
     if solution.schedule is None or solution.schedule.cell_states is None:
         raise InfeasibleError(f"no routing of the matching was found: {solution.status.value}")
     idle = np.flatnonzero(np.array(matching) < 0).tolist()

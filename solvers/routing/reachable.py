@@ -31,20 +31,18 @@ class Reachable(NamedTuple):
     refuted: int  # proved to have no routing; the rest stays open
 
 
-def count_matchings(fabric: Fabric, most: int = MOST_MATCHINGS) -> Reachable | None:
+def count_matchings(fabric: Fabric) -> Reachable | None:
     """Try all permutations of the live ports, or all pairings if they are bidirectional.
 
     Parameters
     ----------
     fabric
         A fabric with cells.
-    most
-        The most matchings to try.
 
     Returns
     -------
     Reachable or None
-        None if there are more.
+        None if there are more than `MOST_MATCHINGS`.
 
     Notes
     -----
@@ -59,7 +57,7 @@ def count_matchings(fabric: Fabric, most: int = MOST_MATCHINGS) -> Reachable | N
     n = len(fabric.live_ports)
     paired = fabric.bidirectional
     total = math.prod(range(1, n + n % 2, 2)) if paired else math.factorial(n)
-    if total > most:
+    if total > MOST_MATCHINGS:
         return None
     held = refuted = 0
     for matching in _pairings(fabric) if paired else _permutations(fabric):

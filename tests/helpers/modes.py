@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 PLAIN = os.environ.get("NUMBA_DISABLE_JIT") == "1"
 """Whether kernels are plain Python: a hundred times slower, and run for their coverage."""
 
@@ -11,3 +13,7 @@ PLAIN = os.environ.get("NUMBA_DISABLE_JIT") == "1"
 def examples(compiled: int, *, plain: int) -> int:
     """Return how many examples to draw; ``OPTMATCH_EXAMPLES`` multiplies them (`make soak`)."""
     return (plain if PLAIN else compiled) * int(os.environ.get("OPTMATCH_EXAMPLES", "1"))
+
+
+compiled_only = pytest.mark.skipif(PLAIN, reason="slow as plain Python; others reach its lines")
+"""Marks a test of kernels that plain Python needs seconds for, and that adds nothing there."""

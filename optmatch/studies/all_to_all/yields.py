@@ -118,11 +118,10 @@ class YieldStudy(Value):
         return sorted(range(len(low)), key=lambda cell: (-low[cell], -missing[cell], cell))
 
 
-def wilson(successes: int, samples: int, z: float = NORMAL_95) -> tuple[float, float]:
+def wilson(successes: int, samples: int) -> tuple[float, float]:
     """Bound a probability from so many successes in samples, by the score interval of Wilson [1]_.
 
-    `z` is the quantile of the normal distribution; 95 % unless told. Without samples the interval
-    is from 0 to 1.
+    With a confidence of 95 %. Without samples the interval is from 0 to 1.
 
     References
     ----------
@@ -138,9 +137,9 @@ def wilson(successes: int, samples: int, z: float = NORMAL_95) -> tuple[float, f
     """
     if not samples:
         return 0.0, 1.0
-    share, spread = successes / samples, z * z / samples
+    share, spread = successes / samples, NORMAL_95**2 / samples
     middle = share + spread / 2
-    half = z * math.sqrt(share * (1 - share) / samples + spread / (4 * samples))
+    half = NORMAL_95 * math.sqrt(share * (1 - share) / samples + spread / (4 * samples))
     low = 0.0 if successes == 0 else max(0.0, (middle - half) / (1 + spread))
     high = 1.0 if successes == samples else min(1.0, (middle + half) / (1 + spread))
     return low, high

@@ -12,7 +12,7 @@ from optmatch.model import InputError
 from optmatch.problems.collectives.bounds import distances
 from optmatch.solvers.collectives.circulant import choose, list_rounds, list_shifts, route
 from tests.helpers.contributions import Held, replay
-from tests.helpers.modes import PLAIN
+from tests.helpers.modes import compiled_only
 
 pytestmark = pytest.mark.kernels
 
@@ -63,10 +63,8 @@ def test_the_search_finds_the_best_shifts_of_few_ranks(n: int, k: int) -> None:
     assert route(n, list_shifts(n, k)[0]).hops == best >= fewest_hops_counted(n, k)
 
 
-HOPS = [(2, 436), (3, 266), (4, 209), (6, 159), (12, 115)]
-
-
-@pytest.mark.parametrize(("k", "bar"), HOPS[:1] if PLAIN else HOPS)
+@compiled_only
+@pytest.mark.parametrize(("k", "bar"), [(2, 436), (3, 266), (4, 209), (6, 159), (12, 115)])
 def test_hops_of_64_ranks(k: int, bar: int) -> None:
     """The same for a seed."""
     shifts = list_shifts(64, k)[0]
@@ -74,7 +72,7 @@ def test_hops_of_64_ranks(k: int, bar: int) -> None:
     assert np.array_equal(shifts, list_shifts(64, k)[0])
 
 
-@pytest.mark.skipif(PLAIN, reason="too large for plain Python")
+@compiled_only
 @pytest.mark.parametrize(("delay_s", "bar_s"), [(1e-3, 46.95e-3), (1e-2, 95.40e-3)])
 def test_times_of_64_ranks(delay_s: float, bar_s: float) -> None:
     """A buffer of 1e9 bytes on each, at 50e9 bytes/s and 2.7 us a round."""
@@ -90,6 +88,7 @@ def ask(block_s: float, each_s: float, delay_s: float) -> om.Collective:
     )
 
 
+@compiled_only
 def test_few_rounds_are_worth_longer_paths() -> None:
     """Where rounds are dear; and one configuration where delays are."""
     dear, cheap = choose(ask(1e-9, 1.0, 1.0)), choose(ask(1.0, 1e-9, 1.0))

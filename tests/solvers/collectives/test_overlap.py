@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
+from optmatch.solvers.collectives import overlap
 
 
 def steps_of(configurations: Any, megabytes: Any, **fields: Any) -> om.Collective:
@@ -137,3 +138,14 @@ def test_planes_beat_a_schedule_that_stops_them_all() -> None:
     best = om.solve(problem, seed=0)
     assert overlap is not None and rewire is not None
     assert best.objective == min(overlap, rewire) or best.objective < min(overlap, rewire)
+
+
+@pytest.mark.parametrize("planes", [3, 20])
+def test_too_many_parts_are_shared_evenly(planes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where linear programmes would take too long; of many planes few sets are tried."""
+    monkeypatch.setattr(overlap, "EFFORT", 0)
+    problem = om.Collective("all-gather", 4, 1e6, alpha_s=1e-6, delay_s=1e-5, planes=planes)
+    solution = om.solve(problem, "overlap", seed=0)
+    assert om.verify(problem, solution).ok
+    for shares in solution.answer.shares_bytes:
+        assert np.allclose(shares[shares > 0], shares.max(), rtol=1e-12)

@@ -29,7 +29,7 @@ from optmatch.solvers.demands.plans import Plan, only_demanded, serve, tidy, tri
 from optmatch.testing.demands import best_demand
 from optmatch.testing.oracle import largest_matchings
 from optmatch.verify.demands.bounds import check_proof
-from tests.helpers.modes import PLAIN
+from tests.helpers.modes import PLAIN, compiled_only
 
 pytestmark = pytest.mark.kernels
 
@@ -206,9 +206,10 @@ def test_covers_on_traffic(method: str) -> None:
         assert solution.objective <= 1.1 * problem.lower_bound()
 
 
+@compiled_only
 def test_best_beats_every_rule() -> None:
     """The default is at least as good as each single method."""
-    problem = ideal(noisy(5 if PLAIN else 12, seed=3), delay_s=50e-6)
+    problem = ideal(noisy(12, seed=3), delay_s=50e-6)
     found = {name: om.solve(problem, name, seed=0).objective for name in [*COVERS, "spectra"]}
     assert found["best"] == min(found.values())  # type: ignore[type-var]
 
@@ -229,6 +230,7 @@ def test_circuits_that_stay_shorten_schedules() -> None:
     assert stay <= stop
 
 
+@compiled_only
 def test_a_packet_network_takes_the_mice() -> None:
     """Small flows do not get circuits of their own."""
     matrix = np.full((8, 8), 1.0) + 100 * np.eye(8)
@@ -248,9 +250,10 @@ def test_time_runs_out_in_a_large_cover() -> None:
     assert solution.status is om.Status.FEASIBLE
 
 
+@compiled_only
 def test_planes_end_together() -> None:
     """On four planes, nearly four times as fast."""
-    problem = ideal(noisy(5 if PLAIN else 16), delay_s=1e-6, planes=4)
+    problem = ideal(noisy(16), delay_s=1e-6, planes=4)
     solution = om.solve(problem, "best", seed=0)
     assert solution.objective is not None
     assert solution.objective <= 1.2 * problem.lower_bound()
@@ -438,6 +441,7 @@ def test_odd_sets_are_nearly_the_best(seed: int, n: int) -> None:
     assert bound == most
 
 
+@compiled_only
 def test_three_ports_are_scheduled_best() -> None:
     """Proved by all three of them, where each port alone would be done earlier."""
     problem = om.Demand(om.HexMesh(2, 2, ports=4), np.pad(1.0 - np.eye(3), (0, 1)), delay_s=1.0)

@@ -27,11 +27,11 @@ from optmatch.solvers.slices.search import Rack, Search
 from optmatch.testing import slice_problems
 from optmatch.testing.slices import best_slice
 from optmatch.verify.slices.bounds import bound_load, check_load_proof, measure
-from tests.helpers.modes import examples
+from tests.helpers.modes import compiled_only
 
 pytestmark = pytest.mark.kernels
 
-few = settings(max_examples=examples(25, plain=12), deadline=None, database=None)
+few = settings(max_examples=25, deadline=None, database=None)
 RACK = om.RackFabric()
 
 
@@ -123,6 +123,7 @@ def together(problem: om.SliceAllocation) -> Rack:
     return pod.rack(*range(problem.fabric.racks if problem.fabric.joined else 1))
 
 
+@compiled_only
 @given(slice_problems())
 @few
 def test_the_kernel_offers_what_the_problem_offers(problem: om.SliceAllocation) -> None:
@@ -168,6 +169,7 @@ def test_the_search_decides_as_trying_everything_does(
     assert (FOUND in answers) == (best is not None and best <= largest)
 
 
+@compiled_only
 @given(slice_problems(tiny=True), st.integers(1, 8))
 @few
 def test_a_cut_never_refutes_what_is_there(problem: om.SliceAllocation, largest: int) -> None:
@@ -193,6 +195,7 @@ def test_turned_slices_that_are_the_same_are_searched_once() -> None:
     assert len(tell_apart(odd)) == len(odd)
 
 
+@compiled_only
 @pytest.mark.parametrize("joined", [False, True])
 @pytest.mark.parametrize("rule", ["first-fit", "best-fit", "optical"])
 def test_slices_come_and_go_without_a_trace(rule: str, joined: bool) -> None:
@@ -361,6 +364,7 @@ def test_files_keep_slices(problem: om.SliceAllocation) -> None:
     assert loads(dumps(solution)) == solution
 
 
+@compiled_only
 def test_a_picture_shows_who_is_where(tmp_path: Path) -> None:
     """Owners, slots and loads are those of the answer."""
     solution = solved()
@@ -382,6 +386,7 @@ def run(*words: str) -> Any:
     return CliRunner().invoke(main, list(words))
 
 
+@compiled_only
 def test_a_slice_from_the_command_line(tmp_path: Path) -> None:
     """Generate, solve, verify; an impossible one is 3 with its reason, bad input 2."""
     file, answer = str(tmp_path / "s.json"), str(tmp_path / "s.schedule.json")
