@@ -56,6 +56,7 @@ class Kernel(CPUDispatcher):
         ours |= {"no_cfunc_wrapper": True} | options
         super().__init__(function, targetoptions=ours, pipeline_class=compiler or _Compiler)
         self._cache = _Cache(function)
+        self._cache.allocates = bool(ours["_nrt"])
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         """Give a kernel that calls this one its type: for numba, 0 and 1 are types of their own.
@@ -218,12 +219,16 @@ class _Cache(FunctionCache):
     """Numba's cache, for which a folder that cannot be read or written is no error."""
 
     _impl_class = _CacheImpl
+    allocates: bool = False
+    """Whether its kernel makes arrays."""
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         found = None
         with suppress(OSError), self._guard_against_spurious_io_errors():
-            # Numba's own way first loads all that it can compile, SciPy's algebra included.
-            found = self._load_overload(sig, target_context)
+            # Numba's own way first loads all that it can compile, SciPy's algebra included; what
+            # allocates crashes without a part of that.
+            load = super().load_overload if self.allocates else self._load_overload
+            found = load(sig, target_context)
         if found is None:
             tell_of_compiling(self._py_func.__name__.lstrip("_"))
         return found

@@ -11,7 +11,7 @@ from optmatch.control.failed_parts import FailedParts, list_parts
 from optmatch.io.contents import read_bytes
 from optmatch.io.problems import check_format, problem_from_tree, problem_to_tree
 from optmatch.io.text import layout, parse
-from optmatch.model import FormatError, InputError
+from optmatch.model import FormatError, InputError, integer
 from optmatch.model.files import check_target, replace_file
 from optmatch.problems import Reroute
 
@@ -81,7 +81,7 @@ def _read(entry: Any, where: str) -> Memory:
     state = problem_from_tree(entry["state"], f"{where}/state")
     if not isinstance(state, Reroute):
         raise FormatError(f"kind {state.kind!r}: a reroute is expected", where=f"{where}/state")
-    pairs = [tuple(int(unit) for unit in pair) for pair in entry["homes"]]
+    pairs = [[integer("homes", unit, at_least=0) for unit in pair] for pair in entry["homes"]]
     homes = tuple((stand_in, home) for stand_in, home in pairs)
     refused = tuple(
         FailedParts(**{field: list_parts(field, parts) for field, parts in failure.items()})

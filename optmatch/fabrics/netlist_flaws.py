@@ -21,7 +21,7 @@ CONVENTIONS: dict[str, tuple[str, str, str, str]] = {
 left; by sax; by PICBench."""
 
 _MOST_NAMES = 6  # of a part, in a message
-_MOST_LETTERS = 4000  # of flaws in a message, but for the first one
+_MOST_LETTERS = 3000  # of flaws in a message, but for the first one
 
 
 class NetlistError(InputError):

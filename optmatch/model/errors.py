@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+_MOST_LETTERS = 4000  # of a message
+
 
 class OptMatchError(Exception):
     """Everything that optmatch raises on purpose.
@@ -36,6 +38,9 @@ class InputError(OptMatchError, ValueError):
     """
 
     def __init__(self, message: str, *, where: str = "", path: str = "") -> None:
+        if len(message) > _MOST_LETTERS:  # names in files are as long as somebody wants
+            rest = len(message) - _MOST_LETTERS
+            message = f"{message[:_MOST_LETTERS]} ... and {rest} more letters"
         super().__init__(message)
         self.message = message
         self.where = where

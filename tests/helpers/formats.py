@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import re
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ from optmatch.io.rails.recordings import read_recorded_step
 from optmatch.io.text import digest
 from optmatch.model import DEVICES
 from optmatch.simulation.rails.curves import read_curves
+from optmatch.solvers.reroutes.states import hold_matching
 from optmatch.studies.slices.arrivals import read_arrivals
 from tests.helpers.chakra import workload_graph
 
@@ -141,6 +143,7 @@ def seeds() -> dict[str, list[Seed]]:
                 _recording,
             )
         ],
+        "memory": [Seed({"a.json": _memory()}, _controller)],
         "table": [
             Seed({"a.csv": _SLICES.encode()}, read_arrivals),
             Seed({"a.csv": curves}, read_curves),
@@ -172,6 +175,24 @@ def read_and_verify(path: Path) -> object:
     if isinstance(found, om.Solution):
         return str(om.verify(found.problem, found))
     return loads(dumps(found)) == found or 1 / 0
+
+
+def _memory() -> bytes:
+    """Return what a controller saves after a failure and a refusal."""
+    state = hold_matching(om.HexMesh(2, 2, ports=[0, 5, 10, 15]), [1, 0, -1, -1])
+    controller = om.Rerouter(state, prepare=False)
+    controller.apply(controller.fail(port=0))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.json"
+        controller.save(path)
+        return path.read_bytes()
+
+
+def _controller(path: Path) -> object:
+    controller = om.Rerouter.load(path, prepare=False)
+    controller.save(path)
+    assert om.Rerouter.load(path, prepare=False).state == controller.state
+    return controller.stand_ins
 
 
 def _demand(path: Path) -> object:

@@ -68,6 +68,55 @@ def test_a_kernel_is_compiled_once_and_kept_in_the_cache_folder(tmp_path: Path) 
     assert [path.name for path in script.parent.iterdir()] == ["inner.py"]
 
 
+SIGNATURES = """
+import gc
+from optmatch.cli import main
+main(["warm-up", "--quiet"], standalone_mode=False)
+from optmatch.solvers.compiler import Kernel
+kernels = [found for found in gc.get_objects() if type(found) is Kernel]
+print(sum(len(kernel.overloads) == 1 for kernel in kernels))
+print(*(kernel.py_func.__qualname__ for kernel in kernels if len(kernel.overloads) > 1))
+"""
+
+
+def test_each_kernel_has_one_signature() -> None:
+    """A second one, of other integers or read-only arrays, would take as long to compile."""
+    environment = os.environ | {"NUMBA_DISABLE_JIT": "0", "OPTMATCH_JIT": "1"}
+    run = subprocess.run(
+        [sys.executable, "-c", SIGNATURES], capture_output=True, text=True, env=environment
+    )
+    _, once, *more = run.stdout.splitlines()  # the first line names the folder
+    assert int(once) > 10, run.stderr
+    assert more in ([], [""])
+
+
+ALLOCATES = """
+import numpy as np
+from optmatch.solvers.kernel import allocating_kernel
+@allocating_kernel
+def count(a):
+    rows = np.zeros(len(a), dtype=np.int64)
+    rows[:] = 1
+    return rows.sum()
+print(count(np.ones(1000)))
+"""
+
+
+def test_a_kernel_that_makes_arrays_works_when_it_is_kept(tmp_path: Path) -> None:
+    """Loaded without numba's memory it crashed in every process but the first."""
+    (tmp_path / "makes.py").write_text(ALLOCATES)
+    environment = os.environ | {
+        "NUMBA_CACHE_DIR": str(tmp_path / "kept"),
+        "NUMBA_DISABLE_JIT": "0",
+    }
+    for _ in range(2):
+        run = subprocess.run(
+            [sys.executable, "-B", "makes.py"],
+            cwd=tmp_path, capture_output=True, text=True, env=environment,
+        )  # fmt: skip
+        assert run.stdout == "1000\n", (run.returncode, run.stderr)
+
+
 def test_without_a_place_to_keep_kernels_all_works(tmp_path: Path) -> None:
     """One warning names the variable."""
     script, kept = tmp_path / "inner.py", tmp_path / "kept"
