@@ -145,7 +145,7 @@ def _reuses_a_link(
     graph: CellGraph, walks: Walks, destinations: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
     """Tell which of the walks pass some link both ways; all are traced side by side."""
-    n_sources = len(walks.cells)
+    links, n_sources = graph.links, len(walks.cells)
     rows = np.repeat(np.arange(n_sources), len(destinations))
     left = np.tile(np.asarray(destinations, dtype=np.int64), n_sources)
     pair = np.arange(len(rows))
@@ -155,13 +155,13 @@ def _reuses_a_link(
         entered = walks.entered[rows, left]
         more = entered >= 0
         pair, rows, left, entered = pair[more], rows[more], left[more], entered[more]
-        visits.append(pair * graph.links.count + graph.links.of_terminal[left])
+        visits.append(pair * links.count + links.of_terminal[left])
         left = graph.mate[entered].astype(np.int64)
         more = left >= 0
         pair, rows, left = pair[more], rows[more], left[more]
     found, counts = np.unique(np.concatenate(visits or [pair]), return_counts=True)
     twice = np.zeros(n_sources * len(destinations), dtype=bool)
-    twice[found[counts > 1] // graph.links.count] = True
+    twice[found[counts > 1] // links.count] = True
     return twice.reshape(n_sources, len(destinations))
 
 

@@ -20,8 +20,8 @@ from optmatch.solvers.collectives.rounds import Rounds, ready_s
 
 BEAM = 60
 """Partial schedules that are kept."""
-EFFORT = 20_000_000
-"""Sum of the squares of sizes of linear programmes that are solved: some 10 s."""
+EFFORT = 5_000_000
+"""Sum of the squares of sizes of linear programmes that are solved: some seconds."""
 MANY = 16
 """Of more planes only some numbers of those that are there first are tried."""
 SMALL = 24

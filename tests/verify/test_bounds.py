@@ -134,3 +134,34 @@ def test_short_times_are_not_compared_with_a_nanosecond() -> None:
         solution, objective=time_s + 5e-10, status=om.Status.FEASIBLE, limit=om.Limit.TIME
     )
     assert [v.where for v in om.verify(problem, claim).violations] == ["objective"]
+
+
+@pytest.mark.parametrize("kind", ["all-to-all", "demand", "rail-job"])
+@pytest.mark.parametrize("limit", [om.Limit.TIME, om.Limit.INTERRUPTED])
+def test_who_was_stopped_claims_no_bound_and_nothing_else(kind: str, limit: om.Limit) -> None:
+    """Its answer may be stated without a bound; no better status comes with that."""
+    problem = PROBLEMS[kind]
+    found = om.solve(problem, seed=0)
+    assert isinstance(found.objective, float)
+    honest = replace(
+        found,
+        status=om.Status.FEASIBLE,
+        limit=limit,
+        lower_bound=-math.inf,
+        certificate=None,
+        stats={name: value for name, value in found.stats.items() if "bound" not in name},
+    )
+    assert om.verify(problem, honest).ok, om.verify(problem, honest)
+    assert not om.verify(problem, replace(honest, limit=om.Limit.EXHAUSTED)).valid
+    forged: list[dict[str, Any]] = [
+        {"objective": found.objective * 2},
+        {"status": om.Status.OPTIMAL, "limit": None},
+        {"status": om.Status.OPTIMAL},
+        {"status": om.Status.INFEASIBLE, "schedule": None, "answer": None, "objective": None},
+    ]
+    for claims in forged:
+        try:
+            claim = replace(honest, **claims)
+        except om.InputError:
+            continue  # nobody can even state it
+        assert not om.verify(problem, claim).valid, claims

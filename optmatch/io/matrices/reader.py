@@ -129,7 +129,9 @@ def _read_text(content: bytes, path: str) -> Matrix:
             split = re.split(r"[,;\t]", line) if re.search(r"[,;\t]", line) else line.split()
             rows.append((number, [field.strip() for field in split]))
     if rows and len(rows) > 1 and not any(map(is_number, rows[0][1][1:] or rows[0][1])):
-        rows = rows[1:]
+        (_, heads), *rows = rows
+    else:
+        heads = []
     named = bool(rows) and not any(is_number(fields[0]) for _, fields in rows)
     matrix: list[list[float]] = []
     for number, fields in rows:
@@ -142,6 +144,11 @@ def _read_text(content: bytes, path: str) -> Matrix:
         matrix.append([read_number(field, place) for field in entries])
     if not matrix or not matrix[0]:
         raise FormatError("no numbers in it", path=path)
+    above, beside = heads[-len(matrix[0]) :], [fields[0] for _, fields in rows] if named else []
+    for over, left in zip(above, beside, strict=False):
+        if over != left and set(above) == set(beside):  # names are lost, and their order counts
+            text = f"row {left!r} stands where column {over!r} does: one order for both is needed"
+            raise FormatError(text, path=path)
     return np.array(matrix)
 
 

@@ -374,3 +374,13 @@ def test_planes_and_empty_schedules_survive_files(tmp_path: Path) -> None:
     )
     om.save(solution, tmp_path / "answer.json")
     assert om.load(tmp_path / "answer.json") == solution
+
+
+def test_rows_and_columns_have_one_order(tmp_path: Path) -> None:
+    """Names are not kept, so a file whose rows are named in another order is refused."""
+    path = tmp_path / "demand.csv"
+    path.write_text("from,a,b\nb,1,2\na,3,4\n")
+    with pytest.raises(om.FormatError, match=r"row 'b' stands where column 'a' does"):
+        read_matrix(path)
+    path.write_text("from,a,b\na,1,2\nb,3,4\n")
+    assert read_matrix(path).tolist() == [[1.0, 2.0], [3.0, 4.0]]
