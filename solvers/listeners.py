@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
+
+_log = logging.getLogger("optmatch")
 
 _LISTENERS: list[Callable[[str], None]] = []
 
@@ -19,6 +24,19 @@ def told_of_compiling(listener: Callable[[str], None]) -> Iterator[None]:
 
 
 def tell_of_compiling(name: str) -> None:
-    """Tell all who listen that a kernel of this name is about to be compiled."""
+    """Tell all who listen that a kernel of this name is about to be compiled.
+
+    Where nobody does, the first one is told to the log, and to a terminal.
+    """
+    if not _LISTENERS:
+        _say_once()
     for listener in list(_LISTENERS):
         listener(name)
+
+
+@cache
+def _say_once() -> None:
+    text = "compiling kernels, once for this installation; `optmatch warm-up` does it beforehand"
+    _log.info(text)
+    if sys.stderr is not None and sys.stderr.isatty():
+        print(f"optmatch: {text}", file=sys.stderr)

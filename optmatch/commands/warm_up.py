@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import click
 import numpy as np
@@ -16,7 +17,7 @@ _STEPS = 12  # of one method: enough for each of its kernels to be called
 @click.command("warm-up")
 @click.option("-q", "--quiet", is_flag=True, help="Print no progress.")
 def warm_up(quiet: bool) -> None:
-    """Compile the kernels of routing, all-to-all and demands by their default methods.
+    """Compile the kernels of the default methods of all kinds of problems.
 
     First calls then take no longer than others. What is compiled is kept in the folder that
     `optmatch info` names.
@@ -34,8 +35,9 @@ def warm_up(quiet: bool) -> None:
 
 def _problems() -> Iterator[Problem]:
     """Yield small problems whose default methods call all of their kernels."""
-    from optmatch.fabrics import Benes, HexMesh, IdealSwitch
-    from optmatch.problems import AllToAll, Demand, Routing
+    from optmatch.fabrics import Benes, HexMesh, IdealSwitch, RackFabric
+    from optmatch.problems import AllToAll, Collective, Demand, Routing, SliceAllocation
+    from optmatch.solvers.reroutes.states import fill_rack
 
     mesh = HexMesh(4, 4, ports=8)
     yield AllToAll(mesh)
@@ -43,3 +45,7 @@ def _problems() -> Iterator[Problem]:
     yield AllToAll(Benes(8))
     matrix = [[0, 9, 2, 1], [4, 0, 6, 3], [5, 1, 0, 7], [2, 8, 3, 0]]
     yield Demand.from_matrix(matrix, fabric=IdealSwitch(4), delay_s=0.5)
+    rack = RackFabric()
+    yield replace(fill_rack(rack), failed_chips=(21,))
+    yield SliceAllocation(rack, (4, 4, 2))
+    yield Collective("all-to-all", 8, 1e6, alpha_s=2.7e-6, delay_s=1e-5)

@@ -211,11 +211,11 @@ def _descend(bench, ends):
 
 
 @inner_kernel
-def _count(values):
-    count = 0
-    for k in range(len(values)):
-        count += 1 if values[k] else 0
-    return count
+def _any(bits):
+    found = False
+    for w in range(len(bits)):
+        found |= bits[w] != 0
+    return found
 
 
 @inner_kernel
@@ -229,19 +229,24 @@ def _touch_all(bench):
     n = len(word)
     for w in range(len(fresh)):
         fresh[w] = bench.every[w]
+    empty_rows = 0
     for row in range(n):
         usable = 0
         for w in range(len(fresh)):
             usable |= graph[row, w]
             fresh[w] &= ~graph[row, w]
         reached[row] = usable == 0
-    while _count(reached) or _count(fresh):
+        if usable == 0:
+            empty_rows += 1
+    while empty_rows or _any(fresh):
         count = _descend(bench, 1)
         if count == 0:
             return False
         for k in range(count):
             row = bench.admitted[k] // n
             column = bench.admitted[k] - row * n
+            if reached[row]:
+                empty_rows -= 1
             reached[row] = False
             fresh[word[column]] &= ~bit[column]
     return True

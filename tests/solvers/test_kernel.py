@@ -68,6 +68,28 @@ def test_a_kernel_is_compiled_once_and_kept_in_the_cache_folder(tmp_path: Path) 
     assert [path.name for path in script.parent.iterdir()] == ["inner.py"]
 
 
+SIGNATURES = """
+import gc
+from optmatch.cli import main
+main(["warm-up", "--quiet"], standalone_mode=False)
+from optmatch.solvers.compiler import Kernel
+kernels = [found for found in gc.get_objects() if type(found) is Kernel]
+print(sum(len(kernel.overloads) == 1 for kernel in kernels))
+print(*(kernel.py_func.__qualname__ for kernel in kernels if len(kernel.overloads) > 1))
+"""
+
+
+def test_each_kernel_has_one_signature() -> None:
+    """A second one, of other integers or read-only arrays, would take as long to compile."""
+    environment = os.environ | {"NUMBA_DISABLE_JIT": "0", "OPTMATCH_JIT": "1"}
+    run = subprocess.run(
+        [sys.executable, "-c", SIGNATURES], capture_output=True, text=True, env=environment
+    )
+    _, once, *more = run.stdout.splitlines()  # the first line names the folder
+    assert int(once) > 10, run.stderr
+    assert more in ([], [""])
+
+
 ALLOCATES = """
 import numpy as np
 from optmatch.solvers.kernel import allocating_kernel
