@@ -140,6 +140,8 @@ def test_light_that_may_turn_back_is_not_counted_by_columns() -> None:
     assert forward_lengths(ring, starts, ends) is None
     network = om.Benes(4)
     assert forward_lengths(network.graph, network.destination_terminals, ends) is None
+    both = np.append(network.source_terminals, network.destination_terminals[:1])
+    assert forward_lengths(network.graph, both, ends) is None
     turned = om.fabrics.shortest_routes(
         network.graph, network.destination_terminals, network.source_terminals
     )

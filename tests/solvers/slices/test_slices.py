@@ -316,6 +316,17 @@ def test_a_broken_answer_is_refused(rule: str) -> None:
     assert not om.verify(solution.problem, replace(solution, answer=broken)).ok
 
 
+def test_one_past_the_last_circuit_or_fibre_is_refused() -> None:
+    """Numbers begin at 0."""
+    solution = solved()
+    problem: Any = solution.problem
+    answer: Any = solution.answer
+    last = len(problem.lit_fibres)
+    for row in ([len(answer.circuits), 0], [0, last]):
+        report = om.verify(problem, replace(answer, fibres=[*answer.fibres[:-1], row]))
+        assert "circuit and fibre exist" in {violation.rule for violation in report.violations}
+
+
 @pytest.mark.parametrize(
     ("change", "rule"),
     [
