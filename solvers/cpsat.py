@@ -20,6 +20,11 @@ from optmatch.model import FREE, Bound, Clock, Limit, NewBest, OnEvent, SolverEr
 
 WORKERS = 4  # interleaved, so that a run is the same on every machine
 _POLL_S = 0.05
+_SMALL = 5_000  # variables
+_FIRST_WORK = 0.01  # seconds that CP-SAT counts by its steps
+_FIRST_WORK = 0.01  # seconds that CP-SAT counts by its steps
+
+_SETTLED = (cp_model.OPTIMAL, cp_model.INFEASIBLE, cp_model.MODEL_INVALID)
 
 Literal = Any  # a Boolean variable of CP-SAT, or 0 or 1
 
@@ -88,6 +93,7 @@ def minimise(
     if clock.limits.iterations is not None:
         parameters.max_number_of_conflicts = clock.limits.iterations
     best: list[float] = []
+    limit: Limit | None = None
 
     class Note(cp_model.CpSolverSolutionCallback):
         """Notes the objective of each solution."""
@@ -97,12 +103,26 @@ def minimise(
             best.append(self.objective_value)
 
     status: list[Any] = []
-    worker = threading.Thread(
-        target=lambda: status.append(solver.solve(model, Note())), daemon=True
-    )
-    worker.start()
-    limit: Limit | None = None
+
+    def run() -> None:
+        """Solve; what one worker settles at once it settles alone."""
+        # CP-SAT 9.15 aborts if a worker beside others settles the model as it loads it:
+        # https://github.com/google/or-tools/issues/5025
+        if workers > 1 and len(model.proto.variables) <= _SMALL:
+            parameters.num_workers = 1
+            parameters.max_deterministic_time = min(work, _FIRST_WORK)
+            first = solver.solve(model)
+            if first in _SETTLED or limit is not None:
+                best.extend([solver.objective_value] if first == cp_model.OPTIMAL else [])
+                status.append(first)
+                return
+            parameters.num_workers = workers
+            parameters.max_deterministic_time = work
+        status.append(solver.solve(model, Note()))
+
+    worker = threading.Thread(target=run, daemon=True)
     told = 0
+    worker.start()
     on_event(Tick("cp-sat", 0))
     while worker.is_alive() or told < len(best):
         try:

@@ -322,3 +322,17 @@ def test_jobs_of_any_kind_are_planned(job: om.RailJob, method: str) -> None:
     found = om.solve(job, method, seed=0)
     assert found.objective is not None
     assert found.objective >= job.lower_bound() * (1 - 1e-9)
+
+
+def test_a_model_that_is_settled_as_it_is_loaded_does_not_end_the_process() -> None:
+    """CP-SAT 9.15 aborted on this job when four workers began at once."""
+    model = om.TransformerModel(
+        layers=4, hidden=1024, heads=8, sequence=512, vocabulary=32000, ffn=4096
+    )
+    job = om.RailJob(
+        parallelism=om.Parallelism(dp=2, tp=2, pp=2),
+        network=om.RailNetwork(gpus_per_server=2, delay_s=0.01),
+        workload=om.Workload(model=model, batch=4, micro_batch=1),
+    )
+    solution = om.solve(job, "ilp", seed=0)
+    assert om.verify(job, solution).valid
