@@ -176,10 +176,10 @@ class Demand(_InTicks):
         sums = np.concatenate([self.ticks.sum(axis=1), self.ticks.sum(axis=0)])
         for line in np.flatnonzero(sums != sums[0])[:1]:
             name = f"{'row' if line < len(self.ticks) else 'column'} {line % len(self.ticks)}"
+            here_s, first_s = int(sums[line]) * self.tick_s, int(sums[0]) * self.tick_s
             raise InputError(
-                f"demand_bytes: {name} sums to {sums[line] * self.tick_s:g} s of circuit time,"
-                f" row 0 to {sums[0] * self.tick_s:g} s: an exact decomposition needs equal sums,"
-                " or stuffing first",
+                f"demand_bytes: {name} sums to {here_s:g} s of circuit time, row 0 to {first_s:g}"
+                " s: an exact decomposition needs equal sums, or stuffing first",
                 where="demand_bytes",
             )
 
