@@ -164,9 +164,9 @@ def ends_s(given: Events, describe: Step | None = None) -> NDArray[np.float64]:
         held = end[given.before] < 0
         circle = list_circle(given.before[held].tolist(), given.after[held].tolist())
         parts = given.part[circle].tolist()
-        first, *others = [describe.describe(k) if describe else f"operation {k}" for k in parts]
+        name, *others = [describe.describe(k) if describe else f"operation {k}" for k in parts]
         ways = ", ".join(others[:8]) + f" and {len(others) - 8} more" * (len(others) > 8)
-        text = f"{first} waits for itself, by way of {ways}: an order that no ranks can keep"
+        text = f"{name} waits for itself, by way of {ways}: an order that no ranks can keep"
         raise InputError(text, where="dep")
     return end
 
