@@ -18,8 +18,6 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
-HOME = re.compile(r"https://[a-z.]*github[a-z]*\.com/optmatch/optmatch/(?:blob/)?main/(?:docs/)?")
-"""What links of the front page begin with, as it is read away from the files, too."""
 SECTIONS: dict[str, list[str]] = {
     "Questions": [
         "concepts", "demand", "scheduling", "rails", "collectives", "racks", "slices",
@@ -84,7 +82,7 @@ def public_names() -> dict[str, str]:
 
 def _read(path: Path) -> str:
     """Read a page; links to folders, of which a site has none, become text."""
-    text = HOME.sub("", path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8")
     return re.sub(r"\[([^\]]+)\]\([^)]*/\)", r"\1", text)
 
 

@@ -35,7 +35,7 @@ _FIRST_RULES = 3  # of those that fit, where time is short
 _MANY = 6000  # circuits: from so many on, rules that compare lengths take seconds
 _HUGE = 200  # ports: from so many on, rules that cannot look at the clock are left out
 _STEPS_PER_S = 100_000_000  # how fast exchanges are, about
-_FEW_PORTS = 3  # with a packet network: so few that the exact model is quick
+_FEW_PORTS = 3  # with packets or several planes: so few that the exact model is quick
 _WORK = 0.1  # of the exact model, about in seconds: what it leaves open then is rebuilt
 _LARGE = 128  # from so many ports on, durations are not set by an LP at every step
 
@@ -64,7 +64,8 @@ def solve_best(
             return few_ports.with_prices(solution, clock)
         return solution
     fabric, exact = problem.fabric, None
-    if problem.packet_share > 0 and fabric.graph is None and fabric.n_ports <= _FEW_PORTS:
+    several = problem.packet_share > 0 or problem.planes > 1
+    if several and fabric.graph is None and fabric.n_ports <= _FEW_PORTS:
         exact = _try_exact(problem, limits, rng, on_event)
         if exact.limit is None or exact.limit is Limit.INTERRUPTED:
             return exact
