@@ -159,8 +159,10 @@ def fold_transfers(job: RailJob, *, fixed: bool = False) -> Transfers:
     Raises
     ------
     InputError
-        If the ports of the fabric are bidirectional and a GPU has an odd number of them.
+        If the ports of the fabric are bidirectional and a GPU has an odd number of them, or if
+        operations wait for each other, naming those of one circle.
     """
+    job.lower_bound()
     duplex = job.fabric is not None and job.fabric.bidirectional
     if duplex and job.network.ports_per_gpu % 2:
         raise InputError(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections import defaultdict
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -63,6 +66,38 @@ def lines_of(matrix: str, n_nodes: int) -> list[list[int]]:
                 seen |= {(*key, port), (*key, there[0])}
                 lines.append([slice_, node, peer, port, there[0]])
     return lines
+
+
+def check_trace(content: str) -> list[dict[str, Any]]:
+    """Check what a viewer of trace events relies on; return the events that last.
+
+    Those of one thread follow each other, whether a viewer rounds to nanoseconds or cuts off.
+    """
+    tree = json.loads(content)
+    assert set(tree) == {"displayTimeUnit", "traceEvents"}
+    named, lanes, flows = set(), defaultdict(list), defaultdict(list)
+    for event in tree["traceEvents"]:
+        assert {"ph", "name", "pid", "tid"} <= event.keys()
+        assert type(event["pid"]) is int
+        assert type(event["tid"]) is int
+        if event["ph"] == "M":
+            named.add((event["pid"], event["tid"]))
+        elif event["ph"] == "X":
+            assert event["dur"] >= 0
+            start, lasts = (int(1e3 * event[name]) for name in ("ts", "dur"))
+            assert (start, lasts) == tuple(round(1e3 * event[name]) for name in ("ts", "dur"))
+            lanes[event["pid"], event["tid"]].append((start, start + lasts))
+        else:
+            assert event["ph"] in ("s", "f")
+            flows[event["id"]].append((event["ph"], event["ts"]))
+    for lane, spans in lanes.items():
+        assert lane in named
+        for one, two in pairwise(sorted(spans)):
+            assert one[1] <= two[0]
+    for ends in flows.values():
+        assert [phase for phase, _ in ends] == ["s", "f"]
+        assert ends[0][1] <= ends[1][1]
+    return [event for event in tree["traceEvents"] if event["ph"] == "X"]
 
 
 def states_of(tree: Mapping[str, Any]) -> NDArray[np.int8]:

@@ -10,6 +10,7 @@ from typing import cast
 import numpy as np
 
 from optmatch.io.chakra.demand import FROM_ROOT, check_root, members_of, roots_of
+from optmatch.io.chakra.eager import can_start, send_eagerly
 from optmatch.io.chakra.messages import COLLECTIVE, COLLECTIVES, RECEIVE, SEND
 from optmatch.io.chakra.options import TraceOptions
 from optmatch.io.chakra.pairs import Members, pair_messages
@@ -17,6 +18,7 @@ from optmatch.io.chakra.traces import MISSING, Integers, Nodes, Trace, alike, re
 from optmatch.io.rails.groups import read_groups
 from optmatch.model import FormatError
 from optmatch.problems.rails.step import OPERATIONS, Dimension, Group, Step
+from optmatch.problems.rails.times import list_circle
 
 _KINDS = {
     "ALL_REDUCE": "all-reduce",
@@ -59,7 +61,9 @@ def read_step(
     Step
         Computations take their duration; communication takes what its circuits need, whatever the
         trace has measured. The k-th collective of a group at one rank belongs to the k-th at the
-        others. A send belongs to the receive between the same ranks with the same tag, in order.
+        others. A send belongs to the receive between the same ranks with the same tag, in order,
+        and begins when both are ready. Where ranks would wait for each other in a circle, it does
+        not wait for the receive: see `send_eagerly`.
 
     Raises
     ------
@@ -193,7 +197,7 @@ class _Draft:
         # Collectives are left out, or take as long as their circuits need.
         silent = talks | (self.nodes.column("kind") == COLLECTIVE)
         dep_start, dep = self.deps
-        return Step(
+        step = Step(
             groups=tuple(self._groups()),
             rank=self.nodes.rank.astype(np.int32),
             kind=self.kind.astype(np.int8),
@@ -205,6 +209,7 @@ class _Draft:
             dep_start=dep_start,
             dep=dep,
         )
+        return step if can_start(step) else send_eagerly(step)
 
     def _groups(self) -> list[Group]:
         messages = set(np.unique(self.group[self.peer != MISSING]).tolist())
@@ -255,7 +260,11 @@ def _order(trace: Trace) -> Integers:
             if not waits[other]:
                 heapq.heappush(ready, other)
     if len(order) < n:
-        raise trace.fail(next(k for k in range(n) if waits[k]), "waits for itself, in a circle")
+        held = np.array(waits)[trace.parents] > 0
+        circle = list_circle(trace.parents[held].tolist(), child[held].tolist())
+        ways = ", ".join(str(trace.node_id[k]) for k in circle[1:9]) or "nothing"
+        text = f"waits for itself, in a circle of {len(circle)} nodes by way of {ways}"
+        raise trace.fail(circle[0], text)
     return np.array(order, dtype=np.int64)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -161,16 +162,25 @@ def _events(solution: Solution) -> Iterator[dict[str, Any]]:
             "name": span.name,
             "cat": span.what,
             **track,
-            "ts": start / 1e3,
-            "dur": (end - start) / 1e3,
+            "ts": _microseconds(start),
+            "dur": _microseconds(end - start),
             "args": {key: value for key, value in told.items() if value != ""},
         }
         if span.name in ("send", "recv"):
             sends = span.name == "send"
             ends = (span.rank, span.peer) if sends else (span.peer, span.rank)
-            place = {**track, "ts": (start if sends else end) / 1e3}
+            place = {**track, "ts": _microseconds(start if sends else end)}
             flows.setdefault((*ends, span.group, span.name), []).append(place)
     yield from _arrows(flows)
+
+
+def _microseconds(time_ns: int) -> float:
+    """Convert so that viewers find the same nanosecond, also those that cut off what is below.
+
+    Perfetto did that: 1001 / 1e3 became 1000 ns, and a slice began before the last one had ended.
+    """
+    time_us = time_ns / 1e3
+    return time_us if time_us * 1e3 >= time_ns else math.nextafter(time_us, math.inf)
 
 
 def _arrows(flows: dict[tuple[object, ...], list[dict[str, Any]]]) -> Iterator[dict[str, Any]]:

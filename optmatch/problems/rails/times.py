@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -82,13 +82,18 @@ def orders(
     counts = np.diff(step.dep_start)[operations]
     skipped = step.dep_start[operations] - np.cumsum(counts) + counts
     dep = step.dep[np.repeat(skipped, counts) + np.arange(counts.sum())]
-    message = np.where(step.kind >= SEND, step.kind, 0).astype(np.int64)
-    stream = step.rank.astype(np.int64) * (len(DIMENSIONS) + 1) + dimensions(step) + 1
-    stream = (stream * (step.n_ranks + 1) + step.peer + 1) * len(OPERATIONS) + message
+    stream = streams(step)
     order = operations[np.argsort(stream[operations], kind="stable")]
     next_in = stream[order][1:] == stream[order][:-1]
     one = np.concatenate([dep, order[:-1][next_in]])
     return one, np.concatenate([np.repeat(operations, counts), order[1:][next_in]])
+
+
+def streams(step: Step) -> NDArray[np.int64]:
+    """Return a number for the stream of each operation: those of one stream keep their order."""
+    message = np.where(step.kind >= SEND, step.kind, 0).astype(np.int64)
+    stream = step.rank.astype(np.int64) * (len(DIMENSIONS) + 1) + dimensions(step) + 1
+    return (stream * (step.n_ranks + 1) + step.peer + 1) * len(OPERATIONS) + message
 
 
 def durations_s(
@@ -133,7 +138,7 @@ def ends_s(given: Events, describe: Step | None = None) -> NDArray[np.float64]:
     Raises
     ------
     InputError
-        If events wait for each other, naming one.
+        If events wait for each other, naming those of one circle.
 
     Notes
     -----
@@ -155,8 +160,36 @@ def ends_s(given: Events, describe: Step | None = None) -> NDArray[np.float64]:
         np.maximum.at(start, reached, np.repeat(end[ready], counts))
         np.subtract.at(waits, reached, 1)
         ready = np.unique(reached[waits[reached] == 0])
-    for event in np.flatnonzero(end < 0)[:1]:
-        operation = int(given.part[event])
-        name = describe.describe(operation) if describe else f"operation {operation}"
-        raise InputError(f"{name} waits for itself: an order that no ranks can keep", where="dep")
+    if (end < 0).any():
+        held = end[given.before] < 0
+        circle = list_circle(given.before[held].tolist(), given.after[held].tolist())
+        parts = given.part[circle].tolist()
+        name, *others = [describe.describe(k) if describe else f"operation {k}" for k in parts]
+        ways = ", ".join(others[:8]) + f" and {len(others) - 8} more" * (len(others) > 8)
+        text = f"{name} waits for itself, by way of {ways}: an order that no ranks can keep"
+        raise InputError(text, where="dep")
     return end
+
+
+def list_circle(before: Sequence[int], after: Sequence[int]) -> list[int]:
+    """Find some that wait for each other, each for the next; the smallest number stands first.
+
+    Parameters
+    ----------
+    before, after
+        ``after[k]`` waits for ``before[k]``: pairs of those that never start, and of what waits
+        for them. Each that never starts waits for another one.
+
+    Examples
+    --------
+    >>> list_circle([2, 3, 1, 2], [1, 2, 3, 9])
+    [1, 2, 3]
+    """
+    waits_for = dict(zip(after, before, strict=True))
+    one, seen = before[0], dict[int, int]()
+    while one not in seen:
+        seen[one] = len(seen)
+        one = waits_for[one]
+    circle = list(seen)[seen[one] :]
+    first = circle.index(min(circle))
+    return circle[first:] + circle[:first]

@@ -324,7 +324,10 @@ def test_nodes_before_what_they_wait_for(tmp_path: Path) -> None:
             [[collective(k, "REDUCE", pg_name="p", root=k)] for k in range(2)] + [[]],
             r"run\.1\.et: node 1: group p: kind, size or root differs from node 0 of rank 0",
         ),
-        ([[Node(1, parents=[2]), Node(2, parents=[1])], [], []], r"node 1: waits for itself"),
+        (
+            [[Node(1, parents=[2]), Node(2, parents=[1])], [], []],
+            r"node 1: waits for itself, in a circle of 2 nodes by way of 2",
+        ),
     ],
 )
 def test_what_does_not_fit_is_named(

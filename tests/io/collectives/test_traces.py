@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import optmatch as om
 from optmatch.io import read_chakra
 from optmatch.io.chakra.traces import read_traces
 from optmatch.io.exports import export, exported
-from tests.helpers.readers import circuit_schedules
+from tests.helpers.readers import check_trace, circuit_schedules
 
 RATE = 25e9
 
@@ -69,8 +68,7 @@ def test_planes_are_drawn_as_they_change() -> None:
     """Each circuit as long as its share lasts, and a delay before it where it is new."""
     solution = solved("all-to-all", 5, "overlap", planes=2, start="dark")
     plan = solution.answer
-    events = json.loads(str(exported(solution, "perfetto")))["traceEvents"]
-    lasts = [event for event in events if event["ph"] == "X"]
+    lasts = check_trace(str(exported(solution, "perfetto")))
     changes = [event["dur"] for event in lasts if event["name"].startswith("to state")]
     circuits = sum(event["dur"] for event in lasts) - sum(changes)
     assert changes == pytest.approx([10.0] * len(changes)) and len(changes) >= 2

@@ -29,8 +29,8 @@ from optmatch.problems import Group, PlaneSchedules, RailJob, Step
 from optmatch.problems.rails.step import OPERATIONS
 from tests.helpers.command import call, process
 from tests.helpers.plans import demands, pipeline, rails
-from tests.helpers.rails import make_job, small_job
-from tests.helpers.readers import circuit_schedules, connected, lines_of
+from tests.helpers.rails import PAIR, make_job, small_job
+from tests.helpers.readers import check_trace, circuit_schedules, connected, lines_of
 
 FORMATS = (
     *("timeline", "perfetto", "chakra", "openoptics", "openoptics-matrix"),
@@ -163,35 +163,6 @@ def test_timelines_do_not_overlap(solution: om.Solution) -> None:
     assert sum(row["what"] == "circuit" for row in rows) == n_circuits
 
 
-def check_trace(content: str) -> list[dict[str, Any]]:
-    """Check what a viewer relies on; return the events that last."""
-    tree = json.loads(content)
-    assert set(tree) == {"displayTimeUnit", "traceEvents"}
-    named, lanes, flows = set(), defaultdict(list), defaultdict(list)
-    for event in tree["traceEvents"]:
-        assert {"ph", "name", "pid", "tid"} <= event.keys()
-        assert type(event["pid"]) is int
-        assert type(event["tid"]) is int
-        if event["ph"] == "M":
-            named.add((event["pid"], event["tid"]))
-        elif event["ph"] == "X":
-            assert event["dur"] >= 0
-            start, lasts = (round(1e3 * event[name]) for name in ("ts", "dur"))
-            assert (start / 1e3, lasts / 1e3) == (event["ts"], event["dur"])  # whole nanoseconds
-            lanes[event["pid"], event["tid"]].append((start, start + lasts))
-        else:
-            assert event["ph"] in ("s", "f")
-            flows[event["id"]].append((event["ph"], event["ts"]))
-    for lane, spans in lanes.items():
-        assert lane in named
-        for one, two in itertools.pairwise(sorted(spans)):
-            assert one[1] <= two[0]
-    for ends in flows.values():
-        assert [phase for phase, _ in ends] == ["s", "f"]
-        assert ends[0][1] <= ends[1][1]
-    return [event for event in tree["traceEvents"] if event["ph"] == "X"]
-
-
 @given(demands())
 def test_trace_events_of_schedules(solution: om.Solution) -> None:
     """They have the form that viewers load, and as many events as the timeline has rows."""
@@ -216,6 +187,26 @@ def test_trace_events_that_overlap_are_on_threads_of_their_own() -> None:
     lasting = check_trace(text(om.solve(job, "prefetch", seed=0), "perfetto"))
     changes = sorted((e["ts"], e["ts"] + e["dur"]) for e in lasting if e["cat"] != "operation")
     assert any(one[1] > two[0] for one, two in itertools.pairwise(changes))
+
+
+def test_viewers_that_cut_off_see_no_overlap() -> None:
+    """1001 ns are 1.001 us, and a thousand times that is less than 1001 in doubles."""
+    n = 50
+    columns: dict[str, Any] = {
+        "rank": [0] * (n + 1) + [1],
+        "kind": [0] * n + [6, 7],
+        "group": [-1] * n + [0, 0],
+        "size_bytes": [0] * n + [8, 8],
+        "duration_s": [1e-9, *[1e-6] * (n - 1), 0, 0],
+        "peer": [-1] * n + [1, 0],
+        "match": [-1] * n + [0, 0],
+        "dep_start": [0, *range(n + 1), n],
+        "dep": list(range(n)),
+    }
+    job = make_job(gpus_per_server=1, recorded=Step(groups=(PAIR,), **columns))
+    lasting = check_trace(text(om.solve(job, "on-demand", seed=0), "perfetto"))
+    starts_ns = [round(1e3 * event["ts"]) for event in lasting[1:n]]
+    assert starts_ns == [1 + 1000 * k for k in range(n - 1)]
 
 
 def test_the_other_files_of_rails() -> None:

@@ -66,6 +66,19 @@ def test_what_starts_together_is_asked_for_by_the_first(monkeypatch: pytest.Monk
             assert when == asked[at]
 
 
+@pytest.mark.parametrize("method", [*POLICIES, "prefetch"])
+def test_programs_that_contradict_each_other_are_served_by_time(method: str) -> None:
+    """Of an interleaved pipeline with ZeRO-2: gradients are exchanged between its messages."""
+    model = om.TransformerModel(layers=4, hidden=64, heads=4, sequence=32, vocabulary=100, ffn=128)
+    job = small_job(
+        2, 1, 2, schedule="interleaved", virtual_stages=2, zero_stage=2,
+        batch=8, micro_batch=1, delay_s=1e-3, model=model,
+    )  # fmt: skip
+    solution = om.solve(job, method, seed=0)
+    assert solution.objective is not None
+    assert om.verify(job, solution).ok
+
+
 @pytest.mark.parametrize("case", ["h200-dp2", "h200-dp4"])
 def test_published_curves_come_out_of_the_plans(case: str) -> None:
     """Every published point of both policies within 0.5 %, with windows measured at one delay."""
