@@ -61,11 +61,11 @@ def test_a_small_block_goes_around_beside_a_large_one() -> None:
 
 
 def test_a_limit_leaves_the_plan_that_is_known() -> None:
-    """Without a claim that it is the best."""
+    """Or a better one, without a claim that it is the best."""
     problem = ask("all-reduce", 4, A)
     known = om.solve(problem, seed=0)
     late = om.solve(problem, "ilp", seed=0, time_limit_s=0.02)
-    assert late.status is om.Status.UNKNOWN or late.objective == known.objective
+    assert late.status is om.Status.UNKNOWN or late.objective <= known.objective
     assert late.limit is om.Limit.TIME
 
 
