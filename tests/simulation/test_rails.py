@@ -96,7 +96,7 @@ def test_one_port_serves_one_neighbour_at_a_time() -> None:
     )
 
 
-@settings(relaxed, max_examples=50)
+@relaxed
 @given(served_jobs())
 def test_policies_are_ordered(job: om.RailJob) -> None:
     """Links that are there beat early switches, which beat late ones; delays only harm."""
