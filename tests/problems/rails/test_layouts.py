@@ -171,14 +171,14 @@ def test_messages_reach_the_next_stage(schedule: Any, inside: int) -> None:
 
 def test_orders_are_written_in_either_way() -> None:
     """As text or as a tuple; without ep, replicas of different experts stand before others."""
-    text, listed = (
-        om.Parallelism(dp=8, tp=2, ep=4, order=order)
-        for order in ("tp-cp-ep-dp-pp", ("tp", "cp", "ep", "dp", "pp"))
-    )
-    assert text == listed
-    plain = om.Parallelism(dp=8, tp=2, ep=4, order=("tp", "cp", "dp", "pp"))
-    assert (coordinates(text) == coordinates(plain)).all()
-    apart = om.Parallelism(dp=8, tp=2, ep=4, order="dp-tp-cp-pp-ep")
+
+    def split(order: Any) -> om.Parallelism:
+        return om.Parallelism(dp=8, tp=2, ep=4, order=order)
+
+    text = split("tp-cp-ep-dp-pp")
+    assert text == split(("tp", "cp", "ep", "dp", "pp"))
+    assert (coordinates(text) == coordinates(split(("tp", "cp", "dp", "pp")))).all()
+    apart = split("dp-tp-cp-pp-ep")
     assert coordinates(apart)[:6, 0].tolist() == [0, 4, 0, 4, 1, 5]
 
 
