@@ -103,6 +103,8 @@ class Step(_Derived):
     dep_start, dep
         Operation k depends on ``dep[dep_start[k]:dep_start[k + 1]]``, operations of its own rank
         that stand before it; `dep_start` has one entry more than there are operations.
+    skipped
+        What was left out of the trace of the step, and why.
 
     Raises
     ------
@@ -138,6 +140,7 @@ class Step(_Derived):
     dep_start: NDArray[np.int64]
     dep: NDArray[np.int64]
     names: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_fields(self)
