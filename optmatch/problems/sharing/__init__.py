@@ -1,0 +1,1 @@
+"""Ports and machines that jobs share."""

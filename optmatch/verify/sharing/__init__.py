@@ -1,0 +1,1 @@
+"""The rules of ports and machines that jobs share."""
