@@ -131,9 +131,7 @@ def make_pool(
     found = classify(here, jobs)
     response = np.broadcast_to(np.asarray(response_s, np.float64), devices.n_resources)
     tiers = np.searchsorted(np.asarray(tier_limits_s, np.float64), response)
-    cells, class_of = np.unique(
-        np.stack((found.class_of, tiers)), axis=1, return_inverse=True
-    )
+    cells, class_of = np.unique(np.stack((found.class_of, tiers)), axis=1, return_inverse=True)
     order = np.argsort(devices.arrivals_s, kind="stable")
     departure_s = devices.departures_s
     if not np.isfinite(departure_s).all():

@@ -1,4 +1,4 @@
-"""Rounds of jobs in time: devices check in, answer and leave, and a policy says whom they serve."""
+"""Rounds of jobs in time: devices check in, answer and leave; a policy says whom they serve."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from optmatch.model import InputError, OnEvent, Tick, Value, frozen, ignore, number
 from optmatch.simulation.sharing.pool import Pool
 
-_AHEAD = 1024  # devices that are looked at before the next event is sought anew
+_AHEAD = 512  # devices that are looked at before the next event is sought anew
 _EVERY = 500  # events between two reports
 
 
@@ -53,7 +53,8 @@ class PoolRun(Value):
     Parameters
     ----------
     completion_s
-        ``completion_s[job]``: from its first request to its last result; NaN if the simulation ended before.
+        ``completion_s[job]``: from its first request to its last result; NaN if it is
+        not done at the end.
     waited_s
         ``waited_s[job]``: how long its rounds gathered devices in all, failed ones included.
     given
@@ -69,8 +70,8 @@ class PoolRun(Value):
     end_s
         When the last job was done, or the simulation ended.
     log
-        ``log[k]``: device, job, and request of the job that it served, in order of time; devices of
-        the next turn of the trace have the next numbers. Empty unless asked for.
+        ``log[k]``: device, job, and request of the job that it served; devices of the next turn of
+        the trace have the next numbers. Empty unless asked for.
     log_s
         When.
     """
@@ -197,7 +198,8 @@ class _Run:
         self.needed = np.ceil((pool.demand * enough).round(9)).astype(np.int64)
         self.eligible, self.rates = pool.eligible.astype(np.bool_), pool.rates
         self.now, self.head, self.n_done, self.useful, self.busy_s = 0.0, 0, 0, 0, 0.0
-        self.waiting = np.zeros(0, np.int64)
+        self.waiting: list[NDArray[np.int64]] = []
+        self.idle = np.zeros(len(pool.tier), np.bool_)  # whether devices of a class may wait
         self.residual, self.given = np.zeros(jobs, np.int64), np.zeros(jobs, np.int64)
         self.failed, self.rounds_left = np.zeros(jobs, np.int64), pool.rounds.copy()
         self.requests, self.draws = np.zeros(jobs, np.int64), np.zeros(jobs)
@@ -214,12 +216,20 @@ class _Run:
         """Go on to the next event, or over the next devices; False at the end."""
         if self.n_done == len(self.given) or self._is_dry():
             return False
-        devices, times_s, whole = self._next_devices(min(self._next_event(), self.until_s))
-        served = self._serve(devices, times_s)
+        turn, first = divmod(self.head, max(1, len(self.pool.arrival_s)))
+        ahead = 0 if turn and not self.pool.period_s else _AHEAD
+        shift_s = turn * self.pool.period_s
+        times_s = self.pool.arrival_s[first : first + ahead] + shift_s
+        known, until_s = len(times_s), min(self._next_event(), self.until_s)
+        times_s = times_s[: times_s.searchsorted(until_s, side="right")]
+        whole = len(times_s) < known or not known
+        places = np.arange(first, first + len(times_s))
+        leaves_s = self.pool.departure_s[first : first + len(times_s)] + shift_s
+        served = self._serve(places, self.head - first, times_s, leaves_s)
         self.head += served
         if self.filled:
             self.now = float(times_s[served - 1])
-        elif served == len(devices) and not whole:
+        elif served == len(times_s) and not whole:
             self.now = float(times_s[-1])
             return True
         else:
@@ -256,51 +266,47 @@ class _Run:
     def _is_dry(self) -> bool:
         """Tell whether no device will serve any more."""
         over = self.head >= len(self.pool.arrival_s) and not self.pool.period_s
-        return over and self.success_s.min() == np.inf and not len(self._present())
+        return over and self.success_s.min() == np.inf and not len(self._present()[0])
 
-    def _present(self) -> NDArray[np.int64]:
-        """Return the waiting devices that have not left."""
-        return self.waiting[self._departures_s(self.waiting) > self.now]
-
-    def _departures_s(self, devices: NDArray[np.int64]) -> NDArray[np.float64]:
+    def _present(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+        """Return the waiting devices that have not left, their places in the trace, and ends."""
+        devices = np.concatenate([np.zeros(0, np.int64), *self.waiting])
         turns, places = np.divmod(devices, max(1, len(self.pool.arrival_s)))
-        found: NDArray[np.float64] = self.pool.departure_s[places] + turns * self.pool.period_s
-        return found
+        leaves_s = self.pool.departure_s[places] + turns * self.pool.period_s
+        here = leaves_s > self.now
+        self.waiting = [devices[here]]
+        return devices[here], places[here], leaves_s[here]
 
-    def _next_devices(
-        self, until_s: float
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64], bool]:
-        """Return the devices that check in up to some time, and whether these are all of them."""
-        turn, first = divmod(self.head, max(1, len(self.pool.arrival_s)))
-        ahead = 0 if turn and not self.pool.period_s else _AHEAD
-        times_s = self.pool.arrival_s[first : first + ahead] + turn * self.pool.period_s
-        count = int(np.searchsorted(times_s, until_s, side="right"))
-        whole = count < len(times_s) or not len(times_s)
-        return self.head + np.arange(count), times_s[:count], whole
-
-    def _serve(self, devices: NDArray[np.int64], times_s: NDArray[np.float64]) -> int:
+    def _serve(
+        self,
+        places: NDArray[np.int64],
+        shift: int | NDArray[np.int64],
+        times_s: NDArray[np.float64],
+        leaves_s: NDArray[np.float64],
+    ) -> int:
         """Let devices that are there at some times serve the jobs of their classes, or wait.
 
-        Stops after the device with which a job has all, and where a round succeeds: returns how
-        many devices that are. What comes after a success cannot have made it.
+        `places` are theirs in the trace, and `shift` makes their numbers of these. Stops after the
+        device with which a job has all, and where a round succeeds: returns how many devices that
+        are. What comes after a success cannot have made it.
         """
-        pool, count = self.pool, len(devices)
-        places = devices % max(1, len(pool.arrival_s))
-        job_of = self.top[pool.class_of[places]]
-        ends_s, leaves_s = times_s + pool.response_s[places], self._departures_s(devices)
-        serving = [(job, np.flatnonzero(job_of == job)) for job in np.unique(job_of).tolist()]
-        serving = [(job, mine) for job, mine in serving if job >= 0]
-        for job, mine in serving:
+        count, classes = len(places), self.pool.class_of[places]
+        job_of = self.top[classes]
+        ends_s = times_s + self.pool.response_s[places]
+        answers, serving = ends_s <= leaves_s, []
+        for job in {*self.top.tolist()} - {-1}:
+            mine = (job_of == job).nonzero()[0]
+            if len(mine):
+                serving.append((job, mine))
             if len(mine) >= self.residual[job]:
                 count = min(count, int(mine[self.residual[job] - 1]) + 1)
-        answers = ends_s <= leaves_s
         for job, mine in serving:
-            ours = mine[: np.searchsorted(mine, count)]
+            ours = mine[: mine.searchsorted(count)]
             success_s = self._success_s(job, ends_s[ours[answers[ours]]])
-            count = min(count, int(np.searchsorted(times_s, success_s, side="right")))
+            count = min(count, int(times_s.searchsorted(success_s, side="right")))
         self.filled = False
         for job, mine in serving:
-            ours = mine[: np.searchsorted(mine, count)]
+            ours = mine[: mine.searchsorted(count)]
             if not len(ours):
                 continue
             self.residual[job] -= len(ours)
@@ -308,13 +314,17 @@ class _Run:
             good = ends_s[ours[answers[ours]]]
             self.success_s[job] = self._success_s(job, good)
             self.ends_s[job] = np.concatenate((self.ends_s[job], good))
-            self.busy_s += float((np.minimum(ends_s, leaves_s) - times_s)[ours].sum())
+            self.busy_s += float((np.minimum(ends_s[ours], leaves_s[ours]) - times_s[ours]).sum())
             if not self.residual[job]:
                 self.filled = True
                 self.waited_s[job] += times_s[ours[-1]] - self.begun_s[job]
             if self.record:
-                self.log.append((devices[ours], job, int(self.requests[job]), times_s[ours]))
-        self.waiting = np.concatenate((self.waiting, devices[:count][job_of[:count] < 0]))
+                devices = (places + shift)[ours]
+                self.log.append((devices, job, int(self.requests[job]), times_s[ours]))
+        idle = (job_of[:count] < 0).nonzero()[0]
+        if len(idle):
+            self.waiting.append((places + shift)[idle])
+            self.idle[classes[idle]] = True
         return count
 
     def _success_s(self, job: int, more_s: NDArray[np.float64]) -> float:
@@ -364,6 +374,12 @@ class _Run:
             priority = np.where(self.eligible & asks, self.policy(now), -np.inf)
             self.top = priority.argmax(axis=1)
             self.top[priority.max(axis=1) == -np.inf] = -1
-            devices, self.waiting = self._present(), np.zeros(0, np.int64)
-            served = self._serve(devices, np.full(len(devices), self.now))
-            self.waiting = np.concatenate((self.waiting, devices[served:]))
+            self.filled = False
+            if not self.idle[self.top >= 0].any():
+                return
+            devices, places, leaves_s = self._present()
+            self.waiting, self.idle[:] = [], False
+            times_s = np.full(len(devices), self.now)
+            served = self._serve(places, devices - places, times_s, leaves_s)
+            self.waiting.append(devices[served:])
+            self.idle[self.pool.class_of[places[served:]]] = True

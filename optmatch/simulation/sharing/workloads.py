@@ -43,7 +43,12 @@ TIER_LIMITS_S = _RESPONSE_S[1:4]
 PERIOD_S, CHECK_INS = 432_000.0, 7_000_000
 _STAY_S = (80.0, 600.0)  # the least, and the mean of what comes on top
 
-GROUPS = ((1.0, 0.0, 10.0, 6.0), (7.0, 0.0, 10.0, 6.0), (1.0, 0.0, 1000.0, 6.0), (7.0, 0.0, 1000.0, 6.0))
+GROUPS = (
+    (1.0, 0.0, 10.0, 6.0),
+    (7.0, 0.0, 10.0, 6.0),
+    (1.0, 0.0, 1000.0, 6.0),
+    (7.0, 0.0, 1000.0, 6.0),
+)
 """Least attributes of general, compute-rich, memory-rich and high-performance jobs."""
 
 _DEMANDS = (
@@ -80,7 +85,9 @@ class Workload(NamedTuple):
     """``deadline_s[job]``: how long a round may take from its request on."""
 
 
-def draw_devices(count: int, period_s: float, rng: np.random.Generator) -> tuple[Resources, NDArray[np.float64]]:
+def draw_devices(
+    count: int, period_s: float, rng: np.random.Generator
+) -> tuple[Resources, NDArray[np.float64]]:
     """Draw devices, and how long each takes for a result.
 
     Parameters
