@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from optmatch.problems.rails.layout import count_members
+from optmatch.problems.rails.network import Spanning
 from optmatch.problems.rails.parallelism import Parallelism
 from optmatch.problems.rails.pipeline import list_passes
 from optmatch.problems.rails.program import Operation, place_programs
+from optmatch.problems.rails.spanning import span_rails
 from optmatch.problems.rails.step import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -22,7 +24,9 @@ from optmatch.problems.rails.step import (
 from optmatch.problems.rails.workload import TransformerModel, Workload
 
 
-def build_step(split: Parallelism, workload: Workload, groups: Sequence[Group]) -> Step:
+def build_step(
+    split: Parallelism, workload: Workload, groups: Sequence[Group], spanning: Spanning
+) -> Step:
     """Derive the operations of one step from model and degrees.
 
     Notes
@@ -38,7 +42,7 @@ def build_step(split: Parallelism, workload: Workload, groups: Sequence[Group]) 
     programs = [
         _Program(split, workload, workload.model, stage).operations for stage in range(split.pp)
     ]
-    return place_programs(split, groups, programs)
+    return place_programs(split, groups, span_rails(programs, groups, spanning))
 
 
 class _Sizes:
@@ -56,10 +60,12 @@ class _Sizes:
         scores = 4 * model.sequence * model.hidden
         self.attention_s = tokens * (2 * attention + scores) / flops_per_s
         self.ffn_s = tokens * 2 * matrices * model.active_experts / flops_per_s
+        if model.experts > 1:
+            self.ffn_s *= workload.skew
         self.head_s = tokens * 2 * self.words * split.tp / flops_per_s
         self.activation = tokens * model.hidden * workload.width_bytes
         self.message = self.activation / split.tp
-        self.dispatch = self.message * model.active_experts
+        self.dispatch = self.message * model.active_experts * workload.skew
 
 
 class _Program:
@@ -70,7 +76,7 @@ class _Program:
     ) -> None:
         self.split, self.workload, self.stage = split, workload, stage
         self.sizes = _Sizes(split, workload, model)
-        self.layers = model.layers // split.n_parts
+        self.layers_of = split.stage_layers or (model.layers // split.n_parts,) * split.n_parts
         self.micro_batches = workload.count_micro_batches(split.dp)
         self.operations: list[Operation] = []
         self.last: tuple[int, ...] = ()  # what the next computation needs
@@ -88,13 +94,13 @@ class _Program:
                 left[part] -= 1
                 self._backward(where, batch, is_last=left[part] == 0)
         if split.zero_stage in (1, 2):
-            for _ in range(parts * self.layers):
+            for _ in range(sum(self.layers_of[stage :: split.pp])):
                 self._sync(ALL_GATHER, after=())
             self._sync_words(ALL_GATHER)
 
     def _forward(self, where: int, batch: int) -> None:
         self._message(RECV, where - 1, where, batch)
-        for _ in range(self.layers):
+        for _ in range(self.layers_of[where]):
             self._gather()
             self._context(ALL_GATHER)
             self._layer(1.0)
@@ -110,11 +116,11 @@ class _Program:
             self._compute(2 * self.sizes.head_s)
             if syncs:
                 self._sync_words(kind)
-        for layer in range(self.layers):
+        for layer in range(self.layers_of[where]):
             self._gather()
             self._layer(2.0)
             self._context(REDUCE_SCATTER)
-            if layer == self.layers - 1:
+            if layer == self.layers_of[where] - 1:
                 self._message(SEND, where, where - 1, batch)
             if syncs:
                 self._sync(kind, after=self.last)
@@ -126,14 +132,22 @@ class _Program:
         sizes = self.sizes
         if self.split.ep == 1:
             self._compute(effort * (sizes.attention_s + sizes.ffn_s))
-            self._communicate(ALL_REDUCE, "tp", 2 * sizes.activation)
+            self._sum(2 * sizes.activation)
             return
         self._compute(effort * sizes.attention_s)
-        self._communicate(ALL_REDUCE, "tp", sizes.activation)
+        self._sum(sizes.activation)
         self._communicate(ALL_TO_ALL, "ep", sizes.dispatch)
         self._compute(effort * sizes.ffn_s)
         self._communicate(ALL_TO_ALL, "ep", sizes.dispatch)
-        self._communicate(ALL_REDUCE, "tp", sizes.activation)
+        self._sum(sizes.activation)
+
+    def _sum(self, size: float) -> None:
+        """Sum activations over tensor-parallel ranks, which may keep a part each in between."""
+        if not self.split.sequence_parallel:
+            self._communicate(ALL_REDUCE, "tp", size)
+            return
+        self._communicate(REDUCE_SCATTER, "tp", size)
+        self._communicate(ALL_GATHER, "tp", size / self.split.tp)
 
     def _context(self, kind: int) -> None:
         """Keys and values of the other parts of a sequence; backward, their gradients."""
@@ -163,9 +177,13 @@ class _Program:
         """Gather so many weights, or reduce their gradients."""
         if kind == ALL_GATHER:
             size = words * self.workload.width_bytes / count_members(self.split, family)
-        else:
-            size = words * self.workload.gradient_width_bytes
-        return self._add(kind, family, size, after)
+            return self._add(kind, family, size, after)
+        size = words * self.workload.gradient_width_bytes
+        done = self._add(kind, family, size, after) or after
+        if family == "dp" and kind == REDUCE_SCATTER:
+            part = size / count_members(self.split, family)
+            done = self._add(ALL_REDUCE, "copies", part, done) or done
+        return done
 
     def _compute(self, duration_s: float) -> None:
         after = (*self.last, *self.waiting)

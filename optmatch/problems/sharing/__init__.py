@@ -1,1 +1,1 @@
-"""Ports and machines that jobs share."""
+"""Sharing ports and machines among jobs: resources, jobs, and which may serve which."""
