@@ -10,7 +10,7 @@ from optmatch.model import Count, InputError, Range, Value, check_fields, check_
 Degree = Literal["dp", "tp", "pp", "cp"]
 """The degrees whose product is the number of ranks."""
 DEGREES: tuple[Degree, ...] = get_args(Degree)
-PipelineSchedule = Literal["gpipe", "1f1b", "interleaved"]
+PipelineSchedule = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -27,8 +27,9 @@ class Parallelism(Value):
         0: gradients are all-reduced. 1, 2: reduced and scattered, weights gathered at the end.
         3 (FSDP): also gathered before every use.
     schedule, virtual_stages
-        Order of micro-batches in the pipeline: ``"gpipe"``, ``"1f1b"`` or ``"interleaved"``, the
-        last with so many parts of the model at each rank.
+        Order of micro-batches in the pipeline (`optmatch.problems.rails.pipeline.list_passes`):
+        ``"gpipe"``, ``"1f1b"``, ``"zb-h1"``, ``"zb-v"``, ``"dualpipe"``, or ``"interleaved"``,
+        the last with so many parts of the model at each rank.
     order
         The degrees as they count ranks, fastest first.
     placement
@@ -84,5 +85,10 @@ class Parallelism(Value):
 
     @property
     def n_parts(self) -> int:
-        """How many parts a pipeline has, one for each virtual stage of each stage."""
-        return self.pp * self.virtual_stages
+        """How many parts a pipeline has; with ``"dualpipe"`` each is at two stages."""
+        return self.pp if self.schedule == "dualpipe" else self.pp * self.parts_per_rank
+
+    @property
+    def parts_per_rank(self) -> int:
+        """How many parts of the model each rank has."""
+        return 2 if self.schedule in ("zb-v", "dualpipe") else self.virtual_stages
