@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from optmatch.problems.rails.layout import count_members
+from optmatch.problems.rails.network import Spanning
 from optmatch.problems.rails.parallelism import Parallelism
 from optmatch.problems.rails.pipeline import Kind, Pass, find_part, find_stage, list_passes
 from optmatch.problems.rails.program import Operation, place_programs
+from optmatch.problems.rails.spanning import span_rails
 from optmatch.problems.rails.step import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -24,7 +26,9 @@ from optmatch.problems.rails.step import (
 from optmatch.problems.rails.workload import TransformerModel, Workload
 
 
-def build_step(split: Parallelism, workload: Workload, groups: Sequence[Group]) -> Step:
+def build_step(
+    split: Parallelism, workload: Workload, groups: Sequence[Group], spanning: Spanning
+) -> Step:
     """Derive the operations of one step from model and degrees.
 
     Notes
@@ -46,7 +50,7 @@ def build_step(split: Parallelism, workload: Workload, groups: Sequence[Group]) 
         _Program(split, workload, workload.model, stage, passes).operations
         for stage in range(split.pp)
     ]
-    return place_programs(split, groups, programs)
+    return place_programs(split, groups, span_rails(programs, groups, spanning))
 
 
 _EFFORT: dict[Kind, float] = {"F": 1.0, "B": 2.0, "I": 1.0, "W": 1.0}
@@ -94,10 +98,12 @@ class _Sizes:
         scores = 4 * model.sequence * model.hidden
         self.attention_s = tokens * (2 * attention + scores) / flops_per_s
         self.ffn_s = tokens * 2 * matrices * model.active_experts / flops_per_s
+        if model.experts > 1:
+            self.ffn_s *= workload.skew
         self.head_s = tokens * 2 * self.words * split.tp / flops_per_s
         self.activation = tokens * model.hidden * workload.width_bytes
         self.message = self.activation / split.tp
-        self.dispatch = self.message * model.active_experts
+        self.dispatch = self.message * model.active_experts * workload.skew
 
 
 class _Program:
@@ -113,7 +119,7 @@ class _Program:
     ) -> None:
         self.split, self.workload, self.stage = split, workload, stage
         self.sizes = _Sizes(split, workload, model)
-        self.layers = model.layers // split.n_parts
+        self.layers_of = split.stage_layers or (model.layers // split.n_parts,) * split.n_parts
         self.micro_batches = workload.count_micro_batches(split.dp)
         self.operations: list[Operation] = []
         self.last: tuple[int, ...] = ()  # what the next computation needs
@@ -140,7 +146,7 @@ class _Program:
             self._join_copies()
         if split.zero_stage in (1, 2):
             for part in range(split.parts_per_rank):
-                for _ in range(self.layers):
+                for _ in range(self.layers_of[self._where(part)]):
                     self._sync(ALL_GATHER, after=())
                 if self._where(part) in (0, split.n_parts - 1):
                     self._sync_words(ALL_GATHER)
@@ -150,7 +156,7 @@ class _Program:
 
     def _forward(self, one: Pass) -> None:
         self._receive(one)
-        for _ in range(self.layers):
+        for _ in range(self.layers_of[self._where(one.part)]):
             self._gather()
             self._context(ALL_GATHER)
             self._layer(1.0)
@@ -168,14 +174,14 @@ class _Program:
             self._compute(effort * self.sizes.head_s)
             if syncs:
                 self._sync_words(kind)
-        for layer in range(self.layers):
+        for layer in range(self.layers_of[where]):
             if one.kind == "W":
                 self._compute(effort * (self.sizes.attention_s + self.sizes.ffn_s))
             else:
                 self._gather()
                 self._layer(effort)
                 self._context(REDUCE_SCATTER)
-            if layer == self.layers - 1:
+            if layer == self.layers_of[where] - 1:
                 self._send(one)
             if syncs:
                 self._sync(kind, after=self.last)
@@ -184,14 +190,18 @@ class _Program:
 
     def _join_copies(self) -> None:
         """Sum gradients with the stage that has the same two parts: each sums those of one."""
-        other = self.split.pp - 1 - self.stage
-        sizes = self.sizes
-        weights = self.layers * (sizes.dense + sizes.sparse)
-        weights += sizes.words * (min(self.stage, other) == 0)
+        last = self.split.pp - 1
+        other = last - self.stage
         tag = 2 * self.split.n_parts * self.micro_batches
         after = (*self.last, len(self.operations) - 1)
-        for width in (self.workload.gradient_width_bytes, self.workload.width_bytes):
+        for width, own in (
+            (self.workload.gradient_width_bytes, False),
+            (self.workload.width_bytes, True),
+        ):
             for kind, source in ((SEND, self.stage), (RECV, other)):
+                part = source if own else last - source
+                weights = self.layers_of[part] * (self.sizes.dense + self.sizes.sparse)
+                weights += self.sizes.words * (part in (0, last))
                 put = Operation(kind, after, "pp", weights * width, toward=other, tag=tag + source)
                 got = self._put(put)
             after, tag = got, tag + self.split.pp
@@ -201,14 +211,22 @@ class _Program:
         sizes = self.sizes
         if self.split.ep == 1:
             self._compute(effort * (sizes.attention_s + sizes.ffn_s))
-            self._communicate(ALL_REDUCE, "tp", 2 * sizes.activation)
+            self._sum(2 * sizes.activation)
             return
         self._compute(effort * sizes.attention_s)
-        self._communicate(ALL_REDUCE, "tp", sizes.activation)
+        self._sum(sizes.activation)
         self._communicate(ALL_TO_ALL, "ep", sizes.dispatch)
         self._compute(effort * sizes.ffn_s)
         self._communicate(ALL_TO_ALL, "ep", sizes.dispatch)
-        self._communicate(ALL_REDUCE, "tp", sizes.activation)
+        self._sum(sizes.activation)
+
+    def _sum(self, size: float) -> None:
+        """Sum activations over tensor-parallel ranks, which may keep a part each in between."""
+        if not self.split.sequence_parallel:
+            self._communicate(ALL_REDUCE, "tp", size)
+            return
+        self._communicate(REDUCE_SCATTER, "tp", size)
+        self._communicate(ALL_GATHER, "tp", size / self.split.tp)
 
     def _context(self, kind: int) -> None:
         """Keys and values of the other parts of a sequence; backward, their gradients."""
@@ -237,9 +255,13 @@ class _Program:
         """Gather so many weights, or reduce their gradients."""
         if kind == ALL_GATHER:
             size = words * self.workload.width_bytes / count_members(self.split, family)
-        else:
-            size = words * self.workload.gradient_width_bytes
-        return self._add(kind, family, size, after)
+            return self._add(kind, family, size, after)
+        size = words * self.workload.gradient_width_bytes
+        done = self._add(kind, family, size, after) or after
+        if family == "dp" and kind == REDUCE_SCATTER:
+            part = size / count_members(self.split, family)
+            done = self._add(ALL_REDUCE, "copies", part, done) or done
+        return done
 
     def _compute(self, duration_s: float) -> None:
         after = (*self.last, *self.waiting)

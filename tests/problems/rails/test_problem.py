@@ -19,7 +19,7 @@ from tests.helpers.rails import MODEL, make_job, message_step, random_jobs, smal
 
 BROKEN: list[tuple[dict[str, Any], str, str]] = [
     ({"gpus_per_server": 3}, "network.gpus_per_server", "no multiple of 3 GPUs per server"),
-    ({"ep": 4}, "ep", "ep = 4: does not divide dp = 2"),
+    ({"ep": 4}, "ep", "ep = 4: does not divide dp x cp = 2 x 1"),
     ({"ep": 2}, "parallelism.ep", "ep = 2: does not divide the 1 experts"),
     ({"model": None}, "model", "neither model nor recorded"),
     ({"batch": 7}, "workload.batch", "no multiple of dp = 2"),
@@ -51,9 +51,30 @@ BROKEN: list[tuple[dict[str, Any], str, str]] = [
         "workload.model",
         "3 layers do not split into 2 equal parts",
     ),
+    (
+        {"model": replace(MODEL, layers=1)},
+        "workload.model",
+        "1 layers, fewer than the 2 parts of the pipeline",
+    ),
+    (
+        {"stage_layers": (1, 1, 10)},
+        "stage_layers",
+        "3 parts, the pipeline has 2",
+    ),
+    (
+        {"stage_layers": (1, 10)},
+        "parallelism.stage_layers",
+        "11 layers in all, the model has 12",
+    ),
+    ({"shard": 3, "zero_stage": 3}, "shard", "shard = 3: does not divide dp x cp = 2 x 1"),
+    ({"shard": 2}, "shard", "shard = 2 with zero_stage = 0: nothing is sharded"),
+    ({"skew": 0.5}, "skew", "skew = 0.5: must be >= 1"),
+    ({"spanning": "trees"}, "spanning", "one of hierarchical, rings"),
     ({"schedule": "2f2b"}, "schedule", "one of gpipe, 1f1b, interleaved"),
     ({"switching": "all"}, "switching", "one of all-stop, per-circuit"),
-    ({"order": ("dp", "tp", "pp")}, "order", "each of dp, tp, pp, cp once"),
+    ({"order": ("dp", "tp", "pp")}, "order", "order = dp, tp, pp: each of dp, tp, pp, cp once"),
+    ({"order": "tp-cp-ep-ep-dp-pp"}, "order", "tp, cp, ep, ep, dp, pp: each of .* at most once"),
+    ({"placement": "tp-xp-dp-pp"}, "placement[1]", "= 'xp': one of dp, tp, pp, cp, ep"),
     ({"zero_stage": 4}, "zero_stage", "from 0 to 3"),
     ({"efficiency": 1.5}, "efficiency", "at most 1"),
     ({"port_bytes_per_s": 0}, "port_bytes_per_s", "must be > 0"),
@@ -83,10 +104,11 @@ def test_a_broken_job_is_refused(change: dict[str, Any], where: str, message: st
     assert caught.value.where == where
 
 
-def test_a_group_of_several_rails_is_refused() -> None:
-    """Tensor parallelism wider than a server, with groups and ranks named."""
-    with pytest.raises(om.InputError, match=r"group tp\.0 joins rank 0 on rail 0 and rank") as c:
-        small_job(dp=2, tp=4, pp=1, gpus_per_server=2)
+def test_a_group_with_other_rails_in_another_server_is_refused() -> None:
+    """With the group, its servers and their rails."""
+    message = r"group dp\.0 has members in server 0 on rails 0; server 1 on rails 1: the same"
+    with pytest.raises(om.InputError, match=message) as c:
+        small_job(dp=2, tp=3, pp=1, gpus_per_server=2)
     assert c.value.where == "parallelism.placement"
 
 
