@@ -10,6 +10,7 @@ from optmatch.problems.rails.problem import RailJob
 from optmatch.problems.reroutes.problem import Reroute
 from optmatch.problems.routing.problem import Routing
 from optmatch.problems.sharing.tenancy import Tenancy
+from optmatch.problems.sharing.problem import PortSharing
 from optmatch.problems.slices.problem import SliceAllocation
 
 PROBLEMS: dict[str, type[Problem]] = {
@@ -18,6 +19,7 @@ PROBLEMS: dict[str, type[Problem]] = {
         AllToAll,
         Collective,
         Demand,
+        PortSharing,
         RailJob,
         Reroute,
         Routing,

@@ -1,1 +1,1 @@
-"""The rules of ports and machines that jobs share."""
+"""Replay of shared resources: who may serve whom, who gets how much, and what is proved."""
