@@ -9,8 +9,8 @@ from optmatch.problems.demands.problem import Demand
 from optmatch.problems.rails.problem import RailJob
 from optmatch.problems.reroutes.problem import Reroute
 from optmatch.problems.routing.problem import Routing
-from optmatch.problems.sharing.tenancy import Tenancy
 from optmatch.problems.sharing.problem import PortSharing
+from optmatch.problems.sharing.tenancy import Tenancy
 from optmatch.problems.slices.problem import SliceAllocation
 
 PROBLEMS: dict[str, type[Problem]] = {
