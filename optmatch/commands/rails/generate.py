@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import click
 from click.core import ParameterSource
@@ -21,10 +21,10 @@ from optmatch.commands.rails.trace import rail_trace
 from optmatch.fabrics import SWITCHES
 from optmatch.model import InputError
 from optmatch.problems import Parallelism, RailJob, RailNetwork, TransformerModel, Workload
-from optmatch.problems.rails.parallelism import DEGREES
+from optmatch.problems.rails.parallelism import DEGREES, PipelineSchedule
 from optmatch.problems.rails.presets import PRESETS, make_job
 
-T = TypeVar("T")
+T = TypeVar("T", Parallelism, RailNetwork, TransformerModel, Workload)
 
 _FABRIC_NAMES = ("rows", "cols", "ports", "tx", "rx", "size")
 _SPLIT: tuple[Row, ...] = (
@@ -39,7 +39,7 @@ _SPLIT: tuple[Row, ...] = (
     (
         "--schedule",
         "schedule",
-        click.Choice(["gpipe", "1f1b", "interleaved"]),
+        click.Choice(get_args(PipelineSchedule)),
         "Order of micro-batches.",
     ),
     ("--virtual-stages", "virtual_stages", int, "Parts of the model at a rank, interleaved."),
@@ -114,6 +114,7 @@ _NEEDED = {
 @click.pass_context
 def rail_job(
     context: click.Context,
+    /,
     gpus: int,
     preset: str | None,
     collectives: str,
