@@ -7,12 +7,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 import optmatch as om
 from optmatch.cli import main
+from optmatch.io.exports import exported
 from optmatch.io.rails.triggers import export_triggers, read_triggers, write_triggers
 from optmatch.io.schemas import make_schema
 from optmatch.problems.rails.derivation import derive_triggers
@@ -81,6 +83,6 @@ def test_what_is_wrong_is_refused(
 
 def test_a_schedule_without_rails_has_no_triggers() -> None:
     """As for every format of one kind."""
-    other = om.solve(om.Routing(om.IdealSwitch(2), [1, 0]), seed=0)
+    other = om.solve(om.Routing(om.IdealSwitch(2), np.array([1, 0], np.int32)), seed=0)
     with pytest.raises(om.InputError, match="for rail-job"):
-        om.io.exports.export(other, "triggers", "-")
+        exported(other, "triggers")

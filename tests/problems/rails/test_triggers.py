@@ -146,7 +146,7 @@ def test_states_are_matchings() -> None:
         ([[0, -1], [0, -1]], "a port is there twice"),
         ([[0, 0], [1, 0]], "share destination"),
     ):
-        wrong = replace(rail.triggers[0], circuits=circuits)
+        wrong = replace(rail.triggers[0], circuits=np.array(circuits, np.int32))
         with pytest.raises(om.InputError, match=complaint):
             replace(rail, triggers=(wrong, *rail.triggers[1:]))
     with pytest.raises(om.InputError, match="not after that of the one before"):
