@@ -74,6 +74,14 @@ def _demand() -> Kind:
     return Kind(Demand, verify_demand, METHODS)
 
 
+def _port_sharing() -> Kind:
+    from optmatch.problems import PortSharing
+    from optmatch.solvers.sharing import METHODS
+    from optmatch.verify.sharing.replay import verify_sharing
+
+    return Kind(PortSharing, verify_sharing, METHODS)
+
+
 def _rail_job() -> Kind:
     from optmatch.problems import RailJob
     from optmatch.solvers.rails import METHODS
@@ -110,6 +118,7 @@ _ROWS: dict[str, Callable[[], Kind]] = {
     "all-to-all": _all_to_all,
     "collective": _collective,
     "demand": _demand,
+    "port-sharing": _port_sharing,
     "rail-job": _rail_job,
     "reroute": _reroute,
     "routing": _routing,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -18,7 +18,7 @@ from optmatch.commands.rails.trace import rail_trace
 from optmatch.fabrics import SWITCHES
 from optmatch.model import InputError
 from optmatch.problems import Parallelism, RailJob, RailNetwork, TransformerModel, Workload
-from optmatch.problems.rails.parallelism import DEGREES
+from optmatch.problems.rails.parallelism import DEGREES, PipelineSchedule
 
 _FABRIC_NAMES = ("rows", "cols", "ports", "tx", "rx", "size")
 _SPLIT: tuple[Row, ...] = (
@@ -26,15 +26,18 @@ _SPLIT: tuple[Row, ...] = (
     ("--tp", "tp", int, "Degree of tensor parallelism."),
     ("--pp", "pp", int, "Degree of pipeline parallelism."),
     ("--cp", "cp", int, "Degree of context parallelism."),
-    ("--ep", "ep", int, "Degree of expert parallelism; divides --dp."),
+    ("--ep", "ep", int, "Degree of expert parallelism; divides --dp x --cp."),
     ("--zero-stage", "zero_stage", click.IntRange(0, 3), "What is sharded; 3 is FSDP."),
+    ("--shard", "shard", int, "Hybrid sharding: ranks that share one copy.  [default: all]"),
+    ("--sequence-parallel", "sequence_parallel", bool, "Whether tensor ranks share activations."),
     (
         "--schedule",
         "schedule",
-        click.Choice(["gpipe", "1f1b", "interleaved"]),
+        click.Choice(get_args(PipelineSchedule)),
         "Order of micro-batches.",
     ),
     ("--virtual-stages", "virtual_stages", int, "Parts of the model at a rank, interleaved."),
+    ("--stage-layers", "stage_layers", str, "Layers of each part, as in 7,8,7.  [default: equal]"),
     ("--order", "order", str, "Degrees as they count ranks, fastest first."),
     ("--placement", "placement", str, "Degrees as they fill servers, fastest first."),
 )
@@ -47,6 +50,7 @@ _WORKLOAD: tuple[Row, ...] = (
     ("--micro-batch", "micro_batch", int, "Sequences of a micro-batch; -1: all in one."),
     ("--peak-flops", "peak_flops_per_s", float, "Operations per second of a GPU."),
     ("--efficiency", "efficiency", float, "The part of the peak that is reached."),
+    ("--skew", "skew", float, "Tokens of the busiest expert over the mean."),
     ("--width", "width_bytes", float, "Bytes of an activation or weight."),
     ("--gradient-width", "gradient_width_bytes", float, "Bytes of a gradient."),
 )
@@ -89,12 +93,11 @@ def rail_job(
     """One step of a training job, over rails that are optical switches."""
     given = {name: options.pop(name) for name in _FABRIC_NAMES}
     fabric = build_fabric(type_, given) if type_ else None
-    for name in ("order", "placement"):
-        options[name] = tuple(part.strip() for part in options[name].split(","))
     split, network, workload, model = (
         {name: options[name] for _, name, _, _ in rows}
         for rows in (_SPLIT, _NETWORK, _WORKLOAD, _MODEL)
     )
+    split["stage_layers"] = _read_layers(split["stage_layers"])
     parallelism = Parallelism(**split)
     if parallelism.n_ranks != gpus:
         shown = " x ".join(f"{degree} {split[degree]}" for degree in DEGREES)
@@ -107,6 +110,14 @@ def rail_job(
         collectives={name.strip(): choice.strip() for name, _, choice in chosen},  # type: ignore[misc]
     )
     write_problem(job, output, force)
+
+
+def _read_layers(text: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    for part in parts:
+        if not part.isdecimal():
+            raise InputError(f"--stage-layers: {part!r} is no number of layers")
+    return tuple(map(int, parts))
 
 
 COMMANDS = (rail_job, rail_trace)

@@ -73,6 +73,9 @@ class Workload(Value):
         replica; -1 for all in one.
     peak_flops_per_s, efficiency
         Of a GPU, and the part of it that is reached.
+    skew
+        Of experts: the tokens of the busiest rank of a group over the mean. As everyone waits for
+        it, all-to-alls carry so many times the bytes, and experts compute so much longer.
     width_bytes, gradient_width_bytes
         Bytes of an activation or weight, and of a gradient.
     recorded
@@ -100,6 +103,7 @@ class Workload(Value):
     micro_batch: Annotated[int, Range(-1)] = -1
     peak_flops_per_s: Positive = 989e12
     efficiency: Annotated[float, Range(0, 1, above=True)] = 0.5
+    skew: Annotated[float, Range(1)] = 1.0
     width_bytes: Positive = 2.0
     gradient_width_bytes: Positive = 2.0
     recorded: Step | None = field(default=None, repr=False)
