@@ -69,7 +69,9 @@ def _fibres_out(problem: Reroute, rack: Fabric, sides: NDArray[np.bool_]) -> NDA
             from_switch[tail] += count * ~sides[:, head]
         else:
             found += count * (sides[:, tail] & ~sides[:, head])
-    return found + sum(np.minimum(into, from_switch[at]) for at, into in to_switch.items())
+    for switch, into in to_switch.items():
+        found += np.minimum(into, from_switch[switch])
+    return found
 
 
 def _crossing(problem: Reroute, rack: Fabric, sides: NDArray[np.bool_]) -> NDArray[np.int64]:
