@@ -103,6 +103,7 @@ def at_events(on_event: OnEvent, *, keep: bool = False) -> Iterator[OnEvent]:
         if asked:
             waits = reminded and keep and clock is None
             reminded = False
+            heeded = heeded or not waits
             return waits
         asked = True
         if clock is not None:
@@ -117,6 +118,8 @@ def at_events(on_event: OnEvent, *, keep: bool = False) -> Iterator[OnEvent]:
         on_event(event)
         if asked:
             heeded = True
+            if timer is not None:
+                timer.cancel()  # what catches the interrupt ends its work undisturbed
             raise KeyboardInterrupt
 
     with heeding() as signals:

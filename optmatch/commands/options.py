@@ -165,6 +165,20 @@ def _build(type_: str, given: dict[str, Any]) -> Fabric:
     return cls(**{_FIELDS.get(name, name): value for name, value in given.items()})
 
 
+LENIENT = click.option(
+    "--lenient", is_flag=True, help="Chakra: leave out what a cut trace does not tell, and say it."
+)
+_MOST_SAID = 20  # of what was left out; the file of a trace may lack its whole beginning
+
+
+def say_skipped(skipped: Sequence[str] | None) -> None:
+    """Write on stderr what was left out of a trace."""
+    for one in (skipped or [])[:_MOST_SAID]:
+        say(f"left out: {one}")
+    if skipped and len(skipped) > _MOST_SAID:
+        say(f"left out: {len(skipped)} in all")
+
+
 def write_problem(problem: Problem, output: str, force: bool) -> None:
     """Write a problem to a file or to stdout."""
     from optmatch.io import dumps, save  # these load every kind, which `--help` has no need of

@@ -49,6 +49,25 @@ def test_ctrl_c_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_what_catches_the_interrupt_ends_undisturbed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A study makes its tables then, which may take longer than an event is waited for."""
+    monkeypatch.setattr("optmatch.commands.interrupt.PATIENCE_S", 0.05)
+    done = []
+    with at_events(ignore) as listen:
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            listen(Tick("run", 1))
+        time.sleep(0.2)
+        done.append("tables")
+    with at_events(ignore):
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            for _ in range(200):
+                time.sleep(0.05)
+        done.append("tables of a run that reports nothing")
+    assert len(done) == 2
+
+
 def test_the_running_solve_stops_and_its_answer_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes after the search ends in peace; a signal that comes then is not forgotten."""
     monkeypatch.setattr("optmatch.commands.interrupt.PATIENCE_S", 0.01)

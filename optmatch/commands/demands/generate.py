@@ -16,8 +16,10 @@ from optmatch.commands.options import (
     FABRIC_NAMES,
     FABRIC_OPTIONS,
     FILE_OPTIONS,
+    LENIENT,
     build_fabric,
     count,
+    say_skipped,
     take,
     with_options,
     write_problem,
@@ -82,6 +84,7 @@ _DEMAND: tuple[Row, ...] = (
 @click.option("--name", help="Name of the matrix, where a file holds several.")
 @click.option("--transposed", is_flag=True, help="Rows of the file are destinations.")
 @click.option("--groups", type=click.Path(), help="Chakra: the JSON file of communicator groups.")
+@LENIENT
 @click.option(
     "--model", type=click.Choice(list(MODELS)), help="Traffic to draw, without --matrix."
 )
@@ -98,6 +101,7 @@ def demand(
     name: str | None,
     transposed: bool,
     groups: str | None,
+    lenient: bool,
     model: str | None,
     seed: int,
     **options: Any,
@@ -118,10 +122,14 @@ def demand(
 
         fits = all(value is None for value in shape.values())
         fabric = None if fits else build_fabric(type_, shape)
-        given = read_matrix(matrix, name=name, transposed=transposed, groups=groups)
+        skipped: list[str] | None = [] if lenient else None
+        given = read_matrix(
+            matrix, name=name, transposed=transposed, groups=groups, skipped=skipped
+        )
+        say_skipped(skipped)
     elif model is not None and matrix is None:
-        if name is not None or transposed or groups is not None:
-            raise click.UsageError("--name, --transposed and --groups are for --matrix")
+        if name is not None or transposed or groups is not None or lenient:
+            raise click.UsageError("--name, --transposed, --groups, --lenient: for --matrix")
         fabric = build_fabric(type_, shape)
         given = _draw(model, fabric, seed, drawn)
     else:

@@ -7,7 +7,13 @@ from typing import Any
 import click
 
 from optmatch.commands.fields import RAILS, field_options
-from optmatch.commands.options import FILE_OPTIONS, with_options, write_problem
+from optmatch.commands.options import (
+    FILE_OPTIONS,
+    LENIENT,
+    say_skipped,
+    with_options,
+    write_problem,
+)
 from optmatch.problems import RailJob, RailNetwork, Workload
 from optmatch.problems.rails.step import DIMENSIONS, Dimension
 
@@ -42,6 +48,7 @@ class _Named(click.ParamType[tuple[str, Dimension]]):
     help="Of each other recorded operation, a shard.  [default: 1]",
 )
 @click.option("--groups", type=click.Path(), help="JSON with the ranks of each group.")
+@LENIENT
 @click.option("--gpus-per-server", type=int, default=1, help="The number of rails.")
 @click.option("--stride", type=int, default=1, help="Between the ranks of a server.")
 @click.option(
@@ -60,6 +67,7 @@ def rail_trace(
     message_bytes: int | None,
     collective_bytes: int | None,
     groups: str | None,
+    lenient: bool,
     gpus_per_server: int,
     stride: int,
     dimensions: tuple[tuple[str, Dimension], ...],
@@ -80,6 +88,8 @@ def rail_trace(
         raise click.UsageError("either --chakra, --phases or --recordings")
     if recordings is None and (message_bytes, collective_bytes) != (None, None):
         raise click.UsageError("--message-bytes and --collective-bytes are for --recordings")
+    if lenient and chakra is None:
+        raise click.UsageError("--lenient is for --chakra")
     told = TraceOptions(
         gpus_per_server=gpus_per_server,
         stride=stride,
@@ -88,7 +98,9 @@ def rail_trace(
         flops_per_s=flops_per_s,
     )
     if chakra is not None:
-        step = read_step(chakra, groups, told)
+        skipped: list[str] | None = [] if lenient else None
+        step = read_step(chakra, groups, told, skipped=skipped)
+        say_skipped(skipped)
     else:
         members = {} if groups is None else read_groups(groups)
         if phases is not None:

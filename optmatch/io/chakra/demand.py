@@ -21,6 +21,7 @@ def read_chakra(
     *,
     groups: Mapping[str, Sequence[int]] | None = None,
     skip_collectives: bool = False,
+    skipped: list[str] | None = None,
 ) -> NDArray[np.float64]:
     r"""Add up what the ranks of a trace send.
 
@@ -33,6 +34,10 @@ def read_chakra(
         collective without a group is one of all ranks.
     skip_collectives
         Whether collectives other than all-to-all are left out.
+    skipped
+        A list: what a cut trace does not tell is left out, and added to it, see `read_trace`; so
+        are messages without their other end, and collectives without the root that they need.
+        None: that is an error.
 
     Returns
     -------
@@ -57,7 +62,7 @@ def read_chakra(
     A root is told by ``root``, or by ``comm_src`` of a broadcast or scatter and ``comm_dst`` of a
     reduce or gather.
     """
-    traces = read_traces(paths)
+    traces = read_traces(paths, skipped=skipped)
     matrix = np.zeros((len(traces), len(traces)))
     _add_messages(matrix, traces, groups or {})
     chosen = [np.flatnonzero(trace.kind == COLLECTIVE) for trace in traces]
@@ -79,7 +84,9 @@ def read_chakra(
         if len(members) == 1:  # some producers write them; there is nobody to talk to
             continue
         if name in FROM_ROOT + TO_ROOT and root == MISSING:
-            raise nodes.fail(first, f"collective {name}: the trace does not tell its root")
+            for k in same.tolist():
+                nodes.skip(k, f"collective {name}: the trace does not tell its root")
+            continue
         total = float(sizes[same].clip(min=0).sum(dtype=np.float64))
         _add_collective(
             matrix[nodes.rank[first]], name, int(nodes.rank[first]), members, total, root
@@ -128,7 +135,8 @@ def _add_messages(matrix: NDArray[np.float64], traces: Sequence[Trace], groups: 
     source, destination = nodes.column("source"), nodes.column("destination")
     source = np.where(source == MISSING, nodes.rank, source)
     if (destination[sends] == MISSING).any():
-        destination, _ = pair_messages(nodes, groups)
+        destination, pair = pair_messages(nodes, groups)
+        sends &= pair != MISSING
     size_bytes = nodes.column("size_bytes")
     for k in np.flatnonzero(sends & (size_bytes < 0))[:1].tolist():
         raise nodes.fail(k, "comm_size is missing or negative")

@@ -21,7 +21,8 @@ def pair_messages(messages: Nodes, members: Members) -> tuple[Integers, Integers
     `messages` are all nodes of all ranks that send or receive. A send and its receive have the
     same number as `pair`, from 0 up. Messages between two ranks with the same tag are in the same
     order at both. Where a rank is not told, it is the other one of a group of two, or the only
-    rank in the group that has a counterpart with the same tag.
+    rank in the group that has a counterpart with the same tag. Of a trace in which something may
+    be left out, a message without its other end is no error; it is `MISSING` in `pair`.
 
     Raises
     ------
@@ -48,10 +49,12 @@ def pair_messages(messages: Nodes, members: Members) -> tuple[Integers, Integers
     full = np.stack([*keys, count], axis=1)
     _, pair, twice = np.unique(full, axis=0, return_inverse=True, return_counts=True)
     pair = pair.reshape(-1)
-    for k in np.flatnonzero(twice[pair] != 2)[:1].tolist():
+    alone = twice[pair] != 2
+    for k in np.flatnonzero(alone & (peer != MISSING)).tolist():
         verb = "receives" if sends[k] else "sends"
-        raise messages.fail(k, f"rank {peer[k]} never {verb} it")
-    one, other = np.argsort(pair, kind="stable").reshape(-1, 2).T
+        messages.skip(k, f"rank {peer[k]} never {verb} it")
+    pair = np.where(alone, MISSING, pair)
+    one, other = np.argsort(pair, kind="stable")[alone.sum() :].reshape(-1, 2).T
     sizes = size_bytes[one], size_bytes[other]
     for k in np.flatnonzero((sizes[0] != sizes[1]) | (sizes[0] < 0))[:1]:
         text = f"comm_size = {sizes[0][k]}, and {sizes[1][k]} at rank {peer[one[k]]}"
@@ -93,10 +96,11 @@ def _resolve(
         named -= Counter(int(peer[j]) for j in beside)
         return set(named) or {int(rank[j]) for j in opposite if peer[j] == MISSING}
 
+    hopeless: set[int] = set()
     while True:
         silent: dict[tuple[int, bool], list[int]] = defaultdict(list)
         for k in bucket:
-            if peer[k] == MISSING:
+            if peer[k] == MISSING and k not in hopeless:
                 silent[int(rank[k]), bool(sends[k])].append(k)
         if not silent:
             return
@@ -105,5 +109,8 @@ def _resolve(
         if len(ranks) != 1:
             shown = ", ".join(map(str, sorted(ranks))) or "none"
             text = f"its other end is not told; ranks that it could be: {shown}"
-            raise messages.fail(same[0], text)
+            for k in same:
+                messages.skip(k, text)
+            hopeless.update(same)
+            continue
         peer[same] = ranks.pop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -44,6 +45,8 @@ def read_step(
     prefix: str | os.PathLike[str],
     groups: str | os.PathLike[str] | None = None,
     options: TraceOptions | None = None,
+    *,
+    skipped: list[str] | None = None,
 ) -> Step:
     """Read the Chakra traces of all ranks as one step of a job.
 
@@ -55,6 +58,12 @@ def read_step(
         The file of communicator groups; None if no node names one.
     options
         What traces do not tell.
+    skipped
+        A list: what a cut trace does not tell is left out, and added to it and to `skipped` of
+        the step, see `read_trace`. So are collectives without a part at some rank, and messages
+        without their other end, which take the time that they took; and control dependencies,
+        where nodes would wait in a circle (Chakra's own feeder follows data dependencies alone).
+        None: that is an error.
 
     Returns
     -------
@@ -63,7 +72,8 @@ def read_step(
         trace has measured. The k-th collective of a group at one rank belongs to the k-th at the
         others. A send belongs to the receive between the same ranks with the same tag, in order,
         and begins when both are ready. Where ranks would wait for each other in a circle, it does
-        not wait for the receive: see `send_eagerly`.
+        not wait for the receive: see `send_eagerly`. Of an all-to-all whose ranks send more or
+        less than each other (``all_to_allv``), the largest size counts at all of them.
 
     Raises
     ------
@@ -73,9 +83,10 @@ def read_step(
         its other end, or with several that are possible; dependencies in a circle; a group on
         several rails; different groups of one dimension that overlap.
     """
-    traces = read_traces(siblings(prefix))
+    traces = read_traces(siblings(prefix), skipped=skipped)
     members = {} if groups is None else read_groups(groups, n_ranks=len(traces))
-    return step_of(traces, members, options or TraceOptions())
+    step = step_of(traces, members, options or TraceOptions())
+    return replace(step, skipped=tuple(skipped)) if skipped else step
 
 
 def step_of(traces: Sequence[Trace], groups: Members, options: TraceOptions) -> Step:
@@ -91,7 +102,8 @@ class _Draft:
 
     def __init__(self, traces: Sequence[Trace], groups: Members, options: TraceOptions) -> None:
         self.members, self.options = groups, options
-        orders = [_order(trace) for trace in traces]
+        ordered = [_ordered(trace) for trace in traces]
+        traces, orders = [one for one, _ in ordered], [order for _, order in ordered]
         self.nodes = nodes = Nodes.of(traces, orders)
         self.deps = _dependencies(traces, orders)
         self.kind = np.zeros(len(nodes.rank), dtype=np.int64)
@@ -99,6 +111,7 @@ class _Draft:
         self.names: dict[str, int] = {}
         self.ranks: list[tuple[int, ...]] = []
         self.n_matches = 0
+        self.untimed = nodes.column("kind") == COLLECTIVE
         self.root, given = roots_of(nodes), nodes.column("collective")
         block, like = map(COLLECTIVES.index, ("REDUCE_SCATTER_BLOCK", "REDUCE_SCATTER"))
         self.collective = np.where(given == block, like, given)  # all have equal parts here
@@ -139,19 +152,33 @@ class _Draft:
         for name, group in self.names.items():
             at = order[ends[group] : ends[group + 1]]
             parts = [at[self.nodes.rank[at] == rank] for rank in self.ranks[group]]
-            longest = max(parts, key=len)
-            for rank, part in zip(self.ranks[group], parts, strict=True):
-                if len(part) < len(longest):
-                    text = f"group {name}: rank {rank} has no part in this collective"
-                    raise self.nodes.fail(int(longest[len(part)]), text)
-            table = np.stack(parts)
-            silent = (self.size[table] == 0) & np.isin(self.collective[table], _FROM_ROOT)
-            largest = np.broadcast_to(self.size[table].max(axis=0), table.shape)
-            self.size[table[silent]] = largest[silent]  # only the root may say what there is
+            parts = self._even(name, group, parts)
+            longest, table = parts[0], np.stack(parts)
+            # Only the root may say what there is; all_to_allv ends when its largest part does.
+            less = (self.size[table] == 0) & np.isin(self.collective[table], _FROM_ROOT)
+            less |= self.collective[table] == COLLECTIVES.index("ALL_TO_ALL")
+            largest = np.broadcast_to(self.size[table].max(axis=0, initial=0), table.shape)
+            self.size[table[less]] = largest[less]
             for part in parts:
                 self._compare(name, part, longest)
             self.match[table] = self.n_matches + np.arange(len(longest))
             self.n_matches += len(longest)
+
+    def _even(self, name: str, group: int, parts: list[Integers]) -> list[Integers]:
+        """Leave out collectives in which some rank has no part, or refuse them."""
+        longest, n = max(parts, key=len), min(map(len, parts))
+        for rank, part in zip(self.ranks[group], parts, strict=True):
+            for k in longest[len(part) :].tolist():
+                text = f"group {name}: rank {rank} has no part in this collective"
+                self.nodes.skip(k, text)
+        for part in parts:
+            self._leave(part[n:])
+        return [part[:n] for part in parts]
+
+    def _leave(self, at: Integers) -> None:
+        """Let operations be computation that takes as long as they took."""
+        self.kind[at], self.group[at], self.peer[at], self.match[at] = 0, *[MISSING] * 3
+        self.untimed[at] = False
 
     def _compare(self, name: str, part: Integers, other: Integers) -> None:
         """Refuse collectives that belong together, but differ."""
@@ -175,6 +202,8 @@ class _Draft:
         self.peer[at], pairs = pair_messages(messages, self.members)
         self.match[at] = self.n_matches + pairs
         self.kind[at] = np.where(messages.column("kind") == SEND, _SEND, _RECV)
+        self._leave(at[pairs == MISSING])
+        at, names = at[pairs != MISSING], [names[k] for k in np.flatnonzero(pairs != MISSING)]
         shared = set(self.names)  # with collectives; a pipeline shares no phase with them
         for k, name in zip(at.tolist(), names, strict=True):
             ends = (int(self.nodes.rank[k]), int(self.peer[k]))
@@ -195,7 +224,7 @@ class _Draft:
             counted = self.nodes.column("operations").clip(min=0) / self.options.flops_per_s
             duration = np.where(duration > 0, duration, counted)
         # Collectives are left out, or take as long as their circuits need.
-        silent = talks | (self.nodes.column("kind") == COLLECTIVE)
+        silent = talks | self.untimed
         dep_start, dep = self.deps
         step = Step(
             groups=tuple(self._groups()),
@@ -238,6 +267,22 @@ class _Draft:
     def _fail(self, group: int, message: str) -> FormatError:
         """Return an error about the first node of a group."""
         return self.nodes.fail(int(np.flatnonzero(self.group == group)[0]), message)
+
+
+def _ordered(trace: Trace) -> tuple[Trace, Integers]:
+    """Order the nodes of a trace, without control dependencies if they stand in the way."""
+    try:
+        return trace, _order(trace)
+    except FormatError as exc:
+        if trace.skipped is None or trace.first_control is None:
+            raise
+        trace.skipped.append(f"{exc}: no control dependency of this file counts")
+    data = trace.first_control - trace.first_parent[:-1]
+    place = np.arange(len(trace.parents)) - np.repeat(
+        trace.first_parent[:-1], np.diff(trace.first_parent)
+    )
+    trace = trace.keep_parents(place < np.repeat(data, np.diff(trace.first_parent)))
+    return trace, _order(trace)
 
 
 def _order(trace: Trace) -> Integers:

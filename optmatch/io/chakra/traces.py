@@ -13,7 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.io.chakra.json_nodes import is_json_trace, json_nodes
-from optmatch.io.chakra.messages import ATTRIBUTES, LARGEST, messages
+from optmatch.io.chakra.messages import (
+    ATTRIBUTES,
+    COLLECTIVE,
+    COLLECTIVES,
+    COMPUTE,
+    LARGEST,
+    RECEIVE,
+    SEND,
+    messages,
+)
 from optmatch.io.chakra.writer import trace_bytes
 from optmatch.io.contents import read_bytes, unzip
 from optmatch.model import FormatError
@@ -51,8 +60,12 @@ class Trace(NamedTuple):
     root: Integers
     """A rank, of collectives; producers that tell it at all may do so otherwise: `roots_of`."""
     group_names: tuple[str, ...]
+    first_control: Integers | None = None
+    """From ``first_control[k]`` on, what node k waits for stands in its `ctrl_deps`."""
     noun: str = "node"
     """What messages call a node."""
+    skipped: list[str] | None = None
+    """What was left out, and why; None if nothing may be: then it is an error."""
 
     def place(self, node: int) -> str:
         """Return what messages call one node."""
@@ -61,6 +74,22 @@ class Trace(NamedTuple):
     def fail(self, node: int, message: str) -> FormatError:
         """Return an error about a node."""
         return FormatError(message, where=self.place(node), path=self.path)
+
+    def keep_parents(self, kept: NDArray[np.bool_]) -> Trace:
+        """Return the trace with some of its dependencies."""
+        before = np.concatenate([[0], np.cumsum(kept)])
+        first_control = None if self.first_control is None else before[self.first_control]
+        return self._replace(
+            parents=self.parents[kept],
+            first_parent=before[self.first_parent],
+            first_control=first_control,
+        )
+
+    def skip(self, node: int, message: str) -> None:
+        """Note that something of a node is left out; refuse it where nothing may be."""
+        if self.skipped is None:
+            raise self.fail(node, message)
+        self.skipped.append(str(self.fail(node, message)))
 
 
 class Nodes(NamedTuple):
@@ -103,6 +132,10 @@ class Nodes(NamedTuple):
         """Return an error about a node."""
         return self.traces[int(self.rank[k])].fail(int(self.node[k]), message)
 
+    def skip(self, k: int, message: str) -> None:
+        """Note that something of a node is left out, or refuse it: see `Trace.skip`."""
+        self.traces[int(self.rank[k])].skip(int(self.node[k]), message)
+
 
 def alike(*columns: Integers) -> list[Integers]:
     """Group the places at which all columns are equal, in the order of their entries.
@@ -118,12 +151,16 @@ def alike(*columns: Integers) -> list[Integers]:
     return np.split(order, new + 1) if len(order) else []
 
 
-def read_trace(path: str | os.PathLike[str]) -> Trace:
+def read_trace(path: str | os.PathLike[str], *, skipped: list[str] | None = None) -> Trace:
     """Read the trace of one rank.
 
     The file is ``name.RANK.et``, perhaps gzipped: messages of protobuf, each with its length in
     front, first what describes the trace, then its nodes; integers may have any width that
     protobuf knows. Or it is ``name.RANK.json``, see `json_nodes`.
+
+    With a list as `skipped`, a cut trace is read as far as it goes. What is left out is added to
+    the list: what is behind the end of the file, dependencies on nodes that are not there, and
+    communication without its kind or size, which becomes computation of the time that it took.
 
     Raises
     ------
@@ -141,12 +178,14 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
     rank, _, _ = _parts(path)
     if file.endswith(".json"):  # the same messages, then, and the same checks
         content = trace_bytes(json_nodes(content, file))
-    trace = decode_nodes(content, file, rank)
-    return trace._replace(parents=_places(trace))
+    trace = _find_parents(decode_nodes(content, file, rank, skipped))
+    return trace if skipped is None else _without_attributes(trace)
 
 
-def read_traces(paths: Sequence[str | os.PathLike[str]]) -> list[Trace]:
-    """Read the traces of all ranks, in the order of ranks.
+def read_traces(
+    paths: Sequence[str | os.PathLike[str]], *, skipped: list[str] | None = None
+) -> list[Trace]:
+    """Read the traces of all ranks, in the order of ranks; `skipped` as in `read_trace`.
 
     Raises
     ------
@@ -156,7 +195,7 @@ def read_traces(paths: Sequence[str | os.PathLike[str]]) -> list[Trace]:
     ranks = {_parts(path)[0]: path for path in paths}
     if sorted(ranks) != list(range(len(paths))):
         raise FormatError(f"ranks {sorted(ranks)}: a file for each of 0 .. {len(paths) - 1}")
-    return [read_trace(ranks[rank]) for rank in range(len(ranks))]
+    return [read_trace(ranks[rank], skipped=skipped) for rank in range(len(ranks))]
 
 
 def siblings(path: str | os.PathLike[str]) -> list[Path]:
@@ -186,7 +225,7 @@ def is_trace(path: str | os.PathLike[str]) -> bool:
     return _NAME.fullmatch(name) is not None and is_json_trace(_content(path))
 
 
-def decode_nodes(content: bytes, path: str, rank: int) -> Trace:
+def decode_nodes(content: bytes, path: str, rank: int, skipped: list[str] | None = None) -> Trace:
     """Decode the messages of a trace, each with its length in front: a description, then nodes.
 
     `parents` of the result are still numbers of nodes as in the file.
@@ -201,6 +240,7 @@ def decode_nodes(content: bytes, path: str, rank: int) -> Trace:
 
     parse, groups = messages().node.FromString, dict[str, int]()
     ids, parents, first_parent, told = array("Q"), array("Q"), array("q", [0]), array("q")
+    first_control = array("q")
     places = {name.encode(): place for place, name in enumerate(ATTRIBUTES)}
     blank = [MISSING] * len(ATTRIBUTES)
     end = _skip_metadata(content, path)
@@ -216,7 +256,11 @@ def decode_nodes(content: bytes, path: str, rank: int) -> Trace:
             cut = end >= len(content)
             flaw = "is cut off" if cut else "is damaged, or this is no Chakra trace"
             message = f"byte {begin}: node number {len(ids)}{after} {flaw}"
-            raise FormatError(message, path=path) from exc
+            error = FormatError(message, path=path)
+            if skipped is None or not cut:
+                raise error from exc
+            skipped.append(str(error))
+            break
         row = [*blank, min(node.type, 127), node.duration_micros]  # unknown types stay unknown
         try:
             for attribute in node.attr:  # of one that is there twice, the last one counts
@@ -231,6 +275,7 @@ def decode_nodes(content: bytes, path: str, rank: int) -> Trace:
         ids.append(node.id)
         told.extend(row)
         parents.extend(node.data_deps)
+        first_control.append(len(parents))
         parents.extend(node.ctrl_deps)
         first_parent.append(len(parents))
     table = np.array(told, dtype=np.int64).reshape(-1, len(blank) + 2).T.copy()
@@ -243,7 +288,9 @@ def decode_nodes(content: bytes, path: str, rank: int) -> Trace:
         node_id=np.array(ids, dtype=np.uint64),
         parents=np.array(parents, dtype=np.uint64),
         first_parent=np.array(first_parent, dtype=np.int64),
+        first_control=np.array(first_control, dtype=np.int64),
         group_names=tuple(groups),
+        skipped=skipped,
         **columns,
     )
 
@@ -295,7 +342,7 @@ def _parts(path: str | os.PathLike[str]) -> tuple[int, str, str]:
     return int(found["rank"]), found["stem"], found["ending"]
 
 
-def _places(trace: Trace) -> Integers:
+def _find_parents(trace: Trace) -> Trace:
     """Find the place of each node that another one waits for."""
     ids, wanted, path = trace.node_id, trace.parents, trace.path
     order = np.argsort(ids, kind="stable")
@@ -305,12 +352,25 @@ def _places(trace: Trace) -> Integers:
     found = np.searchsorted(ranked, wanted)
     known = found < len(ids)
     known[known] = ranked[found[known]] == wanted[known]
-    for k in np.flatnonzero(~known)[:1]:
-        node = ids[np.searchsorted(trace.first_parent, k, side="right") - 1]
-        message = f"waits for node {wanted[k]}, which is not there"
-        raise FormatError(message, where=f"node {node}", path=path)
-    places: Integers = order[found].astype(np.int64)
-    return places
+    for k in np.flatnonzero(~known).tolist():
+        node = int(np.searchsorted(trace.first_parent, k, side="right")) - 1
+        trace.skip(node, f"waits for node {wanted[k]}, which is not there")
+    found[~known] = 0
+    return trace._replace(parents=order[found].astype(np.int64)).keep_parents(known)
+
+
+def _without_attributes(trace: Trace) -> Trace:
+    """Let communication without its kind or size be computation."""
+    kind, types = trace.kind.copy(), trace.collective
+    collective, message = kind == COLLECTIVE, (kind == SEND) | (kind == RECEIVE)
+    untyped = collective & ((types < 0) | (types >= len(COLLECTIVES)))
+    barrier = collective & (types == COLLECTIVES.index("BARRIER"))
+    unsized = (collective | message) & ~untyped & ~barrier & (trace.size_bytes < 0)
+    for nodes, name in ((untyped, "comm_type"), (unsized, "comm_size")):
+        for node in np.flatnonzero(nodes).tolist():
+            trace.skip(node, f"{name} is missing or out of range: taken as computation")
+    kind[untyped | unsized] = COMPUTE
+    return trace._replace(kind=kind)
 
 
 def _content(path: str | os.PathLike[str]) -> bytes:

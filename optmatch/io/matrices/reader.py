@@ -33,6 +33,7 @@ def read_matrix(
     name: str | None = None,
     transposed: bool = False,
     groups: str | os.PathLike[str] | None = None,
+    skipped: list[str] | None = None,
 ) -> Matrix:
     r"""Read a demand matrix; the ending says how.
 
@@ -49,6 +50,8 @@ def read_matrix(
         Whether rows are destinations in the file.
     groups
         The file of communicator groups that belongs to a trace.
+    skipped
+        A list: what a cut trace does not tell is left out, and added to it, see `read_chakra`.
 
     Returns
     -------
@@ -73,10 +76,10 @@ def read_matrix(
     suffix = Path(file).suffix.lower()
     if is_trace(path):
         members = None if groups is None else read_groups(groups)
-        matrix = check_matrix(read_chakra(siblings(path), groups=members))
+        matrix = check_matrix(read_chakra(siblings(path), groups=members, skipped=skipped))
         return np.ascontiguousarray(matrix.T) if transposed else matrix
-    if groups is not None:
-        raise FormatError("groups belong to a trace, name.RANK.et", path=file)
+    if groups is not None or skipped is not None:
+        raise FormatError("groups and cut files: of a trace, name.RANK.et", path=file)
     if suffix not in _READERS:
         raise FormatError(
             f"suffix {suffix!r}: matrices end in {', '.join([*_READERS, '.et'])}", path=file

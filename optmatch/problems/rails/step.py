@@ -74,7 +74,8 @@ class Step(_Derived):
     The operations of a rank stand together, in program order, ranks ascending. An operation
     starts when all that it depends on has ended, and no earlier than its predecessor in program
     order of the same stream: a rank has one stream for what it computes, one for the collectives
-    of each dimension, and one for what it sends to, and one for what it receives from, each rank.
+    of each dimension inside its server and one for those on its rail, and one for what it sends
+    to, and one for what it receives from, each rank.
 
     Parameters
     ----------
@@ -102,6 +103,8 @@ class Step(_Derived):
     dep_start, dep
         Operation k depends on ``dep[dep_start[k]:dep_start[k + 1]]``, operations of its own rank
         that stand before it; `dep_start` has one entry more than there are operations.
+    skipped
+        What was left out of the trace of the step, and why.
 
     Raises
     ------
@@ -137,6 +140,7 @@ class Step(_Derived):
     dep_start: NDArray[np.int64]
     dep: NDArray[np.int64]
     names: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_fields(self)

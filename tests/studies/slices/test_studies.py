@@ -384,7 +384,6 @@ def test_an_interrupt_keeps_what_was_done() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(reason="defect: a signal within a run may end the study without its tables")
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT for one process there")
 @pytest.mark.parametrize(
     ("words", "table"),

@@ -1,0 +1,1 @@
+"""Sharing ports and machines among jobs: resources, jobs, and which may serve which."""

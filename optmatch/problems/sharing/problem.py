@@ -1,0 +1,194 @@
+"""The problem of sharing resources among jobs, and its answer."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import InputError, Range, Value, check_fields
+from optmatch.problems.sharing.classes import Classes, classify
+from optmatch.problems.sharing.resources import Jobs, Places, Resources
+
+Objective = Literal["max-flow", "lexicographic", "max-min", "min-jct"]
+"""What is wanted of the shares."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Assignment(Value):
+    """Which job each resource serves: the answer to a `PortSharing`.
+
+    Parameters
+    ----------
+    job_of
+        ``job_of[resource]``, -1 for one that is not used; int32.
+
+    See Also
+    --------
+    PortSharing : The problem that it answers.
+
+    Examples
+    --------
+    >>> Assignment([1, -1, 1, 0]).served(3).tolist()
+    [1, 2, 0]
+    """
+
+    job_of: Annotated[NDArray[np.int32], Range(-1)]
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def served(self, n_jobs: int) -> NDArray[np.int64]:
+        """Return ``served[job]``: how many resources each job gets."""
+        return np.bincount(self.job_of[self.job_of >= 0], minlength=n_jobs).astype(np.int64)
+
+    def summary(self) -> str:
+        """Return how much is used."""
+        return f"used: {int((self.job_of >= 0).sum())} of {len(self.job_of)} resources"
+
+
+@dataclass(frozen=True, eq=False)
+class PortSharing(Value):
+    """Give resources to jobs for one round: each to one job at most, none more than it wants.
+
+    A resource may serve a job if no attribute is below the bound of the job, and if it leaves
+    after the job has asked. A job that takes all or nothing gets its demand or no resource.
+
+    Parameters
+    ----------
+    resources
+        What is there.
+    jobs
+        Who wants it.
+    objective
+        ``"max-flow"``: what is left of all demands, together. ``"lexicographic"``: what is left of
+        the first job in `order`, then of the second, and so on. ``"max-min"``: the largest part of
+        its fair share, or of its demand if that is less, that a job lacks. ``"min-jct"``: every
+        demand is met; the mean time from when a job asks until its last resource has come.
+    order
+        The jobs, first served first; None: as they ask.
+
+    Raises
+    ------
+    InputError
+        If the attributes of both are not the same; naming the job that nobody can serve, or the
+        plane without a cap.
+
+    See Also
+    --------
+    Assignment : The answer.
+    SupplyProof : Shows that no more can be served.
+
+    References
+    ----------
+    .. [1] Ding (2025). Propius. arXiv:2510.19617
+    .. [2] Liu, Lai, Ding, Zhang, Chowdhury (2025). Venn. arXiv:2312.08298
+
+    Examples
+    --------
+    >>> ports = Resources([[100.0, 400, 400, 800]], names=("rate",))
+    >>> problem = PortSharing(ports, Jobs([2, 3], [[400.0, 400]]))
+    >>> problem.n_classes, problem.lower_bound()
+    (2, 2.0)
+    """
+
+    resources: Resources
+    jobs: Jobs
+    objective: Objective = "max-flow"
+    order: Places | None = field(default=None, kw_only=True)
+    kind: ClassVar[str] = "port-sharing"
+    answer_class: ClassVar[type[Value] | None] = Assignment
+    objectives: ClassVar[dict[str, str]] = {
+        "max-flow": "resources",
+        "lexicographic": "",
+        "max-min": "",
+        "min-jct": "s",
+    }
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        jobs, n_jobs = self.jobs, self.jobs.n_jobs
+        if self.order is not None and sorted(self.order.tolist()) != list(range(n_jobs)):
+            raise InputError(f"order: each of {n_jobs} jobs once is expected", where="order")
+        for job in np.flatnonzero((self.classes.supply == 0) & (jobs.demand > 0))[:1]:
+            names = self.resources.names or tuple(
+                f"attribute {k}" for k in range(len(jobs.bounds))
+            )
+            wants = ", ".join(
+                f"{name} >= {least[job]:g}" for name, least in zip(names, jobs.bounds, strict=True)
+            )
+            told = f"job {job} ({wants}, since {jobs.arrivals_s[job]:g} s)"
+            raise InputError(f"{told}: no resource can serve it", where="jobs")
+
+    @property
+    def fabric(self) -> None:
+        """There is none: what circuits the jobs make of their ports is their own question."""
+        return None
+
+    @cached_property
+    def classes(self) -> Classes:
+        """Resources and jobs that are alike."""
+        return classify(self.resources, self.jobs)
+
+    @property
+    def n_classes(self) -> int:
+        """How many kinds of resources there are."""
+        return len(self.classes.sizes)
+
+    @property
+    def ranking(self) -> NDArray[np.intp]:
+        """The jobs, first served first."""
+        if self.order is not None:
+            return self.order.astype(np.intp)
+        return np.argsort(self.jobs.arrivals_s, kind="stable")
+
+    @property
+    def targets(self) -> NDArray[np.float64]:
+        """The fair share of each job, or its demand if that is less."""
+        return np.minimum(self.jobs.shares, self.jobs.demand)
+
+    @property
+    def most(self) -> NDArray[np.int64]:
+        """What each job could get if it were alone."""
+        jobs, classes = self.jobs, self.classes
+        supply = classes.supply
+        if jobs.plane_caps is not None:
+            planes = range(jobs.plane_caps.shape[1])
+            here = [(classes.sizes * (classes.plane == k)) @ classes.jobs_of for k in planes]
+            supply = np.minimum(np.array(here).T.reshape(jobs.n_jobs, -1), jobs.plane_caps).sum(
+                axis=1
+            )
+        most = np.minimum(jobs.demand, supply)
+        return np.where(jobs.whole & (most < jobs.demand), 0, most)
+
+    def lower_bound(self) -> Any:
+        """Bound the objective by what each job gets at most, and by what resources there are."""
+        demand, most = self.jobs.demand, self.most
+        left = demand - most
+        if self.objective == "max-flow":
+            useful = int(self.classes.sizes[self.classes.eligible.any(axis=1)].sum())
+            return float(max(left.sum(), demand.sum() - useful))
+        if self.objective == "lexicographic":
+            return tuple(left[self.ranking].tolist())
+        if self.objective == "max-min":
+            return self.worst_lack(most)
+        return math.inf if left.any() else float(self._alone_s().mean()) if len(left) else 0.0
+
+    def worst_lack(self, served: NDArray[np.int64]) -> float:
+        """Return the largest part of its target that a job lacks if it is served so much."""
+        wants = self.targets > 0
+        return float(np.max(1 - served[wants] / self.targets[wants], initial=0.0))
+
+    def _alone_s(self) -> NDArray[np.float64]:
+        """For each job, how long it would wait for its last resource if it were alone."""
+        jobs, classes = self.jobs, self.classes
+        waits = np.zeros(jobs.n_jobs)
+        for group in range(classes.eligible.shape[1]):
+            come = np.sort(self.resources.arrivals_s[classes.eligible[classes.class_of, group]])
+            for job in np.flatnonzero((classes.group_of == group) & (jobs.demand > 0)):
+                waits[job] = max(come[jobs.demand[job] - 1] - jobs.arrivals_s[job], 0.0)
+        return waits

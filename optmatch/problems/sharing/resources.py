@@ -1,0 +1,226 @@
+"""Resources and jobs: what is there, who wants how much of it, and what it must be like."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import Axes, InputError, Range, Value, check_fields
+
+Table = Annotated[NDArray[np.float64], Axes(2)]
+Times = Annotated[NDArray[np.float64], Range(0)]
+Counts = Annotated[NDArray[np.int64], Range(0)]
+Places = Annotated[NDArray[np.int32], Range(0)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Resources(Value):
+    """Ports or machines to be shared: what they are like, and when they are there.
+
+    Parameters
+    ----------
+    public
+        ``public[attribute, resource]``: what everybody may know of a resource.
+    private
+        ``private[attribute, resource]``: what only the resource itself knows; None for nothing. It
+        counts like the rest; a simulation asks for it later.
+    arrival_s
+        When each is there first; None: from the start, 0.
+    departure_s
+        When each leaves; None: none leaves.
+    plane, pod
+        Where each lies; None: all on plane 0, or in pod 0.
+    names
+        Of the public attributes, then of the private ones; may be empty.
+
+    Raises
+    ------
+    InputError
+        Naming the array of another length, the number that is not finite, or the departure that is
+        not after its arrival.
+
+    See Also
+    --------
+    Jobs : Who wants them.
+
+    Examples
+    --------
+    >>> phones = Resources([[2.0, 4.0, 8.0], [16, 64, 64]], names=("cpu", "ram"))
+    >>> phones.n_resources, phones.arrivals_s.tolist()
+    (3, [0.0, 0.0, 0.0])
+    """
+
+    public: Table
+    private: Table | None = field(default=None, kw_only=True)
+    arrival_s: Times | None = field(default=None, kw_only=True)
+    departure_s: Times | None = field(default=None, kw_only=True)
+    plane: Places | None = field(default=None, kw_only=True)
+    pod: Places | None = field(default=None, kw_only=True)
+    names: tuple[str, ...] = field(default=(), kw_only=True)
+
+    def __post_init__(self) -> None:
+        _check_table(self, "resources")
+        for name in ("arrival_s", "departure_s", "plane", "pod"):
+            _check_length(name, getattr(self, name), self.n_resources, "resources")
+        if self.departure_s is not None:
+            for k in np.flatnonzero(self.departure_s <= self.arrivals_s)[:1]:
+                raise InputError(
+                    f"departure_s[{k}] = {self.departure_s[k]:g}: after its arrival,"
+                    f" {self.arrivals_s[k]:g}, is expected",
+                    where=f"departure_s[{k}]",
+                )
+
+    @property
+    def n_resources(self) -> int:
+        """How many there are."""
+        return int(self.public.shape[1])
+
+    @property
+    def attributes(self) -> list[NDArray[np.float64]]:
+        """All attributes, an array each: the public ones, then the private ones."""
+        return _rows(self)
+
+    @property
+    def arrivals_s(self) -> NDArray[np.float64]:
+        """When each is there first."""
+        return np.zeros(self.n_resources) if self.arrival_s is None else self.arrival_s
+
+    @property
+    def departures_s(self) -> NDArray[np.float64]:
+        """When each leaves; infinite for those that stay."""
+        stay = np.full(self.n_resources, np.inf) if self.departure_s is None else None
+        return self.departure_s if stay is None else stay  # type: ignore[return-value]
+
+    @property
+    def planes(self) -> NDArray[np.int32]:
+        """The plane of each."""
+        return np.zeros(self.n_resources, dtype=np.int32) if self.plane is None else self.plane
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Jobs(Value):
+    """Jobs that want resources: how many, of what kind, and since when.
+
+    Parameters
+    ----------
+    demand
+        How many resources each job wants in a round.
+    public, private
+        ``public[attribute, job]``: the least that a resource must have, in the order of the
+        attributes of `Resources`.
+    rounds
+        How many rounds each has; None: one. A `PortSharing` decides about one round of each;
+        policies and simulations count them all.
+    arrival_s
+        When each asks; None: at 0.
+    all_or_nothing
+        1 for a job that takes its whole demand or nothing; None: none does.
+    fair_share
+        How many resources a job is due, to judge fairness; None: its demand.
+    plane_caps
+        ``plane_caps[job, plane]``: how many resources of a plane a job takes at most; None: any.
+
+    Raises
+    ------
+    InputError
+        Naming the array of another length, or the number that is out of range or not finite.
+
+    See Also
+    --------
+    Resources : What they want.
+
+    Examples
+    --------
+    >>> jobs = Jobs([2, 1], [[4.0, 0.0], [0, 64]])
+    >>> jobs.n_jobs, jobs.requests.tolist()
+    (2, [1, 1])
+    """
+
+    demand: Counts
+    public: Table
+    private: Table | None = field(default=None, kw_only=True)
+    rounds: Annotated[NDArray[np.int64], Range(1)] | None = field(default=None, kw_only=True)
+    arrival_s: Times | None = field(default=None, kw_only=True)
+    all_or_nothing: Annotated[NDArray[np.int8], Range(0, 1)] | None = field(
+        default=None, kw_only=True
+    )
+    fair_share: Annotated[NDArray[np.float64], Range(0, above=True)] | None = field(
+        default=None, kw_only=True
+    )
+    plane_caps: Annotated[NDArray[np.int64], Axes(2), Range(0)] | None = field(
+        default=None, kw_only=True
+    )
+
+    def __post_init__(self) -> None:
+        _check_table(self, "jobs")
+        for name in ("demand", "rounds", "arrival_s", "all_or_nothing", "fair_share"):
+            _check_length(name, getattr(self, name), self.n_jobs, "jobs")
+        _check_length("plane_caps", self.plane_caps, self.n_jobs, "jobs")
+
+    @property
+    def n_jobs(self) -> int:
+        """How many there are."""
+        return int(self.public.shape[1])
+
+    @property
+    def bounds(self) -> list[NDArray[np.float64]]:
+        """The least of all attributes, an array each: the public ones, then the private ones."""
+        return _rows(self)
+
+    @property
+    def requests(self) -> NDArray[np.int64]:
+        """The rounds of each."""
+        return np.ones(self.n_jobs, dtype=np.int64) if self.rounds is None else self.rounds
+
+    @property
+    def arrivals_s(self) -> NDArray[np.float64]:
+        """When each asks."""
+        return np.zeros(self.n_jobs) if self.arrival_s is None else self.arrival_s
+
+    @property
+    def whole(self) -> NDArray[np.bool_]:
+        """Whether each takes all or nothing."""
+        given = self.all_or_nothing
+        return np.zeros(self.n_jobs, dtype=np.bool_) if given is None else given.astype(np.bool_)
+
+    @property
+    def shares(self) -> NDArray[np.float64]:
+        """How many resources each is due."""
+        return self.demand.astype(np.float64) if self.fair_share is None else self.fair_share
+
+
+def _rows(value: Any) -> list[NDArray[np.float64]]:
+    return [*value.public, *(() if value.private is None else value.private)]
+
+
+def _check_table(value: Any, what: str) -> None:
+    """Check the fields of resources or jobs, whose attributes are all of one length."""
+    names = getattr(value, "names", ())
+    lengths: dict[str, int] = {}
+    for table in ("public", "private"):
+        rows = getattr(value, table)
+        if isinstance(rows, Iterable) and not isinstance(rows, np.ndarray):
+            object.__setattr__(value, table, rows := list(rows))
+        for k, row in enumerate(() if rows is None else rows):
+            if np.ndim(row) == 1:
+                told = f" ({names[len(lengths)]})" if len(lengths) < len(names) else ""
+                lengths[f"{table}[{k}]{told}"] = len(row)
+    first = next(iter(lengths), "")
+    for name, length in lengths.items():
+        if length != lengths[first]:
+            told = f"{name} has {length} entries, {first} has {lengths[first]}"
+            raise InputError(told, where=name.partition(" ")[0])
+    check_fields(value)
+    if not value.public.shape[0]:
+        raise InputError(f"public: one attribute of {what} or more is expected", where="public")
+    if names and len(names) != len(lengths):
+        raise InputError(f"names: {len(lengths)} attributes, {len(names)} names", where="names")
+
+
+def _check_length(name: str, array: Any, length: int, what: str) -> None:
+    if array is not None and len(array) != length:
+        raise InputError(f"{name} has {len(array)} entries, there are {length} {what}", where=name)
