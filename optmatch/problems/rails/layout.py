@@ -2,49 +2,71 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import InputError
-from optmatch.problems.rails.parallelism import DEGREES, Degree, Parallelism
+from optmatch.problems.rails.parallelism import DEGREES, Axis, Degree, Parallelism
 from optmatch.problems.rails.step import SCALE_UP, Dimension, Group
 
 _FAMILIES: dict[str, tuple[Dimension, tuple[Degree, ...]]] = {
     "dp": ("dp", ("dp", "cp")),
+    "copies": ("dp", ("dp", "cp")),
     "tp": ("tp", ("tp",)),
     "pp": ("pp", ("pp",)),
     "cp": ("cp", ("cp",)),
-    "ep": ("ep", ("dp",)),
+    "ep": ("ep", ("dp", "cp")),
     "edp": ("dp", ("dp", "cp")),
 }
 """Families of groups: their dimension, and the degrees in which the members of a group differ.
 
-Weights are the same over dp and cp. With experts the members of "ep" are consecutive replicas,
-and those of "edp" hold the same experts.
+Weights are the same over dp and cp. With hybrid sharding "dp" shares one copy of them, and
+"copies" have the same shard. With experts the members of "ep" hold different ones, and those of
+"edp" the same.
 """
+SERVER, RAIL = "-server", "-rail"
+"""What the name of a family ends with where its groups need several rails: their parts inside a
+server, and those on one rail."""
 
 
 def coordinates(split: Parallelism) -> NDArray[np.int64]:
     """Return ``coordinates[rank, degree]``, by `DEGREES`: the place of a rank in each degree."""
-    sizes = [getattr(split, degree) for degree in split.order]
+    sizes = _sizes(split, split.order)
     counted = np.unravel_index(np.arange(split.n_ranks), sizes, order="F")
-    return np.stack([counted[split.order.index(degree)] for degree in DEGREES], axis=1)
+    place = dict(zip(split.order, counted, strict=True))
+    if "ep" in place:
+        place["dp"] = place["ep"] + split.expert_replicas * place["dp"]
+    return np.stack([place[degree] for degree in DEGREES], axis=1)
 
 
 def place_ranks(split: Parallelism) -> NDArray[np.int64]:
     """Return the GPU of each rank, counted through the servers as they are filled."""
-    places = coordinates(split)[:, [DEGREES.index(degree) for degree in split.placement]]
-    sizes = [getattr(split, degree) for degree in split.placement]
-    found: NDArray[np.int64] = np.ravel_multi_index(tuple(places.T), sizes, order="F")
+    place: dict[Axis, NDArray[np.int64]] = dict(zip(DEGREES, coordinates(split).T, strict=True))
+    if "ep" in split.placement:
+        place["dp"], place["ep"] = np.divmod(place["dp"], split.expert_replicas)
+    axes = tuple(place[axis] for axis in split.placement)
+    found: NDArray[np.int64] = np.ravel_multi_index(
+        axes, _sizes(split, split.placement), order="F"
+    )
     return found
+
+
+def _sizes(split: Parallelism, order: tuple[Axis, ...]) -> list[int]:
+    sizes: dict[Axis, int] = {degree: getattr(split, degree) for degree in DEGREES}
+    if "ep" in order:
+        sizes |= {"ep": split.expert_replicas, "dp": split.dp // split.expert_replicas}
+    return [sizes[axis] for axis in order]
 
 
 def count_members(split: Parallelism, family: str) -> int:
     """Count the members of each group of a family."""
-    if family == "ep":
-        return split.ep
     size = int(np.prod([getattr(split, degree) for degree in _FAMILIES[family][1]]))
-    return size // split.ep if family == "edp" else size
+    shard = split.shard or size
+    return {"dp": shard, "copies": size // shard, "ep": split.ep, "edp": size // split.ep}.get(
+        family, size
+    )
 
 
 def list_stages(split: Parallelism) -> NDArray[np.int64]:
@@ -61,45 +83,73 @@ def list_stages(split: Parallelism) -> NDArray[np.int64]:
 def make_groups(split: Parallelism, gpus_per_server: int) -> tuple[Group, ...]:
     """Put together the ranks that communicate, in groups of two or more.
 
+    A group inside a server, or with all members on one rail, is one group. Where a group has
+    members in several servers and on several rails, its parts inside the servers and its parts on
+    the rails are groups: all of one family have the same shape.
+
     Raises
     ------
     InputError
-        If a group of several servers would need several rails.
+        If a group does not have the same rails in each of its servers.
     """
-    places, gpus = coordinates(split), place_ranks(split)
+    servers, rails = np.divmod(place_ranks(split), gpus_per_server)
     found: list[Group] = []
-    for family, (dimension, differ) in _FAMILIES.items():
+    for family, (dimension, _) in _FAMILIES.items():
         if count_members(split, family) == 1 or (split.ep == 1 and family in ("ep", "edp")):
             continue
-        key, place = places.copy(), np.zeros(len(places), np.int64)
-        for degree in reversed(differ):
-            place = place * getattr(split, degree) + places[:, DEGREES.index(degree)]
-            key[:, DEGREES.index(degree)] = 0
-        replica = places[:, DEGREES.index("dp")]
-        if family in ("ep", "edp"):
-            key[:, DEGREES.index("dp")] = (
-                replica // split.ep if family == "ep" else replica % split.ep
-            )
-        _, which = np.unique(key, axis=0, return_inverse=True)
-        ranks = np.lexsort([place, which.reshape(-1)]).reshape(-1, count_members(split, family))
-        ranks = ranks[np.argsort(ranks.min(axis=1))]
-        for number, row in enumerate(ranks.tolist()):
-            name = f"{family}.{number}"
-            rail = _rail(name, row, *np.divmod(gpus[row], gpus_per_server))
-            found.append(Group(name, dimension, tuple(row), rail))
+        ranks = _list_members(split, family)
+        one_rail = (rails[ranks] == rails[ranks[:, :1]]).all()
+        if one_rail or (servers[ranks] == servers[ranks[:, :1]]).all():
+            parts = [(family, ranks)]
+        else:
+            parts = [*_split_members(family, ranks, servers, rails)]
+        for name, table in parts:
+            on_rail = servers[table[0, 0]] != servers[table[0, 1]]
+            for number, row in enumerate(table.tolist()):
+                rail = int(rails[row[0]]) if on_rail else SCALE_UP
+                found.append(Group(f"{name}.{number}", dimension, tuple(row), rail))
     return tuple(found)
 
 
-def _rail(
-    name: str, ranks: list[int], servers: NDArray[np.int64], rails: NDArray[np.int64]
-) -> int:
-    if (servers == servers[0]).all():
-        return SCALE_UP
-    for k in np.flatnonzero(rails != rails[0])[:1]:
-        raise InputError(
-            f"group {name} joins rank {ranks[0]} on rail {rails[0]} and rank {ranks[k]} on rail"
-            f" {rails[k]}: a group of several servers rides one rail; change placement or"
-            " gpus_per_server",
-            where="parallelism.placement",
-        )
-    return int(rails[0])
+def _list_members(split: Parallelism, family: str) -> NDArray[np.int64]:
+    """Return ``table[group, member]``, groups in the order of their first ranks."""
+    places = coordinates(split)
+    place, columns = np.zeros(len(places), np.int64), list(places.T)
+    for degree in reversed(_FAMILIES[family][1]):
+        place = place * getattr(split, degree) + places[:, DEGREES.index(degree)]
+        columns[DEGREES.index(degree)] = np.zeros_like(place)
+    replica, part = (places[:, DEGREES.index(degree)] for degree in ("dp", "cp"))
+    replicas, parts = split.expert_replicas, split.expert_parts
+    among = replica * split.cp + part
+    if family == "ep":
+        columns += [replica // replicas, part // parts]
+    elif family == "edp":
+        columns += [replica % replicas, part % parts]
+    elif split.shard is not None and family in ("dp", "copies"):
+        columns.append(among // split.shard if family == "dp" else among % split.shard)
+    _, which = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+    ranks = np.lexsort([place, which.reshape(-1)]).reshape(-1, count_members(split, family))
+    found: NDArray[np.int64] = ranks[np.argsort(ranks.min(axis=1))]
+    return found
+
+
+def _split_members(
+    family: str, ranks: NDArray[np.int64], servers: NDArray[np.int64], rails: NDArray[np.int64]
+) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    """Cut groups into their parts inside servers, and their parts on rails."""
+    order = np.lexsort([rails[ranks], servers[ranks]])
+    ranks = np.take_along_axis(ranks, order, axis=1)
+    inside = int((servers[ranks[0]] == servers[ranks[0, 0]]).sum())
+    for number, row in enumerate(ranks):
+        at, on = servers[row], rails[row]
+        own = {server: on[at == server].tolist() for server in np.unique(at).tolist()}
+        if any(have != own[at[0]] for have in own.values()) or len(own[at[0]]) != inside:
+            shown = [f"server {k} on rails {', '.join(map(str, have))}" for k, have in own.items()]
+            raise InputError(
+                f"group {family}.{number} has members in {'; '.join(shown[:3])}: the same rails in"
+                " each server are needed; change placement, degrees or gpus_per_server",
+                where="parallelism.placement",
+            )
+    grid = ranks.reshape(len(ranks), -1, inside)
+    yield family + SERVER, grid.reshape(-1, inside)
+    yield family + RAIL, grid.transpose(0, 2, 1).reshape(-1, grid.shape[1])

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from optmatch.fabrics import Fabric
 from optmatch.model import Amount, Count, Positive, Value, check_fields
 from optmatch.model.schedule import Switching
+
+Spanning = Literal["hierarchical", "rings"]
+"""How a group with members in several servers and on several rails uses them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -23,6 +27,13 @@ class RailNetwork(Value):
         What a GPU sends inside its server, per second.
     latency_s
         What each message of a collective, and each send, takes longer than its bytes need.
+    spanning
+        How a group uses several rails. ``"hierarchical"``: a server first puts together what it
+        sends, inside, and each rail carries an equal share, among its own members. ``"rings"``:
+        rings through all members, one leaving the servers over each rail, as NCCL's channels do;
+        both links are busy at once. In both an all-to-all, or a message between stages, first goes
+        inside the server to the GPU that has the rail of its receiver (PXN), and of an all-to-all
+        with ``"rings"`` both parts go on at once.
     fabric
         The switch of each rail, with `ports_per_gpu` ports for each of its GPUs; None for an ideal
         one.
@@ -51,6 +62,7 @@ class RailNetwork(Value):
     port_bytes_per_s: Positive = 50e9
     scale_up_bytes_per_s: Positive = 450e9
     latency_s: Amount = 500e-9
+    spanning: Spanning = "hierarchical"
     fabric: Fabric | None = None
     radix: Count | None = None
     delay_s: Amount = 0.01

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
 
@@ -10,7 +11,10 @@ from optmatch.model import Count, InputError, Range, Value, check_fields, check_
 Degree = Literal["dp", "tp", "pp", "cp"]
 """The degrees whose product is the number of ranks."""
 DEGREES: tuple[Degree, ...] = get_args(Degree)
-PipelineSchedule = Literal["gpipe", "1f1b", "interleaved"]
+Axis = Literal["dp", "tp", "pp", "cp", "ep"]
+"""What an order may name: with ``"ep"``, replicas with different experts are an axis of their own.
+"""
+PipelineSchedule = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -22,23 +26,38 @@ class Parallelism(Value):
     dp, tp, pp, cp
         Degrees of data, tensor, pipeline and context parallelism.
     ep
-        Degree of expert parallelism: it divides `dp`, and consecutive replicas share experts.
+        Degree of expert parallelism: it divides `dp` times `cp`. Consecutive replicas hold
+        different experts, and where they are too few, consecutive parts of a sequence do.
     zero_stage
         0: gradients are all-reduced. 1, 2: reduced and scattered, weights gathered at the end.
         3 (FSDP): also gathered before every use.
+    shard
+        Hybrid sharding: over how many consecutive ranks ZeRO shards, of the `dp` times `cp` that
+        have the same weights, parts of a sequence first; their copies all-reduce what each has
+        reduced. None for all. Experts are always sharded over all.
+    sequence_parallel
+        Whether tensor-parallel ranks share activations between layers: an all-gather and a
+        reduce-scatter instead of an all-reduce.
     schedule, virtual_stages
-        Order of micro-batches in the pipeline: ``"gpipe"``, ``"1f1b"`` or ``"interleaved"``, the
-        last with so many parts of the model at each rank.
+        Order of micro-batches in the pipeline (`optmatch.problems.rails.pipeline.list_passes`):
+        ``"gpipe"``, ``"1f1b"``, ``"zb-h1"``, ``"zb-v"``, ``"dualpipe"``, or ``"interleaved"``,
+        the last with so many parts of the model at each rank.
+    stage_layers
+        The layers of each part of the pipeline, in the order of the model; empty if all have the
+        same number.
     order
-        The degrees as they count ranks, fastest first.
+        The degrees as they count ranks, fastest first; also as ``"tp-cp-ep-dp-pp"``. With
+        ``"ep"`` in it, ``"dp"`` counts the replicas of the same experts alone; without, ``"ep"``
+        stands before ``"dp"``.
     placement
-        The degrees as they fill servers, fastest first.
+        The degrees as they fill servers, fastest first; written alike.
 
     Raises
     ------
     InputError
-        Naming the option: of a degree below 1, an expert degree that does not divide `dp`, or an
-        order without all degrees.
+        Naming the option: of a degree below 1, an expert degree or shard that does not divide the
+        replicas, a shard of nothing, an order without all degrees, or layers of another number of
+        parts.
 
     See Also
     --------
@@ -48,6 +67,8 @@ class Parallelism(Value):
     --------
     >>> Parallelism(dp=2, tp=8, pp=4).n_ranks
     64
+    >>> Parallelism(dp=8, ep=4, order="tp-cp-ep-dp-pp").order
+    ('tp', 'cp', 'ep', 'dp', 'pp')
     """
 
     dp: Count = 1
@@ -56,20 +77,43 @@ class Parallelism(Value):
     cp: Count = 1
     ep: Count = 1
     zero_stage: Annotated[int, Range(0, 3)] = 0
+    shard: Count | None = None
+    sequence_parallel: bool = False
     schedule: PipelineSchedule = "1f1b"
     virtual_stages: Count = 1
-    order: tuple[Degree, ...] = ("dp", "cp", "tp", "pp")
-    placement: tuple[Degree, ...] = ("tp", "cp", "dp", "pp")
+    stage_layers: tuple[Count, ...] = ()
+    order: tuple[Axis, ...] = ("dp", "cp", "tp", "pp")
+    placement: tuple[Axis, ...] = ("tp", "cp", "dp", "pp")
 
     def __post_init__(self) -> None:
+        for name in ("order", "placement"):
+            given: object = getattr(self, name)
+            if isinstance(given, str):
+                parts = given.replace(",", "-").split("-")
+                object.__setattr__(self, name, tuple(part.strip() for part in parts))
         check_fields(self)
         check_size("ranks", self.n_ranks, "dp")
         for name in ("order", "placement"):
-            if sorted(getattr(self, name)) != sorted(DEGREES):
-                shown, allowed = ", ".join(map(str, getattr(self, name))), ", ".join(DEGREES)
-                raise InputError(f"{name} = {shown}: each of {allowed} once", where=name)
-        if self.dp % self.ep:
-            raise InputError(f"ep = {self.ep}: does not divide dp = {self.dp}", where="ep")
+            axes = getattr(self, name)
+            if sorted({*axes} - {"ep"}) != sorted(DEGREES) or len({*axes}) < len(axes):
+                shown, allowed = ", ".join(map(str, axes)), ", ".join(DEGREES)
+                raise InputError(
+                    f"{name} = {shown}: each of {allowed} once, and ep at most once", where=name
+                )
+        replicas = f"dp x cp = {self.dp} x {self.cp}"
+        if self.cp % self.expert_parts:
+            raise InputError(f"ep = {self.ep}: does not divide {replicas}", where="ep")
+        if self.shard is not None and self.dp * self.cp % self.shard:
+            raise InputError(f"shard = {self.shard}: does not divide {replicas}", where="shard")
+        if self.shard is not None and self.zero_stage == 0:
+            raise InputError(
+                f"shard = {self.shard} with zero_stage = 0: nothing is sharded", where="shard"
+            )
+        if self.stage_layers and len(self.stage_layers) != self.n_parts:
+            raise InputError(
+                f"stage_layers: {len(self.stage_layers)} parts, the pipeline has {self.n_parts}",
+                where="stage_layers",
+            )
         if (self.virtual_stages > 1) != (self.schedule == "interleaved"):
             raise InputError(
                 f"virtual_stages = {self.virtual_stages} with schedule {self.schedule}: more than"
@@ -83,6 +127,21 @@ class Parallelism(Value):
         return self.dp * self.tp * self.pp * self.cp
 
     @property
+    def expert_replicas(self) -> int:
+        """How many consecutive replicas hold different experts."""
+        return math.gcd(self.ep, self.dp)
+
+    @property
+    def expert_parts(self) -> int:
+        """How many consecutive parts of a sequence hold different experts."""
+        return self.ep // self.expert_replicas
+
+    @property
     def n_parts(self) -> int:
-        """How many parts a pipeline has, one for each virtual stage of each stage."""
-        return self.pp * self.virtual_stages
+        """How many parts a pipeline has; with ``"dualpipe"`` each is at two stages."""
+        return self.pp if self.schedule == "dualpipe" else self.pp * self.parts_per_rank
+
+    @property
+    def parts_per_rank(self) -> int:
+        """How many parts of the model each rank has."""
+        return 2 if self.schedule in ("zb-v", "dualpipe") else self.virtual_stages

@@ -16,6 +16,7 @@ from optmatch.problems.rails.layout import make_groups, place_ranks
 from optmatch.problems.rails.network import RailNetwork
 from optmatch.problems.rails.parallelism import Parallelism
 from optmatch.problems.rails.phases import Phase, phases
+from optmatch.problems.rails.pipeline import check_batches
 from optmatch.problems.rails.plan import RailPlan, ranks_of_rails
 from optmatch.problems.rails.step import DIMENSIONS, Group, Step
 from optmatch.problems.rails.times import Events, ends_s, events
@@ -43,7 +44,8 @@ class RailJob(_Built):
     """Run one step of a training job over rails that are optical switches, as fast as possible.
 
     GPU number r of every server is attached to rail r. A group that sits in one server uses the
-    scale-up links; another one rides the rail of its members' number.
+    scale-up links; one with all members on one rail rides that. Any other is done by groups of
+    both kinds, as `RailNetwork.spanning` says.
 
     Parameters
     ----------
@@ -61,7 +63,8 @@ class RailJob(_Built):
     ------
     InputError
         Naming ranks, groups or the option: of degrees that do not fit the model, its batch or the
-        servers, a group that spans several rails, a rail larger than its switch.
+        servers, a group that has not the same rails in each of its servers, a rail larger than its
+        switch.
 
     See Also
     --------
@@ -135,7 +138,10 @@ class RailJob(_Built):
         if self.workload.recorded is not None:
             return self.workload.recorded
         return self._once(
-            "step", lambda: build_step(self.parallelism, self.workload, self.groups())
+            "step",
+            lambda: build_step(
+                self.parallelism, self.workload, self.groups(), self.network.spanning
+            ),
         )
 
     def phases(self) -> tuple[Phase, ...]:
@@ -171,19 +177,24 @@ def _check_batch(split: Parallelism, workload: Workload) -> None:
             " replica",
             where="workload.micro_batch",
         )
-    micro_batches = workload.count_micro_batches(split.dp)
-    if split.schedule == "interleaved" and micro_batches % split.pp:
-        raise InputError(
-            f"micro_batch: {micro_batches} micro-batches, interleaved needs a multiple of pp ="
-            f" {split.pp}",
-            where="workload.micro_batch",
-        )
+    check_batches(split.schedule, split.pp, workload.count_micro_batches(split.dp))
 
 
 def _check_model(split: Parallelism, model: TransformerModel) -> None:
-    if model.layers % split.n_parts:
+    layers, parts = model.layers, split.n_parts
+    if layers < parts:
         raise InputError(
-            f"model: {model.layers} layers do not split into {split.n_parts} equal parts",
+            f"model: {layers} layers, fewer than the {parts} parts of the pipeline",
+            where="workload.model",
+        )
+    if split.stage_layers and sum(split.stage_layers) != layers:
+        raise InputError(
+            f"stage_layers: {sum(split.stage_layers)} layers in all, the model has {layers}",
+            where="parallelism.stage_layers",
+        )
+    if not split.stage_layers and layers % parts:
+        raise InputError(
+            f"model: {layers} layers do not split into {parts} equal parts; give stage_layers",
             where="workload.model",
         )
     if model.experts % split.ep:

@@ -74,7 +74,8 @@ class Step(_Derived):
     The operations of a rank stand together, in program order, ranks ascending. An operation
     starts when all that it depends on has ended, and no earlier than its predecessor in program
     order of the same stream: a rank has one stream for what it computes, one for the collectives
-    of each dimension, and one for what it sends to, and one for what it receives from, each rank.
+    of each dimension inside its server and one for those on its rail, and one for what it sends
+    to, and one for what it receives from, each rank.
 
     Parameters
     ----------

@@ -92,7 +92,8 @@ def orders(
 def streams(step: Step) -> NDArray[np.int64]:
     """Return a number for the stream of each operation: those of one stream keep their order."""
     message = np.where(step.kind >= SEND, step.kind, 0).astype(np.int64)
-    stream = step.rank.astype(np.int64) * (len(DIMENSIONS) + 1) + dimensions(step) + 1
+    which = 2 * dimensions(step) + 2 + (step.rail >= 0)
+    stream = step.rank.astype(np.int64) * (2 * len(DIMENSIONS) + 2) + which
     return (stream * (step.n_ranks + 1) + step.peer + 1) * len(OPERATIONS) + message
 
 

@@ -21,6 +21,8 @@ class TransformerModel(Value):
         Hidden units of the feed-forward part, of one expert if there are experts.
     experts, active_experts
         Experts of a layer and how many of them a token visits; 1 of a dense model.
+    kv_heads
+        Heads of keys and values, which queries share; None for as many as `heads`.
     ffn_matrices
         Matrices of the feed-forward part: 2, or 3 where it is gated.
 
@@ -45,6 +47,7 @@ class TransformerModel(Value):
     ffn: Count
     experts: Count = 1
     active_experts: Count = 1
+    kv_heads: Count | None = None
     ffn_matrices: Count = 3
 
     def __post_init__(self) -> None:
@@ -53,11 +56,20 @@ class TransformerModel(Value):
             raise InputError(
                 f"hidden = {self.hidden}: no multiple of {self.heads} heads", where="hidden"
             )
+        if self.kv_heads is not None and self.heads % self.kv_heads:
+            raise InputError(
+                f"kv_heads = {self.kv_heads}: does not divide {self.heads} heads", where="kv_heads"
+            )
         if self.active_experts > self.experts:
             raise InputError(
                 f"active_experts = {self.active_experts}: at most {self.experts} experts",
                 where="active_experts",
             )
+
+    @property
+    def shared_keys(self) -> float:
+        """The size of keys, or values, over that of queries."""
+        return 1.0 if self.kv_heads is None else self.kv_heads / self.heads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -73,6 +85,9 @@ class Workload(Value):
         replica; -1 for all in one.
     peak_flops_per_s, efficiency
         Of a GPU, and the part of it that is reached.
+    skew
+        Of experts: the tokens of the busiest rank of a group over the mean. As everyone waits for
+        it, all-to-alls carry so many times the bytes, and experts compute so much longer.
     width_bytes, gradient_width_bytes
         Bytes of an activation or weight, and of a gradient.
     recorded
@@ -100,6 +115,7 @@ class Workload(Value):
     micro_batch: Annotated[int, Range(-1)] = -1
     peak_flops_per_s: Positive = 989e12
     efficiency: Annotated[float, Range(0, 1, above=True)] = 0.5
+    skew: Annotated[float, Range(1)] = 1.0
     width_bytes: Positive = 2.0
     gradient_width_bytes: Positive = 2.0
     recorded: Step | None = field(default=None, repr=False)

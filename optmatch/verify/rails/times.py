@@ -49,14 +49,14 @@ def list_before(step: Step) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Pair every operation with those that have to end before it starts.
 
     These are its dependencies, and the one before it in its stream: a rank has a stream for what
-    it computes, one for the collectives of each dimension, and one for what it sends to each
-    other rank and for what it receives from there.
+    it computes, one for the collectives of each dimension inside its server, one for those on its
+    rail, and one for what it sends to each other rank and for what it receives from there.
     """
     dimensions = sorted({group.dimension for group in step.groups})
     number = np.array([*(dimensions.index(g.dimension) for g in step.groups), len(dimensions)])
     is_message = np.isin(step.kind, [SEND, RECV])
     message = np.where(is_message, step.kind, -1)
-    streams = np.stack([step.rank, number[step.group], step.peer, message])
+    streams = np.stack([step.rank, number[step.group], step.rail >= 0, step.peer, message])
     order = np.lexsort([np.arange(step.n_operations), *streams])
     same = (np.diff(streams[:, order], axis=1) == 0).all(axis=0)
     depends = np.repeat(np.arange(step.n_operations), np.diff(step.dep_start))

@@ -200,7 +200,7 @@ def test_the_ends_with_all_links_are_the_longest_paths(job: om.RailJob) -> None:
         group = int(step.group[k])
         dimension = step.groups[group].dimension if group >= 0 else None
         way = int(step.kind[k]) if step.kind[k] >= SEND else None
-        stream = (int(step.rank[k]), dimension, int(step.peer[k]), way)
+        stream = (int(step.rank[k]), dimension, step.rail[k] >= 0, int(step.peer[k]), way)
         if stream in streams:
             own.add(int(given_.event_of[streams[stream]]))
         streams[stream] = k

@@ -1,0 +1,1 @@
+"""Devices that come and go, and jobs that ask them for results round by round."""
