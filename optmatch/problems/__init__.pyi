@@ -1,4 +1,5 @@
 # The public names, each once: `__init__.py` reads this list, and imports a name on its first use.
+from . import rails as rails
 from .all_to_all.problem import AllToAll as AllToAll
 from .catalogue import PROBLEMS as PROBLEMS
 from .collectives.plan import CollectivePlan as CollectivePlan
@@ -27,6 +28,7 @@ from .sharing.classes import Classes as Classes, classify as classify
 from .sharing.problem import Assignment as Assignment, PortSharing as PortSharing
 from .sharing.proof import SupplyProof as SupplyProof
 from .sharing.resources import Jobs as Jobs, Resources as Resources
+from .sharing.tenancy import Tenancy as Tenancy, TenancyPlan as TenancyPlan, Tenant as Tenant
 from .slices.load_proof import LoadProof as LoadProof
 from .slices.problem import Allocation as Allocation, SliceAllocation as SliceAllocation
 from .slices.rings import Steering as Steering, slice_rings as slice_rings
