@@ -91,8 +91,16 @@ def simulate_plainly(
 
     def decide() -> np.ndarray:
         now = Moment(
-            *(time, np.array(residual) > 0, np.array(residual), pool.demand, np.array(left)),
-            *(np.array(given), pool.asked_s, np.array(draws), pool.eligible > 0, pool.rates),
+            *(time, np.array(residual) > 0, np.array(residual), np.array(wants) - residual),
+            *(
+                pool.demand,
+                np.array(left),
+                np.array(given),
+                pool.asked_s,
+                np.array(draws),
+                pool.eligible > 0,
+                pool.rates,
+            ),
             pool.tier,
         )
         return np.broadcast_to(policy(now), pool.eligible.shape).copy()

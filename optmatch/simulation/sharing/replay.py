@@ -24,6 +24,8 @@ class Moment(NamedTuple):
     """``asks[job]``: whether it has a round that wants more devices."""
     residual: NDArray[np.int64]
     """``residual[job]``: how many devices its round still wants."""
+    had: NDArray[np.int64]
+    """``had[job]``: how many its round has had."""
     demand: NDArray[np.int64]
     """``demand[job]``: results that it wants in a round."""
     rounds_left: NDArray[np.int64]
@@ -368,8 +370,16 @@ class _Run:
         while self.filled:
             asks = self.residual > 0
             now = Moment(
-                *(self.now, asks, self.residual, self.pool.demand, self.rounds_left, self.given),
-                *(self.pool.asked_s, self.draws, self.eligible, self.rates, self.pool.tier),
+                *(self.now, asks, self.residual, self.wanted - self.residual, self.pool.demand),
+                *(
+                    self.rounds_left,
+                    self.given,
+                    self.pool.asked_s,
+                    self.draws,
+                    self.eligible,
+                    self.rates,
+                    self.pool.tier,
+                ),
             )
             priority = np.where(self.eligible & asks, self.policy(now), -np.inf)
             self.top = priority.argmax(axis=1)
