@@ -74,6 +74,14 @@ def _demand() -> Kind:
     return Kind(Demand, verify_demand, METHODS)
 
 
+def _port_sharing() -> Kind:
+    from optmatch.problems import PortSharing
+    from optmatch.solvers.sharing import METHODS
+    from optmatch.verify.sharing.replay import verify_sharing
+
+    return Kind(PortSharing, verify_sharing, METHODS)
+
+
 def _rail_job() -> Kind:
     from optmatch.problems import RailJob
     from optmatch.solvers.rails import METHODS
@@ -106,14 +114,24 @@ def _slice_allocation() -> Kind:
     return Kind(SliceAllocation, verify_slice, METHODS)
 
 
+def _tenancy() -> Kind:
+    from optmatch.problems import Tenancy
+    from optmatch.solvers.sharing import TENANCY_METHODS
+    from optmatch.verify.sharing.tenancy import verify_tenancy
+
+    return Kind(Tenancy, verify_tenancy, TENANCY_METHODS)
+
+
 _ROWS: dict[str, Callable[[], Kind]] = {
     "all-to-all": _all_to_all,
     "collective": _collective,
     "demand": _demand,
+    "port-sharing": _port_sharing,
     "rail-job": _rail_job,
     "reroute": _reroute,
     "routing": _routing,
     "slice-allocation": _slice_allocation,
+    "tenancy": _tenancy,
 }
 
 

@@ -9,10 +9,22 @@ from optmatch.problems.demands.problem import Demand
 from optmatch.problems.rails.problem import RailJob
 from optmatch.problems.reroutes.problem import Reroute
 from optmatch.problems.routing.problem import Routing
+from optmatch.problems.sharing.problem import PortSharing
+from optmatch.problems.sharing.tenancy import Tenancy
 from optmatch.problems.slices.problem import SliceAllocation
 
 PROBLEMS: dict[str, type[Problem]] = {
     problem.kind: problem
-    for problem in (AllToAll, Collective, Demand, RailJob, Reroute, Routing, SliceAllocation)
+    for problem in (
+        AllToAll,
+        Collective,
+        Demand,
+        PortSharing,
+        RailJob,
+        Reroute,
+        Routing,
+        SliceAllocation,
+        Tenancy,
+    )
 }
 """Problem classes by the ``"kind"`` of files."""

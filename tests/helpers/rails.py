@@ -87,12 +87,13 @@ def random_jobs(draw: Any) -> om.RailJob:
     dp, tp, pp, cp = (
         draw(st.sampled_from(sizes)) for sizes in ((1, 2, 4), (1, 2), (1, 2, 3), (1, 2))
     )
-    schedule = draw(st.sampled_from(["gpipe", "1f1b", "interleaved"]))
+    schedules = ["gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", *["dualpipe"] * (pp == 2)]
+    schedule = draw(st.sampled_from(schedules))
     parts = 2 if schedule == "interleaved" else 1
-    micro_batches = pp * draw(st.sampled_from([1, 2]))
+    micro_batches = pp * (2 if schedule == "dualpipe" else draw(st.sampled_from([1, 2])))
     ep = draw(st.sampled_from([e for e in (1, 2, 4) if dp % e == 0]))
     model = om.TransformerModel(
-        layers=2 * pp * parts,
+        layers=2 * pp * max(parts, 1 + (schedule == "zb-v")),
         hidden=64,
         heads=4,
         sequence=32,
@@ -131,7 +132,7 @@ def served_jobs() -> st.SearchStrategy[om.RailJob]:
     """
     return random_jobs().filter(
         lambda job: (
-            job.parallelism.schedule != "interleaved"
+            job.parallelism.schedule not in ("interleaved", "zb-h1", "zb-v", "dualpipe")
             or job.parallelism.zero_stage + job.parallelism.ep + job.parallelism.cp == 2
         )
     )

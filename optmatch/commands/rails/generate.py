@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -18,7 +18,7 @@ from optmatch.commands.rails.trace import rail_trace
 from optmatch.fabrics import SWITCHES
 from optmatch.model import InputError
 from optmatch.problems import Parallelism, RailJob, RailNetwork, TransformerModel, Workload
-from optmatch.problems.rails.parallelism import DEGREES
+from optmatch.problems.rails.parallelism import DEGREES, PipelineSchedule
 
 _FABRIC_NAMES = ("rows", "cols", "ports", "tx", "rx", "size")
 _SPLIT: tuple[Row, ...] = (
@@ -33,7 +33,7 @@ _SPLIT: tuple[Row, ...] = (
     (
         "--schedule",
         "schedule",
-        click.Choice(["gpipe", "1f1b", "interleaved"]),
+        click.Choice(get_args(PipelineSchedule)),
         "Order of micro-batches.",
     ),
     ("--virtual-stages", "virtual_stages", int, "Parts of the model at a rank, interleaved."),

@@ -14,7 +14,7 @@ DEGREES: tuple[Degree, ...] = get_args(Degree)
 Axis = Literal["dp", "tp", "pp", "cp", "ep"]
 """What an order may name: with ``"ep"``, replicas with different experts are an axis of their own.
 """
-PipelineSchedule = Literal["gpipe", "1f1b", "interleaved"]
+PipelineSchedule = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -39,8 +39,9 @@ class Parallelism(Value):
         Whether tensor-parallel ranks share activations between layers: an all-gather and a
         reduce-scatter instead of an all-reduce.
     schedule, virtual_stages
-        Order of micro-batches in the pipeline: ``"gpipe"``, ``"1f1b"`` or ``"interleaved"``, the
-        last with so many parts of the model at each rank.
+        Order of micro-batches in the pipeline (`optmatch.problems.rails.pipeline.list_passes`):
+        ``"gpipe"``, ``"1f1b"``, ``"zb-h1"``, ``"zb-v"``, ``"dualpipe"``, or ``"interleaved"``,
+        the last with so many parts of the model at each rank.
     stage_layers
         The layers of each part of the pipeline, in the order of the model; empty if all have the
         same number.
@@ -137,5 +138,10 @@ class Parallelism(Value):
 
     @property
     def n_parts(self) -> int:
-        """How many parts a pipeline has, one for each virtual stage of each stage."""
-        return self.pp * self.virtual_stages
+        """How many parts a pipeline has; with ``"dualpipe"`` each is at two stages."""
+        return self.pp if self.schedule == "dualpipe" else self.pp * self.parts_per_rank
+
+    @property
+    def parts_per_rank(self) -> int:
+        """How many parts of the model each rank has."""
+        return 2 if self.schedule in ("zb-v", "dualpipe") else self.virtual_stages

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections import Counter
+from functools import lru_cache
+from typing import Literal, NamedTuple
 
+from optmatch.model import InputError
 from optmatch.problems.rails.parallelism import PipelineSchedule
+
+Kind = Literal["F", "B", "I", "W"]
+_TURNS: tuple[tuple[Kind, int], ...] = (
+    ("I", 0), ("F", 1), ("I", 1), ("F", 0), ("W", 1), ("W", 0),
+)  # fmt: skip
+"""Of ``"zb-v"``: what is done first, and in which part. What has turned makes room for more."""
 
 
 class Pass(NamedTuple):
     """A pass of one micro-batch through one part of the model."""
 
-    forward: bool
+    kind: Kind
+    """``"F"`` forward, ``"B"`` backward; or backward in two: ``"I"`` for the gradients of inputs,
+    which the part before waits for, and ``"W"`` for those of weights."""
     part: int
     """Which part of the model at this stage."""
     batch: int
@@ -26,22 +37,34 @@ def list_passes(
     schedule
         ``"gpipe"``: all forward, then all backward. ``"1f1b"``: as few forward as fill the
         pipeline, then one of each in turn. ``"interleaved"``: the same with several parts of the
-        model at each stage (https://doi.org/10.1145/3458817.3476209).
+        model at each stage (https://doi.org/10.1145/3458817.3476209). ``"zb-h1"``: as 1f1b, and
+        gradients of weights fill the gaps; ``"zb-v"``: with two parts at each stage, there and
+        back (both https://arxiv.org/abs/2401.10241). ``"dualpipe"``: two streams of micro-batches
+        from both ends, so each stage has two parts (https://arxiv.org/abs/2412.19437).
     pp, stage
         How many stages there are, and which one this is.
     parts
         Parts of the model at a stage.
     micro_batches
-        How many; of ``"interleaved"`` a multiple of `pp`.
+        How many; see `check_batches`.
 
     Examples
     --------
-    >>> [f"{'FB'[not forward]}{batch}" for forward, _, batch in list_passes("1f1b", 2, 0, 1, 3)]
-    ['F0', 'F1', 'B0', 'F2', 'B1', 'B2']
+    >>> def show(schedule, stage):
+    ...     return " ".join(f"{kind}{batch}" for kind, _, batch in
+    ...                     list_passes(schedule, 2, stage, 1, 3))
+    >>> show("1f1b", 0)
+    'F0 F1 B0 F2 B1 B2'
+    >>> show("zb-h1", 1)
+    'F0 I0 F1 I1 W0 F2 I2 W1 W2'
     """
+    if schedule == "dualpipe":
+        return _two_streams(pp, stage, micro_batches)
+    if schedule == "zb-v":
+        return [*_there_and_back(pp, micro_batches)[stage]]
     total = parts * micro_batches
-    ahead = [_pass(True, k, pp, parts) for k in range(total)]
-    back = [_pass(False, k, pp, parts) for k in range(total)]
+    ahead = [_pass("F", k, pp, parts) for k in range(total)]
+    back = [_pass("B", k, pp, parts) for k in range(total)]
     if schedule == "gpipe":
         return ahead + back
     early = pp - stage - 1
@@ -49,12 +72,136 @@ def list_passes(
         early = 2 * early + (parts - 1) * pp
     early = min(early, total)
     steady = [one for pair in zip(ahead[early:], back, strict=False) for one in pair]
-    return ahead[:early] + steady + back[total - early :]
+    found = ahead[:early] + steady + back[total - early :]
+    return _delay_weights(found, stage) if schedule == "zb-h1" else found
 
 
-def _pass(forward: bool, k: int, pp: int, parts: int) -> Pass:
+def check_batches(schedule: PipelineSchedule, pp: int, micro_batches: int) -> None:
+    """Refuse micro-batches of which a schedule has no order.
+
+    Raises
+    ------
+    InputError
+        Naming schedule and number.
+
+    Examples
+    --------
+    >>> check_batches("zb-v", pp=4, micro_batches=3)
+    """
+    needed = ""
+    if schedule == "interleaved" and micro_batches % pp:
+        needed = f"a multiple of pp = {pp}"
+    if schedule == "dualpipe" and (micro_batches % 2 or micro_batches < 2 * pp):
+        needed = f"an even number, at least {2 * pp} = 2 pp"
+    if needed:
+        text = f"{micro_batches} micro-batches: {schedule} needs {needed}"
+        raise InputError(text, where="workload.micro_batch")
+    if schedule == "dualpipe" and pp % 2:
+        text = f"pp = {pp}: dualpipe needs an even number of stages"
+        raise InputError(text, where="parallelism.pp")
+
+
+def find_part(schedule: PipelineSchedule, pp: int, stage: int, part: int) -> int:
+    """Return which part of the model a part at a stage is.
+
+    Examples
+    --------
+    >>> [[find_part(schedule, 4, stage, 1) for stage in range(4)]
+    ...  for schedule in ("interleaved", "zb-v", "dualpipe")]
+    [[4, 5, 6, 7], [7, 6, 5, 4], [3, 2, 1, 0]]
+    """
+    if part == 1 and schedule in ("zb-v", "dualpipe"):
+        return (2 * pp if schedule == "zb-v" else pp) - 1 - stage
+    return part * pp + stage
+
+
+def find_stage(schedule: PipelineSchedule, pp: int, where: int, part: int) -> int:
+    """Return the stage that has a part of the model; of ``"dualpipe"`` in the stream `part`.
+
+    Examples
+    --------
+    >>> [find_stage("zb-v", 2, where, 0) for where in range(4)]
+    [0, 1, 1, 0]
+    """
+    if schedule == "zb-v":
+        return min(where, 2 * pp - 1 - where)
+    return pp - 1 - where if schedule == "dualpipe" and part else where % pp
+
+
+def _pass(kind: Kind, k: int, pp: int, parts: int) -> Pass:
     """Return pass k: with several parts, `pp` micro-batches go through one, then the next."""
     if parts == 1:
-        return Pass(forward, 0, k)
+        return Pass(kind, 0, k)
     part = k // pp % parts
-    return Pass(forward, part if forward else parts - 1 - part, k // (pp * parts) * pp + k % pp)
+    return Pass(kind, part if kind == "F" else parts - 1 - part, k // (pp * parts) * pp + k % pp)
+
+
+def _delay_weights(passes: list[Pass], stage: int) -> list[Pass]:
+    """Split backward passes; gradients of weights come `stage` micro-batches later."""
+    found: list[Pass] = []
+    for one in passes:
+        found.append(one._replace(kind="I") if one.kind == "B" else one)
+        if one.kind == "B" and one.batch >= stage:
+            found.append(Pass("W", one.part, one.batch - stage))
+    done = sum(one.kind == "W" for one in found)
+    total = sum(one.kind == "B" for one in passes)
+    return found + [Pass("W", 0, batch) for batch in range(done, total)]
+
+
+@lru_cache(maxsize=16)
+def _there_and_back(pp: int, micro_batches: int) -> tuple[tuple[Pass, ...], ...]:
+    """Let every stage do what is ready, the first of `_TURNS`, if all passes last equally long.
+
+    A stage keeps at most 2 pp micro-batches in both parts, as many activations as pp in 1f1b.
+    """
+    top = 2 * pp - 1
+    done: Counter[tuple[Kind, int]] = Counter()
+    order: list[list[Pass]] = [[] for _ in range(pp)]
+    while any(done["W", where] < micro_batches for where in range(top + 1)):
+        chosen: list[tuple[Kind, int]] = []
+        for stage in range(pp):
+            mine = stage, top - stage
+            kept = sum(done["F", where] - done["W", where] for where in mine)
+            for kind, part in _TURNS:
+                where = mine[part]
+                batch = done[kind, where]
+                before: dict[Kind, tuple[Kind, int]] = {
+                    "F": ("F", where - 1),
+                    "I": ("I", where + 1) if where < top else ("F", top),
+                    "W": ("I", where),
+                }
+                is_first = kind == "F" and where == 0
+                is_ready = batch < micro_batches and (is_first or done[before[kind]] > batch)
+                if is_ready and (kind != "F" or kept < 2 * pp):
+                    chosen.append((kind, where))
+                    order[stage].append(Pass(kind, part, batch))
+                    break
+        done.update(chosen)
+    return tuple(map(tuple, order))
+
+
+def _two_streams(pp: int, stage: int, micro_batches: int) -> list[Pass]:
+    """Both ends feed the pipeline; a stage and the one opposite to it do the same, exchanged."""
+    half, near = pp // 2, min(stage, pp - 1 - stage)
+    early, late = half - near - 1, near + 1
+    main = micro_batches // 2 - pp + late
+    turns = ["F0"] * (2 * early) + ["F0", "F1"] * late + ["I1", "W", "F1"] * early
+    turns += ["F0", "B1", "F1", "B0"] * main + ["B1", "F1", "B0"] * early
+    both = ["B1", "B0"] * late
+    turns += both[:late] + [turn.replace("B", "I") for turn in both[late:]]
+    turns += ["W", "I0"] * early + ["W"] * late
+    swap = int(stage >= half)
+    count: Counter[tuple[bool, int]] = Counter()
+    found, owed = list[Pass](), list[Pass]()
+    for turn in turns:
+        if turn == "W":
+            found.append(owed.pop(0))
+            continue
+        kind: Kind = turn[0]  # type: ignore[assignment]
+        part = int(turn[1]) ^ swap
+        way = kind == "F", part
+        found.append(Pass(kind, part, part * micro_batches // 2 + count[way]))
+        count[way] += 1
+        if kind == "I":
+            owed.append(found[-1]._replace(kind="W"))
+    return found

@@ -16,6 +16,7 @@ from optmatch.problems.rails.layout import make_groups, place_ranks
 from optmatch.problems.rails.network import RailNetwork
 from optmatch.problems.rails.parallelism import Parallelism
 from optmatch.problems.rails.phases import Phase, phases
+from optmatch.problems.rails.pipeline import check_batches
 from optmatch.problems.rails.plan import RailPlan, ranks_of_rails
 from optmatch.problems.rails.step import DIMENSIONS, Group, Step
 from optmatch.problems.rails.times import Events, ends_s, events
@@ -176,13 +177,7 @@ def _check_batch(split: Parallelism, workload: Workload) -> None:
             " replica",
             where="workload.micro_batch",
         )
-    micro_batches = workload.count_micro_batches(split.dp)
-    if split.schedule == "interleaved" and micro_batches % split.pp:
-        raise InputError(
-            f"micro_batch: {micro_batches} micro-batches, interleaved needs a multiple of pp ="
-            f" {split.pp}",
-            where="workload.micro_batch",
-        )
+    check_batches(split.schedule, split.pp, workload.count_micro_batches(split.dp))
 
 
 def _check_model(split: Parallelism, model: TransformerModel) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from optmatch.problems.rails.layout import count_members
 from optmatch.problems.rails.network import Spanning
 from optmatch.problems.rails.parallelism import Parallelism
-from optmatch.problems.rails.pipeline import list_passes
+from optmatch.problems.rails.pipeline import Kind, Pass, find_part, find_stage, list_passes
 from optmatch.problems.rails.program import Operation, place_programs
 from optmatch.problems.rails.spanning import span_rails
 from optmatch.problems.rails.step import (
@@ -39,10 +41,46 @@ def build_step(
     the message to the stage before. The backward pass takes twice the time of the forward pass.
     """
     assert workload.model is not None  # checked when the job was made
+    batches = workload.count_micro_batches(split.dp)
+    passes = [
+        list_passes(split.schedule, split.pp, stage, split.parts_per_rank, batches)
+        for stage in range(split.pp)
+    ]
     programs = [
-        _Program(split, workload, workload.model, stage).operations for stage in range(split.pp)
+        _Program(split, workload, workload.model, stage, passes).operations
+        for stage in range(split.pp)
     ]
     return place_programs(split, groups, span_rails(programs, groups, spanning))
+
+
+_EFFORT: dict[Kind, float] = {"F": 1.0, "B": 2.0, "I": 1.0, "W": 1.0}
+"""The work of a pass, in forward passes."""
+
+
+class _Message(NamedTuple):
+    """What a part of the model gives to the next one, or to the one before."""
+
+    source: int
+    """The stage that sends it."""
+    destination: int
+    tag: int
+
+
+def _messages(split: Parallelism, stage: int, one: Pass, batches: int) -> list[_Message]:
+    """List what a pass at a stage receives, then what it sends: none, one or two."""
+    if one.kind == "W":
+        return []
+    where = find_part(split.schedule, split.pp, stage, one.part)
+    onward = one.kind == "F"
+    found = []
+    for low in (where - 1, where) if onward else (where, where - 1):
+        if 0 <= low < split.n_parts - 1:
+            ends = [find_stage(split.schedule, split.pp, low + k, one.part) for k in (0, 1)]
+            if ends[0] != ends[1]:
+                tag = (low * batches + one.batch) * 2 + (not onward)
+                source, destination = ends if onward else ends[::-1]
+                found.append(_Message(source, destination, tag))
+    return found
 
 
 class _Sizes:
@@ -72,7 +110,12 @@ class _Program:
     """The operations of the ranks of one stage."""
 
     def __init__(
-        self, split: Parallelism, workload: Workload, model: TransformerModel, stage: int
+        self,
+        split: Parallelism,
+        workload: Workload,
+        model: TransformerModel,
+        stage: int,
+        passes: Sequence[Sequence[Pass]],
     ) -> None:
         self.split, self.workload, self.stage = split, workload, stage
         self.sizes = _Sizes(split, workload, model)
@@ -82,50 +125,86 @@ class _Program:
         self.last: tuple[int, ...] = ()  # what the next computation needs
         self.waiting: list[int] = []  # and what else it needs: messages, weights
         self.gathered: list[tuple[int, ...]] = []  # what the layers before needed, for FSDP
-        parts = split.virtual_stages
-        left = dict.fromkeys(range(parts), self.micro_batches)
-        for forward, part, batch in list_passes(
-            split.schedule, split.pp, stage, parts, self.micro_batches
-        ):
-            where = part * split.pp + stage
-            if forward:
-                self._forward(where, batch)
+        self.received: dict[int, int] = {}  # the operation that receives a message, by its tag
+        self.incoming = {
+            source: deque(
+                message
+                for one in passes[source]
+                for message in _messages(split, source, one, self.micro_batches)
+                if (message.source, message.destination) == (source, stage)
+            )
+            for source in range(split.pp)
+        }
+        left = dict.fromkeys(range(split.parts_per_rank), self.micro_batches)
+        for one in passes[stage]:
+            if one.kind == "F":
+                self._forward(one)
             else:
-                left[part] -= 1
-                self._backward(where, batch, is_last=left[part] == 0)
+                left[one.part] -= one.kind != "I"
+                self._backward(one, is_last=left[one.part] == 0)
+        if split.schedule == "dualpipe":
+            self._join_copies()
         if split.zero_stage in (1, 2):
-            for _ in range(sum(self.layers_of[stage :: split.pp])):
-                self._sync(ALL_GATHER, after=())
-            self._sync_words(ALL_GATHER)
+            for part in range(split.parts_per_rank):
+                for _ in range(self.layers_of[self._where(part)]):
+                    self._sync(ALL_GATHER, after=())
+                if self._where(part) in (0, split.n_parts - 1):
+                    self._sync_words(ALL_GATHER)
 
-    def _forward(self, where: int, batch: int) -> None:
-        self._message(RECV, where - 1, where, batch)
-        for _ in range(self.layers_of[where]):
+    def _where(self, part: int) -> int:
+        return find_part(self.split.schedule, self.split.pp, self.stage, part)
+
+    def _forward(self, one: Pass) -> None:
+        self._receive(one)
+        for _ in range(self.layers_of[self._where(one.part)]):
             self._gather()
             self._context(ALL_GATHER)
             self._layer(1.0)
-        if where == self.split.n_parts - 1:
+        if self._where(one.part) == self.split.n_parts - 1:
             self._compute(self.sizes.head_s)
-        self._message(SEND, where, where + 1, batch)
+        self._send(one)
 
-    def _backward(self, where: int, batch: int, *, is_last: bool) -> None:
-        syncs = is_last or self.split.zero_stage >= 2
+    def _backward(self, one: Pass, *, is_last: bool) -> None:
+        """Go back: half of the work is for gradients of inputs, half for those of weights."""
+        where, effort = self._where(one.part), _EFFORT[one.kind]
+        syncs = one.kind != "I" and (is_last or self.split.zero_stage >= 2)
         kind = REDUCE_SCATTER if self.split.zero_stage else ALL_REDUCE
-        self._message(RECV, where + 1, where, batch)
+        self._receive(one)
         if where == self.split.n_parts - 1:
-            self._compute(2 * self.sizes.head_s)
+            self._compute(effort * self.sizes.head_s)
             if syncs:
                 self._sync_words(kind)
         for layer in range(self.layers_of[where]):
-            self._gather()
-            self._layer(2.0)
-            self._context(REDUCE_SCATTER)
+            if one.kind == "W":
+                self._compute(effort * (self.sizes.attention_s + self.sizes.ffn_s))
+            else:
+                self._gather()
+                self._layer(effort)
+                self._context(REDUCE_SCATTER)
             if layer == self.layers_of[where] - 1:
-                self._message(SEND, where, where - 1, batch)
+                self._send(one)
             if syncs:
                 self._sync(kind, after=self.last)
         if where == 0 and self.split.n_parts > 1 and syncs:
             self._sync_words(kind)
+
+    def _join_copies(self) -> None:
+        """Sum gradients with the stage that has the same two parts: each sums those of one."""
+        last = self.split.pp - 1
+        other = last - self.stage
+        tag = 2 * self.split.n_parts * self.micro_batches
+        after = (*self.last, len(self.operations) - 1)
+        for width, own in (
+            (self.workload.gradient_width_bytes, False),
+            (self.workload.width_bytes, True),
+        ):
+            for kind, source in ((SEND, self.stage), (RECV, other)):
+                part = source if own else last - source
+                weights = self.layers_of[part] * (self.sizes.dense + self.sizes.sparse)
+                weights += self.sizes.words * (part in (0, last))
+                put = Operation(kind, after, "pp", weights * width, toward=other, tag=tag + source)
+                got = self._put(put)
+            after, tag = got, tag + self.split.pp
 
     def _layer(self, effort: float) -> None:
         """Compute one layer: tensor-parallel sums after attention and feed-forward, in one."""
@@ -167,9 +246,8 @@ class _Program:
         return dense + self._exchange(kind, "edp", self.sizes.sparse, after)
 
     def _sync_words(self, kind: int) -> None:
-        if self.stage in (0, self.split.pp - 1):
-            after = () if kind == ALL_GATHER else self.last
-            self._exchange(kind, "dp", self.sizes.words, after)
+        after = () if kind == ALL_GATHER else self.last
+        self._exchange(kind, "dp", self.sizes.words, after)
 
     def _exchange(
         self, kind: int, family: str, words: float, after: tuple[int, ...]
@@ -200,17 +278,26 @@ class _Program:
             return ()
         return self._put(Operation(kind, after, family, size))
 
-    def _message(self, kind: int, source: int, destination: int, batch: int) -> None:
-        """Send to or receive from the part of the model before or after this one."""
-        low, high = min(source, destination), max(source, destination)
-        if low < 0 or high >= self.split.n_parts or self.split.pp == 1:
-            return
-        toward = (destination if kind == SEND else source) % self.split.pp
-        tag = (low * self.micro_batches + batch) * 2 + (source > destination)
-        after = self.last if kind == SEND else ()
-        put = self._put(Operation(kind, after, "pp", self.sizes.message, toward=toward, tag=tag))
-        if kind == RECV:
-            self.waiting += put
+    def _receive(self, one: Pass) -> None:
+        """Receive what a pass needs, and before it what its sender sends earlier."""
+        for message in _messages(self.split, self.stage, one, self.micro_batches):
+            if message.destination != self.stage:
+                continue
+            queue = self.incoming[message.source]
+            while message.tag not in self.received:
+                (self.received[queue[0].tag],) = self._message(RECV, queue[0], ())
+                queue.popleft()
+            self.waiting.append(self.received[message.tag])
+
+    def _send(self, one: Pass) -> None:
+        for message in _messages(self.split, self.stage, one, self.micro_batches):
+            if message.source == self.stage:
+                self._message(SEND, message, self.last)
+
+    def _message(self, kind: int, message: _Message, after: tuple[int, ...]) -> tuple[int, ...]:
+        toward = message.destination if kind == SEND else message.source
+        size = self.sizes.message
+        return self._put(Operation(kind, after, "pp", size, toward=toward, tag=message.tag))
 
     def _put(self, operation: Operation) -> tuple[int, ...]:
         """Append an operation; return its number, as what depends on it has it."""

@@ -1,0 +1,150 @@
+"""The replay of an assignment: each rule is checked at the resources themselves."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import Schedule, Score, Solution, Status
+from optmatch.problems import Assignment, PortSharing
+from optmatch.verify.bounds import check_objective, check_stats, check_support
+from optmatch.verify.report import Findings, ProofError
+from optmatch.verify.sharing.supply import Supply, check_bound, count_bound, count_dues, rank_jobs
+
+MOST_TOLD = 20
+"""So many resources or jobs are named for each rule."""
+
+
+def verify_sharing(
+    problem: PortSharing, subject: Schedule | Assignment | Solution, findings: Findings
+) -> None:
+    """Check an assignment and, of a solution, its claims."""
+    figures = findings.figures
+    findings.step = 1.0 if problem.objective == "max-flow" else None
+    supply = Supply(problem)
+    counted = count_bound(problem, supply)
+    if not isinstance(subject, Solution):
+        _replay(problem, subject, findings)
+        figures["lower_bound_recomputed"] = counted
+        return
+    same = subject.problem is problem or subject.problem == problem
+    findings.expect("the solution is one of this problem", "problem", same, True)
+    answered = subject.status in (Status.OPTIMAL, Status.FEASIBLE)
+    served = _replay(problem, subject.answer, findings) if answered else None
+    if not answered and subject.answer is not None:
+        told = subject.status.value
+        findings.refuse("an assignment answers it", "status", told, "optimal or feasible")
+    findings.expect("an assignment is the whole answer", "schedule", subject.schedule, None)
+    checked: Score = counted
+    if subject.certificate is not None:
+        try:
+            checked = check_bound(problem, supply, served, subject.certificate, counted)
+        except ProofError as exc:
+            findings.refuse("the certificate is a proof", "certificate", str(exc), "a valid proof")
+    figures["lower_bound_recomputed"], figures["lower_bound_checked"] = counted, checked
+    check_support(subject, checked, findings, floor="")
+    if served is not None:
+        check_objective(subject, findings)
+    elif answered:
+        findings.skipped.append("objective: nothing could be replayed")
+    else:
+        findings.notes.append(f"status {subject.status.value}: there is no answer to check")
+    check_stats(subject, findings)
+
+
+def _replay(problem: PortSharing, answer: object, findings: Findings) -> NDArray[np.int64] | None:
+    """Check an assignment; return what each job gets if that could be counted."""
+    jobs, resources = problem.jobs, problem.resources
+    if not isinstance(answer, Assignment):
+        told = type(answer).__name__
+        findings.refuse("the answer is an assignment", "answer", told, "Assignment")
+        return None
+    job_of = answer.job_of
+    if not findings.expect(
+        "each resource has an entry", "job_of", len(job_of), resources.n_resources
+    ):
+        return None
+    for resource in np.flatnonzero(job_of >= jobs.n_jobs)[:MOST_TOLD].tolist():
+        got, there = int(job_of[resource]), f"< {jobs.n_jobs}"
+        findings.refuse("the job exists", f"job_of[{resource}]", got, there)
+    if findings.violations:
+        return None
+    used = np.flatnonzero(job_of >= 0)
+    _check_eligible(problem, used, job_of[used], findings)
+    served = np.zeros(jobs.n_jobs, dtype=np.int64)
+    np.add.at(served, job_of[used], 1)
+    whole = np.zeros(jobs.n_jobs) if jobs.all_or_nothing is None else jobs.all_or_nothing
+    for job in np.flatnonzero(served > jobs.demand)[:MOST_TOLD].tolist():
+        got, most = int(served[job]), int(jobs.demand[job])
+        findings.refuse("no job gets more than it wants", f"job {job}", got, most)
+    torn = (whole == 1) & (served > 0) & (served < jobs.demand)
+    for job in np.flatnonzero(torn)[:MOST_TOLD].tolist():
+        got, both = int(served[job]), f"0 or {jobs.demand[job]}"
+        findings.refuse("the job gets all or nothing", f"job {job}", got, both)
+    if jobs.plane_caps is not None and resources.n_resources:
+        plane = np.zeros(len(job_of), np.int32) if resources.plane is None else resources.plane
+        taken = np.zeros_like(jobs.plane_caps)
+        np.add.at(taken, (job_of[used], plane[used]), 1)
+        for job, k in np.argwhere(taken > jobs.plane_caps)[:MOST_TOLD].tolist():
+            got, most = int(taken[job, k]), int(jobs.plane_caps[job, k])
+            findings.refuse("no job exceeds its cap", f"job {job}, plane {k}", got, most)
+    findings.figures["used"] = len(used)
+    findings.figures["jobs_served"] = int((served >= jobs.demand).sum())
+    _measure(problem, job_of, used, served, findings)
+    return served
+
+
+def _check_eligible(
+    problem: PortSharing, used: NDArray[np.intp], job: NDArray[np.int32], findings: Findings
+) -> None:
+    """Compare each used resource with the bounds of its job, attribute by attribute."""
+    resources, jobs = problem.resources, problem.jobs
+    pairs = list(zip(resources.public, jobs.public, strict=True))
+    if resources.private is not None and jobs.private is not None:
+        pairs += zip(resources.private, jobs.private, strict=True)
+    for k, (has, least) in enumerate(pairs):
+        for place in np.flatnonzero(has[used] < least[job])[:MOST_TOLD].tolist():
+            where = f"resource {used[place]}, attribute {k}, job {job[place]}"
+            got, want = float(has[used[place]]), float(least[job[place]])
+            findings.refuse("no attribute is below the bound", where, got, f">= {want:g}")
+    if resources.departure_s is not None and jobs.arrival_s is not None:
+        late = resources.departure_s[used] <= jobs.arrival_s[job]
+        for place in np.flatnonzero(late)[:MOST_TOLD].tolist():
+            where = f"resource {used[place]}, job {job[place]}"
+            got, asked = float(resources.departure_s[used[place]]), jobs.arrival_s[job[place]]
+            rule = "a resource leaves after its job has asked"
+            findings.refuse(rule, where, got, f"> {asked:g}")
+
+
+def _measure(
+    problem: PortSharing,
+    job_of: NDArray[np.int32],
+    used: NDArray[np.intp],
+    served: NDArray[np.int64],
+    findings: Findings,
+) -> None:
+    """Count the objective."""
+    jobs = problem.jobs
+    left = (jobs.demand - served).tolist()
+    objective: Score
+    if problem.objective == "max-flow":
+        objective = float(sum(left))
+    elif problem.objective == "lexicographic":
+        objective = tuple(left[job] for job in rank_jobs(problem))
+    elif problem.objective == "max-min":
+        objective = 0.0
+        for got, due in zip(served.tolist(), count_dues(problem), strict=True):
+            objective = max(objective, 1 - got / due if due else 0.0)
+    else:
+        asked_s = [0.0] * jobs.n_jobs if jobs.arrival_s is None else jobs.arrival_s.tolist()
+        last_s = list(asked_s)
+        for resource in used.tolist() if problem.resources.arrival_s is not None else ():
+            job = int(job_of[resource])
+            last_s[job] = max(last_s[job], float(problem.resources.arrival_s[resource]))  # type: ignore[index]
+        for job in [k for k, missing in enumerate(left) if missing][:MOST_TOLD]:
+            findings.refuse("every demand is met", f"job {job}", int(served[job]), left[job])
+        waits = [last - asked for last, asked in zip(last_s, asked_s, strict=True)]
+        objective = math.fsum(waits) / len(waits) if waits else 0.0
+    findings.figures["objective"] = objective

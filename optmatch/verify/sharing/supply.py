@@ -1,0 +1,243 @@
+"""How many resources jobs have, counted over the cells of a grid, and the check of cuts."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from optmatch.model import Score
+from optmatch.problems import PortSharing, SupplyProof
+from optmatch.verify.report import ProofError
+
+_TABLE = 2**24
+
+
+class Supply:
+    """Resources by the cells of the grid that all bounds make.
+
+    Attributes
+    ----------
+    counts
+        ``counts[cell]``: resources in it.
+    plane
+        ``plane[cell]``.
+    serves
+        ``serves[cell, job]``.
+    """
+
+    def __init__(self, problem: PortSharing) -> None:
+        resources, jobs = problem.resources, problem.jobs
+        pairs = [
+            (has, least, np.unique(least))
+            for has, least in zip(resources.public, jobs.public, strict=True)
+        ]
+        if resources.private is not None and jobs.private is not None:
+            pairs += [
+                (has, least, np.unique(least))
+                for has, least in zip(resources.private, jobs.private, strict=True)
+            ]
+        places = [np.digitize(has, levels) for has, _, levels in pairs]
+        needs = [np.digitize(least, levels) for _, least, levels in pairs]
+        if resources.departure_s is not None:
+            asked_s = np.zeros(jobs.n_jobs) if jobs.arrival_s is None else jobs.arrival_s
+            levels = np.unique(asked_s)
+            places.append(np.digitize(resources.departure_s, levels, right=True))
+            needs.append(np.digitize(asked_s, levels))
+        plane = np.zeros(resources.n_resources, dtype=np.int64)
+        if jobs.plane_caps is not None and resources.plane is not None:
+            plane = resources.plane.astype(np.int64)
+        places.append(plane)
+        shape = [int(place.max(initial=0)) + 1 for place in places]
+        if math.prod(shape) <= 2**62:
+            code = np.ravel_multi_index(places, shape)
+            if math.prod(shape) <= _TABLE:
+                table = np.bincount(code, minlength=1)
+                cells = np.flatnonzero(table)
+                self.counts = table[cells]
+            else:
+                cells, self.counts = np.unique(code, return_counts=True)
+            places = list(np.unravel_index(cells, shape))
+        else:
+            self.counts = np.ones(resources.n_resources, dtype=np.int64)
+        self.plane = places[-1]
+        self.serves = np.ones((len(self.counts), jobs.n_jobs), dtype=np.bool_)
+        for place, need in zip(places[:-1], needs, strict=True):
+            self.serves &= place[:, None] >= need
+        self.caps = jobs.plane_caps
+
+    def most(self, problem: PortSharing) -> list[int]:
+        """Return what each job could get if it were alone."""
+        jobs = problem.jobs
+        whole = np.zeros(jobs.n_jobs) if jobs.all_or_nothing is None else jobs.all_or_nothing
+        found = []
+        for job, wanted in enumerate(jobs.demand.tolist()):
+            mine = self.serves[:, job]
+            there = np.bincount(self.plane[mine], weights=self.counts[mine], minlength=1)
+            if self.caps is not None:
+                there = np.minimum(there, self.caps[job, : len(there)])
+            got = min(wanted, int(there.sum()))
+            found.append(0 if whole[job] and got < wanted else got)
+        return found
+
+    def cut(self, proof: Any, demand: ArrayLike) -> int:
+        """Return what jobs with such demands get at most together, as a cut says.
+
+        Raises
+        ------
+        ProofError
+            If it is no cut of this problem.
+        """
+        wanted = np.asarray(demand, dtype=np.int64)
+        shape = (len(wanted), 1 if self.caps is None else self.caps.shape[1])
+        if not isinstance(proof, SupplyProof) or proof.tight.shape != shape:
+            raise ProofError(f"a cut says something of {shape[0]} jobs and {shape[1]} planes")
+        tight = proof.tight == 1
+        if self.caps is None:
+            at_jobs = wanted[tight[:, 0]].sum()
+        else:
+            at_jobs = np.minimum(wanted, (self.caps * tight).sum(axis=1)).sum()
+        open_ = ~tight[:, self.plane].T & (wanted > 0)
+        return int(at_jobs) + int(self.counts[(self.serves & open_).any(axis=1)].sum())
+
+
+def count_bound(problem: PortSharing, supply: Supply) -> Score:
+    """Return the bound that counting shows."""
+    most, demand = supply.most(problem), problem.jobs.demand.tolist()
+    left = [wanted - got for wanted, got in zip(demand, most, strict=True)]
+    if problem.objective == "max-flow":
+        useful = int(supply.counts[supply.serves.any(axis=1)].sum())
+        return float(max(sum(left), sum(demand) - useful))
+    if problem.objective == "lexicographic":
+        return tuple(left[job] for job in rank_jobs(problem))
+    if problem.objective == "max-min":
+        pairs = zip(most, count_dues(problem), strict=True)
+        return max((1 - got / due for got, due in pairs if due), default=0.0)
+    if any(left):
+        return math.inf
+    return _mean_wait(problem)
+
+
+def check_bound(
+    problem: PortSharing,
+    supply: Supply,
+    served: NDArray[np.int64] | None,
+    certificate: Any,
+    counted: Score,
+) -> Score:
+    """Return the bound that a certificate shows.
+
+    Parameters
+    ----------
+    problem, supply
+        What was asked.
+    served
+        ``served[job]`` of the answer; None if there is none.
+    certificate
+        A cut; of an order of jobs a sequence, for each job in that order a cut or None.
+    counted
+        What needs no certificate.
+
+    Raises
+    ------
+    ProofError
+        If a part of it is no cut of this problem.
+    """
+    demand, total = problem.jobs.demand, int(problem.jobs.demand.sum())
+    if problem.objective == "max-flow":
+        return max(counted, float(total - supply.cut(certificate, demand)))
+    if problem.objective == "min-jct":
+        return math.inf if supply.cut(certificate, demand) < total else counted
+    if served is None:
+        raise ProofError("it bounds an answer, and there is none")
+    if problem.objective == "lexicographic":
+        return _check_levels(problem, supply, served, certificate, counted)
+    wants = _better(problem, served)
+    proved = supply.cut(certificate, wants) < sum(wants)
+    return max(counted, _worst(problem, served)) if proved else counted
+
+
+def _check_levels(
+    problem: PortSharing,
+    supply: Supply,
+    served: NDArray[np.int64],
+    certificate: Any,
+    counted: Score,
+) -> Score:
+    """Return the levels of the answer as far as one job after the other is shown to get no more.
+
+    Who gets what the jobs before a job get leaves it nothing more: that is what its cut says.
+    """
+    order = rank_jobs(problem)
+    if not isinstance(certificate, tuple) or len(certificate) != len(order):
+        raise ProofError(f"a cut or None for each of {len(order)} jobs is expected")
+    demand, whole = problem.jobs.demand, problem.jobs.all_or_nothing
+    wanted = np.zeros_like(demand)
+    levels: list[int] = []
+    for place, (job, proof) in enumerate(zip(order, certificate, strict=True)):
+        wanted[job] = demand[job]
+        least = (
+            1 if whole is None or not whole[job] else int(demand[job])
+        )  # more that it could get
+        if served[job] < demand[job]:
+            most = int(wanted.sum()) if proof is None else supply.cut(proof, wanted)
+            if most >= int(served[order[:place]].sum() + served[job]) + least:
+                return (*levels, *counted[place:])
+        levels.append(int(demand[job] - served[job]))
+        wanted[job] = served[job]
+    return tuple(levels)
+
+
+def _better(problem: PortSharing, served: NDArray[np.int64]) -> list[int]:
+    """Return what each job needs at least in an answer that is better than this one."""
+    worst, whole, wants = _worst(problem, served), problem.jobs.all_or_nothing, []
+    for job, (due, wanted) in enumerate(
+        zip(count_dues(problem), problem.jobs.demand.tolist(), strict=True)
+    ):
+        need = max(math.floor((1 - worst) * due) - 1, 0) if due else 0
+        while due and 1 - need / due >= worst:
+            need += 1
+        wants.append(wanted if need and whole is not None and whole[job] else need)
+    return wants
+
+
+def _worst(problem: PortSharing, served: NDArray[np.int64]) -> float:
+    pairs = zip(served.tolist(), count_dues(problem), strict=True)
+    return max((1 - got / due for got, due in pairs if due), default=0.0)
+
+
+def _mean_wait(problem: PortSharing) -> float:
+    """Return the mean time to a last resource if each job were alone."""
+    resources, jobs = problem.resources, problem.jobs
+    if resources.arrival_s is None or not jobs.n_jobs:
+        return 0.0
+    waits = []
+    for job, wanted in enumerate(jobs.demand.tolist()):
+        serves = (resources.public >= jobs.public[:, job, None]).all(axis=0)
+        if resources.private is not None and jobs.private is not None:
+            serves &= (resources.private >= jobs.private[:, job, None]).all(axis=0)
+        asked_s = 0.0 if jobs.arrival_s is None else float(jobs.arrival_s[job])
+        if resources.departure_s is not None:
+            serves &= resources.departure_s > asked_s
+        come = np.sort(resources.arrival_s[serves])
+        waits.append(max(float(come[wanted - 1]) - asked_s, 0.0) if wanted else 0.0)
+    return math.fsum(waits) / len(waits)
+
+
+def rank_jobs(problem: PortSharing) -> list[int]:
+    """Return the jobs, first served first."""
+    if problem.order is not None:
+        found: list[int] = problem.order.tolist()
+        return found
+    asked_s = problem.jobs.arrival_s
+    jobs = range(problem.jobs.n_jobs)
+    return list(jobs) if asked_s is None else sorted(jobs, key=lambda job: asked_s[job])
+
+
+def count_dues(problem: PortSharing) -> list[float]:
+    """Return what each job is due: its fair share, or its demand if that is less."""
+    demand, share = problem.jobs.demand.tolist(), problem.jobs.fair_share
+    shares = demand if share is None else share.tolist()
+    return [float(min(pair)) for pair in zip(demand, shares, strict=True)]

@@ -1,0 +1,52 @@
+"""Who gets which resources: online policies, and optima by flows."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from optmatch.problems import PortSharing, Tenancy
+from optmatch.solvers.method import Method, Run
+
+
+def _policy(name: str) -> Run:
+    from optmatch.solvers.sharing.first_fit import solve
+
+    return partial(solve, name)
+
+
+def _takes(name: str, problem: PortSharing) -> bool:
+    from optmatch.solvers.sharing.first_fit import takes
+
+    return takes(problem, name)
+
+
+def _negotiated() -> Run:
+    from optmatch.solvers.sharing.tenancy import solve
+
+    return solve
+
+
+_POLICIES = {
+    "fifo": "each resource to the job that asked first",
+    "srsf": "each resource to the job that wants the least",
+    "irs": "each resource to the group of jobs that owns its class, scarce classes first",
+    "random": "each resource to the first job of a random order",
+}
+
+METHODS = (
+    *(
+        Method(name, PortSharing, partial(_policy, name), summary, suits=partial(_takes, name))
+        for name, summary in _POLICIES.items()
+    ),
+)
+"""Methods for shared resources; the first that takes a problem is the default."""
+
+TENANCY_METHODS = (
+    Method(
+        "negotiated",
+        Tenancy,
+        _negotiated,
+        "neighbouring ports for each job, and a search over the slots in which jobs meet",
+    ),
+)
+"""Methods for jobs side by side on one switch."""

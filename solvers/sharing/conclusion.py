@@ -1,0 +1,75 @@
+"""What is found and what is proved of it, as a solution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import RTOL, Limit, Score, Solution, Status
+from optmatch.problems import Assignment, PortSharing
+
+
+def conclude(
+    problem: PortSharing,
+    method: str,
+    job_of: NDArray[np.int32] | None,
+    bound: Score | None = None,
+    limit: Limit | None = None,
+    **known: Any,
+) -> Solution:
+    """Make a solution of an assignment, which may miss demands that must be met.
+
+    Parameters
+    ----------
+    problem, method
+        What was asked, and who answers.
+    job_of
+        ``job_of[resource]``; None if there is none.
+    bound
+        No answer is better; None for what the problem counts itself, infinite if none exists.
+    limit
+        Why the search ended; None if it had nothing left to do.
+    known
+        Certificate and statistics.
+    """
+    bound = problem.lower_bound() if bound is None else bound
+    objective = None if job_of is None else measure(problem, job_of)
+    if job_of is None or objective is None:
+        status = Status.INFEASIBLE if bound == np.inf else Status.UNKNOWN
+        if status is Status.INFEASIBLE:
+            known["stats"] = {"reason": "not all demands can be met", **known.get("stats", {})}
+    else:
+        known["answer"] = Assignment(job_of)
+        exact = isinstance(objective, tuple)
+        meets = objective == bound if exact else objective <= bound * (1 + RTOL)
+        status = Status.OPTIMAL if meets else Status.FEASIBLE
+    open_ = status in (Status.UNKNOWN, Status.FEASIBLE)
+    return Solution(
+        problem=problem,
+        status=status,
+        limit=(limit or Limit.EXHAUSTED) if open_ else None,
+        objective=objective,
+        lower_bound=bound if objective is None else min(bound, objective),
+        method=method,
+        **known,
+    )
+
+
+def measure(problem: PortSharing, job_of: NDArray[np.int32]) -> Score | None:
+    """Return the objective of an assignment; None if it misses a demand that must be met."""
+    jobs, used = problem.jobs, np.flatnonzero(job_of >= 0)
+    served = np.bincount(job_of[used], minlength=jobs.n_jobs)
+    left = jobs.demand - served
+    if problem.objective == "max-flow":
+        return float(left.sum())
+    if problem.objective == "lexicographic":
+        return tuple(left[problem.ranking].tolist())
+    if problem.objective == "max-min":
+        return problem.worst_lack(served)
+    if left.any():
+        return None
+    done_s = jobs.arrivals_s.copy()
+    np.maximum.at(done_s, job_of[used], problem.resources.arrivals_s[used])
+    return float(np.mean(done_s - jobs.arrivals_s)) if len(done_s) else 0.0

@@ -1,0 +1,210 @@
+"""Policies: who is served first. Small functions on arrays, for methods and simulations alike.
+
+Each returns ``priority[job]``, or ``priority[class, job]`` where it depends on the resource: a
+resource serves the job of the highest priority that asks and that it may serve, of equals the
+first, and never one with minus infinity.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Priority = NDArray[np.float64]
+
+
+def fifo(asked_s: ArrayLike) -> Priority:
+    """Serve who asked first (Propius, `fifo_scheduler`).
+
+    Examples
+    --------
+    >>> fifo([5.0, 2.0]).tolist()
+    [-5.0, -2.0]
+    """
+    return 0.0 - np.asarray(asked_s, dtype=np.float64)
+
+
+def random(draws: ArrayLike) -> Priority:
+    """Serve in the order of numbers drawn once for each request (Propius, `random_scheduler`)."""
+    return np.array(draws, dtype=np.float64)
+
+
+def srsf(residual: ArrayLike) -> Priority:
+    """Serve first who wants the least in its round (Propius, `srsf_scheduler`)."""
+    return 0.0 - np.asarray(residual, dtype=np.float64)
+
+
+def las(given: ArrayLike) -> Priority:
+    """Serve first who has been given the least in all its rounds (least attained service)."""
+    return 0.0 - np.asarray(given, dtype=np.float64)
+
+
+class Plan(NamedTuple):
+    """What `plan_groups` decides."""
+
+    groups: list[NDArray[np.intp]]
+    """Jobs that the same classes may serve, those that want the least first."""
+    owned: NDArray[np.bool_]
+    """``owned[group, class]``: whose jobs a class serves; of one group at most."""
+
+
+def plan_groups(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> Plan:
+    r"""Share the classes among groups of jobs, as Venn does.
+
+    Parameters
+    ----------
+    eligible
+        ``eligible[class, job]``.
+    supply
+        ``supply[class]``: how many resources there are, or come each second.
+    residual
+        ``residual[job]``: what it still wants; a job with 0 takes no part.
+
+    Returns
+    -------
+    Plan
+        Groups in the order of their first jobs, without those that nobody can serve.
+
+    Notes
+    -----
+    Let :math:`S_j` be the classes that may serve group j, and :math:`|S_j|` their supply. First,
+    from the smallest :math:`|S_j|` to the largest, each group takes what is left of its classes,
+    :math:`S'_j`. Then, from the largest to the smallest, a group j looks at the smaller groups k
+    that own classes of :math:`S_j`, the largest first. As long as :math:`m'_j / |S'_j| > m_k /
+    |S'_k|` it takes :math:`S_j \cap S'_k` over. Here :math:`m_k` is the length of the queue of k,
+    and :math:`m'_j` that of the shortest start of the queue of j that waits longer than all of the
+    queue of k, where a job of group g waits demand over :math:`|S_g|`. The queue of k then stands
+    behind that of j, and both ratios are those after all mergers so far. The ratios are compared
+    as products, so a group that got nothing at first is no division by zero. A group that lost all
+    that it had takes nothing over.
+
+    References
+    ----------
+    .. [1] Liu, Lai, Ding, Zhang, Chowdhury (2025). Venn: Resource Management for Collaborative
+       Learning Jobs. MLSys. arXiv:2312.08298, section 4.
+
+    Examples
+    --------
+    >>> plan = plan_groups([[1, 0], [1, 1]], [10, 10], [5, 5])
+    >>> plan.owned.astype(int).tolist()  # the second class is all that job 1 has
+    [[1, 0], [0, 1]]
+    """
+    may = np.asarray(eligible, dtype=np.bool_)
+    supplied, wants = np.asarray(supply, dtype=np.float64), np.asarray(residual)
+    groups, reach = _group(may, wants, supplied)
+    size = reach @ supplied
+    ascending = np.argsort(size, kind="stable")
+    owned = np.zeros_like(reach)
+    free = np.ones(len(supplied), dtype=np.bool_)
+    for group in ascending:
+        owned[group] = reach[group] & free
+        free &= ~reach[group]
+    has = owned @ supplied
+    waits = [wants[jobs] / size[group] for group, jobs in enumerate(groups)]
+    lost = np.zeros(len(groups), dtype=np.bool_)
+    descending = ascending[::-1]
+    for place, large in enumerate(descending):
+        if lost[large]:
+            continue
+        for small in descending[place + 1 :]:
+            moved = owned[small] & reach[large]
+            gained = float(supplied[moved].sum())
+            if not gained:
+                continue
+            longer = np.cumsum(waits[large]) > waits[small].sum()
+            affected = int(longer.argmax()) + 1 if longer.any() else len(longer)
+            if affected * has[small] <= len(waits[small]) * has[large]:
+                break
+            owned[large] |= moved
+            owned[small] &= ~moved
+            has[large] += gained
+            has[small] = supplied[owned[small]].sum()
+            lost[small] = not owned[small].any()
+            waits[large] = np.concatenate((waits[large], waits[small]))
+    return Plan(groups, owned)
+
+
+def irs(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> Priority:
+    """Serve in each class the group that owns it, in there who wants the least (Venn).
+
+    Parameters and sources are those of `plan_groups`.
+
+    Returns
+    -------
+    ndarray
+        ``priority[class, job]``.
+
+    Examples
+    --------
+    >>> irs([[1, 0], [1, 1]], [10, 10], [5, 5]).tolist()
+    [[-5.0, -inf], [-inf, -5.0]]
+    """
+    plan = plan_groups(eligible, supply, residual)
+    priority = np.full(np.shape(eligible), -np.inf)
+    for jobs, classes in zip(plan.groups, plan.owned, strict=True):
+        priority[np.ix_(classes, jobs)] = -np.asarray(residual, dtype=np.float64)[jobs]
+    return priority
+
+
+def match_tiers(
+    priority: Priority, tier: ArrayLike, slowness: ArrayLike, ratio: ArrayLike, draws: ArrayLike
+) -> Priority:
+    """Let only one tier of speed serve a job in front, where that is worth the longer wait (Venn).
+
+    Parameters
+    ----------
+    priority
+        ``priority[class, job]``: who would be served.
+    tier
+        ``tier[class]``: 0 is the fastest.
+    slowness
+        ``slowness[tier]``: its 95th percentile of response times over that of all devices.
+    ratio
+        ``ratio[job]``: the response time of its rounds over the time that they gather devices.
+    draws
+        ``draws[job]``: in [0, 1), picks the tier.
+
+    Returns
+    -------
+    ndarray
+        The priorities, with minus infinity for the other tiers of a job that is restricted.
+
+    Notes
+    -----
+    With V tiers, one of which is drawn, gathering takes V times as long; answering takes
+    ``slowness`` times as long. A job with ratio c is restricted where V + slowness c < 1 + c. A
+    job is in front where a class would serve it.
+
+    Examples
+    --------
+    >>> match_tiers(np.zeros((2, 1)), [0, 1], [0.2, 1.0], [9.0], [0.1]).tolist()
+    [[0.0], [-inf]]
+    """
+    tiers, factor = np.asarray(tier), np.asarray(slowness, dtype=np.float64)
+    c = np.asarray(ratio, dtype=np.float64)
+    drawn = (np.asarray(draws) * len(factor)).astype(np.intp)
+    found = np.array(priority, dtype=np.float64)
+    if not found.size:
+        return found
+    front = np.zeros(found.shape[1], dtype=np.bool_)
+    front[found.argmax(axis=1)[found.max(axis=1) > -np.inf]] = True
+    bound = front & (len(factor) + factor[drawn] * c < 1 + c)
+    found[bound & (tiers[:, None] != drawn)] = -np.inf
+    return found
+
+
+def _group(
+    may: NDArray[np.bool_], wants: NDArray[np.int64], supply: NDArray[np.float64]
+) -> tuple[list[NDArray[np.intp]], NDArray[np.bool_]]:
+    """Group the jobs that want something by the classes that may serve them."""
+    there = may & (supply > 0)[:, None]
+    jobs = np.flatnonzero((wants > 0) & there.any(axis=0))
+    members: dict[bytes, list[int]] = {}
+    for job, key in zip(jobs.tolist(), np.packbits(there[:, jobs], axis=0).T, strict=True):
+        members.setdefault(key.tobytes(), []).append(job)
+    groups = [np.array(found) for found in members.values()]
+    groups = [jobs[np.argsort(wants[jobs], kind="stable")] for jobs in groups]
+    reach = np.array([there[:, jobs[0]] for jobs in groups], dtype=np.bool_)
+    return groups, reach.reshape(len(groups), len(supply))
