@@ -63,6 +63,8 @@ class PoolRun(Value):
         ``given[job]``: devices that served it.
     failed
         ``failed[job]``: rounds that missed their deadline.
+    n_requests
+        How many rounds were asked for, failed ones included.
     checked_in
         Devices that came.
     useful
@@ -82,6 +84,7 @@ class PoolRun(Value):
     waited_s: NDArray[np.float64]
     given: NDArray[np.int64]
     failed: NDArray[np.int64]
+    n_requests: int
     checked_in: int
     useful: int
     busy_s: float
@@ -253,6 +256,7 @@ class _Run:
             waited_s=self.waited_s,
             given=self.given,
             failed=self.failed,
+            n_requests=int(self.requests.sum()),
             checked_in=self.head,
             useful=self.useful,
             busy_s=self.busy_s,
@@ -370,16 +374,18 @@ class _Run:
         while self.filled:
             asks = self.residual > 0
             now = Moment(
-                *(self.now, asks, self.residual, self.wanted - self.residual, self.pool.demand),
-                *(
-                    self.rounds_left,
-                    self.given,
-                    self.pool.asked_s,
-                    self.draws,
-                    self.eligible,
-                    self.rates,
-                    self.pool.tier,
-                ),
+                time_s=self.now,
+                asks=asks,
+                residual=self.residual,
+                had=self.wanted - self.residual,
+                demand=self.pool.demand,
+                rounds_left=self.rounds_left,
+                given=self.given,
+                asked_s=self.pool.asked_s,
+                draws=self.draws,
+                eligible=self.eligible,
+                rates=self.rates,
+                tier=self.pool.tier,
             )
             priority = np.where(self.eligible & asks, self.policy(now), -np.inf)
             self.top = priority.argmax(axis=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,16 @@ from numpy.typing import NDArray
 from optmatch.simulation.sharing.pool import Pool
 
 
-def bound_completions(pool: Pool, until_s: float, *, enough: float = 0.8) -> float:
+class Bound(NamedTuple):
+    """What no policy can beat."""
+
+    mean_s: float
+    """Of the mean completion time."""
+    alone_s: NDArray[np.float64]
+    """``alone_s[job]``: of its completion time."""
+
+
+def bound_completions(pool: Pool, until_s: float, *, enough: float = 0.8) -> Bound:
     """Return a lower bound of the mean completion time, for any policy and any over-selection.
 
     The better of two: each job alone (`alone_s`), and jobs that share results (`shared_s`), the
@@ -22,7 +32,8 @@ def bound_completions(pool: Pool, until_s: float, *, enough: float = 0.8) -> flo
     pool
         The devices and the jobs.
     until_s
-        A time by which some policy has finished: what comes later needs no look.
+        A time by which some policy has finished: what comes later needs no look. If none has,
+        the bound may be infinite.
     enough
         As in `optmatch.simulation.sharing.replay.simulate_pool`.
 
@@ -37,22 +48,22 @@ def bound_completions(pool: Pool, until_s: float, *, enough: float = 0.8) -> flo
     >>> from optmatch.problems.sharing.resources import Jobs, Resources
     >>> phones = Resources([[1.0, 1.0]], arrival_s=[0.0, 5.0], departure_s=[99.0, 99.0])
     >>> jobs = Jobs([1, 1], [[1.0, 1.0]])
-    >>> bound_completions(make_pool(phones, jobs, 10.0, 60.0), 99.0)
+    >>> bound_completions(make_pool(phones, jobs, 10.0, 60.0), 99.0).mean_s
     12.5
     """
     devices = _Devices(pool, until_s)
     needed = np.ceil((pool.demand * enough).round(9)).astype(np.int64)
-    alone = sum(alone_s(devices, job, int(needed[job])) for job in range(len(needed)))
+    alone = np.array([alone_s(devices, job, int(needed[job])) for job in range(len(needed))])
     _, group_of = np.unique(pool.eligible, axis=1, return_inverse=True)
     group_of = group_of.reshape(-1)
     known: dict[tuple[int, ...], float] = {}
-    best = alone
+    best = float(alone.sum())
     for parts in _partitions(list(range(int(group_of.max(initial=0)) + 1))):
         for part in parts:
             if part not in known:
                 known[part] = shared_s(devices, np.flatnonzero(np.isin(group_of, part)), needed)
         best = max(best, sum(known[part] for part in parts))
-    return best / len(needed)
+    return Bound(best / len(needed), alone)
 
 
 class _Devices:
@@ -107,7 +118,7 @@ def shared_s(devices: _Devices, jobs: NDArray[np.intp], needed: NDArray[np.int64
     the job with the least left leaves the fewest jobs undone at any time, so it is optimal.
     """
     pool = devices.pool
-    mine = pool.eligible[:, jobs].any(axis=1)[devices.class_of]
+    mine = pool.eligible[:, jobs].max(axis=1)[devices.class_of] > 0
     results_s = np.sort((devices.come_s + devices.response_s)[mine])
     order = jobs[np.argsort(pool.asked_s[jobs], kind="stable")]
     work = (needed * pool.rounds).tolist()
