@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from optmatch.model import InputError, OnEvent, Tick, Value, frozen, ignore, number
 from optmatch.simulation.sharing.pool import Pool
 
-_AHEAD = 512  # devices that are looked at before the next event is sought anew
-_EVERY = 500  # events between two reports
+_AHEAD, _EVERY = 512, 500  # devices that are looked at together, events between two reports
 
 
 class Moment(NamedTuple):

@@ -38,12 +38,23 @@ def scarce(now: Moment, *, keen: float = 0.85) -> Priority:
     return served
 
 
-def _irs(now: Moment) -> Priority:
-    return policies.irs(now.eligible, now.rates, now.residual)
+def _irs(pool: Pool) -> Policy:
+    """Return `irs`, which need not tell tiers, nor jobs that do not ask."""
+    kinds, kind_of = np.unique(pool.eligible.astype(np.bool_), axis=0, return_inverse=True)
+    supply = np.bincount(kind_of.reshape(-1), weights=pool.rates)
+
+    def irs(now: Moment) -> Priority:
+        asking = np.flatnonzero(now.asks)
+        priority = np.full(kinds.shape, -np.inf)
+        priority[:, asking] = policies.irs(kinds[:, asking], supply, now.residual[asking])
+        return priority[kind_of.reshape(-1)]
+
+    return irs
 
 
 def _venn(pool: Pool) -> Policy:
     """Return `irs` with tiers of speed for the jobs in front."""
+    irs = _irs(pool)
     tier_of = pool.tier[pool.class_of]
     slow_s = np.array(
         [
@@ -55,8 +66,8 @@ def _venn(pool: Pool) -> Policy:
     ratio = typical_s * (pool.rates @ pool.eligible) / pool.demand
 
     def venn(now: Moment) -> Priority:
-        priority = np.where(now.asks, _irs(now), -np.inf)
-        return policies.match_tiers(priority, now.tier, slow_s / typical_s, ratio, now.draws)
+        slowness = slow_s / typical_s
+        return policies.match_tiers(irs(now), now.tier, slowness, ratio, now.draws)
 
     return venn
 
@@ -66,7 +77,7 @@ _POLICIES: dict[str, Callable[[Pool], Policy]] = {
     "fifo": lambda pool: lambda now: policies.fifo(now.asked_s),
     "las": lambda pool: lambda now: policies.las(now.given),
     "srsf": lambda pool: lambda now: policies.srsf(now.residual),
-    "irs": lambda pool: _irs,
+    "irs": _irs,
     "venn": _venn,
     "scarce": lambda pool: scarce,
 }

@@ -99,6 +99,7 @@ def study_sharing(
     -------
     Study
         Tables ``completion``, with ``ratio``: random over policy, run by run, and ``devices``.
+        The first run of all mixes comes first, so that an interrupt leaves as many of each.
 
     Examples
     --------
@@ -115,7 +116,7 @@ def study_sharing(
     complete = True
     try:
         parts = (
-            _Part(mix, chosen, jobs, scale, child, trace) for mix in mixes for child in children
+            _Part(mix, chosen, jobs, scale, child, trace) for child in children for mix in mixes
         )
         for mix, figures in in_order(_do, parts, executor, on_event=on_event):
             for name, one in figures.items():
