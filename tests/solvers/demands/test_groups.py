@@ -16,16 +16,20 @@ from optmatch.model import InputError
 from optmatch.problems.demands.groups import load_lines, order_groups
 
 
+def ask(matrix: Any, fabric: om.Fabric | None = None, **fields: Any) -> om.Demand:
+    """Make a demand with groups."""
+    given: dict[str, Any] = {"objective": "weighted-completion-s", "delay_s": 1.0} | fields
+    return om.Demand.from_matrix(matrix, fabric, **given)
+
+
 def coflows(n: int, count: int, seed: int, most: int = 9, **fields: Any) -> om.Demand:
     """Draw a demand with groups of random entries and whole weights."""
     rng = np.random.default_rng(seed)
     matrix = rng.integers(1, most + 1, (n, n)) * (rng.random((n, n)) < 0.6)
     groups = rng.integers(0, count, (n, n))
     groups[0, 0] = count - 1
-    fields = {"weights": tuple(rng.integers(0, 6, count).tolist()), "delay_s": 1.0} | fields
-    return om.Demand(
-        om.IdealSwitch(n), matrix, objective="weighted-completion-s", groups=groups, **fields
-    )
+    fields = {"weights": tuple(rng.integers(0, 6, count).tolist())} | fields
+    return ask(matrix, groups=groups, **fields)
 
 
 def least(problem: om.Demand) -> float:
@@ -95,11 +99,8 @@ def test_the_order_costs_at_most_twice_what_its_prices_earn(seed: int) -> None:
 
 def test_the_verifier_counts_when_groups_are_complete() -> None:
     """By hand: group 0 in the first slot, group 1 after 1 + 4 + 1 + 2 s."""
-    problem = om.Demand(
-        om.IdealSwitch(2),
+    problem = ask(
         [[3, 2], [0, 4]],
-        delay_s=1.0,
-        objective="weighted-completion-s",
         groups=[[0, 1], [-1, 1]],
         weights=(10, 1),
         deadlines_s=(1, 0),
@@ -136,12 +137,10 @@ def test_groups_are_kept_in_files_and_change_no_other_digest() -> None:
 
 def test_idle_groups_and_cells_are_served() -> None:
     """A feed-forward fabric gets states; an empty demand costs nothing."""
-    fields: dict[str, Any] = {"objective": "weighted-completion-s", "delay_s": 1.0}
-    groups = np.arange(16).reshape(4, 4) % 3
-    problem = om.Demand(om.Benes(4), np.ones((4, 4)), groups=groups, **fields)
+    problem = ask(np.ones((4, 4)), om.Benes(4), groups=np.arange(16).reshape(4, 4) % 3)
     solution = om.solve(problem, seed=0, limits=om.Limits(iterations=3))
     assert solution.schedule is not None and solution.schedule.cell_states is not None
-    empty = om.Demand(om.IdealSwitch(2), np.zeros((2, 2)), groups=[[-1, 4], [0, 1]], **fields)
+    empty = ask(np.zeros((2, 2)), groups=[[-1, 4], [0, 1]])
     assert om.solve(empty, seed=0).objective == 0
 
 
@@ -161,9 +160,8 @@ def test_idle_groups_and_cells_are_served() -> None:
 )
 def test_what_makes_no_sense_is_refused(fields: dict[str, Any], said: str) -> None:
     """With the name of what is wrong."""
-    given = {"objective": "weighted-completion-s", "groups": [[0, 1], [1, 0]]} | fields
     with pytest.raises(InputError, match=said):
-        om.Demand(om.IdealSwitch(2), [[1, 2], [3, 4]], **given)
+        ask([[1, 2], [3, 4]], **{"groups": [[0, 1], [1, 0]]} | fields)
 
 
 def test_methods_for_the_whole_demand_do_not_take_groups() -> None:
@@ -172,6 +170,5 @@ def test_methods_for_the_whole_demand_do_not_take_groups() -> None:
     with pytest.raises(InputError, match="these are: best"):
         om.solve(problem, "eclipse")
     mesh = om.HexMesh(2, 2, tx=2, rx=2)
-    fields: dict[str, Any] = {"objective": "weighted-completion-s", "groups": [[0, 1], [1, 0]]}
     with pytest.raises(InputError, match="does not hold every matching"):
-        om.solve(om.Demand(mesh, [[0, 1], [1, 0]], **fields))
+        om.solve(ask([[0, 1], [1, 0]], mesh, groups=[[0, 1], [1, 0]]))
