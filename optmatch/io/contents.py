@@ -109,9 +109,9 @@ def read_arrays(content: bytes, name: str) -> dict[str, NDArray[Any]]:
         with ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
             check_content("bytes", sum(member.file_size for member in members), name)
-            for member, count in Counter(member.filename for member in members).most_common(1):
+            for twice, count in Counter(one.filename for one in members).most_common(1):
                 if count > 1:
-                    raise FormatError(f"{member!r} is in it {count} times", path=name)
+                    raise FormatError(f"{twice!r} is in it {count} times", path=name)
             for member in members:
                 with archive.open(member) as stream:
                     _check_header(stream, member.file_size, name)
