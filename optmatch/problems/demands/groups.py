@@ -6,18 +6,18 @@ of as many jobs as there are lines, and the relaxation is a concurrent open shop
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import InputError
 
-if TYPE_CHECKING:
-    from optmatch.problems.demands.problem import Demand
+Grouped = Any
+"""A `Demand` whose groups count: its module imports this one."""
 
 
-def check_groups(problem: Demand) -> None:
+def check_groups(problem: Grouped) -> None:
     """Check that groups are given where they are asked for, and cover the demand."""
     groups = problem.groups
     if problem.objective != "weighted-completion-s":
@@ -46,6 +46,8 @@ def check_groups(problem: Demand) -> None:
             where=f"groups[{i}, {j}]",
         )
     count = int(groups.max(initial=-1)) + 1
+    if count > groups.size:
+        raise InputError(f"groups: number {count - 1} of {groups.size} entries", where="groups")
     for name in ("weights", "deadlines_s"):
         if len(getattr(problem, name)) not in (0, count):
             raise InputError(
@@ -54,9 +56,8 @@ def check_groups(problem: Demand) -> None:
             )
 
 
-def weigh_groups(problem: Demand) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def weigh_groups(problem: Grouped) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return weight and deadline in seconds of each group."""
-    assert problem.groups is not None
     count = int(problem.groups.max(initial=-1)) + 1
     return (
         np.array(problem.weights or (1.0,) * count),
@@ -64,12 +65,11 @@ def weigh_groups(problem: Demand) -> tuple[NDArray[np.float64], NDArray[np.float
     )
 
 
-def load_lines(problem: Demand) -> NDArray[np.int64]:
+def load_lines(problem: Grouped) -> NDArray[np.int64]:
     """``load[group, line]``: the ticks that a line is busy for a group, with its delays.
 
     Lines are sources, then destinations.
     """
-    assert problem.groups is not None
     n = problem.fabric.n_ports
     loads = np.zeros((len(weigh_groups(problem)[0]), 2 * n), dtype=np.int64)
     rows, columns = np.nonzero(problem.ticks)
@@ -79,12 +79,12 @@ def load_lines(problem: Demand) -> NDArray[np.int64]:
     return loads
 
 
-def bound_groups(problem: Demand) -> float:
+def bound_groups(problem: Grouped) -> float:
     """Bound the weighted completion by each group alone, and by what `order_groups` earns."""
     weights, deadlines_s = weigh_groups(problem)
     loads = load_lines(problem)
     alone_s = loads.max(axis=1, initial=0) * problem.tick_s
-    earned_s = order_groups(loads, weights)[1] * problem.tick_s
+    earned_s = order_groups(loads, weights)[1] * float(problem.tick_s)
     late_s = np.maximum(alone_s - deadlines_s, 0)
     return max(float(weights @ late_s), earned_s - float(weights @ deadlines_s))
 

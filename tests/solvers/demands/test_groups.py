@@ -150,6 +150,7 @@ def test_idle_groups_and_cells_are_served() -> None:
         ({"groups": None}, "groups: a group for each entry"),
         ({"groups": [[0]]}, "groups: a group for each entry"),
         ({"groups": [[0, -1], [0, 0]]}, r"groups\[0, 1\] = -1"),
+        ({"groups": [[0, 9], [0, 0]]}, "groups: number 9 of 4 entries"),
         ({"weights": (1.0,)}, "weights has 1 entries, there are 2 groups"),
         ({"deadlines_s": (1.0, 2.0, 3.0)}, "deadlines_s has 3 entries"),
         ({"planes": 2}, "on one plane"),
