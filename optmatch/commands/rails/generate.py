@@ -18,8 +18,11 @@ from optmatch.commands.rails.trace import rail_trace
 from optmatch.fabrics import SWITCHES
 from optmatch.model import InputError
 from optmatch.problems import Parallelism, RailJob, RailNetwork, TransformerModel, Workload
+from optmatch.problems.rails.accelerators import ACCELERATORS, describe_accelerator
+from optmatch.problems.rails.calibration import calibrate
 from optmatch.problems.rails.parallelism import DEGREES, PipelineSchedule
 
+_BY_DEFAULT = click.core.ParameterSource.DEFAULT
 _FABRIC_NAMES = ("rows", "cols", "ports", "tx", "rx", "size")
 _SPLIT: tuple[Row, ...] = (
     ("--dp", "dp", int, "Degree of data parallelism."),
@@ -50,6 +53,15 @@ _WORKLOAD: tuple[Row, ...] = (
     ("--micro-batch", "micro_batch", int, "Sequences of a micro-batch; -1: all in one."),
     ("--peak-flops", "peak_flops_per_s", float, "Operations per second of a GPU."),
     ("--efficiency", "efficiency", float, "The part of the peak that is reached."),
+    (
+        "--memory-rate",
+        "memory_bytes_per_s",
+        float,
+        "Memory bytes per second.  [default: no bound]",
+    ),
+    ("--optimizer-bytes", "optimizer_bytes", float, "Bytes the optimiser moves for a weight."),
+    ("--bucket", "bucket_bytes", float, "Bytes of gradients that are exchanged at once."),
+    ("--one-stream", "one_stream", bool, "Whether a GPU communicates one thing at a time."),
     ("--skew", "skew", float, "Tokens of the busiest expert over the mean."),
     ("--width", "width_bytes", float, "Bytes of an activation or weight."),
     ("--gradient-width", "gradient_width_bytes", float, "Bytes of a gradient."),
@@ -64,6 +76,7 @@ _MODEL: tuple[Row, ...] = (
     ("--experts", "experts", int, "Experts of a layer."),
     ("--active-experts", "active_experts", int, "Experts that a token visits."),
     ("--ffn-matrices", "ffn_matrices", int, "Matrices of the feed-forward part."),
+    ("--attended", "attended", int, "Tokens that one attends to.  [default: the sequence]"),
 )
 
 
@@ -73,6 +86,10 @@ _MODEL: tuple[Row, ...] = (
 @with_options(field_options(RailNetwork, _NETWORK))
 @with_options(field_options(Workload, _WORKLOAD))
 @with_options(field_options(TransformerModel, _MODEL))
+@click.option(
+    "--accelerator", type=click.Choice(list(ACCELERATORS)), help="Peak, memory and efficiency."
+)
+@click.option("--measured-step", type=float, help="Seconds of a step, to fit the efficiency to.")
 @click.option(
     "--collectives",
     default="",
@@ -88,7 +105,14 @@ _MODEL: tuple[Row, ...] = (
 @with_options(FABRIC_OPTIONS[1:])
 @with_options(FILE_OPTIONS)
 def rail_job(
-    gpus: int, collectives: str, type_: str | None, output: str, force: bool, **options: Any
+    gpus: int,
+    accelerator: str | None,
+    measured_step: float | None,
+    collectives: str,
+    type_: str | None,
+    output: str,
+    force: bool,
+    **options: Any,
 ) -> None:
     """One step of a training job, over rails that are optical switches."""
     given = {name: options.pop(name) for name in _FABRIC_NAMES}
@@ -97,6 +121,10 @@ def rail_job(
         {name: options[name] for _, name, _, _ in rows}
         for rows in (_SPLIT, _NETWORK, _WORKLOAD, _MODEL)
     )
+    if accelerator:
+        source = click.get_current_context().get_parameter_source
+        told = describe_accelerator(accelerator).items()
+        workload |= {name: value for name, value in told if source(name) is _BY_DEFAULT}
     split["stage_layers"] = _read_layers(split["stage_layers"])
     parallelism = Parallelism(**split)
     if parallelism.n_ranks != gpus:
@@ -109,7 +137,7 @@ def rail_job(
         workload=Workload(model=TransformerModel(**model), **workload),
         collectives={name.strip(): choice.strip() for name, _, choice in chosen},  # type: ignore[misc]
     )
-    write_problem(job, output, force)
+    write_problem(job if measured_step is None else calibrate(job, measured_step), output, force)
 
 
 def _read_layers(text: str) -> tuple[int, ...]:
