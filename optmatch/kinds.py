@@ -114,6 +114,14 @@ def _slice_allocation() -> Kind:
     return Kind(SliceAllocation, verify_slice, METHODS)
 
 
+def _tenancy() -> Kind:
+    from optmatch.problems import Tenancy
+    from optmatch.solvers.sharing import TENANCY_METHODS
+    from optmatch.verify.sharing.tenancy import verify_tenancy
+
+    return Kind(Tenancy, verify_tenancy, TENANCY_METHODS)
+
+
 _ROWS: dict[str, Callable[[], Kind]] = {
     "all-to-all": _all_to_all,
     "collective": _collective,
@@ -123,6 +131,7 @@ _ROWS: dict[str, Callable[[], Kind]] = {
     "reroute": _reroute,
     "routing": _routing,
     "slice-allocation": _slice_allocation,
+    "tenancy": _tenancy,
 }
 
 

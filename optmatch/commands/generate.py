@@ -18,7 +18,7 @@ class Generators(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, kind by kind."""
-        return [name for kind in all_kinds() for name in _commands(kind)]
+        return list(dict.fromkeys(name for kind in all_kinds() for name in _commands(kind)))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command; None if there is none of this name."""

@@ -38,3 +38,4 @@ from .reach import (
     shortest_routes as shortest_routes,
     walk as walk,
 )
+from .selected import SelectedPorts as SelectedPorts

@@ -18,6 +18,7 @@ from optmatch.io.collectives.rounds import write_rounds
 from optmatch.io.collectives.traces import write_traces
 from optmatch.io.netlists import cell_states, gdsfactory
 from optmatch.io.rails import openoptics, timeline
+from optmatch.io.rails.triggers import export_triggers
 from optmatch.model import InputError, Solution
 from optmatch.model.files import check_target, is_stream, replace_file
 
@@ -99,6 +100,11 @@ EXPORTERS: dict[str, Exporter] = {
         "pg-2-schedule.yml: the topology of each group",
         _JOB,
         astra.group_topologies,
+    ),
+    "triggers": Exporter(
+        "what the controller of each rail waits for, and what it then sets, JSON",
+        _JOB,
+        export_triggers,
     ),
     "chakra": Exporter(
         "the step, or the sends of a collective, as Chakra traces, a file for each rank",

@@ -21,6 +21,7 @@ from optmatch.fabrics import FABRICS, Fabric
 from optmatch.io.devices import DEVICE_FORMAT
 from optmatch.io.problems import PROBLEM_FORMAT
 from optmatch.io.proofs import CERTIFICATES
+from optmatch.io.rails.triggers import TRIGGER_FORMAT
 from optmatch.io.schedules import SCHEDULE_FORMAT
 from optmatch.io.text import layout
 from optmatch.model import Device, Schedule, Solution
@@ -37,10 +38,12 @@ from optmatch.model.declarations import (
     forms_of,
 )
 from optmatch.problems import PROBLEMS, RoutingProof
+from optmatch.problems.rails.triggers import TriggerPlan
 
 Tree = dict[str, Any]
 
 _NULL = {"type": "null"}
+_DIGEST = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 _WHOLE_NUMBERS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
 _NPZ = {
     "description": "An array in the file beside this one.",
@@ -55,7 +58,7 @@ _ARRAYS = {
     "required": ["file", "sha256"],
     "properties": {
         "file": {"type": "string", "pattern": "^[^/\\\\]+\\.npz$"},
-        "sha256": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+        "sha256": _DIGEST,
     },
     "additionalProperties": False,
 }
@@ -77,8 +80,8 @@ _PRICES = {
 class _Definitions:
     """The records of one schema, by name; each is described once."""
 
-    def __init__(self) -> None:
-        self.trees: Tree = {"npz": _NPZ}
+    def __init__(self, *, npz: bool = True) -> None:
+        self.trees: Tree = {"npz": _NPZ} if npz else {}
 
     def refer(self, name: str, make: Callable[[], Tree]) -> Tree:
         """Return a reference to a definition, which is made at its first use."""
@@ -132,7 +135,8 @@ class _Definitions:
                     sides = {"minItems": axes.columns, "maxItems": axes.columns}
                     fixed = axis == 0 and axes.columns is not None
                     tree = {"type": "array", "items": tree, **(sides if fixed else {})}
-                return {"anyOf": [tree, {"$ref": "#/$defs/npz"}]}
+                beside = "npz" in self.trees
+                return {"anyOf": [tree, {"$ref": "#/$defs/npz"}]} if beside else tree
             case Listed(part, length):
                 sides = {} if length is None else {"minItems": length, "maxItems": length}
                 return {"type": "array", "items": self.describe(part), **sides}
@@ -166,15 +170,15 @@ def make_schema(name: str) -> Tree:
     Parameters
     ----------
     name
-        ``"problem"``, ``"schedule"`` or ``"device"``.
+        ``"problem"``, ``"schedule"``, ``"device"`` or ``"triggers"``.
 
     Examples
     --------
     >>> make_schema("device")["properties"]["cell_delay_s"]["minimum"]
     0
     """
-    defs = _Definitions()
-    tree = {"problem": _problem, "schedule": _schedule, "device": _device}[name](defs)
+    defs = _Definitions(npz=name != "triggers")
+    tree = SCHEMAS[name](defs)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:optmatch:schema:{name}:1",
@@ -194,6 +198,11 @@ def _device(defs: _Definitions) -> Tree:
     return defs.record(Device, {"format": {"const": DEVICE_FORMAT}})
 
 
+def _triggers(defs: _Definitions) -> Tree:
+    tags = {"format": {"const": TRIGGER_FORMAT}, "problem_sha256": _DIGEST}
+    return defs.record(TriggerPlan, tags)
+
+
 def _schedule(defs: _Definitions) -> Tree:
     proofs = [
         defs.refer("proof", lambda: defs.tagged("proof", CERTIFICATES)),
@@ -203,7 +212,7 @@ def _schedule(defs: _Definitions) -> Tree:
     answers = {cls.answer_class: None for cls in PROBLEMS.values() if cls.answer_class}
     tags = {
         "format": {"const": SCHEDULE_FORMAT},
-        "problem_sha256": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+        "problem_sha256": _DIGEST,
         "arrays": _ARRAYS,
     }
     return defs.record(
@@ -214,6 +223,15 @@ def _schedule(defs: _Definitions) -> Tree:
         answer={"anyOf": [*(defs.instance(cls) for cls in answers), _NULL]},
         certificate={"anyOf": [*proofs, listed, _NULL]},
     )
+
+
+SCHEMAS: dict[str, Callable[[_Definitions], Tree]] = {
+    "problem": _problem,
+    "schedule": _schedule,
+    "device": _device,
+    "triggers": _triggers,
+}
+"""What makes each schema."""
 
 
 def _plain(kind: type, span: Range) -> Tree:
@@ -238,7 +256,7 @@ def _meanings(cls: type) -> dict[str, str]:
 
 def main() -> None:
     """Write the schemas."""
-    for name in ("problem", "schedule", "device"):
+    for name in SCHEMAS:
         path = Path(__file__).parent / "schema" / f"{name}.schema.json"
         path.write_text(layout(make_schema(name)) + "\n", encoding="utf-8")
 

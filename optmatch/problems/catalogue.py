@@ -10,6 +10,7 @@ from optmatch.problems.rails.problem import RailJob
 from optmatch.problems.reroutes.problem import Reroute
 from optmatch.problems.routing.problem import Routing
 from optmatch.problems.sharing.problem import PortSharing
+from optmatch.problems.sharing.tenancy import Tenancy
 from optmatch.problems.slices.problem import SliceAllocation
 
 PROBLEMS: dict[str, type[Problem]] = {
@@ -23,6 +24,7 @@ PROBLEMS: dict[str, type[Problem]] = {
         Reroute,
         Routing,
         SliceAllocation,
+        Tenancy,
     )
 }
 """Problem classes by the ``"kind"`` of files."""

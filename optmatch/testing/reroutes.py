@@ -26,6 +26,7 @@ _RING = RackFabric((6, 2, 1), (2, 2, 1), fibres=2)
 _RACKS: tuple[RackFabric, ...] = (
     _RING,
     RackFabric((4, 2, 2), (2, 1, 1), fibres=1, ports_per_chip=2),
+    RackFabric((4, 2, 1), (2, 1, 1), fibres=1, ports_per_chip=2, racks=2, joined=True),
     replace(_RING, fibres=1, ports_per_chip=2, interposer=Benes(12)),
 )
 

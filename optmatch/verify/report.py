@@ -196,6 +196,15 @@ class Findings:
         self.unproved.append(claim)
         self.proof = "search"
 
+    def include(self, inner: Findings, where: str) -> None:
+        """Add violations, notes, and what was not checked or proved of a part, saying which."""
+        self.violations += [
+            Violation(v.rule, where + v.where, v.got, v.expected) for v in inner.violations
+        ]
+        self.notes += [where + note for note in inner.notes]
+        self.skipped += [where + check for check in inner.skipped]
+        self.unproved += [where + claim for claim in inner.unproved]
+
     def report(self) -> Report:
         """Return what was found."""
         return Report(

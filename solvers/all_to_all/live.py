@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import wraps
-from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from optmatch.fabrics import CellGraph, Fabric
+from optmatch.fabrics import Fabric, SelectedPorts
 from optmatch.model import IDLE, Limits, OnEvent, Schedule, Solution, Status
 from optmatch.problems import AllToAll
 from optmatch.solvers.all_to_all.conclusion import without_routes
@@ -19,39 +17,9 @@ from optmatch.solvers.routing.causes import refuse_dead_pairs
 Solve = Callable[[AllToAll, Limits, np.random.Generator, OnEvent], Solution]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LivePorts(Fabric):
-    """The live ports of a fabric, numbered from 0; methods alone use it, files never have it."""
-
-    fabric: Fabric
-    type: ClassVar[str] = "live-ports"
-
-    @property
-    def n_ports(self) -> int:
-        """The number of live ports."""
-        return len(self.fabric.live_ports)
-
-    @property
-    def bidirectional(self) -> bool:
-        """As of the whole fabric."""
-        return self.fabric.bidirectional
-
-    @property
-    def graph(self) -> CellGraph | None:
-        """All cells."""
-        return self.fabric.graph
-
-    @property
-    def source_terminals(self) -> NDArray[np.int32]:
-        """``source_terminals[port]``: where light from this port enters."""
-        terminals = self.fabric.source_terminals
-        return terminals[self.fabric.live_ports] if len(terminals) else terminals
-
-    @property
-    def destination_terminals(self) -> NDArray[np.int32]:
-        """``destination_terminals[port]``: where light to this port leaves."""
-        terminals = self.fabric.destination_terminals
-        return terminals[self.fabric.live_ports] if len(terminals) else terminals
+def live_part(fabric: Fabric) -> SelectedPorts:
+    """Return the live ports of a fabric as one of their own."""
+    return SelectedPorts(fabric, tuple(fabric.live_ports.tolist()))
 
 
 def on_live_ports(solve: Solve) -> Solve:
@@ -73,7 +41,7 @@ def on_live_ports(solve: Solve) -> Solve:
         if not len(fabric.live_ports):
             nothing = np.empty((0, fabric.n_ports), dtype=np.int32)
             return without_routes(problem, nothing, solve.__module__.rpartition(".")[2])
-        found = solve(replace(problem, fabric=LivePorts(fabric)), limits, rng, on_event)
+        found = solve(replace(problem, fabric=live_part(fabric)), limits, rng, on_event)
         if found.status is Status.INFEASIBLE:
             refused = refuse_dead_pairs(problem, fabric.dead_pairs(), found.method)
             if refused is not None:

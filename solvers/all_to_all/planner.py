@@ -188,7 +188,7 @@ def exchange_pairs(planner: SlotPlanner, tolerated: int = 0) -> Limit | None:
         coins = int(planner.rng.integers(1 << 31))
         if not exchange(old, three, start, coins, new, place, path):
             continue
-        if not _replace(planner, chosen, new):
+        if not replace_slots(planner, chosen, new):
             continue
         now = planner.excess
         if now < best:
@@ -207,8 +207,8 @@ def _three_slots(planner: SlotPlanner, excessive: list[int]) -> list[int]:
     return chosen
 
 
-def _replace(planner: SlotPlanner, chosen: list[int], new: NDArray[np.int64]) -> bool:
-    """Route three new factors, keeping circuits that stay; take them if no worse."""
+def replace_slots(planner: SlotPlanner, chosen: list[int], new: NDArray[np.int64]) -> bool:
+    """Route new factors of some slots, keeping circuits that stay; take them if no worse."""
     allowed = sum(planner.plan[slot].excess for slot in chosen)
     found: list[Slot] = []
     for slot, partner in zip(chosen, new, strict=True):

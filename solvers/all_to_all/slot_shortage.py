@@ -20,7 +20,7 @@ from optmatch.solvers.all_to_all.conclusion import (
     REFUTED_BY_SEARCH,
     conclude,
 )
-from optmatch.solvers.all_to_all.live import LivePorts, Solve
+from optmatch.solvers.all_to_all.live import Solve, live_part
 from optmatch.solvers.all_to_all.planner import FAILED, Slot, SlotPlanner, exchange_pairs
 from optmatch.solvers.routing.causes import Refuted, add_causes, find_causes
 from optmatch.solvers.routing.pathfinder import EFFORTS
@@ -104,7 +104,7 @@ def ask_shortage(
         known.append(proof.prices[0][router.wiring.link])
 
     def remains(fabric: Fabric) -> bool | None:
-        live = LivePorts(fabric) if len(fabric.dead_ports) else fabric
+        live = live_part(fabric) if len(fabric.dead_ports) else fabric
         problem, router = replace(whole, fabric=live), Router(live)
         if any(refute_again(problem, router, prices) for prices in known):
             return True

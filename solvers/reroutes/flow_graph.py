@@ -10,6 +10,7 @@ cell in two states there are no two paths that share no waveguide.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -80,7 +81,7 @@ def build_flow_graph(fabric: Fabric) -> FlowGraph:
 def _through_servers(rack: Fabric) -> FlowGraph:
     units, size = rack.n_units, rack.n_units // rack.n_servers
     edges, inner = rack.edges.tolist(), 2 * rack.n_units
-    out: list[list[int]] = [[] for _ in range(rack.n_servers)]
+    out = defaultdict[int, list[int]](list)  # of servers, and of switches between racks
     for edge, (tail, _) in enumerate(edges):
         out[tail].append(edge)
     arcs: list[list[int]] = []
@@ -91,7 +92,8 @@ def _through_servers(rack: Fabric) -> FlowGraph:
     arcs += [[] for _ in range(units)]
     for tail, head in edges:
         onward = [inner + edge for edge in out[head] if edges[edge][1] != tail]
-        arcs.append(onward + [units + d for d in range(head * size, (head + 1) * size)])
+        own = range(head * size, (head + 1) * size) if head < rack.n_servers else ()
+        arcs.append(onward + [units + d for d in own])
     nodes = inner + len(edges)
     none = np.full(nodes, -1)
     fibre = none.copy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from itertools import islice, permutations
 from typing import Any
 
@@ -55,13 +56,21 @@ def _sides(n: int) -> NDArray[np.bool_]:
 
 
 def _fibres_out(problem: Reroute, rack: Fabric, sides: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Count the live fibres that lead out of each set."""
+    """Count the live fibres that lead out of each set, and how many switches can join to ways."""
     live = rack.edge_fibres.astype(np.int64)
     np.subtract.at(live, rack.edge_of_fibre[list(problem.failed_fibres)], 1)
     found = np.zeros(len(sides), dtype=np.int64)
+    to_switch, from_switch = defaultdict[int, Any](int), defaultdict[int, Any](int)
     for (tail, head), count in zip(rack.edges.tolist(), live.tolist(), strict=True):
         check_time()
-        found += count * (sides[:, tail] & ~sides[:, head])
+        if head >= rack.n_servers:
+            to_switch[head] += count * sides[:, tail]
+        elif tail >= rack.n_servers:
+            from_switch[tail] += count * ~sides[:, head]
+        else:
+            found += count * (sides[:, tail] & ~sides[:, head])
+    for switch, into in to_switch.items():
+        found += np.minimum(into, from_switch[switch])
     return found
 
 

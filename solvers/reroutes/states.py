@@ -35,20 +35,24 @@ def fill_rack(rack: RackFabric, boxes: Sequence[Box] = FULL_RACK) -> Reroute:
     Parameters
     ----------
     rack
-        One rack.
+        One rack, or joined ones.
     boxes
-        First chip and sides of each job. Boxes do not overlap, and may wrap around.
+        First chip and sides of each job. Boxes do not overlap, and may wrap around. Sides longer
+        than those of a rack fill the racks from the first on.
 
     Raises
     ------
     InputError
-        If boxes overlap, or the fibres do not suffice for the circuits.
+        If boxes overlap, have no place, or the fibres do not suffice for the circuits.
 
     Examples
     --------
     >>> state = fill_rack(RackFabric())
     >>> len(state.circuits), state.spares
     (352, (60, 61, 62, 63))
+    >>> pair = fill_rack(RackFabric(racks=2, joined=True), [((0, 0, 0), (4, 4, 7))])
+    >>> len(pair.circuits), len(pair.spares)
+    (672, 16)
     """
     if rack.ports_per_chip < 6:
         raise InputError(f"ports_per_chip = {rack.ports_per_chip}: a torus needs 6")
@@ -131,10 +135,16 @@ def _torus(
 ) -> tuple[list[tuple[int, int]], list[int]]:
     """List the circuits of a box, as ports, and its chips."""
     places = [p for p in np.ndindex(*sides)]
+    cubes = [-(-side // whole) for side, whole in zip(sides, rack.chips, strict=True)]
+    if np.prod(cubes) > (rack.racks if rack.joined else 1):
+        raise InputError(
+            f"a box of {sides} chips has no place in {rack.racks} racks of {rack.chips}"
+        )
 
     def chip(place: Sequence[int]) -> int:
         x, y, z = (first + at for first, at in zip(origin, place, strict=True))
-        return rack.chip_at(x, y, z)
+        cube = [at // whole for at, whole in zip(place, rack.chips, strict=True)]
+        return rack.chip_at(x, y, z, int(np.ravel_multi_index(cube, cubes)))
 
     links = []
     for place in places:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from optmatch.problems import PortSharing
+from optmatch.problems import PortSharing, Tenancy
 from optmatch.solvers.method import Method, Run
 
 
@@ -18,6 +18,12 @@ def _takes(name: str, problem: PortSharing) -> bool:
     from optmatch.solvers.sharing.first_fit import takes
 
     return takes(problem, name)
+
+
+def _negotiated() -> Run:
+    from optmatch.solvers.sharing.tenancy import solve
+
+    return solve
 
 
 _POLICIES = {
@@ -34,3 +40,13 @@ METHODS = (
     ),
 )
 """Methods for shared resources; the first that takes a problem is the default."""
+
+TENANCY_METHODS = (
+    Method(
+        "negotiated",
+        Tenancy,
+        _negotiated,
+        "neighbouring ports for each job, and a search over the slots in which jobs meet",
+    ),
+)
+"""Methods for jobs side by side on one switch."""

@@ -132,12 +132,6 @@ def test_racks_have_edges_in_turn() -> None:
             assert sorted(ends.tolist()) == ends.tolist()
 
 
-def test_running_states_are_not_for_joined_racks() -> None:
-    """The field and the rule are named."""
-    with pytest.raises(om.InputError, match="joined = True: joined racks hold slices only"):
-        Reroute(om.RackFabric(joined=True), [])  # type: ignore[arg-type]
-
-
 def test_without_wrap_the_ends_are_no_neighbours() -> None:
     """A line of servers has two ends."""
     line = om.RackFabric((8, 2, 1), (2, 2, 1), wrap=False)

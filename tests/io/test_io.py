@@ -31,7 +31,7 @@ SCHEMAS = {
     name: json.loads(
         (Path(files_module.__file__).parent / "schema" / f"{name}.schema.json").read_text()
     )
-    for name in ("problem", "schedule", "device")
+    for name in ("problem", "schedule", "device", "triggers")
 }
 
 BROKEN = [  # file, the place it must name, what it must say, whether the schema sees it too

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -72,15 +73,17 @@ def transition_data(solution: Solution) -> RackData:
     role[list(problem.failed_chips)] = 6
     role[answer.moves[:, 0]] = 3
     role[answer.moves[:, 1]] = 4
-    edges: set[int] = set()
+    joined: set[tuple[int, int]] = set()
     for route in answer.routes:
         fibres: NDArray[np.int32] = np.array(route, dtype=np.int32)
         if rack.graph is not None:
             fibres = rack.fibre_of_terminal[fibres]
-        edges.update(rack.edge_of_fibre[fibres[fibres >= 0]].tolist())
+        passed = rack.edges[rack.edge_of_fibre[fibres[fibres >= 0]]].ravel()
+        along = pairwise(passed[passed < len(servers)].tolist())  # without switches
+        joined.update((tail, head) for tail, head in along if tail != head)
     pairs = np.unique(np.sort(ends, axis=1), axis=0).reshape(-1, 2)
-    joined = rack.edges[sorted(edges)].reshape(-1, 2)
-    return RackData(chips, servers, role, pairs.astype(np.int64), joined.astype(np.int64))
+    lines = np.array(sorted(joined), dtype=np.int64).reshape(-1, 2)
+    return RackData(chips, servers, role, pairs.astype(np.int64), lines)
 
 
 _ROLES = (

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import Fabric, Faulty, RackFabric
+from optmatch.fabrics import Fabric, Faulty
 from optmatch.fabrics.cellgraph import check_parts
 from optmatch.model import (
     BAR,
@@ -132,11 +132,6 @@ class Reroute(_Looked):
             raise InputError("fabric: list its faults as failures", where="fabric")
         if fabric.graph is None and not fabric.n_chips:
             raise InputError("fabric: a rack, or a switch with cells", where="fabric")
-        if isinstance(fabric, RackFabric) and fabric.joined:
-            raise InputError(
-                "fabric: joined = True: joined racks hold slices only, no running states",
-                where="fabric",
-            )
         check_ends(fabric, self.circuits)
         owners, circuits = len(self.owners), len(self.circuits)
         if owners != circuits:

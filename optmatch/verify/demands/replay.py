@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from optmatch.model import IDLE, Schedule
 from optmatch.problems import Demand
-from optmatch.verify.report import Findings, Violation
+from optmatch.verify.report import Findings
 from optmatch.verify.routing.light import check_light
 from optmatch.verify.routing.matchings import check_matchings, check_shapes
 
@@ -47,7 +47,9 @@ def replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Find
             check_light(problem.fabric, schedule, inner)
         else:
             defined = False
-        _merge(findings, inner, f"plane {plane}: " if problem.planes > 1 else "")
+        findings.include(inner, f"plane {plane}: " if problem.planes > 1 else "")
+        for name, value in inner.figures.items():
+            findings.figures[name] = max(value, findings.figures.get(name, value))
     if not defined:
         findings.skipped.append("what is served: slots that are no matchings define no circuits")
         return False
@@ -123,13 +125,3 @@ def _check_completion(
             f"{asked[i, j] * tick_s:g} s",
         )
     return math.inf if left.any() else float(end) * tick_s
-
-
-def _merge(findings: Findings, inner: Findings, plane: str) -> None:
-    """Add the findings of one plane, saying which."""
-    findings.violations += [
-        Violation(v.rule, plane + v.where, v.got, v.expected) for v in inner.violations
-    ]
-    findings.notes += [plane + note for note in inner.notes]
-    for name, value in inner.figures.items():
-        findings.figures[name] = max(value, findings.figures.get(name, value))

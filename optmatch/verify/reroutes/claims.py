@@ -86,9 +86,12 @@ def _check_cut(failure: Failure, proof: CutProof) -> None:
     if proof.servers[-1] >= rack.n_servers or proof.servers[0] < 0:
         raise ProofError(f"server {proof.servers[-1]}: servers are 0 .. {rack.n_servers - 1}")
     inside = np.isin(np.arange(rack.n_servers), proof.servers)
-    tails, heads = inside[rack.edges].T
-    out = np.flatnonzero((tails & ~heads)[rack.edge_of_fibre])
-    fibres = len(np.setdiff1d(out, failure.problem.failed_fibres))
+    failed = failure.problem.failed_fibres
+    ends = np.delete(rack.edges[rack.edge_of_fibre], list(failed), axis=0).tolist()
+    fibres = sum(max(a, b) < len(inside) and inside[a] and not inside[b] for a, b in ends)
+    for switch in range(len(inside), 1 + max(map(max, ends), default=0)):  # light passes it
+        to_it = sum(b == switch and bool(inside[a]) for a, b in ends)
+        fibres += min(to_it, sum(a == switch and not inside[b] for a, b in ends))
     needed = _must_cross(failure, inside[rack.server_of_unit])
     if needed <= fibres:
         raise ProofError(f"{needed} circuits must leave the servers, {fibres} fibres do")

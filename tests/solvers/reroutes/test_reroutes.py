@@ -17,7 +17,7 @@ from click.testing import CliRunner
 import optmatch as om
 from optmatch.cli import main
 from optmatch.io import dumps, loads
-from optmatch.problems import Reroute
+from optmatch.problems import CutProof, Reroute
 from optmatch.solvers.reroutes.impossible import find_cut
 from optmatch.solvers.reroutes.states import fill_rack, hold_matching
 from optmatch.solvers.reroutes.steps import RouteNeeds, order_steps
@@ -354,3 +354,22 @@ def test_meshes_come_with_spares(tmp_path: Path) -> None:
     picture = str(tmp_path / "mesh.svg")
     assert CliRunner().invoke(main, ["plot", answer, "-o", picture]).exit_code == 0
     assert "after the transition: 3 circuits" in Path(picture).read_text()
+
+
+def test_light_passes_the_switches_between_joined_racks() -> None:
+    """A job of two racks goes on with spares; with too few fibres a cut proves why not."""
+    fabric = om.RackFabric((4, 2, 2), (2, 1, 1), racks=2, joined=True)
+    state = fill_rack(fabric, [((0, 0, 0), (4, 2, 3))])
+    first = state.n_units // 2
+    crossing = [len(set(chips)) > 1 for chips in (state.circuits // 6 // first).tolist()]
+    assert sum(crossing) == 32 and len(state.spares) == 8
+    solution = om.solve(replace(state, failed_chips=(5, first)), seed=0)
+    assert solution.answer is not None and om.verify(solution.problem, solution).valid
+    ends = fabric.edges[fabric.edge_of_fibre]
+    tails, heads = ends.T
+    leaving = np.flatnonzero((tails < fabric.n_servers // 2) & (heads >= fabric.n_servers))
+    cut = om.solve(replace(state, failed_fibres=tuple(leaving[15:].tolist())), seed=0)
+    assert cut.status is om.Status.INFEASIBLE and isinstance(cut.certificate, CutProof)
+    assert om.verify(cut.problem, cut).ok
+    with pytest.raises(om.InputError, match="a box of"):
+        fill_rack(fabric, [((0, 0, 0), (4, 2, 5))])

@@ -1,0 +1,1 @@
+"""What belongs to sharing on the command line."""

@@ -1,0 +1,104 @@
+"""`optmatch generate tenancy`: jobs side by side on one switch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, get_args
+
+import click
+import numpy as np
+
+from optmatch.commands.fields import field_options
+from optmatch.commands.options import (
+    CONDITION_OPTIONS,
+    FABRIC_OPTIONS,
+    FILE_OPTIONS,
+    build_fabric,
+    count,
+    with_options,
+    write_problem,
+)
+from optmatch.model import InputError, Solution, check_size
+from optmatch.problems import Tenancy, TenancyPlan, Tenant
+from optmatch.problems.sharing.tenancy import Question
+
+_TIMES = (
+    ("--slot", "slot_s", float, "Seconds of each matching."),
+    ("--delay", "delay_s", float, "Reconfiguration delay in s."),
+    ("--rate", "rate_bytes_per_s", float, "Bytes per second of a circuit; 1: bytes are seconds."),
+    ("--alpha", "alpha_s", float, "Seconds of software for each round of a collective."),
+)
+
+
+@click.command()
+@with_options(FABRIC_OPTIONS)
+@with_options(CONDITION_OPTIONS)
+@click.option(
+    "--job",
+    "jobs",
+    multiple=True,
+    required=True,
+    metavar="NAME:PORTS[:QUESTION[:BYTES]]",
+    help="A job, all-to-all unless said: a:8, b:8:all-reduce:64, or c:4:demand:3 for a random"
+    " demand of at most 3 bytes between two ports.",
+)
+@click.option(
+    "--previous",
+    type=click.Path(),
+    help="The answer to an earlier tenancy: jobs of the same name and size hold those ports.",
+)
+@count("--seed", 0, "Seed of random demands.")
+@with_options(field_options(Tenancy, _TIMES))
+@with_options(FILE_OPTIONS)
+def tenancy(
+    type_: str,
+    output: str,
+    force: bool,
+    jobs: tuple[str, ...],
+    previous: str | None,
+    seed: int,
+    **options: Any,
+) -> None:
+    """Jobs on ports of one switch, side by side, each with its own question."""
+    rng = np.random.default_rng(seed)
+    times = {name: options.pop(name) for _, name, _, _ in _TIMES}
+    held = {} if previous is None else _read_held(previous)
+    tenants = []
+    for text in jobs:
+        tenant = _read_job(text, rng)
+        ports = held.get(tenant.name, ())
+        tenants.append(replace(tenant, held=ports) if len(ports) == tenant.n_ports else tenant)
+    write_problem(Tenancy(build_fabric(type_, options), tuple(tenants), **times), output, force)
+
+
+def _read_job(text: str, rng: np.random.Generator) -> Tenant:
+    name, *parts = text.split(":")
+    try:
+        ports, question = int(parts[0]), parts[1] if len(parts) > 1 else "all-to-all"
+        size = float(parts[2]) if len(parts) > 2 else 0.0
+    except (ValueError, IndexError):
+        raise click.UsageError(f"--job {text}: NAME:PORTS[:QUESTION[:BYTES]]") from None
+    if len(parts) > 3 or question not in get_args(Question):
+        raise click.UsageError(f"--job {text}: a question is {', '.join(get_args(Question))}")
+    try:
+        if question != "demand":
+            return Tenant(name, ports, question, size_bytes=size)  # type: ignore[arg-type]
+        if not 1 <= size < 2**53:
+            raise click.UsageError(f"--job {text}: a random demand is of 1 byte or more")
+        check_size("entries", ports**2, "--job")
+        demand = rng.integers(0, int(size), (max(0, ports),) * 2, endpoint=True)
+        np.fill_diagonal(demand, 0)
+        return Tenant(name, ports, "demand", demand_bytes=demand.astype(np.float64))
+    except InputError as exc:
+        raise click.UsageError(f"--job {text}: {exc.message}") from None
+
+
+def _read_held(path: str) -> dict[str, tuple[int, ...]]:
+    from optmatch.io import load
+
+    found = load(path)
+    if not isinstance(found, Solution) or not isinstance(found.answer, TenancyPlan):
+        raise InputError("no answer to a tenancy", path=path)
+    problem: Any = found.problem
+    names = [tenant.name for tenant in problem.tenants]
+    return dict(zip(names, found.answer.ports, strict=True))

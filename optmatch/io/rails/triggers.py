@@ -1,0 +1,87 @@
+"""Trigger files: what the controllers of rails wait for, and what they then set."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from optmatch.io.contents import read_bytes
+from optmatch.io.fields import check_object, choose, from_object, shorten, to_object
+from optmatch.io.problems import problem_digest
+from optmatch.io.text import layout, parse
+from optmatch.model import FormatError, InputError, Solution
+from optmatch.problems import RailJob
+from optmatch.problems.rails.derivation import derive_triggers
+from optmatch.problems.rails.orders import check_triggers
+from optmatch.problems.rails.plan import RailPlan
+from optmatch.problems.rails.triggers import TriggerPlan
+
+TRIGGER_FORMAT = "optmatch/triggers/1"
+
+
+def export_triggers(solution: Solution) -> str:
+    """Return the text of the trigger file of a rail plan.
+
+    Raises
+    ------
+    InputError
+        If the solution has no rail plan.
+    """
+    job, plan = solution.problem, solution.answer
+    if not isinstance(job, RailJob) or not isinstance(plan, RailPlan):
+        raise InputError("no plan of rails to derive triggers from")
+    return write_triggers(job, derive_triggers(job, plan))
+
+
+def write_triggers(job: RailJob, plan: TriggerPlan) -> str:
+    """Return the text of a trigger file."""
+    tags = {"format": TRIGGER_FORMAT, "problem_sha256": problem_digest(job)}
+    return layout({**tags, **to_object(plan)}) + "\n"
+
+
+def read_triggers(path: str | os.PathLike[str], job: RailJob) -> TriggerPlan:
+    """Read a trigger file, and check that its rows follow from its order.
+
+    Parameters
+    ----------
+    path
+        JSON with ``"format": "optmatch/triggers/1"`` and the fields of `TriggerPlan`.
+    job
+        What it is a plan of.
+
+    Raises
+    ------
+    FormatError
+        If the file cannot be read, is no JSON, or breaks the format.
+    InputError
+        If it is for another job, or something in it waits for less than it has to.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import optmatch as om
+    >>> solution = om.solve(om.load("instances/rails/h200-dp2-windows.json"))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "triggers.json")
+    ...     _ = file.write_text(export_triggers(solution))
+    ...     len(read_triggers(file, solution.problem).rails[0].triggers)
+    20
+    """
+    name = os.fspath(path)
+    tree: Any = parse(read_bytes(path), name)
+    try:
+        check_object(tree, "")
+        choose(tree, "format", {TRIGGER_FORMAT: TriggerPlan}, "")
+        stated, found = tree.get("problem_sha256"), problem_digest(job)
+        if stated != found:
+            raise FormatError(
+                f"problem_sha256 = {shorten(stated, 66)}, but the job has {found}",
+                where="/problem_sha256",
+            )
+        plan = from_object(TriggerPlan, tree, "", tags=["format", "problem_sha256"])
+        check_triggers(job, plan)
+    except InputError as exc:
+        exc.path = name
+        raise
+    return plan

@@ -1,0 +1,236 @@
+"""From a rail plan with times to one that a controller can execute: its order, and what waits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import IDLE, InputError
+from optmatch.problems.rails.orders import link
+from optmatch.problems.rails.plan import RailPlan, RailTimeline, ranks_of_rails
+from optmatch.problems.rails.problem import RailJob
+from optmatch.problems.rails.times import ends_s
+from optmatch.problems.rails.triggers import RailTriggers, Trigger, TriggerPlan
+from optmatch.problems.rails.uses import Finder, Use, first_users, list_uses, touched
+
+_SLACK = 1e-9
+"""Times of a plan that differ by less than this part of its step are the same."""
+
+
+def derive_triggers(
+    job: RailJob, plan: RailPlan, *, timeout_s: float | None = None, tries: int = 5
+) -> TriggerPlan:
+    """Keep the order of a plan and leave its times.
+
+    Parameters
+    ----------
+    job, plan
+        A job and a plan that ``verify`` accepts.
+    timeout_s
+        After how long a message is sent again; None for ten times the delay, at least 1 ms.
+    tries
+        After so many messages without an answer a rail goes to its fall-back state.
+
+    Returns
+    -------
+    TriggerPlan
+        A state of which a part waits for other communications than another part becomes several:
+        each change concerns the ports of some circuits and waits for these alone. On a fabric
+        with cells, and on switches that stop as a whole, states stay whole.
+
+    Raises
+    ------
+    InputError
+        If the plan is none of this job.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> solution = om.solve(om.load("instances/rails/h200-dp2-windows.json"))
+    >>> triggers = derive_triggers(solution.problem, solution.answer)
+    >>> len(triggers.rails), triggers.rails[0].triggers[0].after[0].tolist()
+    (1, [0, 0, 3, 0, 1])
+    """
+    step, n = job.step(), job.step().n_operations
+    members = ranks_of_rails(step)
+    planned = {rail: timeline for timeline in plan.rails for rail in timeline.rails}
+    if len(plan.start_s) != n or set(planned) != set(members):
+        raise InputError("a plan of another job: operations or rails differ", where="plan")
+    events, slack = job.events(), _SLACK * max(plan.step_s, 1e-9)
+    listed = {id(timeline): _list_changes(job, timeline) for timeline in plan.rails}
+    changes = [listed[id(planned[rail])] for rail in members]
+    starts = [each.start_s for own in changes for each in own]
+    times = np.concatenate([plan.start_s[events.part], starts])
+    is_event = np.arange(len(times)) < len(events.part)
+    depth = ends_s(events._replace(duration_s=np.ones(len(events.part))))
+    depth = np.concatenate([depth, np.zeros(len(starts))])
+    place = np.empty(len(times), np.int64)
+    place[np.lexsort((depth, is_event, times))] = np.arange(len(times))
+    of_change = iter(place[len(events.part) :].tolist())
+    rails = [
+        RailTriggers(
+            rail=rail,
+            ranks=tuple(ranks.tolist()),
+            circuits=planned[rail].matchings[0],
+            fallback=_ring(job, len(ranks)),
+            triggers=tuple(Trigger(place=next(of_change), circuits=each.rows) for each in own),
+            cell_states=_kept_cells(planned[rail], own),
+        )
+        for (rail, ranks), own in zip(members.items(), changes, strict=True)
+    ]
+    lasts, pauses, shares = plan.end_s - plan.start_s, [], []
+    number = Finder(step).number
+    for each, own in zip(rails, changes, strict=True):
+        uses = list_uses(job, each, plan.ports, plan.relays)
+        for event, cuts in _find_cuts(job, plan, each, uses, own, slack).items():
+            k = events.part[event]
+            total, done = _measure_parts(job, plan, int(k), cuts)
+            lasts[events.event_of == event] = total
+            for cut, share in zip(cuts, done, strict=True):
+                pauses += [(step.rank[k], step.group[k], number[k], s) for s in cut.states]
+                shares += [share] * len(cut.states)
+    made = TriggerPlan(
+        groups=tuple(group.name for group in step.groups),
+        rails=tuple(rails),
+        place=place[events.event_of],
+        ports=plan.ports,
+        relays=plan.relays,
+        lasts_s=np.maximum(lasts, 0.0),
+        pauses=np.array(pauses, np.int32).reshape(-1, 4),
+        shares=np.array(shares, np.float64),
+        timeout_s=max(10 * job.network.delay_s, 1e-3) if timeout_s is None else timeout_s,
+        tries=tries,
+    )
+    return link(job, _mark_demands(job, plan, link(job, made)[0], changes, slack))[0]
+
+
+class _Change(NamedTuple):
+    """A change of circuits at a time."""
+
+    start_s: float
+    asked_s: float
+    state: int
+    rows: NDArray[np.int32]
+
+
+class _Cut(NamedTuple):
+    """Where a communication changes circuits while it is under way."""
+
+    time_s: float
+    states: list[int]
+    dark: bool
+    """Whether all its ports change, so that nothing is sent meanwhile."""
+
+
+def _list_changes(job: RailJob, timeline: RailTimeline) -> list[_Change]:
+    """Split the changes of a timeline into those that have no port in common."""
+    found = []
+    whole = job.fabric is not None or job.network.switching == "all-stop"
+    for state in range(1, len(timeline.matchings)):
+        old, new = timeline.matchings[state - 1 : state + 1]
+        ports = np.flatnonzero(old != new)
+        label = np.zeros(len(ports), np.int64)
+        if not whole:
+            label = np.arange(len(ports))
+            for _ in ports:  # each round joins what shares a receive port
+                low = np.full(len(old) + 1, len(ports))
+                for arrives in (old, new):
+                    np.minimum.at(low, arrives[ports], label)
+                low[IDLE] = len(ports)
+                least = np.minimum(label, np.minimum(low[old[ports]], low[new[ports]]))
+                if (least == label).all():
+                    break
+                label = least
+        at = float(timeline.starts_s[state]), float(timeline.asked_s[state]), state
+        for one in np.unique(label).tolist():
+            own = ports[label == one]
+            found.append(_Change(*at, np.stack([own, new[own]], axis=1).astype(np.int32)))
+    return found
+
+
+def _kept_cells(timeline: RailTimeline, changes: Sequence[_Change]) -> NDArray[np.int8] | None:
+    if timeline.cell_states is None:
+        return None
+    return timeline.cell_states[[0, *(each.state for each in changes)]]
+
+
+def _ring(job: RailJob, n_gpus: int) -> NDArray[np.int32] | None:
+    """Return a ring over all GPUs of a rail, on each of their ports; none through cells."""
+    k = job.network.ports_per_gpu
+    return None if job.fabric is not None else np.roll(np.arange(n_gpus * k, dtype=np.int32), -k)
+
+
+def _find_cuts(
+    job: RailJob,
+    plan: RailPlan,
+    rail: RailTriggers,
+    uses: Use,
+    changes: Sequence[_Change],
+    slack: float,
+) -> dict[int, list[_Cut]]:
+    """Find the communications that change circuits while they are under way, and when."""
+    start, end = plan.start_s[uses.operation], plan.end_s[uses.operation]
+    event = job.events().event_of[uses.operation]
+    trigger, port = touched(job, rail)
+    at = np.array([each.start_s for each in changes])[trigger] if len(trigger) else np.empty(0)
+    found: dict[int, list[_Cut]] = {}
+    for time in np.unique(at).tolist():
+        running = np.flatnonzero((start + slack < time) & (time < end - slack))
+        here = at == time
+        hit = running[np.isin(uses.port[running], port[here])]
+        for one in np.unique(event[hit]).tolist():
+            own = np.isin(port[here], uses.port[running[event[running] == one]])
+            states = np.unique(trigger[here][own] + 1).tolist()
+            dark = bool((event[hit] == one).sum() == (event[running] == one).sum())
+            found.setdefault(one, []).append(_Cut(time, states, dark))
+    return found
+
+
+def _measure_parts(
+    job: RailJob, plan: RailPlan, operation: int, cuts: Sequence[_Cut]
+) -> tuple[float, list[float]]:
+    """Return how long a communication lasts without dark times, and what is over at each cut."""
+    start, end = float(plan.start_s[operation]), float(plan.end_s[operation])
+    stops = [*(cut.time_s for cut in cuts[1:]), end]
+    worked, dark = [], 0.0
+    for cut, until in zip(cuts, stops, strict=True):
+        worked.append(cut.time_s - start - dark)
+        dark += min(job.network.delay_s, until - cut.time_s) if cut.dark else 0.0
+    total = end - start - dark
+    return total, [each / total for each in worked]
+
+
+def _mark_demands(
+    job: RailJob,
+    plan: RailPlan,
+    linked: TriggerPlan,
+    changes: Sequence[Sequence[_Change]],
+    slack: float,
+) -> TriggerPlan:
+    """Mark the triggers that the plan asks for later, or earlier, than their ports are free."""
+    events, find = job.events(), Finder(job.step())
+    ready = np.zeros(len(events.part))
+    np.maximum.at(ready, events.after, plan.end_s[events.part][events.before])
+    after = np.zeros(len(events.part), np.int64)  # the latest place of what it waits for
+    np.maximum.at(after, events.after, linked.place[events.part][events.before])
+    rails = []
+    for rail, own in zip(linked.rails, changes, strict=True):
+        first = first_users(rail, linked.place, find)
+        marked = []
+        for k, (trigger, change) in enumerate(zip(rail.triggers, own, strict=True)):
+            now = trigger.after[trigger.after[:, 4] == 0]
+            drained = plan.end_s[find(now[:, :3], "after")].max(initial=0.0)
+            event = events.event_of[first[k]] if k in first else -1
+            asks = (
+                event >= 0
+                and after[event] < trigger.place
+                and ready[event] <= change.asked_s + slack
+                and abs(change.asked_s - drained) > slack
+            )
+            marked.append(replace(trigger, on_demand=bool(asks)))
+        rails.append(replace(rail, triggers=tuple(marked)))
+    return replace(linked, rails=tuple(rails))

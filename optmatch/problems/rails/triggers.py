@@ -1,0 +1,228 @@
+"""A rail plan that a controller can execute: no times, but what has to happen before what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import (
+    CROSS,
+    FREE,
+    IDLE,
+    Axes,
+    Count,
+    Index,
+    InputError,
+    Positive,
+    Range,
+    Value,
+    check_fields,
+)
+from optmatch.model.schedule import check_matchings
+
+Rows = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trigger(Value):
+    """A change of circuits on one rail, and what it waits for.
+
+    Parameters
+    ----------
+    place
+        Its place in the order of the plan, see `TriggerPlan`.
+    circuits
+        ``circuits[row] = transmit port, receive port`` of all ports that change; -1 where a port
+        only gives up its circuit; int32, shape (rows, 2).
+    on_demand
+        Whether it also waits for `wanted`.
+    after
+        ``after[row] = rank, group, n, part, ago``: what has to be over, since it goes over the
+        circuits that are given up; int32, shape (rows, 5). The n-th communication of a group at a
+        rank is counted in program order, from 1; parts from 0. `ago` is 0 for the same step, 1
+        for the step before; before the first step everything is over.
+    wanted
+        ``wanted[row] = rank, group, n``: what has to be ready at these ranks, as it is the first
+        that needs the new circuits; int32, shape (rows, 3).
+    """
+
+    place: Index
+    circuits: Annotated[NDArray[np.int32], Axes(2, 2), Range(IDLE)]
+    on_demand: bool = False
+    after: Annotated[NDArray[np.int32], Axes(2, 5), Range(0)] = field(
+        default_factory=lambda: np.empty((0, 5), np.int32)
+    )
+    wanted: Annotated[NDArray[np.int32], Axes(2, 3), Range(0)] = field(
+        default_factory=lambda: np.empty((0, 3), np.int32)
+    )
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RailTriggers(Value):
+    """What the controller of one rail has to know.
+
+    Parameters
+    ----------
+    rail
+        The rail.
+    ranks
+        Its ranks, ascending: ports are counted in this order, as in a `RailTimeline`.
+    circuits
+        ``circuits[transmit port] = receive port`` when the step begins, -1 where idle; int32.
+    fallback
+        The fall-back state, written in the same way: a ring over all ranks, in which all that is
+        sent can be forwarded; None where there are cells.
+    triggers
+        The changes, by their places. State s of the rail is what the first s of them leave. After
+        the last of them the circuits are those of the beginning.
+    needs
+        ``needs[row] = rank, group, n, part, state, ago``: a rank sends this part of its n-th
+        communication of a group when the controller has confirmed the state, of the same step or
+        of the one before; int32, shape (rows, 6).
+    cell_states
+        ``cell_states[state, cell]`` of fabrics with cells.
+
+    Raises
+    ------
+    InputError
+        If a state is no matching, or triggers are out of order.
+    """
+
+    rail: Index
+    ranks: tuple[Index, ...]
+    circuits: Annotated[NDArray[np.int32], Axes(1), Range(IDLE)]
+    fallback: Annotated[NDArray[np.int32], Axes(1), Range(IDLE)] | None = None
+    triggers: tuple[Trigger, ...] = ()
+    needs: Annotated[NDArray[np.int32], Axes(2, 6), Range(0)] = field(
+        default_factory=lambda: np.empty((0, 6), np.int32)
+    )
+    cell_states: Annotated[NDArray[np.int8], Axes(2), Range(FREE, CROSS)] | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.fallback is not None:
+            if len(self.fallback) != len(self.circuits):
+                raise InputError(
+                    f"fallback has {len(self.fallback)} entries, circuits {len(self.circuits)}",
+                    where="fallback",
+                )
+            check_matchings(self.fallback[None])
+        for number, (one, two) in enumerate(zip(self.triggers, self.triggers[1:], strict=False)):
+            if two.place <= one.place:
+                raise InputError(
+                    f"triggers[{number + 1}].place = {two.place}: not after that of the one"
+                    f" before, {one.place}",
+                    where=f"triggers[{number + 1}].place",
+                )
+        self.states()
+
+    def states(self) -> Rows:
+        """List all states in order, the one that the step begins with first.
+
+        Raises
+        ------
+        InputError
+            If one is no matching, or the last is not the first.
+        """
+        rows, ports = [self.circuits], len(self.circuits)
+        for number, trigger in enumerate(self.triggers):
+            where = f"triggers[{number}].circuits"
+            sends = trigger.circuits[:, 0]
+            wrong = (sends < 0) | (trigger.circuits.max(axis=1, initial=-1) >= ports)
+            for row in np.flatnonzero(wrong)[:1]:
+                raise InputError(
+                    f"{where}[{row}] = {trigger.circuits[row].tolist()}: ports are from 0 to"
+                    f" {ports - 1}",
+                    where=f"{where}[{row}]",
+                )
+            if len(np.unique(sends)) < len(sends):
+                raise InputError(f"{where}: a port is there twice", where=where)
+            rows.append(rows[-1].copy())
+            rows[-1][sends] = trigger.circuits[:, 1]
+        matchings = np.array(rows)
+        check_matchings(matchings)
+        if not np.array_equal(matchings[0], matchings[-1]):
+            raise InputError("triggers: the last state is not the first", where="triggers")
+        return matchings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TriggerPlan(Value):
+    """An order of states for each rail, in which each waits for communications, not for times.
+
+    What waits for what follows from one order of all operations and triggers: over each port they
+    come in this order, step after step. However long anything takes, no circuit is changed while
+    data go over it, and nothing waits for itself.
+
+    Parameters
+    ----------
+    groups
+        The names of the groups of the job, in its order.
+    rails
+        Every rail of the job.
+    place
+        ``place[operation]``: its place in the order, in which all triggers have one, too. Ports
+        serve what they send in this order; int64, by the operations of ``job.step()``.
+    ports, relays
+        As in a `RailPlan`.
+    lasts_s
+        ``lasts_s[operation]``: how long it is expected to last with its circuits there, in
+        seconds; by operation.
+    pauses
+        ``pauses[row] = rank, group, n, state``: a communication that changes circuits while it is
+        under way waits for this state; int32, shape (rows, 4). One of its ranks is named.
+    shares
+        ``shares[row]``: how much of it is over then, from 0 to 1; rows of one communication with
+        the same share end the same part of it.
+    timeout_s
+        After so long without an answer a message is sent again.
+    tries
+        After so many messages without an answer a rail goes to its fall-back state.
+
+    Raises
+    ------
+    InputError
+        If columns differ in length, or a rail occurs twice.
+
+    See Also
+    --------
+    optmatch.problems.rails.orders.derive_triggers : makes one of a plan.
+    """
+
+    groups: tuple[str, ...]
+    rails: tuple[RailTriggers, ...]
+    place: Annotated[NDArray[np.int64], Axes(1), Range(0)]
+    ports: Annotated[NDArray[np.int32], Axes(1), Range(0)]
+    lasts_s: Annotated[NDArray[np.float64], Axes(1), Range(0)]
+    relays: Annotated[NDArray[np.int32], Axes(2, 3), Range(0)] = field(
+        default_factory=lambda: np.empty((0, 3), np.int32)
+    )
+    pauses: Annotated[NDArray[np.int32], Axes(2, 4), Range(0)] = field(
+        default_factory=lambda: np.empty((0, 4), np.int32)
+    )
+    shares: Annotated[NDArray[np.float64], Axes(1), Range(0, 1)] = field(
+        default_factory=lambda: np.empty(0, np.float64)
+    )
+    timeout_s: Positive = 0.1
+    tries: Count = 5
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        columns = (("place", "ports"), ("place", "lasts_s"), ("pauses", "shares"))
+        for one, two in columns:
+            if len(getattr(self, one)) != len(getattr(self, two)):
+                raise InputError(
+                    f"{two} has {len(getattr(self, two))} entries, {one} has"
+                    f" {len(getattr(self, one))}",
+                    where=two,
+                )
+        named = [each.rail for each in self.rails]
+        if len(set(named)) < len(named):
+            twice = next(rail for rail in named if named.count(rail) > 1)
+            raise InputError(f"rails: rail {twice} is there twice", where="rails")

@@ -1,0 +1,157 @@
+"""What uses the ports of a rail: what is sent over them, and changes of circuits."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import InputError
+from optmatch.problems.rails.problem import RailJob
+from optmatch.problems.rails.step import RECV, Step
+from optmatch.problems.rails.triggers import RailTriggers
+
+Ints = NDArray[np.int64]
+NONE = np.empty(0, np.int64)
+
+
+class Use(NamedTuple):
+    """What goes over the transmit ports of a rail: an entry for each operation and port."""
+
+    operation: Ints
+    port: Ints
+
+
+def number_operations(step: Step) -> Ints:
+    """Count the communications of each group at each rank, from 1; 0 of computation.
+
+    Examples
+    --------
+    >>> from optmatch.problems.rails.step import COMPUTE, RECV, SEND, Group
+    >>> pair = Group("pp.0", "pp", (0, 1), rail=0)
+    >>> step = Step(
+    ...     groups=(pair,), rank=[0, 0, 1], kind=[COMPUTE, SEND, RECV], group=[-1, 0, 0],
+    ...     size_bytes=[0, 8, 8], duration_s=[1, 0, 0], peer=[-1, 1, 0], match=[-1, 0, 0],
+    ...     dep_start=[0, 0, 1, 1], dep=[0])
+    >>> number_operations(step).tolist()
+    [0, 1, 1]
+    """
+    key = step.rank.astype(np.int64) * (len(step.groups) + 1) + step.group + 1
+    order = np.argsort(key, kind="stable")
+    first = np.searchsorted(key[order], key[order])
+    number = np.empty(step.n_operations, np.int64)
+    number[order] = 1 + np.arange(step.n_operations) - first
+    return np.where(step.group >= 0, number, 0)
+
+
+class Ports(NamedTuple):
+    """What happens at the transmit ports of a rail: sends, and changes of circuits."""
+
+    port: Ints
+    place: Ints
+    is_use: NDArray[np.bool_]
+    item: Ints
+
+    def pair(self, *, use: bool, after_use: bool) -> tuple[Ints, Ints, Ints]:
+        """Pair each send, or change, with the last send, or change, before it at its port.
+
+        Returns
+        -------
+        tuple
+            The one before, the one after, and 1 where the first is in the step before.
+        """
+        order = np.lexsort((self.place, self.port))
+        port, is_use, item = self.port[order], self.is_use[order], self.item[order]
+        start, stop = np.searchsorted(port, port), np.searchsorted(port, port, "right") - 1
+        marked = np.where(is_use == use, np.arange(len(port)), -1)
+        upto = np.maximum.accumulate(marked)
+        previous = np.concatenate([[-1], upto]).astype(np.int64)[:-1]
+        ago = previous < start
+        found = np.where(ago, upto[stop], previous)
+        kept = (is_use == after_use) & (found >= start)
+        return item[found[kept]], item[kept], ago[kept].astype(np.int64)
+
+
+def list_uses(
+    job: RailJob, rail: RailTriggers, ports: NDArray[np.int32], relays: NDArray[np.int32]
+) -> Use:
+    """List what goes over which transmit port, forwarded data at each rank on their way."""
+    step, k = job.step(), job.network.ports_per_gpu
+    own = np.flatnonzero((step.rail == rail.rail) & (step.kind != RECV))
+    passed = relays[np.isin(relays[:, 0], own)]
+    operation = np.concatenate([own, passed[:, 0]]).astype(np.int64)
+    rank = np.concatenate([step.rank[own], passed[:, 1]])
+    bits = np.concatenate([ports[own], passed[:, 2]])
+    row, number = np.nonzero(bits[:, None] >> np.arange(k) & 1)
+    gpu = np.minimum(np.searchsorted(rail.ranks, rank), len(rail.ranks) - 1)
+    wrong = (np.array(rail.ranks)[gpu] != rank) | (bits <= 0) | (bits >> k != 0)
+    for bad in np.flatnonzero(wrong)[:1]:
+        raise InputError(
+            f"{step.describe(int(operation[bad]))} sends over ports {bits[bad]:b} of rank"
+            f" {rank[bad]}: no ports on rail {rail.rail}",
+            where=f"ports[{operation[bad]}]",
+        )
+    live = np.arange(len(rail.circuits)) if job.fabric is None else job.fabric.live_ports
+    return Use(operation[row], live[gpu[row] * k + number].astype(np.int64))
+
+
+def touched(job: RailJob, rail: RailTriggers) -> tuple[Ints, Ints]:
+    """List which trigger lets which transmit port go dark."""
+    if job.network.switching == "all-stop":
+        ports, n = len(rail.circuits), len(rail.triggers)
+        return np.repeat(np.arange(n), ports), np.tile(np.arange(ports), n)
+    rows = [each.circuits[:, 0].astype(np.int64) for each in rail.triggers]
+    return np.repeat(np.arange(len(rows)), [len(r) for r in rows]), np.concatenate([NONE, *rows])
+
+
+class Finder:
+    """Finds operations by rank, group, and number."""
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+        self.number = number_operations(step)
+        self.top = int(self.number.max(initial=0)) + 1
+        key = self._key(step.rank, step.group, self.number)
+        key[step.group < 0] = -1
+        self.order = np.argsort(key, kind="stable")
+        self.key = key[self.order]
+
+    def _key(self, rank: Any, group: Any, number: Any) -> Ints:
+        key = np.asarray(rank, np.int64) * len(self.step.groups) + group
+        found: Ints = key * self.top + number
+        return found
+
+    def __call__(self, rows: NDArray[np.int32], where: str) -> Ints:
+        """Return the operation of each row of rank, group, number; refuse those of none."""
+        if not len(self.key):
+            rows = rows[:0] if not len(rows) else rows
+        key = self._key(*rows.T[:3])
+        at = np.minimum(np.searchsorted(self.key, key), max(0, len(self.key) - 1))
+        sizes = (self.step.n_ranks, len(self.step.groups), self.top)
+        right = (rows[:, :3] < sizes).all(axis=1) & (rows[:, 2] > 0)
+        right &= self.key[at] == key if len(self.key) else False
+        for bad in np.flatnonzero(~right)[:1]:
+            rank, group, number = rows[bad, :3].tolist()
+            raise InputError(
+                f"{where}[{bad}]: rank {rank} has no communication number {number} in group"
+                f" {group}",
+                where=f"{where}[{bad}]",
+            )
+        return self.order[at] if len(rows) else NONE
+
+    def name(self, operations: Ints, *more: Any) -> NDArray[np.int32]:
+        """Return rows of rank, group, number and further columns, each once."""
+        step = self.step
+        known = step.rank[operations], step.group[operations], self.number[operations]
+        rows = np.stack(np.broadcast_arrays(*known, *more), axis=1)
+        return np.unique(rows, axis=0).astype(np.int32)
+
+
+def first_users(rail: RailTriggers, place: Ints, find: Finder) -> dict[int, int]:
+    """Find the first operation that needs each trigger in the same step, where there is one."""
+    rows = rail.needs[rail.needs[:, 5] == 0]
+    operations = find(rows[:, :3], "needs")
+    order = np.argsort(-place[operations], kind="stable")
+    trigger = rows[order, 4] - 1
+    return dict(zip(trigger.tolist(), operations[order].tolist(), strict=True))

@@ -1,0 +1,284 @@
+"""Tenancy: jobs that use the ports of one switch side by side, each with its own question."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics import Fabric, SelectedPorts
+from optmatch.model import (
+    Amount,
+    Axes,
+    Count,
+    Index,
+    InputError,
+    Positive,
+    Range,
+    Value,
+    check_fields,
+    check_size,
+)
+from optmatch.problems.all_to_all.problem import AllToAll
+from optmatch.problems.collectives.plan import CollectivePlan
+from optmatch.problems.collectives.problem import Collective
+from optmatch.problems.demands.problem import Demand
+
+Question = Literal[
+    "all-to-all", "demand", "all-gather", "reduce-scatter", "all-reduce", "broadcast"
+]
+_NEARLY = 1e-12
+"""By so much of itself a time may be above whole slots: what float64 makes of sums."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tenant(Value):
+    """A job: how many ports it needs, and what it does with them.
+
+    Parameters
+    ----------
+    name
+        What the job is called.
+    n_ports
+        Its ports; of a collective its ranks.
+    question
+        ``"all-to-all"``: each two ports meet once, for a slot. ``"demand"``: `demand_bytes` is
+        carried. Otherwise a collective of `size_bytes`.
+    demand_bytes
+        ``demand_bytes[source, destination]`` between ports of the job, 0 on the diagonal; one
+        phase of a rail is such a matrix.
+    size_bytes
+        The buffer of a collective, as of `optmatch.problems.Collective`.
+    held
+        The ports that the job has already, in its order; None of a job that comes.
+
+    See Also
+    --------
+    Tenancy : Several of them on one switch.
+
+    Examples
+    --------
+    >>> Tenant("training", 4, "all-reduce", size_bytes=8.0)
+    Tenant(name='training', n_ports=4, question='all-reduce', size_bytes=8.0)
+    """
+
+    name: str
+    n_ports: Count
+    question: Question = "all-to-all"
+    demand_bytes: Annotated[NDArray[np.float64], Axes(2), Range(0)] | None = None
+    size_bytes: Amount = 0.0
+    held: tuple[Index, ...] | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        check_size("ports", self.n_ports, "n_ports")
+        demand, collective = self.demand_bytes, self.question not in ("all-to-all", "demand")
+        if (demand is None) == (self.question == "demand"):
+            raise InputError(
+                "demand_bytes: of a demand, and of nothing else", where="demand_bytes"
+            )
+        if demand is not None and (demand.shape != (self.n_ports,) * 2 or demand.diagonal().any()):
+            rule = f"demand_bytes: {self.n_ports} x {self.n_ports} numbers, 0 on the diagonal"
+            raise InputError(f"{rule}, are expected", where="demand_bytes")
+        if bool(self.size_bytes) != collective:
+            rule = "above 0 of a collective, and 0 otherwise"
+            raise InputError(f"size_bytes = {self.size_bytes:g}: {rule}", where="size_bytes")
+        if self.held is not None and not len(set(self.held)) == len(self.held) == self.n_ports:
+            raise InputError(f"held: {self.n_ports} different ports are expected", where="held")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TenancyPlan(Value):
+    """Which job has which ports; the schedule of all jobs together stands in the solution.
+
+    Parameters
+    ----------
+    ports
+        ``ports[job]``: its ports, in the order of the job.
+    plans
+        ``plans[job]``: the plan of a collective, None of other jobs.
+
+    See Also
+    --------
+    Tenancy : The problem that it answers.
+    """
+
+    ports: tuple[tuple[Index, ...], ...]
+    plans: tuple[CollectivePlan | None, ...]
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tenancy(Value):
+    """Give ports of one switch to jobs, and run them side by side in the fewest slots.
+
+    All jobs share the slots: in each the union of their matchings is one matching of the switch.
+    A job rests when it has nothing to do. The objective is the time of all slots, with a delay
+    before each, plus a delay for each circuit that changes because a job loses ports that it
+    holds.
+
+    Parameters
+    ----------
+    fabric
+        The switch.
+    tenants
+        The jobs, by different names.
+    slot_s
+        How long each matching is held, in seconds.
+    delay_s
+        The reconfiguration delay, in seconds.
+    rate_bytes_per_s
+        What a circuit carries. With the defaults a demand is in slots.
+    alpha_s
+        Seconds of software for each round of a collective.
+
+    Raises
+    ------
+    InputError
+        Naming the job whose name, held ports or question do not fit; or too few ports.
+
+    See Also
+    --------
+    Tenant : A job.
+    TenancyPlan : The answer.
+
+    Examples
+    --------
+    >>> from optmatch.fabrics import HexMesh
+    >>> problem = Tenancy(HexMesh(4, 4, ports=8), (Tenant("a", 4), Tenant("b", 4)))
+    >>> problem.lower_bound()
+    3.0
+    """
+
+    fabric: Fabric
+    tenants: tuple[Tenant, ...]
+    slot_s: Positive = field(default=1.0, kw_only=True)
+    delay_s: Amount = field(default=0.0, kw_only=True)
+    rate_bytes_per_s: Positive = field(default=1.0, kw_only=True)
+    alpha_s: Amount = field(default=0.0, kw_only=True)
+    kind: ClassVar[str] = "tenancy"
+    answer_class: ClassVar[type[Value] | None] = TenancyPlan
+    objectives: ClassVar[dict[str, str]] = {"tenancy": "s"}
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        self.fabric.require_switch()
+        check_size("entries", self.fabric.n_ports**2, "fabric")
+        live, wanted = self.fabric.live_ports, sum(each.n_ports for each in self.tenants)
+        if wanted > len(live):
+            rule = f"tenants: {wanted} ports are needed, and {len(live)} are alive"
+            raise InputError(rule, where="tenants")
+        names: set[str] = set()
+        holders: dict[int, str] = {}
+        for k, tenant in enumerate(self.tenants):
+            where = f"tenants[{k}]"
+            if tenant.name in names:
+                raise InputError(f"{where}: a second job {tenant.name!r}", where=where)
+            names.add(tenant.name)
+            for port in tenant.held or ():
+                if port not in live:
+                    rule = f"{where}: {tenant.name!r} holds port {port}, which is not alive here"
+                    raise InputError(rule, where=where)
+                if (other := holders.setdefault(port, tenant.name)) != tenant.name:
+                    rule = f"{where}: {tenant.name!r} holds port {port}, as {other!r} does"
+                    raise InputError(rule, where=where)
+            try:
+                slots = self.fewest_slots(tenant)
+                check_size("entries", slots * self.fabric.n_ports, where)
+            except InputError as exc:
+                raise InputError(f"{where}: {exc.message}", where=where) from None
+
+    def slots_wanted(self, tenant: Tenant) -> NDArray[np.int64]:
+        """``slots[source, destination]``: in how many slots a demand needs each circuit.
+
+        On bidirectional ports the larger of both directions, as a circuit carries both at once.
+        """
+        with np.errstate(over="ignore", divide="ignore"):
+            slots = np.asarray(tenant.demand_bytes) / (self.rate_bytes_per_s * self.slot_s)
+        if not (slots < 2**31).all():
+            raise InputError("demand_bytes: more slots than can be counted", where="demand_bytes")
+        wanted = np.ceil(slots - _NEARLY * np.maximum(slots, 1)).astype(np.int64)
+        wanted[(wanted == 0) & (slots > 0)] = 1
+        return np.maximum(wanted, wanted.T) if self.fabric.bidirectional else wanted
+
+    def slots_for(self, seconds: float) -> int:
+        """Return how many slots hold so many seconds of rounds."""
+        return math.ceil(min(seconds / self.slot_s, 2.0**62) * (1 - _NEARLY))
+
+    def question(self, tenant: Tenant, ports: tuple[int, ...]) -> AllToAll | Demand | Collective:
+        """Return what a job asks of its ports, as a problem of its own kind.
+
+        All-to-all and demand are counted in slots: a slot lasts 1 s there, without delay.
+        """
+        fabric = SelectedPorts(self.fabric, ports)
+        if tenant.question == "all-to-all":
+            return AllToAll(fabric)
+        if tenant.question == "demand":
+            return Demand(fabric, self.slots_wanted(tenant).astype(np.float64), quantum_s=1.0)
+        return Collective(
+            tenant.question,
+            tenant.n_ports,
+            tenant.size_bytes,
+            alpha_s=self.alpha_s,
+            rate_bytes_per_s=self.rate_bytes_per_s,
+            delay_s=self.delay_s,
+            two_way=self.fabric.bidirectional,
+            fabric=fabric,
+        )
+
+    def fewest_slots(self, tenant: Tenant) -> int:
+        """Return a number of slots that the job needs, even if it is alone."""
+        if tenant.question == "demand":
+            wanted, n = self.slots_wanted(tenant), tenant.n_ports
+            busiest = int(max(wanted.sum(axis=0).max(), wanted.sum(axis=1).max()))
+            if not self.fabric.bidirectional or n < 2:
+                return busiest
+            return max(busiest, -(-int(wanted.sum()) // (n - n % 2)))  # each circuit stands twice
+        some = tuple(self.fabric.live_ports[: tenant.n_ports].tolist())
+        asked = self.question(tenant, some)
+        if isinstance(asked, AllToAll):
+            return asked.min_slots
+        assert isinstance(asked, Collective)
+        # Circuits may be there before, and other jobs pay for the delays of all.
+        return self.slots_for(replace(asked, delay_s=0.0).lower_bound())
+
+    @property
+    def min_slots(self) -> int:
+        """The fewest slots that the worst job needs."""
+        return max((self.fewest_slots(tenant) for tenant in self.tenants), default=0)
+
+    def changed_circuits(
+        self, ports: tuple[tuple[int, ...], ...], matchings: NDArray[np.int32]
+    ) -> int:
+        """Count the circuits that change because a job gets other ports than it held.
+
+        Parameters
+        ----------
+        ports
+            ``ports[job]``: what it gets.
+        matchings
+            ``matchings[slot, port]`` of all jobs.
+
+        Returns
+        -------
+        int
+            Different circuits, each counted once, of jobs that held ports, with an end at a rank
+            that moves to another port.
+        """
+        moved = np.zeros(self.fabric.n_ports, dtype=bool)
+        for tenant, given in zip(self.tenants, ports, strict=True):
+            if tenant.held is not None:
+                moved[[new for new, old in zip(given, tenant.held, strict=True) if new != old]] = 1
+        slots, sources = np.nonzero(matchings >= 0)
+        circuits = np.unique(np.stack([sources, matchings[slots, sources]], axis=1), axis=0)
+        changed = int(moved[circuits].any(axis=1).sum())
+        return changed // 2 if self.fabric.bidirectional else changed
+
+    def lower_bound(self) -> float:
+        """Let the worst job be alone, and nobody move."""
+        return self.min_slots * (self.slot_s + self.delay_s)

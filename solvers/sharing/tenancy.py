@@ -1,0 +1,189 @@
+"""Method `negotiated` for tenancies: jobs side by side on neighbouring ports.
+
+Each job's question is split into rows of its own. The slots in which jobs do their rows are free,
+and the pairs of a row can be exchanged with those of another one: a local search takes what lets
+all circuits of a slot be routed at once, on few cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import IDLE, Limits, OnEvent, Schedule, Solution, Tick
+from optmatch.problems import AllToAll, Tenancy, TenancyPlan
+from optmatch.solvers import frame
+from optmatch.solvers.all_to_all.planner import (
+    FAILED,
+    MOVES_PER_SLOT,
+    SlotPlanner,
+    replace_slots,
+)
+from optmatch.solvers.routing.router import Router
+from optmatch.solvers.sharing.ports import Ports, list_choices
+from optmatch.solvers.sharing.rows import Work, find_chain, plan_job
+
+Answer = tuple[TenancyPlan, Schedule]
+
+
+def solve(
+    problem: Tenancy, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+) -> Solution:
+    """Solve a tenancy.
+
+    Parameters
+    ----------
+    problem
+        The problem.
+    limits
+        An iteration is one choice of ports and slots.
+    rng
+        Source of all randomness.
+    on_event
+        Listener.
+
+    Returns
+    -------
+    Solution
+        OPTIMAL where nobody moves and there are no more slots than the worst job needs.
+    """
+    clock = limits.start()
+    search = _Search(problem, limits, rng, on_event)
+    answers = search.answers()
+    bound = problem.lower_bound()
+    best, limit, _ = frame.take_best(answers, bound, clock, on_event, "ports and slots")
+    if best is None:
+        stats = {"slots_lower_bound": problem.min_slots}
+        return frame.conclude(problem, "negotiated", None, bound, limit, stats=stats)
+    plan, schedule = best
+    stats = {"slots": schedule.n_slots, "slots_lower_bound": problem.min_slots}
+    cost = search.cost(plan.ports, schedule)
+    known: dict[str, Any] = {"schedule": schedule, "answer": plan, "stats": stats}
+    return frame.conclude(problem, "negotiated", cost, bound, limit, **known)
+
+
+class _Search:
+    """What a solve knows."""
+
+    def __init__(
+        self, problem: Tenancy, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+    ) -> None:
+        self.problem = problem
+        self.rng = rng
+        self.on_event = on_event
+        self.clock = limits.start()
+        self.router = None if problem.fabric.graph is None else Router(problem.fabric)
+        self.best = np.inf
+
+    def cost(self, ports: Ports, schedule: Schedule) -> float:
+        """Return the objective of an answer."""
+        changed = self.problem.changed_circuits(ports, schedule.matchings)
+        return schedule.makespan_s + self.problem.delay_s * changed
+
+    def answers(self) -> Iterator[tuple[float, Answer] | None]:
+        """Try more and more slots, each with all choices of ports, while that can be better."""
+        problem = self.problem
+        choices = list(list_choices(problem, self.rng))
+        most = None
+        for slots in count(problem.min_slots):
+            if slots * (problem.slot_s + problem.delay_s) >= self.best:
+                return
+            if most is not None and slots > most:
+                return
+            planned = [plan_job(problem, each, slots, self.rng) for each in problem.tenants]
+            works = [work for work in planned if work is not None]
+            if len(works) < len(planned):
+                continue
+            most = most or sum(len(work.rows) for work in works)  # one job after the other
+            for ports in choices:
+                yield self._try(ports, works, slots)
+
+    def _try(self, ports: Ports, works: list[Work], slots: int) -> tuple[float, Answer] | None:
+        lanes = [_spread(work, slots, self.rng) for work in works]
+        states = None
+        if self.router is not None:
+            states = self._route(self.router, ports, works, lanes)
+            if states is None:
+                return None
+        matchings = self._unite(ports, lanes)
+        schedule = Schedule(
+            matchings=matchings,
+            durations_s=np.full(slots, self.problem.slot_s),
+            delay_s=self.problem.delay_s,
+            cell_states=states,
+        )
+        plan = TenancyPlan(ports=ports, plans=tuple(work.plan for work in works))
+        cost = self.cost(ports, schedule)
+        self.best = min(self.best, cost)
+        return cost, (plan, schedule)
+
+    def _unite(self, ports: Ports, lanes: list[NDArray[np.int64]]) -> NDArray[np.int32]:
+        """Put the rows of all jobs together: a matching of the switch for each slot."""
+        n_ports = self.problem.fabric.n_ports
+        slots = len(lanes[0]) if lanes else 0
+        matchings = np.full((slots, n_ports), IDLE, dtype=np.int32)
+        for own, lane in zip(ports, lanes, strict=True):
+            n, mine = len(own), np.array(own)
+            partner = lane[:, :n]
+            matchings[:, mine] = np.where(partner == IDLE, IDLE, mine[partner % n])
+        return matchings
+
+    def _route(
+        self, router: Router, ports: Ports, works: list[Work], lanes: list[NDArray[np.int64]]
+    ) -> NDArray[np.int8] | None:
+        """Route all slots, changing rows where that helps; None if a circuit has no route."""
+        slots = len(lanes[0]) if lanes else 0
+        planner = SlotPlanner(
+            AllToAll(self.problem.fabric), router, self.clock, self.rng, self.on_event
+        )
+        matchings = self._unite(ports, lanes)
+        if not slots or not any(len(work.rows) for work in works):
+            return np.full((slots, self.problem.fabric.n_cells), -1, dtype=np.int8)
+        if planner.route_all(np.stack([planner.factor(row) for row in matchings])) is not None:
+            return None
+        most = MOVES_PER_SLOT * slots if slots > 1 else 0
+        for move in range(most):
+            excessive = [k for k, slot in enumerate(planner.plan) if slot.excess]
+            if not excessive or self.clock.remaining_s <= 0:
+                break
+            if move % 64 == 0:
+                self.on_event(Tick("exchange", move, most))
+            k = int(self.rng.integers(len(lanes)))
+            a = excessive[self.rng.integers(len(excessive))]
+            b = int((a + 1 + self.rng.integers(slots - 1)) % slots)
+            chain = self._choose(works[k], lanes[k], a, b)
+            if chain is None:
+                continue
+            before = lanes[k].copy()
+            lanes[k][np.ix_([a, b], chain)] = before[np.ix_([b, a], chain)]
+            rows = [planner.factor(row) for row in self._unite(ports, lanes)[[a, b]]]
+            if not replace_slots(planner, [a, b], np.stack(rows)):
+                lanes[k][:] = before
+        if planner.excess >= FAILED:
+            return None
+        return np.stack([planner.states(slot) for slot in planner.plan])
+
+    def _choose(self, work: Work, lane: NDArray[np.int64], a: int, b: int) -> list[int] | None:
+        """Choose what two slots of a job exchange: all, or the vertices that hang together."""
+        two, everything = lane[[a, b]], list(range(lane.shape[1]))
+        if (two == IDLE).all():
+            return None
+        if work.in_order:
+            busy = (lane[min(a, b) : max(a, b) + 1] != IDLE).any(axis=1)
+            return everything if int(busy.sum()) == 1 else None
+        if self.rng.integers(2):
+            return everything
+        chain = find_chain(two, int(self.rng.integers(lane.shape[1])))
+        return chain if len(chain) > 1 else None
+
+
+def _spread(work: Work, slots: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Give the rows of a job to random slots, in their order if they have one."""
+    lane = np.full((slots, work.rows.shape[1]), IDLE)
+    chosen = rng.choice(slots, size=len(work.rows), replace=False)
+    lane[np.sort(chosen) if work.in_order else chosen] = work.rows
+    return lane

@@ -1,0 +1,88 @@
+"""Trigger files: read back as written, refused by place where they are wrong, and their schema."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+
+import optmatch as om
+from optmatch.cli import main
+from optmatch.io.exports import exported
+from optmatch.io.rails.triggers import export_triggers, read_triggers, write_triggers
+from optmatch.io.schemas import make_schema
+from optmatch.problems.rails.derivation import derive_triggers
+from tests.helpers.rails import small_job
+
+
+@cache
+def solved() -> om.Solution:
+    """Solve a small job."""
+    return om.solve(small_job(delay_s=1e-4), method="provisioned", seed=0)
+
+
+@cache
+def text() -> str:
+    """Return its trigger file."""
+    return export_triggers(solved())
+
+
+def test_a_file_is_read_back(tmp_path: Path) -> None:
+    """As the command writes it, it is what was derived; other tools can check it."""
+    plan, file = tmp_path / "plan.json", tmp_path / "triggers.json"
+    om.save(solved(), plan)
+    done = CliRunner().invoke(main, ["export", str(plan), "--to", "triggers", "-o", str(file)])
+    assert done.exit_code == 0, done.output
+    job: Any = solved().problem
+    found = read_triggers(file, job)
+    assert found == derive_triggers(job, solved().answer)
+    assert write_triggers(job, found) == file.read_text() == text()
+    Draft202012Validator(make_schema("triggers")).validate(json.loads(text()))
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "complaint", "by_schema"),
+    [
+        (["format"], "optmatch/triggers/9", "/format: format = ", True),
+        (["problem_sha256"], "0" * 64, "/problem_sha256: problem_sha256 = ", False),
+        (["rails", 0, "rail"], -1, "/rails/0/rail: rail = -1: must be >= 0", True),
+        (["rails", 0, "needs", 0, 0], 77, "/rails/0/needs: lacks", False),
+        (["rails", 1, "triggers", 2, "after"], [], "/rails/1/triggers/2/after: lacks", False),
+        (["rails", 1, "triggers", 2, "after"], [[1]], "after has 1 columns, not 5", True),
+        (["rails", 0, "fallback"], [0], "fallback has 1 entries, circuits 4", False),
+        (["place", 3], "first", "/place/3: 'first': a number is expected", True),
+        (["place", 3], 2**40, "not that of the other ranks", False),
+        (["timeout_s"], 0, "/timeout_s: timeout_s = 0: must be > 0", True),
+        (["pauses"], [[0, 0, 1, 1]], "shares has 0 entries, pauses has 1", False),
+        (["colour"], "red", "/colour: unknown key 'colour'", True),
+    ],
+)
+def test_what_is_wrong_is_refused(
+    tmp_path: Path, place: list[Any], value: Any, complaint: str, by_schema: bool
+) -> None:
+    """With file, place, rule and value."""
+    tree = json.loads(text())
+    inner = tree
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    file = tmp_path / "wrong.json"
+    file.write_text(json.dumps(tree))
+    job: Any = solved().problem
+    with pytest.raises(om.InputError) as caught:
+        read_triggers(file, job)
+    assert str(file) in str(caught.value) and complaint in str(caught.value)
+    assert Draft202012Validator(make_schema("triggers")).is_valid(tree) != by_schema
+
+
+def test_a_schedule_without_rails_has_no_triggers() -> None:
+    """As for every format of one kind."""
+    other = om.solve(om.Routing(om.IdealSwitch(2), np.array([1, 0], np.int32)), seed=0)
+    with pytest.raises(om.InputError, match="for rail-job"):
+        exported(other, "triggers")

@@ -1,0 +1,153 @@
+"""Triggers of plans: the same order without times, and nothing that could go dark too early."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+import optmatch as om
+from optmatch.problems.rails.derivation import derive_triggers
+from optmatch.problems.rails.orders import check_triggers, link, retime
+from optmatch.problems.rails.triggers import TriggerPlan
+from tests.helpers.rails import random_jobs, small_job
+
+
+@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(random_jobs(), st.sampled_from(["on-demand", "provisioned", "static"]))
+def test_the_order_of_a_plan_is_a_plan(job: om.RailJob, method: str) -> None:
+    """Replayed without being late it is accepted, and no slower than the plan that it is of."""
+    answer = om.solve(job, method=method, seed=0).answer
+    if answer is None:
+        return
+    triggers = derive_triggers(job, answer)
+    again = retime(job, check_triggers(job, triggers), triggers)
+    assert om.verify(job, again).valid
+    assert again.step_s <= answer.step_s * (1 + 1e-9)
+
+
+def solved(method: str = "provisioned", **options: Any) -> tuple[om.RailJob, om.RailPlan]:
+    """Solve a small job."""
+    job = small_job(delay_s=1e-4, **options)
+    return job, om.solve(job, method=method, seed=0).answer
+
+
+@pytest.mark.parametrize("method", ["on-demand", "provisioned", "prefetch"])
+@pytest.mark.parametrize(
+    "options",
+    [{"ports_per_gpu": 2}, {"switching": "all-stop"}, {"fabric": om.Benes(4)}],
+    ids=["two-ports", "all-stop", "cells"],
+)
+def test_nothing_is_lost_without_times(method: str, options: dict[str, Any]) -> None:
+    """Steps take what they take in the plan; a plan on demand still asks."""
+    job, plan = solved(method, **options)
+    triggers = derive_triggers(job, plan)
+    again = retime(job, check_triggers(job, triggers), triggers)
+    assert om.verify(job, again).valid
+    assert again.step_s == pytest.approx(plan.step_s)
+    asks = [trigger.on_demand for trigger in triggers.rails[0].triggers]
+    if method == "on-demand":
+        assert all(asks)
+    elif method == "provisioned":  # only at the beginning of a step
+        assert any(asks) and not all(asks)
+
+
+def test_a_change_waits_for_what_goes_over_its_circuits_and_no_more() -> None:
+    """Stages change circuits one by one, each after its own last message or exchange."""
+    job, plan = solved()
+    rail = derive_triggers(job, plan).rails[0]
+    step = job.step()
+    for trigger in rail.triggers:
+        gpus = {rail.ranks[port] for port in trigger.circuits[:, 0].tolist()}
+        assert {row[0] for row in trigger.after.tolist()} <= gpus
+        for rank, group, number, part, _ in trigger.after.tolist():
+            assert rank in step.groups[group].ranks and number >= 1 and part == 0
+
+
+def test_rounds_are_parts() -> None:
+    """A collective whose circuits change while it is under way goes on after each change."""
+    job, plan = solved(dp=4, pp=1, collectives={"dp": "halving"})
+    triggers = derive_triggers(job, plan)
+    assert set(triggers.rails[0].needs[:, 3].tolist()) >= {0, 1, 2}
+    assert ((triggers.shares > 0) & (triggers.shares < 1)).all() and len(triggers.shares)
+
+
+def changed(plan: TriggerPlan, **rail: Any) -> TriggerPlan:
+    """Change the first rail of a plan."""
+    return replace(plan, rails=(replace(plan.rails[0], **rail), *plan.rails[1:]))
+
+
+def test_what_waits_for_too_little_is_refused() -> None:
+    """Each row that is taken away is missed, and one that is added is noticed."""
+    job, plan = solved()
+    triggers = derive_triggers(job, plan)
+    rail = triggers.rails[0]
+    last = len(rail.triggers) - 1
+    less = replace(rail.triggers[last], after=rail.triggers[last].after[1:])
+    row = rail.triggers[last].after[0].tolist()
+    with pytest.raises(
+        om.InputError, match=re.escape(f"/rails/0/triggers/{last}/after: lacks {row}")
+    ):
+        check_triggers(job, changed(triggers, triggers=(*rail.triggers[:last], less)))
+    with pytest.raises(om.InputError, match="/rails/0/needs: lacks"):
+        check_triggers(job, changed(triggers, needs=rail.needs[:-1]))
+    more = np.concatenate([rail.needs, rail.needs[:1] + np.eye(6, dtype=int)[3]])
+    with pytest.raises(om.InputError, match=r"/rails/0/needs: .* does not follow from the order"):
+        check_triggers(job, changed(triggers, needs=more))
+
+
+def test_an_order_that_nobody_can_keep_is_refused() -> None:
+    """An operation before what it depends on; two at one place; parts of one at two."""
+    job, plan = solved()
+    triggers = derive_triggers(job, plan)
+    top = int(triggers.place.max()) + 9
+    for place, complaint in (
+        (2 * top - triggers.place, "stands before"),
+        (np.zeros_like(triggers.place), "is there twice"),
+        (triggers.place + (np.arange(len(triggers.place)) == 0) * (2 * top), "stands before"),
+    ):
+        with pytest.raises(om.InputError, match=complaint):
+            link(job, replace(triggers, place=place))
+    ranks = job.step().rank
+    moved = triggers.place + (ranks == ranks.max()) * top
+    with pytest.raises(om.InputError, match="not that of the other ranks"):
+        link(job, replace(triggers, place=moved))
+
+
+def test_triggers_of_another_job_are_refused() -> None:
+    """By its groups, its ranks and ports."""
+    job, plan = solved()
+    triggers = derive_triggers(job, plan)
+    other = small_job(dp=4, delay_s=1e-4)
+    with pytest.raises(om.InputError, match="groups"):
+        link(other, triggers)
+    with pytest.raises(om.InputError, match="a plan of another job"):
+        derive_triggers(other, plan)
+    with pytest.raises(om.InputError, match=r"rails\[0\].ranks"):
+        link(job, changed(triggers, ranks=tuple(r + 1 for r in triggers.rails[0].ranks)))
+    with pytest.raises(om.InputError, match="rails: 1, the job has 2"):
+        link(job, replace(triggers, rails=triggers.rails[:1]))
+    with pytest.raises(om.InputError, match="no ports on rail 0"):
+        link(job, replace(triggers, ports=np.zeros_like(triggers.ports)))
+
+
+def test_states_are_matchings() -> None:
+    """After each trigger; the last is the first."""
+    rail = derive_triggers(*solved()).rails[0]
+    with pytest.raises(om.InputError, match="the last state is not the first"):
+        replace(rail, triggers=rail.triggers[:-1])
+    for circuits, complaint in (
+        ([[0, 9]], "ports are from 0 to 3"),
+        ([[-1, 0]], "ports are from 0 to 3"),
+        ([[0, -1], [0, -1]], "a port is there twice"),
+        ([[0, 0], [1, 0]], "share destination"),
+    ):
+        wrong = replace(rail.triggers[0], circuits=np.array(circuits, np.int32))
+        with pytest.raises(om.InputError, match=complaint):
+            replace(rail, triggers=(wrong, *rail.triggers[1:]))
+    with pytest.raises(om.InputError, match="not after that of the one before"):
+        replace(rail, triggers=rail.triggers[::-1])
