@@ -65,6 +65,7 @@ from .problems import (
     TransformerModel as TransformerModel,
     Transition as Transition,
     Workload as Workload,
+    rails as rails,
 )
 from .simulation.demands.replay import simulate as simulate
 from .simulation.rails.replay import simulate_rails as simulate_rails

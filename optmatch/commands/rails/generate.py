@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, fields, replace
+from typing import Any, TypeVar, get_args
 
 import click
+from click.core import ParameterSource
 
 from optmatch.commands.fields import RAILS, Row, field_options
 from optmatch.commands.options import (
@@ -21,8 +24,10 @@ from optmatch.problems import Parallelism, RailJob, RailNetwork, TransformerMode
 from optmatch.problems.rails.accelerators import ACCELERATORS, describe_accelerator
 from optmatch.problems.rails.calibration import calibrate
 from optmatch.problems.rails.parallelism import DEGREES, PipelineSchedule
+from optmatch.problems.rails.presets import PRESETS, make_job
 
-_BY_DEFAULT = click.core.ParameterSource.DEFAULT
+T = TypeVar("T", Parallelism, RailNetwork, TransformerModel, Workload)
+
 _FABRIC_NAMES = ("rows", "cols", "ports", "tx", "rx", "size")
 _SPLIT: tuple[Row, ...] = (
     ("--dp", "dp", int, "Degree of data parallelism."),
@@ -47,6 +52,12 @@ _SPLIT: tuple[Row, ...] = (
 _NETWORK: tuple[Row, ...] = (
     ("--gpus-per-server", "gpus_per_server", int, "GPUs of a server: the number of rails."),
     *RAILS,
+    (
+        "--spanning",
+        "spanning",
+        click.Choice(["hierarchical", "rings"]),
+        "How groups use several rails.",
+    ),
 )
 _WORKLOAD: tuple[Row, ...] = (
     ("--batch", "batch", int, "Sequences of a step."),
@@ -75,17 +86,29 @@ _MODEL: tuple[Row, ...] = (
     ("--ffn", "ffn", int, "Hidden units of the feed-forward part."),
     ("--experts", "experts", int, "Experts of a layer."),
     ("--active-experts", "active_experts", int, "Experts that a token visits."),
+    ("--kv-heads", "kv_heads", int, "Heads of keys and values.  [default: all]"),
     ("--ffn-matrices", "ffn_matrices", int, "Matrices of the feed-forward part."),
     ("--attended", "attended", int, "Tokens that one attends to.  [default: the sequence]"),
 )
+_NEEDED = {
+    field.name
+    for cls in (RailNetwork, TransformerModel)
+    for field in fields(cls)
+    if field.default is MISSING
+}
 
 
 @click.command("rail-job")
 @click.option("--gpus", type=int, required=True, help="GPUs: the product of the degrees.")
+@click.option(
+    "--preset",
+    type=click.Choice(list(PRESETS)),
+    help="A job of a known model, which the options that are given change.",
+)
 @with_options(field_options(Parallelism, _SPLIT))
-@with_options(field_options(RailNetwork, _NETWORK))
+@with_options(field_options(RailNetwork, _NETWORK, optional=True))
 @with_options(field_options(Workload, _WORKLOAD))
-@with_options(field_options(TransformerModel, _MODEL))
+@with_options(field_options(TransformerModel, _MODEL, optional=True))
 @click.option(
     "--accelerator", type=click.Choice(list(ACCELERATORS)), help="Peak, memory and efficiency."
 )
@@ -104,8 +127,12 @@ _MODEL: tuple[Row, ...] = (
 )
 @with_options(FABRIC_OPTIONS[1:])
 @with_options(FILE_OPTIONS)
+@click.pass_context
 def rail_job(
+    context: click.Context,
+    /,
     gpus: int,
+    preset: str | None,
     accelerator: str | None,
     measured_step: float | None,
     collectives: str,
@@ -117,24 +144,38 @@ def rail_job(
     """One step of a training job, over rails that are optical switches."""
     given = {name: options.pop(name) for name in _FABRIC_NAMES}
     fabric = build_fabric(type_, given) if type_ else None
-    split, network, workload, model = (
-        {name: options[name] for _, name, _, _ in rows}
-        for rows in (_SPLIT, _NETWORK, _WORKLOAD, _MODEL)
-    )
-    if accelerator:
-        source = click.get_current_context().get_parameter_source
-        told = describe_accelerator(accelerator).items()
-        workload |= {name: value for name, value in told if source(name) is _BY_DEFAULT}
-    split["stage_layers"] = _read_layers(split["stage_layers"])
-    parallelism = Parallelism(**split)
+    options["stage_layers"] = _read_layers(options["stage_layers"])
+    known = make_job(preset, gpus) if preset else None
+
+    def fill(rows: Sequence[Row], base: T | None, make: Callable[..., T], **more: Any) -> T:
+        """Make a part of the job, or change that of the preset where options are given."""
+        if base is None:
+            for flag, name, _, _ in rows:
+                if options[name] is None and name in _NEEDED:
+                    raise InputError(f"{flag}: is needed without --preset")
+            return make(**{name: options[name] for _, name, _, _ in rows}, **more)
+        for _, name, _, _ in rows:
+            if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+                more[name] = options[name]
+        return replace(base, **more)
+
+    parallelism = fill(_SPLIT, known.parallelism if known else None, Parallelism)
     if parallelism.n_ranks != gpus:
-        shown = " x ".join(f"{degree} {split[degree]}" for degree in DEGREES)
+        shown = " x ".join(f"{degree} {getattr(parallelism, degree)}" for degree in DEGREES)
         raise InputError(f"{shown} = {parallelism.n_ranks} ranks, but --gpus = {gpus}")
+    model = fill(_MODEL, known.workload.model if known else None, TransformerModel)
+    workload = fill(_WORKLOAD, known.workload if known else None, Workload, model=model)
+    if accelerator:
+        told = describe_accelerator(accelerator)
+        for name in list(told):
+            if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+                del told[name]
+        workload = replace(workload, **told)
     chosen = [part.partition("=") for part in collectives.split(",") if part]
     job = RailJob(
         parallelism=parallelism,
-        network=RailNetwork(fabric=fabric, **network),
-        workload=Workload(model=TransformerModel(**model), **workload),
+        network=fill(_NETWORK, known.network if known else None, RailNetwork, fabric=fabric),
+        workload=workload,
         collectives={name.strip(): choice.strip() for name, _, choice in chosen},  # type: ignore[misc]
     )
     write_problem(job if measured_step is None else calibrate(job, measured_step), output, force)

@@ -96,7 +96,7 @@ class _Sizes:
         self.workload, self.tp = workload, split.tp
         self.inner = tokens * model.hidden  # numbers of a layer's input
         matrices = model.ffn_matrices * model.hidden * model.ffn
-        attention = 4 * model.hidden**2
+        attention = (2 + 2 * model.shared_keys) * model.hidden**2
         self.words = model.hidden * model.vocabulary / split.tp
         self.dense = (attention + (matrices if model.experts == 1 else 0)) / split.tp
         self.sparse = matrices * model.experts / split.ep / split.tp if model.experts > 1 else 0.0
@@ -121,6 +121,7 @@ class _Sizes:
             self.attention_s += _BESIDE * moved * (1 / split.tp + 1 / shared) / 2
         self.activation = self.inner * workload.width_bytes
         self.message = self.activation / split.tp
+        self.keys_and_values = 2 * model.shared_keys * self.message
         self.dispatch = self.message * model.active_experts * workload.skew
 
     def _lasts_s(self, flops: float, weights: float, activations: float) -> float:
@@ -240,6 +241,7 @@ class _Program:
                 put = Operation(kind, after, "pp", weights * width, toward=other, tag=tag + source)
                 got = self._put(put)
             after, tag = got, tag + self.split.pp
+        self.arrived = after
 
     def _layer(self, effort: float) -> None:
         """Compute one layer: tensor-parallel sums after attention and feed-forward, in one."""
@@ -270,7 +272,7 @@ class _Program:
 
     def _context(self, kind: int) -> None:
         """Keys and values of the other parts of a sequence; backward, their gradients."""
-        both = 2 * self.sizes.message
+        both = self.sizes.keys_and_values
         self._communicate(kind, "cp", both if kind == ALL_GATHER else both * self.split.cp)
 
     def _gather(self) -> None:
