@@ -26,14 +26,16 @@ def compute_s(job: om.RailJob, rank: int = 0) -> list[float]:
     """List how long the computations of a rank last."""
     step = job.step()
     at = (step.rank == rank) & (step.kind == COMPUTE)
-    return step.duration_s[at].tolist()
+    found: list[float] = step.duration_s[at].tolist()
+    return found
 
 
 def gradients(job: om.RailJob) -> list[float]:
     """List the sizes of the all-reduces of gradients of rank 0."""
     step = job.step()
     at = (step.rank == 0) & (step.kind == ALL_REDUCE) & (dimensions(step) == 0)
-    return step.size_bytes[at].tolist()
+    found: list[float] = step.size_bytes[at].tolist()
+    return found
 
 
 def test_a_layer_takes_as_long_as_its_operations_or_its_bytes() -> None:
