@@ -1,0 +1,418 @@
+"""The ranks of a simulated job: they compute, send when they may, and talk to controllers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+
+from optmatch.control.rails.controller import Message
+from optmatch.control.rails.observer import Observer
+from optmatch.model import Amount, OptMatchError, Positive, Range, Value, check_fields
+from optmatch.problems import RailJob
+from optmatch.problems.rails.orders import Graph
+from optmatch.problems.rails.step import COMPUTE
+from optmatch.problems.rails.triggers import TriggerPlan
+from optmatch.problems.rails.uses import Finder
+from optmatch.simulation.rails.jitter import draw_factors
+
+Share = Annotated[float, Range(0, 0.9)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faults(Value):
+    """What goes wrong between ranks and controllers, and how uneven computations are.
+
+    Parameters
+    ----------
+    jitter
+        The standard deviation of the factor that is drawn for each computation.
+    loss, late, twice
+        The parts of all messages, both ways, that are lost, that are late, by up to three
+        time-outs, and that come twice.
+    latency_s
+        How long a message takes.
+    """
+
+    jitter: Amount = 0.1
+    loss: Share = 0.01
+    late: Share = 0.01
+    twice: Share = 0.01
+    latency_s: Positive = 1e-5
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+_PATIENCE = 10_000
+"""So many time-outs may pass without anything that ends."""
+Need = tuple[int, int, int]
+"""A rank, a state, and 1 if that of the step before is meant."""
+
+
+class Node(NamedTuple):
+    """A part of a communication, or a computation, that comes in every step."""
+
+    ranks: tuple[int, ...]
+    busy: tuple[int, ...]
+    """Those that forward it, too."""
+    rail: int
+    """The place of its rail in the plan, -1 if it rides none."""
+    lasts_s: float
+    after: list[tuple[int, int]]
+    """What waits for it at the same ranks or ports, and in which step."""
+    needs: list[Need]
+    over: list[tuple[int, tuple[int, ...]]]
+    """Which rank tells the controller that it is over, and by what name."""
+    ready: list[tuple[int, tuple[int, ...]]]
+
+
+class _Step(NamedTuple):
+    """One step that is under way."""
+
+    waits: list[int]
+    done: bytearray
+    factor: list[float]
+
+
+class _Line:
+    """What a rank knows of its rail."""
+
+    def __init__(self) -> None:
+        self.held = self.holds = False
+        self.epoch = 0
+        self.base = 0
+        self.running = 0
+        self.confirmed: set[tuple[int, int]] = set()
+
+
+class Ranks:
+    """All ranks of a job, for some steps.
+
+    Parameters
+    ----------
+    job, plan, graph
+        What is executed.
+    steps
+        How many steps.
+    faults
+        What goes wrong, see `Faults`.
+    seed
+        Of all that is drawn.
+    """
+
+    def __init__(
+        self, job: RailJob, plan: TriggerPlan, graph: Graph, steps: int, faults: Faults, seed: int
+    ) -> None:
+        self.plan, self.steps, self.faults = plan, steps, faults
+        self.rng = np.random.default_rng(seed)
+        self.observer = Observer(job, plan, graph)
+        self.now_s, self.end_s = 0.0, np.zeros(steps)
+        self.n_lost = self.n_sent = 0
+        self.horizon_s = 0.0
+        self.outbox: list[list[tuple[float, int, list[Any]]]] = [[] for _ in plan.rails]
+        self._moved_s, self._longest_s = 0.0, 10 * float(graph.events.duration_s.sum())
+        self._margin_s = job.network.delay_s + faults.latency_s
+        self._make_nodes(job, graph)
+        self._heap: list[tuple[Any, ...]] = []
+        self._number = 0
+        self._steps: dict[int, _Step] = {}
+        n = job.step().n_ranks
+        self._at, self._left, self._finished = [-1] * n, [0] * n, [0] * (steps + 1)
+        self._lines = [{rank: _Line() for rank in rail.ranks} for rail in plan.rails]
+        self._waiting: dict[tuple[int, int], set[int]] = {}
+        for rank in range(n):
+            if self._count[rank]:
+                self._begin(rank)
+            else:
+                self._at[rank] = steps
+                self._finished = [each + 1 for each in self._finished]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all ranks have done all steps."""
+        return self._finished[self.steps] == len(self._at)
+
+    def run(self) -> None:
+        """Go on until an answer to what was sent could make a difference."""
+        self.horizon_s = np.inf
+        for box in self.outbox:
+            for at_s, _, _ in box[:1]:
+                self.horizon_s = min(self.horizon_s, at_s + self._margin_s)
+        while self._heap and self._heap[0][0] <= self.horizon_s and not self.is_over:
+            self.now_s, _, act, *given = heappop(self._heap)
+            act(*given)
+        if self.now_s - self._moved_s > _PATIENCE * self.plan.timeout_s + self._longest_s:
+            raise OptMatchError(f"the job has stood still since {self._moved_s:g} s")
+
+    def take(self, rail: int) -> list[list[Any]]:
+        """Take the messages to a rail that arrive up to the horizon, in order."""
+        box, found = self.outbox[rail], []
+        while box and box[0][0] <= self.horizon_s:
+            found.append(heappop(box)[2])
+        return found
+
+    def give(self, rail: int, messages: Iterable[list[Any]]) -> None:
+        """Let messages of a controller arrive when they do."""
+        for at_s, kind, rank, step, what in messages:
+            message = Message(at_s, kind, rank, step, tuple(what))
+            for arrives_s in self._carry(at_s):
+                self._push(max(self.now_s, arrives_s), self._hear, rail, message)
+
+    def _make_nodes(self, job: RailJob, graph: Graph) -> None:
+        step, find = job.step(), Finder(job.step())
+        ranks: list[set[int]] = [set() for _ in graph.parts]
+        for rank, event in zip(step.rank.tolist(), graph.events.event_of.tolist(), strict=True):
+            ranks[event].add(rank)
+        busy = [set(each) for each in ranks]
+        for operation, rank, _ in self.plan.relays.tolist():
+            busy[graph.events.event_of[operation]].add(rank)
+        number_of = {each.rail: k for k, each in enumerate(self.plan.rails)}
+        self.nodes: list[Node] = [None] * sum(map(len, graph.parts))  # type: ignore[list-item]
+        for event, parts in enumerate(graph.parts):
+            on = number_of.get(int(step.rail[graph.events.part[event]]), -1)
+            for number in parts:
+                lasts_s = float(graph.events.duration_s[number])
+                self.nodes[number] = Node(
+                    tuple(sorted(ranks[event])), tuple(busy[event]), on, lasts_s, [], [], [], []
+                )
+        kinds = step.kind[graph.events.part[: len(graph.parts)]]
+        self._computes = np.flatnonzero(kinds == COMPUTE)
+        self._roots: list[list[int]] = [[] for _ in range(step.n_ranks)]
+        self._first, self._later = [[0] * len(self.nodes) for _ in range(2)]
+        inside: list[set[int]] = [set() for _ in self.nodes]
+        pairs = (graph.events.before, graph.events.after, graph.ago)
+        for one, two, ago in zip(*(column[graph.local].tolist() for column in pairs), strict=True):
+            self.nodes[one].after.append((two, ago))
+            self._later[two] += 1
+            if not ago:
+                self._first[two] += 1
+                inside[two] |= set(self.nodes[one].ranks)
+        for number, node in enumerate(self.nodes):
+            for rank in set(node.ranks) - inside[number]:
+                self._roots[rank].append(number)
+                self._first[number] += 1
+                self._later[number] += 1
+        every = [rank for node in self.nodes for rank in node.ranks]
+        self._count = np.bincount(every, minlength=step.n_ranks).tolist()
+
+        def at(rows: Any, parts: Any) -> list[int]:
+            events = graph.events.event_of[find(rows, "rows")].tolist()
+            return [graph.parts[e][k] for e, k in zip(events, parts, strict=True)]
+
+        self._needers: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
+        self._named: dict[tuple[int, ...], int] = {}
+        for k, rail in enumerate(self.plan.rails):
+            for row, number in zip(
+                rail.needs.tolist(), at(rail.needs, rail.needs[:, 3]), strict=True
+            ):
+                self.nodes[number].needs.append((row[0], row[4], row[5]))
+                self._needers.setdefault((k, row[0], row[4]), []).append((number, row[5]))
+            for trigger in rail.triggers:
+                own = trigger.after
+                for row, number in zip(own.tolist(), at(own, own[:, 3]), strict=True):
+                    self._named[*row[:4]] = number
+                own = trigger.wanted
+                for row, number in zip(own.tolist(), at(own, [0] * len(own)), strict=True):
+                    self._named[*row[:3]] = number
+        for (rank, *what), number in self._named.items():
+            (self.nodes[number].over if len(what) == 3 else self.nodes[number].ready).append(
+                (rank, tuple(what))
+            )
+
+    def _push(self, at_s: float, act: Any, *given: Any) -> None:
+        self._number += 1
+        heappush(self._heap, (at_s, self._number, act, *given))
+
+    def _carry(self, at_s: float) -> list[float]:
+        """Return when a message arrives: once, twice, or never."""
+        lost, late, twice, by = self.rng.random(4).tolist()
+        self.n_sent += 1
+        if lost < self.faults.loss:
+            self.n_lost += 1
+            return []
+        arrives_s = at_s + self.faults.latency_s
+        if late < self.faults.late:
+            arrives_s += 3 * by * self.plan.timeout_s
+        return [arrives_s, arrives_s + by * self.plan.timeout_s][: 1 + (twice < self.faults.twice)]
+
+    def _send(self, rail: int, kind: str, rank: int, step: int, what: tuple[int, ...]) -> None:
+        for arrives_s in self._carry(self.now_s):
+            self._number += 1
+            row = [arrives_s, kind, rank, step, what]
+            heappush(self.outbox[rail], (arrives_s, self._number, row))
+            self.horizon_s = min(self.horizon_s, arrives_s + self._margin_s)
+
+    def _step(self, step: int) -> _Step:
+        if step not in self._steps:
+            factor = np.ones(len(self.nodes))
+            factor[self._computes] = draw_factors(
+                self.rng, self.faults.jitter, len(self._computes)
+            )
+            waits = self._later if step else self._first
+            self._steps[step] = _Step(waits.copy(), bytearray(len(waits)), factor.tolist())
+        return self._steps[step]
+
+    def _begin(self, rank: int) -> None:
+        """Let a rank begin its next step."""
+        self._at[rank] += 1
+        step = self._at[rank]
+        self._left[rank] = self._count[rank]
+        self._finished[step] += 1
+        if step and self._finished[step] == len(self._at):
+            self.end_s[step - 1] = self.now_s
+            self._steps.pop(step - 1, None)
+        for rail, lines in enumerate(self._lines):
+            if rank in lines:
+                line = lines[rank]
+                line.confirmed = {each for each in line.confirmed if each[1] >= step - 1}
+                if line.held:
+                    self._send(rail, "held", rank, step, (line.epoch,))
+        if step < self.steps:
+            for node in self._roots[rank]:
+                self._release(node, step)
+
+    def _release(self, number: int, step: int) -> None:
+        waits = self._step(step).waits
+        waits[number] -= 1
+        if waits[number]:
+            return
+        node = self.nodes[number]
+        if node.rail < 0:
+            self._start(number, step, node.lasts_s * self._steps[step].factor[number])
+            return
+        for rank, what in node.ready:
+            self._send(node.rail, "ready", rank, step, what)
+        self._waiting[number, step] = set()
+        if not self._try(number, step):
+            self._remind(number, step)
+
+    def _missing(self, number: int, step: int) -> list[Need]:
+        """List the states that a communication still waits for."""
+        node = self.nodes[number]
+        lines = self._lines[node.rail]
+        return [
+            (rank, state, step - ago)
+            for rank, state, ago in node.needs
+            if step - ago >= lines[rank].base and (state, step - ago) not in lines[rank].confirmed
+        ]
+
+    def _try(self, number: int, step: int) -> bool:
+        """Start a communication if all its ranks may send; return whether it has started."""
+        node, granted = self.nodes[number], self._waiting[number, step]
+        lines = self._lines[node.rail]
+        if len(granted) == len(node.ranks):  # around the ring, through all others
+            self._start(number, step, node.lasts_s * len(lines), ring=True)
+        elif any(lines[rank].held for rank in node.busy) or self._missing(number, step):
+            return False
+        else:
+            self._start(number, step, node.lasts_s)
+        return True
+
+    def _remind(self, number: int, step: int) -> None:
+        """Ask for what a communication waits for, and again after each time-out."""
+        if (number, step) not in self._waiting:
+            return
+        node = self.nodes[number]
+        lines = self._lines[node.rail]
+        for rank in node.ranks:
+            if lines[rank].held:
+                self._send(node.rail, "want", rank, step, (number, len(node.ranks)))
+        for rank, state, of_step in self._missing(number, step):
+            if not lines[rank].held:
+                self._send(node.rail, "ask", rank, of_step, (state,))
+        self._push(self.now_s + self.plan.timeout_s, self._remind, number, step)
+
+    def _start(self, number: int, step: int, lasts_s: float, *, ring: bool = False) -> None:
+        node = self.nodes[number]
+        if node.rail >= 0:
+            del self._waiting[number, step]
+            for rank in node.busy:
+                self._lines[node.rail][rank].running += 1
+            self.observer.note_send(number, self.now_s, self.now_s + lasts_s, ring=ring)
+        self._push(self.now_s + lasts_s, self._end, number, step, ring)
+
+    def _end(self, number: int, step: int, ring: bool) -> None:
+        node, under_way = self.nodes[number], self._steps[step]
+        under_way.done[number], self._moved_s = 1, self.now_s
+        if node.rail >= 0:
+            if not ring:
+                for rank, what in node.over:
+                    self._send(node.rail, "over", rank, step, what)
+            for rank in node.busy:
+                line = self._lines[node.rail][rank]
+                line.running -= 1
+                if ring and rank in node.ranks:
+                    self._send(node.rail, "served", rank, step, (number,))
+                if line.holds and not line.running:
+                    self._hold(node.rail, rank)
+        for other, ago in node.after:
+            if step + ago < self.steps:
+                self._release(other, step + ago)
+        for rank in node.ranks:
+            self._left[rank] -= 1
+            if not self._left[rank]:
+                self._begin(rank)
+
+    def _hear(self, rail: int, message: Message) -> None:
+        """Take a message of a controller."""
+        _, kind, rank, step, what = message
+        line = self._lines[rail][rank]
+        if kind == "state":
+            state, epoch = what
+            if epoch == line.epoch and not line.held:
+                line.confirmed.add((state, step))
+                for node, ago in self._needers.get((rail, rank, state), ()):
+                    if (node, step + ago) in self._waiting:
+                        self._try(node, step + ago)
+        elif kind == "poll":
+            self._tell(rail, rank, step, what)
+        elif kind == "hold" and what[0] > line.epoch:
+            line.epoch, line.holds = what[0], True
+            if not line.running:
+                self._hold(rail, rank)
+        elif kind == "hold" and line.held:
+            self._send(rail, "held", rank, self._at[rank], (line.epoch,))
+        elif kind == "grant" and line.held:
+            (node,) = what
+            if (node, step) in self._waiting:
+                self._waiting[node, step].add(rank)
+                self._try(node, step)
+            else:
+                self._tell(rail, rank, step, what)
+        elif kind == "resume" and line.held and what[0] == line.epoch:
+            line.held, line.base = False, step
+            line.confirmed.clear()
+            for node, of_step in list(self._waiting):
+                if self.nodes[node].rail == rail and rank in self.nodes[node].busy:
+                    self._try(node, of_step)
+
+    def _tell(self, rail: int, rank: int, step: int, what: tuple[int, ...]) -> None:
+        """Answer a poll for what is over, ready, or served in the fall-back state."""
+        node = what[0] if len(what) == 1 else self._named[rank, *what]
+        known = self._steps.get(step)
+        over = step < self._at[rank] or (known is not None and bool(known.done[node]))
+        ready = over or (known is not None and known.waits[node] <= 0)
+        if len(what) == 1 and over:
+            self._send(rail, "served", rank, step, what)
+        elif over and len(what) == 3:
+            self._send(rail, "over", rank, step, what)
+        elif ready and len(what) == 2:
+            self._send(rail, "ready", rank, step, what)
+        else:
+            self._send(rail, "here", rank, step, ())
+
+    def _hold(self, rail: int, rank: int) -> None:
+        line = self._lines[rail][rank]
+        line.held, line.holds = True, False
+        self._repeat(rail, rank, line.epoch)
+
+    def _repeat(self, rail: int, rank: int, epoch: int) -> None:
+        """Say that a rank holds, and again after each time-out."""
+        line = self._lines[rail][rank]
+        if line.held and line.epoch == epoch:
+            self._send(rail, "held", rank, self._at[rank], (epoch,))
+            self._push(self.now_s + self.plan.timeout_s, self._repeat, rail, rank, epoch)
