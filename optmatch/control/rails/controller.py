@@ -11,6 +11,7 @@ ranks are past that step. The next step goes by the plan again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import inf
 from typing import Any, NamedTuple
 
 from optmatch.problems.rails.triggers import RailTriggers
@@ -53,6 +54,8 @@ class Controller:
         ``one, two, ago``: triggers of which the second begins after the first.
     delay_s
         How long a change takes.
+    timeout_s
+        So long a rank is left alone after a poll.
     whole
         Whether a state is complete before the next one begins, as the rail stops as a whole.
     tries
@@ -65,10 +68,12 @@ class Controller:
         followers: Sequence[Sequence[int]],
         delay_s: float,
         *,
+        timeout_s: float,
         whole: bool = False,
         tries: int = 5,
     ) -> None:
         self.rail, self.delay_s, self.whole, self.tries = rail, delay_s, whole, tries
+        self.timeout_s = timeout_s
         self.changes: list[Change] = []
         """What the switch was told, in order."""
         self.n_fallbacks = 0
@@ -87,6 +92,7 @@ class Controller:
         for rank, _, _, _, state, _ in rail.needs.tolist():
             self._confirms[state - 1].add(rank)
         self._silent = dict.fromkeys(rail.ranks, 0)
+        self._polled_s = dict.fromkeys(rail.ranks, -inf)
         self._ring: _Ring | None = None
         self._epoch = 0
 
@@ -166,8 +172,11 @@ class Controller:
             if before < self._base or key in self._seen.get(before, {}):
                 continue
             if key[0] != "begun":
-                self._silent[key[1]] += 1
-                yield Message(at_s, "poll", key[1], before, key[2:])
+                rank = key[1]
+                if at_s - self._polled_s[rank] >= self.timeout_s:
+                    self._silent[rank] += 1
+                    self._polled_s[rank] = at_s
+                    yield Message(at_s, "poll", rank, before)
             elif (key[1], before) not in known:
                 yield from self._poll(at_s, key[1], before, known)
 

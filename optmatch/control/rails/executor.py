@@ -105,6 +105,7 @@ def execute(
             rail,
             list_followers(job, rail),
             delay_s=job.network.delay_s,
+            timeout_s=plan.timeout_s,
             whole=job.network.switching == "all-stop",
             tries=plan.tries,
         )

@@ -204,7 +204,8 @@ class Ranks:
             return [graph.parts[e][k] for e, k in zip(events, parts, strict=True)]
 
         self._needers: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
-        self._named: dict[tuple[int, ...], int] = {}
+        named: dict[tuple[int, ...], int] = {}
+        self._told: dict[tuple[int, int], list[tuple[int, tuple[int, ...]]]] = {}
         for k, rail in enumerate(self.plan.rails):
             for row, number in zip(
                 rail.needs.tolist(), at(rail.needs, rail.needs[:, 3]), strict=True
@@ -214,14 +215,14 @@ class Ranks:
             for trigger in rail.triggers:
                 own = trigger.after
                 for row, number in zip(own.tolist(), at(own, own[:, 3]), strict=True):
-                    self._named[*row[:4]] = number
+                    named[*row[:4]] = number
                 own = trigger.wanted
                 for row, number in zip(own.tolist(), at(own, [0] * len(own)), strict=True):
-                    self._named[*row[:3]] = number
-        for (rank, *what), number in self._named.items():
-            (self.nodes[number].over if len(what) == 3 else self.nodes[number].ready).append(
-                (rank, tuple(what))
-            )
+                    named[*row[:3]] = number
+        for (rank, *what), number in named.items():
+            node = self.nodes[number]
+            (node.over if len(what) == 3 else node.ready).append((rank, tuple(what)))
+            self._told.setdefault((node.rail, rank), []).append((number, tuple(what)))
 
     def _push(self, at_s: float, act: Any, *given: Any) -> None:
         self._number += 1
@@ -368,8 +369,11 @@ class Ranks:
                 for node, ago in self._needers.get((rail, rank, state), ()):
                     if (node, step + ago) in self._waiting:
                         self._try(node, step + ago)
+        elif kind == "poll" and what:
+            if self._is_done(what[0], step):
+                self._send(rail, "served", rank, step, what)
         elif kind == "poll":
-            self._tell(rail, rank, step, what)
+            self._tell(rail, rank, step)
         elif kind == "hold" and what[0] > line.epoch:
             line.epoch, line.holds = what[0], True
             if not line.running:
@@ -381,8 +385,8 @@ class Ranks:
             if (node, step) in self._waiting:
                 self._waiting[node, step].add(rank)
                 self._try(node, step)
-            else:
-                self._tell(rail, rank, step, what)
+            elif self._is_done(node, step):
+                self._send(rail, "served", rank, step, what)
         elif kind == "resume" and line.held and what[0] == line.epoch:
             line.held, line.base = False, step
             line.confirmed.clear()
@@ -390,20 +394,20 @@ class Ranks:
                 if self.nodes[node].rail == rail and rank in self.nodes[node].busy:
                     self._try(node, of_step)
 
-    def _tell(self, rail: int, rank: int, step: int, what: tuple[int, ...]) -> None:
-        """Answer a poll for what is over, ready, or served in the fall-back state."""
-        node = what[0] if len(what) == 1 else self._named[rank, *what]
-        known = self._steps.get(step)
-        over = step < self._at[rank] or (known is not None and bool(known.done[node]))
-        ready = over or (known is not None and known.waits[node] <= 0)
-        if len(what) == 1 and over:
-            self._send(rail, "served", rank, step, what)
-        elif over and len(what) == 3:
-            self._send(rail, "over", rank, step, what)
-        elif ready and len(what) == 2:
-            self._send(rail, "ready", rank, step, what)
-        else:
-            self._send(rail, "here", rank, step, ())
+    def _is_done(self, number: int, step: int) -> bool:
+        under_way = self._steps.get(step)
+        return min(self._at) > step or (under_way is not None and bool(under_way.done[number]))
+
+    def _tell(self, rail: int, rank: int, since: int) -> None:
+        """Answer a poll: tell again all that is over or ready, of a step and those after it."""
+        self._send(rail, "here", rank, since, ())
+        for step in range(since, self._at[rank] + 1):
+            for number, what in self._told.get((rail, rank), ()):
+                done = self._is_done(number, step)
+                if len(what) == 3 and done:
+                    self._send(rail, "over", rank, step, what)
+                elif len(what) == 2 and (done or (number, step) in self._waiting):
+                    self._send(rail, "ready", rank, step, what)
 
     def _hold(self, rail: int, rank: int) -> None:
         line = self._lines[rail][rank]

@@ -25,7 +25,9 @@ class Link:
 
     def __init__(self, setup: Any) -> None:
         rail = from_object(RailTriggers, setup["rail"], "/rail")
-        options = {name: setup[name] for name in ("followers", "delay_s", "whole", "tries")}
+        options = {
+            name: setup[name] for name in ("followers", "delay_s", "timeout_s", "whole", "tries")
+        }
         self.controller = Controller(rail, **options)
         self._first = list(self.controller.start())
         self._told = 0
