@@ -11,7 +11,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from optmatch.control.rails.ranks import Faults, Ranks
 from optmatch.control.rails.server import LONGEST, Link, make_setup
 from optmatch.entrances import verify
-from optmatch.model import Index, InputError, Value, check_fields, check_time
+from optmatch.model import Index, InputError, Value, check_fields, check_time, integer
 from optmatch.problems import RailJob
 from optmatch.problems.rails.orders import check_triggers, list_followers, retime
 from optmatch.problems.rails.triggers import TriggerPlan
@@ -95,6 +95,7 @@ def execute(
     >>> execute(solution.problem, triggers, steps=3, processes=False).dark_bytes
     0.0
     """
+    steps, seed = integer("steps", steps, at_least=1), integer("seed", seed, at_least=0)
     faults = Faults() if faults is None else faults
     graph = check_triggers(job, plan)
     for violation in verify(job, retime(job, graph, plan)).violations[:1]:
@@ -162,6 +163,8 @@ class _Near:
 class _Far:
     """A controller in a process of its own."""
 
+    _writer: asyncio.StreamWriter | None = None
+
     async def __aenter__(self) -> _Far:
         command = (sys.executable, "-m", "optmatch.control.rails.server")
         self._process = await asyncio.create_subprocess_exec(
@@ -180,10 +183,15 @@ class _Far:
 
     async def exchange(self, messages: list[Any]) -> Any:
         """Give messages, and return what comes back."""
+        assert self._writer is not None
         self._writer.write(json.dumps(messages).encode() + b"\n")
         return json.loads(await self._reader.readline())
 
     async def __aexit__(self, *_: object) -> None:
-        if self._process.returncode is None:
+        if self._writer is not None:
+            self._writer.close()
+            with suppress(OSError):
+                await self._writer.wait_closed()
+        elif self._process.returncode is None:
             self._process.terminate()
-        await self._process.wait()
+        await self._process.wait()  # it ends when its client goes
