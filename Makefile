@@ -13,9 +13,13 @@ PYTEST := $(BIN)/pytest -n 2 --dist worksteal -rs
 # The tests start many processes, and each mode imports all tests: compile their modules once.
 unexport PYTHONDONTWRITEBYTECODE
 
+# Where `make bench` writes its run.
+RUN ?= build/bench/$(shell git rev-parse --short HEAD 2>/dev/null || echo run).json
+
 # A stamp is older than pyproject.toml when the requirements may have changed.
 READY := $(VENV)/ready-to-run
 READY_TO_TEST := $(VENV)/ready-to-test
+READY_TO_BENCH := $(VENV)/ready-to-bench
 READY_FOR_DOCS := $(VENV)/ready-for-docs
 
 .PHONY: help demo docs test coverage soak fuzz mutate lint unit bounds python notebooks bench clean
@@ -28,7 +32,7 @@ help:
 	@echo "make soak   tests of methods with ten times the problems (an hour)"
 	@echo "make fuzz   MINUTES=10 of changed inputs of every format; what fails is kept in fuzz-failures/"
 	@echo "make mutate CHANGES=300 SEED=0 of single lines: lists those that no test of their room notices"
-	@echo "make bench  the measurements of benchmarks/"
+	@echo "make bench  times beside those of other packages, as JSON, tables and a plot (RUN=$(RUN))"
 	@echo "make clean  remove what these made"
 
 $(BIN)/python:
@@ -41,6 +45,10 @@ $(READY): pyproject.toml | $(BIN)/python
 
 $(READY_TO_TEST): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $(READY) $@
+
+$(READY_TO_BENCH): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	@touch $(READY) $@
 
 $(READY_FOR_DOCS): pyproject.toml | $(BIN)/python
@@ -113,8 +121,12 @@ python: $(READY_TO_TEST)
 notebooks: $(READY_TO_TEST)
 	$(BIN)/pytest -q --nbmake notebooks
 
-bench: $(READY_TO_TEST)
-	@set -e; for script in benchmarks/[a-z]*.py; do echo "== $$script"; PYTHONPATH=. $(BIN)/python "$$script"; done
+# Times are of the processor, so that a busy machine changes them little.
+bench: $(READY_TO_BENCH)
+	@mkdir -p $(dir $(RUN))
+	PYTHONPATH=.:benchmarks $(BIN)/pytest -q -p no:xdist -p no:cov benchmarks/bench_*.py --benchmark-quiet \
+	  --benchmark-timer=time.process_time --benchmark-json=$(RUN)
+	$(BIN)/python benchmarks/report.py $(RUN) -o $(RUN:.json=.png)
 
 clean:
 	rm -rf $(VENV) demo build dist *.egg-info .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,4 +1,4 @@
-"""What schedulers call, beside the kernels alone and SciPy, with ratios of one run.
+"""What schedulers call, beside the kernels alone, with ratios of one run.
 
     python benchmarks/control.py [--count 1000] [--seeds 5]
 
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 
 import numpy as np
-from decomposition import decompose_by_scipy, permutation_sum
+from decomposition import permutation_sum
 
 import optmatch as om
 from optmatch.problems.demands import traffic
@@ -130,7 +130,7 @@ def show_reroutes(count: int) -> None:
 
 
 def show_decompositions() -> None:
-    """Print `decompose` beside its kernel and a loop over SciPy's assignment."""
+    """Print `decompose` beside its kernel."""
     for n in (64, 128):
         matrix = permutation_sum(n, n * n, 0).astype(np.int64)
         terms = len(om.decompose(matrix).weights)
@@ -142,11 +142,9 @@ def show_decompositions() -> None:
             peeling.peel_bottleneck(set_up(m, threshold=t), 0, *a)
 
         alone = least_ms(kernel, 50)
-        scipy = least_ms(lambda m=matrix: decompose_by_scipy(m), 3)
         print(
             f"decompose, N = {n} dense: {terms} terms, {ours:.2f} ms, {ours / alone:.2f} of the"
-            f" kernel (bar 1.2); SciPy {decompose_by_scipy(matrix)} terms, {scipy:.0f} ms:"
-            f" {scipy / ours:.0f} times as long (bar 20)"
+            " kernel (bar 1.2)"
         )
 
 

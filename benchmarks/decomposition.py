@@ -1,18 +1,15 @@
-"""Kernels of decompositions: terms, times, scaling and memory, against what else there is.
+"""Kernels of decompositions: terms, times, scaling and memory.
 
-    python benchmarks/decomposition.py [--runs 5] [--seeds 3] [--large] [--package]
-                                       [--qoblib FOLDER]
+    python benchmarks/decomposition.py [--runs 5] [--seeds 3] [--large] [--qoblib FOLDER]
 
 All matrices are sums of random permutations with weights 1 .. 1000 (`sparse`: 2 N of them,
 `dense`: N squared). Every decomposition is added up again before its row is printed. A time is the
-least of `--runs` runs, a row the median over seeds. `--package` runs the package `birkhoff` 0.0.5
-of PyPI too, repaired as said below; it takes a minute.
+least of `--runs` runs, a row the median over seeds.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import resource
 import subprocess
@@ -22,10 +19,9 @@ from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
-import networkx as nx
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
+from optmatch.control.schedules import Permutations
 from optmatch.solvers.demands.birkhoff import decompose
 from optmatch.solvers.demands.stuffing import stuff
 
@@ -36,6 +32,14 @@ def permutation_sum(n: int, count: int, seed: int) -> np.ndarray:
     matrix = np.zeros((n, n), dtype=np.int64)
     for _ in range(count):
         matrix[np.arange(n), rng.permutation(n)] += rng.integers(1, 1001)
+    return matrix
+
+
+def add_up(terms: Permutations) -> np.ndarray:
+    """Return the matrix that permutations with weights are worth."""
+    n = terms.permutations.shape[1]
+    matrix = np.zeros((n, n), dtype=np.int64)
+    np.add.at(matrix, (np.arange(n), terms.permutations), terms.weights[:, None])
     return matrix
 
 
@@ -80,66 +84,6 @@ def show_rules(runs: int, seeds: int) -> None:
                 )
             slope = np.polyfit(np.log(sizes), np.log(medians), 1)[0]
             print(f"{rule:10} {kind:6} time ~ N^{slope:.1f}")
-
-
-def decompose_by_scipy(matrix: np.ndarray) -> int:
-    """Count the terms of a max-weight decomposition in a few lines on SciPy."""
-    rest, rows, terms = matrix.astype(np.float64), np.arange(len(matrix)), 0
-    closed = -matrix.sum().astype(np.float64)
-    while rest.any():
-        _, columns = linear_sum_assignment(np.where(rest > 0, rest, closed), maximize=True)
-        rest[rows, columns] -= rest[rows, columns].min()
-        terms += 1
-    return terms
-
-
-def show_scipy(runs: int) -> None:
-    """Print the ratio to the max-weight decomposition."""
-    matrix = permutation_sum(128, 128**2, 0)
-    terms, ms = measure(matrix, "bottleneck", runs)
-    theirs = least_ms(max(1, runs // 2), lambda: decompose_by_scipy(matrix))
-    print(
-        f"against max-weight on SciPy, dense 128: {decompose_by_scipy(matrix)} terms"
-        f" {theirs:.0f} ms, ours {terms} terms {ms:.1f} ms: {theirs / ms:.0f} times faster"
-        "   bar 6; beyond 20"
-    )
-
-
-def decompose_by_package(matrix: np.ndarray) -> int:
-    """Run the package, repaired, and return its terms.
-
-    Three repairs: networkx 3 has no `from_numpy_matrix`, NumPy 2 no `np.float`, and a list of
-    tuples is no index of single entries any more.
-    """
-    nx.from_numpy_matrix = nx.from_numpy_array
-    setattr(np, "float", float)  # noqa: B010 (ruff takes the assignment for a use of the alias)
-    import birkhoff
-
-    def to_permutation_matrix(matches: dict[int, int]) -> np.ndarray:
-        found = np.zeros((len(matches), len(matches)))
-        found[list(matches), list(matches.values())] = 1
-        return found
-
-    birkhoff.to_permutation_matrix = to_permutation_matrix
-    return len(birkhoff.birkhoff_von_neumann_decomposition(matrix))
-
-
-def show_package(runs: int) -> None:
-    """Print the ratio to the package `birkhoff`, if it is there."""
-    if importlib.util.find_spec("birkhoff") is None:
-        print("against birkhoff 0.0.5: SKIPPED, not installed (pip install birkhoff==0.0.5)")
-        return
-    matrix = permutation_sum(64, 64**2, 0)
-    started = time.perf_counter()
-    theirs = decompose_by_package(matrix)
-    their_ms = 1e3 * (time.perf_counter() - started)
-    for rule in ("first", "bottleneck"):
-        terms, ms = measure(matrix, rule, runs)
-        print(
-            f"against birkhoff 0.0.5, repaired, dense 64: {theirs} terms {their_ms:.0f} ms, ours"
-            f" by {rule} {terms} terms {ms:.2f} ms: {their_ms / ms:.0f} times faster"
-            "   bar 1000; beyond 5000"
-        )
 
 
 def show_small_weights(runs: int) -> None:
@@ -232,7 +176,6 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--large", action="store_true", help="N = 512 and 1024 too")
-    parser.add_argument("--package", action="store_true", help="the package birkhoff too")
     parser.add_argument("--qoblib", type=Path, help="folder of qbench_*.json")
     parser.add_argument("--one", nargs=3, metavar=("N", "COUNT", "RULE"), help="a single run")
     args = parser.parse_args()
@@ -240,9 +183,6 @@ def main() -> None:
         run_one(int(args.one[0]), int(args.one[1]), args.one[2])
         return
     show_rules(args.runs, args.seeds)
-    show_scipy(args.runs)
-    if args.package:
-        show_package(args.runs)
     show_small_weights(args.runs)
     show_stuffing(args.runs)
     if args.large:

@@ -56,6 +56,7 @@ from .problems import (
     Demand as Demand,
     Parallelism as Parallelism,
     PlaneSchedules as PlaneSchedules,
+    PortSharing as PortSharing,
     RailJob as RailJob,
     RailNetwork as RailNetwork,
     RailPlan as RailPlan,
@@ -65,6 +66,7 @@ from .problems import (
     TransformerModel as TransformerModel,
     Transition as Transition,
     Workload as Workload,
+    rails as rails,
 )
 from .simulation.demands.replay import simulate as simulate
 from .simulation.rails.replay import simulate_rails as simulate_rails

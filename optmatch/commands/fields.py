@@ -31,8 +31,11 @@ RAILS: tuple[Row, ...] = (
 """What joins the GPUs of a job, modelled or recorded."""
 
 
-def field_options(cls: type[Any], rows: Sequence[Row]) -> list[Any]:
-    """Make options with the defaults of a data class; without one they are required."""
+def field_options(cls: type[Any], rows: Sequence[Row], *, optional: bool = False) -> list[Any]:
+    """Make options with the defaults of a data class; without one they are required.
+
+    With `optional` none is: the command says what it needs.
+    """
     made = []
     for flag, name, type_, text in rows:
         default = next(field.default for field in fields(cls) if field.name == name)
@@ -43,7 +46,7 @@ def field_options(cls: type[Any], rows: Sequence[Row]) -> list[Any]:
                 flag,
                 name,
                 type=type_,
-                required=required,
+                required=required and not optional,
                 default=None if required else shown,
                 show_default=not required and default is not None and shown != "",
                 help=text,

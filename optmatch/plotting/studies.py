@@ -1,4 +1,4 @@
-"""Charts of the studies of racks: slices, spares, and blast radius."""
+"""Charts of the studies of racks and of shared devices."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def study_data(name: str, tables: Tables) -> list[Panel]:
     Parameters
     ----------
     name
-        ``"slices"``, ``"spares"`` or ``"blast-radius"``.
+        ``"slices"``, ``"spares"``, ``"blast-radius"`` or ``"sharing"``.
     tables
         Rows of figures, as the study returns them.
 
@@ -51,7 +51,8 @@ def study_data(name: str, tables: Tables) -> list[Panel]:
     >>> study_data("spares", {"cover": rows})[0].series
     {'chip': [0.5]}
     """
-    panels = {"slices": _slices, "spares": _spares, "blast-radius": _blast}[name](tables)
+    known = {"slices": _slices, "spares": _spares, "blast-radius": _blast, "sharing": _sharing}
+    panels = known[name](tables)
     if not any(panel.series for panel in panels):
         raise InputError("nothing to draw: the study has no rows")
     return panels
@@ -119,13 +120,35 @@ def _blast(tables: Tables) -> list[Panel]:
     ]
 
 
+def _sharing(tables: Tables) -> list[Panel]:
+    rows = tables["completion"]
+    mixes = list(dict.fromkeys(row["mix"] for row in rows))
+    told = {(row["mix"], row["policy"]): row for row in rows}
+    policies = list(dict.fromkeys(row["policy"] for row in rows))
+
+    def panel(title: str, ylabel: str, name: str, names: Sequence[str]) -> Panel:
+        known = [[told[mix, policy] for mix in mixes if (mix, policy) in told] for policy in names]
+        series = {p: [row[name] for row in rows] for p, rows in zip(names, known, strict=True)}
+        errors = [[row[f"{name}_half_width"] for row in rows] for rows in known]
+        return Panel(title, ylabel, mixes, series, dict(zip(names, errors, strict=True)))
+
+    ratio = panel("mean completion time", "random over policy", "ratio", policies[1:])
+    venn = [told[mix, "venn"]["published"] for mix in mixes if (mix, "venn") in told]
+    if len(venn) == len(mixes):
+        ratio.series["venn, published"] = venn
+    return [
+        ratio,
+        panel("distance to the lower bound", "completion over its bound", "of_bound", policies),
+    ]
+
+
 def plot_study(name: str, tables: Tables, *, fig: Figure | None = None) -> Figure:
     """Draw the tables of a study, one chart beside the other.
 
     Parameters
     ----------
     name
-        ``"slices"``, ``"spares"`` or ``"blast-radius"``.
+        ``"slices"``, ``"spares"``, ``"blast-radius"`` or ``"sharing"``.
     tables
         Rows of figures, as the study returns them.
     fig

@@ -1,4 +1,5 @@
 # The public names, each once: `__init__.py` reads this list, and imports a name on its first use.
+from . import rails as rails
 from .all_to_all.problem import AllToAll as AllToAll
 from .catalogue import PROBLEMS as PROBLEMS
 from .collectives.plan import CollectivePlan as CollectivePlan

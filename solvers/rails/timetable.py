@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -170,15 +171,15 @@ def _follow(
     for turn in standing:
         _turn(transfers, ranks, facing, turn)
     rows, times = [_matching(transfers, facing)], [(0.0, 0.0)]
-    for k, turn in enumerate(turns):
-        _turn(transfers, ranks, facing, turn)
-        if k + 1 < len(turns) and turns[k + 1].starts_s == turn.starts_s:
-            continue
+    for starts_s, together in groupby(turns, key=lambda turn: turn.starts_s):
+        asked_s = np.inf
+        for turn in together:
+            _turn(transfers, ranks, facing, turn)
+            asked_s = min(asked_s, turn.asked_s)
         matching = _matching(transfers, facing)
         if not np.array_equal(matching, rows[-1]):
-            asked = min(t.asked_s for t in turns[: k + 1] if t.starts_s == turn.starts_s)
             rows.append(matching)
-            times.append((asked, turn.starts_s))
+            times.append((asked_s, starts_s))
     return np.array(rows), times
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, fields, replace
+from typing import Any, TypeVar, get_args
 
 import click
+from click.core import ParameterSource
 
 from optmatch.commands.fields import RAILS, Row, field_options
 from optmatch.commands.options import (
@@ -19,6 +22,9 @@ from optmatch.fabrics import SWITCHES
 from optmatch.model import InputError
 from optmatch.problems import Parallelism, RailJob, RailNetwork, TransformerModel, Workload
 from optmatch.problems.rails.parallelism import DEGREES, PipelineSchedule
+from optmatch.problems.rails.presets import PRESETS, make_job
+
+T = TypeVar("T", Parallelism, RailNetwork, TransformerModel, Workload)
 
 _FABRIC_NAMES = ("rows", "cols", "ports", "tx", "rx", "size")
 _SPLIT: tuple[Row, ...] = (
@@ -44,6 +50,12 @@ _SPLIT: tuple[Row, ...] = (
 _NETWORK: tuple[Row, ...] = (
     ("--gpus-per-server", "gpus_per_server", int, "GPUs of a server: the number of rails."),
     *RAILS,
+    (
+        "--spanning",
+        "spanning",
+        click.Choice(["hierarchical", "rings"]),
+        "How groups use several rails.",
+    ),
 )
 _WORKLOAD: tuple[Row, ...] = (
     ("--batch", "batch", int, "Sequences of a step."),
@@ -63,16 +75,28 @@ _MODEL: tuple[Row, ...] = (
     ("--ffn", "ffn", int, "Hidden units of the feed-forward part."),
     ("--experts", "experts", int, "Experts of a layer."),
     ("--active-experts", "active_experts", int, "Experts that a token visits."),
+    ("--kv-heads", "kv_heads", int, "Heads of keys and values.  [default: all]"),
     ("--ffn-matrices", "ffn_matrices", int, "Matrices of the feed-forward part."),
 )
+_NEEDED = {
+    field.name
+    for cls in (RailNetwork, TransformerModel)
+    for field in fields(cls)
+    if field.default is MISSING
+}
 
 
 @click.command("rail-job")
 @click.option("--gpus", type=int, required=True, help="GPUs: the product of the degrees.")
+@click.option(
+    "--preset",
+    type=click.Choice(list(PRESETS)),
+    help="A job of a known model, which the options that are given change.",
+)
 @with_options(field_options(Parallelism, _SPLIT))
-@with_options(field_options(RailNetwork, _NETWORK))
+@with_options(field_options(RailNetwork, _NETWORK, optional=True))
 @with_options(field_options(Workload, _WORKLOAD))
-@with_options(field_options(TransformerModel, _MODEL))
+@with_options(field_options(TransformerModel, _MODEL, optional=True))
 @click.option(
     "--collectives",
     default="",
@@ -87,26 +111,46 @@ _MODEL: tuple[Row, ...] = (
 )
 @with_options(FABRIC_OPTIONS[1:])
 @with_options(FILE_OPTIONS)
+@click.pass_context
 def rail_job(
-    gpus: int, collectives: str, type_: str | None, output: str, force: bool, **options: Any
+    context: click.Context,
+    /,
+    gpus: int,
+    preset: str | None,
+    collectives: str,
+    type_: str | None,
+    output: str,
+    force: bool,
+    **options: Any,
 ) -> None:
     """One step of a training job, over rails that are optical switches."""
     given = {name: options.pop(name) for name in _FABRIC_NAMES}
     fabric = build_fabric(type_, given) if type_ else None
-    split, network, workload, model = (
-        {name: options[name] for _, name, _, _ in rows}
-        for rows in (_SPLIT, _NETWORK, _WORKLOAD, _MODEL)
-    )
-    split["stage_layers"] = _read_layers(split["stage_layers"])
-    parallelism = Parallelism(**split)
+    options["stage_layers"] = _read_layers(options["stage_layers"])
+    known = make_job(preset, gpus) if preset else None
+
+    def fill(rows: Sequence[Row], base: T | None, make: Callable[..., T], **more: Any) -> T:
+        """Make a part of the job, or change that of the preset where options are given."""
+        if base is None:
+            for flag, name, _, _ in rows:
+                if options[name] is None and name in _NEEDED:
+                    raise InputError(f"{flag}: is needed without --preset")
+            return make(**{name: options[name] for _, name, _, _ in rows}, **more)
+        for _, name, _, _ in rows:
+            if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+                more[name] = options[name]
+        return replace(base, **more)
+
+    parallelism = fill(_SPLIT, known.parallelism if known else None, Parallelism)
     if parallelism.n_ranks != gpus:
-        shown = " x ".join(f"{degree} {split[degree]}" for degree in DEGREES)
+        shown = " x ".join(f"{degree} {getattr(parallelism, degree)}" for degree in DEGREES)
         raise InputError(f"{shown} = {parallelism.n_ranks} ranks, but --gpus = {gpus}")
+    model = fill(_MODEL, known.workload.model if known else None, TransformerModel)
     chosen = [part.partition("=") for part in collectives.split(",") if part]
     job = RailJob(
         parallelism=parallelism,
-        network=RailNetwork(fabric=fabric, **network),
-        workload=Workload(model=TransformerModel(**model), **workload),
+        network=fill(_NETWORK, known.network if known else None, RailNetwork, fabric=fabric),
+        workload=fill(_WORKLOAD, known.workload if known else None, Workload, model=model),
         collectives={name.strip(): choice.strip() for name, _, choice in chosen},  # type: ignore[misc]
     )
     write_problem(job, output, force)

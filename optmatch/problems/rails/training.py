@@ -91,7 +91,7 @@ class _Sizes:
         tokens = sequences * model.sequence / split.cp
         flops_per_s = workload.peak_flops_per_s * workload.efficiency * split.tp
         matrices = model.ffn_matrices * model.hidden * model.ffn
-        attention = 4 * model.hidden**2
+        attention = (2 + 2 * model.shared_keys) * model.hidden**2
         self.words = model.hidden * model.vocabulary / split.tp
         self.dense = (attention + (matrices if model.experts == 1 else 0)) / split.tp
         self.sparse = matrices * model.experts / split.ep / split.tp if model.experts > 1 else 0.0
@@ -103,6 +103,7 @@ class _Sizes:
         self.head_s = tokens * 2 * self.words * split.tp / flops_per_s
         self.activation = tokens * model.hidden * workload.width_bytes
         self.message = self.activation / split.tp
+        self.keys_and_values = 2 * model.shared_keys * self.message
         self.dispatch = self.message * model.active_experts * workload.skew
 
 
@@ -230,7 +231,7 @@ class _Program:
 
     def _context(self, kind: int) -> None:
         """Keys and values of the other parts of a sequence; backward, their gradients."""
-        both = 2 * self.sizes.message
+        both = self.sizes.keys_and_values
         self._communicate(kind, "cp", both if kind == ALL_GATHER else both * self.split.cp)
 
     def _gather(self) -> None:

@@ -21,6 +21,8 @@ class TransformerModel(Value):
         Hidden units of the feed-forward part, of one expert if there are experts.
     experts, active_experts
         Experts of a layer and how many of them a token visits; 1 of a dense model.
+    kv_heads
+        Heads of keys and values, which queries share; None for as many as `heads`.
     ffn_matrices
         Matrices of the feed-forward part: 2, or 3 where it is gated.
 
@@ -45,6 +47,7 @@ class TransformerModel(Value):
     ffn: Count
     experts: Count = 1
     active_experts: Count = 1
+    kv_heads: Count | None = None
     ffn_matrices: Count = 3
 
     def __post_init__(self) -> None:
@@ -53,11 +56,20 @@ class TransformerModel(Value):
             raise InputError(
                 f"hidden = {self.hidden}: no multiple of {self.heads} heads", where="hidden"
             )
+        if self.kv_heads is not None and self.heads % self.kv_heads:
+            raise InputError(
+                f"kv_heads = {self.kv_heads}: does not divide {self.heads} heads", where="kv_heads"
+            )
         if self.active_experts > self.experts:
             raise InputError(
                 f"active_experts = {self.active_experts}: at most {self.experts} experts",
                 where="active_experts",
             )
+
+    @property
+    def shared_keys(self) -> float:
+        """The size of keys, or values, over that of queries."""
+        return 1.0 if self.kv_heads is None else self.kv_heads / self.heads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

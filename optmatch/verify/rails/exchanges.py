@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.verify.rails.circuits import Rail
 from optmatch.verify.rails.context import Context
+
+_MOST_ROWS = 1_000_000
+"""So many pairs of operations and states are looked at together."""
 
 
 def check_exchanges(
@@ -37,22 +42,21 @@ def check_exchanges(
     in_rounds[row[rail.until_s[first, port] < end[row] - slack]] = True
     if not in_rounds.any():
         return operations[:0]
-    served: set[tuple[int, int]] = set()
-    begins = np.append(rail.timeline.starts_s, np.inf)
-    for state in range(len(rail.timeline.matchings)):
-        here = in_rounds & (start < begins[state + 1] + slack) & (end > begins[state] - slack)
-        of, at = row[here[row]], port[here[row]]
+    served = [np.empty(0, np.int64)]
+    wide = step.n_ranks + 1
+    for of, at, state in _list_states(context, rail, operations, row, port, in_rounds):
         since = np.maximum(start[of], rail.since_s[state, at] + rail.delay_s)
         until = np.minimum(end[of], rail.until_s[state, at])
         held = until - since - rail.dark_s(since, np.maximum(since, until))
         enough = held >= part_s[of] - slack
-        reached, _ = rail.reached(state, at[enough])
-        served.update(zip(of[enough].tolist(), reached.tolist(), strict=True))
-    count = np.zeros(len(operations))
-    for k, rank in served:
-        operation = operations[k]
-        members = step.groups[step.group[operation]].ranks
-        count[k] += rank in members and rank != step.rank[operation]
+        reached, _ = rail.reached(state[enough], at[enough])
+        served.append(np.unique(of[enough] * wide + reached + 1))
+    of, rank = np.divmod(np.unique(np.concatenate(served)), wide)
+    rank -= 1
+    groups = step.group[operations].astype(np.int64)
+    members = [group * wide + k for group in np.unique(groups) for k in step.groups[group].ranks]
+    counts = np.isin(groups[of] * wide + rank, members) & (rank != step.rank[operations[of]])
+    count = np.bincount(of[counts], minlength=len(operations))
     rule = "in an all-to-all everyone sends to everyone else"
     context.refuse(rule, operations, in_rounds & (count != others), count, others)
     between = dark if len(rail.stops_s) else (rounds - 1) * rail.delay_s
@@ -62,3 +66,24 @@ def check_exchanges(
     context.refuse(rule, operations, wrong, end - start, needed)
     changing: NDArray[np.int64] = operations[in_rounds]
     return changing
+
+
+def _list_states(
+    context: Context,
+    rail: Rail,
+    operations: NDArray[np.int64],
+    row: NDArray[np.int64],
+    port: NDArray[np.int64],
+    chosen: NDArray[np.bool_],
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
+    """List the states that chosen operations see, some at a time: rows, their ports, states."""
+    row, port = row[chosen[row]], port[chosen[row]]
+    start, end = context.plan.start_s[operations[row]], context.plan.end_s[operations[row]]
+    begins = rail.timeline.starts_s
+    first = np.searchsorted(begins[1:], start - context.slack_s, side="right")
+    many = np.searchsorted(begins, end + context.slack_s) - first
+    for part in np.array_split(np.arange(len(row)), 1 + many.sum() // _MOST_ROWS):
+        counts = many[part]
+        skipped = np.cumsum(counts) - counts
+        state = np.arange(counts.sum()) + np.repeat(first[part] - skipped, counts)
+        yield np.repeat(row[part], counts), np.repeat(port[part], counts), state

@@ -116,6 +116,7 @@ def test_a_group_with_other_rails_in_another_server_is_refused() -> None:
     ("change", "message"),
     [
         ({"hidden": 65}, "hidden = 65: no multiple of 4 heads"),
+        ({"kv_heads": 3}, "kv_heads = 3: does not divide 4 heads"),
         ({"active_experts": 2}, "at most 1 experts"),
         ({"layers": 0}, "layers = 0: must be >= 1"),
     ],

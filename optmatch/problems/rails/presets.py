@@ -1,0 +1,164 @@
+"""Jobs of models that were trained at scale, by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from optmatch.model import InputError, Value, integer
+from optmatch.problems.rails.network import RailNetwork
+from optmatch.problems.rails.parallelism import Parallelism
+from optmatch.problems.rails.problem import RailJob
+from optmatch.problems.rails.workload import TransformerModel, Workload
+
+_SERVER = RailNetwork(gpus_per_server=8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Preset(Value):
+    """A model, how it is split, and its batch, of one replica.
+
+    Parameters
+    ----------
+    model
+        The model.
+    parallelism
+        The degrees; replicas are added until all GPUs are used.
+    batch, micro_batch
+        Sequences of a replica in a step, and in a micro-batch.
+    source
+        Where the numbers are from, and which are chosen.
+    """
+
+    model: TransformerModel
+    parallelism: Parallelism
+    batch: int
+    micro_batch: int
+    source: str
+
+
+PRESETS = MappingProxyType(
+    {
+        "llama3-405b": Preset(
+            model=TransformerModel(
+                layers=126,
+                hidden=16384,
+                heads=128,
+                kv_heads=8,
+                sequence=131072,
+                vocabulary=128256,
+                ffn=53248,
+            ),
+            parallelism=Parallelism(
+                tp=8, cp=16, pp=16, sequence_parallel=True, stage_layers=(7, *[8] * 14, 7)
+            ),
+            batch=16,
+            micro_batch=1,
+            source="The Llama 3 Herd of Models, arXiv 2407.21783: table 3; table 4, last row"
+            " (16,384 GPUs, 16 sequences for each replica); section 3.3.2, one layer less in the"
+            " first and the last stage. Chosen: micro-batches of one sequence, 1F1B.",
+        ),
+        "deepseek-v3": Preset(
+            model=TransformerModel(
+                layers=61,
+                hidden=7168,
+                heads=128,
+                sequence=4096,
+                vocabulary=129280,
+                ffn=2048,
+                experts=256,
+                active_experts=8,
+            ),
+            parallelism=Parallelism(
+                ep=64, dp=64, pp=16, zero_stage=1, stage_layers=(*[4] * 13, *[3] * 3)
+            ),
+            batch=120,
+            micro_batch=3,
+            source="DeepSeek-V3 Technical Report, arXiv 2412.19437: section 3.2 (16-way pipeline,"
+            " 64-way experts over 8 nodes, ZeRO-1, 2,048 GPUs), section 4.2 (sizes; 15,360"
+            " sequences of 4,096 tokens, so 120 for each of 128 replicas). Left out: the shared"
+            " expert, three dense layers, and that a token goes to at most four nodes. Chosen: the"
+            " layers of each stage, micro-batches of three sequences.",
+        ),
+        "mixtral-8x22b": Preset(
+            model=TransformerModel(
+                layers=56,
+                hidden=6144,
+                heads=48,
+                kv_heads=8,
+                sequence=4096,
+                vocabulary=32000,
+                ffn=16384,
+                experts=8,
+                active_experts=2,
+            ),
+            parallelism=Parallelism(tp=2, ep=8, dp=8, pp=8, sequence_parallel=True, zero_stage=1),
+            batch=16,
+            micro_batch=1,
+            source="Sizes: config.json of mistralai/Mixtral-8x22B-v0.1. Sequence, micro-batches"
+            " and stages: table of parallel mappings in megatron/core/transformer/moe/README.md of"
+            " Megatron-LM, there with tp 4 and ep 2 on 128 GPUs. Chosen: 16 micro-batches.",
+        ),
+        "gpt3-175b-fsdp": Preset(
+            model=TransformerModel(
+                layers=96,
+                hidden=12288,
+                heads=96,
+                sequence=2048,
+                vocabulary=50257,
+                ffn=49152,
+                ffn_matrices=2,
+            ),
+            parallelism=Parallelism(dp=512, zero_stage=3, shard=512),
+            batch=2,
+            micro_batch=-1,
+            source="Language Models are Few-Shot Learners, arXiv 2005.14165, table 2.1. Hybrid"
+            " sharding over 512 GPUs as in PyTorch FSDP, arXiv 2304.11277, which trains this model"
+            " on up to 512. Chosen: two sequences for each GPU.",
+        ),
+    }
+)
+"""The jobs, by name; their least replicas are in the degrees."""
+
+
+def make_job(name: str, gpus: int, network: RailNetwork = _SERVER) -> RailJob:
+    """Make the job of a preset on so many GPUs.
+
+    Parameters
+    ----------
+    name
+        A name of `PRESETS`, which tell their sources.
+    gpus
+        How many, as a multiple of what one replica needs, or one group of experts or shards. Of
+        ``"llama3-405b"`` also 1,024: with half of its context parallelism.
+    network
+        Servers and rails; as it is, servers of eight GPUs with a port of 50 GB/s for each.
+
+    Raises
+    ------
+    InputError
+        Naming the preset, or the number of GPUs and what it has to be a multiple of.
+
+    Examples
+    --------
+    >>> job = make_job("mixtral-8x22b", 1024)
+    >>> job.parallelism.dp, job.n_gpus
+    (64, 1024)
+    """
+    if name not in PRESETS:
+        raise InputError(f"preset = {name!r}: one of {', '.join(PRESETS)}", where="preset")
+    gpus = integer("gpus", gpus, at_least=1)
+    preset, split = PRESETS[name], PRESETS[name].parallelism
+    if split.cp > 1 and gpus == split.n_ranks // 2:
+        split = replace(split, cp=split.cp // 2)
+    if gpus % split.n_ranks:
+        degrees = {degree: getattr(split, degree) for degree in ("dp", "tp", "pp", "cp")}
+        shown = " x ".join(f"{degree} {n}" for degree, n in degrees.items() if n > 1)
+        raise InputError(
+            f"gpus = {gpus}: {name} needs a multiple of {split.n_ranks} ({shown})", where="gpus"
+        )
+    split = replace(split, dp=split.dp * gpus // split.n_ranks)
+    workload = Workload(
+        model=preset.model, batch=preset.batch * split.dp, micro_batch=preset.micro_batch
+    )
+    return RailJob(parallelism=split, network=network, workload=workload)
