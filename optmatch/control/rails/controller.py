@@ -128,7 +128,9 @@ class Controller:
         self._seen[step][key] = at_s
         for k, ago in self._listeners.get(key, ()):
             at = k, step + ago
-            self._missing[at] = self._missing.get(at, self._count(*at)) - 1
+            if at not in self._missing:
+                self._missing[at] = self._count(*at)
+            self._missing[at] -= 1
             if not self._missing[at]:
                 yield from self._set(*at)
 

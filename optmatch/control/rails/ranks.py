@@ -11,12 +11,11 @@ import numpy as np
 
 from optmatch.control.rails.controller import Message
 from optmatch.control.rails.observer import Observer
+from optmatch.control.rails.program import Need, make_program
 from optmatch.model import Amount, OptMatchError, Positive, Range, Value, check_fields
 from optmatch.problems import RailJob
 from optmatch.problems.rails.orders import Graph
-from optmatch.problems.rails.step import COMPUTE
 from optmatch.problems.rails.triggers import TriggerPlan
-from optmatch.problems.rails.uses import Finder
 from optmatch.simulation.rails.jitter import draw_factors
 
 Share = Annotated[float, Range(0, 0.9)]
@@ -49,25 +48,6 @@ class Faults(Value):
 
 _PATIENCE = 10_000
 """So many time-outs may pass without anything that ends."""
-Need = tuple[int, int, int]
-"""A rank, a state, and 1 if that of the step before is meant."""
-
-
-class Node(NamedTuple):
-    """A part of a communication, or a computation, that comes in every step."""
-
-    ranks: tuple[int, ...]
-    busy: tuple[int, ...]
-    """Those that forward it, too."""
-    rail: int
-    """The place of its rail in the plan, -1 if it rides none."""
-    lasts_s: float
-    after: list[tuple[int, int]]
-    """What waits for it at the same ranks or ports, and in which step."""
-    needs: list[Need]
-    over: list[tuple[int, tuple[int, ...]]]
-    """Which rank tells the controller that it is over, and by what name."""
-    ready: list[tuple[int, tuple[int, ...]]]
 
 
 class _Step(NamedTuple):
@@ -116,16 +96,18 @@ class Ranks:
         self.outbox: list[list[tuple[float, int, list[Any]]]] = [[] for _ in plan.rails]
         self._moved_s, self._longest_s = 0.0, 10 * float(graph.events.duration_s.sum())
         self._margin_s = job.network.delay_s + faults.latency_s
-        self._make_nodes(job, graph)
+        self.program = make_program(job, plan, graph)
+        self.nodes = self.program.nodes
         self._heap: list[tuple[Any, ...]] = []
         self._number = 0
+        self._dice: list[list[float]] = []
         self._steps: dict[int, _Step] = {}
         n = job.step().n_ranks
         self._at, self._left, self._finished = [-1] * n, [0] * n, [0] * (steps + 1)
         self._lines = [{rank: _Line() for rank in rail.ranks} for rail in plan.rails]
         self._waiting: dict[tuple[int, int], set[int]] = {}
         for rank in range(n):
-            if self._count[rank]:
+            if self.program.n_nodes[rank]:
                 self._begin(rank)
             else:
                 self._at[rank] = steps
@@ -162,75 +144,15 @@ class Ranks:
             for arrives_s in self._carry(at_s):
                 self._push(max(self.now_s, arrives_s), self._hear, rail, message)
 
-    def _make_nodes(self, job: RailJob, graph: Graph) -> None:
-        step, find = job.step(), Finder(job.step())
-        ranks: list[set[int]] = [set() for _ in graph.parts]
-        for rank, event in zip(step.rank.tolist(), graph.events.event_of.tolist(), strict=True):
-            ranks[event].add(rank)
-        busy = [set(each) for each in ranks]
-        for operation, rank, _ in self.plan.relays.tolist():
-            busy[graph.events.event_of[operation]].add(rank)
-        number_of = {each.rail: k for k, each in enumerate(self.plan.rails)}
-        self.nodes: list[Node] = [None] * sum(map(len, graph.parts))  # type: ignore[list-item]
-        for event, parts in enumerate(graph.parts):
-            on = number_of.get(int(step.rail[graph.events.part[event]]), -1)
-            for number in parts:
-                lasts_s = float(graph.events.duration_s[number])
-                self.nodes[number] = Node(
-                    tuple(sorted(ranks[event])), tuple(busy[event]), on, lasts_s, [], [], [], []
-                )
-        kinds = step.kind[graph.events.part[: len(graph.parts)]]
-        self._computes = np.flatnonzero(kinds == COMPUTE)
-        self._roots: list[list[int]] = [[] for _ in range(step.n_ranks)]
-        self._first, self._later = [[0] * len(self.nodes) for _ in range(2)]
-        inside: list[set[int]] = [set() for _ in self.nodes]
-        pairs = (graph.events.before, graph.events.after, graph.ago)
-        for one, two, ago in zip(*(column[graph.local].tolist() for column in pairs), strict=True):
-            self.nodes[one].after.append((two, ago))
-            self._later[two] += 1
-            if not ago:
-                self._first[two] += 1
-                inside[two] |= set(self.nodes[one].ranks)
-        for number, node in enumerate(self.nodes):
-            for rank in set(node.ranks) - inside[number]:
-                self._roots[rank].append(number)
-                self._first[number] += 1
-                self._later[number] += 1
-        every = [rank for node in self.nodes for rank in node.ranks]
-        self._count = np.bincount(every, minlength=step.n_ranks).tolist()
-
-        def at(rows: Any, parts: Any) -> list[int]:
-            events = graph.events.event_of[find(rows, "rows")].tolist()
-            return [graph.parts[e][k] for e, k in zip(events, parts, strict=True)]
-
-        self._needers: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
-        named: dict[tuple[int, ...], int] = {}
-        self._told: dict[tuple[int, int], list[tuple[int, tuple[int, ...]]]] = {}
-        for k, rail in enumerate(self.plan.rails):
-            for row, number in zip(
-                rail.needs.tolist(), at(rail.needs, rail.needs[:, 3]), strict=True
-            ):
-                self.nodes[number].needs.append((row[0], row[4], row[5]))
-                self._needers.setdefault((k, row[0], row[4]), []).append((number, row[5]))
-            for trigger in rail.triggers:
-                own = trigger.after
-                for row, number in zip(own.tolist(), at(own, own[:, 3]), strict=True):
-                    named[*row[:4]] = number
-                own = trigger.wanted
-                for row, number in zip(own.tolist(), at(own, [0] * len(own)), strict=True):
-                    named[*row[:3]] = number
-        for (rank, *what), number in named.items():
-            node = self.nodes[number]
-            (node.over if len(what) == 3 else node.ready).append((rank, tuple(what)))
-            self._told.setdefault((node.rail, rank), []).append((number, tuple(what)))
-
     def _push(self, at_s: float, act: Any, *given: Any) -> None:
         self._number += 1
         heappush(self._heap, (at_s, self._number, act, *given))
 
     def _carry(self, at_s: float) -> list[float]:
         """Return when a message arrives: once, twice, or never."""
-        lost, late, twice, by = self.rng.random(4).tolist()
+        if not self._dice:
+            self._dice = self.rng.random((4096, 4)).tolist()
+        lost, late, twice, by = self._dice.pop()
         self.n_sent += 1
         if lost < self.faults.loss:
             self.n_lost += 1
@@ -250,10 +172,9 @@ class Ranks:
     def _step(self, step: int) -> _Step:
         if step not in self._steps:
             factor = np.ones(len(self.nodes))
-            factor[self._computes] = draw_factors(
-                self.rng, self.faults.jitter, len(self._computes)
-            )
-            waits = self._later if step else self._first
+            computes = self.program.computes
+            factor[computes] = draw_factors(self.rng, self.faults.jitter, len(computes))
+            waits = self.program.waits[step > 0]
             self._steps[step] = _Step(waits.copy(), bytearray(len(waits)), factor.tolist())
         return self._steps[step]
 
@@ -261,7 +182,7 @@ class Ranks:
         """Let a rank begin its next step."""
         self._at[rank] += 1
         step = self._at[rank]
-        self._left[rank] = self._count[rank]
+        self._left[rank] = self.program.n_nodes[rank]
         self._finished[step] += 1
         if step and self._finished[step] == len(self._at):
             self.end_s[step - 1] = self.now_s
@@ -273,7 +194,7 @@ class Ranks:
                 if line.held:
                     self._send(rail, "held", rank, step, (line.epoch,))
         if step < self.steps:
-            for node in self._roots[rank]:
+            for node in self.program.roots[rank]:
                 self._release(node, step)
 
     def _release(self, number: int, step: int) -> None:
@@ -366,7 +287,7 @@ class Ranks:
             state, epoch = what
             if epoch == line.epoch and not line.held:
                 line.confirmed.add((state, step))
-                for node, ago in self._needers.get((rail, rank, state), ()):
+                for node, ago in self.program.needers.get((rail, rank, state), ()):
                     if (node, step + ago) in self._waiting:
                         self._try(node, step + ago)
         elif kind == "poll" and what:
@@ -402,7 +323,7 @@ class Ranks:
         """Answer a poll: tell again all that is over or ready, of a step and those after it."""
         self._send(rail, "here", rank, since, ())
         for step in range(since, self._at[rank] + 1):
-            for number, what in self._told.get((rail, rank), ()):
+            for number, what in self.program.told.get((rail, rank), ()):
                 done = self._is_done(number, step)
                 if len(what) == 3 and done:
                     self._send(rail, "over", rank, step, what)
