@@ -126,20 +126,17 @@ def _sharing(tables: Tables) -> list[Panel]:
     told = {(row["mix"], row["policy"]): row for row in rows}
     policies = list(dict.fromkeys(row["policy"] for row in rows))
 
-    def panel(title: str, ylabel: str, name: str, names: Sequence[str]) -> Panel:
-        known = [[told[mix, policy] for mix in mixes if (mix, policy) in told] for policy in names]
-        series = {p: [row[name] for row in rows] for p, rows in zip(names, known, strict=True)}
-        errors = [[row[f"{name}_half_width"] for row in rows] for rows in known]
-        return Panel(title, ylabel, mixes, series, dict(zip(names, errors, strict=True)))
+    def panel(title: str, ylabel: str, name: str) -> Panel:
+        known = {p: [told[mix, p] for mix in mixes] for p in policies}
+        series = {p: [row[name] for row in rows] for p, rows in known.items()}
+        errors = {p: [row[f"{name}_half_width"] for row in rows] for p, rows in known.items()}
+        return Panel(title, ylabel, mixes, series, errors)
 
-    ratio = panel("mean completion time", "random over policy", "ratio", policies[1:])
+    ratio = panel("mean completion time", "random over policy", "ratio")
     venn = [told[mix, "venn"]["published"] for mix in mixes if (mix, "venn") in told]
     if len(venn) == len(mixes):
         ratio.series["venn, published"] = venn
-    return [
-        ratio,
-        panel("distance to the lower bound", "completion over its bound", "of_bound", policies),
-    ]
+    return [ratio, panel("distance to the lower bound", "completion over its bound", "of_bound")]
 
 
 def plot_study(name: str, tables: Tables, *, fig: Figure | None = None) -> Figure:
@@ -180,5 +177,9 @@ def _draw(ax: Axes, panel: Panel) -> None:
     ax.set_title(panel.title, fontsize=10)
     ax.set_ylabel(panel.ylabel)
     ax.tick_params(labelsize=8)
-    if len(panel.series) > 1:
+    if len(panel.series) > 4:
+        ax.legend(
+            fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncol=4
+        )
+    elif len(panel.series) > 1:
         ax.legend(fontsize=8, frameon=False)
