@@ -9,9 +9,10 @@ from optmatch.solvers.method import Method, Run
 
 
 def _policy(name: str) -> Run:
+    from optmatch.solvers.sharing.conclusion import interruptible
     from optmatch.solvers.sharing.first_fit import solve
 
-    return partial(solve, name)
+    return interruptible(name, partial(solve, name))
 
 
 def _takes(name: str, problem: PortSharing) -> bool:
@@ -22,6 +23,7 @@ def _takes(name: str, problem: PortSharing) -> bool:
 
 def _optimum(name: str) -> Run:
     from optmatch.solvers.sharing import completion, flows
+    from optmatch.solvers.sharing.conclusion import interruptible
 
     runs: dict[str, Run] = {
         "max-flow": flows.serve_most,
@@ -29,7 +31,7 @@ def _optimum(name: str) -> Run:
         "max-min": flows.serve_fairly,
         "min-jct": completion.solve,
     }
-    return runs[name]
+    return interruptible(name, runs[name])
 
 
 def _asks(name: str, problem: PortSharing) -> bool:
@@ -48,9 +50,9 @@ def _negotiated() -> Run:
 
 _OPTIMA = {
     "max-flow": "the most that all jobs get together: a largest flow, and its cut",
-    "lexicographic": "jobs in their order, each as much as those before it allow",
     "max-min": "the job that lacks most of its fair share lacks as little as possible",
     "min-jct": "all demands met as early as possible on average, of small problems",
+    "lexicographic": "jobs in their order, each as much as those before it allow",
 }
 
 _POLICIES = {
@@ -63,7 +65,12 @@ _POLICIES = {
 METHODS = (
     *(
         Method(
-            name, PortSharing, partial(_optimum, name), summary, True, suits=partial(_asks, name)
+            name,
+            PortSharing,
+            partial(_optimum, name),
+            summary,
+            exact=True,
+            suits=None if name == "lexicographic" else partial(_asks, name),
         )
         for name, summary in _OPTIMA.items()
     ),

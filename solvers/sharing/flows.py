@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from optmatch.model import Limit, Limits, OnEvent, Solution, Tick, TimeUp, check_time
 from optmatch.problems import PortSharing, SupplyProof
-from optmatch.solvers.sharing.conclusion import conclude
+from optmatch.solvers.sharing.conclusion import conclude, limit_of
 from optmatch.solvers.sharing.network import Network, Numbers
 
 
@@ -38,16 +38,17 @@ def serve_most(
 def serve_in_order(
     problem: PortSharing, limits: Limits, rng: np.random.Generator, on_event: OnEvent
 ) -> Solution:
-    """Serve the first job as much as possible, then the second without loss to it, and so on."""
+    """Serve the first job as much as possible, then the second without loss to it, and so on.
+
+    An answer to every objective, and the best one to its own.
+    """
     network = Network(problem)
     served, cuts, limit = fill(network, problem.ranking, on_event)
     job_of = network.assign(network.serve(served))
-    left = (problem.jobs.demand - served)[problem.ranking]
-    if limit is None:
-        bound, proof = tuple(left.tolist()), cuts
-    else:
-        bound, proof = None, None
-    return conclude(problem, "lexicographic", job_of, bound, limit, certificate=proof)
+    if limit or problem.objective != "lexicographic":
+        return conclude(problem, "lexicographic", job_of, None, limit)
+    left = tuple((problem.jobs.demand - served)[problem.ranking].tolist())
+    return conclude(problem, "lexicographic", job_of, left, certificate=cuts)
 
 
 def fill(
@@ -87,8 +88,8 @@ def fill(
             else:
                 middle = (first + last) // 2
                 parts += [(middle, last), (first, middle)]
-    except TimeUp:
-        return served, tuple(cuts), Limit.TIME
+    except (TimeUp, KeyboardInterrupt) as stop:
+        return served, tuple(cuts), limit_of(stop)
     return served, tuple(cuts), None
 
 
@@ -117,8 +118,8 @@ def serve_fairly(
                 cut = flow.cut
             else:
                 low = bar
-    except TimeUp:
-        limit = Limit.TIME
+    except (TimeUp, KeyboardInterrupt) as stop:
+        limit = limit_of(stop)
     if jobs.whole[needed < jobs.demand].any():  # somebody gets nothing
         flow = network.serve(fill(network, problem.ranking, on_event)[0])
     else:
