@@ -152,6 +152,7 @@ def blast_radius(ctx: click.Context, /, **options: Any) -> None:
 @click.option("--mix", "mixes", multiple=True, help="Of jobs; repeatable.  [default: all five]")
 @click.option("--policy", "policies", multiple=True, help="Repeatable.  [default: all]")
 @count("--jobs-asking", 50, "Number of jobs in each run.", least=1)
+@click.option("--trace", type=click.Path(), help="Devices from a CSV or Parquet file.")
 @click.option("--scale", type=float, default=50.0, help="The published size is divided by it.")
 @count("--runs", 20, "Number of independent runs; intervals are of 95 %.", least=1)
 @count("--seed", 0, "Seed of all runs.")
@@ -166,11 +167,14 @@ def sharing(ctx: click.Context, /, **options: Any) -> None:
 @unbroken()
 def _share(options: dict[str, Any]) -> int:
     from optmatch.studies.sharing.tables import study_sharing
+    from optmatch.studies.sharing.traces import read_trace
 
     as_csv, as_json, output, force, quiet, jobs, dask = _take_output(options)
     given = {name: value for name, value in options.items() if value not in (None, ())}
     given["jobs"] = given.pop("jobs_asking")
     told = {"parameters": dict(given)}
+    if "trace" in given:
+        given["trace"] = read_trace(given["trace"])
     with executing(jobs, dask) as executor, listening("study", quiet=bool(quiet)) as listen:
         found = study_sharing(executor=executor, on_event=listen, **given)
     return _write(found, told, as_csv, as_json, output, force)

@@ -183,7 +183,7 @@ SHARES = {(3, 2, 400, 4): 0.75, (6, 4, 800, 6): 0.5, (7, 6, 900, 7): 0.39, (9, 6
 @pytest.mark.parametrize("seed", [0, 1])
 def test_shares_of_eligible_devices(seed: int) -> None:
     """As many devices satisfy the published bounds as published, within 5 points."""
-    devices, response_s = draw_devices(20_000, 1000.0, np.random.default_rng(seed))
+    devices, response_s, _ = draw_devices(20_000, 1000.0, np.random.default_rng(seed))
     for bounds, share in SHARES.items():
         found = (devices.public >= np.array(bounds)[:, None]).all(axis=0).mean()
         assert found == pytest.approx(share, abs=0.05), bounds
@@ -211,9 +211,9 @@ def test_mixes_are_the_published_ones() -> None:
 
 def test_same_seed_same_run() -> None:
     """Runs are functions of their arguments; another seed draws otherwise."""
-    devices, response_s = draw_devices(500, 100.0, np.random.default_rng(0))
+    devices, response_s, period_s = draw_devices(500, 100.0, np.random.default_rng(0))
     jobs = Jobs(np.array([20, 30, 10]), np.zeros((4, 3)), rounds=np.array([2, 1, 3]))
-    pool = make_pool(devices, jobs, response_s, 300.0, period_s=100.0)
+    pool = make_pool(devices, jobs, response_s, 300.0, period_s=period_s)
     first, again, other = (simulate_pool(pool, at_random, seed=k) for k in (0, 0, 1))
     assert first == again
     assert first != other

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from optmatch.model import InputError, OnEvent, ignore, integer
-from optmatch.simulation.sharing.pool import Pool, pool_of
+from optmatch.simulation.sharing.pool import pool_of
 from optmatch.simulation.sharing.replay import Moment, Policy, PoolRun, simulate_pool
-from optmatch.simulation.sharing.workloads import MIXES, Workload, draw_jobs, draw_workload
+from optmatch.simulation.sharing.workloads import MIXES, Trace, draw_workload
 from optmatch.solvers.sharing.policies import Priority
 from optmatch.studies.outcome import Row, Study, mean_row
 from optmatch.studies.sharing.bounds import Bound, bound_completions
@@ -56,7 +56,7 @@ class _Part(NamedTuple):
     jobs: int
     scale: float
     seed: np.random.SeedSequence
-    trace: Workload | None
+    trace: Trace | None
 
 
 def study_sharing(
@@ -65,7 +65,7 @@ def study_sharing(
     policies: Sequence[str] = POLICIES,
     jobs: int = 50,
     scale: float = 50.0,
-    trace: Workload | None = None,
+    trace: Trace | None = None,
     runs: int = 20,
     seed: int = 0,
     executor: Submits | None = None,
@@ -129,7 +129,10 @@ def study_sharing(
 
 def _do(part: _Part, on_event: OnEvent = ignore) -> tuple[str, dict[str, Figures]]:
     """Do one run, wherever this is."""
-    pool = _draw_pool(part)
+    workload = draw_workload(
+        part.mix, part.seed, jobs=part.jobs, scale=part.scale, trace=part.trace
+    )
+    pool = pool_of(workload)
     timers = {name: _Timer(make_policy(name, pool)) for name in part.policies}
     runs = {
         name: simulate_pool(
@@ -142,14 +145,6 @@ def _do(part: _Part, on_event: OnEvent = ignore) -> tuple[str, dict[str, Figures
     return part.mix, {
         name: _measure(run, bound, timers[name].mean_us) for name, run in runs.items()
     }
-
-
-def _draw_pool(part: _Part) -> Pool:
-    if part.trace is None:
-        return pool_of(draw_workload(part.mix, part.seed, jobs=part.jobs, scale=part.scale))
-    rng = np.random.default_rng(part.seed)
-    jobs, deadline_s = draw_jobs(part.mix, part.jobs, rng, scale=part.scale)
-    return pool_of(part.trace._replace(jobs=jobs, deadline_s=deadline_s))
 
 
 class _Timer:

@@ -5,21 +5,23 @@ from __future__ import annotations
 import functools
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 
-from optmatch.model import InputError
+from optmatch.model import FormatError, InputError
 from optmatch.plotting import plot_study
 from optmatch.plotting.studies import study_data
 from optmatch.simulation.sharing.pool import Pool, pool_of
 from optmatch.simulation.sharing.replay import simulate_pool
-from optmatch.simulation.sharing.workloads import draw_workload
+from optmatch.simulation.sharing.workloads import draw_devices, draw_workload
 from optmatch.studies.sharing.bounds import bound_completions
 from optmatch.studies.sharing.policies import POLICIES, make_policy
 from optmatch.studies.sharing.tables import study_sharing
+from optmatch.studies.sharing.traces import COLUMNS, read_trace
 from tests.helpers.command import call, process
 from tests.helpers.pools import at_random, first_come, pools
 
@@ -109,6 +111,60 @@ def test_runs_do_not_depend_on_the_others() -> None:
     alone = study_sharing(mixes=["small"], policies=["fifo"], seed=3, **SMALL | {"runs": 1})
     fifo = simulate_pool(pool, make_policy("fifo", pool))
     assert alone.tables["completion"][1]["completion_s"] == fifo.completion_s.mean()
+
+
+def write_trace(path: Path, end: int | None = None) -> Path:
+    """Write 400 devices as CSV, or the first bytes of it."""
+    (devices, response_s, _) = draw_devices(400, 60.0, np.random.default_rng(0))
+    columns = [devices.arrivals_s, devices.departures_s, response_s, *devices.public]
+    rows = [",".join(map(repr, row)) for row in zip(*(c.tolist() for c in columns), strict=True)]
+    path.write_bytes("\n".join([",".join(COLUMNS), *rows, ""]).encode()[:end])
+    return path
+
+
+def test_trace(tmp_path: Path) -> None:
+    """A trace gives back its devices, as CSV and as Parquet, and the study runs on it."""
+    devices, response_s, _ = draw_devices(400, 60.0, np.random.default_rng(0))
+    trace = read_trace(write_trace(tmp_path / "t.csv"))
+    assert trace.devices == devices
+    assert trace.response_s.tolist() == response_s.tolist()
+    assert trace.period_s == pytest.approx(devices.arrivals_s.max())
+    csv, parquet = pytest.importorskip("pyarrow.csv"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(csv.read_csv(tmp_path / "t.csv"), tmp_path / "t.parquet")
+    assert read_trace(tmp_path / "t.parquet").devices == devices
+    (tmp_path / "cut.parquet").write_bytes((tmp_path / "t.parquet").read_bytes()[:-9])
+    with pytest.raises(FormatError, match=r"cut\.parquet"):
+        read_trace(tmp_path / "cut.parquet")
+    study = study_sharing(mixes=["low"], policies=["fifo"], trace=trace, **SMALL)
+    assert study.tables["completion"][0]["runs"] == 2
+
+
+@pytest.mark.parametrize(
+    ("end", "message"), [(-1, "cut off"), (-60, "cut off"), (30, "cut off"), (0, "cut off")]
+)
+def test_truncated_trace(tmp_path: Path, end: int, message: str) -> None:
+    """A trace that is cut off anywhere is refused with exit code 2, and nothing is printed."""
+    path = write_trace(tmp_path / "t.csv", end)
+    found = call("study", "sharing", "--trace", path, "--json", "-q")
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert message in found.stderr and "t.csv" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("cpu", "gpu", "cpu"),
+        (",2.0,", ",two,", "two"),
+        (",2.0,", ",", "columns"),
+        (",2.0,", ",nan,", "finite"),
+    ],
+)
+def test_bad_trace(tmp_path: Path, old: str, new: str, message: str) -> None:
+    """A column that is missing, and a value that is no number, are named."""
+    path = write_trace(tmp_path / "t.csv")
+    path.write_text(path.read_text().replace(old, new, 1))
+    with pytest.raises(FormatError, match=message):
+        read_trace(path)
 
 
 @pytest.mark.parametrize("name", POLICIES)
