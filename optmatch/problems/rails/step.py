@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Literal, get_args
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -148,6 +148,21 @@ class Step(_Derived):
         _check_columns(self)
         _check_members(self)
         _check_matches(self)
+        self._derive()
+
+    @classmethod
+    def of_columns(cls, groups: tuple[Group, ...], **columns: NDArray[Any]) -> Step:
+        """Make a step of columns that hold, of their types: neither copied nor checked."""
+        made = object.__new__(cls)
+        for column in columns.values():
+            column.flags.writeable = False
+        for field in fields(cls):
+            value = columns.get(field.name, field.default)
+            object.__setattr__(made, field.name, groups if field.name == "groups" else value)
+        made._derive()
+        return made
+
+    def _derive(self) -> None:
         counts = np.bincount(self.rank, minlength=1 + _last_rank(self))
         start = np.concatenate([[0], np.cumsum(counts)])
         object.__setattr__(self, "rank_start", frozen("rank_start", start, 1, np.int64))

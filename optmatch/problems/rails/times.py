@@ -41,10 +41,10 @@ class Events(NamedTuple):
         ``duration_s[event]``, with all circuits there.
     """
 
-    event_of: NDArray[np.int64]
+    event_of: NDArray[np.integer]
     part: NDArray[np.int64]
-    before: NDArray[np.int64]
-    after: NDArray[np.int64]
+    before: NDArray[np.integer]
+    after: NDArray[np.integer]
     duration_s: NDArray[np.float64]
 
 
@@ -59,9 +59,15 @@ def events(step: Step, network: RailNetwork, collectives: Mapping[str, Algorithm
     dependencies, and the predecessor in program order in the same stream.
     """
     n = step.n_operations
-    key = np.where(step.match >= 0, step.match.astype(np.int64), -1 - np.arange(n))
-    _, part, event_of = np.unique(key, return_index=True, return_inverse=True)
-    event_of = event_of.reshape(-1)
+    joined = step.match >= 0
+    computes, match = n - int(joined.sum()), step.match[joined]
+    seen = np.zeros(1 + int(match.max(initial=-1)), dtype=bool)
+    seen[match] = True
+    event_of = np.empty(n, dtype=np.int32)
+    event_of[~joined] = np.arange(computes)[::-1]
+    event_of[joined] = computes + (np.cumsum(seen) - 1)[match]
+    part = np.empty(computes + int(seen.sum()), dtype=np.int64)
+    part[event_of[::-1]] = np.arange(n)[::-1]  # of several operations the first one stays
     one, two = orders(step, np.arange(n))
     lasts = durations_s(step, network, collectives)[part]
     return Events(event_of, part, event_of[one], event_of[two], lasts)
@@ -151,7 +157,7 @@ def ends_s(given: Events, describe: Step | None = None) -> NDArray[np.float64]:
     first = np.searchsorted(given.before[order], np.arange(n + 1))
     waits = np.bincount(after, minlength=n)
     start, end = np.zeros(n), np.full(n, -1.0)
-    ready = np.flatnonzero(waits == 0)
+    ready, place = np.flatnonzero(waits == 0), np.zeros(n, np.int64)
     while len(ready):
         check_time()
         end[ready] = start[ready] + given.duration_s[ready]
@@ -160,7 +166,9 @@ def ends_s(given: Events, describe: Step | None = None) -> NDArray[np.float64]:
         reached = after[offsets + np.arange(counts.sum())]
         np.maximum.at(start, reached, np.repeat(end[ready], counts))
         np.subtract.at(waits, reached, 1)
-        ready = np.unique(reached[waits[reached] == 0])
+        ready = reached[waits[reached] == 0]
+        place[ready] = np.arange(len(ready))
+        ready = ready[place[ready] == np.arange(len(ready))]  # each once
     if (end < 0).any():
         held = end[given.before] < 0
         circle = list_circle(given.before[held].tolist(), given.after[held].tolist())
