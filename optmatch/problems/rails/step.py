@@ -64,7 +64,8 @@ class _Derived(Value):
     """``rail[operation]``: the rail it uses, -1 inside a server or without communication."""
 
 
-_COLUMNS = ("rank", "kind", "group", "size_bytes", "duration_s", "peer", "match")
+COLUMNS = ("rank", "kind", "group", "size_bytes", "duration_s", "peer", "match")
+"""The columns of a step with an entry for each operation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -190,7 +191,12 @@ class Step(_Derived):
 
 def dimensions(step: Step) -> NDArray[np.int64]:
     """Return the dimension of each operation, an index of `DIMENSIONS`; -1 of computation."""
-    return np.array([*(DIMENSIONS.index(g.dimension) for g in step.groups), -1])[step.group]
+    return find_dimensions(step.groups)[step.group]
+
+
+def find_dimensions(groups: tuple[Group, ...]) -> NDArray[np.int64]:
+    """Return the dimension of each group, an index of `DIMENSIONS`; a last -1 for none."""
+    return np.array([*(DIMENSIONS.index(group.dimension) for group in groups), -1])
 
 
 def ring_bytes(kind: ArrayLike, size_bytes: ArrayLike, members: ArrayLike) -> NDArray[np.float64]:
@@ -226,7 +232,7 @@ def _last_rank(step: Step) -> int:
 
 def _check_columns(step: Step) -> None:
     n = len(step.rank)
-    for name in _COLUMNS:
+    for name in COLUMNS:
         if len(getattr(step, name)) != n:
             raise InputError(
                 f"{name} has {len(getattr(step, name))} entries, rank has {n}", where=name

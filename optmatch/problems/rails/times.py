@@ -15,6 +15,7 @@ from optmatch.problems.rails.rounds import find_rounds
 from optmatch.problems.rails.step import (
     ALL_REDUCE,
     BROADCAST,
+    COLUMNS,
     COMPUTE,
     DIMENSIONS,
     OPERATIONS,
@@ -22,6 +23,7 @@ from optmatch.problems.rails.step import (
     Dimension,
     Step,
     dimensions,
+    find_dimensions,
     ring_bytes,
 )
 
@@ -88,19 +90,41 @@ def orders(
     counts = np.diff(step.dep_start)[operations]
     skipped = step.dep_start[operations] - np.cumsum(counts) + counts
     dep = step.dep[np.repeat(skipped, counts) + np.arange(counts.sum())]
-    stream = streams(step)
-    order = operations[np.argsort(stream[operations], kind="stable")]
+    stream = streams(step, operations)
+    order = np.argsort(stream, kind="stable")
     next_in = stream[order][1:] == stream[order][:-1]
+    order = operations[order]
     one = np.concatenate([dep, order[:-1][next_in]])
     return one, np.concatenate([np.repeat(operations, counts), order[1:][next_in]])
 
 
-def streams(step: Step) -> NDArray[np.int64]:
-    """Return a number for the stream of each operation: those of one stream keep their order."""
-    message = np.where(step.kind >= SEND, step.kind, 0).astype(np.int64)
-    which = 2 * dimensions(step) + 2 + (step.rail >= 0)
-    stream = step.rank.astype(np.int64) * (2 * len(DIMENSIONS) + 2) + which
-    return (stream * (step.n_ranks + 1) + step.peer + 1) * len(OPERATIONS) + message
+def streams(step: Step, operations: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+    """Return a number for the stream of operations: those of one stream keep their order."""
+    own = slice(None) if operations is None else operations
+    kind, dimension = step.kind[own], find_dimensions(step.groups)[step.group[own]]
+    which = 2 * dimension + 2 + (step.rail[own] >= 0)
+    stream = step.rank[own].astype(np.int64) * (2 * len(DIMENSIONS) + 2) + which
+    message = np.where(kind >= SEND, kind, 0).astype(np.int64)
+    return (stream * (step.n_ranks + 1) + step.peer[own] + 1) * len(OPERATIONS) + message
+
+
+def pick_ranks(step: Step, ranks: Sequence[int]) -> tuple[Step, NDArray[np.int64]]:
+    """Return what some ranks do, ascending, as a step without the others, and its operations.
+
+    Their groups stay whole. What they do lasts as long as in the whole step.
+    """
+    start = step.rank_start
+    own = np.concatenate(
+        [np.arange(start[rank], start[rank + 1]) for rank in ranks] or [np.empty(0, np.int64)]
+    ).astype(np.int64)
+    counts = np.diff(step.dep_start)[own]
+    dep_start = np.concatenate([[0], np.cumsum(counts)])
+    dep = step.dep[
+        np.repeat(step.dep_start[own] - dep_start[:-1], counts) + np.arange(dep_start[-1])
+    ]
+    columns = {name: getattr(step, name)[own] for name in COLUMNS}
+    dep = np.searchsorted(own, dep)
+    return Step.of_columns(step.groups, **columns, dep_start=dep_start, dep=dep), own
 
 
 def durations_s(

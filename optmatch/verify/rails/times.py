@@ -45,7 +45,7 @@ def measure_work(job: RailJob) -> Work:
     return Work(sent, latency, on_rail, inside, full)
 
 
-def list_before(step: Step) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def list_before(step: Step) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Pair every operation with those that have to end before it starts.
 
     These are its dependencies, and the one before it in its stream: a rank has a stream for what
@@ -68,7 +68,10 @@ def list_before(step: Step) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         before.append(own[:-1][same])
         after.append(own[1:][same])
     depends = np.repeat(np.arange(step.n_operations), np.diff(step.dep_start))
-    return np.concatenate([step.dep, *before]), np.concatenate([depends, *after])
+    return (
+        np.concatenate([step.dep, *before], dtype=np.int32),  # memory counts: many ranks do much
+        np.concatenate([depends, *after], dtype=np.int32),
+    )
 
 
 def check_times(context: Context) -> None:
@@ -109,13 +112,13 @@ def bound_step(job: RailJob, work: Work) -> float:
     """
     step = job.step()
     joined = step.match >= 0
-    event = np.where(joined, step.n_operations + step.match, np.arange(step.n_operations))
+    event = np.arange(step.n_operations, dtype=np.int32)
+    event[joined] = step.n_operations + step.match[joined]
     lasts = np.zeros(int(event.max(initial=-1)) + 1)
     lasts[event] = work.full_s
     before, after = (event[column] for column in list_before(step))
-    order = np.argsort(before, kind="stable")
-    after = after[order]
-    first = np.searchsorted(before[order], np.arange(len(lasts) + 1))
+    after = after[np.argsort(before, kind="stable")]
+    first = np.append(0, np.cumsum(np.bincount(before, minlength=len(lasts))))
     missing = np.bincount(after, minlength=len(lasts))
     begin, done = np.zeros(len(lasts)), 0.0
     level, place = np.flatnonzero(missing == 0), np.zeros(len(lasts), np.int64)
