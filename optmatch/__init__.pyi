@@ -56,6 +56,7 @@ from .problems import (
     Demand as Demand,
     Parallelism as Parallelism,
     PlaneSchedules as PlaneSchedules,
+    PortSharing as PortSharing,
     RailJob as RailJob,
     RailNetwork as RailNetwork,
     RailPlan as RailPlan,

@@ -158,7 +158,8 @@ def kind_of(problem: object) -> Kind:
     return row()
 
 
-_PLUGIN_TIME_S = 10.0
+PLUGIN_TIME_S = 10.0
+"""How long a plugin may take to load."""
 
 
 def _load_in_time(load: Callable[[], Any]) -> Any:
@@ -173,12 +174,12 @@ def _load_in_time(load: Callable[[], Any]) -> Any:
 
     thread = Thread(target=run, name="optmatch-plugin", daemon=True)
     thread.start()
-    thread.join(_PLUGIN_TIME_S)
+    thread.join(PLUGIN_TIME_S)
     if not outcome:
-        raise TimeoutError(f"not loaded after {_PLUGIN_TIME_S:g} s")
+        raise TimeoutError(f"not loaded after {PLUGIN_TIME_S:g} s")
     offered, error = outcome[0]
-    if error is not None:
-        raise error
+    if error is not None:  # exits and interruptions too are its own affair
+        raise RuntimeError(f"{type(error).__name__}: {error}") from error
     return offered
 
 
@@ -203,7 +204,7 @@ def _plugins() -> tuple[Method, ...]:
                 ):
                     raise ValueError(f"there is a method {method.name!r} already")
                 found.append(method)
-        except (Exception, SystemExit) as exc:
+        except Exception as exc:
             _log.warning("method %r of %s cannot be used: %s", entry.name, source, exc)
     return tuple(found)
 
@@ -251,6 +252,7 @@ def find_method(name: str, problem: Problem) -> Method:
     elif not any(isinstance(problem, method.solves) for method in named):
         why = f"does not accept {problem.kind} problems; these do"
     else:
-        why = f"not for {problem.kind} on a {problem.fabric.type}; these are"
+        there = f"on a {problem.fabric.type}" if problem.fabric else "of this form"
+        why = f"not for {problem.kind} {there}; these are"
     fitting = ", ".join(sorted(method.name for method in all_methods() if method.takes(problem)))
     raise InputError(f"method = {name!r}: {why}: {fitting}", where="method")

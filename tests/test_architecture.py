@@ -49,7 +49,7 @@ def test_the_import_contracts_hold() -> None:
 
 def test_the_contracts_see_the_solvers() -> None:
     """They lie behind a link, and a graph without them would keep every contract."""
-    grimp = pytest.importorskip("grimp")
+    grimp = pytest.importorskip("grimp", reason="needs grimp: pip install 'optmatch[dev]'")
     graph = grimp.build_graph("optmatch", cache_dir=None)
     assert "optmatch.solvers.method" in graph.modules
     assert "optmatch.solvers.routing" in graph.find_modules_directly_imported_by("optmatch.kinds")

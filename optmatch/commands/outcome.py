@@ -6,6 +6,7 @@ import csv
 import errno
 import io
 import json
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -106,8 +107,13 @@ def describe(error: Exception) -> str:
 
 
 def say(message: str) -> None:
-    """Write one line on stderr."""
-    click.echo(f"optmatch: {' '.join(message.split())}", err=True)
+    """Write one line on stderr; what a terminal would obey, or cannot show, is written out."""
+    line = " ".join(message.split())
+    click.echo(f"optmatch: {re.sub('[^ -~]+', _written_out, line)}", err=True)
+
+
+def _written_out(odd: re.Match[str]) -> str:
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in odd[0])
 
 
 def print_object(tag: str, content: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from optmatch.commands.options import JSON_LINES
+from optmatch.commands.options import JSON_LINES, with_options
 from optmatch.commands.outcome import (
     CHECK_FAILED,
     SOLVED,
@@ -19,10 +19,13 @@ from optmatch.commands.outcome import (
     print_rows,
     read,
 )
+from optmatch.commands.rails.execute import OPTIONS, execute_job, shake_job
 from optmatch.commands.rails.simulate import POLICIES, simulate_job
 from optmatch.model import InputError, Solution
 
 _CHANGES = {"switching": "switching", "delay": "delay_s", "packet_rate": "packet_bytes_per_s"}
+
+_RAILS = ("jitter", "runs", "steps", "triggers", "loss", "seed")
 
 
 @click.command()
@@ -41,6 +44,7 @@ _CHANGES = {"switching": "switching", "delay": "delay_s", "packet_rate": "packet
     help="Rail jobs: when rails are switched.  [default: on-demand; a plan says it itself]",
 )
 @click.option("--phases", is_flag=True, help="Rail jobs: print a line for each phase.")
+@with_options(OPTIONS)
 @JSON_LINES
 @click.pass_context
 def simulate(
@@ -56,8 +60,10 @@ def simulate(
     """Replay schedules of demands, or one step of rail jobs or their plans. `-` is stdin.
 
     Of demands: when each flow ends, what waits, what is left; exit code 5 if something is. Of
-    rail jobs: the time of a step, and how much of it waits for switches.
+    rail jobs: the time of a step, and how much of it waits for switches; with --jitter many
+    steps, with --execute by controllers, exit code 5 if data go into the dark.
     """
+    rails = {name: changes.pop(name) for name in _RAILS}
     given = {_CHANGES[name]: value for name, value in changes.items() if value is not None}
 
     def run(file: str) -> int:
@@ -66,10 +72,16 @@ def simulate(
         subject = read(file)
         problem = subject.problem if isinstance(subject, Solution) else subject
         if isinstance(problem, RailJob):
-            chosen = problem if subject is problem else subject
-            return simulate_job(file, chosen, policy, given, phases, as_json)  # type: ignore[arg-type]
-        if policy is not None or phases:
-            raise InputError("--policy and --phases are for rail jobs")
+            chosen: Any = problem if subject is problem else subject
+            if given and (rails["steps"] is not None or rails["jitter"] is not None):
+                raise InputError("--jitter and --execute take the job as it is")
+            if rails["steps"] is not None:
+                return execute_job(file, chosen, rails, as_json)
+            if rails["jitter"] is not None:
+                return shake_job(file, chosen, policy, rails, as_json)
+            return simulate_job(file, chosen, policy, given, phases, as_json)
+        if policy is not None or phases or any(each is not None for each in rails.values()):
+            raise InputError("--policy, --phases, --jitter and --execute are for rail jobs")
         return _run(file, as_solution(subject, file), given, flows, as_json)
 
     ctx.exit(for_each(files, run, as_json=as_json))

@@ -1,4 +1,4 @@
-"""`optmatch study`: slices, spares, blast radii and collectives, as tables and pictures."""
+"""`optmatch study`: racks, collectives and shared devices, as tables and pictures."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _RUN_OPTIONS = (
 
 @click.group()
 def study() -> None:
-    """Study racks (slices, spares, failures), and when new circuits pay for collectives."""
+    """Study racks (slices, spares, failures), collectives, and devices shared among jobs."""
 
 
 @study.command()
@@ -146,6 +146,38 @@ def blast_radius(ctx: click.Context, /, **options: Any) -> None:
     from optmatch.studies.reroutes.tables import study_blast
 
     ctx.exit(_run(study_blast, options))
+
+
+@study.command()
+@click.option("--mix", "mixes", multiple=True, help="Of jobs; repeatable.  [default: all five]")
+@click.option("--policy", "policies", multiple=True, help="Repeatable.  [default: all]")
+@count("--jobs-asking", 50, "Number of jobs in each run.", least=1)
+@click.option("--trace", type=click.Path(), help="Devices from a CSV or Parquet file.")
+@click.option("--scale", type=float, default=50.0, help="The published size is divided by it.")
+@count("--runs", 20, "Number of independent runs; intervals are of 95 %.", least=1)
+@count("--seed", 0, "Seed of all runs.")
+@QUIET
+@with_options(_OUTPUT_OPTIONS)
+@click.pass_context
+def sharing(ctx: click.Context, /, **options: Any) -> None:
+    """Let jobs ask devices that come and go, round by round, under several policies."""
+    ctx.exit(_share(options))
+
+
+@unbroken()
+def _share(options: dict[str, Any]) -> int:
+    from optmatch.studies.sharing.tables import study_sharing
+    from optmatch.studies.sharing.traces import read_trace
+
+    as_csv, as_json, output, force, quiet, jobs, dask = _take_output(options)
+    given = {name: value for name, value in options.items() if value not in (None, ())}
+    given["jobs"] = given.pop("jobs_asking")
+    told = {"parameters": dict(given)}
+    if "trace" in given:
+        given["trace"] = read_trace(given["trace"])
+    with executing(jobs, dask) as executor, listening("study", quiet=bool(quiet)) as listen:
+        found = study_sharing(executor=executor, on_event=listen, **given)
+    return _write(found, told, as_csv, as_json, output, force)
 
 
 @study.command()
@@ -300,5 +332,7 @@ def _print_tables(found: Study) -> None:
 
 def _cell(row: dict[str, Any], name: str) -> str:
     value, half = row[name], row.get(f"{name}_half_width")
+    if value is None:
+        return ""
     text = f"{value:.4g}" if isinstance(value, float) else str(value)
     return f"{text} +- {half:.2g}" if half else text

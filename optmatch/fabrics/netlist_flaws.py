@@ -151,6 +151,7 @@ def _parts(instances: Sequence[str], joins: Sequence[Pair]) -> list[str]:
             near[first].add(second)
             near[second].add(first)
     parts, left = [], dict.fromkeys(instances)
+    place = {name: k for k, name in enumerate(near)}
     while left:
         waiting, part = [next(iter(left))], set[str]()
         while waiting:
@@ -159,7 +160,7 @@ def _parts(instances: Sequence[str], joins: Sequence[Pair]) -> list[str]:
                 del left[name]
                 part.add(name)
                 waiting += near[name]
-        parts.append([name for name in near if name in part])
+        parts.append(sorted(part, key=place.__getitem__))
     if len(parts) < 2:
         return []
     told = [

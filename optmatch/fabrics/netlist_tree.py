@@ -166,6 +166,8 @@ def _place(
         length = None if cell_length is None else float(cell_length)
     except (AttributeError, KeyError, TypeError, ValueError):
         return None  # placements may be expressions, as "east of another"
+    if not (np.isfinite(numbers).all() and np.isfinite(length or 0.0)):
+        return None
     x, y, rotation = np.array(numbers).T
     middle = np.stack([x, y], axis=1)
     distance = np.linalg.norm(middle[:, None] - middle[None], axis=2)

@@ -54,7 +54,11 @@ class Wiring:
             if key not in (*_KEYS, *_IGNORED)
         ]
         joins, ports = _joins(tree, found), _pairs("ports", mapping(tree, "ports", found), found)
-        free = [str(pin) for pin in mapping(tree, "info", found).get("open_pins") or []]
+        listed = mapping(tree, "info", found).get("open_pins") or []
+        if not isinstance(listed, list | tuple):
+            found.append("open_pins: a list is expected")
+            listed = []
+        free = [str(pin) for pin in listed]
         wires = {
             pin for pin in (*chain(*joins), *dict(ports).values()) if self._is_electrical(pin)
         }

@@ -6,6 +6,7 @@ import io
 import math
 import os
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,9 @@ def read_arrays(content: bytes, name: str) -> dict[str, NDArray[Any]]:
         with ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
             check_content("bytes", sum(member.file_size for member in members), name)
+            for twice, count in Counter(one.filename for one in members).most_common(1):
+                if count > 1:
+                    raise FormatError(f"{twice!r} is in it {count} times", path=name)
             for member in members:
                 with archive.open(member) as stream:
                     _check_header(stream, member.file_size, name)
@@ -130,7 +134,10 @@ def check_content(what: str, count: int, name: str) -> None:
 
 
 def _check_header(stream: Any, size: int, name: str) -> None:
-    """Refuse an array whose header states more entries than there are bytes for."""
+    """Refuse an array whose header states more entries than there are bytes for.
+
+    Nor may one without entries have a side that no array has, since others are made as long.
+    """
     version = np.lib.format.read_magic(stream)
     read = (
         np.lib.format.read_array_header_1_0
@@ -140,3 +147,4 @@ def _check_header(stream: Any, size: int, name: str) -> None:
     shape, _, dtype = read(stream)
     if dtype.hasobject or math.prod(shape) * dtype.itemsize > size:
         raise FormatError(f"an array of shape {shape} and type {dtype} in it", path=name)
+    check_content("entries", math.prod(max(side, 1) for side in shape), name)

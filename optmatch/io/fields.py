@@ -58,7 +58,7 @@ def to_object(
     entries = {
         field.name: getattr(value, field.name)
         for field in fields(value)
-        if "brief" not in field.metadata or getattr(value, field.name) != field.default
+        if "brief" not in field.metadata or np.any(getattr(value, field.name) != field.default)
     }
     return {
         name: nested[name](entry) if name in nested else _write(entry, keep_ndim)

@@ -27,6 +27,7 @@ from optmatch.problems import (
     LoadProof,
     OddSetProof,
     RoutingProof,
+    SupplyProof,
 )
 
 _SMALL = ("circuit", "terminal", "one_way", "children", "infeasible")
@@ -40,6 +41,7 @@ CERTIFICATES: dict[str, type[Value]] = {
     "line": LineProof,
     "load": LoadProof,
     "odd-set": OddSetProof,
+    "supply": SupplyProof,
 }
 """Certificates by the name that files use; a `RoutingProof` has a form of its own."""
 

@@ -19,10 +19,11 @@ SIZES: dict[str, int] = {
     "operations": 50_000_000,
     "ports": 1_000_000,
     "ranks": 131_072,
+    "repeats": 1_000_000,
 }
 """The largest sizes by default: bytes of a file once it is unpacked, cells of a fabric, nested
 levels of a text, entries of a matrix or pairs of ports, fibres of racks, operations of a step or
-sends of a collective, ports of a fabric, ranks of a job."""
+sends of a collective, ports of a fabric, ranks of a job, values that aliases of a text repeat."""
 
 
 def largest(what: str) -> int:

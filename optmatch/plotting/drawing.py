@@ -11,11 +11,12 @@ from optmatch.fabrics import Fabric
 from optmatch.model import BAR, CROSS, FREE
 from optmatch.plotting import palette
 from optmatch.plotting.geometry import MeshData, Points, PortMark
-from optmatch.plotting.slots import SlotData
+from optmatch.plotting.slots import Owners, SlotData
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.collections import LineCollection
+    from matplotlib.figure import Figure
 
 LABELLED_INCHES = 0.09
 """Below this length of a cell, ports are drawn as dots without number."""
@@ -66,6 +67,19 @@ def _draw_cells(ax: Axes, data: MeshData, light: SlotData, stroke: float) -> Non
         draw_lines(ax, lines, palette.STATE_COLOURS[name], 1.6 * thin, name, zorder=2)
 
 
+def name_owners(where: Axes | Figure, owners: Owners | None, **place: Any) -> None:
+    """Tell which colour is which job, below a picture; nothing where ports have no owners."""
+    from matplotlib.lines import Line2D
+
+    if owners is None:
+        return
+    dots = [
+        Line2D([], [], color=palette.circuit_colour(k), marker="o", label=name)
+        for k, name in enumerate(owners.names)
+    ]
+    where.legend(handles=dots, frameon=False, fontsize=8, **place)
+
+
 def thin_line(stroke: float) -> float:
     """Return the width of a waveguide in points, for cells of a length in points."""
     return max(0.25, 0.022 * stroke)
@@ -94,7 +108,7 @@ def _draw_light(ax: Axes, light: SlotData, stroke: float) -> None:
         codes = np.full(len(circuit.curve), Path.CURVE4, dtype=np.uint8)
         codes[0] = Path.MOVETO
         paths.append(Path(circuit.curve, codes))
-    colours = [palette.circuit_colour(k) for k in range(len(paths))]
+    colours = [light.colour(k) for k in range(len(paths))]
     dashes = ["solid" if circuit.arrives else (0, (1.0, 1.0)) for circuit in light.circuits]
     width = min(3.5, max(0.6, 0.11 * stroke)) if len(light.states) else 1.6
     for zorder, edge, extra in ((2.8, "white", 1.6), (3, colours, 1.0)):  # a halo parts crossings
@@ -121,9 +135,13 @@ def _draw_ports(
     colours: dict[tuple[int, str], str] = {}
     for k, circuit in enumerate(light.circuits):
         for port, role in ((circuit.source, "in"), (circuit.destination, "out")):
-            colours[port, role] = palette.circuit_colour(k)
+            colours[port, role] = light.colour(k)
             if fabric.bidirectional:
-                colours[port, "both"] = palette.circuit_colour(k)
+                colours[port, "both"] = light.colour(k)
+    if light.owners is not None:  # ports at rest have their colour, too
+        for port in np.flatnonzero(light.owners.of_port >= 0).tolist():
+            own = palette.circuit_colour(int(light.owners.of_port[port]))
+            colours |= dict.fromkeys([(port, "in"), (port, "out"), (port, "both")], own)
     fills = [colours.get((mark.port, mark.role), palette.FAINT_INK) for mark in data.ports]
     size = 2 * data.port_radius
     ax.add_collection(

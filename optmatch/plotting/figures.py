@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 from optmatch.fabrics import Fabric
 from optmatch.model import FREE, SolverUnavailable
 from optmatch.plotting import palette
-from optmatch.plotting.drawing import draw_slot, frame
+from optmatch.plotting.drawing import draw_slot, frame, name_owners
 from optmatch.plotting.geometry import MeshData, mesh_data
 from optmatch.plotting.slots import (
     Drawable,
     SlotData,
     all_slots_data,
+    owners_of,
     parts,
     schedule_data,
     slot_data,
@@ -68,6 +69,7 @@ def plot_slot(shown: Drawable, slot: int = 0, *, ax: Axes | None = None) -> Axes
     draw_slot(ax, fabric, data, light, cell_inches)
     if fabric.graph is not None:
         ax.set_xlabel("distances in lengths of a cell", fontsize=8, color=palette.FAINT_INK)
+    name_owners(ax, light.owners, loc="upper center", bbox_to_anchor=(0.5, -0.06), ncols=8)
     lost = sum(not circuit.arrives for circuit in light.circuits)
     texts = [_count(len(light.circuits), "circuit")]
     if fabric.graph is not None:
@@ -118,6 +120,7 @@ def plot_contact_sheet(shown: Drawable, *, fig: Figure | None = None) -> Figure:
         if fabric.graph is not None and light.slot:
             text = _count(len(light.toggled), "toggle")
             ax.set_title(text, fontsize=8, loc="right", color=palette.FAINT_INK)
+    name_owners(fig, owners_of(shown), loc="outside right upper")
     texts = [_count(fabric.n_ports, "port"), _count(schedule.n_slots, "slot")]
     if fabric.graph is not None:
         toggles = int(schedule_data(shown).toggles.sum())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from optmatch.fabrics import Fabric
 from optmatch.fabrics.light import Route, trace_circuits
 from optmatch.model import FREE, IDLE, InputError, Schedule, Solution
+from optmatch.plotting import palette
 from optmatch.plotting.geometry import MeshData, Points, light_curve, mesh_data
+from optmatch.problems import TenancyPlan
 
 Drawable = Solution | tuple[Fabric, Schedule]
 """What can be drawn: a solution, or a fabric and a schedule."""
@@ -31,6 +33,14 @@ class CircuitData(NamedTuple):
     """Whether the light comes out where it should; if not, the curve ends where the light does."""
 
 
+class Owners(NamedTuple):
+    """The jobs that share the ports of a tenancy: each has a colour."""
+
+    names: tuple[str, ...]
+    of_port: NDArray[np.int64]
+    """``of_port[port]``: its job, -1 if it has none."""
+
+
 class SlotData(NamedTuple):
     """One slot of a schedule."""
 
@@ -41,6 +51,13 @@ class SlotData(NamedTuple):
     """The state of every cell; -1 where free."""
     toggled: NDArray[np.int64]
     """The cells that changed state for this slot, ascending."""
+    owners: Owners | None = None
+
+    def colour(self, k: int) -> str:
+        """Return the colour of circuit `k`: of its job, if ports have owners."""
+        if self.owners is not None:
+            k = int(self.owners.of_port[self.circuits[k].source])
+        return palette.circuit_colour(k)
 
     @property
     def cells_used(self) -> int:
@@ -139,13 +156,24 @@ def slot_data(shown: Drawable, slot: int = 0) -> SlotData:
     fabric, schedule = parts(shown)
     if not 0 <= slot < schedule.n_slots:
         raise InputError(f"slot = {slot}: slots are 0 .. {schedule.n_slots - 1}", where="slot")
-    return _slots(fabric, schedule, [slot])[0]
+    return _slots(fabric, schedule, [slot], owners_of(shown))[0]
 
 
 def all_slots_data(shown: Drawable) -> tuple[SlotData, ...]:
     """Collect what a picture of each slot shows; see `slot_data`."""
     fabric, schedule = parts(shown)
-    return _slots(fabric, schedule, range(schedule.n_slots))
+    return _slots(fabric, schedule, range(schedule.n_slots), owners_of(shown))
+
+
+def owners_of(shown: Drawable) -> Owners | None:
+    """Return whose the ports are in the answer to a tenancy; None of anything else."""
+    if not isinstance(shown, Solution) or not isinstance(shown.answer, TenancyPlan):
+        return None
+    problem: Any = shown.problem
+    of_port = np.full(problem.fabric.n_ports, -1)
+    for job, ports in enumerate(shown.answer.ports):
+        of_port[list(ports)] = job
+    return Owners(tuple(tenant.name for tenant in problem.tenants), of_port)
 
 
 def toggles_data(schedule: Schedule) -> TogglesData:
@@ -212,7 +240,9 @@ def _states(schedule: Schedule) -> NDArray[np.int8]:
     return schedule.cell_states
 
 
-def _slots(fabric: Fabric, schedule: Schedule, slots: Sequence[int]) -> tuple[SlotData, ...]:
+def _slots(
+    fabric: Fabric, schedule: Schedule, slots: Sequence[int], owners: Owners | None
+) -> tuple[SlotData, ...]:
     data, states, toggles = mesh_data(fabric), _states(schedule), toggles_data(schedule)
     chosen = replace(
         schedule,
@@ -228,6 +258,7 @@ def _slots(fabric: Fabric, schedule: Schedule, slots: Sequence[int]) -> tuple[Sl
             tuple(_circuit(fabric, data, route) for route in routes),
             states[slot],
             np.flatnonzero(toggles.toggled[slot]),
+            owners,
         )
         for slot, routes in lit
     )

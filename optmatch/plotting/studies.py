@@ -1,4 +1,4 @@
-"""Charts of the studies of racks: slices, spares, and blast radius."""
+"""Charts of the studies of racks and of shared devices."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def study_data(name: str, tables: Tables) -> list[Panel]:
     Parameters
     ----------
     name
-        ``"slices"``, ``"spares"`` or ``"blast-radius"``.
+        ``"slices"``, ``"spares"``, ``"blast-radius"`` or ``"sharing"``.
     tables
         Rows of figures, as the study returns them.
 
@@ -51,7 +51,8 @@ def study_data(name: str, tables: Tables) -> list[Panel]:
     >>> study_data("spares", {"cover": rows})[0].series
     {'chip': [0.5]}
     """
-    panels = {"slices": _slices, "spares": _spares, "blast-radius": _blast}[name](tables)
+    known = {"slices": _slices, "spares": _spares, "blast-radius": _blast, "sharing": _sharing}
+    panels = known[name](tables)
     if not any(panel.series for panel in panels):
         raise InputError("nothing to draw: the study has no rows")
     return panels
@@ -119,13 +120,32 @@ def _blast(tables: Tables) -> list[Panel]:
     ]
 
 
+def _sharing(tables: Tables) -> list[Panel]:
+    rows = tables["completion"]
+    mixes = list(dict.fromkeys(row["mix"] for row in rows))
+    told = {(row["mix"], row["policy"]): row for row in rows}
+    policies = list(dict.fromkeys(row["policy"] for row in rows))
+
+    def panel(title: str, ylabel: str, name: str) -> Panel:
+        known = {p: [told[mix, p] for mix in mixes] for p in policies}
+        series = {p: [row[name] for row in rows] for p, rows in known.items()}
+        errors = {p: [row[f"{name}_half_width"] for row in rows] for p, rows in known.items()}
+        return Panel(title, ylabel, mixes, series, errors)
+
+    ratio = panel("mean completion time", "random over policy", "ratio")
+    venn = [told[mix, "venn"]["published"] for mix in mixes if (mix, "venn") in told]
+    if len(venn) == len(mixes):
+        ratio.series["venn, published"] = venn
+    return [ratio, panel("distance to the lower bound", "completion over its bound", "of_bound")]
+
+
 def plot_study(name: str, tables: Tables, *, fig: Figure | None = None) -> Figure:
     """Draw the tables of a study, one chart beside the other.
 
     Parameters
     ----------
     name
-        ``"slices"``, ``"spares"`` or ``"blast-radius"``.
+        ``"slices"``, ``"spares"``, ``"blast-radius"`` or ``"sharing"``.
     tables
         Rows of figures, as the study returns them.
     fig
@@ -157,5 +177,9 @@ def _draw(ax: Axes, panel: Panel) -> None:
     ax.set_title(panel.title, fontsize=10)
     ax.set_ylabel(panel.ylabel)
     ax.tick_params(labelsize=8)
-    if len(panel.series) > 1:
+    if len(panel.series) > 4:
+        ax.legend(
+            fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncol=4
+        )
+    elif len(panel.series) > 1:
         ax.legend(fontsize=8, frameon=False)

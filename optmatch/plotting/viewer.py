@@ -23,7 +23,7 @@ from optmatch.model import (
 )
 from optmatch.plotting.geometry import HANDLE, INSET, OFFSET, mesh_data
 from optmatch.plotting.palette import CIRCUIT_COLOURS
-from optmatch.plotting.slots import Drawable, parts, toggles_data
+from optmatch.plotting.slots import Drawable, owners_of, parts, toggles_data
 
 CELL_LOSS_DB = 0.48
 """Loss of a cell in dB: the mean of the iPronics SmartLight processor."""
@@ -100,6 +100,7 @@ def page_data(
         "bounds": _rounded(data.bounds),
         "radius": round(data.port_radius, 3),
         "colours": CIRCUIT_COLOURS,
+        "owners": [] if (owners := owners_of(shown)) is None else owners.of_port.tolist(),
         "ports": [
             [*mark[:4], *_rounded(mark.position), *_rounded(mark.outward)] for mark in data.ports
         ],

@@ -55,7 +55,7 @@ function readSchedule(data) {
     data.matchings[slot].forEach((destination, source) => {
       if (destination >= 0 && (!data.bidirectional || source < destination)) found.push(follow(slot, source));
     });
-    found.forEach((circuit, k) => (circuit.colour = data.colours[k % data.colours.length]));
+    found.forEach((circuit, k) => (circuit.colour = data.colours[(data.owners.length ? data.owners[circuit.source] : k) % data.colours.length]));
     return found;
   }
   const held = [], toggled = []; // what each cell is in, a free cell keeping its last state; and who changed

@@ -31,6 +31,13 @@ class Runs:
     iterates: ClassVar[bool] = True
     own_stats: ClassVar[frozenset[str]] = frozenset()
 
+    @classmethod
+    def may_be_exact(cls) -> bool:
+        """Tell whether the method, or any of that name, can prove optimality."""
+        if isinstance(cls.method, Method):
+            return cls.method.exact
+        return any(method.exact for method in all_methods() if method.name == cls.method)
+
     def _method(self) -> Method:
         if isinstance(self.method, Method):
             return self.method

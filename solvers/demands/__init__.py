@@ -43,25 +43,40 @@ def _birkhoff(rule: Rule) -> Run:
     return partial(solve, rule=rule)
 
 
+def _no_groups(problem: Demand) -> bool:
+    return problem.objective != "weighted-completion-s"
+
+
 def _row(name: str, summary: str) -> Method:
-    return Method(name, Demand, partial(_cover, name), summary)
+    return Method(name, Demand, partial(_cover, name), summary, suits=_no_groups)
 
 
 def _decomposition(rule: Rule, summary: str) -> Method:
     return Method(
-        f"birkhoff-{rule}", Demand, partial(_birkhoff, rule), f"stuff and decompose{summary}"
+        f"birkhoff-{rule}",
+        Demand,
+        partial(_birkhoff, rule),
+        f"stuff and decompose{summary}",
+        suits=_no_groups,
     )
 
 
 METHODS = (
     Method("best", Demand, _best, "the portfolio, then parts of the best plan rebuilt"),
-    Method("portfolio", Demand, _portfolio, "several rules, each polished; the best of them"),
+    Method(
+        "portfolio",
+        Demand,
+        _portfolio,
+        "several rules, each polished; the best of them",
+        suits=_no_groups,
+    ),
     Method(
         "ilp",
         Demand,
         _ilp,
         "a CP-SAT model for each number of slots; for about eight ports",
         exact=True,
+        suits=_no_groups,
     ),
     _row("solstice", "stuff, then slots of halving thresholds"),
     _row("eclipse", "the slot that serves most for its time, each time"),

@@ -50,8 +50,13 @@ def solve_best(
     problem, limits, rng, on_event
         As for every method. An iteration is one rule or one rebuild; without limits there are
         `MOVES` rebuilds. Of at most three ports all slots are listed instead. For the objective
-        ``"matchings"``: decompositions instead of covers.
+        ``"matchings"``: decompositions instead of covers; for ``"weighted-completion-s"`` orders.
     """
+    if problem.objective == "weighted-completion-s":
+        with uncounted():
+            from optmatch.solvers.demands.groups import solve_groups
+
+        return solve_groups(problem, limits, rng, on_event)
     if problem.objective == "matchings":
         with uncounted():
             from optmatch.solvers.demands.decomposer import solve_matchings

@@ -9,9 +9,10 @@ from optmatch.solvers.method import Method, Run
 
 
 def _policy(name: str) -> Run:
+    from optmatch.solvers.sharing.conclusion import interruptible
     from optmatch.solvers.sharing.first_fit import solve
 
-    return partial(solve, name)
+    return interruptible(name, partial(solve, name))
 
 
 def _takes(name: str, problem: PortSharing) -> bool:
@@ -20,11 +21,39 @@ def _takes(name: str, problem: PortSharing) -> bool:
     return takes(problem, name)
 
 
+def _optimum(name: str) -> Run:
+    from optmatch.solvers.sharing import completion, flows
+    from optmatch.solvers.sharing.conclusion import interruptible
+
+    runs: dict[str, Run] = {
+        "max-flow": flows.serve_most,
+        "lexicographic": flows.serve_in_order,
+        "max-min": flows.serve_fairly,
+        "min-jct": completion.solve,
+    }
+    return interruptible(name, runs[name])
+
+
+def _asks(name: str, problem: PortSharing) -> bool:
+    if problem.objective != name or name != "min-jct":
+        return problem.objective == name
+    from optmatch.solvers.sharing.completion import takes
+
+    return takes(problem)
+
+
 def _negotiated() -> Run:
     from optmatch.solvers.sharing.tenancy import solve
 
     return solve
 
+
+_OPTIMA = {
+    "max-flow": "the most that all jobs get together: a largest flow, and its cut",
+    "max-min": "the job that lacks most of its fair share lacks as little as possible",
+    "min-jct": "all demands met as early as possible on average, of small problems",
+    "lexicographic": "jobs in their order, each as much as those before it allow",
+}
 
 _POLICIES = {
     "fifo": "each resource to the job that asked first",
@@ -34,6 +63,17 @@ _POLICIES = {
 }
 
 METHODS = (
+    *(
+        Method(
+            name,
+            PortSharing,
+            partial(_optimum, name),
+            summary,
+            exact=True,
+            suits=None if name == "lexicographic" else partial(_asks, name),
+        )
+        for name, summary in _OPTIMA.items()
+    ),
     *(
         Method(name, PortSharing, partial(_policy, name), summary, suits=partial(_takes, name))
         for name, summary in _POLICIES.items()

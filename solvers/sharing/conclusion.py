@@ -7,8 +7,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import RTOL, Limit, Score, Solution, Status
+from optmatch.model import (
+    RTOL,
+    Limit,
+    Limits,
+    OnEvent,
+    Score,
+    Solution,
+    Status,
+    Tick,
+    TimeUp,
+    check_time,
+)
 from optmatch.problems import Assignment, PortSharing
+from optmatch.solvers.method import Run
 
 
 def conclude(
@@ -55,6 +67,28 @@ def conclude(
         method=method,
         **known,
     )
+
+
+def interruptible(name: str, run: Run) -> Run:
+    """Let a method end without an answer where it is stopped before it has one."""
+
+    def inner(
+        problem: PortSharing, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+    ) -> Solution:
+        try:
+            with limits.start().running():
+                check_time()
+                on_event(Tick(name, 0))
+                return run(problem, limits, rng, on_event)
+        except (TimeUp, KeyboardInterrupt) as exc:
+            return conclude(problem, name, None, None, limit_of(exc))
+
+    return inner
+
+
+def limit_of(stop: BaseException) -> Limit:
+    """Return the limit that an exception stands for."""
+    return Limit.TIME if isinstance(stop, TimeUp) else Limit.INTERRUPTED
 
 
 def measure(problem: PortSharing, job_of: NDArray[np.int32]) -> Score | None:

@@ -113,7 +113,7 @@ def plan_groups(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> 
             gained = float(supplied[moved].sum())
             if not gained:
                 continue
-            longer = np.cumsum(waits[large]) > waits[small].sum()
+            longer = np.cumsum(waits[large]) > np.cumsum(waits[small])[-1]
             affected = int(longer.argmax()) + 1 if longer.any() else len(longer)
             if affected * has[small] <= len(waits[small]) * has[large]:
                 break

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import UNREACHED, Fabric
+from optmatch.model import check_time
 from optmatch.problems import Tenancy, Tenant
 
 MOST = 3
@@ -48,7 +49,8 @@ def _near(
     found: dict[Ports, float] = {}
     for order in orders if others else [[]]:
         ends = np.cumsum([0, *(tenants[k].n_ports for k in order)])
-        for start in range(max(1, len(free) if others else 1)):
+        for start in range(len(free) if others and problem.fabric.graph is not None else 1):
+            check_time()
             chosen = dict(kept)
             for k, first, last in zip(order, ends, ends[1:], strict=False):
                 near = free[(start + np.arange(first, last)) % len(free)]

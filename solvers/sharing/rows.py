@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import IdealSwitch
-from optmatch.model import IDLE, Limits, ignore
+from optmatch.model import IDLE, Limits, check_time, ignore
 from optmatch.problems import Collective, CollectivePlan, Tenancy, Tenant
 from optmatch.solvers.all_to_all import factors
 from optmatch.solvers.collectives.methods import FINDERS, method, suits
@@ -49,15 +49,20 @@ def plan_job(
         rows = _split(problem.slots_wanted(tenant), slots, two_way, rng)
         return None if rows is None else Work(rows, in_order=False, plan=None)
     if tenant.question == "all-to-all":
-        found = factors.tournament(n, two_way)
-        names = rng.permutation(found.shape[1] if two_way else n)
-        if not two_way:
-            names = np.concatenate([names, names + n])
-        found = factors.relabel(found, names)[: problem.fewest_slots(tenant)]
-        found = np.where(found < n, found, IDLE)[:, :n] if two_way else found
+        found = _tournament(n, two_way, rng)
         return Work(found, in_order=False, plan=None) if len(found) <= slots else None
     work = _plan_collective(problem, tenant)
     return work if len(work.rows) <= slots else None
+
+
+def _tournament(n: int, two_way: bool, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Let each two ports meet once, in random order."""
+    found = factors.tournament(n, two_way)
+    names = rng.permutation(found.shape[1] if two_way else n)
+    if not two_way:
+        return factors.relabel(found, np.concatenate([names, names + n]))[: n - 1]
+    found = factors.relabel(found, names)[: len(found) if n > 1 else 0, :n]
+    return np.where(found < n, found, IDLE)
 
 
 def _plan_collective(problem: Tenancy, tenant: Tenant) -> Work:
@@ -95,13 +100,22 @@ def _as_rows(matchings: NDArray[np.int64], two_way: bool) -> NDArray[np.int64]:
 def _split(
     wanted: NDArray[np.int64], slots: int, two_way: bool, rng: np.random.Generator
 ) -> NDArray[np.int64] | None:
-    """Give each circuit as many slots as it needs, and exchange two slots where none is free."""
+    """Give each circuit as many slots as it needs, and exchange two slots where none is free.
+
+    What all pairs have in common is a tournament, several times.
+    """
     n = len(wanted)
+    rounds = _tournament(n, two_way, rng)
+    times = min(
+        int(wanted[~np.eye(n, dtype=bool)].min(initial=slots)), slots // max(1, len(rounds))
+    )
+    wanted = (wanted - times) * (1 - np.eye(n, dtype=np.int64))
     pairs = np.argwhere(np.triu(wanted) if two_way else wanted)
     circuits = np.repeat(pairs, wanted[tuple(pairs.T)], axis=0)
     circuits[:, 1] += 0 if two_way else n
     for _ in range(TRIES):
         rows: NDArray[np.int64] = np.full((slots, n if two_way else 2 * n), IDLE)
+        rows[: times * len(rounds)] = np.tile(rounds, (times, 1))
         if all(_place(rows, u, v) for u, v in rng.permutation(circuits).tolist()):
             busy: NDArray[np.int64] = rows[(rows != IDLE).any(axis=1)]
             return busy
@@ -109,6 +123,8 @@ def _split(
 
 
 def _place(rows: NDArray[np.int64], u: int, v: int) -> bool:
+    """Give a circuit a slot, after an exchange of two slots if none is free at both its ends."""
+    check_time()
     free_u, free_v = (np.flatnonzero(rows[:, vertex] == IDLE) for vertex in (u, v))
     ways = [(a, a) for a in np.intersect1d(free_u, free_v)[:1]]
     for a, b in ways or [(a, b) for a in free_u for b in free_v]:

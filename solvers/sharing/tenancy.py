@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from optmatch.model import IDLE, Limits, OnEvent, Schedule, Solution, Tick
 from optmatch.problems import AllToAll, Tenancy, TenancyPlan
 from optmatch.solvers import frame
+from optmatch.solvers.all_to_all.factors import exchange
 from optmatch.solvers.all_to_all.planner import (
     FAILED,
     MOVES_PER_SLOT,
@@ -26,6 +27,9 @@ from optmatch.solvers.all_to_all.planner import (
 from optmatch.solvers.routing.router import Router
 from optmatch.solvers.sharing.ports import Ports, list_choices
 from optmatch.solvers.sharing.rows import Work, find_chain, plan_job
+
+MOST_MOVES = 6_000
+"""Exchanges of one choice of ports, however many slots there are."""
 
 Answer = tuple[TenancyPlan, Schedule]
 
@@ -145,40 +149,58 @@ class _Search:
             return np.full((slots, self.problem.fabric.n_cells), -1, dtype=np.int8)
         if planner.route_all(np.stack([planner.factor(row) for row in matchings])) is not None:
             return None
-        most = MOVES_PER_SLOT * slots if slots > 1 else 0
+        most = min(MOVES_PER_SLOT * slots, MOST_MOVES) if slots > 1 else 0
+        owners = np.repeat(np.arange(len(ports)), [len(own) for own in ports])
         for move in range(most):
             excessive = [k for k, slot in enumerate(planner.plan) if slot.excess]
             if not excessive or self.clock.remaining_s <= 0:
                 break
             if move % 64 == 0:
                 self.on_event(Tick("exchange", move, most))
-            k = int(self.rng.integers(len(lanes)))
+            k = int(self.rng.choice(owners))  # large jobs more often
             a = excessive[self.rng.integers(len(excessive))]
-            b = int((a + 1 + self.rng.integers(slots - 1)) % slots)
-            chain = self._choose(works[k], lanes[k], a, b)
-            if chain is None:
+            change = self._change(works[k], lanes[k], a)
+            if change is None:
                 continue
-            before = lanes[k].copy()
-            lanes[k][np.ix_([a, b], chain)] = before[np.ix_([b, a], chain)]
-            rows = [planner.factor(row) for row in self._unite(ports, lanes)[[a, b]]]
-            if not replace_slots(planner, [a, b], np.stack(rows)):
-                lanes[k][:] = before
+            chosen, new = change
+            before = lanes[k][chosen]
+            lanes[k][chosen] = new
+            matchings = self._unite(ports, [lane[chosen] for lane in lanes])
+            rows = [planner.factor(row) for row in matchings]
+            if not replace_slots(planner, chosen, np.stack(rows)):
+                lanes[k][chosen] = before
         if planner.excess >= FAILED:
             return None
         return np.stack([planner.states(slot) for slot in planner.plan])
 
-    def _choose(self, work: Work, lane: NDArray[np.int64], a: int, b: int) -> list[int] | None:
-        """Choose what two slots of a job exchange: all, or the vertices that hang together."""
-        two, everything = lane[[a, b]], list(range(lane.shape[1]))
-        if (two == IDLE).all():
+    def _change(
+        self, work: Work, lane: NDArray[np.int64], a: int
+    ) -> tuple[list[int], NDArray[np.int64]] | None:
+        """Choose a few slots of a job, among them `a`, and what it does there instead.
+
+        Three rows without idle ports are split anew, as in an all-to-all. Of two, either all is
+        exchanged or the vertices that hang together.
+        """
+        slots, vertices = lane.shape
+        if not work.in_order and slots > 2 and self.rng.integers(2):
+            others = self.rng.choice(slots - 1, size=2, replace=False)
+            three = self.rng.permutation([a, *((a + 1 + others) % slots)])
+            new = np.empty((3, vertices), dtype=np.int64)
+            place, path = np.empty(vertices, np.int64), np.empty(vertices + 2, np.int64)
+            start, coins = int(self.rng.integers(vertices)), int(self.rng.integers(1 << 31))
+            full = (lane[three] != IDLE).all()
+            if full and exchange(lane[three], np.arange(3), start, coins, new, place, path):
+                return three.tolist(), new
+        b = int((a + 1 + self.rng.integers(slots - 1)) % slots)
+        two, chain = lane[[a, b]], list(range(vertices))
+        if work.in_order and (lane[min(a, b) : max(a, b) + 1] != IDLE).any(axis=1).sum() != 1:
             return None
-        if work.in_order:
-            busy = (lane[min(a, b) : max(a, b) + 1] != IDLE).any(axis=1)
-            return everything if int(busy.sum()) == 1 else None
-        if self.rng.integers(2):
-            return everything
-        chain = find_chain(two, int(self.rng.integers(lane.shape[1])))
-        return chain if len(chain) > 1 else None
+        if not work.in_order and self.rng.integers(2):
+            chain = find_chain(two, int(self.rng.integers(vertices)))
+        if (two[:, chain] == IDLE).all():
+            return None
+        two[:, chain] = two[::-1, chain]
+        return [a, b], two
 
 
 def _spread(work: Work, slots: int, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -22,19 +22,75 @@ from optmatch.model.files import replace_file
 from tests.helpers.command import DATA, call
 
 
-def zipped(shape: str, size: int) -> bytes:
-    """Return an archive with one array whose header states a shape, and so many zeros."""
-    text = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}}}".ljust(117) + "\n"
-    array = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode() + bytes(size)
+def array(shape: str, size: int, kind: str = "<f8") -> bytes:
+    """Return an array whose header states a shape, and so many zeros."""
+    text = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}}}".ljust(117) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode() + bytes(size)
+
+
+def zipped(
+    shape: str, size: int, *, kind: str = "<f8", packing: int = zipfile.ZIP_DEFLATED
+) -> bytes:
+    """Return an archive with one such array."""
+    return archive({"a.npy": array(shape, size, kind)}, packing)
+
+
+def archive(members: dict[str, bytes], packing: int = zipfile.ZIP_DEFLATED) -> bytes:
+    """Return an archive."""
     packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("a.npy", array)
+    with zipfile.ZipFile(packed, "w", packing) as written:
+        for name, content in members.items():
+            written.writestr(name, content)
     return packed.getvalue()
+
+
+def patched(at: int, at_end: int, value: bytes) -> bytes:
+    """Return an archive that says something else of its array, in both places where it does."""
+    content = bytearray(zipped("(2, 3)", 48))
+    end = content.index(b"PK\x01\x02")
+    content[at : at + len(value)] = content[end + at_end : end + at_end + len(value)] = value
+    return bytes(content)
 
 
 def test_a_small_archive_is_read() -> None:
     """With its entries."""
     assert read_arrays(zipped("(2, 3)", 48), "a.npz")["a"].shape == (2, 3)
+
+
+PAIR = archive(dict.fromkeys(("a.npy", "b.npy"), array("(2,)", 16)))
+TWICE = PAIR.replace(b"b.npy", b"a.npy")
+
+
+@pytest.mark.parametrize("packing", [zipfile.ZIP_STORED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_any_packing_that_python_knows_is_read(packing: int) -> None:
+    """NumPy writes two of them."""
+    assert read_arrays(zipped("(2, 3)", 48, packing=packing), "a.npz")["a"].shape == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (patched(6, 8, b"\1\0"), "is encrypted"),
+        (patched(8, 10, b"\x09\0"), "compression method is not supported"),
+        (patched(14, 16, b"abcd"), "Bad CRC-32"),
+        (patched(22, 24, b"\x0a\0\0\0"), "Bad CRC-32"),
+        (patched(22, 24, b"\xff\xff\xff\xfe"), "4278190079 bytes: at most"),
+        (patched(18, 20, b"\5\0\0\0"), "Bad CRC-32"),
+        (archive({"a/": b"", "a.npy": array("(2, 3)", 48)}), "no file of arrays"),
+        (archive({"a.npy": array("(2, 3)", 40)}), "no file of arrays"),
+        (archive({"a.txt": b"words"}), "no file of arrays"),
+        (zipped("(2, -3)", 48), "no file of arrays"),
+        (zipped("(2.0, 3)", 48), "no file of arrays"),
+        (zipped("(0, 1000000000000)", 0), "1000000000000 entries: at most"),
+        (zipped("(1000000000,)", 0, kind="|S0"), "1000000000 entries: at most"),
+        (zipped("(2,)", 16, kind="|O"), "type object"),
+        (TWICE, "'a.npy' is in it 2 times"),
+    ],
+)
+def test_odd_members_are_refused(content: bytes, complaint: str) -> None:
+    """Encrypted, packed by strangers, damaged, cut, of lying sizes, no arrays, or there twice."""
+    with pytest.raises(om.FormatError, match=rf"a\.npz: .*{complaint}"):
+        read_arrays(content, "a.npz")
 
 
 def test_an_archive_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

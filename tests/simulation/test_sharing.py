@@ -15,53 +15,7 @@ from optmatch.problems.sharing.resources import Jobs, Resources
 from optmatch.simulation.sharing.pool import Pool, make_pool
 from optmatch.simulation.sharing.replay import Moment, Policy, PoolRun, simulate_pool
 from optmatch.simulation.sharing.workloads import draw_devices, draw_jobs
-
-
-def first_come(now: Moment) -> np.ndarray:
-    """By the time of the first request."""
-    return -now.asked_s
-
-
-def at_random(now: Moment) -> np.ndarray:
-    """By the draw of the request."""
-    return now.draws
-
-
-def fewest_first(now: Moment) -> np.ndarray:
-    """By what a round still wants."""
-    return -now.residual.astype(np.float64)
-
-
-def choosy(now: Moment) -> np.ndarray:
-    """Odd classes serve the last jobs first, and the first job only of a pair."""
-    priority = (
-        np.arange(len(now.demand)) * np.where(np.arange(len(now.tier)) % 2, 1.0, -1.0)[:, None]
-    )
-    priority[::2, ::2] = -np.inf
-    return priority
-
-
-@st.composite
-def pools(draw: st.DrawFn) -> Pool:
-    """Small pools, with whole numbers as times, so that events often meet."""
-    devices, jobs, classes = draw(st.integers(1, 25)), draw(st.integers(1, 4)), 3
-    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    eligible = rng.integers(0, 2, (classes, jobs))
-    class_of = rng.integers(0, classes, devices)
-    eligible[class_of[0]] = 1
-    arrival_s = np.sort(rng.integers(0, 20, devices)).astype(np.float64)
-    fields: dict[str, Any] = {"tier": [0] * classes, "class_of": class_of, "eligible": eligible}
-    return Pool(
-        **fields,
-        arrival_s=arrival_s,
-        departure_s=arrival_s + rng.integers(1, 15, devices),
-        response_s=rng.integers(1, 8, devices).astype(np.float64),
-        asked_s=rng.integers(0, 10, jobs).astype(np.float64),
-        demand=rng.integers(1, 5, jobs),
-        rounds=rng.integers(1, 4, jobs),
-        deadline_s=rng.integers(3, 20, jobs).astype(np.float64),
-        period_s=draw(st.sampled_from([0.0, 20.0])),
-    )
+from tests.helpers.pools import at_random, choosy, fewest_first, first_come, pools
 
 
 def simulate_plainly(
@@ -91,9 +45,18 @@ def simulate_plainly(
 
     def decide() -> np.ndarray:
         now = Moment(
-            *(time, np.array(residual) > 0, np.array(residual), pool.demand, np.array(left)),
-            *(np.array(given), pool.asked_s, np.array(draws), pool.eligible > 0, pool.rates),
-            pool.tier,
+            time_s=time,
+            asks=np.array(residual) > 0,
+            residual=np.array(residual),
+            had=np.array(wants) - np.array(residual),
+            demand=pool.demand,
+            rounds_left=np.array(left),
+            given=np.array(given),
+            asked_s=pool.asked_s,
+            draws=np.array(draws),
+            eligible=pool.eligible > 0,
+            rates=pool.rates,
+            tier=pool.tier,
         )
         return np.broadcast_to(policy(now), pool.eligible.shape).copy()
 
@@ -220,7 +183,7 @@ SHARES = {(3, 2, 400, 4): 0.75, (6, 4, 800, 6): 0.5, (7, 6, 900, 7): 0.39, (9, 6
 @pytest.mark.parametrize("seed", [0, 1])
 def test_shares_of_eligible_devices(seed: int) -> None:
     """As many devices satisfy the published bounds as published, within 5 points."""
-    devices, response_s = draw_devices(20_000, 1000.0, np.random.default_rng(seed))
+    devices, response_s, _ = draw_devices(20_000, 1000.0, np.random.default_rng(seed))
     for bounds, share in SHARES.items():
         found = (devices.public >= np.array(bounds)[:, None]).all(axis=0).mean()
         assert found == pytest.approx(share, abs=0.05), bounds
@@ -248,9 +211,9 @@ def test_mixes_are_the_published_ones() -> None:
 
 def test_same_seed_same_run() -> None:
     """Runs are functions of their arguments; another seed draws otherwise."""
-    devices, response_s = draw_devices(500, 100.0, np.random.default_rng(0))
+    devices, response_s, period_s = draw_devices(500, 100.0, np.random.default_rng(0))
     jobs = Jobs(np.array([20, 30, 10]), np.zeros((4, 3)), rounds=np.array([2, 1, 3]))
-    pool = make_pool(devices, jobs, response_s, 300.0, period_s=100.0)
+    pool = make_pool(devices, jobs, response_s, 300.0, period_s=period_s)
     first, again, other = (simulate_pool(pool, at_random, seed=k) for k in (0, 0, 1))
     assert first == again
     assert first != other

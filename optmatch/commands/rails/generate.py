@@ -21,6 +21,8 @@ from optmatch.commands.rails.trace import rail_trace
 from optmatch.fabrics import SWITCHES
 from optmatch.model import InputError
 from optmatch.problems import Parallelism, RailJob, RailNetwork, TransformerModel, Workload
+from optmatch.problems.rails.accelerators import ACCELERATORS, describe_accelerator
+from optmatch.problems.rails.calibration import calibrate
 from optmatch.problems.rails.parallelism import DEGREES, PipelineSchedule
 from optmatch.problems.rails.presets import PRESETS, make_job
 
@@ -62,6 +64,15 @@ _WORKLOAD: tuple[Row, ...] = (
     ("--micro-batch", "micro_batch", int, "Sequences of a micro-batch; -1: all in one."),
     ("--peak-flops", "peak_flops_per_s", float, "Operations per second of a GPU."),
     ("--efficiency", "efficiency", float, "The part of the peak that is reached."),
+    (
+        "--memory-rate",
+        "memory_bytes_per_s",
+        float,
+        "Memory bytes per second.  [default: no bound]",
+    ),
+    ("--optimizer-bytes", "optimizer_bytes", float, "Bytes the optimiser moves for a weight."),
+    ("--bucket", "bucket_bytes", float, "Bytes of gradients that are exchanged at once."),
+    ("--one-stream", "one_stream", bool, "Whether a GPU communicates one thing at a time."),
     ("--skew", "skew", float, "Tokens of the busiest expert over the mean."),
     ("--width", "width_bytes", float, "Bytes of an activation or weight."),
     ("--gradient-width", "gradient_width_bytes", float, "Bytes of a gradient."),
@@ -77,6 +88,7 @@ _MODEL: tuple[Row, ...] = (
     ("--active-experts", "active_experts", int, "Experts that a token visits."),
     ("--kv-heads", "kv_heads", int, "Heads of keys and values.  [default: all]"),
     ("--ffn-matrices", "ffn_matrices", int, "Matrices of the feed-forward part."),
+    ("--attended", "attended", int, "Tokens that one attends to.  [default: the sequence]"),
 )
 _NEEDED = {
     field.name
@@ -98,6 +110,10 @@ _NEEDED = {
 @with_options(field_options(Workload, _WORKLOAD))
 @with_options(field_options(TransformerModel, _MODEL, optional=True))
 @click.option(
+    "--accelerator", type=click.Choice(list(ACCELERATORS)), help="Peak, memory and efficiency."
+)
+@click.option("--measured-step", type=float, help="Seconds of a step, to fit the efficiency to.")
+@click.option(
     "--collectives",
     default="",
     show_default=False,
@@ -117,6 +133,8 @@ def rail_job(
     /,
     gpus: int,
     preset: str | None,
+    accelerator: str | None,
+    measured_step: float | None,
     collectives: str,
     type_: str | None,
     output: str,
@@ -146,14 +164,21 @@ def rail_job(
         shown = " x ".join(f"{degree} {getattr(parallelism, degree)}" for degree in DEGREES)
         raise InputError(f"{shown} = {parallelism.n_ranks} ranks, but --gpus = {gpus}")
     model = fill(_MODEL, known.workload.model if known else None, TransformerModel)
+    workload = fill(_WORKLOAD, known.workload if known else None, Workload, model=model)
+    if accelerator:
+        told = describe_accelerator(accelerator)
+        for name in list(told):
+            if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+                del told[name]
+        workload = replace(workload, **told)
     chosen = [part.partition("=") for part in collectives.split(",") if part]
     job = RailJob(
         parallelism=parallelism,
         network=fill(_NETWORK, known.network if known else None, RailNetwork, fabric=fabric),
-        workload=fill(_WORKLOAD, known.workload if known else None, Workload, model=model),
+        workload=workload,
         collectives={name.strip(): choice.strip() for name, _, choice in chosen},  # type: ignore[misc]
     )
-    write_problem(job, output, force)
+    write_problem(job if measured_step is None else calibrate(job, measured_step), output, force)
 
 
 def _read_layers(text: str) -> tuple[int, ...]:

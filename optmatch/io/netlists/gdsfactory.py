@@ -14,6 +14,7 @@ from optmatch.fabrics import Fabric, Faulty, Netlist
 from optmatch.fabrics.cellgraph import TERMINAL_NAMES
 from optmatch.fabrics.netlist_tree import netlist_from_tree
 from optmatch.io.contents import read_bytes
+from optmatch.io.fields import shorten
 from optmatch.io.text import layout, parse
 from optmatch.model import FREE, FormatError, InputError, Solution, SolverUnavailable, check_size
 
@@ -91,33 +92,45 @@ def read_tree(path: str | os.PathLike[str], flaws: list[str]) -> Any:
     except ImportError as exc:
         raise SolverUnavailable("YAML needs PyYAML: pip install 'optmatch[netlist]'") from exc
 
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # which takes ten times as long
     try:
-        _check_depth(yaml.parse(content, yaml.SafeLoader), os.fspath(path))
-        flaws += _repeated_keys(yaml.compose(content, yaml.SafeLoader))
-        return yaml.safe_load(content)
-    except InputError:
+        _check_events(yaml.parse(content, loader), os.fspath(path))
+        reader = loader(content)
+        node = reader.get_single_node()
+        flaws += _repeated_keys(node)
+        return None if node is None else reader.construct_document(node)
+    except (InputError, MemoryError):
         raise
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as exc:
+    except Exception as exc:  # of values that do not fit their tags PyYAML raises nearly anything
         mark = getattr(exc, "problem_mark", None)
         place = "" if mark is None else f":{mark.line + 1}:{mark.column + 1}"
         problem = getattr(exc, "problem", None) or "a mapping is expected"
         raise FormatError(f"{problem}: not YAML", path=f"{os.fspath(path)}{place}") from exc
 
 
-def _check_depth(events: Iterable[Any], path: str) -> None:
-    """Refuse what is nested too deeply, or refers to itself, before it is built."""
-    named = [False]  # for each level whether it can be referred to
-    for event in events:
+def _check_events(events: Iterable[Any], path: str) -> None:
+    """Refuse what is nested too deeply, refers to itself, or grows, before it is built."""
+    levels: list[tuple[str | None, int, bool]] = [(None, 0, False)]
+    size: dict[str, int] = {}  # of what has an anchor, in events
+    repeats = 0
+    for count, event in enumerate(events):
         kind = type(event).__name__
+        if kind == "ScalarEvent" and any("\ud800" <= letter <= "\udfff" for letter in event.value):
+            message = f"{shorten(event.value)}: half of a pair of surrogates"
+            raise FormatError(message, path=f"{path}:{event.start_mark.line + 1}")
         if kind.endswith("StartEvent"):
-            named.append(named[-1] or getattr(event, "anchor", None) is not None)
-            check_size("depth", len(named), path)
+            anchor = getattr(event, "anchor", None)
+            levels.append((anchor, count, levels[-1][2] or anchor is not None))
+            check_size("depth", len(levels), "")
         elif kind.endswith("EndEvent"):
-            named.pop()
-        elif kind == "AliasEvent" and named[-1]:
-            line = event.start_mark.line + 1
-            message = f"*{event.anchor}: an alias within what has an anchor"
-            raise FormatError(message, path=f"{path}:{line}")
+            anchor, first, _ = levels.pop()
+            size[anchor or ""] = count - first
+        elif kind == "AliasEvent":
+            if levels[-1][2]:
+                message = f"*{event.anchor}: an alias within what has an anchor"
+                raise FormatError(message, path=f"{path}:{event.start_mark.line + 1}")
+            repeats += size.get(event.anchor, 1)
+            check_size("repeats", repeats, "")
 
 
 def _repeated_keys(node: Any) -> list[str]:

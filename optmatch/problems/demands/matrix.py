@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.fabrics import UNREACHED, Fabric
 from optmatch.model import InputError, frozen
 
 
@@ -88,3 +89,29 @@ def _check_rows(matrix: Any) -> None:
                 f"demand_bytes[{k}] has {max(length, 0)} numbers, the first row {lengths[0]}",
                 where=f"demand_bytes[{k}]",
             )
+
+
+def check_entries(fabric: Fabric, demand: NDArray[np.float64], *, with_packets: bool) -> None:
+    """Refuse entries that no circuit of this fabric could carry."""
+    rows, columns = demand.shape
+    if (rows, columns) != (fabric.n_ports, fabric.n_ports):
+        raise InputError(
+            f"demand_bytes has shape {rows} x {columns}, the fabric has {fabric.n_ports} ports",
+            where="demand_bytes",
+        )
+    if fabric.bidirectional:
+        for port in np.flatnonzero(demand.diagonal())[:1]:
+            raise InputError(
+                f"demand_bytes[{port}, {port}] = {demand[port, port]:g}:"
+                " a bidirectional port cannot meet itself",
+                where=f"demand_bytes[{port}, {port}]",
+            )
+    fabric.refuse_dead_ports("demand_bytes", (demand > 0).any(axis=0) | (demand > 0).any(axis=1))
+    if with_packets or not demand.any():
+        return
+    for i, j in np.argwhere((demand > 0) & (fabric.route_cells() == UNREACHED))[:1]:
+        raise InputError(
+            f"demand_bytes[{i}, {j}] = {demand[i, j]:g}: no states of the cells connect"
+            f" {fabric.describe_port(int(i))} to {fabric.describe_port(int(j))}",
+            where=f"demand_bytes[{i}, {j}]",
+        )

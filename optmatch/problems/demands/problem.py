@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from optmatch.fabrics import UNREACHED, Fabric, IdealSwitch
+from optmatch.fabrics import Fabric, IdealSwitch
 from optmatch.model import (
     Amount,
     Axes,
@@ -25,10 +25,11 @@ from optmatch.model import (
 )
 from optmatch.model.schedule import Switching
 from optmatch.problems.demands.evening import even_out
-from optmatch.problems.demands.matrix import plain_matrix
+from optmatch.problems.demands.groups import bound_groups, check_groups
+from optmatch.problems.demands.matrix import check_entries, plain_matrix
 from optmatch.problems.demands.ticks import Scaled, scale
 
-DemandObjective = Literal["completion-s", "matchings"]
+DemandObjective = Literal["completion-s", "matchings", "weighted-completion-s"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -110,6 +111,14 @@ class Demand(_InTicks):
         ``"completion-s"``: when the demand is complete, in seconds. ``"matchings"``: the fewest
         matchings whose weighted sum *is* the demand; all lines must have the same sum. Lines of
         floats that agree to rounding are rounded to ticks, up or down, so that they do exactly.
+        ``"weighted-completion-s"``: entries belong to groups (coflows); the sum, over all groups,
+        of the weight times the seconds from its deadline to the arrival of its last byte.
+    groups
+        ``groups[source, destination]``: the group of an entry, from 0; -1 where there is none.
+    weights
+        Of the groups; all 1 if empty.
+    deadlines_s
+        Of the groups: a group that is complete before costs nothing; all 0 if empty.
 
     Raises
     ------
@@ -143,20 +152,30 @@ class Demand(_InTicks):
     min_slot_s: Amount = field(default=0.0, kw_only=True)
     quantum_s: Positive | None = field(default=None, kw_only=True)
     objective: DemandObjective = field(default="completion-s", kw_only=True)
+    groups: Annotated[NDArray[np.int32], Axes(2), Range(-1)] | None = field(
+        default=None, kw_only=True, metadata={"brief": True}
+    )
+    weights: tuple[Amount, ...] = field(default=(), kw_only=True, metadata={"brief": True})
+    deadlines_s: tuple[Amount, ...] = field(default=(), kw_only=True, metadata={"brief": True})
     kind: ClassVar[str] = "demand"
     answer_class: ClassVar[type[Value] | None] = PlaneSchedules
-    objectives: ClassVar[dict[str, str]] = {"completion-s": "s", "matchings": "matchings"}
+    objectives: ClassVar[dict[str, str]] = {
+        "completion-s": "s",
+        "matchings": "matchings",
+        "weighted-completion-s": "s",
+    }
 
     def __post_init__(self) -> None:
         check_fields(self)
         demand = self.demand_bytes
         self.fabric.require_switch()
         check_size("ports", self.planes * self.fabric.n_ports, "planes")
-        _check_entries(self.fabric, demand, with_packets=self.packet_bytes_per_s > 0)
+        check_entries(self.fabric, demand, with_packets=self.packet_bytes_per_s > 0)
         per_s = self.rate_bytes_per_s
         self._set(_scaled=scale(demand, per_s, self.delay_s, self.min_slot_s, self.quantum_s))
         if self.objective == "matchings":
             self._check_decomposable()
+        check_groups(self)
 
     def _check_decomposable(self) -> None:
         if self.planes > 1 or self.packet_bytes_per_s > 0:
@@ -300,8 +319,11 @@ class Demand(_InTicks):
         -------
         float
             Of ``"completion-s"`` in seconds: a line needs its sum and a delay for each partner. Of
-            ``"matchings"``: the largest number of partners.
+            ``"matchings"``: the largest number of partners. Of ``"weighted-completion-s"``: see
+            `bound_groups`.
         """
+        if self.objective == "weighted-completion-s":
+            return bound_groups(self)
         return float(bound_lines(self).max(initial=0.0))
 
     def schedule(
@@ -371,28 +393,3 @@ def _with_packets(entries: NDArray[np.int64], problem: Demand) -> float:
         )
         best = min(best, max(by_circuits, rest / share))
     return best
-
-
-def _check_entries(fabric: Fabric, demand: NDArray[np.float64], *, with_packets: bool) -> None:
-    rows, columns = demand.shape
-    if (rows, columns) != (fabric.n_ports, fabric.n_ports):
-        raise InputError(
-            f"demand_bytes has shape {rows} x {columns}, the fabric has {fabric.n_ports} ports",
-            where="demand_bytes",
-        )
-    if fabric.bidirectional:
-        for port in np.flatnonzero(demand.diagonal())[:1]:
-            raise InputError(
-                f"demand_bytes[{port}, {port}] = {demand[port, port]:g}:"
-                " a bidirectional port cannot meet itself",
-                where=f"demand_bytes[{port}, {port}]",
-            )
-    fabric.refuse_dead_ports("demand_bytes", (demand > 0).any(axis=0) | (demand > 0).any(axis=1))
-    if with_packets or not demand.any():
-        return
-    for i, j in np.argwhere((demand > 0) & (fabric.route_cells() == UNREACHED))[:1]:
-        raise InputError(
-            f"demand_bytes[{i}, {j}] = {demand[i, j]:g}: no states of the cells connect"
-            f" {fabric.describe_port(int(i))} to {fabric.describe_port(int(j))}",
-            where=f"demand_bytes[{i}, {j}]",
-        )

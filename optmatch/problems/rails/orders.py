@@ -41,6 +41,8 @@ class Graph(NamedTuple):
     """``ago[pair]``: 1 if the first of a pair is in the step before."""
     local: NDArray[np.bool_]
     """``local[pair]``: whether ranks know it themselves, and no controller is asked."""
+    place: Ints
+    """``place[node]``, ascending along all pairs of one step."""
     parts: tuple[tuple[int, ...], ...]
     """``parts[event]``: its nodes, in order."""
     begins: tuple[tuple[int, ...], ...]
@@ -108,7 +110,7 @@ def link(job: RailJob, plan: TriggerPlan) -> tuple[TriggerPlan, Graph]:
         )
     part = np.concatenate([events.part, np.full(len(place) - n, -1)])
     nodes = Events(events.event_of, part, before, after, np.array(lasts))
-    found = Graph(nodes, ago, local, tuple(parts), tuple(begins), tuple(every))
+    found = Graph(nodes, ago, local, key, tuple(parts), tuple(begins), tuple(every))
     return replace(plan, rails=tuple(rails)), found
 
 
@@ -269,7 +271,7 @@ def _link_rail(
                 pairs.append((np.full(len(hit), begin[one - 1] + 1), node, 0, False))
     linked = replace(rail, needs=np.concatenate(needs))
 
-    following = np.array(_list_followers(job, rail), np.int64).reshape(-1, 3)
+    following = np.array(list_followers(job, rail), np.int64).reshape(-1, 3)
     stops = job.network.switching == "all-stop"
     pairs.append((begin[following[:, 0]] + stops, begin[following[:, 1]], following[:, 2], False))
     pairs.append((begin, begin + 1, 0, False))
@@ -287,7 +289,7 @@ def _link_rail(
     return replace(linked, triggers=tuple(triggers))
 
 
-def _list_followers(job: RailJob, rail: RailTriggers) -> list[tuple[int, int, int]]:
+def list_followers(job: RailJob, rail: RailTriggers) -> list[tuple[int, int, int]]:
     """List which trigger follows which, and 1 if that is of the step before."""
     n = len(rail.triggers)
     if job.fabric is not None or job.network.switching == "all-stop":

@@ -55,6 +55,10 @@ def build_step(
 
 _EFFORT: dict[Kind, float] = {"F": 1.0, "B": 2.0, "I": 1.0, "W": 1.0}
 """The work of a pass, in forward passes."""
+_BESIDE = 8
+"""What a layer moves in memory beside its matrices, forward, in units of its input: two
+normalisations and two residual sums, which all tensor-parallel ranks have if they do not share
+activations, and queries, keys, values and what attention makes of them."""
 
 
 class _Message(NamedTuple):
@@ -89,22 +93,48 @@ class _Sizes:
     def __init__(self, split: Parallelism, workload: Workload, model: TransformerModel) -> None:
         sequences = workload.batch / split.dp / workload.count_micro_batches(split.dp)
         tokens = sequences * model.sequence / split.cp
-        flops_per_s = workload.peak_flops_per_s * workload.efficiency * split.tp
+        self.workload, self.tp = workload, split.tp
+        self.inner = tokens * model.hidden  # numbers of a layer's input
         matrices = model.ffn_matrices * model.hidden * model.ffn
         attention = (2 + 2 * model.shared_keys) * model.hidden**2
         self.words = model.hidden * model.vocabulary / split.tp
         self.dense = (attention + (matrices if model.experts == 1 else 0)) / split.tp
         self.sparse = matrices * model.experts / split.ep / split.tp if model.experts > 1 else 0.0
-        scores = 4 * model.sequence * model.hidden
-        self.attention_s = tokens * (2 * attention + scores) / flops_per_s
-        self.ffn_s = tokens * 2 * matrices * model.active_experts / flops_per_s
-        if model.experts > 1:
-            self.ffn_s *= workload.skew
-        self.head_s = tokens * 2 * self.words * split.tp / flops_per_s
-        self.activation = tokens * model.hidden * workload.width_bytes
+        scores = 4 * (model.attended or model.sequence) * model.hidden
+        skew = workload.skew if model.experts > 1 else 1.0
+        routed = tokens * model.active_experts * skew
+        self.attention_s = self._lasts_s(
+            tokens * (2 * attention + scores), attention / split.tp, 2 + 4 / split.tp
+        )
+        wide = (model.ffn_matrices - 1) * model.ffn / model.hidden / split.tp
+        self.ffn_s = self._lasts_s(
+            routed * 2 * matrices, self.sparse or matrices / split.tp, (2 + wide) * routed / tokens
+        )
+        self.head_s = self._lasts_s(
+            tokens * 2 * self.words * split.tp,
+            self.words,
+            1 + model.vocabulary / model.hidden / split.tp,
+        )
+        if workload.memory_bytes_per_s:
+            shared = split.tp if split.sequence_parallel else 1
+            moved = self.inner * workload.width_bytes / workload.memory_bytes_per_s
+            self.attention_s += _BESIDE * moved * (1 / split.tp + 1 / shared) / 2
+        self.activation = self.inner * workload.width_bytes
         self.message = self.activation / split.tp
         self.keys_and_values = 2 * model.shared_keys * self.message
         self.dispatch = self.message * model.active_experts * workload.skew
+
+    def _lasts_s(self, flops: float, weights: float, activations: float) -> float:
+        """Return the time of some matrices, forward: operations, or bytes if they need longer.
+
+        `weights` are those of a rank, `activations` in units of a layer's input.
+        """
+        work = self.workload
+        flops_s = flops / (work.peak_flops_per_s * work.efficiency * self.tp)
+        if work.memory_bytes_per_s is None:
+            return flops_s
+        moved = (weights + activations * self.inner) * work.width_bytes
+        return max(flops_s, moved / work.memory_bytes_per_s)
 
 
 class _Program:
@@ -126,6 +156,10 @@ class _Program:
         self.last: tuple[int, ...] = ()  # what the next computation needs
         self.waiting: list[int] = []  # and what else it needs: messages, weights
         self.gathered: list[tuple[int, ...]] = []  # what the layers before needed, for FSDP
+        self.arrived: tuple[int, ...] = ()  # messages, for what comes next
+        self.spoken: tuple[int, ...] = ()  # the last communication, if there is one stream
+        self.exchanged: tuple[int, ...] = ()  # the last exchange of gradients
+        self.pending = 0  # layers whose gradients wait for a bucket
         self.received: dict[int, int] = {}  # the operation that receives a message, by its tag
         self.incoming = {
             source: deque(
@@ -145,12 +179,13 @@ class _Program:
                 self._backward(one, is_last=left[one.part] == 0)
         if split.schedule == "dualpipe":
             self._join_copies()
+        updated = self._update()
         if split.zero_stage in (1, 2):
             for part in range(split.parts_per_rank):
                 for _ in range(self.layers_of[self._where(part)]):
-                    self._sync(ALL_GATHER, after=())
+                    self._sync(ALL_GATHER, updated)
                 if self._where(part) in (0, split.n_parts - 1):
-                    self._sync_words(ALL_GATHER)
+                    self._exchange(ALL_GATHER, "dp", self.sizes.words, updated)
 
     def _where(self, part: int) -> int:
         return find_part(self.split.schedule, self.split.pp, self.stage, part)
@@ -174,7 +209,7 @@ class _Program:
         if where == self.split.n_parts - 1:
             self._compute(effort * self.sizes.head_s)
             if syncs:
-                self._sync_words(kind)
+                self._exchange(kind, "dp", self.sizes.words, self.last)
         for layer in range(self.layers_of[where]):
             if one.kind == "W":
                 self._compute(effort * (self.sizes.attention_s + self.sizes.ffn_s))
@@ -185,9 +220,9 @@ class _Program:
             if layer == self.layers_of[where] - 1:
                 self._send(one)
             if syncs:
-                self._sync(kind, after=self.last)
+                self._reduce(kind, ends=layer == self.layers_of[where] - 1)
         if where == 0 and self.split.n_parts > 1 and syncs:
-            self._sync_words(kind)
+            self._exchange(kind, "dp", self.sizes.words, self.last)
 
     def _join_copies(self) -> None:
         """Sum gradients with the stage that has the same two parts: each sums those of one."""
@@ -206,28 +241,34 @@ class _Program:
                 put = Operation(kind, after, "pp", weights * width, toward=other, tag=tag + source)
                 got = self._put(put)
             after, tag = got, tag + self.split.pp
+        self.arrived = after
 
     def _layer(self, effort: float) -> None:
         """Compute one layer: tensor-parallel sums after attention and feed-forward, in one."""
         sizes = self.sizes
         if self.split.ep == 1:
+            self._share(2 * sizes.activation)
             self._compute(effort * (sizes.attention_s + sizes.ffn_s))
             self._sum(2 * sizes.activation)
             return
+        self._share(sizes.activation)
         self._compute(effort * sizes.attention_s)
         self._sum(sizes.activation)
         self._communicate(ALL_TO_ALL, "ep", sizes.dispatch)
+        self._share(sizes.activation)
         self._compute(effort * sizes.ffn_s)
         self._communicate(ALL_TO_ALL, "ep", sizes.dispatch)
         self._sum(sizes.activation)
 
+    def _share(self, size: float) -> None:
+        """Put activations together, if each tensor-parallel rank keeps a part in between."""
+        if self.split.sequence_parallel:
+            self._communicate(ALL_GATHER, "tp", size / self.split.tp)
+
     def _sum(self, size: float) -> None:
-        """Sum activations over tensor-parallel ranks, which may keep a part each in between."""
-        if not self.split.sequence_parallel:
-            self._communicate(ALL_REDUCE, "tp", size)
-            return
-        self._communicate(REDUCE_SCATTER, "tp", size)
-        self._communicate(ALL_GATHER, "tp", size / self.split.tp)
+        """Sum activations over tensor-parallel ranks, each its part if it keeps no more."""
+        kind = REDUCE_SCATTER if self.split.sequence_parallel else ALL_REDUCE
+        self._communicate(kind, "tp", size)
 
     def _context(self, kind: int) -> None:
         """Keys and values of the other parts of a sequence; backward, their gradients."""
@@ -241,14 +282,36 @@ class _Program:
             before = self.gathered[-2] if len(self.gathered) > 1 else ()
             self.waiting += self._sync(ALL_GATHER, after=before)
 
-    def _sync(self, kind: int, after: tuple[int, ...]) -> tuple[int, ...]:
-        """Exchange the weights of one layer, or their gradients, among ranks that have them."""
-        dense = self._exchange(kind, "dp", self.sizes.dense, after)
-        return dense + self._exchange(kind, "edp", self.sizes.sparse, after)
+    def _reduce(self, kind: int, *, ends: bool) -> None:
+        """Exchange gradients once a bucket is full, and those that are left at the end."""
+        self.pending += 1
+        width = self.workload.gradient_width_bytes
+        ready = self.pending * (self.sizes.dense + self.sizes.sparse) * width
+        if ends or ready >= self.workload.bucket_bytes:
+            self._sync(kind, self.last, self.pending)
+            self.pending = 0
 
-    def _sync_words(self, kind: int) -> None:
-        after = () if kind == ALL_GATHER else self.last
-        self._exchange(kind, "dp", self.sizes.words, after)
+    def _update(self) -> tuple[int, ...]:
+        """Let the optimiser run once all gradients are there; return what has new weights."""
+        work, split = self.workload, self.split
+        if work.memory_bytes_per_s is None or not work.optimizer_bytes:
+            return ()
+        own = [self._where(part) for part in range(split.parts_per_rank)]
+        layers = sum(self.layers_of[where] for where in own)
+        words = self.sizes.words * len({*own} & {0, split.n_parts - 1})
+        sharded = split.zero_stage > 0
+        dense = (layers * self.sizes.dense + words) / (
+            count_members(split, "dp") if sharded else 1
+        )
+        sparse = layers * self.sizes.sparse / (count_members(split, "edp") if sharded else 1)
+        moved = (dense + sparse) * work.optimizer_bytes
+        self._compute(moved / work.memory_bytes_per_s, self.exchanged)
+        return self.last
+
+    def _sync(self, kind: int, after: tuple[int, ...], layers: int = 1) -> tuple[int, ...]:
+        """Exchange the weights of some layers, or their gradients, among ranks that have them."""
+        dense = self._exchange(kind, "dp", layers * self.sizes.dense, after)
+        return dense + self._exchange(kind, "edp", layers * self.sizes.sparse, after)
 
     def _exchange(
         self, kind: int, family: str, words: float, after: tuple[int, ...]
@@ -262,16 +325,19 @@ class _Program:
         if family == "dp" and kind == REDUCE_SCATTER:
             part = size / count_members(self.split, family)
             done = self._add(ALL_REDUCE, "copies", part, done) or done
+        self.exchanged = (*self.exchanged[-1:], *done)
         return done
 
-    def _compute(self, duration_s: float) -> None:
-        after = (*self.last, *self.waiting)
-        self.waiting = []
+    def _compute(self, duration_s: float, after: tuple[int, ...] = ()) -> None:
+        after = (*dict.fromkeys((*self.last, *self.arrived, *self.waiting, *after)),)
+        self.arrived, self.waiting = (), []
         self.last = self._put(Operation(COMPUTE, after, duration_s=duration_s))
 
     def _communicate(self, kind: int, family: str, size: float) -> None:
         """Communicate what the next computation needs."""
-        self.last = self._add(kind, family, size, self.last) or self.last
+        done = self._add(kind, family, size, (*self.last, *self.arrived))
+        if done:
+            self.last, self.arrived = done, ()
 
     def _add(self, kind: int, family: str, size: float, after: tuple[int, ...]) -> tuple[int, ...]:
         """Add a collective, if there is something to communicate."""
@@ -288,7 +354,7 @@ class _Program:
             while message.tag not in self.received:
                 (self.received[queue[0].tag],) = self._message(RECV, queue[0], ())
                 queue.popleft()
-            self.waiting.append(self.received[message.tag])
+            self.arrived = (self.received[message.tag],)
 
     def _send(self, one: Pass) -> None:
         for message in _messages(self.split, self.stage, one, self.micro_batches):
@@ -302,5 +368,9 @@ class _Program:
 
     def _put(self, operation: Operation) -> tuple[int, ...]:
         """Append an operation; return its number, as what depends on it has it."""
+        number = (len(self.operations),)
+        if self.workload.one_stream and operation.kind not in (COMPUTE, RECV):
+            after = dict.fromkeys((*operation.after, *self.spoken))
+            operation, self.spoken = operation._replace(after=(*after,)), number
         self.operations.append(operation)
-        return (len(self.operations) - 1,)
+        return number

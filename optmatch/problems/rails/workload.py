@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from optmatch.model import Count, InputError, Positive, Range, Value, check_fields
+from optmatch.model import Amount, Count, InputError, Positive, Range, Value, check_fields
 from optmatch.problems.rails.step import Step
 
 
@@ -25,6 +25,9 @@ class TransformerModel(Value):
         Heads of keys and values, which queries share; None for as many as `heads`.
     ffn_matrices
         Matrices of the feed-forward part: 2, or 3 where it is gated.
+    attended
+        To how many tokens each one attends on average: half the sequence if it is causal and no
+        work is done for what is masked, fewer with a window; None for the whole sequence.
 
     See Also
     --------
@@ -49,6 +52,7 @@ class TransformerModel(Value):
     active_experts: Count = 1
     kv_heads: Count | None = None
     ffn_matrices: Count = 3
+    attended: Count | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -84,7 +88,23 @@ class Workload(Value):
         The sequences of a step over all replicas, and the sequences of a micro-batch at one
         replica; -1 for all in one.
     peak_flops_per_s, efficiency
-        Of a GPU, and the part of it that is reached.
+        Of a GPU, and the part of it that is reached
+        (`optmatch.problems.rails.accelerators.ACCELERATORS`).
+    memory_bytes_per_s
+        What a GPU reads and writes in its memory. With it, what moves more bytes than it computes
+        takes as long as its bytes (the roofline), and the optimiser takes time. None: operations
+        alone count.
+    optimizer_bytes
+        What the optimiser reads and writes for each weight. 30 is Adam in mixed precision: weight,
+        two moments and their copy of 4 bytes, each read and written, a gradient of 4 and a weight
+        of 2.
+    bucket_bytes
+        Gradients are exchanged as soon as so many bytes of whole layers are there, and when a
+        backward pass ends. A bucket waits for the one before. 0: after every layer.
+    one_stream
+        Whether a GPU communicates one thing at a time, in the order of its program: sends and
+        collectives of all dimensions, as with ``CUDA_DEVICE_MAX_CONNECTIONS=1``. Else each
+        dimension has a stream of its own.
     skew
         Of experts: the tokens of the busiest rank of a group over the mean. As everyone waits for
         it, all-to-alls carry so many times the bytes, and experts compute so much longer.
@@ -115,6 +135,10 @@ class Workload(Value):
     micro_batch: Annotated[int, Range(-1)] = -1
     peak_flops_per_s: Positive = 989e12
     efficiency: Annotated[float, Range(0, 1, above=True)] = 0.5
+    memory_bytes_per_s: Positive | None = None
+    optimizer_bytes: Amount = 30.0
+    bucket_bytes: Amount = 0.0
+    one_stream: bool = False
     skew: Annotated[float, Range(1)] = 1.0
     width_bytes: Positive = 2.0
     gradient_width_bytes: Positive = 2.0

@@ -115,7 +115,7 @@ def classify(resources: Resources, jobs: Jobs) -> Classes:
     for digit, rank in zip(digits, needed, strict=True):
         served &= digit[member][:, None] >= rank[kinds]
     packed = np.packbits(served, axis=1)
-    where = plane[member].view(np.uint8).reshape(len(member), -1)
+    where = plane[member].view(np.uint8).reshape(-1, plane.itemsize)
     first, kind = _alike(np.column_stack((packed, where)))
     groups, merged = _alike(np.packbits(served[first].T, axis=1))
     class_of = kind.astype(np.int32)[cell_of]

@@ -159,9 +159,9 @@ class PortSharing(Value):
         if jobs.plane_caps is not None:
             planes = range(jobs.plane_caps.shape[1])
             here = [(classes.sizes * (classes.plane == k)) @ classes.jobs_of for k in planes]
-            supply = np.minimum(np.array(here).T.reshape(jobs.n_jobs, -1), jobs.plane_caps).sum(
-                axis=1
-            )
+            supply = np.minimum(
+                np.array(here).T.reshape(jobs.plane_caps.shape), jobs.plane_caps
+            ).sum(axis=1)
         most = np.minimum(jobs.demand, supply)
         return np.where(jobs.whole & (most < jobs.demand), 0, most)
 

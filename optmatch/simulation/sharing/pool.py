@@ -160,5 +160,5 @@ def pool_of(workload: Workload) -> Pool:
     >>> pool_of(draw_workload("even", 0, scale=5000)).rates.sum().round(1)
     np.float64(16.2)
     """
-    devices, response_s, period_s, jobs, deadline_s = workload
+    (devices, response_s, period_s), jobs, deadline_s = workload
     return make_pool(devices, jobs, response_s, deadline_s, period_s=period_s)

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from optmatch.model import InputError, OnEvent, Tick, Value, frozen, ignore, number
 from optmatch.simulation.sharing.pool import Pool
 
-_AHEAD = 512  # devices that are looked at before the next event is sought anew
-_EVERY = 500  # events between two reports
+_AHEAD, _EVERY = 512, 500  # devices that are looked at together, events between two reports
 
 
 class Moment(NamedTuple):
@@ -24,6 +23,8 @@ class Moment(NamedTuple):
     """``asks[job]``: whether it has a round that wants more devices."""
     residual: NDArray[np.int64]
     """``residual[job]``: how many devices its round still wants."""
+    had: NDArray[np.int64]
+    """``had[job]``: how many its round has had."""
     demand: NDArray[np.int64]
     """``demand[job]``: results that it wants in a round."""
     rounds_left: NDArray[np.int64]
@@ -61,6 +62,8 @@ class PoolRun(Value):
         ``given[job]``: devices that served it.
     failed
         ``failed[job]``: rounds that missed their deadline.
+    n_requests
+        How many rounds were asked for, failed ones included.
     checked_in
         Devices that came.
     useful
@@ -80,6 +83,7 @@ class PoolRun(Value):
     waited_s: NDArray[np.float64]
     given: NDArray[np.int64]
     failed: NDArray[np.int64]
+    n_requests: int
     checked_in: int
     useful: int
     busy_s: float
@@ -251,6 +255,7 @@ class _Run:
             waited_s=self.waited_s,
             given=self.given,
             failed=self.failed,
+            n_requests=int(self.requests.sum()),
             checked_in=self.head,
             useful=self.useful,
             busy_s=self.busy_s,
@@ -368,8 +373,18 @@ class _Run:
         while self.filled:
             asks = self.residual > 0
             now = Moment(
-                *(self.now, asks, self.residual, self.pool.demand, self.rounds_left, self.given),
-                *(self.pool.asked_s, self.draws, self.eligible, self.rates, self.pool.tier),
+                time_s=self.now,
+                asks=asks,
+                residual=self.residual,
+                had=self.wanted - self.residual,
+                demand=self.pool.demand,
+                rounds_left=self.rounds_left,
+                given=self.given,
+                asked_s=self.pool.asked_s,
+                draws=self.draws,
+                eligible=self.eligible,
+                rates=self.rates,
+                tier=self.pool.tier,
             )
             priority = np.where(self.eligible & asks, self.policy(now), -np.inf)
             self.top = priority.argmax(axis=1)

@@ -72,22 +72,26 @@ MIXES: Mapping[str, tuple[int, ...]] = {
 _FIRST_S, _BETWEEN_S = 3600.0, 1800.0
 
 
-class Workload(NamedTuple):
-    """Devices of a trace, and the jobs that ask them."""
+class Trace(NamedTuple):
+    """Devices that check in."""
 
     devices: Resources
     response_s: NDArray[np.float64]
     """``response_s[device]``: how long it takes for a result."""
     period_s: float
-    """After this the trace of devices starts anew."""
+    """After this the trace starts anew."""
+
+
+class Workload(NamedTuple):
+    """Devices, and the jobs that ask them."""
+
+    trace: Trace
     jobs: Jobs
     deadline_s: NDArray[np.float64]
     """``deadline_s[job]``: how long a round may take from its request on."""
 
 
-def draw_devices(
-    count: int, period_s: float, rng: np.random.Generator
-) -> tuple[Resources, NDArray[np.float64]]:
+def draw_devices(count: int, period_s: float, rng: np.random.Generator) -> Trace:
     """Draw devices, and how long each takes for a result.
 
     Parameters
@@ -101,8 +105,8 @@ def draw_devices(
 
     Examples
     --------
-    >>> devices, response_s = draw_devices(1000, 60.0, np.random.default_rng(0))
-    >>> devices.n_resources, len(response_s), devices.names
+    >>> trace = draw_devices(1000, 60.0, np.random.default_rng(0))
+    >>> trace.devices.n_resources, len(trace.response_s), trace.devices.names
     (1000, 1000, ('cpu', 'ram', 'fp16', 'android'))
     """
     count = integer("count", count, at_least=1)
@@ -123,7 +127,8 @@ def draw_devices(
         departure_s=arrival_s + least + rng.exponential(mean, count),
         names=NAMES,
     )
-    return devices, np.interp(ranks[4], _RESPONSE_LEVELS, _RESPONSE_S)
+    response_s = np.interp(ranks[4], _RESPONSE_LEVELS, _RESPONSE_S)
+    return Trace(devices, response_s, period_s)
 
 
 def draw_jobs(
@@ -165,7 +170,12 @@ def draw_jobs(
 
 
 def draw_workload(
-    mix: str, seed: int | np.random.SeedSequence, *, jobs: int = 50, scale: float = 50.0
+    mix: str,
+    seed: int | np.random.SeedSequence,
+    *,
+    jobs: int = 50,
+    scale: float = 50.0,
+    trace: Trace | None = None,
 ) -> Workload:
     """Draw devices and jobs of a mix.
 
@@ -179,15 +189,17 @@ def draw_workload(
         How many.
     scale
         The published size is divided by it: rounds, times between jobs, length of the trace.
+    trace
+        Devices to take instead of drawn ones.
 
     Examples
     --------
     >>> workload = draw_workload("even", 0)
-    >>> workload.devices.n_resources, workload.jobs.n_jobs, workload.period_s
+    >>> workload.trace.devices.n_resources, workload.jobs.n_jobs, workload.trace.period_s
     (140000, 50, 8640.0)
     """
     rng = np.random.default_rng(seed)
     asked, deadline_s = draw_jobs(mix, integer("jobs", jobs, at_least=1), rng, scale=scale)
-    period_s = PERIOD_S / scale
-    devices, response_s = draw_devices(max(1, round(CHECK_INS / scale)), period_s, rng)
-    return Workload(devices, response_s, period_s, asked, deadline_s)
+    if trace is None:
+        trace = draw_devices(max(1, round(CHECK_INS / scale)), PERIOD_S / scale, rng)
+    return Workload(trace, asked, deadline_s)

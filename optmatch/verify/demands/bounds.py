@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from optmatch.problems import ConfigurationProof, CountProof, Demand, LineProof, OddSetProof
 from optmatch.verify.demands.assignment import Potentials, heaviest_matching
+from optmatch.verify.demands.groups import bound_weighted
 from optmatch.verify.report import ProofError
 
 LARGEST = 2**60
@@ -51,7 +52,9 @@ def bound_line(problem: Demand, line: NDArray[np.int64]) -> float:
 
 
 def bound_demand(problem: Demand) -> float:
-    """Take the busiest line."""
+    """Take the busiest line; of groups what they cost at least."""
+    if problem.objective == "weighted-completion-s":
+        return bound_weighted(problem)
     return max((bound_line(problem, line) for line in _lines(problem)), default=0.0)
 
 
@@ -63,6 +66,8 @@ def check_proof(problem: Demand, proof: Any) -> float:
     ProofError
         If it shows nothing.
     """
+    if problem.objective == "weighted-completion-s":
+        raise ProofError("no proof is about groups")
     if isinstance(proof, LineProof):
         return bound_line(problem, _line(problem, proof.axis, proof.port))
     if isinstance(proof, ConfigurationProof):

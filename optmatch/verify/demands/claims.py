@@ -18,7 +18,9 @@ def verify_demand(
     """Replay an answer to a demand and, of a solution, check its claims."""
     if problem.objective == "matchings":
         findings.step = 1.0
-    elif problem.packet_share == 0:  # packets may end between two ticks
+    elif (
+        problem.objective == "completion-s" and problem.packet_share == 0
+    ):  # packets may end between two ticks
         findings.step = problem.tick_s
     if not isinstance(subject, Solution):
         replay_demand(problem, _schedules(subject), findings)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from optmatch.model import IDLE, Schedule
 from optmatch.problems import Demand
+from optmatch.verify.demands.groups import end_groups, weigh_ends
 from optmatch.verify.report import Findings
 from optmatch.verify.routing.light import check_light
 from optmatch.verify.routing.matchings import check_matchings, check_shapes
@@ -36,6 +37,7 @@ def replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Find
     rule = "there is a schedule for each plane"
     findings.expect(rule, "schedules", len(schedules), problem.planes)
     served = np.zeros((problem.fabric.n_ports,) * 2, dtype=np.int64)
+    weighted = 0.0
     ends, slots, defined = [0], 0, len(schedules) > 0
     for plane, schedule in enumerate(schedules):
         inner = Findings()
@@ -44,6 +46,8 @@ def replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Find
             served += _circuit_ticks(problem, schedule.matchings, ticks)
             ends.append(int(ticks.sum()) + problem.delay_ticks * len(ticks))
             slots += len(ticks)
+            if problem.objective == "weighted-completion-s":
+                weighted = weigh_ends(problem, end_groups(problem, schedule.matchings, ticks))
             check_light(problem.fabric, schedule, inner)
         else:
             defined = False
@@ -60,7 +64,8 @@ def replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Find
     findings.figures["makespan_s"] = max(ends) * problem.tick_s
     done = _check_completion(problem, served, max(ends), findings)
     findings.figures["completion_s"] = done
-    findings.figures["objective"] = float(slots if problem.objective == "matchings" else done)
+    found = {"completion-s": done, "matchings": float(slots), "weighted-completion-s": weighted}
+    findings.figures["objective"] = found[problem.objective]
     return True
 
 

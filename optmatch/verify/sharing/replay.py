@@ -11,7 +11,13 @@ from optmatch.model import Schedule, Score, Solution, Status
 from optmatch.problems import Assignment, PortSharing
 from optmatch.verify.bounds import check_objective, check_stats, check_support
 from optmatch.verify.report import Findings, ProofError
-from optmatch.verify.sharing.supply import Supply, check_bound, count_bound, count_dues, rank_jobs
+from optmatch.verify.sharing.supply import (
+    Supply,
+    check_bound,
+    count_bound,
+    measure_lack,
+    rank_jobs,
+)
 
 MOST_TOLD = 20
 """So many resources or jobs are named for each rule."""
@@ -134,9 +140,7 @@ def _measure(
     elif problem.objective == "lexicographic":
         objective = tuple(left[job] for job in rank_jobs(problem))
     elif problem.objective == "max-min":
-        objective = 0.0
-        for got, due in zip(served.tolist(), count_dues(problem), strict=True):
-            objective = max(objective, 1 - got / due if due else 0.0)
+        objective = measure_lack(problem, served.tolist())
     else:
         asked_s = [0.0] * jobs.n_jobs if jobs.arrival_s is None else jobs.arrival_s.tolist()
         last_s = list(asked_s)

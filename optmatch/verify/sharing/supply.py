@@ -113,8 +113,7 @@ def count_bound(problem: PortSharing, supply: Supply) -> Score:
     if problem.objective == "lexicographic":
         return tuple(left[job] for job in rank_jobs(problem))
     if problem.objective == "max-min":
-        pairs = zip(most, count_dues(problem), strict=True)
-        return max((1 - got / due for got, due in pairs if due), default=0.0)
+        return measure_lack(problem, most)
     if any(left):
         return math.inf
     return _mean_wait(problem)
@@ -156,7 +155,7 @@ def check_bound(
         return _check_levels(problem, supply, served, certificate, counted)
     wants = _better(problem, served)
     proved = supply.cut(certificate, wants) < sum(wants)
-    return max(counted, _worst(problem, served)) if proved else counted
+    return max(counted, measure_lack(problem, served.tolist())) if proved else counted
 
 
 def _check_levels(
@@ -192,7 +191,7 @@ def _check_levels(
 
 def _better(problem: PortSharing, served: NDArray[np.int64]) -> list[int]:
     """Return what each job needs at least in an answer that is better than this one."""
-    worst, whole, wants = _worst(problem, served), problem.jobs.all_or_nothing, []
+    worst, whole, wants = measure_lack(problem, served.tolist()), problem.jobs.all_or_nothing, []
     for job, (due, wanted) in enumerate(
         zip(count_dues(problem), problem.jobs.demand.tolist(), strict=True)
     ):
@@ -203,9 +202,10 @@ def _better(problem: PortSharing, served: NDArray[np.int64]) -> list[int]:
     return wants
 
 
-def _worst(problem: PortSharing, served: NDArray[np.int64]) -> float:
-    pairs = zip(served.tolist(), count_dues(problem), strict=True)
-    return max((1 - got / due for got, due in pairs if due), default=0.0)
+def measure_lack(problem: PortSharing, served: list[int]) -> float:
+    """Return the largest part of what it is due that a job lacks."""
+    pairs = zip(served, count_dues(problem), strict=True)
+    return max([0.0, *(1 - got / due for got, due in pairs if due)])
 
 
 def _mean_wait(problem: PortSharing) -> float:

@@ -18,13 +18,13 @@ from optmatch.io.exports import exported
 from optmatch.io.rails.triggers import export_triggers, read_triggers, write_triggers
 from optmatch.io.schemas import make_schema
 from optmatch.problems.rails.derivation import derive_triggers
-from tests.helpers.rails import small_job
+from tests.helpers.rails import MODEL, small_job
 
 
 @cache
 def solved() -> om.Solution:
     """Solve a small job."""
-    return om.solve(small_job(delay_s=1e-4), method="provisioned", seed=0)
+    return om.solve(small_job(delay_s=1e-4, model=MODEL), method="provisioned", seed=0)
 
 
 @cache

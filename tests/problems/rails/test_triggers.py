@@ -14,7 +14,7 @@ import optmatch as om
 from optmatch.problems.rails.derivation import derive_triggers
 from optmatch.problems.rails.orders import check_triggers, link, retime
 from optmatch.problems.rails.triggers import TriggerPlan
-from tests.helpers.rails import random_jobs, small_job
+from tests.helpers.rails import MODEL, random_jobs, small_job
 
 
 @settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -32,7 +32,7 @@ def test_the_order_of_a_plan_is_a_plan(job: om.RailJob, method: str) -> None:
 
 def solved(method: str = "provisioned", **options: Any) -> tuple[om.RailJob, om.RailPlan]:
     """Solve a small job."""
-    job = small_job(delay_s=1e-4, **options)
+    job = small_job(delay_s=1e-4, model=MODEL, **options)
     return job, om.solve(job, method=method, seed=0).answer
 
 
@@ -122,7 +122,7 @@ def test_triggers_of_another_job_are_refused() -> None:
     """By its groups, its ranks and ports."""
     job, plan = solved()
     triggers = derive_triggers(job, plan)
-    other = small_job(dp=4, delay_s=1e-4)
+    other = small_job(dp=4, delay_s=1e-4, model=MODEL)
     with pytest.raises(om.InputError, match="groups"):
         link(other, triggers)
     with pytest.raises(om.InputError, match="a plan of another job"):

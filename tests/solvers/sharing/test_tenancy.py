@@ -64,7 +64,7 @@ def test_four_jobs_of_eight_ports_need_seven_slots() -> None:
     assert sorted(met) == sorted(wanted)
     figures = om.verify(problem, solution).figures
     # alone, each circuit would take its shortest route: jobs cost each other next to nothing
-    assert figures["total_cells"] <= 1.1 * figures["shortest_cells"]
+    assert figures["total_cells"] <= 1.02 * figures["shortest_cells"]
 
 
 @pytest.mark.parametrize(

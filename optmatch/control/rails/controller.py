@@ -1,0 +1,267 @@
+"""The controller of one rail: it hears what is over, and sets the state that waits for it.
+
+It knows no times but those of the messages that it gets, and a message may come late, twice or
+never. A circuit is changed when all that goes over it is over, however long that takes. A rank
+that waits for a state asks for it; then ranks of whom something is missing are polled. If one of
+them stays silent, the rail goes to its fall-back state: all ranks are told to hold, and when each
+of them does, a ring is set up. Over it one communication after the other is forwarded, until all
+ranks are past that step. The next step goes by the plan again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import inf
+from typing import Any, NamedTuple
+
+from optmatch.problems.rails.triggers import RailTriggers
+
+Key = tuple[Any, ...]
+"""What is over, ready or begun, without its step."""
+
+
+class Message(NamedTuple):
+    """What a rank tells the controller of its rail, or the other way round.
+
+    To the controller: ``"over"`` or ``"ready"`` is a communication (group, n, part), ``"ask"``
+    for a state, ``"here"`` answers a poll, ``"held"`` tells the step in which a rank holds,
+    ``"want"`` (communication, how many ranks) and ``"served"`` are of the fall-back state. To a
+    rank: ``"state"`` confirms one, ``"poll"``, ``"hold"``, ``"grant"``, ``"resume"``.
+    """
+
+    at_s: float
+    kind: str
+    rank: int
+    step: int
+    what: tuple[int, ...] = ()
+
+
+class Change(NamedTuple):
+    """What a switch is told: from when on which transmit ports lead to which receive ports."""
+
+    at_s: float
+    circuits: tuple[tuple[int, int], ...]
+
+
+class Controller:
+    """Plays the triggers of one rail.
+
+    Parameters
+    ----------
+    rail
+        What it plays.
+    followers
+        ``one, two, ago``: triggers of which the second begins after the first.
+    delay_s
+        How long a change takes.
+    timeout_s
+        So long a rank is left alone after a poll.
+    whole
+        Whether a state is complete before the next one begins, as the rail stops as a whole.
+    tries
+        After so many polls without an answer the rail goes to its fall-back state.
+    """
+
+    def __init__(
+        self,
+        rail: RailTriggers,
+        followers: Sequence[Sequence[int]],
+        delay_s: float,
+        *,
+        timeout_s: float,
+        whole: bool = False,
+        tries: int = 5,
+    ) -> None:
+        self.rail, self.delay_s, self.whole, self.tries = rail, delay_s, whole, tries
+        self.timeout_s = timeout_s
+        self.changes: list[Change] = []
+        """What the switch was told, in order."""
+        self.n_fallbacks = 0
+        self._needed: list[list[tuple[Key, int]]] = []
+        self._listeners: dict[Key, list[tuple[int, int]]] = {}
+        for k, trigger in enumerate(rail.triggers):
+            keys: list[tuple[Key, int]] = [
+                *((("over", *row[:4]), row[4]) for row in trigger.after.tolist()),
+                *((("ready", *row), 0) for row in trigger.wanted.tolist()),
+                *((("begun", one), ago) for one, two, ago in followers if two == k),
+            ]
+            self._needed.append(keys)
+            for key, ago in keys:
+                self._listeners.setdefault(key, []).append((k, ago))
+        self._confirms: list[set[int]] = [set() for _ in rail.triggers]
+        for rank, _, _, _, state, _ in rail.needs.tolist():
+            self._confirms[state - 1].add(rank)
+        self._silent = dict.fromkeys(rail.ranks, 0)
+        self._polled_s = dict.fromkeys(rail.ranks, -inf)
+        self._ring: _Ring | None = None
+        self._epoch = 0
+
+    def start(self, at_s: float = 0.0, step: int = 0) -> Iterator[Message]:
+        """Go by the plan from the beginning of a step, when the first state is there."""
+        self._base, self._from_s = step, at_s
+        self._seen: dict[int, dict[Key, float]] = {}
+        self._missing: dict[tuple[int, int], int] = {}
+        self._done_s: dict[tuple[int, int], float] = {}
+        self._last_set = [step - 1] * len(self.rail.triggers)
+        for k in range(len(self.rail.triggers)):
+            if not self._count(k, step):
+                yield from self._set(k, step)
+
+    def receive(self, message: Message) -> Iterator[Message]:
+        """Answer a message; what it changes is added to `changes`."""
+        at_s, kind, rank, step, what = message
+        self._silent[rank] = 0
+        if self._ring is not None:
+            yield from self._fall_back(self._ring, message)
+        elif kind in ("over", "ready"):
+            yield from self._note((kind, rank, *what), step, at_s)
+        elif (kind != "here" and step < self._base) or kind in ("held", "want", "served"):
+            # It has not heard that the rail goes by the plan again.
+            yield Message(max(at_s, self._from_s), "resume", rank, self._base, (self._epoch,))
+        elif kind == "ask":
+            yield from self._answer(at_s, rank, step, what[0])
+
+    def _note(self, key: Key, step: int, at_s: float) -> Iterator[Message]:
+        """Note what is over, ready or begun, once, and set the states that have waited for it."""
+        if step < self._base or key in self._seen.setdefault(step, {}):
+            return
+        self._seen[step][key] = at_s
+        for k, ago in self._listeners.get(key, ()):
+            at = k, step + ago
+            if at not in self._missing:
+                self._missing[at] = self._count(*at)
+            self._missing[at] -= 1
+            if not self._missing[at]:
+                yield from self._set(*at)
+
+    def _count(self, k: int, step: int) -> int:
+        return sum(step - ago >= self._base for _, ago in self._needed[k])
+
+    def _set(self, k: int, step: int) -> Iterator[Message]:
+        """Change the circuits of a trigger, and confirm its state when they are there."""
+        known = (self._seen.get(step - ago, {}).get(key, 0.0) for key, ago in self._needed[k])
+        at_s = max(self._from_s, *known, 0.0)
+        self._tell(at_s, self.rail.triggers[k].circuits.tolist())
+        done_s = self._done_s[k, step] = at_s + self.delay_s
+        for rank in sorted(self._confirms[k]):
+            yield Message(done_s, "state", rank, step, (k + 1, self._epoch))
+        yield from self._note(("begun", k), step, done_s if self.whole else at_s)
+        self._last_set[k] = step
+        for old in [each for each in self._seen if each < min(self._last_set) - 1]:
+            del self._seen[old]  # all that it could be counted for is set
+
+    def _tell(self, at_s: float, circuits: Sequence[Sequence[int]]) -> None:
+        self.changes.append(Change(at_s, tuple((sends, to) for sends, to in circuits)))
+
+    def _answer(self, at_s: float, rank: int, step: int, state: int) -> Iterator[Message]:
+        """Confirm a state again, or poll the ranks of whom something is missing."""
+        done_s = self._done_s.get((state - 1, step))
+        if done_s is not None:
+            yield Message(max(at_s, done_s), "state", rank, step, (state, self._epoch))
+            return
+        yield from self._poll(at_s, state - 1, step, set())
+        if self.rail.fallback is not None and max(self._silent.values()) > self.tries:
+            self._epoch += 1
+            self._ring = _Ring(self.rail.ranks, self._epoch)
+            yield from self._ring.hold(at_s)
+
+    def _poll(
+        self, at_s: float, k: int, step: int, known: set[tuple[int, int]]
+    ) -> Iterator[Message]:
+        known.add((k, step))
+        for key, ago in self._needed[k]:
+            before = step - ago
+            if before < self._base or key in self._seen.get(before, {}):
+                continue
+            if key[0] != "begun":
+                rank = key[1]
+                if at_s - self._polled_s[rank] >= self.timeout_s:
+                    self._silent[rank] += 1
+                    self._polled_s[rank] = at_s
+                    yield Message(at_s, "poll", rank, before)
+            elif (key[1], before) not in known:
+                yield from self._poll(at_s, key[1], before, known)
+
+    def _fall_back(self, ring: _Ring, message: Message) -> Iterator[Message]:
+        """Let the ranks hold, then serve what they want, then go by the plan again."""
+        at_s = message.at_s
+        if ring.ready_s is None:
+            yield from ring.gather(message)
+            if ring.last is not None and self.rail.fallback is not None:
+                self._tell(at_s, list(enumerate(self.rail.fallback.tolist())))
+                ring.ready_s = at_s + self.delay_s
+                self.n_fallbacks += 1
+            return
+        yield from ring.serve(message)
+        if ring.last is not None and ring.is_past:
+            self._tell(at_s, list(enumerate(self.rail.circuits.tolist())))
+            self._ring, done_s, step = None, at_s + self.delay_s, ring.last + 1
+            for rank in self.rail.ranks:
+                yield Message(done_s, "resume", rank, step, (self._epoch,))
+            yield from self.start(done_s, step)
+
+
+class _Ring:
+    """The fall-back state of a rail: who holds, who wants what, and whose turn it is."""
+
+    def __init__(self, ranks: Sequence[int], epoch: int) -> None:
+        self.ranks, self.epoch = ranks, epoch
+        self.last: int | None = None
+        """The last step in which anybody was when all held: so long the ring stays."""
+        self.ready_s: float | None = None
+        self._steps: dict[int, int] = {}
+        self._wants: dict[tuple[int, int, int], set[int]] = {}
+        self._turn: tuple[int, int] | None = None
+        self._left: set[int] = set()
+        self._over: set[tuple[int, int]] = set()
+
+    @property
+    def is_past(self) -> bool:
+        """Whether all ranks are past the last step."""
+        return self.last is not None and min(self._steps.values()) > self.last
+
+    def hold(self, at_s: float) -> Iterator[Message]:
+        """Tell those to hold who have not said that they do."""
+        for rank in self.ranks:
+            if rank not in self._steps:
+                yield Message(at_s, "hold", rank, 0, (self.epoch,))
+
+    def gather(self, message: Message) -> Iterator[Message]:
+        """Hear who holds, and tell the others again."""
+        if message.kind == "held" and message.what == (self.epoch,):
+            self._steps[message.rank] = message.step
+        if len(self._steps) == len(self.ranks):
+            self.last = max(self._steps.values())
+        elif message.kind in ("held", "ask", "want"):
+            yield from self.hold(message.at_s)
+
+    def serve(self, message: Message) -> Iterator[Message]:
+        """Let what all its ranks want go around the ring, one after the other."""
+        at_s, kind, rank, step, what = message
+        if kind == "held" and what == (self.epoch,):
+            self._steps[rank] = max(step, self._steps[rank])
+        elif kind == "served" and self._turn == (step, *what):
+            self._left.discard(rank)
+            if not self._left:
+                self._over.add(self._turn)
+                self._turn = None
+        elif kind == "want" and self.last is not None and step <= self.last:
+            node, size = what
+            if (step, node) == self._turn:
+                yield self._grant(at_s, rank)
+            elif (step, node) not in self._over:
+                self._wants.setdefault((step, node, size), set()).add(rank)
+        agreed = sorted(at for at, ranks in self._wants.items() if len(ranks) == at[2])
+        if self._turn is None and agreed:
+            self._left = self._wants.pop(agreed[0])
+            self._turn = agreed[0][:2]
+            for one in sorted(self._left):
+                yield self._grant(at_s, one)
+        elif self._turn is not None and kind == "want":
+            for one in sorted(self._left):
+                yield Message(at_s, "poll", one, self._turn[0], self._turn[1:])
+
+    def _grant(self, at_s: float, rank: int) -> Message:
+        assert self._turn is not None
+        assert self.ready_s is not None
+        return Message(max(at_s, self.ready_s), "grant", rank, self._turn[0], self._turn[1:])

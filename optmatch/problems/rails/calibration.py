@@ -1,0 +1,65 @@
+"""The efficiency of a job, from one measured step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from optmatch.model import InputError, number
+from optmatch.problems.rails.problem import RailJob
+
+_EXACT = 1e-9
+_TRIES = 60
+
+
+def calibrate(job: RailJob, step_s: float) -> RailJob:
+    """Fit the one factor of compute: the efficiency with which a step takes as long as measured.
+
+    Parameters
+    ----------
+    job
+        A job with a model.
+    step_s
+        How long a step takes with all links there, without switching.
+
+    Returns
+    -------
+    RailJob
+        The same job with another efficiency; everything else is predicted.
+
+    Raises
+    ------
+    InputError
+        Of a recorded step, or a step that is shorter than the whole peak allows.
+
+    Examples
+    --------
+    >>> import optmatch as om
+    >>> model = om.TransformerModel(layers=8, hidden=1024, heads=8, sequence=128, vocabulary=1000,
+    ...                             ffn=4096)
+    >>> job = om.RailJob(parallelism=om.Parallelism(dp=2, pp=2),
+    ...                  network=om.RailNetwork(gpus_per_server=1),
+    ...                  workload=om.Workload(model=model, batch=8))
+    >>> round(calibrate(job, 0.01).lower_bound(), 6)
+    0.01
+    """
+    step_s = number("step_s", step_s)
+    if job.workload.model is None:
+        raise InputError("a recorded step has times of its own", where="workload.recorded")
+
+    def late_s(factor: float) -> float:
+        return slowed(factor).lower_bound() - step_s
+
+    def slowed(factor: float) -> RailJob:
+        return replace(job, workload=replace(job.workload, efficiency=min(1.0, 1 / factor)))
+
+    one, one_s = 1.0, late_s(1.0)
+    if one_s > _EXACT * step_s:
+        text = f"step_s = {step_s:g}: with all of the peak a step takes {one_s + step_s:g}"
+        raise InputError(text, where="step_s")
+    two = step_s / (one_s + step_s)
+    for _ in range(_TRIES):  # the time is convex and piecewise linear in the factor
+        two_s = late_s(two)
+        if abs(two_s) <= _EXACT * step_s or two_s == one_s:
+            break
+        one, one_s, two = two, two_s, max(1.0, two - two_s * (two - one) / (two_s - one_s))
+    return slowed(two)

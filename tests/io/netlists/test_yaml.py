@@ -1,0 +1,103 @@
+"""Netlists in YAML: whatever tags, times and aliases say, each is a netlist or has a flaw."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from pathlib import Path
+
+import pytest
+
+import optmatch as om
+from optmatch.io import dumps, loads
+from optmatch.io.netlists.gdsfactory import read_tree
+from tests.helpers.command import call
+
+pytest.importorskip("yaml", reason="needs PyYAML: pip install 'optmatch[netlist]'")
+
+TEXT = """\
+instances: {m1: mzi, m2: {component: mzi}}
+nets: [{p1: "m1,o3", p2: "m2,o2"}, {p1: "m1,o4", p2: "m2,o1"}]
+ports: {in0: "m1,o2", in1: "m1,o1", out0: "m2,o3", out1: "m2,o4"}
+placements: {m1: {x: 0, y: 1, rotation: 0}, m2: {x: 5, y: 0}}
+info: {cell_length: 2, open_pins: []}
+"""
+VALUES = [
+    "2001-01-01", "2001-12-14t21:59:43.10-05:00", "2001-13-45", "!!timestamp x", "!!int x",
+    "!!int 9" + "9" * 5000, "!!float x", "!!bool x", "!!null x", "!!binary x", "!!binary aGk=",
+    "!!set {a, b}", "!!set x", "!!omap [a: 1]", "!!pairs x", "!!map [a]", "!!seq {a: b}",
+    "!!python/object/apply:os.system [ls]", "!foo x", ".inf", "-.inf", ".nan", "1:30:00", "~",
+    "yes", "<<", "{<<: 3}", "{=: x}", "{[1]: 2}", "{{a: b}: c}", "*absent", "&a x", '"\\0\\x1b"',
+    '"\\ud800"',
+]  # fmt: skip
+"""What YAML has beside text and whole numbers."""
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_any_value_in_any_place(value: str, tmp_path: Path) -> None:
+    """No traceback and no warning; what is read can be written and read again. A third each."""
+    path = tmp_path / "a.yml"
+    words = list(re.finditer(r"[\w,]+|\[]", TEXT))
+    for word in words[VALUES.index(value) % 3 :: 3]:
+        path.write_text(TEXT[: word.start()] + value + TEXT[word.end() :])
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            try:
+                problem = om.AllToAll(om.read_netlist(path))
+            except om.InputError as exc:
+                assert "a.yml" in str(exc)
+            else:
+                assert loads(dumps(problem)) == problem
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("!!timestamp x", r"a\.yml: .*: not YAML"),
+        ("- !!bool maybe", r"a\.yml: .*: not YAML"),
+        ("- !!python/object/apply:os.system [ls]", r"a\.yml:1:3: could not determine a construct"),
+        ('- "\\ud83d"', r"a\.yml:1:6: found invalid Unicode character escape code: not YAML"),
+        ("- 2001-02-30", r"a\.yml: .*: not YAML"),
+    ],
+)
+def test_what_is_no_value_is_refused(text: str, complaint: str, tmp_path: Path) -> None:
+    """With the place, where PyYAML tells it."""
+    path = tmp_path / "a.yml"
+    path.write_text(text)
+    with pytest.raises(om.FormatError, match=complaint):
+        read_tree(path, [])
+
+
+def test_half_a_pair_of_surrogates_is_no_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parser in Python, there where libyaml is not, would let it pass."""
+    monkeypatch.delattr("yaml.CSafeLoader", raising=False)
+    path = tmp_path / "a.yml"
+    path.write_text('- [\n"\\ud83d"]')
+    with pytest.raises(om.FormatError, match=r"a\.yml:2: '\\ud83d': half of a pair of surrogates"):
+        read_tree(path, [])
+
+
+def test_aliases_repeat_no_more_than_is_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all that they name together, also within what has another name."""
+    monkeypatch.setenv("OPTMATCH_MAX_REPEATS", "20")
+    path = tmp_path / "a.yml"
+    path.write_text(
+        "a: {b: &b [1, 2, 3, 4]}\nc: [*b, *b, *b]\nd: &d e\nf: [*d, *d, *d, *d, *d, *d]\n"
+    )
+    with pytest.raises(om.InputError, match=r"21 repeats: at most 20 \(OPTMATCH_MAX_REPEATS\)"):
+        om.read_netlist(path)
+    path.write_text("a: {b: &b [1, 2, 3, 4]}\nc: [*b, *b, *b]\nd: &d e\nf: [*d, *d]\n")
+    assert read_tree(path, [])["c"] == [[1, 2, 3, 4]] * 3
+
+
+def test_a_name_cannot_write_to_the_terminal(tmp_path: Path) -> None:
+    """Escape sequences and letters that turn a line round are written out."""
+    path = tmp_path / "a.yml"
+    path.write_text(TEXT.replace("{m1: mzi", '{m1: "\\e[31m\\u202eé"'))
+    done = call("generate", "all-to-all", "--netlist", path, "-o", tmp_path / "a.json")
+    assert done.exit_code == 2
+    assert r"component \x1b[31m\u202eé of m1 is not known" in done.stderr

@@ -1,0 +1,144 @@
+"""Times from the job: rooflines, buckets, the optimiser, one stream; one factor is fitted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import optmatch as om
+from optmatch.cli import main
+from optmatch.io import load
+from optmatch.problems.rails.accelerators import ACCELERATORS, describe_accelerator
+from optmatch.problems.rails.calibration import calibrate
+from optmatch.problems.rails.step import ALL_REDUCE, COMPUTE, SEND, dimensions
+from tests.helpers.rails import change_job, make_job, message_step, small_job
+
+MODEL = om.TransformerModel(
+    layers=4, hidden=64, heads=4, sequence=32, vocabulary=100, ffn=128, ffn_matrices=2
+)
+
+
+def compute_s(job: om.RailJob, rank: int = 0) -> list[float]:
+    """List how long the computations of a rank last."""
+    step = job.step()
+    at = (step.rank == rank) & (step.kind == COMPUTE)
+    found: list[float] = step.duration_s[at].tolist()
+    return found
+
+
+def gradients(job: om.RailJob) -> list[float]:
+    """List the sizes of the all-reduces of gradients of rank 0."""
+    step = job.step()
+    at = (step.rank == 0) & (step.kind == ALL_REDUCE) & (dimensions(step) == 0)
+    found: list[float] = step.size_bytes[at].tolist()
+    return found
+
+
+def test_a_layer_takes_as_long_as_its_operations_or_its_bytes() -> None:
+    """With much memory bandwidth the operations count; with little, weights and activations."""
+    job = make_job(dp=1, gpus_per_server=1, batch=2, model=MODEL, peak_flops_per_s=1e9)
+    plain = compute_s(job)
+    fast = compute_s(change_job(job, memory_bytes_per_s=1e30))
+    np.testing.assert_allclose(fast[:-1], plain, rtol=1e-9)
+    slow = compute_s(change_job(job, memory_bytes_per_s=1e3))
+    inner = 2 * 32 * 64
+    matrices = 4 * 64**2 + 2 * 64 * 128
+    bytes_moved = 2 * (matrices + inner * (6 + 8 + 2 + 128 / 64))
+    assert slow[0] == pytest.approx(bytes_moved / 1e3)
+
+
+def test_causal_attention_does_half_of_the_scores() -> None:
+    """What is masked is not computed: a layer has 4 x sequence x hidden / 2 operations less."""
+    job = make_job(dp=1, gpus_per_server=1, batch=1, model=MODEL, peak_flops_per_s=1e9)
+    half = change_job(job, model=replace(MODEL, attended=16))
+    less = compute_s(job)[0] - compute_s(half)[0]
+    assert less == pytest.approx(32 * 4 * 16 * 64 / (1e9 * 0.5))
+
+
+@pytest.mark.parametrize(("zero", "shards"), [(0, 1), (1, 2), (3, 2)])
+def test_the_optimiser_moves_the_weights_of_a_rank(zero: int, shards: int) -> None:
+    """After the last gradients, and before new weights are gathered."""
+    job = make_job(
+        dp=2, gpus_per_server=1, batch=2, model=MODEL, zero_stage=zero, memory_bytes_per_s=1e9
+    )  # fmt: skip
+    weights = 4 * (4 * 64**2 + 2 * 64 * 128) + 64 * 100
+    assert compute_s(job)[-1] == pytest.approx(weights * 30 / shards / 1e9)
+    step = job.step()
+    found = step.duration_s[: step.rank_start[1]]
+    update = int(np.flatnonzero(found)[-1])
+    before = step.dep[step.dep_start[update] : step.dep_start[update + 1]]
+    assert (dimensions(step)[before] == 0).any()
+    assert (step.kind[update + 1 : step.rank_start[1]] == COMPUTE).sum() == 0
+
+
+def test_gradients_are_exchanged_in_buckets() -> None:
+    """Of whole layers; what is left follows at the end of the backward pass."""
+    layer = 2 * (4 * 64**2 + 2 * 64 * 128)
+    words = 2 * 64 * 100
+    job = make_job(dp=2, gpus_per_server=1, batch=2, model=MODEL)
+    assert gradients(job) == [words, layer, layer, layer, layer]
+    assert gradients(change_job(job, bucket_bytes=layer + 1)) == [words, 2 * layer, 2 * layer]
+    assert gradients(change_job(job, bucket_bytes=3 * layer)) == [words, 3 * layer, layer]
+    assert gradients(change_job(job, bucket_bytes=1e9)) == [words, 4 * layer]
+
+
+def test_one_stream_communicates_one_thing_at_a_time() -> None:
+    """In the order of the program, of all dimensions; receiving does not count."""
+    job = small_job(2, 2, 2, one_stream=True, sequence_parallel=True, port_bytes_per_s=1e7)
+    step = job.step()
+    found = om.solve(job, "on-demand", seed=0).answer
+    assert found is not None
+    at = np.flatnonzero((step.rank == 1) & (step.kind != COMPUTE) & (step.kind <= SEND))
+    starts, ends = found.start_s[at], found.end_s[at]
+    assert (starts[1:] >= ends[:-1] - 1e-12).all()
+    assert job.lower_bound() > change_job(job, one_stream=False).lower_bound()
+
+
+@pytest.mark.parametrize("factor", [0.1, 0.5, 0.9])
+def test_calibration_fits_one_factor(factor: float) -> None:
+    """A job finds its own efficiency again, and nothing else changes."""
+    job = small_job(2, 2, 2, efficiency=factor, port_bytes_per_s=1e7, memory_bytes_per_s=1e8)
+    found = calibrate(change_job(job, efficiency=1.0), job.lower_bound())
+    assert found.workload.efficiency == pytest.approx(factor)
+    assert replace(found.workload, efficiency=factor) == job.workload
+
+
+@pytest.mark.parametrize(
+    ("job", "step_s", "message"),
+    [
+        (small_job(), 1e-9, "with all of the peak a step takes"),
+        (small_job(), -1.0, "step_s"),
+        (make_job(gpus_per_server=1, recorded=message_step()), 1.0, "times of its own"),
+    ],
+)
+def test_what_cannot_be_fitted_is_told(job: om.RailJob, step_s: float, message: str) -> None:
+    """A step that is too short, no time at all, and a step with times of its own."""
+    with pytest.raises(om.InputError, match=message):
+        calibrate(job, step_s)
+
+
+def test_accelerators_have_sources() -> None:
+    """Each tells the fields of a workload; others are refused with all names."""
+    for name, each in ACCELERATORS.items():
+        assert each.source
+        assert om.Workload(model=MODEL, **describe_accelerator(name)).efficiency == each.efficiency
+    with pytest.raises(om.InputError, match="'V100': one of A100, H100"):
+        describe_accelerator("V100")
+
+
+def test_options_of_the_command_line(tmp_path: Any) -> None:
+    """An accelerator tells what is not given, and the measured step fits the efficiency."""
+    target = tmp_path / "job.json"
+    sizes = "--layers 4 --hidden 64 --heads 4 --sequence 32 --vocabulary 100 --ffn 128"
+    line = f"generate rail-job --gpus 2 --gpus-per-server 1 --dp 2 --batch 2 {sizes}"
+    line += " --accelerator H100 --peak-flops 1e9 --measured-step 0.1"
+    result = CliRunner().invoke(main, [*line.split(), "-o", str(target)])
+    assert result.exit_code == 0, result.output
+    job = load(target)
+    assert isinstance(job, om.RailJob)
+    assert (job.workload.peak_flops_per_s, job.workload.memory_bytes_per_s) == (1e9, 3.35e12)
+    assert job.lower_bound() == pytest.approx(0.1)

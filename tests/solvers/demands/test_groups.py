@@ -1,0 +1,175 @@
+"""Groups of entries with weights and deadlines: never better than brute force, bounds below it."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optmatch as om
+from optmatch.io import dumps, loads
+from optmatch.io.problems import problem_digest
+from optmatch.model import InputError
+from optmatch.problems.demands.groups import load_lines, order_groups
+
+
+def ask(matrix: Any, fabric: om.Fabric | None = None, **fields: Any) -> om.Demand:
+    """Make a demand with groups."""
+    given: dict[str, Any] = {"objective": "weighted-completion-s", "delay_s": 1.0} | fields
+    return om.Demand.from_matrix(matrix, fabric, **given)
+
+
+def coflows(n: int, count: int, seed: int, most: int = 9, **fields: Any) -> om.Demand:
+    """Draw a demand with groups of random entries and whole weights."""
+    rng = np.random.default_rng(seed)
+    matrix = rng.integers(1, most + 1, (n, n)) * (rng.random((n, n)) < 0.6)
+    groups = rng.integers(0, count, (n, n))
+    groups[0, 0] = count - 1
+    fields = {"weights": tuple(rng.integers(0, 6, count).tolist())} | fields
+    return ask(matrix, groups=groups, **fields)
+
+
+def least(problem: om.Demand) -> float:
+    """Try all sequences of slots that end with a circuit or are shorter: for a few ticks."""
+    n, groups = problem.fabric.n_ports, problem.groups
+    assert groups is not None
+    weights, due = problem.weights, problem.deadlines_s or (0.0,) * len(problem.weights)
+
+    @cache
+    def onwards(left: tuple[int, ...], clock: int, ends: tuple[int, ...]) -> float:
+        if not any(left):
+            return sum(w * max(0.0, e - d) for w, e, d in zip(weights, ends, due, strict=True))
+        best = np.inf
+        for matching in permutations(range(n)):
+            pairs = [n * i + j for i, j in enumerate(matching) if left[n * i + j]]
+            for held in range(1, max((left[k] for k in pairs), default=0) + 1):
+                after, arrived = list(left), list(ends)
+                for k in pairs:
+                    if left[k] <= held:
+                        group = int(groups.flat[k])
+                        arrived[group] = max(arrived[group], clock + problem.delay_ticks + left[k])
+                    after[k] = max(0, left[k] - held)
+                later = clock + problem.delay_ticks + held
+                best = min(best, onwards(tuple(after), later, tuple(arrived)))
+        return float(best)
+
+    return onwards(tuple(problem.ticks.ravel().tolist()), 0, (0,) * len(weights))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("due", [(), (3.0, 6.0)])
+def test_brute_force_lies_between_the_bound_and_the_answer(
+    seed: int, due: tuple[float, ...]
+) -> None:
+    """Ports so few that all schedules can be listed; the answer is near."""
+    problem = coflows(2, 2, seed, 3, deadlines_s=due, quantum_s=1.0)
+    solution, best = om.solve(problem, seed=0), least(problem)
+    assert problem.lower_bound() <= best * (1 + 1e-9)
+    assert best <= solution.objective <= 1.35 * best  # type: ignore[operator]
+    assert om.verify(problem, solution).ok
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("seed", range(8))
+def test_without_delays_the_first_order_is_within_four_times_the_bound(seed: int) -> None:
+    """The factor of Sincronia: twice for the order, twice for ports that wait for each other."""
+    problem = coflows(8, 5, seed, delay_s=0.0)
+    solution = om.solve(problem, seed=0, limits=om.Limits(iterations=1))
+    assert solution.objective <= 4 * problem.lower_bound()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_order_costs_at_most_twice_what_its_prices_earn(seed: int) -> None:
+    """In the concurrent open shop, and every order costs at least as much as they earn."""
+    problem = coflows(4, 4, seed)
+    loads, weights = load_lines(problem), np.array(problem.weights)
+    order, earned = order_groups(loads, weights)
+
+    def cost(groups: Any) -> float:
+        ends = np.cumsum(loads[list(groups)], axis=0)
+        held = loads[list(groups)] > 0
+        return float((weights[list(groups)] * np.where(held, ends, 0).max(axis=1)).sum())
+
+    assert earned <= min(map(cost, permutations(range(4)))) + 1e-9
+    assert cost(order) <= 2 * earned + 1e-9
+
+
+def test_the_verifier_counts_when_groups_are_complete() -> None:
+    """By hand: group 0 in the first slot, group 1 after 1 + 4 + 1 + 2 s."""
+    problem = ask(
+        [[3, 2], [0, 4]],
+        groups=[[0, 1], [-1, 1]],
+        weights=(10, 1),
+        deadlines_s=(1, 0),
+    )
+    schedule = problem.schedule([[0, 1], [1, -1]], [4, 2])
+    report = om.verify(problem, schedule)
+    assert report.valid and report.figures["objective"] == 10 * (4 - 1) + 8
+    assert report.figures["lower_bound_recomputed"] == problem.lower_bound() == 10 * 3 + 8
+    late = problem.schedule([[1, -1], [0, 1]], [2, 4])
+    assert om.verify(problem, late).figures["objective"] == 10 * (7 - 1) + 8
+    assert not om.verify(problem, problem.schedule([[0, 1]], [4])).valid
+    solution = om.solve(problem, seed=0)
+    assert (solution.status, solution.objective) == (om.Status.OPTIMAL, 38)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_solver_and_verifier_count_the_same_bound(seed: int) -> None:
+    """They share no code for it."""
+    problem = coflows(5, 4, seed, deadlines_s=(0, 9, 20, 3))
+    solution = om.solve(problem, seed=0, limits=om.Limits(iterations=20))
+    report = om.verify(problem, solution)
+    assert report.ok
+    assert report.figures["lower_bound_recomputed"] == pytest.approx(problem.lower_bound())
+
+
+def test_groups_are_kept_in_files_and_change_no_other_digest() -> None:
+    """Fields of other objectives are not written."""
+    problem = coflows(3, 2, 0, deadlines_s=(1, 2))
+    assert loads(dumps(problem)) == problem
+    plain = om.Demand(om.IdealSwitch(3), problem.demand_bytes, delay_s=1.0)
+    assert "groups" not in dumps(plain)
+    assert problem_digest(plain) != problem_digest(problem)
+
+
+def test_idle_groups_and_cells_are_served() -> None:
+    """A feed-forward fabric gets states; an empty demand costs nothing."""
+    problem = ask(np.ones((4, 4)), om.Benes(4), groups=np.arange(16).reshape(4, 4) % 3)
+    solution = om.solve(problem, seed=0, limits=om.Limits(iterations=3))
+    assert solution.schedule is not None and solution.schedule.cell_states is not None
+    empty = ask(np.zeros((2, 2)), groups=[[-1, 4], [0, 1]])
+    assert om.solve(empty, seed=0).objective == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"groups": None}, "groups: a group for each entry"),
+        ({"groups": [[0]]}, "groups: a group for each entry"),
+        ({"groups": [[0, -1], [0, 0]]}, r"groups\[0, 1\] = -1"),
+        ({"groups": [[0, 9], [0, 0]]}, "groups: number 9 of 4 entries"),
+        ({"weights": (1.0,)}, "weights has 1 entries, there are 2 groups"),
+        ({"deadlines_s": (1.0, 2.0, 3.0)}, "deadlines_s has 3 entries"),
+        ({"planes": 2}, "on one plane"),
+        ({"switching": "per-circuit"}, "all-stop"),
+        ({"packet_bytes_per_s": 0.5}, "without packet network"),
+        ({"objective": "completion-s"}, "are for objective weighted-completion-s"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(fields: dict[str, Any], said: str) -> None:
+    """With the name of what is wrong."""
+    with pytest.raises(InputError, match=said):
+        ask([[1, 2], [3, 4]], **{"groups": [[0, 1], [1, 0]]} | fields)
+
+
+def test_methods_for_the_whole_demand_do_not_take_groups() -> None:
+    """And a mesh, which does not hold every matching, is refused."""
+    problem = coflows(2, 2, 0)
+    with pytest.raises(InputError, match="these are: best"):
+        om.solve(problem, "eclipse")
+    mesh = om.HexMesh(2, 2, tx=2, rx=2)
+    with pytest.raises(InputError, match="does not hold every matching"):
+        om.solve(ask([[0, 1], [1, 0]], mesh, groups=[[0, 1], [1, 0]]))

@@ -1,0 +1,104 @@
+"""Optima against networkx, and against every assignment of tiny problems."""
+
+import networkx as nx
+import numpy as np
+import pytest
+
+import optmatch as om
+from optmatch.problems import PortSharing
+from tests.helpers.modes import examples
+from tests.helpers.sharing import (
+    Jobs,
+    Resources,
+    Sharing,
+    SupplyProof,
+    best_by_hand,
+    draw_sharing,
+    serves,
+)
+
+OBJECTIVES = ("max-flow", "lexicographic", "max-min", "min-jct")
+
+
+def flow_by_networkx(problem: PortSharing) -> int:
+    """Return the largest flow from resources to jobs, resource by resource."""
+    graph = nx.DiGraph()
+    resources, jobs = problem.resources, problem.jobs
+    graph.add_nodes_from(("s", "t"))
+    for job, wants in enumerate(jobs.demand.tolist()):
+        graph.add_edge(("job", job), "t", capacity=wants)
+        for plane in range(3 if jobs.plane_caps is not None else 0):
+            cap = int(jobs.plane_caps[job, plane])  # type: ignore[index]
+            graph.add_edge(("door", job, plane), ("job", job), capacity=cap)
+        for resource in range(resources.n_resources):
+            if serves(resources, jobs, resource, job):
+                plane = int(resources.planes[resource])
+                door = ("job", job) if jobs.plane_caps is None else ("door", job, plane)
+                graph.add_edge(("resource", resource), door, capacity=1)
+                graph.add_edge("s", ("resource", resource), capacity=1)
+    return int(nx.maximum_flow_value(graph, "s", "t"))
+
+
+@pytest.mark.parametrize("caps", [False, True])
+def test_max_flow_is_that_of_networkx(caps: bool) -> None:
+    """And its cut, which the verifier counts anew, is as small."""
+    rng = np.random.default_rng(22)
+    for _ in range(examples(50, plain=10)):
+        problem = draw_sharing(rng, caps=caps)
+        solution = om.solve(problem, "max-flow", seed=0)
+        served = int((solution.answer.job_of >= 0).sum())
+        assert served == flow_by_networkx(problem)
+        assert solution.objective == problem.jobs.demand.sum() - served
+        assert solution.status is om.Status.OPTIMAL and solution.proof != "search"
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_optima_are_those_of_all_assignments(objective: str) -> None:
+    """With caps of planes and with jobs that take all or nothing; policies are never better."""
+    rng = np.random.default_rng(23)
+    for k in range(examples(24, plain=12)):
+        problem = draw_sharing(
+            rng, objective, resources=5, jobs=3, caps=k % 2 == 0, whole=k % 4 < 2
+        )
+        best, solution = best_by_hand(problem), om.solve(problem, seed=0)
+        assert solution.method == objective
+        assert solution.objective == best
+        infeasible = solution.status is om.Status.INFEASIBLE
+        assert solution.status is om.Status.OPTIMAL or (infeasible and best is None)
+        if objective in ("max-min", "lexicographic"):
+            assert solution.proof in ("counting", "certificate")
+        if not problem.jobs.whole.any():
+            for name in ("fifo", "srsf", "random"):
+                found = om.solve(problem, name, seed=k).objective
+                assert found is None or found >= best
+
+
+def test_all_or_nothing_is_chosen_where_a_flow_would_tear() -> None:
+    """One of two jobs of 3 that share 4 resources; the bound of the flow alone is lower."""
+    ports = Resources([[1.0, 1, 1, 1]])
+    problem = Sharing(ports, Jobs([3, 3], [[1.0, 1.0]], all_or_nothing=[1, 1]))
+    solution = om.solve(problem, seed=0)
+    assert (solution.objective, solution.status) == (3.0, om.Status.OPTIMAL)
+    assert sorted(solution.answer.served(2).tolist()) == [0, 3]
+    report = om.verify(problem, solution)
+    assert report.valid and not report.ok  # the flow bounds it by 2, CP-SAT says 3
+
+
+def test_a_given_order_counts() -> None:
+    """The last to ask may be the first in order."""
+    ports = Resources([[1.0, 1.0, 2.0]])
+    jobs = Jobs([2, 2], [[1.0, 2.0]])
+    by_time = om.solve(Sharing(ports, jobs, "lexicographic"), seed=0)
+    by_order = om.solve(Sharing(ports, jobs, "lexicographic", order=[1, 0]), seed=0)
+    assert by_time.objective == (0, 1)
+    assert by_order.objective == (1, 0)
+    assert by_order.answer.job_of[2] == 1
+    assert all(cut is None or isinstance(cut, SupplyProof) for cut in by_order.certificate)
+
+
+def test_little_time_is_a_normal_outcome() -> None:
+    """An answer, or none, but no error."""
+    problem = draw_sharing(np.random.default_rng(3), "lexicographic", resources=30)
+    for limits in (om.Limits(time_s=0.0), om.Limits(time_s=1e-6)):
+        solution = om.solve(problem, seed=0, limits=limits)
+        assert solution.status in (om.Status.UNKNOWN, om.Status.FEASIBLE, om.Status.OPTIMAL)

@@ -1,0 +1,202 @@
+"""The study of a shared pool: its bound, its tables, and the command."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from optmatch.model import FormatError, InputError
+from optmatch.plotting import plot_study
+from optmatch.plotting.studies import study_data
+from optmatch.simulation.sharing.pool import Pool, pool_of
+from optmatch.simulation.sharing.replay import simulate_pool
+from optmatch.simulation.sharing.workloads import draw_devices, draw_workload
+from optmatch.studies.sharing.bounds import bound_completions
+from optmatch.studies.sharing.policies import POLICIES, make_policy
+from optmatch.studies.sharing.tables import study_sharing
+from optmatch.studies.sharing.traces import COLUMNS, read_trace
+from tests.helpers.command import call, process
+from tests.helpers.pools import at_random, first_come, pools
+
+SMALL: dict[str, Any] = {"jobs": 6, "scale": 1000.0, "runs": 2}
+
+
+@given(pools())
+def test_no_policy_beats_the_bound(pool: Pool) -> None:
+    """The bound holds for runs that end, and each job's own for those that are done."""
+    for policy in (first_come, at_random):
+        run = simulate_pool(pool, policy, over_selection=2.0, enough=0.8, until_s=90.0)
+        bound = bound_completions(pool, 90.0)
+        done = ~np.isnan(run.completion_s)
+        assert (bound.alone_s[done] <= run.completion_s[done]).all()
+        if done.all():
+            assert bound.mean_s <= run.completion_s.mean() + 1e-9
+            assert bound.mean_s == bound_completions(pool, run.end_s).mean_s
+
+
+def least_sum(ends_s: list[float], asked_s: list[float], work: list[int]) -> float:
+    """Return the least sum of completions if results are dealt out in all possible ways."""
+
+    @functools.cache
+    def rest(place: int, left: tuple[int, ...]) -> float:
+        if not any(left):
+            return 0.0
+        if place == len(ends_s):
+            return math.inf
+        best = rest(place + 1, left)
+        for job, wants in enumerate(left):
+            if wants and asked_s[job] <= ends_s[place]:
+                after = (*left[:job], wants - 1, *left[job + 1 :])
+                done = 0.0 if wants > 1 else ends_s[place] - asked_s[job]
+                best = min(best, done + rest(place + 1, after))
+        return best
+
+    return rest(0, tuple(work))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_shared_results_are_dealt_out_best(seed: int) -> None:
+    """Where all jobs may have all results, and each is quick alone, the bound is the optimum."""
+    rng = np.random.default_rng(seed)
+    arrival_s = np.sort(rng.uniform(4, 20, 9))
+    pool = Pool(
+        arrival_s=arrival_s,
+        departure_s=arrival_s + 50,
+        response_s=np.full(9, 0.001),
+        class_of=np.zeros(9, np.int32),
+        eligible=np.ones((1, 3), np.int8),
+        tier=np.zeros(1, np.int32),
+        asked_s=rng.uniform(0, 4, 3),  # before the first device
+        demand=rng.integers(1, 4, 3),
+        rounds=np.ones(3, np.int64),
+        deadline_s=np.full(3, 99.0),
+    )
+    ends_s = (pool.arrival_s + pool.response_s).tolist()
+    found = bound_completions(pool, 99.0, enough=1.0)
+    best = least_sum(ends_s, pool.asked_s.tolist(), pool.demand.tolist())
+    assert 3 * found.mean_s == pytest.approx(best)
+
+
+def test_tables_and_picture() -> None:
+    """Each mix and policy has a row; ratios are paired; the same seed gives the same tables."""
+    study = study_sharing(mixes=["low", "even"], policies=["irs", "scarce"], **SMALL)
+    rows = study.tables["completion"]
+    assert [(row["mix"], row["policy"]) for row in rows] == [
+        (mix, policy) for mix in ("low", "even") for policy in ("random", "irs", "scarce")
+    ]
+    for row in rows:
+        assert row["of_bound"] >= 1
+        assert row["completion_s"] <= row["completion_p99_s"]
+    assert all(row["ratio"] == 1 for row in rows if row["policy"] == "random")
+    again = study_sharing(mixes=["low", "even"], policies=["irs", "scarce"], **SMALL)
+    assert again.tables["completion"] == rows
+    first, second = study_data("sharing", study.tables)
+    assert list(first.series) == list(second.series) == ["random", "irs", "scarce"]
+    assert first.labels == ["low", "even"] and first.series["random"] == [1, 1]
+    assert len(plot_study("sharing", study.tables).axes) == 2
+
+
+def test_runs_do_not_depend_on_the_others() -> None:
+    """The first run of two is the run that is made alone: the seeds are children of one."""
+    pool = pool_of(
+        draw_workload("small", np.random.SeedSequence(3).spawn(2)[0], jobs=6, scale=1000)
+    )
+    alone = study_sharing(mixes=["small"], policies=["fifo"], seed=3, **SMALL | {"runs": 1})
+    fifo = simulate_pool(pool, make_policy("fifo", pool))
+    assert alone.tables["completion"][1]["completion_s"] == fifo.completion_s.mean()
+
+
+def write_trace(path: Path, end: int | None = None) -> Path:
+    """Write 400 devices as CSV, or the first bytes of it."""
+    (devices, response_s, _) = draw_devices(400, 60.0, np.random.default_rng(0))
+    columns = [devices.arrivals_s, devices.departures_s, response_s, *devices.public]
+    rows = [",".join(map(repr, row)) for row in zip(*(c.tolist() for c in columns), strict=True)]
+    path.write_bytes("\n".join([",".join(COLUMNS), *rows, ""]).encode()[:end])
+    return path
+
+
+def test_trace(tmp_path: Path) -> None:
+    """A trace gives back its devices, as CSV and as Parquet, and the study runs on it."""
+    devices, response_s, _ = draw_devices(400, 60.0, np.random.default_rng(0))
+    trace = read_trace(write_trace(tmp_path / "t.csv"))
+    assert trace.devices == devices
+    assert trace.response_s.tolist() == response_s.tolist()
+    assert trace.period_s == pytest.approx(devices.arrivals_s.max())
+    csv, parquet = pytest.importorskip("pyarrow.csv"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(csv.read_csv(tmp_path / "t.csv"), tmp_path / "t.parquet")
+    assert read_trace(tmp_path / "t.parquet").devices == devices
+    (tmp_path / "cut.parquet").write_bytes((tmp_path / "t.parquet").read_bytes()[:-9])
+    with pytest.raises(FormatError, match=r"cut\.parquet"):
+        read_trace(tmp_path / "cut.parquet")
+    study = study_sharing(mixes=["low"], policies=["fifo"], trace=trace, **SMALL)
+    assert study.tables["completion"][0]["runs"] == 2
+
+
+@pytest.mark.parametrize(
+    ("end", "message"), [(-1, "cut off"), (-60, "cut off"), (30, "cut off"), (0, "cut off")]
+)
+def test_truncated_trace(tmp_path: Path, end: int, message: str) -> None:
+    """A trace that is cut off anywhere is refused with exit code 2, and nothing is printed."""
+    path = write_trace(tmp_path / "t.csv", end)
+    found = call("study", "sharing", "--trace", path, "--json", "-q")
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert message in found.stderr and "t.csv" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("cpu", "gpu", "cpu"),
+        (",2.0,", ",two,", "two"),
+        (",2.0,", ",", "columns"),
+        (",2.0,", ",nan,", "finite"),
+    ],
+)
+def test_bad_trace(tmp_path: Path, old: str, new: str, message: str) -> None:
+    """A column that is missing, and a value that is no number, are named."""
+    path = write_trace(tmp_path / "t.csv")
+    path.write_text(path.read_text().replace(old, new, 1))
+    with pytest.raises(FormatError, match=message):
+        read_trace(path)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_all_policies_finish(name: str) -> None:
+    """Under each policy all jobs are done, with the devices of the trace."""
+    pool = pool_of(draw_workload("even", 1, jobs=6, scale=1000))
+    run = simulate_pool(pool, make_policy(name, pool))
+    assert not np.isnan(run.completion_s).any()
+    assert 0 < run.utilisation < 1 and run.throughput_per_s > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"mixes": ["medium"]}, "mix 'medium': one of even"),
+        ({"policies": ["lottery"]}, "policy 'lottery': one of random"),
+        ({"scale": 0.0}, "scale = 0: must be > 0"),
+        ({"runs": 0}, "runs"),
+    ],
+)
+def test_bad_arguments(change: dict[str, Any], message: str) -> None:
+    """What is not known is refused by name."""
+    with pytest.raises(InputError, match=message):
+        study_sharing(**SMALL | change)
+
+
+def test_command() -> None:
+    """The command writes the tables as one object, and refuses an unknown mix with exit code 2."""
+    words = "study sharing --mix low --policy fifo --jobs-asking 3 --scale 2000 --runs 1 --json -q"
+    found = process(*words.split())
+    told = json.loads(found.stdout)
+    assert (found.returncode, told["study"], told["complete"]) == (0, "sharing", True)
+    assert [row["policy"] for row in told["tables"]["completion"]] == ["random", "fifo"]
+    wrong = call("study", "sharing", "--mix", "medium", "--json")
+    assert wrong.exit_code == 2 and "mix 'medium'" in wrong.stderr
