@@ -34,7 +34,8 @@ def plan_ahead(
     """Set up circuits early: the best of a few orders; None if no order can be kept.
 
     Tried are the order in which communications would start with all circuits there, and those of
-    known plans, of which `starts` are those of nodes; and steps that begin with the circuits that they use first, or used last.
+    known plans, of which `starts` are those of nodes; and steps that begin with the circuits that
+    they use first, or used last.
     """
     order = best_order(transfers, starts)
     return order and plan_in_order(transfers, order)
