@@ -28,9 +28,7 @@ class Order(NamedTuple):
     """By end and lane the peer that it faces when the step begins, and ends."""
 
 
-def plan_ahead(
-    transfers: Transfers, starts: Sequence[Sequence[float]] = ()
-) -> RailPlan | None:
+def plan_ahead(transfers: Transfers, starts: Sequence[Sequence[float]] = ()) -> RailPlan | None:
     """Set up circuits early: the best of a few orders; None if no order can be kept.
 
     Tried are the order in which communications would start with all circuits there, and those of
