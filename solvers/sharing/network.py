@@ -123,6 +123,7 @@ class Network:
         came = np.cumsum(flow.arcs[start:middle][into])
         left = np.cumsum(flow.arcs[middle:end][out])
         lasts = np.union1d(came, left)  # the n-th resource to leave a group came n-th
+        lasts = lasts[lasts > 0]
         counts = np.diff(lasts, prepend=0)
         of = self.tails[start:middle][into][np.searchsorted(came, lasts)] - 1
         job = out[np.searchsorted(left, lasts)] // self.n_planes

@@ -37,7 +37,7 @@ def draw_shares(
     --------
     >>> ports, jobs = draw_shares(100, 3, np.random.default_rng(0))
     >>> ports.n_resources, jobs.demand.tolist()
-    (100, [35, 30, 16])
+    (100, [66, 56, 52])
     """
     count = integer("resources", n_resources, at_least=1)
     width, steps = (
