@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -61,8 +61,8 @@ def bound_completions(pool: Pool, until_s: float, *, enough: float = 0.8) -> Bou
     groups, group_of = range(kinds.shape[1]), group_of.reshape(-1)
     known: dict[tuple[int, ...], float] = {}
     best = float(alone.sum())
-    whole = [[tuple(groups)], [(group,) for group in groups]]
-    for parts in _partitions([*groups]) if len(groups) <= _MOST else whole:
+    few: Iterable[list[tuple[int, ...]]] = [[tuple(groups)], [(group,) for group in groups]]
+    for parts in _partitions([*groups]) if len(groups) <= _MOST else few:
         for part in parts:
             if part not in known:
                 known[part] = shared_s(devices, np.flatnonzero(np.isin(group_of, part)), needed)
