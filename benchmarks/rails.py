@@ -1,6 +1,6 @@
 """Photonic rails: a step of 2,048 GPUs replayed and planned, published step times predicted.
 
-    python benchmarks/rails.py [--repeats 3] [--curves FILE]
+    python benchmarks/rails.py [--repeats 3] [--curves FILE] [--predictions]
 
 The published cases are those of `instances/rails/published-step-times.csv`.
 """
@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 
 import optmatch as om
+from optmatch.problems.rails.calibration import calibrate
+from optmatch.problems.rails.published import CASES as PUBLISHED, published_job
 from optmatch.problems.rails.step import ALL_REDUCE, Group, Step
 from optmatch.problems.rails.windows import PipelineWindows
 from optmatch.simulation.rails.curves import (
@@ -137,6 +139,49 @@ def show_curves(curves: Curves) -> None:
             f"  {case}: {', '.join(row)}; forward {1e3 * windows.forward_s:.1f} ms,"
             f" slack {1e3 * windows.slack_s:.2f} ms, last {1e3 * windows.last_s:.1f} ms"
         )
+
+
+def predict_errors(job: om.RailJob, published: dict[tuple[str, float], float]) -> list[str]:
+    """Return the errors at each delay in percent: of both policies, and of the second corrected.
+
+    Corrected: as if the circuits of messages back were asked for a forward pass before.
+    """
+    delays = sorted({delay_s for _, delay_s in published})
+    rows = [[] for _ in range(3)]
+    rail = np.array([phase.rail == 0 for phase in job.phases()])
+    names = [(phase.stage, phase.position) for phase in job.phases() if phase.rail == 0]
+    for delay_s in delays:
+        for policy in ("on-demand", "provisioned"):
+            found = simulate_rails(job, policy, delay_s=delay_s)
+            step_s = [found.step_s]
+            if policy == "provisioned":
+                window_s = dict(zip(names, found.window_s[rail], strict=True))
+                ahead_s = max(0.0, delay_s - window_s[3, 1])
+                late_s = [max(0.0, delay_s - window_s[stage, 2]) for stage in (1, 2, 3)]
+                step_s.append(found.step_s - sum(late_s) + 3 * ahead_s)
+            for row, each in zip(rows[1:] if len(step_s) > 1 else rows, step_s, strict=False):
+                row.append(100 * (each / published[policy, delay_s] - 1))
+    return [" ".join(f"{each:+.2f}" for each in row) for row in rows]
+
+
+def show_predictions(curves: Curves) -> None:
+    """Print the error of every published point, predicted from the job and one fitted factor."""
+    print("| case | all links | delays, ms | on demand | provisioned | with longer windows |")
+    print("|---|---|---|---|---|---|")
+    for case in PUBLISHED:
+        base = "h200-dp2" if case.startswith("h200") else "gb200-dp4"
+        fitted = calibrate(published_job(base, electrical=True), curves[base]["all-links", 0.0])
+        efficiency = fitted.workload.efficiency
+        electrical = published_job(case, efficiency=efficiency, electrical=True)
+        error = 100 * (electrical.lower_bound() / curves[case]["all-links", 0.0] - 1)
+        times = {
+            key: step_s
+            for key, step_s in curves[case].items()
+            if key[0] in ("on-demand", "provisioned")
+        }
+        delays = " ".join(f"{1e3 * delay_s:g}" for delay_s in sorted({key[1] for key in times}))
+        row = predict_errors(published_job(case, efficiency=efficiency), times)
+        print(f"| {case} | {error:+.2f} | {delays} | {' | '.join(row)} |", flush=True)
 
 
 def show_plans(curves: Curves) -> None:
@@ -258,7 +303,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--curves", type=Path, default=CURVES)
+    parser.add_argument("--predictions", action="store_true", help="print only those")
     given = parser.parse_args()
+    if given.predictions:
+        show_predictions(read_curves(given.curves))
+        return
+    show_predictions(read_curves(given.curves))
     show_curves(read_curves(given.curves))
     show_simulation(given.repeats)
     show_fsdp(given.repeats)

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SECTIONS: dict[str, list[str]] = {
     "Questions": [
         "concepts", "demand", "scheduling", "rails", "collectives", "racks", "slices",
-        "sharing-fabric", "sharing-simulation",
+        "sharing", "sharing-fabric", "sharing-simulation",
     ],
     "Fabrics and light": ["feed-forward", "netlists", "faults", "optics"],
     "Reference": ["solutions", "command-line", "file-formats", "glossary"],

@@ -23,6 +23,7 @@ from optmatch.model import (
     integer,
     is_known,
     uncounted,
+    uncounted_s,
     unlimited,
 )
 from optmatch.verify.report import Findings, Report
@@ -82,7 +83,7 @@ def solve(
         seed = integer("seed", seed, at_least=0)
     else:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
-    clock = limits.start()
+    clock, before = limits.start(), uncounted_s()
     with uncounted():  # the methods of this kind are imported
         chosen = find_method(method, problem) if method else default_method(problem)
     with clock.running():
@@ -96,6 +97,9 @@ def solve(
     if clock.stopped and solution.limit is not None:
         solution = replace(solution, limit=Limit.INTERRUPTED)
     solution = replace(solution, method=chosen.name, seed=seed, time_s=clock.elapsed_s)
+    compile_s = uncounted_s().get("compiling", 0.0) - before.get("compiling", 0.0)
+    if compile_s > 0:
+        solution = replace(solution, stats={**solution.stats, "compile_s": compile_s})
     cut = solution.limit in (Limit.TIME, Limit.INTERRUPTED)
     if cut and solution.status is Status.UNKNOWN and not is_known(solution.lower_bound):
         return solution  # it claims nothing, and to recount a bound takes its time

@@ -16,6 +16,7 @@ from optmatch.commands.outcome import (
     read_solution,
     say,
 )
+from optmatch.io.fields import to_object
 from optmatch.model import InputError
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def list_(kind: str | None, markdown: bool, as_json: bool) -> None:
         known = ", ".join(sorted({entry.kind for entry in library}))
         raise InputError(f"--kind {kind!r}: one of {known}", where="kind")
     if as_json:
-        print_object("instances", {"instances": [_tree(entry) for entry in found]})
+        print_object("instances", {"instances": [to_object(entry) for entry in found]})
     else:
         print_table([["instance", "best known"], *([e.name, told(e)] for e in found)])
 
@@ -62,9 +63,9 @@ def show(name: str, as_json: bool) -> None:
     """Show what is known of an instance."""
     entry = _library().entry(name)
     if as_json:
-        print_object("instance", _tree(entry))
+        print_object("instance", to_object(entry))
         return
-    tree = _tree(entry)
+    tree = to_object(entry)
     best = tree.pop("best") or {"best": "nothing is known"}
     print_rows({k: v for k, v in (tree | best).items() if v is not None}, indent=0)
 
@@ -95,7 +96,7 @@ def submit(ctx: click.Context, files: tuple[str, ...], write: bool, as_json: boo
     def hand_in(solution: Any) -> None:
         entry, better = library.submit(solution)
         if as_json:
-            print_object("submission", {"better": better, **_tree(entry)})
+            print_object("submission", {"better": better, **to_object(entry)})
         elif better:
             click.echo(f"{entry.name}: better: {told(entry)}")
         else:
@@ -116,9 +117,3 @@ def submit(ctx: click.Context, files: tuple[str, ...], write: bool, as_json: boo
         library.write()
         say(f"{library.folder}: written")
     ctx.exit(code)
-
-
-def _tree(entry: Any) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return asdict(entry)

@@ -24,9 +24,9 @@ _SHOWN = 5
 @with_options((FORCE, JSON))
 def report(store: str, output: str | None, force: bool, as_json: bool) -> None:
     """Compare the methods of a sweep: gap, rank, time, and how often each is near the best."""
-    from optmatch.sweeps.reports import STEPS, make_report
+    from optmatch.sweeps.reports import make_report
     from optmatch.sweeps.store import Store
-    from optmatch.sweeps.tables import csv_table, html_page, parquet_table, profile_table
+    from optmatch.sweeps.tables import csv_table, html_page, parquet_table
 
     suffix = Path(output or "").suffix.lower()
     if output is not None and suffix not in _SUFFIXES:
@@ -42,15 +42,13 @@ def report(store: str, output: str | None, force: bool, as_json: bool) -> None:
             content = csv_table(rows) if suffix == ".csv" else parquet_table(rows)
         replace_file(target, content)
         say(f"{output}: written")
-    shares = {kind.kind: profile_table(kind.profiles, STEPS, "quality") for kind in found.kinds}
     if as_json:
-        kinds = {
-            kind.kind: {"methods": kind.table, "within": shares[kind.kind]} for kind in found.kinds
+        told = {"store": store, **found._asdict()}
+        told["kinds"] = {
+            kind.kind: {"methods": kind.table, "within": kind.shares()} for kind in found.kinds
         }
-        failures = [row.figures() for row in found.failures]
-        told = {"store": store, "rows": found.rows, "problems": found.problems}
-        content_ = {"statuses": found.statuses, "kinds": kinds, "failures": failures}
-        print_object("sweep-report", told | content_)
+        told["failures"] = [row.figures() for row in found.failures]
+        print_object("sweep-report", told)
         return
     counts = ", ".join(f"{count} {status}" for status, count in found.statuses.items())
     click.echo(f"{store}: {found.rows} tasks of {found.problems} problems: {counts or 'none'}")
@@ -59,7 +57,7 @@ def report(store: str, output: str | None, force: bool, as_json: bool) -> None:
         _print(kind.table)
         if len(kind.table) > 1:
             click.echo("  part of the tasks within so many times the best objective")
-            _print(shares[kind.kind])
+            _print(kind.shares())
     for row in found.failures[:_SHOWN]:
         click.echo(f"{row.status}: {row.name}, {row.method}, seed {row.seed}: {row.error}")
     if len(found.failures) > _SHOWN:

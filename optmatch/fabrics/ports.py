@@ -129,17 +129,22 @@ def _repair(graph: CellGraph, chosen: list[int], must_meet: NDArray[np.bool_]) -
     for place, links in enumerate(forced):
         for link in links:
             behind.setdefault(link, []).append(place)
+    rows: dict[int, NDArray[np.bool_]] = {}  # to which terminals each chosen one is dead
+    dead_chosen = _dead(graph, chosen, chosen)
     while True:
         rival = np.zeros((n, len(chosen)), dtype=bool)
         for column, place in enumerate(chosen if len(chosen) > 2 else ()):  # two meet each other
             for link in forced[place]:
                 rival[behind[link], column] = True
             rival[place, column] = False
-        bad = rival[chosen] | (_dead(graph, chosen, chosen) & must_meet)
+        bad = rival[chosen] | (dead_chosen & must_meet)
         if not bad.any():
             return chosen
+        new = [place for place in chosen if place not in rows]
+        rows |= zip(new, _dead(graph, new, list(range(n))), strict=True)
+        table = np.stack([rows[place] for place in chosen])
         unused = np.setdiff1d(np.arange(n), chosen)
-        dead = _dead(graph, chosen, unused.tolist()).T  # the few first: light goes either way
+        dead = table[:, unused].T  # light goes either way
         for place in np.argsort(-bad.sum(axis=1), kind="stable"):
             others = np.arange(len(chosen)) != place
             pairs = ((rival[unused] & others) | (dead & must_meet[place])).sum(axis=1)
@@ -147,6 +152,8 @@ def _repair(graph: CellGraph, chosen: list[int], must_meet: NDArray[np.bool_]) -
             order = np.lexsort((unused, np.minimum(away, n - away), pairs))
             if len(order) and pairs[order[0]] < bad[place].sum():
                 chosen[place] = int(unused[order[0]])
+                dead_chosen = table[:, chosen]
+                dead_chosen[place] = dead_chosen[:, place]
                 break
         else:
             return None

@@ -159,9 +159,9 @@ def _reuses_a_link(
         left = graph.mate[entered].astype(np.int64)
         more = left >= 0
         pair, rows, left = pair[more], rows[more], left[more]
-    found, counts = np.unique(np.concatenate(visits or [pair]), return_counts=True)
+    found = np.sort(np.concatenate(visits or [pair]))
     twice = np.zeros(n_sources * len(destinations), dtype=bool)
-    twice[found[counts > 1] // links.count] = True
+    twice[found[1:][found[1:] == found[:-1]] // links.count] = True
     return twice.reshape(n_sources, len(destinations))
 
 

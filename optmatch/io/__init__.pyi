@@ -11,4 +11,5 @@ from .files import (
 from .matrices.reader import from_graph as from_graph, read_matrix as read_matrix
 from .netlists.gdsfactory import read_netlist as read_netlist
 from .problems import problem_digest as problem_digest
+from .sharing.tables import read_jobs as read_jobs, read_resources as read_resources
 from .tables import to_dataframe as to_dataframe

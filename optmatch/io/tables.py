@@ -8,7 +8,7 @@ import numpy as np
 
 from optmatch.io.rails.timeline import Span, spans
 from optmatch.model import InputError, Solution, SolverUnavailable
-from optmatch.problems import Allocation, CollectivePlan, Transition
+from optmatch.problems import Allocation, Assignment, CollectivePlan, Transition
 
 
 def to_dataframe(solution: Solution) -> Any:
@@ -24,7 +24,8 @@ def to_dataframe(solution: Solution) -> Any:
     pandas.DataFrame
         Of a schedule and of rails a row for each circuit, operation and reconfiguration, with its
         times; of a collective for each send; of a transition for each step, with what it does; of
-        a slice for each circuit, with its ports and fibres.
+        a slice for each circuit, with its ports and fibres; of shares for each resource, with its
+        job.
 
     Raises
     ------
@@ -54,6 +55,8 @@ def _columns(solution: Solution) -> dict[str, Any]:
         columns = dict(zip(names, answer.sends.T, strict=True))
         columns["kind"] = np.where(columns["kind"] == 0, "copy", "reduce")
         return columns | {"size_bytes": answer.chunk_bytes[columns["chunk"]]}
+    if isinstance(answer, Assignment):
+        return {"resource": np.arange(len(answer.job_of)), "job": answer.job_of}
     if isinstance(answer, Transition):
         kind, which, state = answer.steps.T
         return {"step": answer.describe(), "kind": kind, "which": which, "state": state}

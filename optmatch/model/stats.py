@@ -91,6 +91,8 @@ class Stats(TypedDict, total=False):
     """Cells or fibres of all changed circuits."""
 
     # Effort.
+    compile_s: float
+    """Seconds in which kernels were compiled or loaded, which are not in `time_s`."""
     decompositions: int
     """Random decompositions that were drawn."""
     plans: int

@@ -6,11 +6,11 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import optmatch
 from optmatch.entrances import verify
 from optmatch.io import load
+from optmatch.io.fields import from_object, to_object
 from optmatch.io.problems import problem_digest
 from optmatch.io.text import layout, parse, plain
 from optmatch.model import (
@@ -21,6 +21,7 @@ from optmatch.model import (
     Solution,
     Status,
     VerificationError,
+    check_fields,
     is_known,
     unit_of,
     write_score,
@@ -59,6 +60,9 @@ class Record:
     seed: int | None
     time_s: float
     bound_by: str
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,11 +124,11 @@ class Library:
         if not isinstance(tree, dict) or tree.get("format") != INDEX_FORMAT:
             raise FormatError(f"format: {INDEX_FORMAT} is expected", path=str(path))
         try:
-            self._entries = {row["name"]: _entry(row) for row in tree["instances"]}
-        except (KeyError, TypeError) as exc:
-            raise FormatError(
-                f"an instance without or with unknown {exc}", path=str(path)
-            ) from exc
+            found = [from_object(Entry, row, "/instances") for row in tree.get("instances", ())]
+        except InputError as exc:
+            exc.path = str(path)
+            raise
+        self._entries = {entry.name: entry for entry in found}
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self._entries.values())
@@ -189,7 +193,7 @@ class Library:
 
     def write(self) -> None:
         """Write the index."""
-        rows = [_row(self._entries[name]) for name in sorted(self._entries)]
+        rows = [to_object(self._entries[name]) for name in sorted(self._entries)]
         tree = {"format": INDEX_FORMAT, "instances": rows}
         replace_file(self.folder / INDEX, (layout(plain(tree)) + "\n").encode())
 
@@ -271,24 +275,6 @@ def _record(found: Solution, bound: Score | None, bound_by: str) -> Record:
         time_s=float(f"{found.time_s:.2g}"),
         bound_by=bound_by,
     )
-
-
-def _entry(row: dict[str, Any]) -> Entry:
-    best = row.get("best")
-    if best is not None:
-        scores = {
-            name: tuple(best[name]) if isinstance(best[name], list) else best[name]
-            for name in ("objective", "lower_bound")
-        }
-        best = Record(**{**best, **scores})
-    return Entry(**{**row, "best": best})
-
-
-def _row(entry: Entry) -> dict[str, Any]:
-    fields = {name: getattr(entry, name) for name in Entry.__slots__ if name != "best"}
-    best = entry.best
-    known = None if best is None else {name: getattr(best, name) for name in Record.__slots__}
-    return {**fields, "best": known}
 
 
 def _code(source: str) -> str:

@@ -98,21 +98,14 @@ class Processes(Executor):
                 if worker is None:
                     worker = _Worker(cores)
                     self._workers.add(worker)
-                outcome, error = worker.call((fn, args, kwargs), self._patience(*args))
-            except Exception as exc:
-                if worker is not None and isinstance(exc, WorkerDied):
-                    self._workers.discard(worker)
-                    worker = None
-                future.set_exception(exc)
-            else:
-                if error is None:
-                    future.set_result(outcome)
-                else:
-                    future.set_exception(error)
-                if isinstance(error, MemoryError):  # modules may be there by half
+                future.set_result(worker.call((fn, args, kwargs), self._patience(*args)))
+            except BaseException as exc:
+                # after a lack of memory modules may be there by half
+                if worker is not None and isinstance(exc, WorkerDied | MemoryError):
                     self._workers.discard(worker)
                     worker.close()
                     worker = None
+                future.set_exception(exc)
         if worker is not None:
             worker.close()
 
@@ -127,20 +120,22 @@ class _Worker:
             self.process.start()
         theirs.close()
 
-    def call(self, call: Any, patience_s: float | None) -> tuple[Any, BaseException | None]:
-        """Return the result or the error of a call."""
+    def call(self, call: Any, patience_s: float | None) -> Any:
+        """Return the result of a call, or raise its error."""
         try:
             self.pipe.send(call)
             if not self.pipe.poll(patience_s):
                 self.kill()
                 raise WorkerDied(f"still running {patience_s:.0f} s after its start: ended")
-            found: tuple[Any, BaseException | None] = self.pipe.recv()
+            outcome, error = self.pipe.recv()
         except (EOFError, OSError):
             self.process.join()
             code = self.process.exitcode or 0
             how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
             raise WorkerDied(f"its process died: {how}") from None
-        return found
+        if error is not None:
+            raise error
+        return outcome
 
     def kill(self) -> None:
         self.process.kill()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
@@ -15,29 +15,29 @@ STEPS = (1.0, 1.01, 1.05, 1.1, 1.25, 1.5, 2.0, 5.0)
 """Where tables look at a profile: so many times the best is still counted."""
 
 
-class Profile(NamedTuple):
-    """How often a method is within a factor of the best: each task once.
-
-    ``quality`` has the objective over the best of all methods on the same problem and seed, and
-    ``time`` the time over the shortest of those with the best objective; both sorted, infinite
-    without an answer or with a worse one.
-    """
-
-    method: str
-    quality: list[float]
-    time: list[float]
-
-    def share(self, factor: float, ratios: Sequence[float]) -> float:
-        """Return the part of `ratios` that is at most `factor`."""
-        return sum(ratio <= factor for ratio in ratios) / max(1, len(ratios))
-
-
 class KindReport(NamedTuple):
     """The methods on one kind of problem."""
 
     kind: str
     table: list[dict[str, Any]]
-    profiles: list[Profile]
+    quality: dict[str, list[float]]
+    """Of each method, for each task: the objective over the best of all methods on the same
+    problem and seed; sorted, infinite without an answer."""
+    time: dict[str, list[float]]
+    """The time over the shortest of those with the best objective; infinite with a worse one."""
+
+    def shares(self) -> list[dict[str, Any]]:
+        """Return which part of the tasks each method has done within some factors of the best."""
+        return [
+            {
+                "method": method,
+                **{
+                    f"{step:g}": sum(ratio <= step for ratio in ratios) / max(1, len(ratios))
+                    for step in STEPS
+                },
+            }
+            for method, ratios in self.quality.items()
+        ]
 
 
 class SweepReport(NamedTuple):
@@ -113,8 +113,8 @@ def _of_kind(kind: str, rows: list[Row]) -> KindReport:
                 "total_time_s": math.fsum(times),
             }
         )
-    profiles = [Profile(m, sorted(quality[m]), sorted(time[m])) for m in sorted(by_label)]
-    return KindReport(kind, table, profiles)
+    sort = ({m: sorted(ratios[m]) for m in sorted(by_label)} for ratios in (quality, time))
+    return KindReport(kind, table, *sort)
 
 
 def _compare(

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from optmatch.io import load
+from optmatch.io.fields import from_object
 from optmatch.model import FormatError, InputError, Limits, Problem
-from optmatch.model.declarations import forms_of
 from optmatch.sweeps.tasks import Task
 
 DEFAULT = "default"
@@ -62,7 +62,7 @@ def _tasks(
             raise InputError(f"{key}: known are {', '.join([*_KEYS, 'limits'])}", where=key)
         if not isinstance(value, expected):  # type: ignore[arg-type]
             raise InputError(f"{key} = {value!r}: of another type than expected", where=key)
-    limits = _limits(tree.get("limits", {}))
+    limits = from_object(Limits, tree.get("limits", {}), "limits")
     seeds = tree.get("seeds", 1)
     seeds = list(range(seeds)) if isinstance(seeds, int) else seeds
     methods = tree.get("methods", [DEFAULT])
@@ -77,13 +77,6 @@ def _tasks(
             yield Task(problem, chosen, seed=seed, limits=limits, name=name)
     if not found:
         raise InputError("no tasks: problems, methods or seeds are empty", where="problems")
-
-
-def _limits(given: dict[str, Any]) -> Limits:
-    for key in given:
-        if key not in forms_of(Limits):
-            raise InputError(f"{key}: known are {', '.join(forms_of(Limits))}", where="limits")
-    return Limits(**given)
 
 
 def _problems(

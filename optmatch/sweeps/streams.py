@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import islice
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
@@ -29,7 +30,7 @@ def stream(
     executor: Submits | None = None,
     *,
     on_event: OnEvent = ignore,
-) -> Iterator[tuple[T, Callable[[], R]]]:
+) -> Iterator[tuple[int, T, Callable[[], R]]]:
     """Call a function with each task.
 
     Parameters
@@ -46,18 +47,19 @@ def stream(
     Yields
     ------
     tuple
-        A task, and what returns its result or raises its error; in the order of their ends.
+        The number of a task, the task, and what returns its result or raises its error; in the
+        order of their ends.
 
     Examples
     --------
     >>> def half(number, on_event=ignore):
     ...     return number / 2
-    >>> [outcome() for _, outcome in stream(half, [1, 2])]
+    >>> [outcome() for _, _, outcome in stream(half, [1, 2])]
     [0.5, 1.0]
     """
     if executor is None:
-        for task in tasks:
-            yield task, partial(function, task, on_event)
+        for number, task in enumerate(tasks):
+            yield number, task, partial(function, task, on_event)
         return
     submit = executor.submit
     if type(executor).__module__.startswith("distributed"):
@@ -65,27 +67,21 @@ def stream(
     ahead = getattr(executor, "ahead", AHEAD)
     done: SimpleQueue[int] = SimpleQueue()
     flying: dict[int, tuple[T, Any]] = {}
-    left, number = iter(tasks), 0
+    left = enumerate(tasks)
     try:
         while True:
-            while len(flying) < ahead:
-                try:
-                    task = next(left)
-                except StopIteration:
-                    ahead = 0
-                    break
-                future = submit(function, task)
-                flying[number] = task, future
-                future.add_done_callback(lambda _, n=number: done.put(n))
-                number += 1
+            for number, task in islice(left, ahead - len(flying)):
+                flying[number] = task, submit(function, task)
+                flying[number][1].add_done_callback(lambda _, n=number: done.put(n))
             if not flying:
                 return
-            ready = [flying.pop(done.get())]
+            ready = [done.get()]
             while not done.empty():
-                ready.append(flying.pop(done.get()))
-            together = _gather(executor, [future for _, future in ready])
-            for task, future in ready:
-                yield task, together.get(id(future), future.result)
+                ready.append(done.get())
+            together = _gather(executor, [flying[number][1] for number in ready])
+            for number in ready:
+                task, future = flying.pop(number)
+                yield number, task, together.get(id(future), future.result)
     finally:
         for _, future in flying.values():
             future.cancel()
@@ -107,22 +103,13 @@ def in_order(
     ...     list(in_order(abs, [-3, -2, -1], executor))
     [3, 2, 1]
     """
-    call = partial(_numbered, function) if executor is None else partial(_second, function)
     waiting: dict[int, Callable[[], R]] = {}
     place = 0
-    for (number, _), outcome in stream(call, enumerate(tasks), executor, on_event=on_event):
+    for number, _, outcome in stream(function, tasks, executor, on_event=on_event):
         waiting[number] = outcome
         while place in waiting:
             yield waiting.pop(place)()
             place += 1
-
-
-def _numbered(function: Callable[..., R], task: tuple[int, Any], on_event: OnEvent) -> R:
-    return function(task[1], on_event)
-
-
-def _second(function: Callable[..., R], task: tuple[int, Any]) -> R:
-    return function(task[1])
 
 
 def _gather(executor: Any, futures: list[Any]) -> dict[int, Callable[[], Any]]:

@@ -135,7 +135,7 @@ def _run(
 
     own = None if executor is not None else Processes(n_workers, patience=_patience)
     try:
-        for task, outcome in stream(run_task, left(), executor or own):
+        for _, task, outcome in stream(run_task, left(), executor or own):
             row = _row(task, outcome)
             if kept is not None:
                 kept.add(row, task.problem)

@@ -11,7 +11,7 @@ from typing import Any
 from optmatch.io.text import as_cell
 from optmatch.model import SolverUnavailable, write_score
 from optmatch.plotting.profiles import profile_svg
-from optmatch.sweeps.reports import KindReport, Profile, SweepReport
+from optmatch.sweeps.reports import KindReport, SweepReport
 from optmatch.sweeps.tasks import COLUMNS, Row
 
 _STYLE = """body{font:14px/1.5 system-ui,sans-serif;max-width:64em;margin:2em auto;padding:0 1em;
@@ -60,19 +60,6 @@ def parquet_table(rows: Iterable[Row]) -> bytes:
     return content
 
 
-def profile_table(
-    profiles: Sequence[Profile], steps: Sequence[float], of: str
-) -> list[dict[str, Any]]:
-    """Return which part of the tasks each method has done within some factors of the best."""
-    return [
-        {
-            "method": profile.method,
-            **{f"{step:g}": profile.share(step, getattr(profile, of)) for step in steps},
-        }
-        for profile in profiles
-    ]
-
-
 def html_page(report: SweepReport, title: str) -> str:
     """Write a report as one page that loads nothing."""
     told = ", ".join(f"{count:,} {status}" for status, count in report.statuses.items())
@@ -92,14 +79,12 @@ def html_page(report: SweepReport, title: str) -> str:
 
 
 def _section(kind: KindReport) -> str:
-    quality = {profile.method: profile.quality for profile in kind.profiles}
-    time = {profile.method: profile.time for profile in kind.profiles}
     return "\n".join(
         (
             f"<h2>{html.escape(kind.kind)}</h2>",
             _table(kind.table),
-            profile_svg(quality, "objective, times the best"),
-            profile_svg(time, "time, times the shortest to the best objective"),
+            profile_svg(kind.quality, "objective, times the best"),
+            profile_svg(kind.time, "time, times the shortest to the best objective"),
         )
     )
 

@@ -82,20 +82,23 @@ def plan_lit(transfers: Transfers) -> tuple[RailPlan | None, RailPlan | None]:
 
 def plan_well(transfers: Transfers, *, around: bool = True) -> RailPlan | None:
     """Return the best plan that is found without search; `around` allows data to be forwarded."""
-    known: list[RailPlan] = []
+    best: RailPlan | None = None
+    starts: list[list[float]] = []
     try:
-        known.extend(simple_plans(transfers))  # what was made before a limit stays
+        for plan in simple_plans(transfers):  # what was made before a limit stays
+            starts.append(plan.start_s[transfers.folded.part].tolist())
+            best = plan if best is None or plan.step_s < best.step_s else best
         if transfers.job.network.switching == "per-circuit":
-            early = plan_ahead(transfers, known)
-            known = [*([early] if early else []), *known]
-        best = min(known, key=lambda plan: plan.step_s, default=None)
+            early = plan_ahead(transfers, starts)
+            if early is not None and (best is None or early.step_s <= best.step_s):
+                best = early
         if not around or best is None or best.step_s <= transfers.job.lower_bound() * (1 + RTOL):
             return best
         return plan_around(transfers, best) or best
     except TimeUp:
-        if not known:
+        if best is None:
             raise
-        return min(known, key=lambda plan: plan.step_s)
+        return best
 
 
 def simple_plans(transfers: Transfers) -> Iterator[RailPlan]:

@@ -28,13 +28,14 @@ class Order(NamedTuple):
     """By end and lane the peer that it faces when the step begins, and ends."""
 
 
-def plan_ahead(transfers: Transfers, known: Sequence[RailPlan] = ()) -> RailPlan | None:
+def plan_ahead(transfers: Transfers, starts: Sequence[Sequence[float]] = ()) -> RailPlan | None:
     """Set up circuits early: the best of a few orders; None if no order can be kept.
 
     Tried are the order in which communications would start with all circuits there, and those of
-    the plans given; and steps that begin with the circuits that they use first, or used last.
+    known plans, of which `starts` are those of nodes; and steps that begin with the circuits that
+    they use first, or used last.
     """
-    order = best_order(transfers, [plan.start_s[transfers.folded.part].tolist() for plan in known])
+    order = best_order(transfers, starts)
     return order and plan_in_order(transfers, order)
 
 

@@ -120,7 +120,8 @@ def list_relays(transfers: Transfers) -> Relays:
     for transfer in transfers.by_node.values():
         if transfer.kind >= SEND:
             link = links.of_message(transfer)
-            chains[transfer.ahead].setdefault(link.one, link)
+            if link.one != link.two:  # as between opposite stages that do the same
+                chains[transfer.ahead].setdefault(link.one, link)
     found = [list(_list_chains(onward)) for onward in chains.values()]
     around: tuple[dict[int, Route], ...] = tuple({} for _ in found)
     seats = _seats(transfers)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from optmatch.model import InputError
 from optmatch.problems import RailJob
 from optmatch.problems.rails.step import ALL_TO_ALL, SEND
-from optmatch.problems.rails.times import durations_s
+from optmatch.problems.rails.times import durations_s, pick_ranks
 from optmatch.solvers.rails.collectives import Lanes, Rounds, choose_rounds, tell_apart
 from optmatch.solvers.rails.fold import Folded, Places, fold, list_places
 
@@ -173,7 +173,9 @@ def fold_transfers(job: RailJob, *, fixed: bool = False) -> Transfers:
     lanes = Lanes(job.network.ports_per_gpu // (1 + duplex), duplex, fixed)
     step, places = job.step(), list_places(job.step())
     folded = fold(job, tell_apart(job, lanes, places))
-    given = durations_s(step, job.network, job.collectives)[folded.part].tolist()
+    few, own = pick_ranks(step, folded.first)
+    lasts = durations_s(few, job.network, job.collectives)
+    given = lasts[np.searchsorted(own, folded.part)].tolist()
     rounds_of: dict[int, Rounds] = {}
     known: dict[tuple[int, int, float], Rounds] = {}  # micro-batches repeat what is sent
     for node in dict.fromkeys(node for nodes in folded.order for node in nodes.tolist()):

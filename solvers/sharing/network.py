@@ -115,21 +115,25 @@ class Network:
 
     def assign(self, flow: Flow) -> NDArray[np.int32]:
         """Return ``job_of[resource]`` of a flow: the first resources of each class are used."""
-        classes = self.problem.classes
-        start, middle, end = self.ends[1:4]
-        into = self.heads[start:middle]  # nodes of groups, from classes
-        order = np.argsort(into, kind="stable")
-        order = order[flow.arcs[start:middle][order] > 0]
-        given = np.repeat(self.tails[start:middle][order] - 1, flow.arcs[start:middle][order])
-        out = np.argsort(self.tails[middle:end], kind="stable")
-        counts = flow.arcs[middle:end][out]
-        taken = np.repeat(out // self.n_planes, counts)  # the n-th to leave a group came n-th
-        kind = classes.class_of.astype(np.uint16 if len(classes.sizes) < 2**16 else np.int32)
-        members = np.argsort(kind, kind="stable")
-        starts = np.cumsum(classes.sizes) - classes.sizes
-        by_class = np.argsort(given.astype(kind.dtype), kind="stable")
-        used = np.bincount(given, minlength=len(classes.sizes))
-        rank = np.arange(len(given)) - np.repeat(np.cumsum(used) - used, used)
-        job_of = np.full(len(kind), -1, dtype=np.int32)
-        job_of[members[starts[given[by_class]] + rank]] = taken[by_class]
+        classes, (start, middle, end) = self.problem.classes, self.ends[1:4]
+        into = np.argsort(
+            self.heads[start:middle], kind="stable"
+        )  # to groups, one after the other
+        out = np.argsort(self.tails[middle:end], kind="stable")  # from them, in the same order
+        came = np.cumsum(flow.arcs[start:middle][into])
+        left = np.cumsum(flow.arcs[middle:end][out])
+        lasts = np.union1d(came, left)  # the n-th resource to leave a group came n-th
+        lasts = lasts[lasts > 0]
+        counts = np.diff(lasts, prepend=0)
+        of = self.tails[start:middle][into][np.searchsorted(came, lasts)] - 1
+        job = out[np.searchsorted(left, lasts)] // self.n_planes
+        unused = classes.sizes - np.bincount(of, counts, len(classes.sizes)).astype(np.int64)
+        of = np.concatenate((of, np.arange(len(unused))))
+        order = np.argsort(of, kind="stable")
+        jobs = np.concatenate((job, np.full(len(unused), -1))).astype(np.int32)[order]
+        kind = classes.class_of.astype(np.uint16 if len(unused) < 2**16 else np.int32)
+        job_of = np.empty(len(kind), dtype=np.int32)
+        job_of[np.argsort(kind, kind="stable")] = np.repeat(
+            jobs, np.concatenate((counts, unused))[order]
+        )
         return job_of

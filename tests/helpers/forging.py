@@ -44,6 +44,7 @@ TRUTHS = {
     "reroute-in-a-switch": Truth(None, (0, 1, 0, 432, 9)),
     "routing": Truth(11, 11),
     "slice": Truth(4, 4),
+    "tenancy": Truth(4.5, 4.5),  # three slots of the all-to-all, and the demand needs one
 }
 
 

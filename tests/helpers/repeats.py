@@ -30,7 +30,9 @@ def digests() -> str:
     found = []
     for problem in problems():
         solution = om.solve(problem, seed=7, limits=om.Limits(iterations=40))
-        found.append(hashlib.sha256(dumps(replace(solution, time_s=0.0)).encode()).hexdigest())
+        stats = {name: value for name, value in solution.stats.items() if name != "compile_s"}
+        timeless = replace(solution, time_s=0.0, stats=stats)
+        found.append(hashlib.sha256(dumps(timeless).encode()).hexdigest())
     return " ".join(found)
 
 

@@ -48,7 +48,7 @@ def inverse(number: int, on_event: OnEvent = ignore) -> float:
 def test_results_come_as_they_are_done_or_in_order() -> None:
     """An error comes in its place."""
     executor = Backwards(10)
-    assert len([task for task, _ in stream(inverse, range(10), executor)]) == 10
+    assert len([task for _, task, _ in stream(inverse, range(10), executor)]) == 10
     executor = Backwards(8)
     found = in_order(inverse, [1, 2, 4, 0, 5, 6, 7, 8], executor)
     assert [next(found) for _ in range(3)] == [1, 0.5, 0.25]
@@ -73,7 +73,7 @@ def test_tasks_are_taken_when_they_are_needed() -> None:
             return futures[-1]
 
     results = stream(abs, (taken.append(k) or k for k in range(100)), Keeps())  # type: ignore[func-returns-value]
-    assert next(results)[1]() == 0
+    assert next(results)[2]() == 0
     assert taken == [0, 1, 2]
     results.close()  # type: ignore[attr-defined]
     assert [future.cancelled() for future in futures] == [False, True, True]

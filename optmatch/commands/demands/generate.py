@@ -129,7 +129,7 @@ def demand(
         say_skipped(skipped)
     elif model is not None and matrix is None:
         if name is not None or transposed or groups is not None or lenient:
-            raise click.UsageError("--name, --transposed, --groups, --lenient: for --matrix")
+            raise click.UsageError("--name, --transposed, --groups, --lenient are for --matrix")
         fabric = build_fabric(type_, shape)
         given = _draw(model, fabric, seed, drawn)
     else:

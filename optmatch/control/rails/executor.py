@@ -22,7 +22,15 @@ from numpy.typing import NDArray
 from optmatch.control.rails.ranks import Faults, Ranks
 from optmatch.control.rails.server import LONGEST, Link, make_setup
 from optmatch.entrances import verify
-from optmatch.model import Index, InputError, Value, check_fields, check_time, integer
+from optmatch.model import (
+    Index,
+    InputError,
+    OptMatchError,
+    Value,
+    check_fields,
+    check_time,
+    integer,
+)
 from optmatch.problems import RailJob
 from optmatch.problems.rails.orders import check_triggers, list_followers, retime
 from optmatch.problems.rails.triggers import TriggerPlan
@@ -129,11 +137,13 @@ async def _play(ranks: Ranks, setups: Sequence[dict[str, Any]], *, processes: bo
     asked: list[int] = list(range(len(setups)))
     messages: list[list[Any]] = [[] for _ in setups]
     async with AsyncExitStack() as stack:
-        links: list[Any] = [_Near(setup) for setup in setups]
+        links: list[Any]
         if processes:
             links = [await stack.enter_async_context(_Far()) for _ in setups]
             await asyncio.gather(*(map(_Far.open, links, setups)))
-        while asked:
+        else:
+            links = [_Near(setup) for setup in setups]
+        while not ranks.is_over or asked:
             until_s = ranks.horizon_s
             answers = await asyncio.gather(*(links[k].exchange(messages[k]) for k in asked))
             for k, answer in zip(asked, answers, strict=True):
@@ -185,7 +195,12 @@ class _Far:
         """Give messages, and return what comes back."""
         assert self._writer is not None
         self._writer.write(json.dumps(messages).encode() + b"\n")
-        return json.loads(await self._reader.readline())
+        line = b""
+        with suppress(ConnectionError):
+            line = await self._reader.readline()
+        if not line:
+            raise OptMatchError("the controller of a rail has gone")
+        return json.loads(line)
 
     async def __aexit__(self, *_: object) -> None:
         if self._writer is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 from typing import Any
 
 from optmatch.control.rails.controller import Controller, Message
@@ -72,4 +73,5 @@ async def serve() -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the client, and ends it
     asyncio.run(serve())

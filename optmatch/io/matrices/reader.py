@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -148,10 +149,15 @@ def _read_text(content: bytes, path: str) -> Matrix:
     if not matrix or not matrix[0]:
         raise FormatError("no numbers in it", path=path)
     above, beside = heads[-len(matrix[0]) :], [fields[0] for _, fields in rows] if named else []
-    for over, left in zip(above, beside, strict=False):
-        if over != left and set(above) == set(beside):  # names are lost, and their order counts
-            text = f"row {left!r} stands where column {over!r} does: one order for both is needed"
-            raise FormatError(text, path=path)
+    for labels in (above, beside):
+        for label, count in Counter(labels).most_common(1):
+            if count > 1:
+                raise FormatError(f"{shorten(label)} names {count} rows or columns", path=path)
+    if len(above) == len(beside):  # names are lost, and their order counts
+        for over, left in zip(above, beside, strict=True):
+            if over != left:
+                text = f"row {shorten(left)} stands where column {shorten(over)} does"
+                raise FormatError(f"{text}: one order for both is needed", path=path)
     return np.array(matrix)
 
 

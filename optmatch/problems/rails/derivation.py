@@ -83,13 +83,14 @@ def derive_triggers(
         for (rail, ranks), own in zip(members.items(), changes, strict=True)
     ]
     lasts, pauses, shares = plan.end_s - plan.start_s, [], []
+    without = lasts[events.part]
     number = Finder(step).number
     for each, own in zip(rails, changes, strict=True):
         uses = list_uses(job, each, plan.ports, plan.relays)
         for event, cuts in _find_cuts(job, plan, each, uses, own, slack).items():
             k = events.part[event]
             total, done = _measure_parts(job, plan, int(k), cuts)
-            lasts[events.event_of == event] = total
+            without[event] = total
             for cut, share in zip(cuts, done, strict=True):
                 pauses += [(step.rank[k], step.group[k], number[k], s) for s in cut.states]
                 shares += [share] * len(cut.states)
@@ -99,7 +100,7 @@ def derive_triggers(
         place=place[events.event_of],
         ports=plan.ports,
         relays=plan.relays,
-        lasts_s=np.maximum(lasts, 0.0),
+        lasts_s=np.maximum(without[events.event_of], 0.0),
         pauses=np.array(pauses, np.int32).reshape(-1, 4),
         shares=np.array(shares, np.float64),
         timeout_s=max(10 * job.network.delay_s, 1e-3) if timeout_s is None else timeout_s,
@@ -173,21 +174,33 @@ def _find_cuts(
     slack: float,
 ) -> dict[int, list[_Cut]]:
     """Find the communications that change circuits while they are under way, and when."""
-    start, end = plan.start_s[uses.operation], plan.end_s[uses.operation]
-    event = job.events().event_of[uses.operation]
     trigger, port = touched(job, rail)
-    at = np.array([each.start_s for each in changes])[trigger] if len(trigger) else np.empty(0)
-    found: dict[int, list[_Cut]] = {}
-    for time in np.unique(at).tolist():
-        running = np.flatnonzero((start + slack < time) & (time < end - slack))
-        here = at == time
-        hit = running[np.isin(uses.port[running], port[here])]
-        for one in np.unique(event[hit]).tolist():
-            own = np.isin(port[here], uses.port[running[event[running] == one]])
-            states = np.unique(trigger[here][own] + 1).tolist()
-            dark = bool((event[hit] == one).sum() == (event[running] == one).sum())
-            found.setdefault(one, []).append(_Cut(time, states, dark))
-    return found
+    if not len(trigger):
+        return {}
+    starts = np.array([each.start_s for each in changes])
+    times, rank = np.unique(starts, return_inverse=True)
+    key = port * (len(times) + 1) + rank.reshape(-1)[trigger]
+    order = np.argsort(key, kind="stable")
+    base = uses.port * (len(times) + 1)
+    begin = np.searchsorted(times, plan.start_s[uses.operation] + slack, "right")
+    until = np.searchsorted(times, plan.end_s[uses.operation] - slack, "left")
+    low = np.searchsorted(key[order], base + begin)
+    count = np.maximum(np.searchsorted(key[order], base + until) - low, 0)
+    use = np.repeat(np.arange(len(low)), count)
+    at = np.arange(len(use)) - np.repeat(np.cumsum(count) - count, count)
+    hit = trigger[order[np.repeat(low, count) + at]]
+    event = job.events().event_of[uses.operation]
+    width = np.bincount(event)
+    found: dict[int, dict[float, list[int]]] = {}
+    for one, k in zip(event[use].tolist(), hit.tolist(), strict=True):
+        found.setdefault(one, {}).setdefault(float(starts[k]), []).append(k + 1)
+    return {
+        one: [
+            _Cut(time, sorted(set(states)), len(states) == width[one])
+            for time, states in sorted(cuts.items())
+        ]
+        for one, cuts in sorted(found.items())
+    }
 
 
 def _measure_parts(
@@ -231,6 +244,6 @@ def _mark_demands(
                 and ready[event] <= change.asked_s + slack
                 and abs(change.asked_s - drained) > slack
             )
-            marked.append(replace(trigger, on_demand=bool(asks)))
+            marked.append(replace(trigger, on_demand=True) if asks else trigger)
         rails.append(replace(rail, triggers=tuple(marked)))
     return replace(linked, rails=tuple(rails))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -62,11 +63,10 @@ def _sizes(split: Parallelism, order: tuple[Axis, ...]) -> list[int]:
 
 def count_members(split: Parallelism, family: str) -> int:
     """Count the members of each group of a family."""
-    size = int(np.prod([getattr(split, degree) for degree in _FAMILIES[family][1]]))
+    size: int = math.prod(getattr(split, degree) for degree in _FAMILIES[family][1])
     shard = split.shard or size
-    return {"dp": shard, "copies": size // shard, "ep": split.ep, "edp": size // split.ep}.get(
-        family, size
-    )
+    special = {"dp": shard, "copies": size // shard, "ep": split.ep, "edp": size // split.ep}
+    return special.get(family, size)
 
 
 def list_stages(split: Parallelism) -> NDArray[np.int64]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -245,10 +245,16 @@ def _link_rail(
 
     # A circuit is given up when what went over it is over, or this part of it.
     over, given_up, ago = table.pair(use=True, after_use=False)
+    cut = {
+        (event, state - 1): place
+        for event, cuts in paused.items()
+        for place, states in enumerate(cuts.values())
+        for state in states
+    }
     number = np.array([len(nodes) - 1 for nodes in parts], np.int64)[event_of[over]]
-    for event, cuts in paused.items():
-        for place, states in enumerate(cuts.values()):
-            number[(event_of[over] == event) & np.isin(given_up + 1, states)] = place
+    if cut:
+        at = zip(event_of[over].tolist(), given_up.tolist(), number.tolist(), strict=True)
+        number = np.array([cut.get((e, k), last_part) for e, k, last_part in at], np.int64)
     nodes = np.array(
         [parts[e][k] for e, k in zip(event_of[over].tolist(), number.tolist(), strict=True)],
         np.int64,
@@ -260,15 +266,14 @@ def _link_rail(
     state, sends, back = table.pair(use=False, after_use=True)
     needs = [find.name(sends, 0, state + 1, back)]
     pairs.append((begin[state] + 1, first[event_of[sends]], back, False))
-    for event, cuts in paused.items():
-        own = uses.operation[event_of[uses.operation] == event]
-        at = uses.port[event_of[uses.operation] == event]
-        for place, states in enumerate(cuts.values(), start=1):
-            for one in states:
-                hit = own[np.isin(at, port[trigger == one - 1])]
-                needs.append(find.name(hit, place, one, 0))
-                node = np.full(len(hit), parts[event][place])
-                pairs.append((np.full(len(hit), begin[one - 1] + 1), node, 0, False))
+    by_trigger = _group(trigger, port, len(rail.triggers))
+    by_event = _group(event_of[uses.operation], np.arange(len(uses.port)), len(parts))
+    for (event, k), place in cut.items():
+        own = by_event(event)
+        hit = uses.operation[own[np.isin(uses.port[own], by_trigger(k))]]
+        if len(hit):
+            needs.append(find.name(hit, place + 1, k + 1, 0))
+            pairs.append(([begin[k] + 1], [parts[event][place + 1]], 0, False))
     linked = replace(rail, needs=np.concatenate(needs))
 
     following = np.array(list_followers(job, rail), np.int64).reshape(-1, 3)
@@ -276,17 +281,27 @@ def _link_rail(
     pairs.append((begin[following[:, 0]] + stops, begin[following[:, 1]], following[:, 2], False))
     pairs.append((begin, begin + 1, 0, False))
     users = first_users(linked, plan.place, find)
+    after_rows = _group(rows[:, 5], rows[:, :5], len(rail.triggers))
+    demanded = [k for k, each in enumerate(rail.triggers) if each.on_demand and k in users]
+    if demanded:
+        members = _group(event_of, np.arange(len(event_of)), len(parts))
+        causes = _group(job.events().after, job.events().before, len(parts))
     triggers = []
     for k, each in enumerate(rail.triggers):
         wanted = NONE
-        if each.on_demand and k in users:
+        if k in demanded:
             event = int(event_of[users[k]])
-            wanted = np.flatnonzero(event_of == event)
-            causes = job.events().before[job.events().after == event]
-            pairs.append((last[causes], np.full(len(causes), begin[k]), 0, False))
-        after_rows = rows[rows[:, 5] == k, :5]
-        triggers.append(replace(each, after=after_rows, wanted=find.name(wanted)))
+            wanted = members(event)
+            pairs.append((last[causes(event)], np.full(len(causes(event)), begin[k]), 0, False))
+        triggers.append(replace(each, after=after_rows(k), wanted=find.name(wanted)))
     return replace(linked, triggers=tuple(triggers))
+
+
+def _group(key: NDArray[Any], rows: NDArray[Any], n: int) -> Callable[[int], NDArray[Any]]:
+    """Return what finds the rows of a key from 0 up to n, in their order."""
+    order = np.argsort(key, kind="stable")
+    ordered, bounds = rows[order], np.searchsorted(key[order], np.arange(n + 1)).tolist()
+    return lambda k: ordered[bounds[k] : bounds[k + 1]]
 
 
 def list_followers(job: RailJob, rail: RailTriggers) -> list[tuple[int, int, int]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Literal, get_args
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -64,7 +64,8 @@ class _Derived(Value):
     """``rail[operation]``: the rail it uses, -1 inside a server or without communication."""
 
 
-_COLUMNS = ("rank", "kind", "group", "size_bytes", "duration_s", "peer", "match")
+COLUMNS = ("rank", "kind", "group", "size_bytes", "duration_s", "peer", "match")
+"""The columns of a step with an entry for each operation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -148,6 +149,21 @@ class Step(_Derived):
         _check_columns(self)
         _check_members(self)
         _check_matches(self)
+        self._derive()
+
+    @classmethod
+    def of_columns(cls, groups: tuple[Group, ...], **columns: NDArray[Any]) -> Step:
+        """Make a step of columns that hold, of their types: neither copied nor checked."""
+        made = object.__new__(cls)
+        for column in columns.values():
+            column.flags.writeable = False
+        for field in fields(cls):
+            value = columns.get(field.name, field.default)
+            object.__setattr__(made, field.name, groups if field.name == "groups" else value)
+        made._derive()
+        return made
+
+    def _derive(self) -> None:
         counts = np.bincount(self.rank, minlength=1 + _last_rank(self))
         start = np.concatenate([[0], np.cumsum(counts)])
         object.__setattr__(self, "rank_start", frozen("rank_start", start, 1, np.int64))
@@ -175,7 +191,12 @@ class Step(_Derived):
 
 def dimensions(step: Step) -> NDArray[np.int64]:
     """Return the dimension of each operation, an index of `DIMENSIONS`; -1 of computation."""
-    return np.array([*(DIMENSIONS.index(g.dimension) for g in step.groups), -1])[step.group]
+    return find_dimensions(step.groups)[step.group]
+
+
+def find_dimensions(groups: tuple[Group, ...]) -> NDArray[np.int64]:
+    """Return the dimension of each group, an index of `DIMENSIONS`; a last -1 for none."""
+    return np.array([*(DIMENSIONS.index(group.dimension) for group in groups), -1])
 
 
 def ring_bytes(kind: ArrayLike, size_bytes: ArrayLike, members: ArrayLike) -> NDArray[np.float64]:
@@ -211,7 +232,7 @@ def _last_rank(step: Step) -> int:
 
 def _check_columns(step: Step) -> None:
     n = len(step.rank)
-    for name in _COLUMNS:
+    for name in COLUMNS:
         if len(getattr(step, name)) != n:
             raise InputError(
                 f"{name} has {len(getattr(step, name))} entries, rank has {n}", where=name

@@ -15,6 +15,7 @@ from optmatch.problems.rails.rounds import find_rounds
 from optmatch.problems.rails.step import (
     ALL_REDUCE,
     BROADCAST,
+    COLUMNS,
     COMPUTE,
     DIMENSIONS,
     OPERATIONS,
@@ -22,6 +23,7 @@ from optmatch.problems.rails.step import (
     Dimension,
     Step,
     dimensions,
+    find_dimensions,
     ring_bytes,
 )
 
@@ -41,10 +43,10 @@ class Events(NamedTuple):
         ``duration_s[event]``, with all circuits there.
     """
 
-    event_of: NDArray[np.int64]
+    event_of: NDArray[np.integer]
     part: NDArray[np.int64]
-    before: NDArray[np.int64]
-    after: NDArray[np.int64]
+    before: NDArray[np.integer]
+    after: NDArray[np.integer]
     duration_s: NDArray[np.float64]
 
 
@@ -58,10 +60,17 @@ def events(step: Step, network: RailNetwork, collectives: Mapping[str, Algorithm
     of the ring; what goes in rounds, as long as the rounds together. What comes before:
     dependencies, and the predecessor in program order in the same stream.
     """
+    check_time()
     n = step.n_operations
-    key = np.where(step.match >= 0, step.match.astype(np.int64), -1 - np.arange(n))
-    _, part, event_of = np.unique(key, return_index=True, return_inverse=True)
-    event_of = event_of.reshape(-1)
+    joined = step.match >= 0
+    computes, match = n - int(joined.sum()), step.match[joined]
+    seen = np.zeros(1 + int(match.max(initial=-1)), dtype=bool)
+    seen[match] = True
+    event_of = np.empty(n, dtype=np.int32)
+    event_of[~joined] = np.arange(computes)[::-1]
+    event_of[joined] = computes + (np.cumsum(seen) - 1)[match]
+    part = np.empty(computes + int(seen.sum()), dtype=np.int64)
+    part[event_of[::-1]] = np.arange(n)[::-1]  # of several operations the first one stays
     one, two = orders(step, np.arange(n))
     lasts = durations_s(step, network, collectives)[part]
     return Events(event_of, part, event_of[one], event_of[two], lasts)
@@ -82,19 +91,41 @@ def orders(
     counts = np.diff(step.dep_start)[operations]
     skipped = step.dep_start[operations] - np.cumsum(counts) + counts
     dep = step.dep[np.repeat(skipped, counts) + np.arange(counts.sum())]
-    stream = streams(step)
-    order = operations[np.argsort(stream[operations], kind="stable")]
+    stream = streams(step, operations)
+    order = np.argsort(stream, kind="stable")
     next_in = stream[order][1:] == stream[order][:-1]
+    order = operations[order]
     one = np.concatenate([dep, order[:-1][next_in]])
     return one, np.concatenate([np.repeat(operations, counts), order[1:][next_in]])
 
 
-def streams(step: Step) -> NDArray[np.int64]:
-    """Return a number for the stream of each operation: those of one stream keep their order."""
-    message = np.where(step.kind >= SEND, step.kind, 0).astype(np.int64)
-    which = 2 * dimensions(step) + 2 + (step.rail >= 0)
-    stream = step.rank.astype(np.int64) * (2 * len(DIMENSIONS) + 2) + which
-    return (stream * (step.n_ranks + 1) + step.peer + 1) * len(OPERATIONS) + message
+def streams(step: Step, operations: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+    """Return a number for the stream of operations: those of one stream keep their order."""
+    own = slice(None) if operations is None else operations
+    kind, dimension = step.kind[own], find_dimensions(step.groups)[step.group[own]]
+    which = 2 * dimension + 2 + (step.rail[own] >= 0)
+    stream = step.rank[own].astype(np.int64) * (2 * len(DIMENSIONS) + 2) + which
+    message = np.where(kind >= SEND, kind, 0).astype(np.int64)
+    return (stream * (step.n_ranks + 1) + step.peer[own] + 1) * len(OPERATIONS) + message
+
+
+def pick_ranks(step: Step, ranks: Sequence[int]) -> tuple[Step, NDArray[np.int64]]:
+    """Return what some ranks do, ascending, as a step without the others, and its operations.
+
+    Their groups stay whole. What they do lasts as long as in the whole step.
+    """
+    start = step.rank_start
+    own = np.concatenate(
+        [np.arange(start[rank], start[rank + 1]) for rank in ranks] or [np.empty(0, np.int64)]
+    ).astype(np.int64)
+    counts = np.diff(step.dep_start)[own]
+    dep_start = np.concatenate([[0], np.cumsum(counts)])
+    dep = step.dep[
+        np.repeat(step.dep_start[own] - dep_start[:-1], counts) + np.arange(dep_start[-1])
+    ]
+    columns = {name: getattr(step, name)[own] for name in COLUMNS}
+    dep = np.searchsorted(own, dep)
+    return Step.of_columns(step.groups, **columns, dep_start=dep_start, dep=dep), own
 
 
 def durations_s(
@@ -151,7 +182,7 @@ def ends_s(given: Events, describe: Step | None = None) -> NDArray[np.float64]:
     first = np.searchsorted(given.before[order], np.arange(n + 1))
     waits = np.bincount(after, minlength=n)
     start, end = np.zeros(n), np.full(n, -1.0)
-    ready = np.flatnonzero(waits == 0)
+    ready, place = np.flatnonzero(waits == 0), np.zeros(n, np.int64)
     while len(ready):
         check_time()
         end[ready] = start[ready] + given.duration_s[ready]
@@ -160,7 +191,9 @@ def ends_s(given: Events, describe: Step | None = None) -> NDArray[np.float64]:
         reached = after[offsets + np.arange(counts.sum())]
         np.maximum.at(start, reached, np.repeat(end[ready], counts))
         np.subtract.at(waits, reached, 1)
-        ready = np.unique(reached[waits[reached] == 0])
+        ready = reached[waits[reached] == 0]
+        place[ready] = np.arange(len(ready))
+        ready = ready[place[ready] == np.arange(len(ready))]  # each once
     if (end < 0).any():
         held = end[given.before] < 0
         circle = list_circle(given.before[held].tolist(), given.after[held].tolist())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -46,9 +46,15 @@ def build_step(
         list_passes(split.schedule, split.pp, stage, split.parts_per_rank, batches)
         for stage in range(split.pp)
     ]
+    sent: dict[int, list[_Message]] = {stage: [] for stage in range(split.pp)}
+    for stage, order in enumerate(passes):
+        for one in order:
+            for message in _messages(split, stage, one, batches):
+                if message.source == stage:
+                    sent[message.destination].append(message)
     programs = [
-        _Program(split, workload, workload.model, stage, passes).operations
-        for stage in range(split.pp)
+        _Program(split, workload, workload.model, stage, order, sent[stage]).operations
+        for stage, order in enumerate(passes)
     ]
     return place_programs(split, groups, span_rails(programs, groups, spanning))
 
@@ -146,7 +152,8 @@ class _Program:
         workload: Workload,
         model: TransformerModel,
         stage: int,
-        passes: Sequence[Sequence[Pass]],
+        passes: Sequence[Pass],
+        incoming: Sequence[_Message],
     ) -> None:
         self.split, self.workload, self.stage = split, workload, stage
         self.sizes = _Sizes(split, workload, model)
@@ -161,17 +168,11 @@ class _Program:
         self.exchanged: tuple[int, ...] = ()  # the last exchange of gradients
         self.pending = 0  # layers whose gradients wait for a bucket
         self.received: dict[int, int] = {}  # the operation that receives a message, by its tag
-        self.incoming = {
-            source: deque(
-                message
-                for one in passes[source]
-                for message in _messages(split, source, one, self.micro_batches)
-                if (message.source, message.destination) == (source, stage)
-            )
-            for source in range(split.pp)
-        }
+        self.incoming: dict[int, deque[_Message]] = defaultdict(deque)
+        for message in incoming:
+            self.incoming[message.source].append(message)
         left = dict.fromkeys(range(split.parts_per_rank), self.micro_batches)
-        for one in passes[stage]:
+        for one in passes:
             if one.kind == "F":
                 self._forward(one)
             else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from optmatch.model import InputError, check_size
 from optmatch.problems.sharing.resources import Jobs, Resources
 
+_FEW = 16
 _TABLE = 1 << 24
 """Up to so many cells are counted in a table of all of them, empty ones included."""
 
@@ -96,11 +97,11 @@ def classify(resources: Resources, jobs: Jobs) -> Classes:
     digits, needed = [], []
     for values, least in zip(columns, bounds, strict=True):
         levels = np.unique(least)
-        digits.append(_short(np.searchsorted(levels, values, side="right"), len(levels)))
+        digits.append(_count_below(values, levels, np.greater_equal, "right"))
         needed.append(np.searchsorted(levels, least) + 1)
     if resources.departure_s is not None:
         asked_s = np.unique(jobs.arrivals_s)
-        digits.append(_short(np.searchsorted(asked_s, resources.departure_s), len(asked_s)))
+        digits.append(_count_below(resources.departure_s, asked_s, np.greater, "left"))
         needed.append(np.searchsorted(asked_s, jobs.arrivals_s) + 1)
     plane = np.zeros(resources.n_resources, dtype=np.int32)
     if jobs.plane_caps is not None:
@@ -128,9 +129,19 @@ def classify(resources: Resources, jobs: Jobs) -> Classes:
     )
 
 
-def _short(digits: NDArray[np.intp], most: int) -> NDArray[Any]:
-    """Keep numbers up to `most` in as few bytes as that takes."""
-    return digits.astype(np.min_scalar_type(most))
+def _count_below(
+    values: NDArray[np.float64],
+    levels: NDArray[np.float64],
+    compare: np.ufunc,
+    side: Literal["left", "right"],
+) -> NDArray[Any]:
+    """Count the levels that each value reaches; a few are quicker compared than searched."""
+    if len(levels) > _FEW:
+        return np.searchsorted(levels, values, side).astype(np.min_scalar_type(len(levels)))
+    count = np.zeros(len(values), dtype=np.uint8)
+    for level in levels:
+        count += compare(values, level)
+    return count
 
 
 def _cells(digits: list[NDArray[Any]]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -112,6 +112,10 @@ class TenancyPlan(Value):
     def __post_init__(self) -> None:
         check_fields(self)
 
+    def summary(self) -> str:
+        """Return the ports of each job."""
+        return f"ports: {'; '.join(', '.join(map(str, own)) for own in self.ports)}"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tenancy(Value):

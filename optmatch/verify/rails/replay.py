@@ -99,7 +99,9 @@ def _check_rail(context: Context, rail: Rail) -> None:
     changing = np.concatenate(
         [check_exchanges(context, rail, scattered), check_in_rounds(context, rail)]
     )
-    sent = check_routes(context, rail, np.setdiff1d(senders, changing))
+    staying = np.ones(step.n_operations, dtype=bool)
+    staying[changing] = False
+    sent = check_routes(context, rail, senders[staying[senders]])
     _check_sharing(context, rail, changing, sent)
 
 

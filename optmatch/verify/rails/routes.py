@@ -94,14 +94,16 @@ def check_routes(context: Context, rail: Rail, operations: NDArray[np.int64]) ->
     _check_receivers(context, sends, arrives[message])
 
     # Each port has a ring of its own; what is forwarded is one ring, however wide its hops are.
-    forwarded = np.isin(step.match, step.match[plan.relays[:, 0]])
-    place = operation * k + np.where(forwarded[operation], 0, number)
-    leads_to = np.full(step.n_operations * k, -1)
+    forwarded = np.isin(step.match[operation], step.match[plan.relays[:, 0]])
+    place = np.searchsorted(operations, operation) * k + np.where(forwarded, 0, number)
+    leads_to = np.full(len(operations) * k, -1)
     leads_to[place[there]] = reached[there]
     apart = hop[there][leads_to[place[there]] != reached[there]]
     _refuse(context, "all ports of a hop lead to the same rank", hops, apart)
-    collective = np.unique(place[last[step.kind[operation[last]] != SEND]])
-    _check_rings(context, collective // k, collective % k, leads_to[collective])
+    is_lane = np.zeros(len(leads_to), dtype=bool)
+    is_lane[place[last[step.kind[operation[last]] != SEND]]] = True
+    lanes = np.flatnonzero(is_lane)
+    _check_rings(context, operations[lanes // k], lanes % k, leads_to[lanes])
     _check_lengths(context, rail, operations, hops)
     return Sent(operation, port)
 
@@ -109,7 +111,9 @@ def check_routes(context: Context, rail: Rail, operations: NDArray[np.int64]) ->
 def _list_hops(context: Context, operations: NDArray[np.int64]) -> Hops:
     """Put the route of each operation together: its own rank, then those that forward."""
     step, plan = context.step, context.plan
-    rows = plan.relays[np.isin(plan.relays[:, 0], operations)].astype(np.int64)
+    at = np.searchsorted(operations, plan.relays[:, 0])
+    own = np.append(operations, -1)[at] == plan.relays[:, 0]
+    rows = plan.relays[own].astype(np.int64)
     operation = np.concatenate([operations, rows[:, 0]])
     rank = np.concatenate([step.rank[operations], rows[:, 1]])
     ports = np.concatenate([plan.ports[operations], rows[:, 2]])
@@ -173,11 +177,11 @@ def _check_lengths(
     start, end = context.plan.start_s[operations], context.plan.end_s[operations]
     match = step.match[operations]
     width = np.bitwise_count(hops.ports.astype(np.uint64)).astype(np.int64)
-    top = int(step.match.max(initial=-1)) + 1
+    top = int(match.max(initial=-1)) + 1
     narrowest, longest = np.full(top, rail.ports_per_gpu), np.zeros(top, np.int64)
     np.minimum.at(narrowest, step.match[hops.operation], width)
-    count = np.bincount(hops.operation, minlength=step.n_operations)
-    np.maximum.at(longest, match, count[operations])
+    count = np.bincount(np.searchsorted(operations, hops.operation), minlength=len(operations))
+    np.maximum.at(longest, match, count)
     size = context.group_size[step.group[operations]]
     # An all-to-all that goes around a ring passes half of all others on the way.
     around = np.where((step.kind[operations] == ALL_TO_ALL) & (size > 2), size / 2, 1.0)

@@ -45,7 +45,7 @@ def measure_work(job: RailJob) -> Work:
     return Work(sent, latency, on_rail, inside, full)
 
 
-def list_before(step: Step) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def list_before(step: Step) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Pair every operation with those that have to end before it starts.
 
     These are its dependencies, and the one before it in its stream: a rank has a stream for what
@@ -54,14 +54,24 @@ def list_before(step: Step) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """
     dimensions = sorted({group.dimension for group in step.groups})
     number = np.array([*(dimensions.index(g.dimension) for g in step.groups), len(dimensions)])
+    which = 2 * number[step.group] + (step.rail >= 0)
     is_message = np.isin(step.kind, [SEND, RECV])
-    message = np.where(is_message, step.kind, -1)
-    streams = np.stack([step.rank, number[step.group], step.rail >= 0, step.peer, message])
-    order = np.lexsort([np.arange(step.n_operations), *streams])
-    same = (np.diff(streams[:, order], axis=1) == 0).all(axis=0)
+    messages = np.flatnonzero(is_message)
+    ends = np.stack([step.rank, which, step.peer, step.kind])[:, messages]
+    order = np.lexsort(ends)
+    same = (np.diff(ends[:, order], axis=1) == 0).all(axis=0)
+    before, after = [messages[order[:-1][same]]], [messages[order[1:][same]]]
+    which[messages] = -1
+    for each in range(2 * len(dimensions) + 2):  # those of a rank stand together
+        own = np.flatnonzero(which == each)
+        same = step.rank[own[:-1]] == step.rank[own[1:]]
+        before.append(own[:-1][same])
+        after.append(own[1:][same])
     depends = np.repeat(np.arange(step.n_operations), np.diff(step.dep_start))
-    before = np.concatenate([step.dep, order[:-1][same]])
-    return before, np.concatenate([depends, order[1:][same]])
+    return (
+        np.concatenate([step.dep, *before], dtype=np.int32),  # memory counts: many ranks do much
+        np.concatenate([depends, *after], dtype=np.int32),
+    )
 
 
 def check_times(context: Context) -> None:
@@ -102,18 +112,16 @@ def bound_step(job: RailJob, work: Work) -> float:
     """
     step = job.step()
     joined = step.match >= 0
-    key = np.where(joined, step.match.astype(np.int64), -1 - np.arange(step.n_operations))
-    _, event = np.unique(key, return_inverse=True)
-    event = event.reshape(-1)
+    event = np.arange(step.n_operations, dtype=np.int32)
+    event[joined] = step.n_operations + step.match[joined]
     lasts = np.zeros(int(event.max(initial=-1)) + 1)
     lasts[event] = work.full_s
     before, after = (event[column] for column in list_before(step))
-    order = np.argsort(before, kind="stable")
-    after = after[order]
-    first = np.searchsorted(before[order], np.arange(len(lasts) + 1))
+    after = after[np.argsort(before, kind="stable")]
+    first = np.append(0, np.cumsum(np.bincount(before, minlength=len(lasts))))
     missing = np.bincount(after, minlength=len(lasts))
     begin, done = np.zeros(len(lasts)), 0.0
-    level = np.flatnonzero(missing == 0)
+    level, place = np.flatnonzero(missing == 0), np.zeros(len(lasts), np.int64)
     while len(level):
         ends = begin[level] + lasts[level]
         done = max(done, float(ends.max()))
@@ -122,6 +130,8 @@ def bound_step(job: RailJob, work: Work) -> float:
         edges = np.repeat(first[level] - skipped, counts) + np.arange(counts.sum())
         np.maximum.at(begin, after[edges], np.repeat(ends, counts))
         np.subtract.at(missing, after[edges], 1)
-        reached = np.unique(after[edges])
+        reached = after[edges]
         level = reached[missing[reached] == 0]
+        place[level] = np.arange(len(level))
+        level = level[place[level] == np.arange(len(level))]  # each once
     return done

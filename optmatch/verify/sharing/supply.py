@@ -39,7 +39,7 @@ class Supply:
                 (has, least, np.unique(least))
                 for has, least in zip(resources.private, jobs.private, strict=True)
             ]
-        places = [np.digitize(has, levels) for has, _, levels in pairs]
+        places = [_place(has, levels) for has, _, levels in pairs]
         needs = [np.digitize(least, levels) for _, least, levels in pairs]
         if resources.departure_s is not None:
             asked_s = np.zeros(jobs.n_jobs) if jobs.arrival_s is None else jobs.arrival_s
@@ -52,7 +52,9 @@ class Supply:
         places.append(plane)
         shape = [int(place.max(initial=0)) + 1 for place in places]
         if math.prod(shape) <= 2**62:
-            code = np.ravel_multi_index(places, shape)
+            code = np.zeros(resources.n_resources, dtype=np.int64)
+            for place, width in zip(places, shape, strict=True):
+                code = code * width + place
             if math.prod(shape) <= _TABLE:
                 table = np.bincount(code, minlength=1)
                 cells = np.flatnonzero(table)
@@ -101,6 +103,16 @@ class Supply:
             at_jobs = np.minimum(wanted, (self.caps * tight).sum(axis=1)).sum()
         open_ = ~tight[:, self.plane].T & (wanted > 0)
         return int(at_jobs) + int(self.counts[(self.serves & open_).any(axis=1)].sum())
+
+
+def _place(has: NDArray[np.float64], levels: NDArray[np.float64]) -> NDArray[Any]:
+    """Return how many of the ascending levels each value has."""
+    if len(levels) > 8:
+        return np.digitize(has, levels)
+    place = np.zeros(len(has), dtype=np.int8)
+    for level in levels:
+        place += has >= level
+    return place
 
 
 def count_bound(problem: PortSharing, supply: Supply) -> Score:

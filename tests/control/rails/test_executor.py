@@ -121,6 +121,27 @@ def test_processes_do_the_same_over_tcp(tmp_path: Path) -> None:
     assert found["dark_bytes"] == 0
 
 
+def test_a_job_without_rails_runs_too() -> None:
+    """There is nobody to talk to."""
+    job = small_job(dp=1, pp=1, model=MODEL)
+    triggers = derive_triggers(job, om.solve(job, method="provisioned", seed=0).answer)
+    done = execute(job, triggers, steps=2, faults=QUIET)
+    assert done.step_s == pytest.approx([job.lower_bound()] * 2)
+    assert done.messages == 0
+
+
+def test_a_controller_that_dies_is_missed(monkeypatch: Any) -> None:
+    """Here since it cannot play what it was given."""
+    make = server.make_setup
+
+    def broken(*given: Any, **options: Any) -> dict[str, Any]:
+        return {**make(*given, **options), "followers": None}
+
+    monkeypatch.setattr(executor, "make_setup", broken)
+    with pytest.raises(om.OptMatchError, match="the controller of a rail has gone"):
+        execute(*planned("one-port"))
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [

@@ -187,3 +187,16 @@ def test_the_commands_say_what_they_leave_out(tmp_path: Path) -> None:
     )
     assert refused.exit_code == 2
     assert "--lenient" in refused.stderr
+
+
+def test_sizes_are_told_and_lengths_are_whole(tmp_path: Path) -> None:
+    """Two ends without a size do not agree; a length of which a byte is lost is a cut."""
+    ends = [[Node(1, SEND, attributes={"comm_dst": 1})]]
+    ends += [[Node(1, RECEIVE, attributes={"comm_src": 0})]]
+    paths = trace(tmp_path, *ends)
+    with pytest.raises(om.FormatError, match="comm_size = -1, and -1 at rank 1"):
+        read_step(paths[0])
+    (path,) = trace(tmp_path, [Node(1)], name="cut")
+    path.write_bytes(path.read_bytes() + b"\x80")
+    with pytest.raises(om.FormatError, match="node number 1, after node 1, is cut off"):
+        read_step(path)

@@ -376,6 +376,21 @@ def test_planes_and_empty_schedules_survive_files(tmp_path: Path) -> None:
     assert om.load(tmp_path / "answer.json") == solution
 
 
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("from,a,b\na,1,2\nc,3,4\n", "row 'c' stands where column 'b' does"),
+        ("from,a,a\na,1,2\na,3,4\n", "'a' names 2 rows or columns"),
+        ("x,1,2\nx,3,4\n", "'x' names 2 rows or columns"),
+    ],
+)
+def test_names_say_one_thing(text: str, complaint: str, tmp_path: Path) -> None:
+    """Rows named otherwise than columns, or a name that is there twice, mean another matrix."""
+    (tmp_path / "demand.csv").write_text(text)
+    with pytest.raises(om.FormatError, match=complaint):
+        read_matrix(tmp_path / "demand.csv")
+
+
 def test_rows_and_columns_have_one_order(tmp_path: Path) -> None:
     """Names are not kept, so a file whose rows are named in another order is refused."""
     path = tmp_path / "demand.csv"

@@ -1,0 +1,98 @@
+"""Rail jobs of four known layouts: circuits of a rail, and step times against the delay.
+
+    python benchmarks/layouts.py [--gpus 1024] [--time-limit 20] [--small]
+
+`--small` leaves out the jobs of presets, and shows jobs of the same layouts on few GPUs alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+from dataclasses import replace
+from typing import Any
+
+import optmatch as om
+from optmatch.problems.rails.presets import PRESETS, make_job
+
+DELAYS_S = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+METHODS = ("on-demand", "provisioned", "prefetch", "ilp")
+_SPLITS: dict[str, dict[str, Any]] = {
+    "llama3-405b": {"cp": 2, "pp": 2, "dp": 2, "stage_layers": ()},
+    "deepseek-v3": {"ep": 16, "dp": 16, "pp": 2, "stage_layers": (), "schedule": "1f1b"},
+    "mixtral-8x22b": {"pp": 2},
+    "gpt3-175b-fsdp": {"dp": 32, "shard": 16},
+}
+"""The degrees of jobs that are small enough for `ilp`, and otherwise like the presets."""
+
+
+def make_small(name: str) -> om.RailJob:
+    """Return a job of a preset with fewer GPUs, one layer in each stage, and two micro-batches."""
+    preset = PRESETS[name]
+    split = replace(preset.parallelism, **_SPLITS[name])
+    batch = preset.micro_batch * 2 if preset.micro_batch > 0 else preset.batch
+    return om.RailJob(
+        parallelism=split,
+        network=om.RailNetwork(gpus_per_server=8),
+        workload=om.Workload(
+            model=replace(preset.model, layers=max(split.pp, 2)),
+            batch=batch * split.dp,
+            micro_batch=preset.micro_batch,
+        ),
+    )
+
+
+def show_delays(name: str, job: om.RailJob, methods: tuple[str, ...], limit_s: float) -> None:
+    """Print the step time of each method at each delay; a star where it is proved to be best."""
+    bound = job.lower_bound()
+    print(f"{name}, {job.n_gpus} GPUs: step in ms by delay; all links {1e3 * bound:.3f} ms")
+    for delay_s in DELAYS_S:
+        row = []
+        for method in methods:
+            found = om.solve(job.with_delay(delay_s), method, seed=0, time_limit_s=limit_s)
+            assert found.objective is not None
+            star = "*" if found.status is om.Status.OPTIMAL else ""
+            row.append(f"{method} {1e3 * found.objective:.3f}{star}")
+        assert found.objective is not None
+        gap = 100 * (found.objective / found.lower_bound - 1)
+        print(f"  {delay_s:7.0e} s: {', '.join(row)}; gap {gap:.2f} %", flush=True)
+
+
+def show_circuits(name: str, gpus: int) -> None:
+    """Print what a preset needs on each rail, and the time of its plans at 10 ms."""
+    job = make_job(name, gpus)
+    for method in METHODS[:3]:
+        started = time.process_time()
+        found = om.solve(job, method, seed=0)
+        taken = time.process_time() - started
+        assert isinstance(found.answer, om.RailPlan) and found.objective is not None
+        states = [len(t.matchings) for t in found.answer.rails]
+        report = om.verify(job, found)
+        circuits = report.figures["circuits_changed"] // job.network.gpus_per_server
+        print(
+            f"{name}, {gpus} GPUs, {job.step().n_operations} operations, {method}: step"
+            f" {found.objective:.4f} s, all links {job.lower_bound():.4f} s; each rail:"
+            f" {max(states)} states, {circuits} new circuits; {taken:.1f} s CPU,"
+            f" {'verified' if report.valid else 'refused'}",
+            flush=True,
+        )
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f"  peak memory of this process: {peak:.2f} GiB", flush=True)
+
+
+def main() -> None:
+    """Run what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gpus", type=int, default=1024)
+    parser.add_argument("--time-limit", type=float, default=20)
+    parser.add_argument("--small", action="store_true")
+    given = parser.parse_args()
+    for name in PRESETS:
+        show_delays(name, make_small(name), METHODS, given.time_limit)
+    for name in PRESETS if not given.small else ():
+        show_circuits(name, given.gpus)
+
+
+if __name__ == "__main__":
+    main()

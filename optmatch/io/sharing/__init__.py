@@ -1,0 +1,1 @@
+"""Tables of resources and jobs, as CSV or Parquet."""

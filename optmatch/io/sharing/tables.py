@@ -1,0 +1,147 @@
+"""Resources and jobs from tables: a row each, CSV or Parquet, packed or not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.io.contents import read_bytes, unzip
+from optmatch.model import FormatError, InputError, SolverUnavailable
+from optmatch.problems import Jobs, Resources
+
+PRIVATE = "private."
+"""The names of private attributes begin with this."""
+_TIMES, _PLACES = ("arrival_s", "departure_s"), ("plane", "pod")
+_OF_JOBS = ("rounds", "arrival_s", "all_or_nothing", "fair_share")
+_CAP = "cap."
+
+Columns = dict[str, NDArray[Any]]
+T = TypeVar("T")
+
+
+def read_resources(path: str | os.PathLike[str]) -> Resources:
+    """Read resources: every column but the known ones is an attribute.
+
+    Parameters
+    ----------
+    path
+        CSV with a line of names, or Parquet; ``.gz`` is unpacked. The columns ``arrival_s``,
+        ``departure_s``, ``plane`` and ``pod`` may be there; attributes whose names begin with
+        ``private.`` are private.
+
+    Raises
+    ------
+    FormatError
+        If the file is cut short, its rows differ in length, or an entry is no number.
+    InputError
+        If a value breaks a rule of `Resources`.
+    SolverUnavailable
+        If pyarrow is not installed.
+    """
+    name = os.fspath(path)
+    columns = _read(name)
+    known = {key: columns.pop(key) for key in (*_TIMES, *_PLACES) if key in columns}
+    public = [key for key in columns if not key.startswith(PRIVATE)]
+    private = [key for key in columns if key.startswith(PRIVATE)]
+    return _build(
+        name,
+        Resources,
+        public=_stack(columns, public),
+        private=_stack(columns, private) if private else None,
+        names=(*public, *(key.removeprefix(PRIVATE) for key in private)),
+        **known,
+    )
+
+
+def read_jobs(path: str | os.PathLike[str], resources: Resources) -> Jobs:
+    """Read jobs: the column ``demand``, and the least of each attribute under its name.
+
+    Parameters
+    ----------
+    path
+        CSV or Parquet as for `read_resources`. An attribute without a column has no bound. The
+        columns ``rounds``, ``arrival_s``, ``all_or_nothing``, ``fair_share``, and for each plane
+        ``cap.0``, ``cap.1`` and so on, may be there.
+    resources
+        Whose attributes the columns name.
+
+    Raises
+    ------
+    FormatError
+        As of `read_resources`; or naming a column that is unknown or missing.
+    """
+    name = os.fspath(path)
+    columns = _read(name)
+    if "demand" not in columns:
+        raise FormatError("column 'demand' is missing", path=name)
+    demand = columns.pop("demand")
+    known = {key: columns.pop(key) for key in _OF_JOBS if key in columns}
+    caps = sum(key.startswith(_CAP) for key in columns)
+    if caps:
+        planes = [f"{_CAP}{k}" for k in range(caps)]
+        for missing in set(planes) - set(columns):
+            raise FormatError(f"column {missing!r} is missing", path=name)
+        known["plane_caps"] = np.column_stack([columns.pop(key) for key in planes])
+    count = len(resources.public)
+    names = [*resources.names[:count], *(PRIVATE + key for key in resources.names[count:])]
+    for key in columns:
+        if key not in names:
+            raise FormatError(f"column {key!r}: known are {', '.join(names)}", path=name)
+    least = np.array(
+        [columns.get(key, np.full(len(demand), np.finfo(np.float64).min)) for key in names]
+    ).reshape(len(names), len(demand))
+    private = None if resources.private is None else least[count:]
+    return _build(name, Jobs, demand=demand, public=least[:count], private=private, **known)
+
+
+def _build(name: str, cls: Callable[..., T], **parts: Any) -> T:
+    try:
+        return cls(**parts)
+    except InputError as exc:
+        exc.path = name
+        raise
+
+
+def _stack(columns: Columns, names: list[str]) -> NDArray[np.float64]:
+    rows = [columns[key] for key in names]
+    return np.array(rows, dtype=np.float64).reshape(len(rows), len(rows[0]) if rows else 0)
+
+
+def _read(name: str) -> Columns:
+    """Read all columns as numbers."""
+    try:
+        import pyarrow as pa
+        from pyarrow import csv, parquet
+    except ImportError as exc:
+        raise SolverUnavailable("tables need pyarrow: pip install 'optmatch[parquet]'") from exc
+    content = unzip(read_bytes(name), name)
+    is_parquet = content[:4] == b"PAR1"
+    if not is_parquet and not content.endswith(b"\n"):
+        raise FormatError("cannot be read: it ends within a line", path=name)
+    try:
+        source = pa.BufferReader(content)
+        options = csv.ConvertOptions(null_values=[""])  # "nan" is a number, though a refused one
+        table = (
+            parquet.read_table(source)
+            if is_parquet
+            else csv.read_csv(source, convert_options=options)
+        )
+    except (pa.ArrowException, OSError) as exc:
+        first = str(exc).partition("\n")[0]
+        raise FormatError(f"cannot be read: {first}", path=name) from exc
+    if len(set(table.column_names)) < len(table.column_names):
+        raise FormatError("two columns have one name", path=name)
+    found: Columns = {}
+    for key, column in zip(table.column_names, table.columns, strict=True):
+        kind = column.type
+        if table.num_rows and not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+            raise FormatError(f"column {key!r}: numbers are expected, not {kind}", path=name)
+        if column.null_count:
+            row = int(np.flatnonzero(column.is_null().to_numpy())[0])
+            raise FormatError(f"column {key!r}, row {row}: empty", path=name)
+        found[key] = column.to_numpy() if table.num_rows else np.zeros(0)
+    return found

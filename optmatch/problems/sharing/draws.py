@@ -1,0 +1,53 @@
+"""Random resources and jobs, for experiments and measurements."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from optmatch.model import integer, number
+from optmatch.problems.sharing.resources import Jobs, Resources
+
+
+def draw_shares(
+    n_resources: int,
+    n_jobs: int,
+    rng: np.random.Generator,
+    *,
+    attributes: int = 4,
+    levels: int = 4,
+    load: float = 1.0,
+) -> tuple[Resources, Jobs]:
+    """Draw resources with uniform attributes, and jobs with bounds on a few levels of each.
+
+    Parameters
+    ----------
+    n_resources, n_jobs
+        How many.
+    rng
+        What they are drawn from.
+    attributes
+        How many, each in [0, 1).
+    levels
+        The bounds of each attribute are 0, 1 / levels, and so on; each job has those of a random
+        resource or lower ones, so that somebody can serve it.
+    load
+        The demand of all jobs over the resources, on average.
+
+    Examples
+    --------
+    >>> ports, jobs = draw_shares(100, 3, np.random.default_rng(0))
+    >>> ports.n_resources, jobs.demand.tolist()
+    (100, [66, 56, 52])
+    """
+    count = integer("resources", n_resources, at_least=1)
+    width, steps = (
+        integer("attributes", attributes, at_least=1),
+        integer("levels", levels, at_least=1),
+    )
+    jobs = integer("jobs", n_jobs, at_least=1)
+    has = rng.random((width, count))
+    model = np.floor(has[:, rng.integers(0, count, jobs)] * steps)
+    least = np.floor(rng.random((width, jobs)) * (model + 1)) / steps
+    mean = number("load", load) * count / jobs
+    demand = np.rint(rng.random(jobs) * 2 * mean).astype(np.int64)
+    return Resources(has), Jobs(demand, least)
