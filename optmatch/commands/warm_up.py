@@ -45,7 +45,12 @@ def _problems() -> Iterator[Problem]:
     yield AllToAll(Benes(8))
     matrix = [[0, 9, 2, 1], [4, 0, 6, 3], [5, 1, 0, 7], [2, 8, 3, 0]]
     yield Demand.from_matrix(matrix, fabric=IdealSwitch(4), delay_s=0.5)
+    yield Demand.from_matrix(
+        matrix, delay_s=0.5, objective="weighted-completion-s", groups=np.arange(16).reshape(4, 4)
+    )
     rack = RackFabric()
     yield replace(fill_rack(rack), failed_chips=(21,))
     yield SliceAllocation(rack, (4, 4, 2))
     yield Collective("all-to-all", 8, 1e6, alpha_s=2.7e-6, delay_s=1e-5)
+    late = {"15": 0.01}
+    yield Collective("all-reduce", 16, 1e6, alpha_s=2.7e-6, two_way=True, late_s=late)

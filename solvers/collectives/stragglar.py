@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from optmatch.model import SolverError
 from optmatch.model.values import integer
 from optmatch.problems.collectives.plan import COPY, REDUCE
-from optmatch.solvers.collectives.stragglar_pairs import lay
+from optmatch.solvers.collectives.stragglar_pairs import ROOM, lay
 from optmatch.solvers.collectives.stragglar_plans import choose_runs, plan_runs
 from optmatch.solvers.collectives.stragglar_search import Search
 
@@ -95,13 +95,14 @@ def schedule(n: int, seed: int = 0) -> Sends:
     fewest = n + q - 2 + odd
     rng = np.random.default_rng(seed)
     best: Sends | None = None
+    room = np.empty((ROOM + q + 3, max(n, q + 3)), dtype=np.int64)
     for moves in _plans(n, q):
         for _ in range(ORDERS if odd else 1):
             ranks = np.tile(np.arange(n_ranks), (len(moves) if odd else 8, 1))
             orders = rng.permuted(ranks, axis=1)
             lacks = np.ones((n - 1, n_ranks), dtype=np.bool_)
             sends = np.empty((n * (n - 1), 5), dtype=np.int32)
-            count = lay(q, moves, orders, sends, lacks)
+            count = lay(q, moves, orders, sends, lacks, room)
             if count < 0:
                 continue
             sends = _repair(sends[:count], lacks[:, : n - 1])

@@ -9,9 +9,7 @@ and only their order matters.
 
 from __future__ import annotations
 
-import numpy as np
-
-from optmatch.solvers.kernel import allocating_kernel, inner_kernel
+from optmatch.solvers.kernel import inner_kernel, kernel
 
 IDLE, EXCHANGE, SWAP, REST = -1, -2, -3, -4
 """Moves of a double: nothing; it meets the late rank; it swaps with one of class q - 2; it faces
@@ -22,6 +20,9 @@ LOSE = 64
 """It gives class q - 2 to the rank that is not there, and misses the oldest."""
 NONE = -1000
 """No chunk: older than all, so an empty rank acts as one that holds the oldest."""
+
+ROOM = 11
+"""Rows that `lay` works in beside those of buckets."""
 
 
 @inner_kernel
@@ -43,8 +44,8 @@ def note(sends, count, row):
     return count + 1
 
 
-@allocating_kernel
-def lay(q, moves, orders, sends, lacks):
+@kernel
+def lay(q, moves, orders, sends, lacks, room):
     """Write all rounds; return how many sends, or -1 - the round in which the plan fails.
 
     Parameters
@@ -60,21 +61,27 @@ def lay(q, moves, orders, sends, lacks):
         Rows of round, source, destination, chunk, kind; written.
     lacks
         ``lacks[chunk, rank]``, of the ranks that are there; all true, and written.
+    room
+        To work in: int64, `ROOM` + q + 3 rows, as wide as there are ranks, or q + 3.
     """
     n_rounds, n_doubles = moves.shape
     n_ranks, n_chunks = orders.shape[1], lacks.shape[0]
     absent = n_ranks - 1 if n_ranks > n_chunks else -1
-    hold = np.full((n_ranks, 2), NONE)
-    owed = np.full(n_ranks, NONE)  # the chunk that a rank did not get when it swapped
-    met = np.zeros(n_ranks, dtype=np.int64)  # whether the late rank
-    missed = np.zeros(n_ranks, dtype=np.int64)
-    owner = np.zeros(n_chunks, dtype=np.int64)
-    key = np.zeros(n_ranks, dtype=np.int64)
-    gives = np.empty(n_ranks, dtype=np.int64)
-    mate = np.empty(n_ranks, dtype=np.int64)
-    taken = np.empty(n_ranks, dtype=np.bool_)
-    bucket = np.empty((q + 3, n_ranks), dtype=np.int64)
-    size = np.empty(q + 3, dtype=np.int64)
+    room[:3] = NONE
+    room[3:] = 0
+    hold = room[:2]
+    owed = room[2]  # the chunk that a rank did not get when it swapped
+    met = room[3]  # whether the late rank
+    missed, owner, key, gives, mate, taken, size = (
+        room[4],
+        room[5],
+        room[6],
+        room[7],
+        room[8],
+        room[9],
+        room[10],
+    )
+    bucket = room[ROOM:]
     count = 0
     for t in range(n_rounds):
         oldest = t - q
@@ -82,8 +89,8 @@ def lay(q, moves, orders, sends, lacks):
         late = -1
         for k in range(n_ranks):
             r = orders[t % len(orders), k]
-            mate[r], taken[r], gives[r] = -1, False, hold[r, 0]
-            c = min(t - 1 - hold[r, 0], q - 1)
+            mate[r], taken[r], gives[r] = -1, False, hold[0, r]
+            c = min(t - 1 - hold[0, r], q - 1)
             if r < n_doubles:
                 move = moves[t, r]
                 c = -1
@@ -91,7 +98,7 @@ def lay(q, moves, orders, sends, lacks):
                 if move == EXCHANGE:
                     late = r
                 elif move == SWAP:
-                    gives[r] = max(hold[r, 0], hold[r, 1])
+                    gives[r] = max(hold[0, r], hold[1, r])
                 elif move == LOSE:
                     gives[r] = t - 1 - (q - 2)
                 elif move >= SEND:
@@ -128,7 +135,7 @@ def lay(q, moves, orders, sends, lacks):
                 return -1 - t
             taken[y] = taken[z] = True
             mate[y] = z
-            gives[y], gives[z] = hold[y, 1], owed[y]
+            gives[y], gives[z] = hold[1, y], owed[y]
         for d in range(n_doubles):
             if moves[t, d] == SWAP:
                 for r in range(n_ranks):
@@ -193,12 +200,12 @@ def lay(q, moves, orders, sends, lacks):
                     lacks[chunk, b] = False
                     count = note(sends, count, (t, a, b, owner[chunk], 0))
             if owed[u] != NONE:
-                hold[u, 0], hold[v, 0] = gives[u], gives[u]
-                owed[u] = hold[u, 1] = NONE
+                hold[0, u], hold[0, v] = gives[u], gives[u]
+                owed[u] = hold[1, u] = NONE
             else:
-                slot = 0 if hold[u, 0] <= oldest else 1
-                hold[u, slot] = gives[v]
+                slot = 0 if hold[0, u] <= oldest else 1
+                hold[slot, u] = gives[v]
                 if u < n_doubles and moves[t, u] == SWAP:
-                    hold[v, 1], owed[v] = gives[u], oldest
-        hold[late, 0 if hold[late, 0] <= oldest else 1] = t
+                    hold[1, v], owed[v] = gives[u], oldest
+        hold[0 if hold[0, late] <= oldest else 1, late] = t
     return count

@@ -33,14 +33,14 @@ class Work(NamedTuple):
 def plan_job(
     problem: Tenancy, tenant: Tenant, slots: int, rng: np.random.Generator
 ) -> Work | None:
-    """Split what a job asks into rows; None if so many slots are not enough.
+    """Split what a job asks into rows, of a collective always the same; None if that failed.
 
     Parameters
     ----------
     problem, tenant
         The job.
     slots
-        How many rows there may be.
+        How many rows of a demand there may be.
     rng
         Source of the order of pairs.
     """
@@ -49,10 +49,8 @@ def plan_job(
         rows = _split(problem.slots_wanted(tenant), slots, two_way, rng)
         return None if rows is None else Work(rows, in_order=False, plan=None)
     if tenant.question == "all-to-all":
-        found = _tournament(n, two_way, rng)
-        return Work(found, in_order=False, plan=None) if len(found) <= slots else None
-    work = _plan_collective(problem, tenant)
-    return work if len(work.rows) <= slots else None
+        return Work(_tournament(n, two_way, rng), in_order=False, plan=None)
+    return _plan_collective(problem, tenant)
 
 
 def _tournament(n: int, two_way: bool, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -92,14 +92,17 @@ class _Search:
         """Try more and more slots, each with all choices of ports, while that can be better."""
         problem = self.problem
         choices = list(list_choices(problem, self.rng))
+        planned: list[Work | None] = [None] * len(problem.tenants)
         most = None
         for slots in count(problem.min_slots):
             if slots * (problem.slot_s + problem.delay_s) >= self.best:
                 return
             if most is not None and slots > most:
                 return
-            planned = [plan_job(problem, each, slots, self.rng) for each in problem.tenants]
-            works = [work for work in planned if work is not None]
+            for k, tenant in enumerate(problem.tenants):
+                if (known := planned[k]) is None or not known.in_order:
+                    planned[k] = plan_job(problem, tenant, slots, self.rng)
+            works = [work for work in planned if work is not None and len(work.rows) <= slots]
             if len(works) < len(planned):
                 continue
             most = most or sum(len(work.rows) for work in works)  # one job after the other

@@ -244,6 +244,6 @@ def _mark_demands(
                 and ready[event] <= change.asked_s + slack
                 and abs(change.asked_s - drained) > slack
             )
-            marked.append(replace(trigger, on_demand=bool(asks)))
+            marked.append(replace(trigger, on_demand=True) if asks else trigger)
         rails.append(replace(rail, triggers=tuple(marked)))
     return replace(linked, rails=tuple(rails))

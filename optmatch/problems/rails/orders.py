@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -266,11 +266,11 @@ def _link_rail(
     state, sends, back = table.pair(use=False, after_use=True)
     needs = [find.name(sends, 0, state + 1, back)]
     pairs.append((begin[state] + 1, first[event_of[sends]], back, False))
-    by_trigger = _split(trigger, port, len(rail.triggers))
-    by_event = _split(event_of[uses.operation], np.arange(len(uses.port)), len(parts))
+    by_trigger = _group(trigger, port, len(rail.triggers))
+    by_event = _group(event_of[uses.operation], np.arange(len(uses.port)), len(parts))
     for (event, k), place in cut.items():
-        own = by_event[event]
-        hit = uses.operation[own[np.isin(uses.port[own], by_trigger[k])]]
+        own = by_event(event)
+        hit = uses.operation[own[np.isin(uses.port[own], by_trigger(k))]]
         if len(hit):
             needs.append(find.name(hit, place + 1, k + 1, 0))
             pairs.append(([begin[k] + 1], [parts[event][place + 1]], 0, False))
@@ -281,26 +281,27 @@ def _link_rail(
     pairs.append((begin[following[:, 0]] + stops, begin[following[:, 1]], following[:, 2], False))
     pairs.append((begin, begin + 1, 0, False))
     users = first_users(linked, plan.place, find)
-    after_rows = _split(rows[:, 5], rows[:, :5], len(rail.triggers))
+    after_rows = _group(rows[:, 5], rows[:, :5], len(rail.triggers))
     demanded = [k for k, each in enumerate(rail.triggers) if each.on_demand and k in users]
     if demanded:
-        members = _split(event_of, np.arange(len(event_of)), len(parts))
-        causes = _split(job.events().after, job.events().before, len(parts))
+        members = _group(event_of, np.arange(len(event_of)), len(parts))
+        causes = _group(job.events().after, job.events().before, len(parts))
     triggers = []
     for k, each in enumerate(rail.triggers):
         wanted = NONE
         if k in demanded:
             event = int(event_of[users[k]])
-            wanted = members[event]
-            pairs.append((last[causes[event]], np.full(len(causes[event]), begin[k]), 0, False))
-        triggers.append(replace(each, after=after_rows[k], wanted=find.name(wanted)))
+            wanted = members(event)
+            pairs.append((last[causes(event)], np.full(len(causes(event)), begin[k]), 0, False))
+        triggers.append(replace(each, after=after_rows(k), wanted=find.name(wanted)))
     return replace(linked, triggers=tuple(triggers))
 
 
-def _split(key: NDArray[Any], rows: NDArray[Any], n: int) -> list[NDArray[Any]]:
-    """List the rows of each key from 0 up to n, in their order."""
+def _group(key: NDArray[Any], rows: NDArray[Any], n: int) -> Callable[[int], NDArray[Any]]:
+    """Return what finds the rows of a key from 0 up to n, in their order."""
     order = np.argsort(key, kind="stable")
-    return np.split(rows[order], np.searchsorted(key[order], np.arange(1, n))) if n else []
+    ordered, bounds = rows[order], np.searchsorted(key[order], np.arange(n + 1)).tolist()
+    return lambda k: ordered[bounds[k] : bounds[k + 1]]
 
 
 def list_followers(job: RailJob, rail: RailTriggers) -> list[tuple[int, int, int]]:

@@ -37,7 +37,7 @@ class TenancyContract(SolverContract):
     examples = 3
     iterates = False
     problems = (
-        Tenancy(om.HexMesh(2, 2, ports=6), (Tenant("a", 4), Tenant("b", 2)), delay_s=0.5),
+        Tenancy(om.HexMesh(3, 3, ports=6), (Tenant("a", 3), Tenant("b", 2)), delay_s=0.5),
         Tenancy(om.Benes(8), (Tenant("a", 3), demand(4, 2)), slot_s=0.5),
         Tenancy(om.IdealSwitch(6), (Tenant("a", 1), Tenant("b", 4, "broadcast", size_bytes=2.0))),
     )
