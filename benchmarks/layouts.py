@@ -20,7 +20,7 @@ DELAYS_S = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 METHODS = ("on-demand", "provisioned", "prefetch", "ilp")
 _SPLITS: dict[str, dict[str, Any]] = {
     "llama3-405b": {"cp": 2, "pp": 2, "dp": 2, "stage_layers": ()},
-    "deepseek-v3": {"ep": 16, "dp": 16, "pp": 2, "stage_layers": ()},
+    "deepseek-v3": {"ep": 16, "dp": 16, "pp": 2, "stage_layers": (), "schedule": "1f1b"},
     "mixtral-8x22b": {"pp": 2},
     "gpt3-175b-fsdp": {"dp": 32, "shard": 16},
 }

@@ -108,18 +108,15 @@ def plan_groups(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> 
     for place, large in enumerate(descending):
         if lost[large]:
             continue
-        for small in descending[place + 1 :]:
-            moved = owned[small] & reach[large]
-            gained = float(supplied[moved].sum())
-            if not gained:
-                continue
+        gains, smaller = (owned & reach[large]) @ supplied, descending[place + 1 :]
+        for small in smaller[gains[smaller] > 0]:
             longer = np.cumsum(waits[large]) > np.cumsum(waits[small])[-1]
             affected = int(longer.argmax()) + 1 if longer.any() else len(longer)
             if affected * has[small] <= len(waits[small]) * has[large]:
                 break
-            owned[large] |= moved
-            owned[small] &= ~moved
-            has[large] += gained
+            owned[large] |= owned[small] & reach[large]
+            owned[small] &= ~reach[large]
+            has[large] += gains[small]
             has[small] = supplied[owned[small]].sum()
             lost[small] = not owned[small].any()
             waits[large] = np.concatenate((waits[large], waits[small]))

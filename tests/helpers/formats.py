@@ -201,9 +201,14 @@ def _demand(path: Path) -> object:
 
 
 def _trace(path: Path) -> object:
-    groups = read_groups(path.with_name("g.json"))
-    read_chakra(siblings(path), groups=groups)
-    return read_step(path.with_name("a"), path.with_name("g.json"))
+    groups, prefix = path.with_name("g.json"), path.with_name("a")
+    members, skipped = read_groups(groups), list[str]()
+    read_chakra(siblings(path), groups=members, skipped=[])
+    read_step(prefix, groups, skipped=skipped)
+    read_chakra(siblings(path), groups=members)
+    found = read_step(prefix, groups)
+    assert not skipped, "strict reading refuses what lenient reading leaves out"
+    return found
 
 
 def _netlist(path: Path) -> object:

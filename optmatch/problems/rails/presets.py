@@ -70,7 +70,12 @@ PRESETS = MappingProxyType(
                 active_experts=8,
             ),
             parallelism=Parallelism(
-                ep=64, dp=64, pp=16, zero_stage=1, stage_layers=(*[4] * 13, *[3] * 3)
+                ep=64,
+                dp=64,
+                pp=16,
+                zero_stage=1,
+                schedule="dualpipe",
+                stage_layers=(*[4] * 13, *[3] * 3),
             ),
             batch=120,
             micro_batch=3,

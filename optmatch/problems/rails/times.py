@@ -60,6 +60,7 @@ def events(step: Step, network: RailNetwork, collectives: Mapping[str, Algorithm
     of the ring; what goes in rounds, as long as the rounds together. What comes before:
     dependencies, and the predecessor in program order in the same stream.
     """
+    check_time()
     n = step.n_operations
     joined = step.match >= 0
     computes, match = n - int(joined.sum()), step.match[joined]

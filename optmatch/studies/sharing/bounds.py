@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.simulation.sharing.pool import Pool
+
+_MOST = 6  # groups, of which there are 203 partitions
 
 
 class Bound(NamedTuple):
@@ -40,7 +42,8 @@ def bound_completions(pool: Pool, until_s: float, *, enough: float = 0.8) -> Bou
     Notes
     -----
     The mean over all jobs is that over sets of jobs, each bounded on its own. So every partition
-    of the groups (jobs that the same classes may serve) gives a bound, and the largest counts.
+    of the groups (jobs that the same classes may serve) gives a bound, and the largest counts. Of
+    many groups only two are tried: all together, and each by itself.
 
     Examples
     --------
@@ -54,11 +57,12 @@ def bound_completions(pool: Pool, until_s: float, *, enough: float = 0.8) -> Bou
     devices = _Devices(pool, until_s)
     needed = np.ceil((pool.demand * enough).round(9)).astype(np.int64)
     alone = np.array([alone_s(devices, job, int(needed[job])) for job in range(len(needed))])
-    _, group_of = np.unique(pool.eligible, axis=1, return_inverse=True)
-    group_of = group_of.reshape(-1)
+    kinds, group_of = np.unique(pool.eligible, axis=1, return_inverse=True)
+    groups, group_of = range(kinds.shape[1]), group_of.reshape(-1)
     known: dict[tuple[int, ...], float] = {}
     best = float(alone.sum())
-    for parts in _partitions(list(range(int(group_of.max(initial=0)) + 1))):
+    few: Iterable[list[tuple[int, ...]]] = [[tuple(groups)], [(group,) for group in groups]]
+    for parts in _partitions([*groups]) if len(groups) <= _MOST else few:
         for part in parts:
             if part not in known:
                 known[part] = shared_s(devices, np.flatnonzero(np.isin(group_of, part)), needed)

@@ -210,6 +210,15 @@ def test_a_row_that_is_no_matching(row: list[int], expected: list[tuple[str, str
     assert broken(report) == expected
 
 
+@pytest.mark.parametrize("row", [[1, -1, 0], [2, 0, -1]])
+def test_a_dead_port_neither_sends_nor_receives(row: list[int]) -> None:
+    """Each alone is refused."""
+    problem = om.AllToAll(om.Faulty(om.Crossbar(3), dead_ports=[2]))
+    states = np.zeros((1, problem.fabric.n_cells), dtype=np.int8)
+    found = broken(om.verify(problem, plan([row], cell_states=states)))
+    assert ("a dead port takes part in no circuit", "slot 0, port 2") in found
+
+
 def test_two_sources_of_one_destination() -> None:
     """Only past the constructor, which refuses them too."""
     twice = past_checks(plan([[1, 2, 0]]), matchings=np.array([[1, 1, 0]]))

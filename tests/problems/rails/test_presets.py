@@ -1,0 +1,77 @@
+"""Jobs of known models: their degrees, sizes, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import optmatch as om
+from optmatch.cli import main
+from optmatch.io import loads
+from optmatch.problems.rails.presets import PRESETS, make_job
+
+
+@pytest.mark.parametrize("gpus", [1024, 2048])
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_fills_its_gpus(name: str, gpus: int) -> None:
+    """With groups in servers and on single rails, and all layers in stages."""
+    job = make_job(name, gpus)
+    assert job.n_gpus == gpus
+    assert {group.rail for group in job.groups()} <= set(range(-1, 8))
+    assert PRESETS[name].source.startswith(("The ", "DeepSeek", "Sizes", "Language"))
+
+
+def test_weights_are_as_many_as_published() -> None:
+    """Of the dense models within two in a hundred; what is left out of the others is theirs."""
+    for name, billions in (("llama3-405b", 405), ("gpt3-175b-fsdp", 175), ("mixtral-8x22b", 141)):
+        model = PRESETS[name].model
+        layer = (2 + 2 * model.shared_keys) * model.hidden**2
+        layer += model.ffn_matrices * model.hidden * model.ffn * model.experts
+        words = model.hidden * model.vocabulary * (1 if name.startswith("gpt3") else 2)
+        assert model.layers * layer + words == pytest.approx(1e9 * billions, rel=0.02)
+
+
+def run(line: str) -> Any:
+    """Run the command line."""
+    return CliRunner().invoke(main, ["generate", "rail-job", *line.split()])
+
+
+def test_the_command_starts_from_a_preset() -> None:
+    """Options that are given change it, and no others."""
+    done = run("--preset mixtral-8x22b --gpus 1024 --delay 0.5 --spanning rings --batch 2048")
+    assert done.exit_code == 0, done.output
+    job, known = loads(done.stdout), make_job("mixtral-8x22b", 1024)
+    assert isinstance(job, om.RailJob)
+    assert job.parallelism == known.parallelism
+    assert (job.network.delay_s, job.network.spanning, job.workload.batch) == (0.5, "rings", 2048)
+    assert job.workload.model == known.workload.model
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--preset llama3-405b --gpus 3000", "gpus = 3000: llama3-405b needs a multiple of 2048"),
+        ("--preset gpt3-175b-fsdp --gpus 1000", "needs a multiple of 512 (dp 512)"),
+        ("--preset llama3-405b --gpus 2048 --tp 4", "tp 4 x pp 16 x cp 16 = 1024 ranks, but"),
+        ("--preset llama3-405b --gpus 2048 --order tp-dp", "order = tp, dp: each of dp, tp, pp"),
+        (
+            "--preset llama3-405b --gpus 2048 --stage-layers 1,x",
+            "--stage-layers: 'x' is no number",
+        ),
+        ("--preset mixtral-8x22b --gpus 1024 --experts 12", "ep = 8: does not divide the 12"),
+        ("--gpus 8 --dp 8", "--layers: is needed without --preset"),
+    ],
+)
+def test_what_does_not_fit_is_refused(line: str, message: str) -> None:
+    """With exit code 2, names and numbers."""
+    done = run(line)
+    assert done.exit_code == 2
+    assert message in done.stderr
+
+
+def test_an_unknown_preset_is_named() -> None:
+    """With all that are known."""
+    with pytest.raises(om.InputError, match="preset = 'gpt5': one of llama3-405b, deepseek-v3"):
+        make_job("gpt5", 1024)
