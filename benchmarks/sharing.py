@@ -22,7 +22,7 @@ import numpy as np
 import optmatch as om
 from optmatch.model import Limits, ignore
 from optmatch.problems import Jobs, PortSharing, Resources
-from optmatch.solvers.sharing.desk import Desk
+from optmatch.solvers.sharing.dispatcher import Dispatcher
 from optmatch.solvers.sharing.flows import serve_most
 from optmatch.solvers.sharing.network import Network
 
@@ -73,15 +73,15 @@ def by_resources(problem: PortSharing) -> int:
 
 def decide(jobs: Jobs) -> float:
     """Return the median time of one decision, from attributes to a job, in microseconds."""
-    rng, desk, spent = np.random.default_rng(1), Desk(jobs), []
+    rng, dispatcher, spent = np.random.default_rng(1), Dispatcher(jobs), []
     for job in range(JOBS):
-        desk.ask(job, 100, -float(jobs.demand[job]))
+        dispatcher.ask(job, 100, -float(jobs.demand[job]))
     devices = rng.random((50_000, 4)).tolist()
     for values in devices:
-        desk.find(values)  # the first of a kind costs a look at all jobs
+        dispatcher.find(values)  # the first of a kind costs a look at all jobs
     for values in devices:
         before = time.perf_counter_ns()
-        desk.offer(desk.find(values))
+        dispatcher.offer(dispatcher.find(values))
         spent.append(time.perf_counter_ns() - before)
     return float(np.median(spent)) / 1000
 

@@ -19,7 +19,7 @@ RANKED = 1024
 """Of so many remaining demands and more only a part is ranked."""
 
 
-class Desk(NamedTuple):
+class Workspace(NamedTuple):
     """Room to work in, so that kernels allocate nothing."""
 
     value: NDArray[np.float64]  # (n, n)
@@ -38,23 +38,23 @@ class Desk(NamedTuple):
     bounds: NDArray[np.float64]  # (ranked): what a slot of each length may serve
 
 
-def new_desk(n: int) -> Desk:
+def new_workspace(n: int) -> Workspace:
     """Make room for demands of n ports."""
     squares, indices = np.zeros((2, n, n)), np.zeros((6, n), dtype=np.int64)
     lines = [np.zeros(shape) for shape in (n, n, (CHOICES, n), n)]
     ranked = np.zeros(RANKED, dtype=np.int64), np.zeros(RANKED)
-    return Desk._make([*squares, *lines, *indices, *ranked])
+    return Workspace._make([*squares, *lines, *indices, *ranked])
 
 
 @kernel
-def assign(desk):
-    """Write the perfect matching of greatest ``desk.value`` to ``desk.column_of``; return it.
+def assign(space):
+    """Write the perfect matching of greatest ``space.value`` to ``space.column_of``; return it.
 
     By shortest augmenting paths, with row + column price >= value throughout. Any column prices
     will do to start from; those of similar values make the paths few and short.
     """
-    value, row_price, column_price = desk.value, desk.row_price, desk.column_price
-    column_of, row_of = desk.column_of, desk.row_of
+    value, row_price, column_price = space.value, space.row_price, space.column_price
+    column_of, row_of = space.column_of, space.row_of
     n = len(value)
     row_of[:] = -1
     for row in range(n):
@@ -73,40 +73,40 @@ def assign(desk):
         if column_of[start] >= 0:
             continue
         for k in range(n):
-            desk.distance[k] = np.inf
-            desk.open_columns[k] = k
+            space.distance[k] = np.inf
+            space.open_columns[k] = k
         n_open, seen = n, 0
         row, far, end = start, 0.0, -1
         while end < 0:
             nearest, place = np.inf, -1
             for k in range(n_open):
-                column = desk.open_columns[k]
+                column = space.open_columns[k]
                 d = far + row_price[row] + column_price[column] - value[row, column]
-                if d < desk.distance[column]:
-                    desk.distance[column] = d
-                    desk.before[column] = row
-                d = desk.distance[column]
+                if d < space.distance[column]:
+                    space.distance[column] = d
+                    space.before[column] = row
+                d = space.distance[column]
                 if d < nearest or (d == nearest and row_of[column] < 0):
                     nearest, place = d, k
             far = nearest
-            column = desk.open_columns[place]
+            column = space.open_columns[place]
             n_open -= 1
-            desk.open_columns[place] = desk.open_columns[n_open]
+            space.open_columns[place] = space.open_columns[n_open]
             if row_of[column] < 0:
                 end = column
             else:
                 row = row_of[column]
-                desk.rows_seen[seen] = row
-                desk.columns_seen[seen] = column
+                space.rows_seen[seen] = row
+                space.columns_seen[seen] = column
                 seen += 1
         row_price[start] -= far
         for k in range(seen):
-            left = far - desk.distance[desk.columns_seen[k]]
-            row_price[desk.rows_seen[k]] -= left
-            column_price[desk.columns_seen[k]] += left
+            left = far - space.distance[space.columns_seen[k]]
+            row_price[space.rows_seen[k]] -= left
+            column_price[space.columns_seen[k]] += left
         column = end
         while True:
-            row = desk.before[column]
+            row = space.before[column]
             row_of[column] = row
             after = column_of[row]
             column_of[row] = column
@@ -119,11 +119,11 @@ def assign(desk):
     return total
 
 
-def assign_afresh(desk: Desk, value: NDArray[Any]) -> float:
+def assign_afresh(space: Workspace, value: NDArray[Any]) -> float:
     """Do as `assign`, with these values and no prices of others: a function of them alone."""
-    desk.value[:] = value
-    desk.column_price[:] = 0.0
-    total: float = assign(desk)
+    space.value[:] = value
+    space.column_price[:] = 0.0
+    total: float = assign(space)
     return total
 
 
@@ -136,7 +136,7 @@ def _worth(entry, barrier, closed):
 
 
 @kernel
-def peel_heaviest(desk, left, line_sum, stop, barrier, permutations, weights):
+def peel_heaviest(space, left, line_sum, stop, barrier, permutations, weights):
     """Peel permutations, each of greatest value, until lines sum to `stop`.
 
     Without a barrier an entry counts as it is; with one, -1 / (entry + barrier), which keeps away
@@ -152,21 +152,21 @@ def peel_heaviest(desk, left, line_sum, stop, barrier, permutations, weights):
     closed = -2.0 * n * most
     for row in range(n):
         for column in range(n):
-            desk.value[row, column] = _worth(left[row, column], barrier, closed)
+            space.value[row, column] = _worth(left[row, column], barrier, closed)
     for term in range(len(weights)):
         if line_sum <= stop:
             return term
-        assign(desk)
-        weight = left[0, desk.column_of[0]]
+        assign(space)
+        weight = left[0, space.column_of[0]]
         for row in range(n):
-            weight = min(weight, left[row, desk.column_of[row]])
+            weight = min(weight, left[row, space.column_of[row]])
         if weight == 0:
             return -1
         line_sum -= weight
         weights[term] = weight
         for row in range(n):
-            column = desk.column_of[row]
+            column = space.column_of[row]
             permutations[term, row] = column
             left[row, column] -= weight
-            desk.value[row, column] = _worth(left[row, column], barrier, closed)
+            space.value[row, column] = _worth(left[row, column], barrier, closed)
     return len(weights)

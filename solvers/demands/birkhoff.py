@@ -111,19 +111,19 @@ def decompose(
 def _start(matrix: NDArray[np.int64], rule: Rule, stop: int) -> tuple[NDArray[np.int64], _Peel]:
     """Set up what a rule remembers: what is left, and what peels the next terms into arrays."""
     if rule == "first":
-        bench = set_up(matrix, threshold=1)
-        return bench.left, lambda rows, counts: peeling.peel_first(bench, stop, rows, counts)
+        space = set_up(matrix, threshold=1)
+        return space.left, lambda rows, counts: peeling.peel_first(space, stop, rows, counts)
     if rule == "bottleneck":
         threshold = int(min(matrix.max(axis=0).min(), matrix.max(axis=1).min()))
-        bench = set_up(matrix, threshold=max(1, threshold))
-        return bench.left, lambda rows, counts: peeling.peel_bottleneck(bench, stop, rows, counts)
+        space = set_up(matrix, threshold=max(1, threshold))
+        return space.left, lambda rows, counts: peeling.peel_bottleneck(space, stop, rows, counts)
     left, line = matrix.copy(), int(matrix[0].sum())
-    desk = assignment.new_desk(len(matrix))
+    room = assignment.new_workspace(len(matrix))
     barrier = 0.0 if rule == "weight" else BARRIER * line / len(matrix) ** 2
 
     def peel(rows: NDArray[np.int32], counts: NDArray[np.int64]) -> int:
         found: int = assignment.peel_heaviest(
-            desk, left, int(left[0].sum()), stop, barrier, rows, counts
+            room, left, int(left[0].sum()), stop, barrier, rows, counts
         )
         return found
 

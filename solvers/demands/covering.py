@@ -42,10 +42,10 @@ def _greatest(rows, columns):
 
 
 @inner_kernel
-def _weigh(desk, rest, delay, pressure):
+def _weigh(space, rest, delay, pressure):
     """Set what a tick of service counts on each circuit; return how many have a demand."""
     n = len(rest)
-    rows, columns = desk.row_price, desk.column_price
+    rows, columns = space.row_price, space.column_price
     rows[:] = 0.0
     columns[:] = 0.0
     count = 0
@@ -63,15 +63,15 @@ def _weigh(desk, rest, delay, pressure):
         columns[k] = np.exp(pressure * (columns[k] / most - 1.0))
     for i in range(n):
         for j in range(n):
-            desk.weight[i, j] = rows[i] + columns[j] if rest[i, j] > 0 else 0.0
+            space.weight[i, j] = rows[i] + columns[j] if rest[i, j] > 0 else 0.0
     return count
 
 
 @inner_kernel
-def _rate(desk, rest, length, extra):
+def _rate(space, rest, length, extra):
     """Set what each circuit is worth in a slot of this length; return a bound on all matchings."""
     n = len(rest)
-    columns = desk.distance
+    columns = space.distance
     columns[:] = 0.0
     rows_total = 0.0
     for i in range(n):
@@ -79,12 +79,12 @@ def _rate(desk, rest, length, extra):
         for j in range(n):
             left = rest[i, j]
             if left > 0:
-                v = desk.weight[i, j] * (left + extra if left <= length else length)
+                v = space.weight[i, j] * (left + extra if left <= length else length)
                 best = max(best, v)
                 columns[j] = max(columns[j], v)
             else:
                 v = 0.0
-            desk.value[i, j] = v
+            space.value[i, j] = v
         rows_total += best
     columns_total = 0.0
     for j in range(n):
@@ -131,12 +131,12 @@ def _lengths(rest, count, choices, sizes):
 
 
 @inner_kernel
-def _bound_all(desk, rest, delay, extra, count):
+def _bound_all(space, rest, delay, extra, count):
     """Set what a slot of each length may serve by time, and put the lengths in this order."""
-    sizes, bounds = desk.sizes, desk.bounds
+    sizes, bounds = space.sizes, space.bounds
     for k in range(count):
         size = sizes[k]
-        bound = _rate(desk, rest, size, extra) / (size + delay)
+        bound = _rate(space, rest, size, extra) / (size + delay)
         at = k
         while at > 0 and bounds[at - 1] < bound:
             sizes[at], bounds[at] = sizes[at - 1], bounds[at - 1]
@@ -145,7 +145,7 @@ def _bound_all(desk, rest, delay, extra, count):
 
 
 @kernel
-def cover(desk, rest, delay, rating, matchings, lengths, done, shortest):
+def cover(space, rest, delay, rating, matchings, lengths, done, shortest):
     """Choose slots until `rest` is served or ``matchings`` is full; return how many there are.
 
     Each slot serves at least one tick, so this ends. A length whose bound is below what another
@@ -153,29 +153,29 @@ def cover(desk, rest, delay, rating, matchings, lengths, done, shortest):
     """
     n = len(rest)
     while done < len(matchings):
-        count = _weigh(desk, rest, delay, rating.pressure)
+        count = _weigh(space, rest, delay, rating.pressure)
         if count == 0:
             break
         extra = rating.finish_bonus * delay
-        count = _lengths(rest, count, max(2, rating.choices), desk.sizes)
-        _bound_all(desk, rest, delay, extra, count)
+        count = _lengths(rest, count, max(2, rating.choices), space.sizes)
+        _bound_all(space, rest, delay, extra, count)
         best = -1.0
         for k in range(count):
-            if desk.bounds[k] <= best:
+            if space.bounds[k] <= best:
                 break
-            size = desk.sizes[k]
-            _rate(desk, rest, size, extra)
-            known = min(k, len(desk.known_price) - 1)
+            size = space.sizes[k]
+            _rate(space, rest, size, extra)
+            known = min(k, len(space.known_price) - 1)
             for j in range(n):
-                desk.column_price[j] = desk.known_price[known, j] * (size + delay)
-            rate = assign(desk) / (size + delay)
+                space.column_price[j] = space.known_price[known, j] * (size + delay)
+            rate = assign(space) / (size + delay)
             for j in range(n):
-                desk.known_price[known, j] = desk.column_price[j] / (size + delay)
+                space.known_price[known, j] = space.column_price[j] / (size + delay)
             if rate > best:
                 best = rate
                 lengths[done] = max(shortest, size)
                 for i in range(n):
-                    matchings[done, i] = desk.column_of[i]
+                    matchings[done, i] = space.column_of[i]
         for i in range(n):
             j = matchings[done, i]
             rest[i, j] -= min(rest[i, j], lengths[done])
@@ -184,14 +184,14 @@ def cover(desk, rest, delay, rating, matchings, lengths, done, shortest):
 
 
 @kernel
-def cover_busiest(desk, rest, matchings, lengths):
+def cover_busiest(space, rest, matchings, lengths):
     """Peel matchings off that hold all ports with most partners left, the heaviest such ones.
 
     By Konig's theorem they exist, so as many matchings are enough as the busiest port has
     partners. ``lengths`` are those of the heaviest circuits.
     """
     n = len(rest)
-    rows, columns = desk.row_price, desk.column_price
+    rows, columns = space.row_price, space.column_price
     heaviest = 0.0
     for i in range(n):
         for j in range(n):
@@ -207,15 +207,15 @@ def cover_busiest(desk, rest, matchings, lengths):
         most = _greatest(rows, columns)
         for i in range(n):
             for j in range(n):
-                desk.value[i, j] = 0.0
+                space.value[i, j] = 0.0
                 if rest[i, j] > 0:
                     busy = (1.0 if rows[i] == most else 0.0) + (1.0 if columns[j] == most else 0.0)
-                    desk.value[i, j] = rest[i, j] / heaviest + 2.0 * n * busy
+                    space.value[i, j] = rest[i, j] / heaviest + 2.0 * n * busy
         columns[:] = 0.0
-        assign(desk)
+        assign(space)
         lengths[slot] = 0
         for i in range(n):
-            j = desk.column_of[i]
+            j = space.column_of[i]
             matchings[slot, i] = -1
             if rest[i, j] > 0:
                 matchings[slot, i] = j

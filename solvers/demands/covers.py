@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.solvers.demands.assignment import assign_afresh, new_desk
+from optmatch.solvers.demands.assignment import assign_afresh, new_workspace
 from optmatch.solvers.demands.birkhoff import decompose
 from optmatch.solvers.demands.covering import ECLIPSE, Rating, cover
 from optmatch.solvers.demands.durations import shorten
@@ -36,15 +36,15 @@ def yield_solstice(work: Work) -> Iterator[Plan]:
     """
     rest = stuff(work.demand)
     n, ports = len(rest), np.arange(len(rest))
-    desk = new_desk(n)
+    space = new_workspace(n)
     threshold = 1 << (int(rest.max()).bit_length() - 1)
     matchings: list[NDArray[np.int32]] = []
     ticks: list[int] = []
     while rest.any() and work.clock.remaining_s > 0:
-        if assign_afresh(desk, rest >= threshold) < n - 0.5:
+        if assign_afresh(space, rest >= threshold) < n - 0.5:
             threshold = max(1, threshold // 2)
             continue
-        matching = desk.column_of.astype(np.int32)
+        matching = space.column_of.astype(np.int32)
         length = int(rest[ports, matching].min())
         rest[ports, matching] -= length
         matchings.append(matching)
@@ -76,7 +76,7 @@ def cover_by(work: Work, rating: Rating, demand: NDArray[np.int64] | None = None
     """
     whole = work.demand if demand is None else demand
     rest, n = whole.copy(), len(whole)
-    desk = new_desk(n)
+    space = new_workspace(n)
     room = max(16, 4 * n)
     matchings = np.zeros((room, n), dtype=np.int32)
     ticks = np.zeros(room, dtype=np.int64)
@@ -88,7 +88,7 @@ def cover_by(work: Work, rating: Rating, demand: NDArray[np.int64] | None = None
             matchings = np.concatenate([matchings, np.zeros_like(matchings)])
             ticks = np.concatenate([ticks, np.zeros_like(ticks)])
         slots = matchings[:until], ticks
-        done = int(cover(desk, rest, work.delay, rating, *slots, done, work.shortest))
+        done = int(cover(space, rest, work.delay, rating, *slots, done, work.shortest))
         took_s = work.clock.elapsed_s - began_s
     plan = complete(Plan(matchings[:done].copy(), ticks[:done].copy()), whole, work.shortest)
     return trim(plan, whole, work.shortest) if demand is None else plan

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics import Fabric
 from optmatch.model import IDLE, Limit, Limits, OnEvent, Solution
 from optmatch.problems import CountProof, Demand, OddSetProof
-from optmatch.solvers.demands.assignment import assign_afresh, new_desk
+from optmatch.solvers.demands.assignment import assign_afresh, new_workspace
 from optmatch.solvers.demands.odd_sets import bound_demand
 from optmatch.solvers.demands.plans import Plan, join, serve
 from optmatch.solvers.demands.realisable import Realiser
@@ -48,7 +48,7 @@ class Decomposer:
     ) -> None:
         self.demand, self.fabric = demand, fabric
         self.rng = rng
-        self.desk = new_desk(len(demand))
+        self.space = new_workspace(len(demand))
         self.ports = np.arange(len(demand))
 
     def states(self, plan: Plan) -> NDArray[np.int8] | None:
@@ -94,7 +94,7 @@ class Decomposer:
         low, high = 0, len(sizes) - 1  # of the greatest least entry that a permutation can have
         while low < high:
             middle = (low + high + 1) // 2
-            if assign_afresh(self.desk, rest >= sizes[middle]) > len(rest) - 0.5:
+            if assign_afresh(self.space, rest >= sizes[middle]) > len(rest) - 0.5:
                 low = middle
             else:
                 high = middle - 1
@@ -103,11 +103,11 @@ class Decomposer:
         jitter = self.rng.random(rest.shape) * noise
         for size in sizes[max(0, low + 1 - _CHOICES) : low + 1][::-1]:
             worth = np.where(rest == size, 4.0 + jitter, jitter - rest / sizes[-1])
-            assign_afresh(self.desk, np.where(rest >= size, worth, _CLOSED))
-            made = int((rest[self.ports, self.desk.column_of] == size).sum())
+            assign_afresh(self.space, np.where(rest >= size, worth, _CLOSED))
+            made = int((rest[self.ports, self.space.column_of] == size).sum())
             score = made * zeros + float(size) / float(top)
             if score > best:
-                best, chosen = score, self.desk.column_of.astype(np.int32)
+                best, chosen = score, self.space.column_of.astype(np.int32)
         if chosen is None:
             raise ValueError("the lines of the matrix have different sums")
         return chosen

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import IDLE
-from optmatch.solvers.demands.assignment import new_desk
+from optmatch.solvers.demands.assignment import new_workspace
 from optmatch.solvers.demands.covering import cover_busiest
 from optmatch.solvers.demands.plans import Plan, join, serve
 from optmatch.solvers.kernel import kernel
@@ -81,7 +81,7 @@ def cover_by_busiest(demand: NDArray[np.int64], shortest: int = 1) -> Plan:
     slots = int(max((demand > 0).sum(axis=0).max(), (demand > 0).sum(axis=1).max()))
     matchings = np.full((slots, len(demand)), IDLE, dtype=np.int32)
     ticks = np.zeros(slots, dtype=np.int64)
-    cover_busiest(new_desk(len(demand)), demand.copy(), matchings, ticks)
+    cover_busiest(new_workspace(len(demand)), demand.copy(), matchings, ticks)
     return Plan(matchings, np.maximum(ticks, shortest))
 
 

@@ -1,8 +1,9 @@
 """Kernels that peel permutations off a matrix of whole numbers whose lines all have one sum.
 
-What is left of an entry is in `Bench.left`. The entries that may be used form a graph, a set of
-bits for each row, so that a search passes over dozens of columns in one step. Matchings are kept
-from one permutation to the next: only rows whose entry is used up look for another column.
+What is left of an entry is in `PeelingWorkspace.left`. The entries that may be used form a graph,
+a set of bits for each row, so that a search passes over dozens of columns in one step. Matchings
+are kept from one permutation to the next: only rows whose entry is used up look for another
+column.
 """
 
 from __future__ import annotations
@@ -42,27 +43,27 @@ def _lowest(bits):
 
 
 @inner_kernel
-def _augment(bench, row, column):
+def _augment(space, row, column):
     """Exchange columns along the path that ends in `row` and the idle `column`."""
-    bench.idle[bench.word[column]] ^= bench.bit[column]
+    space.idle[space.word[column]] ^= space.bit[column]
     while True:
-        before = bench.column_of[row]
-        bench.column_of[row] = column
-        bench.row_of[column] = row
+        before = space.column_of[row]
+        space.column_of[row] = column
+        space.row_of[column] = row
         if before < 0:
             return
         column = before
-        row = bench.parent[column]
+        row = space.parent[column]
 
 
 @inner_kernel
-def _search(bench, head):
+def _search(space, head):
     """Search on from the last row of a queue, in ``queue[head]``; augment at an idle column.
 
     Returns the new end of the queue, or -1 after an augmentation.
     """
-    graph, idle, fresh, queue = bench.graph, bench.idle, bench.fresh, bench.queue
-    parent, row_of = bench.parent, bench.row_of
+    graph, idle, fresh, queue = space.graph, space.idle, space.fresh, space.queue
+    parent, row_of = space.parent, space.row_of
     words = len(idle)
     end = head + 1
     while head < end:
@@ -71,7 +72,7 @@ def _search(bench, head):
         for w in range(words):
             found = graph[row, w] & idle[w]
             if found:
-                _augment(bench, row, WORD * w + _place(_lowest(found)))
+                _augment(space, row, WORD * w + _place(_lowest(found)))
                 return -1
         for w in range(words):
             found = graph[row, w] & fresh[w]
@@ -87,7 +88,7 @@ def _search(bench, head):
 
 
 @inner_kernel
-def _match(bench, size):
+def _match(space, size):
     """Match as many of the first `size` waiting rows as the graph allows.
 
     Returns how many wait still. The rows to which those lead are reached then, and the columns to
@@ -95,26 +96,26 @@ def _match(bench, size):
     """
     if size == 0:
         return 0
-    fresh, saved, queue, waiting = bench.fresh, bench.saved, bench.queue, bench.waiting
+    fresh, saved, queue, waiting = space.fresh, space.saved, space.queue, space.waiting
     words = len(fresh)
     for w in range(words):
-        fresh[w] = bench.every[w]
-    bench.reached[:] = False
+        fresh[w] = space.every[w]
+    space.reached[:] = False
     kept = end = 0
     for k in range(size):
         row = waiting[k]
-        if bench.column_of[row] >= 0:
+        if space.column_of[row] >= 0:
             continue
         for w in range(words):
             saved[w] = fresh[w]
         queue[end] = row
-        stop = _search(bench, end)
+        stop = _search(space, end)
         if stop < 0:  # what it has seen may serve the next; dead ends stay closed
             for w in range(words):
                 fresh[w] = saved[w]
             continue
         for place in range(end, stop):
-            bench.reached[queue[place]] = True
+            space.reached[queue[place]] = True
         end = stop
         waiting[kept] = row
         kept += 1
@@ -122,15 +123,15 @@ def _match(bench, size):
 
 
 @inner_kernel
-def _seize(bench, size):
+def _seize(space, size):
     """Give each of the first `size` waiting rows an idle column, if any, of the smallest entry.
 
     Returns how many wait still.
     """
-    graph, left, idle, waiting = bench.graph, bench.left, bench.idle, bench.waiting
-    n = len(bench.word)
-    least_of_all = bench.state[THRESHOLD]
-    most = bench.state[LINE_SUM] + 1
+    graph, left, idle, waiting = space.graph, space.left, space.idle, space.waiting
+    n = len(space.word)
+    least_of_all = space.state[THRESHOLD]
+    most = space.state[LINE_SUM] + 1
     kept = 0
     for k in range(size):
         row = waiting[k]
@@ -149,35 +150,35 @@ def _seize(bench, size):
             waiting[kept] = row
             kept += 1
         else:
-            idle[bench.word[best]] ^= bench.bit[best]
-            bench.column_of[row] = best
-            bench.row_of[best] = row
+            idle[space.word[best]] ^= space.bit[best]
+            space.column_of[row] = best
+            space.row_of[best] = row
     return kept
 
 
 @inner_kernel
-def _release(bench, row):
+def _release(space, row):
     """Let a row wait and its column idle."""
-    column = bench.column_of[row]
-    bench.idle[bench.word[column]] |= bench.bit[column]
-    bench.row_of[column] = -1
-    bench.column_of[row] = -1
+    column = space.column_of[row]
+    space.idle[space.word[column]] |= space.bit[column]
+    space.row_of[column] = -1
+    space.column_of[row] = -1
 
 
 @inner_kernel
-def _descend(bench, ends):
+def _descend(space, ends):
     """Lower the threshold, entry by entry, until one that comes into the graph is of use.
 
     Of use is one from a row that is reached and to a fresh column; one of both, if `ends` is 1.
     Returns how many entries of this value are in `admitted`; 0 if none is left.
     """
-    heap, values, admitted, state = bench.heap, bench.heap_value, bench.admitted, bench.state
-    graph, reached, fresh = bench.graph, bench.reached, bench.fresh
-    word, bit = bench.word, bench.bit
+    heap, values, admitted, state = space.heap, space.heap_value, space.admitted, space.state
+    graph, reached, fresh = space.graph, space.reached, space.fresh
+    word, bit = space.word, space.bit
     n = len(word)
     useful = False
     while not useful:
-        if state[HEAP_SIZE] == 0 and not refill(bench):
+        if state[HEAP_SIZE] == 0 and not refill(space):
             return 0
         size = state[HEAP_SIZE]
         threshold = values[0]
@@ -219,16 +220,16 @@ def _any(bits):
 
 
 @inner_kernel
-def _touch_all(bench):
+def _touch_all(space):
     """Lower the threshold until all rows and columns have an entry; False if one has none.
 
     Rows that have none yet are `reached`, columns `fresh`.
     """
-    graph, fresh, reached = bench.graph, bench.fresh, bench.reached
-    word, bit = bench.word, bench.bit
+    graph, fresh, reached = space.graph, space.fresh, space.reached
+    word, bit = space.word, space.bit
     n = len(word)
     for w in range(len(fresh)):
-        fresh[w] = bench.every[w]
+        fresh[w] = space.every[w]
     empty_rows = 0
     for row in range(n):
         usable = 0
@@ -239,12 +240,12 @@ def _touch_all(bench):
         if usable == 0:
             empty_rows += 1
     while empty_rows or _any(fresh):
-        count = _descend(bench, 1)
+        count = _descend(space, 1)
         if count == 0:
             return False
         for k in range(count):
-            row = bench.admitted[k] // n
-            column = bench.admitted[k] - row * n
+            row = space.admitted[k] // n
+            column = space.admitted[k] - row * n
             if reached[row]:
                 empty_rows -= 1
             reached[row] = False
@@ -253,41 +254,41 @@ def _touch_all(bench):
 
 
 @inner_kernel
-def _find_bottleneck(bench, size):
+def _find_bottleneck(space, size):
     """Match all `size` waiting rows at the largest threshold that allows it; False if none does.
 
     After a search, entries matter only if one leads from a row that waiting rows reach to a column
     that they do not. Without the last that did, no matching is perfect: their value is the largest
     minimum. Where many rows wait, there is no use in a search before each has an entry.
     """
-    size = _seize(bench, size)
-    if size << 3 > len(bench.word):
-        if not _touch_all(bench):
+    size = _seize(space, size)
+    if size << 3 > len(space.word):
+        if not _touch_all(space):
             return False
-        size = _seize(bench, size)
-    size = _match(bench, size)
+        size = _seize(space, size)
+    size = _match(space, size)
     while size:
-        if _descend(bench, 2) == 0:
+        if _descend(space, 2) == 0:
             return False
-        size = _match(bench, size)
+        size = _match(space, size)
     return True
 
 
 @inner_kernel
-def _settle(bench):
+def _settle(space):
     """Match all rows such that the smallest entry is as large as can be; return it, 0 if none can.
 
     The other entries are small ones.
     """
-    left, state, waiting = bench.left, bench.state, bench.waiting
-    n = len(bench.word)
+    left, state, waiting = space.left, space.state, space.waiting
+    n = len(space.word)
     size = 0
     for row in range(n):
-        if bench.column_of[row] < 0:
+        if space.column_of[row] < 0:
             waiting[size] = row
             size += 1
     before = state[THRESHOLD]
-    if size and not _find_bottleneck(bench, size):
+    if size and not _find_bottleneck(space, size):
         state[THRESHOLD] = 0
     weight = state[THRESHOLD]
     if weight in (0, before):
@@ -296,28 +297,28 @@ def _settle(bench):
     # found is of large ones where possible: all but those of exactly the minimum are chosen anew.
     size = 0
     for row in range(n):
-        if left[row * n + bench.column_of[row]] > weight:
-            _release(bench, row)
+        if left[row * n + space.column_of[row]] > weight:
+            _release(space, row)
             waiting[size] = row
             size += 1
-    _match(bench, _seize(bench, size))
+    _match(space, _seize(space, size))
     return weight
 
 
 @kernel
-def peel_bottleneck(bench, stop, permutations, weights):
+def peel_bottleneck(space, stop, permutations, weights):
     """Peel permutations whose smallest entry is as large as can be, until lines sum to `stop`.
 
     Returns how many there are; -1 if no permutation is left, so line sums were not equal.
     """
-    left, state, graph, idle = bench.left, bench.state, bench.graph, bench.idle
-    column_of, row_of, word, bit = bench.column_of, bench.row_of, bench.word, bench.bit
-    heap, values, low, low_value = bench.heap, bench.heap_value, bench.low, bench.low_value
+    left, state, graph, idle = space.left, space.state, space.graph, space.idle
+    column_of, row_of, word, bit = space.column_of, space.row_of, space.word, space.bit
+    heap, values, low, low_value = space.heap, space.heap_value, space.low, space.low_value
     n = len(word)
     for term in range(len(weights)):
         if state[LINE_SUM] <= stop:
             return term
-        weight = _settle(bench)
+        weight = _settle(space)
         if weight == 0:
             return -1
         state[LINE_SUM] -= weight
@@ -341,26 +342,26 @@ def peel_bottleneck(bench, stop, permutations, weights):
 
 
 @kernel
-def peel_first(bench, stop, permutations, weights):
+def peel_first(space, stop, permutations, weights):
     """Peel the permutation at hand, as often as its smallest entry allows.
 
     Returns how many terms there are; -1 if no permutation is left, so line sums were not equal.
     """
-    left, state, held = bench.left, bench.state, bench.waiting
-    n = len(bench.word)
+    left, state, held = space.left, space.state, space.waiting
+    n = len(space.word)
     for term in range(len(weights)):
         if state[LINE_SUM] <= stop:
             return term
         for row in range(n):
-            if bench.column_of[row] < 0:
-                bench.queue[0] = row
-                for w in range(len(bench.fresh)):
-                    bench.fresh[w] = bench.every[w]
-                if _search(bench, 0) >= 0:
+            if space.column_of[row] < 0:
+                space.queue[0] = row
+                for w in range(len(space.fresh)):
+                    space.fresh[w] = space.every[w]
+                if _search(space, 0) >= 0:
                     return -1
         weight = state[LINE_SUM]
         for row in range(n):
-            place = row * n + bench.column_of[row]
+            place = row * n + space.column_of[row]
             held[row] = place
             weight = min(weight, left[place])
         state[LINE_SUM] -= weight
@@ -371,6 +372,6 @@ def peel_first(bench, stop, permutations, weights):
             permutations[term, row] = column
             left[place] -= weight
             if left[place] == 0:
-                bench.graph[row, bench.word[column]] ^= bench.bit[column]
-                _release(bench, row)
+                space.graph[row, space.word[column]] ^= space.bit[column]
+                _release(space, row)
     return len(weights)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import counted_time
-from optmatch.solvers.demands.assignment import assign, new_desk
+from optmatch.solvers.demands.assignment import assign, new_workspace
 from optmatch.solvers.demands.exchange import exchange
 from optmatch.solvers.demands.plans import Plan, join, only_demanded, serve, tidy, trim
 from optmatch.solvers.kernel import kernel
@@ -35,9 +35,9 @@ class Left(NamedTuple):
 
 
 @kernel
-def _weigh(desk, left, count, delay):
+def _weigh(space, left, count, delay):
     """Set what a tick of each entry counts: the more, the busier its ports."""
-    rows, columns = desk.row_price, desk.column_price
+    rows, columns = space.row_price, space.column_price
     for k in range(len(rows)):
         rows[k] = columns[k] = 0.0
     for k in range(count):
@@ -90,12 +90,17 @@ def _choose_length(left, count, delay):
 
 
 @kernel
-def _match(desk, left, count, length, delay):
-    """Write a stable matching to ``desk.column_of``, -1 for none (Manne and Halappanavar 2014).
+def _match(space, left, count, length, delay):
+    """Write a stable matching to ``space.column_of``, -1 for none (Manne and Halappanavar 2014).
 
     Each row asks the best column that would take it; who is sent away asks again.
     """
-    offer, column_of, row_of, first = desk.column_price, desk.column_of, desk.row_of, desk.before
+    offer, column_of, row_of, first = (
+        space.column_price,
+        space.column_of,
+        space.row_of,
+        space.before,
+    )
     n = len(offer)
     for k in range(n):
         offer[k], column_of[k], row_of[k], first[k] = 0.0, -1, -1, 0
@@ -123,33 +128,33 @@ def _match(desk, left, count, length, delay):
 
 
 @kernel
-def _assign(desk, left, count, length, delay):
-    """Write the best matching to ``desk.column_of``, from the prices of the last slot."""
-    n = len(desk.value)
+def _assign(space, left, count, length, delay):
+    """Write the best matching to ``space.column_of``, from the prices of the last slot."""
+    n = len(space.value)
     for i in range(n):
         for j in range(n):
-            desk.value[i, j] = 0.0
+            space.value[i, j] = 0.0
     for k in range(count):
         value = left.worth[k] * _serves(left.ticks[k], length, delay)
-        desk.value[left.row[k], left.column[k]] = value
+        space.value[left.row[k], left.column[k]] = value
     for j in range(n):  # prices by the tick
-        desk.column_price[j] = desk.known_price[0, j] * length
-    assign(desk)
+        space.column_price[j] = space.known_price[0, j] * length
+    assign(space)
     for j in range(n):
-        desk.known_price[0, j] = desk.column_price[j] / length
+        space.known_price[0, j] = space.column_price[j] / length
 
 
 @kernel
-def cover(desk, left, count, delay, shortest, exact, matchings, lengths):
+def cover(space, left, count, delay, shortest, exact, matchings, lengths):
     """Choose slots until nothing is left or there is no room; return slots and entries left."""
-    n, done = len(desk.value), 0
+    n, done = len(space.value), 0
     while count > 0 and done < len(matchings):
-        _weigh(desk, left, count, delay)
+        _weigh(space, left, count, delay)
         length = _choose_length(left, count, delay)
         if exact:
-            _assign(desk, left, count, length, delay)
+            _assign(space, left, count, length, delay)
         else:
-            _match(desk, left, count, length, delay)
+            _match(space, left, count, length, delay)
         length = max(length, shortest)
         lengths[done] = length
         for i in range(n):
@@ -157,7 +162,7 @@ def cover(desk, left, count, delay, shortest, exact, matchings, lengths):
         kept = 0
         for k in range(count):
             i, j, ticks = left.row[k], left.column[k], left.ticks[k]
-            if desk.column_of[i] == j:
+            if space.column_of[i] == j:
                 matchings[done, i] = j
                 ticks -= min(ticks, length)
             if ticks > 0:
@@ -192,14 +197,14 @@ def cover_quickly(
     >>> plan.matchings.tolist(), plan.ticks.tolist()
     ([[-1, 1], [1, 0]], [1, 3])
     """
-    desk = new_desk(len(demand))
+    space = new_workspace(len(demand))
     row, column = np.nonzero(demand)
     ticks = demand[row, column]
     left = Left(row, column, ticks, np.empty(len(ticks)), np.empty(CHOICES, dtype=np.int64))
     count, done, rows, lengths = len(ticks), 0, [], []
     while count:
         part = np.empty((128, len(demand)), dtype=np.int32), np.empty(128, dtype=np.int64)
-        found, count = cover(desk, left, count, delay, shortest, exact, *part)
+        found, count = cover(space, left, count, delay, shortest, exact, *part)
         rows.append(part[0][:found])
         lengths.append(part[1][:found])
         done += found

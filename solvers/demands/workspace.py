@@ -17,10 +17,10 @@ WORD = 64
 """Columns in one word, whose last bit is the sign."""
 
 LINE_SUM, THRESHOLD, FLOOR, HEAP_SIZE, LOW_SIZE = range(5)
-"""Indices of `Bench.state`."""
+"""Indices of `PeelingWorkspace.state`."""
 
 
-class Bench(NamedTuple):
+class PeelingWorkspace(NamedTuple):
     """What a decomposition remembers between two permutations, and room to work in."""
 
     left: NDArray[np.int64]  # by place: row * n + column
@@ -45,8 +45,8 @@ class Bench(NamedTuple):
     state: NDArray[np.int64]
 
 
-def set_up(matrix: NDArray[np.int64], *, threshold: int) -> Bench:
-    """Lay out the bench for a matrix of which all lines have the same sum.
+def set_up(matrix: NDArray[np.int64], *, threshold: int) -> PeelingWorkspace:
+    """Lay out the space for a matrix of which all lines have the same sum.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def set_up(matrix: NDArray[np.int64], *, threshold: int) -> Bench:
     def room(size: int, fill: int = 0) -> NDArray[np.int64]:
         return np.full(size, fill, dtype=np.int64)
 
-    return Bench(
+    return PeelingWorkspace(
         left=np.array(matrix, dtype=np.int64, order="C").ravel(),
         graph=graph,
         column_of=room(n, -1),
@@ -140,10 +140,10 @@ def lay(low, low_value, state, item, value):
 
 
 @inner_kernel
-def refill(bench):
+def refill(space):
     """Fill the empty heap with the largest entries below the floor; False if there are none."""
-    heap, values, low, low_value = bench.heap, bench.heap_value, bench.low, bench.low_value
-    state = bench.state
+    heap, values, low, low_value = space.heap, space.heap_value, space.low, space.low_value
+    state = space.state
     while state[LOW_SIZE]:
         floor = state[FLOOR] - max(1, state[FLOOR] >> 3)
         state[FLOOR] = floor

@@ -9,7 +9,7 @@ from optmatch.model import Limits, OnEvent, Solution
 from optmatch.problems import PortSharing
 from optmatch.solvers.sharing import policies
 from optmatch.solvers.sharing.conclusion import conclude
-from optmatch.solvers.sharing.desk import Desk
+from optmatch.solvers.sharing.dispatcher import Dispatcher
 
 
 def first_fit(problem: PortSharing, priority: NDArray[np.float64] | None) -> NDArray[np.int32]:
@@ -39,27 +39,27 @@ def first_fit(problem: PortSharing, priority: NDArray[np.float64] | None) -> NDA
     [0, 1, 0]
     """
     jobs, classes, resources = problem.jobs, problem.classes, problem.resources
-    desk = Desk(jobs)
+    dispatcher = Dispatcher(jobs)
     for row, plane in zip(classes.jobs_of, classes.plane.tolist(), strict=True):
-        desk.add(row, plane)
+        dispatcher.add(row, plane)
     come = np.argsort(resources.arrivals_s, kind="stable")
     come_s, leaves_s = resources.arrivals_s[come], resources.departures_s
     job_of = np.full(len(come), -1, dtype=np.int32)
 
     def plan() -> None:
         if priority is None:
-            left = [desk.left(job) for job in range(jobs.n_jobs)]
-            desk.rank(policies.irs(classes.jobs_of, classes.sizes, left))
+            left = [dispatcher.left(job) for job in range(jobs.n_jobs)]
+            dispatcher.rank(policies.irs(classes.jobs_of, classes.sizes, left))
 
     def offer(number: int) -> int:
-        job = desk.offer(number)
-        if priority is None and job >= 0 and not desk.left(job):
+        job = dispatcher.offer(number)
+        if priority is None and job >= 0 and not dispatcher.left(job):
             plan()
         return job
 
     def serve(part: NDArray[np.intp]) -> NDArray[np.intp]:
         """Offer resources in their order; return those that nobody wants."""
-        take = desk.offer if priority is not None else offer
+        take = dispatcher.offer if priority is not None else offer
         job_of[part] = [take(number) for number in classes.class_of[part].tolist()]
         return part[job_of[part] < 0]
 
@@ -68,7 +68,7 @@ def first_fit(problem: PortSharing, priority: NDArray[np.float64] | None) -> NDA
         last = int(np.searchsorted(come_s, now_s))
         waiting, first = np.concatenate((waiting, serve(come[first:last]))), last
         for job in np.flatnonzero(jobs.arrivals_s == now_s).tolist():
-            desk.ask(job, int(jobs.demand[job]), 0.0 if priority is None else priority[job])
+            dispatcher.ask(job, int(jobs.demand[job]), 0.0 if priority is None else priority[job])
         plan()
         waiting = serve(waiting[leaves_s[waiting] > now_s])
     serve(come[first:])

@@ -17,7 +17,7 @@ from optmatch.model import Limits
 from optmatch.problems import ConfigurationProof, CountProof, OddSetProof
 from optmatch.problems.demands import traffic
 from optmatch.solvers.demands import exchange as exchanging
-from optmatch.solvers.demands.assignment import assign, assign_afresh, new_desk
+from optmatch.solvers.demands.assignment import assign, assign_afresh, new_workspace
 from optmatch.solvers.demands.configuration import bound_by_prices, bound_of
 from optmatch.solvers.demands.decomposer import Decomposer
 from optmatch.solvers.demands.durations import shorten
@@ -69,23 +69,23 @@ def noisy(n: int, seed: int = 0) -> NDArray[np.float64]:
 @settings(deadline=None, max_examples=40)
 def test_assignments_are_those_of_scipy(matrix: Matrix) -> None:
     """As heavy, and a permutation."""
-    desk = new_desk(len(matrix))
-    total = assign_afresh(desk, matrix)
+    space = new_workspace(len(matrix))
+    total = assign_afresh(space, matrix)
     rows, columns = linear_sum_assignment(matrix, maximize=True)
     assert total == matrix[rows, columns].sum()
-    assert sorted(desk.column_of.tolist()) == list(range(len(matrix)))
+    assert sorted(space.column_of.tolist()) == list(range(len(matrix)))
 
 
 @given(matrices(), st.integers(0, 10_000))
 @settings(deadline=None, max_examples=40)
 def test_assignments_start_from_any_prices(matrix: Matrix, seed: int) -> None:
     """Those of other values, or none of anything: the matching is as heavy."""
-    desk = new_desk(len(matrix))
-    desk.value[:] = matrix
-    desk.column_price[:] = np.random.default_rng(seed).integers(-200, 200, len(matrix))
+    space = new_workspace(len(matrix))
+    space.value[:] = matrix
+    space.column_price[:] = np.random.default_rng(seed).integers(-200, 200, len(matrix))
     rows, columns = linear_sum_assignment(matrix, maximize=True)
-    assert assign(desk) == matrix[rows, columns].sum()  # type: ignore[no-untyped-call]
-    assert sorted(desk.column_of.tolist()) == list(range(len(matrix)))
+    assert assign(space) == matrix[rows, columns].sum()  # type: ignore[no-untyped-call]
+    assert sorted(space.column_of.tolist()) == list(range(len(matrix)))
 
 
 @given(matrices())

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.solvers.sharing.desk import Desk
+from optmatch.solvers.sharing.dispatcher import Dispatcher
 from optmatch.solvers.sharing.first_fit import first_fit
 from optmatch.solvers.sharing.policies import fifo, irs, las, match_tiers, plan_groups, srsf
 from tests.helpers.modes import examples
@@ -78,15 +78,15 @@ def test_tiers_are_matched_where_it_pays() -> None:
 
 def test_a_job_that_asks_again_stands_where_its_new_priority_says() -> None:
     """An older entry of it is gone; a withdrawn job, which asks for 0, gets nothing."""
-    desk = Desk(Jobs([1, 1], [[0.0, 0.0]]))
-    room = desk.find([5.0])
-    desk.ask(0, 3, priority=9.0)
-    desk.ask(1, 1, priority=5.0)
-    assert desk.offer(room) == 0
-    desk.ask(0, 1, priority=1.0)
-    assert [desk.offer(room) for _ in range(3)] == [1, 0, -1]
-    desk.ask(0, 0, priority=1.0)
-    assert desk.offer(room) == -1 and desk.left(0) == 0
+    dispatcher = Dispatcher(Jobs([1, 1], [[0.0, 0.0]]))
+    room = dispatcher.find([5.0])
+    dispatcher.ask(0, 3, priority=9.0)
+    dispatcher.ask(1, 1, priority=5.0)
+    assert dispatcher.offer(room) == 0
+    dispatcher.ask(0, 1, priority=1.0)
+    assert [dispatcher.offer(room) for _ in range(3)] == [1, 0, -1]
+    dispatcher.ask(0, 0, priority=1.0)
+    assert dispatcher.offer(room) == -1 and dispatcher.left(0) == 0
 
 
 def test_what_cannot_be_honoured_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""The desk: whom the next resource serves, in about a microsecond."""
+"""The dispatcher: whom the next resource serves, in about a microsecond."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from optmatch.problems import Jobs
 
 
-class Desk:
+class Dispatcher:
     """Jobs that ask, by classes of resources and in order of priority; one decision at a time.
 
     Parameters
@@ -25,10 +25,10 @@ class Desk:
 
     Examples
     --------
-    >>> desk = Desk(Jobs([1, 2], [[4.0, 0.0], [0.0, 0.0]]))
-    >>> desk.ask(1, 2, priority=-7.0)
-    >>> desk.ask(0, 1, priority=-3.0)
-    >>> [desk.offer(desk.find((cpu, 1.0))) for cpu in (2.0, 8.0, 8.0, 8.0)]
+    >>> dispatcher = Dispatcher(Jobs([1, 2], [[4.0, 0.0], [0.0, 0.0]]))
+    >>> dispatcher.ask(1, 2, priority=-7.0)
+    >>> dispatcher.ask(0, 1, priority=-3.0)
+    >>> [dispatcher.offer(dispatcher.find((cpu, 1.0))) for cpu in (2.0, 8.0, 8.0, 8.0)]
     [1, 0, 1, -1]
     """
 
