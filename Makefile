@@ -85,7 +85,7 @@ coverage: $(READY_TO_TEST)
 
 # What takes long by nature: many more problems for each test of the contract of methods.
 soak: $(READY_TO_TEST)
-	OPTMATCH_EXAMPLES=10 $(PYTEST) -q tests/solvers tests/verify/test_forged.py tests/sweeps/test_soak.py tests/commands/test_signals.py tests/control/rails
+	OPTMATCH_EXAMPLES=10 $(PYTEST) -q tests/solvers tests/verify/test_forged.py tests/sweeps/test_soak.py tests/commands/test_signals.py tests/test_packaging.py tests/control/rails
 	$(BIN)/python -m tests.helpers.recoveries
 
 # Inputs that no run has had before: tests/io/test_fuzzing.py has the same few each time.
