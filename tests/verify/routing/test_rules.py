@@ -422,6 +422,14 @@ def test_bounds_of_routings() -> None:
     assert bound_objective(om.AllToAll(mesh)) == math.inf
 
 
+@pytest.mark.parametrize("kind", [om.Benes, om.Clements, om.Reck, om.SpankeBenes])
+def test_full_permutations_light_every_cell_twice(kind: Any) -> None:
+    """Light goes forward from all ports, so both ends of each cell are lit."""
+    fabric = kind(5)
+    for matching in (np.arange(5), np.roll(np.arange(5), 1)):
+        assert bound_objective(routing(fabric, matching)) == 2 * fabric.n_cells
+
+
 def test_unknown_problems_and_subjects_are_refused() -> None:
     """The only errors that `verify` raises."""
     with pytest.raises(om.InputError, match=r"problem of type str"):
