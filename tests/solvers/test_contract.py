@@ -17,7 +17,15 @@ from optmatch.testing import (
 pytestmark = pytest.mark.kernels
 
 # As plain Python the kernels are some hundred times slower, and run for coverage.
-ELSEWHERE = ("collective", "demand", "slice-allocation", "reroute", "rail-job", "port-sharing")
+ELSEWHERE = (
+    "collective",
+    "demand",
+    "slice-allocation",
+    "reroute",
+    "rail-job",
+    "port-sharing",
+    "tenancy",
+)
 EXAMPLES = 3 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 50
 
 

@@ -99,6 +99,7 @@ class Reroute(_Looked):
     --------
     Chip 0 of a rack fails; its circuit to chip 1, in the same server, goes to the spare chip 63:
 
+    >>> from optmatch.fabrics import RackFabric
     >>> problem = Reroute(RackFabric(), [[0, 6], [6, 0]], routes=[[], []], spares=[63],
     ...                   failed_chips=[0])
     >>> problem.lost, problem.hit.tolist()

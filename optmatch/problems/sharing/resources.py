@@ -200,14 +200,16 @@ def _rows(value: Any) -> list[NDArray[np.float64]]:
 def _check_table(value: Any, what: str) -> None:
     """Check the fields of resources or jobs, whose attributes are all of one length."""
     names = getattr(value, "names", ())
+    known = names if isinstance(names, (tuple, list)) else ()
     lengths: dict[str, int] = {}
     for table in ("public", "private"):
         rows = getattr(value, table)
         if isinstance(rows, Iterable) and not isinstance(rows, np.ndarray):
             object.__setattr__(value, table, rows := list(rows))
-        for k, row in enumerate(() if rows is None else rows):
-            if np.ndim(row) == 1:
-                told = f" ({names[len(lengths)]})" if len(lengths) < len(names) else ""
+        walk = rows if isinstance(rows, list) or np.ndim(rows) > 1 else ()
+        for k, row in enumerate(walk):
+            if row.ndim == 1 if isinstance(row, np.ndarray) else isinstance(row, (list, tuple)):
+                told = f" ({known[len(lengths)]})" if len(lengths) < len(known) else ""
                 lengths[f"{table}[{k}]{told}"] = len(row)
     first = next(iter(lengths), "")
     for name, length in lengths.items():

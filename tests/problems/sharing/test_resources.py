@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
+from optmatch import problems
 from optmatch.io import dumps, loads
 from optmatch.problems import classify
 from tests.helpers.modes import examples
@@ -47,6 +48,18 @@ def test_bad_input_is_named(make: Any, told: str) -> None:
     """The array, the place, the value and the rule."""
     with pytest.raises(om.InputError, match=re.escape(told)):
         make()
+
+
+@pytest.mark.parametrize(
+    "table", [3, None, "ab", [[1], [1, 2]], [[[1], [1, 2]]], [1, 2], np.array(3), {}, [["a"]]]
+)
+def test_what_is_no_table_is_refused(table: Any) -> None:
+    """Of resources and of jobs, whatever the names are."""
+    for names in ((), ("rate",), 3, None):
+        with pytest.raises(om.InputError):
+            problems.Resources(table, names=names)  # type: ignore[arg-type]
+    with pytest.raises(om.InputError):
+        problems.Jobs([1], table)  # type: ignore[arg-type]
 
 
 def test_classes_are_those_of_pairs() -> None:
