@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from optmatch.model import InputError, OnEvent, ignore, integer
+from optmatch.model import Event, InputError, OnEvent, Tick, ignore, integer
 from optmatch.simulation.sharing.pool import pool_of
 from optmatch.simulation.sharing.replay import Moment, Policy, PoolRun, simulate_pool
 from optmatch.simulation.sharing.workloads import MIXES, Trace, draw_workload
@@ -93,7 +93,8 @@ def study_sharing(
     executor
         What does the runs, as for `optmatch.sweep`; None for this process.
     on_event
-        Hears a `Tick` now and then; an interrupt ends the study with what there is.
+        Hears a `Tick` now and then, with how many pools are done; an interrupt ends the study with
+        what there is.
 
     Returns
     -------
@@ -113,14 +114,20 @@ def study_sharing(
     chosen = tuple(dict.fromkeys((BASE, *policies)))
     children = np.random.SeedSequence(seed).spawn(integer("runs", runs, at_least=1))
     found: dict[tuple[str, str], list[Figures]] = {}
-    complete = True
+    complete, done = True, 0
+
+    def tell(_event: Event | None = None) -> None:
+        on_event(Tick("pools", done, len(children) * len(mixes)))
+
     try:
         parts = (
             _Part(mix, chosen, jobs, scale, child, trace) for child in children for mix in mixes
         )
-        for mix, figures in in_order(_do, parts, executor, on_event=on_event):
+        for mix, figures in in_order(_do, parts, executor, on_event=tell):
             for name, one in figures.items():
                 found.setdefault((mix, name), []).append(one)
+            done += 1
+            tell()
     except KeyboardInterrupt:
         complete = False
     tables = {"completion": list(_completion(found)), "devices": list(_devices(found))}

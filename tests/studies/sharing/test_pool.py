@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from optmatch.model import FormatError, InputError
+from optmatch.model import FormatError, InputError, Tick
 from optmatch.plotting import plot_study
 from optmatch.plotting.studies import study_data
 from optmatch.simulation.sharing.pool import Pool, pool_of
@@ -95,7 +95,11 @@ def test_tables_and_picture() -> None:
         assert row["of_bound"] >= 1
         assert row["completion_s"] <= row["completion_p99_s"]
     assert all(row["ratio"] == 1 for row in rows if row["policy"] == "random")
-    again = study_sharing(mixes=["low", "even"], policies=["irs", "scarce"], **SMALL)
+    told: list[Any] = []
+    again = study_sharing(
+        mixes=["low", "even"], policies=["irs", "scarce"], on_event=told.append, **SMALL
+    )
+    assert told[-1] == Tick("pools", 4, 4) and told[0] == Tick("pools", 0, 4)
     assert again.tables["completion"] == rows
     first, second = study_data("sharing", study.tables)
     assert list(first.series) == list(second.series) == ["random", "irs", "scarce"]
