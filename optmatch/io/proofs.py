@@ -75,10 +75,9 @@ def certificate_from_tree(tree: Any, where: str, fabric: Fabric | None) -> Any:
     if tree is None:
         return None
     links = 0 if fabric is None or fabric.graph is None else fabric.graph.links.count
-    if isinstance(tree, list):
+    if isinstance(tree, list) and not where.rpartition("/")[2].isdigit():  # none within a list
         return tuple(
-            None if entry is None else _proof_from_tree(entry, pointer(where, slot), links)
-            for slot, entry in enumerate(tree)
+            certificate_from_tree(entry, pointer(where, k), fabric) for k, entry in enumerate(tree)
         )
     if isinstance(tree, dict) and "proof" in tree:
         return from_object(

@@ -50,6 +50,11 @@ from .reroutes.transitions import (
     plot_transition as plot_transition,
     transition_data as transition_data,
 )
+from .sharing.shares import (
+    SharesData as SharesData,
+    plot_shares as plot_shares,
+    shares_data as shares_data,
+)
 from .slices.racks import (
     SliceData as SliceData,
     plot_slice as plot_slice,

@@ -17,10 +17,18 @@ from optmatch.plotting.demands.gantt import plot_gantt
 from optmatch.plotting.figures import draw_fabric, new_figure, plot_contact_sheet, plot_slot
 from optmatch.plotting.rails.gantt import plot_rails
 from optmatch.plotting.reroutes.transitions import plot_transition
+from optmatch.plotting.sharing.shares import plot_shares
 from optmatch.plotting.slices.racks import plot_slice
 from optmatch.plotting.slots import Drawable, parts
 from optmatch.plotting.viewer import viewer_page
-from optmatch.problems import Allocation, CollectivePlan, Demand, RailJob, Transition
+from optmatch.problems import (
+    Allocation,
+    Assignment,
+    CollectivePlan,
+    Demand,
+    RailJob,
+    Transition,
+)
 from optmatch.problems.collectives.plan import plan_of
 from optmatch.problems.rails.plan import RailPlan
 
@@ -167,6 +175,8 @@ def solution_figure(shown: Drawable, slot: int | None = None) -> Figure:
             return plot_transition(shown)
         if slot is None and isinstance(problem, Demand):
             return cast("Figure", plot_gantt(shown).figure)
+        if slot is None and isinstance(answer, Assignment):
+            return plot_shares(shown)
         if slot is None and isinstance(answer, Allocation):
             return cast("Figure", plot_slice(shown).figure)
     fabric, schedule = parts(shown)
