@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from optmatch.commands.outcome import STDIN, name_of, read
-from optmatch.model import FormatError, InputError
+from optmatch.model import InputError
+from optmatch.model.files import is_stream
 
 if TYPE_CHECKING:
     from optmatch.fabrics import Fabric
@@ -53,8 +53,11 @@ def read_fabric(file: str, options: dict[str, Any]) -> Fabric:
 
 
 def fabric_of(file: str, options: dict[str, Any]) -> Fabric:
-    """Return the fabric of a netlist, a problem or a schedule, whichever a file is."""
-    if file == STDIN or _is_ours(file):
+    """Return the fabric of a netlist, a problem or a schedule, whichever a file is.
+
+    A pipe, which can be read but once, has no netlist.
+    """
+    if file == STDIN or is_stream(file) or _is_ours(file):
         found: Any = read(file)
         fabric = getattr(getattr(found, "problem", found), "fabric", None)
         if fabric is None:
@@ -64,11 +67,12 @@ def fabric_of(file: str, options: dict[str, Any]) -> Fabric:
 
 
 def _is_ours(file: str) -> bool:
-    """Tell whether a file is JSON with our tag, or cannot be read at all."""
+    """Tell whether a file is JSON with our tag."""
+    from optmatch.io.contents import read_bytes
+
+    content = read_bytes(file)
     try:
-        tree = json.loads(Path(file).read_bytes())
-    except OSError as exc:
-        raise FormatError(f"cannot be read: {exc.strerror}", path=file) from exc
+        tree = json.loads(content)
     except (ValueError, RecursionError):
         return False
     return isinstance(tree, dict) and "format" in tree
