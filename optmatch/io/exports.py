@@ -67,39 +67,19 @@ EXPORTERS: dict[str, Exporter] = {
         cell_states.write_csv,
     ),
     "perfetto": Exporter(
-        "the same as trace events, for ui.perfetto.dev",
-        (),
-        timeline.trace_events,
+        "the same as trace events, for ui.perfetto.dev", (), timeline.trace_events
     ),
-    "astra-bw": Exporter(
-        "astra-sim circuit schedules: blocks BW of GB/s",
-        (),
-        astra.bandwidths,
-    ),
-    "astra-lt": Exporter(
-        "their latencies: blocks LT of ns",
-        (),
-        astra.latencies,
-    ),
+    "astra-bw": Exporter("astra-sim circuit schedules: blocks BW of GB/s", (), astra.bandwidths),
+    "astra-lt": Exporter("their latencies: blocks LT of ns", (), astra.latencies),
     "astra-network": Exporter(
-        "network.yml of astra-sim, with the reconfiguration time",
-        (),
-        astra.network,
+        "network.yml of astra-sim, with the reconfiguration time", (), astra.network
     ),
     "astra-log": Exporter(
-        "when astra-sim would switch to which topology, as its log",
-        (),
-        astra.reconfigurations,
+        "when astra-sim would switch to which topology, as its log", (), astra.reconfigurations
     ),
-    "astra-groups": Exporter(
-        "communicator groups, JSON",
-        _JOB,
-        astra.communicators,
-    ),
+    "astra-groups": Exporter("communicator groups, JSON", _JOB, astra.communicators),
     "astra-mapping": Exporter(
-        "pg-2-schedule.yml: the topology of each group",
-        _JOB,
-        astra.group_topologies,
+        "pg-2-schedule.yml: the topology of each group", _JOB, astra.group_topologies
     ),
     "triggers": Exporter(
         "what the controller of each rail waits for, and what it then sets, JSON",
@@ -117,9 +97,7 @@ EXPORTERS: dict[str, Exporter] = {
         openoptics.circuit_list,
     ),
     "openoptics-matrix": Exporter(
-        "OpenOptics from_schedule: peers by slice and port, text",
-        (),
-        openoptics.peer_matrix,
+        "OpenOptics from_schedule: peers by slice and port, text", (), openoptics.peer_matrix
     ),
     "timeline": Exporter(
         "operations, circuits and reconfigurations with their times, CSV",
@@ -127,9 +105,7 @@ EXPORTERS: dict[str, Exporter] = {
         timeline.timeline_csv,
     ),
     "rounds": Exporter(
-        "rounds of a collective with their circuits and sends, JSON",
-        ("collective",),
-        write_rounds,
+        "rounds of a collective with their circuits and sends, JSON", ("collective",), write_rounds
     ),
     "msccl": Exporter(
         "sends of a collective as a program of MSCCL, XML; of its circuits it knows nothing",
