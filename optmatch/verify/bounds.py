@@ -1,15 +1,78 @@
-"""The rules that the claims of every solution obey: about its bound, and its objective."""
+"""The rules that the claims of every solution obey: its answer, its bound, its objective."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from optmatch.model import PROOFS, Limit, Score, Solution, Status, is_levels, write_score
-from optmatch.verify.report import Findings, agree, as_number
+from optmatch.verify.report import Findings, ProofError, agree, as_number
 
 SEARCHES = ("cp-sat", "search")
 """Values of ``stats["bound_by"]`` that say: by exhaustive search, without a certificate."""
+
+
+def check_solution(
+    problem: Any,
+    solution: Solution,
+    findings: Findings,
+    *,
+    replay: Callable[[Any], bool],
+    form: str = "answer",
+    prove: Callable[[Any], Score] | None = None,
+    floor: str = "",
+) -> None:
+    """Replay the answer of a solution, and check everything else that it says.
+
+    Parameters
+    ----------
+    problem
+        The question that was asked.
+    solution
+        Its alleged answer.
+    findings
+        Has the figure ``lower_bound_recomputed``, which anybody can count; receives the others.
+    replay
+        Applies all rules to the answer, and tells whether its objective could be recomputed.
+    form
+        The field that has the answer: ``"schedule"``, ``"answer"``, or ``"both"``: then `replay`
+        is given the solution.
+    prove
+        Returns the bound that a certificate shows, or raises `ProofError`; None if bounds of such
+        problems need none.
+    floor
+        As of `check_support`.
+    """
+    same = solution.problem is problem or solution.problem == problem
+    findings.expect("the solution is one of this problem", "problem", same, True)
+    parts = {"schedule": solution.schedule, "answer": solution.answer}
+    answered = solution.status in (Status.OPTIMAL, Status.FEASIBLE)
+    replayed = answered and replay(parts.get(form, solution))
+    for name, part in parts.items():
+        if form not in (name, "both"):
+            findings.expect(f"the {form} is the whole answer", name, part, None)
+        elif part is not None and not answered:
+            status = solution.status.value
+            findings.refuse("who has an answer says so", "status", status, "optimal or feasible")
+    checked = findings.figures["lower_bound_recomputed"]
+    if prove is None:
+        findings.expect("this bound needs no proof", "certificate", solution.certificate, None)
+    elif solution.certificate is not None:
+        try:
+            shown = prove(solution.certificate)
+            checked = shown if compare(shown, checked) == 1 else checked
+        except ProofError as exc:
+            findings.refuse("the certificate is a proof", "certificate", str(exc), "a valid proof")
+    findings.figures["lower_bound_checked"] = checked
+    check_support(solution, checked, findings, floor=floor)
+    if replayed:
+        check_objective(solution, findings)
+    elif answered:
+        findings.skipped.append("objective: nothing could be replayed")
+    else:
+        findings.notes.append(f"status {solution.status.value}: there is no answer to check")
+    check_stats(solution, findings)
 
 
 def compare(claimed: Any, found: Score, step: float | None = None) -> int | None:
@@ -93,9 +156,9 @@ def check_support(solution: Solution, checked: Score, findings: Findings, *, flo
     over_counted = compare(claimed, counted, findings.step)
     over_checked = compare(claimed, checked, findings.step)
     if over_counted is not None and over_counted <= 0:
-        findings.proof = "counting"
+        findings.proof = findings.proof or "counting"
     elif over_checked is not None and over_checked <= 0:
-        findings.proof = "certificate"
+        findings.proof = findings.proof or "certificate"
     elif solution.stats.get("bound_by") in SEARCHES and over_checked is not None:
         claim = "status infeasible" if infeasible else f"lower bound {_write(claimed)}"
         was = f"{_write(checked)} was checked"
