@@ -24,10 +24,7 @@ _MOST_PACKED = 1040
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """Read a file, or a pipe to its end.
 
-    Raises
-    ------
-    FormatError
-        If it cannot be read, or is larger than the largest size of `optmatch.model.SIZES`.
+    A `FormatError` if it cannot be read, or is larger than `optmatch.model.SIZES` allows.
     """
     name, most = os.fspath(path), largest("bytes")
     try:
@@ -51,10 +48,7 @@ def decode(content: bytes, name: str) -> str:
 def unzip(content: bytes, name: str) -> bytes:
     """Unpack what gzip has packed; other bytes stay what they are.
 
-    Raises
-    ------
-    FormatError
-        If it is damaged, or larger than the largest size when it is unpacked.
+    What is damaged, or larger than the largest size when it is unpacked, is a `FormatError`.
     """
     if content[:2] != _GZIP:
         return content
@@ -72,10 +66,8 @@ def unzip(content: bytes, name: str) -> bytes:
 def read_arrays(content: bytes, name: str) -> dict[str, NDArray[Any]]:
     """Read an ``.npz`` archive, or one ``.npy`` array under the empty name.
 
-    Raises
-    ------
-    FormatError
-        If it is damaged, holds objects, or its headers state more than it has or may have.
+    A `FormatError` if it is damaged, holds objects, or its headers state more than it has or may
+    have.
     """
     from zipfile import BadZipFile, ZipFile
 

@@ -37,13 +37,7 @@ class Exporter(NamedTuple):
     """Whether it writes cell states, so only schedules that have some."""
 
     def write(self, solution: Solution) -> Exported:
-        """Write a solution.
-
-        Raises
-        ------
-        InputError
-            If it is of another kind.
-        """
+        """Write a solution; one of another kind raises `InputError`."""
         kind = solution.problem.kind
         if self.kinds and kind not in self.kinds:
             raise InputError(
@@ -137,29 +131,11 @@ EXPORTERS: dict[str, Exporter] = {
 def export(
     solution: Solution, to: str, path: str | os.PathLike[str], *, force: bool = False
 ) -> list[str]:
-    """Write a solution as a file, or as files, of another tool.
+    """Write a solution as a file, or as files, of another tool, and return their names.
 
-    Parameters
-    ----------
-    solution
-        What is to be written.
-    to
-        A name in `EXPORTERS`.
-    path
-        The file; of formats with several files what their names begin with.
-    force
-        Whether files that are there may be replaced.
-
-    Returns
-    -------
-    list of str
-        The names of the files.
-
-    Raises
-    ------
-    InputError
-        If the format is unknown or does not suit the solution, or a file cannot be written;
-        nothing is written then.
+    `to` is a name in `EXPORTERS`; `path` the file, or what the names of several begin with. If the
+    format is unknown or does not suit the solution, or a file is there (without `force`) or cannot
+    be written, `InputError` is raised, and nothing is written.
     """
     written = exported(solution, to)
     files = {"": written} if isinstance(written, str) else written
@@ -174,13 +150,7 @@ def export(
 
 
 def exported(solution: Solution, to: str) -> Exported:
-    """Return what `export` writes.
-
-    Raises
-    ------
-    InputError
-        If the format is unknown or does not suit the solution.
-    """
+    """Return what `export` writes, which also says what is refused."""
     if to not in EXPORTERS:
         raise InputError(f"format {to!r}: known are {', '.join(EXPORTERS)}")
     return EXPORTERS[to].write(solution)

@@ -55,14 +55,7 @@ def certificate_to_tree(certificate: Any) -> Any:
 def certificate_from_tree(tree: Any, where: str, fabric: Fabric | None) -> Any:
     """Build a certificate from its JSON form; a list becomes a tuple.
 
-    Parameters
-    ----------
-    tree
-        The JSON form.
-    where
-        Its JSON pointer.
-    fabric
-        The switch whose links have the prices; None if there is none.
+    Prices are those of the links of `fabric`; None if there is no switch.
     """
     if tree is None:
         return None

@@ -151,12 +151,7 @@ class _Definitions:
 
 
 def make_schema(name: str) -> Tree:
-    """Return the JSON Schema of a kind of file.
-
-    Parameters
-    ----------
-    name
-        ``"problem"``, ``"schedule"``, ``"device"`` or ``"triggers"``.
+    """Return the JSON Schema of a kind of file, by its name in `SCHEMAS`.
 
     Examples
     --------

@@ -25,24 +25,11 @@ def check_solution(
 ) -> None:
     """Replay the answer of a solution, and check everything else that it says.
 
-    Parameters
-    ----------
-    problem
-        The question that was asked.
-    solution
-        Its alleged answer.
-    findings
-        Has the figure ``lower_bound_recomputed``, which anybody can count; receives the others.
-    replay
-        Applies all rules to the answer, and tells whether its objective could be recomputed.
-    form
-        The field that has the answer: ``"schedule"``, ``"answer"``, or ``"both"``: then `replay`
-        is given the solution.
-    prove
-        Returns the bound that a certificate shows, or raises `ProofError`; None if bounds of such
-        problems need none.
-    floor
-        As of `check_support`.
+    `findings` has the figure ``lower_bound_recomputed``, which anybody can count. `replay` applies
+    all rules to the answer, and tells whether its objective could be recomputed. The answer is in
+    the field `form`: ``"schedule"``, ``"answer"``, or ``"both"``: then `replay` is given the
+    solution. `prove` returns the bound that a certificate shows, or raises `ProofError`; None if
+    bounds of such problems need none. `floor` is that of `check_support`.
     """
     same = solution.problem is problem or solution.problem == problem
     findings.expect("the solution is one of this problem", "problem", same, True)
@@ -76,22 +63,11 @@ def check_solution(
 
 
 def compare(claimed: Any, found: Score, step: float | None = None) -> int | None:
-    """Compare what is claimed with what was found: levels and whole numbers exactly.
+    """Compare what is claimed, which may be anything, with what was found, a number or levels.
 
-    Parameters
-    ----------
-    claimed
-        Anything.
-    found
-        A number, or levels.
-    step
-        Of what the numbers are whole multiples; None for sums of floats, which agree up to
-        rounding.
-
-    Returns
-    -------
-    int or None
-        -1 if the claim is lower, 0 if it agrees, 1 if it is higher; None if it is no such amount.
+    Levels are compared exactly, and so are numbers that are whole multiples of a `step`; those
+    without a step are sums of floats, which agree up to rounding. Returns -1 if the claim is
+    lower, 0 if it agrees, 1 if it is higher; None if it is no such amount.
 
     Examples
     --------
@@ -131,20 +107,10 @@ def _write(claimed: Any) -> str:
 def check_support(solution: Solution, checked: Score, findings: Findings, *, floor: str) -> None:
     """Check that the claimed bound follows from the checked one, or is said to be a search's.
 
-    What a search says without a certificate is no violation and no proof: it is unproved.
-
-    Parameters
-    ----------
-    solution
-        Its bound may be any value, also one that is no number.
-    checked
-        The best bound that could be shown.
-    findings
-        Has the figure ``lower_bound_recomputed``; receives violations, what is unproved, and what
-        the claim rests on.
-    floor
-        The rule that an answer owes at least the bound that anybody can count; empty if not. Who
-        was stopped before it was counted claims none.
+    The claim may be any value, also one that is no number. What a search says without a
+    certificate is no violation and no proof: it is unproved. `floor` is the rule that an answer
+    owes at least the bound that anybody can count; empty if not. Who was stopped before it was
+    counted claims none.
     """
     claimed: Any = solution.lower_bound
     infeasible = solution.status is Status.INFEASIBLE

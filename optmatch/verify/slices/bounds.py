@@ -96,11 +96,8 @@ def _tori(problem: SliceAllocation) -> list[Torus]:
 def check_load_proof(problem: SliceAllocation, proof: object) -> float:
     """Return the bound that a proof shows; infinite if it shows that there is no slice.
 
-    Raises
-    ------
-    ProofError
-        If it is of another kind, or a cut names no servers of one rack, or nothing that joined
-        racks have.
+    A `ProofError` if it is of another kind, or a cut names no servers of one rack, or nothing that
+    joined racks have.
     """
     if not isinstance(proof, LoadProof):
         raise ProofError(f"a {type(proof).__name__} says nothing of loads")
