@@ -30,7 +30,6 @@ from optmatch.solvers.reroutes.splice import (
 _DEAD_CELL = 2
 ROUNDS = 24
 """How often circuits are routed before it is given up that they get out of each other's way."""
-_POLISHES = 3
 Path = NDArray[np.int32]
 
 
@@ -200,7 +199,7 @@ class RoutingState:
         ends: Sequence[tuple[int, int]],
         rounds: int = ROUNDS,
         *,
-        orders: int = 0,
+        orders: int = 1,
         enough: tuple[int, int, int] = (0, 0, 0),
     ) -> Found | None:
         """Route circuits together through what is free.
@@ -212,8 +211,7 @@ class RoutingState:
         rounds
             How often at most they are routed before it is given up.
         orders
-            How many orders of the circuits are tried, the routes polished in each; 0 for one
-            without that, which is quicker.
+            How many orders of the circuits are tried.
         enough
             Levels that cannot be beaten: reached, no other order is tried.
 
@@ -225,7 +223,7 @@ class RoutingState:
         count, best = len(ends), None
         for turn in range(max(1, orders) if count > 1 else 1):
             order = _order(count, turn)
-            found = self._route([ends[k] for k in order], rounds, polished=orders > 0)
+            found = self._route([ends[k] for k in order], rounds)
             if found is None and (turn == 0 or best is None):
                 return None
             if found is not None and (best is None or found.levels < best.levels):
@@ -237,12 +235,9 @@ class RoutingState:
                     break
         return best
 
-    def _route(
-        self, ends: Sequence[tuple[int, int]], rounds: int, *, polished: bool
-    ) -> Found | None:
-        passes = _POLISHES if polished else 0
+    def _route(self, ends: Sequence[tuple[int, int]], rounds: int) -> Found | None:
         nodes = self._nodes(ends)
-        if route(self._net(), self.work, nodes, rounds, passes) <= 0:
+        if route(self._net(), self.work, nodes, rounds) <= 0:
             return None
         return Found(self._sums(), self.pressed(len(ends)))
 
