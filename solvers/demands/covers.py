@@ -68,8 +68,6 @@ def cover_by(work: Work, rating: Rating, demand: NDArray[np.int64] | None = None
     ----------
     work
         Demand, delay and clock.
-    rating
-        What a slot is chosen for.
     demand
         What is to be covered, if not all of ``work.demand``.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from optmatch.model import IDLE
 from optmatch.problems import RailJob
 from optmatch.problems.rails.plan import RailPlan, RailTimeline, ranks_of_rails
 from optmatch.problems.rails.step import RECV, SEND
+from optmatch.solvers.rails.paths import Timed
 from optmatch.solvers.rails.transfers import Spot, Transfers, face, list_sides
 
 
@@ -25,45 +26,6 @@ class Turn(NamedTuple):
     lane: int
     spot: Spot
     """What says whom."""
-
-
-class Timed(NamedTuple):
-    """When nodes start and end, and an order in which none comes before what it waits for."""
-
-    start_s: list[float]
-    end_s: list[float]
-    order: list[int]
-    """``order[node]``: its place."""
-
-
-def longest_paths(duration_s: Sequence[float], pairs: Iterable[tuple[int, int]]) -> Timed | None:
-    """Start everything as early as what comes before it allows.
-
-    Of each of `pairs` the first has to end before the second starts. None if nodes wait for each
-    other.
-
-    Examples
-    --------
-    >>> longest_paths([1.0, 2.0, 0.5], [(0, 2), (1, 2)])
-    Timed(start_s=[0.0, 0.0, 2.0], end_s=[1.0, 2.0, 2.5], order=[0, 1, 2])
-    """
-    n = len(duration_s)
-    after: list[list[int]] = [[] for _ in range(n)]
-    waits, start, end = [0] * n, [0.0] * n, [0.0] * n
-    for one, two in pairs:
-        after[one].append(two)
-        waits[two] += 1
-    ready = [node for node in range(n) if not waits[node]]
-    place = [0] * n
-    for k, node in enumerate(ready):  # grows while it is gone through
-        place[node] = k
-        end[node] = start[node] + duration_s[node]
-        for later in after[node]:
-            start[later] = max(start[later], end[node])
-            waits[later] -= 1
-            if not waits[later]:
-                ready.append(later)
-    return Timed(start, end, place) if len(ready) == n else None
 
 
 def build_plan(
@@ -81,8 +43,7 @@ def build_plan(
     """
     job, folded = transfers.job, transfers.folded
     node_of = folded.node_of
-    starts = np.array(timed.start_s)[node_of]
-    ends = np.array(timed.end_s)[transfers.last[node_of]]
+    starts, ends = timed.start_s[node_of], timed.end_s[transfers.last[node_of]]
     mask = np.zeros(len(transfers.duration_s), dtype=np.int32)
     mask[list(lanes)] = list(lanes.values())
     timelines = _timelines(transfers, list(standing), sorted(turns))
