@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from optmatch.commands.lists import Listed, pair
 from optmatch.commands.outcome import STDIN, name_of, read
 from optmatch.model import InputError
 from optmatch.model.files import is_stream
@@ -16,11 +17,14 @@ if TYPE_CHECKING:
 
 NETLIST_OPTIONS = (
     click.option(
-        "--pins", help="Names of pins, as w1=a1,w2=a2,e1=b1,e2=b2.  [default: known ones]"
+        "--pins",
+        type=Listed(pair("=", str, str), "name=pin"),
+        help="Names of pins, as w1=a1,w2=a2,e1=b1,e2=b2.  [default: known ones]",
     ),
     click.option(
         "--component",
         "components",
+        type=Listed(pair("=", str, str), "name=kind"),
         help="What components are, as tap=pass,x=switch.  [default: known ones]",
     ),
     click.option("--open-pins", is_flag=True, default=None, help="Allow pins that lead nowhere."),
@@ -40,9 +44,7 @@ def read_fabric(file: str, options: dict[str, Any]) -> Fabric:
     given: dict[str, Any] = {
         name: options[name] for name in NETLIST_NAMES if options.get(name) is not None
     }
-    for name, option in (("pins", "--pins: name=pin"), ("components", "--component: name=kind")):
-        if name in given:
-            given[name] = _split(given[name], option)
+    given |= {name: dict(given[name]) for name in ("pins", "components") if name in given}
     return read_netlist(file, **given)
 
 
@@ -70,10 +72,3 @@ def _is_ours(file: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return isinstance(tree, dict) and "format" in tree
-
-
-def _split(text: str, usage: str) -> dict[str, str]:
-    pairs = [part.partition("=") for part in text.split(",")]
-    if any(not equals for _, equals, _ in pairs):
-        raise click.UsageError(f"{usage}, separated by commas")
-    return {name.strip(): meaning.strip() for name, _, meaning in pairs}
