@@ -125,8 +125,8 @@ def plan_by_demand(transfers: Transfers, *, provisioned: bool) -> RailPlan:
     """Change circuits when they are asked for.
 
     A class changes its circuits when its last span has ended and somebody has asked. On demand
-    that is a communication that is ready at all its members. If `provisioned`, it is the end of
-    the last span; only in the beginning of a step the first communication still has to ask.
+    that is a communication that is ready at all its members. If `provisioned`, it is one that
+    waits for no other communication over rails any more.
     Classes go through their spans as their programs say. Where these contradict each other, they
     go by time, which never does: all that is added to the step then leads from what starts
     earlier to what starts later.
@@ -135,6 +135,17 @@ def plan_by_demand(transfers: Transfers, *, provisioned: bool) -> RailPlan:
     plan = plan or _plan_in_order(transfers, by_time(transfers), provisioned)
     assert plan is not None
     return plan
+
+
+def _talk_before(transfers: Transfers, causes: dict[int, list[int]], node: int) -> list[int]:
+    """List the communication over rails that a node waits for, directly or through other work."""
+    found, seen, left = [], {node}, [node]
+    while left:
+        for cause in causes.get(left.pop(), ()):
+            if cause not in seen:
+                seen.add(cause)
+                (found if cause in transfers.by_node else left).append(cause)
+    return found
 
 
 def plan_static(
@@ -297,9 +308,10 @@ def _plan_in_order(
     asks: list[list[int]] = []
     for number, switch in enumerate(wanted, start=len(durations)):
         drained = switch.previous.nodes if switch.previous else []
-        early = provisioned and switch.previous is not None
-        asks.append(drained if early else causes.get(switch.span.nodes[0], []))
-        pairs += [(one, number) for one in {*drained, *asks[-1]}]
+        first = switch.span.nodes[0]
+        before = _talk_before(transfers, causes, first) if provisioned else causes.get(first, [])
+        asks.append([*drained, *before] if provisioned else before)
+        pairs += [(one, number) for one in {*drained, *before}]
         pairs += [(number, two) for two in switch.span.nodes]
     lasts = durations + [transfers.job.network.delay_s] * len(wanted)
     if transfers.job.network.switching == "all-stop":
