@@ -36,10 +36,10 @@ def decompose(n: int) -> Case:
 
 
 def cover(n: int) -> Case:
-    """Schedule noisy Solstice traffic by `koenig-cover`, verified."""
+    """Schedule noisy Solstice traffic by `spectra`, verified."""
     demand = traffic.solstice(n, np.random.default_rng(0), noise=0.003)
     problem = om.Demand(om.IdealSwitch(n), demand, delay_s=20e-6)
-    return lambda: om.solve(problem, "koenig-cover"), lambda _: {"size": n, "of": "ports"}
+    return lambda: om.solve(problem, "spectra"), lambda _: {"size": n, "of": "ports"}
 
 
 def route(rows: int) -> Case:

@@ -64,7 +64,7 @@ def measure(matrix: np.ndarray, rule: str, runs: int) -> tuple[int, float]:
 def show_rules(runs: int, seeds: int) -> None:
     """Print terms and times by rule, kind and size, and the exponent of the time."""
     bars = {32: (156, 4, 1), 64: (291, 20, 8), 128: (550, 150, 60)}
-    for rule in ("bottleneck", "first", "weight", "plus"):
+    for rule in ("bottleneck", "first"):
         decompose(permutation_sum(4, 8, 0), rule)
         for kind, power in (("dense", 2), ("sparse", 1)):
             sizes, medians = (16, 32, 64, 128), []

@@ -142,13 +142,7 @@ def all_kinds() -> tuple[Kind, ...]:
 
 
 def kind_of(problem: object) -> Kind:
-    """Return the row of a problem.
-
-    Raises
-    ------
-    InputError
-        If it is no problem, or of a kind that is not in the table.
-    """
+    """Return the row of a problem; `InputError` if it is none, or its kind is not in the table."""
     row = _ROWS.get(getattr(problem, "kind", ""))
     if row is None or not isinstance(problem, row().problem):
         raise InputError(

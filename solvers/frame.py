@@ -46,8 +46,6 @@ def take_best(
         as an iteration.
     bound
         No answer costs less.
-    clock, on_event
-        As of every method.
     phase, total
         What progress is called, and how many answers there are at most.
     ties
@@ -109,8 +107,6 @@ def conclude(
 
     Parameters
     ----------
-    problem, method
-        What was asked, and who answers.
     objective
         Of the best answer; None if there is none.
     bound

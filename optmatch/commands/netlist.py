@@ -34,13 +34,7 @@ NETLIST_NAMES = ("pins", "components", "open_pins", "directed")
 
 
 def read_fabric(file: str, options: dict[str, Any]) -> Fabric:
-    """Read a netlist; `options` may have those of `NETLIST_OPTIONS`.
-
-    Raises
-    ------
-    NetlistError
-        With every flaw.
-    """
+    """Read a netlist; `options` may have those of `NETLIST_OPTIONS`."""
     from optmatch.io.netlists.gdsfactory import read_netlist
 
     given: dict[str, Any] = {

@@ -48,7 +48,6 @@ def decompose(matrix: ArrayLike, rule: Rule = "bottleneck", *, fill: bool = Fals
     rule
         Which permutation comes next. ``"bottleneck"``: one whose smallest entry is as large as can
         be, for few terms, the heaviest first. ``"first"``: the one at hand, for the shortest time.
-        ``"weight"``: one of greatest sum. ``"plus"``: one away from small entries, by a barrier.
     fill
         Whether lines of less than the largest sum are filled up first; then the sum is not the
         matrix but at least it, in each entry.

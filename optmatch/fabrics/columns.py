@@ -34,10 +34,7 @@ class Columns(NamedTuple):
 class ColumnBuilder:
     """Places cells one by one, each in the first column to the right of all that lead to it.
 
-    Parameters
-    ----------
-    n_inputs
-        The number of inputs; ``~0``, ``~1``, ... are their wires.
+    Inputs are the wires ``~0``, ``~1``, ...
 
     Examples
     --------
@@ -59,19 +56,9 @@ class ColumnBuilder:
     def place(self, upper: Wire, lower: Wire, line: float, column: int = 0) -> tuple[int, int]:
         """Place a cell: its side 1 is the upper one, its end a looks to the left.
 
-        Parameters
-        ----------
-        upper, lower
-            The wires that lead to a1 and a2.
-        line
-            The height of its upper side, in lines from the top; the lower side is on the next.
-        column
-            The column may not be further to the left.
-
-        Returns
-        -------
-        tuple of int
-            The wires that leave by b1 and b2.
+        `upper` and `lower` are the wires that lead to a1 and a2; `line` is the height of the upper
+        side, in lines from the top, and `column` the leftmost one it may stand in. Returns the
+        wires that leave by b1 and b2.
         """
         first = len(self._mate)
         self._mate += [-1] * 4
@@ -90,15 +77,8 @@ class ColumnBuilder:
     def finish(self, outputs: Sequence[int]) -> Columns:
         """Draw the columns far enough apart, and number the free terminals.
 
-        Parameters
-        ----------
-        outputs
-            The wires that become output 0, 1, ...
-
-        Returns
-        -------
-        Columns
-            Of the perimeter, inputs come first, then outputs, then terminals without a port.
+        `outputs` are the wires that become output 0, 1, ... Of the perimeter, inputs come first,
+        then outputs, then terminals without a port.
         """
         mate = np.array(self._mate, dtype=np.int32)
         columns, lines = np.array(self._columns), np.array(self._lines)

@@ -14,6 +14,8 @@ from optmatch.fabrics.cellgraph import CellGraph
 from optmatch.fabrics.reach import UNREACHED, shortest_routes, walk
 from optmatch.model import InputError, Value
 
+Ends = tuple[NDArray[np.int32], NDArray[np.int32]]
+
 
 class RouteLengths(NamedTuple):
     """What the shortest route between each two units passes; arrays of shape (units, units)."""
@@ -81,12 +83,16 @@ class Fabric(Value):
     @property
     def source_terminals(self) -> NDArray[np.int32]:
         """``source_terminals[port]``: where light from this port enters; empty without cells."""
-        return np.empty(0, dtype=np.int32)
+        return self._ends()[0]
 
     @property
     def destination_terminals(self) -> NDArray[np.int32]:
         """``destination_terminals[port]``: where light to this port leaves; empty if no cells."""
-        return np.empty(0, dtype=np.int32)
+        return self._ends()[1]
+
+    def _ends(self) -> Ends:
+        """Return the terminals where light of each port enters, and where light to it leaves."""
+        return np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int32)
 
     @property
     def dead_ports(self) -> Sequence[int]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics.cellgraph import DEAD, CellGraph, check_parts
-from optmatch.fabrics.fabric import Fabric
+from optmatch.fabrics.fabric import Ends, Fabric
 from optmatch.model import BAR, CROSS, FREE, Index, InputError, check_fields
 
 FaultKind = Literal["stuck-bar", "stuck-cross", "dead-cell", "dead-port"]
@@ -157,15 +157,8 @@ class Faulty(Fabric):
         """The names of all ports."""
         return self.fabric.port_names
 
-    @property
-    def source_terminals(self) -> NDArray[np.int32]:
-        """``source_terminals[port]``: where light from this port enters."""
-        return self.fabric.source_terminals
-
-    @property
-    def destination_terminals(self) -> NDArray[np.int32]:
-        """``destination_terminals[port]``: where light to this port leaves."""
-        return self.fabric.destination_terminals
+    def _ends(self) -> Ends:
+        return self.fabric.source_terminals, self.fabric.destination_terminals
 
 
 def break_cells(graph: CellGraph, stuck: NDArray[np.int8]) -> CellGraph:

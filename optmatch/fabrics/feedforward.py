@@ -11,12 +11,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, ClassVar, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from optmatch.fabrics.cellgraph import CellGraph
 from optmatch.fabrics.columns import ColumnBuilder, Columns
-from optmatch.fabrics.fabric import Fabric
+from optmatch.fabrics.fabric import Ends, Fabric
 from optmatch.model import Range, check_fields, check_size
 
 Blocking = Literal["rearrangeable", "wide-sense", "strict-sense"]
@@ -62,15 +59,8 @@ class FeedForward(Fabric):
         """Input and output, as ``"in 3>out 3"``."""
         return tuple(f"in {port}>out {port}" for port in range(self.n))
 
-    @property
-    def source_terminals(self) -> NDArray[np.int32]:
-        """``source_terminals[port]``: where light from this input enters."""
-        return _wired(self).sources
-
-    @property
-    def destination_terminals(self) -> NDArray[np.int32]:
-        """``destination_terminals[port]``: where light to this output leaves."""
-        return _wired(self).destinations
+    def _ends(self) -> Ends:
+        return _wired(self).sources, _wired(self).destinations
 
     @staticmethod
     @abstractmethod

@@ -44,25 +44,9 @@ class Route(NamedTuple):
 def trace(graph: CellGraph, cell_states: ArrayLike, entered: ArrayLike) -> Light:
     """Follow light through cells that are all set.
 
-    Parameters
-    ----------
-    graph
-        The cells.
-    cell_states
-        ``cell_states[slot, cell]``: 0 bar, 1 cross, -1 free; shape (slots, cells).
-    entered
-        ``entered[slot, beam]``: the free terminal at which a beam enters, -1 for none; shape
-        (slots, beams).
-
-    Returns
-    -------
-    Light
-        Every cell that is passed, and where each beam ends: at a free terminal, or in a free cell.
-
-    Raises
-    ------
-    InputError
-        If shapes disagree, or light would enter anywhere but at a free terminal.
+    ``cell_states[slot, cell]`` is 0 bar, 1 cross, -1 free; ``entered[slot, beam]`` the free
+    terminal at which a beam enters, -1 for none. Light ends at a free terminal, or in a free cell.
+    Where shapes disagree, or light would enter elsewhere, `InputError` is raised.
 
     Notes
     -----
@@ -109,25 +93,11 @@ def trace(graph: CellGraph, cell_states: ArrayLike, entered: ArrayLike) -> Light
 
 
 def trace_circuits(fabric: Fabric, schedule: Schedule) -> list[list[Route]]:
-    """Follow the light of every circuit of a schedule.
+    """Follow the light of every circuit of a schedule of these ports and cells, right or not.
 
-    Parameters
-    ----------
-    fabric
-        The switch.
-    schedule
-        A schedule of its ports and cells. It need not be right: a route ends where its light ends.
-
-    Returns
-    -------
-    list of list of Route
-        For each slot its circuits by source port; of bidirectional ports each circuit once, from
-        the lower port. On a fabric without cells, or without stated states, routes are empty.
-
-    Raises
-    ------
-    InputError
-        If the schedule is not one of this fabric's ports and cells.
+    Returns for each slot its circuits by source port; of bidirectional ports each circuit once,
+    from the lower port. A route ends where its light ends; on a fabric without cells, or without
+    stated states, it is empty. A schedule of other ports raises `InputError`.
 
     Examples
     --------

@@ -10,10 +10,9 @@ from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optmatch.fabrics.cellgraph import CellGraph
-from optmatch.fabrics.fabric import Fabric
+from optmatch.fabrics.fabric import Ends, Fabric
 from optmatch.fabrics.grid import Edge, Point, build_grid
 from optmatch.fabrics.ports import Ports, Terminals, check_ports, choose_terminals
 from optmatch.model import Count, check_fields, check_size
@@ -59,15 +58,9 @@ class Mesh(Fabric):
             return tuple(f"t{k}" for k in sends)
         return tuple(f"t{i}>t{j}" for i, j in zip(sends, receives, strict=True))
 
-    @property
-    def source_terminals(self) -> NDArray[np.int32]:
-        """``source_terminals[port]``: where light from this port enters."""
-        return self.graph.perimeter[list(self.perimeter_ports[0])]
-
-    @property
-    def destination_terminals(self) -> NDArray[np.int32]:
-        """``destination_terminals[port]``: where light to this port leaves."""
-        return self.graph.perimeter[list(self.perimeter_ports[1])]
+    def _ends(self) -> Ends:
+        sends, receives = map(list, self.perimeter_ports)
+        return self.graph.perimeter[sends], self.graph.perimeter[receives]
 
     def _choose(self) -> None:
         self._set(**check_ports(self.ports, self.tx, self.rx, len(self.graph.perimeter)))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics.cellgraph import TERMINAL_NAMES, CellGraph
-from optmatch.fabrics.fabric import Fabric
+from optmatch.fabrics.fabric import Ends, Fabric
 from optmatch.fabrics.layout import lay_out
 from optmatch.fabrics.netlist_flaws import (
     CONVENTIONS,
@@ -127,21 +127,11 @@ class Netlist(Fabric):
             return tuple(name for name, _ in self.ports)
         return tuple(f"{i}>{j}" for i, j in zip(self.tx, self.rx, strict=True))
 
-    @property
-    def source_terminals(self) -> NDArray[np.int32]:
-        """``source_terminals[port]``: where light from this port enters."""
-        return self._terminals(self.tx)
-
-    @property
-    def destination_terminals(self) -> NDArray[np.int32]:
-        """``destination_terminals[port]``: where light to this port leaves."""
-        return self._terminals(self.rx)
-
-    def _terminals(self, names: Sequence[str] | None) -> NDArray[np.int32]:
+    def _ends(self) -> Ends:
         number = {name: cell for cell, name in enumerate(self.instances)}
-        pins = dict(self.ports)
-        chosen = pins.values() if names is None else [pins[name] for name in names]
-        return np.array([_terminal(pin, number) for pin in chosen], dtype=np.int32)
+        at = {name: _terminal(pin, number) for name, pin in self.ports}
+        sends, receives = ([at[name] for name in names or at] for names in (self.tx, self.rx))
+        return np.array(sends, dtype=np.int32), np.array(receives, dtype=np.int32)
 
 
 @lru_cache(maxsize=32)

@@ -20,12 +20,8 @@ Terminals = tuple[int, ...]
 def check_ports(ports: Ports, tx: Ports, rx: Ports, available: int) -> dict[str, Any]:
     """Normalise a choice of ports, as a mesh is given it: None, a number, or perimeter terminals.
 
-    Returns the three of them by name, lists as tuples.
-
-    Raises
-    ------
-    InputError
-        Naming the entry, its value and the rule.
+    Returns the three of them by name, lists as tuples; an `InputError` names entry, value and
+    rule.
     """
     if (tx is None) != (rx is None):
         raise InputError("tx and rx come together", where="rx" if rx is None else "tx")

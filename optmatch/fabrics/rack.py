@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics.cellgraph import CellGraph
-from optmatch.fabrics.fabric import Fabric, RouteLengths
+from optmatch.fabrics.fabric import Ends, Fabric, RouteLengths
 from optmatch.fabrics.reach import UNREACHED
 from optmatch.fabrics.wiring import Cells, Wiring, count_hops, join_cells, number_of, wire
 from optmatch.model import Count, Index, InputError, check_fields, check_size
@@ -228,15 +228,10 @@ class RackFabric(Fabric):
         """The number of cells of all servers."""
         return 0 if self.interposer is None else self.n_servers * self.interposer.n_cells
 
-    @property
-    def source_terminals(self) -> NDArray[np.int32]:
-        """``source_terminals[port]``: where its light enters; empty with ideal interposers."""
-        return np.empty(0, np.int32) if self.interposer is None else _join(self).sources
-
-    @property
-    def destination_terminals(self) -> NDArray[np.int32]:
-        """``destination_terminals[port]``: where light to it leaves; empty if there are none."""
-        return np.empty(0, np.int32) if self.interposer is None else _join(self).destinations
+    def _ends(self) -> Ends:
+        if self.interposer is None:
+            return Fabric._ends(self)
+        return _join(self).sources, _join(self).destinations
 
     @property
     def fibre_of_terminal(self) -> NDArray[np.int32]:

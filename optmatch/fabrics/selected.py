@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from optmatch.fabrics.cellgraph import CellGraph
-from optmatch.fabrics.fabric import Fabric
+from optmatch.fabrics.fabric import Ends, Fabric
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,15 +53,6 @@ class SelectedPorts(Fabric):
         names = self.fabric.port_names
         return tuple(names[port] for port in self.chosen)
 
-    @property
-    def source_terminals(self) -> NDArray[np.int32]:
-        """``source_terminals[port]``: where light from this port enters."""
-        return self._choose(self.fabric.source_terminals)
-
-    @property
-    def destination_terminals(self) -> NDArray[np.int32]:
-        """``destination_terminals[port]``: where light to this port leaves."""
-        return self._choose(self.fabric.destination_terminals)
-
-    def _choose(self, terminals: NDArray[np.int32]) -> NDArray[np.int32]:
-        return terminals[list(self.chosen)] if len(terminals) else terminals
+    def _ends(self) -> Ends:
+        ends = self.fabric.source_terminals, self.fabric.destination_terminals
+        return ends if self.graph is None else (ends[0][[*self.chosen]], ends[1][[*self.chosen]])

@@ -27,18 +27,9 @@ _WITH_ARRAYS = ("answer", "certificate", "demand_bytes", "problem", "schedule")
 def detach(tree: dict[str, Any], name: str | None) -> tuple[dict[str, Any], bytes]:
     """Turn the arrays of a tree into lists or, if they are too large, into references.
 
-    Parameters
-    ----------
-    tree
-        A JSON object with arrays in place of lists.
-    name
-        What the file of arrays begins with; None keeps all arrays in the text.
-
-    Returns
-    -------
-    dict, bytes
-        The plain tree, and the content of the file that its ``"arrays"`` names, empty if there is
-        none. The name contains the digest: a text never meets the arrays of another.
+    Returns the plain tree, and the content of the file that its ``"arrays"`` names, empty if there
+    is none. That file begins with `name`, None keeps all arrays in the text; its name contains the
+    digest, so a text never meets the arrays of another.
     """
     found = dict(_arrays(tree, ""))
     size = sum(len(json.dumps(array.tolist(), separators=(",", ":"))) for array in found.values())
@@ -56,19 +47,10 @@ def detach(tree: dict[str, Any], name: str | None) -> tuple[dict[str, Any], byte
 
 
 def attach(tree: dict[str, Any], folder: Path | None) -> dict[str, Any]:
-    """Put the arrays back where a tree refers to them.
+    """Put the arrays back where a tree refers to them; one without ``"arrays"`` stays as it is.
 
-    Parameters
-    ----------
-    tree
-        A parsed JSON object; without ``"arrays"`` it is returned as it is.
-    folder
-        Where the file of arrays lies; None if the text came from elsewhere.
-
-    Raises
-    ------
-    FormatError
-        If the file is absent, changed, or lacks an array.
+    The file of arrays lies in `folder`; None if the text came from elsewhere. If it is absent,
+    changed, or lacks an array, `FormatError` is raised.
     """
     if "arrays" not in tree:
         return tree

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import math
 import os
 import zlib
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from optmatch.model import FormatError, InputError, check_size, largest
 
-_CHUNK = 1 << 18
 _GZIP = b"\x1f\x8b"
 _MOST_PACKED = 1040
 """Gzip packs at most 1032 bytes into one."""
@@ -25,10 +24,7 @@ _MOST_PACKED = 1040
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """Read a file, or a pipe to its end.
 
-    Raises
-    ------
-    FormatError
-        If it cannot be read, or is larger than the largest size of `optmatch.model.SIZES`.
+    A `FormatError` if it cannot be read, or is larger than `optmatch.model.SIZES` allows.
     """
     name, most = os.fspath(path), largest("bytes")
     try:
@@ -52,53 +48,26 @@ def decode(content: bytes, name: str) -> str:
 def unzip(content: bytes, name: str) -> bytes:
     """Unpack what gzip has packed; other bytes stay what they are.
 
-    Raises
-    ------
-    FormatError
-        If it is damaged, or larger than the largest size when it is unpacked.
+    What is damaged, or larger than the largest size when it is unpacked, is a `FormatError`.
     """
     if content[:2] != _GZIP:
         return content
     if len(content) > largest("bytes") // _MOST_PACKED:
         check_content("bytes", int.from_bytes(content[-4:], "little"), name)  # as it says itself
-        _measure(content, name)  # before anything of it is kept
-    return b"".join(_unpacked(content, name))
-
-
-def _measure(content: bytes, name: str) -> None:
-    size = 0
-    for part in _unpacked(content, name):
-        size += len(part)
-        check_content("bytes", size, name)
-
-
-def _unpacked(content: bytes, name: str) -> Iterator[bytes]:
-    """Unpack piece by piece; a further member may follow the first."""
-    at = 0
-    while content[at : at + 2] == _GZIP:
-        stream = zlib.decompressobj(wbits=31)
-        while not stream.eof:
-            piece = stream.unconsumed_tail
-            if not piece:
-                piece = content[at : at + _CHUNK]
-                at += len(piece)
-            try:
-                part = stream.decompress(piece, _CHUNK)
-            except zlib.error as exc:
-                raise FormatError(f"cannot be read: {exc}", path=name) from exc
-            if not (part or piece or stream.eof):
-                raise FormatError("cannot be read: it ends within packed data", path=name)
-            yield part
-        at -= len(stream.unused_data)
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+            unpacked = file.read(largest("bytes") + 1)
+    except (OSError, EOFError, zlib.error) as exc:
+        raise FormatError(f"cannot be read: {exc}", path=name) from exc
+    check_content("bytes", len(unpacked), name)
+    return unpacked
 
 
 def read_arrays(content: bytes, name: str) -> dict[str, NDArray[Any]]:
     """Read an ``.npz`` archive, or one ``.npy`` array under the empty name.
 
-    Raises
-    ------
-    FormatError
-        If it is damaged, holds objects, or its headers state more than it has or may have.
+    A `FormatError` if it is damaged, holds objects, or its headers state more than it has or may
+    have.
     """
     from zipfile import BadZipFile, ZipFile
 

@@ -37,13 +37,7 @@ class Exporter(NamedTuple):
     """Whether it writes cell states, so only schedules that have some."""
 
     def write(self, solution: Solution) -> Exported:
-        """Write a solution.
-
-        Raises
-        ------
-        InputError
-            If it is of another kind.
-        """
+        """Write a solution; one of another kind raises `InputError`."""
         kind = solution.problem.kind
         if self.kinds and kind not in self.kinds:
             raise InputError(
@@ -67,39 +61,19 @@ EXPORTERS: dict[str, Exporter] = {
         cell_states.write_csv,
     ),
     "perfetto": Exporter(
-        "the same as trace events, for ui.perfetto.dev",
-        (),
-        timeline.trace_events,
+        "the same as trace events, for ui.perfetto.dev", (), timeline.trace_events
     ),
-    "astra-bw": Exporter(
-        "astra-sim circuit schedules: blocks BW of GB/s",
-        (),
-        astra.bandwidths,
-    ),
-    "astra-lt": Exporter(
-        "their latencies: blocks LT of ns",
-        (),
-        astra.latencies,
-    ),
+    "astra-bw": Exporter("astra-sim circuit schedules: blocks BW of GB/s", (), astra.bandwidths),
+    "astra-lt": Exporter("their latencies: blocks LT of ns", (), astra.latencies),
     "astra-network": Exporter(
-        "network.yml of astra-sim, with the reconfiguration time",
-        (),
-        astra.network,
+        "network.yml of astra-sim, with the reconfiguration time", (), astra.network
     ),
     "astra-log": Exporter(
-        "when astra-sim would switch to which topology, as its log",
-        (),
-        astra.reconfigurations,
+        "when astra-sim would switch to which topology, as its log", (), astra.reconfigurations
     ),
-    "astra-groups": Exporter(
-        "communicator groups, JSON",
-        _JOB,
-        astra.communicators,
-    ),
+    "astra-groups": Exporter("communicator groups, JSON", _JOB, astra.communicators),
     "astra-mapping": Exporter(
-        "pg-2-schedule.yml: the topology of each group",
-        _JOB,
-        astra.group_topologies,
+        "pg-2-schedule.yml: the topology of each group", _JOB, astra.group_topologies
     ),
     "triggers": Exporter(
         "what the controller of each rail waits for, and what it then sets, JSON",
@@ -117,9 +91,7 @@ EXPORTERS: dict[str, Exporter] = {
         openoptics.circuit_list,
     ),
     "openoptics-matrix": Exporter(
-        "OpenOptics from_schedule: peers by slice and port, text",
-        (),
-        openoptics.peer_matrix,
+        "OpenOptics from_schedule: peers by slice and port, text", (), openoptics.peer_matrix
     ),
     "timeline": Exporter(
         "operations, circuits and reconfigurations with their times, CSV",
@@ -127,9 +99,7 @@ EXPORTERS: dict[str, Exporter] = {
         timeline.timeline_csv,
     ),
     "rounds": Exporter(
-        "rounds of a collective with their circuits and sends, JSON",
-        ("collective",),
-        write_rounds,
+        "rounds of a collective with their circuits and sends, JSON", ("collective",), write_rounds
     ),
     "msccl": Exporter(
         "sends of a collective as a program of MSCCL, XML; of its circuits it knows nothing",
@@ -161,29 +131,11 @@ EXPORTERS: dict[str, Exporter] = {
 def export(
     solution: Solution, to: str, path: str | os.PathLike[str], *, force: bool = False
 ) -> list[str]:
-    """Write a solution as a file, or as files, of another tool.
+    """Write a solution as a file, or as files, of another tool, and return their names.
 
-    Parameters
-    ----------
-    solution
-        What is to be written.
-    to
-        A name in `EXPORTERS`.
-    path
-        The file; of formats with several files what their names begin with.
-    force
-        Whether files that are there may be replaced.
-
-    Returns
-    -------
-    list of str
-        The names of the files.
-
-    Raises
-    ------
-    InputError
-        If the format is unknown or does not suit the solution, or a file cannot be written;
-        nothing is written then.
+    `to` is a name in `EXPORTERS`; `path` the file, or what the names of several begin with. If the
+    format is unknown or does not suit the solution, or a file is there (without `force`) or cannot
+    be written, `InputError` is raised, and nothing is written.
     """
     written = exported(solution, to)
     files = {"": written} if isinstance(written, str) else written
@@ -198,13 +150,7 @@ def export(
 
 
 def exported(solution: Solution, to: str) -> Exported:
-    """Return what `export` writes.
-
-    Raises
-    ------
-    InputError
-        If the format is unknown or does not suit the solution.
-    """
+    """Return what `export` writes, which also says what is refused."""
     if to not in EXPORTERS:
         raise InputError(f"format {to!r}: known are {', '.join(EXPORTERS)}")
     return EXPORTERS[to].write(solution)

@@ -35,25 +35,12 @@ def to_object(
     """Write the fields of a data class, all of them, in their order.
 
     A field with ``brief`` in its metadata is left out where it has its default: what came later
-    than the format changes no digest of what was written before.
+    than the format changes no digest of what was written before. Data classes in fields, in
+    sequences and in mappings are written the same way; a fabric has its type in front, and one
+    that is not ours raises `InputError`.
 
-    Data classes in fields, in sequences and in mappings are written the same way; a fabric has
-    its type in front.
-
-    Parameters
-    ----------
-    value
-        The data class.
-    keep_ndim
-        Arrays of at least so many dimensions stay arrays, to be laid beside the text if they are
-        large; None turns all into lists.
-    nested
-        For fields with a form of their own: what writes them.
-
-    Raises
-    ------
-    InputError
-        If a fabric is not one of ours.
+    Arrays of at least `keep_ndim` dimensions stay arrays, to be laid beside the text if they are
+    large; None turns all into lists. `nested` has what writes fields with a form of their own.
     """
     entries = {
         field.name: getattr(value, field.name)
@@ -90,30 +77,15 @@ def from_object(
     tags: Collection[str] = (),
     **nested: Callable[[Any, str], Any],
 ) -> T:
-    """Build a data class from a JSON object.
+    """Build a data class from a JSON object; its constructor checks the values.
 
-    Fields whose type is a data class, a fabric, or a tuple or mapping of them are built the same
-    way.
+    Fields that have a default may be absent. Those whose type is a data class, a fabric, or a
+    tuple or mapping of them are built the same way; `nested` has what reads fields with a form of
+    their own. `where` is the JSON pointer of the object; `tags` are keys that are no fields and
+    were read before.
 
-    Parameters
-    ----------
-    cls
-        The data class; its constructor checks the values.
-    tree
-        The object; fields that have a default may be absent.
-    where
-        Its JSON pointer.
-    tags
-        Keys that are no fields and were read before.
-    nested
-        For fields with a form of their own: what reads them.
-
-    Raises
-    ------
-    FormatError
-        If `tree` is no object, a key is unknown or absent, or an array holds what is no number.
-    InputError
-        If the constructor refuses a value.
+    If `tree` is no object, a key is unknown or absent, or an array holds what is no number,
+    `FormatError` is raised; if the constructor refuses a value, `InputError`.
     """
     check_object(tree, where)
     known: dict[str, Field[Any]] = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
@@ -154,13 +126,7 @@ def check_keys(
 
 
 def choose(tree: Mapping[str, Any], key: str, known: Mapping[str, T], where: str) -> T:
-    """Look up the class that a tag names.
-
-    Raises
-    ------
-    FormatError
-        If the tag is absent or unknown.
-    """
+    """Look up the class that a tag names; an absent or unknown one is a `FormatError`."""
     if key not in tree:
         raise FormatError(f"key {key!r} is missing", where=where or "/")
     name = tree[key]

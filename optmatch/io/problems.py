@@ -16,12 +16,7 @@ PROBLEM_FORMAT = "optmatch/problem/1"
 def problem_to_tree(problem: Problem, *, arrays: bool = False) -> dict[str, Any]:
     """Return the JSON object of a problem, with every default written out.
 
-    Parameters
-    ----------
-    problem
-        The problem.
-    arrays
-        Whether arrays stay arrays, to be laid beside the text if they are large.
+    With `arrays` they stay arrays, to be laid beside the text if they are large.
     """
     cls = PROBLEMS.get(problem.kind)
     if cls is not type(problem):
@@ -34,15 +29,7 @@ def problem_to_tree(problem: Problem, *, arrays: bool = False) -> dict[str, Any]
 
 
 def problem_from_tree(tree: Any, where: str = "") -> Problem:
-    """Build a problem from its JSON object.
-
-    Parameters
-    ----------
-    tree
-        The object.
-    where
-        Its JSON pointer.
-    """
+    """Build a problem from its JSON object, whose JSON pointer is `where`."""
     check_object(tree, where)
     check_format(tree, where, PROBLEM_FORMAT)
     cls: Callable[..., Problem] = choose(tree, "kind", PROBLEMS, where)

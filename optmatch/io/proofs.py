@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
-from optmatch.io.fields import (
-    check_keys,
-    check_numbers,
-    check_object,
-    choose,
-    from_object,
-    shorten,
-    to_object,
-)
+from optmatch.io.fields import choose, from_object, shorten, to_object
 from optmatch.io.text import pointer
-from optmatch.model import FormatError, InputError, Value, frozen
+from optmatch.model import FormatError, Index, InputError, Range, Value, check_fields
 from optmatch.problems import (
     BlockProof,
     ConfigurationProof,
@@ -29,9 +24,6 @@ from optmatch.problems import (
     RoutingProof,
     SupplyProof,
 )
-
-_SMALL = ("circuit", "terminal", "one_way", "children", "infeasible")
-_PRICES = ("links", "starts", "link", "price")
 
 CERTIFICATES: dict[str, type[Value]] = {
     "block": BlockProof,
@@ -51,7 +43,7 @@ def certificate_to_tree(certificate: Any) -> Any:
     if certificate is None:
         return None
     if isinstance(certificate, RoutingProof):
-        return _proof_to_tree(certificate)
+        return to_object(certificate, keep_ndim=1, prices=_prices_to_tree)
     for name, proof_class in CERTIFICATES.items():
         if isinstance(certificate, proof_class):
             return {"proof": name, **to_object(certificate, keep_ndim=1)}
@@ -63,14 +55,7 @@ def certificate_to_tree(certificate: Any) -> Any:
 def certificate_from_tree(tree: Any, where: str, fabric: Fabric | None) -> Any:
     """Build a certificate from its JSON form; a list becomes a tuple.
 
-    Parameters
-    ----------
-    tree
-        The JSON form.
-    where
-        Its JSON pointer.
-    fabric
-        The switch whose links have the prices; None if there is none.
+    Prices are those of the links of `fabric`; None if there is no switch.
     """
     if tree is None:
         return None
@@ -83,65 +68,54 @@ def certificate_from_tree(tree: Any, where: str, fabric: Fabric | None) -> Any:
         return from_object(
             choose(tree, "proof", CERTIFICATES, where), tree, where, tags=("proof",)
         )
-    return _proof_from_tree(tree, where, links)
+    return from_object(RoutingProof, tree, where, prices=partial(_prices_from_tree, links))
 
 
-def _proof_to_tree(proof: RoutingProof) -> dict[str, Any]:
-    node, link = np.nonzero(proof.prices)
-    return {
-        **{name: getattr(proof, name) for name in _SMALL},
-        "prices": {
-            "links": proof.prices.shape[1],
-            "starts": np.searchsorted(node, np.arange(len(proof.prices) + 1)),
-            "link": link,
-            "price": proof.prices[node, link],
-        },
-    }
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Prices(Value):
+    """Prices that are not 0: those of node k stand from starts[k] to starts[k + 1]."""
+
+    links: Index
+    starts: Annotated[NDArray[np.int64], Range(0)]
+    link: Annotated[NDArray[np.int64], Range(0)]
+    price: Annotated[NDArray[np.int64], Range(0)]
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        count, steps = len(self.link), np.diff(self.starts, prepend=0, append=len(self.link))
+        if len(self.starts) < 1 or steps[0] or steps[-1] or (steps < 0).any():
+            raise InputError(
+                f"starts ascend from 0 to the number of prices, {count}", where="starts"
+            )
+        if len(self.price) != count:
+            raise InputError(f"{len(self.price)} prices for {count} links", where="price")
+        falling = np.append(False, (np.diff(self.link) <= 0) & (np.diff(self._node()) == 0))
+        for index in np.flatnonzero((self.link >= self.links) | falling)[:1]:
+            raise InputError(
+                f"link[{index}] = {self.link[index]}: links of a node ascend within 0 .."
+                f" {self.links - 1}",
+                where=f"link[{index}]",
+            )
+
+    def _node(self) -> NDArray[np.int64]:
+        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
+
+    def dense(self) -> NDArray[np.int64]:
+        """Return ``prices[node, link]``."""
+        dense = np.zeros((len(self.starts) - 1, self.links), dtype=np.int64)
+        dense[self._node(), self.link] = self.price
+        return dense
 
 
-def _proof_from_tree(tree: Any, where: str, links: int) -> RoutingProof:
-    def prices(sparse: Any, place: str) -> Any:
-        check_object(sparse, place)
-        check_keys(sparse, place, known=_PRICES, needed=_PRICES)
-        return _dense(sparse, place, links)
-
-    return from_object(RoutingProof, tree, where, prices=prices)
+def _prices_to_tree(dense: NDArray[np.int64]) -> dict[str, Any]:
+    node, link = np.nonzero(dense)
+    starts = np.searchsorted(node, np.arange(len(dense) + 1))
+    sparse = Prices(links=dense.shape[1], starts=starts, link=link, price=dense[node, link])
+    return to_object(sparse, keep_ndim=1)
 
 
-def _dense(sparse: dict[str, Any], where: str, links: int) -> Any:
-    if type(sparse["links"]) is not int or sparse["links"] != links:
-        raise FormatError(
-            f"links = {shorten(sparse['links'])}: the fabric has {links}",
-            where=pointer(where, "links"),
-        )
-    arrays = []
-    for name in _PRICES[1:]:
-        check_numbers(sparse[name], pointer(where, name))
-        try:
-            arrays.append(frozen(name, sparse[name], 1, np.int64))
-        except InputError as exc:
-            exc.where = pointer(where, name)
-            raise
-    starts, link, price = arrays
-    if len(starts) < 1 or starts[0] != 0 or starts[-1] != len(link) or (np.diff(starts) < 0).any():
-        raise FormatError(
-            f"starts ascend from 0 to the number of prices, {len(link)}",
-            where=pointer(where, "starts"),
-        )
-    if len(price) != len(link):
-        raise FormatError(
-            f"{len(price)} prices for {len(link)} links", where=pointer(where, "price")
-        )
-    for index in np.flatnonzero(price < 0)[:1]:
-        place = pointer(where, "price", int(index))
-        raise FormatError(f"price[{index}] = {price[index]}: must be >= 0", where=place)
-    node = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-    falling = (np.diff(link) <= 0) & (np.diff(node) == 0)
-    for index in np.flatnonzero((link < 0) | (link >= links) | np.append(False, falling)):
-        raise FormatError(
-            f"link[{index}] = {link[index]}: links of a node ascend within 0 .. {links - 1}",
-            where=pointer(where, "link", int(index)),
-        )
-    dense = np.zeros((len(starts) - 1, links), dtype=np.int64)
-    dense[node, link] = price
-    return dense
+def _prices_from_tree(links: int, tree: Any, where: str) -> NDArray[np.int64]:
+    if isinstance(tree, dict) and tree.get("links", links) != links:
+        message = f"links = {shorten(tree['links'])}: the fabric has {links}"
+        raise FormatError(message, where=pointer(where, "links"))
+    return from_object(Prices, tree, where).dense()

@@ -24,13 +24,7 @@ SCHEDULE_FORMAT = "optmatch/schedule/1"
 
 
 def solution_to_tree(solution: Solution) -> dict[str, Any]:
-    """Return the JSON object of a solution; arrays of schedule and certificate stay arrays.
-
-    Raises
-    ------
-    InputError
-        If a part has no file format.
-    """
+    """Return the JSON object of a solution; arrays of schedule and certificate stay arrays."""
     answer = {} if solution.answer is None else {"answer": _answer_to_tree(solution)}
     schedule = solution.schedule and to_object(solution.schedule, keep_ndim=1)
     return {
@@ -55,12 +49,8 @@ def solution_to_tree(solution: Solution) -> dict[str, Any]:
 def solution_from_tree(tree: Any) -> Solution:
     """Build a solution from its JSON object.
 
-    Raises
-    ------
-    InputError
-        If the digest is not that of the problem, or the parts contradict each other.
-    FormatError
-        If the object breaks the format.
+    Another digest than that of the problem, and parts that contradict each other, are an
+    `InputError`; what breaks the format is a `FormatError`.
     """
     check_object(tree, "")
     check_format(tree, "", SCHEDULE_FORMAT)

@@ -20,7 +20,7 @@ import numpy as np
 from optmatch.fabrics import FABRICS, Fabric
 from optmatch.io.devices import DEVICE_FORMAT
 from optmatch.io.problems import PROBLEM_FORMAT
-from optmatch.io.proofs import CERTIFICATES
+from optmatch.io.proofs import CERTIFICATES, Prices
 from optmatch.io.rails.triggers import TRIGGER_FORMAT
 from optmatch.io.schedules import SCHEDULE_FORMAT
 from optmatch.io.text import layout
@@ -44,7 +44,6 @@ Tree = dict[str, Any]
 
 _NULL = {"type": "null"}
 _DIGEST = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
-_WHOLE_NUMBERS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
 _NPZ = {
     "description": "An array in the file beside this one.",
     "type": "object",
@@ -59,19 +58,6 @@ _ARRAYS = {
     "properties": {
         "file": {"type": "string", "pattern": "^[^/\\\\]+\\.npz$"},
         "sha256": _DIGEST,
-    },
-    "additionalProperties": False,
-}
-_PRICES = {
-    "description": "Prices that are not 0: those of node k stand from starts[k] to starts[k + 1].",
-    "type": "object",
-    "required": ["links", "starts", "link", "price"],
-    "properties": {
-        "links": {"type": "integer", "minimum": 0},
-        **{
-            name: {"anyOf": [_WHOLE_NUMBERS, {"$ref": "#/$defs/npz"}]}
-            for name in ("starts", "link", "price")
-        },
     },
     "additionalProperties": False,
 }
@@ -165,12 +151,7 @@ class _Definitions:
 
 
 def make_schema(name: str) -> Tree:
-    """Return the JSON Schema of a kind of file.
-
-    Parameters
-    ----------
-    name
-        ``"problem"``, ``"schedule"``, ``"device"`` or ``"triggers"``.
+    """Return the JSON Schema of a kind of file, by its name in `SCHEMAS`.
 
     Examples
     --------
@@ -204,9 +185,10 @@ def _triggers(defs: _Definitions) -> Tree:
 
 
 def _schedule(defs: _Definitions) -> Tree:
+    routing = partial(defs.record, RoutingProof, prices=defs.instance(Prices))
     proofs = [
         defs.refer("proof", lambda: defs.tagged("proof", CERTIFICATES)),
-        defs.refer("routing-proof", lambda: defs.record(RoutingProof, prices=_PRICES)),
+        defs.refer("routing-proof", routing),
     ]
     listed = {"type": "array", "items": {"anyOf": [proofs[1], _NULL]}}
     answers = {cls.answer_class: None for cls in PROBLEMS.values() if cls.answer_class}

@@ -24,25 +24,11 @@ class _Flaw:
 
 
 def parse(text: str | bytes, path: str) -> Any:
-    """Parse JSON, refusing what other readers would silently bend.
+    """Parse JSON of the file `path`, refusing what other readers would silently bend.
 
-    Parameters
-    ----------
-    text
-        The text, as UTF-8 if bytes.
-    path
-        How messages call the file.
-
-    Returns
-    -------
-    object
-        Dictionaries, lists, strings, finite numbers, booleans and None.
-
-    Raises
-    ------
-    FormatError
-        With line and column if it is no JSON, and with a JSON pointer if a key occurs twice or a
-        number is not finite.
+    Returns dictionaries, lists, strings, finite numbers, booleans and None. Otherwise
+    `FormatError` is raised: with line and column if it is no JSON, and with a JSON pointer if a
+    key occurs twice or a number is not finite.
 
     Examples
     --------

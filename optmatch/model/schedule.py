@@ -87,17 +87,9 @@ class Schedule(Value):
 
 
 def check_matchings(matchings: ArrayLike) -> None:
-    """Refuse rows that are no matchings.
+    """Refuse rows, ``matchings[slot, source]``, that are no matchings.
 
-    Parameters
-    ----------
-    matchings
-        Integers, shape (slots, ports).
-
-    Raises
-    ------
-    InputError
-        Naming slot and port of the first entry that is out of range or a destination used twice.
+    The `InputError` names slot and port of the first entry that is out of range, or used twice.
     """
     rows = np.asarray(matchings)
     n_ports = rows.shape[1]

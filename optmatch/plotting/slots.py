@@ -94,13 +94,7 @@ class ScheduleData(NamedTuple):
 
 
 def parts(shown: Drawable) -> tuple[Fabric, Schedule]:
-    """Split what can be drawn into fabric and schedule.
-
-    Raises
-    ------
-    InputError
-        If a solution has no schedule, or fabric and schedule do not fit.
-    """
+    """Split what can be drawn into fabric and schedule, which fit; or raise `InputError`."""
     if isinstance(shown, Solution):
         if shown.schedule is None:
             raise InputError(

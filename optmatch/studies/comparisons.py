@@ -186,10 +186,10 @@ def compare_methods(
     --------
     >>> import optmatch as om
     >>> problem = om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=0.0)
-    >>> for row in om.compare_methods({"small": problem}, ["greedy-cover", "double", "circle"]):
+    >>> for row in om.compare_methods({"small": problem}, ["greedy-cover", "eclipse", "circle"]):
     ...     print(row.method, row.status, row.objective)
     greedy-cover optimal 3.0
-    double optimal 3.0
+    eclipse optimal 3.0
     circle refused None
     """
     known = {method.name for method in all_methods()}

@@ -22,12 +22,7 @@ class Estimate(NamedTuple):
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """Estimate a mean from independent runs, at 95 % by Student's t distribution.
-
-    Parameters
-    ----------
-    values
-        One for each run; those that are NaN are left out.
+    """Estimate a mean from independent runs, at 95 % by Student's t; NaNs are left out.
 
     Examples
     --------

@@ -38,14 +38,7 @@ _SMALL = (HexMesh(2, 2), HexMesh(3, 3), SquareMesh(3, 3), TriangularMesh(2, 3))
 def fabrics(draw: st.DrawFn, *, tiny: bool = False, most_ports: int = 8) -> Fabric:
     """Draw a mesh with ports anywhere, in both port models, some broken; or an ideal switch.
 
-    Parameters
-    ----------
-    draw
-        Given by hypothesis.
-    tiny
-        Whether every state of the cells is to be enumerable.
-    most_ports
-        The number of ports is at most this.
+    If `tiny`, every state of the cells can be enumerated.
     """
     ideal = IdealSwitch(draw(st.integers(1, most_ports)))
     mesh = draw(st.sampled_from((*_TINY, ideal) if tiny else (*_TINY, *_SMALL, ideal)))

@@ -97,12 +97,7 @@ def best_rail(problem: RailJob) -> float | None:
 def least_step_s(problem: RailJob, ways: Ways) -> float:
     """Find the least step time if data go on one of the ways given.
 
-    Parameters
-    ----------
-    problem
-        With one port per GPU, and switching per circuit.
-    ways
-        Tells for the parts of each communication which hops it may take.
+    One port per GPU, and switching per circuit.
 
     Notes
     -----

@@ -1,34 +1,73 @@
-"""The rules that the claims of every solution obey: about its bound, and its objective."""
+"""The rules that the claims of every solution obey: its answer, its bound, its objective."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from optmatch.model import PROOFS, Limit, Score, Solution, Status, is_levels, write_score
-from optmatch.verify.report import Findings, agree, as_number
+from optmatch.verify.report import Findings, ProofError, agree, as_number
 
 SEARCHES = ("cp-sat", "search")
 """Values of ``stats["bound_by"]`` that say: by exhaustive search, without a certificate."""
 
 
+def check_solution(
+    problem: Any,
+    solution: Solution,
+    findings: Findings,
+    *,
+    replay: Callable[[Any], bool],
+    form: str = "answer",
+    prove: Callable[[Any], Score] | None = None,
+    floor: str = "",
+) -> None:
+    """Replay the answer of a solution, and check everything else that it says.
+
+    `findings` has the figure ``lower_bound_recomputed``, which anybody can count. `replay` applies
+    all rules to the answer, and tells whether its objective could be recomputed. The answer is in
+    the field `form`: ``"schedule"``, ``"answer"``, or ``"both"``: then `replay` is given the
+    solution. `prove` returns the bound that a certificate shows, or raises `ProofError`; None if
+    bounds of such problems need none. `floor` is that of `check_support`.
+    """
+    same = solution.problem is problem or solution.problem == problem
+    findings.expect("the solution is one of this problem", "problem", same, True)
+    parts = {"schedule": solution.schedule, "answer": solution.answer}
+    answered = solution.status in (Status.OPTIMAL, Status.FEASIBLE)
+    replayed = answered and replay(parts.get(form, solution))
+    for name, part in parts.items():
+        if form not in (name, "both"):
+            findings.expect(f"the {form} is the whole answer", name, part, None)
+        elif part is not None and not answered:
+            status = solution.status.value
+            findings.refuse("who has an answer says so", "status", status, "optimal or feasible")
+    checked = findings.figures["lower_bound_recomputed"]
+    if prove is None:
+        findings.expect("this bound needs no proof", "certificate", solution.certificate, None)
+    elif solution.certificate is not None:
+        try:
+            shown = prove(solution.certificate)
+            checked = shown if compare(shown, checked) == 1 else checked
+        except ProofError as exc:
+            findings.refuse("the certificate is a proof", "certificate", str(exc), "a valid proof")
+    findings.figures["lower_bound_checked"] = checked
+    check_support(solution, checked, findings, floor=floor)
+    if replayed:
+        check_objective(solution, findings)
+    elif answered:
+        findings.skipped.append("objective: nothing could be replayed")
+    else:
+        findings.notes.append(f"status {solution.status.value}: there is no answer to check")
+    check_stats(solution, findings)
+
+
 def compare(claimed: Any, found: Score, step: float | None = None) -> int | None:
-    """Compare what is claimed with what was found: levels and whole numbers exactly.
+    """Compare what is claimed, which may be anything, with what was found, a number or levels.
 
-    Parameters
-    ----------
-    claimed
-        Anything.
-    found
-        A number, or levels.
-    step
-        Of what the numbers are whole multiples; None for sums of floats, which agree up to
-        rounding.
-
-    Returns
-    -------
-    int or None
-        -1 if the claim is lower, 0 if it agrees, 1 if it is higher; None if it is no such amount.
+    Levels are compared exactly, and so are numbers that are whole multiples of a `step`; those
+    without a step are sums of floats, which agree up to rounding. Returns -1 if the claim is
+    lower, 0 if it agrees, 1 if it is higher; None if it is no such amount.
 
     Examples
     --------
@@ -68,20 +107,10 @@ def _write(claimed: Any) -> str:
 def check_support(solution: Solution, checked: Score, findings: Findings, *, floor: str) -> None:
     """Check that the claimed bound follows from the checked one, or is said to be a search's.
 
-    What a search says without a certificate is no violation and no proof: it is unproved.
-
-    Parameters
-    ----------
-    solution
-        Its bound may be any value, also one that is no number.
-    checked
-        The best bound that could be shown.
-    findings
-        Has the figure ``lower_bound_recomputed``; receives violations, what is unproved, and what
-        the claim rests on.
-    floor
-        The rule that an answer owes at least the bound that anybody can count; empty if not. Who
-        was stopped before it was counted claims none.
+    The claim may be any value, also one that is no number. What a search says without a
+    certificate is no violation and no proof: it is unproved. `floor` is the rule that an answer
+    owes at least the bound that anybody can count; empty if not. Who was stopped before it was
+    counted claims none.
     """
     claimed: Any = solution.lower_bound
     infeasible = solution.status is Status.INFEASIBLE
@@ -93,9 +122,9 @@ def check_support(solution: Solution, checked: Score, findings: Findings, *, flo
     over_counted = compare(claimed, counted, findings.step)
     over_checked = compare(claimed, checked, findings.step)
     if over_counted is not None and over_counted <= 0:
-        findings.proof = "counting"
+        findings.proof = findings.proof or "counting"
     elif over_checked is not None and over_checked <= 0:
-        findings.proof = "certificate"
+        findings.proof = findings.proof or "certificate"
     elif solution.stats.get("bound_by") in SEARCHES and over_checked is not None:
         claim = "status infeasible" if infeasible else f"lower bound {_write(claimed)}"
         was = f"{_write(checked)} was checked"

@@ -31,14 +31,8 @@ def solve(
 
     Parameters
     ----------
-    problem
-        The problem.
     limits
         An iteration is one attempted exchange; `MOVES_PER_SLOT` per slot unless limited.
-    rng
-        Source of all randomness.
-    on_event
-        Listener.
 
     Returns
     -------

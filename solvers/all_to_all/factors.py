@@ -19,8 +19,6 @@ def tournament(n_ports: int, bidirectional: bool) -> NDArray[np.int64]:
 
     Parameters
     ----------
-    n_ports
-        The number of ports.
     bidirectional
         Whether a pair is one circuit; otherwise each ordered pair is one.
 

@@ -25,14 +25,10 @@ def solve(
 
     Parameters
     ----------
-    problem
-        The problem.
     limits
         An iteration is a conflict of CP-SAT.
     rng
         Source of randomness of the warm start, and of the seeds of CP-SAT.
-    on_event
-        Listener.
 
     Returns
     -------

@@ -46,14 +46,8 @@ def bound_jointly(
 
     Parameters
     ----------
-    problem
-        The problem.
-    router
-        Router of its fabric.
     wanted
         The total of a known schedule, in cells: more cannot be proved, so that is enough.
-    clock
-        Stop when its time is up.
 
     Returns
     -------

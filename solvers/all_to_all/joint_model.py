@@ -32,10 +32,6 @@ def decide_fewest(
     ----------
     problem
         On live ports.
-    clock
-        Limits time and conflicts of CP-SAT.
-    rng
-        Source of its seed.
     most_literals
         Larger models are not built.
     slots

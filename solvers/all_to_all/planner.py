@@ -31,17 +31,7 @@ class Slot(NamedTuple):
 
 
 class SlotPlanner:
-    """The slots of one all-to-all as they are planned so far, and what it takes to route them.
-
-    Parameters
-    ----------
-    problem
-        The problem.
-    router
-        Router of its fabric.
-    clock, rng, on_event
-        As of every method.
-    """
+    """The slots of one all-to-all as they are planned so far, and what it takes to route them."""
 
     def __init__(
         self,

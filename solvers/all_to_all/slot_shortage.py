@@ -55,8 +55,6 @@ def settle_open(
         On live ports.
     found
         A schedule in more slots.
-    clock, rng, on_event
-        As of every method.
 
     Returns
     -------

@@ -95,8 +95,6 @@ def _hand_on(n: int, ways: Iterable[tuple[NDArray[np.int64], NDArray[np.bool_]]]
 
     Parameters
     ----------
-    n
-        Ranks.
     ways
         For each round ``partner[rank]``, and ``chosen[source, destination]``.
     """

@@ -49,10 +49,6 @@ def run(
 
     Parameters
     ----------
-    problem, limits, on_event
-        As given to a method.
-    name
-        The name of the method.
     find
         Finds a plan; it is called with the running clock.
     """

@@ -57,8 +57,6 @@ def find(problem: Collective, clock: Clock, on_event: OnEvent, best: Laid | None
     ----------
     problem
         Of few ranks, with one port.
-    clock, on_event
-        Of the search.
     best
         A plan that is known; only faster ones are searched for.
 
@@ -180,8 +178,6 @@ def fewest_hops(n: int, held: tuple[int, int]) -> int:
 
     Parameters
     ----------
-    n
-        Number of ranks.
     held
         The most hops over each.
 

@@ -216,8 +216,6 @@ def _programme(
 
     Parameters
     ----------
-    steps
-        The question.
     used
         Which planes take part in which steps.
     unit_s

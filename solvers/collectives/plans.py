@@ -102,8 +102,6 @@ def assemble(
 
     Parameters
     ----------
-    problem
-        The question.
     sends, circuits, epoch_of_round, links
         As in a `CollectivePlan`.
     chunk_count

@@ -37,8 +37,6 @@ def choose(problem: Collective, rounds: Rounds) -> Choice:
 
     Parameters
     ----------
-    problem
-        The question.
     rounds
         What is sent; each rank sends to one other in a round.
 

@@ -81,13 +81,9 @@ METHODS = (
     _row("solstice", "stuff, then slots of halving thresholds"),
     _row("eclipse", "the slot that serves most for its time, each time"),
     _row("greedy-cover", "heaviest first, in the first slot with room"),
-    _row("koenig-cover", "the fewest slots, durations by a linear programme"),
-    _row("double", "2N slots for at most twice the time"),
     _row("tms", "scale, decompose, keep the heaviest terms"),
     _row("spectra", "few slots spread over parallel planes"),
     _decomposition("first", " into permutations, the next at hand each time"),
     _decomposition("bottleneck", ", each with the largest smallest entry"),
-    _decomposition("weight", ", each of greatest sum"),
-    _decomposition("plus", ", each away from small entries, by a barrier"),
 )
 """Methods for demands; the first is the default."""

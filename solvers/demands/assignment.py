@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.solvers.kernel import inner_kernel, kernel
+from optmatch.solvers.kernel import kernel
 
 CHOICES = 16
 """Of so many problems that come in turn column prices are kept."""
@@ -125,48 +125,3 @@ def assign_afresh(space: Workspace, value: NDArray[Any]) -> float:
     space.column_price[:] = 0.0
     total: float = assign(space)
     return total
-
-
-@inner_kernel
-def _worth(entry, barrier, closed):
-    """Return what an entry counts: itself or, with a barrier, less the nearer it is to zero."""
-    if entry == 0:
-        return closed
-    return -1.0 / (entry + barrier) if barrier > 0.0 else float(entry)
-
-
-@kernel
-def peel_heaviest(space, left, line_sum, stop, barrier, permutations, weights):
-    """Peel permutations, each of greatest value, until lines sum to `stop`.
-
-    Without a barrier an entry counts as it is; with one, -1 / (entry + barrier), which keeps away
-    from entries that would end the step early. A zero counts less than any permutation without.
-    Returns how many terms there are, -1 if none without zeros was found.
-    """
-    n = len(left)
-    most = 1.0 / (1.0 + barrier) if barrier > 0.0 else 0.0
-    if barrier <= 0.0:
-        for row in range(n):
-            for column in range(n):
-                most = max(most, float(left[row, column]))
-    closed = -2.0 * n * most
-    for row in range(n):
-        for column in range(n):
-            space.value[row, column] = _worth(left[row, column], barrier, closed)
-    for term in range(len(weights)):
-        if line_sum <= stop:
-            return term
-        assign(space)
-        weight = left[0, space.column_of[0]]
-        for row in range(n):
-            weight = min(weight, left[row, space.column_of[row]])
-        if weight == 0:
-            return -1
-        line_sum -= weight
-        weights[term] = weight
-        for row in range(n):
-            column = space.column_of[row]
-            permutations[term, row] = column
-            left[row, column] -= weight
-            space.value[row, column] = _worth(left[row, column], barrier, closed)
-    return len(weights)

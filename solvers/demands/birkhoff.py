@@ -1,4 +1,4 @@
-"""A matrix with equal line sums as a sum of weighted permutations, exactly, by one of four rules.
+"""A matrix with equal line sums as a sum of weighted permutations, exactly, by one of two rules.
 
 All numbers are whole, so each term makes a further entry zero, and no rounding leaves a rest.
 """
@@ -12,15 +12,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optmatch.model import InputError, counted_time
-from optmatch.solvers.demands import assignment, peeling
+from optmatch.solvers.demands import peeling
 from optmatch.solvers.demands.terms import Terms, equal_sums
 from optmatch.solvers.demands.workspace import set_up
 
-Rule = Literal["first", "bottleneck", "weight", "plus"]
+Rule = Literal["first", "bottleneck"]
 
 _SLICE = 1 << 15  # rows of output between two looks at the clock
-BARRIER = 0.1
-"""How soft the barrier of ``"plus"`` is, against the mean entry of a line."""
 
 _Peel = Callable[[NDArray[np.int32], NDArray[np.int64]], int]
 
@@ -46,8 +44,6 @@ def decompose(
         Which permutation comes next. ``"first"``: the one at hand, with as few changes as
         possible: some n\ :sup:`2` terms in the shortest time. ``"bottleneck"``: one whose smallest
         entry is as large as can be, among these one of small entries: the fewest terms.
-        ``"weight"``: one of greatest sum. ``"plus"``: one that stays away from small entries, by a
-        barrier.
     stop_ticks
         Stop as soon as what is left of each line is at most this.
     max_terms
@@ -69,9 +65,8 @@ def decompose(
 
     Notes
     -----
-    ``"plus"`` is the rule of Birkhoff+ (Valls, Iosifidis and Tassiulas 2021,
-    doi 10.1109/TNET.2021.3088327), by an assignment instead of a linear program. Memory is
-    :math:`O(n^2 + n k)` for k terms; the result is a function of the input, but for `deadline`.
+    Memory is :math:`O(n^2 + n k)` for k terms; the result is a function of the input, but for
+    `deadline`.
 
     Examples
     --------
@@ -111,20 +106,8 @@ def decompose(
 def _start(matrix: NDArray[np.int64], rule: Rule, stop: int) -> tuple[NDArray[np.int64], _Peel]:
     """Set up what a rule remembers: what is left, and what peels the next terms into arrays."""
     if rule == "first":
-        space = set_up(matrix, threshold=1)
-        return space.left, lambda rows, counts: peeling.peel_first(space, stop, rows, counts)
-    if rule == "bottleneck":
+        space, peel = set_up(matrix, threshold=1), peeling.peel_first
+    else:
         threshold = int(min(matrix.max(axis=0).min(), matrix.max(axis=1).min()))
-        space = set_up(matrix, threshold=max(1, threshold))
-        return space.left, lambda rows, counts: peeling.peel_bottleneck(space, stop, rows, counts)
-    left, line = matrix.copy(), int(matrix[0].sum())
-    room = assignment.new_workspace(len(matrix))
-    barrier = 0.0 if rule == "weight" else BARRIER * line / len(matrix) ** 2
-
-    def peel(rows: NDArray[np.int32], counts: NDArray[np.int64]) -> int:
-        found: int = assignment.peel_heaviest(
-            room, left, int(left[0].sum()), stop, barrier, rows, counts
-        )
-        return found
-
-    return left, peel
+        space, peel = set_up(matrix, threshold=max(1, threshold)), peeling.peel_bottleneck
+    return space.left, lambda rows, counts: peel(space, stop, rows, counts)

@@ -1,4 +1,4 @@
-"""Covers after papers: `solstice`, `eclipse`, `double`, `tms`, `spectra`, and two by heaviness.
+"""Covers after papers: `solstice`, `eclipse`, `tms`, `spectra`, and two by heaviness.
 
 Each is a function that yields plans; `solve_demand` is the frame of all of them.
 """
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from optmatch.solvers.demands.assignment import assign_afresh, new_workspace
 from optmatch.solvers.demands.birkhoff import decompose
 from optmatch.solvers.demands.covering import ECLIPSE, Rating, cover
-from optmatch.solvers.demands.durations import shorten
 from optmatch.solvers.demands.exchange import exchange
 from optmatch.solvers.demands.greedy import complete, cover_by_busiest, cover_heaviest_first
 from optmatch.solvers.demands.plans import Plan, trim
@@ -69,8 +68,6 @@ def cover_by(work: Work, rating: Rating, demand: NDArray[np.int64] | None = None
     ----------
     work
         Demand, delay and clock.
-    rating
-        What a slot is chosen for.
     demand
         What is to be covered, if not all of ``work.demand``.
     """
@@ -94,27 +91,6 @@ def cover_by(work: Work, rating: Rating, demand: NDArray[np.int64] | None = None
     return trim(plan, whole, work.shortest) if demand is None else plan
 
 
-def yield_double(work: Work) -> Iterator[Plan]:
-    """Take twice as many slots as ports, for at most twice the time.
-
-    Towles and Dally (2003), Guaranteed scheduling for switches with configuration overhead,
-    doi 10.1109/TNET.2003.818191: with the greatest line sum T, whole multiples of T / N become a
-    regular multigraph that N matchings decompose, and each remainder, shorter than T / N, meets
-    one of N fixed matchings that hold all pairs.
-    """
-    demand, n = work.demand, len(work.demand)
-    unit = -(-_greatest_line(demand) // n)
-    whole = demand // unit
-    matchings = [((np.arange(n)[:, None] + np.arange(n)) % n).astype(np.int32)]
-    ticks = [np.full(n, unit, dtype=np.int64)]
-    if whole.any():
-        coarse = decompose(stuff(whole))
-        matchings.insert(0, coarse.permutations)
-        ticks.insert(0, coarse.weights * unit)
-    held = np.maximum(np.concatenate(ticks), work.shortest)
-    yield trim(Plan(np.concatenate(matchings), held), demand, work.shortest)
-
-
 def yield_tms(work: Work) -> Iterator[Plan]:
     """Scale the demand and keep the heaviest terms: traffic matrix scheduling, as in Mordia.
 
@@ -123,22 +99,18 @@ def yield_tms(work: Work) -> Iterator[Plan]:
     scaled to equal line sums (Sinkhorn), decomposed, and held for as long as its greatest line
     needs. There is a plan for each doubling of the number of terms; what it leaves is covered.
     """
-    demand, greatest = work.demand, _greatest_line(work.demand)
-    terms = decompose(stuff(_scale(demand)), "weight")
-    order = np.argsort(-terms.weights, kind="stable")
-    shares = terms.weights[order] / terms.weights.sum()
+    demand = work.demand
+    greatest = int(max(demand.sum(axis=0).max(), demand.sum(axis=1).max()))
+    terms = decompose(stuff(_scale(demand)))  # the heaviest first
+    shares = terms.weights / terms.weights.sum()
     count = 1
     while True:
         held = np.maximum(np.ceil(shares[:count] * greatest).astype(np.int64), work.shortest)
-        plan = complete(Plan(terms.permutations[order[:count]], held), demand, work.shortest)
+        plan = complete(Plan(terms.permutations[:count], held), demand, work.shortest)
         yield trim(plan, demand, work.shortest)
-        if count >= len(order):
+        if count >= len(shares):
             return
         count *= 2
-
-
-def _greatest_line(demand: NDArray[np.int64]) -> int:
-    return int(max(demand.sum(axis=0).max(), demand.sum(axis=1).max()))
 
 
 def _scale(demand: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -161,12 +133,6 @@ def yield_spectra(work: Work) -> Iterator[Plan]:
     yield exchange(plan, work.demand, work.shortest)
 
 
-def yield_koenig(work: Work) -> Iterator[Plan]:
-    """Take the slots of `yield_spectra`, with durations by a linear programme."""
-    for plan in yield_spectra(work):
-        yield shorten(plan, work.demand, work.shortest)
-
-
 def yield_greedy(work: Work) -> Iterator[Plan]:
     """Put each demand, heaviest first, into the first slot that has room."""
     yield cover_heaviest_first(work.demand, work.shortest)
@@ -178,8 +144,6 @@ COVERS: dict[str, Run] = {
         "solstice": yield_solstice,
         "eclipse": yield_eclipse,
         "greedy-cover": yield_greedy,
-        "koenig-cover": yield_koenig,
-        "double": yield_double,
         "tms": yield_tms,
         "spectra": yield_spectra,
     }.items()

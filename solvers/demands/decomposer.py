@@ -121,8 +121,6 @@ class RealisedDecomposer(Decomposer):
 
     Parameters
     ----------
-    problem
-        On a fabric with cells.
     rng
         Decides what else is free.
     """
@@ -174,8 +172,6 @@ def solve_matchings(
         Its objective is ``"matchings"``. On cells all terms can be realised.
     limits
         An iteration is one decomposition, of the whole or of a part.
-    rng, on_event
-        As for every method.
     """
     return take_fewest(problem, limits, rng, on_event, "best", STEPS, _draw)
 

@@ -24,11 +24,6 @@ Members = NDArray[np.bool_]
 def bound_by_odd_set(problem: Demand) -> tuple[OddSetProof, float] | None:
     """Find a set of ports that bounds the objective from below.
 
-    Parameters
-    ----------
-    problem
-        Any demand.
-
     Returns
     -------
     proof, bound

@@ -24,8 +24,6 @@ def leave_to_packets(problem: Demand, plan: Plan) -> Plan:
 
     Parameters
     ----------
-    problem
-        With a packet network.
     plan
         Slots that would carry everything.
     """

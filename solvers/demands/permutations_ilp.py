@@ -55,8 +55,6 @@ def solve_count(
         every matching CP-SAT is left out: which permutations could be terms is not known there.
     limits
         Iterations are conflicts of CP-SAT, for each number of terms.
-    rng, on_event
-        As for every method.
 
     Returns
     -------

@@ -56,8 +56,6 @@ def solve_demand(
     ----------
     problem, limits, rng, on_event
         As for every method. An iteration is one plan.
-    name
-        The name of the method.
     build
         What makes the plans. Circuits that cannot be realised together are its own business only
         where it says so: here plans are realised, spread over planes, ordered and shortened.

@@ -39,13 +39,6 @@ class Terms(NamedTuple):
 def whole_square(name: str, ticks: ArrayLike) -> NDArray[np.int64]:
     """Check a square matrix of whole numbers >= 0 of which line sums fit int64.
 
-    Parameters
-    ----------
-    name
-        How messages call it.
-    ticks
-        The matrix.
-
     Raises
     ------
     InputError

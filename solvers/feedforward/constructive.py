@@ -66,10 +66,6 @@ def route(
         On a feed-forward fabric, which may have faults.
     limits
         The first iteration routes, the second turns loops for a lower cost.
-    rng
-        Used only where a general method takes over.
-    on_event
-        Listener.
 
     Returns
     -------
@@ -136,8 +132,6 @@ def solve(
         few cells first and for few toggles then.
     rng
         Draws orders, and names of ports where faults stand in the way.
-    on_event
-        Listener.
 
     Returns
     -------

@@ -43,8 +43,6 @@ def network(n: int, *, dilated: bool = False, leaf: int = 2) -> Network:
 
     Parameters
     ----------
-    n
-        The number of inputs.
     dilated
         Whether each line is a pair of wires.
     leaf

@@ -23,8 +23,6 @@ def lines_of_cells(n: int, *, triangle: bool = False) -> NDArray[np.int32]:
 
     Parameters
     ----------
-    n
-        The number of lines.
     triangle
         Whether cells stand as in `Reck`, not as in `SpankeBenes`.
 

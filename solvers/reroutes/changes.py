@@ -25,10 +25,6 @@ def make_transition(routing: RoutingState, case: Case, plan: Plan) -> Transition
     ----------
     routing
         The state, with all that has failed taken out.
-    case
-        Whom the failure hits.
-    plan
-        What will be done.
     """
     order = sorted(range(len(plan.changed)), key=plan.changed.__getitem__)
     changed = [plan.changed[k] for k in order]

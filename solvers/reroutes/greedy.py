@@ -34,14 +34,8 @@ def solve(
 
     Parameters
     ----------
-    problem
-        The state and what has failed.
     limits
         Iterations bound how many sets of circuits that make room are tried.
-    rng
-        Not used.
-    on_event
-        Called with the answer.
 
     Notes
     -----
@@ -85,14 +79,10 @@ def make_solution(
 
     Parameters
     ----------
-    problem, routing, plan
-        What was asked, the state, and what will be done.
     bound
         What is proved of the five levels of the objective.
     limit
         Why the search stopped, if the plan does not meet the bound.
-    method
-        Whose solution it is.
     bound_by
         What shows the bound, if it is not the problem's own.
     """

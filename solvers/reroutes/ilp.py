@@ -121,14 +121,8 @@ def solve(
 
     Parameters
     ----------
-    problem
-        The state and what has failed.
     limits
         Both stop the search with the best so far; iterations count models, each solved to its end.
-    rng
-        Seeds CP-SAT.
-    on_event
-        Called with each better answer.
 
     Notes
     -----

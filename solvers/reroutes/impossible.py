@@ -179,8 +179,6 @@ def find_block(routing: RoutingState, case: Case) -> BlockProof | None:
     ----------
     routing
         The state, with all that has failed taken out.
-    case
-        Whom the failure hits.
 
     Returns
     -------

@@ -28,8 +28,6 @@ class Model:
     ----------
     routing
         The state with the hit circuits and `movable` taken off.
-    case
-        Whom the failure hits.
     movable
         Circuits that were not hit and may move.
     """

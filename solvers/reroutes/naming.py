@@ -65,14 +65,8 @@ def name_paths(
 
     Parameters
     ----------
-    graph
-        The graph.
-    users
-        Who uses what so far.
     first_fibre
         ``first_fibre[edge] .. first_fibre[edge + 1]`` are the fibres of an edge; empty with cells.
-    paths
-        The nodes of each circuit.
     wishes
         The source and destination port that each would like: of its unit the same place is taken
         if it is free, else the lowest that is.

@@ -67,8 +67,6 @@ def repair(
     ----------
     routing
         The state, with all that has failed taken out; it is as before on return.
-    case
-        Whom the failure hits.
     reach
         Distances, to look at near spares first.
     clock
@@ -147,12 +145,8 @@ def settle(
 
     Parameters
     ----------
-    routing, case, handover
-        The state, whom the failure hits, and who takes over.
     circuits
         Those that are hit, then those that may have moved.
-    found
-        Their routes.
     """
     if len(circuits) == len(case.hit):
         return Plan((0, len(circuits), *found.levels), handover, tuple(circuits), found.paths)

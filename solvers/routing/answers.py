@@ -21,10 +21,6 @@ def answer_at_once(
 
     Parameters
     ----------
-    problem
-        The problem.
-    name
-        The method that answers.
     refuted, clock
         As of `refuse_dead_pairs`.
     """
@@ -62,20 +58,12 @@ def conclude_routes(
 
     Parameters
     ----------
-    problem
-        The problem.
-    best
-        The best routes, None if none were found.
     bound
         No routes cost less; infinite if there are none.
     limit
         Why the search ended, where it leaves the question open.
-    name
-        The method.
     certificate
         A proof of the bound, if the problem's own bound is less.
-    stats
-        Statistics of the search.
     """
     known: dict[str, Any] = {"certificate": certificate, "stats": stats or {}}
     if best is None:

@@ -109,12 +109,8 @@ def refuse_dead_pairs(
 
     Parameters
     ----------
-    problem
-        The problem.
     dead
         The pairs of ports that must meet and cannot.
-    method
-        The name of the method that says so.
     refuted, clock
         As of `name_causes`, where there may be no answer although no pair is dead. Without them
         a fault is needed if its repair leaves no pair dead.

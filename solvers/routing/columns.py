@@ -60,8 +60,6 @@ class Master:
 
     Parameters
     ----------
-    router
-        Router of the fabric.
     circuits
         ``circuits[k] = source, destination``, shape (circuits, 2).
     capacity
@@ -158,12 +156,8 @@ class Master:
 
         Parameters
         ----------
-        closed
-            The restrictions of the case.
         enough
             Stop once the bound is more than this, in `UNIT`.
-        clock
-            Stop when its time is up.
         start
             The bound of a case that this one is part of.
         rounds
@@ -240,14 +234,10 @@ class Master:
 
         Parameters
         ----------
-        circuit
-            Its place in `circuits`.
         prices
             ``prices[link]`` in `UNIT`.
         closed
             Terminals by which it may not leave a cell.
-        feasibility
-            Whether cells cost nothing.
 
         Returns
         -------
@@ -281,8 +271,6 @@ def cost_step(router: Router, circuits: NDArray[np.int64]) -> int:
 
     Parameters
     ----------
-    router
-        Router of the fabric.
     circuits
         ``circuits[k] = source, destination``, shape (circuits, 2).
 

@@ -24,14 +24,8 @@ def route(
 
     Parameters
     ----------
-    problem
-        The problem.
     limits
         An iteration is one case of the proof.
-    rng
-        Source of randomness of the warm start.
-    on_event
-        Listener.
 
     Returns
     -------
@@ -56,13 +50,6 @@ def hand_over(
 ) -> Solution:
     """Find any routes of a matching for another method, or prove that there are none.
 
-    Parameters
-    ----------
-    problem, limits, rng, on_event
-        As for every method.
-    name
-        The method that hands the matching over.
-
     Returns
     -------
     Solution
@@ -79,12 +66,8 @@ def refute_by(problem: Routing, limits: Limits, clock: Clock, rng: np.random.Gen
 
     Parameters
     ----------
-    problem
-        The matching.
     limits, clock
         What each test may take, and when all of them have to end.
-    rng
-        Source of randomness.
     """
 
     def refuted(fabric: Fabric) -> bool | None:

@@ -29,16 +29,12 @@ def route(
 
     Parameters
     ----------
-    problem
-        The problem.
     limits
         An iteration is one negotiation; `RESTARTS` of them unless limited. With a limit of
         iterations there is nothing but negotiations; otherwise a proof is sought after `PATIENCE`
         of them without any routes, in the time that is left.
     rng
         Source of all randomness: orders and small differences of cost from the second try on.
-    on_event
-        Listener.
 
     Returns
     -------

@@ -63,8 +63,6 @@ class Negotiation:
         ----------
         turn
             The number of the try; it chooses order and effort.
-        rng
-            Source of randomness.
         prices
             What links cost from the start, in `UNIT`.
         """

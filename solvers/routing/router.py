@@ -119,8 +119,6 @@ class Router:
             As of `empty_routes`; routes that are there are where the negotiation starts.
         base
             Cost of leaving by each terminal, on top of cells and contest.
-        effort
-            How long, and how hard.
         """
         base = self.no_cost if base is None else base
         known = self.wiring, self.workspace

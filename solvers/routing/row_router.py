@@ -32,13 +32,7 @@ _AT_TOLL = Effort(TOLL // 10, 110, TOLL, 100)
 
 
 class RowRouter:
-    """Checks matchings of a fabric and routes them; one for each thread.
-
-    Parameters
-    ----------
-    fabric
-        Any switch.
-    """
+    """Checks matchings of a fabric and routes them; one for each thread."""
 
     width = 0
     """No route passes more cells."""

@@ -26,10 +26,6 @@ def route_worst(
     ----------
     problem
         Its objective is ``"worst-cells"``.
-    clock
-        What is left of the limits.
-    rng, on_event
-        As for every method.
     start
         Routes of the same matching to improve on.
 

@@ -24,12 +24,8 @@ def choose_whole(
 
     Parameters
     ----------
-    network
-        The flow.
     cut
         The first rule.
-    limits, rng, on_event
-        As of every method.
 
     Returns
     -------

@@ -35,8 +35,6 @@ def conclude(
 
     Parameters
     ----------
-    problem, method
-        What was asked, and who answers.
     job_of
         ``job_of[resource]``; None if there is none.
     bound

@@ -37,8 +37,6 @@ def plan_job(
 
     Parameters
     ----------
-    problem, tenant
-        The job.
     slots
         How many rows of a demand there may be.
     rng

@@ -41,14 +41,8 @@ def solve(
 
     Parameters
     ----------
-    problem
-        The problem.
     limits
         An iteration is one choice of ports and slots.
-    rng
-        Source of all randomness.
-    on_event
-        Listener.
 
     Returns
     -------

@@ -22,12 +22,8 @@ def find_cut(rack: Rack, plan: SliceShape, server: Shape, largest: int) -> list[
     ----------
     rack
         One rack, or joined ones; its switches count as servers that are not free.
-    plan
-        The slice.
     server
         Chips of a server along x, y and z.
-    largest
-        The load to refute.
 
     Returns
     -------

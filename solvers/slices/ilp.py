@@ -50,14 +50,8 @@ def solve(
 
     Parameters
     ----------
-    problem
-        The slice and the racks.
     limits
         One iteration is so many steps of the search as take a few milliseconds.
-    rng
-        Not used.
-    on_event
-        Hears what happens.
 
     Returns
     -------

@@ -197,8 +197,6 @@ def search(t, budget):
 
     Parameters
     ----------
-    t
-        A `Task`.
     budget
         Nodes at which it stops.
 

@@ -27,14 +27,8 @@ def solve(
 
     Parameters
     ----------
-    problem
-        The slice and the racks.
     limits
         One iteration places the slice.
-    rng
-        Not used: the answer depends on the problem alone.
-    on_event
-        Hears a `Tick` and, if a place is found, a `NewBest`.
     rule
         ``"first-fit"``, ``"best-fit"`` or ``"optical"``: the name of the method.
 

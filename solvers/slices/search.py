@@ -37,8 +37,6 @@ class Search:
     ----------
     rack
         Where the slice is to lie.
-    plan
-        The slice.
     offered
         How many routes each pair may choose from.
     largest

@@ -118,7 +118,7 @@ def test_gzip_is_unpacked_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None
     packed = gzip.compress(b"a" * 5000) + gzip.compress(b"b")
     assert unzip(packed, "a") == b"a" * 5000 + b"b"
     assert unzip(b"plain", "a") == b"plain"
-    with pytest.raises(om.FormatError, match="ends within packed data"):
+    with pytest.raises(om.FormatError, match=r"cannot be read: .* ended before"):
         unzip(packed[:20], "a")
     monkeypatch.setenv("OPTMATCH_MAX_BYTES", "4000")
     with pytest.raises(om.FormatError, match="at most 4000"):

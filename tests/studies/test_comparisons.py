@@ -131,7 +131,7 @@ def test_methods_side_by_side() -> None:
     """Objectives and bounds are those of `solve`; what is not accepted has a reason."""
     problem = om.Demand.from_matrix([[0, 3, 1], [2, 0, 2], [0, 1, 0]], delay_s=1.0)
     seen: list[Any] = []
-    methods = ["greedy-cover", "double", "circle"]
+    methods = ["greedy-cover", "eclipse", "circle"]
     found = om.compare_methods({"small": problem}, methods, on_row=seen.append)
     assert [row.method for row in found] == methods
     assert seen == found
@@ -148,17 +148,17 @@ def test_methods_side_by_side() -> None:
 
 def test_the_command_on_files(tmp_path: Path) -> None:
     """A table, an object or a file, with a row for each file and method."""
-    table = call("compare", DEMAND, "--methods", "greedy-cover,double,circle", "-q")
+    table = call("compare", DEMAND, "--methods", "greedy-cover,eclipse,circle", "-q")
     assert table.exit_code == 0, table.output
     assert len(table.stdout.splitlines()) == 5
     assert "circle: method = 'circle': does not accept" in table.stdout
     found = json.loads(
-        call("compare", DEMAND, "--methods", "greedy-cover,double", "--json", "-q").stdout
+        call("compare", DEMAND, "--methods", "greedy-cover,eclipse", "--json", "-q").stdout
     )
     assert found["format"] == "optmatch/comparison/1"
-    assert [row["method"] for row in found["rows"]] == ["greedy-cover", "double"]
+    assert [row["method"] for row in found["rows"]] == ["greedy-cover", "eclipse"]
     target = tmp_path / "x.csv"
-    assert call("compare", DEMAND, "--methods", "double", "-o", target).exit_code == 0
+    assert call("compare", DEMAND, "--methods", "eclipse", "-o", target).exit_code == 0
     (row,) = csv.DictReader(io.StringIO(target.read_text()))
     assert float(row["objective"]) == found["rows"][1]["objective"]
 
@@ -190,8 +190,8 @@ def test_the_command_on_fabrics(tmp_path: Path) -> None:
         ([DEMAND, "--methods", "a", "--fabrics", "b"], "either FILE"),
         ([DEMAND, "--methods", "a,a"], "different names"),
         ([DEMAND, "--methods", "magic"], "method = 'magic': unknown"),
-        ([DEMAND, "--methods", "double", "-o", "x.png"], "ends in .csv"),
-        ([GOOD / "ideal.schedule.json", "--methods", "double"], "a schedule file"),
+        ([DEMAND, "--methods", "eclipse", "-o", "x.png"], "ends in .csv"),
+        ([GOOD / "ideal.schedule.json", "--methods", "eclipse"], "a schedule file"),
         (["--fabrics", "benes"], "--size: needed"),
         (["--fabrics", "netlist", "--size", "8"], "'netlist' cannot be compared"),
         (["--fabrics", "octagon", "--size", "4"], "'octagon' is unknown; known are hex-mesh"),

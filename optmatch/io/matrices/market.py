@@ -21,10 +21,7 @@ T = TypeVar("T")
 def read_market(content: bytes, path: str) -> NDArray[np.float64]:
     """Read a matrix; entries that occur twice add up, as the format wants it.
 
-    Raises
-    ------
-    FormatError
-        Naming the line that is not what the first lines announce.
+    A line that is not what the first ones announce is a `FormatError` that names it.
     """
     numbered = enumerate(decode(content, path).split("\n"), start=1)
     lines = [(f"{path}:{k}", line) for k, line in numbered if line.strip()]

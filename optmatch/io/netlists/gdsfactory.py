@@ -222,13 +222,7 @@ def write_netlist(solution: Solution) -> str | dict[str, str]:
 
 
 def stated_cells(solution: Solution) -> NDArray[np.int8]:
-    """Return the cell states of a schedule.
-
-    Raises
-    ------
-    InputError
-        If there is no schedule, or it states no cells.
-    """
+    """Return the cell states of a schedule; `InputError` without a schedule, or without cells."""
     if solution.schedule is None:
         raise InputError(f"status {solution.status.value}: there is no schedule to write")
     if solution.schedule.cell_states is None:

@@ -101,13 +101,7 @@ def distances(n_ranks: int, lanes: int = 1, two_way: bool = False) -> Iterator[N
 
 
 def bound_terms(problem: Any) -> BoundTerms:
-    """Return the best lower bound of a collective.
-
-    Parameters
-    ----------
-    problem
-        A `Collective`; its module imports this one.
-    """
+    """Return the best lower bound of a `Collective`, whose module imports this one."""
     if problem.steps is not None:
         return BoundTerms(_bound_steps(problem), "steps")
     return max(_bound_all(problem), _bound_late(problem))

@@ -272,14 +272,7 @@ def _set_steps(problem: Collective) -> None:
 def check_circuits(name: str, circuits: ArrayLike, *, two_way: bool) -> None:
     """Refuse lanes that are no matchings of ranks, or no involutions where they have to be.
 
-    Parameters
-    ----------
-    name
-        How messages call the array.
-    circuits
-        ``circuits[epoch, lane, rank]``: whom it transmits to, -1 for nobody.
-    two_way
-        Whether each lane is an involution.
+    ``circuits[epoch, lane, rank]``: whom it transmits to, -1 for nobody.
     """
     array = np.asarray(circuits)
     lanes, n = array.shape[1:]

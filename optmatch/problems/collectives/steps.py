@@ -26,20 +26,11 @@ class Round(NamedTuple):
 def list_rounds(algorithm: Algorithm, operation: str, members: int) -> tuple[Round, ...]:
     """List the rounds of a collective; none of operations that the algorithm does not know.
 
-    Around a ring a member sends one shard in each round to the next one. Recursive halving
-    scatters sums: in each round a member sends the half of what it has left that belongs to the
-    other side, farthest partners first. Doubling, the same backwards, gathers shards; an
-    all-reduce is one after the other. A binomial tree sums up whole buffers from the leaves to
-    the first member, and brings them back; a broadcast is the way back.
-
-    Parameters
-    ----------
-    algorithm
-        Which one.
-    operation
-        As a `Collective` calls it.
-    members
-        How many ranks take part; for halving a power of two.
+    Around a ring a member sends one shard in each round to the next one. Recursive halving, of a
+    power of two of `members`, scatters sums: in each round a member sends the half of what it has
+    left that belongs to the other side, farthest partners first. Doubling, the same backwards,
+    gathers shards; an all-reduce is one after the other. A binomial tree sums up whole buffers
+    from the leaves to the first member, and brings them back; a broadcast is the way back.
 
     Examples
     --------

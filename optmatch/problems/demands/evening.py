@@ -29,25 +29,13 @@ def even_out(
 ) -> Scaled:
     """Round a matrix again, up or down, where its lines agree in sum but not in ticks.
 
-    Parameters
-    ----------
-    scaled
-        The matrix in ticks, rounded up.
-    demand_bytes, rate_bytes_per_s
-        The matrix as it was given.
-    delay_s, min_slot_s
-        Times in ticks: without a quantum, the tick divides the delay.
-    quantum_s
-        The tick; lines may differ by less than half of it from their mean. None for decimal
-        numbers as they were before they were added up, or a tick of 1e-12 of a line; lines then
-        agree up to `AGREEING`.
-    symmetric
-        Whether both directions of a pair count as one, the larger.
+    `scaled` is the matrix in ticks, rounded up; the others say how it was given, as `Demand` does.
+    With `quantum_s`, lines may differ by less than half of it from their mean. Without, lines
+    agree up to `AGREEING`: entries become decimal numbers as they were before they were added up,
+    or have a tick of 1e-12 of a line that divides the delay. `symmetric`: both directions of a
+    pair count as one, the larger.
 
-    Returns
-    -------
-    Scaled
-        As given if its lines have the same sum, or differ by more than rounding. Zeros stay zero.
+    Nothing changes if lines have the same sum, or differ by more than rounding. Zeros stay zero.
 
     Examples
     --------

@@ -351,19 +351,13 @@ class Demand(_InTicks):
 
 
 def bound_lines(problem: Demand) -> NDArray[np.float64]:
-    r"""Bound the objective by each line alone.
+    r"""Bound the objective by each line alone: rows by source, then columns by destination.
 
     A port that meets :math:`k` partners on :math:`s` planes spends :math:`\max(k, s)` delays, so
     the sum :math:`S` of its line takes at least :math:`(S + \max(k, s)\,\delta) / s`, in whole
     ticks. With a packet network of the relative rate :math:`r`, only the :math:`k` largest entries
     need circuits: then both :math:`(S + k \delta) / (s + r)` and what is left over :math:`r` are
-    bounds, and the best :math:`k` counts.
-
-    Returns
-    -------
-    NDArray
-        ``bounds[line]``, in the unit of the objective: rows by source, then columns by
-        destination; float64, shape (2 ports,).
+    bounds, and the best :math:`k` counts. In the unit of the objective; float64, shape (2 ports,).
     """
     with_packets = problem.packet_share > 0
     ticks = problem.directed_ticks if with_packets else problem.ticks

@@ -28,13 +28,7 @@ class Damage(NamedTuple):
 
 
 def check_ends(fabric: Fabric, circuits: NDArray[np.int32]) -> None:
-    """Refuse circuits whose ports do not exist, or are in use twice.
-
-    Raises
-    ------
-    InputError
-        Naming the circuit.
-    """
+    """Refuse circuits whose ports do not exist, or are in use twice; the error names one."""
     for k, end in np.argwhere((circuits < 0) | (circuits >= fabric.n_ports))[:1].tolist():
         port, place = int(circuits[k, end]), f"circuits[{k}, {end}]"
         raise InputError(f"{place} = {port}: ports are 0 .. {fabric.n_ports - 1}", where=place)
@@ -53,10 +47,7 @@ def check_ends(fabric: Fabric, circuits: NDArray[np.int32]) -> None:
 def follow_fibres(fabric: Fabric, circuits: NDArray[np.int32], routes: Routes) -> Routes:
     """Check that each route leads over fibres of its own from server to server.
 
-    Raises
-    ------
-    InputError
-        Naming the circuit and the fibre.
+    The `InputError` names circuit and fibre.
     """
     if len(routes) != len(circuits):
         raise InputError(f"{len(routes)} routes for {len(circuits)} circuits", where="routes")
@@ -90,10 +81,7 @@ def follow_light(
 ) -> Routes:
     """Find where the light of each circuit enters cells, and that it reaches its partner.
 
-    Raises
-    ------
-    InputError
-        Naming the first circuit whose light goes elsewhere, or is lost.
+    The `InputError` names the first circuit whose light goes elsewhere, or is lost.
     """
     graph: Any = fabric.graph
     if len(cell_states) != graph.n_cells:

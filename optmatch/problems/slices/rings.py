@@ -130,10 +130,8 @@ def check_rings(
 ) -> tuple[tuple[Ring, ...], NDArray[np.float64]]:
     """Check what is to be shared; return rings and demands, 1 each if none are given.
 
-    Raises
-    ------
-    InputError
-        Naming the ring that is too short or passes a chip twice, or the demand that is not > 0.
+    The `InputError` names the ring that is too short or passes a chip twice, or the demand that is
+    not > 0.
     """
     integer("ports", ports, at_least=2)
     checked = read_numbers("rings", rings)

@@ -32,18 +32,10 @@ def study_spares(
     repair_days: float = 7.0,
     executor: Submits | None = None,
 ) -> Study:
-    """Tabulate how often 0, 1, ... spare chips or servers of a rack suffice.
+    """Tabulate how often 0, 1, ..., `most` spare chips or servers of a rack suffice.
 
-    Parameters
-    ----------
-    fabric
-        The racks; one is looked at.
-    most
-        The largest number of spares.
-    chip_failures_per_year, server_failures_per_year, repair_days
-        See `optmatch.studies.reroutes.spares.cover_failures`.
-    executor
-        What counts, as for `optmatch.sweep`; None for this process.
+    Rates are those of `optmatch.studies.reroutes.spares.cover_failures`; an `executor` counts, as
+    for `optmatch.sweep`, or None for this process.
     """
     servers = fabric.chips_per_rack // fabric.chips_per_server
     numbers = [
@@ -92,22 +84,10 @@ def study_blast(
 ) -> Study:
     """Fill racks with random slices, and count what each failed chip disturbs.
 
-    Parameters
-    ----------
-    fabric
-        The racks.
-    requests
-        How many slices ask for a place.
-    mix
-        How often each shape comes.
-    runs
-        How many times, with independent requests.
-    seed
-        Run k draws from the k-th child of this seed.
-    executor
-        What does the runs, as for `optmatch.sweep`; None for this process.
-    on_event
-        Hears a `Tick` for each run; an interrupt ends the study with what there is.
+    In each of the `runs` so many `requests` for slices ask for a place, shapes as often as `mix`
+    says; run k draws from the k-th child of `seed`. An `executor` does the runs, as for
+    `optmatch.sweep`, or None for this process. `on_event` hears a `Tick` for each run; an
+    interrupt ends the study with what there is.
     """
     found: list[BlastRadius] = []
     complete = True

@@ -18,21 +18,8 @@ def check_planes(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Check shares, lengths and changes of circuits of all planes, each by its own state.
 
-    Parameters
-    ----------
-    problem
-        The question.
-    plan
-        An answer with shares.
-    rounds
-        What its rounds carry; None for a list of steps that is given from outside.
-    findings
-        Receives violations.
-
-    Returns
-    -------
-    tuple of NDArray
-        When each round starts and ends.
+    `rounds` is what the rounds of the plan carry; None for a list of steps that is given from
+    outside. Returns when each round starts and ends.
     """
     wanted = rounds.busiest_bytes if rounds is not None else np.asarray(problem.steps)[:, 1]
     ready = rounds.ready_s if rounds is not None else np.zeros(len(wanted))

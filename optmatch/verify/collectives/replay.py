@@ -7,9 +7,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import RTOL, Schedule, Solution, Status
+from optmatch.model import RTOL, Schedule, Solution
 from optmatch.problems import Collective, CollectivePlan
-from optmatch.verify.bounds import check_objective, check_stats, check_support
+from optmatch.verify.bounds import check_solution
 from optmatch.verify.collectives.circuits import Rounds, check_epochs, check_sends, measure_rounds
 from optmatch.verify.collectives.contributions import check_copies, check_sums
 from optmatch.verify.collectives.planes import check_planes
@@ -27,24 +27,15 @@ def verify_collective(
     if not isinstance(subject, Solution):
         _replay(problem, subject, findings)
         return
-    rule = "the solution is one of this problem"
-    findings.expect(rule, "problem", subject.problem == problem, True)
-    replayed = False
-    if subject.status in (Status.OPTIMAL, Status.FEASIBLE):
-        replayed = _replay(problem, subject.answer, findings)
-        if not replayed:
-            findings.skipped.append("objective: nothing could be replayed")
-    elif subject.answer is not None or subject.schedule is not None:
-        findings.refuse("a plan answers it", "status", subject.status.value, "optimal or feasible")
-    findings.expect(
-        "bounds of collectives need no proof", "certificate", subject.certificate, None
-    )
-    bound = findings.figures["lower_bound_recomputed"] = problem.lower_bound()
-    check_support(subject, bound, findings, floor="")
-    if replayed:
-        _check_schedule(problem, subject, findings)
-        check_objective(subject, findings)
-    check_stats(subject, findings)
+
+    def replay(solution: Solution) -> bool:
+        replayed = _replay(problem, solution.answer, findings)
+        if replayed:
+            _check_schedule(problem, solution, findings)
+        return replayed
+
+    findings.figures["lower_bound_recomputed"] = problem.lower_bound()
+    check_solution(problem, subject, findings, replay=replay, form="both")
 
 
 def _replay(problem: Collective, plan: object, findings: Findings) -> bool:

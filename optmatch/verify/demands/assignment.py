@@ -7,15 +7,10 @@ from numpy.typing import NDArray
 
 
 class Potentials:
-    r"""Upper bounds on matchings of matrices that change little from one question to the next.
+    r"""Upper bounds on matchings of n x n matrices that change little from one to the next.
 
     Potentials :math:`u_i, v_j \ge 0` with :math:`u_i + v_j \ge w_{ij}` show that no matching
     weighs more than their sum. Those of the last matrix are tried first.
-
-    Parameters
-    ----------
-    n
-        The matrices are n x n.
 
     Examples
     --------
@@ -40,15 +35,7 @@ class Potentials:
 def heaviest_matching(weights: NDArray[np.int64]) -> tuple[int, NDArray[np.int64]]:
     """Find the weight of the heaviest matching, by shortest augmenting paths.
 
-    Parameters
-    ----------
-    weights
-        Integers >= 0, shape (n, n).
-
-    Returns
-    -------
-    int, NDArray
-        The weight, and potentials of the columns that prove it.
+    Weights are integers >= 0, shape (n, n). Returns potentials of the columns that prove it, too.
 
     Examples
     --------

@@ -59,13 +59,7 @@ def bound_demand(problem: Demand) -> float:
 
 
 def check_proof(problem: Demand, proof: Any) -> float:
-    """Return the bound that a proof shows, in the unit of the objective.
-
-    Raises
-    ------
-    ProofError
-        If it shows nothing.
-    """
+    """Return the bound that a proof shows, in the unit of the objective; or raise `ProofError`."""
     if problem.objective == "weighted-completion-s":
         raise ProofError("no proof is about groups")
     if isinstance(proof, LineProof):

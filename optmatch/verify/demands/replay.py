@@ -25,14 +25,7 @@ MOST = 2.0**53
 def replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Findings) -> bool:
     """Apply all rules to the schedules of all planes; tell whether they define what is served.
 
-    Parameters
-    ----------
-    problem
-        The question.
-    schedules
-        One for each plane.
-    findings
-        Receives violations and figures; ``objective`` is the recomputed one.
+    The figure ``objective`` is the recomputed one.
     """
     rule = "there is a schedule for each plane"
     findings.expect(rule, "schedules", len(schedules), problem.planes)

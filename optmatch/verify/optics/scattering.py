@@ -62,32 +62,13 @@ def scatter(
     waveguides: NDArray[np.complex128],
     inputs: NDArray[np.integer],
 ) -> Waves:
-    """Solve for the light everywhere.
+    """Solve for the light everywhere; no light is where none can get, even in a loop free of loss.
 
-    Parameters
-    ----------
-    graph
-        How cells join.
-    cells
-        ``cells[cell, side left by, side entered]``, the matrix of each cell; shape (cells, 2, 2).
-        It is symmetric, and no output is stronger than its inputs.
-    waveguides
-        ``waveguides[link]``: the factor of the way from cell to cell; stubs count as facets and
-        their factors are not used.
-    inputs
-        The free terminals at which light enters, each for itself.
-
-    Returns
-    -------
-    Waves
-        Everywhere; no light is where none can get, even if a loop there is free of loss.
-
-    Raises
-    ------
-    InputError
-        If shapes disagree, or an input is not a free terminal.
-    SolverError
-        If light grows without end, which takes a cell that amplifies.
+    ``cells[cell, side left by, side entered]`` are symmetric matrices by which no output is
+    stronger than its inputs; ``waveguides[link]`` the factor of the way from cell to cell, that of
+    a stub is not used; `inputs` the free terminals at which light enters, each for itself. Where
+    shapes disagree, or an input is not free, `InputError` is raised; where light grows without
+    end, which takes a cell that amplifies, `SolverError`.
 
     Notes
     -----

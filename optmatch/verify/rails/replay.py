@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE, Schedule, Solution, Status
+from optmatch.model import IDLE, Schedule, Solution
 from optmatch.problems import RailJob, RailPlan
 from optmatch.problems.rails.plan import ranks_of_rails
 from optmatch.problems.rails.step import ALL_TO_ALL, RECV
-from optmatch.verify.bounds import check_objective, check_stats, check_support
+from optmatch.verify.bounds import check_solution
 from optmatch.verify.rails.circuits import Rail, Sent, open_rail
 from optmatch.verify.rails.context import Context, Work
 from optmatch.verify.rails.exchanges import check_exchanges
@@ -25,27 +27,13 @@ def verify_rails(
 ) -> None:
     """Replay a plan and, of a solution, check its claims."""
     work = measure_work(problem)
-    bound = findings.figures["lower_bound_recomputed"] = bound_step(problem, work)
+    findings.figures["lower_bound_recomputed"] = bound_step(problem, work)
     if not isinstance(subject, Solution):
         _replay(problem, subject, work, findings)
         return
-    findings.expect(
-        "the solution is one of this problem", "problem", subject.problem == problem, True
-    )
-    answered = subject.status in (Status.OPTIMAL, Status.FEASIBLE)
-    replayed = answered and _replay(problem, subject.answer, work, findings)
-    if not answered and subject.answer is not None:
-        findings.refuse("a plan answers it", "status", subject.status.value, "optimal or feasible")
-    findings.expect("there is no schedule beside a plan", "schedule", subject.schedule, None)
-    findings.expect("bounds of rail jobs need no proof", "certificate", subject.certificate, None)
-    findings.figures["lower_bound_checked"] = bound
     floor = "the lower bound is not below that of all links"
-    check_support(subject, bound, findings, floor=floor)
-    if replayed:
-        check_objective(subject, findings)
-    elif answered:
-        findings.skipped.append("objective: nothing could be replayed")
-    check_stats(subject, findings)
+    replay = partial(_replay, problem, work=work, findings=findings)
+    check_solution(problem, subject, findings, replay=replay, floor=floor)
 
 
 def _replay(job: RailJob, plan: object, work: Work, findings: Findings) -> bool:

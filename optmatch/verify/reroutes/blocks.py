@@ -12,17 +12,8 @@ from optmatch.verify.reroutes.failure import Failure
 def check_block(failure: Failure, proof: BlockProof) -> None:
     """Follow all light that working cells let through, and count circuits.
 
-    Parameters
-    ----------
-    failure
-        The state after the failure.
-    proof
-        Chips, and the waveguides that bound what they can reach or be reached from.
-
-    Raises
-    ------
-    ProofError
-        Saying where light gets through, or that there are as many waveguides as circuits.
+    The `ProofError` says where light gets through, or that there are as many waveguides as
+    circuits.
     """
     fabric, chips = failure.problem.fabric, set(proof.chips.tolist())
     if failure.graph is None or failure.per_unit == 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import partial
 from itertools import permutations
 from typing import Any
 
@@ -11,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import UNREACHED, Faulty, RouteLengths
-from optmatch.model import Schedule, Score, Solution, Status
+from optmatch.model import Schedule, Solution
 from optmatch.problems import BlockProof, CutProof, Reroute, RoutingProof, Transition
-from optmatch.verify.bounds import check_objective, check_stats, check_support
+from optmatch.verify.bounds import check_solution
 from optmatch.verify.report import Findings, ProofError
 from optmatch.verify.reroutes.blocks import check_block
 from optmatch.verify.reroutes.failure import Failure, assess_failure
@@ -28,55 +29,32 @@ def verify_reroute(
 ) -> None:
     """Replay a transition and, of a solution, check its claims."""
     failure = assess_failure(problem)
-    bound = _bound_levels(failure) or math.inf
-    findings.figures["lower_bound_recomputed"] = bound
-    if not isinstance(subject, Solution):
-        if isinstance(subject, Transition):
-            replay_transition(failure, subject, findings)
-        else:
-            kind = type(subject).__name__
-            findings.refuse("the answer is a transition", "answer", kind, "Transition")
-        return
-    same = subject.problem == problem
-    findings.expect("the solution is one of this problem", "problem", same, True)
-    answered = subject.status in (Status.OPTIMAL, Status.FEASIBLE)
-    replayed = False
-    if isinstance(subject.answer, Transition):
-        replayed = replay_transition(failure, subject.answer, findings)
-    if answered != isinstance(subject.answer, Transition):
-        got = type(subject.answer).__name__
-        findings.refuse("a transition answers the problem", "answer", got, subject.status.value)
-    findings.expect("a transition is the whole answer", "schedule", subject.schedule, None)
-    checked = _checked_bound(failure, subject, bound, findings)
-    check_support(subject, checked, findings, floor="")
-    if subject.status is Status.UNKNOWN:
-        findings.notes.append("status unknown: there is no answer to check")
-    elif replayed:
-        check_objective(subject, findings)
-    elif answered:
-        findings.skipped.append("objective: nothing could be replayed")
-    check_stats(subject, findings)
+    findings.figures["lower_bound_recomputed"] = _bound_levels(failure) or math.inf
+
+    def replay(answer: object) -> bool:
+        if isinstance(answer, Transition):
+            return replay_transition(failure, answer, findings)
+        kind = type(answer).__name__
+        findings.refuse("the answer is a transition", "answer", kind, "Transition")
+        return False
+
+    if isinstance(subject, Solution):
+        prove = partial(_check_proof, failure)
+        check_solution(problem, subject, findings, replay=replay, prove=prove)
+    else:
+        replay(subject)
 
 
-def _checked_bound(
-    failure: Failure, solution: Solution, recomputed: Score, findings: Findings
-) -> Score:
-    """Return the best bound that can be shown; infinite where a certificate proves it."""
-    proof = solution.certificate
-    if proof is None:
-        return recomputed
-    try:
-        if isinstance(proof, CutProof):
-            _check_cut(failure, proof)
-        elif isinstance(proof, BlockProof):
-            check_block(failure, proof)
-        elif isinstance(proof, tuple):
-            _check_handovers(failure, proof)
-        else:
-            raise ProofError(f"a {type(proof).__name__}, not a proof about failures")
-    except ProofError as exc:
-        findings.refuse("the certificate is a proof", "certificate", str(exc), "a valid proof")
-        return recomputed
+def _check_proof(failure: Failure, proof: object) -> float:
+    """Return what a proof shows: that there is no answer."""
+    if isinstance(proof, CutProof):
+        _check_cut(failure, proof)
+    elif isinstance(proof, BlockProof):
+        check_block(failure, proof)
+    elif isinstance(proof, tuple):
+        _check_handovers(failure, proof)
+    else:
+        raise ProofError(f"a {type(proof).__name__}, not a proof about failures")
     return math.inf
 
 

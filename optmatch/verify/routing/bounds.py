@@ -34,10 +34,7 @@ def count_slots(fabric: Fabric) -> int:
 def bound_objective(problem: AllToAll | Routing) -> float:
     """Bound the objective by the shortest route of each circuit, as if it were alone.
 
-    Returns
-    -------
-    float
-        In the unit of the objective; infinite if two ports that must meet cannot.
+    In its unit; infinite if two ports that must meet cannot.
 
     Examples
     --------
@@ -92,13 +89,10 @@ def _count_passed_twice(problem: Routing) -> int:
 
 @lru_cache(maxsize=16)
 def route_lengths(fabric: Fabric) -> NDArray[np.float64]:
-    """Count the cells on the shortest route between each two ports of a fabric.
+    """Count the cells on shortest routes between ports: ``cells[source, destination]``.
 
-    Returns
-    -------
-    NDArray
-        ``cells[source, destination]``; infinite where no states of the cells connect the two, 0
-        where both are one terminal, and everywhere on a fabric without cells.
+    Infinite where no states of the cells connect the two, 0 where both are one terminal, and
+    everywhere on a fabric without cells.
 
     Notes
     -----

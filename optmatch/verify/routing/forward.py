@@ -17,13 +17,9 @@ def forward_lengths(
     """Count the cells on shortest routes, if all light goes from ends a to ends b.
 
     Cells are taken when all cells that lead to them are done. Each terminal b then knows how many
-    cells are behind light from each port.
-
-    Returns
-    -------
-    NDArray or None
-        ``cells[source, destination]``, infinite where there is no route; None where a route may
-        use a cell in the other direction, or come back to one.
+    cells are behind light from each port. Returns ``cells[source, destination]``, infinite where
+    there is no route; None where a route may use a cell in the other direction, or come back to
+    one.
 
     Examples
     --------

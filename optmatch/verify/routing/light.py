@@ -26,14 +26,8 @@ class Traced(NamedTuple):
 def check_light(fabric: Fabric, schedule: Schedule, findings: Findings) -> Traced:
     """Trace every circuit both ways through the stated cells, and apply all rules of light.
 
-    Parameters
-    ----------
-    fabric
-        The switch.
-    schedule
-        With the shapes of the fabric, and matchings in all slots.
-    findings
-        Receives violations, loops of light as notes, and the figures of cells.
+    The schedule has the shapes of the fabric, and matchings in all slots. Loops of light are
+    notes.
     """
     graph, states, matchings = fabric.graph, schedule.cell_states, schedule.matchings
     once = matchings != IDLE

@@ -28,18 +28,9 @@ class Loop(NamedTuple):
 def find_loops(graph: CellGraph, states: NDArray[np.int8]) -> list[list[Loop]]:
     """Find the closed loops of light in some settings of the cells.
 
-    Parameters
-    ----------
-    graph
-        The cells.
-    states
-        ``states[slot, cell]``: 0 bar, 1 cross, -1 free. A stuck cell is as it is, whatever is
-        said of it; a dead one leads nowhere.
-
-    Returns
-    -------
-    list of list of Loop
-        For each slot its loops, each once, from the lowest of its terminals; by these.
+    ``states[slot, cell]`` is 0 bar, 1 cross, -1 free; a stuck cell is as it is, whatever is said
+    of it, and a dead one leads nowhere. Returns for each slot its loops, each once, from the
+    lowest of its terminals; by these.
 
     Notes
     -----

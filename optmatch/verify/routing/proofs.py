@@ -33,12 +33,7 @@ class Case(NamedTuple):
 
 
 class ProofChecker:
-    """Checks proofs about routings on one graph of cells.
-
-    Parameters
-    ----------
-    graph
-        The cells.
+    """Checks proofs about routings on one graph of cells; what shows nothing is a `ProofError`.
 
     Examples
     --------
@@ -61,14 +56,7 @@ class ProofChecker:
         self._parities: dict[int, list[set[int]]] = {}
 
     def bound_cells(self, proof: RoutingProof, circuits: list[Circuit]) -> float:
-        """Bound the number of cells on all routes together; infinite if there is no routing.
-
-        Raises
-        ------
-        ProofError
-            If the proof is not one of this graph and these circuits, or a leaf that claims
-            infeasibility does not show it.
-        """
+        """Bound the number of cells on all routes together; infinite if there is no routing."""
         costs = (PRICE_UNITS, PRICE_UNITS)
         return self._bound(proof, circuits, costs, lambda u: self._round_up_cells(u, circuits))
 
@@ -90,11 +78,6 @@ class ProofChecker:
         Losses are rounded down to whole price units. Routes lose some number of times what bar
         loses, and some number of times what cross loses, so the bound rises to the next such sum;
         where all ways have one parity, to the next with that parity of all cells.
-
-        Raises
-        ------
-        ProofError
-            As for `bound_cells`.
         """
         units = loss_units(bar_loss_db, cross_loss_db)
         parity = self.total_parity(circuits)
@@ -120,12 +103,6 @@ class ProofChecker:
 
         Each link carries one circuit in a slot, so its price counts `slots` times. Infinite if the
         proof shows that so many slots cannot hold the circuits.
-
-        Raises
-        ------
-        ProofError
-            If the proof has several cases, is one of another graph, or claims infeasibility and
-            does not show it.
         """
         self._check_sizes(proof, len(circuits))
         if len(proof.circuit) != 1:
@@ -146,13 +123,7 @@ class ProofChecker:
         return math.inf if infeasible else self._round_up_cells(total, circuits)
 
     def show_infeasible(self, proof: RoutingProof, circuits: list[Circuit]) -> bool:
-        """Tell whether the proof shows that there is no routing, whatever a cell costs.
-
-        Raises
-        ------
-        ProofError
-            As for `bound_cells`.
-        """
+        """Tell whether the proof shows that there is no routing, whatever a cell costs."""
         return self._bound(proof, circuits, (0, 0), lambda units: 0.0) == math.inf
 
     def _bound(
@@ -227,18 +198,9 @@ class ProofChecker:
     def cheapest_walk(
         self, circuit: Circuit, case: Case, prices: list[int], cell_costs: tuple[int, int]
     ) -> float:
-        """Find the least cost from start to end by Dijkstra; infinite where there is no way.
+        """Find the least cost from start to end by Dijkstra, with that of the links of both.
 
-        Parameters
-        ----------
-        circuit
-            Its start and end; the links of both are paid too.
-        case
-            What it may not do.
-        prices
-            The price of each link.
-        cell_costs
-            The cost of a cell in bar and in cross.
+        `cell_costs` are those of a cell in bar and in cross. Infinite where there is no way.
         """
         return self._walks(circuit.start, case, prices, cell_costs, circuit.end).get(
             circuit.end, math.inf

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from optmatch.model import FREE, Schedule, Solution
 from optmatch.problems import AllToAll, Routing
+from optmatch.verify.bounds import check_solution
 from optmatch.verify.report import Findings
 from optmatch.verify.routing.bounds import bound_objective, count_slots
-from optmatch.verify.routing.claims import check_claims
+from optmatch.verify.routing.claims import check_proof, check_slots
 from optmatch.verify.routing.light import Traced, check_light
 from optmatch.verify.routing.matchings import (
     check_coverage,
@@ -25,19 +28,35 @@ def verify_schedule(
     """Check a schedule of all pairs, or of one matching, and what a solution says of it."""
     if isinstance(problem, AllToAll) or problem.objective != "loss-db":
         findings.step = 1.0  # a cell
-    if isinstance(subject, Solution):
-        traced = None
-        if subject.schedule is not None:
-            traced = _replay(problem, subject.schedule, findings)
-        _add_bounds(problem, findings)
-        check_claims(problem, subject, traced, findings)
-    else:
+    if isinstance(problem, AllToAll):
+        findings.figures["slots_lower_bound"] = count_slots(problem.fabric)
+    findings.figures["lower_bound_recomputed"] = bound_objective(problem)
+    if not isinstance(subject, Solution):
         _replay(problem, subject, findings)
-        _add_bounds(problem, findings)
+        return
+
+    def replay(schedule: Schedule | None) -> bool:
+        replayed = _replay(problem, schedule, findings)
+        if replayed:
+            check_slots(subject, findings)
+        return replayed
+
+    check_solution(
+        problem,
+        subject,
+        findings,
+        replay=replay,
+        form="schedule",
+        prove=partial(check_proof, problem, findings),
+        floor="the lower bound is not below the shortest routes" if subject.schedule else "",
+    )
 
 
-def _replay(problem: AllToAll | Routing, schedule: Schedule, findings: Findings) -> Traced | None:
-    """Apply all rules of schedules; None if no light could be traced."""
+def _replay(problem: AllToAll | Routing, schedule: Schedule | None, findings: Findings) -> bool:
+    """Apply all rules of schedules; False if no light could be traced."""
+    if schedule is None:
+        findings.refuse("the answer is a schedule", "schedule", None, "a schedule")
+        return False
     findings.figures["slots"] = len(schedule.matchings)
     defined = check_shapes(problem.fabric, schedule, findings)
     defined = defined and check_matchings(problem.fabric, schedule, findings)
@@ -45,7 +64,7 @@ def _replay(problem: AllToAll | Routing, schedule: Schedule, findings: Findings)
         findings.skipped.append(
             "times, pairs and light: slots that are no matchings define no circuits"
         )
-        return None
+        return False
     check_times(problem, schedule, findings)
     if isinstance(problem, AllToAll):
         check_coverage(problem, schedule, findings)
@@ -53,7 +72,7 @@ def _replay(problem: AllToAll | Routing, schedule: Schedule, findings: Findings)
         check_given_matching(problem, schedule, findings)
     traced = check_light(problem.fabric, schedule, findings)
     _add_figures(problem, schedule, traced, findings)
-    return traced
+    return True
 
 
 def _add_figures(
@@ -76,12 +95,6 @@ def _add_figures(
         crossed = int(traced.crossed.sum())
         loss_db = (total - crossed) * problem.bar_loss_db + crossed * problem.cross_loss_db
         figures["objective"] = figures["total_loss_db"] = loss_db
-
-
-def _add_bounds(problem: AllToAll | Routing, findings: Findings) -> None:
-    if isinstance(problem, AllToAll):
-        findings.figures["slots_lower_bound"] = count_slots(problem.fabric)
-    findings.figures["lower_bound_recomputed"] = bound_objective(problem)
 
 
 def count_toggles(schedule: Schedule) -> int:

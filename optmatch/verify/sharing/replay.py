@@ -7,10 +7,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import Schedule, Score, Solution, Status
+from optmatch.model import Schedule, Score, Solution
 from optmatch.problems import Assignment, PortSharing
-from optmatch.verify.bounds import check_objective, check_stats, check_support
-from optmatch.verify.report import Findings, ProofError
+from optmatch.verify.bounds import check_solution
+from optmatch.verify.report import Findings
 from optmatch.verify.sharing.supply import (
     Supply,
     check_bound,
@@ -27,37 +27,22 @@ def verify_sharing(
     problem: PortSharing, subject: Schedule | Assignment | Solution, findings: Findings
 ) -> None:
     """Check an assignment and, of a solution, its claims."""
-    figures = findings.figures
     findings.step = 1.0 if problem.objective == "max-flow" else None
-    supply = Supply(problem)
-    counted = count_bound(problem, supply)
-    if not isinstance(subject, Solution):
-        _replay(problem, subject, findings)
-        figures["lower_bound_recomputed"] = counted
-        return
-    same = subject.problem is problem or subject.problem == problem
-    findings.expect("the solution is one of this problem", "problem", same, True)
-    answered = subject.status in (Status.OPTIMAL, Status.FEASIBLE)
-    served = _replay(problem, subject.answer, findings) if answered else None
-    if not answered and subject.answer is not None:
-        told = subject.status.value
-        findings.refuse("an assignment answers it", "status", told, "optimal or feasible")
-    findings.expect("an assignment is the whole answer", "schedule", subject.schedule, None)
-    checked: Score = counted
-    if subject.certificate is not None:
-        try:
-            checked = check_bound(problem, supply, served, subject.certificate, counted)
-        except ProofError as exc:
-            findings.refuse("the certificate is a proof", "certificate", str(exc), "a valid proof")
-    figures["lower_bound_recomputed"], figures["lower_bound_checked"] = counted, checked
-    check_support(subject, checked, findings, floor="")
-    if served is not None:
-        check_objective(subject, findings)
-    elif answered:
-        findings.skipped.append("objective: nothing could be replayed")
+    supply, served = Supply(problem), None
+    counted = findings.figures["lower_bound_recomputed"] = count_bound(problem, supply)
+
+    def replay(answer: object) -> bool:
+        nonlocal served
+        served = _replay(problem, answer, findings)
+        return served is not None
+
+    def prove(proof: object) -> Score:
+        return check_bound(problem, supply, served, proof, counted)
+
+    if isinstance(subject, Solution):
+        check_solution(problem, subject, findings, replay=replay, prove=prove)
     else:
-        findings.notes.append(f"status {subject.status.value}: there is no answer to check")
-    check_stats(subject, findings)
+        replay(subject)
 
 
 def _replay(problem: PortSharing, answer: object, findings: Findings) -> NDArray[np.int64] | None:

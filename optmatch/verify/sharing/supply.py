@@ -138,23 +138,10 @@ def check_bound(
     certificate: Any,
     counted: Score,
 ) -> Score:
-    """Return the bound that a certificate shows.
+    """Return the bound that a certificate shows: a cut; of an order of jobs one of each, or None.
 
-    Parameters
-    ----------
-    problem, supply
-        What was asked.
-    served
-        ``served[job]`` of the answer; None if there is none.
-    certificate
-        A cut; of an order of jobs a sequence, for each job in that order a cut or None.
-    counted
-        What needs no certificate.
-
-    Raises
-    ------
-    ProofError
-        If a part of it is no cut of this problem.
+    ``served[job]`` is of the answer, None if there is none; `counted` is what needs no
+    certificate. A part that is no cut of this problem is a `ProofError`.
     """
     demand, total = problem.jobs.demand, int(problem.jobs.demand.sum())
     if problem.objective == "max-flow":

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import UNREACHED
-from optmatch.model import IDLE, InputError, Schedule, Solution, Status
+from optmatch.model import IDLE, InputError, Schedule, Solution
 from optmatch.problems import AllToAll, Collective, CollectivePlan, Demand, Tenancy, TenancyPlan
-from optmatch.verify.bounds import check_objective, check_stats, check_support
+from optmatch.verify.bounds import check_solution
 from optmatch.verify.collectives.circuits import measure_rounds
 from optmatch.verify.collectives.replay import verify_collective
 from optmatch.verify.demands.claims import verify_demand
@@ -22,33 +24,21 @@ def verify_tenancy(
     problem: Tenancy, subject: Schedule | TenancyPlan | Solution, findings: Findings
 ) -> None:
     """Replay the jobs side by side and, of a solution, check its claims."""
-    bound = findings.figures["lower_bound_recomputed"] = problem.lower_bound()
+    findings.figures["lower_bound_recomputed"] = problem.lower_bound()
     findings.figures["slots_lower_bound"] = problem.min_slots
     if not isinstance(subject, Solution):
         findings.refuse(
             "ports and schedule answer it together", "answer", type(subject).__name__, "Solution"
         )
         return
-    rule = "the solution is one of this problem"
-    findings.expect(rule, "problem", subject.problem == problem, True)
-    rule = "bounds of tenancies need no proof"
-    findings.expect(rule, "certificate", subject.certificate, None)
-    replayed = False
-    if subject.status in (Status.OPTIMAL, Status.FEASIBLE):
-        replayed = _replay(problem, subject.answer, subject.schedule, findings)
-        if not replayed:
-            findings.skipped.append("objective: nothing could be replayed")
-    elif subject.answer is not None or subject.schedule is not None:
-        findings.refuse("a plan answers it", "status", subject.status.value, "optimal or feasible")
     floor = "the lower bound is not below that of the worst job"
-    check_support(subject, bound, findings, floor=floor)
-    if replayed:
-        check_objective(subject, findings)
-    check_stats(subject, findings)
+    replay = partial(_replay, problem, findings=findings)
+    check_solution(problem, subject, findings, replay=replay, form="both", floor=floor)
 
 
-def _replay(problem: Tenancy, plan: object, schedule: Schedule | None, findings: Findings) -> bool:
+def _replay(problem: Tenancy, solution: Solution, findings: Findings) -> bool:
     """Apply all rules; False if no circuits are defined."""
+    plan, schedule = solution.answer, solution.schedule
     if not isinstance(plan, TenancyPlan) or schedule is None:
         findings.refuse("a plan and a schedule answer it", "answer", plan, "both")
         return False

@@ -93,14 +93,14 @@ def _tori(problem: SliceAllocation) -> list[Torus]:
     return [torus for torus in fitting if torus.slots == fewest]
 
 
-def check_load_proof(problem: SliceAllocation, proof: LoadProof) -> float:
+def check_load_proof(problem: SliceAllocation, proof: object) -> float:
     """Return the bound that a proof shows; infinite if it shows that there is no slice.
 
-    Raises
-    ------
-    ProofError
-        If a cut names no servers of one rack, or nothing that joined racks have.
+    A `ProofError` if it is of another kind, or a cut names no servers of one rack, or nothing that
+    joined racks have.
     """
+    if not isinstance(proof, LoadProof):
+        raise ProofError(f"a {type(proof).__name__} says nothing of loads")
     fabric = problem.fabric
     most = int(fabric.edge_fibres.max(initial=0))
     limit, racks = min(proof.bound - 1, most), fabric.server_coordinates[:, 0].tolist()

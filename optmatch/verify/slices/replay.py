@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from itertools import pairwise, permutations, product
 
 import numpy as np
 
 from optmatch.fabrics import RackFabric
-from optmatch.model import Schedule, Solution, Status
-from optmatch.problems import Allocation, LoadProof, SliceAllocation
-from optmatch.verify.bounds import check_objective, check_stats, check_support
-from optmatch.verify.report import Findings, ProofError
+from optmatch.model import Schedule, Solution
+from optmatch.problems import Allocation, SliceAllocation
+from optmatch.verify.bounds import check_solution
+from optmatch.verify.report import Findings
 from optmatch.verify.slices.bounds import Torus, bound_load, check_load_proof, fits_fabric, measure
 
 Shape = tuple[int, int, int]
@@ -23,40 +24,19 @@ def verify_slice(
     problem: SliceAllocation, subject: Schedule | Allocation | Solution, findings: Findings
 ) -> None:
     """Check an allocation and, of a solution, its claims."""
-    figures, findings.step = findings.figures, 1.0  # a circuit
+    findings.step = 1.0  # a circuit
+    findings.figures["lower_bound_recomputed"] = bound_load(problem)
     if not isinstance(subject, Solution):
         _replay(problem, subject, findings)
-        figures["lower_bound_recomputed"] = bound_load(problem)
         return
-    findings.expect(
-        "the solution is one of this problem", "problem", subject.problem == problem, True
+    check_solution(
+        problem,
+        subject,
+        findings,
+        replay=partial(_replay, problem, findings=findings),
+        prove=partial(check_load_proof, problem),
+        floor="the lower bound is not below one pair's circuits",
     )
-    answered = subject.status in (Status.OPTIMAL, Status.FEASIBLE)
-    replayed = answered and _replay(problem, subject.answer, findings)
-    if not answered and subject.answer is not None:
-        findings.refuse(
-            "an allocation answers it", "status", subject.status.value, "optimal or feasible"
-        )
-    findings.expect("an allocation is the whole answer", "schedule", subject.schedule, None)
-    recomputed = checked = bound_load(problem)
-    if subject.certificate is not None:
-        try:
-            if not isinstance(subject.certificate, LoadProof):
-                raise ProofError(f"a {type(subject.certificate).__name__} says nothing of loads")
-            checked = max(checked, check_load_proof(problem, subject.certificate))
-        except ProofError as exc:
-            findings.refuse("the certificate is a proof", "certificate", str(exc), "a valid proof")
-    figures["lower_bound_recomputed"] = recomputed
-    figures["lower_bound_checked"] = checked
-    floor = "the lower bound is not below one pair's circuits"
-    check_support(subject, checked, findings, floor=floor)
-    if replayed:
-        check_objective(subject, findings)
-    elif answered:
-        findings.skipped.append("objective: nothing could be replayed")
-    else:
-        findings.notes.append(f"status {subject.status.value}: there is no answer to check")
-    check_stats(subject, findings)
 
 
 def _replay(problem: SliceAllocation, answer: object, findings: Findings) -> bool:

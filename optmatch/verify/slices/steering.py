@@ -11,16 +11,8 @@ from optmatch.verify.report import Findings, Report, agree
 def check_steering(steering: Steering) -> Report:
     """Check how ports are shared, in exact fractions.
 
-    Parameters
-    ----------
-    steering
-        What `optmatch.solvers.slices.steering.steer` returns, or somebody else's.
-
-    Returns
-    -------
-    Report
-        Figures ``level`` (recomputed from the shares) and ``upper_bound`` (from the prices); they
-        agree in an optimal answer.
+    The figures ``level`` (recomputed from the shares) and ``upper_bound`` (from the prices) agree
+    in an optimal answer.
 
     Examples
     --------

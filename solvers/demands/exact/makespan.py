@@ -46,8 +46,6 @@ def solve_makespan(
         Slots last whole ticks.
     limits
         Iterations are conflicts of CP-SAT, for each number of slots.
-    rng, on_event
-        As for every method.
 
     Returns
     -------

@@ -121,7 +121,7 @@ def test_what_is_no_plan_is_refused(name: str, value: Any, message: str) -> None
         ({"objective": 3e-5}, "the objective is as recomputed"),
         ({"lower_bound": 1.6e-5}, "the lower bound is supported"),
         ({"schedule": None}, "a plan comes with the schedule of its switch"),
-        ({"certificate": "x"}, "bounds of collectives need no proof"),
+        ({"certificate": "x"}, "this bound needs no proof"),
         ({"stats": {"rounds": 3}}, "statistics are as recomputed"),
     ],
 )

@@ -546,7 +546,7 @@ def test_no_answer_is_no_answer() -> None:
     assert report.ok
     assert report.notes == ("status unknown: there is no answer to check",)
     beside = altered(nothing, schedule=SCHEDULE)
-    assert "a schedule answers the problem" in [
+    assert "who has an answer says so" in [
         violation.rule for violation in om.verify(PROBLEM, beside).violations
     ]
 

@@ -179,7 +179,7 @@ def test_an_answer_that_is_no_schedule() -> None:
         lower_bound=7.0,
     )
     assert rules(report) == ["the answer is a schedule", "the schedule is the whole answer"]
-    assert report.skipped == ("objective: no light could be traced",)
+    assert report.skipped == ("objective: nothing could be replayed",)
 
 
 @pytest.mark.parametrize(

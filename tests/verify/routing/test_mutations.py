@@ -213,7 +213,8 @@ def test_the_solution_of_another_problem(name: str) -> None:
     """Even where the schedule would fit both."""
     solution = good(name)
     other = om.AllToAll(solution.problem.fabric, slot_s=2.0)
-    assert om.verify(other, solution).violations[0].where == "durations_s[0]"
+    places = {violation.where for violation in om.verify(other, solution).violations}
+    assert {"problem", "durations_s[0]"} <= places
     foreign = altered(solution, problem=other)
     (violation,) = om.verify(solution.problem, foreign).violations
     assert violation.where == "problem"

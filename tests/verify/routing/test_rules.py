@@ -158,7 +158,7 @@ def test_arrays_that_do_not_fit_are_violations(changes: dict[str, Any], where: s
     assert len(report.skipped) == 1
     assert "total_cells" not in report.figures
     solution = om.verify(problem, solve_by_hand(problem, schedule, objective=50.0))
-    assert "objective: no light could be traced" in solution.skipped
+    assert "objective: nothing could be replayed" in solution.skipped
 
 
 def test_an_ideal_switch_has_no_states() -> None:

@@ -1,0 +1,66 @@
+# The public names, each once: `__init__.py` reads this list, and imports a name on its first use.
+from .declarations import (
+    Amount as Amount,
+    Axes as Axes,
+    Count as Count,
+    Index as Index,
+    Positive as Positive,
+    Range as Range,
+    check_fields as check_fields,
+)
+from .device import DEVICES as DEVICES, Device as Device, find_device as find_device
+from .errors import (
+    FormatError as FormatError,
+    InfeasibleError as InfeasibleError,
+    InputError as InputError,
+    LimitReached as LimitReached,
+    OptMatchError as OptMatchError,
+    SolverError as SolverError,
+    SolverUnavailable as SolverUnavailable,
+    TimeUp as TimeUp,
+    VerificationError as VerificationError,
+)
+from .events import (
+    Bound as Bound,
+    Event as Event,
+    NewBest as NewBest,
+    OnEvent as OnEvent,
+    Tick as Tick,
+    ignore as ignore,
+)
+from .limits import (
+    Clock as Clock,
+    Limits as Limits,
+    check_time as check_time,
+    counted_time as counted_time,
+    running_clock as running_clock,
+    uncounted as uncounted,
+    uncounted_s as uncounted_s,
+    unlimited as unlimited,
+)
+from .problem import Problem as Problem, unit_of as unit_of
+from .schedule import BAR as BAR, CROSS as CROSS, FREE as FREE, IDLE as IDLE, Schedule as Schedule
+from .scores import (
+    Score as Score,
+    gap_between as gap_between,
+    is_known as is_known,
+    is_levels as is_levels,
+    write_score as write_score,
+)
+from .sizes import SIZES as SIZES, check_size as check_size, largest as largest
+from .solution import (
+    PROOFS as PROOFS,
+    RTOL as RTOL,
+    Limit as Limit,
+    Proof as Proof,
+    Solution as Solution,
+    Status as Status,
+)
+from .stats import Stats as Stats
+from .values import (
+    FrozenMap as FrozenMap,
+    Value as Value,
+    frozen as frozen,
+    integer as integer,
+    number as number,
+)
