@@ -1,4 +1,4 @@
-"""Simple policies: circuits split once, changed on demand, or as soon as the last phase ends."""
+"""Simple policies: circuits split once, changed on demand, or as early as communication allows."""
 
 from __future__ import annotations
 
