@@ -126,26 +126,14 @@ def plan_by_demand(transfers: Transfers, *, provisioned: bool) -> RailPlan:
 
     A class changes its circuits when its last span has ended and somebody has asked. On demand
     that is a communication that is ready at all its members. If `provisioned`, it is one that
-    waits for no other communication over rails any more.
-    Classes go through their spans as their programs say. Where these contradict each other, they
-    go by time, which never does: all that is added to the step then leads from what starts
-    earlier to what starts later.
+    waits for no other communication over rails any more. Classes go through their spans as their
+    programs say. Where these contradict each other, they go by time, which never does: all that
+    is added to the step then leads from what starts earlier to what starts later.
     """
     plan = _plan_in_order(transfers, transfers.order, provisioned)
     plan = plan or _plan_in_order(transfers, by_time(transfers), provisioned)
     assert plan is not None
     return plan
-
-
-def _talk_before(transfers: Transfers, causes: dict[int, list[int]], node: int) -> list[int]:
-    """List the communication over rails that a node waits for, directly or through other work."""
-    found, seen, left = [], {node}, [node]
-    while left:
-        for cause in causes.get(left.pop(), ()):
-            if cause not in seen:
-                seen.add(cause)
-                (found if cause in transfers.by_node else left).append(cause)
-    return found
 
 
 def plan_static(
@@ -288,6 +276,17 @@ def by_time(transfers: Transfers) -> tuple[NDArray[np.int64], ...]:
         np.array(sorted(nodes.tolist(), key=lambda node: transfers.key(node, *times)), np.int64)
         for nodes in transfers.order
     )
+
+
+def _talk_before(transfers: Transfers, causes: dict[int, list[int]], node: int) -> list[int]:
+    """List the communication over rails that a node waits for, directly or through other work."""
+    found, seen, left = [], {node}, [node]
+    while left:
+        for cause in causes.get(left.pop(), ()):
+            if cause not in seen:
+                seen.add(cause)
+                (found if cause in transfers.by_node else left).append(cause)
+    return found
 
 
 def _plan_in_order(

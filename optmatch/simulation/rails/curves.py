@@ -104,8 +104,8 @@ def fit_windows(
     """Find the windows for which the simulator gives the step times at one delay.
 
     The length of the backward pass follows from the step time without delay, the slack from the
-    one on demand, and the time before the first exchange from the provisioned one. That the counts of exposed
-    switches are right is no part of the fit: they are the simulator's.
+    one on demand, and the time before the first exchange from the provisioned one. That the
+    counts of exposed switches are right is no part of the fit: they are the simulator's.
 
     Parameters
     ----------
