@@ -17,7 +17,7 @@ from optmatch.solvers.all_to_all import factors as combinatorics
 from optmatch.solvers.all_to_all.conclusion import FEWEST_SLOTS, answer_at_once, conclude
 from optmatch.solvers.all_to_all.live import on_live_ports
 from optmatch.solvers.all_to_all.planner import SlotPlanner, exchange_pairs
-from optmatch.solvers.all_to_all.slot_shortage import names_faults, settle_open
+from optmatch.solvers.all_to_all.slot_shortage import names_faults
 from optmatch.solvers.routing.router import Router
 
 
@@ -43,8 +43,6 @@ def solve(
     """
     clock = limits.start()
     found = schedule_all(problem, limits, rng, on_event, name="negotiated")
-    if found.limit is Limit.EXHAUSTED:
-        found = settle_open(problem, found, clock, rng, on_event)
     if found.limit is not Limit.EXHAUSTED or FEWEST_SLOTS not in found.stats:
         return found
     with uncounted():
