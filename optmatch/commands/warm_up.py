@@ -36,7 +36,10 @@ def warm_up(quiet: bool) -> None:
 def _problems() -> Iterator[Problem]:
     """Yield small problems whose default methods call all of their kernels."""
     from optmatch.fabrics import Benes, HexMesh, IdealSwitch, RackFabric
-    from optmatch.problems import AllToAll, Collective, Demand, Routing, SliceAllocation
+    from optmatch.problems import AllToAll, Collective, Demand, RailJob, Routing, SliceAllocation
+    from optmatch.problems.rails.network import RailNetwork
+    from optmatch.problems.rails.parallelism import Parallelism
+    from optmatch.problems.rails.workload import TransformerModel, Workload
     from optmatch.solvers.reroutes.states import fill_rack
 
     mesh = HexMesh(4, 4, ports=8)
@@ -54,3 +57,9 @@ def _problems() -> Iterator[Problem]:
     yield Collective("all-to-all", 8, 1e6, alpha_s=2.7e-6, delay_s=1e-5)
     late = {"15": 0.01}
     yield Collective("all-reduce", 16, 1e6, alpha_s=2.7e-6, two_way=True, late_s=late)
+    model = TransformerModel(layers=2, hidden=8, heads=1, sequence=8, vocabulary=8, ffn=8)
+    yield RailJob(
+        parallelism=Parallelism(pp=2),
+        network=RailNetwork(gpus_per_server=1),
+        workload=Workload(model=model, batch=2),
+    )

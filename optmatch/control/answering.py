@@ -59,10 +59,6 @@ class Snapshot(NamedTuple):
     state: Reroute
     routing: RoutingState
     reach: Reach
-    of_unit: dict[int, list[int]]
-    """The circuits of each unit."""
-    through: dict[int, list[int]]
-    """The circuits through each cell, or fibre where there are no cells."""
     answers: dict[FailedParts, Transition | OptMatchError]
     """What was worked out ahead; an error where nothing helps, or nothing was found."""
 
@@ -73,17 +69,8 @@ def look(state: Reroute, before: Snapshot | None = None) -> Snapshot:
     from optmatch.solvers.reroutes.routing_state import RoutingState
 
     routing = RoutingState(state)
-    of_unit: dict[int, list[int]] = {}
-    through: dict[int, list[int]] = {}
-    for circuit, (units, way) in enumerate(
-        zip(routing.ends.tolist(), state.circuit_routes, strict=True)
-    ):
-        for unit in set(units):
-            of_unit.setdefault(unit, []).append(circuit)
-        for part in set(way) if state.fabric.graph is None else {t // 4 for t in way}:
-            through.setdefault(part, []).append(circuit)
     reach = Reach(routing, state.loss_units) if before is None else before.reach
-    return Snapshot(state, routing, reach, of_unit, through, {})
+    return Snapshot(state, routing, reach, {})
 
 
 def prepare(
@@ -98,9 +85,12 @@ def prepare(
     for failure in _single_failures(now, ahead):
         if not going_on():
             return
+        clock = limits.start()
         try:
-            with limits.start().running():
-                now.answers[failure] = answer(now, failure)
+            with clock.running():
+                found = answer(now, failure)
+            if clock.remaining_s > 0:  # else there may be a better one
+                now.answers[failure] = found
         except TimeUp:
             continue  # which says nothing
         except (InfeasibleError, LimitReached) as exc:
@@ -176,25 +166,25 @@ def _case(
     kinds = [field for field, parts in failure._asdict().items() if parts]
     if kinds == [f"failed_{state.fabric.unit_name}s"]:
         gone = failure.failed_chips or failure.failed_ports
-        lost = tuple(sorted(unit for unit in gone if now.of_unit.get(unit)))
-        hit = {circuit for unit in lost for circuit in now.of_unit[unit]}
+        at_gone = np.isin(now.routing.ends, gone)
+        hit = np.flatnonzero(at_gone.any(axis=1))
+        lost = np.unique(now.routing.ends[at_gone])
         live = tuple(spare for spare in spares if spare not in gone)
-        return Case(tuple(sorted(hit)), lost, live, state.owners), now.routing
+        return Case(tuple(hit.tolist()), tuple(lost.tolist()), live, state.owners), now.routing
     routing = now.routing.fork()
     routing.shut_fibres(failure.failed_fibres)
     stuck = dict.fromkeys(failure.stuck_bar, BAR)
     stuck |= dict.fromkeys(failure.stuck_cross, CROSS)
     routing.break_cells(stuck, failure.dead_cells)
+    part, circuit = state.passed
     if kinds == ["failed_fibres"] and state.fabric.graph is None:
-        hit = {
-            circuit for fibre in failure.failed_fibres for circuit in now.through.get(fibre, ())
-        }
-        return Case(tuple(sorted(hit)), (), spares, state.owners), routing
+        hit = np.unique(circuit[np.isin(part, failure.failed_fibres)])
+        return Case(tuple(hit.tolist()), (), spares, state.owners), routing
     if set(kinds) <= {"stuck_bar", "stuck_cross", "dead_cells"}:
         broken = [*failure.dead_cells]
         broken += [c for c, s in stuck.items() if state.cell_states[c] != s]  # type: ignore[index]
-        hit = {circuit for cell in broken for circuit in now.through.get(cell, ())}
-        return Case(tuple(sorted(hit)), (), spares, state.owners), routing
+        hit = np.unique(circuit[np.isin(part // 4, broken)])
+        return Case(tuple(hit.tolist()), (), spares, state.owners), routing
     problem = add_failure(state, failure)
     routing.shut_ports(sorted(problem.dead_ports - state.dead_ports))
     hits = tuple(np.flatnonzero(problem.hit).tolist())
@@ -211,13 +201,13 @@ def _single_failures(now: Snapshot, ahead: Ahead) -> Iterator[FailedParts]:
             yield failure_of_unit(state.fabric, unit)
     if ahead != "all":
         return
+    fibres = passed = np.unique(state.passed.part)
+    if state.cell_states is not None:
+        fibres = np.unique(state.fabric.fibre_of_terminal[passed])
+    yield from (FailedParts(failed_fibres=(fibre,)) for fibre in fibres.tolist() if fibre >= 0)
     if state.cell_states is None:
-        yield from (FailedParts(failed_fibres=(fibre,)) for fibre in sorted(now.through))
         return
-    entered = {terminal for way in state.circuit_routes for terminal in way}
-    used = {int(state.fabric.fibre_of_terminal[terminal]) for terminal in entered} - {-1}
-    yield from (FailedParts(failed_fibres=(fibre,)) for fibre in sorted(used))
-    for cell in sorted(set(now.through) - set(state.stuck)):
+    for cell in sorted(set((passed // 4).tolist()) - set(state.stuck)):
         yield FailedParts(dead_cells=(cell,))
         bar = state.cell_states[cell] == CROSS
         yield FailedParts(stuck_bar=(cell,)) if bar else FailedParts(stuck_cross=(cell,))

@@ -223,8 +223,7 @@ class Rerouter:
                     after = before.after(proposal.transition, failure._asdict())
                     refused = tuple(f for f in refused if f != failure)
                 else:
-                    after = before.after(proposal.transition)
-                    after = replace(after, spares=(*after.spares, stand_in))
+                    after = before.after(proposal.transition, {"spares": (stand_in,)})
                 del homes[stand_in]
                 what = "give back"
             self._change(after, homes, refused, what, failure)
@@ -273,7 +272,8 @@ class Rerouter:
             per_unit, whole = before.fabric.ports_per_unit, set(range(before.n_units))
             whole -= {port // per_unit for port in after.dead_ports}
             units = {*repaired.failed_chips, *(p // per_unit for p in repaired.failed_ports)}
-            idle = (units & whole) - set(self._now.of_unit) - set(before.spares)
+            busy = np.unique(self._now.routing.ends).tolist()
+            idle = (units & whole).difference(busy, before.spares)
             if idle:
                 after = replace(after, spares=(*after.spares, *sorted(idle)))
             self._change(after, self._homes, refused, "repair", repaired)

@@ -140,12 +140,12 @@ class RackFabric(Fabric):
     @property
     def chips_per_server(self) -> int:
         """The number of chips of a server."""
-        return int(np.prod(self.server))
+        return prod(self.server)
 
     @property
     def chips_per_rack(self) -> int:
         """The number of chips of a rack."""
-        return int(np.prod(self.chips))
+        return prod(self.chips)
 
     @property
     def server_grid(self) -> tuple[int, int, int]:

@@ -11,6 +11,7 @@ import types
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
+from itertools import chain
 from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -94,7 +95,7 @@ class Plain:
 
     def takes_all(self, values: Sequence[Any]) -> bool:
         """Tell quickly whether all are of this very type, and in range."""
-        if not all(type(value) is self.type for value in values):
+        if not set(map(type, values)) <= {self.type}:
             return False
         span = self.span
         return (
@@ -186,6 +187,15 @@ class Listed:
         """Tell whether a value is a sequence, and not a text."""
         return isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)
 
+    def takes_all(self, values: Sequence[Any]) -> bool:
+        """Tell quickly whether all are tuples of plain values of one type, and in range."""
+        return (
+            self.length is None
+            and isinstance(self.part, Plain)
+            and set(map(type, values)) <= {tuple}
+            and self.part.takes_all([*chain.from_iterable(values)])
+        )
+
     def check(self, name: str, value: Any) -> Any:
         """Return a tuple."""
         if not self.takes(value) or self.length not in (None, len(value)):
@@ -193,9 +203,10 @@ class Listed:
             named = f"{name} = {_short(value)}: a list{count} is expected"
             raise InputError(named, where=name)
         value = value.tolist() if isinstance(value, np.ndarray) else value
-        if isinstance(self.part, Plain) and self.part.takes_all(value):  # millions of names
+        part = self.part
+        if isinstance(part, Plain | Listed) and part.takes_all(value):  # millions of names
             return tuple(value)
-        return tuple(self.part.check(f"{name}[{k}]", entry) for k, entry in enumerate(value))
+        return tuple(part.check(f"{name}[{k}]", entry) for k, entry in enumerate(value))
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,8 @@ class StoreError(OptMatchError):
 
 def is_store(path: str | os.PathLike[str]) -> bool:
     """Tell whether a file is a database of SQLite, as stores are."""
+    if not Path(path).is_file():
+        return False
     try:
         with Path(path).open("rb") as file:
             return file.read(len(_MAGIC)) == _MAGIC
@@ -80,6 +82,8 @@ class Store:
         self.path = os.fspath(path)
         if read_only and not Path(path).exists():
             raise StoreError(f"{self.path}: there is no such store")
+        if Path(path).exists() and not Path(path).is_file():
+            raise StoreError(f"{self.path}: no regular file, which a store is")
         with self._told():
             self._db = self._open(read_only)
             try:

@@ -255,20 +255,14 @@ def plan_quickly(
         began = counted_time()
         if began + took_s > deadline:
             break
-        use = np.minimum(best.ticks[:, None], _needs(best, demand)).sum(axis=1)
-        chance = use / (best.ticks + delay) / len(demand) + rng.random(len(use))
-        out = int(rng.integers(2, max(3, min(len(use), 10)) + 1))
-        kept = best.take(np.argsort(chance, kind="stable")[out:])
+        n_slots = len(best.ticks)
+        stay = best.ticks / best.ticks.max() + rng.random(n_slots)  # long ones rather than short
+        out = int(rng.integers(min(2, n_slots - 1), n_slots))
+        kept = best.take(np.argsort(stay, kind="stable")[out:])
         plan = _finish(_patch(kept, demand, delay), demand, deadline)
         best = plan if plan.cost(delay) <= best.cost(delay) else best
         took_s, moves = counted_time() - began, moves + 1
     return best
-
-
-def _needs(plan: Plan, demand: NDArray[np.int64]) -> NDArray[np.int64]:
-    """``needs[slot, source]``: the demand of each circuit."""
-    asked = demand[np.arange(len(demand)), plan.matchings]
-    return np.where(plan.matchings >= 0, asked, 0)
 
 
 def _patch(plan: Plan, demand: NDArray[np.int64], delay: int) -> Plan:

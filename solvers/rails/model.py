@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import combinations
 from typing import Any, NamedTuple
 
+import numpy as np
 from ortools.sat.python import cp_model
 
 from optmatch.problems.rails.plan import RailPlan
@@ -26,7 +27,6 @@ from optmatch.solvers.rails.relays import (
     plan_diverted,
     recognise,
 )
-from optmatch.solvers.rails.timetable import longest_paths
 from optmatch.solvers.rails.transfers import Transfers
 
 _TICKS = 1 << 43
@@ -92,14 +92,11 @@ def list_users(relays: Relays) -> dict[int, list[User]]:
 
 def _reach(transfers: Transfers) -> list[int]:
     """Return for each node a bit for each node that it waits for, directly or not."""
-    pairs = transfers.pairs()
-    timed = longest_paths([0.0] * len(transfers.duration_s), pairs)
-    place = timed.order if timed else []
-    reach = [0] * len(transfers.duration_s)
+    reach = [0] * len(transfers.place)
     before: list[list[int]] = [[] for _ in reach]
-    for one, two in pairs:
+    for one, two in transfers.pairs.tolist():
         before[two].append(one)
-    for node in sorted(range(len(place)), key=place.__getitem__):
+    for node in np.argsort(transfers.place).tolist():
         for one in before[node]:
             reach[node] |= reach[one] | 1 << one
     return reach
@@ -126,7 +123,7 @@ class RailModel:
         }
         self.lasts: list[Any] = [self._duration(node) for node in range(n)]
         self.total = model.new_int_var(0, horizon, "")
-        for one, two in self.transfers.pairs():
+        for one, two in self.transfers.pairs.tolist():
             model.add(self.start[two] >= self.start[one] + self.lasts[one])
         for node in range(n):
             model.add(self.total >= self.start[node] + self.lasts[node])

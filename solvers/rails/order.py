@@ -7,20 +7,26 @@ the delay wherever that is possible in the given order.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from optmatch.model import check_time
 from optmatch.problems.rails.plan import RailPlan
+from optmatch.solvers.rails.paths import Ints, Timed, longest_paths
 from optmatch.solvers.rails.policies import usual_lanes
-from optmatch.solvers.rails.timetable import Timed, Turn, build_plan, longest_paths
-from optmatch.solvers.rails.transfers import Spot, Transfers
+from optmatch.solvers.rails.timetable import Turn, build_plan
+from optmatch.solvers.rails.transfers import Transfers, Uses
+
+Start = Sequence[float] | NDArray[np.float64]
 
 
 class Order(NamedTuple):
     """What makes a plan: the order at each end, lanes, and what a step begins with."""
 
     step_s: float
-    start: Sequence[float]
+    start: Start
     """Times by node, of which the order counts alone."""
     lanes: Mapping[int, int]
     """By node, a bit for each lane."""
@@ -28,7 +34,7 @@ class Order(NamedTuple):
     """By end and lane the peer that it faces when the step begins, and ends."""
 
 
-def plan_ahead(transfers: Transfers, starts: Sequence[Sequence[float]] = ()) -> RailPlan | None:
+def plan_ahead(transfers: Transfers, starts: Sequence[Start] = ()) -> RailPlan | None:
     """Set up circuits early: the best of a few orders; None if no order can be kept.
 
     Tried are the order in which communications would start with all circuits there, and those of
@@ -39,34 +45,23 @@ def plan_ahead(transfers: Transfers, starts: Sequence[Sequence[float]] = ()) -> 
     return order and plan_in_order(transfers, order)
 
 
-def best_order(transfers: Transfers, starts: Sequence[Sequence[float]] = ()) -> Order | None:
+def best_order(transfers: Transfers, starts: Sequence[Start] = ()) -> Order | None:
     """Choose what `plan_ahead` makes a plan of; `starts` are those of nodes in known plans."""
-    lanes = usual_lanes(transfers)
+    lanes, uses = usual_lanes(transfers), transfers.uses()
     everything = dict.fromkeys(lanes, (1 << transfers.n_lanes) - 1)
-    free = longest_paths(transfers.lasting(everything), transfers.pairs())
-    tried = []
+    free = longest_paths(transfers.lasting(everything), transfers.pairs)
+    best: Order | None = None
     for start in [*([] if free is None else [free.start_s]), *starts]:
-        for which in (-1, 0):
-            check_time()
-            order = Order(0.0, start, lanes, _first_faces(transfers, start, lanes, which))
-            found = _time_order(transfers, order)
-            if found is not None:
-                tried.append(order._replace(step_s=max(found.timed.end_s, default=0.0)))
-    return min(tried, key=lambda order: order.step_s, default=None)
-
-
-def _first_faces(
-    transfers: Transfers, start: Sequence[float], lanes: Mapping[int, int], which: int
-) -> dict[tuple[int, int], int]:
-    """Let each end face whom it faces first (0) or last (-1) in a step."""
-    found: dict[tuple[int, int], list[tuple[Any, ...]]] = {}
-    for node, transfer in transfers.by_node.items():
-        for point in transfer.endpoints:
-            for lane in range(transfers.n_lanes):
-                if lanes[node] >> lane & 1:
-                    entry = *transfers.key(node, start), point.peers[lane]
-                    found.setdefault((point.end, lane), []).append(entry)
-    return {at: sorted(entries)[which][-1] for at, entries in found.items()}
+        check_time()
+        served = _serve(transfers, uses, start, lanes)
+        for standing in (served.last, served.first):
+            found = _time(transfers, served, standing, lanes)
+            step_s = np.inf if found is None else found.timed.end_s.max(initial=0.0)
+            if step_s < (np.inf if best is None else best.step_s):
+                each = (column[standing].tolist() for column in served.uses[1:4])
+                faces = {(end, lane): peer for end, lane, peer in zip(*each, strict=True)}
+                best = Order(float(step_s), start, lanes, faces)
+    return best
 
 
 def plan_in_order(transfers: Transfers, order: Order) -> RailPlan | None:
@@ -74,54 +69,81 @@ def plan_in_order(transfers: Transfers, order: Order) -> RailPlan | None:
 
     Every change begins as soon as the port is free; None if the order contradicts itself.
     """
-    found = _time_order(transfers, order)
+    served = _serve(transfers, transfers.uses(), order.start, order.lanes)
+    ends, lanes = (column[served.first].tolist() for column in served.uses[1:3])
+    faces = [order.faces[at] for at in zip(ends, lanes, strict=True)]
+    facing = np.flatnonzero(served.uses.peer == np.array(faces, np.int64)[served.line])
+    standing = facing[np.searchsorted(served.line[facing], np.arange(len(faces)))]
+    found = _time(transfers, served, standing, order.lanes)
     if found is None:
         return None
-    times = found.timed.start_s
-    turns = [Turn(times[n], times[n], end, lane, spot) for n, end, lane, spot in found.turned]
-    return build_plan(transfers, found.timed, order.lanes, found.standing, turns)
+    begins = found.timed.start_s[len(transfers.duration_s) :]
+    turns = _turns(served, found.turned, begins)
+    still = _turns(served, standing, np.zeros(len(standing)))
+    return build_plan(transfers, found.timed, order.lanes, still, turns)
+
+
+def _turns(served: _Served, rows: Ints, at: NDArray[np.float64]) -> list[Turn]:
+    _, *where = (column[rows].tolist() for column in served.uses)
+    return [
+        Turn(time, time, end, lane, (place, number))
+        for time, end, lane, _, place, number in zip(at.tolist(), *where, strict=True)
+    ]
+
+
+class _Served(NamedTuple):
+    """Who uses each lane of each end, a line, one after another."""
+
+    uses: Uses
+    line: Ints
+    """``line[row]``, ascending from 0."""
+    first: Ints
+    """``first[line]``: its first row."""
+    last: Ints
+
+
+def _serve(transfers: Transfers, uses: Uses, start: Start, lanes: Mapping[int, int]) -> _Served:
+    """Put those that use an end into an order."""
+    taken = np.zeros(len(transfers.first), np.int64)
+    taken[list(lanes)] = list(lanes.values())
+    rows = np.flatnonzero(taken[uses.node] >> uses.lane & 1)
+    line = uses.end[rows] * transfers.n_lanes + uses.lane[rows]
+    order = np.argsort(line * len(taken) + transfers.rank(start)[uses.node[rows]])
+    begins = np.diff(line[order], prepend=-1) > 0
+    first = np.flatnonzero(begins)
+    last = np.append(first[1:], len(rows))[: len(first)] - 1
+    served = Uses(*(column[rows[order]] for column in uses))
+    return _Served(served, np.cumsum(begins) - 1, first, last)
 
 
 class _Found(NamedTuple):
     """Times in a given order."""
 
     timed: Timed
-    standing: list[Turn]
-    turned: list[tuple[int, int, int, Spot]]
-    """Numbers of the changes among the nodes, end, lane, and what says whom."""
+    turned: Ints
+    """By change, a row of what it is for; changes are nodes after all others."""
 
 
-def _time_order(transfers: Transfers, order: Order) -> _Found | None:
-    """Find when everything starts, and what is turned."""
-    _, start, lanes, faces = order
-    waits = longest_paths([0.0] * len(transfers.duration_s), transfers.pairs())
-    if waits is None:
-        return None
-    durations, pairs = transfers.lasting(lanes), transfers.pairs()
-    turned: list[tuple[int, int, int, Spot]] = []
-    standing: list[Turn] = []
-    users = transfers.users()
-    for points in users.values():
-        points.sort(key=lambda user: transfers.key(user[0], start, waits.order))
-    for (end, lane), peer in faces.items():
-        points = users[end]
-        place = {point.peers[lane]: point.spot for _, point in points}
-        standing.append(Turn(0.0, 0.0, end, lane, place[peer]))
-        facing, last = peer, -1
-        served = [
-            (node, point.peers[lane], point.spot)
-            for node, point in points
-            if lanes[node] >> lane & 1
-        ]
-        for node, wanted, where in [*served, (-1, peer, place[peer])]:
-            if wanted != facing:
-                number = len(durations)
-                durations.append(transfers.job.network.delay_s)
-                turned.append((number, end, lane, where))
-                pairs += [(last, number)] if last >= 0 else []
-                pairs += [(number, node)] if node >= 0 else []
-            elif last >= 0 and node >= 0:
-                pairs.append((last, node))
-            facing, last = wanted, node
-    timed = longest_paths(durations, pairs)
-    return None if timed is None else _Found(timed, standing, turned)
+def _time(
+    transfers: Transfers, served: _Served, standing: Ints, lanes: Mapping[int, int]
+) -> _Found | None:
+    """Find when everything starts, and what is turned; `standing` rows say whom lines face."""
+    (node, _, _, peer, *_), first, last = served.uses, served.first, served.last
+    before, faced = np.roll(node, 1), np.roll(peer, 1)
+    before[first], faced[first] = -1, peer[standing]
+    turns, back = peer != faced, peer[last] != peer[standing]
+    same = ~turns & (before >= 0)
+    turned = np.concatenate([np.flatnonzero(turns), standing[back]])
+    number = len(transfers.duration_s) + np.arange(len(turned))
+    drained = np.concatenate([before[turns], node[last[back]]])
+    used = drained >= 0
+    pairs = (
+        transfers.pairs,
+        np.stack([before[same], node[same]], axis=1),
+        np.stack([drained[used], number[used]], axis=1),
+        np.stack([number[: turns.sum()], node[turns]], axis=1),
+    )
+    delays = np.full(len(turned), transfers.job.network.delay_s)
+    lasts = np.concatenate([transfers.lasting(lanes), delays])
+    timed = longest_paths(lasts, np.concatenate(pairs))
+    return None if timed is None else _Found(timed, turned)

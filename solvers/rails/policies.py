@@ -13,8 +13,9 @@ from optmatch.model import InputError
 from optmatch.problems import RailJob
 from optmatch.problems.rails.plan import RailPlan
 from optmatch.problems.rails.step import DIMENSIONS, SEND, Dimension
+from optmatch.solvers.rails.paths import longest_paths
 from optmatch.solvers.rails.stopping import stopping_paths
-from optmatch.solvers.rails.timetable import Turn, build_plan, longest_paths
+from optmatch.solvers.rails.timetable import Turn, build_plan
 from optmatch.solvers.rails.transfers import Spot, Transfer, Transfers, fold_transfers
 
 NO_SPLIT = "fewer ports than there are kinds of circuits to keep"
@@ -162,11 +163,14 @@ def plan_static(
     for (_, nodes), share in zip(kinds, shares, strict=True):
         lanes |= dict.fromkeys(nodes, (1 << share) - 1 << given)
         given += share
-    order, pairs = by_time(transfers), transfers.pairs()
+    order = by_time(transfers)
     every = [spans(transfers, cls, nodes, lanes) for cls, nodes in enumerate(order)]
-    for cls, chain in enumerate(order):
-        pairs += share_ports(transfers, cls, chain, lanes)
-    timed = longest_paths(transfers.lasting(lanes), pairs)
+    shared = [
+        pair
+        for cls, nodes in enumerate(order)
+        for pair in share_ports(transfers, cls, nodes, lanes)
+    ]
+    timed = longest_paths(transfers.lasting(lanes), transfers.pairs_and(shared))
     return None if timed is None else build_plan(transfers, timed, lanes, standing(every), [])
 
 
@@ -269,13 +273,10 @@ def by_time(transfers: Transfers) -> tuple[NDArray[np.int64], ...]:
     """
     lanes = (1 << transfers.n_lanes) - 1
     durations = transfers.lasting(dict.fromkeys(transfers.by_node, lanes))
-    timed = longest_paths(durations, transfers.pairs())
+    timed = longest_paths(durations, transfers.pairs)
     assert timed is not None  # else `fold_transfers` has named who waits for whom
-    times = timed.start_s, timed.order
-    return tuple(
-        np.array(sorted(nodes.tolist(), key=lambda node: transfers.key(node, *times)), np.int64)
-        for nodes in transfers.order
-    )
+    rank = transfers.rank(timed.start_s)
+    return tuple(nodes[np.argsort(rank[nodes], kind="stable")] for nodes in transfers.order)
 
 
 def _talk_before(transfers: Transfers, causes: dict[int, list[int]], node: int) -> list[int]:
@@ -294,36 +295,41 @@ def _plan_in_order(
 ) -> RailPlan | None:
     lanes = usual_lanes(transfers)
     every = [spans(transfers, cls, nodes, lanes) for cls, nodes in enumerate(order)]
-    durations, pairs = transfers.lasting(lanes), transfers.pairs()
+    durations, pairs = transfers.lasting(lanes), list[tuple[int, int]]()
     causes: dict[int, list[int]] = {}
-    for one, two in pairs:
+    for one, two in transfers.pairs.tolist():
         causes.setdefault(two, []).append(one)
     for cls, nodes in enumerate(order):
         pairs += share_ports(transfers, cls, nodes, lanes)
+    first = len(durations)  # of further nodes: one between every two spans, then the changes
     for row in every:
         for span, following in pairwise(row):
-            pairs += [(one, two) for one in span.nodes for two in following.nodes]
+            pairs += [(one, first) for one in span.nodes]
+            pairs += [(first, two) for two in following.nodes]
+            first += 1
     wanted = switches(every)
     asks: list[list[int]] = []
-    for number, switch in enumerate(wanted, start=len(durations)):
+    for number, switch in enumerate(wanted, first):
         drained = switch.previous.nodes if switch.previous else []
         first = switch.span.nodes[0]
         before = _talk_before(transfers, causes, first) if provisioned else causes.get(first, [])
         asks.append([*drained, *before] if provisioned else before)
         pairs += [(one, number) for one in {*drained, *before}]
         pairs += [(number, two) for two in switch.span.nodes]
-    lasts = durations + [transfers.job.network.delay_s] * len(wanted)
+    lasts = np.zeros(first + len(wanted))
+    lasts[: len(durations)], lasts[first:] = durations, transfers.job.network.delay_s
+    waits = transfers.pairs_and(pairs)
     if transfers.job.network.switching == "all-stop":
-        rails = transfers.rails()
-        changed = [rails[switch.span.nodes[0]] for switch in wanted]
-        timed = stopping_paths(lasts, pairs, [*rails, *changed], len(durations))
+        rails = np.full(len(lasts), -1)
+        rails[: len(durations)] = of_nodes = transfers.rails()
+        rails[first:] = [of_nodes[switch.span.nodes[0]] for switch in wanted]
+        timed = stopping_paths(lasts.tolist(), waits.tolist(), rails.tolist(), first)
     else:
-        timed = longest_paths(lasts, pairs)
+        timed = longest_paths(lasts, waits)
     if timed is None:
         return None
-    turns = []
-    for number, (switch, asked) in enumerate(zip(wanted, asks, strict=True), len(durations)):
-        at = timed.start_s[number]
-        asked_s = max((timed.end_s[node] for node in asked), default=0.0)
+    turns, begins, ends = [], timed.start_s[first:].tolist(), timed.end_s.tolist()
+    for at, switch, asked in zip(begins, wanted, asks, strict=True):
+        asked_s = max((ends[node] for node in asked), default=0.0)
         turns += [Turn(at, asked_s, *where, place) for where, place in switch.changes.items()]
     return build_plan(transfers, timed, lanes, standing(every), turns)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 
-from optmatch.solvers.rails.timetable import Timed
+import numpy as np
+
+from optmatch.solvers.rails.paths import Timed
 
 
 class _Rail:
@@ -31,7 +33,7 @@ def stopping_paths(
     Examples
     --------
     >>> timed = stopping_paths([3.0, 1.0, 2.0], [(1, 2)], [0, -1, 0], 2)
-    >>> timed.start_s, timed.end_s
+    >>> timed.start_s.tolist(), timed.end_s.tolist()
     ([0.0, 0.0, 1.0], [5.0, 1.0, 3.0])
     """
     n = len(duration_s)
@@ -69,7 +71,7 @@ def stopping_paths(
             if rides:
                 rail.running.add(node)
         heappush(queue, (end[node], 0, node))
-    return Timed(start, end, place) if done == n else None
+    return Timed(np.array(start), np.array(end), np.array(place)) if done == n else None
 
 
 def _stop(rail: _Rail, now: float, delay_s: float, end: list[float]) -> None:

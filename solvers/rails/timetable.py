@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from optmatch.model import IDLE
 from optmatch.problems import RailJob
 from optmatch.problems.rails.plan import RailPlan, RailTimeline, ranks_of_rails
 from optmatch.problems.rails.step import RECV, SEND
+from optmatch.solvers.rails.paths import Timed
 from optmatch.solvers.rails.transfers import Spot, Transfers, face, list_sides
 
 
@@ -25,45 +26,6 @@ class Turn(NamedTuple):
     lane: int
     spot: Spot
     """What says whom."""
-
-
-class Timed(NamedTuple):
-    """When nodes start and end, and an order in which none comes before what it waits for."""
-
-    start_s: list[float]
-    end_s: list[float]
-    order: list[int]
-    """``order[node]``: its place."""
-
-
-def longest_paths(duration_s: Sequence[float], pairs: Iterable[tuple[int, int]]) -> Timed | None:
-    """Start everything as early as what comes before it allows.
-
-    Of each of `pairs` the first has to end before the second starts. None if nodes wait for each
-    other.
-
-    Examples
-    --------
-    >>> longest_paths([1.0, 2.0, 0.5], [(0, 2), (1, 2)])
-    Timed(start_s=[0.0, 0.0, 2.0], end_s=[1.0, 2.0, 2.5], order=[0, 1, 2])
-    """
-    n = len(duration_s)
-    after: list[list[int]] = [[] for _ in range(n)]
-    waits, start, end = [0] * n, [0.0] * n, [0.0] * n
-    for one, two in pairs:
-        after[one].append(two)
-        waits[two] += 1
-    ready = [node for node in range(n) if not waits[node]]
-    place = [0] * n
-    for k, node in enumerate(ready):  # grows while it is gone through
-        place[node] = k
-        end[node] = start[node] + duration_s[node]
-        for later in after[node]:
-            start[later] = max(start[later], end[node])
-            waits[later] -= 1
-            if not waits[later]:
-                ready.append(later)
-    return Timed(start, end, place) if len(ready) == n else None
 
 
 def build_plan(
@@ -81,8 +43,7 @@ def build_plan(
     """
     job, folded = transfers.job, transfers.folded
     node_of = folded.node_of
-    starts = np.array(timed.start_s)[node_of]
-    ends = np.array(timed.end_s)[transfers.last[node_of]]
+    starts, ends = timed.start_s[node_of], timed.end_s[transfers.last[node_of]]
     mask = np.zeros(len(transfers.duration_s), dtype=np.int32)
     mask[list(lanes)] = list(lanes.values())
     timelines = _timelines(transfers, list(standing), sorted(turns))
@@ -168,14 +129,23 @@ def _follow(
 ) -> tuple[NDArray[np.int32], list[tuple[float, float]]]:
     """Return the matchings of one rail, and when each is asked for and starts."""
     facing = np.full((2, transfers.n_lanes, len(ranks)), IDLE)
-    for turn in standing:
-        _turn(transfers, ranks, facing, turn)
+    known: dict[tuple[int, int, Spot], tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
+
+    def turn(to: Turn) -> None:
+        at = to.end, to.lane, to.spot
+        if at not in known:
+            known[at] = _face_on_rail(transfers, ranks, *at)
+        members, peers = known[at]
+        facing[to.end % 2, to.lane, members] = peers
+
+    for still in standing:
+        turn(still)
     rows, times = [_matching(transfers, facing)], [(0.0, 0.0)]
-    for starts_s, together in groupby(turns, key=lambda turn: turn.starts_s):
+    for starts_s, together in groupby(turns, key=lambda each: each.starts_s):
         asked_s = np.inf
-        for turn in together:
-            _turn(transfers, ranks, facing, turn)
-            asked_s = min(asked_s, turn.asked_s)
+        for each in together:
+            turn(each)
+            asked_s = min(asked_s, each.asked_s)
         matching = _matching(transfers, facing)
         if not np.array_equal(matching, rows[-1]):
             rows.append(matching)
@@ -183,18 +153,18 @@ def _follow(
     return np.array(rows), times
 
 
-def _turn(
-    transfers: Transfers, ranks: NDArray[np.int64], facing: NDArray[np.int64], turn: Turn
-) -> None:
-    """Let an end of a class face its peers; ``facing[side, lane, gpu]`` are GPUs of the rail."""
-    side, (place, number) = turn.end % 2, turn.spot
-    (members,) = np.nonzero(transfers.folded.class_of[ranks] == turn.end // 2)
+def _face_on_rail(
+    transfers: Transfers, ranks: NDArray[np.int64], end: int, lane: int, spot: Spot
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the GPUs of a class on a rail, and the GPUs that they face at an end."""
+    side, (place, number) = end % 2, spot
+    (members,) = np.nonzero(transfers.folded.class_of[ranks] == end // 2)
     if place < 0:
         peers = transfers.bridges[-1 - place][side][ranks[members]]
     else:
         operations = transfers.job.step().rank_start[ranks[members]] + place
-        peers = face(transfers, operations, side, turn.lane, number)
-    facing[side, turn.lane, members] = np.searchsorted(ranks, peers)
+        peers = face(transfers, operations, side, lane, number)
+    return members, np.searchsorted(ranks, peers)
 
 
 def _matching(transfers: Transfers, facing: NDArray[np.int64]) -> NDArray[np.int32]:

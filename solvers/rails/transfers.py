@@ -17,6 +17,7 @@ ring, or both neighbours of a pipeline, and its ends are these two ports.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ from optmatch.problems.rails.step import ALL_TO_ALL, SEND
 from optmatch.problems.rails.times import durations_s, pick_ranks
 from optmatch.solvers.rails.collectives import Lanes, Rounds, choose_rounds, tell_apart
 from optmatch.solvers.rails.fold import Folded, Places, fold, list_places
+from optmatch.solvers.rails.paths import Ints, longest_paths
 
 Spot = tuple[int, int]
 """Whom to face: the place of an operation in the program of a class, and the round of it."""
@@ -63,6 +65,18 @@ class Transfer(NamedTuple):
         return self.bytes_sent / (lanes * lane_bytes_per_s) + self.latency_s
 
 
+class Uses(NamedTuple):
+    """Who uses which lane of which end: columns of a table."""
+
+    node: Ints
+    end: Ints
+    lane: Ints
+    peer: Ints
+    place: Ints
+    """With `turn` the spot."""
+    turn: Ints
+
+
 class Transfers(NamedTuple):
     """A folded step and its communication over rails."""
 
@@ -70,12 +84,18 @@ class Transfers(NamedTuple):
     folded: Folded
     by_node: dict[int, Transfer]
     """By node; rounds after the first are nodes beyond those of the folded step."""
-    duration_s: tuple[float, ...]
+    duration_s: NDArray[np.float64]
     """``duration_s[node]`` of what is no communication over rails."""
     order: tuple[NDArray[np.int64], ...]
     """``order[class]``: the nodes on a rail in program order."""
-    last: NDArray[np.int64]
+    first: Ints
+    """``first[node]``: the node of its first round."""
+    last: Ints
     """``last[node]`` of the folded step: the node of its last round."""
+    pairs: Ints
+    """What comes before what, as pairs of nodes."""
+    place: Ints
+    """``place[node]`` in an order in which nothing comes before what it waits for."""
     lanes: Lanes
     places: Places
     rounds_of: dict[int, Rounds]
@@ -107,28 +127,26 @@ class Transfers(NamedTuple):
             for transfer in self.by_node.values()
         )
 
-    def users(self) -> dict[int, list[tuple[int, Endpoint]]]:
-        """List for each end the nodes that use it."""
-        found: dict[int, list[tuple[int, Endpoint]]] = {}
-        for node, transfer in self.by_node.items():
-            for point in transfer.endpoints:
-                found.setdefault(point.end, []).append((node, point))
-        return found
-
-    def pairs(self) -> list[tuple[int, int]]:
-        """List what comes before what, as pairs of nodes."""
-        before, after = self.last[self.folded.before].tolist(), self.folded.after.tolist()
-        rounds = [
-            (node - 1 if transfer.turn > 1 else transfer.node, node)
+    def uses(self) -> Uses:
+        """List who uses which end."""
+        rows = [
+            (node, point.end, lane, peer, *point.spot)
             for node, transfer in self.by_node.items()
-            if transfer.turn
+            for point in transfer.endpoints
+            for lane, peer in enumerate(point.peers)
         ]
-        return [*zip(before, after, strict=True), *rounds]
+        return Uses(*np.array(rows, np.int64).reshape(-1, len(Uses._fields)).T)
 
-    def key(self, node: int, *by: Sequence[float]) -> tuple[float, ...]:
-        """Return what to sort nodes by: columns of their communication, then their round."""
-        transfer = self.by_node[node]
-        return (*(column[transfer.node] for column in by), transfer.turn)
+    def pairs_and(self, more: Sequence[tuple[int, int]]) -> Ints:
+        """Return what comes before what, with more pairs."""
+        return np.concatenate([self.pairs, np.array(more, np.int64).reshape(-1, 2)])
+
+    def rank(self, start: Sequence[float] | NDArray[np.float64]) -> Ints:
+        """Return the place of each node if communications are ordered by times of a start."""
+        found = np.empty(len(self.first), np.int64)
+        by = self.place, self.place[self.first], np.asarray(start)[self.first]
+        found[np.lexsort(by)] = np.arange(len(found))
+        return found
 
     def rails(self) -> list[int]:
         """Return the rail that each node rides, -1 if none; of classes, that of one rank."""
@@ -137,9 +155,9 @@ class Transfers(NamedTuple):
             found[node] = int(self.job.step().rail[self.folded.part[transfer.node]])
         return found
 
-    def lasting(self, lanes: Mapping[int, int]) -> list[float]:
+    def lasting(self, lanes: Mapping[int, int]) -> NDArray[np.float64]:
         """Return how long each node lasts, with the lanes of what communicates as bits."""
-        durations = list(self.duration_s)
+        durations = self.duration_s.copy()
         for node, used in lanes.items():
             durations[node] = self.seconds(node, used.bit_count())
         return durations
@@ -175,7 +193,7 @@ def fold_transfers(job: RailJob, *, fixed: bool = False) -> Transfers:
     folded = fold(job, tell_apart(job, lanes, places))
     few, own = pick_ranks(step, folded.first)
     lasts = durations_s(few, job.network, job.collectives)
-    given = lasts[np.searchsorted(own, folded.part)].tolist()
+    given = lasts[np.searchsorted(own, folded.part)]
     rounds_of: dict[int, Rounds] = {}
     known: dict[tuple[int, int, float], Rounds] = {}  # micro-batches repeat what is sent
     for node in dict.fromkeys(node for nodes in folded.order for node in nodes.tolist()):
@@ -185,8 +203,9 @@ def fold_transfers(job: RailJob, *, fixed: bool = False) -> Transfers:
             chosen = choose_rounds(job, kind, step.groups[number], float(size_bytes), lanes)
             known[kind, number, size_bytes] = chosen
         rounds_of[node] = known[kind, number, size_bytes]
-    last = np.arange(len(given))
-    found = Transfers(job, folded, {}, tuple(given), (), last, lanes, places, rounds_of)
+    own = np.arange(len(given))
+    pairs = np.stack([folded.before, folded.after], axis=1)
+    found = Transfers(job, folded, {}, given, (), own, own, pairs, own, lanes, places, rounds_of)
     return _add_transfers(found)
 
 
@@ -202,7 +221,7 @@ def _add_transfers(transfers: Transfers) -> Transfers:
     endpoints: dict[int, list[Endpoint]] = {
         node: [] for nodes in nodes_of.values() for node in nodes
     }
-    order = []
+    order, spots = [], dict[tuple[int, tuple[int, ...]], Spot]()
     for cls, nodes in enumerate(folded.order):
         known: dict[tuple[int, int, int, int], list[tuple[int, ...]]] = {}
         start = int(step.rank_start[folded.first[cls]])
@@ -219,7 +238,8 @@ def _add_transfers(transfers: Transfers) -> Transfers:
                 for turn, (node, peers) in enumerate(
                     zip(nodes_of[first], known[key], strict=True)
                 ):
-                    endpoints[node].append(Endpoint(2 * cls + side, peers, (op - start, turn)))
+                    spot = spots.setdefault((2 * cls + side, peers), (op - start, turn))
+                    endpoints[node].append(Endpoint(2 * cls + side, peers, spot))
         chained = [node for first in nodes.tolist() for node in nodes_of[first]]
         order.append(np.array(chained, dtype=np.int64))
     made = {}
@@ -229,8 +249,23 @@ def _add_transfers(transfers: Transfers) -> Transfers:
         for turn, node in enumerate(nodes_of[first]):
             sent = each.bytes_sent[turn], each.latency_s, kind, _is_ahead(job, op)
             made[node] = Transfer(first, turn, rounds, tuple(endpoints[node]), *sent)
-    lasts = (*transfers.duration_s, *[0.0] * (n - len(transfers.duration_s)))
-    return transfers._replace(by_node=made, duration_s=lasts, order=tuple(order), last=last)
+    lasts = np.concatenate([transfers.duration_s, np.zeros(n - len(transfers.duration_s))])
+    first_of = np.arange(n)
+    first_of[list(made)] = [transfer.node for transfer in made.values()]
+    chains = [pair for nodes in nodes_of.values() for pair in pairwise(nodes)]
+    pairs = np.stack([last[folded.before], folded.after], axis=1)
+    pairs = np.concatenate([pairs, np.array(chains, np.int64).reshape(-1, 2)])
+    waits = longest_paths(np.zeros(n), pairs)
+    assert waits is not None  # else the bound of the job has named who waits for whom
+    return transfers._replace(
+        by_node=made,
+        duration_s=lasts,
+        order=tuple(order),
+        first=first_of,
+        last=last,
+        pairs=pairs,
+        place=waits.order,
+    )
 
 
 def face(

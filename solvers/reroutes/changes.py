@@ -35,7 +35,7 @@ def make_transition(routing: RoutingState, case: Case, plan: Plan) -> Transition
         routing.users,
         routing.first_fibre,
         paths,
-        [routing.circuits[circuit] for circuit in changed],
+        routing.circuits[changed].tolist(),
         leaving=set(changed),
         lit=lit,
     )
@@ -79,7 +79,7 @@ def _order(
 ) -> list[Step]:
     old, new = {}, {}
     for k, circuit in enumerate(changed):
-        before, ends = routing.paths[circuit], routing.circuits[circuit]
+        before, ends = routing.paths[circuit], routing.circuits[circuit].tolist()
         parts = _parts(routing, before, ends, routing.old_routes[circuit])
         old[circuit] = RouteNeeds(parts, dict(routing.cells_of(before)))
         parts = _parts(routing, paths[k], named.circuits[k], named.routes[k])

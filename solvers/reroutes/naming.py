@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,29 +26,23 @@ class Named(NamedTuple):
 class Users(NamedTuple):
     """Who uses each port and fibre: a circuit, `NOBODY`, or `DEAD`."""
 
-    ports: tuple[list[int], list[int]]  # ``ports[end][port]``, where end 0 is the source
-    fibres: list[int]
+    ports: NDArray[np.int32]  # ``ports[end, port]``, where end 0 is the source
+    fibres: NDArray[np.int32]
 
     def copy(self) -> Users:
-        """Return lists of their own."""
-        return Users((self.ports[0].copy(), self.ports[1].copy()), self.fibres.copy())
+        """Return arrays of their own."""
+        return Users(self.ports.copy(), self.fibres.copy())
 
 
 def list_users(problem: Reroute) -> Users:
-    """List who uses what in a rack with ideal interposers; empty where there are cells."""
-    if problem.fabric.graph is not None:
-        return Users(([], []), [])
-    rack: Any = problem.fabric
-    n = rack.n_ports
-    users = Users(([NOBODY] * n, [NOBODY] * n), [NOBODY] * rack.n_fibres)
-    for circuit, (ends, way) in enumerate(
-        zip(problem.circuits.tolist(), problem.circuit_routes, strict=True)
-    ):
-        for end in (0, 1):
-            users.ports[end][ends[end]] = circuit
-        for fibre in way:
-            users.fibres[fibre] = circuit
-    return users
+    """List who uses what in a rack with ideal interposers; means nothing where there are cells."""
+    fabric, circuits, passed = problem.fabric, problem.circuits, problem.passed
+    ports = np.full((2, fabric.n_ports), NOBODY, dtype=np.int32)
+    ports[[[0], [1]], circuits.T] = np.arange(len(circuits))
+    fibres = np.full(fabric.n_fibres, NOBODY, dtype=np.int32)
+    if fabric.graph is None:
+        fibres[passed.part] = passed.circuit
+    return Users(ports, fibres)
 
 
 def name_paths(

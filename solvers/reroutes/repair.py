@@ -163,20 +163,12 @@ def settle(
 def _make_room(routing: RoutingState, case: Case, reach: Reach, clock: Clock) -> Plan | None:
     """Let other circuits move, now that hit ones are off the routing."""
     own, others = split_rest(routing, case)
-    with routing.without((*own, *others)):
-        wanted = _wanted(routing, case)
-    if wanted is None:
-        return None
     handovers = _list_givers(routing, case)
     work = len(routing.graph.resource) * (len(case.hit) + 1) * min(_NEAREST, len(handovers))
     search = _Room(routing, case, reach, handovers, min(EFFORT, _WORK_OF_MOVES // work), clock)
     givers = {circuit for groups in search.givers for group in groups for circuit in group}
-    in_the_way = [
-        (k not in givers, -len(wanted.intersection(routing.graph.resource[path].tolist())))
-        for k, path in enumerate(routing.paths)
-    ]
-    own.sort(key=in_the_way.__getitem__)
-    others.sort(key=in_the_way.__getitem__)
+    own.sort(key=lambda circuit: circuit not in givers)
+    others.sort(key=lambda circuit: circuit not in givers)
     plan = None
     if own:
         plan = search.grow(own)
@@ -313,16 +305,6 @@ def _list_givers(routing: RoutingState, case: Case) -> list[list[set[int]]]:
         walls = [wall for pair in set(ends) for wall in routing.walls(*pair)]
         handovers.append([set(owner[wall[resources]].tolist()) for wall in walls])
     return handovers
-
-
-def _wanted(routing: RoutingState, case: Case) -> set[int] | None:
-    """Find what hit circuits would use if all others were off; None if one is cut off then too."""
-    for _, ends in new_ends(routing, case, case.hit):
-        found = [routing.route([pair]) for pair in ends]
-        paths = [path for route in found if route is not None for path in route.paths]
-        if len(paths) == len(ends):
-            return set(routing.graph.resource[np.concatenate(paths)].tolist())
-    return None
 
 
 def split_rest(routing: RoutingState, case: Case) -> tuple[list[int], list[int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +30,6 @@ from optmatch.solvers.reroutes.splice import (
 _DEAD_CELL = 2
 ROUNDS = 24
 """How often circuits are routed before it is given up that they get out of each other's way."""
-_POLISHES = 3
 Path = NDArray[np.int32]
 
 
@@ -77,8 +77,7 @@ class RoutingState:
         through = np.where(graph.cell >= 0, cell_loss * LOSS_COST + 1, 0)
         self.cost: NDArray[np.int64] = (through + fibre_cost[graph.head]).astype(np.int64)
         self.fabric = fabric
-        self.circuits: list[tuple[int, int]] = [(a, b) for a, b in problem.circuits.tolist()]
-        self.old_routes = problem.circuit_routes
+        self.circuits, self.old_routes = problem.circuits, problem.circuit_routes
         self.users = list_users(problem)
         self.first_fibre: list[int] = []
         self._mate: NDArray[np.int32] = np.empty(0, dtype=np.int32)
@@ -87,8 +86,9 @@ class RoutingState:
         else:
             self.first_fibre = [0, *np.cumsum(fabric.edge_fibres).tolist()]
         self.ends = problem.circuits // graph.per_unit
-        self.paths: list[Path] = list(self._trace(problem))
-        self.put(self.paths)
+        nodes, stops = self._trace(problem)
+        self.paths = [nodes[start:stop] for start, stop in pairwise([0, *stops.tolist()])]
+        self.free -= np.bincount(graph.resource[nodes], minlength=len(self.free))
         self.shut_ports(problem.dead_ports)
         self.shut_fibres(problem.failed_fibres)
         self.break_cells(problem.stuck, problem.dead_cells)
@@ -109,7 +109,7 @@ class RoutingState:
             unit = port // graph.per_unit
             if self.fabric.graph is None:
                 self.free[[graph.leaving(unit), graph.entering(unit)]] -= 1
-                self.users.ports[0][port] = self.users.ports[1][port] = DEAD
+                self.users.ports[:, port] = DEAD
             else:
                 self.shut[(graph.port_in == port) | (graph.port_out == port)] = True
 
@@ -131,24 +131,21 @@ class RoutingState:
         for cell in dead:
             self.mode[cell] = _DEAD_CELL
 
-    def _trace(self, problem: Reroute) -> Iterator[Path]:
-        """Yield the nodes of each circuit as it runs."""
-        graph, fabric = self.graph, problem.fabric
-        nodes = problem.circuits[:, 1]
+    def _trace(self, problem: Reroute) -> tuple[Path, NDArray[np.int64]]:
+        """Return the nodes of all circuits as they run, one after another, and where each ends."""
+        graph, fabric, passed = self.graph, problem.fabric, problem.passed
+        numbers = np.arange(len(self.ends))
+        circuits, nodes = [numbers, passed.circuit], [self.ends[:, 0], graph.inner + passed.part]
         if fabric.graph is None:
-            node = (graph.inner + fabric.edge_of_fibre).tolist()
+            nodes[1] = graph.inner + fabric.edge_of_fibre[passed.part]
         else:
-            node = range(graph.inner, graph.inner + len(fabric.graph.mate))
-            nodes = graph.inner + len(fabric.graph.mate) + fabric.destination_terminals[nodes]
-        ends = self.ends.tolist()
-        for (source, destination), way, last in zip(
-            ends, problem.circuit_routes, nodes.tolist(), strict=True
-        ):
-            inner = [node[part] for part in way]
-            if fabric.graph is not None:
-                inner.append(last)
-            path = [graph.leaving(source), *inner, graph.entering(destination)]
-            yield np.array(path, dtype=np.int32)
+            last = fabric.destination_terminals[problem.circuits[:, 1]]
+            circuits.append(numbers)
+            nodes.append(graph.inner + len(fabric.graph.mate) + last)
+        circuit = np.concatenate([*circuits, numbers])
+        order = np.argsort(circuit, kind="stable")
+        path = np.concatenate([*nodes, graph.units + self.ends[:, 1]]).astype(np.int32)
+        return path[order], np.cumsum(np.bincount(circuit))
 
     def _room(self, circuits: int) -> Workspace:
         graph = self.graph
@@ -202,7 +199,7 @@ class RoutingState:
         ends: Sequence[tuple[int, int]],
         rounds: int = ROUNDS,
         *,
-        orders: int = 0,
+        orders: int = 1,
         enough: tuple[int, int, int] = (0, 0, 0),
     ) -> Found | None:
         """Route circuits together through what is free.
@@ -214,8 +211,7 @@ class RoutingState:
         rounds
             How often at most they are routed before it is given up.
         orders
-            How many orders of the circuits are tried, the routes polished in each; 0 for one
-            without that, which is quicker.
+            How many orders of the circuits are tried.
         enough
             Levels that cannot be beaten: reached, no other order is tried.
 
@@ -227,7 +223,7 @@ class RoutingState:
         count, best = len(ends), None
         for turn in range(max(1, orders) if count > 1 else 1):
             order = _order(count, turn)
-            found = self._route([ends[k] for k in order], rounds, polished=orders > 0)
+            found = self._route([ends[k] for k in order], rounds)
             if found is None and (turn == 0 or best is None):
                 return None
             if found is not None and (best is None or found.levels < best.levels):
@@ -239,12 +235,9 @@ class RoutingState:
                     break
         return best
 
-    def _route(
-        self, ends: Sequence[tuple[int, int]], rounds: int, *, polished: bool
-    ) -> Found | None:
-        passes = _POLISHES if polished else 0
+    def _route(self, ends: Sequence[tuple[int, int]], rounds: int) -> Found | None:
         nodes = self._nodes(ends)
-        if route(self._net(), self.work, nodes, rounds, passes) <= 0:
+        if route(self._net(), self.work, nodes, rounds) <= 0:
             return None
         return Found(self._sums(), self.pressed(len(ends)))
 

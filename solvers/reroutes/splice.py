@@ -3,7 +3,7 @@
 After McMurchie and Ebeling, PathFinder (FPGA 1995, https://doi.org/10.1145/201310.201328): each
 circuit takes its cheapest way, what is shared becomes dearer, and all are routed again until
 nothing is shared. Here the circuits that stay are obstacles, and what is negotiated is small. A
-way is searched from both ends at once, and when all is settled each is routed once more.
+way is searched from both ends at once.
 """
 
 from __future__ import annotations
@@ -58,7 +58,6 @@ class Workspace(NamedTuple):
     touched: NDArray[np.int32]
     path: NDArray[np.int32]
     length: NDArray[np.int64]
-    told: NDArray[np.int8]
     passing: NDArray[np.int8]
     way: NDArray[np.int32]
     seen: NDArray[np.bool_]
@@ -79,7 +78,6 @@ def make_workspace(nodes: int, arcs: int, resources: int, cells: int, circuits: 
         touched=zeros(2 * nodes, np.int32),
         path=zeros((max(1, circuits), nodes), np.int32),
         length=zeros(max(1, circuits), np.int64),
-        told=zeros(max(1, cells), np.int8),
         passing=zeros(max(1, cells), np.int8),
         way=zeros(nodes, np.int32),
         seen=zeros(nodes, np.bool_),
@@ -129,7 +127,7 @@ def _pop(heap_cost, heap_node, size):
 
 
 @inner_kernel
-def _find(net, work, now, start, goal, shared, way):
+def _find(net, work, start, goal, shared, way):
     """Find the cheapest way from both ends at once; return its number of nodes, 0 for none.
 
     ``way`` then has its nodes from start to goal. ``work.distance`` is `_FAR` everywhere before
@@ -166,7 +164,7 @@ def _find(net, work, now, start, goal, shared, way):
             if through >= 0:
                 if net.mode[through] >= 0 and net.mode[through] != net.state[arc]:
                     continue
-                if now[through] != net.state[arc]:
+                if net.now[through] != net.state[arc]:
                     reached += SET_COST
             entered = resource[net.head[arc]]
             if work.using[entered] >= free[entered]:
@@ -233,7 +231,7 @@ def negotiate(net, work, ends, rounds):
         for k in range(len(ends)):
             start = net.resource[ends[k, 0]]
             using[start] += 1
-            length[k] = _find(net, work, net.now, ends[k, 0], ends[k, 1], _SHARED * turn, path[k])
+            length[k] = _find(net, work, ends[k, 0], ends[k, 1], _SHARED * turn, path[k])
             using[start] -= 1
             if length[k] == 0:
                 outcome = -1
@@ -257,70 +255,6 @@ def negotiate(net, work, ends, rounds):
     if dear:
         work.history[:] = 0
     return outcome
-
-
-@inner_kernel
-def _pass_cells(net, work, path, length, step):
-    """Put a route's cells in the states it needs, or back if no other route passes."""
-    for at in range(length - 1):
-        arc = _arc(net, path[at], path[at + 1])
-        through = net.cell[arc]
-        if through >= 0:
-            work.passing[through] += step
-            lit = work.passing[through] > 0
-            work.told[through] = net.state[arc] if lit else net.now[through]
-
-
-@inner_kernel
-def _cost_of(net, told, path, length):
-    """Add up the cost of a route."""
-    total = 0
-    for at in range(length - 1):
-        arc = _arc(net, path[at], path[at + 1])
-        total += net.cost[arc]
-        if net.cell[arc] >= 0 and told[net.cell[arc]] != net.state[arc]:
-            total += SET_COST
-    return total
-
-
-@inner_kernel
-def _polish(net, work, ends, passes):
-    """Route each circuit once more around all others, until none gets a cheaper way.
-
-    A cell that another of them sets already costs nothing. The zeros of ``work`` are zeros again
-    afterwards.
-    """
-    path, length, way, count = work.path, work.length, work.way, len(ends)
-    for cell in range(len(net.now)):
-        work.told[cell] = net.now[cell]
-    for k in range(count):
-        _count(net, net.free, path[k], length[k], -1)
-        _pass_cells(net, work, path[k], length[k], 1)
-    for _ in range(passes):
-        better = False
-        for k in range(count):
-            _count(net, net.free, path[k], length[k], 1)
-            _pass_cells(net, work, path[k], length[k], -1)
-            old = _cost_of(net, work.told, path[k], length[k])
-            size = _find(net, work, work.told, ends[k, 0], ends[k, 1], 0, way)
-            if size > 0:
-                sound = _cost_of(net, work.told, way, size) < old
-                _count(net, work.using, way, size, 1)  # a way that turns back would meet itself
-                for at in range(size):
-                    sound &= work.using[net.resource[way[at]]] <= net.free[net.resource[way[at]]]
-                _count(net, work.using, way, size, -1)
-                if sound:
-                    better = True
-                    length[k] = size
-                    for at in range(size):
-                        path[k, at] = way[at]
-            _count(net, net.free, path[k], length[k], -1)
-            _pass_cells(net, work, path[k], length[k], 1)
-        if not better:
-            break
-    for k in range(count):
-        _count(net, net.free, path[k], length[k], 1)
-        _pass_cells(net, work, path[k], length[k], -1)
 
 
 @kernel
@@ -349,12 +283,10 @@ def weigh(net, work, count):
 
 
 @kernel
-def route(net, work, ends, rounds, passes):
-    """Negotiate; if that ends well, polish in so many passes and weigh. Return as `negotiate`."""
+def route(net, work, ends, rounds):
+    """Negotiate; if that ends well, weigh. Return as `negotiate`."""
     outcome = negotiate(net, work, ends, rounds)
     if outcome > 0:
-        if passes > 0 and len(ends) > 1:
-            _polish(net, work, ends, passes)
         weigh(net, work, len(ends))
     return outcome
 

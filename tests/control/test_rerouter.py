@@ -334,7 +334,7 @@ def test_circuits_are_given_back_in_any_order(order: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("state", [recoveries.rack, mesh_state])
 def test_random_failures_and_repairs(state: Any) -> None:
     """Every answer is right, and circuits return after repairs; `make soak` does more."""
-    run = recoveries.recover(state(), examples(60, plain=6), deadline_s=None)
+    run = recoveries.recover(state(), examples(60, plain=20), deadline_s=None)
     assert run.wrong == []
     assert run.apply_s and run.given_back
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 import optmatch as om
 from optmatch.control.schedules import Slots, decompose, schedule
 from optmatch.problems.demands import traffic
+from tests.helpers.modes import compiled_only
 
 DELAY_S = 20e-6
 
@@ -55,9 +56,11 @@ def is_right(demand: NDArray[np.float64], slots: Slots) -> bool:
     return om.verify(problem, held).ok
 
 
-@pytest.mark.parametrize(("limit_s", "ratio"), [(0.0, 1.35), (0.2, 1.1)])
-def test_schedules_of_solstice_are_near_the_bound(limit_s: float, ratio: float) -> None:
-    """Even without time; with a little more the better. The bars leave room for a busy machine."""
+@pytest.mark.parametrize(
+    ("limit_s", "ratio"), [(0.0, 1.35), pytest.param(None, 1.065, marks=compiled_only)]
+)
+def test_schedules_of_solstice_are_near_the_bound(limit_s: float | None, ratio: float) -> None:
+    """Even without time, and nearer after fifty steps, in less than a tenth of a second."""
     schedule(solstice(9), DELAY_S)
     ratios = []
     for seed in range(3):
@@ -68,6 +71,7 @@ def test_schedules_of_solstice_are_near_the_bound(limit_s: float, ratio: float) 
     assert np.median(ratios) <= ratio
 
 
+@compiled_only
 def test_a_schedule_is_taken_up_again() -> None:
     """When a twentieth of the entries change: at once shorter than what starts anew."""
     rng, demand = np.random.default_rng(0), solstice(0)

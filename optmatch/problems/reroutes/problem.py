@@ -28,11 +28,13 @@ from optmatch.model.device import Loss
 from optmatch.problems.reroutes.bound import Asked, bound_levels
 from optmatch.problems.reroutes.running import (
     Damage,
+    Passed,
     Routes,
     assess,
     check_ends,
     follow_fibres,
     follow_light,
+    list_passed,
 )
 from optmatch.problems.reroutes.transition import SET, Transition
 
@@ -42,9 +44,10 @@ _UNITS_PER_DB = 100
 class _Looked(Value):
     """A place for what is derived once and is no field."""
 
-    __slots__ = ("_circuit_routes", "_damage")
+    __slots__ = ("_circuit_routes", "_damage", "_passed")
     _damage: Damage
     _circuit_routes: Routes
+    _passed: Passed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -160,12 +163,13 @@ class Reroute(_Looked):
                 raise InputError(f"cell {cell} is listed with two faults", where="stuck_bar")
 
     def _check_spares(self) -> None:
-        units = self.circuits // self.fabric.ports_per_unit
+        user = np.full(self.n_units, -1)
+        user[self.circuits.T // self.fabric.ports_per_unit] = np.arange(len(self.circuits))
         for k, spare in enumerate(self.spares):
-            for circuit in np.flatnonzero((units == spare).any(axis=1))[:1]:
+            if user[spare] >= 0:
                 raise InputError(
                     f"spares[{k}] = {spare}: {self.fabric.describe_unit(spare)} is in use by"
-                    f" circuit {circuit}",
+                    f" circuit {user[spare]}",
                     where=f"spares[{k}]",
                 )
 
@@ -173,17 +177,19 @@ class Reroute(_Looked):
         if self.fabric.graph is None:
             if self.cell_states is not None:
                 raise InputError("cell_states: the fabric has no cells", where="cell_states")
-            routes = follow_fibres(self.fabric, self.circuits, self.routes)
+            routes = self.routes
+            passed = follow_fibres(self.fabric, self.circuits, routes)
         else:
             if self.routes:
                 raise InputError("routes: the cells say them", where="routes")
             if self.cell_states is None:
                 raise InputError("cell_states: needed where there are cells", where="cell_states")
             routes = follow_light(self.fabric, self.circuits, self.cell_states)
+            passed = list_passed(routes)
         damage = assess(
             self.fabric,
             self.circuits,
-            routes,
+            passed,
             self.cell_states,
             self.spares,
             self.failed_chips,
@@ -192,7 +198,7 @@ class Reroute(_Looked):
             self.stuck,
             self.dead_cells,
         )
-        self._set(_circuit_routes=routes, _damage=damage)
+        self._set(_circuit_routes=routes, _passed=passed, _damage=damage)
 
     @property
     def n_units(self) -> int:
@@ -208,6 +214,11 @@ class Reroute(_Looked):
     def circuit_routes(self) -> Routes:
         """The route of each circuit: fibres that it passes, or terminals where it enters cells."""
         return self._circuit_routes
+
+    @property
+    def passed(self) -> Passed:
+        """The parts of `circuit_routes`, one route after another, and whose they are."""
+        return self._passed
 
     @property
     def hit(self) -> NDArray[np.bool_]:
@@ -263,17 +274,18 @@ class Reroute(_Looked):
         levels = bound_levels(Asked(*asked, self.loss_units))
         return inf if levels is None else levels
 
-    def after(self, transition: Transition, failed: Mapping[str, Any] | None = None) -> Reroute:
+    def after(self, transition: Transition, more: Mapping[str, Any] | None = None) -> Reroute:
         """Return the state that a transition leads to, with all failures still in it.
 
         Parameters
         ----------
         transition
             A transition of this problem; `optmatch.verify` tells whether it is a right one.
-        failed
-            What has failed beside, by the names of the fields, if the transition is for that.
+        more
+            What has failed beside, if the transition is for that, or is a spare from then on, by
+            the names of the fields.
         """
-        more = failed or {}
+        more = more or {}
         circuits = np.array(self.circuits)
         circuits[transition.changed] = transition.circuits
         taken = set(transition.moves[:, 1].tolist())
@@ -296,5 +308,6 @@ class Reroute(_Looked):
                 if kind == SET:
                     states[cell] = state
             changes["cell_states"] = states
-        changes |= {name: (*getattr(self, name), *parts) for name, parts in more.items() if parts}
+        for name, parts in more.items():
+            changes[name] = (*changes.get(name, getattr(self, name)), *parts)
         return replace(self, **changes)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,14 @@ from optmatch.fabrics import Fabric
 from optmatch.model import FREE, InputError
 
 Routes = tuple[tuple[int, ...], ...]
+
+
+class Passed(NamedTuple):
+    """The fibres or terminals of all routes, one route after another."""
+
+    part: NDArray[np.int64]
+    circuit: NDArray[np.int64]
+    """``circuit[k]``: whose ``part[k]`` is."""
 
 
 class Damage(NamedTuple):
@@ -32,48 +41,69 @@ def check_ends(fabric: Fabric, circuits: NDArray[np.int32]) -> None:
     for k, end in np.argwhere((circuits < 0) | (circuits >= fabric.n_ports))[:1].tolist():
         port, place = int(circuits[k, end]), f"circuits[{k}, {end}]"
         raise InputError(f"{place} = {port}: ports are 0 .. {fabric.n_ports - 1}", where=place)
-    used: dict[tuple[int, int], int] = {}
-    for k, ends in enumerate(circuits.tolist()):
-        for end, port in enumerate(ends):
-            key = port, 0 if fabric.bidirectional else end
-            if key in used:
-                place = f"circuits[{k}, {end}]"
-                raise InputError(
-                    f"{place} = {port}: the port is in use by circuit {used[key]}", where=place
-                )
-            used[key] = k
+    sides = 1 if fabric.bidirectional else 2
+    keys = (circuits + np.arange(2) % sides * fabric.n_ports).ravel()
+    first = _first_uses(keys, sides * fabric.n_ports)
+    for again in np.flatnonzero(first < np.arange(len(keys)))[:1].tolist():
+        place = f"circuits[{again // 2}, {again % 2}]"
+        port, user = circuits.flat[again], first[again] // 2
+        raise InputError(f"{place} = {port}: the port is in use by circuit {user}", where=place)
 
 
-def follow_fibres(fabric: Fabric, circuits: NDArray[np.int32], routes: Routes) -> Routes:
+def _first_uses(keys: NDArray[Any], most: int) -> NDArray[np.int64]:
+    """Return where each of some numbers below `most` stands first."""
+    first = np.empty(most, dtype=np.int64)
+    first[keys[::-1]] = np.arange(len(keys))[::-1]  # of equal ones the last is kept
+    return np.asarray(first[keys])
+
+
+def list_passed(routes: Routes) -> Passed:
+    """Put routes one after another."""
+    lengths = np.fromiter(map(len, routes), np.int64, len(routes))
+    part = np.fromiter(chain.from_iterable(routes), np.int64, lengths.sum())
+    return Passed(part, np.repeat(np.arange(len(routes)), lengths))
+
+
+def follow_fibres(fabric: Fabric, circuits: NDArray[np.int32], routes: Routes) -> Passed:
     """Check that each route leads over fibres of its own from server to server.
 
     The `InputError` names circuit and fibre.
     """
     if len(routes) != len(circuits):
         raise InputError(f"{len(routes)} routes for {len(circuits)} circuits", where="routes")
+    most = fabric.n_fibres
+    if max(chain.from_iterable(routes), default=0) >= most:
+        k = next(k for k, route in enumerate(routes) if max(route, default=0) >= most)
+        step = next(step for step, fibre in enumerate(routes[k]) if fibre >= most)
+        place = f"routes[{k}][{step}]"
+        named = f"{place} = {routes[k][step]}: fibres are 0 .. {most - 1}"
+        raise InputError(named, where=place)
+    fibre, circuit = passed = list_passed(routes)
+
+    def refuse(wrong: NDArray[np.bool_], what: Callable[[int], str]) -> None:
+        for k in np.flatnonzero(wrong)[:1].tolist():
+            step = k - np.searchsorted(circuit, circuit[k])
+            place = f"routes[{circuit[k]}][{step}]"
+            raise InputError(f"{place} = {fibre[k]}: {what(k)}", where=place)
+
     server = fabric.server_of_unit[circuits // fabric.ports_per_unit]
-    ends = fabric.edges[fabric.edge_of_fibre].tolist()
-    used: dict[int, int] = {}
-    for k, route in enumerate(routes):
-        at = int(server[k, 0])
-        for step, fibre in enumerate(route):
-            what = ""
-            if not 0 <= fibre < len(ends):
-                what = f"fibres are 0 .. {len(ends) - 1}"
-            elif ends[fibre][0] != at:
-                what = f"leaves server {ends[fibre][0]}, the light is in server {at}"
-            elif fibre in used:
-                what = f"the fibre is in use by circuit {used[fibre]}"
-            if what:
-                place = f"routes[{k}][{step}]"
-                raise InputError(f"{place} = {fibre}: {what}", where=place)
-            used[fibre], at = k, ends[fibre][1]
-        if at != server[k, 1]:
-            raise InputError(
-                f"routes[{k}] ends in server {at}, circuit {k} in server {server[k, 1]}",
-                where=f"routes[{k}]",
-            )
-    return routes
+    tail, head = fabric.edges[fabric.edge_of_fibre[fibre]].T
+    onward = np.diff(circuit, prepend=-1) == 0
+    at = np.where(onward, np.roll(head, 1), server[circuit, 0])
+    refuse(tail != at, lambda k: f"leaves server {tail[k]}, the light is in server {at[k]}")
+    first = _first_uses(fibre, most)
+    refuse(
+        first < np.arange(len(fibre)),
+        lambda k: f"the fibre is in use by circuit {circuit[first[k]]}",
+    )
+    end = server[:, 0].copy()
+    end[circuit] = head  # of several the last is kept
+    for k in np.flatnonzero(end != server[:, 1])[:1]:
+        raise InputError(
+            f"routes[{k}] ends in server {end[k]}, circuit {k} in server {server[k, 1]}",
+            where=f"routes[{k}]",
+        )
+    return passed
 
 
 def follow_light(
@@ -120,7 +150,7 @@ def _refuse_light(circuit: int, source: int, destination: int, what: str) -> Non
 def assess(
     fabric: Fabric,
     circuits: NDArray[np.int32],
-    routes: Routes,
+    passed: Passed,
     cell_states: NDArray[np.int8] | None,
     spares: tuple[int, ...],
     failed_chips: Collection[int],
@@ -134,29 +164,27 @@ def assess(
     A unit is lost if it has failed, or has fewer live ports than circuits. A stuck cell hits the
     circuits that need it in the other state.
     """
-    per_unit = fabric.ports_per_unit
-    dead = set(failed_ports)
-    dead.update(p for c in failed_chips for p in range(per_unit * c, per_unit * (c + 1)))
-    loads = np.zeros((2, fabric.n_units), dtype=np.int64)
-    for end in (0, 1):
-        np.add.at(loads[0 if fabric.bidirectional else end], circuits[:, end] // per_unit, 1)
-    live = dict.fromkeys({port // per_unit for port in dead}, per_unit)
-    for port in dead:
-        live[port // per_unit] -= 1
-    lost = {unit for unit in live if loads[:, unit].max() > live[unit]}
-    fibre_at = fabric.fibre_of_terminal
-    gone, broken = set(failed_fibres), set(dead_cells)
-    hit = np.zeros(len(circuits), dtype=np.bool_)
-    for k, ((source, destination), way) in enumerate(zip(circuits.tolist(), routes, strict=True)):
-        ends = {source // per_unit, destination // per_unit}
-        hit[k] = source in dead or destination in dead or bool(ends & lost)
-        if cell_states is None:
-            hit[k] |= bool(gone.intersection(way))
-            continue
-        for terminal in way:
-            cell = terminal // 4
-            wrong = stuck.get(cell, int(cell_states[cell])) != cell_states[cell]
-            cut = bool(gone) and int(fibre_at[terminal]) in gone
-            hit[k] |= wrong or cut or cell in broken
-    usable = tuple(u for u in spares if live.get(u, per_unit) > 0)
-    return Damage(frozenset(dead), hit, tuple(sorted(lost)), usable)
+    units, per_unit = fabric.n_units, fabric.ports_per_unit
+    dead = np.zeros(fabric.n_ports, dtype=np.bool_)
+    dead.reshape(units, per_unit)[list(failed_chips)] = True
+    dead[list(failed_ports)] = True
+    live = per_unit - dead.reshape(units, per_unit).sum(axis=1)
+    unit_of = circuits // per_unit
+    ends = [unit_of] if fabric.bidirectional else list(unit_of.T)
+    loads = np.max([np.bincount(end.ravel(), minlength=units) for end in ends], axis=0)
+    lost = loads > live
+    hit = (dead[circuits] | lost[unit_of]).any(axis=1)
+    fibre = passed.part if cell_states is None else fabric.fibre_of_terminal[passed.part]
+    gone = np.zeros(fabric.n_fibres + 1, dtype=np.bool_)  # the last is no fibre
+    gone[list(failed_fibres)] = True
+    hit[passed.circuit[gone[fibre]]] = True
+    if cell_states is not None:
+        broken = np.zeros(len(cell_states), dtype=np.bool_)
+        broken[list(dead_cells)] = True
+        for cell, state in stuck.items():
+            broken[cell] = state != cell_states[cell]
+        hit[passed.circuit[broken[passed.part // 4]]] = True
+    usable = tuple(unit for unit in spares if live[unit] > 0)
+    return Damage(
+        frozenset(np.flatnonzero(dead).tolist()), hit, tuple(np.flatnonzero(lost).tolist()), usable
+    )

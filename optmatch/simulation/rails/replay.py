@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE, InputError, Value, frozen, number
+from optmatch.model import IDLE, InputError, Value, number
 from optmatch.problems import RailJob
 from optmatch.problems.rails.plan import RailPlan, RailTimeline, ranks_of_rails
 from optmatch.problems.rails.rounds import find_rounds
@@ -76,12 +76,10 @@ class RailSimulation(Value):
     circuits_changed: int
 
     def __post_init__(self) -> None:
-        for name in ("delay_s", "step_s"):
-            object.__setattr__(self, name, number(name, getattr(self, name)))
-        for name in ("start_s", "end_s", *_TIMES):
-            object.__setattr__(self, name, frozen(name, getattr(self, name), 1, np.float64))
-        object.__setattr__(self, "switched", frozen("switched", self.switched, 1, np.bool_))
-        object.__setattr__(self, "circuits", frozen("circuits", self.circuits, 1, np.int64))
+        self._set(delay_s=number("delay_s", self.delay_s), step_s=number("step_s", self.step_s))
+        self._freeze(1, np.float64, "start_s", "end_s", *_TIMES)
+        self._freeze(1, np.bool_, "switched")
+        self._freeze(1, np.int64, "circuits")
 
     def switches_per_rank(self, job: RailJob) -> NDArray[np.int64]:
         """Count the boundaries with a change that each rank sees; of several rails, on all.

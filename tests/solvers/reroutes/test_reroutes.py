@@ -40,6 +40,12 @@ MESH = om.HexMesh(2, 2, ports=[0, 5, 10, 15])
         ({"routes": [[0]]}, "routes[0] ends in server 1, circuit 0 in server 0"),
         ({"routes": [[200]]}, "routes[0][0] = 200: leaves server"),
         ({"routes": [[768]]}, "routes[0][0] = 768: fibres are 0 .. 767"),
+        ({"routes": [[0, 10**30]]}, f"routes[0][1] = {10**30}: fibres are 0 .. 767"),
+        ({"routes": [[0, 1]]}, "routes[0][1] = 1: leaves server 0, the light is in server 1"),
+        (
+            {"circuits": [[0, 24], [1, 25]], "routes": [[5], [5]]},
+            "routes[1][0] = 5: the fibre is in use by circuit 0",
+        ),
         ({"failed_chips": list(range(65))}, "failed_chips[64] = 64: chips are 0 .. 63"),
         ({"failed_chips": [3, 3]}, "failed_chips[1] = 3: is failed_chips[0] already"),
         ({"failed_fibres": [-1]}, "failed_fibres[0] = -1: must be >= 0"),

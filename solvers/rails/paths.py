@@ -1,0 +1,75 @@
+"""Times by longest paths: everything starts as early as what comes before it allows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.solvers.kernel import kernel
+
+Ints = NDArray[np.int64]
+
+
+class Timed(NamedTuple):
+    """When nodes start and end, and an order in which none comes before what it waits for."""
+
+    start_s: NDArray[np.float64]
+    end_s: NDArray[np.float64]
+    order: Ints
+    """``order[node]``: its place."""
+
+
+def longest_paths(duration_s: Sequence[float] | NDArray[np.float64], pairs: Ints) -> Timed | None:
+    """Start everything as early as what comes before it allows.
+
+    Of each of `pairs`, shape (pairs, 2), the first has to end before the second starts. None if
+    nodes wait for each other.
+
+    Examples
+    --------
+    >>> timed = longest_paths([1.0, 2.0, 0.5], np.array([(0, 2), (1, 2)]))
+    >>> timed.start_s.tolist(), timed.order.tolist()
+    ([0.0, 0.0, 2.0], [0, 1, 2])
+    """
+    lasts = np.asarray(duration_s, np.float64)
+    start, order, room = np.zeros(len(lasts)), np.zeros(len(lasts), np.int64), len(pairs)
+    work = np.empty((3, len(lasts)), np.int64)
+    done = _walk(lasts, pairs, start, order, work, np.empty(room, np.int64))
+    return Timed(start, start + lasts, order) if done == len(lasts) else None
+
+
+@kernel
+def _walk(lasts, pairs, start, order, work, following):
+    """Write starts and places in order; return how many nodes do not wait for themselves."""
+    head, waits, queue = work
+    head[:] = -1
+    waits[:] = 0
+    for k in range(len(pairs) - 1, -1, -1):  # those that wait for a node are a linked list
+        one, two = pairs[k]
+        following[k] = head[one]
+        head[one] = k
+        waits[two] += 1
+    done = 0
+    for node in range(len(lasts)):
+        if waits[node] == 0:
+            queue[done] = node
+            done += 1
+    at = 0
+    while at < done:
+        node = queue[at]
+        order[node] = at
+        end = start[node] + lasts[node]
+        k = head[node]
+        while k >= 0:
+            later = pairs[k, 1]
+            start[later] = max(start[later], end)
+            waits[later] -= 1
+            if waits[later] == 0:
+                queue[done] = later
+                done += 1
+            k = following[k]
+        at += 1
+    return done
