@@ -281,7 +281,8 @@ def by_time(transfers: Transfers) -> tuple[NDArray[np.int64], ...]:
 
 def _talk_before(transfers: Transfers, causes: dict[int, list[int]], node: int) -> list[int]:
     """List the communication over rails that a node waits for, directly or through other work."""
-    found, seen, left = [], {node}, [node]
+    found: list[int] = []
+    seen, left = {node}, [node]
     while left:
         for cause in causes.get(left.pop(), ()):
             if cause not in seen:
