@@ -161,7 +161,11 @@ def zipf_moe(
     if top > n:
         raise InputError(f"top = {top}: there are {n} experts", where="top")
     check_size("entries", n * max(n, tokens), "tokens")
-    popularity = rng.permutation(1.0 / np.arange(1, n + 1) ** number("exponent", exponent))
+    with np.errstate(over="ignore"):
+        popular = 1.0 / np.arange(1, n + 1) ** number("exponent", exponent)
+    if popular.min(initial=1.0) <= 0:
+        raise InputError(f"exponent = {exponent:g}: nobody asks for expert {n}", where="exponent")
+    popularity = rng.permutation(popular)
     demand = np.zeros((n, n))
     for source in range(n):  # by the Gumbel rule: the first `top` without replacement
         chances = np.log(popularity) + rng.gumbel(size=(tokens, n))

@@ -9,6 +9,7 @@ from optmatch.problems.rails.problem import RailJob
 
 _EXACT = 1e-9
 _TRIES = 60
+_LONGEST_S = 1e6
 
 
 def calibrate(job: RailJob, step_s: float) -> RailJob:
@@ -45,6 +46,10 @@ def calibrate(job: RailJob, step_s: float) -> RailJob:
     step_s = number("step_s", step_s)
     if job.workload.model is None:
         raise InputError("a recorded step has times of its own", where="workload.recorded")
+
+    if step_s > _LONGEST_S:
+        text = f"step_s = {step_s:g}: {_LONGEST_S:g} s at most are expected"
+        raise InputError(text, where="step_s")
 
     def late_s(factor: float) -> float:
         return slowed(factor).lower_bound() - step_s

@@ -239,6 +239,7 @@ def _check_rails(job: RailJob) -> None:
     network, groups = job.network, job.groups()
     rail, ranks = _busiest_rail(job)
     needed = len(ranks) * network.ports_per_gpu
+    check_size("ports", needed, "network.ports_per_gpu")
     limits = [("radix", network.radix)]
     if network.fabric is not None:
         limits.append(("fabric", network.fabric.n_ports))

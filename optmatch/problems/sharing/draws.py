@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from optmatch.model import integer, number
+from optmatch.model import InputError, check_size, integer, number
 from optmatch.problems.sharing.resources import Jobs, Resources
+
+_EXACT = 2**53
 
 
 def draw_shares(
@@ -45,9 +47,12 @@ def draw_shares(
         integer("levels", levels, at_least=1),
     )
     jobs = integer("jobs", n_jobs, at_least=1)
+    check_size("entries", width * max(count, jobs), "resources")
+    mean = number("load", load) * count / jobs
+    if 2 * mean > _EXACT:
+        raise InputError(f"load = {load:g}: a demand is at most 2**53", where="load")
     has = rng.random((width, count))
     model = np.floor(has[:, rng.integers(0, count, jobs)] * steps)
     least = np.floor(rng.random((width, jobs)) * (model + 1)) / steps
-    mean = number("load", load) * count / jobs
     demand = np.rint(rng.random(jobs) * 2 * mean).astype(np.int64)
     return Resources(has), Jobs(demand, least)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optmatch.fabrics import RackFabric
-from optmatch.model import Axes, Count, Index, InputError, Range, Value, check_fields
+from optmatch.model import Axes, Count, Index, InputError, Range, Value, check_fields, check_size
 from optmatch.model.declarations import form_of
 from optmatch.problems.slices.server_routes import routes_between
 from optmatch.problems.slices.shape import Shape, SliceShape, cut_shape, orient
@@ -56,6 +56,9 @@ class Allocation(Value):
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+
+_MOST_ROUTES = 50
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,6 +125,9 @@ class SliceAllocation(Value):
                 f"ports_per_chip = {self.fabric.ports_per_chip}: a chip of a torus needs 6",
                 where="fabric",
             )
+        check_size("ports", math.prod(self.shape), "shape")
+        if self.routes > _MOST_ROUTES:
+            raise InputError(f"routes = {self.routes}: at most {_MOST_ROUTES}", where="routes")
         owner: dict[int, str] = {}
         for k, server in enumerate(self.reserved):
             _take(owner, server, f"reserved[{k}]", "server", self.fabric.n_servers)

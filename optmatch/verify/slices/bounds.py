@@ -38,7 +38,7 @@ class Torus(NamedTuple):
 @lru_cache(maxsize=64)
 def measure(shape: Shape, server: Shape) -> Torus:
     """Count the circuits between the slots of a slice, axis by axis."""
-    x, y, z = (math.ceil(side / part) for side, part in zip(shape, server, strict=True))
+    x, y, z = _sides(shape, server)
     weights: dict[tuple[int, int], int] = {}
     for place in product(*map(range, shape)):
         here = _slot(place, server, (x, y, z))
@@ -50,6 +50,11 @@ def measure(shape: Shape, server: Shape) -> Torus:
                     weights[here, there] = weights.get((here, there), 0) + 1
     even = all(side % part == 0 or side < part for side, part in zip(shape, server, strict=True))
     return Torus(shape, x * y * z, weights, (x, y, z), even)
+
+
+def _sides(shape: Shape, server: Shape) -> Shape:
+    x, y, z = (math.ceil(side / part) for side, part in zip(shape, server, strict=True))
+    return x, y, z
 
 
 def _slot(place: tuple[int, ...], server: Shape, sides: Shape) -> int:
@@ -89,10 +94,11 @@ def bound_load(problem: SliceAllocation) -> float:
 def list_tori(problem: SliceAllocation) -> list[Torus]:
     """List the slice as it may be turned; of those that fit, the ones with the fewest slots."""
     fabric = problem.fabric
-    turned = [
-        measure(shape, fabric.server) for shape in dict.fromkeys(permutations(problem.shape))
+    fitting = [
+        measure(shape, fabric.server)
+        for shape in dict.fromkeys(permutations(problem.shape))
+        if _fits(_sides(shape, fabric.server), fabric)
     ]
-    fitting = [torus for torus in turned if _fits(torus.sides, fabric)]
     fewest = min((torus.slots for torus in fitting), default=0)
     return [torus for torus in fitting if torus.slots == fewest]
 
