@@ -312,8 +312,8 @@ def _plan_in_order(
     asks: list[list[int]] = []
     for number, switch in enumerate(wanted, first):
         drained = switch.previous.nodes if switch.previous else []
-        first = switch.span.nodes[0]
-        before = _talk_before(transfers, causes, first) if provisioned else causes.get(first, [])
+        node = switch.span.nodes[0]
+        before = _talk_before(transfers, causes, node) if provisioned else causes.get(node, [])
         asks.append([*drained, *before] if provisioned else before)
         pairs += [(one, number) for one in {*drained, *before}]
         pairs += [(number, two) for two in switch.span.nodes]
