@@ -218,10 +218,13 @@ class _Program:
                 self._gather()
                 self._layer(effort)
                 self._context(REDUCE_SCATTER)
-            if layer == self.layers_of[where] - 1:
+            ends = layer == self.layers_of[where] - 1
+            if ends and not self.workload.one_stream:
                 self._send(one)
             if syncs:
-                self._reduce(kind, ends=layer == self.layers_of[where] - 1)
+                self._reduce(kind, ends=ends)
+        if self.workload.one_stream:
+            self._send(one)
         if where == 0 and self.split.n_parts > 1 and syncs:
             self._exchange(kind, "dp", self.sizes.words, self.last)
 

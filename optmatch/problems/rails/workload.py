@@ -103,8 +103,9 @@ class Workload(Value):
         backward pass ends. A bucket waits for the one before. 0: after every layer.
     one_stream
         Whether a GPU communicates one thing at a time, in the order of its program: sends and
-        collectives of all dimensions, as with ``CUDA_DEVICE_MAX_CONNECTIONS=1``. Else each
-        dimension has a stream of its own.
+        collectives of all dimensions, as with ``CUDA_DEVICE_MAX_CONNECTIONS=1``; the last
+        gradients of a backward pass go before its message. Else each dimension has a stream of
+        its own, and messages go first.
     skew
         Of experts: the tokens of the busiest rank of a group over the mean. As everyone waits for
         it, all-to-alls carry so many times the bytes, and experts compute so much longer.

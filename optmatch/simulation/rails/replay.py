@@ -19,7 +19,7 @@ from optmatch.solvers.rails.policies import NO_SPLIT, plan_policy
 
 RailPolicy = Literal["all-links", "static", "on-demand", "provisioned"]
 """When a rail is switched: never, as all links are there or all have a share of the ports; when
-all who need a circuit are ready; or as soon as the communication before has ended."""
+all who need a circuit are ready; or when all communication before has ended."""
 
 _TIMES = ("asked_s", "begun_s", "ready_s", "window_s", "exposed_s")
 
@@ -111,8 +111,8 @@ def simulate_rails(
     policy
         ``"on-demand"``: a rank changes its circuits when all parts of the next communication that
         needs others are ready, and its last one over the old circuits has ended.
-        ``"provisioned"``: as soon as that last one has ended; the first communication of a step
-        still asks on demand. ``"static"``: each kind of circuit has ports of its own all the
+        ``"provisioned"``: when that last one has ended, and all communication over rails that the
+        next one waits for. ``"static"``: each kind of circuit has ports of its own all the
         time. ``"all-links"``: the circuits of all phases are there at once, over all ports.
     delay_s
         As if a reconfiguration took so long; None for that of the job.
