@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 import click
-from click.shell_completion import CompletionItem
 
 from optmatch.commands.options import FORCE
 from optmatch.commands.outcome import STDIN, name_of, read_solution, say
 from optmatch.model import InputError
 
 
-class Format(click.ParamType[str]):
-    """The name of a format; the formats are loaded when one is asked for, not by `--help`."""
+def _complete_format(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    from optmatch.io.exports import EXPORTERS
 
-    name = "format"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Check the name."""
-        from optmatch.io.exports import EXPORTERS
-
-        if value not in EXPORTERS:
-            self.fail(f"{value!r} is not one of {', '.join(EXPORTERS)}.", param, ctx)
-        return value
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """List the names that begin so."""
-        from optmatch.io.exports import EXPORTERS
-
-        return [CompletionItem(name) for name in EXPORTERS if name.startswith(incomplete)]
+    return [name for name in EXPORTERS if name.startswith(incomplete)]
 
 
 class Export(click.Command):
@@ -46,7 +29,9 @@ class Export(click.Command):
 
 @click.command(cls=Export)
 @click.argument("file", metavar="SCHEDULE", type=click.Path())
-@click.option("--to", required=True, type=Format(), help="Name of the format, see below.")
+@click.option(
+    "--to", required=True, shell_complete=_complete_format, help="Name of the format, see below."
+)
 @click.option(
     "-o",
     "--output",

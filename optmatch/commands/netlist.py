@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from optmatch.commands.lists import Listed, pair
 from optmatch.commands.outcome import STDIN, name_of, read
-from optmatch.model import FormatError, InputError
+from optmatch.model import InputError
+from optmatch.model.files import is_stream
 
 if TYPE_CHECKING:
     from optmatch.fabrics import Fabric
 
 NETLIST_OPTIONS = (
     click.option(
-        "--pins", help="Names of pins, as w1=a1,w2=a2,e1=b1,e2=b2.  [default: known ones]"
+        "--pins",
+        type=Listed(pair("=", str, str), "name=pin"),
+        help="Names of pins, as w1=a1,w2=a2,e1=b1,e2=b2.  [default: known ones]",
     ),
     click.option(
         "--component",
         "components",
+        type=Listed(pair("=", str, str), "name=kind"),
         help="What components are, as tap=pass,x=switch.  [default: known ones]",
     ),
     click.option("--open-pins", is_flag=True, default=None, help="Allow pins that lead nowhere."),
@@ -40,15 +44,16 @@ def read_fabric(file: str, options: dict[str, Any]) -> Fabric:
     given: dict[str, Any] = {
         name: options[name] for name in NETLIST_NAMES if options.get(name) is not None
     }
-    for name, option in (("pins", "--pins: name=pin"), ("components", "--component: name=kind")):
-        if name in given:
-            given[name] = _split(given[name], option)
+    given |= {name: dict(given[name]) for name in ("pins", "components") if name in given}
     return read_netlist(file, **given)
 
 
 def fabric_of(file: str, options: dict[str, Any]) -> Fabric:
-    """Return the fabric of a netlist, a problem or a schedule, whichever a file is."""
-    if file == STDIN or _is_ours(file):
+    """Return the fabric of a netlist, a problem or a schedule, whichever a file is.
+
+    A pipe, which can be read but once, has no netlist.
+    """
+    if file == STDIN or is_stream(file) or _is_ours(file):
         found: Any = read(file)
         fabric = getattr(getattr(found, "problem", found), "fabric", None)
         if fabric is None:
@@ -58,18 +63,12 @@ def fabric_of(file: str, options: dict[str, Any]) -> Fabric:
 
 
 def _is_ours(file: str) -> bool:
-    """Tell whether a file is JSON with our tag, or cannot be read at all."""
+    """Tell whether a file is JSON with our tag."""
+    from optmatch.io.contents import read_bytes
+
+    content = read_bytes(file)
     try:
-        tree = json.loads(Path(file).read_bytes())
-    except OSError as exc:
-        raise FormatError(f"cannot be read: {exc.strerror}", path=file) from exc
+        tree = json.loads(content)
     except (ValueError, RecursionError):
         return False
     return isinstance(tree, dict) and "format" in tree
-
-
-def _split(text: str, usage: str) -> dict[str, str]:
-    pairs = [part.partition("=") for part in text.split(",")]
-    if any(not equals for _, equals, _ in pairs):
-        raise click.UsageError(f"{usage}, separated by commas")
-    return {name.strip(): meaning.strip() for name, _, meaning in pairs}

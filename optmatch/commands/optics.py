@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from optmatch.commands.options import count
+from optmatch.commands.options import AMOUNTS, count
 from optmatch.commands.outcome import paint, print_rows
 from optmatch.model import DEVICES, Device, Solution
 
@@ -28,6 +28,7 @@ OPTIONS = (
         "--frequencies",
         "frequencies_hz",
         metavar="HZ,...",
+        type=AMOUNTS,
         help="Distances from the central frequency in Hz; the worst one counts.  [default: 0]",
     ),
     count("--chip-seed", None, "Seed of the phase errors.  [default: 0]"),
@@ -66,16 +67,6 @@ def check_options(options: dict[str, Any]) -> None:
             raise click.UsageError(f"--{option.replace('_', '-')}: only with --optics")
 
 
-def read_frequencies(text: str | None) -> list[float]:
-    """Read numbers separated by commas; one zero if there is no text."""
-    try:
-        return [float(part) for part in (text or "0").split(",")]
-    except ValueError as exc:
-        raise click.UsageError(
-            f"--frequencies {text}: numbers in Hz, separated by commas"
-        ) from exc
-
-
 def choose_device(name: str | None) -> Device:
     """Return a preset, or the device of a file."""
     from optmatch.io import read_device
@@ -103,7 +94,7 @@ def measure(solution: Solution, options: dict[str, Any]) -> Measured:
     use_one_thread()
     problem, device = solution.problem, choose_device(options["device"])
     shared: dict[str, Any] = {
-        "frequencies_hz": read_frequencies(options["frequencies_hz"]),
+        "frequencies_hz": options["frequencies_hz"] or [0.0],
         "seed": options["chip_seed"] or 0,
     }
     gain_db = None

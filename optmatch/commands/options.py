@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from optmatch.commands.lists import Listed
 from optmatch.commands.netlist import NETLIST_NAMES, NETLIST_OPTIONS, read_fabric
 from optmatch.commands.outcome import say
 from optmatch.fabrics import SWITCHES, Fabric, Faulty
@@ -17,31 +18,14 @@ from optmatch.model import Problem
 _FIELDS = {"size": "n"}  # the option is named for people, the field for formulas
 
 
-class Integers(click.ParamType[Any]):
-    """A comma-separated list of whole numbers; if `single`, one number alone stays a number."""
-
-    name = "integers"
-
-    def __init__(self, *, single: bool) -> None:
-        self.single = single
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int | list[int]:
-        """Parse the text."""
-        try:
-            numbers = [int(part) for part in value.split(",") if part.strip()]
-        except ValueError:
-            self.fail(f"{value!r}: whole numbers, separated by commas", param, ctx)
-        return numbers[0] if self.single and "," not in value and numbers else numbers
-
-
 def count(flag: str, default: int | None, text: str, *, least: int = 0) -> Callable[[Any], Any]:
     """Make an option for a whole number."""
     return click.option(flag, type=click.IntRange(min=least), default=default, help=text)
 
 
-PORTS, NUMBERS = Integers(single=True), Integers(single=False)
+NUMBERS = Listed(int, "whole numbers")
+PORTS = Listed(int, "whole numbers", single=True)
+AMOUNTS = Listed(float, "numbers")
 FORCE = click.option("--force", is_flag=True, help="Replace a file that is there.")
 JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object, on one line.")
 JSON_LINES = click.option(

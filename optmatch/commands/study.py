@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from optmatch.commands.interrupt import unbroken
 from optmatch.commands.options import (
+    AMOUNTS,
     EXECUTOR_OPTIONS,
     FORCE,
     JSON,
@@ -78,7 +80,7 @@ def study() -> None:
 @click.option(
     "--rule",
     "rules",
-    type=click.Choice(["first-fit", "best-fit", "optical", "optical-joined"]),
+    type=click.Choice(["first-fit", "optical", "optical-joined"]),
     multiple=True,
     help="A rule to compare; repeatable.  [default: all]",
 )
@@ -95,7 +97,7 @@ def study() -> None:
 @with_options(_OUTPUT_OPTIONS)
 @click.pass_context
 def slices(ctx: click.Context, /, rules: tuple[str, ...], **options: Any) -> None:
-    """Send the same requests through first fit, best fit and the optical allocator.
+    """Send the same requests through first fit and the optical allocator.
 
     The latter twice: within racks, and with racks that are joined by optical switches.
     """
@@ -105,7 +107,7 @@ def slices(ctx: click.Context, /, rules: tuple[str, ...], **options: Any) -> Non
     given: dict[str, Any] = {"rules": rules} if rules else {}
     if options["trace"] is not None:
         given["trace"] = read_arrivals(options["trace"])
-    ctx.exit(_run(study_slices, options, racks=64, **given))
+    ctx.exit(_study_racks(study_slices, options, racks=64, **given))
 
 
 @study.command()
@@ -132,7 +134,10 @@ def spares(ctx: click.Context, /, **options: Any) -> None:
     """Compute how often so many spares of a rack cover all that is down in it."""
     from optmatch.studies.reroutes.tables import study_spares
 
-    ctx.exit(_run(lambda fabric, on_event, **given: study_spares(fabric, **given), options))
+    def run(fabric: RackFabric, on_event: Any, **given: Any) -> Study:
+        return study_spares(fabric, **given)
+
+    ctx.exit(_study_racks(run, options))
 
 
 @study.command("blast-radius")
@@ -145,7 +150,7 @@ def blast_radius(ctx: click.Context, /, **options: Any) -> None:
     """Let each chip in use fail, and count the chips whose circuits change."""
     from optmatch.studies.reroutes.tables import study_blast
 
-    ctx.exit(_run(study_blast, options))
+    ctx.exit(_study_racks(study_blast, options))
 
 
 @study.command()
@@ -161,29 +166,34 @@ def blast_radius(ctx: click.Context, /, **options: Any) -> None:
 @click.pass_context
 def sharing(ctx: click.Context, /, **options: Any) -> None:
     """Let jobs ask devices that come and go, round by round, under several policies."""
-    ctx.exit(_share(options))
-
-
-@unbroken()
-def _share(options: dict[str, Any]) -> int:
     from optmatch.studies.sharing.tables import study_sharing
     from optmatch.studies.sharing.traces import read_trace
 
-    as_csv, as_json, output, force, quiet, jobs, dask = _take_output(options)
+    wanted = _take_output(options)
     given = {name: value for name, value in options.items() if value not in (None, ())}
     given["jobs"] = given.pop("jobs_asking")
     told = {"parameters": dict(given)}
     if "trace" in given:
         given["trace"] = read_trace(given["trace"])
-    with executing(jobs, dask) as executor, listening("study", quiet=bool(quiet)) as listen:
-        found = study_sharing(executor=executor, on_event=listen, **given)
-    return _write(found, told, as_csv, as_json, output, force)
+    ctx.exit(_run(partial(study_sharing, **given), told, wanted))
 
 
 @study.command()
 @click.argument("file", metavar="COLLECTIVE", type=click.Path())
-@click.option("--delays", metavar="S,...", help="Delays to try.  [default: 1e-7 .. 0.1]")
-@click.option("--sizes", metavar="B,...", help="Of the map.  [default: 1/100, 1 and 100 times]")
+@click.option(
+    "--delays",
+    "delays_s",
+    type=AMOUNTS,
+    metavar="S,...",
+    help="Delays to try.  [default: 1e-7 .. 0.1]",
+)
+@click.option(
+    "--sizes",
+    "sizes_bytes",
+    type=AMOUNTS,
+    metavar="B,...",
+    help="Of the map.  [default: 1/100, 1 and 100 times]",
+)
 @click.option("--method", "methods", multiple=True, help="Repeatable.  [default: all that fit]")
 @QUIET
 @with_options(_OUTPUT_OPTIONS)
@@ -192,45 +202,18 @@ def collectives(
     ctx: click.Context,
     /,
     file: str,
-    delays: str | None,
-    sizes: str | None,
-    methods: tuple[str, ...],
     **options: Any,
 ) -> None:
     """Compare the methods of a collective over delays and sizes; find where they break even."""
-    ctx.exit(_compare_collectives(file, delays, sizes, methods, options))
-
-
-@unbroken()
-def _compare_collectives(
-    file: str,
-    delays: str | None,
-    sizes: str | None,
-    methods: tuple[str, ...],
-    options: dict[str, Any],
-) -> int:
     from optmatch.problems import Collective
     from optmatch.studies.collectives.delays import study_collectives
 
-    problem = read_problem(file)
+    wanted, problem = _take_output(options), read_problem(file)
     if not isinstance(problem, Collective):
         raise InputError(f"a problem of kind {problem.kind}: a collective is expected", path=file)
-    given: dict[str, Any] = {"methods": methods}
-    for name, text in (("delays_s", delays), ("sizes_bytes", sizes)):
-        if text is not None:
-            given[name] = _read_numbers(name.partition("_")[0], text)
-    as_csv, as_json, output, force, quiet, jobs, dask = _take_output(options)
-    with executing(jobs, dask) as executor, listening("study", quiet=bool(quiet)) as listen:
-        found = study_collectives(problem, executor=executor, on_event=listen, **given)
+    given = {name: value for name, value in options.items() if value is not None}
     told = {"problem": file, "parameters": given}
-    return _write(found, told, as_csv, as_json, output, force)
-
-
-def _read_numbers(name: str, text: str) -> list[float]:
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise InputError(f"--{name} {text!r}: numbers, separated by commas") from None
+    ctx.exit(_run(partial(study_collectives, problem, **given), told, wanted))
 
 
 def build_racks(options: dict[str, Any], *, racks: int) -> RackFabric:
@@ -261,44 +244,40 @@ def _read_mix(text: str) -> dict[Shape, float]:
     return mix
 
 
-@unbroken()
-def _run(
+def _study_racks(
     study: Callable[..., Study], options: dict[str, Any], *, racks: int = 1, **given: Any
 ) -> int:
-    """Run a study, then write its tables and its picture, also those of an interrupted one."""
-    as_csv, as_json, output, force, quiet, jobs, dask = _take_output(options)
-    fabric = build_racks(options, racks=racks)
+    """Run a study of racks, which the options describe."""
+    wanted, fabric = _take_output(options), build_racks(options, racks=racks)
     chosen = {name: value for name, value in options.items() if value is not None} | given
     if "mix" in chosen:
         chosen["mix"] = _read_mix(chosen["mix"])
-    with executing(jobs, dask) as executor, listening("study", quiet=bool(quiet)) as listen:
-        found = study(fabric, executor=executor, on_event=listen, **chosen)
     racks_of = {name: getattr(fabric, name) for name in ("chips", "server", "fibres", "racks")}
     told = {"fabric": racks_of, "parameters": options}
-    return _write(found, told, as_csv, as_json, output, force)
+    return _run(partial(study, fabric, **chosen), told, wanted)
 
 
-def _take_output(options: dict[str, Any]) -> list[Any]:
+def _take_output(options: dict[str, Any]) -> dict[str, Any]:
     """Take out of `options` how tables and pictures are written, and what does the work."""
     found = take(options, ("as_csv", "as_json", "output", "force", "quiet", "jobs", "dask"))
     if found["as_csv"] and found["as_json"]:
         raise click.UsageError("either --csv or --json")
-    return list(found.values())
+    return found
 
 
-def _write(
-    found: Study,
-    told: dict[str, Any],
-    as_csv: bool,
-    as_json: bool,
-    output: str | None,
-    force: bool,
-) -> int:
-    """Write the tables and the picture of a study, also those of an interrupted one."""
-    if as_json:
+@unbroken()
+def _run(study: Callable[..., Study], told: dict[str, Any], wanted: dict[str, Any]) -> int:
+    """Run a study, then write its tables and its picture, also those of an interrupted one."""
+    with (
+        executing(wanted["jobs"], wanted["dask"]) as executor,
+        listening("study", quiet=bool(wanted["quiet"])) as listen,
+    ):
+        found = study(executor=executor, on_event=listen)
+    output = wanted["output"]
+    if wanted["as_json"]:
         content = {"study": found.name, **told, "complete": found.complete, "tables": found.tables}
         print_object("study", content)
-    elif as_csv:
+    elif wanted["as_csv"]:
         tables = {title: rows for title, rows in found.tables.items() if rows}
         for title, rows in tables.items():
             lines = [[title, *row.values()] for row in rows]
@@ -314,7 +293,7 @@ def _write(
                 return plot_delays(found.tables)
             return plot_study(found.name, found.tables)
 
-        save_figure(draw, output, force=force)
+        save_figure(draw, output, force=wanted["force"])
         say(f"{output}: written")
     if not found.complete:
         say(f"interrupted: {'the tables are of what' if done else 'nothing'} was done")

@@ -11,22 +11,17 @@ UNREACHED = np.iinfo(np.int32).max
 _AT_ONCE = 256  # destinations: a table of all would take gigabytes for a thousand ports
 
 
-def columns_of(graph: CellGraph) -> NDArray[np.int64] | None:
-    """Count the cells that light may still have to pass after each cell, 0 for the last ones.
+def count_cells(mate: NDArray[np.int32], *, ahead: bool) -> NDArray[np.int64] | None:
+    """Count the cells that light may still have to pass after each cell, or before it.
 
     None if ends of a kind are joined, or if light can come round.
 
     Examples
     --------
     >>> from optmatch.fabrics import Benes, HexMesh
-    >>> columns_of(Benes(4).graph).tolist(), columns_of(HexMesh(1, 1).graph)
-    ([2, 2, 1, 1, 0, 0], None)
+    >>> [count_cells(f.graph.mate, ahead=True) for f in (Benes(4), HexMesh(1, 1))]
+    [array([2, 2, 1, 1, 0, 0]), None]
     """
-    return count_cells(graph.mate, ahead=True)
-
-
-def count_cells(mate: NDArray[np.int32], *, ahead: bool) -> NDArray[np.int64] | None:
-    """Count the cells on the longest way after each (`ahead`) or before it; see `columns_of`."""
     left = np.flatnonzero((mate >= 0) & (np.arange(len(mate)) % 4 >= 2))
     entered = mate[left].astype(np.int64)
     if 2 * len(left) != np.count_nonzero(mate >= 0) or (entered % 4 >= 2).any():
@@ -60,7 +55,9 @@ def lights_every_cell(
     ends = np.concatenate([sources, destinations])
     free = np.flatnonzero(graph.mate < 0)
     forward = (sources % 4 < 2).all() and (destinations % 4 >= 2).all()
-    return bool(forward and np.isin(free, ends).all() and columns_of(graph) is not None)
+    return bool(
+        forward and np.isin(free, ends).all() and count_cells(graph.mate, ahead=True) is not None
+    )
 
 
 def forward_routes(
@@ -71,9 +68,9 @@ def forward_routes(
 ) -> NDArray[np.int32]:
     """Count the cells on the shortest route between terminals: ``cells[source, destination]``.
 
-    `columns` are those of `columns_of`. The result is ``UNREACHED`` where no light comes through.
-    No link can be passed twice here, so the shortest walk is a route. Time O(cells * m) for m
-    destinations.
+    `columns` are what `count_cells` tells ahead. The result is ``UNREACHED`` where no light comes
+    through. No link can be passed twice here, so the shortest walk is a route. Time O(cells * m)
+    for m destinations.
     """
     table = np.empty((len(sources), len(destinations)), dtype=np.int32)
     exits = graph.exits

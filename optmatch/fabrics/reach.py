@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics.cellgraph import CellGraph
 from optmatch.fabrics.forward import (
     UNREACHED as UNREACHED,  # the others take it from here
-    columns_of,
+    count_cells,
     forward_routes,
 )
 from optmatch.model import check_size, check_time
@@ -89,7 +89,7 @@ def shortest_routes(
     [[0, 2147483647, 1, 1]]
     """
     same = np.asarray(sources)[:, None] == np.asarray(destinations)[None, :]
-    columns = columns_of(graph)
+    columns = count_cells(graph.mate, ahead=True)
     if columns is not None and (np.asarray(sources) % 4 < 2).all():
         table = forward_routes(graph, columns, sources, destinations)
         table[same] = 0

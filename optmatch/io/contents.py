@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import gzip
 import io
+import logging
 import math
 import os
 import zlib
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from threading import Timer
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import FormatError, InputError, check_size, largest
 
+_log = logging.getLogger("optmatch")
+
+_PATIENCE_S = 1.0
 _GZIP = b"\x1f\x8b"
+_MEMBER = b"PK\1\2"
+"""Begins each entry of the directory of an archive."""
 _MOST_PACKED = 1040
 """Gzip packs at most 1032 bytes into one."""
 
@@ -28,13 +35,24 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """
     name, most = os.fspath(path), largest("bytes")
     try:
-        with Path(path).open("rb") as file:
+        with _open(Path(path)) as file:
             content = file.read(most + 1)
     except (OSError, ValueError) as exc:  # a name with a null byte is a ValueError
         reason = getattr(exc, "strerror", None) or exc
         raise FormatError(f"cannot be read: {reason}", path=name) from exc
     check_content("bytes", len(content), name)
     return content
+
+
+def _open(path: Path) -> BinaryIO:
+    """Open a file; where that has to wait until somebody writes into a pipe, say so."""
+    hint = Timer(_PATIENCE_S, _log.warning, ("%s: a pipe, waiting for what writes to it", path))
+    try:
+        if path.is_fifo():
+            hint.start()
+        return path.open("rb")
+    finally:
+        hint.cancel()
 
 
 def decode(content: bytes, name: str) -> str:
@@ -75,6 +93,7 @@ def read_arrays(content: bytes, name: str) -> dict[str, NDArray[Any]]:
         if content[:6] == b"\x93NUMPY":
             _check_header(io.BytesIO(content), len(content), name)
             return {"": np.load(io.BytesIO(content), allow_pickle=False)}
+        check_content("arrays", content.count(_MEMBER), name)
         with ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
             check_content("bytes", sum(member.file_size for member in members), name)

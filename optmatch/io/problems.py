@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from optmatch.io.fields import check_object, choose, from_object, to_object
-from optmatch.io.text import canonical, digest, pointer
-from optmatch.model import FormatError, InputError, Problem
+from optmatch.io.text import canonical, digest
+from optmatch.model import InputError, Problem
 from optmatch.problems import PROBLEMS
 
 PROBLEM_FORMAT = "optmatch/problem/1"
@@ -53,12 +53,4 @@ def problem_digest(problem: Problem) -> str:
 
 def check_format(tree: dict[str, Any], where: str, *known: str) -> str:
     """Return the format tag of an object, if it is one of those known."""
-    found = tree.get("format")
-    if "format" not in tree:
-        raise FormatError("key 'format' is missing", where=where or "/")
-    if not isinstance(found, str) or found not in known:
-        raise FormatError(
-            f"format = {found!r}: this version reads {' and '.join(known)}",
-            where=pointer(where, "format"),
-        )
-    return found
+    return choose(tree, "format", dict(zip(known, known, strict=True)), where)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from optmatch.model.scores import Score
 from optmatch.model.solution import Proof
-from optmatch.model.values import Value, frozen
+from optmatch.model.values import Value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -63,16 +63,11 @@ class FabricRow(Value):
     time_s: float
 
     def __post_init__(self) -> None:
-        route = frozen("route_cells", self.route_cells, 1, np.int32)
-        loss = frozen("insertion_loss_db", self.insertion_loss_db, 1, np.float64)
+        self._freeze(1, np.int32, "route_cells")
+        self._freeze(1, np.float64, "insertion_loss_db")
         ratio = np.array(self.signal_to_crosstalk_db, dtype=np.float64)  # infinite without leaks
         ratio.flags.writeable = False
-        for name, array in (
-            ("route_cells", route),
-            ("insertion_loss_db", loss),
-            ("signal_to_crosstalk_db", ratio),
-        ):
-            object.__setattr__(self, name, array)
+        self._set(signal_to_crosstalk_db=ratio)
 
     @property
     def worst_route_cells(self) -> int | None:

@@ -11,6 +11,7 @@ import os
 from optmatch.model.errors import InputError
 
 SIZES: dict[str, int] = {
+    "arrays": 10_000,
     "bytes": 256 * 2**20,
     "cells": 1_000_000,
     "depth": 100,
@@ -20,10 +21,12 @@ SIZES: dict[str, int] = {
     "ports": 1_000_000,
     "ranks": 131_072,
     "repeats": 1_000_000,
+    "tasks": 1_000_000,
 }
-"""The largest sizes by default: bytes of a file once it is unpacked, cells of a fabric, nested
-levels of a text, entries of a matrix or pairs of ports, fibres of racks, operations of a step or
-sends of a collective, ports of a fabric, ranks of a job, values that aliases of a text repeat."""
+"""The largest sizes by default: arrays of an archive, bytes of a file once it is unpacked, cells
+of a fabric, nested levels of a text, entries of a matrix or pairs of ports, fibres of racks,
+operations of a step or sends of a collective, ports of a fabric, ranks of a job, values that
+aliases of a text repeat, tasks of a sweep."""
 
 
 def largest(what: str) -> int:

@@ -64,7 +64,7 @@ def plot_slot(shown: Drawable, slot: int = 0, *, ax: Axes | None = None) -> Axes
     """
     fabric, _ = parts(shown)
     data, light = mesh_data(fabric), slot_data(shown, slot)
-    ax = ax or _new_figure(data).add_subplot()
+    ax = ax or new_figure(data).add_subplot()
     cell_inches = frame(ax, data)
     draw_slot(ax, fabric, data, light, cell_inches)
     if fabric.graph is not None:
@@ -179,12 +179,8 @@ def draw_fabric(ax: Axes, fabric: Fabric) -> None:
     draw_slot(ax, fabric, data, dark, frame(ax, data))
 
 
-def new_figure(fabric: Fabric) -> Figure:
+def new_figure(data: MeshData) -> Figure:
     """Make a figure, without pyplot, in the size that suits a fabric."""
-    return _new_figure(mesh_data(fabric))
-
-
-def _new_figure(data: MeshData) -> Figure:
     left, lower, right, upper = data.bounds
     scale = min(INCHES_PER_CELL, 16.0 / max(right - left, upper - lower))
     return blank_figure(max(3.0, scale * (right - left)), max(2.5, scale * (upper - lower) + 0.9))

@@ -15,6 +15,7 @@ from optmatch.model.files import check_target, replace_file
 from optmatch.plotting.collectives.rounds import plot_rounds
 from optmatch.plotting.demands.gantt import plot_gantt
 from optmatch.plotting.figures import draw_fabric, new_figure, plot_contact_sheet, plot_slot
+from optmatch.plotting.geometry import mesh_data
 from optmatch.plotting.rails.gantt import plot_rails
 from optmatch.plotting.reroutes.transitions import plot_transition
 from optmatch.plotting.sharing.shares import plot_shares
@@ -119,7 +120,7 @@ def fabric_svg(fabric: Fabric) -> str:
     fabric
         The switch.
     """
-    figure = new_figure(fabric)
+    figure = new_figure(mesh_data(fabric))
     draw_fabric(figure.add_subplot(), fabric)
     return figure_svg(figure)
 
@@ -179,12 +180,10 @@ def solution_figure(shown: Drawable, slot: int | None = None) -> Figure:
             return plot_shares(shown)
         if slot is None and isinstance(answer, Allocation):
             return cast("Figure", plot_slice(shown).figure)
-    fabric, schedule = parts(shown)
+    _, schedule = parts(shown)
     if slot is None and schedule.n_slots > 1:
         return plot_contact_sheet(shown)
-    figure = new_figure(fabric)
-    plot_slot(shown, slot or 0, ax=figure.add_subplot())
-    return figure
+    return cast("Figure", plot_slot(shown, slot or 0).figure)
 
 
 def _encoded(figure: Figure, kind: str) -> bytes:

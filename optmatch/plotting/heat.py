@@ -83,7 +83,7 @@ def plot_heat(
     plot_slot : The states of the cells, and the light through them.
     """
     data = heat_data(fabric, values)
-    ax = ax or new_figure(fabric).add_subplot()
+    ax = ax or new_figure(data.mesh).add_subplot()
     stroke = 72 * frame(ax, data.mesh)
     links = data.mesh.links[:, [0, 3]]
     draw_lines(ax, links, palette.STATE_COLOURS["free"], thin_line(stroke), "links")

@@ -186,11 +186,11 @@ def compare_methods(
     --------
     >>> import optmatch as om
     >>> problem = om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=0.0)
-    >>> for row in om.compare_methods({"small": problem}, ["greedy-cover", "eclipse", "circle"]):
+    >>> for row in om.compare_methods({"small": problem}, ["eclipse", "spectra", "negotiated"]):
     ...     print(row.method, row.status, row.objective)
-    greedy-cover optimal 3.0
     eclipse optimal 3.0
-    circle refused None
+    spectra optimal 3.0
+    negotiated refused None
     """
     known = {method.name for method in all_methods()}
     for method in methods:

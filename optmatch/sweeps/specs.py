@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Callable, Iterator
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any
 
 from optmatch.io import load
+from optmatch.io.contents import decode, read_bytes
 from optmatch.io.fields import from_object
-from optmatch.model import FormatError, InputError, Limits, Problem
+from optmatch.model import FormatError, InputError, Limits, Problem, check_size
 from optmatch.sweeps.tasks import Task
 
 DEFAULT = "default"
@@ -23,28 +26,17 @@ _KEYS = {"problems": list, "generate": list, "methods": (list, dict), "seeds": (
 def read_spec(path: str | os.PathLike[str], generate: Callable[[str], Problem]) -> list[Task]:
     """Read the tasks of a sweep: problems x methods x seeds.
 
-    Parameters
-    ----------
-    path
-        The file. ``problems`` lists patterns of problem files, from its own folder. Each table
-        ``[[generate]]`` has a ``command``, as behind `optmatch generate`, in which ``{size}``
-        stands for each value of its list ``size``. ``methods`` is a list, or a table with one for
-        each kind. ``seeds`` is a list, or how many. ``[limits]`` has the fields of `Limits`.
-    generate
-        Makes a problem of a command.
-
-    Raises
-    ------
-    InputError
-        Naming the file, the place and the rule.
+    ``problems`` lists patterns of problem files, from the folder of the file. Each table
+    ``[[generate]]`` has a ``command``, as behind `optmatch generate`, in which ``{size}`` stands
+    for each value of its list ``size``; `generate` makes a problem of it. ``methods`` is a list,
+    or a table with one for each kind. ``seeds`` is a list, or how many. ``[limits]`` has the
+    fields of `Limits`. An `InputError` names the file, the place and the rule.
     """
     name = os.fspath(path)
+    text = decode(read_bytes(path), name)
     try:
-        with Path(path).open("rb") as file:
-            tree = tomllib.load(file)
-    except OSError as exc:
-        raise FormatError(f"cannot be read: {exc.strerror}", path=name) from exc
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+        tree = tomllib.loads(text)
+    except (ValueError, RecursionError) as exc:
         raise FormatError(f"{exc}: not TOML", path=name) from exc
     try:
         return list(_tasks(tree, Path(path).parent, generate))
@@ -64,13 +56,18 @@ def _tasks(
             raise InputError(f"{key} = {value!r}: of another type than expected", where=key)
     limits = from_object(Limits, tree.get("limits", {}), "limits")
     seeds = tree.get("seeds", 1)
-    seeds = list(range(seeds)) if isinstance(seeds, int) else seeds
+    seeds = range(seeds) if isinstance(seeds, int) else seeds
     methods = tree.get("methods", [DEFAULT])
     found = 0
     for name, problem in _problems(tree, folder, generate):
         fitting = methods
         if isinstance(methods, dict):
             fitting = methods.get(problem.kind, [DEFAULT])
+            if not isinstance(fitting, list):
+                raise InputError(
+                    f"{fitting!r}: a list is expected", where=f"methods/{problem.kind}"
+                )
+        check_size("tasks", found + len(fitting) * len(seeds), "seeds")
         for method, seed in product(fitting, seeds):
             found += 1
             chosen = None if method == DEFAULT else str(method)
@@ -84,7 +81,12 @@ def _problems(
 ) -> Iterator[tuple[str, Problem]]:
     """Yield names and problems: of files, then of commands."""
     for k, pattern in enumerate(tree.get("problems", [])):
-        files = sorted(folder.glob(str(pattern)))
+        try:
+            files = sorted(folder.glob(str(pattern)))
+        except (ValueError, NotImplementedError, IndexError) as exc:
+            raise InputError(
+                f"{pattern!r}: no pattern of files in this folder", where=f"problems[{k}]"
+            ) from exc
         if not files:
             raise InputError(f"{pattern!r}: no such file", where=f"problems[{k}]")
         for file in files:
@@ -102,11 +104,19 @@ def _problems(
         for key, values in rest.items():
             if not isinstance(values, list) or "{" + key + "}" not in block["command"]:
                 raise InputError(f"a list, for {{{key}}} in the command", where=f"{where}.{key}")
+        check_size("tasks", prod(map(len, rest.values())), where)
         for values in product(*rest.values()):
             chosen = dict(zip(rest, values, strict=True))
-            try:
-                command = block["command"].format(**chosen)
-                name = str(block.get("name", block["command"])).format(**chosen)
-            except (KeyError, IndexError, ValueError) as exc:
-                raise InputError(f"{{{exc.args[0]}}} has no list of values", where=where) from exc
-            yield name, generate(command)
+            command = _fill(block["command"], chosen, where)
+            yield _fill(str(block.get("name", block["command"])), chosen, where), generate(command)
+
+
+def _fill(text: str, chosen: dict[str, Any], where: str) -> str:
+    """Put values in place of their names in braces."""
+
+    def value(found: re.Match[str]) -> str:
+        if found[1] not in chosen:
+            raise InputError(f"{found[0]} has no list of values", where=where)
+        return str(chosen[found[1]])
+
+    return re.sub(r"\{(.*?)\}", value, text)

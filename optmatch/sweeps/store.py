@@ -40,6 +40,8 @@ class StoreError(OptMatchError):
 
 def is_store(path: str | os.PathLike[str]) -> bool:
     """Tell whether a file is a database of SQLite, as stores are."""
+    if not Path(path).is_file():
+        return False
     try:
         with Path(path).open("rb") as file:
             return file.read(len(_MAGIC)) == _MAGIC
@@ -50,17 +52,9 @@ def is_store(path: str | os.PathLike[str]) -> bool:
 class Store:
     """Rows of sweeps in a file, to which several processes of one machine may write.
 
-    Parameters
-    ----------
-    path
-        The file; made if it is not there.
-    read_only
-        Whether to change nothing. Works also where nothing may be written.
-
-    Raises
-    ------
-    StoreError
-        If the file is no store, of a newer version, or cannot be opened.
+    The file is made if it is not there; with `read_only` nothing is changed, so that works also
+    where nothing may be written. `StoreError` says that it is no store, of a newer version, or
+    cannot be opened.
 
     Notes
     -----
@@ -80,6 +74,8 @@ class Store:
         self.path = os.fspath(path)
         if read_only and not Path(path).exists():
             raise StoreError(f"{self.path}: there is no such store")
+        if Path(path).exists() and not Path(path).is_file():
+            raise StoreError(f"{self.path}: no regular file, which a store is")
         with self._told():
             self._db = self._open(read_only)
             try:

@@ -129,12 +129,7 @@ class Report:
             "valid": self.valid,
             "proof": self.proof,
             "violations": [
-                {
-                    "rule": v.rule,
-                    "where": v.where,
-                    "got": _told(v.got),
-                    "expected": _told(v.expected),
-                }
+                {name: _told(getattr(v, name)) for name in ("rule", "where", "got", "expected")}
                 for v in self.violations
             ],
             "figures": {

@@ -25,12 +25,6 @@ def _ilp() -> Run:
     return solve
 
 
-def _circle() -> Run:
-    from optmatch.solvers.all_to_all.factorise import solve_circle
-
-    return solve_circle
-
-
 METHODS = (
     Method(
         "constructive",
@@ -51,9 +45,6 @@ METHODS = (
         _ilp,
         "pairs, slots and routes in one CP-SAT model, for a few dozen cells",
         exact=True,
-    ),
-    Method(
-        "circle", AllToAll, _circle, "the round-robin tournament as it is, each matching routed"
     ),
 )
 """Methods for all pairs; the first that takes a problem is its default."""

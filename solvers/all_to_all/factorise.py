@@ -1,10 +1,9 @@
-"""Methods `negotiated` and `circle` for all-to-all: 1-factorisations, with every factor routed.
+"""Method `negotiated` for all-to-all: 1-factorisations, with every factor routed.
 
-`negotiated` starts from a randomly relabelled tournament and routes its matchings. Then it
+It starts from a randomly relabelled tournament and routes its matchings. Then it
 exchanges pairs among three slots at a time, keeps the routes of circuits that stay, negotiates the
 others, and accepts what does not need more cells. The sum of all shortest routes is the same for
-every 1-factorisation, so the search has to remove the cells beyond it. `circle` routes the
-tournament alone.
+every 1-factorisation, so the search has to remove the cells beyond it.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from optmatch.solvers.all_to_all import factors as combinatorics
 from optmatch.solvers.all_to_all.conclusion import FEWEST_SLOTS, answer_at_once, conclude
 from optmatch.solvers.all_to_all.live import on_live_ports
 from optmatch.solvers.all_to_all.planner import SlotPlanner, exchange_pairs
-from optmatch.solvers.all_to_all.slot_shortage import names_faults, settle_open
+from optmatch.solvers.all_to_all.slot_shortage import names_faults
 from optmatch.solvers.routing.router import Router
 
 
@@ -43,35 +42,13 @@ def solve(
         fabric with faults has those named that cause it.
     """
     clock = limits.start()
-    found = schedule_all(problem, limits, rng, on_event, name="negotiated", search=True)
-    if found.limit is Limit.EXHAUSTED:
-        found = settle_open(problem, found, clock, rng, on_event)
+    found = schedule_all(problem, limits, rng, on_event, name="negotiated")
     if found.limit is not Limit.EXHAUSTED or FEWEST_SLOTS not in found.stats:
         return found
     with uncounted():
         from optmatch.solvers.all_to_all.joint_search import finish_small  # loads OR-tools
 
     return finish_small(problem, found, clock, rng, on_event)
-
-
-@names_faults()
-@on_live_ports
-def solve_circle(
-    problem: AllToAll, limits: Limits, rng: np.random.Generator, on_event: OnEvent
-) -> Solution:
-    """Route the round-robin tournament in port order as it is: the baseline, without a search.
-
-    Parameters
-    ----------
-    problem, limits, rng, on_event
-        As for every method. Iterations are not limited.
-
-    Returns
-    -------
-    Solution
-        In the fewest slots if all matchings of the tournament could be routed.
-    """
-    return schedule_all(problem, limits, rng, on_event, name="circle", search=False)
 
 
 def schedule_all(
@@ -81,9 +58,8 @@ def schedule_all(
     on_event: OnEvent,
     *,
     name: str,
-    search: bool,
 ) -> Solution:
-    """Route a tournament: relabelled and searched on from (`search`), or as it is."""
+    """Route a relabelled tournament, and search on from there."""
     clock = limits.start()
     trivial = answer_at_once(problem, name)
     if trivial is not None:
@@ -92,11 +68,10 @@ def schedule_all(
     router = Router(fabric)
     planner = SlotPlanner(problem, router, clock, rng, on_event)
     factors = combinatorics.tournament(fabric.n_ports, fabric.bidirectional)
-    if search:
-        factors = combinatorics.relabel(factors, planner.random_names(factors.shape[1]))
+    factors = combinatorics.relabel(factors, planner.random_names(factors.shape[1]))
     try:
         limit = planner.route_all(factors)
-        if limit is None and search:
+        if limit is None:
             limit = exchange_pairs(planner)
     except KeyboardInterrupt:
         limit = Limit.INTERRUPTED

@@ -41,9 +41,7 @@ def solve(
     decided = answer_at_once(problem, "ilp")
     if decided is not None:
         return decided
-    start = schedule_all(
-        problem, replace(limits, iterations=None), rng, on_event, name="ilp", search=True
-    )
+    start = schedule_all(problem, replace(limits, iterations=None), rng, on_event, name="ilp")
     if start.schedule is None or start.limit in (None, Limit.TIME, Limit.INTERRUPTED):
         return start
     return improve(problem, start, clock, rng, on_event)

@@ -21,6 +21,7 @@ from optmatch.fabrics.faults import STATES
 from optmatch.model import FREE, Limits, Schedule, Status, ignore, uncounted
 from optmatch.problems import AllToAll, Routing
 from optmatch.solvers.all_to_all.planner import FAILED, QUICK, Slot, SlotPlanner, exchange_pairs
+from optmatch.solvers.all_to_all.slot_shortage import decide_small
 from optmatch.solvers.routing.columns import Master
 from optmatch.solvers.routing.pathfinder import EFFORTS, FAR, Effort, Wiring, negotiate
 from optmatch.solvers.routing.router import Router
@@ -30,8 +31,6 @@ Outcome = Literal["survived", "failed", "unrepaired"]
 _EXCHANGES = 16  # for each slot, where circuits are left without a way
 _ROUNDS = 60  # of pricing, for a proof
 _MANY = 0.25  # of the slots: if so many are lost, a proof is more likely than a repair
-_LITERALS = 5_000  # of the exact model: a mesh of some 20 cells with 8 ports
-_CONFLICTS = 20_000
 _CASES = 20  # of branch and price, for a proof about one matching
 
 
@@ -245,13 +244,8 @@ class Repair:
 
     def _decide(self, problem: AllToAll, faults: tuple[Fault, ...]) -> Verdict | None:
         """Ask the exact model of a small mesh, where it takes seconds."""
-        with uncounted():
-            from optmatch.solvers.all_to_all.joint_model import (
-                decide_fewest,  # CP-SAT loads slowly
-            )
-
-        clock, rng = Limits(iterations=_CONFLICTS).start(), np.random.default_rng(0)
-        decided = decide_fewest(problem, clock, rng, _LITERALS, len(self.matchings))
+        clock, rng = Limits().start(), np.random.default_rng(0)
+        decided = decide_small(problem, clock, rng, len(self.matchings))
         if decided is True:
             return Verdict("failed", "search", causes=faults)
         if decided is False:

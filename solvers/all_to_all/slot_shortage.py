@@ -11,19 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric, Faulty
-from optmatch.model import FREE, Clock, Limit, Limits, OnEvent, Solution, ignore, uncounted
+from optmatch.model import Clock, Limits, OnEvent, Solution, ignore, uncounted
 from optmatch.problems import AllToAll, RoutingProof
 from optmatch.solvers.all_to_all import factors as combinatorics
-from optmatch.solvers.all_to_all.conclusion import (
-    FEWEST_SLOTS,
-    OPEN,
-    REFUTED_BY_SEARCH,
-    conclude,
-)
+from optmatch.solvers.all_to_all.conclusion import FEWEST_SLOTS
 from optmatch.solvers.all_to_all.live import Solve, live_part
 from optmatch.solvers.all_to_all.planner import FAILED, Slot, SlotPlanner, exchange_pairs
 from optmatch.solvers.routing.causes import Refuted, add_causes, find_causes
-from optmatch.solvers.routing.pathfinder import EFFORTS
 from optmatch.solvers.routing.router import Router
 
 Decide = Callable[[AllToAll, Clock, np.random.Generator], "list[Slot] | bool"]
@@ -33,7 +27,9 @@ _FEW_LITERALS = 5_000  # a mesh of some 40 cells with 6 ports: a second at most
 _FEW_CONFLICTS = 20_000
 
 
-def decide_small(problem: AllToAll, clock: Clock, rng: np.random.Generator) -> list[Slot] | bool:
+def decide_small(
+    problem: AllToAll, clock: Clock, rng: np.random.Generator, slots: int | None = None
+) -> list[Slot] | bool:
     """Do as `decide_fewest` does, where it takes about a second."""
     with uncounted():
         from optmatch.solvers.all_to_all.joint_model import (
@@ -41,41 +37,7 @@ def decide_small(problem: AllToAll, clock: Clock, rng: np.random.Generator) -> l
         )
 
     few = replace(clock.limits, iterations=_FEW_CONFLICTS)
-    return decide_fewest(problem, replace(clock, limits=few), rng, _FEW_LITERALS)
-
-
-def settle_open(
-    problem: AllToAll, found: Solution, clock: Clock, rng: np.random.Generator, on_event: OnEvent
-) -> Solution:
-    """Decide about the fewest slots of a small broken mesh, where routing left that open.
-
-    Parameters
-    ----------
-    problem
-        On live ports.
-    found
-        A schedule in more slots.
-
-    Returns
-    -------
-    Solution
-        In the fewest slots if they do; otherwise as found, with what is known now.
-    """
-    graph = problem.fabric.graph
-    if found.stats.get(FEWEST_SLOTS) != OPEN or graph is None or (graph.stuck == FREE).all():
-        return found
-    try:
-        decided = decide_small(problem, clock, rng)
-        if isinstance(decided, list):
-            planner = SlotPlanner(problem, Router(problem.fabric), clock, rng, on_event)
-            for slot in decided:  # routes are there, but nobody asked for short ones
-                routes, lengths = slot.routes.copy(), slot.lengths.copy()
-                planner.plan.append(planner.settle(slot.partner, routes, lengths, EFFORTS[0]))
-            return conclude(planner, None, found.method, polish=True)
-    except KeyboardInterrupt:
-        return replace(found, limit=Limit.INTERRUPTED)
-    stats = dict(found.stats) | ({FEWEST_SLOTS: REFUTED_BY_SEARCH} if decided else {})
-    return replace(found, stats=stats)
+    return decide_fewest(problem, replace(clock, limits=few), rng, _FEW_LITERALS, slots)
 
 
 def ask_shortage(

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from optmatch.problems.rails.plan import RailPlan, ranks_of_rails
 from optmatch.problems.rails.step import ALL_TO_ALL, RECV, SEND
 from optmatch.solvers.rails.order import Order, best_order, plan_in_order
-from optmatch.solvers.rails.transfers import Endpoint, Transfer, Transfers
+from optmatch.solvers.rails.transfers import Endpoint, Transfer, Transfers, face
 
 MOST_LISTED = 4
 """On rails of so many ranks, each of a class of its own, all ways are listed."""
@@ -104,7 +104,8 @@ def whom(transfers: Transfers, point: Endpoint) -> NDArray[np.int64]:
     """Return whom the ranks of a class send to in an operation; on a ring, the next member."""
     ranks = np.flatnonzero(transfers.folded.class_of == point.end // 2)
     to = np.full(len(transfers.folded.class_of), -1)
-    to[ranks] = transfers.folded.to[transfers.job.step().rank_start[ranks] + point.spot[0]]
+    place, turn = point.spot
+    to[ranks] = face(transfers, transfers.job.step().rank_start[ranks] + place, 0, 0, turn)
     return to
 
 

@@ -129,14 +129,23 @@ def _follow(
 ) -> tuple[NDArray[np.int32], list[tuple[float, float]]]:
     """Return the matchings of one rail, and when each is asked for and starts."""
     facing = np.full((2, transfers.n_lanes, len(ranks)), IDLE)
-    for turn in standing:
-        _turn(transfers, ranks, facing, turn)
+    known: dict[tuple[int, int, Spot], tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
+
+    def turn(to: Turn) -> None:
+        at = to.end, to.lane, to.spot
+        if at not in known:
+            known[at] = _face_on_rail(transfers, ranks, *at)
+        members, peers = known[at]
+        facing[to.end % 2, to.lane, members] = peers
+
+    for still in standing:
+        turn(still)
     rows, times = [_matching(transfers, facing)], [(0.0, 0.0)]
-    for starts_s, together in groupby(turns, key=lambda turn: turn.starts_s):
+    for starts_s, together in groupby(turns, key=lambda each: each.starts_s):
         asked_s = np.inf
-        for turn in together:
-            _turn(transfers, ranks, facing, turn)
-            asked_s = min(asked_s, turn.asked_s)
+        for each in together:
+            turn(each)
+            asked_s = min(asked_s, each.asked_s)
         matching = _matching(transfers, facing)
         if not np.array_equal(matching, rows[-1]):
             rows.append(matching)
@@ -144,18 +153,18 @@ def _follow(
     return np.array(rows), times
 
 
-def _turn(
-    transfers: Transfers, ranks: NDArray[np.int64], facing: NDArray[np.int64], turn: Turn
-) -> None:
-    """Let an end of a class face its peers; ``facing[side, lane, gpu]`` are GPUs of the rail."""
-    side, (place, number) = turn.end % 2, turn.spot
-    (members,) = np.nonzero(transfers.folded.class_of[ranks] == turn.end // 2)
+def _face_on_rail(
+    transfers: Transfers, ranks: NDArray[np.int64], end: int, lane: int, spot: Spot
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the GPUs of a class on a rail, and the GPUs that they face at an end."""
+    side, (place, number) = end % 2, spot
+    (members,) = np.nonzero(transfers.folded.class_of[ranks] == end // 2)
     if place < 0:
         peers = transfers.bridges[-1 - place][side][ranks[members]]
     else:
         operations = transfers.job.step().rank_start[ranks[members]] + place
-        peers = face(transfers, operations, side, turn.lane, number)
-    facing[side, turn.lane, members] = np.searchsorted(ranks, peers)
+        peers = face(transfers, operations, side, lane, number)
+    return members, np.searchsorted(ranks, peers)
 
 
 def _matching(transfers: Transfers, facing: NDArray[np.int64]) -> NDArray[np.int32]:

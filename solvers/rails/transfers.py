@@ -221,7 +221,7 @@ def _add_transfers(transfers: Transfers) -> Transfers:
     endpoints: dict[int, list[Endpoint]] = {
         node: [] for nodes in nodes_of.values() for node in nodes
     }
-    order = []
+    order, spots = [], dict[tuple[int, tuple[int, ...]], Spot]()
     for cls, nodes in enumerate(folded.order):
         known: dict[tuple[int, int, int, int], list[tuple[int, ...]]] = {}
         start = int(step.rank_start[folded.first[cls]])
@@ -238,7 +238,8 @@ def _add_transfers(transfers: Transfers) -> Transfers:
                 for turn, (node, peers) in enumerate(
                     zip(nodes_of[first], known[key], strict=True)
                 ):
-                    endpoints[node].append(Endpoint(2 * cls + side, peers, (op - start, turn)))
+                    spot = spots.setdefault((2 * cls + side, peers), (op - start, turn))
+                    endpoints[node].append(Endpoint(2 * cls + side, peers, spot))
         chained = [node for first in nodes.tolist() for node in nodes_of[first]]
         order.append(np.array(chained, dtype=np.int64))
     made = {}

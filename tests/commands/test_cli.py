@@ -30,7 +30,7 @@ BAD_INPUT = [  # what the file is, and what the message must name: place, rule a
     ("port-out-of-range", "/fabric/ports/2: ports[2] = 36: perimeter terminals are 0 .. 35"),
     ("duplicate-port", "/fabric/ports/3: ports[3] = 5: is ports[1] already"),
     ("unknown-key", "/slots_s: unknown key 'slots_s': known are format, kind, fabric, slot_s"),
-    ("version", "/format: format = 'optmatch/problem/2': this version reads optmatch/problem/1"),
+    ("version", "/format: format = 'optmatch/problem/2': unknown; known are optmatch/problem/1"),
     ("truncated", ":4:54: Expecting ',' delimiter: not JSON"),
     ("nan", "/slot_s: NaN: a number is finite"),
     ("digest", "/problem_sha256: problem_sha256 = '4dd4dae0"),

@@ -191,6 +191,18 @@ def test_a_pipe_is_written_to_and_never_replaced(tmp_path: Path) -> None:
     assert pipe.is_fifo()
 
 
+def test_a_pipe_is_waited_for_aloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And read once, by `info` too, which asks first what a file is."""
+    pipe = tmp_path / "pipe.json"
+    os.mkfifo(pipe)
+    text = dumps(om.AllToAll(om.HexMesh(2, 2, ports=4)))
+    monkeypatch.setattr("optmatch.io.contents._PATIENCE_S", 0.0)
+    monkeypatch.setattr("optmatch.io.contents._log.warning", lambda *_: pipe.write_text(text))
+    shown = call("info", pipe)
+    assert shown.exit_code == 0, shown.output
+    assert "hex-mesh" in shown.stdout
+
+
 def test_what_is_already_open_is_written_to(tmp_path: Path) -> None:
     """A pipe or a file behind the standard output, with all arrays in the text."""
     command = "generate demand --delay 1 --model uniform --fabric ideal-switch --size 400 -o"

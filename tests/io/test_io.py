@@ -92,7 +92,7 @@ BROKEN = [  # file, the place it must name, what it must say, whether the schema
     ("truncated", "", r"truncated.json:4:54: Expecting ',' delimiter: not JSON", False),
     ("unknown-fabric-key", "/fabric/row", "unknown key 'row': known are type, rows", True),
     ("unknown-key", "/slots_s", "unknown key 'slots_s': known are format, kind, fabric", True),
-    ("version", "/format", "= 'optmatch/problem/2': this version reads optmatch/problem/1", True),
+    ("version", "/format", "= 'optmatch/problem/2': unknown; known are optmatch/problem/1", True),
 ]
 
 

@@ -44,8 +44,16 @@ def bomb() -> bytes:
     return packed.getvalue()
 
 
+def crowd() -> bytes:
+    """Return an archive whose directory names half a million arrays."""
+    entry = b"PK\1\2" + bytes(24) + b"\1\0" + bytes(16) + b"a"
+    size = (500_000 * len(entry)).to_bytes(4, "little")
+    return entry * 500_000 + b"PK\5\6" + bytes(8) + size + bytes(6)
+
+
 FILES: dict[str, tuple[bytes, Callable[[Path], object]]] = {
     "a.npz": (bomb(), read_matrix),
+    "b.npz": (crowd(), read_matrix),
     "a.npy": ((NPY % b"9999999, 9999999").ljust(127) + b"\n", read_matrix),
     "a.mtx": (b"%%MatrixMarket matrix coordinate real general\n99999 99999 0\n", read_matrix),
     "a.json": (b'{"1": {"n": 99999, "scaled_doubly_stochastic_matrix": [1]}}', read_matrix),

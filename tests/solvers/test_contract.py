@@ -69,13 +69,6 @@ class TestNegotiatedAllToAll(AllToAllContract):
     method = "negotiated"
 
 
-class TestCircleAllToAll(AllToAllContract):
-    """The round-robin tournament: one pass, nothing to improve."""
-
-    method = "circle"
-    iterates = False
-
-
 class TestIlpAllToAll(AllToAllContract):
     """The joint model, which is for small meshes; what is tiny costs CP-SAT no conflict."""
 

@@ -131,7 +131,7 @@ def test_methods_side_by_side() -> None:
     """Objectives and bounds are those of `solve`; what is not accepted has a reason."""
     problem = om.Demand.from_matrix([[0, 3, 1], [2, 0, 2], [0, 1, 0]], delay_s=1.0)
     seen: list[Any] = []
-    methods = ["greedy-cover", "eclipse", "circle"]
+    methods = ["greedy-cover", "eclipse", "negotiated"]
     found = om.compare_methods({"small": problem}, methods, on_row=seen.append)
     assert [row.method for row in found] == methods
     assert seen == found
@@ -148,10 +148,10 @@ def test_methods_side_by_side() -> None:
 
 def test_the_command_on_files(tmp_path: Path) -> None:
     """A table, an object or a file, with a row for each file and method."""
-    table = call("compare", DEMAND, "--methods", "greedy-cover,eclipse,circle", "-q")
+    table = call("compare", DEMAND, "--methods", "greedy-cover,eclipse,negotiated", "-q")
     assert table.exit_code == 0, table.output
     assert len(table.stdout.splitlines()) == 5
-    assert "circle: method = 'circle': does not accept" in table.stdout
+    assert "negotiated: method = 'negotiated': does not accept" in table.stdout
     found = json.loads(
         call("compare", DEMAND, "--methods", "greedy-cover,eclipse", "--json", "-q").stdout
     )

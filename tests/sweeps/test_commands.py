@@ -38,6 +38,12 @@ n = [1, 2]
 delay = [0.5]
 """
 
+SMALL = """
+[[generate]]
+command = "all-to-all --fabric ideal-switch --size 3"
+"""
+ONES = [1] * 1001
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -81,7 +87,17 @@ def test_a_spec_is_problems_by_methods_by_seeds(folder: Path) -> None:
         ('[[generate]]\ncommand = "demand"\nsize = [1]', r"generate\[0\].size: a list, for"),
         ('[[generate]]\ncommand = "demand {size}"', "{size} has no list"),
         ('[[generate]]\ncommand = "demand"', "'demand': --delay"),
+        ('[[generate]]\ncommand = "{n:>9999999}{n}"\nn = [1]', "has no list"),
+        ('[[generate]]\ncommand = "{a.b}"', "{a.b} has no list"),
+        (f'[[generate]]\ncommand = "{{a}}{{b}}"\na = {ONES}\nb = {ONES}', "1002001 tasks: at"),
         ("= 3", "not TOML"),
+        ("a = " + "[" * 5000, "not TOML"),
+        ("a = " + "9" * 5000, "not TOML"),
+        ('problems = [""]', r"problems\[0\]: ''"),
+        ('problems = ["."]', r"problems\[0\]: '\.'"),
+        ('problems = ["/*"]', r"problems\[0\]: '/\*'"),
+        ("seeds = 1000000001\n" + SMALL, "seeds: 1000000001 tasks: at most"),
+        (SMALL + '[methods]\nall-to-all = "ilp"', "methods/all-to-all: 'ilp': a list"),
     ],
 )
 def test_a_wrong_spec_names_the_place(tmp_path: Path, text: str, why: str) -> None:

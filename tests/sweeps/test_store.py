@@ -1,5 +1,6 @@
 """The store: what is written stays, and what is broken is named."""
 
+import os
 import resource
 import sqlite3
 from collections.abc import Iterator
@@ -102,7 +103,7 @@ def test_a_broken_page_costs_its_rows(tmp_path: Path) -> None:
 
 
 def test_other_files_are_refused_and_not_changed(path: Path, tmp_path: Path) -> None:
-    """A newer version, another database, no database, nothing."""
+    """A newer version, another database, no database, nothing, a pipe."""
     change(path, "PRAGMA user_version = 2")
     other = tmp_path / "other.sqlite"
     change(other, "CREATE TABLE things (x)")
@@ -118,7 +119,11 @@ def test_other_files_are_refused_and_not_changed(path: Path, tmp_path: Path) -> 
         Store(tmp_path / "none", read_only=True)
     with pytest.raises(StoreError, match="unable to open"):
         Store(tmp_path / "none" / "a.sqlite")
-    assert is_store(path) and not is_store(text) and not is_store(tmp_path)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(StoreError, match="no regular file"):
+        Store(pipe, read_only=True)
+    assert is_store(path) and not any(map(is_store, (text, tmp_path, pipe)))
 
 
 def test_a_store_that_is_only_read_refuses_rows(path: Path) -> None:

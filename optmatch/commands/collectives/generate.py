@@ -8,6 +8,7 @@ import click
 import numpy as np
 
 from optmatch.commands.fields import Row, field_options
+from optmatch.commands.lists import Listed, pair
 from optmatch.commands.options import (
     FABRIC_NAMES,
     FABRIC_OPTIONS,
@@ -18,7 +19,6 @@ from optmatch.commands.options import (
     write_problem,
 )
 from optmatch.fabrics import SWITCHES
-from optmatch.model import InputError
 from optmatch.problems import Collective
 from optmatch.problems.collectives.problem import OPERATIONS, STARTS
 
@@ -46,8 +46,16 @@ _COSTS: tuple[Row, ...] = (
 @with_options(field_options(Collective, _COSTS))
 @click.option("--ports-per-rank", type=int, default=1, show_default=True, help="On each plane.")
 @click.option("--two-way", is_flag=True, help="Circuits join ports in both directions.")
-@click.option("--late", default="", help="Late ranks and by how many seconds, as 63=0.01,5=0.02.")
-@click.option("--steps", default="", help="Steps from outside, as 1:8e6,2:4e6: state and bytes.")
+@click.option(
+    "--late",
+    type=Listed(pair("=", int, float), "63=0.01"),
+    help="Late ranks and by how many seconds, as 63=0.01,5=0.02.",
+)
+@click.option(
+    "--steps",
+    type=Listed(pair(":", int, float), "1:8e6"),
+    help="Steps from outside, as 1:8e6,2:4e6: state and bytes.",
+)
 @click.option(
     "--fabric",
     "type_",
@@ -60,8 +68,7 @@ def collective(
     type_: str | None,
     matrix: str | None,
     ports_per_rank: int,
-    late: str,
-    steps: str,
+    late: Any,
     output: str,
     force: bool,
     **options: Any,
@@ -82,24 +89,11 @@ def collective(
     fabric = build_fabric(type_, shape) if type_ else None
     problem = Collective(
         ports=ports_per_rank,
-        late_s={rank: seconds for rank, seconds in _pairs("late", late, "=")},
-        steps=_pairs("steps", steps, ":") or None,  # type: ignore[arg-type]
+        late_s=dict(late or ()),
         fabric=fabric,  # type: ignore[arg-type]
         **options,
     )
     write_problem(problem, output, force)
-
-
-def _pairs(name: str, text: str, sign: str) -> list[tuple[Any, float]]:
-    """Read 5=0.02,63=0.01 as pairs of numbers; the first one may be a text of digits."""
-    found: list[tuple[Any, float]] = []
-    for part in filter(None, text.split(",")):
-        key, _, value = part.partition(sign)
-        try:
-            found.append((int(key), float(value)))
-        except ValueError:
-            raise InputError(f"--{name} = {part!r}: 5{sign}0.02 is expected") from None
-    return found
 
 
 COMMANDS = (collective,)

@@ -10,9 +10,11 @@ import click
 from click.core import ParameterSource
 
 from optmatch.commands.fields import RAILS, Row, field_options
+from optmatch.commands.lists import Listed, pair
 from optmatch.commands.options import (
     FABRIC_OPTIONS,
     FILE_OPTIONS,
+    NUMBERS,
     build_fabric,
     with_options,
     write_problem,
@@ -28,6 +30,7 @@ from optmatch.problems.rails.presets import PRESETS, make_job
 
 T = TypeVar("T", Parallelism, RailNetwork, TransformerModel, Workload)
 
+SKEW = Listed(float, "a number, or one for each expert, as in 3,1,1,1", single=True)
 _FABRIC_NAMES = ("rows", "cols", "ports", "tx", "rx", "size")
 _SPLIT: tuple[Row, ...] = (
     ("--dp", "dp", int, "Degree of data parallelism."),
@@ -45,7 +48,12 @@ _SPLIT: tuple[Row, ...] = (
         "Order of micro-batches.",
     ),
     ("--virtual-stages", "virtual_stages", int, "Parts of the model at a rank, interleaved."),
-    ("--stage-layers", "stage_layers", str, "Layers of each part, as in 7,8,7.  [default: equal]"),
+    (
+        "--stage-layers",
+        "stage_layers",
+        NUMBERS,
+        "Layers of each part, as in 7,8,7.  [default: equal]",
+    ),
     ("--order", "order", str, "Degrees as they count ranks, fastest first."),
     ("--placement", "placement", str, "Degrees as they fill servers, fastest first."),
 )
@@ -73,7 +81,7 @@ _WORKLOAD: tuple[Row, ...] = (
     ("--optimizer-bytes", "optimizer_bytes", float, "Bytes the optimiser moves for a weight."),
     ("--bucket", "bucket_bytes", float, "Bytes of gradients that are exchanged at once."),
     ("--one-stream", "one_stream", bool, "Whether a GPU communicates one thing at a time."),
-    ("--skew", "skew", float, "Tokens of the busiest expert over the mean."),
+    ("--skew", "skew", SKEW, "Tokens of the busiest rank over the mean, or of each expert."),
     ("--width", "width_bytes", float, "Bytes of an activation or weight."),
     ("--gradient-width", "gradient_width_bytes", float, "Bytes of a gradient."),
 )
@@ -115,8 +123,7 @@ _NEEDED = {
 @click.option("--measured-step", type=float, help="Seconds of a step, to fit the efficiency to.")
 @click.option(
     "--collectives",
-    default="",
-    show_default=False,
+    type=Listed(pair("=", str, str), "dp=tree"),
     help="Algorithms, as in dp=halving,cp=tree; else rings.",
 )
 @click.option(
@@ -135,7 +142,7 @@ def rail_job(
     preset: str | None,
     accelerator: str | None,
     measured_step: float | None,
-    collectives: str,
+    collectives: list[tuple[str, str]] | None,
     type_: str | None,
     output: str,
     force: bool,
@@ -144,7 +151,6 @@ def rail_job(
     """One step of a training job, over rails that are optical switches."""
     given = {name: options.pop(name) for name in _FABRIC_NAMES}
     fabric = build_fabric(type_, given) if type_ else None
-    options["stage_layers"] = _read_layers(options["stage_layers"])
     known = make_job(preset, gpus) if preset else None
 
     def fill(rows: Sequence[Row], base: T | None, make: Callable[..., T], **more: Any) -> T:
@@ -171,22 +177,13 @@ def rail_job(
             if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
                 del told[name]
         workload = replace(workload, **told)
-    chosen = [part.partition("=") for part in collectives.split(",") if part]
     job = RailJob(
         parallelism=parallelism,
         network=fill(_NETWORK, known.network if known else None, RailNetwork, fabric=fabric),
         workload=workload,
-        collectives={name.strip(): choice.strip() for name, _, choice in chosen},  # type: ignore[misc]
+        collectives=dict(collectives or ()),  # type: ignore[arg-type]
     )
     write_problem(job if measured_step is None else calibrate(job, measured_step), output, force)
-
-
-def _read_layers(text: str) -> tuple[int, ...]:
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    for part in parts:
-        if not part.isdecimal():
-            raise InputError(f"--stage-layers: {part!r} is no number of layers")
-    return tuple(map(int, parts))
 
 
 COMMANDS = (rail_job, rail_trace)

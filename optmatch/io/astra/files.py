@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -18,7 +17,6 @@ from optmatch.problems.rails.plan import RailPlan
 from optmatch.problems.rails.step import SCALE_UP
 
 _GIGA = 1e9
-_BLOCK = re.compile(r"(\w+)\s+(\d+)")
 
 
 def bandwidths(solution: Solution) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE, InputError, Schedule, Solution, Value, frozen, number
+from optmatch.model import IDLE, Amount, Axes, InputError, Schedule, Solution, Value, check_fields
 from optmatch.problems import Demand, PlaneSchedules
 
 EPSILON = 1e-9
@@ -44,35 +45,19 @@ class Simulation(Value):
         ``queue_bytes[event, source]``: what waits at each of these times.
     """
 
-    flow_completion_s: NDArray[np.float64]
-    left_bytes: NDArray[np.float64]
-    circuit_bytes: float
-    packet_bytes: float
-    makespan_s: float
-    completion_s: float
+    flow_completion_s: Annotated[NDArray[np.float64], Axes(2)]
+    left_bytes: Annotated[NDArray[np.float64], Axes(2)]
+    circuit_bytes: Amount
+    packet_bytes: Amount
+    makespan_s: Amount
+    completion_s: Amount
     busy: NDArray[np.float64]
-    reconfiguring: float
+    reconfiguring: Amount
     times_s: NDArray[np.float64]
-    queue_bytes: NDArray[np.float64]
+    queue_bytes: Annotated[NDArray[np.float64], Axes(2)]
 
     def __post_init__(self) -> None:
-        shapes = {
-            "flow_completion_s": 2,
-            "left_bytes": 2,
-            "busy": 1,
-            "times_s": 1,
-            "queue_bytes": 2,
-        }
-        for name, ndim in shapes.items():
-            object.__setattr__(self, name, frozen(name, getattr(self, name), ndim, np.float64))
-        for name in (
-            "circuit_bytes",
-            "packet_bytes",
-            "makespan_s",
-            "completion_s",
-            "reconfiguring",
-        ):
-            object.__setattr__(self, name, number(name, getattr(self, name)))
+        check_fields(self)
 
     @property
     def complete(self) -> bool:

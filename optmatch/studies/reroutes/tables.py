@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -58,18 +58,15 @@ def _cover(
     return cover_failures(fabric, **number, **rates)._asdict()
 
 
-class _Run(NamedTuple):
-    """A run of a study of failed chips."""
-
-    fabric: RackFabric
-    requests: int
-    mix: Mapping[Shape, float]
-    seed: np.random.SeedSequence
-
-
-def _measure(run: _Run, on_event: OnEvent = ignore) -> BlastRadius:
-    rng = np.random.default_rng(run.seed)
-    return measure_blast(run.fabric, draw_arrivals(run.fabric, run.requests, rng, mix=run.mix))
+def _measure(
+    fabric: RackFabric,
+    requests: int,
+    mix: Mapping[Shape, float],
+    seed: np.random.SeedSequence,
+    on_event: OnEvent = ignore,
+) -> BlastRadius:
+    rng = np.random.default_rng(seed)
+    return measure_blast(fabric, draw_arrivals(fabric, requests, rng, mix=mix))
 
 
 def study_blast(
@@ -94,8 +91,7 @@ def study_blast(
     try:
         on_event(Tick("blast radius", 0, runs))
         children = np.random.SeedSequence(seed).spawn(runs)
-        parts = (_Run(fabric, requests, mix, child) for child in children)
-        for blast in in_order(_measure, parts, executor):
+        for blast in in_order(partial(_measure, fabric, requests, mix), children, executor):
             found.append(blast)
             on_event(Tick("blast radius", len(found), runs))
     except KeyboardInterrupt:

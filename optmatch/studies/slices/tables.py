@@ -74,9 +74,21 @@ def study_slices(
     packed: dict[tuple[str, Shape], list[Placed]] = {}
     shapes = sorted({arrival.shape for arrival in trace} if trace is not None else mix)
     complete = True
+
+    def parts() -> Iterator[_Replay | _Fill]:
+        """Yield what is done, run by run; a trace is replayed once."""
+        drawn = {"n": requests, "load": load, "mix": mix}
+        for number, child in enumerate(np.random.SeedSequence(seed).spawn(runs)):
+            draws, leaves = child.spawn(2)
+            if trace is None or not number:
+                for rule in rules:
+                    yield _Replay(fabric, trace, drawn, rule, warm_up, draws)
+            for shape in shapes:
+                for rule in rules:
+                    yield _Fill(fabric, number + 1, shape, rule, free, leaves)
+
     try:
-        parts = _parts(fabric, requests, load, mix, trace, rules, runs, seed, warm_up, free)
-        for part, found in in_order(_do, parts, executor, on_event=on_event):
+        for part, found in in_order(_do, parts(), executor, on_event=on_event):
             if isinstance(found, Placed):
                 packed.setdefault((part.rule, part.shape), []).append(found)
                 continue
@@ -118,31 +130,6 @@ class _Fill(NamedTuple):
     rule: str
     free: float
     seed: np.random.SeedSequence
-
-
-def _parts(
-    fabric: RackFabric,
-    requests: int,
-    load: float,
-    mix: Mapping[Shape, float],
-    trace: Sequence[Arrival] | None,
-    rules: Sequence[str],
-    runs: int,
-    seed: int,
-    warm_up: float,
-    free: float,
-) -> Iterator[_Replay | _Fill]:
-    """Yield what a study does, run by run; a trace is replayed once."""
-    drawn = {"n": requests, "load": load, "mix": mix}
-    shapes = sorted({arrival.shape for arrival in trace} if trace is not None else mix)
-    for number, child in enumerate(np.random.SeedSequence(seed).spawn(runs)):
-        draws, leaves = child.spawn(2)
-        if trace is None or not number:
-            for rule in rules:
-                yield _Replay(fabric, trace, drawn, rule, warm_up, draws)
-        for shape in shapes:
-            for rule in rules:
-                yield _Fill(fabric, number + 1, shape, rule, free, leaves)
 
 
 def _do(part: _Replay | _Fill, on_event: OnEvent = ignore) -> tuple[Any, Outcome | Placed]:

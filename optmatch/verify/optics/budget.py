@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import Value, number
+from optmatch.model import Amount, Value, check_fields
 from optmatch.verify.optics.figures import Optics
 
 
@@ -66,15 +66,12 @@ class Budget(Value):
     15.0
     """
 
-    insertion_loss_db: float | None = None
-    signal_to_crosstalk_db: float | None = None
-    delay_spread_s: float | None = None
+    insertion_loss_db: Amount | None = None
+    signal_to_crosstalk_db: Amount | None = None
+    delay_spread_s: Amount | None = None
 
     def __post_init__(self) -> None:
-        for name in self.__slots__:
-            value = getattr(self, name)
-            if value is not None:
-                self._set(**{name: number(name, value)})
+        check_fields(self)
 
     def margins(self, optics: Optics) -> list[Margin]:
         """Compare the worst circuits with the limits.

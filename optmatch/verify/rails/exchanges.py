@@ -50,8 +50,9 @@ def check_exchanges(
         held = until - since - rail.dark_s(since, np.maximum(since, until))
         enough = held >= part_s[of] - slack
         reached, _ = rail.reached(state[enough], at[enough])
-        served.append(np.unique(of[enough] * wide + reached + 1))
-    of, rank = np.divmod(np.unique(np.concatenate(served)), wide)
+        served.append(of[enough] * wide + reached + 1)
+    every = np.sort(np.concatenate(served))  # `np.unique` is slow on such keys
+    of, rank = np.divmod(every[np.diff(every, prepend=-1) > 0], wide)
     rank -= 1
     groups = step.group[operations].astype(np.int64)
     members = [group * wide + k for group in np.unique(groups) for k in step.groups[group].ranks]

@@ -1,4 +1,4 @@
-"""The rules of slots: shapes, matchings, times, and which pairs meet."""
+"""The rules of slots: shapes, and that each holds a matching."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import numpy as np
 
 from optmatch.fabrics import Fabric
 from optmatch.model import CROSS, FREE, IDLE, Schedule
-from optmatch.problems import AllToAll, Routing
 from optmatch.verify.report import Findings
 
 
@@ -99,55 +98,3 @@ def check_matchings(fabric: Fabric, schedule: Schedule, findings: Findings) -> b
                     "another port",
                 )
     return len(findings.violations) == before
-
-
-def check_times(problem: AllToAll | Routing, schedule: Schedule, findings: Findings) -> None:
-    """Check durations, delay and the kind of switching, and add up the time."""
-    rule, slot_s, delay_s = "a matching that is asked for alone lasts 1 s", 1.0, 0.0
-    if isinstance(problem, AllToAll):
-        rule, slot_s, delay_s = "a slot lasts slot_s", problem.slot_s, problem.delay_s
-    for slot, duration in enumerate(schedule.durations_s.tolist()):
-        findings.expect(rule, f"durations_s[{slot}]", duration, slot_s)
-    findings.expect("the delay is the problem's", "delay_s", float(schedule.delay_s), delay_s)
-    # no pair meets in two slots, so no circuit could go on through a reconfiguration
-    findings.expect("all circuits change together", "switching", schedule.switching, "all-stop")
-    if isinstance(problem, AllToAll):
-        findings.figures["makespan_s"] = float(schedule.durations_s.sum()) + (
-            len(schedule.matchings) * float(schedule.delay_s)
-        )
-
-
-def check_coverage(problem: AllToAll, schedule: Schedule, findings: Findings) -> None:
-    """Check that each two different live ports meet exactly once, and that nothing else does."""
-    n_ports = problem.fabric.n_ports
-    slots, sources = np.nonzero(schedule.matchings != IDLE)
-    destinations = schedule.matchings[slots, sources]
-    meetings = np.zeros((n_ports, n_ports), dtype=np.int64)
-    np.add.at(meetings, (sources, destinations), 1)
-    wanted = np.ones_like(meetings) - np.eye(n_ports, dtype=np.int64)
-    wanted[list(problem.fabric.dead_ports)] = wanted[:, list(problem.fabric.dead_ports)] = 0
-    for i, j in np.argwhere(meetings != wanted):
-        if problem.fabric.bidirectional and i > j:
-            continue  # named as (j, i): circuits are mutual
-        held = slots[(sources == i) & (destinations == j)].tolist()
-        findings.refuse(
-            "every pair meets exactly once, and no port meets itself",
-            f"ports {i} and {j}" if problem.fabric.bidirectional else f"from port {i} to port {j}",
-            f"slots {held}" if held else "no slot",
-            "one slot" if wanted[i, j] else "no slot",
-        )
-
-
-def check_given_matching(problem: Routing, schedule: Schedule, findings: Findings) -> bool:
-    """Check that the one slot holds the matching that was asked for."""
-    if not findings.expect("there is one slot", "matchings", len(schedule.matchings), 1):
-        return False
-    held, asked = schedule.matchings[0], problem.matching
-    for port in np.flatnonzero(held != asked):
-        findings.refuse(
-            "the slot holds the given matching",
-            f"matchings[0, {port}]",
-            int(held[port]),
-            int(asked[port]),
-        )
-    return True

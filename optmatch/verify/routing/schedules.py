@@ -6,20 +6,14 @@ from functools import partial
 
 import numpy as np
 
-from optmatch.model import FREE, Schedule, Solution
+from optmatch.model import FREE, IDLE, Schedule, Solution
 from optmatch.problems import AllToAll, Routing
 from optmatch.verify.bounds import check_solution
 from optmatch.verify.report import Findings
 from optmatch.verify.routing.bounds import bound_objective, count_slots
 from optmatch.verify.routing.claims import check_proof, check_slots
 from optmatch.verify.routing.light import Traced, check_light
-from optmatch.verify.routing.matchings import (
-    check_coverage,
-    check_given_matching,
-    check_matchings,
-    check_shapes,
-    check_times,
-)
+from optmatch.verify.routing.matchings import check_matchings, check_shapes
 
 
 def verify_schedule(
@@ -65,13 +59,65 @@ def _replay(problem: AllToAll | Routing, schedule: Schedule | None, findings: Fi
             "times, pairs and light: slots that are no matchings define no circuits"
         )
         return False
-    check_times(problem, schedule, findings)
+    _check_times(problem, schedule, findings)
     if isinstance(problem, AllToAll):
-        check_coverage(problem, schedule, findings)
+        _check_coverage(problem, schedule, findings)
     else:
-        check_given_matching(problem, schedule, findings)
+        _check_given_matching(problem, schedule, findings)
     traced = check_light(problem.fabric, schedule, findings)
     _add_figures(problem, schedule, traced, findings)
+    return True
+
+
+def _check_times(problem: AllToAll | Routing, schedule: Schedule, findings: Findings) -> None:
+    """Check durations, delay and the kind of switching, and add up the time."""
+    rule, slot_s, delay_s = "a matching that is asked for alone lasts 1 s", 1.0, 0.0
+    if isinstance(problem, AllToAll):
+        rule, slot_s, delay_s = "a slot lasts slot_s", problem.slot_s, problem.delay_s
+    for slot, duration in enumerate(schedule.durations_s.tolist()):
+        findings.expect(rule, f"durations_s[{slot}]", duration, slot_s)
+    findings.expect("the delay is the problem's", "delay_s", float(schedule.delay_s), delay_s)
+    # no pair meets in two slots, so no circuit could go on through a reconfiguration
+    findings.expect("all circuits change together", "switching", schedule.switching, "all-stop")
+    if isinstance(problem, AllToAll):
+        findings.figures["makespan_s"] = float(schedule.durations_s.sum()) + (
+            len(schedule.matchings) * float(schedule.delay_s)
+        )
+
+
+def _check_coverage(problem: AllToAll, schedule: Schedule, findings: Findings) -> None:
+    """Check that each two different live ports meet exactly once, and that nothing else does."""
+    n_ports = problem.fabric.n_ports
+    slots, sources = np.nonzero(schedule.matchings != IDLE)
+    destinations = schedule.matchings[slots, sources]
+    meetings = np.zeros((n_ports, n_ports), dtype=np.int64)
+    np.add.at(meetings, (sources, destinations), 1)
+    wanted = np.ones_like(meetings) - np.eye(n_ports, dtype=np.int64)
+    wanted[list(problem.fabric.dead_ports)] = wanted[:, list(problem.fabric.dead_ports)] = 0
+    for i, j in np.argwhere(meetings != wanted):
+        if problem.fabric.bidirectional and i > j:
+            continue  # named as (j, i): circuits are mutual
+        held = slots[(sources == i) & (destinations == j)].tolist()
+        findings.refuse(
+            "every pair meets exactly once, and no port meets itself",
+            f"ports {i} and {j}" if problem.fabric.bidirectional else f"from port {i} to port {j}",
+            f"slots {held}" if held else "no slot",
+            "one slot" if wanted[i, j] else "no slot",
+        )
+
+
+def _check_given_matching(problem: Routing, schedule: Schedule, findings: Findings) -> bool:
+    """Check that the one slot holds the matching that was asked for."""
+    if not findings.expect("there is one slot", "matchings", len(schedule.matchings), 1):
+        return False
+    held, asked = schedule.matchings[0], problem.matching
+    for port in np.flatnonzero(held != asked):
+        findings.refuse(
+            "the slot holds the given matching",
+            f"matchings[0, {port}]",
+            int(held[port]),
+            int(asked[port]),
+        )
     return True
 
 

@@ -25,6 +25,8 @@ Shape = tuple[int, int, int]
 class Torus(NamedTuple):
     """A slice as slots that exchange light."""
 
+    shape: Shape
+    """Its sides in chips."""
     slots: int
     weights: dict[tuple[int, int], int]
     """Circuits by slot and slot."""
@@ -47,7 +49,7 @@ def measure(shape: Shape, server: Shape) -> Torus:
                 if there != here:
                     weights[here, there] = weights.get((here, there), 0) + 1
     even = all(side % part == 0 or side < part for side, part in zip(shape, server, strict=True))
-    return Torus(x * y * z, weights, (x, y, z), even)
+    return Torus(shape, x * y * z, weights, (x, y, z), even)
 
 
 def _slot(place: tuple[int, ...], server: Shape, sides: Shape) -> int:
@@ -55,7 +57,7 @@ def _slot(place: tuple[int, ...], server: Shape, sides: Shape) -> int:
     return x + sides[0] * (y + sides[1] * z)
 
 
-def fits_fabric(grid: Sequence[int], fabric: RackFabric) -> bool:
+def _fits(grid: Sequence[int], fabric: RackFabric) -> bool:
     """Tell whether a torus of slots fits into a rack, or joined racks have servers enough."""
     if fabric.joined:
         return math.prod(grid) <= fabric.n_servers
@@ -76,7 +78,7 @@ def _places(problem: SliceAllocation) -> list[list[int]]:
 
 def bound_load(problem: SliceAllocation) -> float:
     """Bound the load by the circuits of one pair of slots; infinite without servers enough."""
-    tori = _tori(problem)
+    tori = list_tori(problem)
     most = max(map(len, _places(problem)))
     fitting = [torus for torus in tori if torus.slots <= most]
     return min(
@@ -84,11 +86,13 @@ def bound_load(problem: SliceAllocation) -> float:
     )
 
 
-def _tori(problem: SliceAllocation) -> list[Torus]:
+def list_tori(problem: SliceAllocation) -> list[Torus]:
     """List the slice as it may be turned; of those that fit, the ones with the fewest slots."""
     fabric = problem.fabric
-    turned = [measure(shape, fabric.server) for shape in set(permutations(problem.shape))]
-    fitting = [torus for torus in turned if fits_fabric(torus.sides, fabric)]
+    turned = [
+        measure(shape, fabric.server) for shape in dict.fromkeys(permutations(problem.shape))
+    ]
+    fitting = [torus for torus in turned if _fits(torus.sides, fabric)]
     fewest = min((torus.slots for torus in fitting), default=0)
     return [torus for torus in fitting if torus.slots == fewest]
 
@@ -113,7 +117,7 @@ def check_load_proof(problem: SliceAllocation, proof: object) -> float:
             raise ProofError("a cut is no set of servers of one rack")
         by_place.setdefault(within.pop(), []).append(cut)
     for place, servers in enumerate(_places(problem)):
-        for torus in _tori(problem):
+        for torus in list_tori(problem):
             if len(servers) < torus.slots:
                 continue
             cuts = by_place.get(place, [])

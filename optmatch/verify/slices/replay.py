@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from itertools import pairwise, permutations, product
+from itertools import pairwise, product
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from optmatch.model import Schedule, Solution
 from optmatch.problems import Allocation, SliceAllocation
 from optmatch.verify.bounds import check_solution
 from optmatch.verify.report import Findings
-from optmatch.verify.slices.bounds import Torus, bound_load, check_load_proof, fits_fabric, measure
+from optmatch.verify.slices.bounds import Torus, bound_load, check_load_proof, list_tori
 
 Shape = tuple[int, int, int]
 MOST_TOLD = 20
@@ -46,7 +46,7 @@ def _replay(problem: SliceAllocation, answer: object, findings: Findings) -> boo
             "the answer is an allocation", "answer", type(answer).__name__, "Allocation"
         )
         return False
-    allowed = _turned(problem)
+    allowed = {torus.shape: torus for torus in list_tori(problem)}
     if answer.shape not in allowed:
         findings.refuse(
             "the slice is the one asked for, on the fewest servers",
@@ -55,7 +55,7 @@ def _replay(problem: SliceAllocation, answer: object, findings: Findings) -> boo
             " or ".join(map(str, allowed)) or "none: it is too large",
         )
         return False
-    torus = measure(answer.shape, problem.fabric.server)
+    torus = allowed[answer.shape]
     if not _check_servers(problem, answer, torus, findings):
         return False
     wanted = _expected_circuits(problem.fabric, answer)
@@ -86,19 +86,6 @@ def _replay(problem: SliceAllocation, answer: object, findings: Findings) -> boo
     figures["worst_load"] = int(loads[used].max(initial=0))
     figures["objective"] = float(figures["worst_load"])
     return True
-
-
-def _turned(problem: SliceAllocation) -> list[Shape]:
-    """List the shapes that fit on the fewest servers."""
-    fabric = problem.fabric
-    counts: dict[Shape, int] = {}
-    for x, y, z in permutations(problem.shape):
-        grid = [
-            math.ceil(side / part) for side, part in zip((x, y, z), fabric.server, strict=True)
-        ]
-        if fits_fabric(grid, fabric):
-            counts[x, y, z] = math.prod(grid)
-    return [shape for shape in counts if counts[shape] == min(counts.values())]
 
 
 def _check_servers(

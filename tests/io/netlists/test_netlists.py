@@ -376,7 +376,7 @@ def test_commands_take_netlists(tmp_path: Path) -> None:
     [
         ("--netlist x.json --rows 3", "--rows: no option of a netlist"),
         ("--rows 3 --cols 3 --open-pins", "--open-pins: only with --netlist"),
-        ("--netlist x.json --pins west", "--pins: name=pin"),
+        ("--netlist x.json --pins west", "name=pin, separated by commas"),
         ("--rows 2 --cols 2 --ports 4 --dead-cells 99", "dead_cells[0] = 99: cells are 0 .. 18"),
     ],
 )

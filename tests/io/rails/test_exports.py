@@ -326,7 +326,7 @@ def test_the_command_in_a_process(tmp_path: Path) -> None:
     for options, message in (
         (["--to", "chakra", "-o", "run"], "this format is for rail-job"),
         (["--to", "astra-bw", "-o", "there.txt"], "is there already"),
-        (["--to", "pdf"], "'pdf' is not one of"),
+        (["--to", "pdf"], "format 'pdf': known are csv"),
     ):
         refused = run(*options)
         assert (refused.exit_code, refused.stdout) == (2, "")

@@ -58,7 +58,7 @@ def test_the_command_starts_from_a_preset() -> None:
         ("--preset llama3-405b --gpus 2048 --order tp-dp", "order = tp, dp: each of dp, tp, pp"),
         (
             "--preset llama3-405b --gpus 2048 --stage-layers 1,x",
-            "--stage-layers: 'x' is no number",
+            "'1,x': whole numbers, separated by commas",
         ),
         ("--preset mixtral-8x22b --gpus 1024 --experts 12", "ep = 8: does not divide the 12"),
         ("--gpus 8 --dp 8", "--layers: is needed without --preset"),

@@ -340,7 +340,7 @@ def test_the_command_keeps_to_one_thread(monkeypatch: pytest.MonkeyPatch) -> Non
         (["--device", "ideal"], "--device: only with --optics"),
         (["--per-slot"], "--per-slot: only with --optics"),
         (["--max-loss-db", "0"], "--max-loss-db: only with --optics"),
-        (["--optics", "--frequencies", "0,x"], "numbers in Hz, separated by commas"),
+        (["--optics", "--frequencies", "0,x"], "numbers, separated by commas"),
         (["--optics", "--device", "glass"], "device = 'glass': unknown"),
         (["--optics", "--device", "absent.json"], "absent.json: cannot be read"),
     ],
