@@ -115,9 +115,8 @@ def measure(case: str, curves: Curves) -> PipelineWindows:
         replicas=replicas,
         forward_s=forward,
         backward_s=2 * forward,
-        quiet_s=forward,
+        quiet_s=0.0,
         slack_s=0.0,
-        last_s=0.0,
         message_bytes=message_bytes,
         gradient_bytes=48.9e6,
     )
@@ -137,51 +136,28 @@ def show_curves(curves: Curves) -> None:
             row.append(f"{policy} {100 * errors.max():.3f} % of {len(points)} delays")
         print(
             f"  {case}: {', '.join(row)}; forward {1e3 * windows.forward_s:.1f} ms,"
-            f" slack {1e3 * windows.slack_s:.2f} ms, last {1e3 * windows.last_s:.1f} ms"
+            f" first {1e3 * windows.quiet_s:.1f} ms, slack {1e3 * windows.slack_s:.2f} ms"
         )
-
-
-def predict_errors(job: om.RailJob, published: dict[tuple[str, float], float]) -> list[str]:
-    """Return the errors at each delay in percent: of both policies, and of the second corrected.
-
-    Corrected: as if the circuits of messages back were asked for a forward pass before.
-    """
-    delays = sorted({delay_s for _, delay_s in published})
-    rows = [[] for _ in range(3)]
-    rail = np.array([phase.rail == 0 for phase in job.phases()])
-    names = [(phase.stage, phase.position) for phase in job.phases() if phase.rail == 0]
-    for delay_s in delays:
-        for policy in ("on-demand", "provisioned"):
-            found = simulate_rails(job, policy, delay_s=delay_s)
-            step_s = [found.step_s]
-            if policy == "provisioned":
-                window_s = dict(zip(names, found.window_s[rail], strict=True))
-                ahead_s = max(0.0, delay_s - window_s[3, 1])
-                late_s = [max(0.0, delay_s - window_s[stage, 2]) for stage in (1, 2, 3)]
-                step_s.append(found.step_s - sum(late_s) + 3 * ahead_s)
-            for row, each in zip(rows[1:] if len(step_s) > 1 else rows, step_s, strict=False):
-                row.append(100 * (each / published[policy, delay_s] - 1))
-    return [" ".join(f"{each:+.2f}" for each in row) for row in rows]
 
 
 def show_predictions(curves: Curves) -> None:
     """Print the error of every published point, predicted from the job and one fitted factor."""
-    print("| case | all links | delays, ms | on demand | provisioned | with longer windows |")
-    print("|---|---|---|---|---|---|")
+    print("| case | all links | delays, ms | on demand | provisioned |")
+    print("|---|---|---|---|---|")
     for case in PUBLISHED:
         base = "h200-dp2" if case.startswith("h200") else "gb200-dp4"
         fitted = calibrate(published_job(base, electrical=True), curves[base]["all-links", 0.0])
         efficiency = fitted.workload.efficiency
         electrical = published_job(case, efficiency=efficiency, electrical=True)
         error = 100 * (electrical.lower_bound() / curves[case]["all-links", 0.0] - 1)
-        times = {
-            key: step_s
-            for key, step_s in curves[case].items()
-            if key[0] in ("on-demand", "provisioned")
-        }
-        delays = " ".join(f"{1e3 * delay_s:g}" for delay_s in sorted({key[1] for key in times}))
-        row = predict_errors(published_job(case, efficiency=efficiency), times)
-        print(f"| {case} | {error:+.2f} | {delays} | {' | '.join(row)} |", flush=True)
+        job = published_job(case, efficiency=efficiency)
+        delays = sorted({delay_s for name, delay_s in curves[case] if name == "provisioned"})
+        row = [f"{error:+.2f}", " ".join(f"{1e3 * delay_s:g}" for delay_s in delays)]
+        for policy in ("on-demand", "provisioned"):
+            found = [simulate_rails(job, policy, delay_s=delay_s).step_s for delay_s in delays]
+            errors = np.array(found) / [curves[case][policy, delay_s] for delay_s in delays] - 1
+            row.append(" ".join(f"{each:+.2f}" for each in 100 * errors))
+        print(f"| {case} | {' | '.join(row)} |", flush=True)
 
 
 def show_plans(curves: Curves) -> None:

@@ -94,8 +94,8 @@ class Plain:
         return isinstance(value, kinds) and not isinstance(value, bool)
 
     def takes_all(self, values: Sequence[Any]) -> bool:
-        """Tell quickly whether all are of this very type, and in range."""
-        if not set(map(type, values)) <= {self.type}:
+        """Tell quickly whether all are of this very type, no float, and in range."""
+        if self.type is float or not set(map(type, values)) <= {self.type}:
             return False
         span = self.span
         return (

@@ -93,17 +93,9 @@ class Entry:
 
 
 class Library:
-    """The problems of a folder.
+    """The problems of a folder, by default of that of ``OPTMATCH_INSTANCES`` or of the checkout.
 
-    Parameters
-    ----------
-    folder
-        Where they lie; if None the one that ``OPTMATCH_INSTANCES`` names, or that of the checkout.
-
-    Raises
-    ------
-    FormatError
-        If there is no index.
+    Without an index there `FormatError` is raised.
 
     Examples
     --------
@@ -159,20 +151,10 @@ class Library:
         return found
 
     def submit(self, solution: Solution) -> tuple[Entry, bool]:
-        """Compare an answer with the best that is known.
+        """Return the entry of the problem as it is with this answer, and whether that is better.
 
-        Returns
-        -------
-        Entry, bool
-            The entry as it is with this answer, and whether that is better than before. The index
-            is not changed; `write` does that.
-
-        Raises
-        ------
-        InputError
-            If the problem is not in the library.
-        VerificationError
-            If `verify` does not accept the answer.
+        The index is not changed; `write` does that. `InputError` says that the problem is not in
+        the library, `VerificationError` that the answer is not accepted.
         """
         sha256 = problem_digest(solution.problem)
         entry = next((e for e in self if e.problem_sha256 == sha256), None)

@@ -16,7 +16,6 @@ from optmatch.solvers.demands.plans import Plan, serve
 _FEW = 6  # slots of a plan: so few that every number of them gets its programme
 _MANY = 2000  # pairs: from so many on, a programme takes seconds, so there is one for each plan
 _LARGE = 128  # ports: from so many on, the programme takes too long
-_TRIES = 3  # rounds of lengthening and shortening slots by a tick
 
 
 def leave_to_packets(problem: Demand, plan: Plan) -> Plan:
@@ -66,15 +65,7 @@ def _shorten(problem: Demand, plan: Plan) -> Plan:
         Plan(plan.matchings, np.maximum(rounded, least).astype(np.int64))
         for rounded in (np.floor(wanted), np.rint(wanted), np.ceil(wanted - 1e-6))
     ]
-    best = min(plans, key=lambda tried: _finish(problem, tried))
-    end = _finish(problem, best)
-    for slot, step in [(k, step) for k in range(len(wanted)) for step in (1, -1)] * _TRIES:
-        ticks = best.ticks.copy()
-        ticks[slot] = max(ticks[slot] + step, least)
-        tried = Plan(plan.matchings, ticks)
-        if _finish(problem, tried) < end:
-            best, end = tried, _finish(problem, tried)
-    return best
+    return min(plans, key=lambda tried: _finish(problem, tried))
 
 
 def _durations(problem: Demand, plan: Plan) -> NDArray[np.float64] | None:

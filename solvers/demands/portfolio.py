@@ -1,9 +1,8 @@
 """Methods `portfolio` and `best`: several covers, polished; then parts of the best rebuilt.
 
-`portfolio` takes what the fitting rules make, exchanges circuits between slots, sets durations by
-an LP and keeps the best. `best` goes on from there: a few slots are taken out, what they leave is
-covered anew by a rule drawn at random, and the result is kept if it is not longer (a large
-neighbourhood search).
+`portfolio` takes what the fitting rules make, exchanges circuits between slots and keeps the best.
+`best` goes on from there: a few slots are taken out, what they leave is covered anew by a rule
+drawn at random, and the result is kept if it is not longer (a large neighbourhood search).
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from optmatch.solvers.demands import few_ports
 from optmatch.solvers.demands.birkhoff import decompose
 from optmatch.solvers.demands.covering import ECLIPSE, Rating
 from optmatch.solvers.demands.covers import cover_by
-from optmatch.solvers.demands.durations import shorten
 from optmatch.solvers.demands.exchange import exchange
 from optmatch.solvers.demands.greedy import complete, cover_by_busiest, cover_heaviest_first
 from optmatch.solvers.demands.plans import Plan, join, serve, tidy, trim
@@ -37,7 +35,6 @@ _HUGE = 200  # ports: from so many on, rules that cannot look at the clock are l
 _STEPS_PER_S = 100_000_000  # how fast exchanges are, about
 _FEW_PORTS = 3  # with packets or several planes: so few that the exact model is quick
 _WORK = 0.1  # of the exact model, about in seconds: what it leaves open then is rebuilt
-_LARGE = 128  # from so many ports on, durations are not set by an LP at every step
 
 
 def solve_best(
@@ -98,15 +95,13 @@ def _try_exact(
     return finish_small(problem, found, clock, rng, on_event, work=_WORK)
 
 
-def polish(work: Work, plan: Plan, *, programme: bool = True) -> Plan:
-    """Exchange circuits between slots, and set the durations anew."""
+def polish(work: Work, plan: Plan) -> Plan:
+    """Exchange circuits between slots, as far as the time allows."""
     plan = tidy(plan)
     steps = len(plan.ticks) ** 2 * len(work.demand)  # of one round of exchanges
     most_s = work.clock.remaining_s / 4
     if _STEPS_PER_S * most_s >= steps:
         plan = exchange(plan, work.demand, work.shortest, deadline=counted_time() + most_s)
-    if programme and len(work.demand) < _LARGE:
-        plan = shorten(plan, work.demand, work.shortest)
     return trim(plan, work.demand, work.shortest)
 
 
@@ -159,7 +154,7 @@ def rebuild(work: Work) -> Iterator[Plan]:
         if best is not None and len(work.demand) > _HUGE and _late(work.clock):
             break
         began_s = work.clock.elapsed_s
-        plan = polish(work, rule(), programme=not quick)
+        plan = polish(work, rule())
         if best is None or plan.cost(work.delay) < best.cost(work.delay):
             best = plan
         took_s = (work.clock.elapsed_s - began_s) / 4  # of a rebuild, as it covers only a part
@@ -171,7 +166,7 @@ def rebuild(work: Work) -> Iterator[Plan]:
             break
         moves += 1
         began_s = work.clock.elapsed_s
-        plan = polish(work, _replace_some(work, best), programme=moves % 8 == 0)
+        plan = polish(work, _replace_some(work, best))
         took_s = work.clock.elapsed_s - began_s
         if plan.cost(work.delay) <= best.cost(work.delay):
             best = plan

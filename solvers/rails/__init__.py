@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _SIMPLE: dict[Simple, str] = {
     "prefetch": "circuits of the next phase set up while their ports are idle",
-    "provisioned": "circuits changed as soon as the last phase has ended",
+    "provisioned": "circuits changed once no communication is left before the next one",
     "on-demand": "circuits changed when all who need them are ready",
     "static": "ports split once, by the square root of traffic",
 }

@@ -1,4 +1,4 @@
-"""Simple policies: circuits split once, changed on demand, or as soon as the last phase ends."""
+"""Simple policies: circuits split once, changed on demand, or as early as communication allows."""
 
 from __future__ import annotations
 
@@ -126,11 +126,10 @@ def plan_by_demand(transfers: Transfers, *, provisioned: bool) -> RailPlan:
     """Change circuits when they are asked for.
 
     A class changes its circuits when its last span has ended and somebody has asked. On demand
-    that is a communication that is ready at all its members. If `provisioned`, it is the end of
-    the last span; only in the beginning of a step the first communication still has to ask.
-    Classes go through their spans as their programs say. Where these contradict each other, they
-    go by time, which never does: all that is added to the step then leads from what starts
-    earlier to what starts later.
+    that is a communication that is ready at all its members. If `provisioned`, it is one that
+    waits for no other communication over rails any more. Classes go through their spans as their
+    programs say. Where these contradict each other, they go by time, which never does: all that
+    is added to the step then leads from what starts earlier to what starts later.
     """
     plan = _plan_in_order(transfers, transfers.order, provisioned)
     plan = plan or _plan_in_order(transfers, by_time(transfers), provisioned)
@@ -280,6 +279,18 @@ def by_time(transfers: Transfers) -> tuple[NDArray[np.int64], ...]:
     return tuple(nodes[np.argsort(rank[nodes], kind="stable")] for nodes in transfers.order)
 
 
+def _talk_before(transfers: Transfers, causes: dict[int, list[int]], node: int) -> list[int]:
+    """List the communication over rails that a node waits for, directly or through other work."""
+    found: list[int] = []
+    seen, left = {node}, [node]
+    while left:
+        for cause in causes.get(left.pop(), ()):
+            if cause not in seen:
+                seen.add(cause)
+                (found if cause in transfers.by_node else left).append(cause)
+    return found
+
+
 def _plan_in_order(
     transfers: Transfers, order: tuple[NDArray[np.int64], ...], provisioned: bool
 ) -> RailPlan | None:
@@ -301,9 +312,10 @@ def _plan_in_order(
     asks: list[list[int]] = []
     for number, switch in enumerate(wanted, first):
         drained = switch.previous.nodes if switch.previous else []
-        early = provisioned and switch.previous is not None
-        asks.append(drained if early else causes.get(switch.span.nodes[0], []))
-        pairs += [(one, number) for one in {*drained, *asks[-1]}]
+        node = switch.span.nodes[0]
+        before = _talk_before(transfers, causes, node) if provisioned else causes.get(node, [])
+        asks.append([*drained, *before] if provisioned else before)
+        pairs += [(one, number) for one in {*drained, *before}]
         pairs += [(number, two) for two in switch.span.nodes]
     lasts = np.zeros(first + len(wanted))
     lasts[: len(durations)], lasts[first:] = durations, transfers.job.network.delay_s

@@ -165,7 +165,8 @@ def _make_room(routing: RoutingState, case: Case, reach: Reach, clock: Clock) ->
     own, others = split_rest(routing, case)
     handovers = _list_givers(routing, case)
     work = len(routing.graph.resource) * (len(case.hit) + 1) * min(_NEAREST, len(handovers))
-    search = _Room(routing, case, reach, handovers, min(EFFORT, _WORK_OF_MOVES // work), clock)
+    effort = min(EFFORT, _WORK_OF_MOVES // max(work, 1))
+    search = _Room(routing, case, reach, handovers, effort, clock)
     givers = {circuit for groups in search.givers for group in groups for circuit in group}
     own.sort(key=lambda circuit: circuit not in givers)
     others.sort(key=lambda circuit: circuit not in givers)

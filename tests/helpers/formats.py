@@ -8,14 +8,25 @@ import json
 import re
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import optmatch as om
+from optmatch.commands.sweep import generated
 from optmatch.fabrics import FABRICS
-from optmatch.io import dumps, load, loads, read_device, read_matrix, read_netlist
+from optmatch.io import (
+    dumps,
+    load,
+    loads,
+    read_device,
+    read_jobs,
+    read_matrix,
+    read_netlist,
+    read_resources,
+)
 from optmatch.io.chakra.demand import read_chakra
 from optmatch.io.chakra.messages import COLLECTIVE, RECEIVE, SEND
 from optmatch.io.chakra.step import read_step
@@ -25,11 +36,14 @@ from optmatch.io.devices import write_device
 from optmatch.io.rails.groups import read_groups
 from optmatch.io.rails.phases import read_phase_list
 from optmatch.io.rails.recordings import read_recorded_step
+from optmatch.io.rails.triggers import export_triggers, read_triggers
 from optmatch.io.text import digest
 from optmatch.model import DEVICES
 from optmatch.simulation.rails.curves import read_curves
 from optmatch.solvers.reroutes.states import hold_matching
+from optmatch.studies.sharing.traces import read_trace
 from optmatch.studies.slices.arrivals import read_arrivals
+from optmatch.sweeps.specs import read_spec
 from tests.helpers.chakra import workload_graph
 
 DATA = Path(__file__).resolve().parents[1] / "data"
@@ -104,6 +118,26 @@ def _nodes(rank: int) -> list[Node]:
 
 _MARKET = "%%MatrixMarket matrix coordinate real general\n% a\n3 3 2\n1 2 4.5\n3 1 2\n"
 _QOBLIB = '{"7": {"n": 2, "scaled_doubly_stochastic_matrix": [1, 2, 3, 4], "scale": 5}}'
+_COFLOWS = """{"format": "optmatch/problem/1", "kind": "demand",
+"fabric": {"type": "ideal-switch", "n": 3}, "demand_bytes": [[0, 2, 1], [0, 0, 0], [3, 0, 0]],
+"delay_s": 0.5, "objective": "weighted-completion-s", "weights": [1, 2.5],
+"deadlines_s": [9, 80], "groups": [[-1, 0, 1], [-1, -1, -1], [1, -1, -1]]}"""
+_PORTS = "cpu,private.data,arrival_s,departure_s,plane\n4,1,0,5,0\n8,2.5,1,9,1\n"
+_JOBS = "demand,cpu,cap.0,cap.1,rounds\n1,6,1,1,3\n1,0,2,0,1\n"
+_DEVICES = """arrival_s,departure_s,response_s,cpu,ram,fp16,android
+0,5,1.5,4,8,1,9
+2,9,0.5,2,3,0,12
+"""
+_SPEC = """problems = ["*.json"]
+methods = ["default", "ilp"]
+seeds = [1, 3]
+[limits]
+time_s = 2.5
+[[generate]]
+command = "all-to-all --fabric ideal-switch --size {size}"
+name = "all-{size}"
+size = [3, 4]
+"""
 _SLICES = "arrival_time,shape,duration\n0.5,2x2x4,1\n2,4x4x4,0.5\n"
 
 
@@ -112,6 +146,7 @@ def seeds() -> dict[str, list[Seed]]:
     small = [p for p in sorted(INSTANCES.glob("*/*.json")) if p.stat().st_size < 10_000]
     good = sorted((DATA / "good").glob("*.json")) + sorted((DATA / "answers").glob("*.json"))
     problems = [p.read_bytes() for p in [*small, *good] if not p.match("*.schedule.json")]
+    problems += [*_fabrics(), _COFLOWS.encode()]
     schedules = [p.read_bytes() for p in good if p.match("*.schedule.json")]
     device = write_device(DEVICES["smartlight"]).encode()
     lines = (INSTANCES / "rails/published-step-times.csv").read_bytes().split(b"\n")
@@ -122,8 +157,12 @@ def seeds() -> dict[str, list[Seed]]:
         {f"a.{rank}.et": trace_bytes(_nodes(rank), integers="uint32") for rank in range(2)},
         {f"a.{rank}.json": workload_graph(_nodes(rank)).encode() for rank in range(2)},
     ]
+    triggers = export_triggers(_plan()).encode()
     return {
-        "problem": [Seed({"a.json": text}, read_and_verify) for text in [*problems, *_fabrics()]],
+        "problem": [
+            Seed({"a.json": text}, read_and_verify)
+            for text in [*problems, *_fabrics(), _COFLOWS.encode()]
+        ],
         "schedule": [Seed({"a.json": text}, read_and_verify) for text in schedules],
         "arrays": [Seed(_beside(text), read_and_verify) for text in schedules],
         "device": [Seed({"a.json": device}, read_device)],
@@ -144,9 +183,15 @@ def seeds() -> dict[str, list[Seed]]:
             )
         ],
         "memory": [Seed({"a.json": _memory()}, _controller)],
+        "triggers": [Seed({"a.json": triggers}, _triggers)],
+        "spec": [Seed({"a.toml": _SPEC.encode(), "a.json": problems[0]}, _spec)],
         "table": [
             Seed({"a.csv": _SLICES.encode()}, read_arrivals),
             Seed({"a.csv": curves}, read_curves),
+            Seed({"a.csv": _DEVICES.encode()}, read_trace),
+            Seed({"a.csv": _PORTS.encode(), "b.csv": _JOBS.encode()}, _sharing),
+            Seed({"b.csv": _JOBS.encode(), "a.csv": _PORTS.encode()}, _sharing),
+            Seed({"a.csv": _packed(_PORTS), "b.csv": _JOBS.encode()}, _sharing),
         ],
     }
 
@@ -193,6 +238,36 @@ def _controller(path: Path) -> object:
     controller.save(path)
     assert om.Rerouter.load(path, prepare=False).state == controller.state
     return controller.stand_ins
+
+
+@cache
+def _plan() -> om.Solution:
+    """Return a small plan of rails."""
+    answer: Any = load(DATA / "answers" / "rail-job.schedule.json")
+    return answer  # type: ignore[no-any-return]
+
+
+def _triggers(path: Path) -> object:
+    job: Any = _plan().problem
+    return read_triggers(path, job)
+
+
+def _sharing(path: Path) -> object:
+    resources = read_resources(path.with_name("a.csv"))
+    return om.PortSharing(resources, read_jobs(path.with_name("b.csv"), resources)).lower_bound()
+
+
+def _packed(table: str) -> bytes:
+    """Return a table as Parquet."""
+    from pyarrow import BufferReader, csv, parquet
+
+    content = io.BytesIO()
+    parquet.write_table(csv.read_csv(BufferReader(table.encode())), content)
+    return content.getvalue()
+
+
+def _spec(path: Path) -> object:
+    return [task.key() for task in read_spec(path, generated)]
 
 
 def _demand(path: Path) -> object:

@@ -160,9 +160,8 @@ def fitted(case: str) -> tuple[PipelineWindows, om.RailJob]:
         replicas=int(case[case.index("dp") + 2]),
         forward_s=forward,
         backward_s=2 * forward,
-        quiet_s=forward,
+        quiet_s=0.0,
         slack_s=0.0,
-        last_s=0.0,
         message_bytes=message_s(case) * 50e9,
         gradient_bytes=48.9e6,
     )
@@ -193,7 +192,7 @@ def fixed_point(job: om.RailJob, *, early: bool) -> float:
     for own, rounds in find_rounds(step, job.collectives):
         turns = sum(one.distance != two.distance for one, two in pairwise(rounds))
         lasts[np.unique(given_.event_of[own])] += turns * job.network.delay_s
-    inside = []
+    inside, rides = [], (step.rail >= 0)[given_.part][given_.before]
     for phase in phases:
         spans = zip(phase.first, phase.last, strict=True)
         own = np.concatenate([np.arange(first, last + 1) for first, last in spans])
@@ -202,14 +201,18 @@ def fixed_point(job: om.RailJob, *, early: bool) -> float:
     start = np.zeros(len(given_.part))
     for _ in range(10_000):
         end = start + lasts
-        ready = np.zeros(len(start))
+        ready, talked = np.zeros(len(start)), np.zeros(len(start))
         np.maximum.at(ready, given_.after, end[given_.before])
+        while True:  # when the communication before has ended, through other work
+            before = np.where(rides, end[given_.before], talked[given_.before])
+            if (before <= talked[given_.after]).all():
+                break
+            np.maximum.at(talked, given_.after, before)
         fresh = ready.copy()
         idle = 0.0
         for phase, own, change in zip(phases, inside, changed, strict=True):
-            first = phase.position == 0
-            asked = idle if early and not first else ready[own].min()
-            begin = max(asked, 0.0 if first else idle)
+            asked = (talked if early else ready)[own].min()
+            begin = max(asked, idle if phase.position else 0.0)
             done = begin + (job.network.delay_s if change else 0.0)
             fresh[own] = np.maximum(fresh[own], done)
             idle = float(end[own].max())

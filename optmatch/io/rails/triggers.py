@@ -66,7 +66,7 @@ def read_triggers(path: str | os.PathLike[str], job: RailJob) -> TriggerPlan:
     ...     file = Path(folder, "triggers.json")
     ...     _ = file.write_text(export_triggers(solution))
     ...     len(read_triggers(file, solution.problem).rails[0].triggers)
-    20
+    9
     """
     name = os.fspath(path)
     tree: Any = parse(read_bytes(path), name)

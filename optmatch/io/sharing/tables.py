@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.io.contents import read_bytes, unzip
+from optmatch.io.contents import check_content, read_bytes, unzip
 from optmatch.model import FormatError, InputError, SolverUnavailable
 from optmatch.problems import Jobs, Resources
 
@@ -43,7 +43,7 @@ def read_resources(path: str | os.PathLike[str]) -> Resources:
         If pyarrow is not installed.
     """
     name = os.fspath(path)
-    columns = _read(name)
+    columns = read_columns(name)
     known = {key: columns.pop(key) for key in (*_TIMES, *_PLACES) if key in columns}
     public = [key for key in columns if not key.startswith(PRIVATE)]
     private = [key for key in columns if key.startswith(PRIVATE)]
@@ -75,7 +75,7 @@ def read_jobs(path: str | os.PathLike[str], resources: Resources) -> Jobs:
         As of `read_resources`; or naming a column that is unknown or missing.
     """
     name = os.fspath(path)
-    columns = _read(name)
+    columns = read_columns(name)
     if "demand" not in columns:
         raise FormatError("column 'demand' is missing", path=name)
     demand = columns.pop("demand")
@@ -111,8 +111,8 @@ def _stack(columns: Columns, names: list[str]) -> NDArray[np.float64]:
     return np.array(rows, dtype=np.float64).reshape(len(rows), len(rows[0]) if rows else 0)
 
 
-def _read(name: str) -> Columns:
-    """Read all columns as numbers."""
+def read_columns(name: str) -> Columns:
+    """Read all columns of a table, CSV or Parquet, as numbers."""
     try:
         import pyarrow as pa
         from pyarrow import csv, parquet
@@ -121,22 +121,28 @@ def _read(name: str) -> Columns:
     content = unzip(read_bytes(name), name)
     is_parquet = content[:4] == b"PAR1"
     if not is_parquet and not content.endswith(b"\n"):
-        raise FormatError("cannot be read: it ends within a line", path=name)
+        raise FormatError("the last line does not end: the file is cut off", path=name)
     try:
         source = pa.BufferReader(content)
+        if is_parquet:
+            stated = parquet.read_metadata(source)
+            groups = [stated.row_group(k).total_byte_size for k in range(stated.num_row_groups)]
+            size = max(stated.num_rows * stated.num_columns, sum(groups) // 8)
+            check_content("entries", size, name)
         options = csv.ConvertOptions(null_values=[""])  # "nan" is a number, though a refused one
         table = (
             parquet.read_table(source)
             if is_parquet
             else csv.read_csv(source, convert_options=options)
         )
-    except (pa.ArrowException, OSError) as exc:
+        names = table.column_names
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as exc:
         first = str(exc).partition("\n")[0]
         raise FormatError(f"cannot be read: {first}", path=name) from exc
-    if len(set(table.column_names)) < len(table.column_names):
+    if len(set(names)) < len(names):
         raise FormatError("two columns have one name", path=name)
     found: Columns = {}
-    for key, column in zip(table.column_names, table.columns, strict=True):
+    for key, column in zip(names, table.columns, strict=True):
         kind = column.type
         if table.num_rows and not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
             raise FormatError(f"column {key!r}: numbers are expected, not {kind}", path=name)

@@ -53,7 +53,7 @@ def derive_triggers(
     >>> solution = om.solve(om.load("instances/rails/h200-dp2-windows.json"))
     >>> triggers = derive_triggers(solution.problem, solution.answer)
     >>> len(triggers.rails), triggers.rails[0].triggers[0].after[0].tolist()
-    (1, [0, 0, 3, 0, 1])
+    (1, [0, 0, 2, 0, 1])
     """
     step, n = job.step(), job.step().n_operations
     members = ranks_of_rails(step)

@@ -122,8 +122,6 @@ class Finder:
 
     def __call__(self, rows: NDArray[np.int32], where: str) -> Ints:
         """Return the operation of each row of rank, group, number; refuse those of none."""
-        if not len(self.key):
-            rows = rows[:0] if not len(rows) else rows
         key = self._key(*rows.T[:3])
         at = np.minimum(np.searchsorted(self.key, key), max(0, len(self.key) - 1))
         sizes = (self.step.n_ranks, len(self.step.groups), self.top)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from optmatch.model import InputError, Value, integer, number
+from optmatch.model import Amount, InputError, Range, Value, check_fields
 from optmatch.problems.rails.layout import make_groups
 from optmatch.problems.rails.parallelism import Parallelism
 from optmatch.problems.rails.program import Operation, place_programs
@@ -22,42 +23,31 @@ class PipelineWindows(Value):
     forward_s, backward_s
         How long a stage computes forward and backward, scale-up communication included.
     quiet_s
-        From the last message of the forward and backward pass that reaches a stage to its first
-        gradient that is exchanged: in the last stage counted from the activations, in the others
-        from the gradient of the activations.
+        From the beginning of the backward pass to the first exchange of gradients.
     slack_s
-        How long the first exchange of gradients may be late before the stage stands still.
-    last_s
-        From the end of the exchanges to the message to the stage before.
+        How long the first exchange may be late before the stage stands still.
     message_bytes, gradient_bytes
         Of a message between stages, and of one exchange of gradients.
 
     Examples
     --------
     >>> windows = PipelineWindows(stages=2, replicas=2, forward_s=1.0, backward_s=3.0,
-    ...                           quiet_s=1.0, slack_s=0.1, last_s=0.2)
+    ...                           quiet_s=0.2, slack_s=0.1)
     >>> windows.step(bytes_per_s=1e9).n_ranks
     4
     """
 
-    stages: int
-    replicas: int
-    forward_s: float
-    backward_s: float
-    quiet_s: float
-    slack_s: float
-    last_s: float
-    message_bytes: float = 1.0
-    gradient_bytes: float = 1.0
+    stages: Annotated[int, Range(2)]
+    replicas: Annotated[int, Range(2)]
+    forward_s: Amount
+    backward_s: Amount
+    quiet_s: Amount
+    slack_s: Amount
+    message_bytes: Amount = 1.0
+    gradient_bytes: Amount = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("stages", "replicas"):
-            object.__setattr__(self, name, integer(name, getattr(self, name), at_least=2))
-        for name in (
-            *("forward_s", "backward_s", "quiet_s", "slack_s", "last_s"),
-            *("message_bytes", "gradient_bytes"),
-        ):
-            object.__setattr__(self, name, number(name, getattr(self, name)))
+        check_fields(self)
 
     def step(self, bytes_per_s: float) -> Step:
         """Return the operations of all ranks: one rail, ranks of a stage together.
@@ -65,8 +55,8 @@ class PipelineWindows(Value):
         Parameters
         ----------
         bytes_per_s
-            The rate at which the windows were measured: an exchange of gradients takes part of
-            the time up to the message to the stage before.
+            The rate at which the windows were measured: the first exchange takes part of the
+            backward pass.
 
         Raises
         ------
@@ -80,15 +70,12 @@ class PipelineWindows(Value):
         return place_programs(split, make_groups(split, gpus_per_server=1), programs)
 
     def _program(self, stage: int, exchange_s: float) -> list[Operation]:
-        """List what each rank of a stage does; gradients are exchanged three times."""
-        is_last = stage == self.stages - 1
-        quiet_s = max(0.0, self.quiet_s - self.forward_s) if is_last else self.quiet_s
-        gap_s, last_s = self.slack_s + exchange_s, self.last_s + exchange_s
-        rest_s = self.backward_s - quiet_s - gap_s - last_s
+        """List what each rank of a stage does; gradients are exchanged twice."""
+        gap_s = self.slack_s + exchange_s
+        rest_s = self.backward_s - self.quiet_s - gap_s
         if rest_s < 0:
             raise InputError(
-                f"backward_s = {self.backward_s:g}: the windows of stage {stage} need"
-                f" {quiet_s + gap_s + last_s:g}",
+                f"backward_s = {self.backward_s:g}: the windows need {self.quiet_s + gap_s:g}",
                 where="backward_s",
             )
         program: list[Operation] = []
@@ -109,16 +96,13 @@ class PipelineWindows(Value):
 
         before = [message(RECV, stage - 1, 2 * stage)] if stage else []
         now = compute(self.forward_s, *before)
-        if not is_last:
+        if stage < self.stages - 1:
             message(SEND, stage + 1, 2 * stage + 2, now)
             now = message(RECV, stage + 1, 2 * stage + 3)
-        now = compute(quiet_s, now)
+        now = compute(self.quiet_s, now)
         first = exchange(now)
         now = compute(gap_s, now)
-        now = compute(rest_s, now, first)
-        exchange(now)
-        now = compute(last_s, now)
+        last = exchange(compute(rest_s, now, first))
         if stage:
-            message(SEND, stage - 1, 2 * stage + 1, now)
-        exchange(now)
+            message(SEND, stage - 1, 2 * stage + 1, last)
         return program

@@ -72,8 +72,8 @@ def follow_fibres(fabric: Fabric, circuits: NDArray[np.int32], routes: Routes) -
     if len(routes) != len(circuits):
         raise InputError(f"{len(routes)} routes for {len(circuits)} circuits", where="routes")
     most = fabric.n_fibres
-    if max(chain.from_iterable(routes), default=0) >= most:
-        k = next(k for k, route in enumerate(routes) if max(route, default=0) >= most)
+    if max(chain.from_iterable(routes), default=-1) >= most:
+        k = next(k for k, route in enumerate(routes) if max(route, default=-1) >= most)
         step = next(step for step, fibre in enumerate(routes[k]) if fibre >= most)
         place = f"routes[{k}][{step}]"
         named = f"{place} = {routes[k][step]}: fibres are 0 .. {most - 1}"

@@ -104,13 +104,13 @@ def fit_windows(
     """Find the windows for which the simulator gives the step times at one delay.
 
     The length of the backward pass follows from the step time without delay, the slack from the
-    one on demand, and the last window from the provisioned one. That the counts of exposed
-    switches are right is no part of the fit: they are the simulator's.
+    one on demand, and the time before the first exchange from the provisioned one. That the
+    counts of exposed switches are right is no part of the fit: they are the simulator's.
 
     Parameters
     ----------
     start
-        All that is known: degrees, sizes, the forward pass, and when gradients begin.
+        All that is known: degrees, sizes and the forward pass.
     measured
         Step times in seconds, by policy and delay; those at 0 and `delay_s` are used.
     delay_s
@@ -138,20 +138,19 @@ def fit_windows(
             job = windows_job(change(value), rate_bytes_per_s, delay_s=delay)
             return simulate_rails(job, policy).step_s - measured[policy, delay]
 
-        least = taken_s + windows.slack_s + windows.last_s if name == "backward_s" else 0.0
+        least = taken_s + windows.slack_s + windows.quiet_s if name == "backward_s" else 0.0
         low, high = least * (1 + _MARGIN), (least + room_s) * (1 - _MARGIN)
         if late_s(low) * late_s(high) > 0:
             raise InputError(f"{name}: no window of {low:g} to {high:g} s gives this step time")
         return change(brentq(late_s, low, high, xtol=_EXACT_S))
 
-    share = (start.replicas - 1) / start.replicas
-    taken_s = start.quiet_s + 4 * share * start.gradient_bytes / rate_bytes_per_s
-    found = replace(start, slack_s=0.0, last_s=0.0)
+    taken_s = 2 * (start.replicas - 1) / start.replicas * start.gradient_bytes / rate_bytes_per_s
+    found = replace(start, slack_s=0.0, quiet_s=0.0)
     for _ in range(3):  # each moves the others by less than the time of a message
         found = solve(found, "backward_s", "on-demand", 0.0, measured["on-demand", 0.0])
         room_s = found.backward_s - taken_s
-        found = solve(found, "slack_s", "on-demand", delay_s, room_s - found.last_s)
-        found = solve(found, "last_s", "provisioned", delay_s, room_s - found.slack_s)
+        found = solve(found, "slack_s", "on-demand", delay_s, room_s - found.quiet_s)
+        found = solve(found, "quiet_s", "provisioned", delay_s, room_s - found.slack_s)
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE, InputError, Value, number
+from optmatch.model import IDLE, Amount, InputError, Value, check_fields
 from optmatch.problems import RailJob
 from optmatch.problems.rails.plan import RailPlan, RailTimeline, ranks_of_rails
 from optmatch.problems.rails.rounds import find_rounds
@@ -19,7 +19,7 @@ from optmatch.solvers.rails.policies import NO_SPLIT, plan_policy
 
 RailPolicy = Literal["all-links", "static", "on-demand", "provisioned"]
 """When a rail is switched: never, as all links are there or all have a share of the ports; when
-all who need a circuit are ready; or as soon as the communication before has ended."""
+all who need a circuit are ready; or when all communication before has ended."""
 
 _TIMES = ("asked_s", "begun_s", "ready_s", "window_s", "exposed_s")
 
@@ -61,9 +61,9 @@ class RailSimulation(Value):
         How many circuits were set up in the step, on all rails, within phases too.
     """
 
-    policy: RailPolicy | Literal["plan"]
-    delay_s: float
-    step_s: float
+    policy: Literal[RailPolicy, "plan"]
+    delay_s: Amount
+    step_s: Amount
     start_s: NDArray[np.float64]
     end_s: NDArray[np.float64]
     switched: NDArray[np.bool_]
@@ -76,10 +76,7 @@ class RailSimulation(Value):
     circuits_changed: int
 
     def __post_init__(self) -> None:
-        self._set(delay_s=number("delay_s", self.delay_s), step_s=number("step_s", self.step_s))
-        self._freeze(1, np.float64, "start_s", "end_s", *_TIMES)
-        self._freeze(1, np.bool_, "switched")
-        self._freeze(1, np.int64, "circuits")
+        check_fields(self)
 
     def switches_per_rank(self, job: RailJob) -> NDArray[np.int64]:
         """Count the boundaries with a change that each rank sees; of several rails, on all.
@@ -111,8 +108,8 @@ def simulate_rails(
     policy
         ``"on-demand"``: a rank changes its circuits when all parts of the next communication that
         needs others are ready, and its last one over the old circuits has ended.
-        ``"provisioned"``: as soon as that last one has ended; the first communication of a step
-        still asks on demand. ``"static"``: each kind of circuit has ports of its own all the
+        ``"provisioned"``: when that last one has ended, and all communication over rails that the
+        next one waits for. ``"static"``: each kind of circuit has ports of its own all the
         time. ``"all-links"``: the circuits of all phases are there at once, over all ports.
     delay_s
         As if a reconfiguration took so long; None for that of the job.

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-from io import BytesIO
-from typing import Any
 
 import numpy as np
 
-from optmatch.io.contents import read_bytes
-from optmatch.model import FormatError, InputError, SolverUnavailable
+from optmatch.io.sharing.tables import read_columns
+from optmatch.model import FormatError, InputError
 from optmatch.problems.sharing.resources import Resources
 from optmatch.simulation.sharing.workloads import NAMES, Trace
 
@@ -24,7 +22,7 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
     Parameters
     ----------
     path
-        The file; one whose name ends in ``.parquet`` is Parquet.
+        The file; ``.gz`` is unpacked.
 
     Raises
     ------
@@ -34,24 +32,9 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
         If pyarrow is not installed.
     """
     name = os.fspath(path)
-    content = read_bytes(path)
-    try:
-        import pyarrow
-        from pyarrow import csv, parquet
-    except ImportError as exc:
-        raise SolverUnavailable("needs pyarrow: pip install 'optmatch[parquet]'") from exc
-    is_parquet = name.endswith(".parquet")
-    if not is_parquet and not content.endswith(b"\n"):
-        raise FormatError("the last line does not end: the file is cut off", path=name)
-    try:
-        table = (parquet.read_table if is_parquet else csv.read_csv)(BytesIO(content))
-        columns: dict[str, Any] = {
-            column: table[column].cast("float64").to_numpy() for column in COLUMNS
-        }
-    except KeyError as exc:
-        raise FormatError(f"column {exc.args[0]} is missing", path=name) from exc
-    except (pyarrow.ArrowException, OSError) as exc:
-        raise FormatError(f"{exc}", path=name) from exc
+    columns = read_columns(name)
+    for missing in set(COLUMNS) - set(columns):
+        raise FormatError(f"column {missing!r} is missing", path=name)
     attributes = np.array([columns[column] for column in NAMES])
     response_s = columns["response_s"]
     try:

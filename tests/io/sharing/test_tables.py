@@ -48,17 +48,25 @@ def test_tables_are_read(tmp_path: Path, ending: str) -> None:
     assert om.solve(om.PortSharing(resources, jobs), seed=0).answer.job_of.tolist() == [1, 0]
 
 
+def test_rows_that_take_no_bytes_are_counted(tmp_path: Path, monkeypatch: Any) -> None:
+    """Before they are unpacked: a column of one value is as small as its number."""
+    path = write(tmp_path / "ports.parquet", "cpu,ram\n" + "0,0\n" * 5000)
+    monkeypatch.setenv("OPTMATCH_MAX_ENTRIES", "9999")
+    with pytest.raises(om.FormatError, match=r"10000 entries: at most 9999"):
+        read_resources(path)
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("cpu\n4\n8", "it ends within a line"),
+        ("cpu\n4\n8", "the file is cut off"),
         ("cpu,ram\n4,5\n8\n", "Expected 2 columns"),
         ("cpu\n4\nmany\n", "column 'cpu': numbers are expected"),
         ("cpu,ram\n4,1\n8,\n", "column 'ram', row 1: empty"),
         ("cpu,cpu\n4,1\n", "two columns have one name"),
         ("cpu\nnan\n", "public[0, 0] = nan"),
         ("cpu,arrival_s,departure_s\n1,3,2\n", "departure_s[0] = 2: after its arrival, 3"),
-        ("", "it ends within a line"),
+        ("", "the file is cut off"),
         ("plane\n0\n", "one attribute of resources or more"),
     ],
 )
