@@ -178,7 +178,9 @@ def test_states_are_refused_as_if_each_were_looked_at(
         for k, each in enumerate(changes)
     ]
     try:
-        RailTriggers(rail=0, ranks=(0, 1, 2, 3), circuits=np.array(rows[0]), triggers=triggers)
+        RailTriggers(
+            rail=0, ranks=(0, 1, 2, 3), circuits=np.array(rows[0]), triggers=tuple(triggers)
+        )
     except om.InputError:
         assert not valid
     else:
