@@ -1,8 +1,9 @@
 """Rail jobs of four known layouts: circuits of a rail, and step times against the delay.
 
-    python benchmarks/layouts.py [--gpus 1024] [--time-limit 20] [--small]
+    python benchmarks/layouts.py [--small | --delays] [--gpus 1024] [--time-limit 20]
+        [--methods METHOD ...]
 
-`--small` leaves out the jobs of presets, and shows jobs of the same layouts on few GPUs alone.
+`--small` shows jobs of the same layouts on few GPUs alone, `--delays` step times of presets.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import resource
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -43,7 +45,7 @@ def make_small(name: str) -> om.RailJob:
     )
 
 
-def show_delays(name: str, job: om.RailJob, methods: tuple[str, ...], limit_s: float) -> None:
+def show_delays(name: str, job: om.RailJob, methods: Sequence[str], limit_s: float) -> None:
     """Print the step time of each method at each delay; a star where it is proved to be best."""
     bound = job.lower_bound()
     print(f"{name}, {job.n_gpus} GPUs: step in ms by delay; all links {1e3 * bound:.3f} ms")
@@ -51,7 +53,7 @@ def show_delays(name: str, job: om.RailJob, methods: tuple[str, ...], limit_s: f
         row = []
         for method in methods:
             found = om.solve(job.with_delay(delay_s), method, seed=0, time_limit_s=limit_s)
-            assert found.objective is not None
+            assert found.objective is not None and om.verify(found.problem, found).valid
             star = "*" if found.status is om.Status.OPTIMAL else ""
             row.append(f"{method} {1e3 * found.objective:.3f}{star}")
         assert found.objective is not None
@@ -87,9 +89,15 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, default=1024)
     parser.add_argument("--time-limit", type=float, default=20)
     parser.add_argument("--small", action="store_true")
+    parser.add_argument("--delays", action="store_true")
+    parser.add_argument("--methods", nargs="+", default=METHODS)
     given = parser.parse_args()
+    for name in PRESETS if given.delays else ():
+        show_delays(name, make_job(name, given.gpus), given.methods, given.time_limit)
+    if given.delays:
+        return
     for name in PRESETS:
-        show_delays(name, make_small(name), METHODS, given.time_limit)
+        show_delays(name, make_small(name), given.methods, given.time_limit)
     for name in PRESETS if not given.small else ():
         show_circuits(name, given.gpus)
 

@@ -17,12 +17,12 @@ class Listed(click.ParamType[Any]):
         self.read, self.what, self.single = read, what, single
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Parse the text; if `single`, one value alone stays alone."""
+        """Parse the text, or a default; if `single`, one value alone stays alone."""
         try:
-            found = [self.read(part.strip()) for part in value.split(",") if part.strip()]
+            found = [self.read(part.strip()) for part in str(value).split(",") if part.strip()]
         except ValueError:  # InputError is one
             self.fail(f"{value!r}: {self.what}, separated by commas", param, ctx)
-        return found[0] if self.single and "," not in value and found else found
+        return found[0] if self.single and "," not in str(value) and found else found
 
 
 def pair(

@@ -80,7 +80,7 @@ def study() -> None:
 @click.option(
     "--rule",
     "rules",
-    type=click.Choice(["first-fit", "best-fit", "optical", "optical-joined"]),
+    type=click.Choice(["first-fit", "optical", "optical-joined"]),
     multiple=True,
     help="A rule to compare; repeatable.  [default: all]",
 )
@@ -97,7 +97,7 @@ def study() -> None:
 @with_options(_OUTPUT_OPTIONS)
 @click.pass_context
 def slices(ctx: click.Context, /, rules: tuple[str, ...], **options: Any) -> None:
-    """Send the same requests through first fit, best fit and the optical allocator.
+    """Send the same requests through first fit and the optical allocator.
 
     The latter twice: within racks, and with racks that are joined by optical switches.
     """

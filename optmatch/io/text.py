@@ -128,6 +128,8 @@ def plain(value: Any) -> Any:
     >>> plain({"bound": float("-inf"), "ports": (0, np.int32(3))})
     {'bound': '-inf', 'ports': [0, 3]}
     """
+    if isinstance(value, np.ndarray) and value.dtype.kind in "if" and np.isfinite(value).all():
+        return (value + 0).tolist()  # -0.0 and 0.0: one content
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, float):
@@ -184,7 +186,7 @@ def layout(tree: Any, indent: str = "") -> str:
     """
     if not isinstance(tree, dict | list) or not tree:
         return json.dumps(tree, allow_nan=False)
-    if isinstance(tree, list) and not any(isinstance(entry, dict | list) for entry in tree):
+    if isinstance(tree, list) and set(map(type, tree)).isdisjoint((dict, list)):
         return json.dumps(tree, separators=(",", ":"), allow_nan=False)
     deeper = indent + "  "
     if isinstance(tree, dict):

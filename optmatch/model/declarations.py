@@ -94,8 +94,8 @@ class Plain:
         return isinstance(value, kinds) and not isinstance(value, bool)
 
     def takes_all(self, values: Sequence[Any]) -> bool:
-        """Tell quickly whether all are of this very type, and in range."""
-        if not set(map(type, values)) <= {self.type}:
+        """Tell quickly whether all are of this very type, no float, and in range."""
+        if self.type is float or not set(map(type, values)) <= {self.type}:
             return False
         span = self.span
         return (
@@ -152,7 +152,7 @@ class Array:
         """Return a frozen array of this type; one that is frozen already is not copied."""
         axes, columns = self.axes.count, self.axes.columns
         array = value if self._is_frozen(value) else frozen(name, value, axes, self.dtype)
-        if columns and not array.size:
+        if columns and not array.size and array.shape != (0, columns):
             array = frozen(name, np.empty((0, columns)), 2, self.dtype)
         if columns and array.shape[1] != columns:
             named = f"{name} has {array.shape[1]} columns, not {columns}"
@@ -160,7 +160,8 @@ class Array:
         out = (array < self.span.least) | (array > self.span.most)
         if self.span.above:
             out |= array == self.span.least
-        for place in np.argwhere(out)[:1]:
+        if out.any():
+            place = np.argwhere(out)[0]
             self.span.refuse(f"{name}[{', '.join(map(str, place))}]", array[tuple(place)])
         return array
 

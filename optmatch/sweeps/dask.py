@@ -16,20 +16,10 @@ LOCAL = "local"
 def dask_client(address: str, n_workers: int | None = None) -> Iterator[Any]:
     """Connect to a scheduler of Dask, which takes tasks by `submit`.
 
-    Parameters
-    ----------
-    address
-        Of the scheduler, as ``tcp://10.0.0.1:8786``; its file, as ``scheduler.json``; or
-        ``"local"`` for workers that are started here.
-    n_workers
-        How many, if they are started here; one for each core if None.
-
-    Raises
-    ------
-    SolverUnavailable
-        If Dask is not installed.
-    OSError
-        If nobody answers at this address.
+    The address is that of the scheduler, as ``tcp://10.0.0.1:8786``; its file, as
+    ``scheduler.json``; or ``"local"`` for workers that are started here, one for each core unless
+    `n_workers` says how many. Without Dask `SolverUnavailable` is raised, and `OSError` if nobody
+    answers.
     """
     try:
         import distributed

@@ -23,7 +23,6 @@ from optmatch.model import (
     VerificationError,
     check_fields,
     is_known,
-    unit_of,
     write_score,
 )
 from optmatch.model.files import replace_file
@@ -93,17 +92,9 @@ class Entry:
 
 
 class Library:
-    """The problems of a folder.
+    """The problems of a folder, by default of that of ``OPTMATCH_INSTANCES`` or of the checkout.
 
-    Parameters
-    ----------
-    folder
-        Where they lie; if None the one that ``OPTMATCH_INSTANCES`` names, or that of the checkout.
-
-    Raises
-    ------
-    FormatError
-        If there is no index.
+    Without an index there `FormatError` is raised.
 
     Examples
     --------
@@ -159,20 +150,10 @@ class Library:
         return found
 
     def submit(self, solution: Solution) -> tuple[Entry, bool]:
-        """Compare an answer with the best that is known.
+        """Return the entry of the problem as it is with this answer, and whether that is better.
 
-        Returns
-        -------
-        Entry, bool
-            The entry as it is with this answer, and whether that is better than before. The index
-            is not changed; `write` does that.
-
-        Raises
-        ------
-        InputError
-            If the problem is not in the library.
-        VerificationError
-            If `verify` does not accept the answer.
+        The index is not changed; `write` does that. `InputError` says that the problem is not in
+        the library, `VerificationError` that the answer is not accepted.
         """
         sha256 = problem_digest(solution.problem)
         entry = next((e for e in self if e.problem_sha256 == sha256), None)
@@ -186,10 +167,6 @@ class Library:
         if best != entry.best:
             self._entries[entry.name] = better
         return better, best != entry.best
-
-    def add(self, entry: Entry) -> None:
-        """Put a problem in, or change its question and source."""
-        self._entries[entry.name] = entry
 
     def write(self) -> None:
         """Write the index."""
@@ -225,18 +202,6 @@ def told(entry: Entry) -> str:
         return f"{value}, optimal{unproved} ({by})"
     bound = "" if best.lower_bound is None else f"; at least {write_score(best.lower_bound)}"
     return f"{value}{bound} ({by})"
-
-
-def entry_of(problem: Problem, name: str, question: str, source: str) -> Entry:
-    """Return the entry of a problem of which nothing is known yet."""
-    return Entry(
-        name=name,
-        kind=problem.kind,
-        unit=unit_of(problem),
-        problem_sha256=problem_digest(problem),
-        question=question,
-        source=source,
-    )
 
 
 def _better(known: Record | None, found: Solution) -> Record | None:

@@ -25,15 +25,10 @@ class WorkerDied(OptMatchError):
 
 
 class Processes(Executor):
-    """Runs calls in processes of its own, each with its share of the cores.
+    """Runs calls in processes of its own, one for each core or `n`, each with its share of them.
 
-    Parameters
-    ----------
-    n
-        How many; all cores that this process may use if None.
-    patience
-        Called with the arguments of a call: after how many seconds it is ended from outside, or
-        None. The future then raises `WorkerDied`, as it does after a crash.
+    Called with the arguments of a call, `patience` says after how many seconds it is ended from
+    outside, or None. The future then raises `WorkerDied`, as it does after a crash.
 
     Examples
     --------

@@ -26,20 +26,11 @@ _KEYS = {"problems": list, "generate": list, "methods": (list, dict), "seeds": (
 def read_spec(path: str | os.PathLike[str], generate: Callable[[str], Problem]) -> list[Task]:
     """Read the tasks of a sweep: problems x methods x seeds.
 
-    Parameters
-    ----------
-    path
-        The file. ``problems`` lists patterns of problem files, from its own folder. Each table
-        ``[[generate]]`` has a ``command``, as behind `optmatch generate`, in which ``{size}``
-        stands for each value of its list ``size``. ``methods`` is a list, or a table with one for
-        each kind. ``seeds`` is a list, or how many. ``[limits]`` has the fields of `Limits`.
-    generate
-        Makes a problem of a command.
-
-    Raises
-    ------
-    InputError
-        Naming the file, the place and the rule.
+    ``problems`` lists patterns of problem files, from the folder of the file. Each table
+    ``[[generate]]`` has a ``command``, as behind `optmatch generate`, in which ``{size}`` stands
+    for each value of its list ``size``; `generate` makes a problem of it. ``methods`` is a list,
+    or a table with one for each kind. ``seeds`` is a list, or how many. ``[limits]`` has the
+    fields of `Limits`. An `InputError` names the file, the place and the rule.
     """
     name = os.fspath(path)
     text = decode(read_bytes(path), name)

@@ -52,17 +52,9 @@ def is_store(path: str | os.PathLike[str]) -> bool:
 class Store:
     """Rows of sweeps in a file, to which several processes of one machine may write.
 
-    Parameters
-    ----------
-    path
-        The file; made if it is not there.
-    read_only
-        Whether to change nothing. Works also where nothing may be written.
-
-    Raises
-    ------
-    StoreError
-        If the file is no store, of a newer version, or cannot be opened.
+    The file is made if it is not there; with `read_only` nothing is changed, so that works also
+    where nothing may be written. `StoreError` says that it is no store, of a newer version, or
+    cannot be opened.
 
     Notes
     -----

@@ -31,24 +31,11 @@ def stream(
     *,
     on_event: OnEvent = ignore,
 ) -> Iterator[tuple[int, T, Callable[[], R]]]:
-    """Call a function with each task.
+    """Call a function with each task, taken when it is needed.
 
-    Parameters
-    ----------
-    function
-        Called with a task; without an executor also with `on_event`.
-    tasks
-        Taken when they are needed.
-    executor
-        What runs the calls; None for this process, one after another.
-    on_event
-        Hears the events of calls in this process.
-
-    Yields
-    ------
-    tuple
-        The number of a task, the task, and what returns its result or raises its error; in the
-        order of their ends.
+    Yields the number of a task, the task, and what returns its result or raises its error, in the
+    order of their ends. Without an executor the calls are made in this process, one after another,
+    with `on_event` too, which hears their events.
 
     Examples
     --------

@@ -35,8 +35,6 @@ class Decomposer:
 
     Parameters
     ----------
-    demand
-        The matrix, in ticks.
     rng
         Decides what else is free.
     fabric

@@ -12,15 +12,6 @@ from optmatch.solvers.demands.plans import Plan, serve, trim
 def shorten(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
     """Find the durations of least sum with which the matchings serve a demand.
 
-    Parameters
-    ----------
-    plan
-        Slots that serve `demand` together.
-    demand
-        In ticks.
-    shortest
-        No slot is shorter.
-
     Returns
     -------
     Plan

@@ -146,12 +146,6 @@ def exchange(
 
     Parameters
     ----------
-    plan
-        Slots that serve `demand` together.
-    demand
-        In ticks.
-    shortest
-        No slot is shorter.
     rounds
         At most so many passes over all pairs.
     deadline

@@ -15,8 +15,6 @@ def spread(plan: Plan, problem: Demand) -> list[Plan]:
 
     Parameters
     ----------
-    plan
-        Slots that serve the demand on one plane.
     problem
         It states planes, delay and the shortest slot.
 

@@ -30,13 +30,6 @@ def _first_free(order_i, order_j, at_row, at_column):
 def cover_heaviest_first(demand: NDArray[np.int64], shortest: int = 1) -> Plan:
     """Put each demand, heaviest first, into the first slot that has room.
 
-    Parameters
-    ----------
-    demand
-        In ticks.
-    shortest
-        No slot is shorter.
-
     Returns
     -------
     Plan
@@ -64,13 +57,6 @@ def cover_by_busiest(demand: NDArray[np.int64], shortest: int = 1) -> Plan:
     """Put each demand into one of as many slots as the busiest port has partners.
 
     Each slot is the heaviest matching that holds all ports that are busiest then.
-
-    Parameters
-    ----------
-    demand
-        In ticks.
-    shortest
-        No slot is shorter.
 
     Examples
     --------

@@ -1,22 +1,17 @@
 """Odd sets of bidirectional ports whose demands take longest: at any time one port idles.
 
 The best set is hard to find. Those on the way from all ports to three are looked at, the port with
-least to do within the set leaving each time, and heavy triangles.
+least to do within the set leaving each time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.problems import Demand, OddSetProof
-
-_FEW = 7  # ports, up to which all sets are tried
-_PAIRS = 1000  # the heaviest ones, for which triangles are looked for
-_SEEDS = 12  # triangles that are looked at
 
 Members = NDArray[np.bool_]
 
@@ -47,14 +42,9 @@ def bound_by_odd_set(problem: Demand) -> tuple[OddSetProof, float] | None:
     weight = wants.astype(np.float64)
     if np.count_nonzero(weight.any(axis=0)) < 3:
         return None
-    best: tuple[Members, float] | None = None
-    for members in _starts(weight):
-        bound = _bound(problem, held[members][:, members])
-        if best is None or bound > best[1]:
-            best = members.copy(), bound
-    if best is None:
-        return None
-    return OddSetProof(tuple(np.flatnonzero(best[0]).tolist())), best[1]
+    sets = [(_bound(problem, held[members][:, members]), members) for members in _peel(weight)]
+    bound, members = max(sets, key=lambda found: found[0])
+    return OddSetProof(tuple(np.flatnonzero(members).tolist())), bound
 
 
 def bound_demand(problem: Demand) -> tuple[float, OddSetProof | None]:
@@ -78,35 +68,13 @@ def _bound(problem: Demand, held: NDArray[np.int64]) -> float:
     return float(-(-busy // problem.planes) * problem.tick_s)
 
 
-def _starts(weight: NDArray[np.float64]) -> Iterator[Members]:
-    """Yield the best of the sets on the way from all ports to three, and heavy triangles.
-
-    Of few ports, all sets.
-    """
-    if len(weight) <= _FEW:
-        for size in range(3, len(weight) + 1, 2):
-            for ports in combinations(range(len(weight)), size):
-                members = np.zeros(len(weight), dtype=bool)
-                members[list(ports)] = True
-                yield members
-        return
+def _peel(weight: NDArray[np.float64]) -> Iterator[Members]:
+    """Yield the odd sets on the way from all ports to three."""
     members = np.ones(len(weight), dtype=bool)
     degree = weight.sum(axis=1)
-    best, value = members.copy(), -1.0
     for size in range(len(weight), 2, -1):
-        if size % 2 and degree[members].sum() / (size // 2) > value:
-            best, value = members.copy(), degree[members].sum() / (size // 2)
+        if size % 2:
+            yield members.copy()
         port = int(np.where(members, degree, np.inf).argmin())
         members[port] = False
         degree = degree - weight[port]
-    yield best
-    first, second = np.nonzero(np.triu(weight, 1))
-    heaviest = np.argsort(-weight[first, second], kind="stable")[:_PAIRS]
-    first, second = first[heaviest], second[heaviest]
-    together = weight[first, second][:, None] + weight[first] + weight[second]
-    together[np.arange(len(first)), first] = together[np.arange(len(first)), second] = -1.0
-    third, total = together.argmax(axis=1), together.max(axis=1)
-    for k in np.argsort(-total, kind="stable")[:_SEEDS]:
-        members = np.zeros(len(weight), dtype=bool)
-        members[[first[k], second[k], third[k]]] = True
-        yield members

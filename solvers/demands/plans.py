@@ -1,4 +1,8 @@
-"""Plans: matchings and durations in ticks, and what can be done to them without a search."""
+"""Plans: matchings and durations in ticks, and what can be done to them without a search.
+
+In all of this room demands are in ticks, the slots of a plan serve them together, and no slot is
+shorter than `shortest`.
+"""
 
 from __future__ import annotations
 
@@ -69,15 +73,6 @@ def _trim(demand, served, matchings, ticks, order, shortest):
 
 def trim(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
     """Shorten each slot by what nobody needs of it, the shortest first; drop what gets empty.
-
-    Parameters
-    ----------
-    plan
-        Slots that serve `demand` together.
-    demand
-        In ticks.
-    shortest
-        No slot may be shorter than this.
 
     Examples
     --------

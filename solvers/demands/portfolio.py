@@ -1,7 +1,7 @@
 """Methods `portfolio` and `best`: several covers, polished; then parts of the best rebuilt.
 
 `portfolio` takes what the fitting rules make, exchanges circuits between slots and keeps the best.
-`best` goes on from there: a few slots are taken out, what they leave is covered anew by a rule
+`best` goes on from there: some slots are taken out, what they leave is covered anew by a rule
 drawn at random, and the result is kept if it is not longer (a large neighbourhood search).
 """
 
@@ -179,12 +179,13 @@ def _late(clock: Clock) -> bool:
 
 
 def _replace_some(work: Work, plan: Plan) -> Plan:
-    """Take out a few slots, the least useful ones first, and cover what they leave anew."""
+    """Take out some slots, the least useful ones first, and cover what they leave anew."""
     rng, slots, ports = work.rng, len(plan.ticks), np.arange(len(work.demand))
     used = np.where(plan.matchings >= 0, work.demand[ports, plan.matchings], 0)
     use = np.minimum(used, plan.ticks[:, None]).sum(axis=1) / (plan.ticks + work.delay)
     chance = use / use.max() + rng.random(slots) * rng.choice([0.3, 1.0, 5.0])
-    kept = np.argsort(chance, kind="stable")[int(rng.integers(2, max(3, min(slots, 10)) + 1)) :]
+    most = min(slots, 10) if rng.random() < 0.5 else slots  # few are quick, many lead further
+    kept = np.argsort(chance, kind="stable")[int(rng.integers(2, max(3, most) + 1)) :]
     base = plan.take(kept)
     rest = np.maximum(work.demand - serve(base), 0)
     rating = Rating(

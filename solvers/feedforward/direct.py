@@ -20,15 +20,8 @@ def route_crossbar(matchings: NDArray[np.int32], *, ring: bool = False) -> NDArr
 
     Parameters
     ----------
-    matchings
-        ``matchings[k, source] = destination``, -1 where idle; int32, shape (k, n).
     ring
         Whether it is wound round, as `Piloss` is.
-
-    Returns
-    -------
-    NDArray
-        ``cell_states[k, cell]``, int8, -1 where no light passes.
 
     Notes
     -----
@@ -53,16 +46,6 @@ def route_crossbar(matchings: NDArray[np.int32], *, ring: bool = False) -> NDArr
 
 def route_trees(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
     """Route matchings on switches and selectors.
-
-    Parameters
-    ----------
-    matchings
-        As for `route_crossbar`.
-
-    Returns
-    -------
-    NDArray
-        ``cell_states[k, cell]``, int8, -1 where no light passes.
 
     Notes
     -----

@@ -24,6 +24,13 @@ loops are turned now, the least of what is inside, the least of both; settings o
 present one; the half that is next; the cost of this setting so far."""
 
 
+FORTH, BACK, ENTERED, LEFT, OUTSIDE, LOOP, SIDE, TURNED, KEPT = range(9)
+"""Of `Workspace.lines`: the output of an input, -1 for none; the input of an output; which of its
+two wires has light, at an input and at an output; by the line at an input the cost outside of its
+block, its loop, and the half that it goes to if that is not turned; whether a loop is turned, now
+and in the best setting."""
+
+
 class Task(NamedTuple):
     """What a search is for."""
 
@@ -38,15 +45,7 @@ class Task(NamedTuple):
 class Workspace(NamedTuple):
     """The arrays in which a search works, of few types, so that each kernel is compiled once."""
 
-    forth: NDArray[np.int64]  # (depths, lines): the output of an input, -1 for none
-    back: NDArray[np.int64]  # the input of an output
-    entered: NDArray[np.int64]  # at an input, which of its two wires has light
-    left: NDArray[np.int64]  # at an output
-    outside: NDArray[np.int64]  # the cost outside of its block, by the line at an input
-    loop: NDArray[np.int64]  # the loop of the line at an input
-    side: NDArray[np.int64]  # the half that it goes to if its loop is not turned
-    turned: NDArray[np.int64]  # (depths, loops): whether a loop is
-    kept: NDArray[np.int64]  # the same in the best setting
+    lines: NDArray[np.int64]  # (9, depths, lines): see the indices above
     costs: NDArray[np.int64]  # (depths, loops, 2): of the cells of a loop, either way
     states: NDArray[np.int8]  # (depths, cells): in the best setting; last row: in this one
     frames: NDArray[np.int64]  # (depths, 10): the search of the block open at this depth
@@ -59,7 +58,7 @@ def new_workspace(depths: int, lines: int, cells: int) -> Workspace:
     costs = np.empty((depths, lines, 2), dtype=np.int64)
     states = np.empty((depths, cells), dtype=np.int8)
     frames, tally = np.empty((depths, 10), dtype=np.int64), np.empty(2, dtype=np.int64)
-    return Workspace._make([*by_line, costs, states, frames, tally])
+    return Workspace(by_line, costs, states, frames, tally)
 
 
 @inner_kernel
@@ -95,13 +94,13 @@ def bound_blocks(blocks, wide, cheapest, least):
 def search(matchings, root, bound, task, space, states, cost, exact):
     """Find the best states of block `root` for each matching, if they cost less than `bound`."""
     for row in range(len(matchings)):
-        for line in range(space.forth.shape[1]):
-            space.forth[0, line] = space.back[0, line] = -1
+        for line in range(space.lines.shape[2]):
+            space.lines[FORTH, 0, line] = space.lines[BACK, 0, line] = -1
         for i in range(matchings.shape[1]):
             o = matchings[row, i]
             if o >= 0:
-                space.forth[0, i] = o
-                space.back[0, o] = i
+                space.lines[FORTH, 0, i] = o
+                space.lines[BACK, 0, o] = i
         space.tally[0] = space.tally[1] = 0
         cost[row] = _search_one(root, bound, task, space)
         exact[row] = space.tally[1] == 0
@@ -141,19 +140,19 @@ def _open(number, bound, task, space):
         return _set_leaf(number, task, space)
     lit = 0
     for line in range(blocks[number, PLACE], blocks[number, PLACE] + size):
-        if space.forth[depth, line] >= 0:
+        if space.lines[FORTH, depth, line] >= 0:
             lit += 1
-            if task.worst and space.outside[depth, line] + task.least[number] >= bound:
+            if task.worst and space.lines[OUTSIDE, depth, line] + task.least[number] >= bound:
                 return bound
     if not task.worst and lit * task.least[number] >= bound:
         return bound
     loops, fixed = _find_loops(number, task, space), size & 1
     own = 0
     for loop in range(loops):
-        space.turned[depth, loop] = 0
+        space.lines[TURNED, depth, loop] = 0
         if loop >= fixed and space.costs[depth, loop, 1] < space.costs[depth, loop, 0]:
-            space.turned[depth, loop] = 1
-        own += space.costs[depth, loop, space.turned[depth, loop]]
+            space.lines[TURNED, depth, loop] = 1
+        own += space.costs[depth, loop, space.lines[TURNED, depth, loop]]
     frame = space.frames[depth]
     frame[NUMBER], frame[BOUND], frame[BEST], frame[OWN] = number, bound, bound, own
     frame[REST] = lit * min(task.least[blocks[number, UPPER]], task.least[blocks[number, LOWER]])
@@ -181,9 +180,9 @@ def _choose_half(depth, task, space):
             loop = size & 1  # one loop is turned at a time: a Gray code
             while not frame[TURN] >> (loop - (size & 1)) & 1:
                 loop += 1
-            frame[OWN] -= space.costs[depth, loop, space.turned[depth, loop]]
-            space.turned[depth, loop] ^= 1
-            frame[OWN] += space.costs[depth, loop, space.turned[depth, loop]]
+            frame[OWN] -= space.costs[depth, loop, space.lines[TURNED, depth, loop]]
+            space.lines[TURNED, depth, loop] ^= 1
+            frame[OWN] += space.costs[depth, loop, space.lines[TURNED, depth, loop]]
         if worst or frame[OWN] + frame[REST] < frame[BEST]:
             _split(number, task, space)
             frame[HALF], frame[FOUND] = 0, 0 if worst else frame[OWN]
@@ -202,8 +201,8 @@ def _add_half(depth, cost, task, space):
         frame[HALF] = 2
     elif frame[HALF] == 2:
         frame[BEST] = frame[FOUND]
-        for loop in range(space.kept.shape[1]):
-            space.kept[depth, loop] = space.turned[depth, loop]
+        for loop in range(space.lines.shape[2]):
+            space.lines[KEPT, depth, loop] = space.lines[TURNED, depth, loop]
         number = frame[NUMBER]
         for cell in range(blocks[blocks[number, UPPER], IN], blocks[number, OUT]):
             space.states[depth, cell] = space.states[-1, cell]
@@ -215,8 +214,8 @@ def _close(depth, task, space):
     frame, blocks = space.frames[depth], task.blocks
     number = frame[NUMBER]
     if frame[BEST] < frame[BOUND]:
-        for loop in range(space.kept.shape[1]):
-            space.turned[depth, loop] = space.kept[depth, loop]
+        for loop in range(space.lines.shape[2]):
+            space.lines[TURNED, depth, loop] = space.lines[KEPT, depth, loop]
         for cell in range(blocks[blocks[number, UPPER], IN], blocks[number, OUT]):
             space.states[-1, cell] = space.states[depth, cell]
         _set_columns(number, task, space)
@@ -233,12 +232,15 @@ def _set_leaf(number, task, space):
         states[first + cell] = FREE
     total = 0
     for i in range(size):
-        o = space.forth[depth, place + i]
+        o = space.lines[FORTH, depth, place + i]
         if o < 0:
             continue
         cost = 0
         if task.wide:
-            entered, left = space.entered[depth, place + i], space.left[depth, place + o]
+            entered, left = (
+                space.lines[ENTERED, depth, place + i],
+                space.lines[LEFT, depth, place + o],
+            )
             if size == 1:
                 states[first] = entered ^ left
                 cost = task.cell_cost[first, states[first], 0]
@@ -251,10 +253,10 @@ def _set_leaf(number, task, space):
                 )
         elif size == 2:
             states[first] = i ^ o
-            shared = 1 if space.forth[depth, place + 1 - i] >= 0 else 0
+            shared = 1 if space.lines[FORTH, depth, place + 1 - i] >= 0 else 0
             cost = task.cell_cost[first, states[first], shared]
         if task.worst:
-            total = max(total, space.outside[depth, place + i] + cost)
+            total = max(total, space.lines[OUTSIDE, depth, place + i] + cost)
         else:
             total += cost
     return total
@@ -266,17 +268,17 @@ def _find_loops(number, task, space):
     size, depth = task.blocks[number, SIZE], task.blocks[number, DEPTH]
     place = task.blocks[number, PLACE]
     for line in range(place, place + size):
-        space.loop[depth, line] = -1
+        space.lines[LOOP, depth, line] = -1
     loops, lower = 0, size & 1
     if lower:
         _mark(size - lower, lower, loops, depth, place, space)
-        i = space.back[depth, place + size - 1]
+        i = space.lines[BACK, depth, place + size - 1]
         if i >= 0:
             _mark(i, lower, loops, depth, place, space)
             _mark(i ^ 1, 1 - lower, loops, depth, place, space)
         loops += 1
     for i in range(size):
-        if space.forth[depth, place + i] >= 0 and space.loop[depth, place + i] < 0:
+        if space.lines[FORTH, depth, place + i] >= 0 and space.lines[LOOP, depth, place + i] < 0:
             _mark(i, i & 1, loops, depth, place, space)
             _mark(i ^ 1, 1 - (i & 1), loops, depth, place, space)
             loops += 1
@@ -284,8 +286,8 @@ def _find_loops(number, task, space):
     for loop in range(loops):
         costs[loop, 0] = costs[loop, 1] = 0
     for line in range(place, place + size):
-        if space.forth[depth, line] >= 0:
-            loop, side = space.loop[depth, line], space.side[depth, line]
+        if space.lines[FORTH, depth, line] >= 0:
+            loop, side = space.lines[LOOP, depth, line], space.lines[SIDE, depth, line]
             costs[loop, 0] += _pass_columns(number, line - place, side, task, space)
             costs[loop, 1] += _pass_columns(number, line - place, 1 - side, task, space)
     return loops
@@ -294,14 +296,14 @@ def _find_loops(number, task, space):
 @inner_kernel
 def _mark(i, side, loop, depth, place, space):
     """Mark the lines of a loop from input i on, which goes to half `side`."""
-    while space.forth[depth, place + i] >= 0 and space.loop[depth, place + i] < 0:
-        space.loop[depth, place + i] = loop
-        space.side[depth, place + i] = side
-        i = space.back[depth, place + (space.forth[depth, place + i] ^ 1)]
+    while space.lines[FORTH, depth, place + i] >= 0 and space.lines[LOOP, depth, place + i] < 0:
+        space.lines[LOOP, depth, place + i] = loop
+        space.lines[SIDE, depth, place + i] = side
+        i = space.lines[BACK, depth, place + (space.lines[FORTH, depth, place + i] ^ 1)]
         if i < 0:
             return
-        space.loop[depth, place + i] = loop
-        space.side[depth, place + i] = 1 - side
+        space.lines[LOOP, depth, place + i] = loop
+        space.lines[SIDE, depth, place + i] = 1 - side
         i ^= 1
 
 
@@ -310,20 +312,20 @@ def _pass_columns(number, i, side, task, space):
     """Set the cells that the line at input i passes in the outer columns; return their cost."""
     blocks, size, depth = task.blocks, task.blocks[number, SIZE], task.blocks[number, DEPTH]
     place, first, last = blocks[number, PLACE], blocks[number, IN], blocks[number, OUT]
-    o = space.forth[depth, place + i]
+    o = space.lines[FORTH, depth, place + i]
     cost = 0
     if i >> 1 < size >> 1:
         cell, state = first + (i >> 1), (i & 1) ^ side
-        shared = 1 if space.forth[depth, place + (i ^ 1)] >= 0 else 0
+        shared = 1 if space.lines[FORTH, depth, place + (i ^ 1)] >= 0 else 0
         if task.wide:
-            cell, state, shared = first + i, space.entered[depth, place + i] ^ side, 0
+            cell, state, shared = first + i, space.lines[ENTERED, depth, place + i] ^ side, 0
         cost += task.cell_cost[cell, state, shared]
         space.states[-1, cell] = state
     if o >> 1 < size >> 1:
         cell, state = last + (o >> 1), (o & 1) ^ side
-        shared = 1 if space.back[depth, place + (o ^ 1)] >= 0 else 0
+        shared = 1 if space.lines[BACK, depth, place + (o ^ 1)] >= 0 else 0
         if task.wide:
-            cell, state, shared = last + o, space.left[depth, place + o] ^ side, 0
+            cell, state, shared = last + o, space.lines[LEFT, depth, place + o] ^ side, 0
         cost += task.cell_cost[cell, state, shared]
         space.states[-1, cell] = state
     return cost
@@ -337,23 +339,30 @@ def _split(number, task, space):
     for half in (blocks[number, UPPER], blocks[number, LOWER]):
         start, lines = blocks[half, PLACE], blocks[half, SIZE]
         for line in range(start, start + lines + 1):
-            space.forth[depth + 1, line] = space.back[depth + 1, line] = -1
+            space.lines[FORTH, depth + 1, line] = space.lines[BACK, depth + 1, line] = -1
     for i in range(size):
-        o = space.forth[depth, place + i]
+        o = space.lines[FORTH, depth, place + i]
         if o < 0:
             continue
-        side = space.side[depth, place + i] ^ space.turned[depth, space.loop[depth, place + i]]
+        side = (
+            space.lines[SIDE, depth, place + i]
+            ^ space.lines[TURNED, depth, space.lines[LOOP, depth, place + i]]
+        )
         start = blocks[blocks[number, LOWER if side else UPPER], PLACE]
         at, to = start + (i >> 1), start + (o >> 1)
-        space.forth[depth + 1, at] = o >> 1
-        space.back[depth + 1, to] = i >> 1
+        space.lines[FORTH, depth + 1, at] = o >> 1
+        space.lines[BACK, depth + 1, to] = i >> 1
         if task.wide:
             odd = size - 1 if size & 1 else -1  # its two wires go on as they are
-            space.entered[depth + 1, at] = space.entered[depth, place + i] if i == odd else i & 1
-            space.left[depth + 1, to] = space.left[depth, place + o] if o == odd else o & 1
+            space.lines[ENTERED, depth + 1, at] = (
+                space.lines[ENTERED, depth, place + i] if i == odd else i & 1
+            )
+            space.lines[LEFT, depth + 1, to] = (
+                space.lines[LEFT, depth, place + o] if o == odd else o & 1
+            )
         if task.worst:
             cost = _pass_columns(number, i, side, task, space)
-            space.outside[depth + 1, at] = space.outside[depth, place + i] + cost
+            space.lines[OUTSIDE, depth + 1, at] = space.lines[OUTSIDE, depth, place + i] + cost
 
 
 @inner_kernel
@@ -364,6 +373,9 @@ def _set_columns(number, task, space):
     for cell in range(size - (size & 1) if task.wide else size >> 1):
         space.states[-1, first + cell] = space.states[-1, last + cell] = FREE
     for i in range(size):
-        if space.forth[depth, place + i] >= 0:
-            side = space.side[depth, place + i] ^ space.turned[depth, space.loop[depth, place + i]]
+        if space.lines[FORTH, depth, place + i] >= 0:
+            side = (
+                space.lines[SIDE, depth, place + i]
+                ^ space.lines[TURNED, depth, space.lines[LOOP, depth, place + i]]
+            )
             _pass_columns(number, i, side, task, space)

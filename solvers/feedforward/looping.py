@@ -130,16 +130,6 @@ def _eights() -> Tables:
 def route_loops(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
     """Route matchings on a Benes network; the first cell of each loop is in bar.
 
-    Parameters
-    ----------
-    matchings
-        ``matchings[k, source] = destination``, -1 where idle; int32, shape (k, n).
-
-    Returns
-    -------
-    NDArray
-        ``cell_states[k, cell]``, int8, -1 where no light passes.
-
     Notes
     -----
     Time O(n log n) for each matching, without recursion. Blocks of four lines, and of eight where
@@ -161,16 +151,6 @@ def route_dilated(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
 
     It has the blocks of a Benes network, so the same walks tell which half each circuit goes to.
     Each circuit is then followed through cells of its own.
-
-    Parameters
-    ----------
-    matchings
-        As for `route_loops`.
-
-    Returns
-    -------
-    NDArray
-        ``cell_states[k, cell]``, int8, -1 where no light passes.
 
     Examples
     --------

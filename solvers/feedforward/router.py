@@ -30,6 +30,8 @@ _ROUTERS: dict[str, Callable[[NDArray[np.int32]], NDArray[np.int8]]] = {
     "piloss": partial(route_crossbar, ring=True),
     "switch-and-select": route_trees,
 }
+"""What makes ``cell_states[k, cell]``, int8, -1 where no light passes, of matchings: int32,
+``matchings[k, source] = destination``, -1 where idle."""
 _LOOPING = {"benes": False, "dilated-benes": True}  # whether each line is a pair of wires
 
 MICRO_DB = 1e-6

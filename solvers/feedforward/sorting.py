@@ -45,15 +45,8 @@ def route_by_sorting(matchings: NDArray[np.int32], *, triangle: bool = False) ->
 
     Parameters
     ----------
-    matchings
-        ``matchings[k, source] = destination``, -1 where idle; int32, shape (k, n).
     triangle
         Whether cells stand as in `Reck`, not as in `SpankeBenes`.
-
-    Returns
-    -------
-    NDArray
-        ``cell_states[k, cell]``, int8, -1 where no light passes.
 
     Notes
     -----

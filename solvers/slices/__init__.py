@@ -27,7 +27,6 @@ def _row(rule: str, summary: str) -> Method:
 METHODS = (
     _row("optical", "a block of servers, else scattered ones joined by circuits"),
     _row("first-fit", "the first free aligned block of servers"),
-    _row("best-fit", "the free aligned block that leaves the fewest gaps"),
     Method("ilp", SliceAllocation, _ilp, "cuts, then a search of all placements", exact=True),
 )
 """Methods for slices; the first is the default."""

@@ -2,9 +2,9 @@
 
 The search goes depth first through steps: a slot takes a server, then every pair that it forms
 with earlier slots takes one of its routes. It ends a branch where a server has too little room
-left on its edges for the pairs that still have to start or end there, or all edges together for
-the least hops of all pairs. Without a budget it is exhaustive: ``EXHAUSTED`` proves that no slice
-keeps the load. `optmatch.solvers.slices.search` has the Python around them.
+left on its edges for the pairs that still have to start or end there. Without a budget it is
+exhaustive: ``EXHAUSTED`` proves that no slice keeps the load. `optmatch.solvers.slices.search` has
+the Python around them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from optmatch.solvers.kernel import allocating_kernel, inner_kernel, kernel
 
 FOUND, EXHAUSTED, BUDGET = 1, 0, -1
+_NO_WAY = 1 << 40
 
 
 @allocating_kernel
@@ -112,16 +113,12 @@ class Task(NamedTuple):
     order: NDArray[np.int64]  # by step: servers in the order they are tried, and `_stretch`
     choice: NDArray[np.int64]  # by step: what is tried
     state: NDArray[np.int64]
-    """Step and nodes: where to go on; slack: the room on all edges beyond what all pairs without a
-    route need at least."""
+    """Step and nodes: where to go on."""
 
 
 @inner_kernel
 def _stretch(t, slot, server):
-    """Return the hops beyond one that pairs of a slot with earlier ones need, times circuits.
-
-    So much that no room suffices if one of them has no way.
-    """
+    """Return the hops beyond one that pairs of a slot with earlier ones need, times circuits."""
     total = 0
     for k in range(t.mine.shape[1]):
         pair = t.mine[slot, k]
@@ -132,7 +129,7 @@ def _stretch(t, slot, server):
         v = server if second == slot else t.seat[second]
         hops = t.least[t.kinds[pair], u, v]
         if hops == 0:
-            return 1 << 40
+            return _NO_WAY
         total += t.weights[pair] * (hops - 1)
     return total
 
@@ -155,7 +152,7 @@ def _sort_servers(t, slot, step):
     """List the servers for a slot, with what `_stretch` says of each, least first."""
     order = t.order[step]
     for u in range(len(t.holder)):
-        cost = 1 << 40
+        cost = _NO_WAY
         if t.holder[u] < 0:
             cost = _stretch(t, slot, u)
         at = u
@@ -206,7 +203,7 @@ def search(t, budget):
         FOUND, with the answer in ``t.seat`` and ``t.choice``; EXHAUSTED; or BUDGET.
     """
     steps, choice, holder, below = t.steps, t.choice, t.holder, t.below
-    step, nodes, slack = t.state[0], t.state[1], t.state[2]
+    step, nodes = t.state[0], t.state[1]
     outcome = 1
     while step < len(steps):
         if nodes >= budget:
@@ -219,36 +216,28 @@ def search(t, budget):
             if choice[step] < 0:
                 _sort_servers(t, slot, step)
             else:
-                slack += t.order[step, choice[step], 0]
                 holder[t.seat[slot]] = -1
                 t.seat[slot] = -1
             while choice[step] + 1 < len(holder) and not found:
                 choice[step] += 1
-                extra, u = t.order[step, choice[step], 0], t.order[step, choice[step], 1]
-                if extra > slack:
+                u = t.order[step, choice[step], 1]
+                if t.order[step, choice[step], 0] >= _NO_WAY:
                     break  # the others are no better
                 found = _has_room(t, u, slot)
                 for k in range(below.shape[1]):
                     found = found and (below[slot, k] < 0 or t.seat[below[slot, k]] < u)
                 if found:
                     t.seat[slot], holder[u] = u, slot
-                    slack -= extra
         else:
-            weight, kind = t.weights[pair], t.kinds[pair]
+            kind = t.kinds[pair]
             hops = t.lengths[kind, t.seat[t.pairs[pair, 0]], t.seat[t.pairs[pair, 1]]]
-            shortest = hops[0]
             if choice[step] >= 0:
                 _lay(t, pair, choice[step], -1)
-                slack += weight * (hops[choice[step]] - shortest)
             while choice[step] + 1 < len(hops) and not found:
                 choice[step] += 1
-                k = choice[step]
-                extra = weight * (hops[k] - shortest)
-                if hops[k] == 0 or extra > slack:
+                if hops[choice[step]] == 0:
                     break
-                found = _fits(t, pair, k)
-                if found:
-                    slack -= extra
+                found = _fits(t, pair, choice[step])
         if found:
             step += 1
             if step < len(steps):
@@ -259,5 +248,5 @@ def search(t, budget):
         if step < 0:
             outcome = 0
             break
-    t.state[0], t.state[1], t.state[2] = step, nodes, slack
+    t.state[0], t.state[1] = step, nodes
     return outcome

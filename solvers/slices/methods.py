@@ -1,4 +1,4 @@
-"""Methods `first-fit`, `best-fit` and `optical`: one more slice, as a scheduler would place it."""
+"""Methods `first-fit` and `optical`: one more slice, as a scheduler would place it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def solve(
     limits
         One iteration places the slice.
     rule
-        ``"first-fit"``, ``"best-fit"`` or ``"optical"``: the name of the method.
+        ``"first-fit"`` or ``"optical"``: the name of the method.
 
     Examples
     --------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 
@@ -45,7 +44,7 @@ class Pod:
     Examples
     --------
     >>> pod = Pod(RackFabric())
-    >>> slice_ = pod.allocate((2, 2, 4), "best-fit")
+    >>> slice_ = pod.allocate((2, 2, 4), "first-fit")
     >>> slice_.servers.tolist(), int(pod.free.sum())
     ([0, 4, 8, 12], 12)
     >>> pod.remove(slice_)
@@ -97,11 +96,10 @@ class Pod:
             Chips along x, y and z.
         rule
             ``"first-fit"``: the first free block, each side aligned to its own length;
-            ``"best-fit"``: of these blocks one in the fullest rack, with the fewest free
-            neighbours; ``"optical"``: the fullest rack that can hold the slice, on such a block
-            if one is free, else on scattered servers joined by circuits. In racks that are joined
-            a block may also be of whole racks, and ``"optical"``, if no rack has the servers,
-            spreads the slice over the fewest racks that have them.
+            ``"optical"``: the fullest rack that can hold the slice, on such a block if one is
+            free, else on scattered servers joined by circuits. In racks that are joined a block
+            may also be of whole racks, and ``"optical"``, if no rack has the servers, spreads the
+            slice over the fewest racks that have them.
 
         Returns
         -------
@@ -116,7 +114,7 @@ class Pod:
         return None
 
     def _placements(self, plans: list[SliceShape], rule: str) -> Iterator[tuple[SliceShape, Plan]]:
-        blocks = self._blocks(plans, best=rule != "first-fit")
+        blocks = self._blocks(plans, fullest=rule == "optical")
         block = next(blocks, None)
         for rack in self.fullest_first(plans) if rule == "optical" else ():
             while block is not None and block[1] == (rack,):
@@ -230,8 +228,8 @@ class Pod:
         routes = [route + first[route // self.edges] * self.edges for route in found.routes]
         return Plan(found.servers + first[found.servers // self.servers] * self.servers, routes)
 
-    def _blocks(self, plans: list[SliceShape], *, best: bool) -> Iterator[Option]:
-        """List free aligned blocks, in order or by how well they fill gaps; then whole racks."""
+    def _blocks(self, plans: list[SliceShape], *, fullest: bool) -> Iterator[Option]:
+        """List free aligned blocks, in order or the fullest rack first; then whole racks."""
         free = self.free.reshape(self.fabric.racks, -1)
         options = []
         for turn, plan in enumerate(plans):
@@ -239,15 +237,10 @@ class Pod:
             if not len(blocks):
                 continue
             racks, places = np.nonzero(free[:, blocks].all(axis=2))
-            if best:
-                left = free.sum(axis=1)[racks]
-                beside = _beside(self.fabric, plan.grid)[places]
-                gaps = (free[racks] & beside).sum(axis=1)
-            else:
-                left = gaps = np.zeros(len(racks), dtype=np.int64)
-            order = np.lexsort((places, racks, gaps, left))
-            for k in order[:4].tolist() if len(order) else []:
-                key = (int(left[k]), int(gaps[k]), int(racks[k]), turn, int(places[k]))
+            left = fullest * free.sum(axis=1)[racks]
+            order = np.lexsort((places, racks, left))
+            for k in order[:4].tolist():
+                key = (int(left[k]), int(racks[k]), turn, int(places[k]))
                 options.append((key, plan, int(racks[k]), blocks[places[k]]))
         for _, plan, rack, block in sorted(options, key=lambda option: option[0]):
             yield plan, (rack,), block
@@ -334,20 +327,6 @@ def _ends_of(fabric: RackFabric, racks: int) -> NDArray[np.int64]:
     many = np.tile(ends, (racks, 1))
     shift = np.repeat(np.arange(racks), count)[:, None] * servers
     return np.where(np.tile(switch, (racks, 1)), many, many + shift)
-
-
-@lru_cache(maxsize=64)
-def _beside(fabric: RackFabric, grid: Shape) -> NDArray[np.bool_]:
-    """Tell which servers are neighbours of a block."""
-    blocks = aligned_blocks(fabric.server_grid, grid)
-    servers = fabric.n_servers // fabric.racks
-    ends = replace(fabric, racks=1, joined=False).edges
-    inside = np.zeros((len(blocks), servers), dtype=np.bool_)
-    np.put_along_axis(inside, blocks, True, axis=1)
-    beside = np.zeros_like(inside)
-    for u, v in ends.tolist():
-        beside[:, v] |= inside[:, u]
-    return beside & ~inside
 
 
 def loads_possible(rack: Rack, plan: SliceShape) -> list[int]:

@@ -66,8 +66,7 @@ class Search:
             )  # fmt: skip
         self.limit_room = np.minimum(largest, rack.fibres) - rack.loads
         self._drop_what_never_fits(sizes)
-        self._least = self.lengths[:, :, :, 0].astype(np.int64)
-        self.below = _tell_mirrors_apart(plan) if seats is None else np.full((slots, 1), -1)
+        below = _tell_mirrors_apart(plan) if seats is None else np.full((slots, 1), -1)
         mine = _pairs_of(plan)
         steps = _list_steps(mine)
         seat, holder = np.full(slots, -1), np.full(servers, -1)
@@ -82,11 +81,11 @@ class Search:
             pairs=plan.pairs,
             weights=plan.weights,
             kinds=self.kinds.astype(np.int64),
-            below=self.below,
+            below=below,
             mine=_padded(mine),
             routes=self.routes,
             lengths=self.lengths,
-            least=self._least,
+            least=self.lengths[:, :, :, 0].astype(np.int64),
             leaving=_edges_by_server(rack, 0),
             arriving=_edges_by_server(rack, 1),
             room=self.limit_room.copy(),
@@ -95,7 +94,7 @@ class Search:
             owes=owes,
             order=np.zeros((len(steps), servers, 2), dtype=np.int64),
             choice=np.full(len(steps), -1, dtype=np.int64),
-            state=np.array([0, 0, self._count_slack(seats)], dtype=np.int64),
+            state=np.zeros(2, dtype=np.int64),
         )
 
     def _drop_what_never_fits(self, sizes: NDArray[np.int32]) -> None:
@@ -107,20 +106,6 @@ class Search:
             order = np.argsort(~kept, axis=2, kind="stable")
             lengths[:] = np.take_along_axis(np.where(kept, lengths, 0), order, axis=2)
             routes[:] = np.take_along_axis(routes, order[..., None], axis=2)
-
-    def _count_slack(self, seats: NDArray[np.int64] | None) -> int:
-        """Return the room on all edges beyond what all pairs need at least."""
-        if not len(self.plan.pairs):
-            return 0
-        step = int(np.gcd.reduce(self.plan.weights))
-        room = int((np.maximum(self.limit_room, 0) // step * step).sum())
-        hops = np.ones(len(self.plan.pairs), dtype=np.int64)
-        if seats is not None:
-            first, second = seats[self.plan.pairs].T
-            hops = self._least[self.kinds, first, second]
-            if not hops.all():
-                return -1
-        return room - int(hops @ self.plan.weights)
 
     @property
     def nodes(self) -> int:

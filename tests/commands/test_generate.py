@@ -65,6 +65,12 @@ def test_generate_knows_every_fabric(options: str, fabric: om.Fabric) -> None:
         ("routing --fabric ideal-switch --size 2 --matching 1", "matching has 1 entries"),
         ("routing --fabric ideal-switch --size 2 --matching 1,1", "share destination 1"),
         ("routing --rows 2 --cols 2 --ports 2 --matching 0,1", "cannot meet itself"),
+        ("demand --model uniform --size 2 --delay 0 --coflows 2", "only together"),
+        (
+            "demand --model uniform --fabric ideal-switch --size 2 --delay 0 --coflows 3"
+            " --objective weighted-completion-s",
+            "3 groups of 2 entries",
+        ),
     ],
 )
 def test_generate_refuses(command: str, message: str, tmp_path: Path) -> None:
@@ -86,3 +92,16 @@ def test_random_matchings_repeat_and_use_every_port() -> None:
         drawn = draw_matching(switch, seed)
         assert sorted(drawn) == list(range(6)) and all(i != j for i, j in enumerate(drawn))
     assert draw_matching(om.IdealSwitch(1), 0) == [0]
+
+
+def test_coflows_are_drawn_over_all_entries() -> None:
+    """Of a model: each entry has a group, no group is empty, and each has a weight."""
+    from optmatch.io import loads
+
+    options = "--fabric ideal-switch --size 5 --model uniform --delay 1 --seed 2 --coflows 6"
+    done = call("generate", "demand", *options.split(), "--objective", "weighted-completion-s")
+    problem = loads(done.stdout)
+    assert isinstance(problem, om.Demand) and problem.groups is not None
+    assert ((problem.groups >= 0) == (problem.demand_bytes > 0)).all()
+    assert set(problem.groups.ravel().tolist()) == set(range(-1, 6))
+    assert len(problem.weights) == 6 and set(problem.weights) <= set(range(1, 11))

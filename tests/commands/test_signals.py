@@ -18,7 +18,7 @@ from tests.helpers.command import DATA, INSTANCES
 from tests.helpers.signals import MARK, Ended, Interrupted
 
 TIMES = int(os.environ.get("OPTMATCH_EXAMPLES", "1"))
-MOMENTS = 8 if TIMES == 1 else 40
+MOMENTS = 4 if TIMES == 1 else 40
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 BUSY_S = 0.5  # beside the half second that a search is given to report
 RAIL_JOB = str(INSTANCES / "rails" / "h200-dp2-windows.json")

@@ -351,9 +351,8 @@ def test_a_short_time_limit_ends_in_good_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT for one process there")
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_saves_the_best(tmp_path: Path, sent: signal.Signals, code: int) -> None:
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGTERM to catch there")
+def test_a_signal_saves_the_best(tmp_path: Path) -> None:
     """Sent once a schedule has been found."""
     out = tmp_path / "out.json"
     large = str(INSTANCES / "all-to-all" / "hex-17x17-64.json")
@@ -362,9 +361,9 @@ def test_a_signal_saves_the_best(tmp_path: Path, sent: signal.Signals, code: int
         for line in running.stderr:
             if ", best " in line:
                 break
-        running.send_signal(sent)
+        running.send_signal(signal.SIGTERM)
         _, rest = running.communicate(timeout=60)
-    assert running.returncode == code, rest
+    assert running.returncode == 143, rest
     assert f"optmatch: {large}: interrupted\n" in rest and "Traceback" not in rest
     found = om.load(out)
     assert isinstance(found, om.Solution) and found.limit is om.Limit.INTERRUPTED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from typing import Any, get_args
 
 import click
@@ -27,7 +28,7 @@ from optmatch.commands.options import (
 from optmatch.fabrics import Fabric
 from optmatch.problems import Demand
 from optmatch.problems.demands.problem import DemandObjective
-from optmatch.problems.demands.traffic import MODELS
+from optmatch.problems.demands.traffic import MODELS, draw_groups
 
 _MODEL_OPTIONS = tuple(
     click.option(flag, type=type_, help=text)
@@ -70,7 +71,7 @@ _DEMAND: tuple[Row, ...] = (
         "--objective",
         "objective",
         click.Choice(get_args(DemandObjective)),
-        "Finish first, or decompose exactly into the fewest matchings.",
+        "Finish first, decompose exactly into the fewest matchings, or weigh --coflows.",
     ),
 )
 
@@ -89,7 +90,10 @@ _DEMAND: tuple[Row, ...] = (
     "--model", type=click.Choice(list(MODELS)), help="Traffic to draw, without --matrix."
 )
 @with_options(_MODEL_OPTIONS)
-@count("--seed", 0, "Seed of the traffic.")
+@click.option(
+    "--coflows", type=int, help="Put entries into so many groups, with weights, both drawn."
+)
+@count("--seed", 0, "Seed of the traffic and of the groups.")
 @click.option("--delay", "delay_s", type=float, help="Reconfiguration delay in s; 0 too is said.")
 @with_options(field_options(Demand, _DEMAND))
 @with_options(FILE_OPTIONS)
@@ -103,6 +107,7 @@ def demand(
     groups: str | None,
     lenient: bool,
     model: str | None,
+    coflows: int | None,
     seed: int,
     **options: Any,
 ) -> None:
@@ -112,6 +117,9 @@ def demand(
     """
     if options["delay_s"] is None and options["objective"] != "matchings":
         raise click.UsageError("--delay: how long a reconfiguration takes; 0 if no time")
+    if (coflows is None) == (options["objective"] == "weighted-completion-s"):
+        raise click.UsageError("--coflows and --objective weighted-completion-s: only together")
+    rng = np.random.default_rng(seed)
     shape = take(options, (*FABRIC_NAMES, *CONDITION_NAMES))
     drawn = take(options, _model_parameters())
     drawn = {key: value for key, value in drawn.items() if value is not None}
@@ -131,20 +139,29 @@ def demand(
         if name is not None or transposed or groups is not None or lenient:
             raise click.UsageError("--name, --transposed, --groups, --lenient are for --matrix")
         fabric = build_fabric(type_, shape)
-        given = _draw(model, fabric, seed, drawn)
+        given = _draw(model, fabric, rng, drawn)
     else:
         raise click.UsageError("either --matrix or --model")
-    write_problem(Demand.from_matrix(given, fabric, **options), output, force)
+    objective = options.pop("objective")
+    if coflows is None:
+        problem = Demand.from_matrix(given, fabric, objective=objective, **options)
+    else:
+        problem = Demand.from_matrix(given, fabric, **options)
+        groups_of, weights = draw_groups(problem.demand_bytes, rng, coflows)
+        problem = replace(problem, objective=objective, groups=groups_of, weights=weights)
+    write_problem(problem, output, force)
 
 
-def _draw(model: str, fabric: Fabric, seed: int, options: dict[str, Any]) -> NDArray[np.float64]:
+def _draw(
+    model: str, fabric: Fabric, rng: np.random.Generator, options: dict[str, Any]
+) -> NDArray[np.float64]:
     known = inspect.signature(MODELS[model]).parameters
     for name in options:
         if name not in known:
             raise click.UsageError(f"--{name}: no option of {model}")
     if "mutual" in known:
         options = {**options, "mutual": fabric.bidirectional}
-    return MODELS[model](fabric.n_ports, np.random.default_rng(seed), **options)
+    return MODELS[model](fabric.n_ports, rng, **options)
 
 
 def _model_parameters() -> list[str]:

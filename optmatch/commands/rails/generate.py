@@ -30,6 +30,7 @@ from optmatch.problems.rails.presets import PRESETS, make_job
 
 T = TypeVar("T", Parallelism, RailNetwork, TransformerModel, Workload)
 
+SKEW = Listed(float, "a number, or one for each expert, as in 3,1,1,1", single=True)
 _FABRIC_NAMES = ("rows", "cols", "ports", "tx", "rx", "size")
 _SPLIT: tuple[Row, ...] = (
     ("--dp", "dp", int, "Degree of data parallelism."),
@@ -80,7 +81,7 @@ _WORKLOAD: tuple[Row, ...] = (
     ("--optimizer-bytes", "optimizer_bytes", float, "Bytes the optimiser moves for a weight."),
     ("--bucket", "bucket_bytes", float, "Bytes of gradients that are exchanged at once."),
     ("--one-stream", "one_stream", bool, "Whether a GPU communicates one thing at a time."),
-    ("--skew", "skew", float, "Tokens of the busiest expert over the mean."),
+    ("--skew", "skew", SKEW, "Tokens of the busiest rank over the mean, or of each expert."),
     ("--width", "width_bytes", float, "Bytes of an activation or weight."),
     ("--gradient-width", "gradient_width_bytes", float, "Bytes of a gradient."),
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from optmatch.commands.outcome import SOLVED, name_of, print_object
+from optmatch.commands.outcome import SOLVED, name_of, print_object, print_rows
 from optmatch.model import InputError, Solution
 
 if TYPE_CHECKING:
@@ -50,10 +50,7 @@ def simulate_job(
         print_object("simulation", {"file": file, **figures, "boundaries": _rows(job, outcome)})
         return SOLVED
     click.echo(f"{name_of(file)}: {outcome.policy}")
-    width = max(map(len, figures))
-    for key, value in figures.items():
-        if key != "policy":
-            click.echo(f"  {key.replace('_', ' '):<{width}}  {value:.6g}")
+    print_rows({name: value for name, value in figures.items() if name != "policy"})
     if phases:
         for row in _rows(job, outcome):
             click.echo(

@@ -112,7 +112,7 @@ def execute(
     setups = [
         make_setup(
             rail,
-            list_followers(job, rail),
+            list_followers(job, rail).tolist(),
             delay_s=job.network.delay_s,
             timeout_s=plan.timeout_s,
             whole=job.network.switching == "all-stop",

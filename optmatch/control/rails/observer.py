@@ -46,7 +46,7 @@ class Observer:
             states, places = rail.states().tolist(), [each.place for each in rail.triggers]
             events = graph.events.event_of[uses.operation].tolist()
             for event, port in zip(events, uses.port.tolist(), strict=True):
-                for node in graph.parts[event]:
+                for node in graph.parts.of(event):
                     to = states[bisect_right(places, int(graph.place[node]))][port]
                     self._wanted[node] = k, self._wanted[node][1]
                     if to != IDLE:

@@ -72,7 +72,7 @@ def make_program(job: RailJob, plan: TriggerPlan, graph: Graph) -> Program:
             first[number] += 1
             later[number] += 1
     every = [rank for node in nodes for rank in node.ranks]
-    kinds = step.kind[graph.events.part[: len(graph.parts)]]
+    kinds = step.kind[graph.events.part[: len(graph.parts.number)]]
     found = Program(
         nodes,
         roots,
@@ -85,8 +85,8 @@ def make_program(job: RailJob, plan: TriggerPlan, graph: Graph) -> Program:
     find = Finder(step)
 
     def at(rows: Any, parts: Any) -> list[tuple[list[int], int]]:
-        events = event_of[find(rows, "rows")].tolist()
-        numbers = [graph.parts[e][k] for e, k in zip(events, parts, strict=True)]
+        events = event_of[find(rows, "rows")]
+        numbers = graph.parts.node(events, np.asarray(parts, np.int64)).tolist()
         return list(zip(rows.tolist(), numbers, strict=True))
 
     for k, rail in enumerate(plan.rails):
@@ -106,7 +106,7 @@ def make_program(job: RailJob, plan: TriggerPlan, graph: Graph) -> Program:
 
 def _make_nodes(job: RailJob, plan: TriggerPlan, graph: Graph) -> list[Node]:
     step, event_of = job.step(), graph.events.event_of.tolist()
-    ranks: list[set[int]] = [set() for _ in graph.parts]
+    ranks: list[set[int]] = [set() for _ in graph.parts.number]
     for rank, event in zip(step.rank.tolist(), event_of, strict=True):
         ranks[event].add(rank)
     busy = [set(each) for each in ranks]
@@ -114,9 +114,9 @@ def _make_nodes(job: RailJob, plan: TriggerPlan, graph: Graph) -> list[Node]:
         busy[event_of[operation]].add(rank)
     number_of = {each.rail: k for k, each in enumerate(plan.rails)}
     found = {}
-    for event, parts in enumerate(graph.parts):
+    for event in range(len(ranks)):
         on = number_of.get(int(step.rail[graph.events.part[event]]), -1)
-        for number in parts:
+        for number in graph.parts.of(event):
             who = tuple(sorted(ranks[event])), tuple(busy[event]), on
             found[number] = Node(*who, float(graph.events.duration_s[number]), [], [], [], [])
     return [found[number] for number in range(len(found))]

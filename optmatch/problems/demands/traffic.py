@@ -174,6 +174,40 @@ def zipf_moe(
     return _off_diagonal(demand)
 
 
+def draw_groups(
+    demand: Matrix, rng: np.random.Generator, count: int
+) -> tuple[NDArray[np.int32], tuple[float, ...]]:
+    """Put the entries of a demand into groups (coflows) at random, with whole weights 1 .. 10.
+
+    Parameters
+    ----------
+    demand
+        Bytes from each port to each.
+    rng
+        Random numbers.
+    count
+        The number of groups; none is empty.
+
+    Returns
+    -------
+    groups, weights
+        As a `Demand` takes them.
+
+    Examples
+    --------
+    >>> groups, weights = draw_groups(np.eye(3), np.random.default_rng(0), 2)
+    >>> groups.tolist(), weights
+    ([[1, -1, -1], [-1, 0, -1], [-1, -1, 1]], (4.0, 1.0))
+    """
+    entries = np.flatnonzero(demand)
+    if integer("count", count, at_least=1) > len(entries):
+        raise InputError(f"{count} groups of {len(entries)} entries", where="count")
+    others = rng.integers(count, size=len(entries) - count)
+    groups = np.full(demand.shape, -1, dtype=np.int32)
+    groups.flat[entries] = rng.permutation(np.concatenate([np.arange(count), others]))
+    return groups, tuple(rng.integers(1, 11, size=count).astype(float).tolist())
+
+
 def _permutation(n: int, rng: np.random.Generator, mutual: bool) -> NDArray[np.int64]:
     """Draw a permutation, or a pairing; of an odd number of ports one is then left to itself."""
     order = rng.permutation(n)

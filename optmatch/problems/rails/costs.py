@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from optmatch.model import InputError, Value, integer, number
+from optmatch.model import Amount, Count, InputError, Value, check_fields, integer
 
 Design = Literal["fat-tree", "electrical-rail", "photonic-rail"]
 DESIGNS: tuple[Design, ...] = get_args(Design)
@@ -19,13 +19,12 @@ SIMULATOR = "https://github.com/EricDinging/astra-sim-hybrid-parallelism, plot_H
 class Part(Value):
     """A part that is counted: what one costs in US dollars, what it draws, and who says so."""
 
-    usd: float
-    watts: float
+    usd: Amount
+    watts: Amount
     source: str
 
     def __post_init__(self) -> None:
-        for name in ("usd", "watts"):
-            object.__setattr__(self, name, number(name, getattr(self, name)))
+        check_fields(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -45,11 +44,11 @@ class Prices(Value):
     transceiver: Part
     switch_port: Part
     ocs_port: Part
-    gpus_per_server: int
+    gpus_per_server: Count
     switch_transceivers: bool
 
     def __post_init__(self) -> None:
-        integer("gpus_per_server", self.gpus_per_server, at_least=1)
+        check_fields(self)
 
 
 _OCS_PORT = Part(usd=520.0, watts=75 / 192, source=f"Polatis 6000N of 192 ports, 75 W; {ARTIFACT}")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import IDLE, InputError
-from optmatch.problems.rails.orders import link
+from optmatch.problems.rails.orders import link, list_wanted
 from optmatch.problems.rails.plan import RailPlan, RailTimeline, ranks_of_rails
 from optmatch.problems.rails.problem import RailJob
 from optmatch.problems.rails.times import ends_s
@@ -106,7 +106,7 @@ def derive_triggers(
         timeout_s=max(10 * job.network.delay_s, 1e-3) if timeout_s is None else timeout_s,
         tries=tries,
     )
-    return link(job, _mark_demands(job, plan, link(job, made)[0], changes, slack))[0]
+    return _mark_demands(job, plan, link(job, made)[0], changes, slack)
 
 
 class _Change(NamedTuple):
@@ -232,18 +232,17 @@ def _mark_demands(
     np.maximum.at(after, events.after, linked.place[events.part][events.before])
     rails = []
     for rail, own in zip(linked.rails, changes, strict=True):
-        first = first_users(rail, linked.place, find)
-        marked = []
-        for k, (trigger, change) in enumerate(zip(rail.triggers, own, strict=True)):
-            now = trigger.after[trigger.after[:, 4] == 0]
-            drained = plan.end_s[find(now[:, :3], "after")].max(initial=0.0)
-            event = events.event_of[first[k]] if k in first else -1
-            asks = (
-                event >= 0
-                and after[event] < trigger.place
-                and ready[event] <= change.asked_s + slack
-                and abs(change.asked_s - drained) > slack
-            )
-            marked.append(replace(trigger, on_demand=True) if asks else trigger)
+        n, users = len(own), first_users(rail, linked.place, find)
+        rows = [each.after[each.after[:, 4] == 0] for each in rail.triggers]
+        drained, trigger = np.zeros(n), np.repeat(np.arange(n), [len(each) for each in rows])
+        every = np.concatenate([np.empty((0, 5), np.int32), *rows])
+        np.maximum.at(drained, trigger, plan.end_s[find(every, "after")])
+        event, asked = events.event_of[users], np.array([each.asked_s for each in own])
+        asks = (users >= 0) & (ready[event] <= asked + slack) & (np.abs(asked - drained) > slack)
+        asks &= after[event] < np.array([each.place for each in rail.triggers], np.int64)
+        marked = list(rail.triggers)
+        wanted = list_wanted(job, np.flatnonzero(asks), users, find, n)
+        for k in np.flatnonzero(asks).tolist():
+            marked[k] = replace(marked[k], on_demand=True, wanted=wanted[k][:, :3])
         rails.append(replace(rail, triggers=tuple(marked)))
     return replace(linked, rails=tuple(rails))

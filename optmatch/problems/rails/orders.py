@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -17,7 +17,6 @@ from optmatch.problems.rails.step import Step
 from optmatch.problems.rails.times import Events, ends_s
 from optmatch.problems.rails.triggers import RailTriggers, TriggerPlan
 from optmatch.problems.rails.uses import (
-    NONE,
     Finder,
     Ints,
     Ports,
@@ -26,6 +25,29 @@ from optmatch.problems.rails.uses import (
     list_uses,
     touched,
 )
+
+
+class Parts(NamedTuple):
+    """The parts of each event, in order: the first is the event itself."""
+
+    number: Ints
+    """How many there are."""
+    further: Ints
+    """The node of the second; others follow."""
+
+    def node(self, event: Any, part: Any) -> Ints:
+        """Return the nodes of parts, counted from 0."""
+        found: Ints = np.where(np.equal(part, 0), event, self.further[event] + part - 1)
+        return found
+
+    def of(self, event: int) -> list[int]:
+        """List the nodes of an event."""
+        return [event, *(self.further[event] + np.arange(self.number[event] - 1)).tolist()]
+
+    @property
+    def last(self) -> Ints:
+        """The last node of each."""
+        return self.node(np.arange(len(self.number)), self.number - 1)
 
 
 class Graph(NamedTuple):
@@ -43,8 +65,8 @@ class Graph(NamedTuple):
     """``local[pair]``: whether ranks know it themselves, and no controller is asked."""
     place: Ints
     """``place[node]``, ascending along all pairs of one step."""
-    parts: tuple[tuple[int, ...], ...]
-    """``parts[event]``: its nodes, in order."""
+    parts: Parts
+    """By event, its nodes."""
     begins: tuple[tuple[int, ...], ...]
     """``begins[rail][k]``: where trigger k begins; it ends at the next node."""
     uses: tuple[Use, ...]
@@ -78,18 +100,21 @@ def link(job: RailJob, plan: TriggerPlan) -> tuple[TriggerPlan, Graph]:
     _check_shape(job, plan)
     n = len(events.part)
     place, lasts = plan.place[events.part].tolist(), plan.lasts_s[events.part].tolist()
-    paused, parts = _number_parts(job, plan, find), [(event,) for event in range(n)]
+    paused, parts = (
+        _number_parts(job, plan, find),
+        Parts(np.ones(n, np.int64), np.zeros(n, np.int64)),
+    )
     for event, cuts in paused.items():
         shares = [0.0, *cuts, 1.0]
-        parts[event] = (event, *range(len(lasts), len(lasts) + len(cuts)))
+        parts.number[event], parts.further[event] = 1 + len(cuts), len(lasts)
         total = lasts[event]
         lasts[event] = total * shares[1]
         lasts += [total * (two - one) for one, two in pairwise(shares[1:])]
         rail = _rail_of(plan, step, int(events.part[event]))
         place += [max(rail.triggers[s - 1].place for s in states) for states in cuts.values()]
-    chains = np.array([pair for nodes in parts for pair in pairwise(nodes)]).reshape(-1, 2)
-    ends = np.array([nodes[-1] for nodes in parts], np.int64)
-    pairs = [(ends[events.before], events.after, 0, True), (*chains.T, 0, True)]
+    chained = [pair for event in paused for pair in pairwise(parts.of(event))]
+    chains = np.array(chained, np.int64).reshape(-1, 2)
+    pairs = [(parts.last[events.before], events.after, 0, True), (*chains.T, 0, True)]
     rails, begins, every = [], [], []
     for rail in plan.rails:
         begin = len(place) + 2 * np.arange(len(rail.triggers))
@@ -110,7 +135,7 @@ def link(job: RailJob, plan: TriggerPlan) -> tuple[TriggerPlan, Graph]:
         )
     part = np.concatenate([events.part, np.full(len(place) - n, -1)])
     nodes = Events(events.event_of, part, before, after, np.array(lasts))
-    found = Graph(nodes, ago, local, key, tuple(parts), tuple(begins), tuple(every))
+    found = Graph(nodes, ago, local, key, parts, tuple(begins), tuple(every))
     return replace(plan, rails=tuple(rails)), found
 
 
@@ -215,33 +240,23 @@ def _link_rail(
     uses: Use,
     begin: Ints,
     find: Finder,
-    parts: Sequence[tuple[int, ...]],
+    parts: Parts,
     paused: Mapping[int, Mapping[float, Sequence[int]]],
     pairs: list[Any],
 ) -> RailTriggers:
     """Add what a rail waits for to the pairs, and return it with its rows."""
-    event_of = job.events().event_of
+    event_of, last = job.events().event_of, parts.last
     trigger, port = touched(job, rail)
     used = np.isin(port, uses.port)
     trigger, port = trigger[used], port[used]
-    table = Ports(
-        np.concatenate([uses.port, port]),
-        np.concatenate(
-            [
-                plan.place[uses.operation],
-                np.array([each.place for each in rail.triggers], np.int64)[trigger],
-            ]
-        ),
-        np.arange(len(uses.port) + len(port)) < len(uses.port),
-        np.concatenate([uses.operation, trigger]),
-    )
-    first = np.array([nodes[0] for nodes in parts], np.int64)
-    last = np.array([nodes[-1] for nodes in parts], np.int64)
+    places = np.array([each.place for each in rail.triggers], np.int64)[trigger]
+    ports, items = np.concatenate([uses.port, port]), np.concatenate([uses.operation, trigger])
+    order = np.lexsort((np.concatenate([plan.place[uses.operation], places]), ports))
+    table = Ports(ports[order], order < len(uses.port), items[order])
 
     # Over each port one after the other.
     before, after, ago = table.pair(use=True, after_use=True)
-    before, after = last[event_of[before]], first[event_of[after]]
-    pairs.append((before, after, ago, True))
+    pairs.append((last[event_of[before]], event_of[after], ago, True))
 
     # A circuit is given up when what went over it is over, or this part of it.
     over, given_up, ago = table.pair(use=True, after_use=False)
@@ -251,75 +266,90 @@ def _link_rail(
         for place, states in enumerate(cuts.values())
         for state in states
     }
-    number = np.array([len(nodes) - 1 for nodes in parts], np.int64)[event_of[over]]
+    events = event_of[over]
+    number = parts.number[events] - 1
     if cut:
-        at = zip(event_of[over].tolist(), given_up.tolist(), number.tolist(), strict=True)
+        at = zip(events.tolist(), given_up.tolist(), number.tolist(), strict=True)
         number = np.array([cut.get((e, k), last_part) for e, k, last_part in at], np.int64)
-    nodes = np.array(
-        [parts[e][k] for e, k in zip(event_of[over].tolist(), number.tolist(), strict=True)],
-        np.int64,
-    )
-    pairs.append((nodes, begin[given_up], ago, False))
+    pairs.append((parts.node(events, number), begin[given_up], ago, False))
     rows = find.name(over, number, ago, given_up)
 
     # Nothing is sent before its circuits are confirmed.
     state, sends, back = table.pair(use=False, after_use=True)
     needs = [find.name(sends, 0, state + 1, back)]
-    pairs.append((begin[state] + 1, first[event_of[sends]], back, False))
-    by_trigger = _group(trigger, port, len(rail.triggers))
-    by_event = _group(event_of[uses.operation], np.arange(len(uses.port)), len(parts))
+    pairs.append((begin[state] + 1, event_of[sends], back, False))
     for (event, k), place in cut.items():
-        own = by_event(event)
-        hit = uses.operation[own[np.isin(uses.port[own], by_trigger(k))]]
+        own = np.flatnonzero(event_of[uses.operation] == event)
+        hit = uses.operation[own[np.isin(uses.port[own], port[trigger == k])]]
         if len(hit):
             needs.append(find.name(hit, place + 1, k + 1, 0))
-            pairs.append(([begin[k] + 1], [parts[event][place + 1]], 0, False))
+            pairs.append(([begin[k] + 1], parts.node(event, np.array([place + 1])), 0, False))
     linked = replace(rail, needs=np.concatenate(needs))
 
-    following = np.array(list_followers(job, rail), np.int64).reshape(-1, 3)
+    one, two, ago = list_followers(job, rail).T
     stops = job.network.switching == "all-stop"
-    pairs.append((begin[following[:, 0]] + stops, begin[following[:, 1]], following[:, 2], False))
+    pairs.append((begin[one] + stops, begin[two], ago, False))
     pairs.append((begin, begin + 1, 0, False))
     users = first_users(linked, plan.place, find)
-    after_rows = _group(rows[:, 5], rows[:, :5], len(rail.triggers))
-    demanded = [k for k, each in enumerate(rail.triggers) if each.on_demand and k in users]
-    if demanded:
-        members = _group(event_of, np.arange(len(event_of)), len(parts))
-        causes = _group(job.events().after, job.events().before, len(parts))
-    triggers = []
-    for k, each in enumerate(rail.triggers):
-        wanted = NONE
-        if k in demanded:
-            event = int(event_of[users[k]])
-            wanted = members(event)
-            pairs.append((last[causes(event)], np.full(len(causes(event)), begin[k]), 0, False))
-        triggers.append(replace(each, after=after_rows(k), wanted=find.name(wanted)))
+    on_demand = np.array([each.on_demand for each in rail.triggers], bool)
+    demanded = np.flatnonzero(on_demand & (users >= 0))
+    which, causes = gather(job.events().after, event_of[users[demanded]])
+    pairs.append((last[job.events().before[causes]], begin[demanded[which]], 0, False))
+    after_rows, wanted = (
+        split(rows, 5, len(begin)),
+        list_wanted(job, demanded, users, find, len(begin)),
+    )
+    triggers = [
+        replace(each, after=own[:, :5], wanted=asked[:, :3])
+        for each, own, asked in zip(rail.triggers, after_rows, wanted, strict=True)
+    ]
     return replace(linked, triggers=tuple(triggers))
 
 
-def _group(key: NDArray[Any], rows: NDArray[Any], n: int) -> Callable[[int], NDArray[Any]]:
-    """Return what finds the rows of a key from 0 up to n, in their order."""
-    order = np.argsort(key, kind="stable")
-    ordered, bounds = rows[order], np.searchsorted(key[order], np.arange(n + 1)).tolist()
-    return lambda k: ordered[bounds[k] : bounds[k + 1]]
+def list_wanted(
+    job: RailJob, demanded: Ints, users: Ints, find: Finder, n: int
+) -> list[NDArray[np.int32]]:
+    """List for each of n triggers what has to be ready, of those that are set on demand."""
+    event_of = job.events().event_of
+    which, members = gather(event_of, event_of[users[demanded]])
+    return split(find.name(members, demanded[which]), 3, n)
 
 
-def list_followers(job: RailJob, rail: RailTriggers) -> list[tuple[int, int, int]]:
-    """List which trigger follows which, and 1 if that is of the step before."""
-    n = len(rail.triggers)
+def split(rows: NDArray[Any], column: int, n: int) -> list[NDArray[Any]]:
+    """Split rows by what a column has, from 0 up to n."""
+    ordered = rows[np.argsort(rows[:, column], kind="stable")]
+    return np.split(ordered, np.searchsorted(ordered[:, column], np.arange(1, n)))[:n]
+
+
+def gather(keys: NDArray[Any], wanted: NDArray[Any]) -> tuple[Ints, Ints]:
+    """Find where keys have wanted values: which value, and where; a value may be there twice.
+
+    Examples
+    --------
+    >>> [found.tolist() for found in gather(np.array([7, 9, 7]), np.array([9, 7, 9]))]
+    [[0, 1, 1, 2], [1, 0, 2, 1]]
+    """
+    at = np.flatnonzero(np.isin(keys, wanted))
+    at = at[np.argsort(keys[at], kind="stable")]
+    low, high = (np.searchsorted(keys[at], wanted, side) for side in ("left", "right"))
+    which = np.repeat(np.arange(len(wanted)), high - low)
+    skipped = np.cumsum(high - low) - high
+    return which, at[np.arange(len(which)) - skipped[which]]
+
+
+def list_followers(job: RailJob, rail: RailTriggers) -> Ints:
+    """List which trigger follows which, and 1 if that is of the step before; shape (rows, 3)."""
+    number = np.arange(len(rail.triggers))
     if job.fabric is not None or job.network.switching == "all-stop":
-        return [((k - 1) % n, k, int(k == 0)) for k in range(n)]
-    found, states = set(), rail.states()
-    last: dict[tuple[int, int], int] = {}
-    for turn in (1, 0):  # once around for what the step before has left
-        for k, trigger in enumerate(rail.triggers):
-            sends = trigger.circuits[:, 0]
-            arrives = np.concatenate([states[k][sends], trigger.circuits[:, 1]])
-            for at in {*((0, p) for p in sends.tolist()), *((1, p) for p in arrives.tolist())}:
-                if turn == 0 and at in last:
-                    found.add((last[at] % n, k, int(last[at] < n)))
-                last[at] = k + n * (1 - turn)
-    return sorted(found)
+        return np.stack([np.roll(number, 1), number, number == 0], axis=1)
+    trigger, sends, old, new = rail.turns()
+    ports = np.concatenate([2 * sends, 2 * old + 1, 2 * new + 1])  # one that is dark is -1
+    port, at = np.unique(np.stack([ports, np.tile(trigger, 3)], axis=1), axis=0).T
+    first = np.diff(port, prepend=-2) != 0
+    last = np.append(at[np.flatnonzero(first)[1:] - 1], at[-1:])
+    one = np.roll(at, 1)
+    one[first] = last
+    return np.unique(np.stack([one, at, first], axis=1), axis=0)
 
 
 def retime(job: RailJob, graph: Graph, plan: TriggerPlan) -> RailPlan:
@@ -357,8 +387,7 @@ def retime(job: RailJob, graph: Graph, plan: TriggerPlan) -> RailPlan:
                 starts_s=np.array(times),
             )
         )
-    begin = start[[nodes[0] for nodes in graph.parts]][events.event_of]
-    done = end[[nodes[-1] for nodes in graph.parts]][events.event_of]
+    begin, done = start[events.event_of], end[graph.parts.last[events.event_of]]
     return RailPlan(
         rails=tuple(rails),
         start_s=begin,

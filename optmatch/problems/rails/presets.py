@@ -37,18 +37,21 @@ class Preset(Value):
     source: str
 
 
+_SIZES = (
+    *("layers", "hidden", "heads", "kv_heads", "sequence", "vocabulary", "ffn", "ffn_matrices"),
+    *("experts", "active_experts"),
+)
+
+
+def _model(*sizes: int | None) -> TransformerModel:
+    """Make a model of its sizes, in the order of `_SIZES`."""
+    return TransformerModel(**dict(zip(_SIZES, sizes, strict=True)))  # type: ignore[arg-type]
+
+
 PRESETS = MappingProxyType(
     {
         "llama3-405b": Preset(
-            model=TransformerModel(
-                layers=126,
-                hidden=16384,
-                heads=128,
-                kv_heads=8,
-                sequence=131072,
-                vocabulary=128256,
-                ffn=53248,
-            ),
+            model=_model(126, 16384, 128, 8, 131072, 128256, 53248, 3, 1, 1),
             parallelism=Parallelism(
                 tp=8, cp=16, pp=16, sequence_parallel=True, stage_layers=(7, *[8] * 14, 7)
             ),
@@ -59,16 +62,7 @@ PRESETS = MappingProxyType(
             " first and the last stage. Chosen: micro-batches of one sequence, 1F1B.",
         ),
         "deepseek-v3": Preset(
-            model=TransformerModel(
-                layers=61,
-                hidden=7168,
-                heads=128,
-                sequence=4096,
-                vocabulary=129280,
-                ffn=2048,
-                experts=256,
-                active_experts=8,
-            ),
+            model=_model(61, 7168, 128, None, 4096, 129280, 2048, 3, 256, 8),
             parallelism=Parallelism(
                 ep=64,
                 dp=64,
@@ -86,17 +80,7 @@ PRESETS = MappingProxyType(
             " layers of each stage, micro-batches of three sequences.",
         ),
         "mixtral-8x22b": Preset(
-            model=TransformerModel(
-                layers=56,
-                hidden=6144,
-                heads=48,
-                kv_heads=8,
-                sequence=4096,
-                vocabulary=32000,
-                ffn=16384,
-                experts=8,
-                active_experts=2,
-            ),
+            model=_model(56, 6144, 48, 8, 4096, 32000, 16384, 3, 8, 2),
             parallelism=Parallelism(tp=2, ep=8, dp=8, pp=8, sequence_parallel=True, zero_stage=1),
             batch=16,
             micro_batch=1,
@@ -105,15 +89,7 @@ PRESETS = MappingProxyType(
             " Megatron-LM, there with tp 4 and ep 2 on 128 GPUs. Chosen: 16 micro-batches.",
         ),
         "gpt3-175b-fsdp": Preset(
-            model=TransformerModel(
-                layers=96,
-                hidden=12288,
-                heads=96,
-                sequence=2048,
-                vocabulary=50257,
-                ffn=49152,
-                ffn_matrices=2,
-            ),
+            model=_model(96, 12288, 96, None, 2048, 50257, 49152, 2, 1, 1),
             parallelism=Parallelism(dp=512, zero_stage=3, shard=512),
             batch=2,
             micro_batch=-1,

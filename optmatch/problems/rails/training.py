@@ -107,7 +107,7 @@ class _Sizes:
         self.dense = (attention + (matrices if model.experts == 1 else 0)) / split.tp
         self.sparse = matrices * model.experts / split.ep / split.tp if model.experts > 1 else 0.0
         scores = 4 * (model.attended or model.sequence) * model.hidden
-        skew = workload.skew if model.experts > 1 else 1.0
+        skew = workload.skew_of(split.ep) if model.experts > 1 else 1.0
         routed = tokens * model.active_experts * skew
         self.attention_s = self._lasts_s(
             tokens * (2 * attention + scores), attention / split.tp, 2 + 4 / split.tp
@@ -128,7 +128,7 @@ class _Sizes:
         self.activation = self.inner * workload.width_bytes
         self.message = self.activation / split.tp
         self.keys_and_values = 2 * model.shared_keys * self.message
-        self.dispatch = self.message * model.active_experts * workload.skew
+        self.dispatch = self.message * model.active_experts * skew
 
     def _lasts_s(self, flops: float, weights: float, activations: float) -> float:
         """Return the time of some matrices, forward: operations, or bytes if they need longer.

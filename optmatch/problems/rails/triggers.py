@@ -120,36 +120,58 @@ class RailTriggers(Value):
                     f" before, {one.place}",
                     where=f"triggers[{number + 1}].place",
                 )
-        self.states()
+        check_matchings(self.circuits[None])
+        trigger, sends, old, new = self.turns()
+        ended = self.circuits.copy()
+        ended[sends] = new  # of several the last one stays
+        if not np.array_equal(ended, self.circuits):
+            raise InputError("triggers: the last state is not the first", where="triggers")
+        before = np.flatnonzero(self.circuits >= 0)
+        port = np.concatenate([self.circuits[before], old, new])
+        since = np.concatenate([np.full(len(before), -1), trigger, trigger])
+        more = np.repeat([1, -1, 1], [len(before), len(old), len(new)])
+        order = np.lexsort((since, port))
+        port, since, sources = port[order], since[order], np.cumsum(more[order])
+        sources -= (sources - more[order])[np.searchsorted(port, port)]
+        settled = (np.diff(port, append=-2) != 0) | (np.diff(since, append=-2) != 0)
+        if (settled & (port >= 0) & (sources > 1)).any():
+            check_matchings(self.states())
 
-    def states(self) -> Rows:
-        """List all states in order, the one that the step begins with first.
+    def turns(self) -> tuple[Rows, Rows, Rows, Rows]:
+        """List what is turned: trigger, transmit port, receive ports before and after.
 
         Raises
         ------
         InputError
-            If one is no matching, or the last is not the first.
+            If there is no such port, or one is there twice.
         """
-        rows, ports = [self.circuits], len(self.circuits)
-        for number, trigger in enumerate(self.triggers):
-            where = f"triggers[{number}].circuits"
-            sends = trigger.circuits[:, 0]
-            wrong = (sends < 0) | (trigger.circuits.max(axis=1, initial=-1) >= ports)
-            for row in np.flatnonzero(wrong)[:1]:
-                raise InputError(
-                    f"{where}[{row}] = {trigger.circuits[row].tolist()}: ports are from 0 to"
-                    f" {ports - 1}",
-                    where=f"{where}[{row}]",
-                )
-            if len(np.unique(sends)) < len(sends):
-                raise InputError(f"{where}: a port is there twice", where=where)
+        each = [trigger.circuits for trigger in self.triggers]
+        trigger = np.repeat(np.arange(len(each), dtype=np.int32), [len(rows) for rows in each])
+        rows = np.concatenate([np.empty((0, 2), np.int32), *each])
+        sends, new = rows.T
+        ports = len(self.circuits)
+        for bad in np.flatnonzero((sends < 0) | (rows.max(axis=1, initial=-1) >= ports))[:1]:
+            row = bad - np.searchsorted(trigger, trigger[bad])
+            where = f"triggers[{trigger[bad]}].circuits[{row}]"
+            raise InputError(
+                f"{where} = {rows[bad].tolist()}: ports are from 0 to {ports - 1}", where=where
+            )
+        order = np.lexsort((trigger, sends))
+        again = np.diff(sends[order], prepend=-1) == 0
+        for bad in order[again & (np.diff(trigger[order], prepend=-1) == 0)][:1]:
+            where = f"triggers[{trigger[bad]}].circuits"
+            raise InputError(f"{where}: a port is there twice", where=where)
+        old = np.empty_like(new)
+        old[order] = np.where(again, np.roll(new[order], 1), self.circuits[sends[order]])
+        return trigger, sends, old, new
+
+    def states(self) -> Rows:
+        """List all states in order, the one that the step begins with first."""
+        rows = [self.circuits]
+        for trigger in self.triggers:
             rows.append(rows[-1].copy())
-            rows[-1][sends] = trigger.circuits[:, 1]
-        matchings = np.array(rows)
-        check_matchings(matchings)
-        if not np.array_equal(matchings[0], matchings[-1]):
-            raise InputError("triggers: the last state is not the first", where="triggers")
-        return matchings
+            rows[-1][trigger.circuits[:, 0]] = trigger.circuits[:, 1]
+        return np.array(rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

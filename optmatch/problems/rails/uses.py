@@ -46,10 +46,9 @@ def number_operations(step: Step) -> Ints:
 
 
 class Ports(NamedTuple):
-    """What happens at the transmit ports of a rail: sends, and changes of circuits."""
+    """What happens at the transmit ports of a rail, one after another: sends, and changes."""
 
     port: Ints
-    place: Ints
     is_use: NDArray[np.bool_]
     item: Ints
 
@@ -61,8 +60,7 @@ class Ports(NamedTuple):
         tuple
             The one before, the one after, and 1 where the first is in the step before.
         """
-        order = np.lexsort((self.place, self.port))
-        port, is_use, item = self.port[order], self.is_use[order], self.item[order]
+        port, is_use, item = self
         start, stop = np.searchsorted(port, port), np.searchsorted(port, port, "right") - 1
         marked = np.where(is_use == use, np.arange(len(port)), -1)
         upto = np.maximum.accumulate(marked)
@@ -124,8 +122,6 @@ class Finder:
 
     def __call__(self, rows: NDArray[np.int32], where: str) -> Ints:
         """Return the operation of each row of rank, group, number; refuse those of none."""
-        if not len(self.key):
-            rows = rows[:0] if not len(rows) else rows
         key = self._key(*rows.T[:3])
         at = np.minimum(np.searchsorted(self.key, key), max(0, len(self.key) - 1))
         sizes = (self.step.n_ranks, len(self.step.groups), self.top)
@@ -140,18 +136,23 @@ class Finder:
             )
         return self.order[at] if len(rows) else NONE
 
-    def name(self, operations: Ints, *more: Any) -> NDArray[np.int32]:
+    def name(self, operations: NDArray[Any], *more: Any) -> NDArray[np.int32]:
         """Return rows of rank, group, number and further columns, each once."""
         step = self.step
         known = step.rank[operations], step.group[operations], self.number[operations]
-        rows = np.stack(np.broadcast_arrays(*known, *more), axis=1)
-        return np.unique(rows, axis=0).astype(np.int32)
+        others: list[NDArray[Any]] = [np.broadcast_to(each, len(operations)) for each in more]
+        order = np.lexsort((*others[::-1], self._key(*known)))
+        columns = [each[order] for each in (*known, *others)]
+        rows: NDArray[np.int32] = np.stack(columns, axis=1).astype(np.int32)
+        fresh: NDArray[np.bool_] = (np.diff(rows, axis=0, prepend=-1) != 0).any(axis=1)
+        return rows[fresh]
 
 
-def first_users(rail: RailTriggers, place: Ints, find: Finder) -> dict[int, int]:
-    """Find the first operation that needs each trigger in the same step, where there is one."""
+def first_users(rail: RailTriggers, place: Ints, find: Finder) -> Ints:
+    """Find the first operation that needs each trigger in the same step, -1 if there is none."""
     rows = rail.needs[rail.needs[:, 5] == 0]
     operations = find(rows[:, :3], "needs")
     order = np.argsort(-place[operations], kind="stable")
-    trigger = rows[order, 4] - 1
-    return dict(zip(trigger.tolist(), operations[order].tolist(), strict=True))
+    first = np.full(len(rail.triggers), -1)
+    first[rows[order, 4] - 1] = operations[order]  # of several the last one stays
+    return first

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from optmatch.model import InputError, Value, integer, number
+from optmatch.model import Amount, InputError, Range, Value, check_fields
 from optmatch.problems.rails.layout import make_groups
 from optmatch.problems.rails.parallelism import Parallelism
 from optmatch.problems.rails.program import Operation, place_programs
@@ -36,22 +37,17 @@ class PipelineWindows(Value):
     4
     """
 
-    stages: int
-    replicas: int
-    forward_s: float
-    backward_s: float
-    quiet_s: float
-    slack_s: float
-    message_bytes: float = 1.0
-    gradient_bytes: float = 1.0
+    stages: Annotated[int, Range(2)]
+    replicas: Annotated[int, Range(2)]
+    forward_s: Amount
+    backward_s: Amount
+    quiet_s: Amount
+    slack_s: Amount
+    message_bytes: Amount = 1.0
+    gradient_bytes: Amount = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("stages", "replicas"):
-            object.__setattr__(self, name, integer(name, getattr(self, name), at_least=2))
-        for name in ("forward_s", "backward_s", "quiet_s", "slack_s"):
-            object.__setattr__(self, name, number(name, getattr(self, name)))
-        for name in ("message_bytes", "gradient_bytes"):
-            object.__setattr__(self, name, number(name, getattr(self, name)))
+        check_fields(self)
 
     def step(self, bytes_per_s: float) -> Step:
         """Return the operations of all ranks: one rail, ranks of a stage together.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
+import numpy as np
+
 from optmatch.model import Amount, Count, InputError, Positive, Range, Value, check_fields
 from optmatch.problems.rails.step import Step
 
@@ -107,8 +109,9 @@ class Workload(Value):
         gradients of a backward pass go before its message. Else each dimension has a stream of
         its own, and messages go first.
     skew
-        Of experts: the tokens of the busiest rank of a group over the mean. As everyone waits for
-        it, all-to-alls carry so many times the bytes, and experts compute so much longer.
+        Of experts: the tokens of the busiest rank of a group over the mean, or those of each
+        expert as measured, in any unit. As everyone waits for the busiest rank, all-to-alls carry
+        so many times the bytes, and experts compute so much longer.
     width_bytes, gradient_width_bytes
         Bytes of an activation or weight, and of a gradient.
     recorded
@@ -140,7 +143,7 @@ class Workload(Value):
     optimizer_bytes: Amount = 30.0
     bucket_bytes: Amount = 0.0
     one_stream: bool = False
-    skew: Annotated[float, Range(1)] = 1.0
+    skew: Annotated[float, Range(1)] | tuple[Positive, ...] = 1.0
     width_bytes: Positive = 2.0
     gradient_width_bytes: Positive = 2.0
     recorded: Step | None = field(default=None, repr=False)
@@ -152,6 +155,29 @@ class Workload(Value):
             raise InputError(f"{both} given: a model or a recorded step", where="model")
         if self.micro_batch == 0:
             raise InputError("micro_batch = 0: must be >= 1, or -1", where="micro_batch")
+        if isinstance(self.skew, tuple) and self.model and len(self.skew) != self.model.experts:
+            raise InputError(
+                f"skew: {len(self.skew)} loads, the model has {self.model.experts} experts",
+                where="skew",
+            )
+
+    def skew_of(self, ranks: int) -> float:
+        """Return the load of the busiest of so many ranks over the mean; experts lie in order.
+
+        It is what an all-to-all waits for: in each of its matchings somebody sends to that rank.
+
+        Examples
+        --------
+        >>> model = TransformerModel(layers=1, hidden=64, heads=1, sequence=8, vocabulary=100,
+        ...                          ffn=128, experts=4)
+        >>> work = Workload(model=model, skew=(3, 1, 1, 1))
+        >>> work.skew_of(4), round(work.skew_of(2), 3), work.skew_of(1)
+        (2.0, 1.333, 1.0)
+        """
+        if not isinstance(self.skew, tuple):
+            return self.skew
+        loads = np.reshape(self.skew, (ranks, -1)).sum(axis=1)
+        return float(loads.max() / loads.mean())
 
     def count_micro_batches(self, replicas: int) -> int:
         """Count the micro-batches of one of so many replicas."""

@@ -19,21 +19,11 @@ def draw_shares(
     levels: int = 4,
     load: float = 1.0,
 ) -> tuple[Resources, Jobs]:
-    """Draw resources with uniform attributes, and jobs with bounds on a few levels of each.
+    """Draw resources with uniform attributes in [0, 1), and jobs with bounds on each.
 
-    Parameters
-    ----------
-    n_resources, n_jobs
-        How many.
-    rng
-        What they are drawn from.
-    attributes
-        How many, each in [0, 1).
-    levels
-        The bounds of each attribute are 0, 1 / levels, and so on; each job has those of a random
-        resource or lower ones, so that somebody can serve it.
-    load
-        The demand of all jobs over the resources, on average.
+    The bounds are multiples of 1 / `levels`. Each job has those of a random resource or lower
+    ones, so that somebody can serve it. `load` is the demand of all jobs over the resources, on
+    average.
 
     Examples
     --------

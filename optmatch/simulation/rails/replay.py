@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE, InputError, Value, number
+from optmatch.model import IDLE, Amount, InputError, Value, check_fields
 from optmatch.problems import RailJob
 from optmatch.problems.rails.plan import RailPlan, RailTimeline, ranks_of_rails
 from optmatch.problems.rails.rounds import find_rounds
@@ -61,9 +61,9 @@ class RailSimulation(Value):
         How many circuits were set up in the step, on all rails, within phases too.
     """
 
-    policy: RailPolicy | Literal["plan"]
-    delay_s: float
-    step_s: float
+    policy: Literal[RailPolicy, "plan"]
+    delay_s: Amount
+    step_s: Amount
     start_s: NDArray[np.float64]
     end_s: NDArray[np.float64]
     switched: NDArray[np.bool_]
@@ -76,10 +76,7 @@ class RailSimulation(Value):
     circuits_changed: int
 
     def __post_init__(self) -> None:
-        self._set(delay_s=number("delay_s", self.delay_s), step_s=number("step_s", self.step_s))
-        self._freeze(1, np.float64, "start_s", "end_s", *_TIMES)
-        self._freeze(1, np.bool_, "switched")
-        self._freeze(1, np.int64, "circuits")
+        check_fields(self)
 
     def switches_per_rank(self, job: RailJob) -> NDArray[np.int64]:
         """Count the boundaries with a change that each rank sees; of several rails, on all.

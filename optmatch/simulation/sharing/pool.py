@@ -107,18 +107,9 @@ def make_pool(
 ) -> Pool:
     """Sort devices by their check-ins, and into classes.
 
-    Parameters
-    ----------
-    devices, jobs
-        With the same attributes; plane caps and the like are not looked at.
-    response_s
-        ``response_s[device]``, or one number for all.
-    deadline_s
-        ``deadline_s[job]``, or one number for all.
-    period_s
-        After this the trace starts anew; 0: it does not.
-    tier_limits_s
-        Response times that cut the devices into tiers.
+    Plane caps and the like are not looked at. `response_s` is of each device and `deadline_s` of
+    each job, or one number for all. The response times `tier_limits_s` cut the devices into tiers.
+    After `period_s` the trace starts anew, unless it is 0.
 
     Examples
     --------

@@ -121,36 +121,17 @@ def simulate_pool(
     record: bool = False,
     on_event: OnEvent = ignore,
 ) -> PoolRun:
-    """Let devices serve jobs as a policy says, until all rounds are done.
+    """Let devices serve jobs as a policy says, until all rounds are done, or until `until_s`.
 
     A job asks for its demand times `over_selection` devices. The round succeeds with the result
     that makes up the part `enough` of the demand, and the next one asks at once. At its deadline,
     counted from the request, it fails, its devices are lost, and it asks anew. A device serves one
     job; it waits until one wants it or it leaves; if it leaves before its result, that is lost.
 
-    Parameters
-    ----------
-    pool
-        The devices and the jobs.
-    policy
-        Asked whenever a job asks, has all its devices, or a round ends.
-    seed
-        Of the numbers that are drawn for requests.
-    over_selection
-        >= 1.
-    enough
-        In (0, 1].
-    until_s
-        The simulation ends here: some jobs can never have their results in time.
-    record
-        Whether to log who served whom.
-    on_event
-        Hears a `Tick` now and then; an interrupt that it raises ends the simulation.
-
-    Returns
-    -------
-    PoolRun
-        The same for the same arguments, in any process.
+    The policy is asked whenever a job asks, has all its devices, or a round ends. The seed is that
+    of the numbers that are drawn for requests; the same arguments give the same run in any
+    process. With `record` the run has a log of who served whom. `on_event` hears a `Tick` now and
+    then; an interrupt that it raises ends the simulation.
 
     Notes
     -----

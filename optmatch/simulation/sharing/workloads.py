@@ -92,16 +92,7 @@ class Workload(NamedTuple):
 
 
 def draw_devices(count: int, period_s: float, rng: np.random.Generator) -> Trace:
-    """Draw devices, and how long each takes for a result.
-
-    Parameters
-    ----------
-    count
-        How many check in.
-    period_s
-        Within which time.
-    rng
-        Draws everything.
+    """Draw devices that check in within a period, and how long each takes for a result.
 
     Examples
     --------
@@ -134,18 +125,9 @@ def draw_devices(count: int, period_s: float, rng: np.random.Generator) -> Trace
 def draw_jobs(
     mix: str, count: int, rng: np.random.Generator, *, scale: float = 50.0
 ) -> tuple[Jobs, NDArray[np.float64]]:
-    """Draw jobs of a mix, and the deadlines of their rounds.
+    """Draw jobs of one of `MIXES`, and the deadlines of their rounds.
 
-    Parameters
-    ----------
-    mix
-        One of `MIXES`.
-    count
-        How many jobs.
-    rng
-        Draws templates and arrivals.
-    scale
-        Rounds, and the times between arrivals, are divided by it.
+    Rounds, and the times between arrivals, are divided by `scale`.
 
     Examples
     --------
@@ -177,20 +159,9 @@ def draw_workload(
     scale: float = 50.0,
     trace: Trace | None = None,
 ) -> Workload:
-    """Draw devices and jobs of a mix.
+    """Draw devices, unless a trace has them, and jobs of one of `MIXES`.
 
-    Parameters
-    ----------
-    mix
-        One of `MIXES`.
-    seed
-        Of everything.
-    jobs
-        How many.
-    scale
-        The published size is divided by it: rounds, times between jobs, length of the trace.
-    trace
-        Devices to take instead of drawn ones.
+    The published size is divided by `scale`: rounds, times between jobs, length of the trace.
 
     Examples
     --------

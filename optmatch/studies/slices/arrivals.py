@@ -92,17 +92,8 @@ def draw_arrivals(
 def read_arrivals(path: str | os.PathLike[str]) -> list[Arrival]:
     """Read a trace: CSV with the columns ``arrival_time``, ``shape`` (as 2x2x4) and ``duration``.
 
-    Times may have any unit, the same one for both.
-
-    Parameters
-    ----------
-    path
-        The file.
-
-    Raises
-    ------
-    FormatError
-        Naming the line that cannot be read, or the column that is missing.
+    Times may have any unit, the same one for both. A `FormatError` names the line that cannot be
+    read, or the column that is missing.
     """
     name = os.fspath(path)
     reader = csv.DictReader(decode(read_bytes(path), name).splitlines())

@@ -20,7 +20,7 @@ from optmatch.studies.slices.arrivals import Arrival
 from optmatch.studies.slices.tenants import tenant
 
 JOINED = "optical-joined"
-RULES = ("first-fit", "best-fit", "optical", JOINED)
+RULES = ("first-fit", "optical", JOINED)
 _EVERY = 50  # requests between two reports
 
 
@@ -74,7 +74,7 @@ def replay(
     arrivals
         The requests, in order of time.
     rule
-        ``"first-fit"``, ``"best-fit"`` or ``"optical"``; see
+        ``"first-fit"`` or ``"optical"``; see
         `optmatch.solvers.slices.pod.Pod.allocate`. Blocks have the bandwidth of fixed torus
         links, the optical allocator steers. ``"optical-joined"``: optical, and the racks joined.
     probe

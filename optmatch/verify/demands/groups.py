@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE
+from optmatch.model import IDLE, RTOL
 from optmatch.problems import Demand
 
 
@@ -43,6 +43,12 @@ def weigh_ends(problem: Demand, ends: list[float]) -> float:
         for weight, end, due in zip(weights, ends, due_s, strict=True)
         if weight > 0
     )
+
+
+def count_late(problem: Demand, ends: list[float]) -> int:
+    """Count the groups that are complete after their deadlines, given their ends in ticks."""
+    earliest_s = [end * problem.tick_s * (1 - RTOL) for end in ends]
+    return sum(end > due for end, due in zip(earliest_s, problem.deadlines_s, strict=True))
 
 
 def bound_weighted(problem: Demand) -> float:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from optmatch.model import IDLE, Schedule
 from optmatch.problems import Demand
-from optmatch.verify.demands.groups import end_groups, weigh_ends
+from optmatch.verify.demands.groups import count_late, end_groups, weigh_ends
 from optmatch.verify.report import Findings
 from optmatch.verify.routing.light import check_light
 from optmatch.verify.routing.matchings import check_matchings, check_shapes
@@ -40,7 +40,10 @@ def replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Find
             ends.append(int(ticks.sum()) + problem.delay_ticks * len(ticks))
             slots += len(ticks)
             if problem.objective == "weighted-completion-s":
-                weighted = weigh_ends(problem, end_groups(problem, schedule.matchings, ticks))
+                groups_end = end_groups(problem, schedule.matchings, ticks)
+                weighted = weigh_ends(problem, groups_end)
+                if problem.deadlines_s:
+                    findings.figures["groups_late"] = count_late(problem, groups_end)
             check_light(problem.fabric, schedule, inner)
         else:
             defined = False

@@ -92,10 +92,7 @@ def _check_eligible(
 ) -> None:
     """Compare each used resource with the bounds of its job, attribute by attribute."""
     resources, jobs = problem.resources, problem.jobs
-    pairs = list(zip(resources.public, jobs.public, strict=True))
-    if resources.private is not None and jobs.private is not None:
-        pairs += zip(resources.private, jobs.private, strict=True)
-    for k, (has, least) in enumerate(pairs):
+    for k, (has, least) in enumerate(zip(resources.attributes, jobs.bounds, strict=True)):
         for place in np.flatnonzero(has[used] < least[job])[:MOST_TOLD].tolist():
             where = f"resource {used[place]}, attribute {k}, job {job[place]}"
             got, want = float(has[used[place]]), float(least[job[place]])

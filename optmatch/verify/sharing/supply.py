@@ -32,13 +32,8 @@ class Supply:
         resources, jobs = problem.resources, problem.jobs
         pairs = [
             (has, least, np.unique(least))
-            for has, least in zip(resources.public, jobs.public, strict=True)
+            for has, least in zip(resources.attributes, jobs.bounds, strict=True)
         ]
-        if resources.private is not None and jobs.private is not None:
-            pairs += [
-                (has, least, np.unique(least))
-                for has, least in zip(resources.private, jobs.private, strict=True)
-            ]
         places = [_place(has, levels) for has, _, levels in pairs]
         needs = [np.digitize(least, levels) for _, least, levels in pairs]
         if resources.departure_s is not None:
@@ -214,9 +209,9 @@ def _mean_wait(problem: PortSharing) -> float:
         return 0.0
     waits = []
     for job, wanted in enumerate(jobs.demand.tolist()):
-        serves = (resources.public >= jobs.public[:, job, None]).all(axis=0)
-        if resources.private is not None and jobs.private is not None:
-            serves &= (resources.private >= jobs.private[:, job, None]).all(axis=0)
+        serves = np.ones(resources.n_resources, dtype=np.bool_)
+        for has, least in zip(resources.attributes, jobs.bounds, strict=True):
+            serves &= has >= least[job]
         asked_s = 0.0 if jobs.arrival_s is None else float(jobs.arrival_s[job])
         if resources.departure_s is not None:
             serves &= resources.departure_s > asked_s

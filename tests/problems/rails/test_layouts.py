@@ -185,8 +185,10 @@ def test_orders_are_written_in_either_way() -> None:
 
 
 def test_skewed_routing_costs_what_the_busiest_expert_needs() -> None:
-    """All-to-alls and experts half as long again, and nothing else."""
-    even, skewed = (make({"dp": 8, "tp": 1, "pp": 1, "ep": 8}, skew=s).step() for s in (1.0, 1.5))
+    """All-to-alls and experts half as long again, and nothing else; told by the loads, too."""
+    split = {"dp": 8, "tp": 1, "pp": 1, "ep": 8}
+    even, skewed = (make(split, skew=s).step() for s in (1.0, 1.5))
+    assert make(split, skew=(21, *[13] * 7)).step() == skewed
     exchanged = even.kind == ALL_TO_ALL
     ratio = skewed.size_bytes[~(even.kind == COMPUTE)] / even.size_bytes[~(even.kind == COMPUTE)]
     assert set(ratio[exchanged[~(even.kind == COMPUTE)]].tolist()) == {1.5}

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 import optmatch as om
 from optmatch.problems.rails.derivation import derive_triggers
 from optmatch.problems.rails.orders import check_triggers, link, retime
-from optmatch.problems.rails.triggers import TriggerPlan
+from optmatch.problems.rails.triggers import RailTriggers, Trigger, TriggerPlan
 from tests.helpers.rails import MODEL, random_jobs, small_job
 
 
@@ -151,3 +151,37 @@ def test_states_are_matchings() -> None:
             replace(rail, triggers=(wrong, *rail.triggers[1:]))
     with pytest.raises(om.InputError, match="not after that of the one before"):
         replace(rail, triggers=rail.triggers[::-1])
+
+
+circuits = st.tuples(st.integers(0, 3), st.integers(-1, 3))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.lists(circuits, unique_by=lambda row: row[0]), min_size=1, max_size=4))
+def test_states_are_refused_as_if_each_were_looked_at(
+    changes: list[list[tuple[int, int]]],
+) -> None:
+    """Receive ports are counted one by one; a plan of states is as valid as all of its states."""
+    state = [1, 0, -1, -1]
+    rows = [list(state)]
+    changes = [*changes, list(enumerate(state))]
+    for change in changes:
+        for sends, to in change:
+            state[sends] = to
+        rows.append(list(state))
+    valid = True
+    for row in rows:
+        used = [to for to in row if to >= 0]
+        valid &= len(set(used)) == len(used)
+    triggers = [
+        Trigger(place=k, circuits=np.array(each, np.int32).reshape(-1, 2))
+        for k, each in enumerate(changes)
+    ]
+    try:
+        RailTriggers(
+            rail=0, ranks=(0, 1, 2, 3), circuits=np.array(rows[0]), triggers=tuple(triggers)
+        )
+    except om.InputError:
+        assert not valid
+    else:
+        assert valid

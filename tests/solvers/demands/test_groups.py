@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from itertools import permutations
 from typing import Any
@@ -109,6 +110,9 @@ def test_the_verifier_counts_when_groups_are_complete() -> None:
     report = om.verify(problem, schedule)
     assert report.valid and report.figures["objective"] == 10 * (4 - 1) + 8
     assert report.figures["lower_bound_recomputed"] == problem.lower_bound() == 10 * 3 + 8
+    assert report.figures["groups_late"] == 2
+    in_time = om.verify(replace(problem, deadlines_s=(4, 7)), schedule)
+    assert (in_time.figures["groups_late"], in_time.figures["objective"]) == (1, 1)
     late = problem.schedule([[1, -1], [0, 1]], [2, 4])
     assert om.verify(problem, late).figures["objective"] == 10 * (7 - 1) + 8
     assert not om.verify(problem, problem.schedule([[0, 1]], [4])).valid

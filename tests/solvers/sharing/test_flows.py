@@ -84,6 +84,16 @@ def test_all_or_nothing_is_chosen_where_a_flow_would_tear() -> None:
     assert report.valid and not report.ok  # the flow bounds it by 2, CP-SAT says 3
 
 
+def test_waits_are_seconds_not_jobs() -> None:
+    """Two jobs that wait a little longer are better than one that waits long; no part is lost."""
+    ports = Resources(
+        [[1.0, 0, 1, 0], [1.0, 1, 0, 0], [0.0, 0, 1, 1]], arrival_s=[0.0, 2.75, 1.25, 2.25]
+    )
+    solution = om.solve(Sharing(ports, Jobs([1, 1, 1], np.eye(3)), "min-jct"), seed=0)
+    assert solution.answer.job_of.tolist() == [1, -1, 0, 2]
+    assert (solution.objective, solution.status) == (3.5 / 3, om.Status.OPTIMAL)
+
+
 def test_a_given_order_counts() -> None:
     """The last to ask may be the first in order."""
     ports = Resources([[1.0, 1.0, 2.0]])

@@ -123,7 +123,7 @@ def test_repairs_verify_on_other_fabrics(fabric: om.Fabric) -> None:
     problem = om.AllToAll(fabric)
     judge, rng = repair_of(problem), np.random.default_rng(0)
     seen = set()
-    for _ in range(20):
+    for _ in range(10):
         cells = rng.choice(fabric.n_cells, 2, replace=False).tolist()
         faults = tuple(sorted(Fault(CELL_FAULTS[rng.integers(3)], cell) for cell in cells))
         verdict = judge.judge(faults)

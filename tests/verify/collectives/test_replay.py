@@ -174,8 +174,16 @@ def test_a_send_is_forwarded_along_its_links() -> None:
         links=np.array([[1, 0, 1], [1, 1, 2]]), time_s=1.0 + 2 * 2.0 + 10.0,
     )  # fmt: skip
     assert om.verify(problem, plan).ok
-    for links in ([[1, 0, 1]], [[1, 1, 2], [1, 0, 1]], [[0, 0, 2]], [[2, 0, 1]], [[1, 0, 7]]):
-        assert not om.verify(problem, replace(plan, links=np.array(links))).ok
+    path, exist = (
+        "links lead from the source of a send to its destination",
+        "sends and ranks exist",
+    )
+    for links, rule in (
+        ([[1, 0, 1]], path), ([[1, 1, 2]], path), ([[1, 0, 1], [1, 0, 2]], path),
+        ([[2, 0, 1]], exist), ([[1, 0, 7]], exist), ([[1, 0, 3]], exist),
+    ):  # fmt: skip
+        report = om.verify(problem, replace(plan, links=np.array(links)))
+        assert [violation.rule for violation in report.violations] == [rule]
 
 
 def test_a_large_collective_is_replayed_at_once() -> None:

@@ -56,6 +56,15 @@ def test_a_right_answer_passes() -> None:
     assert report.figures["objective"] == report.figures["lower_bound_checked"] == 4
 
 
+def test_lines_count_entries_or_their_time() -> None:
+    """Where there is none, not even a reconfiguration; of the fewest matchings, only how many."""
+    fewest = om.Demand.from_matrix([[2, 3], [3, 2]], objective="matchings")
+    assert bound_demand(fewest) == 2.0
+    for planes in (1, 2):
+        nothing = om.Demand.from_matrix(np.zeros((2, 2)), delay_s=1.0, planes=planes)
+        assert bound_demand(nothing) == 0.0
+
+
 @pytest.mark.parametrize(
     ("subject", "rule", "where"),
     [

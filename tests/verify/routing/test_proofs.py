@@ -18,9 +18,17 @@ from optmatch.verify.report import ProofError
 from optmatch.verify.routing.proofs import Case, Circuit, ProofChecker
 from tests.helpers import oracles
 
+
+def backwards(graph: CellGraph) -> CellGraph:
+    """Count terminals from the last to the first, so that terminal 0 can be a joined one."""
+    last = len(graph.mate) - 1
+    mate = np.where(graph.mate < 0, -1, last - graph.mate)[::-1]
+    return CellGraph(mate=mate, ends=graph.ends[::-1, ::-1], perimeter=last - graph.perimeter)
+
+
 GRAPHS = {
     "hex": om.HexMesh(1, 1).graph,
-    "square": om.SquareMesh(1, 2).graph,
+    "square": backwards(om.SquareMesh(1, 2).graph),
     "triangular": om.TriangularMesh(1, 1).graph,
 }
 ROW = om.HexMesh(1, 2).graph
@@ -163,6 +171,44 @@ def test_losses_are_bounded_in_whole_steps() -> None:
     for tiny in (5e-324, 1e-300, 1e-12):
         assert 0.0 <= checker.bound_loss(proof, DEAR, tiny, 1000.0) <= 11_000.0
         assert 0.0 <= checker.bound_loss(proof, DEAR, tiny, tiny) <= 11 * tiny
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@settings(max_examples=20)
+@given(seed=st.integers(0, 2**32))
+def test_a_loss_rises_to_the_next_that_routes_can_have(name: str, seed: int) -> None:
+    """So many times bar and so many times cross, all tried; of the parity of all routes."""
+    rng, graph = np.random.default_rng(seed), GRAPHS[name]
+    circuits, checker = random_circuits(rng, graph), ProofChecker(graph)
+    prices = rng.integers(0, 3 * PRICE_UNITS, graph.links.count).tolist()
+    bar, cross = (int(loss) for loss in rng.integers(1, 12, 2))  # in quarters of a dB
+    costs = bar * PRICE_UNITS // 4, cross * PRICE_UNITS // 4
+    units = sum(oracles.cheapest_walk(graph, *pair, prices, costs) for pair in circuits)
+    units -= sum(prices)
+    bound = checker.bound_loss(
+        priced(graph, dict(enumerate(prices))), circuits, bar / 4, cross / 4
+    )
+    most, parity = graph.n_cells * 2, checker.total_parity(circuits)
+    if units <= 0 or units > max(costs) * most:
+        assert bound == units / PRICE_UNITS
+        return
+    sums = (
+        a * bar + b * cross
+        for a, b in np.ndindex(most + 2, most + 2)
+        if parity is None or (a + b) % 2 == parity
+    )
+    assert bound == min(total for total in sums if total * PRICE_UNITS >= 4 * units) / 4
+
+
+def test_slots_share_the_price_of_a_link() -> None:
+    """One slot is too few where two circuits need a link; that two are is not shown."""
+    checker, claim = ProofChecker(ROW), priced(ROW, {7: 1}, infeasible=True)
+    assert checker.bound_slots(claim, CLASHING, 1) == math.inf
+    with pytest.raises(ProofError, match=r"pay 0 more .* not > 0"):
+        checker.bound_slots(claim, CLASHING, 2)
+    dear = priced(ROW, {7: PRICE_UNITS})
+    assert checker.bound_slots(dear, CLASHING, 1) == checker.bound_cells(dear, CLASHING)
+    assert checker.bound_slots(dear, CLASHING, 100) < 0
 
 
 def test_parity_is_fixed_on_bipartite_grids_only() -> None:

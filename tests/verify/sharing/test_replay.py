@@ -8,8 +8,16 @@ import pytest
 
 import optmatch as om
 from optmatch.problems import PortSharing
-from optmatch.verify.sharing.supply import Supply
-from tests.helpers.sharing import Assignment, Jobs, Resources, Sharing, SupplyProof
+from optmatch.verify.sharing.supply import Supply, count_bound
+from tests.helpers.sharing import (
+    Assignment,
+    Jobs,
+    Resources,
+    Sharing,
+    SupplyProof,
+    draw_sharing,
+    serves,
+)
 
 PORTS = Resources(
     [[1.0, 2.0, 3.0, 4.0]],
@@ -84,6 +92,39 @@ def test_wrong_claims_are_refused() -> None:
     assert claims(problem=other) == ["the solution is one of this problem"]
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_what_jobs_get_alone_is_counted(seed: int) -> None:
+    """How much, and when the last comes, against a look at each resource."""
+    rng = np.random.default_rng(seed)
+    problem = draw_sharing(rng, "min-jct", caps=seed % 2 == 0, whole=seed % 4 < 2)
+    there, jobs, mine = problem.resources, problem.jobs, []
+    for job, wanted in enumerate(jobs.demand.tolist()):
+        able = [i for i in range(there.n_resources) if serves(there, jobs, i, job)]
+        mine.append(sorted(float(there.arrivals_s[i]) for i in able))
+        per_plane = np.bincount(there.planes[able], minlength=3)
+        if jobs.plane_caps is not None:
+            per_plane = np.minimum(per_plane, jobs.plane_caps[job])
+        got = min(wanted, int(per_plane.sum()))
+        torn = jobs.all_or_nothing is not None and jobs.all_or_nothing[job] and got < wanted
+        assert Supply(problem).most(problem)[job] == (0 if torn else got)
+    bound = count_bound(problem, Supply(problem))
+    if Supply(problem).most(problem) != jobs.demand.tolist():
+        assert bound == np.inf
+        return
+    waits = [
+        max(come_s[wanted - 1] - asked_s, 0.0) if wanted else 0.0
+        for come_s, wanted, asked_s in zip(mine, jobs.demand, jobs.arrivals_s, strict=True)
+    ]
+    assert bound == (pytest.approx(np.mean(waits)) if there.arrival_s is not None else 0.0)
+
+
+def test_more_cells_than_a_number_counts() -> None:
+    """Sixty-four attributes have 2**64 cells and more: each resource is one of its own."""
+    has = np.eye(64)[:, :3]
+    supply = Supply(Sharing(Resources(has), Jobs([1, 1], np.eye(64)[:, [0, 2]])))
+    assert supply.serves.tolist() == [[True, False], [False, False], [False, True]]
+
+
 def test_any_cut_bounds_what_jobs_get() -> None:
     """Also one that is not the smallest; the one of the flow is reached."""
     rng = np.random.default_rng(25)
@@ -105,3 +146,6 @@ def test_without_its_cut_a_bound_is_not_supported(objective: Any) -> None:
     for wrong in (None, (None, loose) if objective == "lexicographic" else loose):
         broken = om.verify(problem, replace(solution, certificate=wrong)).violations
         assert [v.rule for v in broken] == ["the lower bound is supported"]
+    other: Any = loose if objective == "lexicographic" else (None, loose)
+    broken = om.verify(problem, replace(solution, certificate=other)).violations
+    assert broken[0].rule == "the certificate is a proof"
