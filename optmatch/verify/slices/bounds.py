@@ -52,7 +52,7 @@ def measure(shape: Shape, server: Shape) -> Torus:
     return Torus(shape, x * y * z, weights, (x, y, z), even)
 
 
-def _sides(shape: Shape, server: Shape) -> Shape:
+def _sides(shape: Sequence[int], server: Shape) -> Shape:
     x, y, z = (math.ceil(side / part) for side, part in zip(shape, server, strict=True))
     return x, y, z
 
