@@ -23,7 +23,6 @@ from optmatch.model import (
     VerificationError,
     check_fields,
     is_known,
-    unit_of,
     write_score,
 )
 from optmatch.model.files import replace_file
@@ -169,10 +168,6 @@ class Library:
             self._entries[entry.name] = better
         return better, best != entry.best
 
-    def add(self, entry: Entry) -> None:
-        """Put a problem in, or change its question and source."""
-        self._entries[entry.name] = entry
-
     def write(self) -> None:
         """Write the index."""
         rows = [to_object(self._entries[name]) for name in sorted(self._entries)]
@@ -207,18 +202,6 @@ def told(entry: Entry) -> str:
         return f"{value}, optimal{unproved} ({by})"
     bound = "" if best.lower_bound is None else f"; at least {write_score(best.lower_bound)}"
     return f"{value}{bound} ({by})"
-
-
-def entry_of(problem: Problem, name: str, question: str, source: str) -> Entry:
-    """Return the entry of a problem of which nothing is known yet."""
-    return Entry(
-        name=name,
-        kind=problem.kind,
-        unit=unit_of(problem),
-        problem_sha256=problem_digest(problem),
-        question=question,
-        source=source,
-    )
 
 
 def _better(known: Record | None, found: Solution) -> Record | None:

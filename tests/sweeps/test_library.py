@@ -11,7 +11,7 @@ import pytest
 import optmatch as om
 from optmatch.model import InputError, Status, VerificationError
 from optmatch.problems import PROBLEMS
-from optmatch.sweeps.library import Library, entry_of
+from optmatch.sweeps.library import Library
 from optmatch.sweeps.store import Store
 from optmatch.sweeps.sweep import run_task
 from tests.helpers.command import INSTANCES, call
@@ -25,12 +25,13 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
     """Return a copy with one problem of which nothing is known; commands see it too."""
     (tmp_path / "all-to-all").mkdir()
     shutil.copy(INSTANCES / f"{NAME}.json", tmp_path / "all-to-all")
-    (tmp_path / "index.json").write_text('{"format": "optmatch/instances/1", "instances": []}')
-    found = Library(tmp_path)
-    found.add(entry_of(Library().problem(NAME), NAME, "small", "by hand"))
-    found.write()
+    index = json.loads((INSTANCES / "index.json").read_text())
+    index["instances"] = [
+        {**entry, "best": None} for entry in index["instances"] if entry["name"] == NAME
+    ]
+    (tmp_path / "index.json").write_text(json.dumps(index))
     monkeypatch.setenv("OPTMATCH_INSTANCES", str(tmp_path))
-    return found
+    return Library(tmp_path)
 
 
 def test_the_index_is_of_the_files() -> None:

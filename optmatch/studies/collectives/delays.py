@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from optmatch.entrances import solve
@@ -125,17 +125,20 @@ def break_even_delay(problem: Collective, method: str, other: str = "ring") -> f
     >>> round(break_even_delay(problem, "mixed-radix") * 1e6)
     132
     """
-    return _last_lead(lambda delay_s: replace(problem, delay_s=delay_s), method, other)
 
+    def leads(delay_s: float) -> bool:
+        here = replace(problem, delay_s=delay_s)
+        return time_of(here, method) < time_of(here, other)
 
-def break_even_late(
-    problem: Collective, rank: int, method: str = "stragglar", other: str = "ring"
-) -> float:
-    """Find from how late a rank is on a method is faster than another, which waits for it.
-
-    In seconds; 0 if it is faster in any case, infinite if never.
-    """
-    return _last_lead(lambda late_s: replace(problem, late_s={str(rank): late_s}), other, method)
+    low, high = 1e-9, 1e3
+    if leads(high):
+        return math.inf
+    if not leads(low):
+        return 0.0
+    while high / low > 1 + DIGITS:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if leads(middle) else (low, middle)
+    return low
 
 
 def late_speed_up(
@@ -155,21 +158,3 @@ def late_speed_up(
     late_s = 10 * time_of(replace(problem, late_s={}), other)
     here = replace(problem, late_s={str(rank): late_s})
     return (time_of(here, other) - late_s) / (time_of(here, method) - late_s)
-
-
-def _last_lead(ask: Callable[[float], Collective], method: str, other: str) -> float:
-    """Find where the lead of a method, which falls, is lost: by halving on a logarithmic scale."""
-
-    def leads(value: float) -> bool:
-        here = ask(value)
-        return time_of(here, method) < time_of(here, other)
-
-    low, high = 1e-9, 1e3
-    if leads(high):
-        return math.inf
-    if not leads(low):
-        return 0.0
-    while high / low > 1 + DIGITS:
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if leads(middle) else (low, middle)
-    return low

@@ -88,6 +88,21 @@ def test_a_false_sharing_is_refused(change: dict[str, Any], rule: str) -> None:
     assert any(violation.rule == rule for violation in report.violations), report
 
 
+def test_prices_below_zero_prove_nothing() -> None:
+    """Sevenths instead of quarters, and prices by which no more would be possible."""
+    steering = steer([(0, 1), (1, 2)], demands=[1, 3])
+    forged = replace(
+        steering,
+        shares=np.array([[1, 0], [1, 3], [0, 3]]) / 7,
+        level=3 / 7,
+        chip_prices=np.array([-0.5, 1.0, 0.0]),
+    )
+    report = check_steering(forged)
+    assert [violation.rule for violation in report.violations] == [
+        "prices show that no level is larger"
+    ]
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [

@@ -9,7 +9,6 @@ import pytest
 import optmatch as om
 from optmatch.studies.collectives.delays import (
     break_even_delay,
-    break_even_late,
     late_speed_up,
     study_collectives,
 )
@@ -28,19 +27,6 @@ def test_new_circuits_that_never_pay_break_even_at_nothing() -> None:
     """Three ranks gather over one ring."""
     problem = om.Collective("all-gather", 3, 3e3, alpha_s=1e-6)
     assert break_even_delay(problem, "mixed-radix") == 0.0
-
-
-def test_a_late_rank_pays_for_a_schedule_around_it() -> None:
-    """As soon as the others have reduced most of what they have while they wait."""
-    problem = om.Collective("all-reduce", 8, 1e9, alpha_s=3e-6)
-    found = break_even_late(problem, 7)
-    around, waiting = (
-        om.solve(
-            om.Collective("all-reduce", 8, 1e9, alpha_s=3e-6, late_s={"7": found}), name, seed=0
-        ).objective
-        for name in ("stragglar", "ring")
-    )
-    assert around == pytest.approx(waiting, rel=1e-3)
 
 
 LATE = {"alpha_s": 3e-6, "rate_bytes_per_s": 450 * 2.0**30}
