@@ -300,6 +300,13 @@ def test_a_broken_file_is_refused(name: str, where: str, message: str, _: bool) 
     assert str(path) in str(caught.value)
 
 
+def test_a_schedule_of_what_has_no_switch_is_refused() -> None:
+    """By its place."""
+    tree = json.loads((DATA / "answers" / "sharing-flow.schedule.json").read_text())
+    with pytest.raises(om.InputError, match="port-sharing has no switch, and no schedule"):
+        loads(json.dumps(tree | {"schedule": {}}))
+
+
 @pytest.mark.parametrize("name", [broken[0] for broken in BROKEN if broken[3]])
 def test_a_schema_sees_what_it_can(name: str) -> None:
     """Other tools can refuse these files by the schema alone."""
