@@ -55,7 +55,7 @@ def test_a_file_is_read_back(tmp_path: Path) -> None:
         (["rails", 0, "needs", 0, 0], 77, "/rails/0/needs: lacks", False),
         (["rails", 1, "after"], [], "/rails/1/after: lacks", False),
         (["rails", 1, "after"], [[1]], "after has 1 columns, not 6", True),
-        (["rails", 1, "wanted"], [[0, 0, 1, 99]], "/rails/1/wanted/0: wanted[0]: trigger 99", False),
+        (["rails", 1, "wanted"], [[0, 0, 1, 99]], "/rails/1/wanted/0: wanted[0]: trigger", False),
         (["rails", 0, "fallback"], [0], "fallback has 1 entries, circuits 4", False),
         (["place", 3], "first", "/place/3: 'first': a number is expected", True),
         (["place", 3], 2**40, "not that of the other ranks", False),
