@@ -17,7 +17,7 @@ from optmatch.problems.rails.times import ends_s
 from optmatch.problems.rails.triggers import RailTriggers, TriggerPlan
 from optmatch.problems.rails.uses import Finder, Use, first_users, list_uses, touched
 
-_SLACK = 1e-9
+_SLACK = 1e-12
 """Times of a plan that differ by less than this part of its step are the same."""
 
 
@@ -60,7 +60,7 @@ def derive_triggers(
     planned = {rail: timeline for timeline in plan.rails for rail in timeline.rails}
     if len(plan.start_s) != n or set(planned) != set(members):
         raise InputError("a plan of another job: operations or rails differ", where="plan")
-    events, slack = job.events(), _SLACK * max(plan.step_s, 1e-9)
+    events, slack = job.events(), _SLACK * max(plan.step_s, 1e-6)
     listed = {id(timeline): _list_changes(job, timeline) for timeline in plan.rails}
     changes = [listed[id(planned[rail])] for rail in members]
     starts = [each.start_s for own in changes for each in own]
