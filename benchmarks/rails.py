@@ -8,6 +8,7 @@ The published cases are those of `instances/rails/published-step-times.csv`.
 from __future__ import annotations
 
 import argparse
+import csv
 import resource
 import time
 from collections.abc import Callable
@@ -20,17 +21,8 @@ import numpy as np
 
 import optmatch as om
 from optmatch.problems.rails.calibration import calibrate
-from optmatch.problems.rails.published import CASES as PUBLISHED, published_job
+from optmatch.problems.rails.published import CASES, published_job
 from optmatch.problems.rails.step import ALL_REDUCE, Group, Step
-from optmatch.problems.rails.windows import PipelineWindows
-from optmatch.simulation.rails.curves import (
-    Curves,
-    fit_windows,
-    forward_s,
-    predict,
-    read_curves,
-    windows_job,
-)
 from optmatch.simulation.rails.replay import simulate_rails
 from optmatch.solvers.rails.descent import descend
 from optmatch.solvers.rails.methods import plan_well
@@ -38,13 +30,20 @@ from optmatch.solvers.rails.relays import list_relays
 from optmatch.solvers.rails.transfers import fold_transfers
 
 CURVES = Path(__file__).parent.parent / "instances" / "rails" / "published-step-times.csv"
-CASES = {  # replicas, bytes of a message between stages
-    "h200-dp2": (2, 2**29),
-    "h200-dp4": (4, 2**28),
-    "h200-dp8": (8, 2**27),
-    "gb200-dp4": (4, 2**26),
-}
-RATE, MEASURED_S = 50e9, 0.25
+RATE = 50e9
+
+
+Curves = dict[str, dict[tuple[str, float], float]]
+
+
+def read_curves(path: Path) -> Curves:
+    """Read step times in seconds: by case, and by policy and delay in seconds."""
+    lines = path.read_text().splitlines()
+    found: Curves = {}
+    for row in csv.DictReader(line for line in lines if not line.startswith("#")):
+        key = row["policy"], float(row["delay_ms"]) / 1e3
+        found.setdefault(row["case"], {})[key] = float(row["step_ns"]) / 1e9
+    return found
 
 
 def large_job(*, zero_stage: int = 0, micro_batch: int = 2) -> om.RailJob:
@@ -105,46 +104,11 @@ def show_fsdp(repeats: int) -> None:
     print(f"FSDP, 16 micro-batches, {found[0][0]} operations, on demand: {whole:.2f} s")
 
 
-def measure(case: str, curves: Curves) -> PipelineWindows:
-    """Fit the windows of a published case at one delay."""
-    replicas, message_bytes = CASES[case]
-    times = curves[case]
-    forward = forward_s(times["all-links", 0.0], times["compute", 0.0], 4, message_bytes / RATE)
-    known = PipelineWindows(
-        stages=4,
-        replicas=replicas,
-        forward_s=forward,
-        backward_s=2 * forward,
-        quiet_s=0.0,
-        slack_s=0.0,
-        message_bytes=message_bytes,
-        gradient_bytes=48.9e6,
-    )
-    return fit_windows(known, times, MEASURED_S, RATE)
-
-
-def show_curves(curves: Curves) -> None:
-    """Print the largest error of each published curve, and the windows."""
-    print(f"published step times, windows measured at {1e3 * MEASURED_S:.0f} ms: largest error")
-    for case in CASES:
-        windows = measure(case, curves)
-        row = []
-        for policy in ("on-demand", "provisioned"):
-            points = {d: t for (name, d), t in curves[case].items() if name == policy}
-            found = predict(windows, policy, list(points), RATE)
-            errors = np.abs(found / np.array(list(points.values())) - 1)
-            row.append(f"{policy} {100 * errors.max():.3f} % of {len(points)} delays")
-        print(
-            f"  {case}: {', '.join(row)}; forward {1e3 * windows.forward_s:.1f} ms,"
-            f" first {1e3 * windows.quiet_s:.1f} ms, slack {1e3 * windows.slack_s:.2f} ms"
-        )
-
-
 def show_predictions(curves: Curves) -> None:
     """Print the error of every published point, predicted from the job and one fitted factor."""
     print("| case | all links | delays, ms | on demand | provisioned |")
     print("|---|---|---|---|---|")
-    for case in PUBLISHED:
+    for case in CASES:
         base = "h200-dp2" if case.startswith("h200") else "gb200-dp4"
         fitted = calibrate(published_job(base, electrical=True), curves[base]["all-links", 0.0])
         efficiency = fitted.workload.efficiency
@@ -160,11 +124,11 @@ def show_predictions(curves: Curves) -> None:
         print(f"| {case} | {' | '.join(row)} |", flush=True)
 
 
-def show_plans(curves: Curves) -> None:
-    """Print what better plans gain on the published cases."""
+def show_plans() -> None:
+    """Print what better plans gain on one rail of the published cases."""
     print("step time of plans for the published cases, in seconds; a star where it is optimal")
     for case in ("h200-dp2", "h200-dp4"):
-        job = windows_job(measure(case, curves), RATE)
+        job = om.load(CURVES.parent / f"{case}-windows.json")
         for delay_s in (0.01, 0.1, 1.0, 3.0):
             row, times = [], {}
             for method in ("on-demand", "provisioned", "prefetch", "ilp"):
@@ -285,10 +249,9 @@ def main() -> None:
         show_predictions(read_curves(given.curves))
         return
     show_predictions(read_curves(given.curves))
-    show_curves(read_curves(given.curves))
     show_simulation(given.repeats)
     show_fsdp(given.repeats)
-    show_plans(read_curves(given.curves))
+    show_plans()
     show_forwarding()
     show_collectives()
     show_large_plans(given.repeats)

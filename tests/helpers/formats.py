@@ -39,7 +39,6 @@ from optmatch.io.rails.recordings import read_recorded_step
 from optmatch.io.rails.triggers import export_triggers, read_triggers
 from optmatch.io.text import digest
 from optmatch.model import DEVICES
-from optmatch.simulation.rails.curves import read_curves
 from optmatch.solvers.reroutes.states import hold_matching
 from optmatch.studies.sharing.traces import read_trace
 from optmatch.studies.slices.arrivals import read_arrivals
@@ -149,8 +148,6 @@ def seeds() -> dict[str, list[Seed]]:
     problems += [*_fabrics(), _COFLOWS.encode()]
     schedules = [p.read_bytes() for p in good if p.match("*.schedule.json")]
     device = write_device(DEVICES["smartlight"]).encode()
-    lines = (INSTANCES / "rails/published-step-times.csv").read_bytes().split(b"\n")
-    curves = b"\n".join(lines[:9])
     traces: list[Files] = [
         {f"a.{rank}.et": trace_bytes(_nodes(rank)) for rank in range(2)},
         {f"a.{rank}.et": gzip.compress(trace_bytes(_nodes(rank)), mtime=0) for rank in range(2)},
@@ -187,7 +184,6 @@ def seeds() -> dict[str, list[Seed]]:
         "spec": [Seed({"a.toml": _SPEC.encode(), "a.json": problems[0]}, _spec)],
         "table": [
             Seed({"a.csv": _SLICES.encode()}, read_arrivals),
-            Seed({"a.csv": curves}, read_curves),
             Seed({"a.csv": _DEVICES.encode()}, read_trace),
             Seed({"a.csv": _PORTS.encode(), "b.csv": _JOBS.encode()}, _sharing),
             Seed({"b.csv": _JOBS.encode(), "a.csv": _PORTS.encode()}, _sharing),

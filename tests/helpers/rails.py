@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import fields, replace
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 import optmatch as om
 from optmatch.problems.rails.rounds import find_rounds
 from optmatch.problems.rails.step import ALL_REDUCE, COMPUTE, RECV, SEND, Group, Step
-from optmatch.problems.rails.windows import PipelineWindows
-from optmatch.simulation.rails.curves import fit_windows, forward_s, read_curves, windows_job
 
 PAIR = Group("pp.0", "pp", (0, 1), rail=0)
 MODEL = om.TransformerModel(
@@ -138,35 +136,27 @@ def served_jobs() -> st.SearchStrategy[om.RailJob]:
     )
 
 
-CURVES = read_curves(
-    Path(__file__).resolve().parents[2] / "instances" / "rails" / "published-step-times.csv"
-)
-"""Published step times, by case, policy and delay."""
+RAILS = Path(__file__).resolve().parents[2] / "instances" / "rails"
 
 
-def message_s(case: str) -> float:
-    """Return how long a message between stages takes: the batch is shared by all replicas."""
-    replicas = int(case[case.index("dp") + 2])
-    return 2**30 / replicas / (1 if case.startswith("h200") else 4) / 50e9
+def read_curves() -> dict[str, dict[tuple[str, float], float]]:
+    """Read the published step times: by case, policy and delay, in seconds."""
+    lines = (RAILS / "published-step-times.csv").read_text().splitlines()
+    found: dict[str, dict[tuple[str, float], float]] = {}
+    for row in csv.DictReader(line for line in lines if not line.startswith("#")):
+        key = row["policy"], float(row["delay_ms"]) / 1e3
+        found.setdefault(row["case"], {})[key] = float(row["step_ns"]) / 1e9
+    return found
 
 
-@cache
-def fitted(case: str) -> tuple[PipelineWindows, om.RailJob]:
-    """Measure the windows of a published case at 250 ms."""
-    times = CURVES[case]
-    forward = forward_s(times["all-links", 0.0], times["compute", 0.0], 4, message_s(case))
-    known = PipelineWindows(
-        stages=4,
-        replicas=int(case[case.index("dp") + 2]),
-        forward_s=forward,
-        backward_s=2 * forward,
-        quiet_s=0.0,
-        slack_s=0.0,
-        message_bytes=message_s(case) * 50e9,
-        gradient_bytes=48.9e6,
-    )
-    windows = fit_windows(known, times, 0.25, 50e9)
-    return windows, windows_job(windows, 50e9)
+CURVES = read_curves()
+
+
+def measured(case: str) -> om.RailJob:
+    """Return the recorded pipeline of a published case: one rail, windows as measured."""
+    job = om.load(RAILS / f"{case}-windows.json")
+    assert isinstance(job, om.RailJob)
+    return job
 
 
 def switched_phases(job: om.RailJob) -> list[bool]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,22 +14,12 @@ import optmatch as om
 from optmatch.cli import main
 from optmatch.io import dumps
 from optmatch.problems.rails.plan import RailPlan
-from optmatch.problems.rails.windows import PipelineWindows
-from optmatch.simulation.rails.curves import (
-    fit_windows,
-    forward_s,
-    predict,
-    read_curves,
-)
 from optmatch.simulation.rails.replay import read_plan, simulate_rails
 from tests.helpers.rails import (
-    CURVES,
     chain_step,
     change_job,
-    fitted,
     fixed_point,
     make_job,
-    message_s,
     served_jobs,
     small_job,
 )
@@ -162,52 +151,8 @@ def test_the_counts_of_exposed_switches(dp: int) -> None:
         layers=64, hidden=8192, heads=64, sequence=4096, vocabulary=32000, ffn=28672
     )
     job = make_job(gpus_per_server=8, dp=dp, tp=8, pp=4, model=model, batch=256, one_stream=True)
-    for each in (job, fitted(f"h200-dp{dp}")[1]):
-        assert [count for count in slopes(each, "on-demand") if not 6 < count < 10] == [6, 10]
-        assert [count for count in slopes(each, "provisioned") if not 6 < count < 10] == [3, 6, 10]
-
-
-def points(case: str, policy: str) -> tuple[list[float], np.ndarray[Any, Any]]:
-    """Return delays and published step times, in seconds."""
-    found = {delay: time for (name, delay), time in CURVES[case].items() if name == policy}
-    return list(found), np.array(list(found.values()))
-
-
-@pytest.mark.parametrize("case", ["h200-dp2", "h200-dp4", "h200-dp8", "gb200-dp4"])
-@pytest.mark.parametrize("policy", ["on-demand", "provisioned"])
-def test_published_step_times(case: str, policy: Any) -> None:
-    """Windows measured at 250 ms give every other delay within 0.5 %."""
-    delays, published = points(case, policy)
-    assert len(delays) >= 8
-    windows, job = fitted(case)
-    found = predict(windows, policy, delays, job.network.port_bytes_per_s)
-    assert np.abs(found / published - 1).max() < 0.005
-
-
-def test_eight_replicas_follow_from_two_and_four() -> None:
-    """Windows are linear in the share of the batch: a case that nothing was fitted to."""
-    two, four = fitted("h200-dp2")[0], fitted("h200-dp4")[0]
-    names = ("forward_s", "backward_s", "quiet_s", "slack_s")
-    changed: dict[str, Any] = {
-        name: getattr(four, name) - (getattr(two, name) - getattr(four, name)) / 2
-        for name in names
-    }
-    eight = replace(four, replicas=8, message_bytes=four.message_bytes / 2, **changed)
-    for policy in ("on-demand", "provisioned"):
-        delays, published = points("h200-dp8", policy)
-        found = predict(eight, policy, delays, 50e9)
-        assert np.abs(found / published - 1).max() < 0.005
-
-
-@pytest.mark.parametrize("rate", [25, 200])
-def test_windows_do_not_depend_on_the_rate(rate: int) -> None:
-    """Measured at 50 GB/s: at another rate only the step time without delay is new."""
-    windows, _ = fitted("gb200-dp4")
-    for policy in ("on-demand", "provisioned"):
-        delays, published = points(f"gb200-dp4-{rate}", policy)
-        longer = predict(windows, policy, delays, 50e9)
-        found = published[0] + longer - longer[0]
-        assert np.abs(found / published - 1).max() < 0.005
+    assert [count for count in slopes(job, "on-demand") if not 6 < count < 10] == [6, 10]
+    assert [count for count in slopes(job, "provisioned") if not 6 < count < 10] == [3, 6, 10]
 
 
 def test_llama_switches_six_times() -> None:
@@ -248,37 +193,6 @@ def test_static_shares_have_their_rates() -> None:
             simulate_rails(job, "static", ports=ports)  # type: ignore[arg-type]
     with pytest.raises(om.InputError, match="policy = 'never': one of all-links"):
         simulate_rails(job, "never")  # type: ignore[arg-type]
-
-
-def test_windows_that_do_not_fit_are_refused() -> None:
-    """Longer than the backward pass, or for step times that no windows give."""
-    windows = PipelineWindows(
-        stages=2, replicas=2, forward_s=1, backward_s=1, quiet_s=1, slack_s=1
-    )
-    with pytest.raises(om.InputError, match="backward_s = 1: the windows need 2"):
-        windows.step(1e9)
-    times = {("on-demand", 0.0): 1.0, ("on-demand", 1.0): 5.0, ("provisioned", 1.0): 9.0}
-    with pytest.raises(om.InputError, match="gives this step time"):
-        fit_windows(windows, times, 1.0, 1e9)
-
-
-def test_a_broken_line_of_a_curve_is_named(tmp_path: Any) -> None:
-    """By file and line; comments count."""
-    path = tmp_path / "curves.csv"
-    path.write_text(
-        "# a comment\ncase,policy,delay_ms,step_ns\na,on-demand,0,1\na,on-demand,x,1\n"
-    )
-    with pytest.raises(om.FormatError, match=r"curves\.csv:4: case, policy"):
-        read_curves(path)
-
-
-def test_the_forward_pass_follows_from_the_published_step() -> None:
-    """And it is the longest window that the published curves show, within 1 % of it."""
-    for case, kink_ms in (("h200-dp2", 2084), ("h200-dp4", 1042)):
-        times = CURVES[case]
-        forward = forward_s(times["all-links", 0.0], times["compute", 0.0], 4, message_s(case))
-        slack = fitted(case)[0].slack_s
-        assert forward + slack == pytest.approx(kink_ms / 1e3, rel=0.01)
 
 
 def test_a_plan_is_read_as_it_stands(tmp_path: Any) -> None:

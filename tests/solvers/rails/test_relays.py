@@ -32,8 +32,8 @@ from tests.helpers.modes import examples
 from tests.helpers.rails import (
     chain_step,
     change_job,
-    fitted,
     make_job,
+    measured,
     random_jobs,
     served_jobs,
     small_job,
@@ -345,7 +345,7 @@ def test_any_choice_of_ways_is_a_plan(job: om.RailJob, seed: int) -> None:
 @pytest.mark.parametrize("case", ["h200-dp2", "h200-dp4"])
 def test_a_delay_of_a_second_is_hidden_in_the_published_cases(case: str) -> None:
     """All that is left of it is the latency of a few hops."""
-    job = change_job(fitted(case)[1], delay_s=1.0)
+    job = change_job(measured(case), delay_s=1.0)
     found = om.solve(job, "prefetch", seed=0)
     assert found.objective is not None
     latencies = job.step().n_operations * job.network.latency_s

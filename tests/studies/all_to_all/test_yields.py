@@ -147,6 +147,22 @@ def test_fixed_matchings_are_judged_one_by_one(faults: tuple[Fault, ...]) -> Non
     assert verdict.outcome == ("survived" if possible else "failed")
 
 
+def test_what_nothing_quick_decides_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without rerouting and dead pairs each verdict is still that of all states."""
+    matching = np.array([3, 2, 1, 0], dtype=np.int32)
+    repair = repair_of(om.Routing(MESH, matching))
+    monkeypatch.setattr(Repair, "_reroute", lambda *_: None)
+    monkeypatch.setattr(Repair, "_dead", lambda *_: False)
+    seen = set()
+    for kind, cell in itertools.product(CELL_FAULTS, range(MESH.n_cells)):
+        faults = (Fault(kind, cell),)
+        verdict = repair.judge(faults)
+        seen.add((verdict.outcome, verdict.how))
+        best = brute_force(om.Routing(Faulty.of(MESH, faults), matching))
+        assert verdict.outcome == ("failed" if best is None else "survived")
+    assert seen == {("failed", "search"), ("survived", "rerouted"), ("survived", "untouched")}
+
+
 def test_fixed_slots_of_an_all_to_all_stay() -> None:
     """Fewer samples survive than with exchanges, and the matchings are those of the schedule."""
     solution = om.solve(ALL, seed=0)
