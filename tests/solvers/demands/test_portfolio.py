@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,9 +11,11 @@ import pytest
 import optmatch as om
 from optmatch.model import Clock
 from optmatch.solvers.demands import portfolio
+from optmatch.solvers.demands.birkhoff import decompose
 from optmatch.solvers.demands.plans import Plan, serve, trim
-from optmatch.solvers.demands.portfolio import _exactly, _rules, rebuild, yield_all
+from optmatch.solvers.demands.portfolio import rebuild, yield_all
 from optmatch.solvers.demands.scheduling import Work
+from optmatch.solvers.demands.terms import Terms
 
 pytestmark = pytest.mark.kernels
 
@@ -85,6 +88,23 @@ def test_rules_where_time_is_short(
     assert 990 <= work.clock.elapsed_s <= 1010
 
 
+def exactly_of(monkeypatch: pytest.MonkeyPatch, work: Work) -> tuple[list[Plan], int]:
+    """Take the plans of all rules as they are; say which of them is an exact decomposition."""
+    plans: list[Plan] = []
+    exact: list[int] = []
+
+    def noted(*args: Any, **options: Any) -> Terms:
+        exact.append(len(plans))
+        return decompose(*args, **options)
+
+    monkeypatch.setattr(portfolio, "polish", lambda _, plan: plan)
+    monkeypatch.setattr(portfolio, "decompose", noted)
+    for plan in yield_all(work):  # one by one: `noted` counts them
+        plans.append(plan)
+    (place,) = exact
+    return plans, place
+
+
 @pytest.mark.parametrize(
     ("demand", "delay", "first"),
     [
@@ -96,20 +116,21 @@ def test_rules_where_time_is_short(
     ],
 )
 def test_exact_decompositions_first_where_delays_are_short(
-    demand: list[list[int]], delay: int, first: bool
+    monkeypatch: pytest.MonkeyPatch, demand: list[list[int]], delay: int, first: bool
 ) -> None:
     """That is without delay, or for equal lines much longer than their delays; else last."""
     problem = om.Demand.from_matrix(demand, delay_s=float(delay), quantum_s=1.0)
     work = work_on(2, om.Limits())._replace(problem=problem, demand=problem.ticks, delay=delay)
-    exact = [getattr(rule, "func", rule) is _exactly for rule in _rules(work)]
-    assert exact.index(True) == (0 if first else len(exact) - 1)
+    plans, exact = exactly_of(monkeypatch, work)
+    assert exact == (0 if first else len(plans) - 1)
 
 
-def test_exact_decompositions_end_with_the_busiest_line() -> None:
+def test_exact_decompositions_end_with_the_busiest_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """With time for it the durations add up to the busiest line; slots are never too short."""
     work = work_on(6, om.Limits(time_s=1000.0))
     busiest = max(work.demand.sum(axis=0).max(), work.demand.sum(axis=1).max())
-    assert _exactly(work).ticks.sum() == busiest
-    longer = _exactly(work._replace(shortest=30))
-    assert longer.ticks.min() == 30
-    assert (serve(longer) >= work.demand).all()
+    plans, exact = exactly_of(monkeypatch, work)
+    assert plans[exact].ticks.sum() == busiest
+    plans, exact = exactly_of(monkeypatch, work._replace(shortest=30))
+    assert plans[exact].ticks.min() == 30
+    assert (serve(plans[exact]) >= work.demand).all()
