@@ -236,7 +236,7 @@ def test_slices_come_and_go_without_a_trace(rule: str, joined: bool) -> None:
 def test_whole_racks_are_filled_alike() -> None:
     """Each server once; the places of a rack are those of the first one, moved."""
     sides, racks = (4, 3, 2), (2, 3, 4)
-    block = whole_racks((8, 9, 8), sides)
+    block = whole_racks(sides, (8, 9, 8))
     assert sorted(block.tolist()) == list(range(8 * 9 * 8))
     z, y, x = np.unravel_index(np.argsort(block).reshape(-1, 24), (8, 9, 8))
     corners = np.stack([x, y, z])[:, :, 0] // np.array(sides)[:, None]
