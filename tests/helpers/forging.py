@@ -16,6 +16,7 @@ import optmatch as om
 from optmatch.io import loads
 from optmatch.problems.rails.plan import RailPlan, RailTimeline
 from optmatch.problems.rails.step import RECV, SEND
+from optmatch.problems.slices.problem import Allocation
 from tests.helpers.fuzzing import change_json
 from tests.helpers.oracles import follow
 
@@ -138,11 +139,22 @@ def is_right(name: str, solution: om.Solution) -> bool:
         return False
     if isinstance(given.answer, RailPlan) and isinstance(solution.answer, RailPlan):
         return _serves(given.problem, given.answer, solution.answer)
+    if isinstance(given.answer, Allocation) and isinstance(solution.answer, Allocation):
+        return _lit_alike(given.problem.fabric, given.answer, solution.answer)
     if solution.schedule is None or given.schedule is None:
         return solution.schedule is None and solution.answer in (None, given.answer)
     found: Any = solution.schedule
     same = replace(given.schedule, cell_states=None) == replace(found, cell_states=None)
     return bool(same) and _arrives(solution.problem.fabric, solution.schedule)
+
+
+def _lit_alike(fabric: om.RackFabric, given: Allocation, found: Allocation) -> bool:
+    """Tell whether only fibres of the same edges are others, and none is in use twice."""
+    if replace(found, fibres=given.fibres) != given:
+        return False
+    one, two = (fabric.edge_of_fibre[each.fibres[:, 1]] for each in (given, found))
+    once = len(np.unique(found.fibres[:, 1])) == len(found.fibres)
+    return once and np.array_equal(one, two)
 
 
 def _serves(job: om.RailJob, given: RailPlan, found: RailPlan) -> bool:

@@ -113,6 +113,14 @@ def test_what_the_exact_model_settles_is_not_open() -> None:
             assert accepted(problem, (Fault(kind, cell),), verdict)
 
 
+def test_prices_prove_something_about_dead_cells() -> None:
+    """No light passes them in the linear programme either."""
+    mesh = om.HexMesh(2, 2, ports=5)
+    repair = repair_of(om.AllToAll(mesh))
+    found = (repair.judge((Fault("dead-cell", cell),)) for cell in range(mesh.n_cells))
+    assert any(verdict.how == "prices" for verdict in found)
+
+
 @pytest.mark.parametrize(
     "fabric",
     [om.HexMesh(4, 4, ports=7), om.HexMesh(3, 3, tx=4, rx=4), om.Benes(6)],
