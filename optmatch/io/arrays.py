@@ -21,7 +21,6 @@ MOST_BYTES = 1_000_000
 
 _SMALL = 100  # arrays of up to so many entries stay readable even then
 _KEYS = ("file", "sha256")
-_WITH_ARRAYS = ("answer", "certificate", "demand_bytes", "problem", "schedule")
 
 
 def detach(tree: dict[str, Any], name: str | None) -> tuple[dict[str, Any], bytes]:
@@ -59,10 +58,7 @@ def attach(tree: dict[str, Any], folder: Path | None) -> dict[str, Any]:
     check_object(named, "/arrays")
     check_keys(named, "/arrays", known=_KEYS, needed=_KEYS)
     arrays = _read(named, folder)
-    return {
-        key: _put(part, pointer("", key), arrays) if key in _WITH_ARRAYS else part
-        for key, part in tree.items()
-    }
+    return {key: _put(part, pointer("", key), arrays) for key, part in tree.items()}
 
 
 def array_file(tree: Any) -> str | None:

@@ -92,6 +92,8 @@ def _check_shape(schedule: Schedule, problem: Problem, where: str) -> None:
 def _schedule_from_tree(tree: Any, where: str, problem: Problem) -> Schedule | None:
     if tree is None:
         return None
+    if problem.fabric is None:
+        raise FormatError(f"{problem.kind} has no switch, and no schedule", where=where)
     if isinstance(tree, dict):  # JSON does not tell how many columns no rows have
         columns = {"matchings": problem.fabric.n_ports, "cell_states": problem.fabric.n_cells}
         empty = [name for name in columns if isinstance(tree.get(name), list) and not tree[name]]

@@ -1,5 +1,6 @@
 # The public names, each once: `__init__.py` reads this list, and imports a name on its first use.
 from .declarations import (
+    LONGEST_S as LONGEST_S,
     Amount as Amount,
     Axes as Axes,
     Count as Count,

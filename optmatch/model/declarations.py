@@ -69,6 +69,8 @@ Amount = Annotated[float, Range(0)]
 """A number >= 0."""
 Positive = Annotated[float, Range(0, above=True)]
 """A number > 0."""
+LONGEST_S = 1e12
+"""What is longer is no time, and sums of it would be infinite."""
 
 
 Form: TypeAlias = "Plain | Word | Array | Listed | Mapped | Choice | Instance"

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from optmatch.model import (
+    InputError,
     Limit,
     Limits,
     NewBest,
@@ -29,6 +30,8 @@ from optmatch.solvers.rails.transfers import Transfers, fold_transfers
 
 Simple = Literal["prefetch", "provisioned", "on-demand", "static"]
 """Methods that do not search."""
+_DIGITS = 1e-11
+"""What is a smaller part of a step is lost in the rounding of its times."""
 
 
 def solve_by(
@@ -117,6 +120,15 @@ def simple_plans(transfers: Transfers) -> Iterator[RailPlan]:
             yield plan
 
 
+def _check_digits(problem: RailJob, plan: RailPlan) -> None:
+    """Refuse a plan whose times have too few digits to say when a communication ends."""
+    step, lasts_s = problem.step(), plan.end_s - plan.start_s
+    short = (step.rail >= 0) & (step.size_bytes > 0) & (lasts_s < _DIGITS * plan.step_s)
+    for k in np.flatnonzero(short)[:1].tolist():
+        told = f"{step.describe(k)}: lasts {lasts_s[k]:g} s of a step of {plan.step_s:g} s"
+        raise InputError(f"{told}, and times have no digits for that", where="network")
+
+
 def conclude(
     problem: RailJob,
     plan: RailPlan | None,
@@ -125,13 +137,21 @@ def conclude(
     method: str,
     stats: dict[str, Any],
 ) -> Solution:
-    """Make a solution: optimal where the plan is as good as the bound."""
+    """Make a solution: optimal where the plan is as good as the bound.
+
+    Raises
+    ------
+    InputError
+        If the plan changes circuits, and a communication is too short beside its step.
+    """
     proved = plan is not None and plan.step_s <= bound * (1 + RTOL)
     found = Status.UNKNOWN if plan is None else Status.OPTIMAL if proved else Status.FEASIBLE
     if plan is not None:
         stats["reconfigurations"] = sum(
             timeline.n_reconfigurations * len(timeline.rails) for timeline in plan.rails
         )
+        if stats["reconfigurations"]:
+            _check_digits(problem, plan)
     return Solution(
         problem=problem,
         answer=plan,

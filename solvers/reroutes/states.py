@@ -102,7 +102,7 @@ def hold_matching(fabric: Fabric, matching: Sequence[int], *, seed: int = 0) -> 
     fabric
         A switch with cells.
     matching
-        ``matching[source] = destination``, -1 for spares.
+        ``matching[source] = destination``, -1 for none; ports in no circuit are spares.
     seed
         Of the routing.
 
@@ -124,7 +124,7 @@ def hold_matching(fabric: Fabric, matching: Sequence[int], *, seed: int = 0) -> 
     solution = route(problem, Limits(time_s=60.0), np.random.default_rng(seed), ignore)
     if solution.schedule is None or solution.schedule.cell_states is None:
         raise InfeasibleError(f"no routing of the matching was found: {solution.status.value}")
-    idle = np.flatnonzero(np.array(matching) < 0).tolist()
+    idle = np.setdiff1d(np.arange(fabric.n_ports), problem.circuits).tolist()
     return Reroute(
         fabric, problem.circuits, spares=tuple(idle), cell_states=solution.schedule.cell_states[0]
     )

@@ -18,6 +18,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +30,7 @@ import scipy.optimize  # loaded here, once for all processes
 
 HERE = Path(__file__).resolve().parents[2]
 LAYERS = ("optmatch/verify", "optmatch/io", "solvers")
-TEST_SECONDS, ALL_SECONDS = 8, 12
+TEST_SECONDS, ALL_SECONDS = 8, 25
 """Of the processor: a test that needs more hangs; what has passed for so long has survived."""
 
 SWAPS: dict[type, str] = {
@@ -131,26 +132,60 @@ def _texts(node: Any) -> Iterator[str]:
 
 
 def tests_of(path: str) -> list[str]:
-    """Name the tests of a module's room: its own file first, then its folder, then others'."""
+    """Name the tests that may notice a change of a module, contracts last.
+
+    First those that import it, then the rest of its room, then those of its users.
+    """
     module = Path(path)
-    layer, rooms = (
-        (module.parts[0], module.parts[1:-1])
-        if path.startswith("solvers")
-        else (module.parts[1], module.parts[2:-1])
-    )
-    folder = HERE.joinpath("tests", layer, *rooms)
-    own = folder / f"test_{module.stem}.py"
-    found = [own] if own.exists() else []
-    while folder.name != "tests" and not folder.is_dir():
-        folder = folder.parent
-    inside = sorted(
-        folder.glob("test_*.py"), key=lambda file: ("contract" in file.name, file.name)
-    )
-    others = [HERE.joinpath("tests", other, *rooms) for other in ("solvers", "verify")]
-    more = [other for other in others if rooms and other.is_dir() and other != folder]
+    layer, *rooms = module.parts[0 if path.startswith("solvers") else 1 : -1]
+    homes = [HERE.joinpath("tests", home, *rooms) for home in (layer, "solvers", "verify")]
+    steps = _steps(path)
+    found = {file: step for file, step in steps.items() if file.name.startswith("test_")}
+    for home in homes[: len(homes) if rooms else 1]:
+        inside = home.rglob("test_*.py") if rooms else home.glob("test_*.py")
+        found |= {file: found.get(file, len(steps)) for file in inside}
     if layer in ("verify", "io"):
-        more.append(HERE / "tests/verify/test_forged.py")
-    return [str(file) for file in dict.fromkeys([*found, *inside, *more])]
+        found.setdefault(HERE / "tests/verify/test_forged.py", len(steps))
+    if layer == "solvers":
+        found.setdefault(HERE / "tests/solvers/test_contract.py", len(steps))
+
+    def order(file: Path) -> tuple[object, ...]:
+        places = [i for i, home in enumerate(homes) if home in file.parents]
+        place = min(places, default=len(homes))
+        other = file.stem != f"test_{module.stem}"
+        return "contract" in file.name, found[file] > 1, place, other, found[file], str(file)
+
+    return [str(file) for file in sorted(found, key=order)]
+
+
+def _steps(path: str) -> dict[Path, int]:
+    """Count the imports from each file to a module, up to three."""
+    steps = {HERE / path: 0}
+    for step in range(1, 4):
+        names = {_name(file) for file, before in steps.items() if before == step - 1}
+        users = [file for file, imports in _imports().items() if names & imports]
+        steps |= {file: step for file in users if file not in steps}
+    return steps
+
+
+def _name(file: Path) -> str:
+    name = ".".join(file.relative_to(HERE).with_suffix("").parts).removesuffix(".__init__")
+    return f"optmatch.{name}" if name.startswith("solvers") else name
+
+
+@cache
+def _imports() -> dict[Path, set[str]]:
+    """Say what each file imports: modules, and names in them."""
+    return {
+        file: {
+            name
+            for node in ast.walk(ast.parse(file.read_bytes()))
+            if isinstance(node, ast.ImportFrom) and node.module is not None
+            for name in (node.module, *(f"{node.module}.{part.name}" for part in node.names))
+        }
+        for folder in ("optmatch", "solvers", "tests")
+        for file in (HERE / folder).rglob("*.py")
+    }
 
 
 class _Limits:

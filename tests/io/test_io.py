@@ -300,6 +300,27 @@ def test_a_broken_file_is_refused(name: str, where: str, message: str, _: bool) 
     assert str(path) in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "file", [path for folder in ("good", "answers") for path in sorted((DATA / folder).iterdir())]
+)
+def test_arrays_of_every_kind_may_lie_beside_the_file(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever they stand."""
+    monkeypatch.setattr("optmatch.io.arrays.MOST_BYTES", 0)
+    monkeypatch.setattr("optmatch.io.arrays._SMALL", 0)
+    given = om.load(file)
+    om.save(given, tmp_path / "x.json")
+    assert om.load(tmp_path / "x.json") == given
+
+
+def test_a_schedule_of_what_has_no_switch_is_refused() -> None:
+    """By its place."""
+    tree = json.loads((DATA / "answers" / "sharing-flow.schedule.json").read_text())
+    with pytest.raises(om.InputError, match="port-sharing has no switch, and no schedule"):
+        loads(json.dumps(tree | {"schedule": {}}))
+
+
 @pytest.mark.parametrize("name", [broken[0] for broken in BROKEN if broken[3]])
 def test_a_schema_sees_what_it_can(name: str) -> None:
     """Other tools can refuse these files by the schema alone."""

@@ -77,18 +77,18 @@ class Controller:
         self.changes: list[Change] = []
         """What the switch was told, in order."""
         self.n_fallbacks = 0
-        self._needed: list[list[tuple[Key, int]]] = []
+        self._changes = rail.split(rail.changes)
+        self._needed: list[list[tuple[Key, int]]] = [[] for _ in rail.place]
         self._listeners: dict[Key, list[tuple[int, int]]] = {}
-        for k, trigger in enumerate(rail.triggers):
-            keys: list[tuple[Key, int]] = [
-                *((("over", *row[:4]), row[4]) for row in trigger.after.tolist()),
-                *((("ready", *row), 0) for row in trigger.wanted.tolist()),
-                *((("begun", one), ago) for one, two, ago in followers if two == k),
-            ]
-            self._needed.append(keys)
-            for key, ago in keys:
-                self._listeners.setdefault(key, []).append((k, ago))
-        self._confirms: list[set[int]] = [set() for _ in rail.triggers]
+        rows: list[tuple[Key, int, int]] = [
+            *((("over", *row), ago, k) for *row, ago, k in rail.after.tolist()),
+            *((("ready", *row), 0, k) for *row, k in rail.wanted.tolist()),
+            *((("begun", one), ago, two) for one, two, ago in followers),
+        ]
+        for key, ago, k in rows:
+            self._needed[k].append((key, ago))
+            self._listeners.setdefault(key, []).append((k, ago))
+        self._confirms: list[set[int]] = [set() for _ in rail.place]
         for rank, _, _, _, state, _ in rail.needs.tolist():
             self._confirms[state - 1].add(rank)
         self._silent = dict.fromkeys(rail.ranks, 0)
@@ -102,8 +102,8 @@ class Controller:
         self._seen: dict[int, dict[Key, float]] = {}
         self._missing: dict[tuple[int, int], int] = {}
         self._done_s: dict[tuple[int, int], float] = {}
-        self._last_set = [step - 1] * len(self.rail.triggers)
-        for k in range(len(self.rail.triggers)):
+        self._last_set = [step - 1] * len(self.rail.place)
+        for k in range(len(self.rail.place)):
             if not self._count(k, step):
                 yield from self._set(k, step)
 
@@ -141,7 +141,7 @@ class Controller:
         """Change the circuits of a trigger, and confirm its state when they are there."""
         known = (self._seen.get(step - ago, {}).get(key, 0.0) for key, ago in self._needed[k])
         at_s = max(self._from_s, *known, 0.0)
-        self._tell(at_s, self.rail.triggers[k].circuits.tolist())
+        self._tell(at_s, self._changes[k][:, :2].tolist())
         done_s = self._done_s[k, step] = at_s + self.delay_s
         for rank in sorted(self._confirms[k]):
             yield Message(done_s, "state", rank, step, (k + 1, self._epoch))

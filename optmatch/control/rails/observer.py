@@ -43,7 +43,7 @@ class Observer:
             fallback = [] if rail.fallback is None else rail.fallback.tolist()
             self._rings.append(list(enumerate(fallback)))
             self._told.append([[(-inf, to)] for to in rail.circuits.tolist()])
-            states, places = rail.states().tolist(), [each.place for each in rail.triggers]
+            states, places = rail.states().tolist(), rail.place.tolist()
             events = graph.events.event_of[uses.operation].tolist()
             for event, port in zip(events, uses.port.tolist(), strict=True):
                 for node in graph.parts.of(event):

@@ -94,9 +94,8 @@ def make_program(job: RailJob, plan: TriggerPlan, graph: Graph) -> Program:
             nodes[number].needs.append((rank, state, ago))
             found.needers.setdefault((k, rank, state), []).append((number, ago))
         named: dict[Name, int] = {}
-        for trigger in rail.triggers:
-            named |= {tuple(row[:4]): n for row, n in at(trigger.after, trigger.after[:, 3])}
-            named |= {tuple(row): n for row, n in at(trigger.wanted, [0] * len(trigger.wanted))}
+        named |= {tuple(row[:4]): n for row, n in at(rail.after, rail.after[:, 3])}
+        named |= {tuple(row[:3]): n for row, n in at(rail.wanted, [0] * len(rail.wanted))}
         for (rank, *what), number in named.items():
             tells = nodes[number].over if len(what) == 3 else nodes[number].ready
             tells.append((rank, tuple(what)))

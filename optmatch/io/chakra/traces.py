@@ -355,8 +355,7 @@ def _find_parents(trace: Trace) -> Trace:
     for k in np.flatnonzero(~known).tolist():
         node = int(np.searchsorted(trace.first_parent, k, side="right")) - 1
         trace.skip(node, f"waits for node {wanted[k]}, which is not there")
-    found[~known] = 0
-    return trace._replace(parents=order[found].astype(np.int64)).keep_parents(known)
+    return trace.keep_parents(known)._replace(parents=order[found[known]].astype(np.int64))
 
 
 def _without_attributes(trace: Trace) -> Trace:

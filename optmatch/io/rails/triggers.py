@@ -65,7 +65,7 @@ def read_triggers(path: str | os.PathLike[str], job: RailJob) -> TriggerPlan:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder, "triggers.json")
     ...     _ = file.write_text(export_triggers(solution))
-    ...     len(read_triggers(file, solution.problem).rails[0].triggers)
+    ...     len(read_triggers(file, solution.problem).rails[0].place)
     9
     """
     name = os.fspath(path)

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from optmatch.fabrics import Fabric, IdealSwitch
 from optmatch.model import (
     IDLE,
+    LONGEST_S,
     Amount,
     Axes,
     Count,
@@ -32,9 +33,8 @@ Operation = Literal["all-reduce", "reduce-scatter", "all-gather", "all-to-all", 
 """What the ranks want."""
 OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 STARTS = ("free", "dark")
-LONGEST_S = 1e12
-"""What is longer is no time of a collective, and sums of it would be infinite."""
-
+_SHORTEST_S = 1e-30
+"""What is shorter is no time of bytes: parts of it would be 0."""
 
 _Circuits = Annotated[NDArray[np.int32], Axes(2), Range(-1)]
 _Steps = Annotated[NDArray[np.float64], Axes(2, 2), Range(0)]
@@ -150,11 +150,11 @@ class Collective(Value):
         check_size("ports", self.n_ranks * self.lanes, "planes")
         _set_fabric(self)
         _set_sizes(self)
-        _check_times(self)
         _set_root(self)
         _set_start(self)
         _set_late(self)
         _set_steps(self)
+        _check_times(self)
 
     @property
     def lanes(self) -> int:
@@ -225,6 +225,16 @@ def _check_times(problem: Collective) -> None:
     for name, limit in (most | {"size_bytes": bytes_, "align_bytes": bytes_}).items():
         if (getattr(problem, name) or 0) > limit:
             _refuse(name, getattr(problem, name), f"what lasts {LONGEST_S:g} s at most")
+    demand, steps = problem.demand_bytes, problem.steps
+    parts = {
+        "size_bytes": [problem.size_bytes] if demand is None else [],
+        "demand_bytes": [] if demand is None else demand[demand > 0],
+        "steps": [] if steps is None else steps[:, 1],
+    }
+    for name, amounts in parts.items():
+        least = float(np.min(amounts, initial=np.inf))
+        if least < _SHORTEST_S * problem.rate_bytes_per_s:
+            _refuse(name, least, f"what lasts {_SHORTEST_S:g} s at least")
 
 
 def _set_root(problem: Collective) -> None:

@@ -14,10 +14,10 @@ from optmatch.problems.rails.orders import link, list_wanted
 from optmatch.problems.rails.plan import RailPlan, RailTimeline, ranks_of_rails
 from optmatch.problems.rails.problem import RailJob
 from optmatch.problems.rails.times import ends_s
-from optmatch.problems.rails.triggers import RailTriggers, Trigger, TriggerPlan
+from optmatch.problems.rails.triggers import RailTriggers, TriggerPlan
 from optmatch.problems.rails.uses import Finder, Use, first_users, list_uses, touched
 
-_SLACK = 1e-9
+_SLACK = 1e-12
 """Times of a plan that differ by less than this part of its step are the same."""
 
 
@@ -52,15 +52,15 @@ def derive_triggers(
     >>> import optmatch as om
     >>> solution = om.solve(om.load("instances/rails/h200-dp2-windows.json"))
     >>> triggers = derive_triggers(solution.problem, solution.answer)
-    >>> len(triggers.rails), triggers.rails[0].triggers[0].after[0].tolist()
-    (1, [0, 0, 2, 0, 1])
+    >>> len(triggers.rails), triggers.rails[0].after[0].tolist()
+    (1, [0, 0, 2, 0, 1, 0])
     """
     step, n = job.step(), job.step().n_operations
     members = ranks_of_rails(step)
     planned = {rail: timeline for timeline in plan.rails for rail in timeline.rails}
     if len(plan.start_s) != n or set(planned) != set(members):
         raise InputError("a plan of another job: operations or rails differ", where="plan")
-    events, slack = job.events(), _SLACK * max(plan.step_s, 1e-9)
+    events, slack = job.events(), _SLACK * max(plan.step_s, 1e-6)
     listed = {id(timeline): _list_changes(job, timeline) for timeline in plan.rails}
     changes = [listed[id(planned[rail])] for rail in members]
     starts = [each.start_s for own in changes for each in own]
@@ -70,17 +70,18 @@ def derive_triggers(
     depth = np.concatenate([depth, np.zeros(len(starts))])
     place = np.empty(len(times), np.int64)
     place[np.lexsort((depth, is_event, times))] = np.arange(len(times))
-    of_change = iter(place[len(events.part) :].tolist())
+    of_changes = np.split(place, np.cumsum([len(events.part), *map(len, changes)]))[1:-1]
     rails = [
         RailTriggers(
             rail=rail,
             ranks=tuple(ranks.tolist()),
             circuits=planned[rail].matchings[0],
             fallback=_ring(job, len(ranks)),
-            triggers=tuple(Trigger(place=next(of_change), circuits=each.rows) for each in own),
+            place=of_own,
+            changes=_number_rows(own),
             cell_states=_kept_cells(planned[rail], own),
         )
-        for (rail, ranks), own in zip(members.items(), changes, strict=True)
+        for (rail, ranks), own, of_own in zip(members.items(), changes, of_changes, strict=True)
     ]
     lasts, pauses, shares = plan.end_s - plan.start_s, [], []
     without = lasts[events.part]
@@ -151,6 +152,12 @@ def _list_changes(job: RailJob, timeline: RailTimeline) -> list[_Change]:
             own = ports[label == one]
             found.append(_Change(*at, np.stack([own, new[own]], axis=1).astype(np.int32)))
     return found
+
+
+def _number_rows(changes: Sequence[_Change]) -> NDArray[np.int32]:
+    trigger = np.repeat(np.arange(len(changes)), [len(each.rows) for each in changes])
+    rows = np.concatenate([np.empty((0, 2), np.int32), *(each.rows for each in changes)])
+    return np.column_stack([rows, trigger]).astype(np.int32)
 
 
 def _kept_cells(timeline: RailTimeline, changes: Sequence[_Change]) -> NDArray[np.int8] | None:
@@ -232,17 +239,11 @@ def _mark_demands(
     np.maximum.at(after, events.after, linked.place[events.part][events.before])
     rails = []
     for rail, own in zip(linked.rails, changes, strict=True):
-        n, users = len(own), first_users(rail, linked.place, find)
-        rows = [each.after[each.after[:, 4] == 0] for each in rail.triggers]
-        drained, trigger = np.zeros(n), np.repeat(np.arange(n), [len(each) for each in rows])
-        every = np.concatenate([np.empty((0, 5), np.int32), *rows])
-        np.maximum.at(drained, trigger, plan.end_s[find(every, "after")])
+        drained, users = np.zeros(len(own)), first_users(rail, linked.place, find)
+        now = rail.after[rail.after[:, 4] == 0]
+        np.maximum.at(drained, now[:, 5], plan.end_s[find(now, "after")])
         event, asked = events.event_of[users], np.array([each.asked_s for each in own])
         asks = (users >= 0) & (ready[event] <= asked + slack) & (np.abs(asked - drained) > slack)
-        asks &= after[event] < np.array([each.place for each in rail.triggers], np.int64)
-        marked = list(rail.triggers)
-        wanted = list_wanted(job, np.flatnonzero(asks), users, find, n)
-        for k in np.flatnonzero(asks).tolist():
-            marked[k] = replace(marked[k], on_demand=True, wanted=wanted[k][:, :3])
-        rails.append(replace(rail, triggers=tuple(marked)))
+        asks &= after[event] < rail.place
+        rails.append(replace(rail, wanted=list_wanted(job, np.flatnonzero(asks), users, find)))
     return replace(linked, rails=tuple(rails))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from optmatch.fabrics import Fabric
-from optmatch.model import Amount, Count, Positive, Value, check_fields
+from optmatch.model import LONGEST_S, Count, Positive, Range, Value, check_fields
 from optmatch.model.schedule import Switching
 
 Spanning = Literal["hierarchical", "rings"]
@@ -61,11 +61,11 @@ class RailNetwork(Value):
     ports_per_gpu: Count = 1
     port_bytes_per_s: Positive = 50e9
     scale_up_bytes_per_s: Positive = 450e9
-    latency_s: Amount = 500e-9
+    latency_s: Annotated[float, Range(0, LONGEST_S)] = 500e-9
     spanning: Spanning = "hierarchical"
     fabric: Fabric | None = None
     radix: Count | None = None
-    delay_s: Amount = 0.01
+    delay_s: Annotated[float, Range(0, LONGEST_S)] = 0.01
     switching: Switching = "per-circuit"
 
     def __post_init__(self) -> None:

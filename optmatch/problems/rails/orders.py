@@ -111,15 +111,15 @@ def link(job: RailJob, plan: TriggerPlan) -> tuple[TriggerPlan, Graph]:
         lasts[event] = total * shares[1]
         lasts += [total * (two - one) for one, two in pairwise(shares[1:])]
         rail = _rail_of(plan, step, int(events.part[event]))
-        place += [max(rail.triggers[s - 1].place for s in states) for states in cuts.values()]
+        place += [int(max(rail.place[s - 1] for s in states)) for states in cuts.values()]
     chained = [pair for event in paused for pair in pairwise(parts.of(event))]
     chains = np.array(chained, np.int64).reshape(-1, 2)
     pairs = [(parts.last[events.before], events.after, 0, True), (*chains.T, 0, True)]
     rails, begins, every = [], [], []
     for rail in plan.rails:
-        begin = len(place) + 2 * np.arange(len(rail.triggers))
-        place += [each.place for each in rail.triggers for _ in range(2)]
-        lasts += [0.0, job.network.delay_s] * len(rail.triggers)
+        begin = len(place) + 2 * np.arange(len(rail.place))
+        place += np.repeat(rail.place, 2).tolist()
+        lasts += [0.0, job.network.delay_s] * len(rail.place)
         uses = list_uses(job, rail, plan.ports, plan.relays)
         rails.append(_link_rail(job, plan, rail, uses, begin, find, parts, paused, pairs))
         begins.append(tuple(begin.tolist()))
@@ -149,11 +149,8 @@ def check_triggers(job: RailJob, plan: TriggerPlan) -> Graph:
     """
     linked, graph = link(job, plan)
     for number, (given, own) in enumerate(zip(plan.rails, linked.rails, strict=True)):
-        where = f"/rails/{number}"
-        _compare(f"{where}/needs", given.needs, own.needs)
-        for k, (one, two) in enumerate(zip(given.triggers, own.triggers, strict=True)):
-            _compare(f"{where}/triggers/{k}/after", one.after, two.after)
-            _compare(f"{where}/triggers/{k}/wanted", one.wanted, two.wanted)
+        for name in ("needs", "after", "wanted"):
+            _compare(f"/rails/{number}/{name}", getattr(given, name), getattr(own, name))
     return graph
 
 
@@ -196,8 +193,7 @@ def _check_shape(job: RailJob, plan: TriggerPlan) -> None:
             " communication",
             where=f"place[{wrong}]",
         )
-    of_triggers = [each.place for rail in plan.rails for each in rail.triggers]
-    every = np.concatenate([plan.place[events.part], np.array(of_triggers, np.int64)])
+    every = np.concatenate([plan.place[events.part], *(rail.place for rail in plan.rails)])
     places, count = np.unique(every, return_counts=True)
     for twice in places[count > 1][:1]:
         raise InputError(f"place: {twice} is there twice", where="place")
@@ -224,7 +220,7 @@ def _number_parts(
     for row, (operation, state, share) in enumerate(rows):
         known = 0
         if step.rail[operation] >= 0:
-            known = len(_rail_of(plan, step, operation).triggers)
+            known = len(_rail_of(plan, step, operation).place)
         if not 1 <= state <= known:
             raise InputError(
                 f"pauses[{row}]: state {state}, the rail has 1 to {known}", where=f"pauses[{row}]"
@@ -249,9 +245,9 @@ def _link_rail(
     trigger, port = touched(job, rail)
     used = np.isin(port, uses.port)
     trigger, port = trigger[used], port[used]
-    places = np.array([each.place for each in rail.triggers], np.int64)[trigger]
     ports, items = np.concatenate([uses.port, port]), np.concatenate([uses.operation, trigger])
-    order = np.lexsort((np.concatenate([plan.place[uses.operation], places]), ports))
+    places = np.concatenate([plan.place[uses.operation], rail.place[trigger]])
+    order = np.lexsort((places, ports))
     table = Ports(ports[order], order < len(uses.port), items[order])
 
     # Over each port one after the other.
@@ -284,41 +280,27 @@ def _link_rail(
         if len(hit):
             needs.append(find.name(hit, place + 1, k + 1, 0))
             pairs.append(([begin[k] + 1], parts.node(event, np.array([place + 1])), 0, False))
-    linked = replace(rail, needs=np.concatenate(needs))
+    linked = replace(rail, needs=np.concatenate(needs), after=rows)
 
     one, two, ago = list_followers(job, rail).T
     stops = job.network.switching == "all-stop"
     pairs.append((begin[one] + stops, begin[two], ago, False))
     pairs.append((begin, begin + 1, 0, False))
     users = first_users(linked, plan.place, find)
-    on_demand = np.array([each.on_demand for each in rail.triggers], bool)
-    demanded = np.flatnonzero(on_demand & (users >= 0))
+    demanded = np.unique(rail.wanted[:, 3])
+    demanded = demanded[users[demanded] >= 0]
     which, causes = gather(job.events().after, event_of[users[demanded]])
     pairs.append((last[job.events().before[causes]], begin[demanded[which]], 0, False))
-    after_rows, wanted = (
-        split(rows, 5, len(begin)),
-        list_wanted(job, demanded, users, find, len(begin)),
-    )
-    triggers = [
-        replace(each, after=own[:, :5], wanted=asked[:, :3])
-        for each, own, asked in zip(rail.triggers, after_rows, wanted, strict=True)
-    ]
-    return replace(linked, triggers=tuple(triggers))
+    return replace(linked, wanted=list_wanted(job, demanded, users, find))
 
 
 def list_wanted(
-    job: RailJob, demanded: Ints, users: Ints, find: Finder, n: int
-) -> list[NDArray[np.int32]]:
-    """List for each of n triggers what has to be ready, of those that are set on demand."""
+    job: RailJob, demanded: NDArray[Any], users: Ints, find: Finder
+) -> NDArray[np.int32]:
+    """List what has to be ready for the triggers that are set on demand."""
     event_of = job.events().event_of
     which, members = gather(event_of, event_of[users[demanded]])
-    return split(find.name(members, demanded[which]), 3, n)
-
-
-def split(rows: NDArray[Any], column: int, n: int) -> list[NDArray[Any]]:
-    """Split rows by what a column has, from 0 up to n."""
-    ordered = rows[np.argsort(rows[:, column], kind="stable")]
-    return np.split(ordered, np.searchsorted(ordered[:, column], np.arange(1, n)))[:n]
+    return find.name(members, demanded[which])
 
 
 def gather(keys: NDArray[Any], wanted: NDArray[Any]) -> tuple[Ints, Ints]:
@@ -339,7 +321,7 @@ def gather(keys: NDArray[Any], wanted: NDArray[Any]) -> tuple[Ints, Ints]:
 
 def list_followers(job: RailJob, rail: RailTriggers) -> Ints:
     """List which trigger follows which, and 1 if that is of the step before; shape (rows, 3)."""
-    number = np.arange(len(rail.triggers))
+    number = np.arange(len(rail.place))
     if job.fabric is not None or job.network.switching == "all-stop":
         return np.stack([np.roll(number, 1), number, number == 0], axis=1)
     trigger, sends, old, new = rail.turns()
@@ -368,10 +350,10 @@ def retime(job: RailJob, graph: Graph, plan: TriggerPlan) -> RailPlan:
         at = start[list(begins)]
         order = np.argsort(at, kind="stable")
         rows, times, cells = [rail.circuits], [0.0], [0]
+        changes = rail.split(rail.changes)
         for k in order.tolist():
-            circuits = rail.triggers[k].circuits
             changed = rows[-1].copy()
-            changed[circuits[:, 0]] = circuits[:, 1]
+            changed[changes[k][:, 0]] = changes[k][:, 1]
             if at[k] == times[-1] and len(rows) > 1:
                 rows[-1], cells[-1] = changed, k + 1
             else:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import InputError, check_time
+from optmatch.model import LONGEST_S, InputError, check_time
 from optmatch.problems.collectives.steps import Algorithm
 from optmatch.problems.rails.network import RailNetwork
 from optmatch.problems.rails.rounds import find_rounds
@@ -159,8 +159,12 @@ def durations_s(
     for own, rounds in find_rounds(step, collectives):
         sent[own] = step.size_bytes[own] * sum(each.share for each in rounds)
         messages[own] = len(rounds)
-    lasts = sent / rate + messages * network.latency_s
+    with np.errstate(over="ignore"):  # found by the comparison below
+        lasts = sent / rate + messages * network.latency_s
     found: NDArray[np.float64] = np.where(step.kind == COMPUTE, step.duration_s, lasts)
+    for k in np.flatnonzero(found > LONGEST_S)[:1].tolist():
+        told = f"{step.describe(k)}: lasts {found[k]:g} s, at most {LONGEST_S:g} s are expected"
+        raise InputError(told, where="network" if step.kind[k] != COMPUTE else "workload")
     return found
 
 

@@ -27,43 +27,6 @@ Rows = NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Trigger(Value):
-    """A change of circuits on one rail, and what it waits for.
-
-    Parameters
-    ----------
-    place
-        Its place in the order of the plan, see `TriggerPlan`.
-    circuits
-        ``circuits[row] = transmit port, receive port`` of all ports that change; -1 where a port
-        only gives up its circuit; int32, shape (rows, 2).
-    on_demand
-        Whether it also waits for `wanted`.
-    after
-        ``after[row] = rank, group, n, part, ago``: what has to be over, since it goes over the
-        circuits that are given up; int32, shape (rows, 5). The n-th communication of a group at a
-        rank is counted in program order, from 1; parts from 0. `ago` is 0 for the same step, 1
-        for the step before; before the first step everything is over.
-    wanted
-        ``wanted[row] = rank, group, n``: what has to be ready at these ranks, as it is the first
-        that needs the new circuits; int32, shape (rows, 3).
-    """
-
-    place: Index
-    circuits: Annotated[NDArray[np.int32], Axes(2, 2), Range(IDLE)]
-    on_demand: bool = False
-    after: Annotated[NDArray[np.int32], Axes(2, 5), Range(0)] = field(
-        default_factory=lambda: np.empty((0, 5), np.int32)
-    )
-    wanted: Annotated[NDArray[np.int32], Axes(2, 3), Range(0)] = field(
-        default_factory=lambda: np.empty((0, 3), np.int32)
-    )
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RailTriggers(Value):
     """What the controller of one rail has to know.
 
@@ -78,9 +41,22 @@ class RailTriggers(Value):
     fallback
         The fall-back state, written in the same way: a ring over all ranks, in which all that is
         sent can be forwarded; None where there are cells.
-    triggers
-        The changes, by their places. State s of the rail is what the first s of them leave. After
-        the last of them the circuits are those of the beginning.
+    place
+        ``place[trigger]``: the place of each change of circuits in the order of the plan, see
+        `TriggerPlan`, ascending; int64. State s of the rail is what the first s of them leave.
+    changes
+        ``changes[row] = transmit port, receive port, trigger`` of all ports that change, by
+        trigger; -1 where a port only gives up its circuit; int32, shape (rows, 3). After the last
+        trigger the circuits are those of the beginning.
+    after
+        ``after[row] = rank, group, n, part, ago, trigger``: what has to be over, since it goes
+        over the circuits that are given up; int32, shape (rows, 6). The n-th communication of a
+        group at a rank is counted in program order, from 1; parts from 0. `ago` is 0 for the same
+        step, 1 for the step before; before the first step everything is over.
+    wanted
+        ``wanted[row] = rank, group, n, trigger``: what has to be ready at these ranks, too, where
+        circuits are changed on demand, as it is the first that needs the new ones; int32, shape
+        (rows, 4).
     needs
         ``needs[row] = rank, group, n, part, state, ago``: a rank sends this part of its n-th
         communication of a group when the controller has confirmed the state, of the same step or
@@ -91,14 +67,21 @@ class RailTriggers(Value):
     Raises
     ------
     InputError
-        If a state is no matching, or triggers are out of order.
+        If a state is no matching, triggers are out of order, or one is not there.
     """
 
     rail: Index
     ranks: tuple[Index, ...]
     circuits: Annotated[NDArray[np.int32], Axes(1), Range(IDLE)]
     fallback: Annotated[NDArray[np.int32], Axes(1), Range(IDLE)] | None = None
-    triggers: tuple[Trigger, ...] = ()
+    place: Annotated[NDArray[np.int64], Axes(1), Range(0)]
+    changes: Annotated[NDArray[np.int32], Axes(2, 3), Range(IDLE)]
+    after: Annotated[NDArray[np.int32], Axes(2, 6), Range(0)] = field(
+        default_factory=lambda: np.empty((0, 6), np.int32)
+    )
+    wanted: Annotated[NDArray[np.int32], Axes(2, 4), Range(0)] = field(
+        default_factory=lambda: np.empty((0, 4), np.int32)
+    )
     needs: Annotated[NDArray[np.int32], Axes(2, 6), Range(0)] = field(
         default_factory=lambda: np.empty((0, 6), np.int32)
     )
@@ -113,19 +96,23 @@ class RailTriggers(Value):
                     where="fallback",
                 )
             check_matchings(self.fallback[None])
-        for number, (one, two) in enumerate(zip(self.triggers, self.triggers[1:], strict=False)):
-            if two.place <= one.place:
+        for name in ("changes", "after", "wanted"):
+            own = getattr(self, name)[:, -1]
+            for bad in np.flatnonzero((own < 0) | (own >= len(self.place)))[:1]:
                 raise InputError(
-                    f"triggers[{number + 1}].place = {two.place}: not after that of the one"
-                    f" before, {one.place}",
-                    where=f"triggers[{number + 1}].place",
+                    f"{name}[{bad}]: trigger {own[bad]}, there are {len(self.place)}",
+                    where=f"{name}[{bad}]",
                 )
+        for name, column in (("place", self.place), ("changes", self.changes[:, 2])):
+            for bad in np.flatnonzero(np.diff(column) < (name == "place"))[:1] + 1:
+                where = f"{name}[{bad}]"
+                raise InputError(f"{where} is not after the one before", where=where)
         check_matchings(self.circuits[None])
         trigger, sends, old, new = self.turns()
         ended = self.circuits.copy()
         ended[sends] = new  # of several the last one stays
         if not np.array_equal(ended, self.circuits):
-            raise InputError("triggers: the last state is not the first", where="triggers")
+            raise InputError("changes: the last state is not the first", where="changes")
         before = np.flatnonzero(self.circuits >= 0)
         port = np.concatenate([self.circuits[before], old, new])
         since = np.concatenate([np.full(len(before), -1), trigger, trigger])
@@ -138,29 +125,25 @@ class RailTriggers(Value):
             check_matchings(self.states())
 
     def turns(self) -> tuple[Rows, Rows, Rows, Rows]:
-        """List what is turned: trigger, transmit port, receive ports before and after.
+        """Return by changes: trigger, transmit port, receive ports before and after.
 
         Raises
         ------
         InputError
             If there is no such port, or one is there twice.
         """
-        each = [trigger.circuits for trigger in self.triggers]
-        trigger = np.repeat(np.arange(len(each), dtype=np.int32), [len(rows) for rows in each])
-        rows = np.concatenate([np.empty((0, 2), np.int32), *each])
-        sends, new = rows.T
+        sends, new, trigger = self.changes.T
         ports = len(self.circuits)
-        for bad in np.flatnonzero((sends < 0) | (rows.max(axis=1, initial=-1) >= ports))[:1]:
-            row = bad - np.searchsorted(trigger, trigger[bad])
-            where = f"triggers[{trigger[bad]}].circuits[{row}]"
+        for bad in np.flatnonzero((sends < 0) | (np.maximum(sends, new) >= ports))[:1]:
             raise InputError(
-                f"{where} = {rows[bad].tolist()}: ports are from 0 to {ports - 1}", where=where
+                f"changes[{bad}] = {self.changes[bad].tolist()}: ports are from 0 to {ports - 1}",
+                where=f"changes[{bad}]",
             )
         order = np.lexsort((trigger, sends))
         again = np.diff(sends[order], prepend=-1) == 0
         for bad in order[again & (np.diff(trigger[order], prepend=-1) == 0)][:1]:
-            where = f"triggers[{trigger[bad]}].circuits"
-            raise InputError(f"{where}: a port is there twice", where=where)
+            where = f"changes[{bad}]"
+            raise InputError(f"{where}: a port of a trigger is there twice", where=where)
         old = np.empty_like(new)
         old[order] = np.where(again, np.roll(new[order], 1), self.circuits[sends[order]])
         return trigger, sends, old, new
@@ -168,10 +151,15 @@ class RailTriggers(Value):
     def states(self) -> Rows:
         """List all states in order, the one that the step begins with first."""
         rows = [self.circuits]
-        for trigger in self.triggers:
+        for own in self.split(self.changes):
             rows.append(rows[-1].copy())
-            rows[-1][trigger.circuits[:, 0]] = trigger.circuits[:, 1]
+            rows[-1][own[:, 0]] = own[:, 1]
         return np.array(rows)
+
+    def split(self, rows: Rows) -> list[Rows]:
+        """List the rows of each trigger, which the last column names."""
+        rows = rows[np.argsort(rows[:, -1], kind="stable")]
+        return np.split(rows, np.searchsorted(rows[:, -1], np.arange(len(self.place) + 1)))[1:-1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -97,10 +97,9 @@ def list_uses(
 def touched(job: RailJob, rail: RailTriggers) -> tuple[Ints, Ints]:
     """List which trigger lets which transmit port go dark."""
     if job.network.switching == "all-stop":
-        ports, n = len(rail.circuits), len(rail.triggers)
+        ports, n = len(rail.circuits), len(rail.place)
         return np.repeat(np.arange(n), ports), np.tile(np.arange(ports), n)
-    rows = [each.circuits[:, 0].astype(np.int64) for each in rail.triggers]
-    return np.repeat(np.arange(len(rows)), [len(r) for r in rows]), np.concatenate([NONE, *rows])
+    return rail.changes[:, 2].astype(np.int64), rail.changes[:, 0].astype(np.int64)
 
 
 class Finder:
@@ -153,6 +152,6 @@ def first_users(rail: RailTriggers, place: Ints, find: Finder) -> Ints:
     rows = rail.needs[rail.needs[:, 5] == 0]
     operations = find(rows[:, :3], "needs")
     order = np.argsort(-place[operations], kind="stable")
-    first = np.full(len(rail.triggers), -1)
+    first = np.full(len(rail.place), -1)
     first[rows[order, 4] - 1] = operations[order]  # of several the last one stays
     return first

@@ -160,6 +160,8 @@ class Jobs(Value):
         for name in ("demand", "rounds", "arrival_s", "all_or_nothing", "fair_share"):
             _check_length(name, getattr(self, name), self.n_jobs, "jobs")
         _check_length("plane_caps", self.plane_caps, self.n_jobs, "jobs")
+        if sum(self.demand.tolist()) > 2**53:
+            raise InputError("demand: at most 2**53 resources in all", where="demand")
 
     @property
     def n_jobs(self) -> int:

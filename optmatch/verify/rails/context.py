@@ -14,7 +14,7 @@ from optmatch.verify.report import Findings
 
 MOST_TOLD = 5
 """So many places of one rule are named; the others are counted."""
-_SLACK = 1e-9
+_SLACK = 1e-12
 
 
 class Work(NamedTuple):
@@ -41,7 +41,7 @@ class Context(NamedTuple):
     @property
     def slack_s(self) -> float:
         """By how much two sums of the same times may differ, in seconds."""
-        return _SLACK * max(self.plan.step_s, 1e-9)
+        return _SLACK * max(self.plan.step_s, 1e-6)
 
     @property
     def group_size(self) -> NDArray[np.int64]:

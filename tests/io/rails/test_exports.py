@@ -287,6 +287,12 @@ def test_every_format_writes_something(tmp_path: Path) -> None:
     assert len(circuit_schedules((tmp_path / "schedule-astra-bw").read_text())) == 3
 
 
+def test_the_rate_of_a_collective() -> None:
+    """Is that of its ports, also where its answer is a schedule."""
+    problem = om.Collective("all-to-all", 4, 8.0, rate_bytes_per_s=2.5, delay_s=1.0)
+    assert topologies(om.solve(problem, "rewire", seed=0)).rates(0).max() == 2.5
+
+
 def test_a_plane_may_be_idle() -> None:
     """Without a demand no plane has a slot, and so no state."""
     problem = om.Demand(om.IdealSwitch(2), np.zeros((2, 2)), delay_s=0.1, planes=2)

@@ -125,3 +125,9 @@ def test_a_job_that_nobody_can_serve_is_named(tmp_path: Path) -> None:
     result = call("solve", path)
     assert result.exit_code == 2
     assert "job 0 (cpu >= 5, since 0 s): no resource can serve it" in result.output
+
+
+def test_demands_that_no_number_counts_are_refused() -> None:
+    """Their sum is a float64 in the objective."""
+    with pytest.raises(om.InputError, match=r"at most 2\*\*53 resources in all"):
+        Jobs([2**62, 2**62], [[1.0, 1.0]])

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 import optmatch as om
 from optmatch.problems.rails.derivation import derive_triggers
 from optmatch.problems.rails.orders import check_triggers, link, retime
-from optmatch.problems.rails.triggers import RailTriggers, Trigger, TriggerPlan
+from optmatch.problems.rails.triggers import RailTriggers, TriggerPlan
 from tests.helpers.rails import MODEL, random_jobs, small_job
 
 
@@ -49,11 +49,11 @@ def test_nothing_is_lost_without_times(method: str, options: dict[str, Any]) -> 
     again = retime(job, check_triggers(job, triggers), triggers)
     assert om.verify(job, again).valid
     assert again.step_s == pytest.approx(plan.step_s)
-    asks = [trigger.on_demand for trigger in triggers.rails[0].triggers]
+    rail = triggers.rails[0]
     if method == "on-demand":
-        assert all(asks)
+        assert set(rail.wanted[:, 3].tolist()) == set(range(len(rail.place)))
     elif method == "provisioned":
-        assert not any(asks)
+        assert not len(rail.wanted)
 
 
 def test_a_change_waits_for_what_goes_over_its_circuits_and_no_more() -> None:
@@ -61,10 +61,10 @@ def test_a_change_waits_for_what_goes_over_its_circuits_and_no_more() -> None:
     job, plan = solved()
     rail = derive_triggers(job, plan).rails[0]
     step = job.step()
-    for trigger in rail.triggers:
-        gpus = {rail.ranks[port] for port in trigger.circuits[:, 0].tolist()}
-        assert {row[0] for row in trigger.after.tolist()} <= gpus
-        for rank, group, number, part, _ in trigger.after.tolist():
+    for changes, after in zip(rail.split(rail.changes), rail.split(rail.after), strict=True):
+        gpus = {rail.ranks[port] for port in changes[:, 0].tolist()}
+        for rank, group, number, part, _, _ in after.tolist():
+            assert rank in gpus
             assert rank in step.groups[group].ranks and number >= 1 and part == 0
 
 
@@ -86,13 +86,9 @@ def test_what_waits_for_too_little_is_refused() -> None:
     job, plan = solved()
     triggers = derive_triggers(job, plan)
     rail = triggers.rails[0]
-    last = len(rail.triggers) - 1
-    less = replace(rail.triggers[last], after=rail.triggers[last].after[1:])
-    row = rail.triggers[last].after[0].tolist()
-    with pytest.raises(
-        om.InputError, match=re.escape(f"/rails/0/triggers/{last}/after: lacks {row}")
-    ):
-        check_triggers(job, changed(triggers, triggers=(*rail.triggers[:last], less)))
+    row = rail.after[0].tolist()
+    with pytest.raises(om.InputError, match=re.escape(f"/rails/0/after: lacks {row}")):
+        check_triggers(job, changed(triggers, after=rail.after[1:]))
     with pytest.raises(om.InputError, match="/rails/0/needs: lacks"):
         check_triggers(job, changed(triggers, needs=rail.needs[:-1]))
     more = np.concatenate([rail.needs, rail.needs[:1] + np.eye(6, dtype=int)[3]])
@@ -139,18 +135,23 @@ def test_states_are_matchings() -> None:
     """After each trigger; the last is the first."""
     rail = derive_triggers(*solved()).rails[0]
     with pytest.raises(om.InputError, match="the last state is not the first"):
-        replace(rail, triggers=rail.triggers[:-1])
+        replace(rail, changes=rail.changes[:-1])
     for circuits, complaint in (
-        ([[0, 9]], "ports are from 0 to 3"),
-        ([[-1, 0]], "ports are from 0 to 3"),
-        ([[0, -1], [0, -1]], "a port is there twice"),
-        ([[0, 0], [1, 0]], "share destination"),
+        ([[0, 9, 0]], "ports are from 0 to 3"),
+        ([[-1, 0, 0]], "ports are from 0 to 3"),
+        ([[0, -1, 0], [0, -1, 0]], "is there twice"),
+        ([[0, 0, 0], [1, 0, 0]], "share destination"),
+        ([[0, 0, -1]], r"changes\[0\]: trigger -1"),
     ):
-        wrong = replace(rail.triggers[0], circuits=np.array(circuits, np.int32))
+        kept = rail.changes[rail.changes[:, 2] > 0]
         with pytest.raises(om.InputError, match=complaint):
-            replace(rail, triggers=(wrong, *rail.triggers[1:]))
-    with pytest.raises(om.InputError, match="not after that of the one before"):
-        replace(rail, triggers=rail.triggers[::-1])
+            replace(rail, changes=np.concatenate([np.array(circuits, np.int32), kept]))
+    with pytest.raises(om.InputError, match=r"place\[1\] is not after the one before"):
+        replace(rail, place=rail.place[::-1])
+    with pytest.raises(om.InputError, match=r"changes\[.*\] is not after the one before"):
+        replace(rail, changes=rail.changes[::-1])
+    with pytest.raises(om.InputError, match=r"after\[0\]: trigger 99, there are"):
+        replace(rail, after=np.array([[0, 0, 1, 0, 0, 99]], np.int32))
 
 
 circuits = st.tuples(st.integers(0, 3), st.integers(-1, 3))
@@ -173,13 +174,14 @@ def test_states_are_refused_as_if_each_were_looked_at(
     for row in rows:
         used = [to for to in row if to >= 0]
         valid &= len(set(used)) == len(used)
-    triggers = [
-        Trigger(place=k, circuits=np.array(each, np.int32).reshape(-1, 2))
-        for k, each in enumerate(changes)
-    ]
+    turned = [(*row, k) for k, change in enumerate(changes) for row in change]
     try:
         RailTriggers(
-            rail=0, ranks=(0, 1, 2, 3), circuits=np.array(rows[0]), triggers=tuple(triggers)
+            rail=0,
+            ranks=(0, 1, 2, 3),
+            circuits=np.array(rows[0]),
+            place=np.arange(len(changes)),
+            changes=np.array(turned, np.int32),
         )
     except om.InputError:
         assert not valid

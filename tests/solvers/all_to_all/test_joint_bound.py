@@ -9,7 +9,7 @@ import pytest
 
 import optmatch as om
 from optmatch.problems import RoutingProof
-from optmatch.solvers.all_to_all.joint_bound import bound_jointly
+from optmatch.solvers.all_to_all.joint_bound import bound_jointly, refute_again
 from optmatch.solvers.routing.router import Router
 
 
@@ -45,6 +45,10 @@ def test_prices_refute_the_fewest_slots() -> None:
     bound, proof = bound_jointly(problem, Router(problem.fabric), np.inf, om.Limits().start())
     assert bound == np.inf
     assert proof is not None
+    router = Router(problem.fabric)
+    by_terminal = proof.prices[0][router.wiring.link]
+    assert refute_again(problem, router, by_terminal)
+    assert not refute_again(problem, router, np.zeros_like(by_terminal))
     solution = om.solve(problem, seed=0)
     assert solution.status is om.Status.FEASIBLE
     assert solution.stats["slots"] > problem.min_slots

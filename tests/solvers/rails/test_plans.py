@@ -38,6 +38,28 @@ def plan_of(job: om.RailJob, method: str) -> RailPlan:
     return answer
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"delay_s": 1e12}, "of a step of .* s, and times have no digits for that"),
+        ({"delay_s": 1e308}, r"delay_s = 1e\+308: from 0 to 1e\+12"),
+        ({"port_bytes_per_s": 1e-320}, "lasts inf s, at most 1e\\+12 s are expected"),
+    ],
+)
+def test_times_beyond_all_digits_are_refused(options: dict[str, Any], message: str) -> None:
+    """By name, and without a warning."""
+    with pytest.raises(om.InputError, match=message):
+        plan_of(small_job(2, 2, 2, **options), "prefetch")
+
+
+@pytest.mark.parametrize("method", ["prefetch", "on-demand"])
+def test_what_is_short_beside_the_delay_is_seen(method: str) -> None:
+    """Circuits that change a microsecond later, in a step of hours, were there in time."""
+    job = small_job(2, 2, 2, delay_s=1e3)
+    shortest_s = float(job.events().duration_s.min())
+    assert plan_of(job, method).step_s * 1e-9 > shortest_s
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("delay_s", [0.0, 1e-4, 1e-2, 1.0])
 def test_switches_that_stop_as_a_whole(policy: str, delay_s: float) -> None:

@@ -77,6 +77,11 @@ def test_cells_that_do_not_carry_their_circuits_are_refused() -> None:
             replace(state, cell_states=states)
 
 
+def test_spares_of_a_switch_with_directions_neither_send_nor_receive() -> None:
+    """A port that only receives is in use too."""
+    assert hold_matching(om.Benes(4), [1, -1, -1, -1]).spares == (2, 3)
+
+
 def test_a_chip_with_too_few_live_ports_is_lost() -> None:
     """A free port of the same chip takes over first, at either end."""
     circuits = [[0, 12], [1, 13]]

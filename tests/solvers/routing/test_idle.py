@@ -64,7 +64,7 @@ def spread_densely(
     return ratios
 
 
-FABRICS = [om.SwitchAndSelect(5), om.Crossbar(4), om.HexMesh(3, 3, tx=3, rx=3)]
+FABRICS = [om.SwitchAndSelect(5), om.Crossbar(9), om.HexMesh(3, 3, tx=3, rx=3)]
 
 
 @pytest.mark.parametrize("fabric", FABRICS, ids=lambda fabric: fabric.type)

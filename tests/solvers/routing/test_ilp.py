@@ -207,6 +207,20 @@ def test_lengths_are_refuted_one_by_one_and_not_one_too_many(
     assert (problem.lower_bound(), solution.stats["bound_by"]) == (7, "cp-sat")
 
 
+def test_longest_routes_without_a_start_and_without_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From nothing the best of all states is found; at the bound or too late nothing is tried."""
+    matching, rng = np.array([1, 0, 3, 2]), np.random.default_rng(0)
+    problem = om.Routing(om.HexMesh(1, 2, ports=4), matching, objective="worst-cells")
+    found = route_worst(problem, om.Limits().start(), rng, ignore, None)
+    assert (found.status, found.objective) == (om.Status.OPTIMAL, brute_force(problem))
+    routes = Negotiation(problem).attempt(0, rng)
+    monkeypatch.delattr(Negotiation, "attempt")
+    again = route_worst(problem, om.Limits().start(), rng, ignore, routes)
+    assert (again.status, again.objective) == (found.status, found.objective)
+    late = route_worst(problem, om.Limits(time_s=1e-9).start(), rng, ignore, None)
+    assert (late.status, late.limit) == (om.Status.UNKNOWN, om.Limit.TIME)
+
+
 @pytest.mark.parametrize("scale", [1.0, 1000.0, 1e-5])
 @pytest.mark.parametrize("fabric", [om.HexMesh(1, 2, ports=4), om.Benes(4)])
 def test_losses_of_any_size_are_proved(fabric: om.Fabric, scale: float) -> None:

@@ -10,15 +10,16 @@ import pytest
 
 import optmatch as om
 from optmatch.problems import Tenancy, Tenant
+from optmatch.solvers.sharing.rows import plan_job
 from optmatch.testing import SolverContract
 from tests.helpers.contracts import contracts, methods_of
 
 MESH = om.HexMesh(9, 9, ports=32)
 
 
-def demand(n: int, most: int, seed: int = 0) -> Tenant:
+def demand(n: int, most: int, seed: int = 0, least: int = 0) -> Tenant:
     """Draw a job with a random demand of whole slots."""
-    drawn = np.random.default_rng(seed).integers(0, most, (n, n), endpoint=True)
+    drawn = np.random.default_rng(seed).integers(least, most, (n, n), endpoint=True)
     np.fill_diagonal(drawn, 0)
     return Tenant("demand", n, "demand", demand_bytes=drawn.astype(np.float64))
 
@@ -87,6 +88,28 @@ def test_ports_with_inputs_and_outputs(fabric: om.Fabric) -> None:
     """A recirculating mesh with lasers, a feed-forward fabric, a switch without cells."""
     problem = Tenancy(fabric, (Tenant("a", 4), demand(3, 3)))
     assert om.solve(problem, seed=0).status is om.Status.OPTIMAL
+
+
+@pytest.mark.parametrize("fabric", [om.IdealSwitch(5), MESH], ids=["one way", "two way"])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_demand_is_split_into_as_many_rows_as_there_are(fabric: om.Fabric, seed: int) -> None:
+    """One way always if the busiest port has slots enough; a row is a matching."""
+    tenant = demand(5, 3, seed, least=1)
+    problem = Tenancy(fabric, (tenant,))
+    wanted = problem.slots_wanted(tenant)
+    busiest = int(max(wanted.sum(axis=0).max(), wanted.sum(axis=1).max()))
+    for slots in range(1, busiest + 3):
+        work = plan_job(problem, tenant, slots, np.random.default_rng(seed))
+        if work is None:
+            assert slots < busiest or fabric.bidirectional
+            continue
+        assert busiest <= slots >= len(work.rows)
+        met = np.zeros((10, 10), dtype=int)
+        for row in work.rows:
+            (ports,) = np.nonzero(row >= 0)
+            assert (row[row[ports]] == ports).all()
+            met[ports, row[ports]] += 1
+        assert (met[:5, :5] if fabric.bidirectional else met[:5, 5:]).tolist() == wanted.tolist()
 
 
 def test_nobody_moves_for_nothing() -> None:

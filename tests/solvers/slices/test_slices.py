@@ -22,7 +22,7 @@ from optmatch.problems.slices.server_routes import pool_routes
 from optmatch.problems.slices.shape import cut_shape, orient
 from optmatch.solvers.slices.cuts import find_cut
 from optmatch.solvers.slices.kernels import EXHAUSTED, FOUND, offer
-from optmatch.solvers.slices.pod import Pod, aligned_blocks, tell_apart
+from optmatch.solvers.slices.pod import Pod, aligned_blocks, tell_apart, whole_racks
 from optmatch.solvers.slices.search import Rack, Search
 from optmatch.testing import slice_problems
 from optmatch.testing.slices import best_slice
@@ -233,6 +233,18 @@ def test_slices_come_and_go_without_a_trace(rule: str, joined: bool) -> None:
     assert not pod.loads.any()
 
 
+def test_whole_racks_are_filled_alike() -> None:
+    """Each server once; the places of a rack are those of the first one, moved."""
+    sides, racks = (4, 3, 2), (2, 3, 4)
+    block = whole_racks(sides, (8, 9, 8))
+    assert sorted(block.tolist()) == list(range(8 * 9 * 8))
+    z, y, x = np.unravel_index(np.argsort(block).reshape(-1, 24), (8, 9, 8))
+    corners = np.stack([x, y, z])[:, :, 0] // np.array(sides)[:, None]
+    assert corners.T.tolist() == [[i, j, k] for k, j, i in np.ndindex(*racks[::-1])]
+    for at, side in zip((x, y, z), sides, strict=True):
+        assert (at - at[:, :1] == at[0]).all() and at[0].max() == side - 1
+
+
 def test_scattered_servers_do_where_no_block_is_free() -> None:
     """A checkerboard of free servers: no two are neighbours, the optical allocator joins them."""
     busy = tuple(s for s, (_, x, y, z) in enumerate(RACK.server_coordinates) if (x + y + z) % 2)
@@ -354,6 +366,21 @@ def test_a_bound_above_the_truth_is_not_shown() -> None:
     problem = om.SliceAllocation(RACK, (2, 2, 4))
     proof = LoadProof(bound=8, cuts=((0,), (0, 1, 2)))
     assert check_load_proof(problem, proof) < 8
+
+
+@given(slice_problems(tiny=True), st.integers(1, 9), st.sets(st.integers(0, 3), min_size=1))
+@few
+def test_a_bound_is_shown_if_and_only_if_it_is_true(
+    problem: om.SliceAllocation, bound: int, servers: set[int]
+) -> None:
+    """By trying all ways, whatever cut is given; above all fibres it says that there is none."""
+    most, least = int(problem.fabric.edge_fibres.max(initial=0)), best_slice(problem)
+    cut = tuple(servers & set(range(problem.fabric.n_servers)))
+    shown = check_load_proof(problem, LoadProof(bound=bound, cuts=(cut,) * bool(cut)))
+    if least is not None and least <= min(bound - 1, most):
+        assert shown == 0.0
+    else:
+        assert shown == (bound if bound <= most else np.inf)
 
 
 @given(slice_problems(tiny=True))

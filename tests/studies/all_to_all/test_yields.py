@@ -113,6 +113,14 @@ def test_what_the_exact_model_settles_is_not_open() -> None:
             assert accepted(problem, (Fault(kind, cell),), verdict)
 
 
+def test_prices_prove_something_about_dead_cells() -> None:
+    """No light passes them in the linear programme either."""
+    mesh = om.HexMesh(2, 2, ports=5)
+    repair = repair_of(om.AllToAll(mesh))
+    found = (repair.judge((Fault("dead-cell", cell),)) for cell in range(mesh.n_cells))
+    assert any(verdict.how == "prices" for verdict in found)
+
+
 @pytest.mark.parametrize(
     "fabric",
     [om.HexMesh(4, 4, ports=7), om.HexMesh(3, 3, tx=4, rx=4), om.Benes(6)],
@@ -145,6 +153,22 @@ def test_fixed_matchings_are_judged_one_by_one(faults: tuple[Fault, ...]) -> Non
     verdict = repair_of(problem).judge(faults)
     possible = brute_force(om.Routing(Faulty.of(MESH, faults), matching)) is not None
     assert verdict.outcome == ("survived" if possible else "failed")
+
+
+def test_what_nothing_quick_decides_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without rerouting and dead pairs each verdict is still that of all states."""
+    matching = np.array([3, 2, 1, 0], dtype=np.int32)
+    repair = repair_of(om.Routing(MESH, matching))
+    monkeypatch.setattr(Repair, "_reroute", lambda *_: None)
+    monkeypatch.setattr(Repair, "_dead", lambda *_: False)
+    seen = set()
+    for kind, cell in itertools.product(CELL_FAULTS, range(MESH.n_cells)):
+        faults = (Fault(kind, cell),)
+        verdict = repair.judge(faults)
+        seen.add((verdict.outcome, verdict.how))
+        best = brute_force(om.Routing(Faulty.of(MESH, faults), matching))
+        assert verdict.outcome == ("failed" if best is None else "survived")
+    assert seen == {("failed", "search"), ("survived", "rerouted"), ("survived", "untouched")}
 
 
 def test_fixed_slots_of_an_all_to_all_stay() -> None:
