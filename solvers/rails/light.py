@@ -11,7 +11,6 @@ from optmatch.fabrics import Fabric
 from optmatch.model import Limits, ignore, uncounted
 from optmatch.problems import RailJob, Routing
 from optmatch.problems.rails.plan import RailPlan
-from optmatch.solvers.feedforward import is_feed_forward
 
 _ROUNDS = 200
 
@@ -42,7 +41,8 @@ def route_plan(job: RailJob, plan: RailPlan) -> RailPlan | None:
 
 def _route(fabric: Fabric, matching: NDArray[np.int32]) -> NDArray[np.int8] | None:
     with uncounted():
-        from optmatch.solvers.feedforward import constructive  # these load the kernels of routing
+        # These load the kernels of routing.
+        from optmatch.solvers.feedforward import constructive, is_feed_forward
         from optmatch.solvers.routing import negotiated
 
     problem = Routing(fabric, matching)
