@@ -76,11 +76,10 @@ def matchings(factors: NDArray[np.int64], n_ports: int, bidirectional: bool) -> 
 @inner_kernel
 def _other(factors, slots, vertex, taken, before):
     """Find the next vertex along the edges that `taken` leaves, and the factor of its edge."""
-    for k in range(3):
-        neighbour = factors[slots[k], vertex]
-        if neighbour != taken[vertex] and neighbour != before:
-            return neighbour, k
-    return -1, -1
+    k = 0
+    while factors[slots[k], vertex] == taken[vertex] or factors[slots[k], vertex] == before:
+        k += 1
+    return factors[slots[k], vertex], k
 
 
 @inner_kernel
@@ -154,8 +153,6 @@ def exchange(factors, slots, start, coins, new, place, path):
         before = -1
         while True:
             following, k = _other(factors, slots, at, new[0], before)
-            if following < 0:
-                return False
             if k > 0:
                 agree += 1 if (k == 1) == (count % 2 == 0) else -1
             before, at = at, following
