@@ -159,7 +159,6 @@ def exchange_pairs(planner: SlotPlanner, tolerated: int = 0) -> Limit | None:
     base = planner.problem.lower_bound()
     place = np.empty(vertices, dtype=np.int64)
     path = np.empty(vertices + 2, dtype=np.int64)
-    three = np.arange(3)
     best = planner.excess
     move = 0
     while excessive := [k for k, slot in enumerate(planner.plan) if slot.excess > tolerated]:
@@ -176,7 +175,7 @@ def exchange_pairs(planner: SlotPlanner, tolerated: int = 0) -> Limit | None:
         new = np.empty_like(old)
         start = int(planner.rng.integers(vertices))
         coins = int(planner.rng.integers(1 << 31))
-        if not exchange(old, three, start, coins, new, place, path):
+        if not exchange(old, start, coins, new, place, path):
             continue
         if not replace_slots(planner, chosen, new):
             continue

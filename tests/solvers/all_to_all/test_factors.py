@@ -56,7 +56,7 @@ def test_exchanges_keep_a_factorisation(ports: int, bidirectional: bool, seed: i
         slots = rng.choice(len(factors), 3, replace=False)
         old, new = factors[slots], np.empty((3, vertices), dtype=np.int64)
         start, coins = int(rng.integers(vertices)), int(rng.integers(1 << 31))
-        if exchange(old, np.arange(3), start, coins, new, place, path):  # type: ignore[no-untyped-call]
+        if exchange(old, start, coins, new, place, path):  # type: ignore[no-untyped-call]
             assert (np.sort(new, axis=0) == np.sort(old, axis=0)).all()
             factors[slots] = new
             done += 1
@@ -91,7 +91,7 @@ def test_exchanges_change_one_cycle_and_keep_the_rest_as_it_was(ports: int, seed
         slots = rng.choice(len(factors), 3, replace=False)
         old, new = factors[slots], np.empty((3, vertices), dtype=np.int64)
         start, coins = int(rng.integers(vertices)), int(rng.integers(1 << 31))
-        if not exchange(factors, slots, start, coins, new, place, path):  # type: ignore[no-untyped-call]
+        if not exchange(factors[slots], start, coins, new, place, path):  # type: ignore[no-untyped-call]
             continue
         done += 1
         assert len(cycles(old[0], new[0])) == 1
@@ -110,7 +110,7 @@ def test_exchanges_leave_a_perfect_factorisation() -> None:
     for _ in range(200):
         slots = rng.choice(31, 3, replace=False)
         start, coins = int(rng.integers(32)), int(rng.integers(1 << 31))
-        if exchange(factors, slots, start, coins, new, place, path):  # type: ignore[no-untyped-call]
+        if exchange(factors[slots], start, coins, new, place, path):  # type: ignore[no-untyped-call]
             rows = {tuple(row) for row in factors[slots].tolist()}
             if any(tuple(row) not in rows for row in new.tolist()):
                 return

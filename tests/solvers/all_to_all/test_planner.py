@@ -85,7 +85,7 @@ def test_a_move_is_taken_just_if_nothing_gets_worse() -> None:
         chosen = _three_slots(planner, [4])
         old = np.stack([before[slot].partner for slot in chosen])
         new = np.empty_like(old)
-        if not exchange(old, np.arange(3), 0, int(rng.integers(1 << 31)), new, place, path):  # type: ignore[no-untyped-call]
+        if not exchange(old, 0, int(rng.integers(1 << 31)), new, place, path):  # type: ignore[no-untyped-call]
             continue
         taken = replace_slots(planner, chosen, new)
         assert all(planner.plan[k] is before[k] for k in range(9) if not taken or k not in chosen)
@@ -109,14 +109,18 @@ def test_all_other_slots_are_drawn_beside_one_with_excess() -> None:
 
 def test_exchanges_end_after_so_many_moves_for_each_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     """Unless limited; progress is told now and then. Two slots cannot be exchanged."""
-    monkeypatch.setattr(planner_module, "exchange", lambda *_: False)
+    tries: list[object] = []
+    monkeypatch.setattr(planner_module, "exchange", lambda *given: tries.append(given))
     events: list[Event] = []
     planner = planned(FABRICS[0], events)
     events.clear()
     assert exchange_pairs(planner) is Limit.EXHAUSTED
     most = MOVES_PER_SLOT * 7
+    assert len(tries) == most
     assert events == [Tick("exchange", done, most) for done in range(64, most + 1, 64)]
-    assert exchange_pairs(planned(FABRICS[0], [], iterations=3)) is Limit.ITERATIONS
+    few = planned(om.HexMesh(3, 3, tx=4, rx=4), [], iterations=3)
+    assert len(few.plan) == 3 and exchange_pairs(few) is Limit.ITERATIONS
+    assert len(tries) == most + 3
     assert exchange_pairs(planner, tolerated=planner.excess) is None
     planner.plan = [slot for slot in planner.plan if slot.excess][:2]
     assert exchange_pairs(planner) is Limit.EXHAUSTED
