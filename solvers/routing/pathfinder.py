@@ -133,7 +133,7 @@ def _pop(keys, items, size):
 
 
 @kernel
-def cost_to_go(mate, exits, cell_cost, exit_cost, target, out, keys, items):
+def cost_to_go(mate, exits, cell_cost, target, out, keys, items):
     """Write to ``out[u]`` the least cost from leaving by u to leaving by `target`, or `FAR`."""
     for terminal in range(len(mate)):
         out[terminal] = FAR
@@ -143,12 +143,12 @@ def cost_to_go(mate, exits, cell_cost, exit_cost, target, out, keys, items):
         cost = keys[0]
         leaving = items[0]
         size = _pop(keys, items, size)
-        if cost > out[leaving] or exit_cost[leaving] >= FAR:
+        if cost > out[leaving]:
             continue
         for state in range(2):
             before = mate[exits[leaving, state]]  # light in a cell comes back the way it went
             if before >= 0:
-                total = cost + cell_cost[leaving >> 2, state] + exit_cost[leaving]
+                total = cost + cell_cost[leaving >> 2, state]
                 if total < out[before]:
                     out[before] = total
                     size = _push(keys, items, size, total, before)

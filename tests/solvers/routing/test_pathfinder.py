@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,14 @@ from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
 import optmatch as om
+from optmatch.solvers.reroutes import splice
 from optmatch.solvers.routing.pathfinder import (
     BLOCKED,
     FAR,
     UNIT,
     Effort,
+    _pop,
+    _push,
     find_route,
     negotiate,
     shorten,
@@ -241,6 +245,45 @@ def find_alone(router: Router, port: int, partner: int, route: NDArray[np.int32]
     """Write the cheapest route at no prices."""
     router.workspace.exit_cost[:] = 0
     return int(find_route(router.wiring, router.workspace, port, partner, route))  # type: ignore[no-untyped-call]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([(_push, _pop), (splice._push, splice._pop)]))
+def test_heaps_give_the_least_first(seed: int, kernels: Any) -> None:
+    """What goes in comes out by its key, among others that come in between."""
+    push, pop = (getattr(kernel, "__wrapped__", kernel) for kernel in kernels)
+    rng, size = np.random.default_rng(seed), 0
+    keys, items = np.zeros(100, dtype=np.int64), np.zeros(100, dtype=np.int64)
+    left: list[int] = []
+    for _ in range(150):
+        if rng.random() < 0.6 and size < 99:
+            key = int(rng.integers(40))
+            left.append(key)
+            size = push(keys, items, size, key, -key)
+        elif size:
+            assert (keys[0], items[0]) == (min(left), -min(left))
+            left.remove(int(keys[0]))
+            size = pop(keys, items, size)
+        assert size == len(left)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 10 * UNIT), st.integers(0, 10 * UNIT), st.integers(0, 2**32 - 1))
+def test_least_is_the_cheapest_way_whatever_bar_and_cross_cost(
+    bar: int, cross: int, seed: int
+) -> None:
+    """Also past stuck cells, and where no way is left."""
+    cells = np.random.default_rng(seed).permutation(27).tolist()
+    fabric = om.Faulty(
+        om.HexMesh(2, 3, ports=6),
+        stuck_bar=cells[:4],
+        stuck_cross=cells[4:8],
+        dead_cells=cells[8:10],
+    )
+    router = Router(fabric, bar, cross)
+    prices = router.no_cost
+    for i, j in permutations(range(6), 2):
+        assert min(router.least[i, j], FAR) == min(cheapest(router, i, j, prices), FAR)
 
 
 def test_least_is_what_a_circuit_costs_alone() -> None:
