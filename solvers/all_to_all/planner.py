@@ -170,7 +170,7 @@ def exchange_pairs(planner: SlotPlanner, tolerated: int = 0) -> Limit | None:
         move += 1
         if move % 64 == 0:
             planner.on_event(Tick("exchange", move, most))
-        chosen = _three_slots(planner, excessive)
+        chosen = three_slots(planner, excessive)
         old = np.stack([planner.plan[slot].partner for slot in chosen])
         new = np.empty_like(old)
         start = int(planner.rng.integers(vertices))
@@ -187,7 +187,7 @@ def exchange_pairs(planner: SlotPlanner, tolerated: int = 0) -> Limit | None:
     return None
 
 
-def _three_slots(planner: SlotPlanner, excessive: list[int]) -> list[int]:
+def three_slots(planner: SlotPlanner, excessive: list[int]) -> list[int]:
     """Pick a slot with excess cells and two others, in random order."""
     first = excessive[planner.rng.integers(len(excessive))]
     others = planner.rng.choice(len(planner.plan) - 1, size=2, replace=False)

@@ -16,9 +16,9 @@ from optmatch.solvers.all_to_all.planner import (
     FAILED,
     MOVES_PER_SLOT,
     SlotPlanner,
-    _three_slots,
     exchange_pairs,
     replace_slots,
+    three_slots,
 )
 from optmatch.solvers.all_to_all.toggles import Sequence, lower_toggles
 from optmatch.solvers.routing.pathfinder import UNIT
@@ -82,7 +82,7 @@ def test_a_move_is_taken_just_if_nothing_gets_worse() -> None:
     place, path = np.empty(10, dtype=np.int64), np.empty(12, dtype=np.int64)
     for _ in range(40):
         before, total = planner.plan, planner.excess
-        chosen = _three_slots(planner, [4])
+        chosen = three_slots(planner, [4])
         old = np.stack([before[slot].partner for slot in chosen])
         new = np.empty_like(old)
         if not exchange(old, 0, int(rng.integers(1 << 31)), new, place, path):  # type: ignore[no-untyped-call]
@@ -99,7 +99,7 @@ def test_a_move_is_taken_just_if_nothing_gets_worse() -> None:
 def test_all_other_slots_are_drawn_beside_one_with_excess() -> None:
     """Three different ones, at any of the three places."""
     planner = planned(FABRICS[0], [])
-    drawn = [_three_slots(planner, [2, 5]) for _ in range(100)]
+    drawn = [three_slots(planner, [2, 5]) for _ in range(100)]
     assert {slot for three in drawn for slot in three} == set(range(7))
     for three in drawn:
         assert len(set(three)) == 3 and {2, 5} & set(three)

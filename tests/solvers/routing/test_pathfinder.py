@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 
 import optmatch as om
 from optmatch.solvers.reroutes import splice
+from optmatch.solvers.routing import pathfinder
 from optmatch.solvers.routing.pathfinder import (
     BLOCKED,
     FAR,
     UNIT,
     Effort,
-    _pop,
-    _push,
     find_route,
     negotiate,
     shorten,
@@ -248,10 +247,10 @@ def find_alone(router: Router, port: int, partner: int, route: NDArray[np.int32]
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.sampled_from([(_push, _pop), (splice._push, splice._pop)]))
-def test_heaps_give_the_least_first(seed: int, kernels: Any) -> None:
+@given(st.integers(0, 2**32 - 1), st.sampled_from([pathfinder, splice]))
+def test_heaps_give_the_least_first(seed: int, module: Any) -> None:
     """What goes in comes out by its key, among others that come in between."""
-    push, pop = (getattr(kernel, "__wrapped__", kernel) for kernel in kernels)
+    push, pop = (getattr(kernel, "__wrapped__", kernel) for kernel in (module.push, module.pop))
     rng, size = np.random.default_rng(seed), 0
     keys, items = np.zeros(100, dtype=np.int64), np.zeros(100, dtype=np.int64)
     left: list[int] = []

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 
 import optmatch as om
 from optmatch.solvers.routing.pathfinder import FAR
+from optmatch.solvers.routing.router import Router
 from optmatch.solvers.routing.row_router import MeshRouter
+from optmatch.solvers.routing.rows import new_room
 from optmatch.solvers.routing.toggling import NO_ROOM, change_row, find_fewest
 from tests.helpers.modes import examples
 
@@ -31,8 +33,8 @@ class Plain:
     """The kernels of a fabric, and the same without them but for the search of a single way."""
 
     def __init__(self, fabric: om.Fabric) -> None:
-        self.rows: Any = MeshRouter(fabric)
-        self.router, self.room = self.rows._router, self.rows._work
+        self.rows, self.router = MeshRouter(fabric), Router(fabric)
+        self.room = new_room(self.router.wiring, self.router.width)
         self.wiring, self.space = self.router.wiring, self.router.workspace
 
     def set_toll(self, states: NDArray[np.int8]) -> None:
