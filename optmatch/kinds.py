@@ -239,7 +239,7 @@ def find_method(name: str, problem: Problem) -> Method:
         if method.takes(problem):
             return method
     if not named:
-        close = get_close_matches(name, [method.name for method in all_methods()], n=1)
+        close = get_close_matches(str(name), [method.name for method in all_methods()], n=1)
         why = f"unknown; for {problem.kind}"
         if close:
             why = f"unknown, perhaps {close[0]!r}; for {problem.kind}"

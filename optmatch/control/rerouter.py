@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -38,6 +38,8 @@ from optmatch.model import (
     integer,
     number,
 )
+from optmatch.model.declarations import form_of
+from optmatch.model.files import check_target
 from optmatch.problems import Reroute, Transition
 
 
@@ -68,7 +70,7 @@ class Rerouter:
     Raises
     ------
     InputError
-        If a circuit of the state is hit by a failure in it.
+        If a circuit of the state is hit by a failure in it, or `journal` cannot be written.
 
     See Also
     --------
@@ -96,6 +98,8 @@ class Rerouter:
         history: int = 32,
         journal: str | os.PathLike[str] | None = None,
     ) -> None:
+        form_of(Reroute).check("state", state)
+        form_of(bool | Literal["all"]).check("prepare", prepare)
         if state.hit.any():
             circuit = int(np.flatnonzero(state.hit)[0])
             raise InputError(f"circuit {circuit} has no light in this state", where="state")
@@ -103,7 +107,7 @@ class Rerouter:
         self._ahead: Ahead = prepare
         self._background, self._worker = background, threading.Thread()
         self._history = deque[Memory](maxlen=integer("history", history, at_least=0))
-        self._journal = None if journal is None else Path(journal)
+        self._journal = None if journal is None else check_target(journal, force=True)
         self._homes: dict[int, int] = {}  # whose circuits each stand-in has
         self._refused: tuple[FailedParts, ...] = ()
         self._offers: tuple[Proposal, ...] | None = ()
