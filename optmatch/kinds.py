@@ -246,7 +246,7 @@ def find_method(name: str, problem: Problem) -> Method:
     elif not any(isinstance(problem, method.solves) for method in named):
         why = f"does not accept {problem.kind} problems; these do"
     else:
-        there = f"on a {problem.fabric.type}" if problem.fabric else "of this form"
+        there = f"on {problem.fabric.title}" if problem.fabric else "of this form"
         why = f"not for {problem.kind} {there}; these are"
     fitting = ", ".join(sorted(method.name for method in all_methods() if method.takes(problem)))
     raise InputError(f"method = {name!r}: {why}: {fitting}", where="method")
