@@ -39,11 +39,11 @@ def permutation_sum(n: int, count: int, seed: int, most: int = 1000) -> Matrix:
 
 @st.composite
 def balanced(draw: st.DrawFn, most_ports: int = 6) -> Matrix:
-    """Draw a matrix with equal line sums; small numbers, so that entries tie."""
+    """Draw a matrix with equal line sums; of small numbers, so that entries tie, or of large."""
     n = draw(st.integers(1, most_ports))
     count = draw(st.integers(0, 2 * n))
     return permutation_sum(
-        n, count, draw(st.integers(0, 2**32)), draw(st.sampled_from((1, 3, 50)))
+        n, count, draw(st.integers(0, 2**32)), draw(st.sampled_from((1, 3, 50, 2**57)))
     )
 
 

@@ -97,7 +97,7 @@ def exactly_of(monkeypatch: pytest.MonkeyPatch, work: Work) -> tuple[list[Plan],
         exact.append(len(plans))
         return decompose(*args, **options)
 
-    monkeypatch.setattr(portfolio, "polish", lambda _, plan: plan)
+    monkeypatch.setattr(portfolio, "_trimmed", lambda _, plan: plan)
     monkeypatch.setattr(portfolio, "decompose", noted)
     for plan in yield_all(work):  # one by one: `noted` counts them
         plans.append(plan)
