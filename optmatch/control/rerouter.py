@@ -7,7 +7,6 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 
@@ -99,7 +98,7 @@ class Rerouter:
         journal: str | os.PathLike[str] | None = None,
     ) -> None:
         form_of(Reroute).check("state", state)
-        form_of(bool | Literal["all"]).check("prepare", prepare)
+        form_of(Ahead).check("prepare", prepare)
         if state.hit.any():
             circuit = int(np.flatnonzero(state.hit)[0])
             raise InputError(f"circuit {circuit} has no light in this state", where="state")
@@ -215,21 +214,17 @@ class Rerouter:
             before, failure = self._now.state, proposal.failure
             if proposal.state is not before:
                 raise InputError("the state has changed since this was proposed: ask again")
-            homes, refused = dict(self._homes), self._refused
+            homes, changes, what = dict(self._homes), failure._asdict(), "fail"
             if proposal.restored is None:
-                after = before.after(proposal.transition, failure._asdict())
                 for lost, spare in proposal.transition.moves.tolist():
                     homes[spare] = homes.pop(lost, lost)
-                what, refused = "fail", tuple(f for f in refused if f != failure)
             else:
-                stand_in = proposal.restored[1]
-                if failure in refused:  # it has failed by itself
-                    after = before.after(proposal.transition, failure._asdict())
-                    refused = tuple(f for f in refused if f != failure)
-                else:
-                    after = before.after(proposal.transition, {"spares": (stand_in,)})
+                stand_in, what = proposal.restored[1], "give back"
                 del homes[stand_in]
-                what = "give back"
+                if failure not in self._refused:  # or else it has failed by itself
+                    changes = {"spares": (stand_in,)}
+            after = before.after(proposal.transition, changes)
+            refused = tuple(f for f in self._refused if f != failure)
             self._change(after, homes, refused, what, failure)
             return after
 
