@@ -27,7 +27,6 @@ from optmatch.model import (
     InputError,
     OptMatchError,
     Value,
-    check_fields,
     check_time,
     integer,
 )
@@ -58,9 +57,6 @@ class Execution(Value):
     messages: Index
     lost: Index
     fallbacks: Index
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 def execute(
