@@ -35,7 +35,7 @@ def _read(wiring, use, given, port, target, route):
         at = wiring.mate[left]
         if at < 0:
             break
-    if count > 0 and not clash and at < 0 and route[count - 1] == target:
+    if count > 0 and not clash and route[count - 1] == target:
         return count
     use[wiring.link[wiring.source[port]]] -= 1
     for step in range(count):
