@@ -206,7 +206,7 @@ def test_changes_are_those_of_plain_python(plain: Plain) -> None:
 
 
 @pytest.mark.parametrize("plain", PLAIN, ids=["hex", "tx-rx", "square"])
-def test_what_any_states_carry_stays_but_light_that_meets_itself(plain: Plain) -> None:
+def test_what_any_states_carry_stays(plain: Plain) -> None:
     """Circuits are asked for where light gets to anyhow."""
     port_at = {int(terminal): port for port, terminal in enumerate(plain.wiring.target)}
     for seed in range(examples(12, plain=2)):
