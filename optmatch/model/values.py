@@ -144,7 +144,7 @@ def frozen(name: str, value: ArrayLike, ndim: int, dtype: type[np.generic]) -> N
     >>> frozen("matching", [0.5], 1, np.int32)
     Traceback (most recent call last):
         ...
-    optmatch.model.errors.InputError: matching[0] = 0.5: not a finite int32
+    optmatch.model.errors.InputError: matching[0] = 0.5: not a whole number of 32 bits
     """
     try:
         given = np.asarray(value)
@@ -161,17 +161,24 @@ def frozen(name: str, value: ArrayLike, ndim: int, dtype: type[np.generic]) -> N
         given = given.reshape((0,) * ndim)
     if array.ndim != ndim:
         raise InputError(f"{name} has {array.ndim} dimensions, not {ndim}")
-    changed = given != array
-    if given.dtype.kind in "iu" and array.dtype.kind == "f":  # NumPy compares them as floats
-        large = (given > 2**53) | (given < -(2**53))
-        changed[large] = [
-            int(a) != int(b) for a, b in zip(given[large], array[large], strict=True)
-        ]
-    wrong = np.argwhere(changed | ~np.isfinite(given))
-    if len(wrong):
-        place = tuple(int(k) for k in wrong[0])
-        index = ", ".join(map(str, place))
-        raise InputError(f"{name}[{index}] = {given[place]}: not a finite {np.dtype(dtype).name}")
+    wrong = (given != array) | ~np.isfinite(given)
+    exact, rounded = given, np.zeros_like(wrong)
+    kinds = given.dtype.kind, array.dtype.kind
+    if "f" in kinds and not (given is value and kinds[0] == "f"):
+        large = np.abs(array) >= 2**53  # NumPy rounds and compares such whole numbers as floats
+        if large.any():
+            exact = np.asarray(value, dtype=object)
+            rounded[large] = [
+                isinstance(a, (int, np.integer)) and int(a) != int(b)
+                for a, b in zip(exact[large], array[large], strict=True)
+            ]
+    for place in map(tuple, np.argwhere(wrong | rounded)[:1].tolist()):
+        rule = f"not a whole number of {8 * array.itemsize} bits"
+        if rounded[place]:
+            rule = "above 2**53, and no float is equal to it"
+        elif kinds[1] == "f":
+            rule = "not a finite number"
+        raise InputError(f"{name}[{', '.join(map(str, place))}] = {exact[place]}: {rule}")
     array += np.zeros(1, dtype=dtype)  # -0.0 becomes 0.0: one content, one digest
     array.flags.writeable = False
     return array

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import IDLE, Amount, Axes, InputError, Schedule, Solution, Value, check_fields
+from optmatch.model.declarations import form_of
 from optmatch.problems import Demand, PlaneSchedules
 
 EPSILON = 1e-9
@@ -101,6 +102,7 @@ def simulate(problem: Demand, subject: Schedule | PlaneSchedules | Solution) -> 
     >>> outcome.complete, outcome.completion_s, outcome.flow_completion_s.tolist()
     (True, 4.0, [[0.0, 4.0], [3.0, 0.0]])
     """
+    form_of(Demand).check("problem", problem)
     schedules = _schedules(problem, subject)
     asked = problem.demand_bytes / problem.rate_bytes_per_s  # in seconds of a circuit
     tolerance = EPSILON * float(asked.max(initial=0.0))
