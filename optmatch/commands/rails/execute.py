@@ -17,6 +17,7 @@ from optmatch.commands.outcome import (
     print_rows,
     say,
 )
+from optmatch.commands.progress import listening
 from optmatch.model import InputError, Solution
 
 if TYPE_CHECKING:
@@ -126,9 +127,15 @@ def execute_job(
         given["jitter"] = options["jitter"]
     if options["loss"] is not None:
         given |= dict.fromkeys(("loss", "late", "twice"), options["loss"])
-    done = execute(
-        job, plan, steps=options["steps"], faults=Faults(**given), seed=options["seed"] or 0
-    )
+    with listening(name_of(file)) as listen:
+        done = execute(
+            job,
+            plan,
+            steps=options["steps"],
+            faults=Faults(**given),
+            seed=options["seed"] or 0,
+            on_event=listen,
+        )
     figures = {
         "steps": len(done.step_s),
         "mean_s": float(done.step_s.mean()),
