@@ -313,7 +313,7 @@ class Demand(_InTicks):
         return self.packet_bytes_per_s / self.rate_bytes_per_s
 
     def lower_bound(self) -> float:
-        """Bound the objective by the busiest line.
+        """Bound the objective by the busiest line, or all bidirectional ports together.
 
         Returns
         -------
@@ -324,7 +324,7 @@ class Demand(_InTicks):
         """
         if self.objective == "weighted-completion-s":
             return bound_groups(self)
-        return float(bound_lines(self).max(initial=0.0))
+        return max(float(bound_lines(self).max(initial=0.0)), bound_together(self))
 
     def schedule(
         self, matchings: ArrayLike, ticks: ArrayLike, cell_states: NDArray[np.int8] | None = None
@@ -372,6 +372,31 @@ def bound_lines(problem: Demand) -> NDArray[np.float64]:
     meetings = np.where(partners > 0, np.maximum(partners, problem.planes), 0)
     needed = -(-(held + meetings * problem.delay_ticks) // problem.planes)  # rounded up
     return np.asarray(needed * problem.tick_s, dtype=np.float64)
+
+
+def bound_together(problem: Demand) -> float:
+    r"""Bound the objective by all bidirectional ports; of an odd number one idles at any time.
+
+    Of :math:`n` ports that want something at most :math:`k = \lfloor n / 2 \rfloor` pairs have
+    circuits side by side. So :math:`m` pairs of :math:`T` ticks in all take at least
+    :math:`\lceil T / k \rceil + \lceil m / k \rceil \delta`; per circuit, where a pair holds its
+    ports for a delay too, :math:`\lceil (T + m \delta) / k \rceil`. On :math:`s` planes it is a
+    share of :math:`1 / s`. At least :math:`\lceil m / k \rceil` matchings are needed. 0 on other
+    fabrics, and beside packets.
+    """
+    ticks = problem.ticks
+    side_by_side = np.count_nonzero(ticks.any(axis=0)) // 2
+    if not problem.fabric.bidirectional or problem.packet_share > 0 or not side_by_side:
+        return 0.0
+    pairs = ticks[np.triu(ticks) > 0]
+    slots = -(-len(pairs) // side_by_side)
+    if problem.objective == "matchings":
+        return float(slots)
+    busy, delay = int(np.maximum(pairs, problem.min_slot_ticks).sum()), problem.delay_ticks
+    needed = -(-busy // side_by_side) + slots * delay
+    if problem.switching == "per-circuit":
+        needed = -(-(busy + len(pairs) * delay) // side_by_side)
+    return float(-(-needed // problem.planes)) * problem.tick_s
 
 
 def _with_packets(entries: NDArray[np.int64], problem: Demand) -> float:
