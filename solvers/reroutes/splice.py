@@ -19,8 +19,6 @@ SET_COST = 1 << 40
 """The cost of a cell that must be set: more than the loss of any route."""
 LOSS_COST = 1 << 16
 """The cost of a hundredth of a dB: more than the length of any route."""
-PUSH_COST = 1 << 42
-"""The cost of what somebody uses who may be pushed aside: a few cells that must be set."""
 FAR = 1 << 62
 _SHARED = 1 << 46
 _HISTORY = 1 << 44
@@ -215,14 +213,13 @@ def _arc(net, node, onward):
     return arc
 
 
-@kernel
+@inner_kernel
 def negotiate(net, work, ends, rounds):
     """Route circuits together; return the rounds it took, 0 if they share to the end, -1 if cut.
 
     ``ends[k]`` are the first and the last node of circuit k, ``work.path[k, : work.length[k]]``
-    then all its nodes. ``work.history`` is what resources cost besides, as a rule nothing, and
-    zero afterwards; ``work.using`` is zero before and after. A circuit that has no way at all,
-    whatever the others do, ends the search at once.
+    then all its nodes. ``work.history`` and ``work.using`` are zero before and after. A circuit
+    that has no way at all, whatever the others do, ends the search at once.
     """
     path, length, using, free = work.path, work.length, work.using, net.free
     outcome, dear = 0, False
