@@ -7,7 +7,7 @@ are circuits moved that the failure did not hit, as few as possible and those of
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, permutations
 from typing import NamedTuple
 
@@ -162,13 +162,8 @@ def settle(
 def _make_room(routing: RoutingState, case: Case, reach: Reach, clock: Clock) -> Plan | None:
     """Let other circuits move, now that hit ones are off the routing."""
     own, others = split_rest(routing, case)
-    handovers = _list_givers(routing, case)
-    work = len(routing.graph.resource) * (len(case.hit) + 1) * min(_NEAREST, len(handovers))
-    effort = min(EFFORT, _WORK_OF_MOVES // max(work, 1))
-    search = _Room(routing, case, reach, handovers, effort, clock)
-    givers = {circuit for groups in search.givers for group in groups for circuit in group}
-    own.sort(key=lambda circuit: circuit not in givers)
-    others.sort(key=lambda circuit: circuit not in givers)
+    work = len(routing.graph.resource) * (len(case.hit) + 1) * _NEAREST
+    search = _Room(routing, case, reach, min(EFFORT, _WORK_OF_MOVES // max(work, 1)), clock)
     plan = None
     if own:
         plan = search.try_each([(k,) for k in own], ()) or search.move(own)
@@ -184,13 +179,8 @@ class _Room(NamedTuple):
     routing: RoutingState
     case: Case
     reach: Reach
-    givers: list[list[set[int]]]
     effort: int
     clock: Clock
-
-    def helps(self, moving: Collection[int]) -> bool:
-        """Tell whether these could open a way for every circuit that is cut off."""
-        return any(all(not group.isdisjoint(moving) for group in groups) for groups in self.givers)
 
     def move(self, moving: Sequence[int], most: int = _MOST_HANDOVERS) -> Plan | None:
         """Let circuits move if they must, unless that is too much work."""
@@ -200,9 +190,9 @@ class _Room(NamedTuple):
             return _best_handover(self.routing, self.case, self.reach, tuple(moving), most)
 
     def try_each(self, sets: Iterable[tuple[int, ...]], others: Sequence[int]) -> Plan | None:
-        """Return the best plan of the first sets that help, by what they disturb and change."""
+        """Return the best plan of the first sets, by what they disturb and change."""
         foreign, best = set(others), None
-        for tried, moving in enumerate(islice(filter(self.helps, sets), self.effort)):
+        for tried, moving in enumerate(islice(sets, self.effort)):
             if self.clock.exceeded(tried):
                 break
             if best is not None:
@@ -221,24 +211,6 @@ class _Room(NamedTuple):
 def _is_late() -> bool:
     clock = running_clock()
     return clock is not None and clock.remaining_s <= 0.0
-
-
-def _list_givers(routing: RoutingState, case: Case) -> list[list[set[int]]]:
-    """List for each handover sets of circuits, of each of which one must move at least.
-
-    A circuit that is cut off, whatever the other hit ones do, needs one that bounds what it can
-    reach from its start, and one that bounds from where its goal can be reached.
-    """
-    resources = routing.graph.resource[np.concatenate(routing.paths)]
-    owner = np.repeat(np.arange(len(routing.paths)), [len(path) for path in routing.paths])
-    rest = np.ones(len(routing.paths), dtype=np.bool_)
-    rest[list(case.hit)] = False
-    resources, owner = resources[rest[owner]], owner[rest[owner]]
-    handovers = []
-    for _, ends in new_ends(routing, case, case.hit):
-        walls = [wall for pair in set(ends) for wall in routing.walls(*pair)]
-        handovers.append([set(owner[wall[resources]].tolist()) for wall in walls])
-    return handovers
 
 
 def split_rest(routing: RoutingState, case: Case) -> tuple[list[int], list[int]]:

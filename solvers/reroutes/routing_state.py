@@ -19,7 +19,6 @@ from optmatch.solvers.reroutes.splice import (
     LOSS_COST,
     Net,
     Workspace,
-    find_walls,
     make_workspace,
     route,
     weigh,
@@ -242,20 +241,6 @@ class RoutingState:
             return None
         sizes = work.length[: len(ends)].tolist()
         return Found(self._sums(), [work.path[k, :size].copy() for k, size in enumerate(sizes)])
-
-    def walls(self, source: int, destination: int) -> list[NDArray[np.bool_]]:
-        """Tell what stands in the way of a circuit, seen from its source and its destination.
-
-        Returns
-        -------
-        list of NDArray
-            ``[0][resource]``: whether light from the source gets as far as that, which is all in
-            use; ``[1][resource]`` is of the destination. Empty if there is a way.
-        """
-        graph = self.graph
-        walls = np.zeros((2, len(graph.capacity)), dtype=np.bool_)
-        ends = graph.leaving(source), graph.entering(destination)
-        return [] if find_walls(self._net(), self.work, *ends, walls) else list(walls)
 
     def open_arcs(self) -> NDArray[np.bool_]:
         """Tell which arcs light can take, were it not for other circuits."""
