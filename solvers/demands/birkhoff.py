@@ -74,7 +74,7 @@ def decompose(
     >>> terms.permutations.tolist(), terms.weights.tolist()
     ([[0, 1], [1, 0]], [5, 1])
     """
-    matrix = equal_sums("ticks", ticks)
+    matrix = equal_sums(ticks)
     if rule not in get_args(Rule):
         raise InputError(f"rule = {rule!r}: one of {', '.join(get_args(Rule))}", where="rule")
     most = int(np.count_nonzero(matrix))

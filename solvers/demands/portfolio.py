@@ -30,6 +30,7 @@ MOVES = 100
 _RULES = (Rating(1.0, 3.0, 8), Rating(0.5, 10.0), Rating(1.0, 10.0), Rating(0.5, 3.0), ECLIPSE)
 _FIRST_RULES = 3  # of those that fit, where time is short
 _MANY = 6000  # circuits: from so many on, rules that compare lengths take seconds
+_SMALL = 5  # ports: where slots take a delay, rebuilds of covers find as much as decompositions
 _HUGE = 200  # ports: from so many on, rules that cannot look at the clock are left out
 _FEW_PORTS = 3  # with packets or several planes: so few that the exact model is quick
 _WORK = 0.1  # of the exact model, about in seconds: what it leaves open then is rebuilt
@@ -100,16 +101,16 @@ def _rules(work: Work) -> list[Callable[[], Plan]]:
     meetings = np.concatenate([(demand > 0).sum(axis=0), (demand > 0).sum(axis=1)])
     short = work.delay * int(meetings.max()) * 20 < int(lines.max())
     rated = [partial(cover_by, work, rating) for rating in _RULES]
-    exact = partial(_exactly, work)
+    exact = [partial(_exactly, work)] if work.delay == 0 or len(demand) > _SMALL else []
     colours = [
         partial(cover_by_busiest, demand, shortest),
         partial(cover_heaviest_first, demand, shortest),
     ]
     if len(demand) > _HUGE:
-        return [colours[1], exact, *rated]
-    first = [exact] if work.delay == 0 or (short and (lines == lines[0]).all()) else []
+        return [colours[1], *exact, *rated]
+    first = exact if work.delay == 0 or (short and (lines == lines[0]).all()) else []
     covers = [*colours, *rated] if np.count_nonzero(demand) > _MANY else [*rated, *colours]
-    return [*first, *covers, *([] if first else [exact])]
+    return [*first, *covers, *([] if first else exact)]
 
 
 def _exactly(work: Work) -> Plan:

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from optmatch.problems.rails.plan import RailPlan, ranks_of_rails
 from optmatch.problems.rails.step import ALL_TO_ALL, RECV, SEND
 from optmatch.solvers.rails.order import Order, best_order, plan_in_order
+from optmatch.solvers.rails.timetable import Draft
 from optmatch.solvers.rails.transfers import Endpoint, Transfer, Transfers, face
 
 MOST_LISTED = 4
@@ -242,7 +243,7 @@ def _is_complete(transfers: Transfers, seats: NDArray[np.int64] | None) -> bool:
     )
 
 
-def plan_around(transfers: Transfers, known: RailPlan) -> RailPlan | None:
+def plan_around(transfers: Transfers, known: Draft) -> RailPlan | None:
     """Send data around where that saves changes of circuits; None if it is no better than `known`.
 
     Messages of one direction, collectives, or both go around along the messages of the other
@@ -250,7 +251,6 @@ def plan_around(transfers: Transfers, known: RailPlan) -> RailPlan | None:
     of the step with all links.
     """
     relays = list_relays(transfers)
-    start = known.start_s[transfers.folded.part].tolist()
     found: list[tuple[Order, Transfers, dict[int, Route]]] = []
     for way in relays.around:
         messages = {
@@ -259,7 +259,7 @@ def plan_around(transfers: Transfers, known: RailPlan) -> RailPlan | None:
         rings = {node: route for node, route in way.items() if node not in messages}
         for chosen in (messages, rings, way if messages and rings else {}):
             diverted = divert(relays, chosen)
-            order = best_order(diverted, [start]) if chosen else None
+            order = best_order(diverted, [known.start]) if chosen else None
             if order is not None and order.step_s < known.step_s:
                 found.append((order, diverted, chosen))
     if not found:
@@ -272,8 +272,9 @@ def plan_diverted(
     transfers: Transfers, chosen: Mapping[int, Route], order: Order
 ) -> RailPlan | None:
     """Make the plan of an order in which communications go the ways chosen for them."""
-    plan = plan_in_order(transfers, order)
-    return plan and replace(plan, relays=_relay_rows(transfers, chosen, order.lanes))
+    draft = plan_in_order(transfers, order)
+    relays = _relay_rows(transfers, chosen, order.lanes)
+    return draft and replace(draft.build(), relays=relays)
 
 
 def list_senders(transfers: Transfers) -> dict[int, int]:

@@ -137,10 +137,6 @@ class Transfers(NamedTuple):
         ]
         return Uses(*np.array(rows, np.int64).reshape(-1, len(Uses._fields)).T)
 
-    def pairs_and(self, more: Sequence[tuple[int, int]]) -> Ints:
-        """Return what comes before what, with more pairs."""
-        return np.concatenate([self.pairs, np.array(more, np.int64).reshape(-1, 2)])
-
     def rank(self, start: Sequence[float] | NDArray[np.float64]) -> Ints:
         """Return the place of each node if communications are ordered by times of a start."""
         found = np.empty(len(self.first), np.int64)

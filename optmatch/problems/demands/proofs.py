@@ -25,9 +25,6 @@ class LineProof(Value):
     axis: Axis
     port: Index
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CountProof(Value):

@@ -59,7 +59,7 @@ def test_a_file_is_read_back(tmp_path: Path) -> None:
         (["rails", 1, "wanted"], [[0, 0, 1, 99]], "/rails/1/wanted/0: wanted[0]: trigger", False),
         (["rails", 0, "fallback"], [0], "fallback has 1 entries, circuits 4", False),
         (["place", 3], "first", "/place/3: 'first': a number is expected", True),
-        (["place", 3], 2**40, "not that of the other ranks", False),
+        (["place", 3], 2**30, "not that of the other ranks", False),
         (["timeout_s"], 0, "/timeout_s: timeout_s = 0: must be > 0", True),
         (["pauses"], [[0, 0, 1, 1]], "shares has 0 entries, pauses has 1", False),
         (["colour"], "red", "/colour: unknown key 'colour'", True),
