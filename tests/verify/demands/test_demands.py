@@ -11,7 +11,7 @@ import pytest
 import optmatch as om
 from optmatch.fabrics import UNREACHED
 from optmatch.problems import CountProof, LineProof
-from optmatch.problems.demands.problem import bound_lines
+from optmatch.problems.demands.bounds import bound_lines
 from optmatch.testing import brute_force
 from optmatch.verify.demands.bounds import bound_demand, check_proof, partition
 from optmatch.verify.report import ProofError
