@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Asked = Any  # a `Demand`, whose module needs this one
+Asked = Any
+"""A `Demand`: its module imports this one."""
 
 
 def bound_lines(problem: Asked) -> NDArray[np.float64]:
@@ -27,7 +28,7 @@ def bound_lines(problem: Asked) -> NDArray[np.float64]:
         return np.asarray(np.count_nonzero(lines, axis=1), dtype=np.float64)
     if with_packets:
         bounds = [_with_packets(line[line > 0], problem) for line in lines]
-        return np.array(bounds, dtype=np.float64) * problem.tick_s
+        return np.asarray(np.array(bounds) * problem.tick_s, dtype=np.float64)
     held = np.where(lines > 0, np.maximum(lines, problem.min_slot_ticks), 0).sum(axis=1)
     partners = np.count_nonzero(lines, axis=1)
     meetings = np.where(partners > 0, np.maximum(partners, problem.planes), 0)
@@ -57,7 +58,7 @@ def bound_together(problem: Asked) -> float:
     needed = -(-busy // side_by_side) + slots * delay
     if problem.switching == "per-circuit":
         needed = -(-(busy + len(pairs) * delay) // side_by_side)
-    return float(-(-needed // problem.planes)) * problem.tick_s
+    return float(-(-needed // problem.planes) * problem.tick_s)
 
 
 def _with_packets(entries: NDArray[np.int64], problem: Asked) -> float:
