@@ -136,10 +136,9 @@ def show_decompositions() -> None:
         terms = len(om.decompose(matrix).weights)
         arrays = np.empty((terms + 9, n), dtype=np.int32), np.empty(terms + 9, dtype=np.int64)
         ours = least_ms(lambda m=matrix: om.decompose(m), 50)
-        threshold = int(min(matrix.max(axis=0).min(), matrix.max(axis=1).min()))
 
-        def kernel(n: int = n, m: np.ndarray = matrix, t: int = threshold, a=arrays) -> None:
-            peeling.peel_bottleneck(set_up(m, threshold=t), 0, *a)
+        def kernel(m: np.ndarray = matrix, a=arrays) -> None:
+            peeling.peel_bottleneck(set_up(m), 0, *a)
 
         alone = least_ms(kernel, 50)
         print(

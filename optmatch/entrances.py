@@ -26,6 +26,7 @@ from optmatch.model import (
     uncounted_s,
     unlimited,
 )
+from optmatch.model.declarations import Amount, form_of
 from optmatch.verify.report import Findings, Report
 
 
@@ -78,7 +79,8 @@ def solve(
     """
     if limits is not None and time_limit_s is not None:
         raise InputError("either limits or time_limit_s", where="time_limit_s")
-    limits = limits or Limits(time_s=time_limit_s)
+    time_limit_s = form_of(Amount | None).check("time_limit_s", time_limit_s)
+    limits = form_of(Limits | None).check("limits", limits) or Limits(time_s=time_limit_s)
     if seed is not None:
         seed = integer("seed", seed, at_least=0)
     else:

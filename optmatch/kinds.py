@@ -239,14 +239,14 @@ def find_method(name: str, problem: Problem) -> Method:
         if method.takes(problem):
             return method
     if not named:
-        close = get_close_matches(name, [method.name for method in all_methods()], n=1)
+        close = get_close_matches(str(name), [method.name for method in all_methods()], n=1)
         why = f"unknown; for {problem.kind}"
         if close:
             why = f"unknown, perhaps {close[0]!r}; for {problem.kind}"
     elif not any(isinstance(problem, method.solves) for method in named):
         why = f"does not accept {problem.kind} problems; these do"
     else:
-        there = f"on a {problem.fabric.type}" if problem.fabric else "of this form"
+        there = f"on {problem.fabric.title}" if problem.fabric else "of this form"
         why = f"not for {problem.kind} {there}; these are"
     fitting = ", ".join(sorted(method.name for method in all_methods() if method.takes(problem)))
     raise InputError(f"method = {name!r}: {why}: {fitting}", where="method")

@@ -19,12 +19,11 @@ class Export(click.Command):
     """A command whose help ends with the list of formats."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the formats, one after another."""
+        """List the formats."""
         from optmatch.io.exports import EXPORTERS
 
-        formats = "; ".join(f"{name}: {each.what}" for name, each in EXPORTERS.items())
-        self.epilog = f"Formats: {formats}"
-        super().format_epilog(ctx, formatter)
+        with formatter.section("Formats"):
+            formatter.write_dl([(name, each.what) for name, each in EXPORTERS.items()])
 
 
 @click.command(cls=Export)
@@ -48,7 +47,9 @@ def export(file: str, to: str, output: str, force: bool) -> None:
     solution = read_solution(file)
     try:
         if output != STDIN:
-            say(f"{', '.join(write(solution, to, output, force=force))}: written")
+            first, *others = write(solution, to, output, force=force)
+            more = f" to {others[-1]}, {len(others) + 1} files" if others else ""
+            say(f"{first}{more}: written")
             return
         content = exported(solution, to)
     except InputError as exc:

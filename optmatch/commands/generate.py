@@ -7,10 +7,11 @@ from typing import Any
 
 import click
 
+from optmatch.commands.groups import Group
 from optmatch.kinds import Kind, all_kinds
 
 
-class Generators(click.Group):
+class Generators(Group):
     """The commands that write problems: of each kind those in its folder.
 
     The module ``optmatch/commands/<folder>/generate.py`` lists them as ``COMMANDS``.

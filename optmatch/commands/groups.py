@@ -10,7 +10,20 @@ from typing import Any
 import click
 
 
-class LaterGroup(click.Group):
+class Group(click.Group):
+    """A group whose help tells what each command does as a whole."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List all commands, each with its first sentence as a whole."""
+        found = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        rows = [
+            (name, command.get_short_help_str(limit=1000)) for name, command in found if command
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+class LaterGroup(Group):
     """A group that imports those of its commands that are asked for.
 
     `later` has each of them by its name, as ``"module:attribute"``.
@@ -33,15 +46,6 @@ class LaterGroup(click.Group):
         if ctx.auto_envvar_prefix:
             _name_variables(found, f"{ctx.auto_envvar_prefix}_{cmd_name}")
         return found
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List all commands, each with its first sentence as a whole."""
-        found = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
-        rows = [
-            (name, command.get_short_help_str(limit=1000)) for name, command in found if command
-        ]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from optmatch.commands.groups import Group
 from optmatch.commands.options import JSON, with_options
 from optmatch.commands.outcome import (
     SOLVED,
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from optmatch.sweeps.library import Library
 
 
-@click.group()
+@click.group(cls=Group)
 def instances() -> None:
     """List problems with best known answers, and hand in better ones."""
 

@@ -92,10 +92,13 @@ def at_events(on_event: OnEvent, *, keep: bool = False) -> Iterator[OnEvent]:
     asked = reminded = heeded = False
     timer: threading.Timer | None = None
 
-    def remind(number: int) -> None:
+    def remind(number: int, thread: int) -> None:
         nonlocal reminded
         reminded = True
-        signal.raise_signal(number)
+        if hasattr(signal, "pthread_kill"):  # this also wakes a thread that waits for others
+            signal.pthread_kill(thread, number)
+        else:
+            signal.raise_signal(number)
 
     def hold(number: int) -> bool:
         nonlocal asked, reminded, heeded, timer
@@ -108,7 +111,7 @@ def at_events(on_event: OnEvent, *, keep: bool = False) -> Iterator[OnEvent]:
         asked = True
         if clock is not None:
             clock.interrupted = heeded = True
-        timer = threading.Timer(PATIENCE_S, remind, [number])
+        timer = threading.Timer(PATIENCE_S, remind, [number, threading.get_ident()])
         timer.daemon = True
         timer.start()
         return True

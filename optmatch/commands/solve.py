@@ -211,7 +211,7 @@ def _print(name: str, solution: Solution, beside: dict[str, float], verbose: boo
     good = solution.status in (Status.OPTIMAL, Status.FEASIBLE)
     click.echo(f"{name}: {paint(solution.status.value, good)}")
     rows: dict[str, Any] = {}
-    if solution.status is Status.INFEASIBLE:
+    if solution.status is Status.INFEASIBLE or "reason" in solution.stats:
         rows["reason"] = str(solution.stats.get("reason", "none given"))
     if slots := _slots(solution):
         planes = f" on {len(slots)} planes" if len(slots) > 1 else ""

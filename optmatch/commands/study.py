@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from optmatch.commands.groups import Group
 from optmatch.commands.interrupt import unbroken
 from optmatch.commands.options import (
     AMOUNTS,
@@ -63,7 +64,7 @@ _RUN_OPTIONS = (
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def study() -> None:
     """Study racks (slices, spares, failures), collectives, and devices shared among jobs."""
 

@@ -113,9 +113,11 @@ def check_failure(state: Reroute, failure: FailedParts) -> None:
     """Refuse parts that do not exist, or have failed before."""
     fabric, cells = state.fabric, state.fabric.n_cells
     counts = (fabric.n_chips, fabric.n_ports, fabric.n_fibres, cells, cells, cells)
-    for field, parts, count in zip(failure._fields, failure, counts, strict=True):
+    names = ("chip", "port", "fibre", "cell", "cell", "cell")
+    for field, name, parts, count in zip(failure._fields, names, failure, counts, strict=True):
         for part in parts:
             if not 0 <= part < count:
-                raise InputError(f"{field}: {part} is none of {count}", where=field)
+                there = f"{name}s are 0 .. {count - 1}" if count else f"there are no {name}s"
+                raise InputError(f"{name} = {part}: {there}", where=name)
             if part in getattr(state, field):
-                raise InputError(f"{field}: {part} has failed already", where=field)
+                raise InputError(f"{name} {part} has failed already", where=name)

@@ -7,7 +7,6 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
@@ -38,6 +37,8 @@ from optmatch.model import (
     integer,
     number,
 )
+from optmatch.model.declarations import form_of
+from optmatch.model.files import check_target
 from optmatch.problems import Reroute, Transition
 
 
@@ -68,7 +69,7 @@ class Rerouter:
     Raises
     ------
     InputError
-        If a circuit of the state is hit by a failure in it.
+        If a circuit of the state is hit by a failure in it, or `journal` cannot be written.
 
     See Also
     --------
@@ -96,6 +97,8 @@ class Rerouter:
         history: int = 32,
         journal: str | os.PathLike[str] | None = None,
     ) -> None:
+        form_of(Reroute).check("state", state)
+        form_of(Ahead).check("prepare", prepare)
         if state.hit.any():
             circuit = int(np.flatnonzero(state.hit)[0])
             raise InputError(f"circuit {circuit} has no light in this state", where="state")
@@ -103,7 +106,7 @@ class Rerouter:
         self._ahead: Ahead = prepare
         self._background, self._worker = background, threading.Thread()
         self._history = deque[Memory](maxlen=integer("history", history, at_least=0))
-        self._journal = None if journal is None else Path(journal)
+        self._journal = None if journal is None else check_target(journal, force=True)
         self._homes: dict[int, int] = {}  # whose circuits each stand-in has
         self._refused: tuple[FailedParts, ...] = ()
         self._offers: tuple[Proposal, ...] | None = ()
@@ -211,21 +214,17 @@ class Rerouter:
             before, failure = self._now.state, proposal.failure
             if proposal.state is not before:
                 raise InputError("the state has changed since this was proposed: ask again")
-            homes, refused = dict(self._homes), self._refused
+            homes, changes, what = dict(self._homes), failure._asdict(), "fail"
             if proposal.restored is None:
-                after = before.after(proposal.transition, failure._asdict())
                 for lost, spare in proposal.transition.moves.tolist():
                     homes[spare] = homes.pop(lost, lost)
-                what, refused = "fail", tuple(f for f in refused if f != failure)
             else:
-                stand_in = proposal.restored[1]
-                if failure in refused:  # it has failed by itself
-                    after = before.after(proposal.transition, failure._asdict())
-                    refused = tuple(f for f in refused if f != failure)
-                else:
-                    after = before.after(proposal.transition, {"spares": (stand_in,)})
+                stand_in, what = proposal.restored[1], "give back"
                 del homes[stand_in]
-                what = "give back"
+                if failure not in self._refused:  # or else it has failed by itself
+                    changes = {"spares": (stand_in,)}
+            after = before.after(proposal.transition, changes)
+            refused = tuple(f for f in self._refused if f != failure)
             self._change(after, homes, refused, what, failure)
             return after
 

@@ -14,6 +14,7 @@ from optmatch.control.schedules import Slots, schedule
 from optmatch.entrances import solve
 from optmatch.fabrics import Fabric
 from optmatch.model import FREE, IDLE, InputError, LimitReached, frozen, number
+from optmatch.model.declarations import Amount, Positive, form_of
 from optmatch.problems import Demand
 
 _REST = 1e-12  # of an entry: what rounding leaves of it
@@ -90,12 +91,11 @@ class RollingSchedule:
     ) -> None:
         from optmatch.solvers.feedforward import holds_every_matching
 
-        self.fabric, self.delay_s = fabric, number("delay_s", delay_s)
-        self.rate_bytes_per_s = number("rate_bytes_per_s", rate_bytes_per_s)
-        if self.rate_bytes_per_s == 0:
-            raise InputError("rate_bytes_per_s = 0: must be > 0", where="rate_bytes_per_s")
-        self._limit_s, self._any = time_limit_s, holds_every_matching(fabric)
         self._router = Router(fabric)
+        self.fabric, self.delay_s = fabric, number("delay_s", delay_s)
+        self.rate_bytes_per_s = form_of(Positive).check("rate_bytes_per_s", rate_bytes_per_s)
+        self._limit_s = form_of(Amount | None).check("time_limit_s", time_limit_s)
+        self._any = holds_every_matching(fabric)
         self._states = np.full(fabric.n_cells, FREE, dtype=np.int8)
         self._held = np.full(fabric.n_ports, IDLE, dtype=np.int32)
         self._batches: list[_Batch] = []

@@ -22,6 +22,7 @@ from optmatch.model import (
     frozen,
     integer,
 )
+from optmatch.model.declarations import Amount, form_of
 from optmatch.problems import Routing
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Router:
     Raises
     ------
     InputError
-        If `fabric` is a rack.
+        If `fabric` is no switch, or `time_limit_s` no time.
 
     See Also
     --------
@@ -102,8 +103,10 @@ class Router:
         from optmatch.solvers.routing.row_router import new_row_router
         from optmatch.verify.routing import quick
 
+        form_of(Fabric).check("fabric", fabric)
         fabric.require_switch()
-        self.fabric, self._time_limit_s = fabric, time_limit_s
+        self._time_limit_s = form_of(Amount | None).check("time_limit_s", time_limit_s)
+        self.fabric = fabric
         self._new, self._quick = new_row_router, quick
         self._wires = quick.wires_of(fabric) if check and fabric.graph is not None else None
         first = new_row_router(fabric)
@@ -315,7 +318,7 @@ class Router:
 
 def _typed(name: str, value: ArrayLike, ndim: int, dtype: Any) -> NDArray[Any]:
     """Return an array as kernels want it: of one type, in one piece, not to be written to."""
-    array = np.asarray(value)
+    array = value if isinstance(value, np.ndarray) else frozen(name, value, ndim, dtype)
     if array.dtype != dtype or array.ndim != ndim or not array.flags.c_contiguous:
         return frozen(name, value, ndim, dtype)
     if array.flags.writeable:

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from optmatch.fabrics import IdealSwitch
 from optmatch.model import InputError, counted_time, frozen, number
+from optmatch.model.declarations import form_of
 from optmatch.model.schedule import check_matchings
 from optmatch.problems import Demand
 
@@ -131,11 +132,11 @@ def schedule(
     demand = frozen("matrix", matrix, 2, np.float64)
     n = len(demand)
     if demand.shape != (n, n) or n == 0:
-        raise InputError(f"matrix has shape {demand.shape}: must be square", where="matrix")
-    rate, delay = number("rate_bytes_per_s", rate_bytes_per_s), number("delay_s", delay_s)
-    problem = Demand(IdealSwitch(n), demand, rate_bytes_per_s=rate, delay_s=delay)
+        raise InputError(f"matrix has shape {demand.shape}: must be square, and not empty")
+    problem = Demand(IdealSwitch(n), demand, rate_bytes_per_s=rate_bytes_per_s, delay_s=delay_s)
     before = None
     if previous is not None:
+        form_of(Slots).check("previous", previous)
         rows = frozen("previous", previous[0], 2, np.int32)
         held_s = frozen("previous", previous[1], 1, np.float64)
         if len(held_s) != len(rows) or (len(rows) and rows.shape[1] != n):

@@ -199,6 +199,19 @@ class Fabric(Value):
         """Return a unit for messages: a port of a switch, or a chip of a rack."""
         return self.describe_port(unit)
 
+    @property
+    def title(self) -> str:
+        """What pictures and summaries call it.
+
+        Examples
+        --------
+        >>> from optmatch.fabrics import Faulty, HexMesh
+        >>> Faulty(HexMesh(2, 3), stuck_bar=[4, 5]).title
+        'hex mesh 2 x 3 with 2 faults'
+        """
+        sides = [str(getattr(self, name)) for name in ("rows", "cols") if hasattr(self, name)]
+        return f"{self.type.replace('-', ' ')} {' x '.join(sides)}".rstrip()
+
     def facts(self) -> dict[str, Any]:
         """Return what the fabric is and can do, by name.
 

@@ -138,6 +138,12 @@ class Faulty(Fabric):
         )
 
     @property
+    def title(self) -> str:
+        """The name of the fabric without faults, and how many it has."""
+        count = len(self.faults)
+        return f"{self.fabric.title} with {count} fault{'s' * (count != 1)}"
+
+    @property
     def n_ports(self) -> int:
         """The number of ports, the dead ones too."""
         return self.fabric.n_ports

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,7 @@ def detach(tree: dict[str, Any], name: str | None) -> tuple[dict[str, Any], byte
     digest, so a text never meets the arrays of another.
     """
     found = dict(_arrays(tree, ""))
-    size = sum(len(json.dumps(array.tolist(), separators=(",", ":"))) for array in found.values())
-    if name is None or size <= MOST_BYTES:
+    if name is None or not _is_large(found.values()):
         return plain(tree), b""
     large = {
         place.strip("/").replace("/", "."): a for place, a in found.items() if a.size > _SMALL
@@ -90,6 +89,14 @@ def _read(named: dict[str, Any], folder: Path | None) -> dict[str, NDArray[Any]]
     except FormatError as exc:
         exc.where = exc.where or "/arrays/file"
         raise
+
+
+def _is_large(arrays: Collection[NDArray[Any]]) -> bool:
+    """Tell whether arrays take more than `MOST_BYTES` as JSON, an entry at least two."""
+    if 2 * sum(array.size for array in arrays) > MOST_BYTES:
+        return True
+    texts = (json.dumps(array.tolist(), separators=(",", ":")) for array in arrays)
+    return sum(map(len, texts)) > MOST_BYTES
 
 
 def _arrays(tree: Any, where: str) -> Iterator[tuple[str, NDArray[Any]]]:

@@ -26,6 +26,7 @@ _MEMBER = b"PK\1\2"
 """Begins each entry of the directory of an archive."""
 _MOST_PACKED = 1040
 """Gzip packs at most 1032 bytes into one."""
+_ENTRY_BYTES = 8
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
@@ -96,7 +97,8 @@ def read_arrays(content: bytes, name: str) -> dict[str, NDArray[Any]]:
         check_content("arrays", content.count(_MEMBER), name)
         with ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
-            check_content("bytes", sum(member.file_size for member in members), name)
+            size_bytes = sum(member.file_size for member in members)
+            check_content("entries", size_bytes // _ENTRY_BYTES, name)
             for twice, count in Counter(one.filename for one in members).most_common(1):
                 if count > 1:
                     raise FormatError(f"{twice!r} is in it {count} times", path=name)

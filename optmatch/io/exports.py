@@ -3,26 +3,36 @@
 To add one: an entry in `EXPORTERS`, with the kinds of problems it takes and a function.
 The function takes a `Solution` and returns text; or a mapping of endings to contents, where one
 file is not enough: ``{".0.et": ..., ".1.et": ...}`` for ``-o run`` becomes ``run.0.et`` and
-``run.1.et``. It raises `InputError` for what it cannot write. `optmatch export` needs no more.
+``run.1.et``; or a `Document`, a JSON tree whose large arrays go to a file beside it. It raises
+`InputError` for what it cannot write. `optmatch export` needs no more.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from optmatch.io.arrays import detach
 from optmatch.io.astra import files as astra
 from optmatch.io.collectives.msccl import write_msccl
 from optmatch.io.collectives.rounds import write_rounds
 from optmatch.io.collectives.traces import write_traces
+from optmatch.io.files import save_tree
 from optmatch.io.netlists import cell_states, gdsfactory
 from optmatch.io.rails import openoptics, timeline
-from optmatch.io.rails.triggers import export_triggers
+from optmatch.io.rails.triggers import trigger_tree
+from optmatch.io.text import layout
 from optmatch.model import InputError, Solution
 from optmatch.model.files import check_target, is_stream, replace_file
 
 Exported = str | Mapping[str, str | bytes]
+
+
+class Document(NamedTuple):
+    """A JSON file of ours, whose large arrays go to a file beside it."""
+
+    tree: dict[str, Any]
 
 
 class Exporter(NamedTuple):
@@ -32,11 +42,11 @@ class Exporter(NamedTuple):
     """One line for the manual."""
     kinds: tuple[str, ...]
     """Kinds of problems; empty for all with a schedule, or a plan of rails."""
-    function: Callable[[Solution], Exported]
+    function: Callable[[Solution], Exported | Document]
     cells: bool = False
     """Whether it writes cell states, so only schedules that have some."""
 
-    def write(self, solution: Solution) -> Exported:
+    def write(self, solution: Solution) -> Exported | Document:
         """Write a solution; one of another kind raises `InputError`."""
         kind = solution.problem.kind
         if self.kinds and kind not in self.kinds:
@@ -78,7 +88,7 @@ EXPORTERS: dict[str, Exporter] = {
     "triggers": Exporter(
         "what the controller of each rail waits for, and what it then sets, JSON",
         _JOB,
-        export_triggers,
+        lambda solution: Document(trigger_tree(solution)),
     ),
     "chakra": Exporter(
         "the step, or the sends of a collective, as Chakra traces, a file for each rank",
@@ -137,7 +147,9 @@ def export(
     format is unknown or does not suit the solution, or a file is there (without `force`) or cannot
     be written, `InputError` is raised, and nothing is written.
     """
-    written = exported(solution, to)
+    written = _write(solution, to)
+    if isinstance(written, Document):
+        return save_tree(written.tree, path, force=force)
     files = {"": written} if isinstance(written, str) else written
     if len(files) > 1 and is_stream(path):
         raise InputError(
@@ -150,7 +162,14 @@ def export(
 
 
 def exported(solution: Solution, to: str) -> Exported:
-    """Return what `export` writes, which also says what is refused."""
+    """Return what `export` writes, as one text where arrays would go to a file beside it."""
+    written = _write(solution, to)
+    if isinstance(written, Document):
+        return layout(detach(written.tree, None)[0]) + "\n"
+    return written
+
+
+def _write(solution: Solution, to: str) -> Exported | Document:
     if to not in EXPORTERS:
         raise InputError(f"format {to!r}: known are {', '.join(EXPORTERS)}")
     return EXPORTERS[to].write(solution)

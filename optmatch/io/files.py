@@ -47,13 +47,17 @@ def save(obj: Problem | Solution, path: str | os.PathLike[str], *, force: bool =
     ...     om.load(folder + "/mesh.json").fabric
     HexMesh(rows=2, cols=2, ports=4)
     """
-    target = check_target(path, force=force)
     try:
-        name = None if is_stream(target) else target.name.removesuffix(".json")
-        tree, arrays = detach(_to_tree(obj), name)
+        save_tree(_to_tree(obj), path, force=force)
     except InputError as exc:
-        exc.path = os.fspath(path)
+        exc.path = exc.path or os.fspath(path)
         raise
+
+
+def save_tree(tree: dict[str, Any], path: str | os.PathLike[str], *, force: bool) -> list[str]:
+    """Write the tree of a file and, if they are large, its arrays; return the names of both."""
+    target = check_target(path, force=force)
+    tree, arrays = detach(tree, None if is_stream(target) else target.name.removesuffix(".json"))
     former = _former_arrays(target)
     new = array_file(tree)
     beside = None if new is None else target.with_name(new)
@@ -67,6 +71,7 @@ def save(obj: Problem | Solution, path: str | os.PathLike[str], *, force: bool =
         raise
     if former is not None and former != beside:
         former.unlink(missing_ok=True)
+    return [os.fspath(path), *([] if beside is None else [os.fspath(beside)])]
 
 
 def load(path: str | os.PathLike[str]) -> Problem | Solution:

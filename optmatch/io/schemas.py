@@ -61,13 +61,14 @@ _ARRAYS = {
     },
     "additionalProperties": False,
 }
+_BESIDE = {"problem_sha256": _DIGEST, "arrays": _ARRAYS}
 
 
 class _Definitions:
     """The records of one schema, by name; each is described once."""
 
-    def __init__(self, *, npz: bool = True) -> None:
-        self.trees: Tree = {"npz": _NPZ} if npz else {}
+    def __init__(self) -> None:
+        self.trees: Tree = {"npz": _NPZ}
 
     def refer(self, name: str, make: Callable[[], Tree]) -> Tree:
         """Return a reference to a definition, which is made at its first use."""
@@ -121,8 +122,7 @@ class _Definitions:
                     sides = {"minItems": axes.columns, "maxItems": axes.columns}
                     fixed = axis == 0 and axes.columns is not None
                     tree = {"type": "array", "items": tree, **(sides if fixed else {})}
-                beside = "npz" in self.trees
-                return {"anyOf": [tree, {"$ref": "#/$defs/npz"}]} if beside else tree
+                return {"anyOf": [tree, {"$ref": "#/$defs/npz"}]}
             case Listed(part, length):
                 sides = {} if length is None else {"minItems": length, "maxItems": length}
                 return {"type": "array", "items": self.describe(part), **sides}
@@ -158,7 +158,7 @@ def make_schema(name: str) -> Tree:
     >>> make_schema("device")["properties"]["cell_delay_s"]["minimum"]
     0
     """
-    defs = _Definitions(npz=name != "triggers")
+    defs = _Definitions()
     tree = SCHEMAS[name](defs)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -180,8 +180,7 @@ def _device(defs: _Definitions) -> Tree:
 
 
 def _triggers(defs: _Definitions) -> Tree:
-    tags = {"format": {"const": TRIGGER_FORMAT}, "problem_sha256": _DIGEST}
-    return defs.record(TriggerPlan, tags)
+    return defs.record(TriggerPlan, {"format": {"const": TRIGGER_FORMAT}, **_BESIDE})
 
 
 def _schedule(defs: _Definitions) -> Tree:
@@ -192,14 +191,9 @@ def _schedule(defs: _Definitions) -> Tree:
     ]
     listed = {"type": "array", "items": {"anyOf": [proofs[1], _NULL]}}
     answers = {cls.answer_class: None for cls in PROBLEMS.values() if cls.answer_class}
-    tags = {
-        "format": {"const": SCHEDULE_FORMAT},
-        "problem_sha256": _DIGEST,
-        "arrays": _ARRAYS,
-    }
     return defs.record(
         Solution,
-        tags,
+        {"format": {"const": SCHEDULE_FORMAT}, **_BESIDE},
         problem={"$ref": "urn:optmatch:schema:problem:1"},
         schedule={"anyOf": [defs.instance(Schedule), _NULL]},
         answer={"anyOf": [*(defs.instance(cls) for cls in answers), _NULL]},

@@ -24,9 +24,9 @@ SIZES: dict[str, int] = {
     "tasks": 1_000_000,
 }
 """The largest sizes by default: arrays of an archive, bytes of a file once it is unpacked, cells
-of a fabric, nested levels of a text, entries of a matrix or pairs of ports, fibres of racks,
-operations of a step or sends of a collective, ports of a fabric, ranks of a job, values that
-aliases of a text repeat, tasks of a sweep."""
+of a fabric, nested levels of a text, entries of a matrix, pairs of ports or 8 bytes of an archive
+of arrays, fibres of racks, operations of a step or sends of a collective, ports of a fabric, ranks
+of a job, values that aliases of a text repeat, tasks of a sweep."""
 
 
 def largest(what: str) -> int:

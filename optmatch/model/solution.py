@@ -12,7 +12,7 @@ from optmatch.model.declarations import Amount, Index, check_fields
 from optmatch.model.errors import InputError
 from optmatch.model.problem import Problem, unit_of
 from optmatch.model.schedule import Schedule
-from optmatch.model.scores import Score, ScoreBound, gap_between
+from optmatch.model.scores import Score, ScoreBound, gap_between, is_known, write_score
 from optmatch.model.values import FrozenMap, Value
 
 RTOL = 1e-9
@@ -162,20 +162,19 @@ class Solution(Value):
         >>> import optmatch as om
         >>> mesh = om.HexMesh(4, 4, ports=8)
         >>> print(om.solve(om.Routing(mesh, [4, 3, 6, 1, 0, 7, 2, 5]), seed=0).summary())
-        routing on a hex-mesh of 8 ports, by negotiated
-        optimal: objective 44.0 cells, lower bound 44.0 (counting)
+        routing on hex mesh 4 x 4, 8 ports, by negotiated
+        optimal: objective 44 cells, lower bound 44 cells (counting)
         slots: 1
         """
         fabric = self.problem.fabric
-        where = "" if fabric is None else f" on a {fabric.type} of {fabric.n_ports} ports"
-        claim = (
-            self.status.value
-            if self.limit is None
-            else f"{self.status.value} ({self.limit.value})"
-        )
+        where = "" if fabric is None else f" on {fabric.title}, {fabric.n_ports} ports"
+        claim, unit = self.status.value, unit_of(self.problem)
+        if self.limit not in (None, Limit.EXHAUSTED):
+            claim += f" (limit: {self.limit.value})"
         if self.objective is not None:
-            claim += f": objective {self.objective} {unit_of(self.problem)}".rstrip()
-        claim += f", lower bound {self.lower_bound}"
+            claim += f": objective {write_score(self.objective, unit)}"
+        if is_known(self.lower_bound):
+            claim += f", lower bound {write_score(self.lower_bound, unit)}"
         claim += f" ({self.proof})" if self.proof else ""
         lines = [f"{self.problem.kind}{where}, by {self.method}", claim]
         if self.schedule is not None:

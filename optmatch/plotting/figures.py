@@ -126,7 +126,7 @@ def plot_contact_sheet(shown: Drawable, *, fig: Figure | None = None) -> Figure:
         toggles = int(schedule_data(shown).toggles.sum())
         texts += [_count(fabric.n_cells, "cell"), _count(toggles, "toggle")]
         fig.supxlabel("distances in lengths of a cell", fontsize=9, color=palette.FAINT_INK)
-    fig.suptitle(f"{fabric.type}: {', '.join(texts)}", fontsize=12)
+    fig.suptitle(f"{fabric.title}: {', '.join(texts)}", fontsize=12)
     return fig
 
 

@@ -15,6 +15,7 @@ deutan sight, measured in the OKLab space; so neighbours contrast in hue and in 
 STATE_COLOURS = {"bar": "#4b5563", "cross": "#111827", "free": "#c3ccd6"}
 CELL_FILL = "#eef1f5"
 TOGGLED_FILL = "#ffe3a3"
+BROKEN = "#d00000"
 INK = "#1f2937"
 FAINT_INK = "#8a94a3"
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
 from optmatch.fabrics.light import Route, trace_circuits
-from optmatch.model import FREE, IDLE, InputError, Schedule, Solution
+from optmatch.model import FREE, IDLE, InputError, Schedule, Solution, integer
 from optmatch.plotting import palette
 from optmatch.plotting.geometry import MeshData, Points, light_curve, mesh_data
 from optmatch.problems import TenancyPlan
@@ -148,7 +148,7 @@ def slot_data(shown: Drawable, slot: int = 0) -> SlotData:
     [(0, 1), (1, 0)]
     """
     fabric, schedule = parts(shown)
-    if not 0 <= slot < schedule.n_slots:
+    if not 0 <= integer("slot", slot, at_least=None) < schedule.n_slots:
         raise InputError(f"slot = {slot}: slots are 0 .. {schedule.n_slots - 1}", where="slot")
     return _slots(fabric, schedule, [slot], owners_of(shown))[0]
 

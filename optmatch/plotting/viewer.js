@@ -21,6 +21,7 @@
   el("slider").max = nSlots - 1;
   el("slider").disabled = nSlots < 2;
   el("links").setAttribute("d", links);
+  el("faults").setAttribute("d", Object.keys(data.faults).map((cell) => stroke(middle[cell], middle[cell])).join(""));
 
   const [left, lower, right, upper] = data.bounds, whole = [left - 0.3, -upper - 0.3, right - left + 0.6, upper - lower + 0.6];
   let view = [...whole];
@@ -209,7 +210,8 @@
     const state = STATE[data.states[slot][cell]], last = slot ? held[slot - 1][cell] : FREE;
     const before = last === FREE ? "not set before" : `before: ${STATE[last]}`;
     const users = (through.get(cell) || []).map((c) => `<p class="quiet"><i class="dot" style="--c:${c.colour}"></i>${pair(c)}</p>`).join("");
-    return `<h3>cell ${cell}: ${state}</h3><p>${before}${toggled[slot].includes(cell) ? ", toggled for this slot" : ""}</p>` +
+    const fault = cell in data.faults ? `<p>${data.faults[cell]}</p>` : "";
+    return `<h3>cell ${cell}: ${state}</h3>${fault}<p>${before}${toggled[slot].includes(cell) ? ", toggled for this slot" : ""}</p>` +
       (brief ? "" : users || '<p class="quiet">no circuit</p>');
   }
   function point(event) {

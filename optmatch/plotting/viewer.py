@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from optmatch.fabrics import Fabric
+from optmatch.fabrics import Fabric, Faulty
 from optmatch.model import (
     BAR,
     CROSS,
+    Limit,
     Schedule,
     Score,
     Solution,
@@ -86,6 +87,7 @@ def page_data(
     fabric, schedule = parts(shown)
     data, graph = mesh_data(fabric), fabric.graph
     loss = number("cell_loss_db", cell_loss_db)
+    faults = fabric.faults if isinstance(fabric, Faulty) else ()
     kind = shown.problem.kind if isinstance(shown, Solution) else "schedule"
     return {
         "title": kind.capitalize() if title is None else title,
@@ -106,6 +108,7 @@ def page_data(
         ],
         "ends": [] if graph is None else _rounded(graph.ends.ravel()),
         "mate": [] if graph is None else graph.mate.tolist(),
+        "faults": {str(fault.place): str(fault) for fault in faults if fault.kind != "dead-port"},
         "matchings": schedule.matchings.tolist(),
         "durations": [_seconds(duration) for duration in schedule.durations_s.tolist()],
         "states": [] if graph is None else _state_rows(schedule),
@@ -128,11 +131,10 @@ def _state_rows(schedule: Schedule) -> list[str]:
 
 
 def _subtitle(fabric: Fabric) -> str:
-    sides = [str(getattr(fabric, name)) for name in ("rows", "cols") if hasattr(fabric, name)]
-    texts = [f"{fabric.type.replace('-', ' ')} {' x '.join(sides)}", f"{fabric.n_ports} ports"]
+    texts = [fabric.title, f"{fabric.n_ports} ports"]
     if fabric.graph is not None:
         texts.append(f"{fabric.n_cells:,} cells")
-    return " · ".join(text.strip() for text in texts)
+    return " · ".join(texts)
 
 
 def _figures(shown: Drawable, schedule: Schedule) -> list[list[Any]]:
@@ -148,7 +150,7 @@ def _figures(shown: Drawable, schedule: Schedule) -> list[list[Any]]:
     seed = "" if shown.seed is None else f", seed {shown.seed}"
     return [
         ["Status", shown.status.value, True],
-        *([] if shown.limit is None else [["Stopped by", shown.limit.value]]),
+        *([] if shown.limit in (None, Limit.EXHAUSTED) else [["Stopped by", shown.limit.value]]),
         ["Objective", _amount(shown, shown.objective)],
         ["Lower bound", _amount(shown, shown.lower_bound)],
         ["Gap", f"{100 * shown.gap:.2f} %" if math.isfinite(shown.gap) else "unknown"],

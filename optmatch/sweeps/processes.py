@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
-from multiprocessing import connection, get_context, parent_process
+from multiprocessing import connection, get_context, parent_process, resource_tracker
 from queue import SimpleQueue
 from typing import Any
 
@@ -93,6 +93,8 @@ class Processes(Executor):
                 if worker is None:
                     worker = _Worker(cores)
                     self._workers.add(worker)
+                    if self._stopped:  # while it was started
+                        worker.kill()
                 future.set_result(worker.call((fn, args, kwargs), self._patience(*args)))
             except BaseException as exc:
                 # after a lack of memory modules may be there by half
@@ -106,12 +108,15 @@ class Processes(Executor):
 
 
 class _Worker:
-    """One process, and the pipe to it."""
+    """One process, and the pipe to it. Signals are for who started the sweep: it hears none."""
 
     def __init__(self, cores: list[int]) -> None:
         self.pipe, theirs = _SPAWN.Pipe()
         self.process = _SPAWN.Process(target=_work, args=(theirs, cores), daemon=True)
         with _starting, _threads_of(len(cores)):
+            if hasattr(signal, "pthread_sigmask"):  # what starts here inherits it
+                resource_tracker.ensure_running()  # which lets signals through again
+                signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
             self.process.start()
         theirs.close()
 
@@ -162,7 +167,7 @@ def _threads_of(n: int) -> Iterator[None]:
 
 def _work(pipe: Any, cores: list[int]) -> None:
     """Answer calls until the pipe is closed; in a process of its own."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who started the sweep
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # where signals have no masks
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if hasattr(os, "sched_setaffinity"):
         # CP-SAT's threads are strategies, and fewer would be another search: they share cores

@@ -53,7 +53,10 @@ def _tasks(
         if expected is None:
             raise InputError(f"{key}: known are {', '.join([*_KEYS, 'limits'])}", where=key)
         if not isinstance(value, expected):  # type: ignore[arg-type]
-            raise InputError(f"{key} = {value!r}: of another type than expected", where=key)
+            words = {list: "a list", dict: "a table", int: "a whole number"}
+            kinds = expected if isinstance(expected, tuple) else (expected,)
+            allowed = " or ".join(words[kind] for kind in kinds)
+            raise InputError(f"{key} = {value!r}: {allowed} is expected", where=key)
     limits = from_object(Limits, tree.get("limits", {}), "limits")
     seeds = tree.get("seeds", 1)
     seeds = range(seeds) if isinstance(seeds, int) else seeds
@@ -85,7 +88,8 @@ def _problems(
             files = sorted(folder.glob(str(pattern)))
         except (ValueError, NotImplementedError, IndexError) as exc:
             raise InputError(
-                f"{pattern!r}: no pattern of files in this folder", where=f"problems[{k}]"
+                f"{pattern!r}: a pattern such as problems/*.json, from the folder of the spec",
+                where=f"problems[{k}]",
             ) from exc
         if not files:
             raise InputError(f"{pattern!r}: no such file", where=f"problems[{k}]")

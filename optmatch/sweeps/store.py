@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import time
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ VERSION = 1
 
 _APPLICATION = 0x6F706D74  # "opmt", which tells our files from other databases
 _WAIT_S = 60.0  # for others that write to the same store
+_RETRY_S = 0.01
 _MAGIC = b"SQLite format 3\x00"
 _NAMES = ", ".join(f'"{name}"' for name in COLUMNS)
 _LAYOUT = (
@@ -101,22 +103,44 @@ class Store:
         return db
 
     def _prepare(self, read_only: bool) -> None:
+        # Several processes may open a new store at once, so the file is looked at in one
+        # transaction, and once more in the one that writes the tables.
+        with self._transaction("DEFERRED"):
+            version = self._check(read_only)
+        if not read_only:
+            self._keep_log()
+            self._db.execute("PRAGMA synchronous = NORMAL")
+            if not version:
+                with self._transaction():
+                    if not self._check(read_only):
+                        for statement in _LAYOUT:
+                            self._db.execute(statement)
+
+    def _keep_log(self) -> None:
+        """Switch to a write-ahead log; SQLite itself does not wait here for others that do."""
+        for _ in range(int(_WAIT_S / _RETRY_S)):
+            try:
+                self._db.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as exc:
+                if exc.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                    raise
+                time.sleep(_RETRY_S)
+            else:
+                return
+        raise StoreError(f"{self.path}: another program kept it locked for {_WAIT_S:g} s")
+
+    def _check(self, read_only: bool) -> int:
+        """Return the version of the tables, 0 if there are none yet."""
+        (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
         (application,) = self._db.execute("PRAGMA application_id").fetchone()
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if application != _APPLICATION and (tables or read_only):
             raise StoreError(f"{self.path}: a database, but no store of optmatch")
         if version > VERSION:
             raise StoreError(
                 f"{self.path}: a store of version {version}, and this optmatch knows {VERSION}"
             )
-        if not read_only:
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = NORMAL")
-            if not version:
-                with self._transaction():
-                    for statement in _LAYOUT:
-                        self._db.execute(statement)
+        return int(version)
 
     @contextmanager
     def _told(self) -> Iterator[None]:
@@ -130,9 +154,9 @@ class Store:
             raise StoreError(f"{self.path}: {text}") from exc
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def _transaction(self, kind: str = "IMMEDIATE") -> Iterator[None]:
         """Write all or nothing; others that write wait."""
-        self._db.execute("BEGIN IMMEDIATE")
+        self._db.execute(f"BEGIN {kind}")
         try:
             yield
             self._db.execute("COMMIT")

@@ -21,6 +21,7 @@ from optmatch.model import (
     Tick,
     ignore,
 )
+from optmatch.model.declarations import form_of
 from optmatch.sweeps.processes import Processes, WorkerDied
 from optmatch.sweeps.store import Store
 from optmatch.sweeps.streams import Submits, stream
@@ -114,6 +115,7 @@ def _by_key(tasks: Iterable[Task]) -> dict[str, Task]:
     last: Problem | None = None
     known = ""
     for task in tasks:
+        form_of(Task).check("tasks", task)
         if task.problem is not last:
             last, known = task.problem, problem_digest(task.problem)
         found.setdefault(task.key(known), task)

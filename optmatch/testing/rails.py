@@ -7,12 +7,13 @@ from functools import lru_cache
 from itertools import pairwise, permutations, product
 from typing import NamedTuple
 
+import numpy as np
 from hypothesis import strategies as st
 
 from optmatch.fabrics import IdealSwitch
 from optmatch.problems import Parallelism, RailJob, RailNetwork, TransformerModel, Workload
 from optmatch.problems.rails.step import RECV, SEND
-from optmatch.verify.rails.times import list_before, measure_work
+from optmatch.verify.rails.work import list_before, measure_work
 
 
 @st.composite
@@ -156,7 +157,8 @@ class _Event(NamedTuple):
 
 def _events(job: RailJob) -> tuple[list[_Event], list[set[int]]]:
     """Return the events of a step, and which come before each."""
-    step, work, rail = job.step(), measure_work(job), job.step().rail
+    step, rail, every = job.step(), job.step().rail, np.arange(job.step().n_operations)
+    work = measure_work(job, every)
     number: dict[int, int] = {}
     of = [
         number.setdefault(int(m) if m >= 0 else -1 - k, len(number))
@@ -166,7 +168,7 @@ def _events(job: RailJob) -> tuple[list[_Event], list[set[int]]]:
     for k, event in enumerate(of):
         parts[event].append(k)
     before: list[set[int]] = [set() for _ in number]
-    for one, two in zip(*(column.tolist() for column in list_before(step)), strict=True):
+    for one, two in zip(*(column.tolist() for column in list_before(step, every)), strict=True):
         before[of[two]].add(of[one])
     found = [
         _Event(row, float(work.full_s[row[0]]), float(work.latency_s[row[0]]), rail[row[0]] >= 0)

@@ -74,13 +74,12 @@ def matchings(factors: NDArray[np.int64], n_ports: int, bidirectional: bool) -> 
 
 
 @inner_kernel
-def _other(factors, slots, vertex, taken, before):
+def _other(factors, vertex, taken, before):
     """Find the next vertex along the edges that `taken` leaves, and the factor of its edge."""
-    for k in range(3):
-        neighbour = factors[slots[k], vertex]
-        if neighbour != taken[vertex] and neighbour != before:
-            return neighbour, k
-    return -1, -1
+    k = 0
+    while factors[k, vertex] == taken[vertex] or factors[k, vertex] == before:
+        k += 1
+    return factors[k, vertex], k
 
 
 @inner_kernel
@@ -93,16 +92,16 @@ def _toss(coins):
 
 
 @kernel
-def exchange(factors, slots, start, coins, new, place, path):
+def exchange(factors, start, coins, new, place, path):
     """Split the edges of three factors into three other ones.
 
-    The first of `slots` changes along a random alternating cycle near the vertex `start`; what is
-    left of the three is split in two, as much as possible like before.
+    The first one changes along a random alternating cycle near the vertex `start`; what is left of
+    the three is split in two, as much as possible like before.
 
     Parameters
     ----------
-    factors, slots
-        The factorisation, and three of its slots.
+    factors
+        Three factors of a factorisation.
     start
         Where the walk starts that finds the cycle.
     coins
@@ -118,7 +117,7 @@ def exchange(factors, slots, start, coins, new, place, path):
         False if the walk or the split failed; `new` is then of no use.
     """
     n = factors.shape[1]
-    first = factors[slots[0]]
+    first = factors[0]
     place[:] = -1
     length = 0
     vertex = start
@@ -131,9 +130,9 @@ def exchange(factors, slots, start, coins, new, place, path):
         length += 2
         coins = _toss(coins)
         side = 1 + (coins >> 16 & 1)
-        vertex = factors[slots[side], mate]
+        vertex = factors[side, mate]
         if place[vertex] >= 0 and place[vertex] % 2:  # would not alternate
-            vertex = factors[slots[3 - side], mate]
+            vertex = factors[3 - side, mate]
             if place[vertex] >= 0 and place[vertex] % 2:
                 return False
     for v in range(n):
@@ -153,9 +152,7 @@ def exchange(factors, slots, start, coins, new, place, path):
         at = v
         before = -1
         while True:
-            following, k = _other(factors, slots, at, new[0], before)
-            if following < 0:
-                return False
+            following, k = _other(factors, at, new[0], before)
             if k > 0:
                 agree += 1 if (k == 1) == (count % 2 == 0) else -1
             before, at = at, following
@@ -168,7 +165,7 @@ def exchange(factors, slots, start, coins, new, place, path):
         colour = 1 if agree > 0 or (agree == 0 and coins >> 16 & 1) else 2
         before = -1
         while True:
-            following, k = _other(factors, slots, at, new[0], before)
+            following, k = _other(factors, at, new[0], before)
             new[colour, at] = following
             new[colour, following] = at
             before, at = at, following

@@ -159,7 +159,6 @@ def exchange_pairs(planner: SlotPlanner, tolerated: int = 0) -> Limit | None:
     base = planner.problem.lower_bound()
     place = np.empty(vertices, dtype=np.int64)
     path = np.empty(vertices + 2, dtype=np.int64)
-    three = np.arange(3)
     best = planner.excess
     move = 0
     while excessive := [k for k, slot in enumerate(planner.plan) if slot.excess > tolerated]:
@@ -171,12 +170,12 @@ def exchange_pairs(planner: SlotPlanner, tolerated: int = 0) -> Limit | None:
         move += 1
         if move % 64 == 0:
             planner.on_event(Tick("exchange", move, most))
-        chosen = _three_slots(planner, excessive)
+        chosen = three_slots(planner, excessive)
         old = np.stack([planner.plan[slot].partner for slot in chosen])
         new = np.empty_like(old)
         start = int(planner.rng.integers(vertices))
         coins = int(planner.rng.integers(1 << 31))
-        if not exchange(old, three, start, coins, new, place, path):
+        if not exchange(old, start, coins, new, place, path):
             continue
         if not replace_slots(planner, chosen, new):
             continue
@@ -188,7 +187,7 @@ def exchange_pairs(planner: SlotPlanner, tolerated: int = 0) -> Limit | None:
     return None
 
 
-def _three_slots(planner: SlotPlanner, excessive: list[int]) -> list[int]:
+def three_slots(planner: SlotPlanner, excessive: list[int]) -> list[int]:
     """Pick a slot with excess cells and two others, in random order."""
     first = excessive[planner.rng.integers(len(excessive))]
     others = planner.rng.choice(len(planner.plan) - 1, size=2, replace=False)

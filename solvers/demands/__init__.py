@@ -67,7 +67,7 @@ METHODS = (
         "portfolio",
         Demand,
         _portfolio,
-        "several rules, each polished; the best of them",
+        "several rules; the best of them",
         suits=_no_groups,
     ),
     Method(

@@ -74,7 +74,7 @@ def decompose(
     >>> terms.permutations.tolist(), terms.weights.tolist()
     ([[0, 1], [1, 0]], [5, 1])
     """
-    matrix = equal_sums("ticks", ticks)
+    matrix = equal_sums(ticks)
     if rule not in get_args(Rule):
         raise InputError(f"rule = {rule!r}: one of {', '.join(get_args(Rule))}", where="rule")
     most = int(np.count_nonzero(matrix))
@@ -105,9 +105,6 @@ def decompose(
 
 def _start(matrix: NDArray[np.int64], rule: Rule, stop: int) -> tuple[NDArray[np.int64], _Peel]:
     """Set up what a rule remembers: what is left, and what peels the next terms into arrays."""
-    if rule == "first":
-        space, peel = set_up(matrix, threshold=1), peeling.peel_first
-    else:
-        threshold = int(min(matrix.max(axis=0).min(), matrix.max(axis=1).min()))
-        space, peel = set_up(matrix, threshold=max(1, threshold)), peeling.peel_bottleneck
+    space = set_up(matrix)
+    peel = peeling.peel_first if rule == "first" else peeling.peel_bottleneck
     return space.left, lambda rows, counts: peel(space, stop, rows, counts)

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from optmatch.solvers.demands.assignment import assign_afresh, new_workspace
 from optmatch.solvers.demands.birkhoff import decompose
 from optmatch.solvers.demands.covering import ECLIPSE, Rating, cover
-from optmatch.solvers.demands.exchange import exchange
 from optmatch.solvers.demands.greedy import complete, cover_by_busiest, cover_heaviest_first
 from optmatch.solvers.demands.plans import Plan, trim
 from optmatch.solvers.demands.scheduling import Work, solve_demand
@@ -130,7 +129,7 @@ def yield_spectra(work: Work) -> Iterator[Plan]:
     two are `planes`, which every method uses.
     """
     plan = cover_by_busiest(work.demand, work.shortest)
-    yield exchange(plan, work.demand, work.shortest)
+    yield trim(plan, work.demand, work.shortest)
 
 
 def yield_greedy(work: Work) -> Iterator[Plan]:

@@ -10,18 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from optmatch.solvers.demands.workspace import (
-    FLOOR,
-    HEAP_SIZE,
-    LINE_SUM,
-    THRESHOLD,
-    WORD,
-    lay,
-    order,
-    push,
-    refill,
-    sink,
-)
+from optmatch.solvers.demands.workspace import LINE_SUM, LISTS, THRESHOLD, WORD, lower, wait
 from optmatch.solvers.kernel import inner_kernel, kernel
 
 _TURN = 0x022FDD63CC95386D  # six bits of it are a number that no other six of them are
@@ -166,91 +155,58 @@ def _release(space, row):
 
 
 @inner_kernel
-def _descend(space, ends):
-    """Lower the threshold, entry by entry, until one that comes into the graph is of use.
+def _descend(space):
+    """Lower the threshold to the largest entry from a row that is reached to a fresh column.
 
-    Of use is one from a row that is reached and to a fresh column; one of both, if `ends` is 1.
-    Returns how many entries of this value are in `admitted`; 0 if none is left.
+    Returns False if there is none.
     """
-    heap, values, admitted, state = space.heap, space.heap_value, space.admitted, space.state
-    graph, reached, fresh = space.graph, space.reached, space.fresh
+    left, reached, fresh = space.left, space.reached, space.fresh
     word, bit = space.word, space.bit
     n = len(word)
-    useful = False
-    while not useful:
-        if state[HEAP_SIZE] == 0 and not refill(space):
-            return 0
-        size = state[HEAP_SIZE]
-        threshold = values[0]
-        count = 0
-        while size and values[0] == threshold and count << 6 <= size:
-            admitted[count] = heap[0]
-            count += 1
-            size -= 1
-            heap[0], values[0] = heap[size], values[size]
-            sink(heap, values, 0, size)
-        if size and values[0] == threshold:  # so many are equal that to look at all is quicker
-            kept = 0
-            for place in range(size):
-                if values[place] == threshold:
-                    admitted[count] = heap[place]
-                    count += 1
-                else:
-                    heap[kept], values[kept] = heap[place], values[place]
-                    kept += 1
-            size = kept
-            order(heap, values, size)
-        state[HEAP_SIZE] = size
-        state[THRESHOLD] = threshold
-        for k in range(count):
-            row = admitted[k] // n
-            column = admitted[k] - row * n
-            graph[row, word[column]] |= bit[column]
-            met = np.int64(reached[row]) + np.int64(fresh[word[column]] & bit[column] != 0)
-            useful |= met >= ends
-    return count
-
-
-@inner_kernel
-def _any(bits):
-    found = False
-    for w in range(len(bits)):
-        found |= bits[w] != 0
-    return found
+    for number in range(LISTS):
+        place, most = space.first[number], 0
+        while place >= 0:
+            if left[place] > most:
+                row = place // n
+                column = place - row * n
+                if reached[row] and fresh[word[column]] & bit[column]:
+                    most = left[place]
+            place = space.after[place]
+        if most:
+            lower(space, most)
+            return True
+    return False
 
 
 @inner_kernel
 def _touch_all(space):
-    """Lower the threshold until all rows and columns have an entry; False if one has none.
-
-    Rows that have none yet are `reached`, columns `fresh`.
-    """
-    graph, fresh, reached = space.graph, space.fresh, space.reached
-    word, bit = space.word, space.bit
-    n = len(word)
+    """Lower the threshold until all rows and columns have an entry; False if one has none."""
+    graph, fresh, left = space.graph, space.fresh, space.left
+    n = len(space.word)
+    threshold = space.state[THRESHOLD]
     for w in range(len(fresh)):
         fresh[w] = space.every[w]
-    empty_rows = 0
     for row in range(n):
         usable = 0
         for w in range(len(fresh)):
             usable |= graph[row, w]
             fresh[w] &= ~graph[row, w]
-        reached[row] = usable == 0
         if usable == 0:
-            empty_rows += 1
-    while empty_rows or _any(fresh):
-        count = _descend(space, 1)
-        if count == 0:
-            return False
-        for k in range(count):
-            row = space.admitted[k] // n
-            column = space.admitted[k] - row * n
-            if reached[row]:
-                empty_rows -= 1
-            reached[row] = False
-            fresh[word[column]] &= ~bit[column]
-    return True
+            most = 0
+            for place in range(row * n, row * n + n):
+                most = max(most, left[place])
+            threshold = min(threshold, most)
+    for w in range(len(fresh)):
+        while fresh[w]:
+            lowest = _lowest(fresh[w])
+            fresh[w] ^= lowest
+            most = 0
+            for place in range(WORD * w + _place(lowest), n * n, n):
+                most = max(most, left[place])
+            threshold = min(threshold, most)
+    if threshold and threshold < space.state[THRESHOLD]:
+        lower(space, threshold)
+    return threshold > 0
 
 
 @inner_kernel
@@ -259,19 +215,17 @@ def _find_bottleneck(space, size):
 
     After a search, entries matter only if one leads from a row that waiting rows reach to a column
     that they do not. Without the last that did, no matching is perfect: their value is the largest
-    minimum. Where many rows wait, there is no use in a search before each has an entry.
+    minimum. There is no use in a search before each row and column has an entry.
     """
+    if not _touch_all(space):
+        return False
     size = _seize(space, size)
-    if size << 3 > len(space.word):
-        if not _touch_all(space):
-            return False
-        size = _seize(space, size)
-    size = _match(space, size)
-    while size:
-        if _descend(space, 2) == 0:
-            return False
+    while True:
         size = _match(space, size)
-    return True
+        if size == 0:
+            return True
+        if not _descend(space):
+            return False
 
 
 @inner_kernel
@@ -313,7 +267,6 @@ def peel_bottleneck(space, stop, permutations, weights):
     """
     left, state, graph, idle = space.left, space.state, space.graph, space.idle
     column_of, row_of, word, bit = space.column_of, space.row_of, space.word, space.bit
-    heap, values, low, low_value = space.heap, space.heap_value, space.low, space.low_value
     n = len(word)
     for term in range(len(weights)):
         if state[LINE_SUM] <= stop:
@@ -334,10 +287,8 @@ def peel_bottleneck(space, stop, permutations, weights):
                 idle[word[column]] |= bit[column]
                 row_of[column] = -1
                 column_of[row] = -1
-                if value >= state[FLOOR]:
-                    push(heap, values, state, place, value)
-                elif value:
-                    lay(low, low_value, state, place, value)
+                if value:
+                    wait(space, place, value)
     return len(weights)
 
 
@@ -349,6 +300,7 @@ def peel_first(space, stop, permutations, weights):
     """
     left, state, held = space.left, space.state, space.waiting
     n = len(space.word)
+    lower(space, 1)
     for term in range(len(weights)):
         if state[LINE_SUM] <= stop:
             return term

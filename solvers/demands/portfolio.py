@@ -1,6 +1,6 @@
-"""Methods `portfolio` and `best`: several covers, polished; then parts of the best rebuilt.
+"""Methods `portfolio` and `best`: several covers; then parts of the best rebuilt.
 
-`portfolio` takes what the fitting rules make, exchanges circuits between slots and keeps the best.
+`portfolio` takes what the fitting rules make and keeps the best.
 `best` goes on from there: some slots are taken out, what they leave is covered anew by a rule
 drawn at random, and the result is kept if it is not longer (a large neighbourhood search).
 """
@@ -19,7 +19,6 @@ from optmatch.solvers.demands import few_ports
 from optmatch.solvers.demands.birkhoff import decompose
 from optmatch.solvers.demands.covering import ECLIPSE, Rating
 from optmatch.solvers.demands.covers import cover_by
-from optmatch.solvers.demands.exchange import exchange
 from optmatch.solvers.demands.greedy import complete, cover_by_busiest, cover_heaviest_first
 from optmatch.solvers.demands.plans import Plan, join, serve, tidy, trim
 from optmatch.solvers.demands.scheduling import Work, solve_demand
@@ -31,8 +30,8 @@ MOVES = 100
 _RULES = (Rating(1.0, 3.0, 8), Rating(0.5, 10.0), Rating(1.0, 10.0), Rating(0.5, 3.0), ECLIPSE)
 _FIRST_RULES = 3  # of those that fit, where time is short
 _MANY = 6000  # circuits: from so many on, rules that compare lengths take seconds
+_SMALL = 5  # ports: where slots take a delay, rebuilds of covers find as much as decompositions
 _HUGE = 200  # ports: from so many on, rules that cannot look at the clock are left out
-_STEPS_PER_S = 100_000_000  # how fast exchanges are, about
 _FEW_PORTS = 3  # with packets or several planes: so few that the exact model is quick
 _WORK = 0.1  # of the exact model, about in seconds: what it leaves open then is rebuilt
 
@@ -95,14 +94,8 @@ def _try_exact(
     return finish_small(problem, found, clock, rng, on_event, work=_WORK)
 
 
-def polish(work: Work, plan: Plan) -> Plan:
-    """Exchange circuits between slots, as far as the time allows."""
-    plan = tidy(plan)
-    steps = len(plan.ticks) ** 2 * len(work.demand)  # of one round of exchanges
-    most_s = work.clock.remaining_s / 4
-    if _STEPS_PER_S * most_s >= steps:
-        plan = exchange(plan, work.demand, work.shortest, deadline=counted_time() + most_s)
-    return trim(plan, work.demand, work.shortest)
+def _trimmed(work: Work, plan: Plan) -> Plan:
+    return trim(tidy(plan), work.demand, work.shortest)
 
 
 def _rules(work: Work) -> list[Callable[[], Plan]]:
@@ -112,16 +105,16 @@ def _rules(work: Work) -> list[Callable[[], Plan]]:
     meetings = np.concatenate([(demand > 0).sum(axis=0), (demand > 0).sum(axis=1)])
     short = work.delay * int(meetings.max()) * 20 < int(lines.max())
     rated = [partial(cover_by, work, rating) for rating in _RULES]
-    exact = partial(_exactly, work)
+    exact = [partial(_exactly, work)] if work.delay == 0 or len(demand) > _SMALL else []
     colours = [
         partial(cover_by_busiest, demand, shortest),
         partial(cover_heaviest_first, demand, shortest),
     ]
     if len(demand) > _HUGE:
-        return [colours[1], exact, *rated]
-    first = [exact] if work.delay == 0 or (short and (lines == lines[0]).all()) else []
+        return [colours[1], *exact, *rated]
+    first = exact if work.delay == 0 or (short and (lines == lines[0]).all()) else []
     covers = [*colours, *rated] if np.count_nonzero(demand) > _MANY else [*rated, *colours]
-    return [*first, *covers, *([] if first else [exact])]
+    return [*first, *covers, *([] if first else exact)]
 
 
 def _exactly(work: Work) -> Plan:
@@ -140,9 +133,9 @@ def _list_all(work: Work) -> Iterator[Plan]:
 
 
 def yield_all(work: Work) -> Iterator[Plan]:
-    """Yield the plans of method `portfolio`: of each rule, polished."""
+    """Yield the plans of method `portfolio`, one of each rule."""
     for rule in _rules(work):
-        yield polish(work, rule())
+        yield _trimmed(work, rule())
 
 
 def rebuild(work: Work) -> Iterator[Plan]:
@@ -154,7 +147,7 @@ def rebuild(work: Work) -> Iterator[Plan]:
         if best is not None and len(work.demand) > _HUGE and _late(work.clock):
             break
         began_s = work.clock.elapsed_s
-        plan = polish(work, rule())
+        plan = _trimmed(work, rule())
         if best is None or plan.cost(work.delay) < best.cost(work.delay):
             best = plan
         took_s = (work.clock.elapsed_s - began_s) / 4  # of a rebuild, as it covers only a part
@@ -166,7 +159,7 @@ def rebuild(work: Work) -> Iterator[Plan]:
             break
         moves += 1
         began_s = work.clock.elapsed_s
-        plan = polish(work, _replace_some(work, best))
+        plan = _trimmed(work, _replace_some(work, best))
         took_s = work.clock.elapsed_s - began_s
         if plan.cost(work.delay) <= best.cost(work.delay):
             best = plan

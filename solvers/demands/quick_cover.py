@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from optmatch.model import counted_time
 from optmatch.solvers.demands.assignment import assign, new_workspace
-from optmatch.solvers.demands.exchange import exchange
 from optmatch.solvers.demands.plans import Plan, join, only_demanded, serve, tidy, trim
 from optmatch.solvers.kernel import kernel
 
@@ -245,7 +244,7 @@ def plan_quickly(
     ]
     if previous is not None and deadline - counted_time() > 1.5 * takes_s:
         found.append(cover_quickly(demand, delay))
-    best = min((_finish(plan, demand, deadline) for plan in found), key=lambda p: p.cost(delay))
+    best = min((_finish(plan, demand) for plan in found), key=lambda p: p.cost(delay))
     rng, moves, took_s = np.random.default_rng(0), 0, (counted_time() - started) / 2
     lines = np.concatenate([demand, demand.T])
     bound = int((lines.sum(axis=1) + delay * np.count_nonzero(lines, axis=1)).max())
@@ -259,7 +258,7 @@ def plan_quickly(
         stay = best.ticks / best.ticks.max() + rng.random(n_slots)  # long ones rather than short
         out = int(rng.integers(min(2, n_slots - 1), n_slots))
         kept = best.take(np.argsort(stay, kind="stable")[out:])
-        plan = _finish(_patch(kept, demand, delay), demand, deadline)
+        plan = _finish(_patch(kept, demand, delay), demand)
         best = plan if plan.cost(delay) <= best.cost(delay) else best
         took_s, moves = counted_time() - began, moves + 1
     return best
@@ -270,9 +269,6 @@ def _patch(plan: Plan, demand: NDArray[np.int64], delay: int) -> Plan:
     return join(plan, cover_quickly(np.maximum(demand - serve(plan), 0), delay))
 
 
-def _finish(plan: Plan, demand: NDArray[np.int64], deadline: float) -> Plan:
-    """Trim slots and exchange circuits between them."""
-    plan = trim(tidy(plan), demand)
-    if len(plan.ticks) ** 2 * len(demand) < 1e8 * (deadline - counted_time()):
-        plan = trim(exchange(plan, demand, deadline=deadline), demand)
-    return only_demanded(plan, demand)
+def _finish(plan: Plan, demand: NDArray[np.int64]) -> Plan:
+    """Put equal slots together, and take out what nobody needs."""
+    return only_demanded(trim(tidy(plan), demand), demand)

@@ -54,7 +54,7 @@ def stuff(ticks: ArrayLike) -> NDArray[np.int64]:
     >>> stuff([[3, 1], [0, 2]]).tolist()
     [[3, 1], [1, 3]]
     """
-    matrix = whole_square("ticks", ticks)
+    matrix = whole_square(ticks)
     if not matrix.any():
         return matrix
     rows, columns = matrix.sum(axis=1), matrix.sum(axis=0)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from optmatch.model import InputError
+from optmatch.model import InputError, frozen
 
 
 class Terms(NamedTuple):
@@ -36,7 +36,7 @@ class Terms(NamedTuple):
         return total
 
 
-def whole_square(name: str, ticks: ArrayLike) -> NDArray[np.int64]:
+def whole_square(ticks: ArrayLike) -> NDArray[np.int64]:
     """Check a square matrix of whole numbers >= 0 of which line sums fit int64.
 
     Raises
@@ -44,35 +44,23 @@ def whole_square(name: str, ticks: ArrayLike) -> NDArray[np.int64]:
     InputError
         Naming the entry, the line or the shape that is wrong.
     """
-    given = np.asarray(ticks)
-    if given.ndim != 2 or given.shape[0] != given.shape[1]:
-        raise InputError(f"{name} has shape {given.shape}: must be square", where=name)
-    if given.dtype.kind not in "biu":
-        whole = np.isfinite(given) & (given == np.floor(given)) & (np.abs(given) < 2.0**63)
-        for i, j in np.argwhere(~whole)[:1]:
-            raise InputError(
-                f"{name}[{i}, {j}] = {given[i, j]}: not a whole number of 64 bits", where=name
-            )
-    elif given.size and given.max() > np.iinfo(np.int64).max:
-        raise InputError(f"{name} has an entry {given.max()}: above 64 bits", where=name)
-    whole_ticks = given.astype(np.int64)
-    if not given.size:
-        return whole_ticks
-    if whole_ticks.min() < 0:
-        i, j = np.argwhere(whole_ticks < 0)[0]
-        raise InputError(f"{name}[{i}, {j}] = {given[i, j]}: must be >= 0", where=name)
-    if int(whole_ticks.max()) * len(whole_ticks) < 2**62:
-        return whole_ticks
-    for axis, line in ((1, "row"), (0, "column")):
-        rough = whole_ticks.astype(np.float64).sum(axis=axis)
-        for k in np.flatnonzero(rough >= 2.0**62)[:1]:
-            raise InputError(
-                f"{name}: {line} {k} sums to about {rough[k]:.3g}, beyond 2**62", where=name
-            )
-    return whole_ticks
+    given = frozen("matrix", ticks, 2, np.int64)
+    if given.shape[0] != given.shape[1]:
+        raise InputError(f"matrix has shape {given.shape}: must be square", where="matrix")
+    for i, j in np.argwhere(given < 0)[:1]:
+        raise InputError(f"matrix[{i}, {j}] = {given[i, j]}: must be >= 0", where="matrix")
+    if int(given.max(initial=0)) * len(given) >= 2**62:
+        for axis, line in ((1, "row"), (0, "column")):
+            rough = given.astype(np.float64).sum(axis=axis)
+            for k in np.flatnonzero(rough >= 2.0**62)[:1]:
+                raise InputError(
+                    f"matrix: {line} {k} sums to about {rough[k]:.3g}, beyond 2**62",
+                    where="matrix",
+                )
+    return given.copy()
 
 
-def equal_sums(name: str, ticks: ArrayLike) -> NDArray[np.int64]:
+def equal_sums(ticks: ArrayLike) -> NDArray[np.int64]:
     """Check further that all lines have the same sum, as weighted permutations have.
 
     Raises
@@ -82,17 +70,17 @@ def equal_sums(name: str, ticks: ArrayLike) -> NDArray[np.int64]:
 
     Examples
     --------
-    >>> equal_sums("ticks", [[2, 0], [1, 1]])
+    >>> equal_sums([[2, 0], [1, 1]])
     Traceback (most recent call last):
         ...
-    optmatch.model.errors.InputError: ticks: column 0 sums to 3, row 0 to 2; stuff it first
+    optmatch.model.errors.InputError: matrix: column 0 sums to 3, row 0 to 2: must be equal
     """
-    whole = whole_square(name, ticks)
+    whole = whole_square(ticks)
     for axis, line in ((1, "row"), (0, "column")):
         sums = whole.sum(axis=axis)
         for k in np.flatnonzero(sums != whole[:1].sum())[:1]:
             raise InputError(
-                f"{name}: {line} {k} sums to {sums[k]}, row 0 to {whole[0].sum()}; stuff it first",
-                where=name,
+                f"matrix: {line} {k} sums to {sums[k]}, row 0 to {whole[0].sum()}: must be equal",
+                where="matrix",
             )
     return whole

@@ -1,7 +1,7 @@
 """What kernels that peel permutations off a matrix work on: arrays, and a queue of entries.
 
-Every entry that is not zero is in one of three places: in the graph of entries that may be used,
-in a heap of those just below, or among the low ones, of which the heap is filled again.
+Every entry that is not zero is in the graph of entries that may be used, or in one of the lists of
+those below the threshold.
 """
 
 from __future__ import annotations
@@ -16,8 +16,13 @@ from optmatch.solvers.kernel import inner_kernel
 WORD = 64
 """Columns in one word, whose last bit is the sign."""
 
-LINE_SUM, THRESHOLD, FLOOR, HEAP_SIZE, LOW_SIZE = range(5)
+LISTS = 64
+"""Of entries that wait: one for each bit, after one for no bit, which all are in at the start."""
+
+LINE_SUM, THRESHOLD = range(2)
 """Indices of `PeelingWorkspace.state`."""
+
+_EXPONENT = 1022  # of float64, for 0.5
 
 
 class PeelingWorkspace(NamedTuple):
@@ -37,41 +42,30 @@ class PeelingWorkspace(NamedTuple):
     waiting: NDArray[np.int64]  # rows without a column
     word: NDArray[np.int64]  # by column: where its bit is
     bit: NDArray[np.int64]
-    heap: NDArray[np.int64]  # places below the threshold and not below the floor, largest first
-    heap_value: NDArray[np.int64]  # their entries: to look these up would be to leave the cache
-    low: NDArray[np.int64]  # places below the floor, in any order
-    low_value: NDArray[np.int64]
-    admitted: NDArray[np.int64]  # places that came into the graph last
+    first: NDArray[np.int64]  # (LISTS): of entries below the threshold, their first places, or -1
+    after: NDArray[np.int64]  # by place: the next one of the same list, -1 after the last
     state: NDArray[np.int64]
 
 
-def set_up(matrix: NDArray[np.int64], *, threshold: int) -> PeelingWorkspace:
-    """Lay out the space for a matrix of which all lines have the same sum.
+def set_up(matrix: NDArray[np.int64]) -> PeelingWorkspace:
+    """Lay out the space for a matrix of which all lines have the same sum, and not 0.
 
-    Parameters
-    ----------
-    matrix
-        Entries, shape (n, n), n > 0.
-    threshold
-        Entries of at least this are in the graph from the start.
+    The graph is empty, the threshold above all entries, and all of them wait in the first list.
     """
     n = len(matrix)
     columns = np.arange(n)
-    word = columns // WORD
     bit = np.left_shift(np.int64(1), columns % WORD)
     every = np.add.reduceat(bit, np.arange(0, n, WORD))
-    usable = np.where(matrix >= threshold, bit, 0)
-    graph = np.add.reduceat(usable, np.arange(0, n, WORD), axis=1)
-    size = int(np.count_nonzero(matrix))
-    low = np.flatnonzero((matrix > 0) & (matrix < threshold))
-    state = [int(matrix[0].sum()), threshold, threshold, 0, len(low)]
+    places = np.flatnonzero(matrix)
 
     def room(size: int, fill: int = 0) -> NDArray[np.int64]:
         return np.full(size, fill, dtype=np.int64)
 
+    first, after = room(LISTS, -1), room(matrix.size)
+    first[0], after[places] = places[0], np.append(places[1:], -1)
     return PeelingWorkspace(
         left=np.array(matrix, dtype=np.int64, order="C").ravel(),
-        graph=graph,
+        graph=np.zeros((n, len(every)), dtype=np.int64),
         column_of=room(n, -1),
         row_of=room(n, -1),
         idle=every.copy(),
@@ -82,83 +76,51 @@ def set_up(matrix: NDArray[np.int64], *, threshold: int) -> PeelingWorkspace:
         parent=room(n),
         queue=room(n),
         waiting=room(n),
-        word=word,
+        word=columns // WORD,
         bit=bit,
-        heap=room(size),
-        heap_value=room(size),
-        low=np.concatenate([low, room(size - len(low))]),
-        low_value=np.concatenate([matrix.ravel()[low], room(size - len(low))]),
-        admitted=room(size),
-        state=np.array(state, dtype=np.int64),
+        first=first,
+        after=after,
+        state=matrix[0].sum() + np.arange(2),
     )
 
 
 @inner_kernel
-def sink(heap, values, place, size):
-    """Let an item of the heap sink to where it belongs."""
-    item, value = heap[place], values[place]
-    while True:
-        below = 2 * place + 1
-        if below >= size:
-            break
-        if below + 1 < size and values[below + 1] > values[below]:
-            below += 1
-        if values[below] <= value:
-            break
-        heap[place], values[place] = heap[below], values[below]
-        place = below
-    heap[place], values[place] = item, value
+def _list_of(value, threshold):
+    """Return the number of the list, by the first bit in which value and threshold differ."""
+    differing = value ^ threshold
+    alone = np.float64(differing & ~(differing >> 1))  # no rounding can make it a power of two
+    return max(0, (alone.view(np.int64) >> 52) - _EXPONENT)
 
 
 @inner_kernel
-def order(heap, values, size):
-    """Make a heap of items in any order."""
-    for place in range(size // 2 - 1, -1, -1):
-        sink(heap, values, place, size)
+def wait(space, place, value):
+    """Put an entry below the threshold into its list."""
+    number = _list_of(value, space.state[THRESHOLD])
+    space.after[place] = space.first[number]
+    space.first[number] = place
 
 
 @inner_kernel
-def push(heap, values, state, item, value):
-    """Put an entry into the heap."""
-    place = state[HEAP_SIZE]
-    state[HEAP_SIZE] += 1
-    while place > 0:
-        above = (place - 1) >> 1
-        if values[above] >= value:
-            break
-        heap[place], values[place] = heap[above], values[above]
-        place = above
-    heap[place], values[place] = item, value
+def lower(space, threshold):
+    """Lower the threshold: the graph gets the entries of at least that.
 
-
-@inner_kernel
-def lay(low, low_value, state, item, value):
-    """Put an entry among the low ones."""
-    low[state[LOW_SIZE]] = item
-    low_value[state[LOW_SIZE]] = value
-    state[LOW_SIZE] += 1
-
-
-@inner_kernel
-def refill(space):
-    """Fill the empty heap with the largest entries below the floor; False if there are none."""
-    heap, values, low, low_value = space.heap, space.heap_value, space.low, space.low_value
-    state = space.state
-    while state[LOW_SIZE]:
-        floor = state[FLOOR] - max(1, state[FLOOR] >> 3)
-        state[FLOOR] = floor
-        kept = size = 0
-        for k in range(state[LOW_SIZE]):
-            item, value = low[k], low_value[k]
-            if value < floor:
-                low[kept], low_value[kept] = item, value
-                kept += 1
+    An entry is the larger, the further on it differs from the threshold. So those of the first
+    lists are all larger than those of the next, and only the last one that is reached holds both:
+    a radix heap (Ahuja, Mehlhorn, Orlin and Tarjan 1990).
+    """
+    left, first, after = space.left, space.first, space.after
+    n = len(space.word)
+    last = _list_of(threshold, space.state[THRESHOLD])
+    space.state[THRESHOLD] = threshold
+    for number in range(last + 1):
+        place = first[number]
+        first[number] = -1
+        while place >= 0:
+            following = after[place]
+            if left[place] < threshold:
+                wait(space, place, left[place])
             else:
-                heap[size], values[size] = item, value
-                size += 1
-        state[LOW_SIZE] = kept
-        if size:
-            order(heap, values, size)
-            state[HEAP_SIZE] = size
-            return True
-    return False
+                row = place // n
+                column = place - row * n
+                space.graph[row, space.word[column]] |= space.bit[column]
+            place = following

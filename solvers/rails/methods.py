@@ -23,9 +23,10 @@ from optmatch.model.solution import RTOL
 from optmatch.problems import RailJob
 from optmatch.problems.rails.plan import RailPlan
 from optmatch.solvers.rails.light import route_plan
-from optmatch.solvers.rails.order import plan_ahead
+from optmatch.solvers.rails.order import Start, plan_ahead
 from optmatch.solvers.rails.policies import NO_SPLIT, plan_by_demand, plan_policy, plan_static
 from optmatch.solvers.rails.relays import plan_around
+from optmatch.solvers.rails.timetable import Draft
 from optmatch.solvers.rails.transfers import Transfers, fold_transfers
 
 Simple = Literal["prefetch", "provisioned", "on-demand", "static"]
@@ -85,28 +86,30 @@ def plan_lit(transfers: Transfers) -> tuple[RailPlan | None, RailPlan | None]:
 
 def plan_well(transfers: Transfers, *, around: bool = True) -> RailPlan | None:
     """Return the best plan that is found without search; `around` allows data to be forwarded."""
-    best: RailPlan | None = None
-    starts: list[list[float]] = []
+    best: Draft | None = None
+    starts: list[Start] = []
     try:
-        for plan in simple_plans(transfers):  # what was made before a limit stays
-            starts.append(plan.start_s[transfers.folded.part].tolist())
-            best = plan if best is None or plan.step_s < best.step_s else best
+        for draft in _simple_drafts(transfers):  # what was made before a limit stays
+            starts.append(draft.start)
+            best = draft if best is None or draft.step_s < best.step_s else best
         if transfers.job.network.switching == "per-circuit":
             early = plan_ahead(transfers, starts)
             if early is not None and (best is None or early.step_s <= best.step_s):
                 best = early
-        if not around or best is None or best.step_s <= transfers.job.lower_bound() * (1 + RTOL):
-            return best
-        return plan_around(transfers, best) or best
+        bound_s = transfers.job.lower_bound() * (1 + RTOL)
+        if around and best is not None and best.step_s > bound_s:
+            plan = plan_around(transfers, best)
+            if plan is not None:
+                return plan
     except TimeUp:
         if best is None:
             raise
-        return best
+    return best and best.build()
 
 
-def simple_plans(transfers: Transfers) -> Iterator[RailPlan]:
-    """Make the plans of the simple policies, where there are any."""
-    makers: tuple[Callable[[], RailPlan | None], ...] = (
+def _simple_drafts(transfers: Transfers) -> Iterator[Draft]:
+    """Draft the plans of the simple policies, where there are any."""
+    makers: tuple[Callable[[], Draft | None], ...] = (
         lambda: plan_by_demand(transfers, provisioned=True),
         lambda: plan_by_demand(transfers, provisioned=False),
         lambda: plan_static(
@@ -115,9 +118,9 @@ def simple_plans(transfers: Transfers) -> Iterator[RailPlan]:
     )
     for make in makers:
         check_time()
-        plan = make()
-        if plan is not None:
-            yield plan
+        draft = make()
+        if draft is not None:
+            yield draft
 
 
 def _check_digits(problem: RailJob, plan: RailPlan) -> None:

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import check_time
-from optmatch.problems.rails.plan import RailPlan
+from optmatch.solvers.rails.lines import Lines, draw_lines
 from optmatch.solvers.rails.paths import Ints, Timed, longest_paths
 from optmatch.solvers.rails.policies import usual_lanes
-from optmatch.solvers.rails.timetable import Turn, build_plan
+from optmatch.solvers.rails.timetable import Draft
 from optmatch.solvers.rails.transfers import Transfers, Uses
 
 Start = Sequence[float] | NDArray[np.float64]
@@ -34,7 +34,7 @@ class Order(NamedTuple):
     """By end and lane the peer that it faces when the step begins, and ends."""
 
 
-def plan_ahead(transfers: Transfers, starts: Sequence[Start] = ()) -> RailPlan | None:
+def plan_ahead(transfers: Transfers, starts: Sequence[Start] = ()) -> Draft | None:
     """Set up circuits early: the best of a few orders; None if no order can be kept.
 
     Tried are the order in which communications would start with all circuits there, and those of
@@ -64,8 +64,8 @@ def best_order(transfers: Transfers, starts: Sequence[Start] = ()) -> Order | No
     return best
 
 
-def plan_in_order(transfers: Transfers, order: Order) -> RailPlan | None:
-    """Make the plan in which each end serves its communications in an order.
+def plan_in_order(transfers: Transfers, order: Order) -> Draft | None:
+    """Draft the plan in which each end serves its communications in an order.
 
     Every change begins as soon as the port is free; None if the order contradicts itself.
     """
@@ -78,42 +78,13 @@ def plan_in_order(transfers: Transfers, order: Order) -> RailPlan | None:
     if found is None:
         return None
     begins = found.timed.start_s[len(transfers.duration_s) :]
-    turns = _turns(served, found.turned, begins)
-    still = _turns(served, standing, np.zeros(len(standing)))
-    return build_plan(transfers, found.timed, order.lanes, still, turns)
+    turns = served.turns(found.turned, begins)
+    still = served.turns(standing, np.zeros(len(standing)))
+    return Draft(transfers, found.timed, order.lanes, still, turns)
 
 
-def _turns(served: _Served, rows: Ints, at: NDArray[np.float64]) -> list[Turn]:
-    _, *where = (column[rows].tolist() for column in served.uses)
-    return [
-        Turn(time, time, end, lane, (place, number))
-        for time, end, lane, _, place, number in zip(at.tolist(), *where, strict=True)
-    ]
-
-
-class _Served(NamedTuple):
-    """Who uses each lane of each end, a line, one after another."""
-
-    uses: Uses
-    line: Ints
-    """``line[row]``, ascending from 0."""
-    first: Ints
-    """``first[line]``: its first row."""
-    last: Ints
-
-
-def _serve(transfers: Transfers, uses: Uses, start: Start, lanes: Mapping[int, int]) -> _Served:
-    """Put those that use an end into an order."""
-    taken = np.zeros(len(transfers.first), np.int64)
-    taken[list(lanes)] = list(lanes.values())
-    rows = np.flatnonzero(taken[uses.node] >> uses.lane & 1)
-    line = uses.end[rows] * transfers.n_lanes + uses.lane[rows]
-    order = np.argsort(line * len(taken) + transfers.rank(start)[uses.node[rows]])
-    begins = np.diff(line[order], prepend=-1) > 0
-    first = np.flatnonzero(begins)
-    last = np.append(first[1:], len(rows))[: len(first)] - 1
-    served = Uses(*(column[rows[order]] for column in uses))
-    return _Served(served, np.cumsum(begins) - 1, first, last)
+def _serve(transfers: Transfers, uses: Uses, start: Start, lanes: Mapping[int, int]) -> Lines:
+    return draw_lines(uses, transfers.rank(start)[uses.node], lanes)
 
 
 class _Found(NamedTuple):
@@ -125,13 +96,11 @@ class _Found(NamedTuple):
 
 
 def _time(
-    transfers: Transfers, served: _Served, standing: Ints, lanes: Mapping[int, int]
+    transfers: Transfers, served: Lines, standing: Ints, lanes: Mapping[int, int]
 ) -> _Found | None:
     """Find when everything starts, and what is turned; `standing` rows say whom lines face."""
-    (node, _, _, peer, *_), first, last = served.uses, served.first, served.last
-    before, faced = np.roll(node, 1), np.roll(peer, 1)
-    before[first], faced[first] = -1, peer[standing]
-    turns, back = peer != faced, peer[last] != peer[standing]
+    (node, _, _, peer, *_), before, last = served.uses, served.before, served.last
+    turns, back = peer != served.faced(standing), peer[last] != peer[standing]
     same = ~turns & (before >= 0)
     turned = np.concatenate([np.flatnonzero(turns), standing[back]])
     number = len(transfers.duration_s) + np.arange(len(turned))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import pairwise
-from typing import Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,20 +12,13 @@ from optmatch.model import InputError
 from optmatch.problems import RailJob
 from optmatch.problems.rails.plan import RailPlan
 from optmatch.problems.rails.step import DIMENSIONS, SEND, Dimension
-from optmatch.solvers.rails.paths import longest_paths
+from optmatch.solvers.rails.lines import Lines, draw_lines
+from optmatch.solvers.rails.paths import Ints, longest_paths
 from optmatch.solvers.rails.stopping import stopping_paths
-from optmatch.solvers.rails.timetable import Turn, build_plan
-from optmatch.solvers.rails.transfers import Spot, Transfer, Transfers, fold_transfers
+from optmatch.solvers.rails.timetable import Draft
+from optmatch.solvers.rails.transfers import Transfer, Transfers, fold_transfers
 
 NO_SPLIT = "fewer ports than there are kinds of circuits to keep"
-
-
-class Span(NamedTuple):
-    """Communication of one class that goes on without a change of its circuits."""
-
-    nodes: list[int]
-    facing: dict[tuple[int, int], tuple[int, Spot]]
-    """By end and lane: the peer, and what says whom."""
 
 
 def usual_lanes(transfers: Transfers) -> dict[int, int]:
@@ -52,62 +44,6 @@ def usual_lanes(transfers: Transfers) -> dict[int, int]:
     return {node: choose(transfer) for node, transfer in transfers.by_node.items()}
 
 
-def spans(
-    transfers: Transfers, cls: int, nodes: NDArray[np.int64], lanes: dict[int, int]
-) -> list[Span]:
-    """Cut what a class does where an end has to face somebody else."""
-    found: list[Span] = []
-    for node in nodes.tolist():
-        wanted = dict(_wanted(transfers.by_node[node], cls, lanes[node]))
-        known = found[-1].facing if found else None
-        if known is None or any(known.get(at, new)[0] != new[0] for at, new in wanted.items()):
-            found.append(Span([], {}))
-        found[-1].nodes.append(node)
-        for at, new in wanted.items():
-            found[-1].facing.setdefault(at, new)
-    return found
-
-
-def _wanted(
-    transfer: Transfer, cls: int, lanes: int
-) -> Iterator[tuple[tuple[int, int], tuple[int, Spot]]]:
-    for point in transfer.endpoints:
-        if point.end // 2 == cls:
-            for lane in range(lanes.bit_length()):
-                if lanes >> lane & 1:
-                    yield (point.end, lane), (point.peers[lane], point.spot)
-
-
-def standing(every: list[list[Span]]) -> Iterator[Turn]:
-    """List what all ends face when a step begins, as the step before has left them."""
-    for row in every:
-        last = {at: place for span in row for at, (_, place) in span.facing.items()}
-        yield from (Turn(0.0, 0.0, *at, place) for at, place in last.items())
-
-
-class Switch(NamedTuple):
-    """A change of circuits of one class, before one of its spans."""
-
-    span: Span
-    previous: Span | None
-    changes: dict[tuple[int, int], Spot]
-    """By end and lane: what says whom to face."""
-
-
-def switches(every: list[list[Span]]) -> list[Switch]:
-    """List the changes that the spans of all classes need, in a step that repeats."""
-    found = []
-    for row in every:
-        state = {at: new[0] for span in row for at, new in span.facing.items()}
-        for number, span in enumerate(row):
-            changes = {at: place for at, (peer, place) in span.facing.items() if state[at] != peer}
-            state |= {at: peer for at, (peer, _) in span.facing.items()}
-            if changes:
-                previous = row[number - 1] if number else None
-                found.append(Switch(span, previous, changes))
-    return found
-
-
 def plan_policy(
     job: RailJob,
     policy: Literal["static", "on-demand", "provisioned"],
@@ -118,11 +54,13 @@ def plan_policy(
     `ports` are those of each dimension for ``"static"``; None for shares by traffic.
     """
     if policy == "static":
-        return plan_static(fold_transfers(job, fixed=True), ports)
-    return plan_by_demand(fold_transfers(job), provisioned=policy == "provisioned")
+        draft = plan_static(fold_transfers(job, fixed=True), ports)
+    else:
+        draft = plan_by_demand(fold_transfers(job), provisioned=policy == "provisioned")
+    return draft and draft.build()
 
 
-def plan_by_demand(transfers: Transfers, *, provisioned: bool) -> RailPlan:
+def plan_by_demand(transfers: Transfers, *, provisioned: bool) -> Draft:
     """Change circuits when they are asked for.
 
     A class changes its circuits when its last span has ended and somebody has asked. On demand
@@ -131,15 +69,18 @@ def plan_by_demand(transfers: Transfers, *, provisioned: bool) -> RailPlan:
     programs say. Where these contradict each other, they go by time, which never does: all that
     is added to the step then leads from what starts earlier to what starts later.
     """
-    plan = _plan_in_order(transfers, transfers.order, provisioned)
-    plan = plan or _plan_in_order(transfers, by_time(transfers), provisioned)
-    assert plan is not None
-    return plan
+    draft = _draft_in_order(transfers, transfers.order, provisioned=provisioned)
+    if draft is None:
+        rank = _by_time(transfers)
+        order = [nodes[np.argsort(rank[nodes])] for nodes in transfers.order]
+        draft = _draft_in_order(transfers, order, provisioned=provisioned)
+    assert draft is not None
+    return draft
 
 
 def plan_static(
     transfers: Transfers, ports: Mapping[Dimension, int] | None = None
-) -> RailPlan | None:
+) -> Draft | None:
     """Split the lanes once and never change a circuit.
 
     Communications that can share a circuit are one kind; each kind gets lanes in proportion to
@@ -163,15 +104,13 @@ def plan_static(
     for (_, nodes), share in zip(kinds, shares, strict=True):
         lanes |= dict.fromkeys(nodes, (1 << share) - 1 << given)
         given += share
-    order = by_time(transfers)
-    every = [spans(transfers, cls, nodes, lanes) for cls, nodes in enumerate(order)]
-    shared = [
-        pair
-        for cls, nodes in enumerate(order)
-        for pair in share_ports(transfers, cls, nodes, lanes)
-    ]
-    timed = longest_paths(transfers.lasting(lanes), transfers.pairs_and(shared))
-    return None if timed is None else build_plan(transfers, timed, lanes, standing(every), [])
+    uses = transfers.uses()
+    lines = draw_lines(uses, _by_time(transfers)[uses.node], lanes)
+    timed = longest_paths(
+        transfers.lasting(lanes), np.concatenate([transfers.pairs, lines.pairs()])
+    )
+    nothing = lines.turns(lines.last[:0], np.empty(0))
+    return timed and Draft(transfers, timed, lanes, lines.standing(), nothing)
 
 
 def _kinds(transfers: Transfers, *, apart: bool) -> list[tuple[Dimension | None, list[int]]]:
@@ -233,18 +172,6 @@ def _busiest(transfers: Transfers, nodes: list[int]) -> float:
     return max(sent.values())
 
 
-def share_ports(
-    transfers: Transfers, cls: int, nodes: NDArray[np.int64], lanes: dict[int, int]
-) -> Iterator[tuple[int, int]]:
-    """Let what uses the same ports of a class run one after another, in the order given."""
-    last: dict[tuple[int, int], int] = {}
-    for node in nodes.tolist():
-        for at, _ in _wanted(transfers.by_node[node], cls, lanes[node]):
-            if at in last and last[at] != node:
-                yield last[at], node
-            last[at] = node
-
-
 def share_lanes(traffic: list[float], lanes: int) -> list[int] | None:
     """Share lanes in proportion to the square root of traffic, at least one each.
 
@@ -266,8 +193,8 @@ def share_lanes(traffic: list[float], lanes: int) -> list[int] | None:
     return shares
 
 
-def by_time(transfers: Transfers) -> tuple[NDArray[np.int64], ...]:
-    """Order the communication of each class by when it starts with all circuits there.
+def _by_time(transfers: Transfers) -> Ints:
+    """Return the places of nodes ordered by when they start with all circuits there.
 
     Such orders never contradict each other, as programs may where a rank posts receives early.
     """
@@ -275,62 +202,80 @@ def by_time(transfers: Transfers) -> tuple[NDArray[np.int64], ...]:
     durations = transfers.lasting(dict.fromkeys(transfers.by_node, lanes))
     timed = longest_paths(durations, transfers.pairs)
     assert timed is not None  # else `fold_transfers` has named who waits for whom
-    rank = transfers.rank(timed.start_s)
-    return tuple(nodes[np.argsort(rank[nodes], kind="stable")] for nodes in transfers.order)
+    return transfers.rank(timed.start_s)
 
 
-def _talk_before(transfers: Transfers, causes: dict[int, list[int]], node: int) -> list[int]:
-    """List the communication over rails that a node waits for, directly or through other work."""
-    found: list[int] = []
-    seen, left = {node}, [node]
-    while left:
-        for cause in causes.get(left.pop(), ()):
-            if cause not in seen:
-                seen.add(cause)
-                (found if cause in transfers.by_node else left).append(cause)
-    return found
+def _cut_spans(lines: Lines, n_places: int) -> NDArray[np.bool_]:
+    """Tell by place whether circuits change there: an end faces somebody else since the last."""
+    latest, cut = np.full(n_places, -1), np.zeros(n_places, dtype=bool)
+    rows = np.flatnonzero(lines.before >= 0)
+    rows = rows[lines.uses.peer[rows] != lines.uses.peer[rows - 1]]
+    np.maximum.at(latest, lines.place[rows], lines.place[rows - 1])
+    begin, turned = 0, np.flatnonzero(latest >= 0)
+    for here, back in zip(turned.tolist(), latest[turned].tolist(), strict=True):
+        if back >= begin:
+            cut[here], begin = True, here
+    return cut
 
 
-def _plan_in_order(
-    transfers: Transfers, order: tuple[NDArray[np.int64], ...], provisioned: bool
-) -> RailPlan | None:
-    lanes = usual_lanes(transfers)
-    every = [spans(transfers, cls, nodes, lanes) for cls, nodes in enumerate(order)]
-    durations, pairs = transfers.lasting(lanes), list[tuple[int, int]]()
-    causes: dict[int, list[int]] = {}
-    for one, two in transfers.pairs.tolist():
-        causes.setdefault(two, []).append(one)
-    for cls, nodes in enumerate(order):
-        pairs += share_ports(transfers, cls, nodes, lanes)
-    first = len(durations)  # of further nodes: one between every two spans, then the changes
-    for row in every:
-        for span, following in pairwise(row):
-            pairs += [(one, first) for one in span.nodes]
-            pairs += [(first, two) for two in following.nodes]
-            first += 1
-    wanted = switches(every)
-    asks: list[list[int]] = []
-    for number, switch in enumerate(wanted, first):
-        drained = switch.previous.nodes if switch.previous else []
-        node = switch.span.nodes[0]
-        before = _talk_before(transfers, causes, node) if provisioned else causes.get(node, [])
-        asks.append([*drained, *before] if provisioned else before)
-        pairs += [(one, number) for one in {*drained, *before}]
-        pairs += [(number, two) for two in switch.span.nodes]
-    lasts = np.zeros(first + len(wanted))
-    lasts[: len(durations)], lasts[first:] = durations, transfers.job.network.delay_s
-    waits = transfers.pairs_and(pairs)
+def _draft_in_order(
+    transfers: Transfers, order: Sequence[Ints], *, provisioned: bool
+) -> Draft | None:
+    """Let each class go through its spans: communication that goes on without a change.
+
+    To the step are added, of each node its asking, which waits for what the node waits for, or if
+    `provisioned` for the communication before that alone; what parts a span from the one before;
+    and the changes.
+    """
+    lanes, uses, n = usual_lanes(transfers), transfers.uses(), len(transfers.duration_s)
+    nodes = np.concatenate([*order, np.empty(0, np.int64)])
+    cls = np.repeat(np.arange(len(order)), [*map(len, order)])
+    key = cls * n + nodes
+    sort = np.argsort(key)
+    place = sort[np.searchsorted(key[sort], uses.end // 2 * n + uses.node)]
+    lines = draw_lines(uses, place, lanes)
+    enters = np.diff(cls, prepend=-1) > 0
+    span = np.cumsum(enters | _cut_spans(lines, len(nodes))) - 1
+    head = np.flatnonzero(np.diff(span, prepend=-1))
+    follows = np.append(~enters[head], False)  # by span: not the first of its class
+    turned = np.flatnonzero(lines.uses.peer != lines.faced(lines.last))
+    changed, change = np.unique(span[lines.place[turned]], return_inverse=True)
+    numbers = np.full(len(head), -1)
+    numbers[changed] = np.arange(len(changed))
+    gap, first = 2 * n, 2 * n + len(head)
+
+    talks = np.full(n, not provisioned)
+    talks[list(transfers.by_node)] = True
+    one, two = transfers.pairs.T
+    leaves, starts, waits = follows[span + 1], follows[span], numbers[span] >= 0
+    asks, parts = n + nodes[head[changed]], follows[changed]
+    pairs = [
+        lines.pairs(),
+        _join(np.where(talks[one], one, n + one), n + two),
+        _join(nodes[leaves], gap + span[leaves] + 1),
+        _join(gap + span[starts], nodes[starts]),
+        _join(gap + changed[parts], first + np.flatnonzero(parts)),
+        _join(asks, first + np.arange(len(changed))),
+        _join(first + numbers[span[waits]], nodes[waits]),
+    ]
+    lasts = np.zeros(first + len(changed))
+    lasts[:n], lasts[first:] = transfers.lasting(lanes), transfers.job.network.delay_s
+    all_pairs = np.concatenate([transfers.pairs, *pairs])
     if transfers.job.network.switching == "all-stop":
         rails = np.full(len(lasts), -1)
-        rails[: len(durations)] = of_nodes = transfers.rails()
-        rails[first:] = [of_nodes[switch.span.nodes[0]] for switch in wanted]
-        timed = stopping_paths(lasts.tolist(), waits.tolist(), rails.tolist(), first)
+        rails[:n] = of_nodes = np.array(transfers.rails(), np.int64)
+        rails[first:] = of_nodes[asks - n]
+        timed = stopping_paths(lasts.tolist(), all_pairs.tolist(), rails.tolist(), first)
     else:
-        timed = longest_paths(lasts, waits)
+        timed = longest_paths(lasts, all_pairs)
     if timed is None:
         return None
-    turns, begins, ends = [], timed.start_s[first:].tolist(), timed.end_s.tolist()
-    for at, switch, asked in zip(begins, wanted, asks, strict=True):
-        asked_s = max((ends[node] for node in asked), default=0.0)
-        turns += [Turn(at, asked_s, *where, place) for where, place in switch.changes.items()]
-    return build_plan(transfers, timed, lanes, standing(every), turns)
+    asked = timed.end_s[asks]
+    if provisioned:
+        asked = np.maximum(asked, np.where(parts, timed.end_s[gap + changed], 0.0))
+    turns = lines.turns(turned, timed.start_s[first:][change], asked[change])
+    return Draft(transfers, timed, lanes, lines.standing(), turns)
+
+
+def _join(one: Ints, two: Ints) -> Ints:
+    return np.stack([one, two], axis=1)

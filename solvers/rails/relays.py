@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from optmatch.problems.rails.plan import RailPlan, ranks_of_rails
 from optmatch.problems.rails.step import ALL_TO_ALL, RECV, SEND
 from optmatch.solvers.rails.order import Order, best_order, plan_in_order
+from optmatch.solvers.rails.timetable import Draft
 from optmatch.solvers.rails.transfers import Endpoint, Transfer, Transfers, face
 
 MOST_LISTED = 4
@@ -242,7 +243,7 @@ def _is_complete(transfers: Transfers, seats: NDArray[np.int64] | None) -> bool:
     )
 
 
-def plan_around(transfers: Transfers, known: RailPlan) -> RailPlan | None:
+def plan_around(transfers: Transfers, known: Draft) -> RailPlan | None:
     """Send data around where that saves changes of circuits; None if it is no better than `known`.
 
     Messages of one direction, collectives, or both go around along the messages of the other
@@ -250,7 +251,6 @@ def plan_around(transfers: Transfers, known: RailPlan) -> RailPlan | None:
     of the step with all links.
     """
     relays = list_relays(transfers)
-    start = known.start_s[transfers.folded.part].tolist()
     found: list[tuple[Order, Transfers, dict[int, Route]]] = []
     for way in relays.around:
         messages = {
@@ -259,7 +259,7 @@ def plan_around(transfers: Transfers, known: RailPlan) -> RailPlan | None:
         rings = {node: route for node, route in way.items() if node not in messages}
         for chosen in (messages, rings, way if messages and rings else {}):
             diverted = divert(relays, chosen)
-            order = best_order(diverted, [start]) if chosen else None
+            order = best_order(diverted, [known.start]) if chosen else None
             if order is not None and order.step_s < known.step_s:
                 found.append((order, diverted, chosen))
     if not found:
@@ -272,15 +272,17 @@ def plan_diverted(
     transfers: Transfers, chosen: Mapping[int, Route], order: Order
 ) -> RailPlan | None:
     """Make the plan of an order in which communications go the ways chosen for them."""
-    plan = plan_in_order(transfers, order)
-    return plan and replace(plan, relays=_relay_rows(transfers, chosen, order.lanes))
+    draft = plan_in_order(transfers, order)
+    relays = _relay_rows(transfers, chosen, order.lanes)
+    return draft and replace(draft.build(), relays=relays)
 
 
 def list_senders(transfers: Transfers) -> dict[int, int]:
     """Return for each node of the folded step one operation of it that does not receive."""
-    sends = np.flatnonzero(transfers.job.step().kind != RECV)
-    nodes, first = np.unique(transfers.folded.node_of[sends], return_index=True)
-    return dict(zip(nodes.tolist(), sends[first].tolist(), strict=True))
+    folded = transfers.folded
+    sends = np.flatnonzero(folded.step.kind[folded.own] != RECV)
+    nodes, first = np.unique(folded.nodes[sends], return_index=True)
+    return dict(zip(nodes.tolist(), folded.own[sends[first]].tolist(), strict=True))
 
 
 def recognise(relays: Relays, plan: RailPlan) -> dict[int, int]:
@@ -316,10 +318,10 @@ def _relay_rows(
     transfers: Transfers, chosen: Mapping[int, Route], lanes: Mapping[int, int]
 ) -> NDArray[np.int32]:
     """List who forwards what, as plans have it."""
-    step, node_of = transfers.job.step(), transfers.folded.node_of
+    step = transfers.job.step()
     rows = [np.empty((0, 4), dtype=np.int64)]
     for node, way in chosen.items():
-        operations = np.flatnonzero((node_of == node) & (step.kind != RECV))
+        operations = transfers.folded.list_sends(node)
         ranks = step.rank[operations].astype(np.int64)
         for hop, link in enumerate(way[:-1]):
             ranks = link.to[ranks]

@@ -43,8 +43,9 @@ def stopping_paths(
         after[one].append(two)
         waits[two] += 1
     rails = {rail: _Rail() for rail in set(rail_of)}
-    # At one moment: what ends, then what starts to switch, then what starts to send.
-    queue = [(0.0, 1 + (k < first_switch), k) for k in range(n) if not waits[k]]
+    # At one moment: what ends, starts beside rails, starts to switch, starts to send.
+    turn = [1 if rail < 0 else 2 + (k < first_switch) for k, rail in enumerate(rail_of)]
+    queue = [(0.0, turn[k], k) for k in range(n) if not waits[k]]
     heapify(queue)
     place, done = [0] * n, 0
     while queue:
@@ -59,7 +60,7 @@ def stopping_paths(
             for later in after[node]:
                 waits[later] -= 1
                 if not waits[later]:
-                    heappush(queue, (now, 1 + (later < first_switch), later))
+                    heappush(queue, (now, turn[later], later))
             continue
         if node >= first_switch:
             _stop(rail, now, duration_s[node], end)

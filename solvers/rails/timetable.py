@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from hashlib import blake2b
 from itertools import groupby
 from typing import NamedTuple
 
@@ -10,65 +11,68 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import IDLE
-from optmatch.problems import RailJob
 from optmatch.problems.rails.plan import RailPlan, RailTimeline, ranks_of_rails
 from optmatch.problems.rails.step import RECV, SEND
+from optmatch.solvers.rails.lines import Turns
 from optmatch.solvers.rails.paths import Timed
 from optmatch.solvers.rails.transfers import Spot, Transfers, face, list_sides
 
 
-class Turn(NamedTuple):
-    """An end of a class is turned to face others, on one lane."""
+class Draft(NamedTuple):
+    """A plan of a folded job, which is soon made; to unfold it takes memory."""
 
-    starts_s: float
-    asked_s: float
-    end: int
-    lane: int
-    spot: Spot
-    """What says whom."""
+    transfers: Transfers
+    timed: Timed
+    """Of the nodes of the folded job; more may follow them."""
+    lanes: Mapping[int, int]
+    """By communication, a bit for each lane."""
+    standing: Turns
+    """What ends face when the step begins, as the step before has left them."""
+    turns: Turns
+
+    @property
+    def step_s(self) -> float:
+        """The time of a step; less, if what changes last joins no two ports."""
+        changed_s = float(self.turns.starts_s.max(initial=-np.inf))
+        ends_s = self.timed.end_s[: len(self.transfers.first)]
+        return max(float(ends_s.max(initial=0.0)), changed_s + self.transfers.job.network.delay_s)
+
+    @property
+    def start(self) -> NDArray[np.float64]:
+        """When nodes of the folded step start."""
+        return self.timed.start_s[: len(self.transfers.last)]
+
+    def build(self) -> RailPlan:
+        """Unfold times and turns to all operations and rails."""
+        transfers, timed = self.transfers, self.timed
+        folded = transfers.folded
+        ends = folded.spread(timed.end_s[transfers.last[folded.nodes]])
+        mask = np.zeros(len(transfers.duration_s), dtype=np.int32)
+        mask[list(self.lanes)] = list(self.lanes.values())
+        timelines = _timelines(self)
+        delay_s = transfers.job.network.delay_s
+        last = [float(t.starts_s[-1]) + delay_s for t in timelines if t.n_reconfigurations]
+        return RailPlan(
+            rails=timelines,
+            start_s=folded.spread(timed.start_s[folded.nodes]),
+            end_s=ends,
+            ports=folded.spread(_ports(transfers, mask[folded.nodes])),
+            step_s=max(float(ends.max(initial=0.0)), *last, 0.0),
+        )
 
 
-def build_plan(
-    transfers: Transfers,
-    timed: Timed,
-    lanes: Mapping[int, int],
-    standing: Iterable[Turn],
-    turns: Iterable[Turn],
-) -> RailPlan:
-    """Unfold times and turns to all operations and rails.
-
-    `timed` has the nodes of the folded job, and more may follow them; `lanes` a bit for each lane
-    of a communication; `standing` what all ends face when the step begins, as the step before has
-    left them.
-    """
-    job, folded = transfers.job, transfers.folded
-    node_of = folded.node_of
-    starts, ends = timed.start_s[node_of], timed.end_s[transfers.last[node_of]]
-    mask = np.zeros(len(transfers.duration_s), dtype=np.int32)
-    mask[list(lanes)] = list(lanes.values())
-    timelines = _timelines(transfers, list(standing), sorted(turns))
-    last = [float(t.starts_s[-1]) + job.network.delay_s for t in timelines if t.n_reconfigurations]
-    return RailPlan(
-        rails=timelines,
-        start_s=starts,
-        end_s=ends,
-        ports=_ports(job, transfers, mask[node_of]),
-        step_s=max(float(ends.max(initial=0.0)), *last, 0.0),
-    )
-
-
-def _ports(job: RailJob, transfers: Transfers, lanes: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Turn lanes into the ports of each GPU that transmit, or of a receiver those that receive."""
-    step = job.step()
+def _ports(transfers: Transfers, lanes: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Turn lanes of what classes do into ports that transmit, or of a receiver that receive."""
+    own, kind = transfers.folded.own, transfers.folded.step.kind[transfers.folded.own]
     ports = np.zeros(len(lanes), dtype=np.int32)
-    receives = step.kind == RECV
+    receives = kind == RECV
     sides = None
     if transfers.duplex:
-        sides = np.array([list_sides(transfers, op)[0] for op in range(step.n_operations)])
+        sides = np.array([list_sides(transfers, op)[0] for op in own.tolist()])
     for lane in range(transfers.n_lanes):
         on = (lanes >> lane & 1).astype(np.int32)
         if sides is not None:
-            both = step.kind < SEND
+            both = kind < SEND
             for side in (0, 1):
                 ports |= np.where(both | (sides == side), on << 2 * lane + side, 0)
         else:
@@ -87,16 +91,14 @@ def receive_port(lane: int, n_lanes: int) -> int:
     return lane ^ 1 if lane ^ 1 < n_lanes else lane
 
 
-def _timelines(
-    transfers: Transfers, standing: list[Turn], turns: list[Turn]
-) -> tuple[RailTimeline, ...]:
+def _timelines(draft: Draft) -> tuple[RailTimeline, ...]:
     """Follow the turns on every rail; rails with the same matchings share a timeline."""
     alike: dict[bytes, tuple[list[int], NDArray[np.int64]]] = {}
-    for rail, ranks in ranks_of_rails(transfers.job.step()).items():
-        alike.setdefault(_pattern(transfers, ranks), ([], ranks))[0].append(rail)
+    for rail, ranks in ranks_of_rails(draft.transfers.job.step()).items():
+        alike.setdefault(_pattern(draft.transfers, rail, ranks), ([], ranks))[0].append(rail)
     found = []
     for rails, ranks in alike.values():
-        matchings, times = _follow(transfers, ranks, standing, turns)
+        matchings, times = _follow(draft, ranks)
         asked, starts = np.array(times).T
         found.append(
             RailTimeline(rails=tuple(rails), matchings=matchings, asked_s=asked, starts_s=starts)
@@ -104,48 +106,47 @@ def _timelines(
     return tuple(found)
 
 
-def _pattern(transfers: Transfers, ranks: NDArray[np.int64]) -> bytes:
-    """Describe a rail without names: the classes of its ranks, and who sends to whom, and when."""
+def _pattern(transfers: Transfers, rail: int, ranks: NDArray[np.int64]) -> bytes:
+    """Describe a rail without names: the classes of its ranks, and who communicates with whom."""
     step = transfers.job.step()
-    on = np.zeros(step.n_ranks, dtype=bool)
-    on[ranks] = True
-    operations = np.flatnonzero(on[step.rank] & (step.rail >= 0))
-    parts = [transfers.folded.class_of[ranks].tobytes()]
-    groups, first, which = np.unique(
-        step.group[operations], return_index=True, return_inverse=True
+    place = np.full(step.n_ranks + 1, -1)  # the last of who is no rank
+    place[ranks] = np.arange(len(ranks))
+    operations = np.flatnonzero(step.rail == rail)
+    groups, which = np.unique(step.group[operations], return_inverse=True)
+    members = [hash(place[[*step.groups[group].ranks]].tobytes()) for group in groups.tolist()]
+    parts = (
+        transfers.folded.class_of[ranks],
+        np.array(members, np.int64)[which.reshape(-1)],
+        place[step.peer[operations]],
     )
-    order = np.argsort(first)
-    parts.append(np.argsort(order)[which.reshape(-1)].tobytes())
-    for group in groups[order].tolist():
-        parts.append(np.searchsorted(ranks, step.groups[group].ranks).tobytes())
-    for partner in (transfers.folded.to, transfers.folded.of):
-        whom = partner[operations]
-        parts.append(np.where(whom < 0, -1, np.searchsorted(ranks, whom)).tobytes())
-    return b"".join(parts)
+    return blake2b(b"".join(part.tobytes() for part in parts)).digest()
 
 
 def _follow(
-    transfers: Transfers, ranks: NDArray[np.int64], standing: list[Turn], turns: list[Turn]
+    draft: Draft, ranks: NDArray[np.int64]
 ) -> tuple[NDArray[np.int32], list[tuple[float, float]]]:
     """Return the matchings of one rail, and when each is asked for and starts."""
+    transfers = draft.transfers
     facing = np.full((2, transfers.n_lanes, len(ranks)), IDLE)
     known: dict[tuple[int, int, Spot], tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
 
-    def turn(to: Turn) -> None:
-        at = to.end, to.lane, to.spot
+    def turn(end: int, lane: int, place: int, number: int) -> None:
+        at = end, lane, (place, number)
         if at not in known:
             known[at] = _face_on_rail(transfers, ranks, *at)
         members, peers = known[at]
-        facing[to.end % 2, to.lane, members] = peers
+        facing[end % 2, lane, members] = peers
 
-    for still in standing:
-        turn(still)
+    for still in zip(*(column.tolist() for column in draft.standing[2:]), strict=True):
+        turn(*still)
     rows, times = [_matching(transfers, facing)], [(0.0, 0.0)]
-    for starts_s, together in groupby(turns, key=lambda each: each.starts_s):
+    order = np.argsort(draft.turns.starts_s, kind="stable")
+    columns = (column[order].tolist() for column in draft.turns)
+    for starts_s, together in groupby(zip(*columns, strict=True), key=lambda each: each[0]):
         asked_s = np.inf
-        for each in together:
-            turn(each)
-            asked_s = min(asked_s, each.asked_s)
+        for _, asked, *where in together:
+            turn(*where)
+            asked_s = min(asked_s, asked)
         matching = _matching(transfers, facing)
         if not np.array_equal(matching, rows[-1]):
             rows.append(matching)

@@ -86,7 +86,7 @@ def make_workspace(nodes: int, arcs: int, resources: int, cells: int, circuits: 
 
 
 @inner_kernel
-def _push(heap_cost, heap_node, size, cost, node):
+def push(heap_cost, heap_node, size, cost, node):
     """Add an entry to the heap; return its new size."""
     at = size
     while at > 0:
@@ -102,7 +102,7 @@ def _push(heap_cost, heap_node, size, cost, node):
 
 
 @inner_kernel
-def _pop(heap_cost, heap_node, size):
+def pop(heap_cost, heap_node, size):
     """Take the least entry off the heap: it then stands behind the end."""
     top_cost, top_node = heap_cost[0], heap_node[0]
     size -= 1
@@ -145,11 +145,11 @@ def _find(net, work, start, goal, shared, way):
         link[side, node] = -1
         touched[count] = 2 * node + side
         count += 1
-        size[side] = _push(heap_cost[side], heap_node[side], 0, 0, node)
+        size[side] = push(heap_cost[side], heap_node[side], 0, 0, node)
     best, meeting = _FAR, -1
     while size[0] > 0 and size[1] > 0 and heap_cost[0, 0] + heap_cost[1, 0] < best:
         side = 0 if heap_cost[0, 0] <= heap_cost[1, 0] else 1
-        size[side] = _pop(heap_cost[side], heap_node[side], size[side])
+        size[side] = pop(heap_cost[side], heap_node[side], size[side])
         cost, node = heap_cost[side, size[side]], heap_node[side, size[side]]
         if cost > distance[side, node]:
             continue
@@ -176,7 +176,7 @@ def _find(net, work, start, goal, shared, way):
                     count += 1
                 distance[side, onward] = reached
                 link[side, onward] = node
-                size[side] = _push(heap_cost[side], heap_node[side], size[side], reached, onward)
+                size[side] = push(heap_cost[side], heap_node[side], size[side], reached, onward)
                 if distance[1 - side, onward] < best - reached:
                     best, meeting = reached + distance[1 - side, onward], onward
     for at in range(count):

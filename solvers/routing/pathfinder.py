@@ -95,7 +95,8 @@ def new_workspace(terminals: int, links: int, width: int) -> Workspace:
 
 
 @inner_kernel
-def _push(keys, items, size, key, item):
+def push(keys, items, size, key, item):
+    """Add an item to the heap; return its new size."""
     place = size
     while place > 0:
         above = (place - 1) >> 1
@@ -110,7 +111,7 @@ def _push(keys, items, size, key, item):
 
 
 @inner_kernel
-def _pop(keys, items, size):
+def pop(keys, items, size):
     """Remove the first item, which the caller has read."""
     size -= 1
     key = keys[size]
@@ -133,25 +134,25 @@ def _pop(keys, items, size):
 
 
 @kernel
-def cost_to_go(mate, exits, cell_cost, exit_cost, target, out, keys, items):
+def cost_to_go(mate, exits, cell_cost, target, out, keys, items):
     """Write to ``out[u]`` the least cost from leaving by u to leaving by `target`, or `FAR`."""
     for terminal in range(len(mate)):
         out[terminal] = FAR
     out[target] = 0
-    size = _push(keys, items, 0, 0, target)
+    size = push(keys, items, 0, 0, target)
     while size:
         cost = keys[0]
         leaving = items[0]
-        size = _pop(keys, items, size)
-        if cost > out[leaving] or exit_cost[leaving] >= FAR:
+        size = pop(keys, items, size)
+        if cost > out[leaving]:
             continue
         for state in range(2):
             before = mate[exits[leaving, state]]  # light in a cell comes back the way it went
             if before >= 0:
-                total = cost + cell_cost[leaving >> 2, state] + exit_cost[leaving]
+                total = cost + cell_cost[leaving >> 2, state]
                 if total < out[before]:
                     out[before] = total
-                    size = _push(keys, items, size, total, before)
+                    size = push(keys, items, size, total, before)
 
 
 @kernel
@@ -175,13 +176,13 @@ def find_route(wiring, space, port, partner, route):
                 cost[leaving] = total
                 space.entered[leaving] = at
                 key = ((total + to_go[leaving]) << _GUESS_BITS) | min(to_go[leaving], _GUESS_MASK)
-                size = _push(space.keys, space.items, size, key, leaving)
+                size = push(space.keys, space.items, size, key, leaving)
         while True:
             if size == 0:
                 return 0
             leaving = space.items[0]
             key = space.keys[0]
-            size = _pop(space.keys, space.items, size)
+            size = pop(space.keys, space.items, size)
             if (key >> _GUESS_BITS) == cost[leaving] + to_go[leaving]:
                 break
         if leaving == target:

@@ -46,7 +46,6 @@ def _wire(fabric: Fabric, bar_cost: int, cross_cost: int) -> tuple[Wiring, NDArr
             wiring.mate,
             wiring.exits,
             wiring.cell_cost,
-            space.exit_cost,
             terminal,
             wiring.to_go[port],
             space.keys,

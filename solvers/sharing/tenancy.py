@@ -186,7 +186,7 @@ class _Search:
             place, path = np.empty(vertices, np.int64), np.empty(vertices + 2, np.int64)
             start, coins = int(self.rng.integers(vertices)), int(self.rng.integers(1 << 31))
             full = (lane[three] != IDLE).all()
-            if full and exchange(lane[three], np.arange(3), start, coins, new, place, path):
+            if full and exchange(lane[three], start, coins, new, place, path):
                 return three.tolist(), new
         b = int((a + 1 + self.rng.integers(slots - 1)) % slots)
         two, chain = lane[[a, b]], list(range(vertices))

@@ -377,9 +377,9 @@ def test_other_repairs() -> None:
 @pytest.mark.parametrize(
     ("failure", "message"),
     [
-        ({"chip": 64}, "failed_chips: 64 is none of 64"),
+        ({"chip": 64}, "chip = 64: chips are 0 .. 63"),
         ({"fibre": -1}, "fibre = -1: must be >= 0"),
-        ({"fibre": 768}, "failed_fibres: 768 is none of 768"),
+        ({"fibre": 768}, "fibre = 768: fibres are 0 .. 767"),
         ({"chip": [3, 4, 3]}, "chip 3 is named twice"),
         ({"chip": "3"}, "chip = '3': not a whole number"),
         ({"chip": 3.0}, "chip = 3.0: not a whole number"),
@@ -388,7 +388,7 @@ def test_other_repairs() -> None:
         ({"chip": 3, "stuck": "bar"}, "but no cell is named"),
         ({}, "no part is named"),
         ({"chip": []}, "no part is named"),
-        ({"cell": 0}, "dead_cells: 0 is none of 0"),
+        ({"cell": 0}, "cell = 0: there are no cells"),
     ],
 )
 def test_parts_that_do_not_exist_are_refused(failure: dict[str, Any], message: str) -> None:
@@ -468,3 +468,17 @@ def test_readers_see_whole_states_while_others_apply() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("state", "given", "message"),
+    [
+        (om.RackFabric(), {}, "a Reroute is expected"),
+        (None, {"prepare": "All"}, "prepare = 'All': one of all"),
+        (None, {"journal": "no/such/folder/journal"}, "folder .* is not there"),
+    ],
+)
+def test_wrong_arguments_are_refused(state: Any, given: dict[str, Any], message: str) -> None:
+    """At once, not at the first change."""
+    with pytest.raises(om.InputError, match=message):
+        om.Rerouter(state or rack_state(), **{"prepare": False, **given})

@@ -115,6 +115,11 @@ def test_what_is_wrong_is_refused() -> None:
         rolling.advance(2.0)
     with pytest.raises(om.InputError, match="the fabric has 2 ports"):
         rolling.add([[1]])
+    number: Any = 4
+    with pytest.raises(om.InputError, match="fabric = 4: a Fabric is expected"):
+        om.RollingSchedule(number, delay_s=1.0)
+    with pytest.raises(om.InputError, match="time_limit_s = -1"):
+        om.RollingSchedule(om.IdealSwitch(2), delay_s=1.0, time_limit_s=-1)
     with pytest.raises(om.InputError, match="must be > 0"):
         RollingSchedule(om.IdealSwitch(2), DELAY_S, rate_bytes_per_s=0)
     assert rolling.next_slot() is None

@@ -116,6 +116,9 @@ def test_the_limit_of_time_is_kept() -> None:
         (([[1, 2]], 1.0), "must be square"),
         (([[-1.0]], 1.0), "-1"),
         (([[1.0]], -1.0), "delay_s = -1"),
+        (([], 1.0), "not empty"),
+        (([[1.0, 2**53 + 1], [0, 0]], 1.0), "9007199254740993: above"),  # a float in the row
+        (([[0, 2**64 + 1], [0, 0]], 1.0), "18446744073709551617: above"),
     ],
 )
 def test_wrong_demands_are_refused(given: Any, message: str) -> None:
@@ -131,3 +134,6 @@ def test_a_wrong_previous_schedule_is_refused() -> None:
         before = Slots(np.array(rows, dtype=np.int32), durations, 0.0, 0.0)
         with pytest.raises(om.InputError, match=message):
             schedule(np.ones((3, 3)), 1.0, previous=before)
+    nothing: Any = 3
+    with pytest.raises(om.InputError, match="previous = 3: a Slots is expected"):
+        schedule(np.ones((3, 3)), 1.0, previous=nothing)

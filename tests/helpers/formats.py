@@ -33,10 +33,11 @@ from optmatch.io.chakra.step import read_step
 from optmatch.io.chakra.traces import siblings
 from optmatch.io.chakra.writer import Node, trace_bytes
 from optmatch.io.devices import write_device
+from optmatch.io.exports import exported
 from optmatch.io.rails.groups import read_groups
 from optmatch.io.rails.phases import read_phase_list
 from optmatch.io.rails.recordings import read_recorded_step
-from optmatch.io.rails.triggers import export_triggers, read_triggers
+from optmatch.io.rails.triggers import read_triggers
 from optmatch.io.text import digest
 from optmatch.model import DEVICES
 from optmatch.solvers.reroutes.states import hold_matching
@@ -154,7 +155,7 @@ def seeds() -> dict[str, list[Seed]]:
         {f"a.{rank}.et": trace_bytes(_nodes(rank), integers="uint32") for rank in range(2)},
         {f"a.{rank}.json": workload_graph(_nodes(rank)).encode() for rank in range(2)},
     ]
-    triggers = export_triggers(_plan()).encode()
+    triggers = str(exported(_plan(), "triggers")).encode()
     return {
         "problem": [
             Seed({"a.json": text}, read_and_verify)

@@ -32,16 +32,12 @@ LINE = "DP start_backend: 1 start_idx: 0 end_backend: 1 end_idx: 9 len: 10000000
 
 
 def bomb() -> bytes:
-    """Pack an array of 300 MiB into less than 2."""
+    """Return an archive whose directory states an array of nearly 4 GiB."""
     packed = io.BytesIO()
-    with (
-        zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
-        archive.open("a.npy", "w", force_zip64=True) as member,
-    ):
-        member.write((NPY % b"39321600,").ljust(127) + b"\n")
-        for _ in range(300):
-            member.write(MEBIBYTE)
-    return packed.getvalue()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.npy", (NPY % b"536870900,").ljust(127) + b"\n" + MEBIBYTE)
+    size = (128 + len(MEBIBYTE)).to_bytes(4, "little")
+    return packed.getvalue().replace(size, b"\xf0\xff\xff\xff")
 
 
 def crowd() -> bytes:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,6 +30,7 @@ from optmatch.plotting import (
     viewer_page,
 )
 from optmatch.plotting.palette import CIRCUIT_COLOURS
+from optmatch.plotting.viewer import page_data
 from tests.helpers.traced import schedule_of, traced_schedule
 
 MESHES = [
@@ -279,6 +281,22 @@ def test_a_contact_sheet_has_all_slots() -> None:
     counts = toggles_data(schedule).counts.tolist()
     assert toggles == ["", *(f"{k} toggle{'s' * (k != 1)}" for k in counts[1:])]
     assert f"{sum(counts):,} toggle" in figure.get_suptitle()
+
+
+def test_broken_cells_are_marked() -> None:
+    """Where they are, with their numbers; the page tells of each what is wrong with it."""
+    mesh = om.Faulty(om.HexMesh(2, 2, ports=4), stuck_bar=[3], dead_cells=[7], dead_ports=[1])
+    states = np.full((1, mesh.n_cells), -1, dtype=np.int8)
+    idle = np.full((1, 4), -1, dtype=np.int32)
+    dark = om.Schedule(matchings=idle, durations_s=np.ones(1), cell_states=states)
+    ax = plot_slot((mesh, dark))
+    spots: Any = next(line for line in ax.get_lines() if line.get_label() == "faults")
+    graph: Any = mesh.graph
+    np.testing.assert_allclose(spots.get_xydata(), graph.ends[[3, 7]].mean(axis=1), atol=1e-9)
+    assert {"3", "7"} <= {text.get_text() for text in ax.texts if text.get_color() == "white"}
+    page = page_data((mesh, dark))
+    assert page["faults"] == {"3": "cell 3 stuck in bar", "7": "dead cell 7"}
+    assert page["subtitle"] == "hex mesh 2 x 2 with 3 faults · 4 ports · 19 cells"
 
 
 def test_a_switch_without_cells_is_drawn_as_two_columns() -> None:

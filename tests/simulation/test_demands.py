@@ -134,6 +134,9 @@ def test_subjects() -> None:
         om.simulate(PROBLEM, nothing)
     with pytest.raises(om.InputError, match="2 ports, the demand has 3"):
         om.simulate(om.Demand.from_matrix(np.ones((3, 3)), delay_s=0.0), SCHEDULE)
+    other: Any = om.AllToAll(om.IdealSwitch(2))
+    with pytest.raises(om.InputError, match="a Demand is expected"):
+        om.simulate(other, SCHEDULE)
 
 
 @pytest.fixture

@@ -78,7 +78,7 @@ def test_a_spec_is_problems_by_methods_by_seeds(folder: Path) -> None:
     ("text", "why"),
     [
         ("problem = []", "problem: known are"),
-        ("problems = 3", "problems = 3: of another type"),
+        ("problems = 3", "problems = 3: a list is expected"),
         ('problems = ["none-*.json"]', r"problems\[0\]: 'none-\*.json': no such file"),
         ("seeds = 3", "no tasks"),
         ("[limits]\ntime = 3", "limits/time: unknown key 'time': known are"),

@@ -1,11 +1,14 @@
 """Processes of a sweep: what happens to one of them happens to its task alone."""
 
 import os
+import signal
+import threading
 import time
 from concurrent.futures import CancelledError
 
 import pytest
 
+from optmatch.sweeps import processes
 from optmatch.sweeps.processes import Processes, WorkerDied
 
 
@@ -32,12 +35,31 @@ def test_a_process_that_dies_or_hangs_costs_its_own_task() -> None:
         assert executor.submit(divmod, 7, 2).result() == (3, 1)
 
 
-def test_cancelled_calls_do_not_run() -> None:
-    """A shut executor takes no more, and ends what runs."""
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="no masks of signals")
+def test_signals_are_for_who_started_the_processes() -> None:
+    """Terminals and batch systems send them to all processes, from the first moment on."""
+    with Processes(1) as executor:
+        masked = executor.submit(signal.pthread_sigmask, signal.SIG_BLOCK, []).result()
+    assert {signal.SIGINT, signal.SIGTERM} <= masked
+
+
+def test_cancelled_calls_do_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shut executor takes no more, and ends what runs, also in a process that just starts."""
+    started, go_on = threading.Event(), threading.Event()
+
+    class Slow(processes._Worker):
+        def __init__(self, cores: list[int]) -> None:
+            super().__init__(cores)
+            started.set()
+            go_on.wait()
+
+    monkeypatch.setattr(processes, "_Worker", Slow)
     executor = Processes(1)
     running, waiting = executor.submit(time.sleep, 60), executor.submit(os.getpid)
-    executor.shutdown(cancel_futures=True)
-    with pytest.raises((WorkerDied, CancelledError)):
+    started.wait()
+    executor.shutdown(wait=False, cancel_futures=True)
+    go_on.set()
+    with pytest.raises(WorkerDied):
         running.result(10)
     with pytest.raises(CancelledError):
         waiting.result(10)

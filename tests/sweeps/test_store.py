@@ -1,5 +1,6 @@
 """The store: what is written stays, and what is broken is named."""
 
+import functools
 import os
 import resource
 import sqlite3
@@ -7,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,6 +52,27 @@ def test_rows_come_back_as_they_went(path: Path) -> None:
             assert all(getattr(row, name) == getattr(before, name) for name in names)
             problem = store.problem(row.problem_sha256)
             assert om.verify(problem, row.solution(problem)).valid
+
+
+@pytest.mark.parametrize("before", range(4))
+def test_another_makes_the_store_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int
+) -> None:
+    """Before any statement outside of a transaction, another process may make the same store."""
+    left = [before]
+
+    class Late(sqlite3.Connection):
+        def execute(self, *words: Any) -> sqlite3.Cursor:
+            if not self.in_transaction:
+                left[0] -= 1
+                if left[0] == -1:
+                    Store(tmp_path / "a").close()
+            return super().execute(*words)
+
+    monkeypatch.setattr(sqlite3, "connect", functools.partial(sqlite3.connect, factory=Late))
+    with Store(tmp_path / "a") as store:
+        assert not list(store.rows())
+    assert left[0] < 0
 
 
 def test_a_row_that_is_done_is_never_replaced(path: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
+from optmatch.io.arrays import attach
 from optmatch.io.contents import read_bytes
 from optmatch.io.fields import check_object, choose, from_object, shorten, to_object
 from optmatch.io.problems import problem_digest
-from optmatch.io.text import layout, parse
+from optmatch.io.text import parse
 from optmatch.model import FormatError, InputError, Solution
 from optmatch.problems import RailJob
 from optmatch.problems.rails.derivation import derive_triggers
@@ -19,8 +21,8 @@ from optmatch.problems.rails.triggers import TriggerPlan
 TRIGGER_FORMAT = "optmatch/triggers/1"
 
 
-def export_triggers(solution: Solution) -> str:
-    """Return the text of the trigger file of a rail plan.
+def trigger_tree(solution: Solution) -> dict[str, Any]:
+    """Return the tree of the trigger file of a rail plan.
 
     Raises
     ------
@@ -30,13 +32,8 @@ def export_triggers(solution: Solution) -> str:
     job, plan = solution.problem, solution.answer
     if not isinstance(job, RailJob) or not isinstance(plan, RailPlan):
         raise InputError("no plan of rails to derive triggers from")
-    return write_triggers(job, derive_triggers(job, plan))
-
-
-def write_triggers(job: RailJob, plan: TriggerPlan) -> str:
-    """Return the text of a trigger file."""
     tags = {"format": TRIGGER_FORMAT, "problem_sha256": problem_digest(job)}
-    return layout({**tags, **to_object(plan)}) + "\n"
+    return {**tags, **to_object(derive_triggers(job, plan), keep_ndim=1)}
 
 
 def read_triggers(path: str | os.PathLike[str], job: RailJob) -> TriggerPlan:
@@ -45,7 +42,8 @@ def read_triggers(path: str | os.PathLike[str], job: RailJob) -> TriggerPlan:
     Parameters
     ----------
     path
-        JSON with ``"format": "optmatch/triggers/1"`` and the fields of `TriggerPlan`.
+        JSON with ``"format": "optmatch/triggers/1"`` and the fields of `TriggerPlan`; large arrays
+        are in an ``.npz`` beside it.
     job
         What it is a plan of.
 
@@ -59,12 +57,11 @@ def read_triggers(path: str | os.PathLike[str], job: RailJob) -> TriggerPlan:
     Examples
     --------
     >>> import tempfile
-    >>> from pathlib import Path
     >>> import optmatch as om
+    >>> from optmatch.io.exports import export
     >>> solution = om.solve(om.load("instances/rails/h200-dp2-windows.json"))
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = Path(folder, "triggers.json")
-    ...     _ = file.write_text(export_triggers(solution))
+    ...     (file,) = export(solution, "triggers", folder + "/triggers.json")
     ...     len(read_triggers(file, solution.problem).rails[0].place)
     9
     """
@@ -79,7 +76,8 @@ def read_triggers(path: str | os.PathLike[str], job: RailJob) -> TriggerPlan:
                 f"problem_sha256 = {shorten(stated, 66)}, but the job has {found}",
                 where="/problem_sha256",
             )
-        plan = from_object(TriggerPlan, tree, "", tags=["format", "problem_sha256"])
+        folder, tags = Path(path).parent, ("format", "problem_sha256")
+        plan = from_object(TriggerPlan, attach(tree, folder), "", tags=tags)
         check_triggers(job, plan)
     except InputError as exc:
         exc.path = name

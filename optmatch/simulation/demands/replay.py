@@ -10,7 +10,8 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE, Amount, Axes, InputError, Schedule, Solution, Value, check_fields
+from optmatch.model import IDLE, Amount, Axes, InputError, Schedule, Solution, Value
+from optmatch.model.declarations import form_of
 from optmatch.problems import Demand, PlaneSchedules
 
 EPSILON = 1e-9
@@ -56,9 +57,6 @@ class Simulation(Value):
     times_s: NDArray[np.float64]
     queue_bytes: Annotated[NDArray[np.float64], Axes(2)]
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
     @property
     def complete(self) -> bool:
         """Whether all demand was carried."""
@@ -101,6 +99,7 @@ def simulate(problem: Demand, subject: Schedule | PlaneSchedules | Solution) -> 
     >>> outcome.complete, outcome.completion_s, outcome.flow_completion_s.tolist()
     (True, 4.0, [[0.0, 4.0], [3.0, 0.0]])
     """
+    form_of(Demand).check("problem", problem)
     schedules = _schedules(problem, subject)
     asked = problem.demand_bytes / problem.rate_bytes_per_s  # in seconds of a circuit
     tolerance = EPSILON * float(asked.max(initial=0.0))

@@ -285,7 +285,10 @@ def _answer(subject: Any, seed: int | None) -> Solution:
         )
     problem = subject.problem if isinstance(subject, Solution) else subject
     if isinstance(problem.fabric, Faulty):
-        raise InputError("the fabric has faults already: a study starts without", where="fabric")
+        raise InputError(
+            "the fabric has faults already: the study wants one without",
+            where="fabric",
+        )
     solution = subject if isinstance(subject, Solution) else solve(subject, seed=seed)
     if solution is not subject and solution.limit is Limit.INTERRUPTED:
         raise KeyboardInterrupt  # before there was anything to study

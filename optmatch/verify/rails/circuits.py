@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE
 from optmatch.problems import RailJob
 from optmatch.problems.rails.plan import RailTimeline
 
@@ -20,19 +19,25 @@ class Sent(NamedTuple):
 
 
 class Rail(NamedTuple):
-    """One rail in the replay."""
+    """One rail in the replay.
 
-    number: int
+    A *spell* is the time for which a port keeps its circuit, or none. Those of a port stand
+    together, in the order of time; their columns have one entry each.
+    """
+
     ranks: NDArray[np.int64]
-    timeline: RailTimeline
+    starts_s: NDArray[np.float64]
+    """Of the states."""
+    key: NDArray[np.int64]
+    """Of each spell the port, times the number of states, and the first state."""
     since_s: NDArray[np.float64]
-    """``since_s[state, port]``: when the change to its circuit began; -inf if it was there."""
+    """When the change to the circuit began; -inf if it was there."""
     until_s: NDArray[np.float64]
-    """``until_s[state, port]``: when its circuit is next given up."""
+    """When it is given up."""
+    arrives: NDArray[np.int64]
+    """The port at which it arrives, as GPUs count them: GPU times ports plus port; -1 if none."""
     port_of: NDArray[np.int64]
     """``port_of[GPU port]``: the port of the switch."""
-    gpu_port: NDArray[np.int64]
-    """``gpu_port[port]``, the other way round; -1 of ports without a GPU."""
     ports_per_gpu: int
     stops_s: NDArray[np.float64]
     """When all circuits of the rail go dark for a reconfiguration; empty if only some do."""
@@ -52,16 +57,14 @@ class Rail(NamedTuple):
         gpu = np.searchsorted(self.ranks, ranks[row])
         return row, number, self.port_of[gpu * self.ports_per_gpu + number]
 
-    def state_at(self, time_s: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the states that are held, or being set up, at some times."""
-        return np.searchsorted(self.timeline.starts_s, time_s, side="right") - 1
+    def spell_at(self, time_s: NDArray[np.float64], port: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the spells of ports at some times."""
+        state = np.searchsorted(self.starts_s, time_s, side="right") - 1
+        return np.searchsorted(self.key, port * len(self.starts_s) + state, side="right") - 1
 
-    def reached(
-        self, state: int | NDArray[np.int64], port: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def reached(self, spell: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the ranks at which circuits arrive, -1 without one, and the ports there."""
-        arrives = self.timeline.matchings[state, port]
-        at = np.where(arrives == IDLE, -1, self.gpu_port[arrives])
+        at = self.arrives[spell]
         return np.where(at < 0, -1, self.ranks[at // self.ports_per_gpu]), at % self.ports_per_gpu
 
     def dark_s(self, start: NDArray[np.float64], end: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -73,22 +76,22 @@ class Rail(NamedTuple):
         return total
 
 
-def open_rail(job: RailJob, number: int, ranks: NDArray[np.int64], timeline: RailTimeline) -> Rail:
+def open_rail(job: RailJob, ranks: NDArray[np.int64], timeline: RailTimeline) -> Rail:
     """Find when each circuit of a timeline is set up and given up."""
     matchings, starts = timeline.matchings, timeline.starts_s
-    since = np.full(matchings.shape, -np.inf)
-    until = np.full(matchings.shape, np.inf)
-    for state in range(1, len(matchings)):
-        changed = matchings[state] != matchings[state - 1]
-        since[state] = np.where(changed, starts[state], since[state - 1])
-    for state in range(len(matchings) - 2, -1, -1):
-        changed = matchings[state] != matchings[state + 1]
-        until[state] = np.where(changed, starts[state + 1], until[state + 1])
-    n_ports = matchings.shape[1]
+    n_states, n_ports = matchings.shape
+    new = np.ones(matchings.shape, dtype=bool)
+    np.not_equal(matchings[1:], matchings[:-1], out=new[1:])
+    port, state = np.nonzero(new.T)
+    since = np.where(state > 0, starts[state], -np.inf)
+    until = np.append(since[1:], np.inf)[: len(since)]
+    until[until < 0] = np.inf  # what follows is the next port's
     live = np.arange(n_ports) if job.fabric is None else job.fabric.live_ports
     k, delay_s = job.network.ports_per_gpu, job.network.delay_s
     port_of = live[: len(ranks) * k]
-    gpu_port = np.full(n_ports, -1)
+    gpu_port = np.full(n_ports + 1, -1)  # the last for `IDLE`
     gpu_port[port_of] = np.arange(len(port_of))
+    arrives = gpu_port[matchings[state, port]]
     stops_s = starts[1:] if job.network.switching == "all-stop" else starts[:0]
-    return Rail(number, ranks, timeline, since, until, port_of, gpu_port, k, stops_s, delay_s)
+    key = port * n_states + state
+    return Rail(ranks, starts, key, since, until, arrives, port_of, k, stops_s, delay_s)

@@ -17,25 +17,12 @@ MOST_TOLD = 5
 _SLACK = 1e-12
 
 
-class Work(NamedTuple):
-    """What each operation has to do; arrays by operation."""
-
-    sent_bytes: NDArray[np.float64]
-    latency_s: NDArray[np.float64]
-    on_rail: NDArray[np.bool_]
-    fixed_s: NDArray[np.float64]
-    """How long it lasts if it rides no rail."""
-    full_s: NDArray[np.float64]
-    """How long it lasts with all links there."""
-
-
 class Context(NamedTuple):
     """A plan in its replay."""
 
     job: RailJob
     step: Step
     plan: RailPlan
-    work: Work
     findings: Findings
 
     @property

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.verify.rails.circuits import Rail
 from optmatch.verify.rails.context import Context
-
-_MOST_ROWS = 1_000_000
-"""So many pairs of operations and states are looked at together."""
+from optmatch.verify.rails.work import measure_work
 
 
 def check_exchanges(
@@ -34,23 +30,27 @@ def check_exchanges(
     others = context.group_size[step.group[operations]] - 1
     n_ports = np.bincount(row, minlength=len(operations))
     rounds = -(-others // np.maximum(n_ports, 1))
-    part_s = context.work.sent_bytes[operations] / others / context.job.network.port_bytes_per_s
+    sent = measure_work(context.job, operations).sent_bytes
+    part_s = sent / others / context.job.network.port_bytes_per_s
     part_s += others * context.job.network.latency_s / rounds
     dark = rail.dark_s(start, end)
     in_rounds = (rounds == 1) & (np.abs(end - start - dark - part_s) <= slack)
-    first = rail.state_at(start + slack)[row]
-    in_rounds[row[rail.until_s[first, port] < end[row] - slack]] = True
+    spell = rail.spell_at(start[row] + slack, port)
+    in_rounds[row[rail.until_s[spell] < end[row] - slack]] = True
     if not in_rounds.any():
         return operations[:0]
     served = [np.empty(0, np.int64)]
     wide = step.n_ranks + 1
-    for of, at, state in _list_states(context, rail, operations, row, port, in_rounds):
-        since = np.maximum(start[of], rail.since_s[state, at] + rail.delay_s)
-        until = np.minimum(end[of], rail.until_s[state, at])
+    here = in_rounds[row]
+    of, spell = row[here], rail.spell_at(start[row[here]] - slack, port[here])
+    while len(of):  # from spell to spell, all at once
+        since = np.maximum(start[of], rail.since_s[spell] + rail.delay_s)
+        until = np.minimum(end[of], rail.until_s[spell])
         held = until - since - rail.dark_s(since, np.maximum(since, until))
         enough = held >= part_s[of] - slack
-        reached, _ = rail.reached(state[enough], at[enough])
-        served.append(of[enough] * wide + reached + 1)
+        served.append(of[enough] * wide + rail.reached(spell[enough])[0] + 1)
+        more = rail.until_s[spell] < end[of] + slack
+        of, spell = of[more], spell[more] + 1
     every = np.sort(np.concatenate(served))  # `np.unique` is slow on such keys
     of, rank = np.divmod(every[np.diff(every, prepend=-1) > 0], wide)
     rank -= 1
@@ -67,24 +67,3 @@ def check_exchanges(
     context.refuse(rule, operations, wrong, end - start, needed)
     changing: NDArray[np.int64] = operations[in_rounds]
     return changing
-
-
-def _list_states(
-    context: Context,
-    rail: Rail,
-    operations: NDArray[np.int64],
-    row: NDArray[np.int64],
-    port: NDArray[np.int64],
-    chosen: NDArray[np.bool_],
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
-    """List the states that chosen operations see, some at a time: rows, their ports, states."""
-    row, port = row[chosen[row]], port[chosen[row]]
-    start, end = context.plan.start_s[operations[row]], context.plan.end_s[operations[row]]
-    begins = rail.timeline.starts_s
-    first = np.searchsorted(begins[1:], start - context.slack_s, side="right")
-    many = np.searchsorted(begins, end + context.slack_s) - first
-    for part in np.array_split(np.arange(len(row)), 1 + many.sum() // _MOST_ROWS):
-        counts = many[part]
-        skipped = np.cumsum(counts) - counts
-        state = np.arange(counts.sum()) + np.repeat(first[part] - skipped, counts)
-        yield np.repeat(row[part], counts), np.repeat(port[part], counts), state

@@ -12,13 +12,14 @@ from optmatch.problems import RailJob, RailPlan
 from optmatch.problems.rails.plan import ranks_of_rails
 from optmatch.problems.rails.step import ALL_TO_ALL, RECV
 from optmatch.verify.bounds import check_solution
+from optmatch.verify.rails.alike import list_load
 from optmatch.verify.rails.circuits import Rail, Sent, open_rail
-from optmatch.verify.rails.context import Context, Work
+from optmatch.verify.rails.context import Context
 from optmatch.verify.rails.exchanges import check_exchanges
 from optmatch.verify.rails.rounds import check_in_rounds
 from optmatch.verify.rails.routes import check_forwarded, check_routes
 from optmatch.verify.rails.states import check_timeline
-from optmatch.verify.rails.times import bound_step, check_times, measure_work
+from optmatch.verify.rails.times import bound_step, check_times
 from optmatch.verify.report import Findings
 
 
@@ -26,17 +27,16 @@ def verify_rails(
     problem: RailJob, subject: Schedule | RailPlan | Solution, findings: Findings
 ) -> None:
     """Replay a plan and, of a solution, check its claims."""
-    work = measure_work(problem)
-    findings.figures["lower_bound_recomputed"] = bound_step(problem, work)
+    findings.figures["lower_bound_recomputed"] = bound_step(problem)
     if not isinstance(subject, Solution):
-        _replay(problem, subject, work, findings)
+        _replay(problem, subject, findings)
         return
     floor = "the lower bound is not below that of all links"
-    replay = partial(_replay, problem, work=work, findings=findings)
+    replay = partial(_replay, problem, findings=findings)
     check_solution(problem, subject, findings, replay=replay, floor=floor)
 
 
-def _replay(job: RailJob, plan: object, work: Work, findings: Findings) -> bool:
+def _replay(job: RailJob, plan: object, findings: Findings) -> bool:
     """Apply all rules of plans; False if there is nothing to apply them to."""
     step = job.step()
     if not isinstance(plan, RailPlan):
@@ -47,14 +47,14 @@ def _replay(job: RailJob, plan: object, work: Work, findings: Findings) -> bool:
     ):
         return False
     members = ranks_of_rails(step)
-    planned = {rail: timeline for timeline in plan.rails for rail in timeline.rails}
-    if not findings.expect("every rail has a timeline", "rails", sorted(planned), list(members)):
+    planned = sorted(rail for timeline in plan.rails for rail in timeline.rails)
+    if not findings.expect("every rail has a timeline", "rails", planned, list(members)):
         return False
-    context = Context(job, step, plan, work, findings)
+    context = Context(job, step, plan, findings)
     check_times(context)
-    quiet = ~work.on_rail & (plan.ports != 0)
-    every = np.arange(step.n_operations)
-    context.refuse("what rides no rail uses no port", every, quiet, plan.ports, 0)
+    loud = np.flatnonzero((step.rail < 0) & (plan.ports != 0))
+    rule = "what rides no rail uses no port"
+    context.refuse(rule, loud, np.ones(len(loud), bool), plan.ports[loud], 0)
     sound = [
         check_timeline(context, k, len(members[timeline.rails[0]]))
         for k, timeline in enumerate(plan.rails)
@@ -66,16 +66,22 @@ def _replay(job: RailJob, plan: object, work: Work, findings: Findings) -> bool:
     if not check_forwarded(context):
         findings.skipped.append("circuits: what is forwarded has no route")
         return False
-    for rail, timeline in sorted(planned.items()):
-        _check_rail(context, open_rail(job, rail, members[rail], timeline))
+    known: dict[tuple[str, bytes], int] = {}
+    for timeline in plan.rails:
+        load = None
+        for number in timeline.rails:
+            riding = np.flatnonzero(step.rail == number)
+            own = list_load(context, members[number], riding, known)
+            if load is None or not all(map(np.array_equal, own, load)):  # else it is as checked
+                _check_rail(context, open_rail(job, members[number], timeline), riding)
+            load = load or own
     _add_figures(plan, findings)
     return True
 
 
-def _check_rail(context: Context, rail: Rail) -> None:
+def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None:
     """Apply all rules of circuits to what rides one rail."""
     job, step, ports = context.job, context.step, context.plan.ports
-    riding = np.flatnonzero(step.rail == rail.number)
     wrong = (ports[riding] <= 0) | (ports[riding] >> job.network.ports_per_gpu != 0)
     rule = "an operation on a rail uses ports of its GPU"
     context.refuse(rule, riding, wrong, ports[riding], 1)
@@ -85,11 +91,10 @@ def _check_rail(context: Context, rail: Rail) -> None:
     several = context.group_size[step.group[senders]] > 2
     scattered = senders[(step.kind[senders] == ALL_TO_ALL) & several]
     changing = np.concatenate(
-        [check_exchanges(context, rail, scattered), check_in_rounds(context, rail)]
+        [check_exchanges(context, rail, scattered), check_in_rounds(context, rail, riding)]
     )
-    staying = np.ones(step.n_operations, dtype=bool)
-    staying[changing] = False
-    sent = check_routes(context, rail, senders[staying[senders]])
+    staying = senders[~np.isin(senders, changing)]
+    sent = check_routes(context, rail, riding, staying)
     _check_sharing(context, rail, changing, sent)
 
 

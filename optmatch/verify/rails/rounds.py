@@ -10,8 +10,8 @@ from optmatch.verify.rails.context import Context
 from optmatch.verify.rails.transfers import Transfers, list_in_rounds
 
 
-def check_in_rounds(context: Context, rail: Rail) -> NDArray[np.int64]:
-    """Replay the collectives of a rail that are done in rounds.
+def check_in_rounds(context: Context, rail: Rail, riding: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Replay the collectives of a rail that are done in rounds, of the operations that ride it.
 
     A round begins when the last one has ended and the circuits of all who send are up, and lasts
     as long as its bytes need; the collective ends with its last round. If the rail stops at that
@@ -22,13 +22,10 @@ def check_in_rounds(context: Context, rail: Rail) -> NDArray[np.int64]:
     NDArray[np.int64]
         The operations that were replayed.
     """
-    here = context.step.rail == rail.number
     found = [np.empty(0, dtype=np.int64)]
-    for operations, n, transfers in list_in_rounds(context.job):
-        own = operations[here[operations]]
-        if len(own):
-            _replay(context, rail, own, n, transfers)
-            found.append(own)
+    for own, n, transfers in list_in_rounds(context.job, riding):
+        _replay(context, rail, own, n, transfers)
+        found.append(own)
     return np.concatenate(found)
 
 
@@ -47,26 +44,26 @@ def _replay(
     place = in_order[seat] % n
     cursor = plan.start_s[own[heads]].copy()
     late = cursor
-    state = rail.state_at(plan.start_s[operation] + slack)
+    spell = rail.spell_at(plan.start_s[operation] + slack, ports)
     lost = np.zeros(len(row), dtype=bool)
     for each in transfers:
         target = np.full(n, -1)
         target[[sender for sender, _, _ in each]] = [receiver for _, receiver, _ in each]
         share = max(part for _, _, part in each)
         sends = np.flatnonzero(target[place] >= 0)
-        call, port = call_of[sends], ports[sends]
+        call = call_of[sends]
         wanted = members[call, target[place[sends]]]
         rate = n_ports[sends] * context.job.network.port_bytes_per_s
         lasts = share * step.size_bytes[operation[sends]] / rate + context.job.network.latency_s
-        at = state[sends] = _seek(rail, state[sends], port, wanted, cursor[call] + lasts - slack)
-        missing = rail.reached(at, port)[0] != wanted
-        since = rail.since_s[at, port] + rail.delay_s
+        at = spell[sends] = _seek(rail, spell[sends], wanted, cursor[call] + lasts - slack)
+        missing = rail.reached(at)[0] != wanted
+        since = rail.since_s[at] + rail.delay_s
         np.maximum.at(cursor, call, np.where(missing, -np.inf, since))
         length = np.zeros(len(cursor))
         np.maximum.at(length, call, lasts)
         late = _advance(rail, cursor, length, -slack)
         cursor = _advance(rail, cursor, length, slack)
-        missing |= rail.until_s[at, port] < cursor[call] - slack
+        missing |= rail.until_s[at] < cursor[call] - slack
         lost[sends[missing]] = True
     rule = "in each round of a collective its circuits are there"
     context.refuse(rule, operation, lost, plan.start_s[operation], np.nan)
@@ -80,28 +77,25 @@ def _replay(
 
 def _seek(
     rail: Rail,
-    state: NDArray[np.int64],
-    port: NDArray[np.int64],
+    spell: NDArray[np.int64],
     wanted: NDArray[np.int64],
     least_s: NDArray[np.float64],
 ) -> NDArray[np.int64]:
-    """Find the first state, from one on, whose circuit leads to a rank and lasts so long.
+    """Find the first spell of a port, from one on, that leads to a rank and lasts so long.
 
     Returns
     -------
     NDArray[np.int64]
-        The last state that was looked at, if there is none.
+        The last spell of the port, if there is none.
     """
-    starts, state, going = rail.timeline.starts_s, state.copy(), np.arange(len(state))
+    spell, going = spell.copy(), np.arange(len(spell))
     while len(going):
-        here, over = state[going], port[going]
-        until = rail.until_s[here, over]
-        fits = (rail.reached(here, over)[0] == wanted[going]) & (until >= least_s[going])
-        later = np.maximum(here + 1, np.searchsorted(starts, until))
-        more = ~fits & (later < len(starts))
-        going = going[more]
-        state[going] = later[more]
-    return state
+        here = spell[going]
+        until = rail.until_s[here]
+        fits = (rail.reached(here)[0] == wanted[going]) & (until >= least_s[going])
+        going = going[~fits & (until < np.inf)]
+        spell[going] += 1
+    return spell
 
 
 def _advance(

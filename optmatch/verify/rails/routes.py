@@ -16,6 +16,7 @@ from optmatch.problems.rails.step import ALL_TO_ALL, RECV, SEND
 from optmatch.verify.rails.circuits import Rail, Sent
 from optmatch.verify.rails.context import MOST_TOLD, Context
 from optmatch.verify.rails.transfers import list_in_rounds
+from optmatch.verify.rails.work import measure_work
 
 
 class Hops(NamedTuple):
@@ -34,15 +35,15 @@ def check_forwarded(context: Context) -> bool:
     """Check that only what is sent over a rail is forwarded, and from ranks that are there."""
     step, relays = context.step, context.plan.relays
     operation, rank, ports = relays.T.astype(np.int64)
-    several = np.zeros(step.n_operations, dtype=bool)
-    for operations, _, _ in list_in_rounds(context.job):
-        several[operations] = True
-    several |= (step.kind == ALL_TO_ALL) & (context.group_size[step.group] > 2)
-    sent = context.work.on_rail & (step.kind != RECV) & ~several
+    several = [operations for operations, _, _ in list_in_rounds(context.job, operation)]
+    sent = (step.rail[operation] >= 0) & (step.kind[operation] != RECV)
+    sent &= ~np.isin(operation, np.concatenate([operation[:0], *several]))
+    many = context.group_size[step.group[operation]] > 2
+    sent &= ~many | (step.kind[operation] != ALL_TO_ALL)
     exists = (rank >= 0) & (rank < step.n_ranks)
     exists &= (ports > 0) & (ports >> context.job.network.ports_per_gpu == 0)
     rules = (
-        ("what is forwarded is sent over a rail, and goes to one rank", sent[operation]),
+        ("what is forwarded is sent over a rail, and goes to one rank", sent),
         ("who forwards has that rank and those ports", exists),
     )
     for rule, right in rules:
@@ -52,15 +53,19 @@ def check_forwarded(context: Context) -> bool:
     return all(bool(right.all()) for _, right in rules)
 
 
-def check_routes(context: Context, rail: Rail, operations: NDArray[np.int64]) -> Sent:
+def check_routes(
+    context: Context, rail: Rail, riding: NDArray[np.int64], operations: NDArray[np.int64]
+) -> Sent:
     """Follow the circuits of operations, hop by hop, to where their data arrive.
 
     Parameters
     ----------
     context, rail
         The plan, and one of its rails.
+    riding
+        The operations that ride it, ascending.
     operations
-        Those that send over it while their circuits stay.
+        Those of them that send over it while their circuits stay.
 
     Returns
     -------
@@ -76,11 +81,11 @@ def check_routes(context: Context, rail: Rail, operations: NDArray[np.int64]) ->
     hop, number, port = rail.list_ports(hops.rank, hops.ports)
     operation, onward = hops.operation[hop], hops.onward[hop]
     start, end = plan.start_s[operation], plan.end_s[operation]
-    state = rail.state_at(start + context.slack_s)
-    reached, arrives = rail.reached(state, port)
+    spell = rail.spell_at(start + context.slack_s, port)
+    reached, arrives = rail.reached(spell)
     wait = rail.delay_s if not len(rail.stops_s) else 0.0  # a stop counts as part of its time
-    up = (reached >= 0) & (rail.since_s[state, port] + wait <= start + context.slack_s)
-    up &= rail.until_s[state, port] >= end - context.slack_s
+    up = (reached >= 0) & (rail.since_s[spell] + wait <= start + context.slack_s)
+    up &= rail.until_s[spell] >= end - context.slack_s
     _refuse(context, "its circuits are there from start to end", hops, hop[~up])
     astray = (reached >= 0) & (onward >= 0) & (reached != onward)
     _refuse(context, "data are handed on where they arrive", hops, hop[astray])
@@ -91,7 +96,7 @@ def check_routes(context: Context, rail: Rail, operations: NDArray[np.int64]) ->
     sends, to = operation[message], reached[message]
     rule = "a message goes to its receiver"
     context.refuse(rule, sends, to != step.peer[sends], to, step.peer[sends])
-    _check_receivers(context, sends, arrives[message])
+    _check_receivers(context, riding, sends, arrives[message])
 
     # Each port has a ring of its own; what is forwarded is one ring, however wide its hops are.
     forwarded = np.isin(step.match[operation], step.match[plan.relays[:, 0]])
@@ -124,18 +129,21 @@ def _list_hops(context: Context, operations: NDArray[np.int64]) -> Hops:
 
 
 def _check_receivers(
-    context: Context, sends: NDArray[np.int64], arrives: NDArray[np.int64]
+    context: Context,
+    riding: NDArray[np.int64],
+    sends: NDArray[np.int64],
+    arrives: NDArray[np.int64],
 ) -> None:
     """Check that a receiver states the ports at which the message arrives."""
     step, ports = context.step, context.plan.ports
-    receives = np.flatnonzero(step.kind == RECV)
-    receiver = np.full(int(step.match.max(initial=-1)) + 1, -1)
-    receiver[step.match[receives]] = receives
-    found = np.zeros(step.n_operations, dtype=np.int64)
-    to = receiver[step.match[sends]]
-    np.bitwise_or.at(found, to, 1 << arrives)
+    receives = riding[step.kind[riding] == RECV]
+    receives = receives[np.argsort(step.match[receives])]
+    number = np.searchsorted(step.match[receives], step.match[sends])
+    found = np.zeros(len(receives), dtype=np.int64)
+    np.bitwise_or.at(found, number, 1 << arrives)
+    to, wanted = receives[number], found[number]
     rule = "a receiver uses the ports at which the message arrives"
-    context.refuse(rule, to, ports[to] != found[to], ports[to], found[to])
+    context.refuse(rule, to, ports[to] != wanted, ports[to], wanted)
 
 
 def _check_rings(
@@ -173,7 +181,7 @@ def _check_lengths(
     context: Context, rail: Rail, operations: NDArray[np.int64], hops: Hops
 ) -> None:
     """Check that operations last as long as their bytes and all hops need."""
-    step, work = context.step, context.work
+    step, work = context.step, measure_work(context.job, operations)
     start, end = context.plan.start_s[operations], context.plan.end_s[operations]
     match = step.match[operations]
     width = np.bitwise_count(hops.ports.astype(np.uint64)).astype(np.int64)
@@ -186,8 +194,8 @@ def _check_lengths(
     # An all-to-all that goes around a ring passes half of all others on the way.
     around = np.where((step.kind[operations] == ALL_TO_ALL) & (size > 2), size / 2, 1.0)
     rate = narrowest[match] * context.job.network.port_bytes_per_s
-    needed: NDArray[np.float64] = work.sent_bytes[operations] * around / rate
-    needed += work.latency_s[operations] * longest[match] + rail.dark_s(start, end)
+    needed: NDArray[np.float64] = work.sent_bytes * around / rate
+    needed += work.latency_s * longest[match] + rail.dark_s(start, end)
     wrong = np.abs(end - start - needed) > context.slack_s
     rule = "an operation lasts as long as its bytes need on its ports"
     context.refuse(rule, operations, wrong, end - start, needed)

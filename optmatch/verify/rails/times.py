@@ -2,98 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.problems import RailJob
-from optmatch.problems.rails.step import COMPUTE, OPERATIONS, RECV, SEND, Step
-from optmatch.verify.rails.context import Context, Work
-from optmatch.verify.rails.transfers import measure_rounds
+from optmatch.problems.rails.step import Step
+from optmatch.verify.rails.alike import list_distinct, list_operations
+from optmatch.verify.rails.context import Context
+from optmatch.verify.rails.work import list_before, measure_work
 
-Column = NDArray[np.float64]
-_FACTORS: dict[str, tuple[Callable[[Column], Column], Callable[[Column], Column]]] = {
-    # what a member of a group of n sends per byte of size, and in how many messages
-    "all-reduce": (lambda n: 2 * (n - 1) / n, lambda n: 2 * (n - 1)),
-    "all-gather": (lambda n: n - 1, lambda n: n - 1),
-    "reduce-scatter": (lambda n: (n - 1) / n, lambda n: n - 1),
-    "all-to-all": (lambda n: (n - 1) / n, lambda n: n - 1),
-    "broadcast": (lambda n: 1 + 0 * n, lambda n: 1 + 0 * n),
-    "send": (lambda n: 1 + 0 * n, lambda n: 1 + 0 * n),
-    "recv": (lambda n: 1 + 0 * n, lambda n: 1 + 0 * n),
-}
-
-
-def measure_work(job: RailJob) -> Work:
-    """Find from sizes and groups how much each operation sends, and how long it lasts."""
-    step = job.step()
-    members = np.array([*(len(group.ranks) for group in step.groups), 1], dtype=np.float64)
-    n = members[step.group]
-    sent, messages = np.zeros(len(n)), np.zeros(len(n))
-    for kind, (share, count) in _FACTORS.items():
-        of = step.kind == OPERATIONS.index(kind)
-        sent[of] = share(n[of]) * step.size_bytes[of]
-        messages[of] = count(n[of])
-    measure_rounds(job, sent, messages)
-    latency = messages * job.network.latency_s
-    on_rail = step.rail >= 0
-    compute = step.kind == COMPUTE
-    inside = np.where(compute, step.duration_s, sent / job.network.scale_up_bytes_per_s + latency)
-    all_ports = job.network.port_bytes_per_s * job.network.ports_per_gpu
-    full = np.where(on_rail, sent / all_ports + latency, inside)
-    return Work(sent, latency, on_rail, inside, full)
-
-
-def list_before(step: Step) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Pair every operation with those that have to end before it starts.
-
-    These are its dependencies, and the one before it in its stream: a rank has a stream for what
-    it computes, one for the collectives of each dimension inside its server, one for those on its
-    rail, and one for what it sends to each other rank and for what it receives from there.
-    """
-    dimensions = sorted({group.dimension for group in step.groups})
-    number = np.array([*(dimensions.index(g.dimension) for g in step.groups), len(dimensions)])
-    which = 2 * number[step.group] + (step.rail >= 0)
-    is_message = np.isin(step.kind, [SEND, RECV])
-    messages = np.flatnonzero(is_message)
-    ends = np.stack([step.rank, which, step.peer, step.kind])[:, messages]
-    order = np.lexsort(ends)
-    same = (np.diff(ends[:, order], axis=1) == 0).all(axis=0)
-    before, after = [messages[order[:-1][same]]], [messages[order[1:][same]]]
-    which[messages] = -1
-    for each in range(2 * len(dimensions) + 2):  # those of a rank stand together
-        own = np.flatnonzero(which == each)
-        same = step.rank[own[:-1]] == step.rank[own[1:]]
-        before.append(own[:-1][same])
-        after.append(own[1:][same])
-    depends = np.repeat(np.arange(step.n_operations), np.diff(step.dep_start))
-    return (
-        np.concatenate([step.dep, *before], dtype=np.int32),  # memory counts: many ranks do much
-        np.concatenate([depends, *after], dtype=np.int32),
-    )
+_AT_ONCE = 1 << 20
+"""So many operations are compared with the other parts of their communication at once."""
 
 
 def check_times(context: Context) -> None:
-    """Check order, simultaneity, and what lasts as long as it must without a rail."""
-    step, plan, work, slack = context.step, context.plan, context.work, context.slack_s
-    start, end, every = plan.start_s, plan.end_s, np.arange(step.n_operations)
-    context.refuse("no operation starts before the step", every, start < 0, start, 0.0)
-    before, after = list_before(step)
-    latest = np.zeros(step.n_operations)
+    """Check order, simultaneity, and what lasts as long as it must without a rail.
+
+    Order and durations are checked at one of all ranks that do the same at the same time.
+    """
+    step, plan, slack = context.step, context.plan, context.slack_s
+    for early in np.flatnonzero(plan.start_s < 0)[:1]:
+        rule = "no operation starts before the step"
+        context.findings.refuse(rule, step.describe(int(early)), float(plan.start_s[early]), 0.0)
+    own = list_operations(step, list_distinct(step, plan.start_s, plan.end_s))
+    start, end = plan.start_s[own], plan.end_s[own]
+    before, after = list_before(step, own)
+    latest = np.zeros(len(own))
     np.maximum.at(latest, after, end[before])
     rule = "an operation starts after what it waits for"
-    context.refuse(rule, every, start < latest - slack, start, latest)
-    parts = np.flatnonzero(step.match >= 0)
-    _, first, number = np.unique(step.match[parts], return_index=True, return_inverse=True)
-    heads = parts[first][number.reshape(-1)]
-    for name, times in (("start", start), ("end", end)):
-        rule = f"all parts of a communication {name} together"
-        context.refuse(rule, parts, times[parts] != times[heads], times[parts], times[heads])
-    wrong = ~work.on_rail & (np.abs(end - start - work.fixed_s) > slack)
+    context.refuse(rule, own, start < latest - slack, start, latest)
+    fixed_s = measure_work(context.job, own).fixed_s
+    wrong = (step.rail[own] < 0) & (np.abs(end - start - fixed_s) > slack)
     rule = "an operation lasts as long as its work or its bytes need"
-    context.refuse(rule, every, wrong, end - start, work.fixed_s)
-    last = float(end.max(initial=0.0))
+    context.refuse(rule, own, wrong, end - start, fixed_s)
+    _check_together(context, "start", plan.start_s)
+    _check_together(context, "end", plan.end_s)
+    last = float(plan.end_s.max(initial=0.0))
     for timeline in plan.rails:
         if timeline.n_reconfigurations:
             last = max(last, float(timeline.starts_s[-1]) + context.job.network.delay_s)
@@ -102,21 +46,39 @@ def check_times(context: Context) -> None:
         context.findings.refuse(rule, "step_s", plan.step_s, last)
 
 
-def bound_step(job: RailJob, work: Work) -> float:
+def _check_together(context: Context, name: str, times: NDArray[np.float64]) -> None:
+    """Check that all parts of a communication have one time."""
+    match = context.step.match
+    blocks = [slice(at, at + _AT_ONCE) for at in range(0, len(match), _AT_ONCE)]
+    common = np.empty(int(match.max(initial=-1)) + 2)  # the last of what is no communication
+    for own in blocks:
+        common[match[own]] = times[own]
+    differ = [(match[own] >= 0) & (common[match[own]] != times[own]) for own in blocks]
+    wrong = np.flatnonzero(np.concatenate([*differ, np.empty(0, bool)]))
+    rule = f"all parts of a communication {name} together"
+    every = np.ones(len(wrong), dtype=bool)
+    context.refuse(rule, wrong, every, times[wrong], common[match[wrong]])
+
+
+def bound_step(job: RailJob) -> float:
     """Return when the last operation ends if all links are there: a bound of every plan.
 
     Notes
     -----
     The longest path, found level by level. A plan cannot be faster: each operation lasts at least
-    as long as with all links, and all that is before another stays before it.
+    as long as with all links, and all that is before another stays before it. Of a model only
+    rank 0 counts, with whom it exchanges messages, directly or through others: one pipeline. To
+    leave out the others can only make the bound lower.
     """
-    step = job.step()
-    joined = step.match >= 0
-    event = np.arange(step.n_operations, dtype=np.int32)
-    event[joined] = step.n_operations + step.match[joined]
+    step, own = job.step(), np.arange(job.step().n_operations)
+    if job.workload.recorded is None:
+        own = list_operations(step, _list_pipeline(step))
+    event = np.arange(len(own))
+    match = step.match[own]
+    event[match >= 0] = len(own) + np.unique(match[match >= 0], return_inverse=True)[1]
     lasts = np.zeros(int(event.max(initial=-1)) + 1)
-    lasts[event] = work.full_s
-    before, after = (event[column] for column in list_before(step))
+    lasts[event] = measure_work(job, own).full_s
+    before, after = (event[column] for column in list_before(step, own))
     after = after[np.argsort(before, kind="stable")]
     first = np.append(0, np.cumsum(np.bincount(before, minlength=len(lasts))))
     missing = np.bincount(after, minlength=len(lasts))
@@ -135,3 +97,13 @@ def bound_step(job: RailJob, work: Work) -> float:
         place[level] = np.arange(len(level))
         level = level[place[level] == np.arange(len(level))]  # each once
     return done
+
+
+def _list_pipeline(step: Step) -> NDArray[np.int64]:
+    """List rank 0, and all that exchange messages with it, directly or through others."""
+    found, many = np.arange(1), 0
+    while len(found) > many:
+        many = len(found)
+        found = np.union1d(found, step.peer[list_operations(step, found)])
+        found = found[found >= 0]
+    return found

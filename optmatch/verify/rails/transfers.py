@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.problems import RailJob
-from optmatch.problems.rails.step import OPERATIONS
+from optmatch.problems.rails.step import COMPUTE, OPERATIONS
 
 Transfers = list[tuple[int, int, float]]
 """What goes in one round: sender and receiver, by their places, and the part of the size."""
@@ -43,23 +43,18 @@ def list_transfers(algorithm: str, kind: str, n: int) -> list[Transfers]:
     return []
 
 
-def list_in_rounds(job: RailJob) -> Iterator[tuple[NDArray[np.int64], int, list[Transfers]]]:
-    """List the operations on rails that are done in rounds, with members and transfers."""
+def list_in_rounds(
+    job: RailJob, operations: NDArray[np.int64]
+) -> Iterator[tuple[NDArray[np.int64], int, list[Transfers]]]:
+    """List which of some operations are done in rounds, with members and transfers."""
     step = job.step()
     for dimension, algorithm in job.collectives.items():
         joined = [g.rail >= 0 and g.dimension == dimension for g in step.groups]
         counts = [len(g.ranks) * on for g, on in zip(step.groups, joined, strict=True)]
-        sizes = np.array([*counts, 0])[step.group]
+        sizes = np.array([*counts, 0])[step.group[operations]]
         for n in np.unique(sizes[sizes > 2]).tolist():
-            for kind in np.unique(step.kind[sizes == n]).tolist():
+            kinds = np.where(sizes == n, step.kind[operations], COMPUTE)
+            for kind in np.unique(kinds[kinds != COMPUTE]).tolist():
                 transfers = list_transfers(algorithm, OPERATIONS[kind], n)
                 if transfers:
-                    yield np.flatnonzero((sizes == n) & (step.kind == kind)), n, transfers
-
-
-def measure_rounds(job: RailJob, sent: NDArray[np.float64], messages: NDArray[np.float64]) -> None:
-    """Put down what operations in rounds send, one round after another, and how many there are."""
-    for operations, _, transfers in list_in_rounds(job):
-        share = sum(max(part for _, _, part in each) for each in transfers)
-        sent[operations] = share * job.step().size_bytes[operations]
-        messages[operations] = len(transfers)
+                    yield operations[kinds == kind], n, transfers

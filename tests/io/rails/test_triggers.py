@@ -14,9 +14,10 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 import optmatch as om
 from optmatch.cli import main
-from optmatch.io.exports import exported
-from optmatch.io.rails.triggers import export_triggers, read_triggers, write_triggers
+from optmatch.io.exports import export, exported
+from optmatch.io.rails.triggers import read_triggers
 from optmatch.io.schemas import make_schema
+from optmatch.io.text import digest
 from optmatch.problems.rails.derivation import derive_triggers
 from tests.helpers.rails import MODEL, small_job
 
@@ -30,7 +31,7 @@ def solved() -> om.Solution:
 @cache
 def text() -> str:
     """Return its trigger file."""
-    return export_triggers(solved())
+    return str(exported(solved(), "triggers"))
 
 
 def test_a_file_is_read_back(tmp_path: Path) -> None:
@@ -42,7 +43,7 @@ def test_a_file_is_read_back(tmp_path: Path) -> None:
     job: Any = solved().problem
     found = read_triggers(file, job)
     assert found == derive_triggers(job, solved().answer)
-    assert write_triggers(job, found) == file.read_text() == text()
+    assert file.read_text() == text()
     Draft202012Validator(make_schema("triggers")).validate(json.loads(text()))
 
 
@@ -58,7 +59,7 @@ def test_a_file_is_read_back(tmp_path: Path) -> None:
         (["rails", 1, "wanted"], [[0, 0, 1, 99]], "/rails/1/wanted/0: wanted[0]: trigger", False),
         (["rails", 0, "fallback"], [0], "fallback has 1 entries, circuits 4", False),
         (["place", 3], "first", "/place/3: 'first': a number is expected", True),
-        (["place", 3], 2**40, "not that of the other ranks", False),
+        (["place", 3], 2**30, "not that of the other ranks", False),
         (["timeout_s"], 0, "/timeout_s: timeout_s = 0: must be > 0", True),
         (["pauses"], [[0, 0, 1, 1]], "shares has 0 entries, pauses has 1", False),
         (["colour"], "red", "/colour: unknown key 'colour'", True),
@@ -80,6 +81,69 @@ def test_what_is_wrong_is_refused(
         read_triggers(file, job)
     assert str(file) in str(caught.value) and complaint in str(caught.value)
     assert Draft202012Validator(make_schema("triggers")).is_valid(tree) != by_schema
+
+
+@pytest.fixture
+def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """Write a trigger file whose arrays are taken as large; return it and that of its arrays."""
+    for name in ("MOST_BYTES", "_SMALL"):
+        monkeypatch.setattr(f"optmatch.io.arrays.{name}", 0)
+    file, arrays = map(Path, export(solved(), "triggers", tmp_path / "triggers.json"))
+    return file, arrays
+
+
+def test_large_arrays_lie_beside_the_file(beside: tuple[Path, Path]) -> None:
+    """They are the same plan; a changed byte is found; another export takes old ones away."""
+    (file, arrays), job = beside, solved().problem
+    assert isinstance(job, om.RailJob)
+    tree = json.loads(file.read_text())
+    Draft202012Validator(make_schema("triggers")).validate(tree)
+    assert tree["place"] == {"npz": "place"}
+    assert tree["rails"][1]["needs"] == {"npz": "rails.1.needs"}
+    assert read_triggers(file, job) == derive_triggers(job, solved().answer)
+    export(solved(), "triggers", file, force=True)
+    assert sorted(file.parent.iterdir()) == sorted([file, arrays])
+    arrays.write_bytes(arrays.read_bytes() + b"0")
+    with pytest.raises(om.FormatError, match=f"json: /arrays/sha256: .*{arrays.name} has another"):
+        read_triggers(file, job)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "complaint"),
+    [
+        ("place", None, "/place: npz = 'place': the file of arrays has no such array"),
+        ("place", np.array(["first"]), "/place: npz = 'place': its entries are no numbers"),
+        ("place", np.array([-1]), r"/place/0: place\[0\] = -1: must be >= 0"),
+        ("lasts_s", np.array([np.nan]), r"/lasts_s/0: lasts_s\[0\] = nan: not a finite float64"),
+        ("lasts_s", np.zeros(3), "lasts_s has 3 entries, place has"),
+        (
+            "rails.0.needs",
+            np.array([[0.5] * 6]),
+            r"/rails/0/needs/0/0: .* = 0\.5: not a finite int32",
+        ),
+        ("rails.1.needs", np.zeros((1, 5)), "needs has 5 columns, not 6"),
+        ("rails.0.needs", np.zeros((0, 6)), r"/rails/0/needs: lacks \[0,"),
+        ("place", np.zeros(10**5), r"/arrays/file: \d{6} entries: at most 50000 \(OPTM"),
+    ],
+)
+def test_wrong_arrays_are_refused(
+    beside: tuple[Path, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    value: Any,
+    complaint: str,
+) -> None:
+    """Though the digest is theirs: absent or foreign ones, wrong values, and too many of them."""
+    (file, arrays), job = beside, solved().problem
+    with np.load(arrays) as loaded:
+        changed = {**loaded, name: value}
+    np.savez(arrays, **{key: given for key, given in changed.items() if given is not None})
+    tree = json.loads(file.read_text())
+    tree["arrays"]["sha256"] = digest(arrays.read_bytes())
+    file.write_text(json.dumps(tree))
+    monkeypatch.setenv("OPTMATCH_MAX_ENTRIES", "50000")
+    with pytest.raises(om.InputError, match=f"^{file}: .*{complaint}"):
+        read_triggers(file, job)  # type: ignore[arg-type]
 
 
 def test_a_schedule_without_rails_has_no_triggers() -> None:

@@ -23,7 +23,7 @@ from tests.helpers.sharing import Jobs, Resources, Sharing, draw_sharing, serves
         (lambda: Resources([[1.0, 2.0]], arrival_s=[1.0]), "arrival_s has 1 entries, there are 2"),
         (lambda: Resources([[1.0]], arrival_s=[3.0], departure_s=[2.0]),
          "departure_s[0] = 2: after its arrival, 3, is expected"),
-        (lambda: Resources([[1.0, np.nan]]), "public[0, 1] = nan: not a finite float64"),
+        (lambda: Resources([[1.0, np.nan]]), "public[0, 1] = nan: not a finite number"),
         (lambda: Resources([[1.0]], departure_s=[np.nan]), "departure_s[0] = nan"),
         (lambda: Resources([[1.0]], plane=[-1]), "plane[0] = -1: must be >= 0"),
         (lambda: Resources([[1.0]], names=("a", "b")), "names: 1 attributes, 2 names"),

@@ -23,7 +23,7 @@ SWITCH, MESH = om.IdealSwitch(8), om.HexMesh(4, 4, ports=8)
         ({"demand_bytes": np.zeros((2, 2))}, "demand_bytes: of a demand, and of nothing else"),
         ({"question": "demand", "demand_bytes": np.eye(2)}, "2 x 2 numbers, 0 on the diagonal"),
         ({"question": "demand", "demand_bytes": [[0, -1], [0, 0]]}, "demand_bytes[0, 1] = -1"),
-        ({"question": "demand", "demand_bytes": [[0, np.nan], [0, 0]]}, "not a finite float64"),
+        ({"question": "demand", "demand_bytes": [[0, np.nan], [0, 0]]}, "not a finite number"),
         ({"question": "all-reduce"}, "size_bytes = 0: above 0 of a collective"),
         ({"size_bytes": 3.0}, "size_bytes = 3: above 0 of a collective, and 0 otherwise"),
         ({"held": (1, 1)}, "held: 2 different ports"),

@@ -8,6 +8,7 @@ from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
 from optmatch.solvers.all_to_all.factors import exchange, matchings, relabel, tournament
+from tests.helpers.modes import examples
 
 pytestmark = pytest.mark.kernels
 
@@ -35,6 +36,9 @@ def test_a_tournament_is_a_factorisation_in_the_fewest_slots(
     factors = tournament(ports, bidirectional)
     assert len(factors) == (ports if bidirectional and ports % 2 else ports - 1)
     assert_factorisation(factors, ports, bidirectional)
+    if ports % 2 == 0:  # who sends to a port hears from it in the same slot
+        row = matchings(factors, ports, bidirectional)
+        assert (np.take_along_axis(row, row, axis=1) == np.arange(ports)).all()
 
 
 @settings(max_examples=80, deadline=None)
@@ -52,13 +56,50 @@ def test_exchanges_keep_a_factorisation(ports: int, bidirectional: bool, seed: i
         slots = rng.choice(len(factors), 3, replace=False)
         old, new = factors[slots], np.empty((3, vertices), dtype=np.int64)
         start, coins = int(rng.integers(vertices)), int(rng.integers(1 << 31))
-        if exchange(old, np.arange(3), start, coins, new, place, path):  # type: ignore[no-untyped-call]
+        if exchange(old, start, coins, new, place, path):  # type: ignore[no-untyped-call]
             assert (np.sort(new, axis=0) == np.sort(old, axis=0)).all()
             factors[slots] = new
             done += 1
     assert_factorisation(factors, ports, bidirectional)
     if ports >= 8:
         assert done
+
+
+def cycles(first: NDArray[np.int64], second: NDArray[np.int64]) -> list[list[int]]:
+    """List the cycles of two factors that differ somewhere, by their vertices."""
+    left, found = set(np.flatnonzero(first != second).tolist()), []
+    while left:
+        cycle, turn = [min(left)], 0
+        while (onward := int((first, second)[turn][cycle[-1]])) != cycle[0]:
+            cycle.append(onward)
+            turn = 1 - turn
+        left -= set(cycle)
+        found.append(cycle)
+    return found
+
+
+@settings(max_examples=examples(30, plain=6), deadline=None)
+@given(st.integers(8, 20), st.integers(0, 2**32 - 1))
+def test_exchanges_change_one_cycle_and_keep_the_rest_as_it_was(ports: int, seed: int) -> None:
+    """The first slot changes along one cycle; the others swap colours only if more agrees then."""
+    rng = np.random.default_rng(seed)
+    factors = tournament(ports, True)
+    vertices = factors.shape[1]
+    place, path = np.empty(vertices, dtype=np.int64), np.empty(vertices + 2, dtype=np.int64)
+    done, tries = 0, 40
+    for _ in range(tries):
+        slots = rng.choice(len(factors), 3, replace=False)
+        old, new = factors[slots], np.empty((3, vertices), dtype=np.int64)
+        start, coins = int(rng.integers(vertices)), int(rng.integers(1 << 31))
+        if not exchange(factors[slots], start, coins, new, place, path):  # type: ignore[no-untyped-call]
+            continue
+        done += 1
+        assert len(cycles(old[0], new[0])) == 1
+        for cycle in cycles(new[1], new[2]):
+            kept = (new[1:, cycle] == old[1:, cycle]).sum()
+            assert kept >= (new[1:, cycle] == old[:0:-1, cycle]).sum()
+        factors[slots] = new
+    assert done > tries / 4
 
 
 def test_exchanges_leave_a_perfect_factorisation() -> None:
@@ -69,7 +110,7 @@ def test_exchanges_leave_a_perfect_factorisation() -> None:
     for _ in range(200):
         slots = rng.choice(31, 3, replace=False)
         start, coins = int(rng.integers(32)), int(rng.integers(1 << 31))
-        if exchange(factors, slots, start, coins, new, place, path):  # type: ignore[no-untyped-call]
+        if exchange(factors[slots], start, coins, new, place, path):  # type: ignore[no-untyped-call]
             rows = {tuple(row) for row in factors[slots].tolist()}
             if any(tuple(row) not in rows for row in new.tolist()):
                 return

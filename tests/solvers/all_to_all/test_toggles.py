@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
-from optmatch.solvers.all_to_all.toggles import Sequence
+from optmatch.solvers.all_to_all.toggles import Sequence, reinsert
 from tests.helpers.modes import compiled_only
 
 pytestmark = pytest.mark.kernels
@@ -39,6 +39,22 @@ def test_what_is_reported_is_what_the_order_costs(seed: int, slots: int, cells: 
     found = sequence.improve(np.random.default_rng(seed))
     assert sorted(sequence.order.tolist()) == list(range(slots))
     assert found == count(states[sequence.order]) <= count(states)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 6))
+def test_a_slot_goes_where_it_costs_fewest_toggles(seed: int, slots: int) -> None:
+    """The first of the best places, and the other slots keep their order."""
+    states = draw(seed, slots, 8)
+    sequence = Sequence(states)
+    sequence.order = np.random.default_rng(seed).permutation(slots)
+    victim = seed % slots
+    rest = [slot for slot in sequence.order.tolist() if slot != victim]
+    orders = [[*rest[:place], victim, *rest[place:]] for place in range(slots)]
+    work = sequence.last, sequence.following
+    found = reinsert(states, sequence.order, np.array([victim]), *work)  # type: ignore[no-untyped-call]
+    assert sequence.order.tolist() == min(orders, key=lambda order: count(states[order]))
+    assert found == count(states[sequence.order])
 
 
 @compiled_only

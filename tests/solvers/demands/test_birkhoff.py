@@ -39,11 +39,11 @@ def permutation_sum(n: int, count: int, seed: int, most: int = 1000) -> Matrix:
 
 @st.composite
 def balanced(draw: st.DrawFn, most_ports: int = 6) -> Matrix:
-    """Draw a matrix with equal line sums; small numbers, so that entries tie."""
+    """Draw a matrix with equal line sums; of small numbers, so that entries tie, or of large."""
     n = draw(st.integers(1, most_ports))
     count = draw(st.integers(0, 2 * n))
     return permutation_sum(
-        n, count, draw(st.integers(0, 2**32)), draw(st.sampled_from((1, 3, 50)))
+        n, count, draw(st.integers(0, 2**32)), draw(st.sampled_from((1, 3, 50, 2**57)))
     )
 
 
@@ -164,15 +164,17 @@ def test_ctrl_c_loses_no_term(monkeypatch: pytest.MonkeyPatch, before: int) -> N
 @pytest.mark.parametrize(
     ("ticks", "message"),
     [
-        ([[1, 0], [1, 2]], r"ticks: row 1 sums to 3, row 0 to 1"),
-        ([[2, 0], [1, 1]], r"ticks: column 0 sums to 3, row 0 to 2"),
-        ([[1, -1], [0, 0]], r"ticks\[0, 1\] = -1: must be >= 0"),
-        ([[1, 0.5], [0.5, 1]], r"ticks\[0, 1\] = 0.5: not a whole number"),
-        ([[1, np.nan], [0, 1]], r"ticks\[0, 1\] = nan: not a whole number"),
-        ([[1, np.inf], [0, 1]], r"ticks\[0, 1\] = inf: not a whole number"),
-        ([[1, 2]], r"shape \(1, 2\): must be square"),
+        ([[1, 0], [1, 2]], r"matrix: row 1 sums to 3, row 0 to 1"),
+        ([[2, 0], [1, 1]], r"matrix: column 0 sums to 3, row 0 to 2"),
+        ([[1, -1], [0, 0]], r"matrix\[0, 1\] = -1: must be >= 0"),
+        ([[1, 0.5], [0.5, 1]], r"matrix\[0, 1\] = 0.5: not a whole number"),
+        ([[1, np.nan], [0, 1]], r"matrix\[0, 1\] = nan: not a whole number"),
+        ([[1, np.inf], [0, 1]], r"matrix\[0, 1\] = inf: not a whole number"),
+        ([[1, 2]], r"matrix has shape \(1, 2\): must be square"),
         ([[2**62, 2**62], [2**62, 2**62]], r"row 0 sums to about 9.22e\+18, beyond 2\*\*62"),
-        (np.full((1, 1), 2**63, dtype=np.uint64), r"above 64 bits"),
+        (np.full((1, 1), 2**63, dtype=np.uint64), "not a whole number of 64 bits"),
+        (np.array([[2**53 + 1]], dtype=object), "no float is equal"),
+        ([[1j]], "not an array of numbers"),
     ],
 )
 def test_what_is_refused(ticks: Any, message: str) -> None:

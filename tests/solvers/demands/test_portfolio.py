@@ -97,12 +97,19 @@ def exactly_of(monkeypatch: pytest.MonkeyPatch, work: Work) -> tuple[list[Plan],
         exact.append(len(plans))
         return decompose(*args, **options)
 
-    monkeypatch.setattr(portfolio, "polish", lambda _, plan: plan)
+    monkeypatch.setattr(portfolio, "_SMALL", 1)
+    monkeypatch.setattr(portfolio, "_trimmed", lambda _, plan: plan)
     monkeypatch.setattr(portfolio, "decompose", noted)
     for plan in yield_all(work):  # one by one: `noted` counts them
         plans.append(plan)
     (place,) = exact
     return plans, place
+
+
+@pytest.mark.parametrize(("n", "delay", "rules"), [(5, 20, 7), (5, 0, 8), (6, 20, 8)])
+def test_few_ports_with_a_delay_are_not_decomposed(n: int, delay: int, rules: int) -> None:
+    """What compiles for a second would find nothing; without delay it finds the best at once."""
+    assert len(list(yield_all(work_on(n, om.Limits(), delay=delay)))) == rules
 
 
 @pytest.mark.parametrize(

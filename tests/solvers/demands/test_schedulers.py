@@ -16,12 +16,10 @@ from optmatch.fabrics import UNREACHED
 from optmatch.model import Limits
 from optmatch.problems import ConfigurationProof, CountProof, OddSetProof
 from optmatch.problems.demands import traffic
-from optmatch.solvers.demands import exchange as exchanging
 from optmatch.solvers.demands.assignment import assign, assign_afresh, new_workspace
 from optmatch.solvers.demands.configuration import bound_by_prices, bound_of
 from optmatch.solvers.demands.decomposer import Decomposer
 from optmatch.solvers.demands.durations import shorten
-from optmatch.solvers.demands.exchange import exchange
 from optmatch.solvers.demands.finish import order_slots, spread
 from optmatch.solvers.demands.greedy import cover_by_busiest, cover_heaviest_first
 from optmatch.solvers.demands.odd_sets import bound_by_odd_set
@@ -101,43 +99,14 @@ def test_covers_serve_everything_in_few_slots(matrix: Matrix) -> None:
 @given(matrices(), st.integers(1, 5))
 @settings(deadline=None, max_examples=40)
 def test_polish_keeps_what_is_served(matrix: Matrix, shortest: int) -> None:
-    """Trimming, exchanging and the linear programme never lengthen a plan or lose a demand."""
+    """Trimming and the linear programme never lengthen a plan or lose a demand."""
     plan = cover_heaviest_first(matrix, shortest)
-    for better in (trim, exchange, shorten):
+    for better in (trim, shorten):
         polished = better(plan, matrix, shortest)
         assert (serve(polished) >= matrix).all()
         assert polished.ticks.sum() <= plan.ticks.sum()
         assert (polished.ticks >= shortest).all()
         plan = polished
-
-
-def test_exchange_sorts_like_with_like() -> None:
-    """Two slots with a heavy and a light circuit each become a heavy and a light slot."""
-    plan = Plan(np.array([[0, 1], [1, 0]], dtype=np.int32), np.array([9, 9]))
-    demand = np.array([[9, 2], [9, 1]])
-    assert sorted(exchange(plan, demand).ticks.tolist()) == [9, 9]  # one cycle: nothing to turn
-    halves = Plan(np.array([[0, -1, 2, -1], [1, -1, 3, -1]], dtype=np.int32), np.array([9, 9]))
-    apart = np.zeros((4, 4), dtype=np.int64)
-    apart[0, :2], apart[2, 2:] = (9, 1), (2, 9)
-    assert sorted(exchange(halves, apart).ticks.tolist()) == [2, 9]
-
-
-@pytest.mark.parametrize("batches", [0, 1, 3, 1000])
-def test_exchanges_stop_at_a_deadline(monkeypatch: pytest.MonkeyPatch, batches: int) -> None:
-    """After some of the pairs as after all, what is served stays served; none are left out."""
-    rng = np.random.default_rng(0)
-    demand: Matrix = rng.integers(1, 60, (12, 12)) * (rng.random((12, 12)) < 0.5)
-    ports = np.arange(12)
-    shifts = ((ports + ports[:, None]) % 12).astype(np.int32)
-    plan = only_demanded(Plan(shifts, demand[ports, shifts].max(axis=1)), demand)
-    whole = exchange(plan, demand)
-    monkeypatch.setattr(exchanging, "_BATCH", 1)
-    ticking = itertools.count()
-    monkeypatch.setattr(exchanging, "counted_time", lambda: next(ticking))
-    part = exchange(plan, demand, deadline=batches)
-    assert (serve(part) >= demand).all()
-    assert whole.ticks.sum() <= part.ticks.sum() <= plan.ticks.sum()
-    assert (part.ticks.sum() == whole.ticks.sum()) == (batches == 1000)
 
 
 @pytest.mark.parametrize("n", [20, 210])

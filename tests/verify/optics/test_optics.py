@@ -246,7 +246,7 @@ def test_budgets_name_the_worst_circuit() -> None:
         ({"device": "glass"}, "device = 'glass': unknown; presets are ideal, smartlight"),
         ({"idle": "open"}, "idle = 'open': cross, bar, keep or states of all cells"),
         ({"frequencies_hz": []}, "frequencies_hz: at least one"),
-        ({"frequencies_hz": [float("nan")]}, "not a finite float64"),
+        ({"frequencies_hz": [float("nan")]}, "not a finite number"),
         ({"seed": -1}, "seed = -1: must be >= 0"),
     ],
 )

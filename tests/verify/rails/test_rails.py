@@ -14,7 +14,7 @@ import optmatch as om
 from optmatch.model import Solution, Status
 from optmatch.problems.rails.plan import RailPlan, RailTimeline, ranks_of_rails
 from optmatch.problems.rails.step import RECV
-from optmatch.verify.rails.times import bound_step, measure_work
+from optmatch.verify.rails.times import bound_step
 from tests.helpers.rails import random_jobs, small_job
 
 JOBS = {
@@ -213,7 +213,7 @@ class Claim(Solution):
 @given(random_jobs())
 def test_the_bound_is_that_of_the_problem(job: om.RailJob) -> None:
     """Two codes for the step with all links: the problem's, and the verifier's."""
-    assert bound_step(job, measure_work(job)) == pytest.approx(job.lower_bound(), rel=1e-12)
+    assert bound_step(job) == pytest.approx(job.lower_bound(), rel=1e-12)
 
 
 @pytest.mark.parametrize(

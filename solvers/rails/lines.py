@@ -1,0 +1,76 @@
+"""Who uses each lane of each end, one after another, and where it is turned in between."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.solvers.rails.paths import Ints
+from optmatch.solvers.rails.transfers import Uses
+
+
+class Turns(NamedTuple):
+    """Ends of classes are turned to face others, each on one lane: columns of a table."""
+
+    starts_s: NDArray[np.float64]
+    asked_s: NDArray[np.float64]
+    end: Ints
+    lane: Ints
+    place: Ints
+    """With `number` the spot, which says whom."""
+    number: Ints
+
+
+class Lines(NamedTuple):
+    """Who uses each lane of each end, a line, one after another."""
+
+    uses: Uses
+    line: Ints
+    """``line[row]``, ascending from 0."""
+    first: Ints
+    """``first[line]``: its first row."""
+    last: Ints
+    place: Ints
+    """``place[row]``: the greater the later."""
+    before: Ints
+    """``before[row]``: the node before it on its line, -1 of the first."""
+
+    def faced(self, standing: Ints) -> Ints:
+        """Return by row whom its line faces before; `standing` rows say it of the first ones."""
+        faced = np.roll(self.uses.peer, 1)
+        faced[self.first] = self.uses.peer[standing]
+        return faced
+
+    def turns(self, rows: Ints, starts_s: NDArray[np.float64], asked_s: Any = None) -> Turns:
+        """Turn lines to what rows need, at some times, and asked for then or at others."""
+        uses = self.uses
+        where = (column[rows] for column in (uses.end, uses.lane, uses.place, uses.turn))
+        return Turns(starts_s, starts_s if asked_s is None else asked_s, *where)
+
+    def standing(self) -> Turns:
+        """Return what lines face when a step begins, as the step before has left them."""
+        return self.turns(self.last, np.zeros(len(self.last)))
+
+    def pairs(self) -> Ints:
+        """List which nodes follow each other on a line."""
+        rows = np.flatnonzero((self.before >= 0) & (self.before != self.uses.node))
+        return np.stack([self.before[rows], self.uses.node[rows]], axis=1)
+
+
+def draw_lines(uses: Uses, place: Ints, lanes: Mapping[int, int]) -> Lines:
+    """Put those that use an end into an order: by row its place; `lanes` are bits by node."""
+    taken = np.zeros(1 + int(uses.node.max(initial=0)), np.int64)
+    taken[list(lanes)] = list(lanes.values())
+    rows = np.flatnonzero(taken[uses.node] >> uses.lane & 1)
+    line = uses.end[rows] * (1 + int(uses.lane.max(initial=0))) + uses.lane[rows]
+    order = np.lexsort([place[rows], line])
+    begins = np.diff(line[order], prepend=-1) > 0
+    first = np.flatnonzero(begins)
+    last = np.append(first[1:], len(rows))[: len(first)] - 1
+    sorted_uses = Uses(*(column[rows[order]] for column in uses))
+    before = np.roll(sorted_uses.node, 1)
+    before[first] = -1
+    return Lines(sorted_uses, np.cumsum(begins) - 1, first, last, place[rows[order]], before)

@@ -1,0 +1,155 @@
+"""Plans of slots: what is kept about them is true, and no move makes them worse."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+import optmatch as om
+from optmatch.model import Event, Limit, Limits, NewBest, Tick
+from optmatch.solvers.all_to_all import planner as planner_module
+from optmatch.solvers.all_to_all.conclusion import place_leftovers
+from optmatch.solvers.all_to_all.factors import exchange, relabel, tournament
+from optmatch.solvers.all_to_all.planner import (
+    FAILED,
+    MOVES_PER_SLOT,
+    SlotPlanner,
+    exchange_pairs,
+    replace_slots,
+    three_slots,
+)
+from optmatch.solvers.all_to_all.toggles import Sequence, lower_toggles
+from optmatch.solvers.routing.pathfinder import UNIT
+from optmatch.solvers.routing.router import Router
+
+FABRICS = [om.HexMesh(3, 3, ports=7), om.HexMesh(3, 3, ports=10), om.HexMesh(4, 4, tx=6, rx=6)]
+
+
+def planned(fabric: om.Fabric, events: list[Event], **limits: int) -> SlotPlanner:
+    """Route a relabelled tournament."""
+    problem, clock = om.AllToAll(fabric), Limits(**limits).start()
+    planner = SlotPlanner(problem, Router(fabric), clock, np.random.default_rng(0), events.append)
+    factors = tournament(fabric.n_ports, fabric.bidirectional)
+    assert planner.route_all(relabel(factors, planner.random_names(factors.shape[1]))) is None
+    return planner
+
+
+def check(planner: SlotPlanner) -> None:
+    """Every pair has one slot; routes and excess of each slot are those of its cell states."""
+    met = []
+    for slot in planner.plan:
+        matching = planner.matching(slot.partner)
+        order = planner.sources(slot.partner)
+        met += [(i, j) for i, j in enumerate(matching.tolist()) if j >= 0]
+        if slot.excess >= FAILED:
+            continue
+        routes, lengths = planner.router.follow(matching, planner.states(slot))
+        assert np.array_equal(lengths, slot.lengths)
+        for port in order.tolist():
+            assert (routes[port, : lengths[port]] == slot.routes[port, : lengths[port]]).all()
+        least = planner.problem.fabric.route_cells()[order, matching[order]]
+        assert (np.diff(least) <= 0).all(), "the farthest pairs come first"
+        assert slot.excess == UNIT * (lengths.sum() - least.sum())
+    assert sorted(met) == list(permutations(range(planner.n_ports), 2))
+
+
+@pytest.mark.parametrize("fabric", FABRICS, ids=["odd", "even", "tx-rx"])
+def test_exchanges_keep_a_plan_true_and_never_add_cells(fabric: om.Fabric) -> None:
+    """The events tell what was found; a factor and its matching are the same thing."""
+    events: list[Event] = []
+    planner = planned(fabric, events, iterations=60)
+    check(planner)
+    assert len(events) == len(planner.plan)
+    before = planner.excess
+    events.clear()
+    limit = exchange_pairs(planner)
+    check(planner)
+    assert (limit is None) == (planner.excess == 0)
+    told = [event.objective for event in events if isinstance(event, NewBest)]
+    assert told == sorted(set(told), reverse=True)
+    assert planner.excess < before
+    assert told[-1] == planner.problem.lower_bound() + planner.excess / UNIT
+    for slot in planner.plan:
+        assert np.array_equal(planner.factor(planner.matching(slot.partner)), slot.partner)
+
+
+def test_a_move_is_taken_just_if_nothing_gets_worse() -> None:
+    """Also if nothing gets better; the other slots stay what they are."""
+    planner = planned(FABRICS[1], [])
+    rng, sideways, refused = np.random.default_rng(0), 0, 0
+    place, path = np.empty(10, dtype=np.int64), np.empty(12, dtype=np.int64)
+    for _ in range(40):
+        before, total = planner.plan, planner.excess
+        chosen = three_slots(planner, [4])
+        old = np.stack([before[slot].partner for slot in chosen])
+        new = np.empty_like(old)
+        if not exchange(old, 0, int(rng.integers(1 << 31)), new, place, path):  # type: ignore[no-untyped-call]
+            continue
+        taken = replace_slots(planner, chosen, new)
+        assert all(planner.plan[k] is before[k] for k in range(9) if not taken or k not in chosen)
+        assert planner.excess <= total
+        sideways += taken and planner.excess == total
+        refused += not taken
+    assert sideways and refused
+    check(planner)
+
+
+def test_all_other_slots_are_drawn_beside_one_with_excess() -> None:
+    """Three different ones, at any of the three places."""
+    planner = planned(FABRICS[0], [])
+    drawn = [three_slots(planner, [2, 5]) for _ in range(100)]
+    assert {slot for three in drawn for slot in three} == set(range(7))
+    for three in drawn:
+        assert len(set(three)) == 3 and {2, 5} & set(three)
+    assert {three.index(2) for three in drawn if 5 not in three} == {0, 1, 2}
+    assert {len({2, 5} & set(three)) for three in drawn} == {1, 2}
+
+
+def test_exchanges_end_after_so_many_moves_for_each_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless limited; progress is told now and then. Two slots cannot be exchanged."""
+    tries: list[object] = []
+    monkeypatch.setattr(planner_module, "exchange", lambda *given: tries.append(given))
+    events: list[Event] = []
+    planner = planned(FABRICS[0], events)
+    events.clear()
+    assert exchange_pairs(planner) is Limit.EXHAUSTED
+    most = MOVES_PER_SLOT * 7
+    assert len(tries) == most
+    assert events == [Tick("exchange", done, most) for done in range(64, most + 1, 64)]
+    few = planned(om.HexMesh(3, 3, tx=4, rx=4), [], iterations=3)
+    assert len(few.plan) == 3 and exchange_pairs(few) is Limit.ITERATIONS
+    assert len(tries) == most + 3
+    assert exchange_pairs(planner, tolerated=planner.excess) is None
+    planner.plan = [slot for slot in planner.plan if slot.excess][:2]
+    assert exchange_pairs(planner) is Limit.EXHAUSTED
+    planner.plan = []
+
+
+def test_pairs_without_routes_fill_further_slots() -> None:
+    """Six ports on 19 cells: every pair is routed in the end, in as few slots as fit."""
+    planner = planned(om.HexMesh(2, 2, ports=6), [])
+    assert planner.excess >= FAILED
+    place_leftovers(planner)
+    check(planner)
+    assert planner.excess < FAILED
+    assert 5 < len(planner.plan) < 12
+    for slot in planner.plan:
+        matching = planner.matching(slot.partner)
+        assert (slot.lengths > 0).sum() == (matching > np.arange(6)).sum() > 0
+
+
+@pytest.mark.parametrize("fabric", FABRICS[1:], ids=["even", "tx-rx"])
+def test_toggles_fall_and_routes_stay_as_short(fabric: om.Fabric) -> None:
+    """By order alone, then by routes that agree with it; the states are those of the plan."""
+    planner = planned(fabric, [])
+    before = [slot.lengths.sum() for slot in planner.plan]
+    sequence = Sequence(np.stack([planner.states(slot) for slot in planner.plan]))
+    unordered = sequence.count()
+    ordered = lower_toggles(planner, sequence)
+    assert sequence.count() < ordered < unordered
+    assert [slot.lengths.sum() for slot in planner.plan] == before
+    check(planner)
+    states = np.stack([planner.states(slot) for slot in planner.plan])
+    assert np.array_equal(sequence.states, states)

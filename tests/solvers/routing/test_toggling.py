@@ -1,0 +1,258 @@
+"""Changes with few toggles: a single way against Dijkstra, the choice of ways in plain Python."""
+
+from __future__ import annotations
+
+import heapq
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from numpy.typing import NDArray
+
+import optmatch as om
+from optmatch.solvers.routing.pathfinder import FAR
+from optmatch.solvers.routing.router import Router
+from optmatch.solvers.routing.row_router import MeshRouter
+from optmatch.solvers.routing.rows import new_room
+from optmatch.solvers.routing.toggling import NO_ROOM, change_row, find_fewest
+from tests.helpers.modes import examples
+
+pytestmark = pytest.mark.kernels
+
+TOGGLE = 1 << 32
+FABRICS = [
+    om.HexMesh(2, 3, ports=8),
+    om.HexMesh(3, 3, tx=5, rx=5),
+    om.SquareMesh(4, 4, tx=4, rx=4),
+]
+
+
+class Plain:
+    """The kernels of a fabric, and the same without them but for the search of a single way."""
+
+    def __init__(self, fabric: om.Fabric) -> None:
+        self.rows, self.router = MeshRouter(fabric), Router(fabric)
+        self.room = new_room(self.router.wiring, self.router.width)
+        self.wiring, self.space = self.router.wiring, self.router.workspace
+
+    def circuits(self, matching: NDArray[np.int32]) -> list[tuple[int, int]]:
+        """List the circuits of a matching, the longest first."""
+        once = self.router.bidirectional
+        pairs = [(i, j) for i, j in enumerate(matching.tolist()) if j > (i if once else -1)]
+        return sorted(pairs, key=lambda pair: -self.router.least[pair])
+
+    def set_toll(self, states: NDArray[np.int8]) -> None:
+        """Let a cell cost as much as it is, and a toggle where it would have to be set."""
+        self.room.toll[:] = self.wiring.cell_cost
+        for cell, state in enumerate(states.tolist()):
+            if state >= 0:
+                self.room.toll[cell, 1 - state] += TOGGLE
+
+    def find(self, port: int, partner: int, most: int) -> tuple[list[int], int]:
+        """Search a way by the kernel."""
+        route = np.zeros(self.router.width, dtype=np.int32)
+        self.room.partner[port] = partner
+        ways = self.wiring, self.space, self.room
+        count, toggles = find_fewest(*ways, port, most, route)  # type: ignore[no-untyped-call]
+        return route[:count].tolist(), toggles
+
+    def cost(self, port: int, route: list[int]) -> int:
+        """Add up what a way costs, and check that it is one."""
+        entered, total = int(self.wiring.source[port]), 0
+        for left in route:
+            state = (left ^ entered) & 1
+            assert self.wiring.exits[entered, state] == left
+            assert self.space.exit_cost[left] < FAR
+            total += int(self.room.toll[left >> 2, state])
+            entered = int(self.wiring.mate[left])
+        return total
+
+    def links(self, port: int, route: list[int]) -> list[int]:
+        """List the links of a way, that of the port too."""
+        terminals = [int(self.wiring.source[port]), *route]
+        return [int(self.wiring.link[terminal]) for terminal in terminals]
+
+    def follow(self, port: int, partner: int, states: NDArray[np.int8]) -> list[int]:
+        """Follow light; return its way if it arrives and passes no link twice."""
+        at, route = int(self.wiring.source[port]), list[int]()
+        while at >= 0 and states[at >> 2] >= 0 and len(route) < len(self.wiring.mate):
+            route.append(int(self.wiring.exits[at, states[at >> 2]]))
+            at = int(self.wiring.mate[route[-1]])
+        links = self.links(port, route)
+        arrives = at < 0 and route[-1:] == [self.wiring.target[partner]]
+        return route if arrives and len(set(links)) == len(links) else []
+
+    def fit(
+        self, states: NDArray[np.int8], stay: dict[int, list[int]], moving: list[Any], most: int
+    ) -> tuple[int, dict[int, list[int]]] | None:
+        """Route circuits one after the other past those that stay."""
+        self.set_toll(states)
+        self.space.exit_cost[:] = 0
+        found, toggles = dict(stay), 0
+        for port, partner in [*((port, -1) for port in stay), *moving]:
+            if partner >= 0:
+                found[port], more = self.find(port, partner, most - toggles)
+                toggles += more
+            links = self.links(port, found[port])
+            if not found[port] or len(set(links)) < len(links):
+                return None
+            held = np.isin(self.wiring.link, links[1:])
+            self.space.exit_cost[held] = FAR
+            self.space.exit_cost[self.wiring.source[port]] = FAR
+            entered = int(self.wiring.source[port])
+            for left in found[port]:
+                place = left >> 2, (left ^ entered) & 1
+                self.room.toll[place] = self.wiring.cell_cost[place]
+                entered = int(self.wiring.mate[left])
+        return toggles, found
+
+    def change(
+        self, states: NDArray[np.int8], circuits: list[tuple[int, int]]
+    ) -> dict[int, list[int]] | None:
+        """Let all stay that can; else one gives way, or two; the fewest toggles count."""
+        stay = {i: route for i, j in circuits if (route := self.follow(i, j, states))}
+        partner, kept = dict(circuits), list(stay)
+        others = [(i, j) for i, j in circuits if i not in stay]
+        most, best = len(states), None
+        for number in range(3):
+            for out in sorted(combinations(range(len(kept)), number), key=lambda pair: pair[::-1]):
+                order = list(kept)
+                for place, k in zip(range(-1, -3, -1), out[::-1], strict=False):
+                    order[k], order[place] = order[place], order[k]
+                gives = [(i, partner[i]) for i in order[len(order) - number :]]
+                rest = {i: stay[i] for i in order[: len(order) - number]}
+                moving = [*gives, *others]
+                for turn in range(2 if len(moving) > 1 else 1):
+                    fitted = most >= 0 and self.fit(states, rest, moving[:: 1 - 2 * turn], most)
+                    if fitted:
+                        most, best = fitted[0] - 1, fitted[1]
+            if best is not None:
+                return best
+        return None
+
+
+PLAIN = [Plain(fabric) for fabric in FABRICS]
+LARGE = Plain(om.HexMesh(5, 5, ports=8))
+
+
+def draw(plain: Plain, rng: np.random.Generator) -> NDArray[np.int32]:
+    """Draw a matching."""
+    n = len(plain.wiring.source)
+    live = rng.permutation(n)[: n - 2 * int(rng.integers(2))]
+    matching = np.full(n, -1, dtype=np.int32)
+    if plain.router.bidirectional:
+        matching[live] = live.reshape(-1, 2)[:, ::-1].ravel()
+    else:
+        matching[live] = rng.permutation(live)
+    return matching
+
+
+@settings(max_examples=examples(80, plain=10), deadline=None)
+@given(st.sampled_from([*PLAIN, LARGE]), st.integers(0, 2**32 - 1), st.integers(-1, 2))
+def test_a_way_has_the_fewest_toggles_and_then_cells(plain: Plain, seed: int, more: int) -> None:
+    """As Dijkstra finds; none is told if all have more toggles than asked for."""
+    rng, wiring = np.random.default_rng(seed), plain.wiring
+    states = rng.integers(-(seed % 2), 2, size=len(wiring.cell_cost)).astype(np.int8)
+    closed = rng.random(len(plain.space.use)) < rng.choice([0.0, 0.1])
+    plain.set_toll(states)
+    port, partner = rng.choice(len(wiring.source), 2, replace=False).tolist()
+    closed[wiring.link[wiring.target[partner]]] = False
+    plain.space.exit_cost[:] = np.where(closed, FAR, 0)[wiring.link]
+    least, done = dict[int, int](), set[int]()
+    queue = [(0, -1, int(wiring.source[port]))]
+    while queue:
+        cost, left, entered = heapq.heappop(queue)
+        least.setdefault(left, cost)
+        if entered < 0 or entered in done:
+            continue
+        done.add(entered)
+        for state in (0, 1):
+            onward = int(wiring.exits[entered, state])
+            if plain.space.exit_cost[onward] < FAR:
+                total = cost + int(plain.room.toll[entered >> 2, state])
+                heapq.heappush(queue, (total, onward, int(wiring.mate[onward])))
+    best = least.get(int(wiring.target[partner]), FAR)
+    most = max(0, min(best // TOGGLE, 20) + more)
+    route, toggles = plain.find(port, partner, most)
+    if best >= TOGGLE * (most + 1):
+        assert (route, toggles) == ([], 0)
+    else:
+        assert route[-1] == wiring.target[partner]
+        assert plain.cost(port, route) == best
+        assert toggles == best // TOGGLE
+
+
+SEEDS = [6, 15, 26, 29, 32, 133, *range(30, 62)][: examples(38, plain=6)]
+"""For the first ones circuits give way: one, or two."""
+
+
+@pytest.mark.parametrize("plain", PLAIN, ids=["hex", "tx-rx", "square"])
+def test_changes_are_those_of_plain_python(plain: Plain) -> None:
+    """From states that carry some matching, to one that differs in two circuits, or in most."""
+    for seed in SEEDS:
+        rng, cells = np.random.default_rng(seed), len(plain.wiring.cell_cost)
+        dark = rng.integers(-1, 2, size=cells).astype(np.int8)
+        before, after = draw(plain, rng), draw(plain, rng)
+        if seed % 4:
+            after = change_two(plain, before, rng)
+        lit, held = np.empty((1, cells), dtype=np.int8), np.empty(1, dtype=np.int8)
+        routes, lengths = plain.router.empty_routes()
+        plain.rows.route(before[None], lit, routes, lengths[None], held)
+        states = np.where(lit[0] >= 0, lit[0], dark).astype(np.int8)
+        states[rng.integers(cells)] = -1
+        compare(plain, states, after)
+
+
+@pytest.mark.parametrize("plain", PLAIN, ids=["hex", "tx-rx", "square"])
+def test_what_any_states_carry_stays(plain: Plain) -> None:
+    """Circuits are asked for where light gets to anyhow."""
+    port_at = {int(terminal): port for port, terminal in enumerate(plain.wiring.target)}
+    for seed in range(examples(12, plain=2)):
+        rng = np.random.default_rng(seed)
+        states = rng.integers(0, 2, size=len(plain.wiring.cell_cost)).astype(np.int8)
+        matching = np.full(len(plain.wiring.source), -1, dtype=np.int32)
+        for port, at in enumerate(plain.wiring.source.tolist()):
+            while at >= 0:
+                left = int(plain.wiring.exits[at, states[at >> 2]])
+                at = int(plain.wiring.mate[left])
+            matching[port] = port_at.get(left, -1)
+        compare(plain, states, matching)
+
+
+def change_two(
+    plain: Plain, before: NDArray[np.int32], rng: np.random.Generator
+) -> NDArray[np.int32]:
+    """Exchange the partners of two ports."""
+    a, b = rng.choice(np.flatnonzero(before >= 0), 2, replace=False)
+    after = before.copy()
+    if not plain.router.bidirectional:
+        after[[a, b]] = after[[b, a]]
+    elif after[a] != b:
+        c, d = after[[a, b]]
+        after[[a, b, c, d]] = d, c, b, a
+    return after
+
+
+def compare(plain: Plain, states: NDArray[np.int8], matching: NDArray[np.int32]) -> None:
+    """Change states by the kernel and in plain Python."""
+    routes, lengths = plain.router.empty_routes()
+    circuits = plain.circuits(matching)
+    expected = plain.change(states, circuits)
+    found = np.empty_like(states)
+    what = plain.wiring, plain.space, plain.rows.ports, plain.room
+    toggles = change_row(*what, states, matching, found, routes, lengths)  # type: ignore[no-untyped-call]
+    if expected is None:
+        assert toggles == NO_ROOM
+        return
+    assert {i: routes[i, : lengths[i]].tolist() for i, _ in circuits} == expected
+    assert (lengths > 0).sum() == len(circuits)
+    assert toggles == ((states >= 0) & (found != states)).sum()
+    carried = states.copy()
+    for port, route in expected.items():
+        entered = int(plain.wiring.source[port])
+        for left in route:
+            carried[left >> 2] = (left ^ entered) & 1
+            entered = int(plain.wiring.mate[left])
+    assert np.array_equal(found, carried)
