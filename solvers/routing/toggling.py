@@ -18,29 +18,22 @@ _TOGGLE = 1 << 32  # the cost of one where toggles come before all cells
 
 
 @kernel
-def _read(wiring, use, given, port, target, route):
-    """Follow light through given states; return how many cells it passes, 0 if it goes astray.
+def _follow(wiring, room, given, port):
+    """Follow light of a port through given states; note its route, and return how long that is.
 
-    Links that it passes are in use then; one that was in use before leads it astray.
+    It is 0 if light goes astray. What arrives has each link for itself: as light in a cell goes
+    back the way it came, other light there could only come from where this one goes to.
     """
-    at, count = wiring.source[port], 0
-    use[wiring.link[at]] += 1
-    clash = use[wiring.link[at]] > 1
-    while given[at >> 2] >= 0 and count < len(route) and not clash:
+    at, left, count, route = wiring.source[port], -1, 0, room.routes[port]
+    while at >= 0 and given[at >> 2] >= 0 and count < len(route):
         left = wiring.exits[at, given[at >> 2]]
         route[count] = left
-        count += 1
-        use[wiring.link[left]] += 1
-        clash = use[wiring.link[left]] > 1
         at = wiring.mate[left]
-        if at < 0:
-            break
-    if count > 0 and not clash and at < 0 and route[count - 1] == target:
-        return count
-    use[wiring.link[wiring.source[port]]] -= 1
-    for step in range(count):
-        use[wiring.link[route[step]]] -= 1
-    return 0
+        count += 1
+    if left != wiring.target[room.partner[port]]:
+        count = 0
+    room.lengths[port] = count
+    return count
 
 
 @kernel
@@ -231,16 +224,6 @@ def _swap(order, one, other):
 
 
 @kernel
-def _restore(wiring, space, room, given, port):
-    """Put a circuit that stays back on its route."""
-    for link in range(len(space.use)):
-        space.use[link] = 0
-    target = wiring.target[room.partner[port]]
-    found = _read(wiring, space.use, given, port, target, room.routes[port])
-    room.lengths[port] = found
-
-
-@kernel
 def change_row(wiring, space, ports, room, given, matching, states, routes, lengths):
     """Route a matching with few toggles from given states; return them, or what became of it.
 
@@ -259,18 +242,13 @@ def change_row(wiring, space, ports, room, given, matching, states, routes, leng
         states[cell] = given[cell]
         if ports.stuck[cell] >= 0 and given[cell] != ports.stuck[cell]:
             states[cell] = -1
-    for link in range(len(space.use)):
-        space.use[link] = 0
     for port in range(len(lengths)):
         lengths[port] = 0
         room.lengths[port] = 0
     kept = 0
     for place in range(count):
         port = order[place]
-        target = wiring.target[room.partner[port]]
-        found = _read(wiring, space.use, states, port, target, room.routes[port])
-        room.lengths[port] = found
-        if found:  # what stays goes to the front
+        if _follow(wiring, room, states, port):  # what stays goes to the front
             for back in range(place, kept, -1):
                 order[back] = order[back - 1]
             order[kept] = port
@@ -280,7 +258,7 @@ def change_row(wiring, space, ports, room, given, matching, states, routes, leng
         for one in range(kept):  # one that stays gives way
             _swap(order, one, kept - 1)
             most = _fit_best(wiring, space, room, states, order, kept - 1, most, routes, lengths)
-            _restore(wiring, space, room, states, order[kept - 1])
+            _follow(wiring, room, states, order[kept - 1])
             _swap(order, one, kept - 1)
     if most == len(states):
         for one in range(kept):  # two give way
@@ -290,8 +268,8 @@ def change_row(wiring, space, ports, room, given, matching, states, routes, leng
                 most = _fit_best(
                     wiring, space, room, states, order, kept - 2, most, routes, lengths
                 )
-                _restore(wiring, space, room, states, order[kept - 1])
-                _restore(wiring, space, room, states, order[kept - 2])
+                _follow(wiring, room, states, order[kept - 1])
+                _follow(wiring, room, states, order[kept - 2])
                 _swap(order, two, kept - 2)
             _swap(order, one, kept - 1)
     if most == len(states):

@@ -10,7 +10,7 @@ from optmatch.problems import RailJob
 from optmatch.problems.rails.orders import Graph
 from optmatch.problems.rails.step import COMPUTE
 from optmatch.problems.rails.triggers import TriggerPlan
-from optmatch.problems.rails.uses import Finder, Ints
+from optmatch.problems.rails.uses import Ints
 
 Name = tuple[int, ...]
 """How ranks and controllers call a communication: group, n, part; without part if it is ready."""
@@ -82,10 +82,9 @@ def make_program(job: RailJob, plan: TriggerPlan, graph: Graph) -> Program:
         {},
         {},
     )
-    find = Finder(step)
 
     def at(rows: Any, parts: Any) -> list[tuple[list[int], int]]:
-        events = event_of[find(rows, "rows")]
+        events = event_of[graph.find(rows, "rows")]
         numbers = graph.parts.node(events, np.asarray(parts, np.int64)).tolist()
         return list(zip(rows.tolist(), numbers, strict=True))
 

@@ -76,8 +76,8 @@ def read_triggers(path: str | os.PathLike[str], job: RailJob) -> TriggerPlan:
                 f"problem_sha256 = {shorten(stated, 66)}, but the job has {found}",
                 where="/problem_sha256",
             )
-        tree = attach(tree, Path(path).parent)
-        plan = from_object(TriggerPlan, tree, "", tags=["format", "problem_sha256"])
+        folder, tags = Path(path).parent, ("format", "problem_sha256")
+        plan = from_object(TriggerPlan, attach(tree, folder), "", tags=tags)
         check_triggers(job, plan)
     except InputError as exc:
         exc.path = name

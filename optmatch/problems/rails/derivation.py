@@ -68,7 +68,7 @@ def derive_triggers(
     is_event = np.arange(len(times)) < len(events.part)
     depth = ends_s(events._replace(duration_s=np.ones(len(events.part))))
     depth = np.concatenate([depth, np.zeros(len(starts))])
-    place = np.empty(len(times), np.int64)
+    place = np.empty(len(times), np.int32)
     place[np.lexsort((depth, is_event, times))] = np.arange(len(times))
     of_changes = np.split(place, np.cumsum([len(events.part), *map(len, changes)]))[1:-1]
     rails = [
@@ -85,7 +85,7 @@ def derive_triggers(
     ]
     lasts, pauses, shares = plan.end_s - plan.start_s, [], []
     without = lasts[events.part]
-    number = Finder(step).number
+    find = Finder(step)
     for each, own in zip(rails, changes, strict=True):
         uses = list_uses(job, each, plan.ports, plan.relays)
         for event, cuts in _find_cuts(job, plan, each, uses, own, slack).items():
@@ -93,7 +93,7 @@ def derive_triggers(
             total, done = _measure_parts(job, plan, int(k), cuts)
             without[event] = total
             for cut, share in zip(cuts, done, strict=True):
-                pauses += [(step.rank[k], step.group[k], number[k], s) for s in cut.states]
+                pauses += [(step.rank[k], step.group[k], find.number[k], s) for s in cut.states]
                 shares += [share] * len(cut.states)
     made = TriggerPlan(
         groups=tuple(group.name for group in step.groups),
@@ -107,7 +107,7 @@ def derive_triggers(
         timeout_s=max(10 * job.network.delay_s, 1e-3) if timeout_s is None else timeout_s,
         tries=tries,
     )
-    return _mark_demands(job, plan, link(job, made)[0], changes, slack)
+    return _mark_demands(job, plan, link(job, made, find)[0], changes, slack, find)
 
 
 class _Change(NamedTuple):
@@ -230,12 +230,13 @@ def _mark_demands(
     linked: TriggerPlan,
     changes: Sequence[Sequence[_Change]],
     slack: float,
+    find: Finder,
 ) -> TriggerPlan:
     """Mark the triggers that the plan asks for later, or earlier, than their ports are free."""
-    events, find = job.events(), Finder(job.step())
+    events = job.events()
     ready = np.zeros(len(events.part))
     np.maximum.at(ready, events.after, plan.end_s[events.part][events.before])
-    after = np.zeros(len(events.part), np.int64)  # the latest place of what it waits for
+    after = np.zeros(len(events.part), np.int32)  # the latest place of what it waits for
     np.maximum.at(after, events.after, linked.place[events.part][events.before])
     rails = []
     for rail, own in zip(linked.rails, changes, strict=True):

@@ -47,7 +47,7 @@ class Parts(NamedTuple):
     @property
     def last(self) -> Ints:
         """The last node of each."""
-        return self.node(np.arange(len(self.number)), self.number - 1)
+        return self.node(np.arange(len(self.number), dtype=np.int32), self.number - 1)
 
 
 class Graph(NamedTuple):
@@ -59,11 +59,11 @@ class Graph(NamedTuple):
 
     events: Events
     """Nodes, and pairs of what ends before what starts."""
-    ago: Ints
+    ago: NDArray[np.int8]
     """``ago[pair]``: 1 if the first of a pair is in the step before."""
     local: NDArray[np.bool_]
     """``local[pair]``: whether ranks know it themselves, and no controller is asked."""
-    place: Ints
+    place: NDArray[np.int32]
     """``place[node]``, ascending along all pairs of one step."""
     parts: Parts
     """By event, its nodes."""
@@ -71,6 +71,8 @@ class Graph(NamedTuple):
     """``begins[rail][k]``: where trigger k begins; it ends at the next node."""
     uses: tuple[Use, ...]
     """``uses[rail]``, rails as in the plan."""
+    find: Finder
+    """Finds the operations that rows name."""
 
     def one_step(self) -> Events:
         """Return what happens in a step, with all of the step before over."""
@@ -78,8 +80,8 @@ class Graph(NamedTuple):
         return events._replace(before=events.before[now], after=events.after[now])
 
 
-def link(job: RailJob, plan: TriggerPlan) -> tuple[TriggerPlan, Graph]:
-    """Find from the order of a plan what waits for what.
+def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[TriggerPlan, Graph]:
+    """Find from the order of a plan what waits for what; `find` is made if there is none.
 
     Returns
     -------
@@ -96,46 +98,51 @@ def link(job: RailJob, plan: TriggerPlan) -> tuple[TriggerPlan, Graph]:
     -----
     Time O(operations log operations).
     """
-    step, events, find = job.step(), job.events(), Finder(job.step())
+    step, events, find = job.step(), job.events(), find or Finder(job.step())
     _check_shape(job, plan)
-    n = len(events.part)
-    place, lasts = plan.place[events.part].tolist(), plan.lasts_s[events.part].tolist()
-    paused, parts = (
-        _number_parts(job, plan, find),
-        Parts(np.ones(n, np.int64), np.zeros(n, np.int64)),
-    )
+    n = size = len(events.part)
+    places, lasts = [plan.place[events.part]], [plan.lasts_s[events.part]]
+    paused = _number_parts(job, plan, find)
+    parts = Parts(np.ones(n, np.int32), np.zeros(n, np.int32))
     for event, cuts in paused.items():
-        shares = [0.0, *cuts, 1.0]
-        parts.number[event], parts.further[event] = 1 + len(cuts), len(lasts)
-        total = lasts[event]
-        lasts[event] = total * shares[1]
-        lasts += [total * (two - one) for one, two in pairwise(shares[1:])]
+        parts.number[event], parts.further[event] = 1 + len(cuts), size
+        size += len(cuts)
+        total = lasts[0][event]
+        lasts[0][event] *= min(cuts)
+        lasts.append(total * np.diff([*cuts, 1.0]))
         rail = _rail_of(plan, step, int(events.part[event]))
-        place += [int(max(rail.place[s - 1] for s in states)) for states in cuts.values()]
+        latest = [max(rail.place[s - 1] for s in states) for states in cuts.values()]
+        places.append(np.array(latest, np.int32))
     chained = [pair for event in paused for pair in pairwise(parts.of(event))]
     chains = np.array(chained, np.int64).reshape(-1, 2)
-    pairs = [(parts.last[events.before], events.after, 0, True), (*chains.T, 0, True)]
+    last = parts.last
+    pairs = [(last[events.before], events.after, 0, True), (*chains.T, 0, True)]
     rails, begins, every = [], [], []
     for rail in plan.rails:
-        begin = len(place) + 2 * np.arange(len(rail.place))
-        place += np.repeat(rail.place, 2).tolist()
-        lasts += [0.0, job.network.delay_s] * len(rail.place)
+        begin = size + 2 * np.arange(len(rail.place))
+        size += 2 * len(begin)
+        places.append(np.repeat(rail.place, 2))
+        lasts.append(np.tile([0.0, job.network.delay_s], len(begin)))
         uses = list_uses(job, rail, plan.ports, plan.relays)
-        rails.append(_link_rail(job, plan, rail, uses, begin, find, parts, paused, pairs))
+        rails.append(_link_rail(job, plan, rail, uses, begin, find, last, parts, paused, pairs))
         begins.append(tuple(begin.tolist()))
         every.append(uses)
-    before, after = (np.concatenate([p[side] for p in pairs]).astype(np.int64) for side in (0, 1))
-    ago = np.concatenate([np.broadcast_to(p[2], np.shape(p[0])) for p in pairs]).astype(np.int64)
+    before, after = (
+        np.concatenate([p[side] for p in pairs], dtype=np.int32, casting="unsafe")
+        for side in (0, 1)
+    )
+    ago = np.concatenate([np.broadcast_to(np.int8(p[2]), np.shape(p[0])) for p in pairs])
     local = np.concatenate([np.full(np.shape(p[0]), p[3]) for p in pairs])
-    key, now = np.array(place), ago == 0
-    for bad in np.flatnonzero(now & (key[before] > key[after]))[:1]:
-        one, two = int(before[bad]), int(after[bad])
+    place = np.concatenate(places)
+    late = np.flatnonzero(place[before] > place[after])
+    for bad in late[ago[late] == 0][:1]:
+        one, two = place[before[bad]], place[after[bad]]
         raise InputError(
-            f"place: {key[two]} stands before {key[one]}, which has to be over then", where="place"
+            f"place: {two} stands before {one}, which has to be over then", where="place"
         )
-    part = np.concatenate([events.part, np.full(len(place) - n, -1)])
-    nodes = Events(events.event_of, part, before, after, np.array(lasts))
-    found = Graph(nodes, ago, local, key, parts, tuple(begins), tuple(every))
+    part = np.concatenate([events.part, np.full(size - n, -1)])
+    nodes = Events(events.event_of, part, before, after, np.concatenate(lasts))
+    found = Graph(nodes, ago, local, place, parts, tuple(begins), tuple(every), find)
     return replace(plan, rails=tuple(rails)), found
 
 
@@ -155,6 +162,8 @@ def check_triggers(job: RailJob, plan: TriggerPlan) -> Graph:
 
 
 def _compare(where: str, given: NDArray[np.int32], own: NDArray[np.int32]) -> None:
+    if np.array_equal(given, own):
+        return
     stated, right = set(map(tuple, given.tolist())), set(map(tuple, own.tolist()))
     for row in sorted(right - stated)[:1]:
         raise InputError(f"lacks {list(row)}, which follows from the order", where=where)
@@ -194,8 +203,8 @@ def _check_shape(job: RailJob, plan: TriggerPlan) -> None:
             where=f"place[{wrong}]",
         )
     every = np.concatenate([plan.place[events.part], *(rail.place for rail in plan.rails)])
-    places, count = np.unique(every, return_counts=True)
-    for twice in places[count > 1][:1]:
+    every.sort()
+    for twice in every[1:][np.diff(every) == 0][:1]:
         raise InputError(f"place: {twice} is there twice", where="place")
     rows = plan.relays
     for row in np.flatnonzero((rows >= (step.n_operations, step.n_ranks, 2**31)).any(axis=1))[:1]:
@@ -236,14 +245,15 @@ def _link_rail(
     uses: Use,
     begin: Ints,
     find: Finder,
+    last: Ints,
     parts: Parts,
     paused: Mapping[int, Mapping[float, Sequence[int]]],
     pairs: list[Any],
 ) -> RailTriggers:
     """Add what a rail waits for to the pairs, and return it with its rows."""
-    event_of, last = job.events().event_of, parts.last
+    event_of = job.events().event_of
     trigger, port = touched(job, rail)
-    used = np.isin(port, uses.port)
+    used = np.bincount(uses.port, minlength=len(rail.circuits))[port] > 0
     trigger, port = trigger[used], port[used]
     ports, items = np.concatenate([uses.port, port]), np.concatenate([uses.operation, trigger])
     places = np.concatenate([plan.place[uses.operation], rail.place[trigger]])
@@ -280,12 +290,13 @@ def _link_rail(
         if len(hit):
             needs.append(find.name(hit, place + 1, k + 1, 0))
             pairs.append(([begin[k] + 1], parts.node(event, np.array([place + 1])), 0, False))
-    linked = replace(rail, needs=np.concatenate(needs), after=rows)
-
     one, two, ago = list_followers(job, rail).T
     stops = job.network.switching == "all-stop"
     pairs.append((begin[one] + stops, begin[two], ago, False))
     pairs.append((begin, begin + 1, 0, False))
+    linked = replace(rail, needs=np.concatenate(needs), after=rows, wanted=rail.wanted[:0])
+    if not len(rail.wanted):
+        return linked
     users = first_users(linked, plan.place, find)
     demanded = np.unique(rail.wanted[:, 3])
     demanded = demanded[users[demanded] >= 0]
@@ -326,12 +337,21 @@ def list_followers(job: RailJob, rail: RailTriggers) -> Ints:
         return np.stack([np.roll(number, 1), number, number == 0], axis=1)
     trigger, sends, old, new = rail.turns()
     ports = np.concatenate([2 * sends, 2 * old + 1, 2 * new + 1])  # one that is dark is -1
-    port, at = np.unique(np.stack([ports, np.tile(trigger, 3)], axis=1), axis=0).T
+    n = len(number)
+    port, at = np.divmod(_once(ports.astype(np.int64) * n + np.tile(trigger, 3)), max(n, 1))
     first = np.diff(port, prepend=-2) != 0
     last = np.append(at[np.flatnonzero(first)[1:] - 1], at[-1:])
     one = np.roll(at, 1)
     one[first] = last
-    return np.unique(np.stack([one, at, first], axis=1), axis=0)
+    pair, first = np.divmod(_once((one * n + at) * 2 + first), 2)
+    return np.stack([*np.divmod(pair, max(n, 1)), first], axis=1)
+
+
+def _once(keys: Ints) -> Ints:
+    """Return each of some integers once, ascending; `np.unique` takes several times as long."""
+    keys = np.sort(keys)
+    fresh: Ints = keys[np.append(True, np.diff(keys) != 0)[: len(keys)]]
+    return fresh
 
 
 def retime(job: RailJob, graph: Graph, plan: TriggerPlan) -> RailPlan:

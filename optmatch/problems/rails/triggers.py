@@ -43,7 +43,7 @@ class RailTriggers(Value):
         sent can be forwarded; None where there are cells.
     place
         ``place[trigger]``: the place of each change of circuits in the order of the plan, see
-        `TriggerPlan`, ascending; int64. State s of the rail is what the first s of them leave.
+        `TriggerPlan`, ascending; int32. State s of the rail is what the first s of them leave.
     changes
         ``changes[row] = transmit port, receive port, trigger`` of all ports that change, by
         trigger; -1 where a port only gives up its circuit; int32, shape (rows, 3). After the last
@@ -74,7 +74,7 @@ class RailTriggers(Value):
     ranks: tuple[Index, ...]
     circuits: Annotated[NDArray[np.int32], Axes(1), Range(IDLE)]
     fallback: Annotated[NDArray[np.int32], Axes(1), Range(IDLE)] | None = None
-    place: Annotated[NDArray[np.int64], Axes(1), Range(0)]
+    place: Annotated[NDArray[np.int32], Axes(1), Range(0)]
     changes: Annotated[NDArray[np.int32], Axes(2, 3), Range(IDLE)]
     after: Annotated[NDArray[np.int32], Axes(2, 6), Range(0)] = field(
         default_factory=lambda: np.empty((0, 6), np.int32)
@@ -178,7 +178,7 @@ class TriggerPlan(Value):
         Every rail of the job.
     place
         ``place[operation]``: its place in the order, in which all triggers have one, too. Ports
-        serve what they send in this order; int64, by the operations of ``job.step()``.
+        serve what they send in this order; int32, by the operations of ``job.step()``.
     ports, relays
         As in a `RailPlan`.
     lasts_s
@@ -207,7 +207,7 @@ class TriggerPlan(Value):
 
     groups: tuple[str, ...]
     rails: tuple[RailTriggers, ...]
-    place: Annotated[NDArray[np.int64], Axes(1), Range(0)]
+    place: Annotated[NDArray[np.int32], Axes(1), Range(0)]
     ports: Annotated[NDArray[np.int32], Axes(1), Range(0)]
     lasts_s: Annotated[NDArray[np.float64], Axes(1), Range(0)]
     relays: Annotated[NDArray[np.int32], Axes(2, 3), Range(0)] = field(

@@ -23,28 +23,6 @@ class Use(NamedTuple):
     port: Ints
 
 
-def number_operations(step: Step) -> Ints:
-    """Count the communications of each group at each rank, from 1; 0 of computation.
-
-    Examples
-    --------
-    >>> from optmatch.problems.rails.step import COMPUTE, RECV, SEND, Group
-    >>> pair = Group("pp.0", "pp", (0, 1), rail=0)
-    >>> step = Step(
-    ...     groups=(pair,), rank=[0, 0, 1], kind=[COMPUTE, SEND, RECV], group=[-1, 0, 0],
-    ...     size_bytes=[0, 8, 8], duration_s=[1, 0, 0], peer=[-1, 1, 0], match=[-1, 0, 0],
-    ...     dep_start=[0, 0, 1, 1], dep=[0])
-    >>> number_operations(step).tolist()
-    [0, 1, 1]
-    """
-    key = step.rank.astype(np.int64) * (len(step.groups) + 1) + step.group + 1
-    order = np.argsort(key, kind="stable")
-    first = np.searchsorted(key[order], key[order])
-    number = np.empty(step.n_operations, np.int64)
-    number[order] = 1 + np.arange(step.n_operations) - first
-    return np.where(step.group >= 0, number, 0)
-
-
 class Ports(NamedTuple):
     """What happens at the transmit ports of a rail, one after another: sends, and changes."""
 
@@ -76,8 +54,9 @@ def list_uses(
 ) -> Use:
     """List what goes over which transmit port, forwarded data at each rank on their way."""
     step, k = job.step(), job.network.ports_per_gpu
-    own = np.flatnonzero((step.rail == rail.rail) & (step.kind != RECV))
-    passed = relays[np.isin(relays[:, 0], own)]
+    sends = (step.rail == rail.rail) & (step.kind != RECV)
+    known = relays[relays[:, 0] < len(sends)]
+    own, passed = np.flatnonzero(sends), known[sends[known[:, 0]]]
     operation = np.concatenate([own, passed[:, 0]]).astype(np.int64)
     rank = np.concatenate([step.rank[own], passed[:, 1]])
     bits = np.concatenate([ports[own], passed[:, 2]])
@@ -103,51 +82,66 @@ def touched(job: RailJob, rail: RailTriggers) -> tuple[Ints, Ints]:
 
 
 class Finder:
-    """Finds operations by rank, group, and number."""
+    """Finds operations by rank, group, and number.
+
+    ``number[operation]`` counts the communications of a group at a rank, from 1; 0 of computation.
+
+    Examples
+    --------
+    >>> from optmatch.problems.rails.step import COMPUTE, RECV, SEND, Group
+    >>> pair = Group("pp.0", "pp", (0, 1), rail=0)
+    >>> step = Step(
+    ...     groups=(pair,), rank=[0, 0, 1], kind=[COMPUTE, SEND, RECV], group=[-1, 0, 0],
+    ...     size_bytes=[0, 8, 8], duration_s=[1, 0, 0], peer=[-1, 1, 0], match=[-1, 0, 0],
+    ...     dep_start=[0, 0, 1, 1], dep=[0])
+    >>> Finder(step).number.tolist()
+    [0, 1, 1]
+    """
 
     def __init__(self, step: Step) -> None:
         self.step = step
-        self.number = number_operations(step)
-        self.top = int(self.number.max(initial=0)) + 1
-        key = self._key(step.rank, step.group, self.number)
-        key[step.group < 0] = -1
+        key = self._pair(step.rank, step.group)
         self.order = np.argsort(key, kind="stable")
-        self.key = key[self.order]
+        ordered = key[self.order]
+        self.first = np.flatnonzero(np.diff(ordered, prepend=-1))
+        self.pairs = ordered[self.first]
+        self.count = np.diff(self.first, append=len(key))
+        self.number = np.zeros(len(key), np.int32)
+        self.number[self.order] = 1 + np.arange(len(key)) - np.repeat(self.first, self.count)
+        self.number[step.group < 0] = 0
 
-    def _key(self, rank: Any, group: Any, number: Any) -> Ints:
-        key = np.asarray(rank, np.int64) * len(self.step.groups) + group
-        found: Ints = key * self.top + number
-        return found
+    def _pair(self, rank: NDArray[np.int32], group: NDArray[np.int32]) -> Ints:
+        return rank.astype(np.int64) * (len(self.step.groups) + 1) + group + 1
 
     def __call__(self, rows: NDArray[np.int32], where: str) -> Ints:
         """Return the operation of each row of rank, group, number; refuse those of none."""
-        key = self._key(*rows.T[:3])
-        at = np.minimum(np.searchsorted(self.key, key), max(0, len(self.key) - 1))
-        sizes = (self.step.n_ranks, len(self.step.groups), self.top)
-        right = (rows[:, :3] < sizes).all(axis=1) & (rows[:, 2] > 0)
-        right &= self.key[at] == key if len(self.key) else False
+        rank, group, number = rows.T[:3]
+        key = self._pair(rank, group)
+        at = np.minimum(np.searchsorted(self.pairs, key), max(0, len(self.pairs) - 1))
+        right = (number > 0) & (group < len(self.step.groups))
+        right &= (self.pairs[at] == key) & (number <= self.count[at]) if len(self.pairs) else False
         for bad in np.flatnonzero(~right)[:1]:
-            rank, group, number = rows[bad, :3].tolist()
             raise InputError(
-                f"{where}[{bad}]: rank {rank} has no communication number {number} in group"
-                f" {group}",
+                f"{where}[{bad}]: rank {rank[bad]} has no communication number {number[bad]} in"
+                f" group {group[bad]}",
                 where=f"{where}[{bad}]",
             )
-        return self.order[at] if len(rows) else NONE
+        return self.order[self.first[at] + number - 1] if len(rows) else NONE
 
     def name(self, operations: NDArray[Any], *more: Any) -> NDArray[np.int32]:
         """Return rows of rank, group, number and further columns, each once."""
         step = self.step
         known = step.rank[operations], step.group[operations], self.number[operations]
         others: list[NDArray[Any]] = [np.broadcast_to(each, len(operations)) for each in more]
-        order = np.lexsort((*others[::-1], self._key(*known)))
+        key = self._pair(*known[:2]) * (1 + len(self.number)) + known[2]
+        order = np.lexsort((*others[::-1], key))
         columns = [each[order] for each in (*known, *others)]
         rows: NDArray[np.int32] = np.stack(columns, axis=1).astype(np.int32)
         fresh: NDArray[np.bool_] = (np.diff(rows, axis=0, prepend=-1) != 0).any(axis=1)
         return rows[fresh]
 
 
-def first_users(rail: RailTriggers, place: Ints, find: Finder) -> Ints:
+def first_users(rail: RailTriggers, place: NDArray[np.int32], find: Finder) -> Ints:
     """Find the first operation that needs each trigger in the same step, -1 if there is none."""
     rows = rail.needs[rail.needs[:, 5] == 0]
     operations = find(rows[:, :3], "needs")

@@ -180,7 +180,7 @@ def test_states_are_refused_as_if_each_were_looked_at(
             rail=0,
             ranks=(0, 1, 2, 3),
             circuits=np.array(rows[0]),
-            place=np.arange(len(changes)),
+            place=np.arange(len(changes), dtype=np.int32),
             changes=np.array(turned, np.int32),
         )
     except om.InputError:

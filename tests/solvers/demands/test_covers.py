@@ -1,0 +1,286 @@
+"""Covers slot by slot against plain Python, and what is done to plans afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice, product
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+import optmatch as om
+from optmatch.model import Limits
+from optmatch.problems import completion_s
+from optmatch.solvers.demands.covering import ECLIPSE, Rating
+from optmatch.solvers.demands.covers import cover_by
+from optmatch.solvers.demands.finish import keep_circuits, order_slots
+from optmatch.solvers.demands.greedy import complete, cover_by_busiest, cover_heaviest_first
+from optmatch.solvers.demands.packets import leave_to_packets
+from optmatch.solvers.demands.plans import Plan, serve, trim
+from optmatch.solvers.demands.quick_cover import CHOICES, cover_quickly
+from optmatch.solvers.demands.realisable import Realiser
+from optmatch.solvers.demands.scheduling import Work
+from tests.helpers.modes import examples
+
+pytestmark = pytest.mark.kernels
+
+Matrix = NDArray[np.int64]
+
+
+def draw(seed: int, most: int = 8) -> Matrix:
+    """Draw a demand, full or in part."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, most + 1))
+    drawn: Matrix = rng.integers(1, 10_000, (n, n)) * (rng.random((n, n)) < rng.choice([0.4, 1]))
+    drawn[0, 1] += 1
+    return drawn
+
+
+def weights(rest: Matrix, delay: int, pressure: float) -> NDArray[np.float64]:
+    """Say what a tick of each pair counts: the more, the busier its ports."""
+    busy = rest + delay * (rest > 0)
+    most = max(busy.sum(axis=0).max(), busy.sum(axis=1).max())
+    rows, columns = (np.exp(pressure * (busy.sum(axis=k) / most - 1)) for k in (1, 0))
+    weight: NDArray[np.float64] = np.where(rest > 0, rows[:, None] + columns, 0.0)
+    return weight
+
+
+def heaviest(value: NDArray[np.float64]) -> float:
+    """Return the value of the best assignment."""
+    return float(value[linear_sum_assignment(value, maximize=True)].sum())
+
+
+def slots_of(plan: Plan, demand: Matrix) -> Iterator[tuple[Matrix, int, list[tuple[int, int]]]]:
+    """Yield for each slot what is left before it, its length, and its circuits that serve."""
+    rest = demand.copy()
+    for matching, length in zip(plan.matchings.tolist(), plan.ticks.tolist(), strict=True):
+        held = [(i, j) for i, j in enumerate(matching) if j >= 0 and rest[i, j] > 0]
+        yield rest, length, held
+        for pair in held:
+            rest[pair] -= min(rest[pair], length)
+    assert not rest.any()
+
+
+def check_cover(
+    plan: Plan, demand: Matrix, delay: int, rating: Rating, shortest: int, most: int = 1000
+) -> None:
+    """Each slot serves as much for its time as any matching at any of the lengths compared."""
+    for rest, length, held in islice(slots_of(plan, demand), most):
+        weight = weights(rest, delay, rating.pressure)
+        left = rest[rest > 0]
+        stride = 1 + len(left) // 1024
+        sizes = np.unique(left[stride - 1 :: stride])
+        if len(sizes) > rating.choices:
+            places = np.arange(rating.choices) * (len(sizes) - 1) // (rating.choices - 1)
+            sizes = sizes[places]
+        best, reached = 0.0, 0.0
+        for size in sizes.tolist():
+            worth = np.where(rest <= size, rest + rating.finish_bonus * delay, size)
+            value = weight * worth * (rest > 0)
+            best = max(best, heaviest(value) / (size + delay))
+            if length == max(size, shortest):
+                reached = max(reached, sum(value[pair] for pair in held) / (size + delay))
+        assert reached == pytest.approx(best, rel=1e-9)
+
+
+@settings(max_examples=examples(40, plain=6), deadline=None)
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from([0, 100, 5000]),
+    st.sampled_from([Rating(1.0, 3.0, 8), Rating(0.5, 10.0), ECLIPSE, Rating(1.0, 3.0, 3)]),
+    st.sampled_from([1, 700]),
+)
+def test_covers_take_the_slot_of_the_best_rating(
+    seed: int, delay: int, rating: Rating, shortest: int
+) -> None:
+    """Of all lengths that are compared, and of all matchings."""
+    demand, problem = draw(seed), cast(om.Demand, None)
+    work = Work(problem, demand, delay, shortest, np.random.default_rng(0), Limits().start())
+    check_cover(cover_by(work, rating, demand), demand, delay, rating, shortest)
+
+
+def test_of_many_demands_a_part_gives_the_lengths() -> None:
+    """More than 1,024 pairs: every second, in their order."""
+    demand, problem = np.random.default_rng(0).integers(1, 10**6, (33, 33)), cast(om.Demand, None)
+    work = Work(problem, demand, 10**6, 1, np.random.default_rng(0), Limits().start())
+    rating = Rating(1.0, 3.0, 2)
+    check_cover(cover_by(work, rating, demand), demand, 10**6, rating, 1, most=3)
+
+
+@settings(max_examples=examples(25, plain=8), deadline=None)
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from([0, 300, 5000]),
+    st.sampled_from([1, 700]),
+    st.booleans(),
+)
+def test_quick_covers_take_one_length_for_each_slot(
+    seed: int, delay: int, shortest: int, exact: bool
+) -> None:
+    """That at which the best of all rows serve most; then an assignment, or what is stable."""
+    demand = draw(seed)
+    plan = cover_quickly(demand, delay, shortest, exact=exact)
+    for rest, length, held in slots_of(plan, demand):
+        weight, left = weights(rest, delay, 3.0), rest[rest > 0]
+        choices = min(CHOICES, len(left))
+        places = np.arange(choices) * (len(left) - 1) // max(1, choices - 1)
+        rates, fits = {}, []
+        for size in left[places].tolist():
+            value = weight * np.where(rest <= size, rest + delay, size) * (rest > 0)
+            rates[size] = value.max(axis=1).sum() / (size + delay)
+            mine = np.zeros(len(rest)), np.zeros(len(rest))
+            for i, j in held:
+                mine[0][i] = mine[1][j] = value[i, j]
+            total = mine[0].sum()
+            stable = (value <= np.maximum(mine[0][:, None], mine[1]) + 1e-9).all()
+            good = total == pytest.approx(heaviest(value), rel=1e-9) if exact else stable
+            if length == max(size, shortest) and good:
+                fits.append(size)
+        assert max(rates[size] for size in fits) == pytest.approx(max(rates.values()), rel=1e-9)
+
+
+@settings(max_examples=examples(40, plain=15), deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from([1, 50, 4000]))
+def test_nothing_is_left_to_trim(seed: int, shortest: int) -> None:
+    """Every slot is needed by some circuit for all of its time, or as short as slots may be."""
+    rng, demand = np.random.default_rng(seed), draw(seed)
+    covered = cover_heaviest_first(demand, shortest)
+    slots, n = 6, len(demand)
+    more = np.array([rng.permutation(n) for _ in range(slots)], dtype=np.int32)
+    longer = rng.integers(shortest, 9000, slots)
+    plan = Plan(np.concatenate([covered.matchings, more]), np.append(covered.ticks, longer))
+    trimmed = trim(plan, demand, shortest)
+    slack = serve(trimmed) - demand
+    assert (slack >= 0).all()
+    for matching, ticks in zip(trimmed.matchings.tolist(), trimmed.ticks.tolist(), strict=True):
+        needed = [slack[i, j] for i, j in enumerate(matching) if j >= 0 and demand[i, j] > 0]
+        assert ticks >= shortest
+        assert needed and min(needed) < ticks
+        assert ticks == shortest or min(needed) == 0
+
+
+@settings(max_examples=examples(20, plain=6), deadline=None)
+@given(st.integers(0, 10_000))
+def test_heavy_demands_come_first_and_busy_ports_are_held(seed: int) -> None:
+    """The heaviest of all is in the first slot; each slot of the other holds all busiest ports."""
+    demand = draw(seed)
+    first = cover_heaviest_first(demand)
+    taken: list[set[tuple[str, int]]] = []
+    for place in np.argsort(-demand, axis=None, kind="stable").tolist():
+        i, j = divmod(place, len(demand))
+        if demand[i, j]:
+            ends = {("source", i), ("destination", j)}
+            slot = next((k for k, used in enumerate(taken) if not used & ends), len(taken))
+            if slot == len(taken):
+                taken.append(set())
+            taken[slot] |= ends
+            assert first.matchings[slot, i] == j
+    rest = demand.copy()
+    for matching, ticks in zip(*cover_by_busiest(demand), strict=True):
+        partners = [(rest > 0).sum(axis=axis) for axis in (1, 0)]
+        most = max(partners[0].max(), partners[1].max())
+        held = [(i, j) for i, j in enumerate(matching.tolist()) if j >= 0]
+        assert set(np.flatnonzero(partners[0] == most)) <= {i for i, _ in held}
+        assert set(np.flatnonzero(partners[1] == most)) <= {j for _, j in held}
+        busy = (partners[0] == most)[:, None] * 1.0 + (partners[1] == most)
+        value = (rest / demand.max() + 2 * len(demand) * busy) * (rest > 0)
+        assert heaviest(value) == pytest.approx(sum(value[pair] for pair in held), rel=1e-12)
+        assert ticks == max(rest[pair] for pair in held)
+        for pair in held:
+            rest[pair] = 0
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10_000))
+def test_the_next_slot_shares_most_circuits(seed: int) -> None:
+    """The first shares fewest with all others; then each time the nearest of those left."""
+    rng = np.random.default_rng(seed)
+    matchings = rng.integers(-1, 4, (int(rng.integers(0, 8)), 6)).astype(np.int32)
+    order = order_slots(matchings).tolist()
+    assert sorted(order) == list(range(len(matchings)))
+    shared = ((matchings[:, None] == matchings) & (matchings >= 0)).sum(axis=2)
+    np.fill_diagonal(shared, 0)
+    if len(order) > 2:
+        assert shared[order[0]].sum() == shared.sum(axis=1).min()
+        for k in range(1, len(order)):
+            assert shared[order[k - 1], order[k]] == shared[order[k - 1], order[k:]].max()
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from([1, 40]))
+def test_circuits_that_stay_serve_during_delays(seed: int, shortest: int) -> None:
+    """Slots keep what is needed, are no longer than before, and none can be made shorter."""
+    demand, delay = draw(seed, most=4) % 200, 20
+    demand[0, 0] += 1
+    problem = om.Demand.from_matrix(
+        demand,
+        delay_s=float(delay),
+        quantum_s=1.0,
+        min_slot_s=float(shortest),
+        switching="per-circuit",
+    )
+    plan = trim(cover_heaviest_first(demand, shortest), demand, shortest)
+    kept = keep_circuits(plan, problem)
+    assert (np.sort(kept.ticks) <= np.sort(plan.ticks)).all() and (kept.ticks >= shortest).all()
+    assert {row.tobytes() for row in kept.matchings} == {row.tobytes() for row in plan.matchings}
+
+    def served(ticks: Any) -> Matrix:
+        total = serve(Plan(kept.matchings, ticks))
+        for before, after in zip(kept.matchings[:-1], kept.matchings[1:], strict=True):
+            for i, j in enumerate(after.tolist()):
+                total[i, j] += delay * (j >= 0 and before[i] == j)
+        return total
+
+    assert (served(kept.ticks) >= demand).all()
+    for slot in np.flatnonzero(kept.ticks > shortest).tolist():
+        less = kept.ticks - (np.arange(len(kept.ticks)) == slot)
+        assert (served(less) < demand).any()
+
+
+@settings(max_examples=examples(12, plain=3), deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 2), st.sampled_from([0, 3]))
+def test_what_is_left_to_packets_is_as_good_as_any_durations(
+    seed: int, planes: int, delay: int
+) -> None:
+    """Of the slots of a plan: all subsets, all durations in whole ticks, and half a tick more."""
+    rng = np.random.default_rng(seed)
+    demand = rng.integers(0, 12, (2, 2))
+    demand[0, 1] += 1
+    problem = om.Demand.from_matrix(
+        demand,
+        delay_s=float(delay),
+        quantum_s=1.0,
+        planes=planes,
+        packet_bytes_per_s=float(rng.choice([0.25, 1.0])),
+    )
+    plan = Plan(np.array([[0, 1], [1, 0]], dtype=np.int32), demand[[0, 0], [0, 1]] + 1)
+    plan = trim(complete(plan, demand), demand)
+
+    def ends(chosen: Plan) -> float:
+        left = np.maximum(problem.directed_ticks - serve(chosen), 0)
+        busiest = max(left.sum(axis=0).max(), left.sum(axis=1).max())
+        return max(chosen.cost(delay) / planes, float(busiest) / problem.packet_share)
+
+    best = min(
+        ends(Plan(plan.matchings, np.array(ticks)).take(np.array(ticks) > 0))
+        for ticks in product(range(14), repeat=len(plan.ticks))
+    )
+    kept = leave_to_packets(problem, plan)
+    assert best <= ends(kept) <= best + 1 / min(1.0, problem.packet_share)
+
+
+def test_slots_on_a_mesh_are_as_long_as_serves_most_for_their_time() -> None:
+    """And place what fits: with each further pair not all would find routes, or a port is busy."""
+    mesh, rng = om.HexMesh(2, 3, ports=8), np.random.default_rng(0)
+    wanted = rng.integers(0, 50, (8, 8)) * (rng.random((8, 8)) < 0.4) * (1 - np.eye(8, dtype=int))
+    problem = om.Demand(mesh, wanted.astype(float), delay_s=5.0, quantum_s=1.0)
+    realiser = Realiser(problem)
+    plan = realiser.realise(cover_heaviest_first(problem.ticks))
+    assert (serve(plan) >= realiser.demand).all()
+    schedule = problem.schedule(plan.matchings, plan.ticks, realiser.states(plan))
+    assert completion_s(problem, [schedule]) == plan.cost(problem.delay_ticks)
+    assert om.verify(problem, schedule).valid
