@@ -29,7 +29,6 @@ from optmatch.model import (
     OptMatchError,
     Tick,
     Value,
-    check_fields,
     check_time,
     ignore,
     integer,
@@ -63,9 +62,6 @@ class Execution(Value):
     messages: Index
     lost: Index
     fallbacks: Index
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 def execute(

@@ -28,9 +28,6 @@ class LineProof(Value):
     axis: Axis
     port: Index
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ConfigurationProof(Value):
@@ -57,9 +54,6 @@ class ConfigurationProof(Value):
 
     duals: Annotated[NDArray[np.int64], Axes(2), Range(0)]
     units: Count
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
