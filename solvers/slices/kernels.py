@@ -192,15 +192,7 @@ def _fits(t, pair, k):
 def search(t, budget):
     """Go on with the search until a slice is found, all is tried, or the budget is used up.
 
-    Parameters
-    ----------
-    budget
-        Nodes at which it stops.
-
-    Returns
-    -------
-    int
-        FOUND, with the answer in ``t.seat`` and ``t.choice``; EXHAUSTED; or BUDGET.
+    Returns FOUND, with the answer in ``t.seat`` and ``t.choice``; EXHAUSTED; or BUDGET.
     """
     steps, choice, holder, below = t.steps, t.choice, t.holder, t.below
     step, nodes = t.state[0], t.state[1]

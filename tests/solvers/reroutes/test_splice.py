@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import combinations
 from typing import Any
 
 import networkx as nx
@@ -118,21 +117,6 @@ def test_more_orders_are_no_worse(fabric: Any, seed: int) -> None:
     work = routing.work
     assert not (work.using.any() or work.history.any() or work.passing.any())
     assert (work.distance == FAR).all()
-
-
-@on_fabrics
-def test_only_who_stands_at_both_walls_can_open_a_way_alone(fabric: Any, seed: int) -> None:
-    """Walls are just where there is no way; whoever opens one alone bounds both sides."""
-    routing = routing_of(fabric, seed)
-    for source, destination in combinations(range(min(6, routing.graph.units)), 2):
-        walls = routing.walls(source, destination)
-        assert bool(walls) == (cheapest(routing, source, destination) is None)
-        for path in routing.paths if walls else ():
-            routing.lift([path])
-            opened = cheapest(routing, source, destination) is not None
-            routing.put([path])
-            stands = all(wall[routing.graph.resource[path]].any() for wall in walls)
-            assert stands or not opened
 
 
 def test_paths_say_which_cells_they_pass() -> None:
