@@ -133,6 +133,7 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
     )
     ago = np.concatenate([np.broadcast_to(np.int8(p[2]), np.shape(p[0])) for p in pairs])
     local = np.concatenate([np.full(np.shape(p[0]), p[3]) for p in pairs])
+    pairs.clear()  # several hundred megabytes of large jobs
     place = np.concatenate(places)
     late = np.flatnonzero(place[before] > place[after])
     for bad in late[ago[late] == 0][:1]:
