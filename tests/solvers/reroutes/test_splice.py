@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+import heapq
+from collections.abc import Iterator
+from itertools import combinations, pairwise
 from typing import Any
 
 import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from numpy.typing import NDArray
 
 import optmatch as om
 from optmatch.solvers.reroutes.routing_state import RoutingState
-from optmatch.solvers.reroutes.splice import FAR, LOSS_COST, SET_COST
+from optmatch.solvers.reroutes.splice import FAR, LOSS_COST, PUSH_COST, SET_COST
 from optmatch.testing.reroutes import draw_rack_state, draw_state
 
 pytestmark = pytest.mark.kernels
@@ -133,6 +136,144 @@ def test_only_who_stands_at_both_walls_can_open_a_way_alone(fabric: Any, seed: i
             routing.put([path])
             stands = all(wall[routing.graph.resource[path]].any() for wall in walls)
             assert stands or not opened
+
+
+class PlainState:
+    """What is free of a routing, and negotiations in plain Python."""
+
+    def __init__(self, routing: RoutingState, busy: NDArray[np.int64]) -> None:
+        self.routing, self.graph = routing, routing.graph
+        self.history = [int(count) * PUSH_COST for count in busy.tolist()]
+        self.using = [0] * len(busy)
+
+    def arcs(self, node: int) -> Iterator[tuple[int, int, int]]:
+        """Yield the arcs that light can take from a node: number, node, cost."""
+        routing, graph = self.routing, self.graph
+        for arc in range(int(graph.first[node]), int(graph.first[node + 1])):
+            head, cell, state = (int(x[arc]) for x in (graph.head, graph.cell, graph.state))
+            if routing.shut[head] or (cell >= 0 and routing.mode[cell] not in (-1, state)):
+                continue
+            to_set = cell >= 0 and routing.now[cell] != state
+            yield arc, head, int(routing.cost[arc]) + SET_COST * to_set
+
+    def find(self, start: int, goal: int, shared: int) -> list[int]:
+        """Run Dijkstra; no nodes if there is no way."""
+        queue, known = [(0, start, -1)], dict[int, int]()
+        while queue:
+            cost, node, before = heapq.heappop(queue)
+            if node in known:
+                continue
+            known[node] = before
+            if node == goal:
+                way = [node]
+                while known[way[-1]] >= 0:
+                    way.append(known[way[-1]])
+                return way[::-1]
+            for _, head, price in self.arcs(node):
+                entered = int(self.graph.resource[head])
+                room = int(self.routing.free[entered])
+                if room > 0:
+                    price += shared * (self.using[entered] >= room) + self.history[entered]
+                    heapq.heappush(queue, (cost + price, head, node))
+        return []
+
+    def negotiate(self, ends: list[tuple[int, int]], rounds: int) -> tuple[int, list[list[int]]]:
+        """Route circuits together, as `negotiate` says it does."""
+        resource, ways = self.graph.resource.tolist(), list[list[int]]()
+        for turn in range(1, rounds + 1):
+            self.using, ways = [0] * len(self.using), []
+            for start, goal in ends:
+                self.using[resource[start]] += 1
+                way = self.find(start, goal, (1 << 46) * turn)
+                self.using[resource[start]] -= 1
+                if not way:
+                    return -1, []
+                ways.append(way)
+                for node in way:
+                    self.using[resource[node]] += 1
+            over = [resource[node] for way in ways for node in way]
+            over = [used for used in over if self.using[used] > self.routing.free[used]]
+            if not over:
+                return turn, ways
+            for used in over:
+                self.history[used] += 1 << 44
+        return 0, ways
+
+    def levels(self, ways: list[list[int]]) -> tuple[int, int, int]:
+        """Count cells to be set, the worst loss and the length."""
+        cells, losses, length = set(), [0], 0
+        for way in ways:
+            arcs = [(a, n) for n, head in pairwise(way) for a, h, _ in self.arcs(n) if h == head]
+            cells |= {int(self.graph.cell[a]) for a, n in arcs if self.to_set(a)}
+            costs = [int(self.routing.cost[a]) for a, _ in arcs]
+            losses.append(sum(cost // LOSS_COST for cost in costs))
+            length += sum(cost % LOSS_COST for cost in costs)
+        return len(cells), max(losses), length
+
+    def to_set(self, arc: int) -> bool:
+        """Tell whether the cell of an arc is in another state."""
+        cell = int(self.graph.cell[arc])
+        return cell >= 0 and bool(self.routing.now[cell] != self.graph.state[arc])
+
+    def walls(self, source: int, destination: int) -> list[set[int]]:
+        """Find what is in use around all that can be reached from an end; none if all can."""
+        arcs = [(n, h) for n in range(len(self.graph.resource)) for _, h, _ in self.arcs(n)]
+        start, goal = self.graph.leaving(source), self.graph.entering(destination)
+        found = []
+        for side, (first, last) in enumerate([(start, goal), (goal, start)]):
+            seen, waiting, wall = {first}, [first], set[int]()
+            if side and not self.room(goal):
+                waiting, wall = [], {int(self.graph.resource[goal])}
+            while waiting:
+                node = waiting.pop()
+                ahead = [h for n, h in arcs if n == node] if not side else self.back(arcs, node)
+                for head in ahead:
+                    if self.room(head) or head == start:
+                        waiting += [head] * (head not in seen)
+                        seen.add(head)
+                    elif head not in seen:
+                        wall.add(int(self.graph.resource[head]))
+            if last in seen:
+                return []
+            found.append(wall)
+        return found
+
+    def back(self, arcs: list[tuple[int, int]], node: int) -> list[int]:
+        """List the nodes before one."""
+        return [n for n, h in arcs if h == node and not self.routing.shut[n]]
+
+    def room(self, node: int) -> bool:
+        """Tell whether a node is free."""
+        return bool(self.routing.free[self.graph.resource[node]] > 0)
+
+
+@on_fabrics
+def test_negotiations_are_those_of_plain_python(fabric: Any, seed: int) -> None:
+    """With failures, and others who may be pushed aside, where no two ways cost the same."""
+    rng, routing = np.random.default_rng(seed), routing_of(fabric, seed)
+    routing.cost = rng.integers(1, 1 << 30, len(routing.cost))
+    some = rng.permutation(len(routing.paths))[: int(rng.integers(1, 4))].tolist()
+    pushed = rng.permutation(len(routing.paths))[:2].tolist()
+    pushed = [k for k in pushed if k not in some]
+    busy = np.zeros(len(routing.free), dtype=np.int64)
+    for k in pushed:
+        busy[routing.graph.resource[routing.paths[k]]] += 1
+    if fabric.graph is not None and seed % 2:
+        cells = rng.permutation(fabric.n_cells)[:2].tolist()
+        routing.break_cells({cells[0]: int(rng.integers(2))}, cells[1:])
+        routing.shut_ports([int(rng.integers(fabric.n_ports))])
+    with routing.without([*some, *pushed]):
+        ends = [tuple(pair) for pair in routing.ends[some].tolist()]
+        plain = PlainState(routing, busy)
+        nodes = [(routing.graph.leaving(a), routing.graph.entering(b)) for a, b in ends]
+        expected, ways = plain.negotiate(nodes, 6)
+        assert routing.press(ends, 6, busy) == expected
+        if expected >= 0:
+            found = routing.pressed(len(ends))
+            assert [path.tolist() for path in found] == ways
+            assert routing.sum_up(found) == plain.levels(ways)
+    walls = [set(np.flatnonzero(wall).tolist()) for wall in routing.walls(0, 1)]
+    assert walls == PlainState(routing, busy).walls(0, 1)
 
 
 def test_paths_say_which_cells_they_pass() -> None:
