@@ -92,7 +92,7 @@ soak: $(READY_TO_TEST)
 fuzz: $(READY_TO_TEST)
 	$(BIN)/python -m tests.helpers.fuzzing $(or $(MINUTES),10)
 
-# Slow: about ten seconds of a processor for each change.
+# Slow: about five seconds of a processor for each change, and once as long as the tests take.
 mutate: $(READY_TO_TEST)
 	$(BIN)/python -m tests.helpers.mutants $(or $(CHANGES),300) $(or $(SEED),0)
 

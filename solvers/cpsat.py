@@ -22,7 +22,6 @@ WORKERS = 4  # interleaved, so that a run is the same on every machine
 _POLL_S = 0.05
 _SMALL = 5_000  # variables
 _FIRST_WORK = 0.01  # seconds that CP-SAT counts by its steps
-_FIRST_WORK = 0.01  # seconds that CP-SAT counts by its steps
 
 _SETTLED = (cp_model.OPTIMAL, cp_model.INFEASIBLE, cp_model.MODEL_INVALID)
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from optmatch.commands.interrupt import unbroken
-from optmatch.commands.options import FORCE, JSON, QUIET, count, with_options
+from optmatch.commands.options import FABRICS_BY_SIZE, FORCE, JSON, QUIET, count, with_options
 from optmatch.commands.outcome import (
     INTERRUPTED,
     SOLVED,
@@ -25,7 +25,7 @@ from optmatch.commands.progress import listening
 from optmatch.commands.routing.generate import draw_ports
 from optmatch.model import write_score
 from optmatch.model.comparison import FabricRow, MethodRow
-from optmatch.model.files import check_target, replace_file
+from optmatch.model.files import PICTURES, check_target, replace_file
 
 FABRIC_COLUMNS = (
     *("name", "cells", "stages", "crossings", "area_cells", "routed", "matchings"),
@@ -81,7 +81,9 @@ def compare(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> No
     of_fabrics = options["fabrics"] is not None
     if of_fabrics == bool(files) or of_fabrics == (options["methods"] is not None):
         raise click.UsageError("either FILE... --methods NAME,... or --fabrics NAME,... --size N")
-    _check_output(options["output"], options["force"], of_fabrics)
+    if options["output"] is not None:
+        endings = (".csv", *PICTURES) if of_fabrics else (".csv",)
+        check_target(options["output"], force=options["force"], endings=endings)
     rows: list[Any] = []
     run = _run_fabrics if of_fabrics else _run_methods
     code = SOLVED
@@ -163,25 +165,19 @@ def build(text: str, size: int, pairs: bool = False) -> Any:
     from optmatch.fabrics import SWITCHES
 
     name, _, extent = text.partition(":")
-    by_size = [other for other in SWITCHES if other not in ("faulty", "netlist")]
-    if name in SWITCHES and name not in by_size:
-        raise click.UsageError(f"--fabrics: {name!r} cannot be compared: it has no size")
-    if name not in by_size:
-        raise click.UsageError(f"--fabrics: {name!r} is unknown; known are {', '.join(by_size)}")
+    if name not in FABRICS_BY_SIZE:
+        raise click.UsageError(f"--fabrics: {name!r}: known are {', '.join(FABRICS_BY_SIZE)}")
     known = {field.name for field in fields(SWITCHES[name])}  # type: ignore[arg-type]
-    given: dict[str, Any] = {}
-    if extent:
-        try:
-            given["rows"], given["cols"] = map(int, extent.split("x"))
-        except ValueError as exc:
-            raise click.UsageError(f"--fabrics: {text!r}: as hex-mesh:9x9") from exc
     ports = {"ports": size} if pairs else {"tx": size, "rx": size}
-    given |= {"n": size} if "n" in known else ports
-    needs_extent = {"rows", "cols"} <= known
-    if not set(given) <= known or needs_extent != bool(extent):
+    given = {"n": size} if "n" in known else ports
+    try:
+        if "rows" in known or extent:
+            given["rows"], given["cols"] = map(int, extent.split("x"))
+    except ValueError:
+        given.clear()
+    if not given or not set(given) <= known:
         raise click.UsageError(
-            f"--fabrics: {text!r}: "
-            + ("needs rows and columns, as hex-mesh:9x9" if needs_extent else "cannot be compared")
+            f"--fabrics: {text!r}: rows and columns, of meshes alone, as in hex-mesh:9x9"
         )
     return SWITCHES[name](**given)
 
@@ -191,16 +187,6 @@ def _names(text: str) -> list[str]:
     if not names or len(set(names)) < len(names):
         raise click.UsageError(f"{text!r}: different names, separated by commas")
     return names
-
-
-def _check_output(output: str | None, force: bool, of_fabrics: bool) -> None:
-    """Refuse a file that could not be written, before work is spent on it."""
-    if output is None:
-        return
-    kinds = (".csv", ".png", ".svg", ".pdf") if of_fabrics else (".csv",)
-    if Path(output).suffix.lower() not in kinds:
-        raise click.UsageError(f"-o {output}: ends in {', '.join(kinds)}")
-    check_target(output, force=force)
 
 
 def _save(output: str, table: list[dict[str, Any]], rows: list[Any]) -> None:

@@ -81,12 +81,15 @@ def faults(
     FILE is a schedule, or an all-to-all or routing problem, which is solved first. `-` is stdin.
     Ctrl-C reports what was done so far.
     """
-    from optmatch.model.files import check_target, replace_file
+    from optmatch.model.files import PICTURES, check_target, replace_file
     from optmatch.studies.all_to_all.yields import study_yield
 
-    if output is not None and PurePath(output).suffix not in (".json", ".csv"):
-        raise InputError("tables end in .json or .csv", path=output)
-    targets = {path: check_target(path, force=force) for path in (output, picture) if path}
+    wanted = {output: (".json", ".csv"), picture: PICTURES}
+    targets = {
+        path: check_target(path, force=force, endings=endings)
+        for path, endings in wanted.items()
+        if path is not None
+    }
     subject: Any = read(file)
     options["kinds"] = options["kinds"] or _KINDS
     with executing(jobs, dask) as executor, listening(name_of(file), quiet=quiet) as listen:

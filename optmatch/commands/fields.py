@@ -1,4 +1,4 @@
-"""Options that are fields of a class: their names and texts here, their defaults from there."""
+"""Options that are fields of a class: their names and texts here, all else from there."""
 
 from __future__ import annotations
 
@@ -8,36 +8,34 @@ from typing import Any
 
 import click
 
-Row = tuple[str, str, Any, str]
-"""Flag, name of the field, type, and help."""
+from optmatch.model.declarations import Choice, Form, Plain, Word, forms_of
+
+Row = tuple[str, str, str] | tuple[str, str, str, Any]
+"""Flag, name of the field, help, and how it is typed if the declaration does not say it."""
 
 SWITCHING: tuple[Row, ...] = (
-    ("--delay", "delay_s", float, "Reconfiguration delay in s."),
-    (
-        "--switching",
-        "switching",
-        click.Choice(["per-circuit", "all-stop"]),
-        "Whether circuits that stay go on during the delay.",
-    ),
+    ("--delay", "delay_s", "Reconfiguration delay in s."),
+    ("--switching", "switching", "Whether circuits that stay go on during the delay."),
 )
 RAILS: tuple[Row, ...] = (
-    ("--ports-per-gpu", "ports_per_gpu", int, "Ports of a GPU on its rail."),
-    ("--port-rate", "port_bytes_per_s", float, "Bytes per second of a port."),
-    ("--scale-up-rate", "scale_up_bytes_per_s", float, "Bytes per second inside a server."),
-    ("--latency", "latency_s", float, "Seconds of each message."),
-    ("--radix", "radix", int, "Ports of the switch of a rail.  [default: enough]"),
+    ("--ports-per-gpu", "ports_per_gpu", "Ports of a GPU on its rail."),
+    ("--port-rate", "port_bytes_per_s", "Bytes per second of a port."),
+    ("--scale-up-rate", "scale_up_bytes_per_s", "Bytes per second inside a server."),
+    ("--latency", "latency_s", "Seconds of each message."),
+    ("--radix", "radix", "Ports of the switch of a rail.  [default: enough]"),
     *SWITCHING,
 )
 """What joins the GPUs of a job, modelled or recorded."""
 
 
-def field_options(cls: type[Any], rows: Sequence[Row], *, optional: bool = False) -> list[Any]:
-    """Make options with the defaults of a data class; without one they are required.
+def field_options(cls: Any, rows: Sequence[Row], *, optional: bool = False) -> list[Any]:
+    """Make options with the types and defaults of a data class; without one they are required.
 
     With `optional` none is: the command says what it needs.
     """
     made = []
-    for flag, name, type_, text in rows:
+    for flag, name, text, *given in rows:
+        type_ = given[0] if given else _type_of(forms_of(cls)[name])
         default = next(field.default for field in fields(cls) if field.name == name)
         required = default is MISSING
         shown = ",".join(default) if isinstance(default, tuple | Mapping) else default
@@ -53,3 +51,14 @@ def field_options(cls: type[Any], rows: Sequence[Row], *, optional: bool = False
             )
         )
     return made
+
+
+def _type_of(form: Form) -> Any:
+    match form:
+        case Word(options):
+            return click.Choice(options)
+        case Choice(parts):
+            return _type_of(parts[0])
+        case Plain(kind):
+            return kind
+    raise TypeError(f"{form}: an option of this form needs a type")

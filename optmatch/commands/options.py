@@ -43,22 +43,27 @@ EXECUTOR_OPTIONS = (
         help="Workers of Dask: the address or file of a scheduler, or workers started here.",
     ),
 )
-FABRIC_OPTIONS = (
-    click.option(
-        "--fabric",
-        "type_",
-        type=click.Choice([name for name in SWITCHES if name not in ("faulty", "netlist")]),
-        default="hex-mesh",
-    ),
-    click.option("--rows", type=int, help="Rows of the mesh."),
-    click.option("--cols", type=int, help="Columns of the mesh."),
-    click.option(
-        "--ports", type=PORTS, help="A number, spread evenly, or a list as 0,2,5.  [default: all]"
-    ),
-    click.option("--tx", type=PORTS, help="Terminals that send: a number or a list; with --rx."),
-    click.option("--rx", type=PORTS, help="Terminals that receive."),
-    click.option("--size", type=int, help="Number of ports of a switch that is no mesh."),
-)
+FABRICS_BY_SIZE = [name for name in SWITCHES if name not in ("faulty", "netlist")]
+
+
+def fabric_options(default: str | None, text: str | None = None) -> Sequence[Callable[[Any], Any]]:
+    """Make the options of which `build_fabric` makes a fabric."""
+    types = click.Choice(FABRICS_BY_SIZE)
+    lists = "A number, spread evenly, or a list as 0,2,5.  [default: all]"
+    return (
+        click.option("--fabric", "type_", type=types, default=default, help=text),
+        click.option("--rows", type=int, help="Rows of the mesh."),
+        click.option("--cols", type=int, help="Columns of the mesh."),
+        click.option("--ports", type=PORTS, help=lists),
+        click.option(
+            "--tx", type=PORTS, help="Terminals that send: a number or a list; with --rx."
+        ),
+        click.option("--rx", type=PORTS, help="Terminals that receive."),
+        click.option("--size", type=int, help="Number of ports of a switch that is no mesh."),
+    )
+
+
+FABRIC_OPTIONS = fabric_options("hex-mesh")
 FABRIC_NAMES = ("rows", "cols", "ports", "tx", "rx", "size")
 BROKEN_CELLS = (
     click.option("--stuck-bar", type=NUMBERS, help="Cells that stay in bar: 3,14."),
@@ -136,8 +141,6 @@ def build_fabric(type_: str, options: dict[str, Any]) -> Fabric:
 
 def _build(type_: str, given: dict[str, Any]) -> Fabric:
     """Make a fabric of ours from the options of its type."""
-    if type_ in ("faulty", "netlist"):
-        raise click.UsageError(f"--fabric {type_}: --netlist and faults are options of their own")
     cls = SWITCHES[type_]
     known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
     for name in given:

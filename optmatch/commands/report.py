@@ -9,10 +9,8 @@ import click
 
 from optmatch.commands.options import FORCE, JSON, with_options
 from optmatch.commands.outcome import print_object, print_table, say
-from optmatch.model import InputError
 from optmatch.model.files import check_target, replace_file
 
-_SUFFIXES = (".html", ".csv", ".parquet")
 _SHOWN = 5
 
 
@@ -28,14 +26,13 @@ def report(store: str, output: str | None, force: bool, as_json: bool) -> None:
     from optmatch.sweeps.store import Store
     from optmatch.sweeps.tables import csv_table, html_page, parquet_table
 
-    suffix = Path(output or "").suffix.lower()
-    if output is not None and suffix not in _SUFFIXES:
-        raise InputError(f"ends in {', '.join(_SUFFIXES)}", path=output)
-    target = None if output is None else check_target(output, force=force)
+    endings = ".html", ".csv", ".parquet"
+    target = None if output is None else check_target(output, force=force, endings=endings)
     with Store(store, read_only=True) as kept:
         rows = list(kept.rows())
     found = make_report(rows)
     if target is not None:
+        suffix = Path(str(output)).suffix.lower()
         if suffix == ".html":
             content = html_page(found, Path(store).name).encode()
         else:

@@ -25,7 +25,7 @@ from optmatch.model import InputError, Solution
 
 _CHANGES = {"switching": "switching", "delay": "delay_s", "packet_rate": "packet_bytes_per_s"}
 
-_RAILS = ("jitter", "runs", "steps", "triggers", "loss", "seed")
+_RAILS = ("jitter", "runs", "steps", "triggers", "loss", "seed", "output")
 
 
 @click.command()
@@ -54,6 +54,7 @@ def simulate(
     flows: bool,
     policy: str | None,
     phases: bool,
+    force: bool,
     as_json: bool,
     **changes: Any,
 ) -> None:
@@ -75,13 +76,15 @@ def simulate(
             chosen: Any = problem if subject is problem else subject
             if given and (rails["steps"] is not None or rails["jitter"] is not None):
                 raise InputError("--jitter and --execute take the job as it is")
+            if rails["output"] is not None and rails["jitter"] is None:
+                raise InputError("-o is for --jitter")
             if rails["steps"] is not None:
                 return execute_job(file, chosen, rails, as_json)
             if rails["jitter"] is not None:
-                return shake_job(file, chosen, policy, rails, as_json)
+                return shake_job(file, chosen, policy, {**rails, "force": force}, as_json)
             return simulate_job(file, chosen, policy, given, phases, as_json)
         if policy is not None or phases or any(each is not None for each in rails.values()):
-            raise InputError("--policy, --phases, --jitter and --execute are for rail jobs")
+            raise InputError("--policy, --phases, --jitter, --execute and -o are for rail jobs")
         return _run(file, as_solution(subject, file), given, flows, as_json)
 
     ctx.exit(for_each(files, run, as_json=as_json))

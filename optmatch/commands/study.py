@@ -34,6 +34,7 @@ from optmatch.commands.outcome import (
 from optmatch.commands.progress import listening
 from optmatch.fabrics import RackFabric
 from optmatch.model import InputError
+from optmatch.model.files import PICTURES, check_target
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -269,12 +270,13 @@ def _take_output(options: dict[str, Any]) -> dict[str, Any]:
 @unbroken()
 def _run(study: Callable[..., Study], told: dict[str, Any], wanted: dict[str, Any]) -> int:
     """Run a study, then write its tables and its picture, also those of an interrupted one."""
+    if (output := wanted["output"]) is not None:
+        check_target(output, force=wanted["force"], endings=PICTURES)
     with (
         executing(wanted["jobs"], wanted["dask"]) as executor,
         listening("study", quiet=bool(wanted["quiet"])) as listen,
     ):
         found = study(executor=executor, on_event=listen)
-    output = wanted["output"]
     if wanted["as_json"]:
         content = {"study": found.name, **told, "complete": found.complete, "tables": found.tables}
         print_object("study", content)

@@ -15,24 +15,20 @@ from optmatch.io.text import pointer
 from optmatch.model import FormatError, Index, InputError, Range, Value, check_fields
 from optmatch.problems import (
     BlockProof,
-    ConfigurationProof,
     CountProof,
     CutProof,
     LineProof,
     LoadProof,
-    OddSetProof,
     RoutingProof,
     SupplyProof,
 )
 
 CERTIFICATES: dict[str, type[Value]] = {
     "block": BlockProof,
-    "configuration": ConfigurationProof,
     "count": CountProof,
     "cut": CutProof,
     "line": LineProof,
     "load": LoadProof,
-    "odd-set": OddSetProof,
     "supply": SupplyProof,
 }
 """Certificates by the name that files use; a `RoutingProof` has a form of its own."""

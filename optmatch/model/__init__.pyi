@@ -39,6 +39,7 @@ from .limits import (
     uncounted_s as uncounted_s,
     unlimited as unlimited,
 )
+from .numbers import frozen as frozen, integer as integer, number as number
 from .problem import Problem as Problem, unit_of as unit_of
 from .schedule import BAR as BAR, CROSS as CROSS, FREE as FREE, IDLE as IDLE, Schedule as Schedule
 from .scores import (
@@ -58,10 +59,4 @@ from .solution import (
     Status as Status,
 )
 from .stats import Stats as Stats
-from .values import (
-    FrozenMap as FrozenMap,
-    Value as Value,
-    frozen as frozen,
-    integer as integer,
-    number as number,
-)
+from .values import FrozenMap as FrozenMap, Value as Value

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_orig
 import numpy as np
 
 from optmatch.model.errors import InputError
-from optmatch.model.values import frozen, integer, number
+from optmatch.model.numbers import frozen, integer, number
 
 
 @dataclass(frozen=True, slots=True)

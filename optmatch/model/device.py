@@ -22,7 +22,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from optmatch.model.declarations import Amount, Range, check_fields
+from optmatch.model.declarations import Amount, Range
 from optmatch.model.errors import InputError
 from optmatch.model.schedule import BAR, CROSS
 from optmatch.model.values import Value
@@ -125,9 +125,6 @@ class Device(Value):
     cell_length_m: Amount = 0.0
     cell_delay_s: Amount = 0.0
     access_delay_s: Amount = 0.0
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def cell(
         self, states: ArrayLike, errors_rad: NDArray[np.float64] | None = None

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection
 from glob import escape
 from pathlib import Path
 
 from optmatch.model.errors import InputError
 
+PICTURES = (".png", ".svg", ".pdf")
+"""How names of pictures end."""
 
-def check_target(path: str | os.PathLike[str], *, force: bool = False) -> Path:
+
+def check_target(
+    path: str | os.PathLike[str], *, force: bool = False, endings: Collection[str] = ()
+) -> Path:
     """Refuse a file that could not be written, before work is spent on it.
 
     Returns
@@ -21,9 +27,12 @@ def check_target(path: str | os.PathLike[str], *, force: bool = False) -> Path:
     Raises
     ------
     InputError
-        If it is there already (without `force`), is a folder, or its folder is not there.
+        If it is there already (without `force`), is a folder, its folder is not there, or its name
+        has another ending than one of `endings`, if some are given.
     """
     name, target = os.fspath(path), Path(os.path.realpath(path))
+    if endings and Path(path).suffix.lower() not in endings:
+        raise InputError(f"its name has to end in {', '.join(endings)}", path=name)
     if is_stream(path):
         return Path(path)  # written to, and never replaced
     if target.is_dir():

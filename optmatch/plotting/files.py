@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from optmatch.fabrics import Fabric
 from optmatch.model import InputError, Solution
-from optmatch.model.files import check_target, replace_file
+from optmatch.model.files import PICTURES, check_target, replace_file
 from optmatch.plotting.collectives.rounds import plot_rounds
 from optmatch.plotting.demands.gantt import plot_gantt
 from optmatch.plotting.figures import draw_fabric, new_figure, plot_contact_sheet, plot_slot
@@ -36,7 +36,7 @@ from optmatch.problems.rails.plan import RailPlan
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SUFFIXES = (".png", ".svg", ".pdf", ".html")
+SUFFIXES = (*PICTURES, ".html")
 DPI = 160
 """Dots per inch of PNG files."""
 
@@ -76,7 +76,7 @@ def save_picture(
     plot_slot, plot_contact_sheet, plot_gantt, plot_rails : What is drawn in a picture.
     viewer_page : What is in an HTML file.
     """
-    target = _checked(path, SUFFIXES, force)
+    target = check_target(path, force=force, endings=SUFFIXES)
     suffix = target.suffix.lower()
     if suffix == ".html":
         if slot is not None:
@@ -107,7 +107,7 @@ def save_figure(
     InputError
         If the suffix is unknown, the file exists, or its folder does not.
     """
-    target = _checked(path, SUFFIXES[:3], force)
+    target = check_target(path, force=force, endings=PICTURES)
     _write(target, _encoded(draw(), target.suffix.lower()[1:]))
     return target
 
@@ -131,15 +131,6 @@ def figure_svg(figure: Figure) -> str:
     figure.savefig(buffer, format="svg", metadata={"Date": None})
     text = buffer.getvalue()
     return text[text.index("<svg") :]
-
-
-def _checked(path: str | os.PathLike[str], suffixes: tuple[str, ...], force: bool) -> Path:
-    suffix = Path(path).suffix
-    if suffix.lower() not in suffixes:
-        raise InputError(
-            f"suffix {suffix!r}: pictures end in {', '.join(suffixes)}", path=os.fspath(path)
-        )
-    return check_target(path, force=force)
 
 
 def solution_figure(shown: Drawable, slot: int | None = None) -> Figure:

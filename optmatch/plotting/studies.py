@@ -1,4 +1,4 @@
-"""Charts of the studies of racks and of shared devices."""
+"""Charts of the studies of racks, of shared devices and of uneven computations."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def study_data(name: str, tables: Tables) -> list[Panel]:
     Parameters
     ----------
     name
-        ``"slices"``, ``"spares"``, ``"blast-radius"`` or ``"sharing"``.
+        ``"slices"``, ``"spares"``, ``"blast-radius"``, ``"sharing"`` or ``"jitter"``.
     tables
         Rows of figures, as the study returns them.
 
@@ -51,8 +51,7 @@ def study_data(name: str, tables: Tables) -> list[Panel]:
     >>> study_data("spares", {"cover": rows})[0].series
     {'chip': [0.5]}
     """
-    known = {"slices": _slices, "spares": _spares, "blast-radius": _blast, "sharing": _sharing}
-    panels = known[name](tables)
+    panels = _PANELS[name](tables)
     if not any(panel.series for panel in panels):
         raise InputError("nothing to draw: the study has no rows")
     return panels
@@ -139,13 +138,35 @@ def _sharing(tables: Tables) -> list[Panel]:
     return [ratio, panel("distance to the lower bound", "completion over its bound", "of_bound")]
 
 
+def _jitter(tables: Tables) -> list[Panel]:
+    rows = tables["policies"]
+    names = {"planned_s": "planned", "mean_s": "mean", "p99_s": "99th percentile"}
+    return [
+        Panel(
+            "step time with uneven computations",
+            "seconds",
+            [row["policy"] for row in rows],
+            {told: [row[name] for row in rows] for name, told in names.items()},
+        )
+    ]
+
+
+_PANELS = {
+    "slices": _slices,
+    "spares": _spares,
+    "blast-radius": _blast,
+    "sharing": _sharing,
+    "jitter": _jitter,
+}
+
+
 def plot_study(name: str, tables: Tables, *, fig: Figure | None = None) -> Figure:
     """Draw the tables of a study, one chart beside the other.
 
     Parameters
     ----------
     name
-        ``"slices"``, ``"spares"``, ``"blast-radius"`` or ``"sharing"``.
+        ``"slices"``, ``"spares"``, ``"blast-radius"``, ``"sharing"`` or ``"jitter"``.
     tables
         Rows of figures, as the study returns them.
     fig

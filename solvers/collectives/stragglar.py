@@ -12,8 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import SolverError
-from optmatch.model.values import integer
+from optmatch.model import SolverError, integer
 from optmatch.problems.collectives.plan import COPY, REDUCE
 from optmatch.solvers.collectives.stragglar_pairs import ROOM, lay
 from optmatch.solvers.collectives.stragglar_plans import choose_runs, plan_runs

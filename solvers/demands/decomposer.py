@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
 from optmatch.model import IDLE, Limit, Limits, OnEvent, Solution
-from optmatch.problems import CountProof, Demand, OddSetProof
+from optmatch.problems import CountProof, Demand
 from optmatch.solvers.demands.assignment import assign_afresh, new_workspace
-from optmatch.solvers.demands.odd_sets import bound_demand
 from optmatch.solvers.demands.plans import Plan, join, serve
 from optmatch.solvers.demands.realisable import Realiser
 from optmatch.solvers.feedforward import holds_every_matching
@@ -194,7 +193,7 @@ def take_fewest(
     draw
         Yields decompositions; it may use those that the decomposer draws.
     """
-    bound, proof = bound_demand(problem)
+    bound = problem.lower_bound()
     unlimited = limits.iterations is None and limits.time_s is None
     searches: list[Decomposer] = []
 
@@ -207,7 +206,7 @@ def take_fewest(
     best, limit, done = take_best(plans(), bound, clock, on_event, "decompositions")
     stats: dict[str, object] = {"decompositions": done}
     search = searches[0] if searches else None
-    return conclude_count(problem, best, bound, limit, name, stats, proof, search)
+    return conclude_count(problem, best, bound, limit, name, stats, None, search)
 
 
 def _draw(search: Decomposer) -> Iterator[Plan]:
@@ -234,7 +233,7 @@ def conclude_count(
     limit: Limit | None,
     name: str,
     stats: dict[str, object],
-    proof: CountProof | OddSetProof | None,
+    proof: CountProof | None,
     search: Decomposer | None,
 ) -> Solution:
     """Say how many matchings were found and how many are proved to be needed."""

@@ -6,16 +6,17 @@ it lasts. It needs no compiled kernels, and answers before these would be loaded
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import Clock, Solution, uncounted
+from optmatch.model import Clock, Limit, Limits, OnEvent, Solution, Status, uncounted
 from optmatch.problems import Demand
-from optmatch.solvers.demands.configuration import bound_by_prices, bound_of
 from optmatch.solvers.demands.plans import Plan
-from optmatch.solvers.frame import ROUNDING, conclude
+from optmatch.solvers.demands.scheduling import Build, Work, solve_demand
 
 MOST_PORTS = 3  # six permutations; with the 24 of four ports the programme may take seconds
 _LARGEST = 10**6  # ticks of an entry: beyond, a tick is near what the programme may miss
@@ -83,21 +84,24 @@ def _until(clock: Clock) -> dict[str, float]:
     return {} if np.isinf(clock.remaining_s) else {"time_limit": clock.remaining_s}
 
 
-def with_prices(solution: Solution, clock: Clock) -> Solution:
-    """Raise the bound of a solution by prices, where they give more."""
-    problem = solution.problem
-    assert isinstance(problem, Demand)
-    proof = bound_by_prices(problem, clock)
-    if proof is None or bound_of(proof, problem) <= solution.lower_bound:
+def solve_few(
+    problem: Demand, limits: Limits, rng: np.random.Generator, on_event: OnEvent, other: Build
+) -> Solution:
+    """Solve by `shortest_plan`, which compares all plans; by `other` if time is too short."""
+    listed = list[Plan]()
+
+    def build(work: Work) -> Iterator[Plan]:
+        plan = shortest_plan(problem, work.clock)
+        listed.extend([] if plan is None else [plan])
+        yield from listed or other(work)
+
+    solution = solve_demand(problem, limits, rng, on_event, "best", build)
+    if not listed or solution.limit is not Limit.EXHAUSTED:
         return solution
-    return conclude(
-        problem,
-        solution.method,
-        solution.objective,
-        bound_of(proof, problem),
-        solution.limit,
-        rtol=ROUNDING,
-        schedule=solution.schedule,
-        certificate=proof,
-        stats=solution.stats,
+    return replace(
+        solution,
+        status=Status.OPTIMAL,
+        limit=None,
+        lower_bound=solution.objective,
+        stats=dict(solution.stats) | {"bound_by": "search"},
     )

@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
 from optmatch.model import Bound, Event, Limit, Limits, NewBest, OnEvent, Solution, uncounted
-from optmatch.problems import CountProof, Demand, OddSetProof
+from optmatch.problems import CountProof, Demand
 from optmatch.problems.demands.proofs import Axis
 from optmatch.solvers.cpsat import minimise
 from optmatch.solvers.demands.decomposer import Decomposer, conclude_count, decomposer
-from optmatch.solvers.demands.odd_sets import bound_demand
 from optmatch.solvers.demands.plans import Plan
 from optmatch.solvers.feedforward import holds_every_matching
 
@@ -65,7 +64,8 @@ def solve_count(
     clock = limits.start()
     demand, ideal = problem.ticks, holds_every_matching(problem.fabric)
     best: Plan | None = None
-    proof, bound = _bound(problem)
+    proof, bound = _count(problem.ticks)
+    bound = max(bound, int(problem.lower_bound()))
     by_search = False
     limit: Limit | None = None
     search: Decomposer | None = None
@@ -104,13 +104,6 @@ def solve_count(
         limit = Limit.INTERRUPTED
     stats: dict[str, object] = {"bound_by": "cp-sat"} if by_search else {}
     return conclude_count(problem, best, float(bound), limit, "ilp", stats, proof, search)
-
-
-def _bound(problem: Demand) -> tuple[CountProof | OddSetProof | None, int]:
-    """Bound the number of terms by lines, or by an odd set of ports."""
-    proof, bound = _count(problem.ticks)
-    more, odd = bound_demand(problem)
-    return (proof, bound) if odd is None or more <= bound else (odd, int(more))
 
 
 def _quiet(on_event: OnEvent) -> OnEvent:

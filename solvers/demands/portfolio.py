@@ -59,11 +59,7 @@ def solve_best(
 
         return solve_matchings(problem, limits, rng, on_event)
     if few_ports.suits(problem):
-        clock = limits.start()
-        solution = solve_demand(problem, limits, rng, on_event, "best", _list_all)
-        if solution.limit is Limit.EXHAUSTED:
-            return few_ports.with_prices(solution, clock)
-        return solution
+        return few_ports.solve_few(problem, limits, rng, on_event, rebuild)
     fabric, exact = problem.fabric, None
     several = problem.packet_share > 0 or problem.planes > 1
     if several and fabric.graph is None and fabric.n_ports <= _FEW_PORTS:
@@ -124,12 +120,6 @@ def _exactly(work: Work) -> Plan:
     terms = decompose(stuff(work.demand), "bottleneck", deadline=deadline)
     plan = Plan(terms.permutations, np.maximum(terms.weights, work.shortest))
     return trim(complete(plan, work.demand, work.shortest), work.demand, work.shortest)
-
-
-def _list_all(work: Work) -> Iterator[Plan]:
-    """Yield the plan that ends first; where the time does not suffice for it, those of `best`."""
-    plan = few_ports.shortest_plan(work.problem, work.clock)
-    yield from rebuild(work) if plan is None else [plan]
 
 
 def yield_all(work: Work) -> Iterator[Plan]:

@@ -20,7 +20,6 @@ from optmatch.model import (
 )
 from optmatch.problems import Demand, PlaneSchedules, completion_s
 from optmatch.solvers.demands.finish import keep_circuits, spread
-from optmatch.solvers.demands.odd_sets import bound_demand
 from optmatch.solvers.demands.packets import leave_to_packets
 from optmatch.solvers.demands.plans import Plan, only_demanded, tidy
 from optmatch.solvers.feedforward import holds_every_matching
@@ -72,7 +71,7 @@ def solve_demand(
             where="method",
         )
     clock = limits.start()
-    bound, proof = bound_demand(problem)
+    bound = problem.lower_bound()
     work = Work(problem, problem.ticks, problem.delay_ticks, problem.min_slot_ticks, rng, clock)
 
     def candidates() -> Iterator[tuple[float, Candidate] | None]:
@@ -90,7 +89,7 @@ def solve_demand(
     best, limit, done = take_best(candidates(), bound, clock, on_event, "plans", rtol=rtol)
     stats: dict[str, object] = {"plans": done}
     if best is None:
-        return conclude(problem, name, None, bound, limit, certificate=proof, stats=stats)
+        return conclude(problem, name, None, bound, limit, stats=stats)
     alone = problem.planes == 1
     return conclude(
         problem,
@@ -101,7 +100,6 @@ def solve_demand(
         rtol=rtol,
         schedule=best.schedules[0] if alone else None,
         answer=None if alone else PlaneSchedules(schedules=best.schedules),
-        certificate=proof,
         stats=stats | {"slots": sum(schedule.n_slots for schedule in best.schedules)},
     )
 

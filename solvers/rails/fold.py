@@ -9,7 +9,7 @@ since a ring goes at the speed of its slowest member.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -19,17 +19,25 @@ from numpy.typing import NDArray
 
 from optmatch.model import check_time
 from optmatch.problems import RailJob
-from optmatch.problems.rails.step import COMPUTE, RECV, SEND, Step, dimensions
+from optmatch.problems.rails.step import RECV, Step
 from optmatch.problems.rails.times import orders
+from optmatch.solvers.kernel import inner_kernel, kernel
 
 
 class Folded(NamedTuple):
     """What the classes of ranks do, each thing once."""
 
+    step: Step
     class_of: NDArray[np.int64]
     """``class_of[rank]``."""
-    node_of: NDArray[np.int64]
-    """``node_of[operation]``: the node it belongs to, with all parts of its communication."""
+    first: tuple[int, ...]
+    """``first[class]``: its first rank, which stands for the others."""
+    begin: NDArray[np.int64]
+    """``begin[class]``: where its program begins in `own` and `nodes`."""
+    own: NDArray[np.int64]
+    """The operations of the first ranks, class by class."""
+    nodes: NDArray[np.int64]
+    """The node of each of them, with all parts of its communication."""
     part: NDArray[np.int64]
     """``part[node]``: one operation of it."""
     before: NDArray[np.int64]
@@ -37,12 +45,32 @@ class Folded(NamedTuple):
     after: NDArray[np.int64]
     order: tuple[NDArray[np.int64], ...]
     """``order[class]``: the nodes on a rail in program order."""
-    first: tuple[int, ...]
-    """``first[class]``: its first rank, which stands for the others."""
-    to: NDArray[np.int64]
-    """``to[operation]``: the rank that it sends to, on a ring the next member; -1 if none."""
-    of: NDArray[np.int64]
-    """``of[operation]``: the rank that it receives from, on a ring the last member; -1 if none."""
+
+    def node_of(self, operations: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the nodes of operations."""
+        ranks = self.step.rank[operations]
+        rows = self.begin[self.class_of[ranks]] + operations - self.step.rank_start[ranks]
+        found: NDArray[np.int64] = self.nodes[rows]
+        return found
+
+    def list_sends(self, node: int) -> NDArray[np.int64]:
+        """List the operations of a node that do not receive."""
+        rows = np.flatnonzero((self.nodes == node) & (self.step.kind[self.own] != RECV))
+        firsts = self.step.rank[self.own[rows]]
+        found = [np.empty(0, np.int64)]
+        for row, first in zip(rows.tolist(), firsts.tolist(), strict=True):
+            ranks = np.flatnonzero(self.class_of == self.class_of[first])
+            found.append(self.step.rank_start[ranks] + self.own[row] - self.step.rank_start[first])
+        return np.sort(np.concatenate(found))
+
+    def spread(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Give all ranks what the first of their class have: values by the order of `own`."""
+        found = np.empty(self.step.n_operations, values.dtype)
+        begins = self.begin[self.class_of].tolist()
+        for begin, (start, end) in zip(begins, _spans(self.step), strict=True):
+            found[start:end] = values[begin : begin + end - start]
+        found.flags.writeable = False  # a plan does not copy it
+        return found
 
 
 def fold(job: RailJob, apart: Sequence[bytes] = ()) -> Folded:
@@ -57,83 +85,115 @@ def fold(job: RailJob, apart: Sequence[bytes] = ()) -> Folded:
     and its replay would say so.
     """
     step, start = job.step(), job.step().rank_start
-    to, of = _partners(step, list_places(step))
-    programs = _programs(step, to, of)
-    programs = [a + b for a, b in zip(programs, apart, strict=True)] if apart else programs
-    class_of, code = _refine(step, _number(programs))
+    programs = _programs(step, list_places(step))
+    keys = (a + b for a, b in zip(programs, apart, strict=True)) if apart else programs
+    class_of, joined = _refine(step, _number(keys))
     first = np.unique(class_of, return_index=True)[1].tolist()
     spans = [np.arange(start[rank], start[rank + 1]) for rank in first]
     own = np.concatenate([*spans, np.empty(0, np.int64)]).astype(np.int64)
-    kept, chosen = np.unique(code[own], return_index=True)
-    node_of, n = np.searchsorted(kept, code).astype(np.int64), max(1, len(kept))
-    one, two = orders(step, own)
-    before, after = np.divmod(np.unique(node_of[one] * n + node_of[two]), n)
-    rail = step.rail
-    on_rail = tuple(node_of[span[rail[span] >= 0]] for span in spans)
-    return Folded(class_of, node_of, own[chosen], before, after, on_rail, tuple(first), to, of)
+    match = step.match[own]
+    code = np.where(match >= 0, joined[match], np.arange(len(own), dtype=np.uint64))
+    _, chosen, nodes = np.unique(code, return_index=True, return_inverse=True)
+    n = max(1, len(chosen))
+    one, two = (nodes[np.searchsorted(own, each)] for each in orders(step, own))
+    before, after = np.divmod(np.unique(one * n + two), n)
+    lengths = [len(span) for span in spans]
+    begin = np.cumsum([0, *lengths])[:-1]
+    on_rail = tuple(
+        nodes[at : at + len(span)][step.rail[span] >= 0]
+        for at, span in zip(begin.tolist(), spans, strict=True)
+    )
+    return Folded(
+        step, class_of, tuple(first), begin, own, nodes, own[chosen], before, after, on_rail
+    )
+
+
+def _spans(step: Step) -> Iterator[tuple[int, int]]:
+    """List where the operations of each rank begin and end."""
+    return pairwise(step.rank_start.tolist())
 
 
 def _refine(step: Step, colour: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
     """Refine ``colour[rank]`` until those that communicate with the same colours have one.
 
-    Also return ``key[operation]``, the same for operations that happen at the same time.
+    Also return ``joined[match]``, the same for communications that happen at the same time.
     """
-    local = np.arange(step.n_operations) - step.rank_start[step.rank]
-    at = np.argsort(step.match, kind="stable")
-    at = at[step.match[at] >= 0]
-    first = np.flatnonzero(np.diff(step.match[at], prepend=-1))
-    sizes = np.diff(first, append=len(at))
+    joined = np.empty(1 + int(step.match.max(initial=0)), np.uint64)
+    found = np.empty(len(colour), np.uint64)
     while True:
         check_time()
-        keys: NDArray[np.uint64] = _mix(colour[step.rank], local)
-        if len(at):
-            keys[at] = np.repeat(_mix(np.add.reduceat(keys[at], first), sizes), sizes)
-        refined = _number(
-            [
-                keys[start:end].tobytes() + colour[rank].tobytes()
-                for rank, (start, end) in enumerate(pairwise(step.rank_start.tolist()))
-            ]
-        )
+        with np.errstate(over="ignore"):
+            _meet(step.rank_start, step.match, colour, joined, found)
+        refined = number_first(found)
         if refined.max(initial=-1) == colour.max(initial=-1):
-            return colour, keys
+            return colour, joined
         colour = refined
 
 
-def _programs(step: Step, to: NDArray[np.int64], of: NDArray[np.int64]) -> list[bytes]:
+@kernel
+def _meet(rank_start, match, colour, joined, found):
+    """Write a hash of the colours that meet in each communication, and of all at each rank."""
+    joined[:] = 0
+    for rank in range(len(colour)):
+        for k in range(rank_start[rank], rank_start[rank + 1]):
+            if match[k] >= 0:
+                joined[match[k]] += _mix(colour[rank], k - rank_start[rank])
+    for rank in range(len(colour)):
+        found[rank] = _mix(colour[rank], 0)
+        for k in range(rank_start[rank], rank_start[rank + 1]):
+            if match[k] >= 0:
+                found[rank] = _mix(found[rank], joined[match[k]])
+
+
+@inner_kernel
+def _mix(one, two):
+    """Hash a pair of integers to 64 bits, as splitmix64 does."""
+    z = np.uint64(one) * np.uint64(0x9E3779B97F4A7C15)
+    z = z + np.uint64(two) * np.uint64(0xD1B54A32D192ED03)
+    z = z + np.uint64(0x8CB92BA72F3D8DD7)  # else twice a number has twice its hash
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def _programs(step: Step, places: Places) -> Iterator[bytes]:
     """Describe what each rank does, and which of its partners on rails are the same."""
-    sizes = np.array([*(len(group.ranks) for group in step.groups), 1])[step.group]
-    counts, riding = np.diff(step.dep_start), np.flatnonzero(step.rail >= 0)
-    back = np.repeat(np.arange(step.n_operations), counts) - step.dep
-    columns = (
-        *(step.kind, dimensions(step), sizes, step.rail >= 0, step.size_bytes, step.duration_s),
-        counts,
-    )
-    faced = np.stack([to, of], axis=1)[riding]
-    bounds = np.searchsorted(riding, step.rank_start).tolist()
-    found = []
-    for (start, end), (one, two) in zip(
-        pairwise(step.rank_start.tolist()), pairwise(bounds), strict=True
-    ):
+    shapes = [(group.dimension, len(group.ranks), group.rail >= 0) for group in step.groups]
+    numbers = {shape: k for k, shape in enumerate(dict.fromkeys(shapes))}
+    shape = np.array([*(numbers[each] for each in shapes), -1])
+    for start, end in _spans(step):
         check_time()
-        parts = [column[start:end].tobytes() for column in columns]
-        parts.append(back[step.dep_start[start] : step.dep_start[end]].tobytes())
-        parts.append(number_first(faced[one:two].reshape(-1)).tobytes())
-        found.append(b"".join(parts))
-    return found
+        offsets, rides = step.dep_start[start : end + 1], step.rail[start:end] >= 0
+        parts: tuple[NDArray[Any], ...] = (
+            *(column[start:end] for column in (step.kind, step.size_bytes, step.duration_s)),
+            shape[step.group[start:end]],
+            offsets - offsets[0],
+            step.dep[offsets[0] : offsets[-1]] - start,
+            *_faced(step, places, start + np.flatnonzero(rides)),
+        )
+        yield b"".join(part.tobytes() for part in parts)
 
 
-def _mix(one: Any, two: Any) -> Any:
-    """Hash pairs of integers to 64 bits, as splitmix64 does; single ones or arrays."""
-    with np.errstate(over="ignore"):
-        z = np.asarray(one).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        z = z + np.asarray(two).astype(np.uint64) * np.uint64(0xD1B54A32D192ED03)
-        z = z + np.uint64(0x8CB92BA72F3D8DD7)  # else twice a number has twice its hash
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return z ^ (z >> np.uint64(31))
+def _faced(step: Step, places: Places, riding: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Describe without names with whom a rank communicates in which of its operations.
+
+    Of a group these are the next and the last member.
+    """
+    group, peer = step.group[riding], step.peer[riding]
+    _, first, which = np.unique(
+        np.where(peer >= 0, peer, step.n_ranks + group), return_index=True, return_inverse=True
+    )
+    order = np.argsort(first)
+    first = first[order]
+    faces = np.stack([peer[first]] * 2)
+    rings = np.flatnonzero(peer[first] < 0)
+    of, place = group[first[rings]], places.place(step, riding[first[rings]])
+    sizes = (places.member[of] >= 0).sum(axis=1)
+    faces[:, rings] = [places.member[of, (place + way) % sizes] for way in (1, -1)]
+    return [np.argsort(order)[which.reshape(-1)], number_first(faces.reshape(-1))]
 
 
-def _number(keys: list[bytes]) -> NDArray[np.int64]:
+def _number(keys: Iterable[bytes]) -> NDArray[np.int64]:
     """Give equal texts equal numbers, counted in the order of their first appearance."""
     seen: dict[bytes, int] = {}
     return np.array(
@@ -168,17 +228,6 @@ def list_places(step: Step) -> Places:
     keys = of * step.n_ranks + member[of, place]
     order = np.argsort(keys)
     return Places(member, keys[order], place[order])
-
-
-def _partners(step: Step, places: Places) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    to = np.where(step.kind == SEND, step.peer, np.int64(-1))
-    of = np.where(step.kind == RECV, step.peer, np.int64(-1))
-    together = np.flatnonzero((step.kind != COMPUTE) & (step.kind < SEND))
-    group, place = step.group[together], places.place(step, together)
-    sizes = (places.member >= 0).sum(axis=1)[group]
-    to[together] = places.member[group, (place + 1) % sizes]
-    of[together] = places.member[group, (place - 1) % sizes]
-    return to, of
 
 
 def number_first(values: NDArray[np.integer]) -> NDArray[np.int64]:

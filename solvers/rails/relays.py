@@ -279,9 +279,10 @@ def plan_diverted(
 
 def list_senders(transfers: Transfers) -> dict[int, int]:
     """Return for each node of the folded step one operation of it that does not receive."""
-    sends = np.flatnonzero(transfers.job.step().kind != RECV)
-    nodes, first = np.unique(transfers.folded.node_of[sends], return_index=True)
-    return dict(zip(nodes.tolist(), sends[first].tolist(), strict=True))
+    folded = transfers.folded
+    sends = np.flatnonzero(folded.step.kind[folded.own] != RECV)
+    nodes, first = np.unique(folded.nodes[sends], return_index=True)
+    return dict(zip(nodes.tolist(), folded.own[sends[first]].tolist(), strict=True))
 
 
 def recognise(relays: Relays, plan: RailPlan) -> dict[int, int]:
@@ -317,10 +318,10 @@ def _relay_rows(
     transfers: Transfers, chosen: Mapping[int, Route], lanes: Mapping[int, int]
 ) -> NDArray[np.int32]:
     """List who forwards what, as plans have it."""
-    step, node_of = transfers.job.step(), transfers.folded.node_of
+    step = transfers.job.step()
     rows = [np.empty((0, 4), dtype=np.int64)]
     for node, way in chosen.items():
-        operations = np.flatnonzero((node_of == node) & (step.kind != RECV))
+        operations = transfers.folded.list_sends(node)
         ranks = step.rank[operations].astype(np.int64)
         for hop, link in enumerate(way[:-1]):
             ranks = link.to[ranks]

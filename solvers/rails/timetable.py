@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import blake2b
 from itertools import groupby
 from typing import NamedTuple
 
@@ -10,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import IDLE
-from optmatch.problems import RailJob
 from optmatch.problems.rails.plan import RailPlan, RailTimeline, ranks_of_rails
 from optmatch.problems.rails.step import RECV, SEND
 from optmatch.solvers.rails.lines import Turns
@@ -45,8 +45,8 @@ class Draft(NamedTuple):
     def build(self) -> RailPlan:
         """Unfold times and turns to all operations and rails."""
         transfers, timed = self.transfers, self.timed
-        node_of = transfers.folded.node_of
-        ends = timed.end_s[transfers.last[node_of]]
+        folded = transfers.folded
+        ends = folded.spread(timed.end_s[transfers.last[folded.nodes]])
         mask = np.zeros(len(transfers.duration_s), dtype=np.int32)
         mask[list(self.lanes)] = list(self.lanes.values())
         timelines = _timelines(self)
@@ -54,25 +54,25 @@ class Draft(NamedTuple):
         last = [float(t.starts_s[-1]) + delay_s for t in timelines if t.n_reconfigurations]
         return RailPlan(
             rails=timelines,
-            start_s=timed.start_s[node_of],
+            start_s=folded.spread(timed.start_s[folded.nodes]),
             end_s=ends,
-            ports=_ports(transfers.job, transfers, mask[node_of]),
+            ports=folded.spread(_ports(transfers, mask[folded.nodes])),
             step_s=max(float(ends.max(initial=0.0)), *last, 0.0),
         )
 
 
-def _ports(job: RailJob, transfers: Transfers, lanes: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Turn lanes into the ports of each GPU that transmit, or of a receiver those that receive."""
-    step = job.step()
+def _ports(transfers: Transfers, lanes: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Turn lanes of what classes do into ports that transmit, or of a receiver that receive."""
+    own, kind = transfers.folded.own, transfers.folded.step.kind[transfers.folded.own]
     ports = np.zeros(len(lanes), dtype=np.int32)
-    receives = step.kind == RECV
+    receives = kind == RECV
     sides = None
     if transfers.duplex:
-        sides = np.array([list_sides(transfers, op)[0] for op in range(step.n_operations)])
+        sides = np.array([list_sides(transfers, op)[0] for op in own.tolist()])
     for lane in range(transfers.n_lanes):
         on = (lanes >> lane & 1).astype(np.int32)
         if sides is not None:
-            both = step.kind < SEND
+            both = kind < SEND
             for side in (0, 1):
                 ports |= np.where(both | (sides == side), on << 2 * lane + side, 0)
         else:
@@ -95,7 +95,7 @@ def _timelines(draft: Draft) -> tuple[RailTimeline, ...]:
     """Follow the turns on every rail; rails with the same matchings share a timeline."""
     alike: dict[bytes, tuple[list[int], NDArray[np.int64]]] = {}
     for rail, ranks in ranks_of_rails(draft.transfers.job.step()).items():
-        alike.setdefault(_pattern(draft.transfers, ranks), ([], ranks))[0].append(rail)
+        alike.setdefault(_pattern(draft.transfers, rail, ranks), ([], ranks))[0].append(rail)
     found = []
     for rails, ranks in alike.values():
         matchings, times = _follow(draft, ranks)
@@ -106,24 +106,20 @@ def _timelines(draft: Draft) -> tuple[RailTimeline, ...]:
     return tuple(found)
 
 
-def _pattern(transfers: Transfers, ranks: NDArray[np.int64]) -> bytes:
-    """Describe a rail without names: the classes of its ranks, and who sends to whom, and when."""
+def _pattern(transfers: Transfers, rail: int, ranks: NDArray[np.int64]) -> bytes:
+    """Describe a rail without names: the classes of its ranks, and who communicates with whom."""
     step = transfers.job.step()
-    on = np.zeros(step.n_ranks, dtype=bool)
-    on[ranks] = True
-    operations = np.flatnonzero(on[step.rank] & (step.rail >= 0))
-    parts = [transfers.folded.class_of[ranks].tobytes()]
-    groups, first, which = np.unique(
-        step.group[operations], return_index=True, return_inverse=True
+    place = np.full(step.n_ranks + 1, -1)  # the last of who is no rank
+    place[ranks] = np.arange(len(ranks))
+    operations = np.flatnonzero(step.rail == rail)
+    groups, which = np.unique(step.group[operations], return_inverse=True)
+    members = [hash(place[[*step.groups[group].ranks]].tobytes()) for group in groups.tolist()]
+    parts = (
+        transfers.folded.class_of[ranks],
+        np.array(members, np.int64)[which.reshape(-1)],
+        place[step.peer[operations]],
     )
-    order = np.argsort(first)
-    parts.append(np.argsort(order)[which.reshape(-1)].tobytes())
-    for group in groups[order].tolist():
-        parts.append(np.searchsorted(ranks, step.groups[group].ranks).tobytes())
-    for partner in (transfers.folded.to, transfers.folded.of):
-        whom = partner[operations]
-        parts.append(np.where(whom < 0, -1, np.searchsorted(ranks, whom)).tobytes())
-    return b"".join(parts)
+    return blake2b(b"".join(part.tobytes() for part in parts)).digest()
 
 
 def _follow(

@@ -225,8 +225,8 @@ def _add_transfers(transfers: Transfers) -> Transfers:
         on_rail = span[step.rail[span] >= 0].tolist()
         for op, first in zip(on_rail, nodes.tolist(), strict=True):
             for side in list_sides(transfers, op):
-                other = int(max(folded.to[op], folded.of[op]))
-                key = id(transfers.rounds_of[first]), int(step.group[op]), other, side
+                group, other = int(step.group[op]), int(step.peer[op])
+                key = id(transfers.rounds_of[first]), group, other, side
                 if key not in known:
                     shape = len(nodes_of[first]), transfers.n_lanes
                     faced = face(transfers, np.array([op]), side)[..., 0]
@@ -278,10 +278,10 @@ def face(
     NDArray[np.int64]
         By operation; of a collective, of all rounds and lanes unless one is given.
     """
-    step, to, of = transfers.job.step(), transfers.folded.to, transfers.folded.of
+    step = transfers.job.step()
     if not len(operations) or step.kind[operations[0]] >= SEND:
-        return np.maximum(to[operations], of[operations])
-    rounds = transfers.rounds_of[int(transfers.folded.node_of[operations[0]])]
+        return step.peer[operations].astype(np.int64)
+    rounds = transfers.rounds_of[int(transfers.folded.node_of(operations[:1])[0])]
     place = transfers.places.place(step, operations)
     found: NDArray[np.int64] = transfers.places.member[
         step.group[operations], rounds.facing[turn, side, lane][..., place]
@@ -294,14 +294,13 @@ def list_sides(transfers: Transfers, op: int) -> tuple[int, ...]:
 
     Of bidirectional ports, 0 is the one towards those that come next, 1 that towards the last.
     """
-    step, to, of = transfers.job.step(), transfers.folded.to, transfers.folded.of
+    step = transfers.folded.step
     if step.kind[op] < SEND:
         return 0, 1
     if not transfers.duplex:
-        return (0,) if to[op] >= 0 else (1,)
+        return (0,) if step.kind[op] == SEND else (1,)
     members = step.groups[step.group[op]].ranks
-    other = int(max(to[op], of[op]))
-    return (0,) if _is_next(members, int(step.rank[op]), other) else (1,)
+    return (0,) if _is_next(members, int(step.rank[op]), int(step.peer[op])) else (1,)
 
 
 def _is_next(members: tuple[int, ...], rank: int, other: int) -> bool:

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.problems import Transition
-from optmatch.problems.reroutes.transition import RAISE, SET
 from optmatch.solvers.reroutes.naming import name_paths
 from optmatch.solvers.reroutes.repair import Plan
 from optmatch.solvers.reroutes.routing_state import Case, RoutingState
@@ -40,10 +39,7 @@ def make_transition(routing: RoutingState, case: Case, plan: Plan) -> Transition
         lit=lit,
     )
     cells = [routing.cells_of(path) for path in paths]
-    if lit:
-        steps = _order(routing, case, changed, paths, cells, named)
-    else:
-        steps = _set_and_raise(routing, changed, cells)
+    steps = _order(routing, case, changed, paths, cells, named)
     moved = [*zip(case.lost, plan.handover, strict=True)]
     return Transition(
         moves=np.array(moved, dtype=np.int32).reshape(-1, 2),
@@ -52,21 +48,6 @@ def make_transition(routing: RoutingState, case: Case, plan: Plan) -> Transition
         routes=tuple(named.routes),
         steps=np.array(steps, dtype=np.int32).reshape(-1, 3),
     )
-
-
-def _set_and_raise(
-    routing: RoutingState, changed: Sequence[int], cells: Sequence[Sequence[tuple[int, int]]]
-) -> list[Step]:
-    """Without light on what changes, nothing has to wait."""
-    steps: list[Step] = []
-    done: set[int] = set()
-    for circuit, passed in zip(changed, cells, strict=True):
-        for cell, state in passed:
-            if cell not in done and routing.now[cell] != state:
-                steps.append((SET, cell, state))
-                done.add(cell)
-        steps.append((RAISE, circuit, -1))
-    return steps
 
 
 def _order(

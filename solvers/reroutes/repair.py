@@ -7,7 +7,7 @@ are circuits moved that the failure did not hit, as few as possible and those of
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, permutations
 from typing import NamedTuple
 
@@ -25,8 +25,7 @@ _MOST_HANDOVERS = 60
 _WITH_OWN = 14  # circuits of others that are tried together with all of hit jobs
 _ROUNDS_TOGETHER = 10
 _MOST_ORDERS, _FEW = 8, 2
-_GROWTHS, _MANY = 24, 24
-_NEAREST, _TRIES_TO_IMPROVE = 4, 24
+_NEAREST = 4
 _WORK, _WORK_OF_A_MOVE, _WORK_OF_MOVES = 40_000, 2_000_000, 3_000_000
 Handover = tuple[int, ...]
 """The spare of each lost unit, in their order."""
@@ -163,22 +162,14 @@ def settle(
 def _make_room(routing: RoutingState, case: Case, reach: Reach, clock: Clock) -> Plan | None:
     """Let other circuits move, now that hit ones are off the routing."""
     own, others = split_rest(routing, case)
-    handovers = _list_givers(routing, case)
-    work = len(routing.graph.resource) * (len(case.hit) + 1) * min(_NEAREST, len(handovers))
-    effort = min(EFFORT, _WORK_OF_MOVES // max(work, 1))
-    search = _Room(routing, case, reach, handovers, effort, clock)
-    givers = {circuit for groups in search.givers for group in groups for circuit in group}
-    own.sort(key=lambda circuit: circuit not in givers)
-    others.sort(key=lambda circuit: circuit not in givers)
+    work = len(routing.graph.resource) * (len(case.hit) + 1) * _NEAREST
+    search = _Room(routing, case, reach, min(EFFORT, _WORK_OF_MOVES // max(work, 1)), clock)
     plan = None
     if own:
-        plan = search.grow(own)
-        plan = search.try_each([(k,) for k in own], (), plan) or search.move(own)
+        plan = search.try_each([(k,) for k in own], ()) or search.move(own)
     if plan is None and others:
-        plan = search.grow([*own, *others])
         sets = [(k,) for k in others] + [(k, *own) for k in others[:_WITH_OWN] if own]
-        plan = search.try_each(sets, others, plan)
-        plan = plan or search.move([*own, *others])
+        plan = search.try_each(sets, others) or search.move([*own, *others])
     return plan
 
 
@@ -188,13 +179,8 @@ class _Room(NamedTuple):
     routing: RoutingState
     case: Case
     reach: Reach
-    givers: list[list[set[int]]]
     effort: int
     clock: Clock
-
-    def helps(self, moving: Collection[int]) -> bool:
-        """Tell whether these could open a way for every circuit that is cut off."""
-        return any(all(not group.isdisjoint(moving) for group in groups) for groups in self.givers)
 
     def move(self, moving: Sequence[int], most: int = _MOST_HANDOVERS) -> Plan | None:
         """Let circuits move if they must, unless that is too much work."""
@@ -203,16 +189,10 @@ class _Room(NamedTuple):
         with self.routing.without(moving):
             return _best_handover(self.routing, self.case, self.reach, tuple(moving), most)
 
-    def try_each(
-        self, sets: Iterable[tuple[int, ...]], others: Sequence[int], best: Plan | None
-    ) -> Plan | None:
-        """Return the best plan of the first sets that help, by what they disturb and change.
-
-        Where a plan is known, some sets are tried that are less than what it moves.
-        """
-        foreign = set(others)
-        effort = self.effort if best is None else min(self.effort, _TRIES_TO_IMPROVE)
-        for tried, moving in enumerate(islice(filter(self.helps, sets), effort)):
+    def try_each(self, sets: Iterable[tuple[int, ...]], others: Sequence[int]) -> Plan | None:
+        """Return the best plan of the first sets, by what they disturb and change."""
+        foreign, best = set(others), None
+        for tried, moving in enumerate(islice(sets, self.effort)):
             if self.clock.exceeded(tried):
                 break
             if best is not None:
@@ -227,85 +207,10 @@ class _Room(NamedTuple):
                 best = plan
         return best
 
-    def grow(self, movable: Sequence[int]) -> Plan | None:
-        """Let hit circuits push others aside, and these others; then move as few of them as do.
-
-        Of a few circuits none is pushed: that all may move comes next.
-        """
-        if len(movable) <= _MANY:
-            return None
-        for _, ends in islice(new_ends(self.routing, self.case, self.case.hit), _FEW):
-            moving = self._push_aside(dict(zip(self.case.hit, ends, strict=True)), movable)
-            plan = None if moving is None else self.move(moving)
-            if plan is not None:
-                return self._shrink(plan)
-        return None
-
-    def _push_aside(
-        self, ends: dict[int, tuple[int, int]], movable: Sequence[int]
-    ) -> list[int] | None:
-        """Find circuits that make room; None if they never do."""
-        routing, resource = self.routing, self.routing.graph.resource
-        paths = {circuit: routing.paths[circuit] for circuit in movable}
-        busy = np.zeros(len(routing.free), dtype=np.int64)
-        for path in paths.values():
-            busy[resource[path]] += 1
-        pushed: list[int] = []
-        with routing.without(movable):
-            for _ in range(_GROWTHS):
-                check_time()
-                turns = routing.press(list(ends.values()), ROUNDS, busy)
-                if turns <= 0:
-                    return None
-                room = routing.free - busy
-                for path in routing.pressed(len(ends)):
-                    room[resource[path]] -= 1
-                new = [k for k, path in paths.items() if (room[resource[path]] < 0).any()]
-                if not new:
-                    return pushed
-                for circuit in new:
-                    path = paths.pop(circuit)
-                    busy[resource[path]] -= 1
-                    pushed.append(circuit)
-                    ends[circuit] = tuple(routing.ends[circuit].tolist())
-        return None
-
-    def _shrink(self, plan: Plan) -> Plan:
-        """Leave circuits where they are, one after another, if the others can do without."""
-        for circuit in plan.changed:
-            if circuit in self.case.hit or circuit not in plan.changed:
-                continue
-            fewer = [k for k in plan.changed if k not in (circuit, *self.case.hit)]
-            try:
-                smaller = self.move(fewer, _NEAREST) if self.helps(fewer) else None
-            except TimeUp:
-                break
-            if smaller is not None and smaller.levels < plan.levels:
-                plan = smaller
-        return plan
-
 
 def _is_late() -> bool:
     clock = running_clock()
     return clock is not None and clock.remaining_s <= 0.0
-
-
-def _list_givers(routing: RoutingState, case: Case) -> list[list[set[int]]]:
-    """List for each handover sets of circuits, of each of which one must move at least.
-
-    A circuit that is cut off, whatever the other hit ones do, needs one that bounds what it can
-    reach from its start, and one that bounds from where its goal can be reached.
-    """
-    resources = routing.graph.resource[np.concatenate(routing.paths)]
-    owner = np.repeat(np.arange(len(routing.paths)), [len(path) for path in routing.paths])
-    rest = np.ones(len(routing.paths), dtype=np.bool_)
-    rest[list(case.hit)] = False
-    resources, owner = resources[rest[owner]], owner[rest[owner]]
-    handovers = []
-    for _, ends in new_ends(routing, case, case.hit):
-        walls = [wall for pair in set(ends) for wall in routing.walls(*pair)]
-        handovers.append([set(owner[wall[resources]].tolist()) for wall in walls])
-    return handovers
 
 
 def split_rest(routing: RoutingState, case: Case) -> tuple[list[int], list[int]]:

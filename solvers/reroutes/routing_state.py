@@ -17,12 +17,9 @@ from optmatch.solvers.reroutes.flow_graph import FlowGraph, build_flow_graph
 from optmatch.solvers.reroutes.naming import DEAD, list_users
 from optmatch.solvers.reroutes.splice import (
     LOSS_COST,
-    PUSH_COST,
     Net,
     Workspace,
-    find_walls,
     make_workspace,
-    negotiate,
     route,
     weigh,
 )
@@ -236,53 +233,14 @@ class RoutingState:
         return best
 
     def _route(self, ends: Sequence[tuple[int, int]], rounds: int) -> Found | None:
-        nodes = self._nodes(ends)
-        if route(self._net(), self.work, nodes, rounds) <= 0:
-            return None
-        return Found(self._sums(), self.pressed(len(ends)))
-
-    def _nodes(self, ends: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
-        """Return the first and the last node of each circuit, and make room for so many."""
         self._make_room(len(ends))
         nodes = np.array(ends, dtype=np.int64).reshape(-1, 2)
         nodes[:, 1] += self.graph.units
-        return nodes
-
-    def press(self, ends: Sequence[tuple[int, int]], rounds: int, busy: NDArray[np.int64]) -> int:
-        """Route circuits together, pushing others aside; return as `negotiate` does.
-
-        Parameters
-        ----------
-        ends, rounds
-            As of `route`.
-        busy
-            ``busy[resource]``: how many there are on it who may be pushed aside.
-        """
-        nodes = self._nodes(ends)
-        np.multiply(busy, PUSH_COST, out=self.work.history)
-        turns: int = negotiate(self._net(), self.work, nodes, rounds)
-        self.work.history[:] = 0
-        return turns
-
-    def pressed(self, count: int) -> list[Path]:
-        """Return the paths that `press` has found."""
         work = self.work
-        sizes = work.length[:count].tolist()
-        return [work.path[k, :size].copy() for k, size in enumerate(sizes)]
-
-    def walls(self, source: int, destination: int) -> list[NDArray[np.bool_]]:
-        """Tell what stands in the way of a circuit, seen from its source and its destination.
-
-        Returns
-        -------
-        list of NDArray
-            ``[0][resource]``: whether light from the source gets as far as that, which is all in
-            use; ``[1][resource]`` is of the destination. Empty if there is a way.
-        """
-        graph = self.graph
-        walls = np.zeros((2, len(graph.capacity)), dtype=np.bool_)
-        ends = graph.leaving(source), graph.entering(destination)
-        return [] if find_walls(self._net(), self.work, *ends, walls) else list(walls)
+        if route(self._net(), work, nodes, rounds) <= 0:
+            return None
+        sizes = work.length[: len(ends)].tolist()
+        return Found(self._sums(), [work.path[k, :size].copy() for k, size in enumerate(sizes)])
 
     def open_arcs(self) -> NDArray[np.bool_]:
         """Tell which arcs light can take, were it not for other circuits."""

@@ -19,8 +19,6 @@ SET_COST = 1 << 40
 """The cost of a cell that must be set: more than the loss of any route."""
 LOSS_COST = 1 << 16
 """The cost of a hundredth of a dB: more than the length of any route."""
-PUSH_COST = 1 << 42
-"""The cost of what somebody uses who may be pushed aside: a few cells that must be set."""
 FAR = 1 << 62
 _SHARED = 1 << 46
 _HISTORY = 1 << 44
@@ -59,8 +57,6 @@ class Workspace(NamedTuple):
     path: NDArray[np.int32]
     length: NDArray[np.int64]
     passing: NDArray[np.int8]
-    way: NDArray[np.int32]
-    seen: NDArray[np.bool_]
     sums: NDArray[np.int64]
 
 
@@ -79,8 +75,6 @@ def make_workspace(nodes: int, arcs: int, resources: int, cells: int, circuits: 
         path=zeros((max(1, circuits), nodes), np.int32),
         length=zeros(max(1, circuits), np.int64),
         passing=zeros(max(1, cells), np.int8),
-        way=zeros(nodes, np.int32),
-        seen=zeros(nodes, np.bool_),
         sums=zeros(3, np.int64),
     )
 
@@ -215,14 +209,13 @@ def _arc(net, node, onward):
     return arc
 
 
-@kernel
+@inner_kernel
 def negotiate(net, work, ends, rounds):
     """Route circuits together; return the rounds it took, 0 if they share to the end, -1 if cut.
 
     ``ends[k]`` are the first and the last node of circuit k, ``work.path[k, : work.length[k]]``
-    then all its nodes. ``work.history`` is what resources cost besides, as a rule nothing, and
-    zero afterwards; ``work.using`` is zero before and after. A circuit that has no way at all,
-    whatever the others do, ends the search at once.
+    then all its nodes. ``work.history`` and ``work.using`` are zero before and after. A circuit
+    that has no way at all, whatever the others do, ends the search at once.
     """
     path, length, using, free = work.path, work.length, work.using, net.free
     outcome, dear = 0, False
@@ -289,44 +282,3 @@ def route(net, work, ends, rounds):
     if outcome > 0:
         weigh(net, work, len(ends))
     return outcome
-
-
-@kernel
-def find_walls(net, work, start, goal, walls):
-    """Mark what stands in the way of a circuit that is cut off, seen from its two ends.
-
-    ``walls[0, resource]`` and ``walls[1, resource]`` say that it is all in use and could be
-    reached from the start, or could reach the goal. Returns whether there is a way after all.
-    """
-    seen, waiting, resource = work.seen, work.way, net.resource
-    walls[:] = False
-    joined = False
-    for side in range(2):
-        seen[:] = False
-        size = 1
-        waiting[0] = start if side == 0 else goal
-        other = goal if side == 0 else start
-        seen[waiting[0]] = True
-        starts = net.first if side == 0 else net.back_first
-        if side == 1 and net.free[resource[goal]] <= 0:
-            walls[1, resource[goal]] = True
-            size = 0
-        while size > 0:
-            size -= 1
-            node = waiting[size]
-            for at in range(starts[node], starts[node + 1]):
-                arc = at if side == 0 else net.back_arc[at]
-                onward = net.head[arc] if side == 0 else net.tail[arc]
-                through = net.cell[arc]
-                if seen[onward] or net.shut[onward]:
-                    continue
-                if through >= 0 and net.mode[through] >= 0 and net.mode[through] != net.state[arc]:
-                    continue
-                if net.free[resource[onward]] <= 0 and onward != start:
-                    walls[side, resource[onward]] = True
-                    continue
-                seen[onward] = True
-                joined |= onward == other
-                waiting[size] = onward
-                size += 1
-    return joined

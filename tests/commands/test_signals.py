@@ -14,14 +14,18 @@ import numpy as np
 import pytest
 
 import optmatch as om
+from optmatch.sweeps.store import Store
 from tests.helpers.command import DATA, INSTANCES
 from tests.helpers.signals import MARK, Ended, Interrupted
 
 TIMES = int(os.environ.get("OPTMATCH_EXAMPLES", "1"))
 MOMENTS = 4 if TIMES == 1 else 40
+NAMES = ["solve", "study", "compare", "simulate", "faults"]
+NAMES += ["execute", "sweep", "export"] if TIMES > 1 else []
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 BUSY_S = 0.5  # beside the half second that a search is given to report
 RAIL_JOB = str(INSTANCES / "rails" / "h200-dp2-windows.json")
+PLAN = str(DATA / "answers" / "rail-job.schedule.json")
 
 pytestmark = [
     pytest.mark.slow,
@@ -39,22 +43,29 @@ def interrupted() -> Iterator[Interrupted]:
 def commands(folder: Path) -> dict[str, list[str]]:
     """Return one of each command that works for a while; it writes to the folder."""
     demand, mesh = folder / "demand.json", folder / "mesh.json"
+    spec, answers = folder / "spec.toml", folder / "answers"
+    answers.mkdir()
     amounts = np.array([[0.0, 3.0, 1.0], [2.0, 0.0, 4.0], [5.0, 1.0, 0.0]])
     om.save(om.Demand(om.IdealSwitch(3), amounts, delay_s=1.0), demand)
     om.save(om.AllToAll(om.HexMesh(3, 3, ports=6)), mesh)
+    spec.write_text('problems = ["demand.json"]\nmethods = ["best", "solstice"]\nseeds = 5\n')
     given = {
-        "solve": f"solve {mesh} {demand} -v --seed 0 -o {folder}/answers",
+        "solve": f"solve {mesh} {demand} -v --seed 0 -o {answers}",
         "study": "study slices --requests 2 --runs 1 --racks 1 --chips 2x2x4 --mix 2x2x1=1 --json",
         "compare": f"compare {demand} --methods solstice,eclipse,best --json",
         "simulate": f"simulate {RAIL_JOB} {DATA / 'answers' / 'demand.schedule.json'} --json",
         "faults": f"faults {DATA / 'good' / 'routed.schedule.json'} --samples 30 --seed 0 --json",
+        "execute": f"simulate {PLAN} --execute 3 --json",
+        "sweep": f"sweep {spec} -j 2 --json -o {answers}/rows.sqlite",
+        "export": f"export {PLAN} --to perfetto -o {answers}/trace.json",
     }
+    forced = ("solve", "export")
     return {
-        name: [*words.split(), *["--force"] * (name == "solve")] for name, words in given.items()
+        name: [*words.split(), *["--force"] * (name in forced)] for name, words in given.items()
     }
 
 
-@pytest.mark.parametrize("name", ["solve", "study", "compare", "simulate", "faults"])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_signal_at_any_moment(name: str, tmp_path: Path, interrupted: Interrupted) -> None:
     """The exit code tells of it; what was found by then is saved and right; it ends at once."""
     words = commands(tmp_path)[name]
@@ -72,8 +83,11 @@ def test_a_signal_at_any_moment(name: str, tmp_path: Path, interrupted: Interrup
             ended = interrupted(words, sent, at)
         assert ended.code == CODES[sent], (at, ended)
         check_words(ended)
+        assert not list(answers.glob(".*"))  # no parts
         if name == "solve":
             check_answers(ended, answers)
+        elif name == "sweep":
+            check_rows(ended, answers / "rows.sqlite")
 
 
 def check_words(ended: Ended) -> None:
@@ -95,4 +109,11 @@ def check_answers(ended: Ended, folder: Path) -> None:
         if file.exists():
             found = om.load(file)
             assert isinstance(found, om.Solution) and om.verify(found.problem, found).valid
-    assert not list(folder.glob(".*"))  # no parts
+
+
+def check_rows(ended: Ended, store: Path) -> None:
+    """Each row that was told of is in the store, and no task failed because of the signal."""
+    told = {json.loads(line)["key"] for line in ended.stdout.splitlines()}
+    with Store(store) as kept:
+        rows = {row.key: row.status for row in kept.rows()}
+    assert told <= rows.keys() and "failed" not in rows.values()

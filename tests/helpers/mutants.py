@@ -1,27 +1,32 @@
 """Single-line changes of the package's code, one at a time, and whether tests notice them.
 
 ``python -m tests.helpers.mutants NUMBER [SEED [PREFIX]]`` draws so many changes in the verifier,
-in `optmatch/io` and in `solvers` (or what begins with the prefix), and lists those that no test of
-the room saw. The files stay as they are: a process for each imports the changed text. Neither
-constants of modules nor messages are changed. Changed kernels run as plain Python.
+in `optmatch/io` and in `solvers` (or what begins with the prefix; ``FILE:LINE`` is one line), and
+lists those that no test of the room saw. The files stay as they are: a process for each imports
+the changed text, and runs the tests that execute the line, the quickest first. Which do is written
+down in `build/mutants`, once for each file of tests. Neither constants of modules nor messages are
+changed. A changed kernel is compiled anew, and so are all that its tests call.
 """
 
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.machinery
+import json
 import os
 import random
 import resource
 import signal
 import sys
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import coverage
 import hypothesis
 import numba
 import ortools.sat.python.cp_model
@@ -29,9 +34,13 @@ import pytest
 import scipy.optimize  # loaded here, once for all processes
 
 HERE = Path(__file__).resolve().parents[2]
+RECORDS = HERE / "build" / "mutants"
 LAYERS = ("optmatch/verify", "optmatch/io", "solvers")
-TEST_SECONDS, ALL_SECONDS = 8, 25
-"""Of the processor: a test that needs more hangs; what has passed for so long has survived."""
+HOMES = ("solvers", "verify", "io", "control", "problems")
+"""Folders of tests, in which a room has a folder of its own."""
+CACHING = ("optmatch.verify.", "optmatch.io.", "optmatch.solvers.", "tests.")
+ALL_SECONDS = 25
+"""Of the processor: what has passed for so long has survived."""
 
 SWAPS: dict[type, str] = {
     ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",
@@ -51,8 +60,8 @@ class Mutant(NamedTuple):
     start: int
     end: int
     new: str
-    plain: bool
-    """Whether it is in a module of kernels."""
+    kernel: bool
+    """Whether it is in a kernel, of which no test executes single lines."""
 
     def apply(self, text: bytes) -> bytes:
         """Return the changed text; columns count bytes."""
@@ -71,23 +80,17 @@ class Mutant(NamedTuple):
 
 
 def mutants_of(path: str) -> list[Mutant]:
-    """List all changes of a file."""
-    source = (HERE / path).read_text()
-    plain = "kernel\n" in source and "@" in source
+    """List all changes of bodies of functions: no messages, annotations, defaults or doctests."""
     return [
-        Mutant(path, node.lineno, node.col_offset, node.end_col_offset, new, plain)
-        for node in _code(ast.parse(source))
+        Mutant(path, node.lineno, node.col_offset, node.end_col_offset, new, kernel)
+        for function in ast.walk(ast.parse((HERE / path).read_text()))
+        if isinstance(function, ast.FunctionDef)
+        for kernel in [any(ast.unparse(d).endswith("kernel") for d in function.decorator_list)]
+        for statement in function.body
+        for node in _below(statement)
         for new in _texts(node)
         if node.lineno == node.end_lineno
     ]
-
-
-def _code(tree: ast.AST) -> Iterator[Any]:
-    """Walk through bodies of functions: neither messages, annotations, defaults nor doctests."""
-    for function in ast.walk(tree):
-        if isinstance(function, ast.FunctionDef):
-            for statement in function.body:
-                yield from _below(statement)
 
 
 def _below(node: ast.AST) -> Iterator[Any]:
@@ -131,121 +134,195 @@ def _texts(node: Any) -> Iterator[str]:
         yield "continue" if isinstance(node, ast.Break) else "break"
 
 
-def tests_of(path: str) -> list[str]:
-    """Name the tests that may notice a change of a module, contracts last.
+def tests_of(mutant: Mutant) -> dict[str, float]:
+    """Give the tests that execute the line of a change, with their seconds, quickest file first.
 
-    First those that import it, then the rest of its room, then those of its users.
+    Of a kernel, that call some kernel, those of its own file first.
     """
-    module = Path(path)
-    layer, *rooms = module.parts[0 if path.startswith("solvers") else 1 : -1]
-    homes = [HERE.joinpath("tests", home, *rooms) for home in (layer, "solvers", "verify")]
-    steps = _steps(path)
-    found = {file: step for file, step in steps.items() if file.name.startswith("test_")}
-    for home in homes[: len(homes) if rooms else 1]:
-        inside = home.rglob("test_*.py") if rooms else home.glob("test_*.py")
-        found |= {file: found.get(file, len(steps)) for file in inside}
-    if layer in ("verify", "io"):
-        found.setdefault(HERE / "tests/verify/test_forged.py", len(steps))
-    if layer == "solvers":
-        found.setdefault(HERE / "tests/solvers/test_contract.py", len(steps))
-
-    def order(file: Path) -> tuple[object, ...]:
-        places = [i for i, home in enumerate(homes) if home in file.parents]
-        place = min(places, default=len(homes))
-        other = file.stem != f"test_{module.stem}"
-        return "contract" in file.name, found[file] > 1, place, other, found[file], str(file)
-
-    return [str(file) for file in sorted(found, key=order)]
+    layer, *rooms = Path(mutant.path.removeprefix("optmatch/")).parts[:-1]
+    own = HERE.joinpath("tests", str(layer))
+    folders: list[Path] = [HERE.joinpath("tests", home, *rooms) for home in HOMES if rooms]
+    files: set[Path] = {file for folder in folders for file in folder.glob("test_*.py")}
+    if not own.joinpath(*rooms).exists():
+        files.update(own.rglob("test_*.py"))
+    shared = "contract" if layer == "solvers" else "*"
+    found: list[tuple[bool, float, str, float]] = []
+    for file in sorted(files.union(own.glob(f"test_{shared}.py"))):
+        tests = []
+        for test, (seconds, lines, kernels) in _recorded(file, mutant.path).items():
+            executed = kernels if mutant.kernel else mutant.line in lines.get(mutant.path, [])
+            if executed:
+                tests.append((mutant.kernel and mutant.path not in kernels, seconds, test))
+        total = sum(seconds for _, seconds, _ in tests)
+        found += [(far, total, test, seconds) for far, seconds, test in sorted(tests)]
+    found.sort(key=lambda test: test[:2])
+    return {test: seconds for _, _, test, seconds in found}
 
 
-def _steps(path: str) -> dict[Path, int]:
-    """Count the imports from each file to a module, up to three."""
-    steps = {HERE / path: 0}
-    for step in range(1, 4):
-        names = {_name(file) for file, before in steps.items() if before == step - 1}
-        users = [file for file, imports in _imports().items() if names & imports]
-        steps |= {file: step for file in users if file not in steps}
-    return steps
+def _recorded(file: Path, path: str) -> dict[str, Any]:
+    """Tell the seconds of each test of a file, and the lines of each module that it executes.
+
+    They are found anew after a change of the file, or of a module that it executes.
+    """
+    record = RECORDS / f"{'.'.join(file.relative_to(HERE).parts)}.json"
+    if record.exists():
+        found: dict[str, Any] = json.loads(record.read_text())
+        reached = any(path in lines for _, lines, _ in found.values())
+        newest = max(place.stat().st_mtime for place in [file, HERE / path][: 1 + reached])
+        if newest < record.stat().st_mtime:
+            return found
+    record.parent.mkdir(parents=True, exist_ok=True)
+    if _fork(lambda: _record(file, record)):
+        sys.exit(f"{file}: its tests fail without any change")
+    return dict(json.loads(record.read_text()))
 
 
-def _name(file: Path) -> str:
-    name = ".".join(file.relative_to(HERE).with_suffix("").parts).removesuffix(".__init__")
-    return f"optmatch.{name}" if name.startswith("solvers") else name
+def _record(file: Path, record: Path) -> None:
+    recorder = _Recorder()
+    assert _pytest([str(file)], recorder) in (0, 5)
+    record.write_text(recorder.result())
 
 
-@cache
-def _imports() -> dict[Path, set[str]]:
-    """Say what each file imports: modules, and names in them."""
-    return {
-        file: {
-            name
-            for node in ast.walk(ast.parse(file.read_bytes()))
-            if isinstance(node, ast.ImportFrom) and node.module is not None
-            for name in (node.module, *(f"{node.module}.{part.name}" for part in node.names))
-        }
-        for folder in ("optmatch", "solvers", "tests")
-        for file in (HERE / folder).rglob("*.py")
-    }
+class _Recorder:
+    """A plugin: it writes down how long tests take, and what they execute.
+
+    Caches are emptied before each, or the first to need something would be the only one.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.kernels: dict[str, set[str]] = {}
+        self.traced = coverage.Coverage(
+            data_file=None, config_file=False, include=[f"{HERE / p}/*" for p in LAYERS]
+        )
+        self.traced.start()
+
+    def pytest_collection_finish(self) -> None:
+        import optmatch.solvers.kernel as decorators
+
+        kernels: Any = decorators._Waiting
+        call = kernels.__call__
+
+        def called(waiting: Any, *args: Any) -> Any:
+            self.called.add(_path(waiting.__wrapped__.__code__.co_filename))
+            return call(waiting, *args)
+
+        kernels.__call__ = called
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: Any) -> Any:
+        for name, module in list(sys.modules.items()):
+            if name.startswith(CACHING):
+                for value in vars(module).values():
+                    if isinstance(value, functools._lru_cache_wrapper):
+                        value.cache_clear()
+        self.called = self.kernels[item.nodeid] = set[str]()
+        self.traced.switch_context(item.nodeid)
+        begun = time.process_time()
+        try:
+            return (yield)
+        finally:
+            self.seconds[item.nodeid] = time.process_time() - begun
+
+    def result(self) -> str:
+        """Write as JSON, for each test: seconds, lines of each module, modules of kernels."""
+        self.traced.stop()
+        data = self.traced.get_data()
+        lines: dict[str, dict[str, list[int]]] = {test: {} for test in self.seconds}
+        for file in data.measured_files():
+            for line, tests in data.contexts_by_lineno(file).items():
+                for test in tests:
+                    if test in lines:
+                        lines[test].setdefault(_path(file), []).append(line)
+        return json.dumps(
+            {
+                test: (seconds, lines[test], sorted(self.kernels[test]))
+                for test, seconds in self.seconds.items()
+            }
+        )
+
+
+def _path(file: str) -> str:
+    return str(Path(file).resolve().relative_to(HERE))
 
 
 class _Limits:
-    """A plugin: a test that hangs fails, and says so."""
+    """A plugin: a test that needs much longer than it did hangs, and ends its process."""
+
+    def __init__(self, usual_s: dict[str, float], more_s: float) -> None:
+        self.usual_s, self.more_s = usual_s, more_s
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self) -> Any:
-        signal.signal(signal.SIGPROF, _hangs)
-        signal.setitimer(signal.ITIMER_PROF, TEST_SECONDS)
+    def pytest_runtest_protocol(self, item: Any) -> Any:
+        signal.setitimer(signal.ITIMER_PROF, 5 * self.usual_s.get(item.nodeid, 1) + self.more_s)
         try:
             return (yield)
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
 
 
-def _hangs(*_: object) -> None:
-    os._exit(1)
-
-
 def run(mutant: Mutant) -> str:
-    """Run the tests of a change in a process of its own: killed, survived, or survived so far."""
+    """Run the tests of a change in a process of its own."""
+    tests = tests_of(mutant)
+    if not tests:
+        return "executed by no test"
+    status = _fork(lambda: _test(mutant, tests))
+    if os.WIFSIGNALED(status):
+        return "survived so far" if os.WTERMSIG(status) == signal.SIGXCPU else "killed"
+    return "survived" if os.WEXITSTATUS(status) == 0 else "killed"
+
+
+def _fork(work: Callable[[], Any]) -> int:
+    """Do something in a process of its own, which says nothing; give how that ended."""
     child = os.fork()
     if child == 0:
         with suppress(BaseException):
-            resource.setrlimit(resource.RLIMIT_CPU, (ALL_SECONDS, ALL_SECONDS + 5))
-            os._exit(_test(mutant))
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            for stream in (0, 1, 2):
+                os.dup2(nowhere, stream)
+            result = work()
+            os._exit(result if isinstance(result, int) else 0)
         os._exit(1)
-    _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        return "survived so far" if os.WTERMSIG(status) == signal.SIGXCPU else "killed"
-    return "survived" if os.WEXITSTATUS(status) in (0, 5) else "killed"
+    return os.waitpid(child, 0)[1]
 
 
-def _test(mutant: Mutant) -> int:
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):
-        os.dup2(nowhere, stream)
-    if mutant.plain:
-        os.environ |= {"OPTMATCH_JIT": "0", "NUMBA_DISABLE_JIT": "1"}
-        numba.config.DISABLE_JIT = True  # type: ignore[attr-defined]
+def _test(mutant: Mutant, tests: dict[str, float]) -> int:
+    resource.setrlimit(resource.RLIMIT_CPU, (ALL_SECONDS, ALL_SECONDS + 5))
     changed, read = HERE / mutant.path, importlib.machinery.SourceFileLoader.get_code
 
     def get_code(loader: Any, name: str) -> Any:
         if Path(loader.path).resolve() != changed:
             return read(loader, name)
-        return compile(mutant.apply(changed.read_bytes()), str(changed), "exec")
+        return compile(mutant.apply(changed.read_bytes()), loader.path, "exec")
 
     importlib.machinery.SourceFileLoader.get_code = get_code  # type: ignore[assignment, method-assign]
-    options = ["-q", "-x", "--assert=plain", "-p", "no:xdist", "-p", "no:cacheprovider"]
-    return int(pytest.main([*options, *tests_of(mutant.path)], plugins=[_Limits()]))
+    if mutant.kernel:
+        from optmatch.solvers import compiler
+
+        kept: Any = compiler._Cache
+        kept.load_overload = kept.save_overload = lambda *_: None
+    return _pytest(["-x", *tests], _Limits(tests, 15 if mutant.kernel else 5))
+
+
+def _pytest(tests: list[str], plugin: object) -> int:
+    options = ["-q", "--assert=plain", "-p", "no:xdist", "-p", "no:cacheprovider"]
+    return int(pytest.main([*options, *tests], plugins=[plugin]))
 
 
 def main(number: int, seed: int = 0, prefix: str = "") -> int:
     """Draw changes, run them, and print those that survived."""
-    assert all((hypothesis, ortools, scipy))
+    assert all((hypothesis, numba, ortools, scipy))
+    os.chdir(HERE)
+    prefix, _, line = prefix.partition(":")
     files = [
         str(file.relative_to(HERE)) for layer in LAYERS for file in (HERE / layer).rglob("*.py")
     ]
     found = [
-        mutant for file in sorted(files) if file.startswith(prefix) for mutant in mutants_of(file)
+        mutant
+        for file in sorted(files)
+        if file.startswith(prefix)
+        for mutant in mutants_of(file)
+        if line in ("", str(mutant.line))
     ]
     random.Random(seed).shuffle(found)
     results = Counter[str]()
@@ -255,7 +332,8 @@ def main(number: int, seed: int = 0, prefix: str = "") -> int:
         results[result] += 1
         if result != "killed":
             print(f"{results.total()}, {result}: {mutant.describe()}", flush=True)
-    print(", ".join(f"{count} {result}" for result, count in results.items()))
+    spent_s = sum(os.times()[:4])
+    print(", ".join(f"{count} {result}" for result, count in results.items()), f"{spent_s:.0f} s")
     return 0
 
 

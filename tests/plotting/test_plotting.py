@@ -378,8 +378,8 @@ def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "rule"),
     [
-        ("a.jpg", r"suffix '\.jpg': pictures end in \.png, \.svg, \.pdf, \.html"),
-        ("a", r"suffix '': pictures end in"),
+        ("a.jpg", r"a\.jpg: its name has to end in \.png, \.svg, \.pdf, \.html"),
+        ("a", r"a: its name has to end in"),
         ("missing/a.html", "the folder .* is not there"),
         ("folder.png", "is a folder, not a file to write"),
     ],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,10 +12,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import optmatch as om
+from optmatch.plotting import study_data
 from optmatch.problems.rails.derivation import derive_triggers
 from optmatch.problems.rails.orders import link, retime
 from optmatch.problems.rails.step import COMPUTE
 from optmatch.simulation.rails.jitter import draw_factors, simulate_jitter
+from tests.helpers.command import call
 from tests.helpers.rails import MODEL, small_job
 
 METHODS = st.sampled_from(["on-demand", "provisioned", "prefetch"])
@@ -66,6 +70,23 @@ def test_plans_of_one_job_meet_the_same_computations() -> None:
     )
     assert (planned >= links * (1 - 1e-12)).all()
     assert links.mean() > job.lower_bound()
+
+
+def test_the_command_draws_what_it_prints(tmp_path: Path) -> None:
+    """A group of bars for each policy; nothing for a policy without a plan."""
+    file, picture = tmp_path / "job.json", tmp_path / "jitter.svg"
+    om.save(small_job(delay_s=1e-3, model=MODEL), file)
+    words = ("simulate", str(file), "--jitter", "0.1", "--runs", "3")
+    done = call(*words, "--json", "-o", str(picture))
+    policies = json.loads(done.stdout)["policies"]
+    rows = [{"policy": name, **figures} for name, figures in policies.items()]
+    (panel,) = study_data("jitter", {"policies": rows})
+    assert panel.labels == ["on-demand", "provisioned", "prefetch", "all-links"]
+    assert panel.series["mean"] == [row["mean_s"] for row in policies.values()]
+    assert "provisioned" in picture.read_text()
+    for more in (["-o", str(picture)], ["--policy", "static"]):
+        assert call(*words, *more).exit_code == 2
+    assert call("simulate", str(file), "-o", str(picture)).exit_code == 2
 
 
 def test_factors_have_mean_one() -> None:

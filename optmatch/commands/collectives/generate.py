@@ -11,26 +11,25 @@ from optmatch.commands.fields import Row, field_options
 from optmatch.commands.lists import Listed, pair
 from optmatch.commands.options import (
     FABRIC_NAMES,
-    FABRIC_OPTIONS,
     FILE_OPTIONS,
     build_fabric,
+    fabric_options,
     take,
     with_options,
     write_problem,
 )
-from optmatch.fabrics import SWITCHES
 from optmatch.problems import Collective
 from optmatch.problems.collectives.problem import OPERATIONS, STARTS
 
 _COSTS: tuple[Row, ...] = (
-    ("--alpha", "alpha_s", float, "Seconds of software for each round."),
-    ("--hop", "hop_s", float, "Seconds for each hop.  [default: none is forwarded in a round]"),
-    ("--rate", "rate_bytes_per_s", float, "Bytes per second of a port."),
-    ("--delay", "delay_s", float, "Seconds to set up new circuits."),
-    ("--planes", "planes", int, "Switches side by side."),
-    ("--start", "start", click.Choice(STARTS), "Whether the first circuits are there."),
-    ("--root", "root", int, "Who has the buffer of a broadcast."),
-    ("--align", "align_bytes", int, "Each chunk is a multiple of so many bytes."),
+    ("--alpha", "alpha_s", "Seconds of software for each round."),
+    ("--hop", "hop_s", "Seconds for each hop.  [default: none is forwarded in a round]"),
+    ("--rate", "rate_bytes_per_s", "Bytes per second of a port."),
+    ("--delay", "delay_s", "Seconds to set up new circuits."),
+    ("--planes", "planes", "Switches side by side."),
+    ("--start", "start", "Whether the first circuits are there.", click.Choice(STARTS)),
+    ("--root", "root", "Who has the buffer of a broadcast."),
+    ("--align", "align_bytes", "Each chunk is a multiple of so many bytes."),
 )
 
 
@@ -56,13 +55,7 @@ _COSTS: tuple[Row, ...] = (
     type=Listed(pair(":", int, float), "1:8e6"),
     help="Steps from outside, as 1:8e6,2:4e6: state and bytes.",
 )
-@click.option(
-    "--fabric",
-    "type_",
-    type=click.Choice(list(SWITCHES)),
-    help="The switch of a plane.  [default: an ideal one]",
-)
-@with_options(FABRIC_OPTIONS[1:])
+@with_options(fabric_options(None, "The switch of a plane.  [default: an ideal one]"))
 @with_options(FILE_OPTIONS)
 def collective(
     type_: str | None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any
 
 import click
 import numpy as np
@@ -27,7 +27,6 @@ from optmatch.commands.options import (
 )
 from optmatch.fabrics import Fabric
 from optmatch.problems import Demand
-from optmatch.problems.demands.problem import DemandObjective
 from optmatch.problems.demands.traffic import MODELS, draw_groups
 
 _MODEL_OPTIONS = tuple(
@@ -46,31 +45,23 @@ _MODEL_OPTIONS = tuple(
     )
 )
 _DEMAND: tuple[Row, ...] = (
-    (
-        "--rate",
-        "rate_bytes_per_s",
-        float,
-        "Bytes per second of a circuit; 1: the demand is in seconds.",
-    ),
+    ("--rate", "rate_bytes_per_s", "Bytes per second of a circuit; 1: the demand is in seconds."),
     *SWITCHING[1:],
-    ("--planes", "planes", int, "Number of switches side by side."),
+    ("--planes", "planes", "Number of switches side by side."),
     (
         "--packet-rate",
         "packet_bytes_per_s",
-        float,
         "Bytes per second of each port in a packet network beside.",
     ),
-    ("--min-slot", "min_slot_s", float, "Shortest slot in seconds."),
+    ("--min-slot", "min_slot_s", "Shortest slot in seconds."),
     (
         "--quantum",
         "quantum_s",
-        float,
         "Seconds of one tick.  [default: the largest that divides everything]",
     ),
     (
         "--objective",
         "objective",
-        click.Choice(get_args(DemandObjective)),
         "Finish first, decompose exactly into the fewest matchings, or weigh --coflows.",
     ),
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from optmatch.commands.options import FORCE
 from optmatch.commands.outcome import (
     CHECK_FAILED,
     SOLVED,
@@ -13,7 +15,9 @@ from optmatch.commands.outcome import (
     paint,
     print_object,
     print_rows,
+    say,
 )
+from optmatch.commands.progress import listening
 from optmatch.model import InputError, Solution
 
 if TYPE_CHECKING:
@@ -44,6 +48,10 @@ OPTIONS = (
         "[default: 0.01]",
     ),
     click.option("--seed", type=int, help="Of all that is drawn.  [default: 0]"),
+    click.option(
+        "-o", "--output", type=click.Path(), help="With --jitter: draw it, as .png, .svg or .pdf"
+    ),
+    FORCE,
 )
 POLICIES = ("on-demand", "provisioned", "prefetch")
 
@@ -68,7 +76,7 @@ def shake_job(
         plans["plan"] = _plan_of(subject)
     else:
         for method in POLICIES if policy is None else [policy]:
-            plans[method] = None if method == "all-links" else solve(job, method=method).answer
+            plans[method] = None if method == "all-links" else _plan_of(solve(job, method=method))
     plans |= {"all-links": None}
     rows = {}
     for name, plan in plans.items():
@@ -80,6 +88,13 @@ def shake_job(
             "p99_s": float(np.percentile(step_s, 99)),
             "most_s": float(step_s.max()),
         }
+    if options["output"] is not None:
+        from optmatch.plotting import plot_study, save_figure
+
+        tables = {"policies": [{"policy": name, **figures} for name, figures in rows.items()]}
+        draw = partial(plot_study, "jitter", tables)
+        save_figure(draw, options["output"], force=options["force"])
+        say(f"{options['output']}: written")
     if as_json:
         print_object("jitter", {"file": file, "jitter": options["jitter"], "policies": rows})
     else:
@@ -112,9 +127,15 @@ def execute_job(
         given["jitter"] = options["jitter"]
     if options["loss"] is not None:
         given |= dict.fromkeys(("loss", "late", "twice"), options["loss"])
-    done = execute(
-        job, plan, steps=options["steps"], faults=Faults(**given), seed=options["seed"] or 0
-    )
+    with listening(name_of(file)) as listen:
+        done = execute(
+            job,
+            plan,
+            steps=options["steps"],
+            faults=Faults(**given),
+            seed=options["seed"] or 0,
+            on_event=listen,
+        )
     figures = {
         "steps": len(done.step_s),
         "mean_s": float(done.step_s.mean()),

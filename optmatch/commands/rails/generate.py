@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields, replace
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -12,91 +12,76 @@ from click.core import ParameterSource
 from optmatch.commands.fields import RAILS, Row, field_options
 from optmatch.commands.lists import Listed, pair
 from optmatch.commands.options import (
-    FABRIC_OPTIONS,
+    FABRIC_NAMES,
     FILE_OPTIONS,
     NUMBERS,
     build_fabric,
+    fabric_options,
+    take,
     with_options,
     write_problem,
 )
 from optmatch.commands.rails.trace import rail_trace
-from optmatch.fabrics import SWITCHES
 from optmatch.model import InputError
 from optmatch.problems import Parallelism, RailJob, RailNetwork, TransformerModel, Workload
 from optmatch.problems.rails.accelerators import ACCELERATORS, describe_accelerator
 from optmatch.problems.rails.calibration import calibrate
-from optmatch.problems.rails.parallelism import DEGREES, PipelineSchedule
+from optmatch.problems.rails.parallelism import DEGREES
 from optmatch.problems.rails.presets import PRESETS, make_job
 
 T = TypeVar("T", Parallelism, RailNetwork, TransformerModel, Workload)
 
 SKEW = Listed(float, "a number, or one for each expert, as in 3,1,1,1", single=True)
-_FABRIC_NAMES = ("rows", "cols", "ports", "tx", "rx", "size")
 _SPLIT: tuple[Row, ...] = (
-    ("--dp", "dp", int, "Degree of data parallelism."),
-    ("--tp", "tp", int, "Degree of tensor parallelism."),
-    ("--pp", "pp", int, "Degree of pipeline parallelism."),
-    ("--cp", "cp", int, "Degree of context parallelism."),
-    ("--ep", "ep", int, "Degree of expert parallelism; divides --dp x --cp."),
-    ("--zero-stage", "zero_stage", click.IntRange(0, 3), "What is sharded; 3 is FSDP."),
-    ("--shard", "shard", int, "Hybrid sharding: ranks that share one copy.  [default: all]"),
-    ("--sequence-parallel", "sequence_parallel", bool, "Whether tensor ranks share activations."),
-    (
-        "--schedule",
-        "schedule",
-        click.Choice(get_args(PipelineSchedule)),
-        "Order of micro-batches.",
-    ),
-    ("--virtual-stages", "virtual_stages", int, "Parts of the model at a rank, interleaved."),
+    ("--dp", "dp", "Degree of data parallelism."),
+    ("--tp", "tp", "Degree of tensor parallelism."),
+    ("--pp", "pp", "Degree of pipeline parallelism."),
+    ("--cp", "cp", "Degree of context parallelism."),
+    ("--ep", "ep", "Degree of expert parallelism; divides --dp x --cp."),
+    ("--zero-stage", "zero_stage", "What is sharded, 0 to 3; 3 is FSDP."),
+    ("--shard", "shard", "Hybrid sharding: ranks that share one copy.  [default: all]"),
+    ("--sequence-parallel", "sequence_parallel", "Whether tensor ranks share activations."),
+    ("--schedule", "schedule", "Order of micro-batches."),
+    ("--virtual-stages", "virtual_stages", "Parts of the model at a rank, interleaved."),
     (
         "--stage-layers",
         "stage_layers",
-        NUMBERS,
         "Layers of each part, as in 7,8,7.  [default: equal]",
+        NUMBERS,
     ),
-    ("--order", "order", str, "Degrees as they count ranks, fastest first."),
-    ("--placement", "placement", str, "Degrees as they fill servers, fastest first."),
+    ("--order", "order", "Degrees as they count ranks, fastest first.", str),
+    ("--placement", "placement", "Degrees as they fill servers, fastest first.", str),
 )
 _NETWORK: tuple[Row, ...] = (
-    ("--gpus-per-server", "gpus_per_server", int, "GPUs of a server: the number of rails."),
+    ("--gpus-per-server", "gpus_per_server", "GPUs of a server: the number of rails."),
     *RAILS,
-    (
-        "--spanning",
-        "spanning",
-        click.Choice(["hierarchical", "rings"]),
-        "How groups use several rails.",
-    ),
+    ("--spanning", "spanning", "How groups use several rails."),
 )
 _WORKLOAD: tuple[Row, ...] = (
-    ("--batch", "batch", int, "Sequences of a step."),
-    ("--micro-batch", "micro_batch", int, "Sequences of a micro-batch; -1: all in one."),
-    ("--peak-flops", "peak_flops_per_s", float, "Operations per second of a GPU."),
-    ("--efficiency", "efficiency", float, "The part of the peak that is reached."),
-    (
-        "--memory-rate",
-        "memory_bytes_per_s",
-        float,
-        "Memory bytes per second.  [default: no bound]",
-    ),
-    ("--optimizer-bytes", "optimizer_bytes", float, "Bytes the optimiser moves for a weight."),
-    ("--bucket", "bucket_bytes", float, "Bytes of gradients that are exchanged at once."),
-    ("--one-stream", "one_stream", bool, "Whether a GPU communicates one thing at a time."),
-    ("--skew", "skew", SKEW, "Tokens of the busiest rank over the mean, or of each expert."),
-    ("--width", "width_bytes", float, "Bytes of an activation or weight."),
-    ("--gradient-width", "gradient_width_bytes", float, "Bytes of a gradient."),
+    ("--batch", "batch", "Sequences of a step."),
+    ("--micro-batch", "micro_batch", "Sequences of a micro-batch; -1: all in one."),
+    ("--peak-flops", "peak_flops_per_s", "Operations per second of a GPU."),
+    ("--efficiency", "efficiency", "The part of the peak that is reached."),
+    ("--memory-rate", "memory_bytes_per_s", "Memory bytes per second.  [default: no bound]"),
+    ("--optimizer-bytes", "optimizer_bytes", "Bytes the optimiser moves for a weight."),
+    ("--bucket", "bucket_bytes", "Bytes of gradients that are exchanged at once."),
+    ("--one-stream", "one_stream", "Whether a GPU communicates one thing at a time."),
+    ("--skew", "skew", "Tokens of the busiest rank over the mean, or of each expert.", SKEW),
+    ("--width", "width_bytes", "Bytes of an activation or weight."),
+    ("--gradient-width", "gradient_width_bytes", "Bytes of a gradient."),
 )
 _MODEL: tuple[Row, ...] = (
-    ("--layers", "layers", int, "Layers."),
-    ("--hidden", "hidden", int, "Hidden units."),
-    ("--heads", "heads", int, "Attention heads."),
-    ("--sequence", "sequence", int, "Tokens of a sequence."),
-    ("--vocabulary", "vocabulary", int, "Words."),
-    ("--ffn", "ffn", int, "Hidden units of the feed-forward part."),
-    ("--experts", "experts", int, "Experts of a layer."),
-    ("--active-experts", "active_experts", int, "Experts that a token visits."),
-    ("--kv-heads", "kv_heads", int, "Heads of keys and values.  [default: all]"),
-    ("--ffn-matrices", "ffn_matrices", int, "Matrices of the feed-forward part."),
-    ("--attended", "attended", int, "Tokens that one attends to.  [default: the sequence]"),
+    ("--layers", "layers", "Layers."),
+    ("--hidden", "hidden", "Hidden units."),
+    ("--heads", "heads", "Attention heads."),
+    ("--sequence", "sequence", "Tokens of a sequence."),
+    ("--vocabulary", "vocabulary", "Words."),
+    ("--ffn", "ffn", "Hidden units of the feed-forward part."),
+    ("--experts", "experts", "Experts of a layer."),
+    ("--active-experts", "active_experts", "Experts that a token visits."),
+    ("--kv-heads", "kv_heads", "Heads of keys and values.  [default: all]"),
+    ("--ffn-matrices", "ffn_matrices", "Matrices of the feed-forward part."),
+    ("--attended", "attended", "Tokens that one attends to.  [default: the sequence]"),
 )
 _NEEDED = {
     field.name
@@ -126,13 +111,7 @@ _NEEDED = {
     type=Listed(pair("=", str, str), "dp=tree"),
     help="Algorithms, as in dp=halving,cp=tree; else rings.",
 )
-@click.option(
-    "--fabric",
-    "type_",
-    type=click.Choice(list(SWITCHES)),
-    help="The switch of a rail.  [default: an ideal one]",
-)
-@with_options(FABRIC_OPTIONS[1:])
+@with_options(fabric_options(None, "The switch of a rail.  [default: an ideal one]"))
 @with_options(FILE_OPTIONS)
 @click.pass_context
 def rail_job(
@@ -149,18 +128,18 @@ def rail_job(
     **options: Any,
 ) -> None:
     """One step of a training job, over rails that are optical switches."""
-    given = {name: options.pop(name) for name in _FABRIC_NAMES}
-    fabric = build_fabric(type_, given) if type_ else None
+    shape = take(options, FABRIC_NAMES)
+    fabric = build_fabric(type_, shape) if type_ else None
     known = make_job(preset, gpus) if preset else None
 
     def fill(rows: Sequence[Row], base: T | None, make: Callable[..., T], **more: Any) -> T:
         """Make a part of the job, or change that of the preset where options are given."""
         if base is None:
-            for flag, name, _, _ in rows:
+            for flag, name, *_ in rows:
                 if options[name] is None and name in _NEEDED:
                     raise InputError(f"{flag}: is needed without --preset")
-            return make(**{name: options[name] for _, name, _, _ in rows}, **more)
-        for _, name, _, _ in rows:
+            return make(**{name: options[name] for _, name, *_ in rows}, **more)
+        for _, name, *_ in rows:
             if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
                 more[name] = options[name]
         return replace(base, **more)

@@ -23,10 +23,10 @@ from optmatch.problems import Tenancy, TenancyPlan, Tenant
 from optmatch.problems.sharing.tenancy import Question
 
 _TIMES = (
-    ("--slot", "slot_s", float, "Seconds of each matching."),
-    ("--delay", "delay_s", float, "Reconfiguration delay in s."),
-    ("--rate", "rate_bytes_per_s", float, "Bytes per second of a circuit; 1: bytes are seconds."),
-    ("--alpha", "alpha_s", float, "Seconds of software for each round of a collective."),
+    ("--slot", "slot_s", "Seconds of each matching."),
+    ("--delay", "delay_s", "Reconfiguration delay in s."),
+    ("--rate", "rate_bytes_per_s", "Bytes per second of a circuit; 1: bytes are seconds."),
+    ("--alpha", "alpha_s", "Seconds of software for each round of a collective."),
 )
 
 
@@ -61,7 +61,7 @@ def tenancy(
 ) -> None:
     """Jobs on ports of one switch, side by side, each with its own question."""
     rng = np.random.default_rng(seed)
-    times = {name: options.pop(name) for _, name, _, _ in _TIMES}
+    times = {name: options.pop(name) for _, name, _ in _TIMES}
     held = {} if previous is None else _read_held(previous)
     tenants = []
     for text in jobs:

@@ -25,15 +25,19 @@ from optmatch.entrances import verify
 from optmatch.model import (
     Index,
     InputError,
+    OnEvent,
     OptMatchError,
+    Tick,
     Value,
-    check_fields,
     check_time,
+    ignore,
     integer,
 )
 from optmatch.problems import RailJob
 from optmatch.problems.rails.orders import check_triggers, list_followers, retime
 from optmatch.problems.rails.triggers import TriggerPlan
+
+_GONE = "the controller of a rail has gone"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -59,9 +63,6 @@ class Execution(Value):
     lost: Index
     fallbacks: Index
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
 
 def execute(
     job: RailJob,
@@ -71,6 +72,7 @@ def execute(
     faults: Faults | None = None,
     seed: int = 0,
     processes: bool = True,
+    on_event: OnEvent = ignore,
 ) -> Execution:
     """Play a trigger plan against a simulated job.
 
@@ -88,6 +90,8 @@ def execute(
     processes
         Whether each controller is a process that is reached over TCP on this machine; else it
         is called, and does the same.
+    on_event
+        Hears a `Tick` now and then, with how many steps are over.
 
     Raises
     ------
@@ -120,7 +124,7 @@ def execute(
         )
         for rail in plan.rails
     ]
-    fallbacks = asyncio.run(_play(ranks, setups, processes=processes))
+    fallbacks = asyncio.run(_play(ranks, setups, on_event, processes=processes))
     return Execution(
         step_s=np.diff(ranks.end_s, prepend=0.0),
         sent_bytes=ranks.observer.sent_bytes,
@@ -131,7 +135,9 @@ def execute(
     )
 
 
-async def _play(ranks: Ranks, setups: Sequence[dict[str, Any]], *, processes: bool) -> int:
+async def _play(
+    ranks: Ranks, setups: Sequence[dict[str, Any]], on_event: OnEvent, *, processes: bool
+) -> int:
     """Let ranks and controllers talk until the last step is over; return the fall-backs."""
     fallbacks = [0] * len(setups)
     asked: list[int] = list(range(len(setups)))
@@ -140,7 +146,9 @@ async def _play(ranks: Ranks, setups: Sequence[dict[str, Any]], *, processes: bo
         links: list[Any]
         if processes:
             links = [await stack.enter_async_context(_Far()) for _ in setups]
-            await asyncio.gather(*(map(_Far.open, links, setups)))
+            for k, (link, setup) in enumerate(zip(links, setups, strict=True)):
+                on_event(Tick("controllers", k, len(links)))
+                await link.open(setup)
         else:
             links = [_Near(setup) for setup in setups]
         while not ranks.is_over or asked:
@@ -152,6 +160,7 @@ async def _play(ranks: Ranks, setups: Sequence[dict[str, Any]], *, processes: bo
                 fallbacks[k] = answer["fallbacks"]
             ranks.observer.check(until_s)
             check_time()
+            on_event(Tick("steps", int(np.count_nonzero(ranks.end_s)), len(ranks.end_s)))
             ranks.run()
             messages = [ranks.take(k) for k in range(len(links))]
             asked = [k for k, given in enumerate(messages) if given]
@@ -178,16 +187,21 @@ class _Far:
     async def __aenter__(self) -> _Far:
         command = (sys.executable, "-m", "optmatch.control.rails.server")
         self._process = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,  # signals of a terminal are for its client, and end it
         )
         return self
 
     async def open(self, setup: dict[str, Any]) -> None:
         """Connect, and say what to play."""
         assert self._process.stdout is not None
-        port = int(await self._process.stdout.readline())
+        port = await self._process.stdout.readline()
+        if not port:
+            raise OptMatchError(_GONE)
         self._reader, self._writer = await asyncio.open_connection(
-            "127.0.0.1", port, limit=LONGEST
+            "127.0.0.1", int(port), limit=LONGEST
         )
         self._writer.write(json.dumps(setup).encode() + b"\n")
 
@@ -199,7 +213,7 @@ class _Far:
         with suppress(ConnectionError):
             line = await self._reader.readline()
         if not line:
-            raise OptMatchError("the controller of a rail has gone")
+            raise OptMatchError(_GONE)
         return json.loads(line)
 
     async def __aexit__(self, *_: object) -> None:

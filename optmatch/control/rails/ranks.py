@@ -12,7 +12,7 @@ import numpy as np
 from optmatch.control.rails.controller import Message
 from optmatch.control.rails.observer import Observer
 from optmatch.control.rails.program import Need, make_program
-from optmatch.model import Amount, OptMatchError, Positive, Range, Value, check_fields
+from optmatch.model import Amount, OptMatchError, Positive, Range, Value
 from optmatch.problems import RailJob
 from optmatch.problems.rails.orders import Graph
 from optmatch.problems.rails.triggers import TriggerPlan
@@ -41,9 +41,6 @@ class Faults(Value):
     late: Share = 0.01
     twice: Share = 0.01
     latency_s: Positive = 1e-5
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 _PATIENCE = 10_000

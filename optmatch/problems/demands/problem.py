@@ -24,6 +24,7 @@ from optmatch.model import (
     check_size,
 )
 from optmatch.model.schedule import Switching
+from optmatch.problems.demands.bounds import bound_lines, bound_together
 from optmatch.problems.demands.evening import even_out
 from optmatch.problems.demands.groups import bound_groups, check_groups
 from optmatch.problems.demands.matrix import check_entries, plain_matrix
@@ -313,7 +314,7 @@ class Demand(_InTicks):
         return self.packet_bytes_per_s / self.rate_bytes_per_s
 
     def lower_bound(self) -> float:
-        """Bound the objective by the busiest line.
+        """Bound the objective by the busiest line, or all bidirectional ports together.
 
         Returns
         -------
@@ -324,7 +325,7 @@ class Demand(_InTicks):
         """
         if self.objective == "weighted-completion-s":
             return bound_groups(self)
-        return float(bound_lines(self).max(initial=0.0))
+        return max(float(bound_lines(self).max(initial=0.0)), bound_together(self))
 
     def schedule(
         self, matchings: ArrayLike, ticks: ArrayLike, cell_states: NDArray[np.int8] | None = None
@@ -348,42 +349,3 @@ class Demand(_InTicks):
             cell_states=cell_states,
             switching=self.switching,
         )
-
-
-def bound_lines(problem: Demand) -> NDArray[np.float64]:
-    r"""Bound the objective by each line alone: rows by source, then columns by destination.
-
-    A port that meets :math:`k` partners on :math:`s` planes spends :math:`\max(k, s)` delays, so
-    the sum :math:`S` of its line takes at least :math:`(S + \max(k, s)\,\delta) / s`, in whole
-    ticks. With a packet network of the relative rate :math:`r`, only the :math:`k` largest entries
-    need circuits: then both :math:`(S + k \delta) / (s + r)` and what is left over :math:`r` are
-    bounds, and the best :math:`k` counts. In the unit of the objective; float64, shape (2 ports,).
-    """
-    with_packets = problem.packet_share > 0
-    ticks = problem.directed_ticks if with_packets else problem.ticks
-    lines = np.concatenate([ticks, ticks.T])
-    if problem.objective == "matchings":
-        return np.asarray(np.count_nonzero(lines, axis=1), dtype=np.float64)
-    if with_packets:
-        bounds = [_with_packets(line[line > 0], problem) for line in lines]
-        return np.array(bounds, dtype=np.float64) * problem.tick_s
-    held = np.where(lines > 0, np.maximum(lines, problem.min_slot_ticks), 0).sum(axis=1)
-    partners = np.count_nonzero(lines, axis=1)
-    meetings = np.where(partners > 0, np.maximum(partners, problem.planes), 0)
-    needed = -(-(held + meetings * problem.delay_ticks) // problem.planes)  # rounded up
-    return np.asarray(needed * problem.tick_s, dtype=np.float64)
-
-
-def _with_packets(entries: NDArray[np.int64], problem: Demand) -> float:
-    """Bound one line in ticks, over all numbers of partners that get circuits."""
-    share, planes, delay = problem.packet_share, problem.planes, problem.delay_ticks
-    total = int(entries.sum())
-    left = total - np.concatenate([[0], np.cumsum(np.sort(entries)[::-1])])
-    best = inf
-    for partners, rest in enumerate(left.tolist()):
-        by_circuits = min(
-            (total + max(partners, used) * delay) / (used + share)
-            for used in {min(partners, planes), planes if partners else 0}
-        )
-        best = min(best, max(by_circuits, rest / share))
-    return best

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
-from optmatch.model import Axes, Count, Index, InputError, Range, Value, check_fields
+from optmatch.model import Index, InputError, Value, check_fields
 
 Axis = Literal["source", "destination"]
 
@@ -27,72 +24,6 @@ class LineProof(Value):
 
     axis: Axis
     port: Index
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ConfigurationProof(Value):
-    r"""Prices of demands that no slot can earn faster than time passes.
-
-    Let serving one tick of the demand :math:`d_{ij}` earn :math:`y_{ij} \ge 0`. If no matching
-    :math:`P` and no duration :math:`w` earn more than they take,
-    :math:`\sum_{ij \in P} y_{ij} \min(w, d_{ij}) \le w + \delta`, then all demands,
-    :math:`\sum y_{ij} d_{ij}`, cannot be earned earlier: the bound of the configuration LP. It
-    needs to be checked only at the durations :math:`w` that are entries of the demand. On
-    :math:`s` planes the bound is a share of :math:`1 / s`.
-
-    Per circuit, a pair holds its ports for the delay too: then
-    :math:`\sum_{ij \in P} y_{ij} \le 1` bounds by :math:`\sum y_{ij} (d_{ij} + \delta)`.
-
-    Parameters
-    ----------
-    duals
-        ``duals[source, destination]``: prices in units of 1 / `units`, >= 0; int64, shape (ports,
-        ports). Integers, so that checking involves no rounding.
-    units
-        The price of one in these units, > 0.
-    """
-
-    duals: Annotated[NDArray[np.int64], Axes(2), Range(0)]
-    units: Count
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class OddSetProof(Value):
-    r"""An odd set of bidirectional ports, one of which idles at any time.
-
-    Of :math:`2 k + 1` ports at most :math:`k` pairs have circuits side by side. So the demands
-    between them, of :math:`T` ticks and :math:`m` pairs, take at least
-    :math:`\lceil T / k \rceil + \lceil m / k \rceil \delta`; per circuit, where a pair holds
-    its ports for a delay too, :math:`\lceil (T + m \delta) / k \rceil`. On :math:`s` planes it
-    is a share of :math:`1 / s`. At least :math:`\lceil m / k \rceil` matchings are needed.
-
-    Parameters
-    ----------
-    ports
-        The set: different ports, three or more.
-
-    Examples
-    --------
-    >>> OddSetProof([0, 1, 4]).ports
-    (0, 1, 4)
-    """
-
-    ports: tuple[Index, ...]
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        ports = self.ports
-        if len(ports) < 3 or len(ports) % 2 == 0 or len(set(ports)) < len(ports):
-            raise InputError(
-                f"ports = {list(ports)}: an odd number of different ports, at least three",
-                where="ports",
-            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

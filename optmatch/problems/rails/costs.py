@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from optmatch.model import Amount, Count, InputError, Value, check_fields, integer
+from optmatch.model import Amount, Count, InputError, Value, integer
 
 Design = Literal["fat-tree", "electrical-rail", "photonic-rail"]
 DESIGNS: tuple[Design, ...] = get_args(Design)
@@ -22,9 +22,6 @@ class Part(Value):
     usd: Amount
     watts: Amount
     source: str
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -46,9 +43,6 @@ class Prices(Value):
     ocs_port: Part
     gpus_per_server: Count
     switch_transceivers: bool
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 _OCS_PORT = Part(usd=520.0, watts=75 / 192, source=f"Polatis 6000N of 192 ports, 75 W; {ARTIFACT}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from optmatch.fabrics import Fabric
-from optmatch.model import LONGEST_S, Count, Positive, Range, Value, check_fields
+from optmatch.model import LONGEST_S, Count, Positive, Range, Value
 from optmatch.model.schedule import Switching
 
 Spanning = Literal["hierarchical", "rings"]
@@ -67,9 +67,6 @@ class RailNetwork(Value):
     radix: Count | None = None
     delay_s: Annotated[float, Range(0, LONGEST_S)] = 0.01
     switching: Switching = "per-circuit"
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     @property
     def rail_bytes_per_s(self) -> float:

@@ -88,7 +88,7 @@ def orders(
     operations
         All operations of these ranks, ascending.
     """
-    counts = np.diff(step.dep_start)[operations]
+    counts = step.dep_start[operations + 1] - step.dep_start[operations]
     skipped = step.dep_start[operations] - np.cumsum(counts) + counts
     dep = step.dep[np.repeat(skipped, counts) + np.arange(counts.sum())]
     stream = streams(step, operations)
@@ -118,7 +118,7 @@ def pick_ranks(step: Step, ranks: Sequence[int]) -> tuple[Step, NDArray[np.int64
     own = np.concatenate(
         [np.arange(start[rank], start[rank + 1]) for rank in ranks] or [np.empty(0, np.int64)]
     ).astype(np.int64)
-    counts = np.diff(step.dep_start)[own]
+    counts = step.dep_start[own + 1] - step.dep_start[own]
     dep_start = np.concatenate([[0], np.cumsum(counts)])
     dep = step.dep[
         np.repeat(step.dep_start[own] - dep_start[:-1], counts) + np.arange(dep_start[-1])

@@ -186,19 +186,7 @@ class Reroute(_Looked):
                 raise InputError("cell_states: needed where there are cells", where="cell_states")
             routes = follow_light(self.fabric, self.circuits, self.cell_states)
             passed = list_passed(routes)
-        damage = assess(
-            self.fabric,
-            self.circuits,
-            passed,
-            self.cell_states,
-            self.spares,
-            self.failed_chips,
-            self.failed_ports,
-            self.failed_fibres,
-            self.stuck,
-            self.dead_cells,
-        )
-        self._set(_circuit_routes=routes, _passed=passed, _damage=damage)
+        self._set(_circuit_routes=routes, _passed=passed, _damage=assess(self, passed))
 
     @property
     def n_units(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -147,27 +147,17 @@ def _refuse_light(circuit: int, source: int, destination: int, what: str) -> Non
     )
 
 
-def assess(
-    fabric: Fabric,
-    circuits: NDArray[np.int32],
-    passed: Passed,
-    cell_states: NDArray[np.int8] | None,
-    spares: tuple[int, ...],
-    failed_chips: Collection[int],
-    failed_ports: Collection[int],
-    failed_fibres: Collection[int],
-    stuck: dict[int, int],
-    dead_cells: Collection[int],
-) -> Damage:
-    """Find which circuits a failure hits, and which units are lost.
+def assess(state: Any, passed: Passed) -> Damage:
+    """Find which circuits the failures of a `Reroute` hit, and which units are lost.
 
     A unit is lost if it has failed, or has fewer live ports than circuits. A stuck cell hits the
     circuits that need it in the other state.
     """
+    fabric, circuits, cell_states = state.fabric, state.circuits, state.cell_states
     units, per_unit = fabric.n_units, fabric.ports_per_unit
     dead = np.zeros(fabric.n_ports, dtype=np.bool_)
-    dead.reshape(units, per_unit)[list(failed_chips)] = True
-    dead[list(failed_ports)] = True
+    dead.reshape(units, per_unit)[list(state.failed_chips)] = True
+    dead[list(state.failed_ports)] = True
     live = per_unit - dead.reshape(units, per_unit).sum(axis=1)
     unit_of = circuits // per_unit
     ends = [unit_of] if fabric.bidirectional else list(unit_of.T)
@@ -176,15 +166,15 @@ def assess(
     hit = (dead[circuits] | lost[unit_of]).any(axis=1)
     fibre = passed.part if cell_states is None else fabric.fibre_of_terminal[passed.part]
     gone = np.zeros(fabric.n_fibres + 1, dtype=np.bool_)  # the last is no fibre
-    gone[list(failed_fibres)] = True
+    gone[list(state.failed_fibres)] = True
     hit[passed.circuit[gone[fibre]]] = True
     if cell_states is not None:
         broken = np.zeros(len(cell_states), dtype=np.bool_)
-        broken[list(dead_cells)] = True
-        for cell, state in stuck.items():
-            broken[cell] = state != cell_states[cell]
+        broken[list(state.dead_cells)] = True
+        for cell, held in state.stuck.items():
+            broken[cell] = held != cell_states[cell]
         hit[passed.circuit[broken[passed.part // 4]]] = True
-    usable = tuple(unit for unit in spares if live[unit] > 0)
+    usable = tuple(unit for unit in state.spares if live[unit] > 0)
     return Damage(
         frozenset(np.flatnonzero(dead).tolist()), hit, tuple(np.flatnonzero(lost).tolist()), usable
     )

@@ -39,9 +39,6 @@ class Assignment(Value):
 
     job_of: Annotated[NDArray[np.int32], Range(-1)]
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
     def served(self, n_jobs: int) -> NDArray[np.int64]:
         """Return ``served[job]``: how many resources each job gets."""
         return np.bincount(self.job_of[self.job_of >= 0], minlength=n_jobs).astype(np.int64)

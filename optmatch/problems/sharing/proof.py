@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import Axes, Range, Value, check_fields
+from optmatch.model import Axes, Range, Value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -28,6 +28,3 @@ class SupplyProof(Value):
     """
 
     tight: Annotated[NDArray[np.int8], Axes(2), Range(0, 1)]
-
-    def __post_init__(self) -> None:
-        check_fields(self)

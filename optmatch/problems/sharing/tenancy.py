@@ -109,9 +109,6 @@ class TenancyPlan(Value):
     ports: tuple[tuple[Index, ...], ...]
     plans: tuple[CollectivePlan | None, ...]
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
     def summary(self) -> str:
         """Return the ports of each job."""
         return f"ports: {'; '.join(', '.join(map(str, own)) for own in self.ports)}"

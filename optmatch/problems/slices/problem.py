@@ -54,9 +54,6 @@ class Allocation(Value):
     circuits: Annotated[NDArray[np.int32], Axes(2, 2), Range(0)]
     fibres: Annotated[NDArray[np.int32], Axes(2, 2), Range(0)]
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
 
 _MOST_ROUTES = 50
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import InputError, Value, integer, number
+from optmatch.model import Axes, InputError, Value, integer, number
 from optmatch.problems.slices.shape import Shape, read_numbers
 
 Ring = tuple[int, ...]
@@ -110,16 +111,11 @@ class Steering(Value):
     demands: NDArray[np.float64]
     ports: int
     link_units: float | None
-    shares: NDArray[np.float64]
+    shares: Annotated[NDArray[np.float64], Axes(2)]
     level: float
     units: NDArray[np.int64]
     chip_prices: NDArray[np.float64]
     link_prices: NDArray[np.float64]
-
-    def __post_init__(self) -> None:
-        self._freeze(1, np.float64, "demands", "chip_prices", "link_prices")
-        self._freeze(2, np.float64, "shares")
-        self._freeze(1, np.int64, "units")
 
 
 def check_rings(

@@ -10,7 +10,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE, Amount, Axes, InputError, Schedule, Solution, Value, check_fields
+from optmatch.model import IDLE, Amount, Axes, InputError, Schedule, Solution, Value
 from optmatch.model.declarations import form_of
 from optmatch.problems import Demand, PlaneSchedules
 
@@ -56,9 +56,6 @@ class Simulation(Value):
     reconfiguring: Amount
     times_s: NDArray[np.float64]
     queue_bytes: Annotated[NDArray[np.float64], Axes(2)]
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     @property
     def complete(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE, Amount, InputError, Value, check_fields
+from optmatch.model import IDLE, Amount, InputError, Value
 from optmatch.problems import RailJob
 from optmatch.problems.rails.plan import RailPlan, RailTimeline, ranks_of_rails
 from optmatch.problems.rails.rounds import find_rounds
@@ -74,9 +74,6 @@ class RailSimulation(Value):
     exposed_s: NDArray[np.float64]
     circuits: NDArray[np.int64]
     circuits_changed: int
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def switches_per_rank(self, job: RailJob) -> NDArray[np.int64]:
         """Count the boundaries with a change that each rank sees; of several rails, on all.

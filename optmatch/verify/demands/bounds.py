@@ -10,13 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.problems import ConfigurationProof, CountProof, Demand, LineProof, OddSetProof
-from optmatch.verify.demands.assignment import Potentials, heaviest_matching
+from optmatch.problems import CountProof, Demand, LineProof
 from optmatch.verify.demands.groups import bound_weighted
 from optmatch.verify.report import ProofError
-
-LARGEST = 2**60
-"""Sums of prices times ticks stay below this in int64."""
 
 MOST_WEIGHTS = 16
 """All subsets of so many weights are looked at."""
@@ -52,10 +48,33 @@ def bound_line(problem: Demand, line: NDArray[np.int64]) -> float:
 
 
 def bound_demand(problem: Demand) -> float:
-    """Take the busiest line; of groups what they cost at least."""
+    """Take the busiest line, or all ports together; of groups what they cost at least."""
     if problem.objective == "weighted-completion-s":
         return bound_weighted(problem)
-    return max((bound_line(problem, line) for line in _lines(problem)), default=0.0)
+    lines = [bound_line(problem, line) for line in _lines(problem)]
+    return max(_bound_together(problem), *lines)
+
+
+def _bound_together(problem: Demand) -> float:
+    """Divide what all pairs need by how many of them have circuits side by side."""
+    if not problem.fabric.bidirectional or problem.packet_share > 0:
+        return 0.0
+    ticks, times, ports = problem.ticks.tolist(), list[int](), set[int]()
+    for port, row in enumerate(ticks):
+        for other, needed in enumerate(row[:port]):
+            if needed > 0:
+                times.append(max(needed, problem.min_slot_ticks))
+                ports |= {port, other}
+    side_by_side = len(ports) // 2
+    if not side_by_side:
+        return 0.0
+    slots = -(-len(times) // side_by_side)
+    if problem.objective == "matchings":
+        return float(slots)
+    busy = -(-sum(times) // side_by_side) + slots * problem.delay_ticks
+    if problem.switching == "per-circuit":
+        busy = -(-(sum(times) + len(times) * problem.delay_ticks) // side_by_side)
+    return float(-(-busy // problem.planes)) * problem.tick_s
 
 
 def check_proof(problem: Demand, proof: Any) -> float:
@@ -64,12 +83,8 @@ def check_proof(problem: Demand, proof: Any) -> float:
         raise ProofError("no proof is about groups")
     if isinstance(proof, LineProof):
         return bound_line(problem, _line(problem, proof.axis, proof.port))
-    if isinstance(proof, ConfigurationProof):
-        return _by_prices(problem, proof)
     if isinstance(proof, CountProof):
         return _by_counting(problem, proof)
-    if isinstance(proof, OddSetProof):
-        return _by_odd_set(problem, proof)
     raise ProofError(f"a {type(proof).__name__}, which is no proof about a demand")
 
 
@@ -89,64 +104,6 @@ def _line(problem: Demand, axis: str, port: int) -> NDArray[np.int64]:
         raise ProofError(f"names port {port} of {n_ports}")
     line: NDArray[np.int64] = _lines(problem)[port + (n_ports if axis == "destination" else 0)]
     return line
-
-
-def _by_prices(problem: Demand, proof: ConfigurationProof) -> float:
-    """Check that no slot earns more than it takes, and add up what all demands earn."""
-    if problem.objective != "completion-s":
-        raise ProofError("prices bound the completion time, not the number of matchings")
-    n_ports = problem.fabric.n_ports
-    if proof.duals.shape != (n_ports, n_ports):
-        raise ProofError(f"prices of shape {proof.duals.shape} for {n_ports} ports")
-    duals, units = proof.duals, proof.units
-    asked = np.where(duals > 0, _ticks(problem), 0)
-    delay, shortest = problem.delay_ticks, problem.min_slot_ticks
-    largest = int(asked.max(initial=0)) + delay + shortest
-    if int(duals.max(initial=0)) * largest * n_ports * n_ports >= LARGEST or (
-        units * largest >= LARGEST
-    ):
-        raise ProofError("prices times ticks overflow")
-    if problem.switching == "per-circuit":
-        earned = int((duals * np.where(asked > 0, asked + delay, 0)).sum())
-        heaviest, _ = heaviest_matching(np.where(asked > 0, duals, 0))
-        if heaviest > units:
-            raise ProofError(f"circuits side by side earn {heaviest} of {units} in each tick")
-    else:
-        earned = int((duals * asked).sum())
-        potentials = Potentials(n_ports)
-        durations = np.unique(np.maximum(asked[asked > 0], shortest)).tolist()
-        for duration in sorted({shortest, *durations}):
-            weights = duals * np.minimum(asked, duration)
-            if not potentials.at_most(weights, units * (duration + delay)):
-                raise ProofError(f"a slot of {duration} ticks earns more than it takes")
-    if problem.packet_share > 0:
-        heaviest, _ = heaviest_matching(np.where(asked > 0, duals, 0))
-        rate = problem.planes * units + problem.packet_share * heaviest
-        return earned / rate * problem.tick_s
-    return float(-(-earned // (units * problem.planes))) * problem.tick_s
-
-
-def _by_odd_set(problem: Demand, proof: OddSetProof) -> float:
-    """Divide what the pairs within a set need by how many of them have circuits side by side."""
-    if not problem.fabric.bidirectional:
-        raise ProofError("an odd set of ports: circuits here take an input and an output")
-    if problem.packet_share > 0:
-        raise ProofError("an odd set of ports: packets go by no matching")
-    largest, n_ports = max(proof.ports), problem.fabric.n_ports
-    if largest >= n_ports:
-        raise ProofError(f"names port {largest} of {n_ports}")
-    ticks, times = problem.ticks, []
-    for place, port in enumerate(proof.ports):
-        needs = [int(ticks[port, other]) for other in proof.ports[:place]]
-        times += [max(need, problem.min_slot_ticks) for need in needs if need > 0]
-    side_by_side = len(proof.ports) // 2
-    slots = -(-len(times) // side_by_side)
-    if problem.objective == "matchings":
-        return float(slots)
-    busy = -(-sum(times) // side_by_side) + slots * problem.delay_ticks
-    if problem.switching == "per-circuit":
-        busy = -(-(sum(times) + len(times) * problem.delay_ticks) // side_by_side)
-    return float(-(-busy // problem.planes)) * problem.tick_s
 
 
 def _by_counting(problem: Demand, proof: CountProof) -> float:

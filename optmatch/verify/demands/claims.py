@@ -43,5 +43,5 @@ def verify_demand(
         replay=replay,
         form=form,
         prove=partial(check_proof, problem),
-        floor="the lower bound is not below the busiest line",
+        floor="the lower bound is not below what ports need",
     )

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import Amount, Value, check_fields
+from optmatch.model import Amount, Value
 from optmatch.verify.optics.figures import Optics
 
 
@@ -69,9 +69,6 @@ class Budget(Value):
     insertion_loss_db: Amount | None = None
     signal_to_crosstalk_db: Amount | None = None
     delay_spread_s: Amount | None = None
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def margins(self, optics: Optics) -> list[Margin]:
         """Compare the worst circuits with the limits.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE, FrozenMap, Value
+from optmatch.model import IDLE, Axes, FrozenMap, Value
 from optmatch.model.device import Device
 
 Loop = tuple[int, ...]
@@ -72,27 +72,18 @@ class Optics(Value):
     """
 
     device: Device
-    matchings: NDArray[np.int32]
-    cell_states: NDArray[np.int8]
+    matchings: Annotated[NDArray[np.int32], Axes(2)]
+    cell_states: Annotated[NDArray[np.int8], Axes(2)]
     frequencies_hz: NDArray[np.float64]
-    power: NDArray[np.float64]
-    lost: NDArray[np.float64]
+    power: Annotated[NDArray[np.float64], Axes(4)]
+    lost: Annotated[NDArray[np.float64], Axes(3)]
     exits: NDArray[np.int32]
-    cells: NDArray[np.int32]
-    length_m: NDArray[np.float64]
-    delay_s: NDArray[np.float64]
+    cells: Annotated[NDArray[np.int32], Axes(2)]
+    length_m: Annotated[NDArray[np.float64], Axes(2)]
+    delay_s: Annotated[NDArray[np.float64], Axes(2)]
     loops: tuple[tuple[Loop, ...], ...]
     loop_power: NDArray[np.float64]
     notes: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        self._freeze(1, np.int32, "exits")
-        self._freeze(2, np.int32, "matchings", "cells")
-        self._freeze(2, np.int8, "cell_states")
-        self._freeze(1, np.float64, "frequencies_hz", "loop_power")
-        self._freeze(2, np.float64, "length_m", "delay_s")
-        self._freeze(3, np.float64, "lost")
-        self._freeze(4, np.float64, "power")
 
     @property
     def lit(self) -> NDArray[np.bool_]:

@@ -20,7 +20,6 @@ from optmatch.model import (
 )
 from optmatch.problems import Demand, LineProof
 from optmatch.solvers.cpsat import Outcome, minimise
-from optmatch.solvers.demands.configuration import bound_by_prices, bound_of
 from optmatch.solvers.demands.exact.plane_model import MOST_PORTS, finish_small
 from optmatch.solvers.demands.exact.slot_model import SlotModel
 from optmatch.solvers.demands.plans import Plan, only_demanded, tidy, trim
@@ -50,8 +49,8 @@ def solve_makespan(
     Returns
     -------
     Solution
-        OPTIMAL where the line bound or prices (`ConfigurationProof`) prove it, or where CP-SAT
-        refutes all else: ``stats["bound_by"]`` is "cp-sat" then.
+        OPTIMAL where the line bound proves it, or where CP-SAT refutes all else:
+        ``stats["bound_by"]`` is "cp-sat" then.
     """
     plain = problem.fabric.graph is None and not problem.fabric.bidirectional
     alone = problem.planes == 1 and problem.packet_share == 0
@@ -89,23 +88,14 @@ class _Search:
         self.fewest = int((lines > 0).sum(axis=1).max())
         self.best: Plan | None = None
         self.bound = round(problem.lower_bound() / problem.tick_s)
-        self.certificate: object = None
-        self.bound_by: str | None = None
+        self.by_search = False
 
     def run(self) -> Limit | None:
-        """Warm start, prices, then CP-SAT for each number of slots."""
+        """Warm start, then CP-SAT for each number of slots."""
         if not self.demand.any():
             self.best = Plan.of([], [], len(self.demand))
             return None
         self._warm_start()
-        if self._proved():
-            return None
-        proof = bound_by_prices(self.problem, self.clock)
-        if proof is not None:
-            value = round(bound_of(proof, self.problem) / self.problem.tick_s)
-            if value > self.bound:
-                self.certificate = proof
-                self._lift(value)
         return None if self._proved() else self._by_model()
 
     def _proved(self) -> bool:
@@ -116,9 +106,9 @@ class _Search:
             self.best = plan
             self.on_event(NewBest(plan.cost(self.delay) * self.problem.tick_s))
 
-    def _lift(self, bound: int, by: str | None = None) -> None:
+    def _lift(self, bound: int) -> None:
         if bound > self.bound:
-            self.bound, self.bound_by = bound, by or self.bound_by
+            self.bound, self.by_search = bound, True
             self.on_event(Bound(bound * self.problem.tick_s))
 
     def _warm_start(self) -> None:
@@ -136,7 +126,7 @@ class _Search:
         while self.best is not None:
             upper = self.best.cost(self.delay)
             if slots * self.delay + busiest >= upper:
-                self._lift(upper, "cp-sat")
+                self._lift(upper)
                 return None
             limit = self.clock.exceeded(0)
             if limit is not None:
@@ -149,9 +139,9 @@ class _Search:
                 self._take(trim(terms.read(outcome), self.demand, self.shortest))
             if not (outcome.infeasible or outcome.optimal):
                 least = min(later, slots * self.delay + max(busiest, int(outcome.lower_bound)))
-                self._lift(min(least, self.best.cost(self.delay)), "cp-sat")
+                self._lift(min(least, self.best.cost(self.delay)))
                 return outcome.limit
-            self._lift(min(later, self.best.cost(self.delay)), "cp-sat")
+            self._lift(min(later, self.best.cost(self.delay)))
             slots += 1
         return Limit.EXHAUSTED
 
@@ -171,13 +161,10 @@ class _Search:
     def conclude(self, limit: Limit | None) -> Solution:
         """Say what is found and proved."""
         tick, best = self.problem.tick_s, self.best
-        stats: dict[str, object] = {} if self.bound_by is None else {"bound_by": self.bound_by}
+        stats: dict[str, object] = {"bound_by": "cp-sat"} if self.by_search else {}
         bound = max(self.problem.lower_bound(), self.bound * tick)
         if best is None:
-            proof = self.certificate
-            return conclude(
-                self.problem, "ilp", None, bound, limit, certificate=proof, stats=stats
-            )
+            return conclude(self.problem, "ilp", None, bound, limit, stats=stats)
         return conclude(
             self.problem,
             "ilp",
@@ -186,7 +173,7 @@ class _Search:
             limit,
             rtol=ROUNDING,
             schedule=self.problem.schedule(best.matchings, best.ticks),
-            certificate=self.certificate or _busiest_line(self.problem),
+            certificate=_busiest_line(self.problem),
             stats=stats | {"slots": len(best.ticks)},
         )
 

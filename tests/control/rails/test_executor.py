@@ -18,6 +18,7 @@ from optmatch.cli import main
 from optmatch.control.rails import executor, server
 from optmatch.control.rails.executor import Execution, execute
 from optmatch.control.rails.ranks import Faults, Ranks
+from optmatch.model import Event, Tick
 from optmatch.problems.rails.derivation import derive_triggers
 from optmatch.problems.rails.triggers import TriggerPlan
 from tests.helpers.rails import MODEL, small_job
@@ -140,6 +141,28 @@ def test_a_controller_that_dies_is_missed(monkeypatch: Any) -> None:
     monkeypatch.setattr(executor, "make_setup", broken)
     with pytest.raises(om.OptMatchError, match="the controller of a rail has gone"):
         execute(*planned("one-port"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="not Linux")
+def test_an_interrupt_ends_the_controllers() -> None:
+    """It comes at an event; they hear no Ctrl-C of a terminal themselves."""
+    found: set[str] = set()
+
+    def stop(event: Event) -> None:
+        if event != Tick("steps", 0, 1):
+            return
+        found.update(set(children()) - before)
+        assert all(os.getsid(int(pid)) == int(pid) for pid in found)
+        raise KeyboardInterrupt
+
+    def children() -> list[str]:
+        threads = Path("/proc/self/task").iterdir()
+        return [pid for each in threads for pid in (each / "children").read_text().split()]
+
+    before = set(children())
+    with pytest.raises(KeyboardInterrupt):
+        execute(*planned("one-port"), on_event=stop)
+    assert found and not any(Path("/proc", pid).exists() for pid in found)
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_what_has_no_cell_states_is_refused(to: str) -> None:
     with pytest.raises(om.InputError, match="no cell states"):
         exported(om.solve(om.AllToAll(om.IdealSwitch(3)), seed=0), to)
     infeasible = om.solve(om.AllToAll(om.HexMesh(1, 1)), seed=0)
-    with pytest.raises(om.InputError, match="status infeasible: there is no schedule"):
+    with pytest.raises(om.InputError, match="all-to-all, infeasible: there is no schedule"):
         exported(infeasible, to)
 
 

@@ -186,10 +186,11 @@ def test_ranks_that_are_folded_end_alike(job: om.RailJob) -> None:
     """Operations of one event class end at the same time; a job has a class for each stage."""
     found = fold(job)
     ends = ends_s(job.events())[job.events().event_of]
-    for event in np.unique(found.node_of):
-        np.testing.assert_allclose(ends[found.node_of == event], ends[found.node_of == event][0])
-    if job.parallelism.ep == 1:
-        assert len(found.first) == job.parallelism.pp
+    node_of = found.node_of(np.arange(len(ends)))
+    for event in np.unique(node_of):
+        np.testing.assert_allclose(ends[node_of == event], ends[node_of == event][0])
+    if job.parallelism.ep == 1 and job.parallelism.schedule != "dualpipe":
+        assert len(found.first) == job.parallelism.pp  # there opposite stages may do the same
 
 
 def test_a_rank_that_differs_is_not_folded() -> None:

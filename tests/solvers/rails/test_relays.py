@@ -199,7 +199,7 @@ def test_every_way_leads_where_data_belong(job: om.RailJob) -> None:
     transfers = fold_transfers(job)
     step, folded, relays = job.step(), transfers.folded, list_relays(transfers)
     for node, routes in relays.routes.items():
-        sends = np.flatnonzero((folded.node_of == node) & (step.kind != RECV))
+        sends = folded.list_sends(node)
         for route in routes:
             assert len({link.one for link in route}) == len(route) >= 2
             for operation in sends.tolist():

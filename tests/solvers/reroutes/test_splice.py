@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from itertools import combinations, pairwise
+from itertools import pairwise
 from typing import Any
 
 import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from numpy.typing import NDArray
 
 import optmatch as om
 from optmatch.solvers.reroutes.routing_state import RoutingState
-from optmatch.solvers.reroutes.splice import FAR, LOSS_COST, PUSH_COST, SET_COST
+from optmatch.solvers.reroutes.splice import FAR, LOSS_COST, SET_COST
 from optmatch.testing.reroutes import draw_rack_state, draw_state
 
 pytestmark = pytest.mark.kernels
@@ -123,28 +122,13 @@ def test_more_orders_are_no_worse(fabric: Any, seed: int) -> None:
     assert (work.distance == FAR).all()
 
 
-@on_fabrics
-def test_only_who_stands_at_both_walls_can_open_a_way_alone(fabric: Any, seed: int) -> None:
-    """Walls are just where there is no way; whoever opens one alone bounds both sides."""
-    routing = routing_of(fabric, seed)
-    for source, destination in combinations(range(min(6, routing.graph.units)), 2):
-        walls = routing.walls(source, destination)
-        assert bool(walls) == (cheapest(routing, source, destination) is None)
-        for path in routing.paths if walls else ():
-            routing.lift([path])
-            opened = cheapest(routing, source, destination) is not None
-            routing.put([path])
-            stands = all(wall[routing.graph.resource[path]].any() for wall in walls)
-            assert stands or not opened
-
-
 class PlainState:
     """What is free of a routing, and negotiations in plain Python."""
 
-    def __init__(self, routing: RoutingState, busy: NDArray[np.int64]) -> None:
+    def __init__(self, routing: RoutingState) -> None:
         self.routing, self.graph = routing, routing.graph
-        self.history = [int(count) * PUSH_COST for count in busy.tolist()]
-        self.using = [0] * len(busy)
+        self.history = [0] * len(routing.free)
+        self.using = [0] * len(routing.free)
 
     def arcs(self, node: int) -> Iterator[tuple[int, int, int]]:
         """Yield the arcs that light can take from a node: number, node, cost."""
@@ -215,54 +199,20 @@ class PlainState:
         cell = int(self.graph.cell[arc])
         return cell >= 0 and bool(self.routing.now[cell] != self.graph.state[arc])
 
-    def walls(self, source: int, destination: int) -> list[set[int]]:
-        """Find what is in use around all that can be reached from an end; none if all can."""
-        arcs = [(n, h) for n in range(len(self.graph.resource)) for _, h, _ in self.arcs(n)]
-        start, goal = self.graph.leaving(source), self.graph.entering(destination)
-        found = []
-        for side, (first, last) in enumerate([(start, goal), (goal, start)]):
-            seen, waiting, wall = {first}, [first], set[int]()
-            if side and not self.room(goal):
-                waiting, wall = [], {int(self.graph.resource[goal])}
-            while waiting:
-                node = waiting.pop()
-                ahead = [h for n, h in arcs if n == node] if not side else self.back(arcs, node)
-                for head in ahead:
-                    if self.room(head) or head == start:
-                        waiting += [head] * (head not in seen)
-                        seen.add(head)
-                    elif head not in seen:
-                        wall.add(int(self.graph.resource[head]))
-            if last in seen:
-                return []
-            found.append(wall)
-        return found
 
-    def back(self, arcs: list[tuple[int, int]], node: int) -> list[int]:
-        """List the nodes before one."""
-        return [n for n, h in arcs if h == node and not self.routing.shut[n]]
-
-    def room(self, node: int) -> bool:
-        """Tell whether a node is free."""
-        return bool(self.routing.free[self.graph.resource[node]] > 0)
-
-
-SEEDS = [92, 320, 372, 111, 352, 384, 174, 266, 318, *range(40)]
+SEEDS = [92, 117, 668, 352, 567, 872, 266, 422, 566, *range(40)]
 """With the first ones it takes two or three rounds, on one of the fabrics."""
 CROWDED: tuple[Any, ...] = (om.HexMesh(2, 2, ports=8), om.HexMesh(3, 3, tx=5, rx=5), FABRICS[2])
 
 
 @pytest.mark.parametrize("fabric", CROWDED, ids=["ports", "tx-rx", "rack"])
 def test_negotiations_are_those_of_plain_python(fabric: Any) -> None:
-    """With failures, and others who may be pushed aside, where no two ways cost the same."""
+    """With failures, where no two ways cost the same, in as many rounds."""
     outcomes = set()
     for seed in SEEDS:
         rng, routing = np.random.default_rng(seed), routing_of(fabric, seed)
         routing.cost = rng.integers(1, 1 << 30, len(routing.cost))
         routing.free[rng.random(len(routing.free)) < rng.choice([0.0, 0.1])] = 0
-        busy = np.zeros(len(routing.free), dtype=np.int64)
-        if seed % 3 == 0:
-            busy[rng.random(len(busy)) < 0.2] = 1
         if fabric.graph is not None and seed % 2:
             cells = rng.permutation(fabric.n_cells)[:3].tolist()
             routing.break_cells({cells[0]: int(rng.integers(2))}, cells[1:])
@@ -270,23 +220,19 @@ def test_negotiations_are_those_of_plain_python(fabric: Any) -> None:
         units = rng.permutation(routing.graph.units).tolist()
         ends = list(zip(units[0::2], units[1::2], strict=False))[: int(rng.integers(1, 5))]
         with routing.without(range(len(routing.paths) // (1 + seed // 2 % 2))):
-            plain = PlainState(routing, busy)
+            plain = PlainState(routing)
             nodes = [(routing.graph.leaving(a), routing.graph.entering(b)) for a, b in ends]
             expected, ways = plain.negotiate(nodes, 5)
             outcomes.add(expected)
-            assert routing.press(ends, 5, busy) == expected
-            if expected >= 0:
-                found = routing.pressed(len(ends))
-                assert [path.tolist() for path in found] == ways
-                assert routing.sum_up(found) == plain.levels(ways)
-            if not busy.any():
-                routed = routing.route(ends, 5)
-                assert (routed is not None) == (expected > 0)
+            found = routing.route(ends, expected if expected > 0 else 5)
+            assert (found is not None) == (expected > 0)
+            if found is not None:
+                assert [path.tolist() for path in found.paths] == ways
+                assert found.levels == routing.sum_up(found.paths) == plain.levels(ways)
+                assert routing.route(ends, expected - 1) is None
             work = routing.work
             assert not (work.using.any() or work.history.any() or work.passing.any())
-            walls = [set(np.flatnonzero(wall).tolist()) for wall in routing.walls(*ends[0])]
-            assert walls == plain.walls(*ends[0])
-    assert len(outcomes) > 2
+    assert {0, 1, 2} < outcomes
 
 
 def test_paths_say_which_cells_they_pass() -> None:

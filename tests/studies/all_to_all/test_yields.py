@@ -317,7 +317,7 @@ def test_command_refuses_before_it_works(folder: Path) -> None:
     """Files that are there, suffixes nobody knows, and schedules that are none."""
     assert run("all.json", "-o", "all.json", cwd=folder).exit_code == 2
     done = run("all.json", "-o", "x.txt", cwd=folder)
-    assert done.exit_code == 2 and "tables end in .json or .csv" in done.stderr
+    assert done.exit_code == 2 and "has to end in .json, .csv" in done.stderr
     assert run("absent.json", cwd=folder).exit_code == 2
     assert run("all.json", "-k", "99", "--samples", "1", cwd=folder).exit_code == 2
     assert {path.name for path in folder.iterdir()} == {"all.json", "all.schedule.json"}

@@ -339,6 +339,8 @@ def test_a_study_as_table_csv_json_and_picture(name: str, tmp_path: Path) -> Non
         ("slices", "--chips", "4x4"),
         ("spares", "--repair-days", "-1"),
         ("spares", "--csv", "--json"),
+        ("spares", "-o", "no/such/folder/x.png"),  # before any work
+        ("spares", "-o", "x.gif"),
     ],
 )
 def test_bad_options_are_refused(words: tuple[str, ...]) -> None:

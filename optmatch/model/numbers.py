@@ -1,0 +1,123 @@
+"""Numbers and arrays that are given from outside: checked, and never bent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from optmatch.model.errors import InputError
+
+
+def frozen(name: str, value: ArrayLike, ndim: int, dtype: type[np.generic]) -> NDArray[Any]:
+    """Copy numbers into a read-only array, refusing what `dtype` cannot hold exactly.
+
+    Parameters
+    ----------
+    name
+        How messages call the array.
+    value
+        Numbers, nested sequences or an array.
+    ndim
+        The number of dimensions it must have.
+    dtype
+        The NumPy type of the result. ``[1.5]`` is not rounded to an integer type but refused.
+
+    Raises
+    ------
+    InputError
+        If `value` is no array of finite numbers, has other dimensions, or would change by the
+        cast.
+
+    Examples
+    --------
+    >>> frozen("matching", [1, 0], 1, np.int32)
+    array([1, 0], dtype=int32)
+    >>> frozen("matching", [0.5], 1, np.int32)
+    Traceback (most recent call last):
+        ...
+    optmatch.model.errors.InputError: matching[0] = 0.5: not a whole number of 32 bits
+    """
+    try:
+        given = np.asarray(value)
+        if given.dtype.kind not in "biufO":  # NumPy reads texts and dates as numbers
+            raise TypeError
+        if given.dtype.kind == "O":
+            given = given.astype(np.float64)
+        with np.errstate(invalid="ignore", over="ignore"):  # found by the comparison below
+            array = given.astype(dtype, order="C")
+    except (TypeError, ValueError, OverflowError) as exc:
+        raise InputError(f"{name} is not an array of numbers") from exc
+    if array.size == 0 and array.ndim == 1 and ndim > 1:
+        array = array.reshape((0,) * ndim)
+        given = given.reshape((0,) * ndim)
+    if array.ndim != ndim:
+        raise InputError(f"{name} has {array.ndim} dimensions, not {ndim}")
+    wrong = (given != array) | ~np.isfinite(given)
+    exact, rounded = given, np.zeros_like(wrong)
+    kinds = given.dtype.kind, array.dtype.kind
+    if "f" in kinds and not (given is value and kinds[0] == "f"):
+        large = np.abs(array) >= 2**53  # NumPy rounds and compares such whole numbers as floats
+        if large.any():
+            exact = np.asarray(value, dtype=object)
+            rounded[large] = [
+                isinstance(a, (int, np.integer)) and int(a) != int(b)
+                for a, b in zip(exact[large], array[large], strict=True)
+            ]
+    for place in map(tuple, np.argwhere(wrong | rounded)[:1].tolist()):
+        rule = f"not a whole number of {8 * array.itemsize} bits"
+        if rounded[place]:
+            rule = "above 2**53, and no float is equal to it"
+        elif kinds[1] == "f":
+            rule = "not a finite number"
+        raise InputError(f"{name}[{', '.join(map(str, place))}] = {exact[place]}: {rule}")
+    array += np.zeros(1, dtype=dtype)  # -0.0 becomes 0.0: one content, one digest
+    array.flags.writeable = False
+    return array
+
+
+def _exact_float(name: str, value: int) -> float:
+    """Return a large whole number as a float, if there is one of this value."""
+    try:
+        exact = float(value)
+    except OverflowError:
+        exact = np.inf
+    if exact != value:
+        shown = str(value) if abs(value) < 10**30 else "a number of more than 30 digits"
+        raise InputError(f"{name} = {shown}: above 2**53, and no float is equal to it", where=name)
+    return exact
+
+
+def integer(name: str, value: Any, *, at_least: int | None) -> int:
+    """Check that `value` is a whole number not below `at_least`, if that is given.
+
+    Examples
+    --------
+    >>> integer("rows", 9, at_least=1)
+    9
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise InputError(f"{name} = {value!r}: not a whole number", where=name)
+    if at_least is not None and value < at_least:
+        raise InputError(f"{name} = {value}: must be >= {at_least}", where=name)
+    return int(value)
+
+
+def number(name: str, value: Any, *, at_least: float = 0.0) -> float:
+    """Check that `value` is a finite number not below `at_least`.
+
+    Examples
+    --------
+    >>> number("delay_s", 0.015)
+    0.015
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise InputError(f"{name} = {value!r}: not a number", where=name)
+    if isinstance(value, int) and abs(value) > 2**53:
+        value = _exact_float(name, value)
+    if not np.isfinite(value):
+        raise InputError(f"{name} = {value}: not finite", where=name)
+    if value < at_least:
+        raise InputError(f"{name} = {value:g}: must be >= {at_least:g}", where=name)
+    return float(value) + 0.0  # -0.0 becomes 0.0: one content, one digest

@@ -1,0 +1,76 @@
+"""Lower bounds of demands: of each line alone, and of all bidirectional ports together."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Asked = Any
+"""A `Demand`: its module imports this one."""
+
+
+def bound_lines(problem: Asked) -> NDArray[np.float64]:
+    r"""Bound the objective by each line alone: rows by source, then columns by destination.
+
+    A port that meets :math:`k` partners on :math:`s` planes spends :math:`\max(k, s)` delays, so
+    the sum :math:`S` of its line takes at least :math:`(S + \max(k, s)\,\delta) / s`, in whole
+    ticks. With a packet network of the relative rate :math:`r`, only the :math:`k` largest entries
+    need circuits: then both :math:`(S + k \delta) / (s + r)` and what is left over :math:`r` are
+    bounds, and the best :math:`k` counts. In the unit of the objective; float64, shape (2 ports,).
+    """
+    with_packets = problem.packet_share > 0
+    ticks = problem.directed_ticks if with_packets else problem.ticks
+    lines = np.concatenate([ticks, ticks.T])
+    if problem.objective == "matchings":
+        return np.asarray(np.count_nonzero(lines, axis=1), dtype=np.float64)
+    if with_packets:
+        bounds = [_with_packets(line[line > 0], problem) for line in lines]
+        return np.asarray(np.array(bounds) * problem.tick_s, dtype=np.float64)
+    held = np.where(lines > 0, np.maximum(lines, problem.min_slot_ticks), 0).sum(axis=1)
+    partners = np.count_nonzero(lines, axis=1)
+    meetings = np.where(partners > 0, np.maximum(partners, problem.planes), 0)
+    needed = -(-(held + meetings * problem.delay_ticks) // problem.planes)  # rounded up
+    return np.asarray(needed * problem.tick_s, dtype=np.float64)
+
+
+def bound_together(problem: Asked) -> float:
+    r"""Bound the objective by all bidirectional ports; of an odd number one idles at any time.
+
+    Of :math:`n` ports that want something at most :math:`k = \lfloor n / 2 \rfloor` pairs have
+    circuits side by side. So :math:`m` pairs of :math:`T` ticks in all take at least
+    :math:`\lceil T / k \rceil + \lceil m / k \rceil \delta`; per circuit, where a pair holds its
+    ports for a delay too, :math:`\lceil (T + m \delta) / k \rceil`. On :math:`s` planes it is a
+    share of :math:`1 / s`. At least :math:`\lceil m / k \rceil` matchings are needed. 0 on other
+    fabrics, and beside packets.
+    """
+    ticks = problem.ticks
+    side_by_side = np.count_nonzero(ticks.any(axis=0)) // 2
+    if not problem.fabric.bidirectional or problem.packet_share > 0 or not side_by_side:
+        return 0.0
+    pairs = ticks[np.triu(ticks) > 0]
+    slots = -(-len(pairs) // side_by_side)
+    if problem.objective == "matchings":
+        return float(slots)
+    busy, delay = int(np.maximum(pairs, problem.min_slot_ticks).sum()), problem.delay_ticks
+    needed = -(-busy // side_by_side) + slots * delay
+    if problem.switching == "per-circuit":
+        needed = -(-(busy + len(pairs) * delay) // side_by_side)
+    return float(-(-needed // problem.planes) * problem.tick_s)
+
+
+def _with_packets(entries: NDArray[np.int64], problem: Asked) -> float:
+    """Bound one line in ticks, over all numbers of partners that get circuits."""
+    share, planes, delay = problem.packet_share, problem.planes, problem.delay_ticks
+    total = int(entries.sum())
+    left = total - np.concatenate([[0], np.cumsum(np.sort(entries)[::-1])])
+    best = inf
+    for partners, rest in enumerate(left.tolist()):
+        by_circuits = min(
+            (total + max(partners, used) * delay) / (used + share)
+            for used in {min(partners, planes), planes if partners else 0}
+        )
+        best = min(best, max(by_circuits, rest / share))
+    return best
