@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 import optmatch as om
@@ -89,7 +90,7 @@ def test_what_is_proved_has_no_limit(
     objective: float | None, bound: float, status: Status
 ) -> None:
     """What is open has one; a bound is never above the objective."""
-    schedule = om.Schedule(matchings=[[1, 0]], durations_s=[1.0])
+    schedule = om.Schedule(matchings=np.array([[1, 0]], dtype=np.int32), durations_s=np.ones(1))
     known: dict[str, Any] = {} if objective is None else {"schedule": schedule}
     found = conclude(PROBLEM, "tests", objective, bound, **known)
     assert (found.status, found.objective) == (status, objective)
