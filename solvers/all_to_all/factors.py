@@ -17,16 +17,8 @@ from optmatch.solvers.kernel import inner_kernel, kernel
 def tournament(n_ports: int, bidirectional: bool) -> NDArray[np.int64]:
     """Make the round-robin tournament (circle method; cyclic shifts where only they fit).
 
-    Parameters
-    ----------
-    bidirectional
-        Whether a pair is one circuit; otherwise each ordered pair is one.
-
-    Returns
-    -------
-    NDArray
-        ``factors[slot, vertex]``, int64: n - 1 slots, or n for an odd number of bidirectional
-        ports.
+    Returns ``factors[slot, vertex]``, int64: n - 1 slots, or n for an odd number of bidirectional
+    ports.
 
     Examples
     --------

@@ -28,19 +28,8 @@ def decide_fewest(
 ) -> list[Slot] | bool:
     """Find a schedule in the fewest slots, or tell whether it is refuted that there is one.
 
-    Parameters
-    ----------
-    problem
-        On live ports.
-    most_literals
-        Larger models are not built.
-    slots
-        Another number of slots than the fewest by counting.
-
-    Returns
-    -------
-    list of Slot or bool
-        The slots; True if there are none; False if that stays open.
+    Returns the slots; True if there are none; False if that stays open, as it does for models of
+    more than `most_literals`. `slots` is another number of them than the fewest by counting.
     """
     model = JointModel(problem, problem.min_slots if slots is None else slots)
     if model.n_literals > most_literals:

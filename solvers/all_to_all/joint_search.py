@@ -25,19 +25,7 @@ def finish_small(
 ) -> Solution:
     """Let the exact model improve on a schedule, or prove it, where the mesh is small.
 
-    Parameters
-    ----------
-    problem
-        On live ports.
-    found
-        A schedule in more slots than by counting.
-    clock, rng, on_event
-        As of every method. Without a time limit, only meshes that take seconds are small.
-
-    Returns
-    -------
-    Solution
-        As `improve` gives it; as found where the mesh is larger.
+    Without a time limit, only meshes that take seconds are small.
     """
     slots = 0 if found.schedule is None else found.schedule.n_slots
     most = _SECONDS_LITERALS if clock.limits.time_s is None else _MINUTES_LITERALS

@@ -93,13 +93,7 @@ class Repair:
         self._fatal.clear()
 
     def judge(self, faults: tuple[Fault, ...]) -> Verdict:
-        """Say whether the schedule survives some faults of cells, and how.
-
-        Parameters
-        ----------
-        faults
-            Different cells, stuck or dead.
-        """
+        """Say whether the schedule survives some faults of cells, and how."""
         if len(faults) == 1:
             (fault,) = faults
             if fault not in self._alone:

@@ -45,14 +45,8 @@ def ask_shortage(
 ) -> Refuted:
     """Make the test whether the fewest slots do not do on another fabric, for `find_causes`.
 
-    Parameters
-    ----------
-    solution
-        A schedule in more slots, with the proof that they are needed.
-    clock, rng
-        When to stop, and the source of randomness of searches.
-    decide
-        What has the last word: `decide_fewest`, or `decide_small`.
+    `solution` is a schedule in more slots, with the proof that they are needed. `decide` has the
+    last word: `decide_fewest`, or `decide_small`.
     """
     with uncounted():
         from optmatch.solvers.all_to_all.joint_bound import bound_jointly, refute_again  # OR-tools
@@ -98,16 +92,8 @@ def _route_fewest(
 def names_faults(decide: Decide = decide_small) -> Callable[[Solve], Solve]:
     """Let a method for all-to-all name the faults that cost it slots.
 
-    Parameters
-    ----------
-    decide
-        As of `ask_shortage`.
-
-    Returns
-    -------
-    Callable
-        Decorates a method. Where it proves that the fewest slots do not do, its statistics get
-        causes, as `name_causes` gives them to what cannot be done at all.
+    Where a method proves that the fewest slots do not do, its statistics get causes, as
+    `name_causes` gives them to what cannot be done at all.
     """
 
     def decorate(solve: Solve) -> Solve:

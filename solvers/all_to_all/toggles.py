@@ -118,12 +118,7 @@ class Sequence:
     def agreement(self, place: int, unit: int) -> NDArray[np.int64]:
         """``cost[cell, state]``: `unit` for each toggle that driving a cell there would add.
 
-        Parameters
-        ----------
-        place
-            The place in the order whose slot is to be routed anew; `count` must be up to date.
-        unit
-            The cost of one toggle.
+        `place` is that of the slot to be routed anew; `count` must be up to date.
         """
         before, after = self.last[place], self.following[place + 1]
         kept = ((before != after) & (before != FREE) & (after != FREE)).astype(np.int64)
@@ -141,17 +136,8 @@ class Sequence:
 def lower_toggles(planner: SlotPlanner, sequence: Sequence) -> int:
     """Order the slots for few toggles, and let routes of the same length agree with that order.
 
-    Parameters
-    ----------
-    planner
-        Its routes change, but not their lengths.
-    sequence
-        The slots of the plan; its order and its states change.
-
-    Returns
-    -------
-    int
-        The toggles after the slots were ordered, before routes changed.
+    Routes keep their lengths. Returns the toggles after the slots were ordered, before routes
+    changed.
     """
     planner.on_event(Tick("order", 0))
     ordered = sequence.improve(planner.rng)

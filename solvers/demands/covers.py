@@ -61,15 +61,7 @@ def yield_eclipse(work: Work) -> Iterator[Plan]:
 
 
 def cover_by(work: Work, rating: Rating, demand: NDArray[np.int64] | None = None) -> Plan:
-    """Cover a demand by slots of the best rating; if time runs out, the rest heaviest first.
-
-    Parameters
-    ----------
-    work
-        Demand, delay and clock.
-    demand
-        What is to be covered, if not all of ``work.demand``.
-    """
+    """Cover a demand by slots of the best rating; if time runs out, the rest heaviest first."""
     whole = work.demand if demand is None else demand
     rest, n = whole.copy(), len(whole)
     space = new_workspace(n)

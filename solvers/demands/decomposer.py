@@ -32,12 +32,7 @@ _CLOSED = -1e6
 class Decomposer:
     """Random decompositions of one matrix with equal line sums into permutations.
 
-    Parameters
-    ----------
-    rng
-        Decides what else is free.
-    fabric
-        Where the permutations are to be held, any of them; None if that does not matter.
+    On `fabric` the permutations are to be held; None if that does not matter.
     """
 
     def __init__(
@@ -114,13 +109,7 @@ _LEVELS = (0.0, 0.0, 0.25, 0.5)  # quantiles of what is left: weights that are a
 
 
 class RealisedDecomposer(Decomposer):
-    """Random decompositions into matchings for which there are routes.
-
-    Parameters
-    ----------
-    rng
-        Decides what else is free.
-    """
+    """Random decompositions into matchings for which there are routes."""
 
     def __init__(self, problem: Demand, rng: np.random.Generator) -> None:
         super().__init__(problem.ticks, rng, problem.fabric)
@@ -163,12 +152,7 @@ def solve_matchings(
 ) -> Solution:
     """Decompose a demand into few weighted permutations.
 
-    Parameters
-    ----------
-    problem
-        Its objective is ``"matchings"``. On cells all terms can be realised.
-    limits
-        An iteration is one decomposition, of the whole or of a part.
+    An iteration is one decomposition, of the whole or of a part.
     """
     return take_fewest(problem, limits, rng, on_event, "best", STEPS, _draw)
 
@@ -184,14 +168,8 @@ def take_fewest(
 ) -> Solution:
     """Take decompositions until a limit is reached or one meets the bound.
 
-    Parameters
-    ----------
-    problem, limits, rng, on_event, name
-        As of a method, and its name.
-    most
-        How many to take without a limit of time or iterations.
-    draw
-        Yields decompositions; it may use those that the decomposer draws.
+    `draw` yields decompositions, of which without a limit `most` are taken; it may use those that
+    the decomposer draws.
     """
     bound = problem.lower_bound()
     unlimited = limits.iterations is None and limits.time_s is None

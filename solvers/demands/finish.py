@@ -13,15 +13,7 @@ from optmatch.solvers.demands.plans import Plan
 def spread(plan: Plan, problem: Demand) -> list[Plan]:
     """Give each slot to a plane, and split slots until all planes end about the same time.
 
-    Parameters
-    ----------
-    problem
-        It states planes, delay and the shortest slot.
-
-    Returns
-    -------
-    list of Plan
-        One for each plane; together they serve the same.
+    Together the plans serve the same.
 
     Examples
     --------
@@ -106,15 +98,7 @@ def order_slots(matchings: NDArray[np.int32]) -> NDArray[np.int64]:
 
 
 def keep_circuits(plan: Plan, problem: Demand) -> Plan:
-    """Order the slots, and shorten each by what its circuits carry during delays.
-
-    Parameters
-    ----------
-    plan
-        Slots that serve the demand without that.
-    problem
-        With per-circuit switching on one plane.
-    """
+    """Order the slots, and shorten each by what its circuits carry during delays."""
     order = order_slots(plan.matchings)
     matchings, ticks = plan.matchings[order], plan.ticks[order].copy()
     if not len(ticks):

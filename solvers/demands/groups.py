@@ -1,4 +1,4 @@
-"""Schedules of groups (coflows) by weight: the primal-dual order, and orders near it."""
+"""Schedules of groups (coflows) by weight: the best order of a relaxation, and orders near it."""
 
 from __future__ import annotations
 
@@ -15,19 +15,30 @@ from optmatch.solvers.feedforward import holds_every_matching
 from optmatch.solvers.frame import conclude, take_best
 from optmatch.solvers.kernel import kernel
 
-MOVES = 300
+MOVES = 2000
 """Orders that are tried beside the first ones, without limits."""
-_SHARES = (0.0, 0.5, 1.0)
+_BONUSES = (0.0, 1.0, 3.0)
 
 
 @kernel
 def _follow(
-    source, destination, group, left, delay, shortest, share, ends, taken, matchings, ticks
+    source,
+    destination,
+    group,
+    left,
+    delay,
+    shortest,
+    bonus,
+    ends,
+    taken,
+    chosen,
+    matchings,
+    ticks,
 ):
-    """Serve entries in their order: in each slot all that fit, until some are done.
+    """Serve entries in their order: in each slot all that fit, as long as one of them takes.
 
-    A slot lasts until its first circuit is done, or longer: by a share of what the longest
-    circuit of the first group needs beyond that.
+    That length is chosen which serves most for its time. The first group counts three times, and
+    what is done earns a delay, `bonus` times.
     """
     clock, slot, first = 0, 0, 0
     while first < len(left):
@@ -38,21 +49,29 @@ def _follow(
         for i in range(len(matching)):
             matching[i] = -1
             taken[i] = False
-        least, longest = left[first], left[first]
+        count = 0
         for k in range(first, len(left)):
             if left[k] > 0 and matching[source[k]] < 0 and not taken[destination[k]]:
                 matching[source[k]] = destination[k]
                 taken[destination[k]] = True
-                least = min(least, left[k])
-                if group[k] == group[first]:
-                    longest = max(longest, left[k])
-        held = max(least + np.int64(share * (longest - least)), shortest)
+                chosen[count] = k
+                count += 1
+        most, held = -1.0, shortest
+        for a in range(count):
+            length, total = left[chosen[a]], 0.0
+            for b in range(count):
+                k = chosen[b]
+                serves = left[k] + bonus * delay if left[k] <= length else float(length)
+                total += 3.0 * serves if group[k] == group[first] else serves
+            if total > most * (length + delay):
+                most = total / (length + delay)
+                held = max(length, shortest)
         clock += delay
-        for k in range(first, len(left)):
-            if left[k] > 0 and matching[source[k]] == destination[k]:
-                if left[k] <= held:
-                    ends[group[k]] = max(ends[group[k]], clock + left[k])
-                left[k] -= min(left[k], held)
+        for a in range(count):
+            k = chosen[a]
+            if left[k] <= held:
+                ends[group[k]] = max(ends[group[k]], clock + left[k])
+            left[k] -= min(left[k], held)
         clock += held
         ticks[slot] = held
         slot += 1
@@ -62,11 +81,12 @@ def _follow(
 def solve_groups(
     problem: Demand, limits: Limits, rng: np.random.Generator, on_event: OnEvent
 ) -> Solution:
-    """Schedule groups in the primal-dual order, then in orders that differ by one group's place.
+    """Schedule entries by their groups, in the best order of these, then in orders near the best.
 
     Each slot is a greedy matching of the entries in that order, so idle ports serve later groups.
-    Without delays a slot that ends with its first circuit makes this the 4-approximation of
-    Sincronia [1]_: while an entry waits, its source or its destination serves an earlier one.
+    Without delays slots end with their first circuit, which makes this the 4-approximation of
+    Sincronia [1]_: while an entry waits, its source or its destination serves an earlier one. Then
+    a group or a single entry goes to another place of the order, at random, or `bonus` changes.
 
     Parameters
     ----------
@@ -90,26 +110,52 @@ def solve_groups(
     weights, deadlines_s = weigh_groups(problem)
     bound = problem.lower_bound()
 
-    def cost(ends: NDArray[np.int64]) -> float:
-        return float((weights * np.maximum(ends * problem.tick_s - deadlines_s, 0)).sum())
+    source, destination = np.nonzero(problem.ticks)
+    ticks = problem.ticks[source, destination]
+    group = np.asarray(problem.groups)[source, destination].astype(np.int64)
+
+    def serve(order: NDArray[np.int64], bonus: float) -> tuple[float, Plan]:
+        n, most = problem.fabric.n_ports, len(order)
+        rows, held = np.empty((most, n), dtype=np.int32), np.empty(most, dtype=np.int64)
+        ends, chosen = np.zeros(len(weights), dtype=np.int64), np.empty(n, dtype=np.int64)
+        entries = source[order], destination[order], group[order], ticks[order]
+        times = problem.delay_ticks, problem.min_slot_ticks, bonus
+        room = ends, np.empty(n, dtype=np.bool_), chosen, rows, held
+        count = _follow(*entries, *times, *room)
+        late_s = np.maximum(ends * problem.tick_s - deadlines_s, 0)
+        return float((weights * late_s).sum()), Plan(rows[:count], held[:count])
 
     def candidates() -> Iterator[tuple[float, tuple[Plan, float]]]:
-        best = (np.inf, [0], 0.0)
-        order, _ = order_groups(load_lines(problem), weights)
-        for first in (order, np.argsort(deadlines_s, kind="stable").tolist()):
-            for share in _SHARES:
-                plan, ends = _serve(problem, first, share)
-                best = min(best, (cost(ends), first, share))
-                yield cost(ends), (plan, cost(ends))
+        least, best, bonus = np.inf, np.arange(len(ticks)), 0.0
+        due, place = deadlines_s / problem.tick_s, np.empty(len(weights), dtype=np.int64)
+        for groups in (
+            order_groups(*load_lines(problem), weights, due)[0],
+            np.argsort(due, kind="stable"),
+        ):
+            place[groups] = np.arange(len(groups))
+            order = np.lexsort((-ticks, place[group]))
+            for other in _BONUSES:
+                cost, plan = serve(order, other)
+                if cost < least:
+                    least, best, bonus = cost, order, other
+                yield cost, (plan, cost)
         for _ in range(MOVES if clock.limits.time_s is None else 10**9):
-            order = list(best[1])
-            if len(order) < 2:
+            if len(best) < 2:
                 return
-            a, b = rng.choice(len(order), 2, replace=False).tolist()
-            order.insert(b, order.pop(a))
-            plan, ends = _serve(problem, order, best[2])
-            best = min(best, (cost(ends), order, best[2]))
-            yield cost(ends), (plan, cost(ends))
+            order, other, move = best, bonus, rng.random()
+            if move < 0.1:
+                other = float(rng.uniform(0, _BONUSES[-1]))
+            elif move < 0.4:
+                moved = group[order] == rng.integers(len(weights))
+                order = _move(order, moved, int(rng.integers(len(order))))
+            else:  # not far
+                at, n = int(rng.integers(len(order))), problem.fabric.n_ports
+                to = max(0, at + int(rng.integers(-n, n + 1)))
+                order = _move(order, np.arange(len(order)) == at, to)
+            cost, plan = serve(order, other)
+            if cost <= least:
+                least, best, bonus = cost, order, other
+            yield cost, (plan, cost)
 
     best, limit, done = take_best(candidates(), bound, clock, on_event, "orders")
     if best is None:
@@ -125,18 +171,7 @@ def solve_groups(
     return conclude(problem, "best", least, bound, limit, schedule=schedule, stats=stats)
 
 
-def _serve(problem: Demand, order: list[int], share: float) -> tuple[Plan, NDArray[np.int64]]:
-    """Serve groups in an order; return the plan, and when each group is complete, in ticks."""
-    assert problem.groups is not None
-    ticks, place = problem.ticks, np.empty(len(order), dtype=np.int64)
-    place[order] = np.arange(len(order))
-    source, destination = np.nonzero(ticks)
-    group, left = problem.groups[source, destination].astype(np.int64), ticks[source, destination]
-    first = np.lexsort((-left, place[group]))
-    matchings = np.empty((len(left), len(ticks)), dtype=np.int32)
-    held, ends = np.empty(len(left), dtype=np.int64), np.zeros(len(order), dtype=np.int64)
-    taken = np.empty(len(ticks), dtype=np.bool_)
-    rows = source[first], destination[first], group[first], left[first]
-    times = problem.delay_ticks, problem.min_slot_ticks, share
-    count = _follow(*rows, *times, ends, taken, matchings, held)
-    return Plan(matchings[:count], held[:count]), ends
+def _move(order: NDArray[np.int64], moved: NDArray[np.bool_], to: int) -> NDArray[np.int64]:
+    """Put some of an order before the others from a place on."""
+    rest = order[~moved]
+    return np.concatenate([rest[:to], order[moved], rest[to:]])

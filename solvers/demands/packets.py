@@ -13,13 +13,7 @@ _PARTS = 256  # slots are shortened by so many parts of each
 
 
 def leave_to_packets(problem: Demand, plan: Plan) -> Plan:
-    """Keep the most useful slots of a plan, as many and as long as make the whole finish first.
-
-    Parameters
-    ----------
-    plan
-        Slots that would carry everything.
-    """
+    """Keep the most useful slots of a plan, as many and as long as make the whole finish first."""
     demand, delay = problem.directed_ticks, problem.delay_ticks
     ports = np.arange(problem.fabric.n_ports)
     use = [

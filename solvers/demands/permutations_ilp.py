@@ -29,10 +29,7 @@ def solve(
 ) -> Solution:
     """Solve a demand exactly, for the objective that it states.
 
-    Parameters
-    ----------
-    problem, limits, rng, on_event
-        As for every method; see `solve_count` and `exact.makespan.solve_makespan`.
+    See `solve_count` and `exact.makespan.solve_makespan`.
     """
     if problem.objective == "matchings":
         return solve_count(problem, limits, rng, on_event)

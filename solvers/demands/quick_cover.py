@@ -181,14 +181,7 @@ def cover_quickly(
 ) -> Plan:
     """Cover a demand by slots that serve much for their time.
 
-    Parameters
-    ----------
-    demand
-        In ticks.
-    delay, shortest
-        Of a slot, in ticks.
-    exact
-        Whether to take the best matching for each length, not a stable one.
+    Each slot holds the best matching for its length, or, unless `exact`, a stable one.
 
     Examples
     --------

@@ -29,15 +29,7 @@ def stuff(ticks: ArrayLike) -> NDArray[np.int64]:
     Entries that are not zero come first, the largest first, each as far as its lines allow; then
     zeros.
 
-    Parameters
-    ----------
-    ticks
-        Whole numbers >= 0, shape (n, n).
-
-    Returns
-    -------
-    ndarray
-        int64, shape (n, n); nowhere less than `ticks`.
+    Whole numbers >= 0 become int64, nowhere less than they were.
 
     Raises
     ------

@@ -18,10 +18,7 @@ from optmatch.solvers.kernel import kernel
 def route_crossbar(matchings: NDArray[np.int32], *, ring: bool = False) -> NDArray[np.int8]:
     """Route matchings on a crossbar.
 
-    Parameters
-    ----------
-    ring
-        Whether it is wound round, as `Piloss` is.
+    As a `ring` it is wound round, as `Piloss` is.
 
     Notes
     -----

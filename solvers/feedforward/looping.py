@@ -41,12 +41,8 @@ class Network(NamedTuple):
 def network(n: int, *, dilated: bool = False, leaf: int = 2) -> Network:
     """Divide a network into blocks, its cells numbered as those of `Benes`, `DilatedBenes`.
 
-    Parameters
-    ----------
-    dilated
-        Whether each line is a pair of wires.
-    leaf
-        Blocks of so many lines are left whole, for those who look them up.
+    In a dilated one each line is a pair of wires. Blocks of `leaf` lines are left whole, for those
+    who look them up.
 
     Examples
     --------

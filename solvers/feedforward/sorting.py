@@ -21,10 +21,7 @@ from optmatch.solvers.kernel import kernel
 def lines_of_cells(n: int, *, triangle: bool = False) -> NDArray[np.int32]:
     """List the upper line of each cell, in the order in which cells are numbered.
 
-    Parameters
-    ----------
-    triangle
-        Whether cells stand as in `Reck`, not as in `SpankeBenes`.
+    A triangle is `Reck`; else cells stand as in `SpankeBenes`.
 
     Examples
     --------
@@ -43,10 +40,7 @@ def lines_of_cells(n: int, *, triangle: bool = False) -> NDArray[np.int32]:
 def route_by_sorting(matchings: NDArray[np.int32], *, triangle: bool = False) -> NDArray[np.int8]:
     """Route matchings on a planar network with the fewest cells in cross.
 
-    Parameters
-    ----------
-    triangle
-        Whether cells stand as in `Reck`, not as in `SpankeBenes`.
+    A triangle is `Reck`; else cells stand as in `SpankeBenes`.
 
     Notes
     -----

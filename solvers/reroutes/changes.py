@@ -18,13 +18,7 @@ Path = NDArray[np.int32]
 
 
 def make_transition(routing: RoutingState, case: Case, plan: Plan) -> Transition:
-    """Name the ports and fibres of a plan, and order its changes.
-
-    Parameters
-    ----------
-    routing
-        The state, with all that has failed taken out.
-    """
+    """Name the ports and fibres of a plan, and order its changes."""
     order = sorted(range(len(plan.changed)), key=plan.changed.__getitem__)
     changed = [plan.changed[k] for k in order]
     paths = [plan.paths[k] for k in order]

@@ -57,11 +57,6 @@ class FlowGraph(NamedTuple):
 def build_flow_graph(fabric: Fabric) -> FlowGraph:
     """Build the graph of a rack, or of a switch with cells.
 
-    Parameters
-    ----------
-    fabric
-        A rack with or without cells, or a switch with cells.
-
     Notes
     -----
     Time and memory are linear in cells, or in neighbouring fibres.

@@ -111,14 +111,7 @@ def refuse(
 ) -> Solution:
     """Say that there is no way over it, and why.
 
-    Parameters
-    ----------
-    problem, method, reason
-        What was asked, whose answer it is, and why in words.
-    certificate
-        The proof; None where a search shows it, or the bound of the problem.
-    bound_by
-        What shows it, if it is not the certificate alone.
+    Without a certificate a search shows it, as `bound_by` says, or the bound of the problem.
     """
     stats = {"reason": reason} | ({} if bound_by is None else {"bound_by": bound_by})
     return conclude(problem, method, None, math.inf, certificate=certificate, stats=stats)

@@ -68,12 +68,7 @@ class Search:
     def try_moving(self, movable: Sequence[int], *, few: bool = False) -> bool:
         """Solve with some circuits free to move; tell whether the model was settled.
 
-        Parameters
-        ----------
-        movable
-            Circuits that were not hit and may move.
-        few
-            Whether to find first how few of them must; else all of them count as moved.
+        With `few`, how few of them must is found first; else all of them count as moved.
         """
         routing, case = self.routing, self.case
         with routing.without((*case.hit, *movable)):

@@ -21,15 +21,7 @@ _MOST_HANDOVERS = 24
 def find_cut(problem: Reroute) -> CutProof | None:
     """Find servers that more circuits must leave than live fibres lead out.
 
-    Parameters
-    ----------
-    problem
-        A failure in a rack.
-
-    Returns
-    -------
-    CutProof or None
-        The smallest of the cuts that lack most fibres; None if no cut proves anything.
+    Of the cuts that lack most fibres the smallest; None if no cut proves anything.
 
     Notes
     -----
@@ -106,11 +98,7 @@ def prove_handovers(
 ) -> tuple[RoutingProof | None, ...] | None:
     """Prove for every handover of lost ports that the cells hold no routing of the circuits.
 
-    Returns
-    -------
-    tuple of RoutingProof, or None
-        In the order of handovers; None as soon as one could not be proved in time, or has a
-        routing.
+    None as soon as one could not be proved in time, or has a routing.
     """
     fabric = problem.broken_fabric
     if fabric.n_chips:
@@ -175,15 +163,7 @@ def explain(problem: Reroute, certificate: Any) -> str:
 def find_block(routing: RoutingState, case: Case) -> BlockProof | None:
     """Find chips from which, or to which, fewer waveguides lead than they have circuits.
 
-    Parameters
-    ----------
-    routing
-        The state, with all that has failed taken out.
-
-    Returns
-    -------
-    BlockProof or None
-        None if no server of a hit circuit has such chips, or there are no cells.
+    None if no server of a hit circuit has such chips, or there are no cells.
 
     Notes
     -----

@@ -24,12 +24,7 @@ class Model:
     variable for each circuit that can use it; nodes use up what is free of their resource. Whoever
     was not hit may keep its route, and moves only if `moved` says so.
 
-    Parameters
-    ----------
-    routing
-        The state with the hit circuits and `movable` taken off.
-    movable
-        Circuits that were not hit and may move.
+    The hit circuits, and those that may move, are off the routing.
     """
 
     def __init__(self, routing: RoutingState, case: Case, movable: Sequence[int]) -> None:
@@ -180,10 +175,7 @@ def useful_arcs(
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """List the arcs between nodes that can be reached from a start and can reach a goal.
 
-    Returns
-    -------
-    arcs, tails
-        The arcs and the nodes they leave.
+    Returns the arcs and the nodes they leave.
     """
     graph = routing.graph
     arcs = np.flatnonzero(routing.open_arcs() & (routing.free[graph.resource[graph.head]] > 0))

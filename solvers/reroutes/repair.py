@@ -140,13 +140,7 @@ def _best_handover(
 def settle(
     routing: RoutingState, case: Case, handover: Handover, circuits: Sequence[int], found: Found
 ) -> Plan:
-    """Make a plan of new routes: leave out what moved in vain, and count.
-
-    Parameters
-    ----------
-    circuits
-        Those that are hit, then those that may have moved.
-    """
+    """Make a plan of new routes: leave out what moved in vain, and count."""
     if len(circuits) == len(case.hit):
         return Plan((0, len(circuits), *found.levels), handover, tuple(circuits), found.paths)
     kept = [

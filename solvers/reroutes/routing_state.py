@@ -54,10 +54,7 @@ class Found(NamedTuple):
 class RoutingState:
     """What is free around the circuits of a state; `lift` and `put` take circuits off and on.
 
-    Parameters
-    ----------
-    problem
-        The state, with its failures: failed parts are not free.
+    Parts that have failed are not free.
     """
 
     def __init__(self, problem: Reroute) -> None:

@@ -17,13 +17,7 @@ from optmatch.solvers.routing.negotiation import Routes
 def answer_at_once(
     problem: Routing, name: str, refuted: Refuted | None = None, clock: Clock | None = None
 ) -> Solution | None:
-    """Answer what needs no search: dead circuits, no circuits, a fabric without cells.
-
-    Parameters
-    ----------
-    refuted, clock
-        As of `refuse_dead_pairs`.
-    """
+    """Answer what needs no search: dead circuits, no circuits, a fabric without cells."""
     fabric = problem.fabric
     refused = refuse_dead_pairs(problem, problem.dead_circuits(), name, refuted, clock)
     if refused is not None:
@@ -54,17 +48,7 @@ def conclude_routes(
     certificate: RoutingProof | None = None,
     stats: dict[str, object] | None = None,
 ) -> Solution:
-    """Make the solution from the best routes found, if any, and a proved bound.
-
-    Parameters
-    ----------
-    bound
-        No routes cost less; infinite if there are none.
-    limit
-        Why the search ended, where it leaves the question open.
-    certificate
-        A proof of the bound, if the problem's own bound is less.
-    """
+    """Make the solution from the best routes found, if any, and a proved bound."""
     known: dict[str, Any] = {"certificate": certificate, "stats": stats or {}}
     if best is None:
         return conclude(problem, name, None, bound, limit, **known)

@@ -112,14 +112,8 @@ class Master:
     def break_cells(self, wiring: Wiring, shut: frozenset[int], cells: Iterable[int]) -> None:
         """Go on with other faults of the same fabric; routes that they do not break are kept.
 
-        Parameters
-        ----------
-        wiring
-            With the ways of stuck cells.
-        shut
-            Terminals by which no light leaves a cell.
-        cells
-            All that are broken.
+        `wiring` has the ways of stuck cells, `shut` the terminals by which no light leaves a cell,
+        and `cells` are all that are broken.
         """
         self.wiring = wiring
         self.free = self.free._replace(exits=wiring.exits)
@@ -154,14 +148,8 @@ class Master:
     ) -> Bound:
         """Bound a case from below.
 
-        Parameters
-        ----------
-        enough
-            Stop once the bound is more than this, in `UNIT`.
-        start
-            The bound of a case that this one is part of.
-        rounds
-            Stop after so many rounds of pricing.
+        Stops once the bound is more than `enough`, in `UNIT`, or after so many rounds of pricing.
+        `start` is the bound of a case that this one is part of.
         """
         best = Bound(start.value, start.prices) if start is not None else Bound()
         for column, variable in self._variables.items():

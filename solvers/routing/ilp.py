@@ -62,13 +62,7 @@ def hand_over(
 
 
 def refute_by(problem: Routing, limits: Limits, clock: Clock, rng: np.random.Generator) -> Refuted:
-    """Make the test whether a matching has no routing on another fabric, for `find_causes`.
-
-    Parameters
-    ----------
-    limits, clock
-        What each test may take, and when all of them have to end.
-    """
+    """Make the test whether a matching has no routing on another fabric, for `find_causes`."""
 
     def refuted(fabric: Fabric) -> bool | None:
         fixed = replace(problem, fabric=fabric, objective="total-cells")

@@ -59,12 +59,8 @@ class Negotiation:
     ) -> Routes | None:
         """Negotiate once: first in the given order, then in random orders and with random ties.
 
-        Parameters
-        ----------
-        turn
-            The number of the try; it chooses order and effort.
-        prices
-            What links cost from the start, in `UNIT`.
+        The number of the turn chooses order and effort. `prices` are what links cost from the
+        start, in `UNIT`.
         """
         routes, lengths = self.router.empty_routes()
         order, link = self.order, self.router.wiring.link

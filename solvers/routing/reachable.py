@@ -34,15 +34,7 @@ class Reachable(NamedTuple):
 def count_matchings(fabric: Fabric) -> Reachable | None:
     """Try all permutations of the live ports, or all pairings if they are bidirectional.
 
-    Parameters
-    ----------
-    fabric
-        A fabric with cells.
-
-    Returns
-    -------
-    Reachable or None
-        None if there are more than `MOST_MATCHINGS`.
+    None if there are more than `MOST_MATCHINGS`.
 
     Notes
     -----

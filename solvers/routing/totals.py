@@ -20,12 +20,7 @@ _ROUNDING = 1 - 1e-12
 class CellTotals:
     """Totals of cells: those of the shortest routes, and whole steps above.
 
-    Parameters
-    ----------
-    least
-        What the shortest routes cost, in `UNIT`.
-    step
-        As of `cost_step`.
+    The shortest routes cost `least`, in `UNIT`; `step` is as of `cost_step`.
 
     Examples
     --------
@@ -109,14 +104,7 @@ class LossTotals:
 def totals_of(problem: Routing, router: Router, least: int) -> CellTotals | LossTotals:
     """Say what all routes of a matching together can cost.
 
-    Parameters
-    ----------
-    problem
-        The matching; its objective is total cells or loss.
-    router
-        Made with the costs of cells.
-    least
-        The sum of the cheapest routes, in the unit of the router.
+    `least` is the sum of the cheapest routes, in the unit of the router.
     """
     circuits = problem.circuits.astype(np.int64)
     if problem.objective != "loss-db":

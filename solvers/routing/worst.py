@@ -22,18 +22,8 @@ def route_worst(
 ) -> Solution:
     """Find routes of which the longest is as short as possible.
 
-    Parameters
-    ----------
-    problem
-        Its objective is ``"worst-cells"``.
-    start
-        Routes of the same matching to improve on.
-
-    Returns
-    -------
-    Solution
-        If the longest of all shortest routes is not enough, lengths are refuted one by one from
-        there; such a bound is not certified (``stats["bound_by"]``).
+    If the longest of all shortest routes is not enough, lengths are refuted one by one from there;
+    such a bound is not certified (``stats["bound_by"]``).
     """
     negotiation = Negotiation(problem)
     graph, circuits = negotiation.router.graph, negotiation.circuits

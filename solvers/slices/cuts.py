@@ -18,18 +18,9 @@ MOST = 16
 def find_cut(rack: Rack, plan: SliceShape, server: Shape, largest: int) -> list[int] | None:
     """Find a set of servers that shows that no slice in this rack has a load of at most `largest`.
 
-    Parameters
-    ----------
-    rack
-        One rack, or joined ones; its switches count as servers that are not free.
-    server
-        Chips of a server along x, y and z.
-
-    Returns
-    -------
-    list of int or None
-        The set that misses most, servers counted from the first of the rack, then switches; None
-        if no set does, or there are more than ``MOST`` of them or of slots.
+    Of all sets the one that misses most, servers counted from the first of the rack, then
+    switches, which count as servers that are not free; None if no set does, or there are more than
+    ``MOST`` of them or of slots.
 
     Notes
     -----

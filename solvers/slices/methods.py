@@ -25,12 +25,7 @@ def solve(
 ) -> Solution:
     """Place a slice by a rule of `optmatch.solvers.slices.pod.Pod.allocate`.
 
-    Parameters
-    ----------
-    limits
-        One iteration places the slice.
-    rule
-        ``"first-fit"`` or ``"optical"``: the name of the method.
+    One iteration places the slice.
 
     Examples
     --------

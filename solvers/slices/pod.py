@@ -256,17 +256,7 @@ class Pod:
 def aligned_blocks(servers: Shape, grid: Shape) -> NDArray[np.int64]:
     """List the blocks of servers whose corner is a multiple of their sides.
 
-    Parameters
-    ----------
-    servers
-        Servers of a rack along x, y and z.
-    grid
-        Those of the block.
-
-    Returns
-    -------
-    NDArray
-        ``blocks[block, slot] = server``, blocks and slots x fastest.
+    Returns ``blocks[block, slot] = server``, blocks and slots x fastest.
 
     Examples
     --------
@@ -288,17 +278,7 @@ def aligned_blocks(servers: Shape, grid: Shape) -> NDArray[np.int64]:
 def whole_racks(servers: Shape, grid: Shape) -> NDArray[np.int64]:
     """Lay a block out on whole racks; empty if its sides are no multiples of theirs.
 
-    Parameters
-    ----------
-    servers
-        Servers of a rack along x, y and z.
-    grid
-        Those of the block.
-
-    Returns
-    -------
-    NDArray
-        ``block[slot] = server``, counted rack by rack; racks and slots x fastest.
+    Returns ``block[slot] = server``, counted rack by rack; racks and slots x fastest.
 
     Examples
     --------

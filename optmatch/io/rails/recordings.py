@@ -19,7 +19,7 @@ from optmatch.io.chakra.traces import MISSING
 from optmatch.io.contents import decode, read_bytes
 from optmatch.io.fields import shorten
 from optmatch.io.rails.phases import Line, trace_of
-from optmatch.model import FormatError
+from optmatch.model import FormatError, naming
 from optmatch.problems.rails.step import DIMENSIONS, Step
 
 _RECORD = re.compile(
@@ -174,11 +174,8 @@ def _align(
     """Find one period in each recording, all from the same message on: first phase and length."""
     found: dict[int, tuple[int, int]] = {}
     for rank, seen in records.items():
-        try:
+        with naming(files[rank]):
             step = phases_of_step(seen)
-        except FormatError as exc:
-            exc.path = files[rank]
-            raise
         found[rank] = seen.index(step[0]), len(step)
     messages = {
         rank: {one.start_index: k for k, one in enumerate(seen) if k >= first and _is_message(one)}

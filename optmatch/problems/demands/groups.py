@@ -1,7 +1,8 @@
 """Groups of entries that count when the last of them is served: coflows, with weights, deadlines.
 
-A line serves one entry at a time, and each after a delay. So a line is a machine, a group an order
-of as many jobs as there are lines, and the relaxation is a concurrent open shop.
+A line serves one entry at a time, each in another slot. So before a set of groups is complete, the
+busiest line for it has had its time, and another one, perhaps, most slots, each after a delay.
+Every two lines are so a machine that serves groups one by one: a concurrent open shop.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import InputError
+
+EXACT = 12
+"""Of so many groups the best order of the relaxation is found; of more that of so many."""
 
 Grouped = Any
 """A `Demand` whose groups count: its module imports this one."""
@@ -65,38 +69,41 @@ def weigh_groups(problem: Grouped) -> tuple[NDArray[np.float64], NDArray[np.floa
     )
 
 
-def load_lines(problem: Grouped) -> NDArray[np.int64]:
-    """``load[group, line]``: the ticks that a line is busy for a group, with its delays.
+def load_lines(problem: Grouped) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return ``served[group, line]`` and ``delayed[group, line]``, in ticks, for what groups ask.
 
     Lines are sources, then destinations.
     """
-    n = problem.fabric.n_ports
-    loads = np.zeros((len(weigh_groups(problem)[0]), 2 * n), dtype=np.int64)
+    n, groups = problem.fabric.n_ports, len(weigh_groups(problem)[0])
+    served, delayed = np.zeros((2, groups, 2 * n), dtype=np.int64)
     rows, columns = np.nonzero(problem.ticks)
-    busy = problem.ticks[rows, columns] + problem.delay_ticks
     for lines in (rows, n + columns):
-        np.add.at(loads, (problem.groups[rows, columns], lines), busy)
-    return loads
+        place = problem.groups[rows, columns], lines
+        np.add.at(served, place, problem.ticks[rows, columns])
+        np.add.at(delayed, place, problem.delay_ticks)
+    return served, delayed
 
 
 def bound_groups(problem: Grouped) -> float:
-    """Bound the weighted completion by each group alone, and by what `order_groups` earns."""
+    """Bound the weighted completion by what `order_groups` earns."""
     weights, deadlines_s = weigh_groups(problem)
-    loads = load_lines(problem)
-    alone_s = loads.max(axis=1, initial=0) * problem.tick_s
-    earned_s = order_groups(loads, weights)[1] * float(problem.tick_s)
-    late_s = np.maximum(alone_s - deadlines_s, 0)
-    return max(float(weights @ late_s), earned_s - float(weights @ deadlines_s))
+    served, delayed = load_lines(problem)
+    earned = order_groups(served, delayed, weights, deadlines_s / problem.tick_s)[1]
+    return earned * float(problem.tick_s)
 
 
 def order_groups(
-    loads: NDArray[np.int64], weights: NDArray[np.float64]
+    served: NDArray[np.int64],
+    delayed: NDArray[np.int64],
+    weights: NDArray[np.float64],
+    due: NDArray[np.float64],
 ) -> tuple[list[int], float]:
-    """Order groups by the primal-dual rule, and return what the dual solution bounds.
+    """Order groups for the concurrent open shop, and return what no order of them undercuts.
 
-    The last group is the one that weighs least for its time on the busiest line; the others pay
-    for that line by their weights, and so on [1]_. In the concurrent open shop this order costs at
-    most twice the best.
+    While there are more than `EXACT` groups, the last one is that which weighs least for its time
+    on the busiest machine; the others pay for that machine by their weights [1]_. What they earn
+    so is a bound. It does without the payment where the last group, alone and late, costs more.
+    The others are put in the best order for what is left of their weights, by sets of groups.
 
     References
     ----------
@@ -105,20 +112,59 @@ def order_groups(
 
     Examples
     --------
-    >>> order_groups(np.array([[4, 0], [1, 2]]), np.array([1.0, 1.0]))
-    ([1, 0], 6.75)
+    >>> order_groups(np.array([[4, 0], [1, 2]]), np.zeros((2, 2)), np.ones(2), np.zeros(2))
+    ([1, 0], 7.0)
     """
-    left, paid = weights.astype(np.float64).copy(), 0.0
-    waiting = np.ones(len(weights), dtype=np.bool_)
-    order: list[int] = []
-    while waiting.any():
-        sums = loads[waiting].sum(axis=0)
-        load = np.where(waiting, loads[:, sums.argmax()], 0).astype(np.float64)
-        prices = np.divide(left, load, out=np.full(len(left), np.inf), where=load > 0)
-        last = int(prices.argmin()) if load.any() else int(waiting.nonzero()[0][-1])
-        if load.any():
-            paid += float(prices[last] * (load.sum() ** 2 + (load**2).sum()) / 2)
-            left = np.maximum(left - prices[last] * load, 0.0)
-        waiting[last] = False
-        order.append(last)
-    return order[::-1], paid
+    left, earned = weights.astype(np.float64), 0.0
+    waiting, last = np.arange(len(weights)), list[int]()
+    while len(waiting) > EXACT:
+        busiest = served[waiting].sum(axis=0).argmax(), delayed[waiting].sum(axis=0).argmax()
+        times = served[waiting, busiest[0]] + delayed[waiting, busiest[1]]
+        unpaid = np.full(len(waiting), np.inf)
+        prices = np.divide(left[waiting], times, out=unpaid, where=times > 0)
+        place = int(prices.argmin())
+        group, price = waiting[place], prices[place] if times.any() else 0.0
+        paid = price * ((times.sum() ** 2 + (times**2).sum()) / 2 - times @ due[waiting])
+        alone = left[group] * max(0.0, served[group].max() + delayed[group].max() - due[group])
+        if paid >= alone:
+            left[waiting] = np.maximum(left[waiting] - price * times, 0.0)
+        earned += float(max(paid, alone))
+        last.append(int(group))
+        waiting = np.delete(waiting, place)
+    first, cost = _order_exactly(served[waiting], delayed[waiting], left[waiting], due[waiting])
+    return [*waiting[first].tolist(), *last[::-1]], earned + cost
+
+
+def _order_exactly(
+    served: NDArray[np.int64],
+    delayed: NDArray[np.int64],
+    weights: NDArray[np.float64],
+    due: NDArray[np.float64],
+) -> tuple[list[int], float]:
+    """Find the best order of few groups, and its cost, from that of each set of them.
+
+    Bits of a number are a set.
+    """
+    count = len(weights)
+    busy, late = np.zeros((2, 1 << count))
+    for table, most in ((served, busy), (delayed, late)):
+        for line in table.T:
+            sums = np.zeros(1)
+            for part in line:
+                sums = np.concatenate([sums, sums + part])
+            np.maximum(most, sums, out=most)
+    sets = np.arange(1 << count)
+    cost = weights[:, None] * np.maximum(busy + late - due[:, None], 0.0)  # of a last group
+    least, lasts = np.full(len(sets), np.inf), np.zeros(len(sets), dtype=np.int64)
+    least[0] = 0.0
+    for _ in range(count):  # as often, sets of one more group have their final values
+        for group in range(count):
+            (whole,) = np.nonzero(sets >> group & 1)
+            found = least[whole ^ (1 << group)] + cost[group, whole]
+            better = found < least[whole]
+            least[whole[better]], lasts[whole[better]] = found[better], group
+    order, left = list[int](), len(sets) - 1
+    while left:
+        order.append(int(lasts[left]))
+        left ^= 1 << order[-1]
+    return order[::-1], float(least[-1])
