@@ -20,8 +20,8 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 SECTIONS: dict[str, list[str]] = {
     "Questions": [
-        "concepts", "demand", "scheduling", "rails", "collectives", "racks", "slices",
-        "sharing", "sharing-fabric", "sharing-simulation",
+        "concepts", "demand", "scheduling", "rails", "rails-figures", "collectives", "racks",
+        "slices", "sharing", "sharing-fabric", "sharing-simulation",
     ],
     "Fabrics and light": ["feed-forward", "netlists", "faults", "optics"],
     "Reference": ["solutions", "command-line", "file-formats", "glossary"],

@@ -42,6 +42,7 @@ EXIT_CODES = {
 }
 
 STDIN = "-"
+_FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 
 
 class Main(LaterGroup):
@@ -102,7 +103,8 @@ def describe(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return f"out of memory {error}".rstrip()
     if isinstance(error, OSError) and not isinstance(error, OptMatchError) and error.errno:
-        return ": ".join(filter(None, (error.filename, error.strerror)))
+        name = error.filename or ("<stdout>" if error.errno in _FULL else None)
+        return ": ".join(filter(None, (name, error.strerror)))
     return str(error)
 
 
@@ -162,8 +164,12 @@ def for_each(files: Sequence[str], run: Callable[[str], int], *, as_json: bool) 
         try:
             code = run(file)
         except (OptMatchError, OSError, MemoryError) as exc:
-            if isinstance(exc, OSError) and exc.errno == errno.EPIPE:
-                raise  # nobody reads on: click ends in silence
+            if (
+                isinstance(exc, OSError)
+                and exc.errno in (errno.EPIPE, *_FULL)
+                and not exc.filename
+            ):
+                raise  # no more can be told: if nobody reads on, click ends in silence
             if isinstance(exc, InputError) and not exc.path:
                 exc.path = name_of(file)
             code = code_of(exc)

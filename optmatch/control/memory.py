@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -47,11 +48,20 @@ def write_memory(path: str | os.PathLike[str], memories: list[Memory]) -> None:
 
 
 def add_line(journal: Path, what: str, parts: FailedParts, stand_ins: dict[int, int]) -> None:
-    """Add what was done to a journal, as a line of JSON."""
+    """Add what was done to a journal, as a whole line of JSON, or raise an `OSError`."""
     named = {name: list(numbers) for name, numbers in parts._asdict().items() if numbers}
     line = {"what": what, **named, "stand_ins": list(map(list, stand_ins.items()))}
-    with journal.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
+    text = (json.dumps(line) + "\n").encode()
+    with journal.open("ab", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        try:
+            if file.write(text) < len(text):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as exc:
+            exc.filename = os.fspath(journal)
+            if journal.is_file():
+                file.truncate(size)
+            raise
 
 
 def read_memory(path: str | os.PathLike[str]) -> list[Memory]:

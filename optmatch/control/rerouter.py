@@ -64,7 +64,8 @@ class Rerouter:
     history
         How many changes can be taken back at most.
     journal
-        A file to which each change adds a line of JSON; None for none.
+        A file to which each change adds a line of JSON; None for none. If that fails, by an
+        `OSError`, nothing changes.
 
     Raises
     ------
@@ -242,10 +243,11 @@ class Rerouter:
         with self._lock:
             if not self._history:
                 raise InputError("nothing was applied that is remembered")
-            memory = self._history.pop()
+            memory = self._history[-1]
             since = tuple(failure for failure in self._refused if failure not in memory.refused)
-            self._take_over(memory._replace(refused=memory.refused + since))
-            self._note("rollback", FailedParts())
+            memory = memory._replace(refused=memory.refused + since)
+            self._take_over(memory, "rollback", FailedParts())
+            self._history.pop()
             return memory.state
 
     def repair(
@@ -360,12 +362,15 @@ class Rerouter:
     ) -> None:
         """Go on to a new state, and remember the last one."""
         memory = self._memory()
-        self._take_over(Memory(state, tuple(homes.items()), refused))
+        self._take_over(Memory(state, tuple(homes.items()), refused), what, parts)
         self._history.append(memory)
-        self._note(what, parts)
 
-    def _take_over(self, memory: Memory) -> None:
-        self._now = look(memory.state, self._now)
+    def _take_over(self, memory: Memory, what: str, parts: FailedParts) -> None:
+        """Go on to a state, once that is noted in the journal."""
+        now = look(memory.state, self._now)
+        if self._journal is not None:
+            add_line(self._journal, what, parts, {home: unit for unit, home in memory.homes})
+        self._now = now
         self._look_ahead()
         self._homes, self._refused = dict(memory.homes), memory.refused
         self._offers = None
@@ -392,8 +397,3 @@ class Rerouter:
             except OptMatchError:
                 continue
             yield Proposal(self._now.state, failure, way)
-
-    def _note(self, what: str, parts: FailedParts) -> None:
-        """Add a line to the journal."""
-        if self._journal is not None:
-            add_line(self._journal, what, parts, self.stand_ins)

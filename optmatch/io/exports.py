@@ -156,8 +156,14 @@ def export(
             f"{to}: {len(files)} files cannot go into one stream", path=os.fspath(path)
         )
     targets = [check_target(os.fspath(path) + ending, force=force) for ending in files]
-    for target, content in zip(targets, files.values(), strict=True):
-        replace_file(target, content.encode() if isinstance(content, str) else content)
+    new = [target for target in targets if not target.exists()]
+    try:
+        for target, content in zip(targets, files.values(), strict=True):
+            replace_file(target, content.encode() if isinstance(content, str) else content)
+    except BaseException:
+        for target in new:
+            target.unlink(missing_ok=True)
+        raise
     return [os.fspath(path) + ending for ending in files]
 
 

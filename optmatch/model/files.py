@@ -55,10 +55,21 @@ def is_stream(path: str | os.PathLike[str]) -> bool:
 
 
 def replace_file(target: Path, content: bytes) -> None:
-    """Write a file under another name in the same folder, then rename it; write into a pipe."""
-    if is_stream(target):
-        target.write_bytes(content)
-        return
+    """Write a file under another name in the same folder, then rename it; write into a pipe.
+
+    An `OSError` names the file.
+    """
+    try:
+        if is_stream(target):
+            target.write_bytes(content)
+        else:
+            _replace(target, content)
+    except OSError as exc:
+        exc.filename, exc.filename2 = os.fspath(target), None
+        raise
+
+
+def _replace(target: Path, content: bytes) -> None:
     _remove_stale_parts(target)
     part = target.with_name(f".{target.name}.{os.getpid()}-{os.urandom(4).hex()}.part")
     try:

@@ -84,7 +84,7 @@ def save_picture(
         content = viewer_page(shown).encode()
     else:
         content = _encoded(solution_figure(shown, slot), suffix[1:])
-    _write(target, content)
+    replace_file(target, content)
     return Path(path)
 
 
@@ -108,7 +108,7 @@ def save_figure(
         If the suffix is unknown, the file exists, or its folder does not.
     """
     target = check_target(path, force=force, endings=PICTURES)
-    _write(target, _encoded(draw(), target.suffix.lower()[1:]))
+    replace_file(target, _encoded(draw(), target.suffix.lower()[1:]))
     return target
 
 
@@ -201,10 +201,3 @@ def _show_names_as_they_are(figure: Figure) -> None:
             text.set_text(
                 re.sub(r"[\x00-\x09\x0b-\x1f\x7f]", "\N{REPLACEMENT CHARACTER}", text.get_text())
             )
-
-
-def _write(target: Path, content: bytes) -> None:
-    try:
-        replace_file(target, content)
-    except OSError as exc:
-        raise InputError(f"cannot write: {exc.strerror}", path=str(target)) from exc

@@ -112,9 +112,7 @@ def _simple_drafts(transfers: Transfers) -> Iterator[Draft]:
     makers: tuple[Callable[[], Draft | None], ...] = (
         lambda: plan_by_demand(transfers, provisioned=True),
         lambda: plan_by_demand(transfers, provisioned=False),
-        lambda: plan_static(
-            fold_transfers(transfers.job, fixed=True) if transfers.has_all_to_alls else transfers
-        ),
+        lambda: plan_static(transfers),
     )
     for make in makers:
         check_time()

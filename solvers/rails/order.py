@@ -48,6 +48,7 @@ def plan_ahead(transfers: Transfers, starts: Sequence[Start] = ()) -> Draft | No
 def best_order(transfers: Transfers, starts: Sequence[Start] = ()) -> Order | None:
     """Choose what `plan_ahead` makes a plan of; `starts` are those of nodes in known plans."""
     lanes, uses = usual_lanes(transfers), transfers.uses()
+    lasts = transfers.lasting(lanes)
     everything = dict.fromkeys(lanes, (1 << transfers.n_lanes) - 1)
     free = longest_paths(transfers.lasting(everything), transfers.pairs)
     best: Order | None = None
@@ -55,7 +56,7 @@ def best_order(transfers: Transfers, starts: Sequence[Start] = ()) -> Order | No
         check_time()
         served = _serve(transfers, uses, start, lanes)
         for standing in (served.last, served.first):
-            found = _time(transfers, served, standing, lanes)
+            found = _time(transfers, served, standing, lasts)
             step_s = np.inf if found is None else found.timed.end_s.max(initial=0.0)
             if step_s < (np.inf if best is None else best.step_s):
                 each = (column[standing].tolist() for column in served.uses[1:4])
@@ -74,7 +75,7 @@ def plan_in_order(transfers: Transfers, order: Order) -> Draft | None:
     faces = [order.faces[at] for at in zip(ends, lanes, strict=True)]
     facing = np.flatnonzero(served.uses.peer == np.array(faces, np.int64)[served.line])
     standing = facing[np.searchsorted(served.line[facing], np.arange(len(faces)))]
-    found = _time(transfers, served, standing, order.lanes)
+    found = _time(transfers, served, standing, transfers.lasting(order.lanes))
     if found is None:
         return None
     begins = found.timed.start_s[len(transfers.duration_s) :]
@@ -96,7 +97,7 @@ class _Found(NamedTuple):
 
 
 def _time(
-    transfers: Transfers, served: Lines, standing: Ints, lanes: Mapping[int, int]
+    transfers: Transfers, served: Lines, standing: Ints, lasts: NDArray[np.float64]
 ) -> _Found | None:
     """Find when everything starts, and what is turned; `standing` rows say whom lines face."""
     (node, _, _, peer, *_), before, last = served.uses, served.before, served.last
@@ -113,6 +114,5 @@ def _time(
         np.stack([number[: turns.sum()], node[turns]], axis=1),
     )
     delays = np.full(len(turned), transfers.job.network.delay_s)
-    lasts = np.concatenate([transfers.lasting(lanes), delays])
-    timed = longest_paths(lasts, np.concatenate(pairs))
+    timed = longest_paths(np.concatenate([lasts, delays]), np.concatenate(pairs))
     return None if timed is None else _Found(timed, turned)

@@ -16,7 +16,7 @@ from optmatch.solvers.rails.lines import Lines, draw_lines
 from optmatch.solvers.rails.paths import Ints, longest_paths
 from optmatch.solvers.rails.stopping import stopping_paths
 from optmatch.solvers.rails.timetable import Draft
-from optmatch.solvers.rails.transfers import Transfer, Transfers, fold_transfers
+from optmatch.solvers.rails.transfers import Transfer, Transfers, fold_transfers, hold_circuits
 
 NO_SPLIT = "fewer ports than there are kinds of circuits to keep"
 
@@ -54,7 +54,7 @@ def plan_policy(
     `ports` are those of each dimension for ``"static"``; None for shares by traffic.
     """
     if policy == "static":
-        draft = plan_static(fold_transfers(job, fixed=True), ports)
+        draft = plan_static(fold_transfers(job), ports)
     else:
         draft = plan_by_demand(fold_transfers(job), provisioned=policy == "provisioned")
     return draft and draft.build()
@@ -93,6 +93,10 @@ def plan_static(
     InputError
         If there are not as many ports as `ports` says, or a dimension has too few.
     """
+    ways = {transfer.kind >= SEND for transfer in transfers.by_node.values()}
+    if ports is None and len(ways) > transfers.n_lanes:  # each a kind at least
+        return None
+    transfers = hold_circuits(transfers) if transfers.has_all_to_alls else transfers
     if transfers.in_rounds:
         return None
     kinds = _kinds(transfers, apart=ports is not None)

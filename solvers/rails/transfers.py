@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from optmatch.model import InputError
 from optmatch.problems import RailJob
-from optmatch.problems.rails.step import ALL_TO_ALL, SEND
+from optmatch.problems.rails.step import ALL_TO_ALL, SEND, Step
 from optmatch.problems.rails.times import durations_s, pick_ranks
 from optmatch.solvers.rails.collectives import Lanes, Rounds, choose_rounds, tell_apart
 from optmatch.solvers.rails.fold import Folded, Places, fold, list_places
@@ -148,7 +148,7 @@ class Transfers(NamedTuple):
         """Return the rail that each node rides, -1 if none; of classes, that of one rank."""
         found = [-1] * len(self.duration_s)
         for node, transfer in self.by_node.items():
-            found[node] = int(self.job.step().rail[self.folded.part[transfer.node]])
+            found[node] = int(self.folded.step.rail[self.folded.part[transfer.node]])
         return found
 
     def lasting(self, lanes: Mapping[int, int]) -> NDArray[np.float64]:
@@ -165,10 +165,8 @@ class Transfers(NamedTuple):
         return transfer.seconds(lanes, both * self.job.network.port_bytes_per_s)
 
 
-def fold_transfers(job: RailJob, *, fixed: bool = False) -> Transfers:
+def fold_transfers(job: RailJob) -> Transfers:
     """Fold the step of a job, and list what rides its rails.
-
-    With `fixed` circuits all-to-alls have to do with a ring, as nothing is ever changed.
 
     Raises
     ------
@@ -184,9 +182,20 @@ def fold_transfers(job: RailJob, *, fixed: bool = False) -> Transfers:
             " ring needs two at each GPU",
             where="ports_per_gpu",
         )
-    lanes = Lanes(job.network.ports_per_gpu // (1 + duplex), duplex, fixed)
-    step, places = job.step(), list_places(job.step())
-    folded = fold(job, tell_apart(job, lanes, places))
+    lanes = Lanes(job.network.ports_per_gpu // (1 + duplex), duplex, fixed=False)
+    places = list_places(job.step())
+    return _list_transfers(job, fold(job, tell_apart(job, lanes, places)), lanes, places)
+
+
+def hold_circuits(transfers: Transfers) -> Transfers:
+    """Let all-to-alls do with a ring, as nothing is ever changed."""
+    lanes = transfers.lanes._replace(fixed=True)
+    return _list_transfers(transfers.job, transfers.folded, lanes, transfers.places)
+
+
+def _list_transfers(job: RailJob, folded: Folded, lanes: Lanes, places: Places) -> Transfers:
+    """Choose how everything is done that rides a rail."""
+    step = folded.step
     few, own = pick_ranks(step, folded.first)
     lasts = durations_s(few, job.network, job.collectives)
     given = lasts[np.searchsorted(own, folded.part)]
@@ -207,7 +216,7 @@ def fold_transfers(job: RailJob, *, fixed: bool = False) -> Transfers:
 
 def _add_transfers(transfers: Transfers) -> Transfers:
     """List communications and their rounds, and the ends that they use."""
-    job, folded, step = transfers.job, transfers.folded, transfers.job.step()
+    folded, step = transfers.folded, transfers.folded.step
     last, n = transfers.last.copy(), len(transfers.duration_s)
     nodes_of: dict[int, list[int]] = {}
     for node, each in transfers.rounds_of.items():
@@ -243,7 +252,7 @@ def _add_transfers(transfers: Transfers) -> Transfers:
         op = int(folded.part[first])
         kind, rounds = int(step.kind[op]), each.n_rounds if each.n_rounds > 1 else 0
         for turn, node in enumerate(nodes_of[first]):
-            sent = each.bytes_sent[turn], each.latency_s, kind, _is_ahead(job, op)
+            sent = each.bytes_sent[turn], each.latency_s, kind, _is_ahead(step, op)
             made[node] = Transfer(first, turn, rounds, tuple(endpoints[node]), *sent)
     lasts = np.concatenate([transfers.duration_s, np.zeros(n - len(transfers.duration_s))])
     first_of = np.arange(n)
@@ -278,7 +287,7 @@ def face(
     NDArray[np.int64]
         By operation; of a collective, of all rounds and lanes unless one is given.
     """
-    step = transfers.job.step()
+    step = transfers.folded.step
     if not len(operations) or step.kind[operations[0]] >= SEND:
         return step.peer[operations].astype(np.int64)
     rounds = transfers.rounds_of[int(transfers.folded.node_of(operations[:1])[0])]
@@ -309,10 +318,9 @@ def _is_next(members: tuple[int, ...], rank: int, other: int) -> bool:
     return here == 0 if len(members) == 2 else members[(here + 1) % len(members)] == other
 
 
-def _is_ahead(job: RailJob, op: int) -> bool:
+def _is_ahead(step: Step, op: int) -> bool:
     """Tell whether a message goes towards ranks that come later in its group."""
-    step, kind = job.step(), int(job.step().kind[op])
-    members = step.groups[step.group[op]].ranks
+    kind, members = int(step.kind[op]), step.groups[step.group[op]].ranks
     if kind < SEND:
         return False
     return _is_next(members, int(step.rank[op]), int(step.peer[op])) == (kind == SEND)

@@ -270,9 +270,10 @@ def test_an_interrupted_solve_keeps_its_best(problem: Path, tmp_path: Path, answ
         (om.SolverUnavailable("pip install y"), 1, "pip install y"),
         (MemoryError(), 1, "out of memory"),
         (OSError(28, "No space left on device", "f"), 1, "f: No space left on device"),
+        (OSError(28, "No space left on device"), 1, "optmatch: <stdout>: No space left on device"),
         (KeyboardInterrupt(), 130, "interrupted"),
     ],
-    ids=["defect", "unavailable", "memory", "disk", "interrupt"],
+    ids=["defect", "unavailable", "memory", "disk", "output", "interrupt"],
 )
 def test_errors_have_their_exit_codes(
     problem: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, message: str

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 import threading
 from dataclasses import replace
 from functools import cache
@@ -361,6 +363,30 @@ def test_a_restart_knows_all(tmp_path: Path) -> None:
     file.write_text('{"format": "optmatch/rerouter/1"}', "utf-8")
     with pytest.raises(om.FormatError, match="memories"):
         om.Rerouter.load(file)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the size of files")
+def test_a_journal_that_cannot_grow(tmp_path: Path) -> None:
+    """The change is refused as a whole, and no part of its line stays."""
+    import resource
+
+    journal = tmp_path / "journal.jsonl"
+    controller = om.Rerouter(rack_state(), prepare=False, journal=journal)
+    first = controller.apply(controller.fail(chip=0))
+    text, proposal = journal.read_bytes(), controller.fail(chip=20)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(text) + 10, hard))
+    try:
+        with pytest.raises(OSError, match=re.escape(str(journal))):
+            controller.apply(proposal)
+        with pytest.raises(OSError, match=re.escape(str(journal))):
+            controller.rollback()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert controller.state is first and len(controller.history) == 1
+    assert journal.read_bytes() == text
+    controller.apply(proposal)
+    assert len(journal.read_bytes().splitlines()) == 2
 
 
 def test_other_repairs() -> None:

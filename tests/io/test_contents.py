@@ -18,7 +18,6 @@ import optmatch as om
 from optmatch.io import dumps, loads, read_matrix, read_netlist
 from optmatch.io.contents import read_arrays, read_bytes, unzip
 from optmatch.io.text import as_cell
-from optmatch.model.files import replace_file
 from tests.helpers.command import DATA, call
 
 
@@ -215,18 +214,6 @@ def test_what_is_already_open_is_written_to(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1
     answer = DATA / "answers" / "all-to-all.schedule.json"
     assert call("export", answer, "--to", "netlist", "-o", "/dev/null").exit_code == 2
-
-
-def test_parts_of_a_killed_run_are_removed(tmp_path: Path) -> None:
-    """But not those of a process that lives."""
-    target = tmp_path / "a.json"
-    dead, alive = tmp_path / ".a.json.99999999-1.part", tmp_path / f".a.json.{os.getpid()}-1.part"
-    dead.touch()
-    alive.touch()
-    replace_file(target, b"x")
-    assert target.read_bytes() == b"x"
-    assert not dead.exists()
-    assert alive.exists()
 
 
 def test_a_matrix_of_complex_numbers_is_refused(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from optmatch.io.exports import export, exported
 from optmatch.io.netlists.cell_states import CONVENTION
 from optmatch.model import BAR, CROSS, FREE
 from optmatch.model.device import transfer
+from optmatch.model.files import replace_file
 from tests.helpers.readers import states_of
 
 
@@ -50,6 +51,23 @@ def test_netlists_come_back_with_their_states(tmp_path: Path) -> None:
         assert np.array_equal(states_of(json.loads(Path(name).read_text())), states)
     yaml = pytest.importorskip("yaml", reason="needs PyYAML")
     assert yaml.safe_load(Path(names[0]).read_text()) == json.loads(Path(names[0]).read_text())
+
+
+def test_files_that_do_not_all_fit_are_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is replaced stays, old or new."""
+    (tmp_path / "x.0.yml").write_text("old")
+
+    def write(target: Path, content: bytes) -> None:
+        if target.name == "x.2.yml":
+            raise OSError(28, "No space left on device", str(target))
+        replace_file(target, content)
+
+    monkeypatch.setattr("optmatch.io.exports.replace_file", write)
+    with pytest.raises(OSError, match=r"x\.2\.yml"):
+        export(solved(), "netlist", tmp_path / "x", force=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["x.0.yml"]
 
 
 def test_the_netlist_of_one_slot_is_one_text() -> None:
