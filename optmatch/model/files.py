@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
 
@@ -67,6 +69,30 @@ def replace_file(target: Path, content: bytes) -> None:
     except OSError as exc:
         exc.filename, exc.filename2 = os.fspath(target), None
         raise
+
+
+@contextmanager
+def locked(folder: Path, *, shared: bool = False) -> Iterator[None]:
+    """Let others wait who would lock a folder too; with `shared`, not those who do so as well.
+
+    Where folders cannot be locked, or one stays locked for ten seconds, there is no lock.
+    """
+    handle = None
+    with suppress(ImportError, OSError):
+        import fcntl
+
+        handle = os.open(folder, os.O_RDONLY)
+        for _ in range(1000):
+            try:
+                fcntl.flock(handle, fcntl.LOCK_NB | (fcntl.LOCK_SH if shared else fcntl.LOCK_EX))
+                break
+            except BlockingIOError:
+                time.sleep(0.01)
+    try:
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)
 
 
 def _replace(target: Path, content: bytes) -> None:
