@@ -6,7 +6,7 @@ import click
 
 from optmatch.commands.options import FORCE
 from optmatch.commands.outcome import STDIN, name_of, read_solution, say
-from optmatch.model import InputError
+from optmatch.model import InputError, naming
 
 
 def _complete_format(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -45,16 +45,13 @@ def export(file: str, to: str, output: str, force: bool) -> None:
     from optmatch.io.exports import export as write, exported
 
     solution = read_solution(file)
-    try:
+    with naming(name_of(file)):
         if output != STDIN:
             first, *others = write(solution, to, output, force=force)
             more = f" to {others[-1]}, {len(others) + 1} files" if others else ""
             say(f"{first}{more}: written")
             return
         content = exported(solution, to)
-    except InputError as exc:
-        exc.path = exc.path or name_of(file)
-        raise
     if not isinstance(content, str):
         raise InputError(f"{to}: several files; -o says what their names begin with")
     click.echo(content, nl=False)

@@ -27,7 +27,7 @@ from optmatch.commands.outcome import (
     say,
 )
 from optmatch.commands.progress import listening
-from optmatch.model import InputError, Limit
+from optmatch.model import Limit, naming
 
 if TYPE_CHECKING:
     from optmatch.studies.all_to_all.yields import YieldStudy
@@ -92,12 +92,12 @@ def faults(
     }
     subject: Any = read(file)
     options["kinds"] = options["kinds"] or _KINDS
-    with executing(jobs, dask) as executor, listening(name_of(file), quiet=quiet) as listen:
-        try:
-            study = study_yield(subject, n_faults, executor=executor, on_event=listen, **options)
-        except InputError as exc:
-            exc.path = exc.path or name_of(file)
-            raise
+    with (
+        naming(name_of(file)),
+        executing(jobs, dask) as executor,
+        listening(name_of(file), quiet=quiet) as listen,
+    ):
+        study = study_yield(subject, n_faults, executor=executor, on_event=listen, **options)
     if as_json:
         print_object("yield", {"file": file, **to_tree(study)})
     else:

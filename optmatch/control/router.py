@@ -144,21 +144,7 @@ class Router:
         VerificationError
             If the check of an answer fails: a defect.
         """
-        row = _typed("matching", matching, 1, np.int32)
-        out = self.empty() if out is None else self._accept(out)
-        rows, states, lengths = row[None], out.states[None], out.lengths[None]
-        held = np.empty(1, dtype=np.int8)
-        if len(row) != len(out.lengths):
-            Routing(self.fabric, row)  # says so
-        seat = self._take()
-        try:
-            seat[0].route(rows, states, out.routes, lengths, held)
-            if held[0] != _ROUTED:
-                self._insist(seat[0], row, out)
-            self._check(seat, rows, states)
-        finally:
-            self._idle.append(seat)
-        return out
+        return self._route(matching, None, out)
 
     def route_batch(self, matchings: ArrayLike, *, threads: int | None = None) -> RoutedBatch:
         """Set the cells for many matchings, each for itself.
@@ -241,22 +227,30 @@ class Router:
         On `Benes` and `DilatedBenes` the directions of loops are searched, within 2 ms on 64
         ports; the other feed-forward fabrics have one way for each matching.
         """
+        return self._route(matching, _typed("states", states, 1, np.int8), out)
+
+    def _route(
+        self, matching: ArrayLike, given: NDArray[np.int8] | None, out: Routed | None
+    ) -> Routed:
+        """Route a matching: anew, or from given states."""
         row = _typed("matching", matching, 1, np.int32)
-        given = _typed("states", states, 1, np.int8)
-        wrong = f"states: not -1, 0 or 1 for each of {self._n_cells} cells"
-        if len(given) != self._n_cells:
-            raise InputError(wrong)
         out = self.empty() if out is None else self._accept(out)
+        rows, states, done = row[None], out.states[None], _WRONG_STATES
         if len(row) != len(out.lengths):
-            Routing(self.fabric, row)
+            Routing(self.fabric, row)  # says so
         seat = self._take()
         try:
-            done = seat[0].change(given, row, out.states, out.routes, out.lengths)
+            if given is None:
+                held = np.empty(1, dtype=np.int8)
+                seat[0].route(rows, states, out.routes, out.lengths[None], held)
+                done = int(held[0])
+            elif len(given) == self._n_cells:
+                done = seat[0].change(given, row, out.states, out.routes, out.lengths)
             if done == _WRONG_STATES:
-                raise InputError(wrong)
+                raise InputError(f"states: not -1, 0 or 1 for each of {self._n_cells} cells")
             if done != _ROUTED:
                 self._insist(seat[0], row, out)
-            self._check(seat, row[None], out.states[None])
+            self._check(seat, rows, states)
         finally:
             self._idle.append(seat)
         return out

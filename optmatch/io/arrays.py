@@ -87,7 +87,10 @@ def _read(named: dict[str, Any], folder: Path | None) -> dict[str, NDArray[Any]]
             raise FormatError(f"sha256 = {wanted}, but {name} has another", where="/arrays/sha256")
         return read_arrays(content, name)
     except FormatError as exc:
-        exc.where = exc.where or "/arrays/file"
+        exc.where, exc.path = (
+            exc.where or "/arrays/file",
+            "",
+        )  # it is part of the file that names it
         raise
 
 

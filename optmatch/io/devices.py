@@ -8,7 +8,7 @@ from typing import Any
 from optmatch.io.contents import read_bytes
 from optmatch.io.fields import check_object, choose, from_object, to_object
 from optmatch.io.text import layout, parse
-from optmatch.model import Device, InputError
+from optmatch.model import Device, naming
 
 DEVICE_FORMAT = "optmatch/device/1"
 
@@ -42,13 +42,10 @@ def read_device(path: str | os.PathLike[str]) -> Device:
     """
     name = os.fspath(path)
     tree: Any = parse(read_bytes(path), name)
-    try:
+    with naming(name):
         check_object(tree, "")
         choose(tree, "format", {DEVICE_FORMAT: Device}, "")
         return from_object(Device, tree, "", tags=["format"])
-    except InputError as exc:
-        exc.path = name
-        raise
 
 
 def write_device(device: Device) -> str:

@@ -13,7 +13,7 @@ from optmatch.io.fields import check_object
 from optmatch.io.problems import PROBLEM_FORMAT, check_format, problem_from_tree, problem_to_tree
 from optmatch.io.schedules import SCHEDULE_FORMAT, solution_from_tree, solution_to_tree
 from optmatch.io.text import layout, parse
-from optmatch.model import FormatError, InputError, Problem, Solution
+from optmatch.model import FormatError, InputError, Problem, Solution, naming
 from optmatch.model.files import check_target as check_target, is_stream, locked, replace_file
 
 
@@ -48,11 +48,8 @@ def save(obj: Problem | Solution, path: str | os.PathLike[str], *, force: bool =
     ...     om.load(folder + "/mesh.json").fabric
     HexMesh(rows=2, cols=2, ports=4)
     """
-    try:
+    with naming(path):
         save_tree(_to_tree(obj), path, force=force)
-    except InputError as exc:
-        exc.path = exc.path or os.fspath(path)
-        raise
 
 
 def save_tree(tree: dict[str, Any], path: str | os.PathLike[str], *, force: bool) -> list[str]:
@@ -142,14 +139,11 @@ def _to_tree(obj: Problem | Solution) -> dict[str, Any]:
 
 def _read(content: str | bytes, path: str, folder: Path | None) -> Problem | Solution:
     tree = parse(content, path)
-    try:
+    with naming(path):
         check_object(tree, "")
         if check_format(tree, "", PROBLEM_FORMAT, SCHEDULE_FORMAT) == PROBLEM_FORMAT:
             return problem_from_tree(attach(tree, folder))
         return solution_from_tree(attach(tree, folder))
-    except InputError as exc:
-        exc.path = path
-        raise
 
 
 def _former_arrays(target: Path) -> Path | None:

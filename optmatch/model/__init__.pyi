@@ -20,6 +20,7 @@ from .errors import (
     SolverUnavailable as SolverUnavailable,
     TimeUp as TimeUp,
     VerificationError as VerificationError,
+    naming as naming,
 )
 from .events import (
     Bound as Bound,

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 _MOST_LETTERS = 4000  # of a message
 
 
@@ -56,6 +60,16 @@ class InputError(OptMatchError, ValueError):
 
 def _rebuild(kind: type[InputError], message: str, where: str, path: str) -> InputError:
     return kind(message, where=where, path=path)
+
+
+@contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Name a file in each `InputError` of this block that names none."""
+    try:
+        yield
+    except InputError as exc:
+        exc.path = exc.path or os.fspath(path)
+        raise
 
 
 class FormatError(InputError):

@@ -23,6 +23,7 @@ from optmatch.model import (
     VerificationError,
     check_fields,
     is_known,
+    naming,
     write_score,
 )
 from optmatch.model.files import replace_file
@@ -114,11 +115,8 @@ class Library:
             raise FormatError(f"{exc.strerror}: {hint}", path=str(path)) from exc
         if not isinstance(tree, dict) or tree.get("format") != INDEX_FORMAT:
             raise FormatError(f"format: {INDEX_FORMAT} is expected", path=str(path))
-        try:
+        with naming(path):
             found = [from_object(Entry, row, "/instances") for row in tree.get("instances", ())]
-        except InputError as exc:
-            exc.path = str(path)
-            raise
         self._entries = {entry.name: entry for entry in found}
 
     def __iter__(self) -> Iterator[Entry]:

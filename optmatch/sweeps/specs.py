@@ -14,7 +14,7 @@ from typing import Any
 from optmatch.io import load
 from optmatch.io.contents import decode, read_bytes
 from optmatch.io.fields import from_object
-from optmatch.model import FormatError, InputError, Limits, Problem, check_size
+from optmatch.model import FormatError, InputError, Limits, Problem, check_size, naming
 from optmatch.sweeps.tasks import Task
 
 DEFAULT = "default"
@@ -38,11 +38,8 @@ def read_spec(path: str | os.PathLike[str], generate: Callable[[str], Problem]) 
         tree = tomllib.loads(text)
     except (ValueError, RecursionError) as exc:
         raise FormatError(f"{exc}: not TOML", path=name) from exc
-    try:
+    with naming(name):
         return list(_tasks(tree, Path(path).parent, generate))
-    except InputError as exc:
-        exc.path = exc.path or name
-        raise
 
 
 def _tasks(

@@ -130,7 +130,7 @@ def _find(net, work, start, goal, shared, way):
     free, shut, resource = net.free, net.shut, net.resource
     distance, link, size, touched = work.distance, work.link, work.size, work.touched
     heap_cost, heap_node = work.heap_cost, work.heap_node
-    if free[resource[goal]] <= 0 or shut[goal]:
+    if free[resource[goal]] <= 0:
         return 0
     count = 0
     for side in range(2):

@@ -118,7 +118,7 @@ class Task(NamedTuple):
 
 @inner_kernel
 def _stretch(t, slot, server):
-    """Return the hops beyond one that pairs of a slot with earlier ones need, times circuits."""
+    """Return the hops that pairs of a slot with earlier ones need at least, times circuits."""
     total = 0
     for k in range(t.mine.shape[1]):
         pair = t.mine[slot, k]
@@ -130,7 +130,7 @@ def _stretch(t, slot, server):
         hops = t.least[t.kinds[pair], u, v]
         if hops == 0:
             return _NO_WAY
-        total += t.weights[pair] * (hops - 1)
+        total += t.weights[pair] * hops
     return total
 
 
@@ -232,8 +232,6 @@ def search(t, budget):
                 found = _fits(t, pair, choice[step])
         if found:
             step += 1
-            if step < len(steps):
-                choice[step] = -1
             continue
         choice[step] = -1
         step -= 1

@@ -54,6 +54,7 @@ OPTIONS = (
     FORCE,
 )
 POLICIES = ("on-demand", "provisioned", "prefetch")
+_COUNTS = ("sent_bytes", "dark_bytes", "messages", "lost", "fallbacks")
 
 
 def shake_job(
@@ -140,11 +141,7 @@ def execute_job(
         "steps": len(done.step_s),
         "mean_s": float(done.step_s.mean()),
         "p99_s": float(np.percentile(done.step_s, 99)),
-        "sent_bytes": done.sent_bytes,
-        "dark_bytes": done.dark_bytes,
-        "messages": done.messages,
-        "lost": done.lost,
-        "fallbacks": done.fallbacks,
+        **{name: getattr(done, name) for name in _COUNTS},
     }
     dark = done.dark_bytes > 0
     if as_json:

@@ -48,18 +48,13 @@ class Controller:
 
     Parameters
     ----------
-    rail
-        What it plays.
     followers
         ``one, two, ago``: triggers of which the second begins after the first.
-    delay_s
-        How long a change takes.
-    timeout_s
-        So long a rank is left alone after a poll.
+    timeout_s, tries
+        So long a rank is left alone after a poll; after so many without an answer the rail goes to
+        its fall-back state.
     whole
         Whether a state is complete before the next one begins, as the rail stops as a whole.
-    tries
-        After so many polls without an answer the rail goes to its fall-back state.
     """
 
     def __init__(

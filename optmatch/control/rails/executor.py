@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.control.rails.ranks import Faults, Ranks
-from optmatch.control.rails.server import LONGEST, Link, make_setup
+from optmatch.control.rails.server import LONGEST, Link
 from optmatch.entrances import verify
+from optmatch.io.fields import to_object
 from optmatch.model import (
     Index,
     InputError,
@@ -35,7 +36,7 @@ from optmatch.model import (
 )
 from optmatch.problems import RailJob
 from optmatch.problems.rails.orders import check_triggers, list_followers, retime
-from optmatch.problems.rails.triggers import TriggerPlan
+from optmatch.problems.rails.triggers import RailTriggers, TriggerPlan
 
 _GONE = "the controller of a rail has gone"
 
@@ -113,17 +114,7 @@ def execute(
     for violation in verify(job, retime(job, graph, plan)).violations[:1]:
         raise InputError(f"no valid plan follows from its order: {violation}", where="place")
     ranks = Ranks(job, plan, graph, steps, faults, seed)
-    setups = [
-        make_setup(
-            rail,
-            list_followers(job, rail).tolist(),
-            delay_s=job.network.delay_s,
-            timeout_s=plan.timeout_s,
-            whole=job.network.switching == "all-stop",
-            tries=plan.tries,
-        )
-        for rail in plan.rails
-    ]
+    setups = [make_setup(job, plan, rail) for rail in plan.rails]
     fallbacks = asyncio.run(_play(ranks, setups, on_event, processes=processes))
     return Execution(
         step_s=np.diff(ranks.end_s, prepend=0.0),
@@ -133,6 +124,18 @@ def execute(
         lost=ranks.n_lost,
         fallbacks=fallbacks,
     )
+
+
+def make_setup(job: RailJob, plan: TriggerPlan, rail: RailTriggers) -> dict[str, Any]:
+    """Return what the controller of a rail is told first."""
+    return {
+        "rail": to_object(rail),
+        "followers": list_followers(job, rail).tolist(),
+        "delay_s": job.network.delay_s,
+        "timeout_s": plan.timeout_s,
+        "whole": job.network.switching == "all-stop",
+        "tries": plan.tries,
+    }
 
 
 async def _play(
@@ -150,7 +153,7 @@ async def _play(
                 on_event(Tick("controllers", k, len(links)))
                 await link.open(setup)
         else:
-            links = [_Near(setup) for setup in setups]
+            links = [Link(setup) for setup in setups]
         while not ranks.is_over or asked:
             until_s = ranks.horizon_s
             answers = await asyncio.gather(*(links[k].exchange(messages[k]) for k in asked))
@@ -166,17 +169,6 @@ async def _play(
             asked = [k for k, given in enumerate(messages) if given]
         ranks.observer.check(inf)
     return sum(fallbacks)
-
-
-class _Near:
-    """A controller that is called."""
-
-    def __init__(self, setup: dict[str, Any]) -> None:
-        self._link = Link(setup)
-
-    async def exchange(self, messages: list[Any]) -> dict[str, Any]:
-        """Give messages, and return what comes back."""
-        return self._link.exchange(messages)
 
 
 class _Far:

@@ -22,13 +22,7 @@ _LONG_AGO = 256
 
 
 class Observer:
-    """Compares each send with what its switch has been told.
-
-    Parameters
-    ----------
-    job, plan, graph
-        What is executed, and so where each circuit has to lead when data go over it.
-    """
+    """Compares each send with what its switch has been told."""
 
     def __init__(self, job: RailJob, plan: TriggerPlan, graph: Graph) -> None:
         self.delay_s, self.rate = job.network.delay_s, job.network.port_bytes_per_s

@@ -67,19 +67,7 @@ class _Line:
 
 
 class Ranks:
-    """All ranks of a job, for some steps.
-
-    Parameters
-    ----------
-    job, plan, graph
-        What is executed.
-    steps
-        How many steps.
-    faults
-        What goes wrong, see `Faults`.
-    seed
-        Of all that is drawn.
-    """
+    """All ranks of a job, for some steps."""
 
     def __init__(
         self, job: RailJob, plan: TriggerPlan, graph: Graph, steps: int, faults: Faults, seed: int

@@ -12,7 +12,7 @@ import signal
 from typing import Any
 
 from optmatch.control.rails.controller import Controller, Message
-from optmatch.io.fields import from_object, to_object
+from optmatch.io.fields import from_object
 from optmatch.problems.rails.triggers import RailTriggers
 
 LONGEST = 1 << 28
@@ -33,7 +33,7 @@ class Link:
         self._first = list(self.controller.start())
         self._told = 0
 
-    def exchange(self, rows: list[Any]) -> dict[str, Any]:
+    async def exchange(self, rows: list[Any]) -> dict[str, Any]:
         """Give messages in the order of their times; return answers, and what was changed."""
         found, self._first = self._first, []
         for at_s, kind, rank, step, what in rows:
@@ -43,29 +43,23 @@ class Link:
         return {"send": found, "changes": changes, "fallbacks": self.controller.n_fallbacks}
 
 
-def make_setup(
-    rail: RailTriggers, followers: list[tuple[int, int, int]], **options: Any
-) -> dict[str, Any]:
-    """Return the first line of a connection."""
-    return {"rail": to_object(rail), "followers": followers, **options}
-
-
 async def serve() -> None:
     """Serve one client, until it goes."""
     came, gone = asyncio.Event(), asyncio.Event()
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         came.set()
         try:
             link = Link(json.loads(await reader.readline()))
             while line := await reader.readline():
-                writer.write(json.dumps(link.exchange(json.loads(line))).encode() + b"\n")
+                answer = await link.exchange(json.loads(line))
+                writer.write(json.dumps(answer).encode() + b"\n")
                 await writer.drain()
         finally:
             writer.close()
             gone.set()
 
-    server = await asyncio.start_server(answer, "127.0.0.1", 0, limit=LONGEST)
+    server = await asyncio.start_server(talk, "127.0.0.1", 0, limit=LONGEST)
     print(server.sockets[0].getsockname()[1], flush=True)
     async with server:
         await asyncio.wait_for(came.wait(), _PATIENCE_S)

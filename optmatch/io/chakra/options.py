@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from optmatch.model import InputError
-from optmatch.problems.rails.step import DIMENSIONS, Dimension
+from optmatch.model import Count, FrozenMap, Positive, Value
+from optmatch.problems.rails.step import Dimension
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceOptions:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TraceOptions(Value):
     """What traces do not tell.
 
     Parameters
@@ -31,21 +31,11 @@ class TraceOptions:
         if they take none.
     """
 
-    gpus_per_server: int = 1
-    stride: int = 1
-    dimensions: Mapping[str, Dimension] = field(default_factory=dict)
-    leave_out: Collection[str] = ()
-    flops_per_s: float | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("gpus_per_server", "stride"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} = {getattr(self, name)}: must be >= 1", where=name)
-        for name, dimension in self.dimensions.items():
-            if dimension not in DIMENSIONS:
-                raise InputError(
-                    f"group {name}: dimension {dimension!r}: one of {', '.join(DIMENSIONS)}"
-                )
+    gpus_per_server: Count = 1
+    stride: Count = 1
+    dimensions: Mapping[str, Dimension] = FrozenMap()
+    leave_out: tuple[str, ...] = ()
+    flops_per_s: Positive | None = None
 
     def rail(self, ranks: Sequence[int]) -> int | None:
         """Return the rail of a group, -1 inside a server, None if there are several.

@@ -20,7 +20,7 @@ from optmatch.io.matrices.entries import EXACT, is_number, read_number
 from optmatch.io.matrices.market import read_market
 from optmatch.io.rails.groups import read_groups
 from optmatch.io.text import parse, pointer
-from optmatch.model import FormatError, InputError
+from optmatch.model import FormatError, naming
 from optmatch.problems.demands.matrix import from_graph as from_graph
 
 Matrix = NDArray[np.float64]
@@ -86,15 +86,12 @@ def read_matrix(
             f"suffix {suffix!r}: matrices end in {', '.join([*_READERS, '.et'])}", path=file
         )
     content = read_bytes(path)
-    try:
+    with naming(file):
         found = _READERS[suffix](content, file)
         matrix = _choose(found, name) if isinstance(found, Mapping) else found
         if name is not None and not isinstance(found, Mapping):
             raise FormatError(f"name = {name!r}: files of this kind hold one matrix")
         matrix = check_matrix(matrix)
-    except InputError as exc:
-        exc.path = exc.path or file
-        raise
     return np.ascontiguousarray(matrix.T) if transposed else matrix
 
 

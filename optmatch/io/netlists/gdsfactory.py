@@ -16,7 +16,15 @@ from optmatch.fabrics.netlist_tree import netlist_from_tree
 from optmatch.io.contents import read_bytes
 from optmatch.io.fields import shorten
 from optmatch.io.text import layout, parse
-from optmatch.model import FREE, FormatError, InputError, Solution, SolverUnavailable, check_size
+from optmatch.model import (
+    FREE,
+    FormatError,
+    InputError,
+    Solution,
+    SolverUnavailable,
+    check_size,
+    naming,
+)
 
 _STATES = {0: "bar", 1: "cross"}
 
@@ -67,7 +75,7 @@ def read_netlist(
     ('left', 'right')
     """
     flaws: list[str] = []
-    try:
+    with naming(path):
         tree = read_tree(path, flaws)
         return netlist_from_tree(
             tree,
@@ -77,9 +85,6 @@ def read_netlist(
             open_pins=open_pins,
             flaws=flaws,
         )
-    except InputError as exc:
-        exc.path = exc.path or os.fspath(path)
-        raise
 
 
 def read_tree(path: str | os.PathLike[str], flaws: list[str]) -> Any:

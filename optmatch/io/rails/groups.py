@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from optmatch.io.contents import check_content, read_bytes
 from optmatch.io.fields import check_object, shorten
 from optmatch.io.text import layout, parse, pointer
-from optmatch.model import FormatError, InputError
+from optmatch.model import FormatError, naming
 
 Groups = dict[str, tuple[int, ...]]
 
@@ -34,11 +34,8 @@ def read_groups(path: str | os.PathLike[str], *, n_ranks: int | None = None) -> 
         If it is no such file, a rank is none, or is twice in a group; group and rank are named.
     """
     file = os.fspath(path)
-    try:
+    with naming(file):
         return _checked(parse(read_bytes(path), file), n_ranks)
-    except InputError as exc:
-        exc.path = exc.path or file
-        raise
 
 
 def groups_text(groups: Mapping[str, Sequence[int]]) -> str:

@@ -24,9 +24,7 @@ def circuit_list(solution: Solution) -> str:
     of the GPU, or one of the two that it becomes. If all circuits go both ways, a line is for
     both ways. If not, a line is for one way: node 1 sends to node 2.
     """
-    found = topologies(solution)
-    slices = _circuits(found)
-    both_ways = all(_returns(row, rows) for rows in slices for row in rows)
+    _, slices, both_ways = _slices(solution)
     lines = []
     for slice_, rows in enumerate(slices):
         for a, b, p, q in rows:
@@ -42,16 +40,9 @@ def peer_matrix(solution: Solution) -> str:
 
     Column ``node * ports + port`` has the node at the other end, in the columns of both. A single
     slice is there twice, since one row alone is not loaded.
-
-    Raises
-    ------
-    InputError
-        If two circuits join the same two nodes at once: the matrix does not say which of their
-        ports belong together.
     """
-    found = topologies(solution)
-    slices = _circuits(found)
-    ways = 1 if all(_returns(row, rows) for rows in slices for row in rows) else 2
+    found, slices, both_ways = _slices(solution)
+    ways = 1 if both_ways else 2
     ports, lines = ways * found.n_ports, []
     for slice_, rows in enumerate(slices):
         row = [IDLE] * (found.n_nodes * ports)
@@ -72,12 +63,14 @@ def peer_matrix(solution: Solution) -> str:
     return "".join(lines * 2 if len(lines) == 1 else lines)
 
 
-def _circuits(found: Topologies) -> list[dict[Circuit, None]]:
-    """List the circuits of every slice in the order of time."""
-    return [
+def _slices(solution: Solution) -> tuple[Topologies, list[dict[Circuit, None]], bool]:
+    """List the circuits of every slice in the order of time, and whether all go both ways."""
+    found = topologies(solution)
+    slices = [
         {(a, b, p, q): None for a, b, p, q in found.circuits(topology).tolist()}
         for topology in found.topology.tolist()
     ]
+    return found, slices, all(_returns(row, rows) for rows in slices for row in rows)
 
 
 def _returns(circuit: Circuit, there: dict[Circuit, None]) -> bool:

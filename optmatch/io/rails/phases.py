@@ -6,7 +6,7 @@ import csv
 import io
 import os
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -104,11 +104,7 @@ def _csv_rows(content: bytes, path: str) -> list[tuple[int, dict[str, Any]]]:
         ]
     except csv.Error as exc:
         raise FormatError(f"{exc}: not CSV", path=path) from exc
-    for name in reader.fieldnames or ("",):
-        if name not in _COLUMNS:
-            raise FormatError(
-                f"column {name!r}: known are {', '.join(_COLUMNS)}", where="line 1", path=path
-            )
+    _check_names(reader.fieldnames or ("",), "column", "line 1", path)
     return rows
 
 
@@ -118,15 +114,17 @@ def _json_rows(content: bytes, path: str) -> list[tuple[int, dict[str, Any]]]:
         raise FormatError("a list of phases is expected", where="/", path=path)
     for place, row in enumerate(tree):
         if not isinstance(row, dict):
-            raise FormatError(
-                f"{shorten(row)}: an object is expected", where=f"/{place}", path=path
-            )
-        for key in row:
-            if key not in _COLUMNS:
-                raise FormatError(
-                    f"key {key!r}: known are {', '.join(_COLUMNS)}", where=f"/{place}", path=path
-                )
+            told = f"{shorten(row)}: an object is expected"
+            raise FormatError(told, where=f"/{place}", path=path)
+        _check_names(row, "key", f"/{place}", path)
     return list(enumerate(tree))
+
+
+def _check_names(names: Iterable[str], noun: str, where: str, path: str) -> None:
+    for name in names:
+        if name not in _COLUMNS:
+            told = f"{noun} {name!r}: known are {', '.join(_COLUMNS)}"
+            raise FormatError(told, where=where, path=path)
 
 
 def _line(row: dict[str, Any], place: int, noun: str, path: str) -> Line:
@@ -140,18 +138,14 @@ def _line(row: dict[str, Any], place: int, noun: str, path: str) -> Line:
             found = -1.0
         if not 0 <= found < EXACT or (whole and found % 1):
             kind = "a whole number" if whole else "a number"
-            raise FormatError(
-                f"{name} = {shorten(value)}: {kind} >= 0 is expected", where=where, path=path
-            )
+            told = f"{name} = {shorten(value)}: {kind} >= 0 is expected"
+            raise FormatError(told, where=where, path=path)
         return int(found) if whole else found
 
     operation = row.get("operation")
     if not isinstance(operation, str) or operation not in OPERATIONS:
-        raise FormatError(
-            f"operation = {shorten(operation)}: one of {', '.join(OPERATIONS)}",
-            where=where,
-            path=path,
-        )
+        told = f"operation = {shorten(operation)}: one of {', '.join(OPERATIONS)}"
+        raise FormatError(told, where=where, path=path)
     communicates = operation != "compute"
     message = operation in ("send", "recv")
     if communicates and not message and "group" not in row:
@@ -175,11 +169,8 @@ def trace_of(rank: int, lines: Sequence[Line], noun: str, path: str) -> Trace:
     names: dict[str, int] = defaultdict(lambda: len(names))
     for line in lines:
         if line.repeats > MOST_REPEATS:
-            raise FormatError(
-                f"{line.repeats} operations: at most {MOST_REPEATS}",
-                where=f"{noun} {line.place}",
-                path=path,
-            )
+            told = f"{line.repeats} operations: at most {MOST_REPEATS}"
+            raise FormatError(told, where=f"{noun} {line.place}", path=path)
         if line.compute_s or line.operation == "compute":
             rows.append((line.place, COMPUTE, *[MISSING] * 5))
             lasts_us.append(line.compute_s * 1e6)

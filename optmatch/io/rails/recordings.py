@@ -19,12 +19,12 @@ from optmatch.io.chakra.traces import MISSING
 from optmatch.io.contents import decode, read_bytes
 from optmatch.io.fields import shorten
 from optmatch.io.rails.phases import Line, trace_of
-from optmatch.model import FormatError
+from optmatch.model import FormatError, naming
 from optmatch.problems.rails.step import DIMENSIONS, Step
 
 _RECORD = re.compile(
-    r"([A-Z]+) start_backend: (\d{1,18}) start_idx: (\d{1,18})"
-    r" end_backend: (\d{1,18}) end_idx: (\d{1,18})"
+    r"([A-Z]+) start_backend: \d{1,18} start_idx: (\d{1,18})"
+    r" end_backend: \d{1,18} end_idx: \d{1,18}"
     r" len: (\d{1,18})(?:, start_time: (\d{1,18}\.?\d*), end_time: (\d{1,18}\.?\d*))?"
 )
 _NAME = re.compile(r"_(?P<server>\d+)_rank(?P<place>\d+)\.txt")
@@ -36,10 +36,7 @@ class PhaseRecord(NamedTuple):
 
     dimension: str
     n_operations: int
-    start_backend: int
     start_index: int
-    end_backend: int
-    end_index: int
     start_s: float | None = None
     end_s: float | None = None
     line: int = 0
@@ -70,11 +67,9 @@ def read_recording(path: str | os.PathLike[str]) -> tuple[PhaseRecord, ...]:
         match = _RECORD.fullmatch(line.strip())
         if match is None:
             raise FormatError(f"{shorten(line)}: no phase", path=f"{file}:{number}")
-        dimension, *numbers = match.groups()[:6]
-        one, at, two, end, length = map(int, numbers)
-        start_s, end_s = (None if ms is None else float(ms) / 1e3 for ms in match.group(7, 8))
-        record = PhaseRecord(dimension, length, one, at, two, end, start_s, end_s, number)
-        found.append(record)
+        start_s, end_s = (None if ms is None else float(ms) / 1e3 for ms in match.group(4, 5))
+        at, length = int(match[2]), int(match[3])
+        found.append(PhaseRecord(match[1], length, at, start_s, end_s, number))
     return tuple(found)
 
 
@@ -174,11 +169,8 @@ def _align(
     """Find one period in each recording, all from the same message on: first phase and length."""
     found: dict[int, tuple[int, int]] = {}
     for rank, seen in records.items():
-        try:
+        with naming(files[rank]):
             step = phases_of_step(seen)
-        except FormatError as exc:
-            exc.path = files[rank]
-            raise
         found[rank] = seen.index(step[0]), len(step)
     messages = {
         rank: {one.start_index: k for k, one in enumerate(seen) if k >= first and _is_message(one)}
@@ -234,7 +226,7 @@ def phases_of_step(records: Sequence[PhaseRecord]) -> tuple[PhaseRecord, ...]:
     Examples
     --------
     >>> phases = [("PP", 1), ("DP", 4)]
-    >>> records = [PhaseRecord(*phase, 0, 0, 0, 0) for phase in [("DP", 9), *phases * 3]]
+    >>> records = [PhaseRecord(*phase, 0) for phase in [("DP", 9), *phases * 3]]
     >>> [(record.dimension, record.n_operations) for record in phases_of_step(records)]
     [('PP', 1), ('DP', 4)]
     """

@@ -39,20 +39,7 @@ class Span(NamedTuple):
 def spans(solution: Solution) -> Iterator[Span]:
     """List what happens in an answer: of rails operations, of other schedules circuits.
 
-    Parameters
-    ----------
-    solution
-        With a schedule, a schedule for each plane, or the plan of a rail job.
-
-    Yields
-    ------
-    Span
-        First what ranks do, rank by rank, or the circuits, slot by slot; then what switches do.
-
-    Raises
-    ------
-    InputError
-        If there is no such answer.
+    First what ranks do, rank by rank, or the circuits, slot by slot; then what switches do.
     """
     answer, found = answer_of(solution), topologies(solution)
     if isinstance(answer, RailPlan) and isinstance(solution.problem, RailJob):
@@ -68,13 +55,7 @@ def spans(solution: Solution) -> Iterator[Span]:
 
 
 def timeline_csv(solution: Solution) -> str:
-    """Write `spans` as CSV with a line of names; times in seconds.
-
-    Raises
-    ------
-    InputError
-        If there is neither a schedule nor a plan of rails.
-    """
+    """Write `spans` as CSV with a line of names; times in seconds."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(Span._fields)
@@ -88,11 +69,6 @@ def trace_events(solution: Solution) -> str:
     A process for each rank, with a thread for what it computes and one for each of its streams of
     communication; a process for each switch. What overlaps is on threads of its own. Arrows lead
     from sends to receives. Times are microseconds, in whole nanoseconds.
-
-    Raises
-    ------
-    InputError
-        If there is neither a schedule nor a plan of rails.
     """
     write = json.JSONEncoder(separators=(",", ":")).encode
     lines = ",\n".join(map(write, _events(solution)))

@@ -75,20 +75,8 @@ class Topologies(NamedTuple):
 def topologies(solution: Solution) -> Topologies:
     """Put the states of all switches of an answer together.
 
-    Parameters
-    ----------
-    solution
-        With a schedule, a schedule for each plane, or the plan of a rail job.
-
-    Returns
-    -------
-    Topologies
-        Equal states are one topology, numbered in the order of time.
-
-    Raises
-    ------
-    InputError
-        If there is no such answer.
+    Equal states are one topology, numbered in the order of time. A solution without a schedule, a
+    schedule for each plane, or a plan of rails is an `InputError`.
     """
     switches, n_nodes, n_ports, delay_s = _switches(solution)
     starts = np.unique(np.concatenate([[0.0], *(switch.starts_s for switch in switches)]))
@@ -113,13 +101,7 @@ def topologies(solution: Solution) -> Topologies:
 
 
 def answer_of(solution: Solution) -> Schedule | PlaneSchedules | RailPlan | CollectivePlan:
-    """Return what a solution holds over time; of collectives over several planes the plan.
-
-    Raises
-    ------
-    InputError
-        If that is nothing.
-    """
+    """Return what a solution holds over time; of collectives over several planes the plan."""
     answer = solution.schedule if solution.schedule is not None else solution.answer
     if isinstance(answer, Schedule | PlaneSchedules | RailPlan):
         return answer

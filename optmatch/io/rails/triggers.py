@@ -11,7 +11,7 @@ from optmatch.io.contents import read_bytes
 from optmatch.io.fields import check_object, choose, from_object, shorten, to_object
 from optmatch.io.problems import problem_digest
 from optmatch.io.text import parse
-from optmatch.model import FormatError, InputError, Solution
+from optmatch.model import FormatError, InputError, Solution, naming
 from optmatch.problems import RailJob
 from optmatch.problems.rails.derivation import derive_triggers
 from optmatch.problems.rails.orders import check_triggers
@@ -67,7 +67,7 @@ def read_triggers(path: str | os.PathLike[str], job: RailJob) -> TriggerPlan:
     """
     name = os.fspath(path)
     tree: Any = parse(read_bytes(path), name)
-    try:
+    with naming(name):
         check_object(tree, "")
         choose(tree, "format", {TRIGGER_FORMAT: TriggerPlan}, "")
         stated, found = tree.get("problem_sha256"), problem_digest(job)
@@ -79,7 +79,4 @@ def read_triggers(path: str | os.PathLike[str], job: RailJob) -> TriggerPlan:
         folder, tags = Path(path).parent, ("format", "problem_sha256")
         plan = from_object(TriggerPlan, attach(tree, folder), "", tags=tags)
         check_triggers(job, plan)
-    except InputError as exc:
-        exc.path = name
-        raise
     return plan

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.io.contents import check_content, read_bytes, unzip
-from optmatch.model import FormatError, InputError, SolverUnavailable
+from optmatch.model import FormatError, SolverUnavailable, naming
 from optmatch.problems import Jobs, Resources
 
 PRIVATE = "private."
@@ -99,11 +99,8 @@ def read_jobs(path: str | os.PathLike[str], resources: Resources) -> Jobs:
 
 
 def _build(name: str, cls: Callable[..., T], **parts: Any) -> T:
-    try:
+    with naming(name):
         return cls(**parts)
-    except InputError as exc:
-        exc.path = name
-        raise
 
 
 def _stack(columns: Columns, names: list[str]) -> NDArray[np.float64]:

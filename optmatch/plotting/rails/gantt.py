@@ -58,16 +58,7 @@ class RailGanttData(NamedTuple):
 
 
 def rail_gantt_data(job: RailJob, run: Run, ranks: Sequence[int] | None = None) -> RailGanttData:
-    """Lay out a step over time.
-
-    Parameters
-    ----------
-    job
-        The job.
-    run
-        When its operations start and end: a plan, or a simulation.
-    ranks
-        Which ranks are shown; None for the first of the lowest rail.
+    """Lay out a step over time; see `plot_rails`.
 
     Raises
     ------

@@ -15,7 +15,7 @@ from hypothesis import given, settings, strategies as st
 
 import optmatch as om
 from optmatch.cli import main
-from optmatch.control.rails import executor, server
+from optmatch.control.rails import executor
 from optmatch.control.rails.executor import Execution, execute
 from optmatch.control.rails.ranks import Faults, Ranks
 from optmatch.model import Event, Tick
@@ -86,10 +86,10 @@ def test_the_fall_back_state_serves_what_triggers_do_not() -> None:
 
 def test_the_observer_sees_a_controller_that_does_not_wait(monkeypatch: Any) -> None:
     """It changes circuits while data go over them."""
-    make = server.make_setup
+    make = executor.make_setup
 
-    def hasty(*given: Any, **options: Any) -> dict[str, Any]:
-        setup = make(*given, **options)
+    def hasty(*given: Any) -> dict[str, Any]:
+        setup = make(*given)
         once = {row[-1]: row for row in setup["rail"]["after"]}
         setup["rail"]["after"] = list(once.values())
         return setup
@@ -133,10 +133,10 @@ def test_a_job_without_rails_runs_too() -> None:
 
 def test_a_controller_that_dies_is_missed(monkeypatch: Any) -> None:
     """Here since it cannot play what it was given."""
-    make = server.make_setup
+    make = executor.make_setup
 
-    def broken(*given: Any, **options: Any) -> dict[str, Any]:
-        return {**make(*given, **options), "followers": None}
+    def broken(*given: Any) -> dict[str, Any]:
+        return {**make(*given), "followers": None}
 
     monkeypatch.setattr(executor, "make_setup", broken)
     with pytest.raises(om.OptMatchError, match="the controller of a rail has gone"):

@@ -398,7 +398,7 @@ def test_a_group_on_several_rails(tmp_path: Path) -> None:
     node = collective(8, "ALL_REDUCE", pg_name="p")
     with pytest.raises(om.FormatError, match=r"node 8: group p: its ranks are on several rails"):
         read(tmp_path, [node], [], [], [node], groups={"p": [0, 3]}, gpus_per_server=2)
-    with pytest.raises(om.InputError, match=r"group p: dimension 'x': one of dp"):
+    with pytest.raises(om.InputError, match=r"dimensions\[p\] = 'x': one of dp"):
         TraceOptions(dimensions={"p": "x"})  # type: ignore[dict-item]
     with pytest.raises(om.InputError, match=r"stride = 0: must be >= 1"):
         TraceOptions(stride=0)

@@ -279,6 +279,13 @@ def test_a_ring_of_waiting_circuits_is_broken() -> None:
     assert steps[0][0] == 0
 
 
+def test_of_a_ring_goes_dark_who_stands_in_the_way_of_most() -> None:
+    """Circuit 1 blocks two others, circuit 0 one."""
+    old = {k: RouteNeeds(frozenset(part), {}) for k, part in enumerate(("a", "bc", "d"))}
+    new = {k: RouteNeeds(frozenset(part), {}) for k, part in enumerate(("b", "a", "c"))}
+    assert order_steps(old, new, dark=(), now={})[0] == (0, 1, -1)
+
+
 def test_cells_off_the_old_way_are_set_before_the_circuit_goes_dark() -> None:
     """Make before break."""
     old = {0: RouteNeeds(frozenset("a"), {7: 0})}

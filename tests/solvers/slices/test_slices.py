@@ -169,6 +169,34 @@ def test_the_search_decides_as_trying_everything_does(
     assert (FOUND in answers) == (best is not None and best <= largest)
 
 
+@pytest.mark.parametrize(
+    ("shape", "largest", "outcome"), [((2, 2, 4), 4, EXHAUSTED), ((2, 2, 3), 6, FOUND)]
+)
+def test_the_search_gives_back_what_it_tried(shape: Any, largest: int, outcome: int) -> None:
+    """After each node, servers and fibres are taken by what is tried then, and by nothing else."""
+    fabric = om.RackFabric(chips=(4, 4, 2), fibres=4)
+    placed = draw_occupancy(fabric, [(2, 2, 2)], np.random.default_rng(1))
+    problem = om.SliceAllocation(fabric, shape, placed=placed)
+    search = Search(together(problem), problem.slice_shapes[0], problem.routes, largest)
+    task, again = search.task, set[int]()
+    while (status := search.run(search.nodes + 1)) not in (FOUND, EXHAUSTED):
+        room, seated = search.limit_room.copy(), []
+        for (slot, pair), chosen in zip(task.steps, task.choice, strict=True):
+            if chosen >= 0 and slot >= 0:
+                seated.append(slot)
+            elif chosen >= 0:
+                at = task.kinds[pair], *task.seat[task.pairs[pair]], chosen
+                room[task.routes[at][: task.lengths[at]]] -= task.weights[pair]
+        assert (room == task.room).all()
+        assert sorted(task.holder[task.holder >= 0]) == seated
+        assert (task.holder[task.seat[seated]] == seated).all()
+        step = task.state[0]
+        again |= {int(task.choice[step])} if task.steps[step, 1] >= 0 else set()
+    assert {0, 1} <= again
+    assert status == outcome
+    assert (task.holder >= 0).any() == (status == FOUND)
+
+
 @compiled_only
 @given(slice_problems(tiny=True), st.integers(1, 8))
 @few
