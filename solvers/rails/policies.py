@@ -16,7 +16,13 @@ from optmatch.solvers.rails.lines import Lines, draw_lines
 from optmatch.solvers.rails.paths import Ints, longest_paths
 from optmatch.solvers.rails.stopping import stopping_paths
 from optmatch.solvers.rails.timetable import Draft
-from optmatch.solvers.rails.transfers import Transfer, Transfers, fold_transfers, hold_circuits
+from optmatch.solvers.rails.transfers import (
+    Transfer,
+    Transfers,
+    Uses,
+    fold_transfers,
+    hold_circuits,
+)
 
 NO_SPLIT = "fewer ports than there are kinds of circuits to keep"
 
@@ -234,10 +240,12 @@ def _draft_in_order(
     lanes, uses, n = usual_lanes(transfers), transfers.uses(), len(transfers.duration_s)
     nodes = np.concatenate([*order, np.empty(0, np.int64)])
     cls = np.repeat(np.arange(len(order)), [*map(len, order)])
-    key = cls * n + nodes
-    sort = np.argsort(key)
-    place = sort[np.searchsorted(key[sort], uses.end // 2 * n + uses.node)]
-    lines = draw_lines(uses, place, lanes)
+    key, wanted = cls * n + nodes, uses.end // 2 * n + uses.node
+    sort = np.argsort(key, kind="stable")
+    at, beyond = (np.searchsorted(key[sort], wanted, side) for side in ("left", "right"))
+    row = np.repeat(np.arange(len(at)), beyond - at)  # what a class sends to itself stands twice
+    place = sort[at[row] + np.arange(len(row)) - np.searchsorted(row, row)]
+    lines = draw_lines(Uses(*(column[row] for column in uses)), place, lanes)
     enters = np.diff(cls, prepend=-1) > 0
     span = np.cumsum(enters | _cut_spans(lines, len(nodes))) - 1
     head = np.flatnonzero(np.diff(span, prepend=-1))
