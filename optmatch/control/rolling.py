@@ -255,7 +255,7 @@ class RollingSchedule:
         room = np.full(len(sources), self.rate_bytes_per_s * (end_s - begin_s))
         carried = np.zeros(len(sources))
         for batch in self._batches:
-            taken = np.minimum(batch.left[place], room - carried)
+            taken = np.clip(room - carried, 0.0, batch.left[place])  # below 0 by rounding alone
             carried += taken
             batch.left[place] -= taken
             if taken.any():

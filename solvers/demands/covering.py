@@ -148,8 +148,8 @@ def _bound_all(space, rest, delay, extra, count):
 def cover(space, rest, delay, rating, matchings, lengths, done, shortest):
     """Choose slots until `rest` is served or ``matchings`` is full; return how many there are.
 
-    Each slot serves at least one tick, so this ends. A length whose bound is below what another
-    one is known to serve is not tried.
+    Each slot ends one of its circuits at least, so this ends. A length whose bound is below what
+    another one is known to serve is not tried.
     """
     n = len(rest)
     while done < len(matchings):
@@ -176,6 +176,11 @@ def cover(space, rest, delay, rating, matchings, lengths, done, shortest):
                 lengths[done] = max(shortest, size)
                 for i in range(n):
                     matchings[done, i] = space.column_of[i]
+        least = 1 << 62
+        for i in range(n):
+            if rest[i, matchings[done, i]] > 0:
+                least = min(least, rest[i, matchings[done, i]])
+        lengths[done] = max(lengths[done], least)
         for i in range(n):
             j = matchings[done, i]
             rest[i, j] -= min(rest[i, j], lengths[done])

@@ -154,7 +154,11 @@ def cover(space, left, count, delay, shortest, exact, matchings, lengths):
             _assign(space, left, count, length, delay)
         else:
             _match(space, left, count, length, delay)
-        length = max(length, shortest)
+        least = 1 << 62
+        for k in range(count):
+            if space.column_of[left.row[k]] == left.column[k]:
+                least = min(least, left.ticks[k])
+        length = max(length, shortest, least)  # one circuit is done, so this ends soon
         lengths[done] = length
         for i in range(n):
             matchings[done, i] = -1

@@ -24,7 +24,7 @@ EFFORT = 400
 _MOST_HANDOVERS = 60
 _WITH_OWN = 14  # circuits of others that are tried together with all of hit jobs
 _ROUNDS_TOGETHER = 10
-_MOST_ORDERS, _FEW = 8, 2
+_FEW = 2
 _NEAREST = 4
 _WORK, _WORK_OF_A_MOVE, _WORK_OF_MOVES = 40_000, 2_000_000, 3_000_000
 Handover = tuple[int, ...]
@@ -116,7 +116,7 @@ def _best_handover(
         (reach.bound(ends), handover, ends) for handover, ends in new_ends(routing, case, circuits)
     )
     best: Plan | None = None
-    orders = _WORK // (len(routing.graph.resource) * max(1, len(circuits)))
+    is_large = len(routing.graph.resource) * len(circuits) > _WORK
     compared = 0
     for bound, handover, ends in choices[:most]:
         if bound[1] >= UNREACHED or (best is not None and best.levels[2:] <= bound):
@@ -126,13 +126,13 @@ def _best_handover(
         elif _is_late():
             break
         rounds = _ROUNDS_TOGETHER if moving else ROUNDS
-        found = routing.route(ends, rounds, orders=min(_MOST_ORDERS, orders), enough=bound)
+        found = routing.route(ends, rounds)
         if found is not None:
             plan = settle(routing, case, handover, circuits, found)
             if best is None or plan.levels < best.levels:
                 best = plan
             compared += 1
-            if compared == _FEW and not orders:
+            if compared == _FEW and is_large:
                 break
     return best
 

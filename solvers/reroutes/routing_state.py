@@ -188,48 +188,12 @@ class RoutingState:
         sets, worst, length = self.work.sums.tolist()
         return sets, worst, length
 
-    def route(
-        self,
-        ends: Sequence[tuple[int, int]],
-        rounds: int = ROUNDS,
-        *,
-        orders: int = 1,
-        enough: tuple[int, int, int] = (0, 0, 0),
-    ) -> Found | None:
-        """Route circuits together through what is free.
+    def route(self, ends: Sequence[tuple[int, int]], rounds: int = ROUNDS) -> Found | None:
+        """Route circuits, given by their units, together through what is free.
 
-        Parameters
-        ----------
-        ends
-            Source unit and destination unit of each.
-        rounds
-            How often at most they are routed before it is given up.
-        orders
-            How many orders of the circuits are tried.
-        enough
-            Levels that cannot be beaten: reached, no other order is tried.
-
-        Returns
-        -------
-        Found or None
-            None if some circuit is cut off, or they do not get out of each other's way.
+        None if some circuit is cut off, or they do not get out of each other's way in so many
+        rounds.
         """
-        count, best = len(ends), None
-        for turn in range(max(1, orders) if count > 1 else 1):
-            order = _order(count, turn)
-            found = self._route([ends[k] for k in order], rounds)
-            if found is None and (turn == 0 or best is None):
-                return None
-            if found is not None and (best is None or found.levels < best.levels):
-                paths = found.paths.copy()
-                for k, path in zip(order, found.paths, strict=True):
-                    paths[k] = path
-                best = Found(found.levels, paths)
-                if best.levels <= enough:
-                    break
-        return best
-
-    def _route(self, ends: Sequence[tuple[int, int]], rounds: int) -> Found | None:
         self._make_room(len(ends))
         nodes = np.array(ends, dtype=np.int64).reshape(-1, 2)
         nodes[:, 1] += self.graph.units
@@ -272,11 +236,3 @@ def spread(
         front = ahead & ~reached
         reached |= ahead
     return reached
-
-
-def _order(count: int, turn: int) -> list[int]:
-    """Return a permutation: first as given, then backwards, then others that repeat themselves."""
-    if turn < 2:
-        return list(range(count))[:: 1 - 2 * turn]
-    order: list[int] = np.random.default_rng(turn).permutation(count).tolist()
-    return order

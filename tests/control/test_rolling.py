@@ -107,6 +107,17 @@ def test_the_oldest_are_served_first() -> None:
     assert (figures["mean_wait_s"], figures["max_wait_s"]) == (3.0, 3.5)
 
 
+def test_rounding_takes_nothing_back() -> None:
+    """In 0.9 s: 0.3 of the first demand and 0.9 - 0.3 of the second, which together are more."""
+    rolling = RollingSchedule(om.IdealSwitch(2), 0.0, time_limit_s=None)
+    for size in (0.3, 0.9, 1.0):
+        rolling.add([[0.0, size], [0.0, 0.0]])
+    rolling.next_slot()
+    rolling.advance(0.9)
+    assert rolling.queued_bytes[0, 1] == pytest.approx(1.3)
+    assert rolling.figures()["completed"] == 1
+
+
 def test_what_is_wrong_is_refused() -> None:
     """Time that runs backwards, demands of other ports, a rate of nothing."""
     rolling = RollingSchedule(om.IdealSwitch(2), DELAY_S)

@@ -68,7 +68,10 @@ def slots_of(plan: Plan, demand: Matrix) -> Iterator[tuple[Matrix, int, list[tup
 def check_cover(
     plan: Plan, demand: Matrix, delay: int, rating: Rating, shortest: int, most: int = 1000
 ) -> None:
-    """Each slot serves as much for its time as any matching at any of the lengths compared."""
+    """Each slot serves as much for its time as any matching at any of the lengths compared.
+
+    It lasts until one of its circuits is done, too: there would be no end of slots.
+    """
     for rest, length, held in islice(slots_of(plan, demand), most):
         weight = weights(rest, delay, rating.pressure)
         left = rest[rest > 0]
@@ -77,12 +80,12 @@ def check_cover(
         if len(sizes) > rating.choices:
             places = np.arange(rating.choices) * (len(sizes) - 1) // (rating.choices - 1)
             sizes = sizes[places]
-        best, reached = 0.0, 0.0
+        best, reached, least = 0.0, 0.0, min(rest[pair] for pair in held)
         for size in sizes.tolist():
             worth = np.where(rest <= size, rest + rating.finish_bonus * delay, size)
             value = weight * worth * (rest > 0)
             best = max(best, heaviest(value) / (size + delay))
-            if length == max(size, shortest):
+            if length == max(size, shortest, least):
                 reached = max(reached, sum(value[pair] for pair in held) / (size + delay))
         assert reached == pytest.approx(best, rel=1e-9)
 
@@ -121,11 +124,15 @@ def test_of_many_demands_a_part_gives_the_lengths() -> None:
 def test_quick_covers_take_one_length_for_each_slot(
     seed: int, delay: int, shortest: int, exact: bool
 ) -> None:
-    """That at which the best of all rows serve most; then an assignment, or what is stable."""
+    """That at which the best of all rows serve most, or longer where no circuit would be done.
+
+    Then an assignment, or what is stable.
+    """
     demand = draw(seed)
     plan = cover_quickly(demand, delay, shortest, exact=exact)
     for rest, length, held in slots_of(plan, demand):
         weight, left = weights(rest, delay, 3.0), rest[rest > 0]
+        least = min(rest[pair] for pair in held)
         choices = min(CHOICES, len(left))
         places = np.arange(choices) * (len(left) - 1) // max(1, choices - 1)
         rates, fits = {}, []
@@ -138,7 +145,7 @@ def test_quick_covers_take_one_length_for_each_slot(
             total = mine[0].sum()
             stable = (value <= np.maximum(mine[0][:, None], mine[1]) + 1e-9).all()
             good = total == pytest.approx(heaviest(value), rel=1e-9) if exact else stable
-            if length == max(size, shortest) and good:
+            if length == max(size, shortest, least) and good:
                 fits.append(size)
         assert max(rates[size] for size in fits) == pytest.approx(max(rates.values()), rel=1e-9)
 

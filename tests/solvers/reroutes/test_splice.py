@@ -91,32 +91,6 @@ def test_routes_together_overdraw_nothing(fabric: Any, seed: int) -> None:
     routing.put(lifted)
     assert np.array_equal(routing.free, before)
     assert routing.sum_up(found.paths) == found.levels
-
-
-@on_fabrics
-def test_more_orders_are_no_worse(fabric: Any, seed: int) -> None:
-    """They overdraw nothing, and the state is as it was."""
-    routing = routing_of(fabric, seed)
-    lifted = routing.paths[:4]
-    ends = [tuple(pair) for pair in routing.ends[:4].tolist()]
-    routing.lift(lifted)
-    free = routing.free.copy()
-    plain = routing.route(ends)
-    assert plain is not None
-    best = plain.levels
-    for orders in (2, 4):
-        found = routing.route(ends, orders=orders)
-        assert found is not None
-        assert found.levels <= best
-        assert [path[[0, -1]].tolist() for path in found.paths] == [
-            [routing.graph.leaving(a), routing.graph.entering(b)] for a, b in ends
-        ]
-        assert routing.sum_up(found.paths) == found.levels
-        routing.put(found.paths)
-        assert (routing.free >= 0).all()
-        routing.lift(found.paths)
-        best = found.levels
-    assert np.array_equal(routing.free, free)
     work = routing.work
     assert not (work.using.any() or work.history.any() or work.passing.any())
     assert (work.distance == FAR).all()
