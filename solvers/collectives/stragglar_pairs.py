@@ -46,7 +46,7 @@ def note(sends, count, row):
 
 @kernel
 def lay(q, moves, orders, sends, lacks, room):
-    """Write all rounds; return how many sends, or -1 - the round in which the plan fails.
+    """Write all rounds; return how many sends, or -1 if the plan fails.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def lay(q, moves, orders, sends, lacks, room):
         if late < 0:
             late = pick(bucket[q - 1], size[q - 1], taken, met)
         if late < 0 or (met[late] and t < n_chunks):
-            return -1 - t
+            return -1
         taken[late] = True
         chunk = min(t, n_chunks - 1)
         if t < n_chunks:
@@ -132,7 +132,7 @@ def lay(q, moves, orders, sends, lacks, room):
                     key[r] = 2
             z = pick(bucket[q - 1], size[q - 1], taken, key)
             if z < 0 or key[z] == 2:
-                return -1 - t
+                return -1
             taken[y] = taken[z] = True
             mate[y] = z
             gives[y], gives[z] = hold[1, y], owed[y]
@@ -142,7 +142,7 @@ def lay(q, moves, orders, sends, lacks, room):
                     key[r] = 2 if r < n_doubles else 1 - met[r]
                 y = pick(bucket[q - 2], size[q - 2], taken, key)
                 if y < n_doubles:
-                    return -1 - t
+                    return -1
                 taken[d] = taken[y] = True
                 mate[d] = y
         if absent >= 0 and t >= q - 1:
@@ -155,7 +155,7 @@ def lay(q, moves, orders, sends, lacks, room):
                     key[r] = 4 * missed[r] - met[r] + (2 if r < n_doubles else 0)
                 loser = pick(bucket[q - 2], size[q - 2], taken, key)
             if loser < 0:
-                return -1 - t
+                return -1
             taken[loser] = True
             if oldest >= 0 and (loser >= n_doubles or moves[t, loser] == LOSE):
                 missed[loser] += 1
@@ -168,7 +168,7 @@ def lay(q, moves, orders, sends, lacks, room):
                     c += 1  # it stands for the same chunk, the last
                     y = pick(bucket[c], size[c], taken, key)
                 if y < 0:
-                    return -1 - t
+                    return -1
                 taken[d] = taken[y] = True
                 mate[d] = y
         # The rest. Those who still have to meet the late rank come back soonest.
@@ -187,7 +187,7 @@ def lay(q, moves, orders, sends, lacks, room):
                     continue
                 group = q if size[q] > 0 else second if size[second] > 0 else 2 * q + 3 - second
                 if size[group] == 0:
-                    return -1 - t
+                    return -1
                 size[group] -= 1
                 mate[bucket[group, size[group]]] = y
         for u in range(n_ranks):

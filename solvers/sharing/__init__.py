@@ -35,7 +35,7 @@ def _optimum(name: str) -> Run:
 
 
 def _asks(name: str, problem: PortSharing) -> bool:
-    if problem.objective != name or name != "min-jct":
+    if name != "min-jct":
         return problem.objective == name
     from optmatch.solvers.sharing.completion import takes
 

@@ -94,7 +94,7 @@ def _kinds(
 ) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.float64]]:
     """Return the kind of each resource, and of each kind its class and when it comes."""
     times, at = np.unique(problem.resources.arrivals_s, return_inverse=True)
-    code = problem.classes.class_of.astype(np.int64) * max(len(times), 1) + at.reshape(-1)
+    code = problem.classes.class_of.astype(np.int64) * max(len(times), 1) + at
     found, kind_of = np.unique(code, return_inverse=True)
     of, at = np.divmod(found, max(len(times), 1))
-    return kind_of.reshape(-1), of, times[at]
+    return kind_of, of, times[at]

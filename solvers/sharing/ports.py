@@ -53,7 +53,7 @@ def _near(
             check_time()
             chosen = dict(kept)
             for k, first, last in zip(order, ends, ends[1:], strict=False):
-                near = free[(start + np.arange(first, last)) % len(free)]
+                near = np.roll(free, -start)[first:last]
                 chosen[k] = _stay(tenants[k], near.tolist())
             ports = tuple(chosen[k] for k in range(len(tenants)))
             found[ports] = sum(float(cells[np.ix_(each, each)].sum()) for each in ports)

@@ -51,7 +51,8 @@ def bound_demand(problem: Demand) -> float:
     """Take the busiest line, or all ports together; of groups what they cost at least."""
     if problem.objective == "weighted-completion-s":
         return bound_weighted(problem)
-    lines = [bound_line(problem, line) for line in _lines(problem)]
+    ticks = _ticks(problem)
+    lines = [bound_line(problem, line) for line in np.concatenate([ticks, ticks.T])]
     return max(_bound_together(problem), *lines)
 
 
@@ -88,11 +89,6 @@ def check_proof(problem: Demand, proof: Any) -> float:
     raise ProofError(f"a {type(proof).__name__}, which is no proof about a demand")
 
 
-def _lines(problem: Demand) -> NDArray[np.int64]:
-    ticks = _ticks(problem)
-    return np.concatenate([ticks, ticks.T])
-
-
 def _ticks(problem: Demand) -> NDArray[np.int64]:
     """Return what is asked for; packets of the two directions of a port are not one circuit."""
     return problem.directed_ticks if problem.packet_share > 0 else problem.ticks
@@ -102,7 +98,8 @@ def _line(problem: Demand, axis: str, port: int) -> NDArray[np.int64]:
     n_ports = problem.fabric.n_ports
     if port >= n_ports:
         raise ProofError(f"names port {port} of {n_ports}")
-    line: NDArray[np.int64] = _lines(problem)[port + (n_ports if axis == "destination" else 0)]
+    ticks = _ticks(problem)
+    line: NDArray[np.int64] = ticks[port] if axis == "source" else ticks[:, port]
     return line
 
 

@@ -84,6 +84,13 @@ def test_all_or_nothing_is_chosen_where_a_flow_would_tear() -> None:
     assert report.valid and not report.ok  # the flow bounds it by 2, CP-SAT says 3
 
 
+def test_what_does_best_together_is_chosen() -> None:
+    """Jobs of 3 and of 2 fill 5 resources; the job of 4 that asks first leaves one."""
+    jobs = Jobs([4, 3, 2], [[1.0] * 3], all_or_nothing=[1, 1, 1])
+    solution = om.solve(Sharing(Resources([[1.0] * 5]), jobs), seed=0)
+    assert (solution.objective, solution.status) == (4.0, om.Status.OPTIMAL)
+
+
 def test_waits_are_seconds_not_jobs() -> None:
     """Two jobs that wait a little longer are better than one that waits long; no part is lost."""
     ports = Resources(
