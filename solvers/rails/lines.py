@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,15 +44,17 @@ class Lines(NamedTuple):
         faced[self.first] = self.uses.peer[standing]
         return faced
 
-    def turns(self, rows: Ints, starts_s: NDArray[np.float64], asked_s: Any = None) -> Turns:
-        """Turn lines to what rows need, at some times, and asked for then or at others."""
-        uses = self.uses
-        where = (column[rows] for column in (uses.end, uses.lane, uses.place, uses.turn))
-        return Turns(starts_s, starts_s if asked_s is None else asked_s, *where)
+    def turns(
+        self, rows: Ints, starts_s: NDArray[np.float64], asked_s: NDArray[np.float64]
+    ) -> Turns:
+        """Turn lines to what rows need."""
+        _, end, lane, _, place, number = (column[rows] for column in self.uses)
+        return Turns(starts_s, asked_s, end, lane, place, number)
 
     def standing(self) -> Turns:
         """Return what lines face when a step begins, as the step before has left them."""
-        return self.turns(self.last, np.zeros(len(self.last)))
+        at_once = np.zeros(len(self.last))
+        return self.turns(self.last, at_once, at_once)
 
     def pairs(self) -> Ints:
         """List which nodes follow each other on a line."""

@@ -79,8 +79,9 @@ def plan_in_order(transfers: Transfers, order: Order) -> Draft | None:
     if found is None:
         return None
     begins = found.timed.start_s[len(transfers.duration_s) :]
-    turns = served.turns(found.turned, begins)
-    still = served.turns(standing, np.zeros(len(standing)))
+    turns = served.turns(found.turned, begins, begins)
+    at_once = np.zeros(len(standing))
+    still = served.turns(standing, at_once, at_once)
     return Draft(transfers, found.timed, order.lanes, still, turns)
 
 

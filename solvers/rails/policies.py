@@ -16,7 +16,13 @@ from optmatch.solvers.rails.lines import Lines, draw_lines
 from optmatch.solvers.rails.paths import Ints, longest_paths
 from optmatch.solvers.rails.stopping import stopping_paths
 from optmatch.solvers.rails.timetable import Draft
-from optmatch.solvers.rails.transfers import Transfer, Transfers, fold_transfers, hold_circuits
+from optmatch.solvers.rails.transfers import (
+    Transfer,
+    Transfers,
+    Uses,
+    fold_transfers,
+    hold_circuits,
+)
 
 NO_SPLIT = "fewer ports than there are kinds of circuits to keep"
 
@@ -113,7 +119,7 @@ def plan_static(
     timed = longest_paths(
         transfers.lasting(lanes), np.concatenate([transfers.pairs, lines.pairs()])
     )
-    nothing = lines.turns(lines.last[:0], np.empty(0))
+    nothing = lines.turns(lines.last[:0], np.empty(0), np.empty(0))
     return timed and Draft(transfers, timed, lanes, lines.standing(), nothing)
 
 
@@ -209,8 +215,19 @@ def _by_time(transfers: Transfers) -> Ints:
     return transfers.rank(timed.start_s)
 
 
+def _draw_programs(transfers: Transfers, order: Sequence[Ints], lanes: Mapping[int, int]) -> Lines:
+    """Let each class go through its order; places count all orders, one behind another."""
+    uses, n = transfers.uses(), len(transfers.duration_s)
+    keys = np.concatenate([cls * n + nodes for cls, nodes in enumerate(order)] or [uses.node])
+    in_order, wanted = np.argsort(keys, kind="stable"), uses.end // 2 * n + uses.node
+    found, beyond = (np.searchsorted(keys[in_order], wanted, side) for side in ("left", "right"))
+    row = np.repeat(np.arange(len(wanted)), beyond - found)  # sent to itself, it stands twice
+    place = in_order[found[row] + np.arange(len(row)) - np.searchsorted(row, row)]
+    return draw_lines(Uses(*(column[row] for column in uses)), place, lanes)
+
+
 def _cut_spans(lines: Lines, n_places: int) -> NDArray[np.bool_]:
-    """Tell by place whether circuits change there: an end faces somebody else since the last."""
+    """Tell by place whether a span ends there: an end faces somebody else than before in it."""
     latest, cut = np.full(n_places, -1), np.zeros(n_places, dtype=bool)
     rows = np.flatnonzero(lines.before >= 0)
     rows = rows[lines.uses.peer[rows] != lines.uses.peer[rows - 1]]
@@ -227,59 +244,54 @@ def _draft_in_order(
 ) -> Draft | None:
     """Let each class go through its spans: communication that goes on without a change.
 
-    To the step are added, of each node its asking, which waits for what the node waits for, or if
-    `provisioned` for the communication before that alone; what parts a span from the one before;
-    and the changes.
+    After the n nodes of the step come, of each node, its asking, which waits for what the node
+    waits for, or if `provisioned` for the communication before that alone; of each span its
+    beginning, which waits for the span before; and the changes.
     """
-    lanes, uses, n = usual_lanes(transfers), transfers.uses(), len(transfers.duration_s)
+    lanes, n = usual_lanes(transfers), len(transfers.duration_s)
+    lines = _draw_programs(transfers, order, lanes)
     nodes = np.concatenate([*order, np.empty(0, np.int64)])
-    cls = np.repeat(np.arange(len(order)), [*map(len, order)])
-    key = cls * n + nodes
-    sort = np.argsort(key)
-    place = sort[np.searchsorted(key[sort], uses.end // 2 * n + uses.node)]
-    lines = draw_lines(uses, place, lanes)
-    enters = np.diff(cls, prepend=-1) > 0
+    enters = np.diff(np.repeat(np.arange(len(order)), [*map(len, order)]), prepend=-1) > 0
     span = np.cumsum(enters | _cut_spans(lines, len(nodes))) - 1
-    head = np.flatnonzero(np.diff(span, prepend=-1))
-    follows = np.append(~enters[head], False)  # by span: not the first of its class
+    head = np.flatnonzero(np.diff(span, prepend=-1))  # by span, where it begins
+    follows = np.append(~enters[head], False)  # by span, whether it has one before
     turned = np.flatnonzero(lines.uses.peer != lines.faced(lines.last))
-    changed, change = np.unique(span[lines.place[turned]], return_inverse=True)
-    numbers = np.full(len(head), -1)
-    numbers[changed] = np.arange(len(changed))
-    gap, first = 2 * n, 2 * n + len(head)
+    changed, change_of = np.unique(span[lines.place[turned]], return_inverse=True)
+    number = np.full(len(head), -1)  # by span, its change
+    number[changed] = np.arange(len(changed))
+    begins, changes = 2 * n + np.arange(len(head)), 2 * n + len(head) + np.arange(len(changed))
 
-    talks = np.full(n, not provisioned)
-    talks[list(transfers.by_node)] = True
+    waits_for = np.arange(n)
+    if provisioned:
+        waits_for += n
+        waits_for[list(transfers.by_node)] -= n
     one, two = transfers.pairs.T
-    leaves, starts, waits = follows[span + 1], follows[span], numbers[span] >= 0
+    last, later, new = follows[span + 1], follows[span], number[span] >= 0
     asks, parts = n + nodes[head[changed]], follows[changed]
-    pairs = [
-        lines.pairs(),
-        _join(np.where(talks[one], one, n + one), n + two),
-        _join(nodes[leaves], gap + span[leaves] + 1),
-        _join(gap + span[starts], nodes[starts]),
-        _join(gap + changed[parts], first + np.flatnonzero(parts)),
-        _join(asks, first + np.arange(len(changed))),
-        _join(first + numbers[span[waits]], nodes[waits]),
-    ]
-    lasts = np.zeros(first + len(changed))
-    lasts[:n], lasts[first:] = transfers.lasting(lanes), transfers.job.network.delay_s
-    all_pairs = np.concatenate([transfers.pairs, *pairs])
+    pairs = (
+        (waits_for[one], n + two),
+        (nodes[last], begins[span[last] + 1]),
+        (begins[span[later]], nodes[later]),
+        (begins[changed[parts]], changes[parts]),
+        (asks, changes),
+        (changes[number[span[new]]], nodes[new]),
+    )
+    joined = [np.stack(each, axis=1) for each in pairs]
+    before = np.concatenate([transfers.pairs, lines.pairs(), *joined])
+    lasts = np.zeros(2 * n + len(head) + len(changed))
+    lasts[:n], lasts[changes] = transfers.lasting(lanes), transfers.job.network.delay_s
     if transfers.job.network.switching == "all-stop":
         rails = np.full(len(lasts), -1)
-        rails[:n] = of_nodes = np.array(transfers.rails(), np.int64)
-        rails[first:] = of_nodes[asks - n]
-        timed = stopping_paths(lasts.tolist(), all_pairs.tolist(), rails.tolist(), first)
+        rails[:n] = transfers.rails()
+        rails[changes] = rails[asks - n]
+        first = len(lasts) - len(changes)
+        timed = stopping_paths(lasts.tolist(), before.tolist(), rails.tolist(), first)
     else:
-        timed = longest_paths(lasts, all_pairs)
+        timed = longest_paths(lasts, before)
     if timed is None:
         return None
-    asked = timed.end_s[asks]
-    if provisioned:
-        asked = np.maximum(asked, np.where(parts, timed.end_s[gap + changed], 0.0))
-    turns = lines.turns(turned, timed.start_s[first:][change], asked[change])
+    asked_s = timed.end_s[asks]
+    if provisioned:  # by the end of the span before, too
+        asked_s = np.maximum(asked_s, timed.end_s[begins[changed]])
+    turns = lines.turns(turned, timed.start_s[changes[change_of]], asked_s[change_of])
     return Draft(transfers, timed, lanes, lines.standing(), turns)
-
-
-def _join(one: Ints, two: Ints) -> Ints:
-    return np.stack([one, two], axis=1)
