@@ -213,11 +213,8 @@ class Repair:
 
     def _dead(self, broken: Faulty) -> bool:
         """Tell whether a pair is dead that must meet."""
-        dead = broken.dead_pairs()
-        if self.problem is not None or not dead:
-            return bool(dead)
         met = {(i, j) for row in self.matchings for i, j in enumerate(row.tolist())}
-        return not met.isdisjoint(dead)
+        return not met.isdisjoint(broken.dead_pairs())
 
     def _exchange(self, problem: AllToAll, states: NDArray[np.int8]) -> Verdict | None:
         """Move pairs between slots until all have a way."""

@@ -1,0 +1,52 @@
+"""What all routes together can cost: the next total above a bound, the last below an objective."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from optmatch.problems.routing.proof import loss_units
+from optmatch.solvers.routing.pathfinder import UNIT
+from optmatch.solvers.routing.totals import CellTotals, LossTotals
+
+
+@given(st.integers(0, 20), st.sampled_from([1, 2]), st.floats(-1, 50), st.integers(1, 50))
+@settings(max_examples=60, deadline=None)
+def test_totals_of_cells_go_by_steps(least: int, step: int, value: float, objective: int) -> None:
+    """From the shortest routes on."""
+    totals = CellTotals(least * UNIT, step * UNIT)
+    possible = [least + step * k for k in range(100)]
+    assert totals.rise(value * UNIT) == min(t for t in possible if t >= value - 1e-9)
+    assert totals.rise(-math.inf) == least
+    assert totals.enough(float(objective)) == (objective - step) * UNIT
+
+
+@given(
+    st.sampled_from([0.0, 0.3, 0.45678, 1.0]),
+    st.sampled_from([0.0, 0.25, 0.5, 2.0]),
+    st.sampled_from([None, True, False]),
+    st.floats(0, 6),
+)
+@settings(max_examples=120, deadline=None)
+def test_totals_of_losses_are_sums_of_both(
+    bar: float, cross: float, even: bool | None, loss: float
+) -> None:
+    """Some bars and some crosses, in all as many as can be; also where one of them is free."""
+    totals, per_db = LossTotals(bar, cross, even), loss_units(bar, cross).per_db
+    counts = [(a, b) for a in range(60) for b in range(60)]
+    if even is not None:
+        counts = [(a, b) for a, b in counts if (a + b) % 2 == (0 if even else 1)]
+    possible = np.unique([a * bar + b * cross for a, b in counts])
+    if not (bar or cross):
+        assert totals.rise(loss * per_db) == pytest.approx(max(0, loss - 1e-6 / per_db))
+        assert totals.enough(loss) == -math.inf
+        return
+    risen = totals.rise(loss * per_db)
+    if loss > 1e-3:
+        assert risen == pytest.approx(possible[possible >= loss - 1e-9].min(), abs=1e-9)
+        below = possible[possible < loss * (1 - 1e-12)]
+        expected = below.max() * per_db if len(below) else -math.inf
+        assert totals.enough(loss) == pytest.approx(expected, abs=1e-3 * per_db * 1e-3 + 1e-5)
