@@ -15,6 +15,7 @@ from optmatch.io.text import pointer
 from optmatch.model import FormatError, Index, InputError, Range, Value, check_fields
 from optmatch.problems import (
     BlockProof,
+    ConfigurationProof,
     CountProof,
     CutProof,
     LineProof,
@@ -25,6 +26,7 @@ from optmatch.problems import (
 
 CERTIFICATES: dict[str, type[Value]] = {
     "block": BlockProof,
+    "configuration": ConfigurationProof,
     "count": CountProof,
     "cut": CutProof,
     "line": LineProof,

@@ -7,6 +7,7 @@ from .collectives.problem import Collective as Collective
 from .demands.completion import completion_s as completion_s, held_ticks as held_ticks
 from .demands.problem import Demand as Demand, PlaneSchedules as PlaneSchedules
 from .demands.proofs import (
+    ConfigurationProof as ConfigurationProof,
     CountProof as CountProof,
     LineProof as LineProof,
 )

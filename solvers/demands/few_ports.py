@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from optmatch.model import Clock, Limit, Limits, OnEvent, Solution, Status, uncounted
 from optmatch.problems import Demand
+from optmatch.solvers.demands.configuration import certify
 from optmatch.solvers.demands.plans import Plan
 from optmatch.solvers.demands.scheduling import Build, Work, solve_demand
 
@@ -88,6 +89,7 @@ def solve_few(
     problem: Demand, limits: Limits, rng: np.random.Generator, on_event: OnEvent, other: Build
 ) -> Solution:
     """Solve by `shortest_plan`, which compares all plans; by `other` if time is too short."""
+    clock = limits.start()
     listed = list[Plan]()
 
     def build(work: Work) -> Iterator[Plan]:
@@ -98,10 +100,11 @@ def solve_few(
     solution = solve_demand(problem, limits, rng, on_event, "best", build)
     if not listed or solution.limit is not Limit.EXHAUSTED:
         return solution
-    return replace(
+    optimal = replace(
         solution,
         status=Status.OPTIMAL,
         limit=None,
         lower_bound=solution.objective,
         stats=dict(solution.stats) | {"bound_by": "search"},
     )
+    return certify(optimal, clock)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from optmatch.model import Index, InputError, Value, check_fields
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.model import Axes, Count, Index, InputError, Range, Value, check_fields
 
 Axis = Literal["source", "destination"]
 
@@ -24,6 +27,29 @@ class LineProof(Value):
 
     axis: Axis
     port: Index
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ConfigurationProof(Value):
+    r"""Prices of demands that no slot can earn faster than time passes.
+
+    Let serving one tick of the demand :math:`d_{ij}` earn :math:`y_{ij} \ge 0`. If no matching
+    :math:`P` and no duration :math:`w` earn more than they take,
+    :math:`\sum_{ij \in P} y_{ij} \min(w, d_{ij}) \le w + \delta`, then all demands,
+    :math:`\sum y_{ij} d_{ij}`, cannot be earned earlier: the bound of the configuration LP. It
+    needs to be checked only at the durations :math:`w` that are entries of the demand.
+
+    Parameters
+    ----------
+    duals
+        ``duals[source, destination]``: prices in units of 1 / `units`, >= 0; int64, shape (ports,
+        ports). Integers, so that checking involves no rounding.
+    units
+        The price of one in these units, > 0.
+    """
+
+    duals: Annotated[NDArray[np.int64], Axes(2), Range(0)]
+    units: Count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.problems import CountProof, Demand, LineProof
+from optmatch.problems import ConfigurationProof, CountProof, Demand, LineProof
 from optmatch.verify.demands.groups import bound_weighted
 from optmatch.verify.report import ProofError
+
+LARGEST = 2**53
+"""Sums of prices times ticks stay below this, so that floats hold them exactly."""
 
 MOST_WEIGHTS = 16
 """All subsets of so many weights are looked at."""
@@ -84,6 +87,8 @@ def check_proof(problem: Demand, proof: Any) -> float:
         raise ProofError("no proof is about groups")
     if isinstance(proof, LineProof):
         return bound_line(problem, _line(problem, proof.axis, proof.port))
+    if isinstance(proof, ConfigurationProof):
+        return _by_prices(problem, proof)
     if isinstance(proof, CountProof):
         return _by_counting(problem, proof)
     raise ProofError(f"a {type(proof).__name__}, which is no proof about a demand")
@@ -101,6 +106,30 @@ def _line(problem: Demand, axis: str, port: int) -> NDArray[np.int64]:
     ticks = _ticks(problem)
     line: NDArray[np.int64] = ticks[port] if axis == "source" else ticks[:, port]
     return line
+
+
+def _by_prices(problem: Demand, proof: ConfigurationProof) -> float:
+    """Check that no slot earns more than it takes, and add up what all demands earn."""
+    from scipy.optimize import linear_sum_assignment
+
+    if problem.objective != "completion-s" or problem.switching != "all-stop":
+        raise ProofError("prices bound the completion time of slots that begin together")
+    if problem.planes > 1 or problem.packet_share > 0:
+        raise ProofError("prices bound what one plane carries alone")
+    n_ports = problem.fabric.n_ports
+    duals, units = proof.duals, proof.units
+    if duals.shape != (n_ports, n_ports):
+        raise ProofError(f"prices of shape {duals.shape} for {n_ports} ports")
+    ticks, delay, shortest = problem.ticks, problem.delay_ticks, problem.min_slot_ticks
+    largest = int(ticks.max()) + delay + shortest
+    if max(int(duals.max()) * n_ports**2, units) * largest >= LARGEST:
+        raise ProofError("prices times ticks overflow")
+    for duration in {shortest, *np.maximum(ticks[ticks > 0], shortest).tolist()}:
+        earned = duals * np.minimum(ticks, duration)
+        heaviest = int(earned[linear_sum_assignment(earned, maximize=True)].sum())
+        if heaviest > units * (duration + delay):
+            raise ProofError(f"a slot of {duration} ticks earns more than it takes")
+    return float(-(-int((duals * ticks).sum()) // units)) * problem.tick_s
 
 
 def _by_counting(problem: Demand, proof: CountProof) -> float:

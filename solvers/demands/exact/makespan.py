@@ -20,6 +20,7 @@ from optmatch.model import (
 )
 from optmatch.problems import Demand, LineProof
 from optmatch.solvers.cpsat import Outcome, minimise
+from optmatch.solvers.demands.configuration import certify
 from optmatch.solvers.demands.exact.plane_model import MOST_PORTS, finish_small
 from optmatch.solvers.demands.exact.slot_model import SlotModel
 from optmatch.solvers.demands.plans import Plan, only_demanded, tidy, trim
@@ -49,7 +50,7 @@ def solve_makespan(
     Returns
     -------
     Solution
-        OPTIMAL where the line bound proves it, or where CP-SAT refutes all else:
+        OPTIMAL where the line bound or prices prove it, or where CP-SAT refutes all else:
         ``stats["bound_by"]`` is "cp-sat" then.
     """
     plain = problem.fabric.graph is None and not problem.fabric.bidirectional
@@ -70,7 +71,7 @@ def solve_makespan(
         limit = search.run()
     except KeyboardInterrupt:
         limit = Limit.INTERRUPTED
-    return search.conclude(limit)
+    return certify(search.conclude(limit), search.clock)
 
 
 class _Search:

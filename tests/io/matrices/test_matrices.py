@@ -19,7 +19,7 @@ from click.testing import CliRunner
 import optmatch as om
 from optmatch.cli import main
 from optmatch.io import dumps, from_graph, loads, read_matrix
-from optmatch.problems import CountProof, LineProof
+from optmatch.problems import ConfigurationProof, CountProof, LineProof
 from optmatch.problems.demands.traffic import MODELS
 
 MATRIX = [[0.0, 30.0, 1.5], [12.0, 0.0, 0.0]]
@@ -336,6 +336,7 @@ def test_generate_asks_for_the_delay() -> None:
         LineProof("destination", 1),
         CountProof(axis="source", port=0),
         CountProof(axis="source", port=0, against_axis="destination", against_port=1),
+        ConfigurationProof(duals=[[0, 1], [2, 0]], units=9),  # type: ignore[arg-type]
     ],
 )
 def test_proofs_survive_files(certificate: Any) -> None:

@@ -22,13 +22,21 @@ def test_the_default_is_as_good_as_brute_force_on_three_ports(seed: int) -> None
     assert om.verify(problem, solution).valid
 
 
-def test_all_plans_are_compared_where_lines_do_not_suffice() -> None:
-    """The example of the front page; nobody can check that without doing the same."""
+def test_it_is_proved_by_prices_where_lines_do_not_suffice() -> None:
+    """The example of the front page."""
     problem = om.Demand.from_matrix([[0, 9, 2], [4, 0, 6], [5, 1, 0]], delay_s=0.5)
     solution = om.solve(problem, seed=0)
     assert problem.lower_bound() < 12.5
     assert (solution.status, solution.objective) == (om.Status.OPTIMAL, 12.5)
-    assert solution.proof == "search"
+    assert solution.proof == "certificate"
+    assert om.verify(problem, solution).ok
+
+
+def test_what_prices_do_not_prove_is_the_word_of_a_search() -> None:
+    """Their bound is that of a programme whose slots may be parts of one."""
+    problem = om.Demand.from_matrix(np.random.default_rng(4).integers(0, 20, (3, 3)), delay_s=5.0)
+    found = {om.solve(problem, method, seed=0).proof for method in ("best", "ilp")}
+    assert found == {"search"}
 
 
 def test_a_limit_that_is_too_short_for_the_programme_gives_no_wrong_answer() -> None:

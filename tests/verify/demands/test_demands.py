@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from itertools import permutations
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
 import optmatch as om
 from optmatch.fabrics import UNREACHED
-from optmatch.problems import CountProof, LineProof
+from optmatch.problems import ConfigurationProof, CountProof, LineProof
 from optmatch.problems.demands.bounds import bound_lines
 from optmatch.testing import brute_force
 from optmatch.verify.demands.bounds import bound_demand, check_proof, partition
@@ -248,6 +250,66 @@ def test_both_line_bounds_agree(seed: int) -> None:
             assert problem.lower_bound() == pytest.approx(bound_demand(problem))
 
 
+def prices(problem: om.Demand, units: int = 10**6) -> ConfigurationProof:
+    """Solve the dual of the configuration LP over all permutations, and round down."""
+    ticks, delay = problem.ticks, problem.delay_ticks
+    n = len(ticks)
+    rows, limits = [], []
+    for order in permutations(range(n)):
+        matching = np.eye(n, dtype=np.int64)[list(order)]
+        for duration in sorted({1, *ticks[ticks > 0].tolist()}):
+            rows.append((matching * np.minimum(ticks, duration)).ravel())
+            limits.append(duration + delay)
+    found = linprog(-ticks.ravel().astype(float), A_ub=np.array(rows), b_ub=np.array(limits))
+    duals = np.where(ticks > 0, found.x.reshape(n, n), 0) * units * (1 - 1e-6)
+    return ConfigurationProof(duals=np.floor(duals).astype(np.int64), units=units)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_prices_bound_from_below(seed: int) -> None:
+    """Never above the best schedule; raised by one part in a thousand they are refused."""
+    rng = np.random.default_rng(seed)
+    problem = om.Demand.from_matrix(rng.integers(0, 4, (3, 3)), delay_s=2.0)
+    proof = prices(problem)
+    best = brute_force(problem)
+    assert best is not None
+    assert problem.lower_bound() - problem.tick_s <= check_proof(problem, proof) <= best
+    too_high = replace(proof, duals=np.ceil(proof.duals * 1.001).astype(np.int64))
+    with pytest.raises(ProofError, match="earns more than it takes"):
+        check_proof(problem, too_high)
+
+
+def test_prices_by_hand() -> None:
+    """One price of 1 on a demand of 6 that is alone, at 4 / 3 with its delay; no more."""
+    problem = om.Demand.from_matrix([[6]], delay_s=2.0)
+    for price, units, bound in ((1, 1, 6), (4, 3, 8)):
+        proof = ConfigurationProof(duals=[[price]], units=units)  # type: ignore[arg-type]
+        assert check_proof(problem, proof) == bound
+    higher = ConfigurationProof(duals=[[5]], units=3)  # type: ignore[arg-type]
+    with pytest.raises(ProofError, match="a slot of 3 ticks earns more"):
+        check_proof(problem, higher)
+    longer = replace(problem, min_slot_s=8.0)
+    assert check_proof(longer, higher) == 10
+    with pytest.raises(ProofError, match="begin together"):
+        check_proof(replace(problem, switching="per-circuit"), proof)
+    for options in ({"planes": 2}, {"packet_bytes_per_s": 0.5}):
+        with pytest.raises(ProofError, match="one plane carries alone"):
+            check_proof(replace(problem, **options), proof)  # type: ignore[arg-type]
+
+
+def test_prices_that_do_not_fit_are_refused() -> None:
+    """Another shape, another objective, numbers beyond what floats hold."""
+    one: Any = [[1]]
+    with pytest.raises(ProofError, match="shape"):
+        check_proof(PROBLEM, ConfigurationProof(duals=one, units=1))
+    for duals, units in (([[0, 2**50], [0, 0]], 1), ([[0, 1], [0, 0]], 2**53)):
+        with pytest.raises(ProofError, match="overflow"):
+            check_proof(PROBLEM, ConfigurationProof(duals=duals, units=units))  # type: ignore[arg-type]
+    exact = om.Demand.from_matrix([[1]], objective="matchings")
+    with pytest.raises(ProofError, match="completion time"):
+        check_proof(exact, ConfigurationProof(duals=one, units=1))
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_counts_bound_from_below(seed: int) -> None:
     """Never above the fewest matchings, found by search."""
@@ -364,6 +426,8 @@ def test_partitions(weights: list[int], sums: list[int], fits: bool) -> None:
     [
         lambda: LineProof("row", 0),  # type: ignore[arg-type]
         lambda: LineProof("source", -1),
+        lambda: ConfigurationProof(duals=[[-1]], units=1),  # type: ignore[arg-type]
+        lambda: ConfigurationProof(duals=[[1]], units=0),  # type: ignore[arg-type]
         lambda: CountProof(axis="source", port=0, against_axis="source"),
     ],
 )
