@@ -77,10 +77,10 @@ def _bound_of(proof: ConfigurationProof, problem: Demand) -> float:
 
 
 def _in_units(prices: NDArray[np.float64], problem: Demand) -> ConfigurationProof:
-    """Round prices down to integers, small enough that floats hold all sums exactly."""
+    """Round prices down to integers, small enough that a checker needs no more than 64 bits."""
     n = len(prices)
     largest = int(problem.ticks.max()) + problem.delay_ticks + problem.min_slot_ticks
-    units = int(min(2**40, 2**51 // (largest * n * n * max(1, int(np.ceil(prices.max()))))))
+    units = int(min(2**40, 2**58 // (largest * n * n * max(1, int(np.ceil(prices.max()))))))
     duals = np.floor(prices * (units * _SAFE)).astype(np.int64)
     return ConfigurationProof(duals=duals, units=max(1, units))
 

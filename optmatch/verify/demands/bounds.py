@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.problems import ConfigurationProof, CountProof, Demand, LineProof
+from optmatch.verify.demands.assignment import weigh_heaviest
 from optmatch.verify.demands.groups import bound_weighted
 from optmatch.verify.report import ProofError
 
-LARGEST = 2**53
-"""Sums of prices times ticks stay below this, so that floats hold them exactly."""
+LARGEST = 2**60
+"""Sums of prices times ticks stay below this in int64."""
 
 MOST_WEIGHTS = 16
 """All subsets of so many weights are looked at."""
@@ -110,8 +111,6 @@ def _line(problem: Demand, axis: str, port: int) -> NDArray[np.int64]:
 
 def _by_prices(problem: Demand, proof: ConfigurationProof) -> float:
     """Check that no slot earns more than it takes, and add up what all demands earn."""
-    from scipy.optimize import linear_sum_assignment
-
     if problem.objective != "completion-s" or problem.switching != "all-stop":
         raise ProofError("prices bound the completion time of slots that begin together")
     if problem.planes > 1 or problem.packet_share > 0:
@@ -125,8 +124,7 @@ def _by_prices(problem: Demand, proof: ConfigurationProof) -> float:
     if max(int(duals.max()) * n_ports**2, units) * largest >= LARGEST:
         raise ProofError("prices times ticks overflow")
     for duration in {shortest, *np.maximum(ticks[ticks > 0], shortest).tolist()}:
-        earned = duals * np.minimum(ticks, duration)
-        heaviest = int(earned[linear_sum_assignment(earned, maximize=True)].sum())
+        heaviest = weigh_heaviest(duals * np.minimum(ticks, duration))
         if heaviest > units * (duration + delay):
             raise ProofError(f"a slot of {duration} ticks earns more than it takes")
     return float(-(-int((duals * ticks).sum()) // units)) * problem.tick_s

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.optimize import linprog
+from scipy.optimize import linear_sum_assignment, linprog
 
 import optmatch as om
 from optmatch.fabrics import UNREACHED
 from optmatch.problems import ConfigurationProof, CountProof, LineProof
 from optmatch.problems.demands.bounds import bound_lines
 from optmatch.testing import brute_force
+from optmatch.verify.demands.assignment import weigh_heaviest
 from optmatch.verify.demands.bounds import bound_demand, check_proof, partition
 from optmatch.verify.report import ProofError
 from tests.helpers import oracles
@@ -279,6 +280,16 @@ def test_prices_bound_from_below(seed: int) -> None:
         check_proof(problem, too_high)
 
 
+@pytest.mark.parametrize("n", [1, 2, 3, 6, 20])
+def test_heaviest_matchings(n: int) -> None:
+    """As SciPy finds them."""
+    rng = np.random.default_rng(n)
+    for _ in range(20):
+        weights = rng.integers(0, 20, (n, n)) * (rng.random((n, n)) < 0.6)
+        matched = linear_sum_assignment(weights, maximize=True)
+        assert weigh_heaviest(weights) == weights[matched].sum()
+
+
 def test_prices_by_hand() -> None:
     """One price of 1 on a demand of 6 that is alone, at 4 / 3 with its delay; no more."""
     problem = om.Demand.from_matrix([[6]], delay_s=2.0)
@@ -298,11 +309,11 @@ def test_prices_by_hand() -> None:
 
 
 def test_prices_that_do_not_fit_are_refused() -> None:
-    """Another shape, another objective, numbers beyond what floats hold."""
+    """Another shape, another objective, numbers beyond int64."""
     one: Any = [[1]]
     with pytest.raises(ProofError, match="shape"):
         check_proof(PROBLEM, ConfigurationProof(duals=one, units=1))
-    for duals, units in (([[0, 2**50], [0, 0]], 1), ([[0, 1], [0, 0]], 2**53)):
+    for duals, units in (([[0, 2**60], [0, 0]], 1), ([[0, 1], [0, 0]], 2**60)):
         with pytest.raises(ProofError, match="overflow"):
             check_proof(PROBLEM, ConfigurationProof(duals=duals, units=units))  # type: ignore[arg-type]
     exact = om.Demand.from_matrix([[1]], objective="matchings")
