@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from optmatch.io.problems import PROBLEM_FORMAT, check_format, problem_from_tree
 from optmatch.io.schedules import SCHEDULE_FORMAT, solution_from_tree, solution_to_tree
 from optmatch.io.text import layout, parse
 from optmatch.model import FormatError, InputError, Problem, Solution, naming
-from optmatch.model.files import check_target as check_target, is_stream, replace_file
+from optmatch.model.files import check_target as check_target, is_stream, locked, replace_file
 
 
 def save(obj: Problem | Solution, path: str | os.PathLike[str], *, force: bool = False) -> None:
@@ -54,20 +55,24 @@ def save(obj: Problem | Solution, path: str | os.PathLike[str], *, force: bool =
 def save_tree(tree: dict[str, Any], path: str | os.PathLike[str], *, force: bool) -> list[str]:
     """Write the tree of a file and, if they are large, its arrays; return the names of both."""
     target = check_target(path, force=force)
-    tree, arrays = detach(tree, None if is_stream(target) else target.name.removesuffix(".json"))
-    former = _former_arrays(target)
-    new = array_file(tree)
-    beside = None if new is None else target.with_name(new)
-    if beside is not None:
-        replace_file(beside, arrays)
-    try:
-        replace_file(target, (layout(tree) + "\n").encode())
-    except BaseException:
-        if beside is not None and beside != former:
-            beside.unlink(missing_ok=True)
-        raise
-    if former is not None and former != beside:
-        former.unlink(missing_ok=True)
+    if is_stream(target):
+        replace_file(target, (layout(detach(tree, None)[0]) + "\n").encode())
+        return [os.fspath(path)]
+    tree, arrays = detach(tree, target.name.removesuffix(".json"))
+    with locked(target.parent):  # what a file names stays while others replace the file
+        former = _former_arrays(target)
+        new = array_file(tree)
+        beside = None if new is None else target.with_name(new)
+        if beside is not None:
+            replace_file(beside, arrays)
+        try:
+            replace_file(target, (layout(tree) + "\n").encode())
+        except BaseException:
+            if beside is not None and beside != former:
+                beside.unlink(missing_ok=True)
+            raise
+        if former is not None and former != beside:
+            former.unlink(missing_ok=True)
     return [os.fspath(path), *([] if beside is None else [os.fspath(beside)])]
 
 
@@ -102,7 +107,9 @@ def load(path: str | os.PathLike[str]) -> Problem | Solution:
     >>> om.load("instances/all-to-all/hex-4x4-8.json")
     AllToAll(fabric=HexMesh(rows=4, cols=4, ports=8))
     """
-    return _read(read_bytes(path), os.fspath(path), Path(path).parent)
+    folder = Path(path).parent
+    with nullcontext() if is_stream(path) else locked(folder, shared=True):
+        return _read(read_bytes(path), os.fspath(path), folder)
 
 
 def dumps(obj: Problem | Solution) -> str:
@@ -141,7 +148,7 @@ def _read(content: str | bytes, path: str, folder: Path | None) -> Problem | Sol
 
 def _former_arrays(target: Path) -> Path | None:
     """Find the file of arrays that the file to be replaced has named, if it is one of ours."""
-    if not target.is_file() or is_stream(target):
+    if not target.is_file():
         return None
     try:
         name = array_file(parse(target.read_bytes(), str(target)))

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
+from zlib import crc32
 
 from optmatch.model.errors import InputError
 
 PICTURES = (".png", ".svg", ".pdf")
 """How names of pictures end."""
+
+_HERE = f"{crc32(platform.node().encode()):08x}"  # this machine, or container
+_DAY_S = 86_400.0
 
 
 def check_target(
@@ -69,9 +76,33 @@ def replace_file(target: Path, content: bytes) -> None:
         raise
 
 
+@contextmanager
+def locked(folder: Path, *, shared: bool = False) -> Iterator[None]:
+    """Let others wait who would lock a folder too; with `shared`, not those who do so as well.
+
+    Where folders cannot be locked, or one stays locked for ten seconds, there is no lock.
+    """
+    handle = None
+    with suppress(ImportError, OSError):
+        import fcntl
+
+        handle = os.open(folder, os.O_RDONLY)
+        for _ in range(1000):
+            try:
+                fcntl.flock(handle, fcntl.LOCK_NB | (fcntl.LOCK_SH if shared else fcntl.LOCK_EX))
+                break
+            except BlockingIOError:
+                time.sleep(0.01)
+    try:
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
 def _replace(target: Path, content: bytes) -> None:
     _remove_stale_parts(target)
-    part = target.with_name(f".{target.name}.{os.getpid()}-{os.urandom(4).hex()}.part")
+    part = target.with_name(f".{target.name}.{os.getpid()}-{_HERE}-{os.urandom(4).hex()}.part")
     try:
         with part.open("xb") as file:
             file.write(content)
@@ -84,11 +115,18 @@ def _replace(target: Path, content: bytes) -> None:
 
 
 def _remove_stale_parts(target: Path) -> None:
-    """Remove what a run that was killed has left of this file: parts of no living process."""
+    """Remove what killed runs have left of this file: parts of no living process, or a day old.
+
+    Nobody knows here which processes of other machines live.
+    """
     for part in target.parent.glob(f".{escape(target.name)}.*.part"):
-        pid = part.name.removesuffix(".part").rpartition(".")[2].partition("-")[0]
-        if pid.isdecimal() and not _is_alive(int(pid)):
-            part.unlink(missing_ok=True)
+        pid, _, rest = part.name.removesuffix(".part").rpartition(".")[2].partition("-")
+        if not pid.isdecimal():
+            continue
+        with suppress(OSError):  # another may remove it now, too
+            ended = rest.startswith(_HERE) and not _is_alive(int(pid))
+            if ended or part.stat().st_mtime < time.time() - _DAY_S:
+                part.unlink()
 
 
 def _is_alive(pid: int) -> bool:

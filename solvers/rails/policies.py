@@ -16,7 +16,13 @@ from optmatch.solvers.rails.lines import Lines, draw_lines
 from optmatch.solvers.rails.paths import Ints, longest_paths
 from optmatch.solvers.rails.stopping import stopping_paths
 from optmatch.solvers.rails.timetable import Draft
-from optmatch.solvers.rails.transfers import Transfer, Transfers, fold_transfers, hold_circuits
+from optmatch.solvers.rails.transfers import (
+    Transfer,
+    Transfers,
+    Uses,
+    fold_transfers,
+    hold_circuits,
+)
 
 NO_SPLIT = "fewer ports than there are kinds of circuits to keep"
 
@@ -213,9 +219,11 @@ def _draw_programs(transfers: Transfers, order: Sequence[Ints], lanes: Mapping[i
     """Let each class go through its order; places count all orders, one behind another."""
     uses, n = transfers.uses(), len(transfers.duration_s)
     keys = np.concatenate([cls * n + nodes for cls, nodes in enumerate(order)] or [uses.node])
-    in_order = np.argsort(keys)
-    found = np.searchsorted(keys[in_order], uses.end // 2 * n + uses.node)
-    return draw_lines(uses, in_order[found], lanes)
+    in_order, wanted = np.argsort(keys, kind="stable"), uses.end // 2 * n + uses.node
+    found, beyond = (np.searchsorted(keys[in_order], wanted, side) for side in ("left", "right"))
+    row = np.repeat(np.arange(len(wanted)), beyond - found)  # sent to itself, it stands twice
+    place = in_order[found[row] + np.arange(len(row)) - np.searchsorted(row, row)]
+    return draw_lines(Uses(*(column[row] for column in uses)), place, lanes)
 
 
 def _cut_spans(lines: Lines, n_places: int) -> NDArray[np.bool_]:

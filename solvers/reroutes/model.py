@@ -91,7 +91,7 @@ class Model:
                 self.uses[int(graph.resource[start])].append(literal)
         for goal, literal in goals.items():
             model.add(sum(into[goal]) == literal)
-        for node in set(out) | set(into):
+        for node in out:
             if node not in starts and node not in goals:
                 model.add(sum(into[node]) == sum(out[node]))
         if circuit in self.moved:

@@ -96,6 +96,8 @@ def mutants_of(path: str) -> list[Mutant]:
 def _below(node: ast.AST) -> Iterator[Any]:
     if isinstance(node, ast.Raise | ast.JoinedStr | ast.FunctionDef | ast.Assert | ast.ClassDef):
         return
+    if isinstance(node, ast.keyword) and node.arg == "strict":  # as good as an assert
+        return
     yield node
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns"):
@@ -179,7 +181,9 @@ def _recorded(file: Path, path: str) -> dict[str, Any]:
 def _record(file: Path, record: Path) -> None:
     recorder = _Recorder()
     _pytest([str(file)], recorder)
-    record.write_text(recorder.result())
+    written = record.with_suffix(f".{os.getpid()}")
+    written.write_text(recorder.result())
+    written.replace(record)  # at once: other runs may read it
 
 
 class _Recorder:

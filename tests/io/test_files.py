@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -14,6 +16,7 @@ import pytest
 
 import optmatch as om
 from optmatch.io import loads
+from optmatch.model.files import replace_file
 from optmatch.problems import RoutingProof
 from tests.helpers.command import DATA, ideal_solution
 
@@ -154,6 +157,39 @@ def test_a_write_that_fails_leaves_the_old_file(
         om.save(other, path, force=True)
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
     assert om.load(path) == large_solution()
+
+
+def test_two_that_write_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The arrays of the later one stay, though they are those that the earlier one replaced."""
+    for least in ("MOST_BYTES", "_SMALL"):
+        monkeypatch.setattr(f"optmatch.io.arrays.{least}", 1)
+    path, old = tmp_path / "a.json", ideal_solution()
+    om.save(old, path)
+    assert len(list(tmp_path.glob("*.npz"))) == 1
+    went_on, sleep = threading.Event(), time.sleep
+
+    def wait(seconds: float) -> None:
+        went_on.set()
+        sleep(seconds)
+
+    def save() -> None:
+        om.save(old, path, force=True)
+        went_on.set()
+
+    other = threading.Thread(target=save)
+
+    def write(target: Path, content: bytes) -> None:
+        replace_file(target, content)
+        if target == path and not other.ident:
+            other.start()
+            went_on.wait()
+
+    monkeypatch.setattr("optmatch.io.files.replace_file", write)
+    monkeypatch.setattr("optmatch.model.files.time.sleep", wait)
+    om.save(om.load(DATA / "answers" / "demand.schedule.json"), path, force=True)
+    other.join()
+    assert om.load(path) == old
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:

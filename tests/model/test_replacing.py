@@ -9,19 +9,27 @@ from pathlib import Path
 
 import pytest
 
+from optmatch.model import files
 from optmatch.model.files import replace_file
 
 
 @pytest.mark.skipif(os.name == "nt", reason="nobody can ask there whether a process lives")
 def test_parts_of_dead_processes_are_removed(tmp_path: Path) -> None:
-    """Those of living ones, and of other files, stay."""
+    """Those of living ones, of other files, and of other machines for a day, stay."""
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    stale = tmp_path / f".a.json.{ended.pid}-0000.part"
-    alive = tmp_path / f".a.json.{os.getpid()}-0000.part"
-    other = tmp_path / f".b.json.{ended.pid}-0000.part"
-    for part in (stale, alive, other):
-        part.write_bytes(b"half")
+    here = files._HERE
+    names = {
+        f".a.json.{ended.pid}-{here}-0000.part": False,
+        f".a.json.{os.getpid()}-{here}-0000.part": True,
+        f".b.json.{ended.pid}-{here}-0000.part": True,
+        f".a.json.{ended.pid}-elsewhere-0000.part": True,
+        f".a.json.{ended.pid}-elsewhere-0001.part": False,
+        ".a.json.of-somebody.part": True,
+    }
+    for name in names:
+        (tmp_path / name).write_bytes(b"half")
+    os.utime(tmp_path / list(names)[4], (0, 0))
     replace_file(tmp_path / "a.json", b"whole")
     assert (tmp_path / "a.json").read_bytes() == b"whole"
-    assert not stale.exists() and alive.exists() and other.exists()
+    assert {name: (tmp_path / name).exists() for name in names} == names

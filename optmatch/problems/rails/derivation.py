@@ -66,7 +66,15 @@ def derive_triggers(
     starts = [each.start_s for own in changes for each in own]
     times = np.concatenate([plan.start_s[events.part], starts])
     is_event = np.arange(len(times)) < len(events.part)
-    depth = ends_s(events._replace(duration_s=np.ones(len(events.part))))
+    instant = (plan.end_s - plan.start_s)[events.part] <= slack
+    kept = instant[events.before]  # of others what follows starts later
+    depth = ends_s(
+        events._replace(
+            before=events.before[kept],
+            after=events.after[kept],
+            duration_s=np.ones(len(events.part)),
+        )
+    )
     depth = np.concatenate([depth, np.zeros(len(starts))])
     place = np.empty(len(times), np.int32)
     place[np.lexsort((depth, is_event, times))] = np.arange(len(times))

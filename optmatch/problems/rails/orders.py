@@ -22,6 +22,7 @@ from optmatch.problems.rails.uses import (
     Ports,
     Use,
     first_users,
+    gather,
     list_uses,
     touched,
 )
@@ -133,6 +134,7 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
     )
     ago = np.concatenate([np.broadcast_to(np.int8(p[2]), np.shape(p[0])) for p in pairs])
     local = np.concatenate([np.full(np.shape(p[0]), p[3]) for p in pairs])
+    pairs.clear()  # several hundred megabytes of large jobs
     place = np.concatenate(places)
     late = np.flatnonzero(place[before] > place[after])
     for bad in late[ago[late] == 0][:1]:
@@ -312,22 +314,6 @@ def list_wanted(
     event_of = job.events().event_of
     which, members = gather(event_of, event_of[users[demanded]])
     return find.name(members, demanded[which])
-
-
-def gather(keys: NDArray[Any], wanted: NDArray[Any]) -> tuple[Ints, Ints]:
-    """Find where keys have wanted values: which value, and where; a value may be there twice.
-
-    Examples
-    --------
-    >>> [found.tolist() for found in gather(np.array([7, 9, 7]), np.array([9, 7, 9]))]
-    [[0, 1, 1, 2], [1, 0, 2, 1]]
-    """
-    at = np.flatnonzero(np.isin(keys, wanted))
-    at = at[np.argsort(keys[at], kind="stable")]
-    low, high = (np.searchsorted(keys[at], wanted, side) for side in ("left", "right"))
-    which = np.repeat(np.arange(len(wanted)), high - low)
-    skipped = np.cumsum(high - low) - high
-    return which, at[np.arange(len(which)) - skipped[which]]
 
 
 def list_followers(job: RailJob, rail: RailTriggers) -> Ints:

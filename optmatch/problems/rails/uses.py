@@ -149,3 +149,19 @@ def first_users(rail: RailTriggers, place: NDArray[np.int32], find: Finder) -> I
     first = np.full(len(rail.place), -1)
     first[rows[order, 4] - 1] = operations[order]  # of several the last one stays
     return first
+
+
+def gather(keys: NDArray[Any], wanted: NDArray[Any]) -> tuple[Ints, Ints]:
+    """Find where keys have wanted values: which value, and where; a value may be there twice.
+
+    Examples
+    --------
+    >>> [found.tolist() for found in gather(np.array([7, 9, 7]), np.array([9, 7, 9]))]
+    [[0, 1, 1, 2], [1, 0, 2, 1]]
+    """
+    at = np.flatnonzero(np.isin(keys, wanted))
+    at = at[np.argsort(keys[at], kind="stable")]
+    low, high = (np.searchsorted(keys[at], wanted, side) for side in ("left", "right"))
+    which = np.repeat(np.arange(len(wanted)), high - low)
+    skipped = np.cumsum(high - low) - high
+    return which, at[np.arange(len(which)) - skipped[which]]

@@ -22,6 +22,9 @@ from optmatch.verify.rails.states import check_timeline
 from optmatch.verify.rails.times import bound_step, check_times
 from optmatch.verify.report import Findings
 
+_AT_ONCE = 1 << 18
+"""So many all-to-alls are followed at once: many take memory."""
+
 
 def verify_rails(
     problem: RailJob, subject: Schedule | RailPlan | Solution, findings: Findings
@@ -90,9 +93,9 @@ def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None
     senders = riding[step.kind[riding] != RECV]
     several = context.group_size[step.group[senders]] > 2
     scattered = senders[(step.kind[senders] == ALL_TO_ALL) & several]
-    changing = np.concatenate(
-        [check_exchanges(context, rail, scattered), check_in_rounds(context, rail, riding)]
-    )
+    parts = np.array_split(scattered, 1 + len(scattered) // _AT_ONCE)
+    exchanges = [check_exchanges(context, rail, part) for part in parts]
+    changing = np.concatenate([*exchanges, check_in_rounds(context, rail, riding)])
     staying = senders[~np.isin(senders, changing)]
     sent = check_routes(context, rail, riding, staying)
     _check_sharing(context, rail, changing, sent)

@@ -293,6 +293,14 @@ def test_the_rate_of_a_collective() -> None:
     assert topologies(om.solve(problem, "rewire", seed=0)).rates(0).max() == 2.5
 
 
+def test_ports_of_a_rank_are_numbered_from_0() -> None:
+    """Four ranks of two ports each."""
+    problem = om.Collective("all-to-all", 4, 8.0, rate_bytes_per_s=2.5, delay_s=1.0, ports=2)
+    (switch,) = topologies(om.solve(problem, "rewire", seed=0)).switches
+    ports = sorted(zip(switch.node.tolist(), switch.port.tolist(), strict=True))
+    assert ports == list(itertools.product(range(4), range(2)))
+
+
 def test_a_plane_may_be_idle() -> None:
     """Without a demand no plane has a slot, and so no state."""
     problem = om.Demand(om.IdealSwitch(2), np.zeros((2, 2)), delay_s=0.1, planes=2)

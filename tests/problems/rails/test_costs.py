@@ -143,7 +143,7 @@ def test_bad_input_of_the_command(tmp_path: Path) -> None:
         (["--gpus", "a"], "whole numbers, separated by commas"),
         (["--csv", "--json"], "either --csv or --json"),
         (["-o", "there.png"], "is there already"),
-        (["-o", "cost.html"], "pictures end in .png, .svg, .pdf"),
+        (["-o", "cost.html"], "its name has to end in .png, .svg, .pdf"),
     ):
         with chdir(tmp_path):
             done = call("cost", *options)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
 import optmatch as om
 from optmatch.fabrics import Faulty
+from optmatch.solvers.all_to_all.slot_shortage import ask_shortage, decide_small
 from optmatch.testing import brute_force
 from tests.helpers.faults import broken
 
@@ -88,3 +91,29 @@ def test_pairs_whose_cheapest_ways_turn_back(method: str, faults: dict[str, Any]
     assert best.schedule is not None
     short = best.schedule.n_slots > problem.min_slots
     assert (solution.schedule.n_slots > problem.min_slots) == short
+
+
+def test_a_shortage_is_seen_by_known_prices_routes_new_prices_and_a_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In this order; what stays open is said to be so."""
+    module = "optmatch.solvers.all_to_all"
+    short, enough = om.HexMesh(2, 2, ports=4), om.HexMesh(2, 2, ports=5)
+    solution = replace(om.solve(om.AllToAll(short), seed=0), certificate=None)
+    clock, rng = om.Limits().start(), np.random.default_rng(0)
+
+    def fail(*_: object) -> Any:
+        raise AssertionError
+
+    remains = ask_shortage(solution, clock, rng, fail)
+    assert remains(enough) is False
+    assert remains(short) is True
+    with monkeypatch.context() as patched:
+        patched.setattr(f"{module}.slot_shortage._route_fewest", fail)
+        assert remains(short) is True
+    monkeypatch.setattr(f"{module}.joint_bound.bound_jointly", lambda *_: (0.0, None))
+    answers: tuple[tuple[Any, bool | None], ...] = ((True, True), (False, None), ([], False))
+    for answer, expected in answers:
+        assert ask_shortage(solution, clock, rng, lambda *_: answer)(short) is expected  # noqa: B023
+    assert ask_shortage(solution, clock, rng, decide_small)(short) is True
+    assert decide_small(om.AllToAll(om.HexMesh(4, 4, ports=8)), clock, rng) is False

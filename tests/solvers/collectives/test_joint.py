@@ -60,6 +60,18 @@ def test_a_small_block_goes_around_beside_a_large_one() -> None:
     assert solution.status is om.Status.OPTIMAL
 
 
+@pytest.mark.parametrize("names", [[0, 1, 2, 3], [0, 2, 1, 3]])
+def test_names_of_ranks_make_no_difference(names: list[int]) -> None:
+    """A ring of four large blocks is one configuration, however its ranks are numbered."""
+    demand = np.zeros((4, 4))
+    demand[names, np.roll(names, -1)] = 6.0
+    problem = om.Collective(
+        "all-to-all", 4, 0, demand_bytes=demand, rate_bytes_per_s=1.0, delay_s=0.5
+    )
+    found = find(problem, Limits().start(), ignore)
+    assert found.laid is not None and found.laid.plan.time_s == pytest.approx(6.0)
+
+
 def test_a_limit_leaves_the_plan_that_is_known() -> None:
     """Or a better one, without a claim that it is the best."""
     problem = ask("all-reduce", 4, A)

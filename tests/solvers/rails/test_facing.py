@@ -101,3 +101,13 @@ def test_a_tree_collects_from_everyone(n: int) -> None:
             assert not held[child] & held[parent]
             held[parent] |= held[child]
     assert held[0] == set(range(n))
+
+
+def test_lanes_that_are_left_over_stay_as_they_are() -> None:
+    """A shift that was held already is not switched to again."""
+    for n, lanes in ((5, 3), (6, 2), (8, 5), (4, 4)):
+        facing = face_shifts(n, lanes)
+        free = len(facing) * lanes - (n - 1)
+        assert 0 < free < lanes
+        if len(facing) > 1:
+            assert (facing[-1, :, -free:] == facing[-2, :, -free:]).all()

@@ -57,3 +57,12 @@ def test_model_and_repair_find_the_best_of_all_states(seed: int) -> None:
     plan = repair(routing, case_of(problem), Reach(routing, problem.loss_units))
     assert (plan.levels if isinstance(plan, Plan) else None) == best
     assert np.array_equal(routing.free, before)
+
+
+def test_a_quick_repair_is_not_called_optimal_without_a_proof() -> None:
+    """A draw where the repair is not the best: the exact method goes on, and finds better."""
+    problem = fail(277)
+    quick, exact = (om.solve(problem, method, seed=0) for method in ("greedy", "ilp"))
+    assert exact.status is om.Status.OPTIMAL
+    assert exact.objective == best_reroute(problem)
+    assert quick.objective is not None and quick.objective > exact.objective

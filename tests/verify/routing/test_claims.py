@@ -121,6 +121,14 @@ def test_losses_have_proofs_too() -> None:
     assert rules(report) == ["the lower bound is supported"]
 
 
+def test_cells_without_light_are_counted_for_nothing() -> None:
+    """Alone on a feed-forward fabric, a circuit needs what its shortest route needs."""
+    for destination in range(4):
+        matching = np.array([destination, -1, -1, -1], dtype=np.int32)
+        problem = om.Routing(om.Benes(4), matching)
+        assert bound_objective(problem) == om.solve(problem, "ilp", seed=0).objective
+
+
 def test_the_worst_route_has_no_proof_but_of_infeasibility() -> None:
     """Prices say nothing about one route; the shortest routes do."""
     problem = om.Routing(MESH, PAIRS, objective="worst-cells")

@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 import optmatch as om
 from optmatch.fabrics import CellGraph
+from optmatch.io.proofs import Prices
 from optmatch.model import Value
 from optmatch.problems import RoutingProof
 from optmatch.problems.routing.proof import PRICE_UNITS
@@ -323,3 +324,13 @@ def test_a_proof_of_something_else_is_refused(proof: RoutingProof, message: str)
     assert isinstance(proof, Value)
     with pytest.raises(ProofError, match=message):
         ProofChecker(ROW).bound_cells(proof, DEAR)
+
+
+@pytest.mark.parametrize("starts", [[1, 2], [0, 1], [0, 2, 1, 2]])
+def test_prices_of_nodes_are_all_of_them(starts: list[int]) -> None:
+    """From the first to the last, none twice; without a node there is not even a start."""
+    make: Any = Prices
+    with pytest.raises(om.InputError, match="starts ascend from 0 to the number of prices, 2"):
+        make(links=2, starts=starts, link=[0, 1], price=[1, 1])
+    with pytest.raises(om.InputError, match="starts ascend from 0 to the number of prices, 0"):
+        make(links=2, starts=[], link=[], price=[])
