@@ -1,4 +1,4 @@
-"""Lower bounds of demands: of each line alone, and of all bidirectional ports together."""
+"""Lower bounds of demands: of each line alone, and of all ports together."""
 
 from __future__ import annotations
 
@@ -37,27 +37,32 @@ def bound_lines(problem: Asked) -> NDArray[np.float64]:
 
 
 def bound_together(problem: Asked) -> float:
-    r"""Bound the objective by all bidirectional ports; of an odd number one idles at any time.
+    r"""Bound the objective by all ports together: by how long circuits and how many slots last.
 
-    Of :math:`n` ports that want something at most :math:`k = \lfloor n / 2 \rfloor` pairs have
-    circuits side by side. So :math:`m` pairs of :math:`T` ticks in all take at least
-    :math:`\lceil T / k \rceil + \lceil m / k \rceil \delta`; per circuit, where a pair holds its
-    ports for a delay too, :math:`\lceil (T + m \delta) / k \rceil`. On :math:`s` planes it is a
-    share of :math:`1 / s`. At least :math:`\lceil m / k \rceil` matchings are needed. 0 on other
-    fabrics, and beside packets.
+    Of all slots the durations add up to at least the sum of the busiest line, and there are as
+    many as the partners of the line with most: where all circuits stop, each after a delay. Of
+    :math:`n` bidirectional ports that want something at most :math:`k = \lfloor n / 2 \rfloor`
+    pairs have circuits side by side. So :math:`m` pairs of :math:`T` ticks in all take at least
+    :math:`\lceil T / k \rceil` ticks and :math:`\lceil m / k \rceil` slots; per circuit, where a
+    pair holds its ports for a delay too, :math:`\lceil (T + m \delta) / k \rceil`. On :math:`s`
+    planes it is a share of :math:`1 / s`. 0 beside packets.
     """
-    ticks = problem.ticks
-    side_by_side = np.count_nonzero(ticks.any(axis=0)) // 2
-    if not problem.fabric.bidirectional or problem.packet_share > 0 or not side_by_side:
+    ticks, delay = problem.ticks, problem.delay_ticks
+    if problem.packet_share > 0 or not ticks.any():
         return 0.0
-    pairs = ticks[np.triu(ticks) > 0]
-    slots = -(-len(pairs) // side_by_side)
+    held = np.where(ticks > 0, np.maximum(ticks, problem.min_slot_ticks), 0)
+    lines = np.concatenate([held, held.T])
+    busy, slots = int(lines.sum(axis=1).max()), int(np.count_nonzero(lines, axis=1).max())
+    by_circuit = 0
+    if problem.fabric.bidirectional:
+        pairs = held[np.triu(held) > 0]
+        side_by_side = int(np.count_nonzero(ticks.any(axis=0))) // 2
+        busy = max(busy, -(-int(pairs.sum()) // side_by_side))
+        slots = max(slots, -(-len(pairs) // side_by_side))
+        by_circuit = -(-int(pairs.sum() + len(pairs) * delay) // side_by_side)
     if problem.objective == "matchings":
         return float(slots)
-    busy, delay = int(np.maximum(pairs, problem.min_slot_ticks).sum()), problem.delay_ticks
-    needed = -(-busy // side_by_side) + slots * delay
-    if problem.switching == "per-circuit":
-        needed = -(-(busy + len(pairs) * delay) // side_by_side)
+    needed = busy + slots * delay if problem.switching == "all-stop" else by_circuit
     return float(-(-needed // problem.planes) * problem.tick_s)
 
 

@@ -314,14 +314,14 @@ class Demand(_InTicks):
         return self.packet_bytes_per_s / self.rate_bytes_per_s
 
     def lower_bound(self) -> float:
-        """Bound the objective by the busiest line, or all bidirectional ports together.
+        """Bound the objective by the busiest line, or all ports together.
 
         Returns
         -------
         float
-            Of ``"completion-s"`` in seconds: a line needs its sum and a delay for each partner. Of
-            ``"matchings"``: the largest number of partners. Of ``"weighted-completion-s"``: see
-            `bound_groups`.
+            Of ``"completion-s"`` in seconds: a line needs its sum and a delay for each partner;
+            where all circuits stop, these may be two lines. Of ``"matchings"``: the largest number
+            of partners. Of ``"weighted-completion-s"``: see `bound_groups`.
         """
         if self.objective == "weighted-completion-s":
             return bound_groups(self)

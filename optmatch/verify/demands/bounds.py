@@ -61,25 +61,32 @@ def bound_demand(problem: Demand) -> float:
 
 
 def _bound_together(problem: Demand) -> float:
-    """Divide what all pairs need by how many of them have circuits side by side."""
-    if not problem.fabric.bidirectional or problem.packet_share > 0:
+    """Take what one line sends and the delays of another; or divide what all pairs need.
+
+    They are divided by how many of them have circuits side by side.
+    """
+    if problem.packet_share > 0:
         return 0.0
-    ticks, times, ports = problem.ticks.tolist(), list[int](), set[int]()
-    for port, row in enumerate(ticks):
-        for other, needed in enumerate(row[:port]):
-            if needed > 0:
-                times.append(max(needed, problem.min_slot_ticks))
-                ports |= {port, other}
-    side_by_side = len(ports) // 2
-    if not side_by_side:
+    ports = set[int]()
+    sent, met = [[0] * problem.fabric.n_ports * 2 for _ in range(2)]
+    for source, destination in np.argwhere(problem.ticks > 0).tolist():
+        ports |= {source, destination}
+        for line in (source, problem.fabric.n_ports + destination):
+            sent[line] += max(int(problem.ticks[source, destination]), problem.min_slot_ticks)
+            met[line] += 1
+    if not ports:
         return 0.0
-    slots = -(-len(times) // side_by_side)
+    busy, slots, needed = max(sent), max(met), 0
+    if problem.fabric.bidirectional:  # each pair stands in four lines
+        side_by_side = len(ports) // 2
+        pairs, ticks = sum(met) // 4, sum(sent) // 4
+        busy, slots = (max(busy, -(-ticks // side_by_side)), max(slots, -(-pairs // side_by_side)))
+        needed = -(-(ticks + pairs * problem.delay_ticks) // side_by_side)
     if problem.objective == "matchings":
         return float(slots)
-    busy = -(-sum(times) // side_by_side) + slots * problem.delay_ticks
-    if problem.switching == "per-circuit":
-        busy = -(-(sum(times) + len(times) * problem.delay_ticks) // side_by_side)
-    return float(-(-busy // problem.planes)) * problem.tick_s
+    if problem.switching == "all-stop":
+        needed = busy + slots * problem.delay_ticks
+    return float(-(-needed // problem.planes)) * problem.tick_s
 
 
 def check_proof(problem: Demand, proof: Any) -> float:

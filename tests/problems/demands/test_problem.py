@@ -194,6 +194,14 @@ def test_the_line_bound(options: Any, bound: float) -> None:
     assert bound_lines(problem).tolist() == pytest.approx([bound] * 6)
 
 
+def test_one_line_is_busiest_and_another_one_meets_most() -> None:
+    """Where all stop, the first waits for the delays of the other: 9 + 1 and 3 * 2, not 2 * 2."""
+    matrix = [[9, 0, 0], [1, 1, 1], [0, 0, 0]]
+    assert demand(matrix, delay_s=2.0).lower_bound() == 16
+    assert demand(matrix, delay_s=2.0, planes=2).lower_bound() == 8
+    assert demand(matrix, delay_s=2.0, switching="per-circuit").lower_bound() == 14
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_the_bound_holds(seed: int) -> None:
     """Never above the best schedule, found by search; and sometimes reached."""

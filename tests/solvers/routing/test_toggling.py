@@ -15,8 +15,8 @@ import optmatch as om
 from optmatch.solvers.routing.pathfinder import FAR
 from optmatch.solvers.routing.router import Router
 from optmatch.solvers.routing.row_router import MeshRouter
-from optmatch.solvers.routing.rows import new_room
-from optmatch.solvers.routing.toggling import NO_ROOM, change_row, find_fewest
+from optmatch.solvers.routing.rows import ROUTED, new_room
+from optmatch.solvers.routing.toggling import NO_ROOM, WRONG_STATES, change_row, find_fewest
 from tests.helpers.modes import examples
 
 pytestmark = pytest.mark.kernels
@@ -256,3 +256,20 @@ def compare(plain: Plain, states: NDArray[np.int8], matching: NDArray[np.int32])
             carried[left >> 2] = (left ^ entered) & 1
             entered = int(plain.wiring.mate[left])
     assert np.array_equal(found, carried)
+
+
+def test_stuck_cells_are_stated_as_they_are_or_free() -> None:
+    """What is given otherwise is not believed; what is no state is refused."""
+    rows = MeshRouter(om.Faulty(om.HexMesh(2, 3, ports=6), stuck_bar=[5], stuck_cross=[9]))
+    nothing, found = np.full(6, -1, dtype=np.int32), np.empty(27, dtype=np.int8)
+    room = np.zeros((6, rows.width), dtype=np.int32), np.zeros(6, dtype=np.int64)
+    for state in (-1, 0, 1):
+        given = np.full(27, state, dtype=np.int8)
+        assert rows.change(given, nothing, found, *room) == ROUTED
+        expected = given.copy()
+        expected[5], expected[9] = min(state, 0) - (state == 1), 1 if state == 1 else -1
+        assert np.array_equal(found, expected)
+    for wrong in (-2, 2):
+        given = np.zeros(27, dtype=np.int8)
+        given[3] = wrong
+        assert rows.change(given, nothing, found, *room) == WRONG_STATES
