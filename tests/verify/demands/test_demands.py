@@ -305,7 +305,7 @@ def test_prices_by_hand() -> None:
         check_proof(replace(problem, switching="per-circuit"), proof)
     for options in ({"planes": 2}, {"packet_bytes_per_s": 0.5}):
         with pytest.raises(ProofError, match="one plane carries alone"):
-            check_proof(replace(problem, **options), proof)  # type: ignore[arg-type]
+            check_proof(replace(problem, **options), proof)
 
 
 def test_prices_that_do_not_fit_are_refused() -> None:
