@@ -22,6 +22,7 @@ WORKERS = 4  # interleaved, so that a run is the same on every machine
 _POLL_S = 0.05
 _SMALL = 5_000  # variables
 _FIRST_WORK = 0.01  # seconds that CP-SAT counts by its steps
+_CONFLICT_WORK = 0.05  # of the same, for each that a limit allows
 
 _SETTLED = (cp_model.OPTIMAL, cp_model.INFEASIBLE, cp_model.MODEL_INVALID)
 
@@ -66,7 +67,7 @@ def minimise(
     model
         The model, with its objective.
     clock
-        Its time limits the run; its iterations limit the conflicts.
+        Its time limits the run; its iterations limit the conflicts, and the steps.
     on_event
         Called from this thread for each better solution, and with the bound at the end.
     seed
@@ -88,9 +89,11 @@ def minimise(
     parameters.catch_sigint_signal = False
     if np.isfinite(clock.remaining_s):
         parameters.max_time_in_seconds = max(clock.remaining_s, 1e-3)
-    parameters.max_deterministic_time = work
     if clock.limits.iterations is not None:
+        # several strategies may work for ever without a conflict
         parameters.max_number_of_conflicts = clock.limits.iterations
+        work = min(work, _FIRST_WORK + _CONFLICT_WORK * clock.limits.iterations)
+    parameters.max_deterministic_time = work
     best: list[float] = []
     limit: Limit | None = None
 

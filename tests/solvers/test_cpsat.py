@@ -56,6 +56,8 @@ def test_limits_leave_it_open() -> None:
     """Conflicts, work that is counted, time; Ctrl-C of the listener."""
     few = minimise(hard(), Limits(iterations=30).start(), ignore, seed=0, workers=1, linear=False)
     assert few.limit is Limit.ITERATIONS and few.found and not few.optimal
+    several = minimise(hard(), Limits(iterations=4).start(), ignore, seed=0)
+    assert several.limit is Limit.ITERATIONS and not several.optimal
     little = minimise(hard(), Limits().start(), ignore, seed=0, workers=1, work=1e-4, linear=False)
     assert little.limit is Limit.TIME and not little.optimal
     late = minimise(hard(), Limits(time_s=0.02).start(), ignore, seed=0, workers=1)
