@@ -67,11 +67,15 @@ def matchings(factors: NDArray[np.int64], n_ports: int, bidirectional: bool) -> 
 
 @inner_kernel
 def _other(factors, vertex, taken, before):
-    """Find the next vertex along the edges that `taken` leaves, and the factor of its edge."""
-    k = 0
-    while factors[k, vertex] == taken[vertex] or factors[k, vertex] == before:
-        k += 1
-    return factors[k, vertex], k
+    """Find the next vertex along the edges that `taken` leaves, and the factor of its edge.
+
+    -1 if there is none: factors of jobs that share a fabric may have an edge in common.
+    """
+    for k in range(3):
+        neighbour = factors[k, vertex]
+        if neighbour != taken[vertex] and neighbour != before:
+            return neighbour, k
+    return -1, -1
 
 
 @inner_kernel
@@ -145,6 +149,8 @@ def exchange(factors, start, coins, new, place, path):
         before = -1
         while True:
             following, k = _other(factors, at, new[0], before)
+            if following < 0:
+                return False
             if k > 0:
                 agree += 1 if (k == 1) == (count % 2 == 0) else -1
             before, at = at, following

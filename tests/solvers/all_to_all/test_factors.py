@@ -65,6 +65,22 @@ def test_exchanges_keep_a_factorisation(ports: int, bidirectional: bool, seed: i
         assert done
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.integers(2, 5), st.integers(0, 2**32 - 1))
+def test_factors_of_jobs_may_have_edges_in_common(half: int, seed: int) -> None:
+    """Then there may be no way around; what is found still has the edges of the old ones."""
+    rng = np.random.default_rng(seed)
+    old, new = np.empty((2, 3, 2 * half), dtype=np.int64)
+    for row in old:
+        pairs = rng.permutation(2 * half).reshape(half, 2)
+        row[pairs] = pairs[:, ::-1]
+    place, path = np.empty(2 * half, dtype=np.int64), np.empty(2 * half + 2, dtype=np.int64)
+    for start in range(2 * half):
+        if exchange(old, start, int(rng.integers(1 << 31)), new, place, path):  # type: ignore[no-untyped-call]
+            assert (np.sort(new, axis=0) == np.sort(old, axis=0)).all()
+            assert (np.take_along_axis(new, new, axis=1) == np.arange(2 * half)).all()
+
+
 def cycles(first: NDArray[np.int64], second: NDArray[np.int64]) -> list[list[int]]:
     """List the cycles of two factors that differ somewhere, by their vertices."""
     left, found = set(np.flatnonzero(first != second).tolist()), []
