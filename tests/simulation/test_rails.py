@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 import optmatch as om
 from optmatch.cli import main
@@ -113,6 +113,20 @@ def test_operations_keep_their_order(job: om.RailJob, policy: Any) -> None:
 
 
 @relaxed
+@example(  # other ports change after those of a phase, and before it begins
+    om.RailJob(
+        parallelism=om.Parallelism(dp=2, pp=2, order="dp-tp-pp-cp"),
+        network=om.RailNetwork(gpus_per_server=1, port_bytes_per_s=1e8, delay_s=0.1),
+        workload=om.Workload(
+            model=om.TransformerModel(
+                layers=4, hidden=64, heads=4, sequence=32, vocabulary=100, ffn=128
+            ),
+            batch=4,
+            peak_flops_per_s=1e9,
+        ),
+    ),
+    "on-demand",
+)
 @given(single_jobs(), POLICIES)
 def test_phases_keep_their_order(job: om.RailJob, policy: Any) -> None:
     """Nothing rides a rail while its stage is switched."""

@@ -221,7 +221,9 @@ def read_plan(job: RailJob, plan: RailPlan) -> RailSimulation:
         # Before the step there is what the first state holds.
         states = np.searchsorted(timeline.starts_s[1:], [used, began], side="right")
         old, new = facing[id(timeline)][states][:, :, ports]
-        changed, state = bool((new != old).any()), states[1]
+        changed, state = bool((new != old).any()), int(states[1])
+        while changed and (facing[id(timeline)][state - 1][:, ports] == new).all():
+            state -= 1  # this change was for other ports
         asked = (timeline.asked_s[state], timeline.starts_s[state]) if changed else (0.0, 0.0)
         done = asked[1] + job.network.delay_s if changed else 0.0
         exposed = max(0.0, began - max(wanted, ended)) if changed else 0.0
