@@ -115,7 +115,7 @@ def test_operations_keep_their_order(job: om.RailJob, policy: Any) -> None:
 @relaxed
 @example(  # other ports change after those of a phase, and before it begins
     om.RailJob(
-        parallelism=om.Parallelism(dp=2, pp=2, order="dp-tp-pp-cp"),
+        parallelism=om.Parallelism(dp=2, pp=2, order=("dp", "tp", "pp", "cp")),
         network=om.RailNetwork(gpus_per_server=1, port_bytes_per_s=1e8, delay_s=0.1),
         workload=om.Workload(
             model=om.TransformerModel(
