@@ -40,6 +40,12 @@ class Stats(TypedDict, total=False):
     """Whether each of these faults is needed."""
     alike_bound_s: float
     """Of rail jobs: a bound of plans in which ranks that are alike behave alike, in seconds."""
+    family: str
+    """Of collectives: the plans that a search of circuits and routes goes through."""
+    family_bound_s: float
+    """No plan of the family is faster, in seconds."""
+    fewest_rounds_late: int
+    """Of an all-reduce with one late rank: no plan has fewer rounds after that is ready."""
 
     # Size of the answer.
     slots: int

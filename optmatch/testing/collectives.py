@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 from hypothesis import strategies as st
 
 from optmatch.problems import Collective
@@ -36,9 +37,17 @@ def collective_problems(
     """
     n = draw(st.integers(1, most_ranks))
     rank = st.integers(0, n - 1)
+    sizes = st.sampled_from([8.0, 1000.0, 1e6])
     late = draw(st.dictionaries(rank, st.sampled_from([1e-6, 1e-3]), max_size=min(1, n - 1)))
+    operation, demand, steps = draw(st.sampled_from(OPERATIONS)), None, None
+    if operation == "all-to-all" and draw(st.booleans()):  # blocks without bytes, even all of them
+        demand = np.zeros((n, n))
+        for source, destination in draw(st.lists(st.tuples(rank, rank), max_size=2 * n)):
+            demand[source, destination] = draw(sizes) * (source != destination)
+    if not late and draw(st.booleans()):
+        steps = draw(st.lists(st.tuples(st.integers(0, 2), sizes), max_size=4))
     make: dict[str, st.SearchStrategy[Any]] = {
-        "size_bytes": st.sampled_from([8.0, 1000.0, 1e6]),
+        "size_bytes": st.just(0.0) if demand is not None else sizes,
         "alpha_s": st.sampled_from([0.0, 1e-6, 2.7e-6]),
         "hop_s": st.sampled_from([None, None, 1e-6]),
         "delay_s": st.sampled_from([0.0, 1e-6, 1e-4]),
@@ -50,9 +59,11 @@ def collective_problems(
     }
     strategy = st.builds(
         Collective,
-        operation=st.sampled_from(OPERATIONS),
+        operation=st.just(operation),
         n_ranks=st.just(n),
         late_s=st.just(late),
+        demand_bytes=st.just(demand),
+        steps=st.just(steps),
         **make,
     )
     return draw(strategy.filter(takes))

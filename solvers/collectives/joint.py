@@ -329,4 +329,8 @@ class _Model:
             if after and not before:
                 kind = REDUCE if problem.operation in SUMS and not copied else COPY
                 rows.append((t, u, v, c, kind))
-        return assemble(problem, np.array(rows), len(self.split.weights), circuits, self.epoch)
+        sends = np.array(rows)
+        # Rounds that cost nothing may have no sends; the plan is without them, and their circuits.
+        turns, sends[:, 0] = np.unique(sends[:, 0], return_inverse=True)
+        used, of_round = np.unique(self.epoch[turns], return_inverse=True)
+        return assemble(problem, sends, len(self.split.weights), circuits[used], of_round)

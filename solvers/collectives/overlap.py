@@ -92,6 +92,9 @@ def share(steps: Steps, clock: Clock, *, prove: bool = True) -> tuple[Shares, fl
     >>> found.time_s, bound
     (10120.0, 10120.0)
     """
+    if not len(steps.work_s):
+        nothing = np.empty((0, steps.planes))
+        return Shares(nothing, nothing, nothing), 0.0
     candidates = _beam(steps)
     each = candidates[0].size ** 2
     best = _balance(steps, candidates[0])

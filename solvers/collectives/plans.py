@@ -135,16 +135,14 @@ def assemble(
         length_s = length_s + problem.hop_s * longest
     passes = np.stack([turn, source, target], axis=1)  # who forwards has to be ready, too
     begin_s = ready_s(problem, passes, n_rounds)
-    held_s, time_s = np.zeros(len(circuits)), 0.0
-    since_s, held = 0.0, -1
+    held_s, time_s, held = np.zeros(len(circuits)), 0.0, -1
     for k, epoch in enumerate(epoch_of_round.tolist()):
         if epoch != held and (epoch or not _is_there(problem, circuits[0])):
             time_s += problem.delay_s
-            since_s = time_s
         held = epoch
         begin_s[k] = max(time_s, begin_s[k])
+        held_s[epoch] += begin_s[k] - time_s + length_s[k]  # above 0, however late it is
         time_s = begin_s[k] + length_s[k]
-        held_s[epoch] = time_s - since_s
     plan = CollectivePlan(
         sends=sends,  # type: ignore[arg-type]
         chunk_bytes=sizes,

@@ -256,8 +256,9 @@ def _set_start(problem: Collective) -> None:
 
 def _set_late(problem: Collective) -> None:
     late: dict[int, float] = {}
+    names = {str(rank) for rank in range(problem.n_ranks)}  # "03" is none
     for key, seconds in problem.late_s.items():
-        if not key.isdecimal() or int(key) >= problem.n_ranks:
+        if key not in names:
             _refuse("late_s", key, f"a rank of {problem.n_ranks}")
         if seconds > LONGEST_S:
             _refuse("late_s", seconds, f"{LONGEST_S:g} s at most")
@@ -280,7 +281,10 @@ def _set_steps(problem: Collective) -> None:
 
 
 def check_circuits(name: str, circuits: ArrayLike, *, two_way: bool) -> None:
-    """Refuse lanes that are no matchings of ranks, or no involutions where they have to be.
+    """Refuse lanes that are no matchings of ranks, join a rank to itself, or are no involutions.
+
+    The last only where they have to be.
+
 
     ``circuits[epoch, lane, rank]``: whom it transmits to, -1 for nobody.
     """
@@ -296,6 +300,7 @@ def check_circuits(name: str, circuits: ArrayLike, *, two_way: bool) -> None:
             twice,
             lambda row, k: f"lane {row % lanes} leads to rank {ordered[row, k]} more than once",
         ),
+        (rows == np.arange(n), lambda row, k: f"rank {k} sends to itself"),
         (
             (rows != IDLE) & (back != np.arange(n)) & two_way,
             lambda row, k: (

@@ -20,7 +20,6 @@ class TestBest(CollectiveContract):
     """The fastest of all."""
 
     method = "best"
-    own_stats = frozenset({"fewest_rounds_late"})
     problems = collective_problems()
 
 
@@ -28,7 +27,6 @@ class TestIlp(CollectiveContract):
     """Circuits, routes and rounds together."""
 
     method = "ilp"
-    own_stats = frozenset({"family", "family_bound_s"})
     problems = collective_problems(takes=METHODS["ilp"].takes, most_ranks=3)
 
 
@@ -50,7 +48,6 @@ class TestStragglar(CollectiveContract):
     """Around a late rank."""
 
     method = "stragglar"
-    own_stats = frozenset({"fewest_rounds_late"})
     problems = collective_problems(takes=METHODS["stragglar"].takes)
 
 

@@ -60,6 +60,22 @@ def test_a_small_block_goes_around_beside_a_large_one() -> None:
     assert solution.status is om.Status.OPTIMAL
 
 
+def test_rounds_that_cost_nothing_and_send_nothing_are_left_out() -> None:
+    """Each slot of the schedule lasts a time; the two blocks need one round."""
+    demand = np.array([[0, 0, 0], [0, 0, 7], [0, 1, 0]])
+    solution = om.solve(om.Collective("all-to-all", 3, 0, demand_bytes=demand), "ilp", seed=0)
+    assert solution.schedule is not None
+    assert solution.answer.n_rounds == solution.schedule.n_slots == 1
+    assert solution.objective == pytest.approx(7 / 50e9)
+
+
+def test_a_slot_that_begins_very_late_lasts_a_time() -> None:
+    """1.5e-11 s after a delay of 1e12 s, of which a float knows no more than 1e-4 s."""
+    problem = om.Collective("all-gather", 4, 1.0, delay_s=1e12)
+    schedule = om.solve(problem, "direct").schedule
+    assert schedule is not None and (schedule.durations_s > 0).all()
+
+
 @pytest.mark.parametrize("names", [[0, 1, 2, 3], [0, 2, 1, 3]])
 def test_names_of_ranks_make_no_difference(names: list[int]) -> None:
     """A ring of four large blocks is one configuration, however its ranks are numbered."""
