@@ -21,7 +21,7 @@ import numpy as np
 
 import optmatch as om
 from optmatch.solvers.all_to_all.joint_bound import bound_jointly
-from optmatch.solvers.routing.router import Router
+from optmatch.solvers.routing.router import CellRouter
 
 INSTANCES = Path(__file__).resolve().parent.parent / "instances" / "all-to-all"
 
@@ -104,7 +104,7 @@ def relaxation(fabric: om.Fabric) -> tuple[float, bool]:
     Returns the bound on all cells, and whether the prices prove that the fewest slots do not do.
     """
     problem = om.AllToAll(fabric)
-    bound, _ = bound_jointly(problem, Router(fabric), np.inf, om.Limits(time_s=120).start())
+    bound, _ = bound_jointly(problem, CellRouter(fabric), np.inf, om.Limits(time_s=120).start())
     return bound, bound == np.inf
 
 

@@ -145,7 +145,7 @@ def minimise(
     return outcome
 
 
-class Flow:
+class LightFlow:
     """The light of one circuit as variables: ``leaves[terminal]`` is true where it leaves a cell.
 
     Parameters
@@ -208,7 +208,7 @@ class Flow:
 
 
 def share_links(
-    model: cp_model.CpModel, graph: CellGraph, flows: Iterable[tuple[Flow, Literal]]
+    model: cp_model.CpModel, graph: CellGraph, flows: Iterable[tuple[LightFlow, Literal]]
 ) -> None:
     """Let each link carry one circuit at most; flows come with whether they are lit."""
     users: dict[int, list[Literal]] = {}

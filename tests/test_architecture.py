@@ -88,6 +88,18 @@ def test_imports_have_no_circles() -> None:
     assert left == {}
 
 
+def test_a_class_name_has_one_meaning() -> None:
+    """Below the commands, who reads a class name need not look where it was imported from."""
+    layers = ("solvers", "optmatch/model", "optmatch/problems", "optmatch/verify")
+    found: dict[str, list[str]] = {}
+    for path in (path for layer in layers for path in sorted((ROOT / layer).rglob("*.py"))):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {"Method", "Schedule"} <= found.keys()
+    assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
+
+
 def test_every_kind_stands_in_its_row() -> None:
     """Under the name of its class, with methods that solve it, and in the list of classes."""
     code = (

@@ -26,7 +26,7 @@ from optmatch.problems import Reroute, Transition
 
 if TYPE_CHECKING:
     from optmatch.solvers.reroutes.repair import Reach
-    from optmatch.solvers.reroutes.routing_state import Case, RoutingState
+    from optmatch.solvers.reroutes.routing_state import HitCircuits, RoutingState
 
 Ahead = bool | Literal["all"]
 
@@ -136,14 +136,14 @@ def answer(
     """
     from optmatch.solvers.reroutes.changes import make_transition
     from optmatch.solvers.reroutes.impossible import explain, explain_bound
-    from optmatch.solvers.reroutes.repair import Plan, repair
+    from optmatch.solvers.reroutes.repair import Recovery, repair
 
     case, routing = _case(now, failure, only, avoid)
     lost, spares_left = len(case.lost), len(case.spares)
     if lost > spares_left:
         raise InfeasibleError(explain_bound(lost, spares_left))
     found = repair(routing, case, now.reach)
-    if isinstance(found, Plan):
+    if isinstance(found, Recovery):
         return make_transition(routing, case, found)
     if found is not None:
         raise InfeasibleError(explain(now.state, found))
@@ -155,9 +155,9 @@ def answer(
 
 def _case(
     now: Snapshot, failure: FailedParts, only: tuple[int, ...] | None, avoid: frozenset[int]
-) -> tuple[Case, RoutingState]:
+) -> tuple[HitCircuits, RoutingState]:
     """Find whom a failure hits, in a state without what has failed."""
-    from optmatch.solvers.reroutes.routing_state import Case
+    from optmatch.solvers.reroutes.routing_state import HitCircuits
 
     state = now.state
     if only is None:
@@ -170,7 +170,9 @@ def _case(
         hit = np.flatnonzero(at_gone.any(axis=1))
         lost = np.unique(now.routing.ends[at_gone])
         live = tuple(spare for spare in spares if spare not in gone)
-        return Case(tuple(hit.tolist()), tuple(lost.tolist()), live, state.owners), now.routing
+        return HitCircuits(
+            tuple(hit.tolist()), tuple(lost.tolist()), live, state.owners
+        ), now.routing
     routing = now.routing.fork()
     routing.shut_fibres(failure.failed_fibres)
     stuck = dict.fromkeys(failure.stuck_bar, BAR)
@@ -179,17 +181,17 @@ def _case(
     part, circuit = state.passed
     if kinds == ["failed_fibres"] and state.fabric.graph is None:
         hit = np.unique(circuit[np.isin(part, failure.failed_fibres)])
-        return Case(tuple(hit.tolist()), (), spares, state.owners), routing
+        return HitCircuits(tuple(hit.tolist()), (), spares, state.owners), routing
     if set(kinds) <= {"stuck_bar", "stuck_cross", "dead_cells"}:
         broken = [*failure.dead_cells]
         broken += [c for c, s in stuck.items() if state.cell_states[c] != s]  # type: ignore[index]
         hit = np.unique(circuit[np.isin(part // 4, broken)])
-        return Case(tuple(hit.tolist()), (), spares, state.owners), routing
+        return HitCircuits(tuple(hit.tolist()), (), spares, state.owners), routing
     problem = add_failure(state, failure)
     routing.shut_ports(sorted(problem.dead_ports - state.dead_ports))
     hits = tuple(np.flatnonzero(problem.hit).tolist())
     live = tuple(spare for spare in problem.live_spares if spare not in avoid)
-    return Case(hits, problem.lost, live, state.owners), routing
+    return HitCircuits(hits, problem.lost, live, state.owners), routing
 
 
 def _single_failures(now: Snapshot, ahead: Ahead) -> Iterator[FailedParts]:

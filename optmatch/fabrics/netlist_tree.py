@@ -19,7 +19,7 @@ from optmatch.fabrics.netlist_flaws import (
     name_terminals,
 )
 from optmatch.fabrics.netlist_parts import KINDS, Part, find_unknown, keep_cells, make_part
-from optmatch.fabrics.netlist_wiring import Wiring, mapping
+from optmatch.fabrics.netlist_wiring import NetlistWiring, mapping
 from optmatch.model import InputError
 
 _APART = 1.5  # between the nearest cells, in lengths of a cell, where placements give no length
@@ -84,7 +84,7 @@ def netlist_from_tree(
     given = _conventions(pins)
     declared = _kinds(components or {})
     found = list(flaws)
-    wiring = Wiring(tree, declared, pins or (), found)
+    wiring = NetlistWiring(tree, declared, pins or (), found)
     joins, ports, free = wiring.joins, wiring.ports, wiring.free
     used = wiring.used_pins()
     parts = {

@@ -17,7 +17,7 @@ _IGNORED = ("name", "settings", "warnings", "models", "pdk", "schema", "schema_v
 _ELECTRICAL = re.compile(r"(.*_)?e\d+")  # pins of heaters and pads, as gdsfactory calls them
 
 
-class Wiring:
+class NetlistWiring:
     """The parts of a netlist by name, how their pins are joined, and the ports.
 
     `declared` says what components are. Those that nobody knows are replaced by their netlists.

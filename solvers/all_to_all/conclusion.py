@@ -19,7 +19,7 @@ from optmatch.model import (
 )
 from optmatch.problems import AllToAll, Routing
 from optmatch.solvers.all_to_all import factors as combinatorics
-from optmatch.solvers.all_to_all.planner import FAILED, Slot, SlotPlanner
+from optmatch.solvers.all_to_all.planner import FAILED, RoutedSlot, SlotPlanner
 from optmatch.solvers.all_to_all.toggles import Sequence, lower_toggles
 from optmatch.solvers.routing.causes import refuse_dead_pairs
 from optmatch.solvers.routing.pathfinder import Effort
@@ -136,7 +136,7 @@ def place_leftovers(planner: SlotPlanner) -> None:
     planner.plan = plan
 
 
-def _alone(planner: SlotPlanner, i: int, j: int) -> Slot:
+def _alone(planner: SlotPlanner, i: int, j: int) -> RoutedSlot:
     """Route a pair that is not dead, though its cheapest walks pass a link twice."""
     with uncounted():
         from optmatch.solvers.routing.branch_and_price import search
@@ -154,7 +154,7 @@ def _alone(planner: SlotPlanner, i: int, j: int) -> Slot:
 
 def _pack(
     planner: SlotPlanner, pairs: list[tuple[int, int]]
-) -> tuple[Slot, list[tuple[int, int]]]:
+) -> tuple[RoutedSlot, list[tuple[int, int]]]:
     """Fill a slot with the pairs that find a route, one after the other; return the rest."""
     packed = planner.empty_slot()
     rest = []

@@ -18,7 +18,7 @@ from optmatch.solvers.all_to_all.conclusion import FEWEST_SLOTS, answer_at_once,
 from optmatch.solvers.all_to_all.live import on_live_ports
 from optmatch.solvers.all_to_all.planner import SlotPlanner, exchange_pairs
 from optmatch.solvers.all_to_all.slot_shortage import names_faults
-from optmatch.solvers.routing.router import Router
+from optmatch.solvers.routing.router import CellRouter
 
 
 @names_faults()
@@ -65,7 +65,7 @@ def schedule_all(
     if trivial is not None:
         return trivial
     fabric = problem.fabric
-    router = Router(fabric)
+    router = CellRouter(fabric)
     planner = SlotPlanner(problem, router, clock, rng, on_event)
     factors = combinatorics.tournament(fabric.n_ports, fabric.bidirectional)
     factors = combinatorics.relabel(factors, planner.random_names(factors.shape[1]))

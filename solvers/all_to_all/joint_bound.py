@@ -9,7 +9,7 @@ from optmatch.model import Clock
 from optmatch.problems import AllToAll, RoutingProof
 from optmatch.solvers.routing.columns import Master, cost_step
 from optmatch.solvers.routing.pathfinder import UNIT
-from optmatch.solvers.routing.router import Router
+from optmatch.solvers.routing.router import CellRouter
 
 ROUNDS = 60
 """Rounds of pricing; most instances need ten."""
@@ -18,7 +18,7 @@ MOST_PRICED = 600_000
 """Pairs times links: larger linear programmes take minutes."""
 
 
-def refute_again(problem: AllToAll, router: Router, by_terminal: NDArray[np.int64]) -> bool:
+def refute_again(problem: AllToAll, router: CellRouter, by_terminal: NDArray[np.int64]) -> bool:
     """Tell whether prices found for other faults prove that the fewest slots do not do.
 
     Most faults are not what a proof is about, so the prices that prove something with them often
@@ -40,7 +40,7 @@ def refute_again(problem: AllToAll, router: Router, by_terminal: NDArray[np.int6
 
 
 def bound_jointly(
-    problem: AllToAll, router: Router, wanted: float, clock: Clock
+    problem: AllToAll, router: CellRouter, wanted: float, clock: Clock
 ) -> tuple[float, RoutingProof | None]:
     """Bound the cells on all routes of a schedule in the fewest slots.
 

@@ -11,9 +11,9 @@ from ortools.sat.python import cp_model
 
 from optmatch.model import Clock, ignore
 from optmatch.problems import AllToAll
-from optmatch.solvers.all_to_all.planner import Slot, SlotPlanner
-from optmatch.solvers.cpsat import Flow, Literal, Outcome, minimise, share_links
-from optmatch.solvers.routing.router import Router
+from optmatch.solvers.all_to_all.planner import RoutedSlot, SlotPlanner
+from optmatch.solvers.cpsat import LightFlow, Literal, Outcome, minimise, share_links
+from optmatch.solvers.routing.router import CellRouter
 
 MOST_LITERALS = 150_000
 """Larger models are not built: CP-SAT would not get anywhere with them."""
@@ -25,7 +25,7 @@ def decide_fewest(
     rng: np.random.Generator,
     most_literals: int = MOST_LITERALS,
     slots: int | None = None,
-) -> list[Slot] | bool:
+) -> list[RoutedSlot] | bool:
     """Find a schedule in the fewest slots, or tell whether it is refuted that there is one.
 
     Returns the slots; True if there are none; False if that stays open, as it does for models of
@@ -38,7 +38,9 @@ def decide_fewest(
     outcome = minimise(model.model, clock, ignore, seed=int(rng.integers(1 << 30)))
     if not outcome.found:
         return bool(outcome.infeasible)
-    return model.plan(outcome, SlotPlanner(problem, Router(problem.fabric), clock, rng, ignore))
+    return model.plan(
+        outcome, SlotPlanner(problem, CellRouter(problem.fabric), clock, rng, ignore)
+    )
 
 
 class JointModel:
@@ -48,14 +50,14 @@ class JointModel:
         self.problem = problem
         self.slots = slots
         self.fabric = problem.fabric
-        self.graph = Router(problem.fabric).graph
+        self.graph = CellRouter(problem.fabric).graph
         self.pairs = [(int(i), int(j)) for i, j in problem.pairs]
         self.sources = sorted({i for i, _ in self.pairs})
         self.joined = np.flatnonzero(self.graph.mate >= 0).tolist()
         self.n_literals = slots * len(self.sources) * len(self.joined)
         self.model = cp_model.CpModel()
         self.meets: list[dict[tuple[int, int], Literal]] = []
-        self.flows: list[dict[int, Flow]] = []
+        self.flows: list[dict[int, LightFlow]] = []
 
     def build(self, below: float | None) -> None:
         """Add all constraints and the objective; with `below`, only better totals count."""
@@ -79,7 +81,7 @@ class JointModel:
         """Choose a matching, and let light flow along it."""
         meets = {pair: self.model.new_bool_var("") for pair in self.pairs}
         source, target = self.fabric.source_terminals, self.fabric.destination_terminals
-        flows: dict[int, Flow] = {}
+        flows: dict[int, LightFlow] = {}
         lit = []
         for port in range(self.fabric.n_ports):
             sends = [meets[pair] for pair in self.pairs if pair[0] == port]
@@ -94,13 +96,15 @@ class JointModel:
             on = self.model.new_bool_var("")
             self.model.add(sum(sends) == on)
             ends = {int(target[j]): meets[i, j] for i, j in self.pairs if i == port}
-            flows[port] = Flow(self.model, self.graph, int(source[port]), on, ends, self.joined)
+            flows[port] = LightFlow(
+                self.model, self.graph, int(source[port]), on, ends, self.joined
+            )
             lit.append((flows[port], on))
         share_links(self.model, self.graph, lit)
         self.meets.append(meets)
         self.flows.append(flows)
 
-    def plan(self, outcome: Outcome, planner: SlotPlanner) -> list[Slot]:
+    def plan(self, outcome: Outcome, planner: SlotPlanner) -> list[RoutedSlot]:
         """Read the slots out of a solution."""
         plan = []
         for meets, flows in zip(self.meets, self.flows, strict=True):

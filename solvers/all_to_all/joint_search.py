@@ -12,7 +12,7 @@ from optmatch.solvers.all_to_all.conclusion import FEWEST_SLOTS, REFUTED_BY_SEAR
 from optmatch.solvers.all_to_all.joint_model import MOST_LITERALS, JointModel
 from optmatch.solvers.all_to_all.planner import SlotPlanner
 from optmatch.solvers.cpsat import minimise
-from optmatch.solvers.routing.router import Router
+from optmatch.solvers.routing.router import CellRouter
 
 _SECONDS_LITERALS = 3_000
 """Models of this size are solved in seconds: 19 cells with 6 ports."""
@@ -50,7 +50,7 @@ def improve(
         model.build(below=start.objective if slots == known else None)
         outcome = minimise(model.model, clock, on_event, seed=int(rng.integers(1 << 30)))
         if outcome.found:
-            planner = SlotPlanner(problem, Router(problem.fabric), clock, rng, on_event)
+            planner = SlotPlanner(problem, CellRouter(problem.fabric), clock, rng, on_event)
             planner.plan = model.plan(outcome, planner)
             done = outcome.limit is not Limit.INTERRUPTED
             found = conclude(planner, outcome.limit, "ilp", polish=done)

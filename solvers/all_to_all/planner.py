@@ -12,13 +12,13 @@ from optmatch.problems import AllToAll
 from optmatch.solvers.all_to_all import factors as combinatorics
 from optmatch.solvers.all_to_all.factors import exchange
 from optmatch.solvers.routing.pathfinder import BLOCKED, EFFORTS, UNIT, Effort
-from optmatch.solvers.routing.router import Router
+from optmatch.solvers.routing.router import CellRouter
 
 FAILED = 1000 * UNIT
 """What a contested link counts in the excess; a slot of less excess has all its routes."""
 
 
-class Slot(NamedTuple):
+class RoutedSlot(NamedTuple):
     """One factor and the routes of its circuits.
 
     Slots are replaced whole, so Ctrl-C never sees half of one.
@@ -36,7 +36,7 @@ class SlotPlanner:
     def __init__(
         self,
         problem: AllToAll,
-        router: Router,
+        router: CellRouter,
         clock: Clock,
         rng: np.random.Generator,
         on_event: OnEvent,
@@ -49,7 +49,7 @@ class SlotPlanner:
         self.n_ports = problem.fabric.n_ports
         self.bidirectional = problem.fabric.bidirectional
         self.ports = np.arange(self.n_ports)
-        self.plan: list[Slot] = []
+        self.plan: list[RoutedSlot] = []
 
     def random_names(self, vertices: int) -> NDArray[np.int64]:
         """Shuffle the ports; both vertices of a port with input and output get the same name."""
@@ -84,7 +84,7 @@ class SlotPlanner:
         routes: NDArray[np.int32],
         lengths: NDArray[np.int64],
         effort: Effort,
-    ) -> Slot:
+    ) -> RoutedSlot:
         """Route one factor, starting from the routes that are there; changes the arrays."""
         order = self.sources(partner)
         destinations = self.destinations(partner)
@@ -93,7 +93,7 @@ class SlotPlanner:
             excess = cost - int(self.router.least[order, destinations[order]].sum())
         else:
             excess = (-cost if cost > BLOCKED else len(order)) * FAILED
-        return Slot(partner, routes, lengths, excess)
+        return RoutedSlot(partner, routes, lengths, excess)
 
     def route_all(self, factors: NDArray[np.int64]) -> Limit | None:
         """Route the factors one after the other."""
@@ -104,7 +104,7 @@ class SlotPlanner:
             self.on_event(Tick("route", len(self.plan), len(factors)))
         return None
 
-    def _insist(self, partner: NDArray[np.int64]) -> Slot:
+    def _insist(self, partner: NDArray[np.int64]) -> RoutedSlot:
         """Route one factor afresh, with more patience from try to try."""
         slot = self.settle(partner, *self.router.empty_routes(), EFFORTS[0])
         for effort in EFFORTS[1:]:
@@ -118,28 +118,28 @@ class SlotPlanner:
         """The excess of all slots together."""
         return sum(slot.excess for slot in self.plan)
 
-    def states(self, slot: Slot) -> NDArray[np.int8]:
+    def states(self, slot: RoutedSlot) -> NDArray[np.int8]:
         """Return the cell states of a slot."""
         return self.router.states(self.sources(slot.partner), slot.routes, slot.lengths)
 
-    def empty_slot(self) -> Slot:
+    def empty_slot(self) -> RoutedSlot:
         """Return a slot without circuits."""
         vertices = self.n_ports + self.n_ports % 2 if self.bidirectional else 2 * self.n_ports
-        return Slot(np.full(vertices, self.idle_partner), *self.router.empty_routes(), 0)
+        return RoutedSlot(np.full(vertices, self.idle_partner), *self.router.empty_routes(), 0)
 
     @property
     def idle_partner(self) -> int:
         """The partner of a vertex without circuit: what `matchings` takes for idle."""
         return self.n_ports if self.bidirectional else self.n_ports - 1
 
-    def with_circuit(self, slot: Slot, i: int, j: int, terminals: list[int]) -> Slot:
+    def with_circuit(self, slot: RoutedSlot, i: int, j: int, terminals: list[int]) -> RoutedSlot:
         """Return the slot with one circuit more; without a route if `terminals` is empty."""
         far = j if self.bidirectional else j + self.n_ports
         partner, routes, lengths = slot.partner.copy(), slot.routes.copy(), slot.lengths.copy()
         partner[i], partner[far] = far, i
         routes[i, : len(terminals)] = terminals
         lengths[i] = len(terminals)
-        return Slot(partner, routes, lengths, slot.excess)
+        return RoutedSlot(partner, routes, lengths, slot.excess)
 
 
 MOVES_PER_SLOT = 96
@@ -199,7 +199,7 @@ def three_slots(planner: SlotPlanner, excessive: list[int]) -> list[int]:
 def replace_slots(planner: SlotPlanner, chosen: list[int], new: NDArray[np.int64]) -> bool:
     """Route new factors of some slots, keeping circuits that stay; take them if no worse."""
     allowed = sum(planner.plan[slot].excess for slot in chosen)
-    found: list[Slot] = []
+    found: list[RoutedSlot] = []
     for slot, partner in zip(chosen, new, strict=True):
         old = planner.plan[slot]
         lengths = np.where(

@@ -20,11 +20,17 @@ from optmatch.fabrics import Fault, Faulty
 from optmatch.fabrics.faults import STATES
 from optmatch.model import FREE, Limits, Schedule, Status, ignore, uncounted
 from optmatch.problems import AllToAll, Routing
-from optmatch.solvers.all_to_all.planner import FAILED, QUICK, Slot, SlotPlanner, exchange_pairs
+from optmatch.solvers.all_to_all.planner import (
+    FAILED,
+    QUICK,
+    RoutedSlot,
+    SlotPlanner,
+    exchange_pairs,
+)
 from optmatch.solvers.all_to_all.slot_shortage import decide_small
 from optmatch.solvers.routing.columns import Master
-from optmatch.solvers.routing.pathfinder import EFFORTS, FAR, Effort, Wiring, negotiate
-from optmatch.solvers.routing.router import Router
+from optmatch.solvers.routing.pathfinder import EFFORTS, FAR, Effort, MeshArrays, negotiate
+from optmatch.solvers.routing.router import CellRouter
 
 Outcome = Literal["survived", "failed", "unrepaired"]
 
@@ -52,7 +58,7 @@ class _Damage(NamedTuple):
     """Some faults, and what they mean to the router."""
 
     faults: tuple[Fault, ...]
-    wiring: Wiring  # with the ways of stuck cells
+    wiring: MeshArrays  # with the ways of stuck cells
     base: NDArray[np.int64]  # forbids to pass dead cells
 
 
@@ -77,7 +83,7 @@ class Repair:
     def __init__(self, problem: Any, schedule: Schedule, *, fixed: bool = False) -> None:
         self.fabric = problem.fabric
         self.problem = problem if isinstance(problem, AllToAll) and not fixed else None
-        self.router = Router(self.fabric)
+        self.router = CellRouter(self.fabric)
         self.matchings = schedule.matchings
         self.states: NDArray[np.int8] = np.asarray(schedule.cell_states)
         self._routes = [
@@ -223,7 +229,7 @@ class Repair:
         moves = _EXCHANGES * len(self.matchings)
         clock = Limits(iterations=moves).start()
         planner = SlotPlanner(
-            problem, Router(problem.fabric), clock, np.random.default_rng(0), ignore
+            problem, CellRouter(problem.fabric), clock, np.random.default_rng(0), ignore
         )
         planner.plan = list(self._slots(planner, states))
         exchange_pairs(planner, tolerated=FAILED - 1)
@@ -241,12 +247,12 @@ class Repair:
             return Verdict("failed", "search", causes=faults)
         if decided is False:
             return None
-        planner = SlotPlanner(problem, Router(problem.fabric), clock, rng, ignore)
+        planner = SlotPlanner(problem, CellRouter(problem.fabric), clock, rng, ignore)
         matchings = np.stack([planner.matching(slot.partner) for slot in decided])
         states = np.stack([planner.states(slot) for slot in decided])
         return Verdict("survived", "search", matchings, states)
 
-    def _slots(self, planner: SlotPlanner, states: NDArray[np.int8]) -> Iterator[Slot]:
+    def _slots(self, planner: SlotPlanner, states: NDArray[np.int8]) -> Iterator[RoutedSlot]:
         """Turn the slots into factors with routes, as far as they have any."""
         for slot, matching in enumerate(self.matchings):
             partner = planner.factor(matching)

@@ -16,11 +16,11 @@ from optmatch.problems import AllToAll, RoutingProof
 from optmatch.solvers.all_to_all import factors as combinatorics
 from optmatch.solvers.all_to_all.conclusion import FEWEST_SLOTS
 from optmatch.solvers.all_to_all.live import Solve, live_part
-from optmatch.solvers.all_to_all.planner import FAILED, Slot, SlotPlanner, exchange_pairs
+from optmatch.solvers.all_to_all.planner import FAILED, RoutedSlot, SlotPlanner, exchange_pairs
 from optmatch.solvers.routing.causes import Refuted, add_causes, find_causes
-from optmatch.solvers.routing.router import Router
+from optmatch.solvers.routing.router import CellRouter
 
-Decide = Callable[[AllToAll, Clock, np.random.Generator], "list[Slot] | bool"]
+Decide = Callable[[AllToAll, Clock, np.random.Generator], "list[RoutedSlot] | bool"]
 """Finds a schedule in the fewest slots, refutes that there is one (True), or neither (False)."""
 
 _FEW_LITERALS = 5_000  # a mesh of some 40 cells with 6 ports: a second at most
@@ -29,7 +29,7 @@ _FEW_CONFLICTS = 20_000
 
 def decide_small(
     problem: AllToAll, clock: Clock, rng: np.random.Generator, slots: int | None = None
-) -> list[Slot] | bool:
+) -> list[RoutedSlot] | bool:
     """Do as `decide_fewest` does, where it takes about a second."""
     with uncounted():
         from optmatch.solvers.all_to_all.joint_model import (
@@ -54,12 +54,12 @@ def ask_shortage(
     whole: Any = solution.problem
     known: list[NDArray[np.int64]] = []  # prices that refute
 
-    def note(proof: RoutingProof, router: Router) -> None:
+    def note(proof: RoutingProof, router: CellRouter) -> None:
         known.append(proof.prices[0][router.wiring.link])
 
     def remains(fabric: Fabric) -> bool | None:
         live = live_part(fabric) if len(fabric.dead_ports) else fabric
-        problem, router = replace(whole, fabric=live), Router(live)
+        problem, router = replace(whole, fabric=live), CellRouter(live)
         if any(refute_again(problem, router, prices) for prices in known):
             return True
         if _route_fewest(problem, router, clock, rng):
@@ -72,12 +72,12 @@ def ask_shortage(
         return False if isinstance(decided, list) else decided or None
 
     if solution.certificate is not None:
-        note(solution.certificate, Router(whole.fabric))
+        note(solution.certificate, CellRouter(whole.fabric))
     return remains
 
 
 def _route_fewest(
-    problem: AllToAll, router: Router, clock: Clock, rng: np.random.Generator
+    problem: AllToAll, router: CellRouter, clock: Clock, rng: np.random.Generator
 ) -> bool:
     """Look for any schedule in the fewest slots."""
     planner = SlotPlanner(problem, router, clock, rng, ignore)

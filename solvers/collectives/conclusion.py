@@ -27,7 +27,7 @@ from optmatch.problems import Collective, Routing
 from optmatch.solvers.collectives.plans import Laid
 
 
-class Found(NamedTuple):
+class FoundPlan(NamedTuple):
     """What a method has found."""
 
     laid: Laid | None
@@ -43,7 +43,7 @@ def run(
     limits: Limits,
     on_event: OnEvent,
     name: str,
-    find: Callable[[Clock], Found],
+    find: Callable[[Clock], FoundPlan],
 ) -> Solution:
     """Call what finds a plan, and make a solution of it.
 
@@ -54,7 +54,7 @@ def run(
     """
     clock = limits.start()
     limit = clock.exceeded(0)
-    found = Found(None, {})
+    found = FoundPlan(None, {})
     schedule: Schedule | None = None
     laid: Laid | None = None
     try:
@@ -65,7 +65,7 @@ def run(
             if candidate is not None:
                 schedule, reason = _switch_schedule(problem, candidate)
             if reason:
-                found = Found(None, {**found.stats, "reason": reason})
+                found = FoundPlan(None, {**found.stats, "reason": reason})
             elif candidate is not None:
                 laid = candidate
                 on_event(NewBest(laid.plan.time_s))

@@ -22,7 +22,7 @@ from optmatch.model import RTOL, Clock, NewBest, OnEvent, Tick, ignore
 from optmatch.problems import Collective
 from optmatch.problems.collectives.bounds import reach
 from optmatch.problems.collectives.plan import COPY, REDUCE
-from optmatch.solvers.collectives.conclusion import Found
+from optmatch.solvers.collectives.conclusion import FoundPlan
 from optmatch.solvers.collectives.plans import Laid, assemble
 from optmatch.solvers.collectives.rounds import chunk_sizes
 from optmatch.solvers.cpsat import Literal, Outcome, minimise
@@ -50,7 +50,9 @@ class Split(NamedTuple):
     unit_s: float
 
 
-def find(problem: Collective, clock: Clock, on_event: OnEvent, best: Laid | None = None) -> Found:
+def find(
+    problem: Collective, clock: Clock, on_event: OnEvent, best: Laid | None = None
+) -> FoundPlan:
     """Find the fastest plan of whole chunks, each send over one circuit.
 
     Parameters
@@ -96,7 +98,7 @@ def find(problem: Collective, clock: Clock, on_event: OnEvent, best: Laid | None
     # Blocks of an all-to-all are not cut; so only plans of more rounds, or hops, are left.
     whole = problem.operation == "all-to-all" and problem.hop_s is None
     more_s = (most + 1) * problem.alpha_s + replace(problem, alpha_s=0.0).lower_bound()
-    return Found(best, stats, min(bound_s, more_s) if whole else 0.0, limit)
+    return FoundPlan(best, stats, min(bound_s, more_s) if whole else 0.0, limit)
 
 
 def _most_rounds(problem: Collective) -> int:

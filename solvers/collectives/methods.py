@@ -13,7 +13,7 @@ from optmatch.model import Clock, Limits, OnEvent, Solution, uncounted
 from optmatch.problems import Collective
 from optmatch.problems.collectives.bounds import fewest_late_rounds
 from optmatch.solvers.collectives.algorithms import ALGORITHMS, fits, list_rounds
-from optmatch.solvers.collectives.conclusion import Found, run
+from optmatch.solvers.collectives.conclusion import FoundPlan, run
 from optmatch.solvers.collectives.plans import Laid, lay, lay_shares
 from optmatch.solvers.collectives.rounds import Rounds, one_after_another
 from optmatch.solvers.method import Run
@@ -21,7 +21,7 @@ from optmatch.solvers.method import Run
 MOST_RANKS = 8
 """Of the joint model."""
 
-Find = Callable[[Collective, Clock], Found]
+Find = Callable[[Collective, Clock], FoundPlan]
 
 
 def method(name: str) -> Run:
@@ -86,12 +86,12 @@ def single_rounds(problem: Collective) -> dict[str, Rounds]:
     return {name: list_rounds(alone, name) for name in ALGORITHMS if fits(alone, name)}
 
 
-def _follow(name: str, problem: Collective, clock: Clock) -> Found:
+def _follow(name: str, problem: Collective, clock: Clock) -> FoundPlan:
     """Give each round of an algorithm its own circuits."""
-    return Found(lay(problem, list_rounds(problem, name)), {"algorithm": name})
+    return FoundPlan(lay(problem, list_rounds(problem, name)), {"algorithm": name})
 
 
-def _rewire(problem: Collective, clock: Clock) -> Found:
+def _rewire(problem: Collective, clock: Clock) -> FoundPlan:
     """Change circuits only where it pays; of all algorithms the fastest."""
     with uncounted():
         from optmatch.solvers.collectives.rewire import choose, rewire
@@ -101,17 +101,17 @@ def _rewire(problem: Collective, clock: Clock) -> Found:
     name = min(choices, key=lambda each: choices[each].time_s)
     others = {each: choice.time_s for each, choice in choices.items() if each != name}
     stats = {"algorithm": name, "runners_up": _ranked(others)}
-    return Found(rewire(problem, rounds[name], choices[name]), stats)
+    return FoundPlan(rewire(problem, rounds[name], choices[name]), stats)
 
 
-def _overlap(problem: Collective, clock: Clock) -> Found:
+def _overlap(problem: Collective, clock: Clock) -> FoundPlan:
     """Let planes change circuits while others send; of all algorithms the fastest."""
     with uncounted():
         from optmatch.solvers.collectives.overlap import read_steps, share
 
     if problem.steps is not None:
         found, bound = share(read_steps(problem, None), clock)
-        return Found(lay_shares(problem, None, found), {}, lower_bound=bound)
+        return FoundPlan(lay_shares(problem, None, found), {}, lower_bound=bound)
     best: tuple[str, Laid] | None = None
     times: dict[str, float] = {}
     for name, rounds in single_rounds(problem).items():
@@ -125,10 +125,10 @@ def _overlap(problem: Collective, clock: Clock) -> Found:
             best = name, laid
     assert best is not None
     del times[best[0]]
-    return Found(best[1], {"algorithm": best[0], "runners_up": _ranked(times)})
+    return FoundPlan(best[1], {"algorithm": best[0], "runners_up": _ranked(times)})
 
 
-def _stragglar(problem: Collective, clock: Clock) -> Found:
+def _stragglar(problem: Collective, clock: Clock) -> FoundPlan:
     """Let the others scatter sums while they wait, then spread what the late rank has."""
     with uncounted():
         from optmatch.solvers.collectives.stragglar import schedule
@@ -141,26 +141,26 @@ def _stragglar(problem: Collective, clock: Clock) -> Found:
     rank_of = np.argsort(problem.late, kind="stable")  # the last one is the late one
     rounds.sends[:, 1:3] = rank_of[rounds.sends[:, 1:3]]
     stats = {"algorithm": "stragglar", "fewest_rounds_late": fewest_late_rounds(n)}
-    return Found(lay(problem, rounds), stats)
+    return FoundPlan(lay(problem, rounds), stats)
 
 
-def _mixed_radix(problem: Collective, clock: Clock) -> Found:
+def _mixed_radix(problem: Collective, clock: Clock) -> FoundPlan:
     """Gather, and scatter sums, in the fewest rounds that so many configurations allow."""
     with uncounted():
         from optmatch.solvers.collectives.mixed_radix import make
 
     if problem.n_ranks == 2:  # where an all-reduce is one exchange
         return _follow("ring", problem, clock)
-    return Found(lay(problem, make(problem)), {"algorithm": "mixed-radix"})
+    return FoundPlan(lay(problem, make(problem)), {"algorithm": "mixed-radix"})
 
 
-def _circulant(problem: Collective, clock: Clock) -> Found:
+def _circulant(problem: Collective, clock: Clock) -> FoundPlan:
     """Choose shifts and routes of an all-to-all together."""
     with uncounted():
         from optmatch.solvers.collectives import circulant
 
     rounds = circulant.list_rounds(circulant.choose(problem))
-    return Found(lay(problem, rounds), {"algorithm": "circulant"})
+    return FoundPlan(lay(problem, rounds), {"algorithm": "circulant"})
 
 
 FINDERS: dict[str, Find] = {
@@ -174,9 +174,9 @@ FINDERS: dict[str, Find] = {
 """What finds a plan, by the name of the method."""
 
 
-def _best(problem: Collective, clock: Clock) -> Found:
+def _best(problem: Collective, clock: Clock) -> FoundPlan:
     """Try all that fit, and take the fastest."""
-    found: dict[str, Found] = {}
+    found: dict[str, FoundPlan] = {}
     for name, find in FINDERS.items():
         if suits(problem, name) and (not found or clock.exceeded(0) is None):
             found[name] = find(problem, clock)
@@ -185,10 +185,12 @@ def _best(problem: Collective, clock: Clock) -> Found:
     del times[name]
     stats = {"algorithm": name, **found[name].stats, "runners_up": _ranked(times)}
     bound = max(each.lower_bound for each in found.values())
-    return Found(found[name].laid, stats, lower_bound=bound if problem.steps is not None else 0.0)
+    return FoundPlan(
+        found[name].laid, stats, lower_bound=bound if problem.steps is not None else 0.0
+    )
 
 
-def _joint(on_event: OnEvent, problem: Collective, clock: Clock) -> Found:
+def _joint(on_event: OnEvent, problem: Collective, clock: Clock) -> FoundPlan:
     """Search circuits, routes and rounds together for what is faster than all others."""
     if problem.steps is not None:
         return _overlap(problem, clock)

@@ -22,7 +22,7 @@ from optmatch.solvers.collectives.rounds import Rounds, ready_s
 _MOST_WORK = 30_000_000  # sends times circuits whose cost is counted: some 6 s
 
 
-class Choice(NamedTuple):
+class CircuitChoice(NamedTuple):
     """Which circuits each round has."""
 
     time_s: float
@@ -32,7 +32,7 @@ class Choice(NamedTuple):
     """``number[round]`` of those that it has."""
 
 
-def choose(problem: Collective, rounds: Rounds) -> Choice:
+def choose(problem: Collective, rounds: Rounds) -> CircuitChoice:
     """Choose the circuits of each round from the pool, so that the last one ends first.
 
     Parameters
@@ -71,10 +71,10 @@ def choose(problem: Collective, rounds: Rounds) -> Choice:
     for k in range(len(number) - 1, -1, -1):
         number[k] = at
         at = int(came[k, at])
-    return Choice(float(ends.min()), pool, number)
+    return CircuitChoice(float(ends.min()), pool, number)
 
 
-def rewire(problem: Collective, rounds: Rounds, choice: Choice | None = None) -> Laid:
+def rewire(problem: Collective, rounds: Rounds, choice: CircuitChoice | None = None) -> Laid:
     """Lay rounds over the circuits that are chosen for them."""
     choice = choice or choose(problem, rounds)
     starts = np.append(True, np.diff(choice.number) != 0)[: len(choice.number)]

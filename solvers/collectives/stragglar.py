@@ -16,7 +16,7 @@ from optmatch.model import SolverError, integer
 from optmatch.problems.collectives.plan import COPY, REDUCE
 from optmatch.solvers.collectives.stragglar_pairs import ROOM, lay
 from optmatch.solvers.collectives.stragglar_plans import choose_runs, plan_runs
-from optmatch.solvers.collectives.stragglar_search import Search
+from optmatch.solvers.collectives.stragglar_search import DoublesSearch
 
 ORDERS = 200
 """Orders of equals that are tried with each plan, for odd numbers of ranks."""
@@ -143,7 +143,7 @@ def _plans(n: int, q: int) -> Iterator[NDArray[np.int8]]:
     others = [(least + more, seed) for seed in range(SEEDS) for more in range(3)]
     searches = [(doubles, SEED_OF.get(n, 0)) for doubles, ranks in DOUBLES.items() if n in ranks]
     for n_doubles, seed in searches if closed else searches + others:
-        moves = Search(q, surplus, n - 1, n_doubles, odd * (n_doubles - 1), seed).plan()
+        moves = DoublesSearch(q, surplus, n - 1, n_doubles, odd * (n_doubles - 1), seed).plan()
         if moves is not None:
             yield moves
 

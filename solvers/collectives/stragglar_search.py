@@ -24,7 +24,7 @@ class Double(NamedTuple):
     """Whether it has missed a chunk."""
 
 
-class Step(NamedTuple):
+class DoublesStep(NamedTuple):
     """What doubles do in a round, and what becomes of them."""
 
     moves: tuple[int, ...]
@@ -37,7 +37,7 @@ class Step(NamedTuple):
     """Classes, a round later, that ranks got in swaps."""
 
 
-class Search:
+class DoublesSearch:
     """Search for the moves of doubles.
 
     Parameters
@@ -88,10 +88,10 @@ class Search:
 
     def _steps(
         self, t: int, doubles: tuple[Double, ...], budgets: tuple[int, ...], debts: tuple[int, ...]
-    ) -> list[tuple[Step, tuple[int, ...]]]:
+    ) -> list[tuple[DoublesStep, tuple[int, ...]]]:
         """List what may be done in a round, and the budgets after it."""
         none = (0,) * self.q
-        steps = [Step((), (), none, none, ())]
+        steps = [DoublesStep((), (), none, none, ())]
         for double in doubles:
             steps = [
                 joined
@@ -144,8 +144,8 @@ class Search:
         return found
 
     def _join(
-        self, t: int, step: Step, option: tuple[int, int, Double], budgets: tuple[int, ...]
-    ) -> Step | None:
+        self, t: int, step: DoublesStep, option: tuple[int, int, Double], budgets: tuple[int, ...]
+    ) -> DoublesStep | None:
         """Let one more double do something in a round, if the others allow it."""
         move, wasted, then = option
         if move in (EXCHANGE, LOSE) and move in step.moves:
@@ -162,12 +162,14 @@ class Search:
         if move == SWAP:
             asked[self.q - 2] += 1
             debts = (*debts, then.young)
-        return Step((*step.moves, move), (*step.doubles, then), tuple(waste), tuple(asked), debts)
+        return DoublesStep(
+            (*step.moves, move), (*step.doubles, then), tuple(waste), tuple(asked), debts
+        )
 
     def _close(
         self,
         t: int,
-        step: Step,
+        step: DoublesStep,
         doubles: tuple[Double, ...],
         budgets: tuple[int, ...],
         debts: tuple[int, ...],

@@ -19,7 +19,7 @@ RANKED = 1024
 """Of so many remaining demands and more only a part is ranked."""
 
 
-class Workspace(NamedTuple):
+class AssignmentSpace(NamedTuple):
     """Room to work in, so that kernels allocate nothing."""
 
     value: NDArray[np.float64]  # (n, n)
@@ -38,12 +38,12 @@ class Workspace(NamedTuple):
     bounds: NDArray[np.float64]  # (ranked): what a slot of each length may serve
 
 
-def new_workspace(n: int) -> Workspace:
+def new_workspace(n: int) -> AssignmentSpace:
     """Make room for demands of n ports."""
     squares, indices = np.zeros((2, n, n)), np.zeros((6, n), dtype=np.int64)
     lines = [np.zeros(shape) for shape in (n, n, (CHOICES, n), n)]
     ranked = np.zeros(RANKED, dtype=np.int64), np.zeros(RANKED)
-    return Workspace._make([*squares, *lines, *indices, *ranked])
+    return AssignmentSpace._make([*squares, *lines, *indices, *ranked])
 
 
 @kernel
@@ -119,7 +119,7 @@ def assign(space):
     return total
 
 
-def assign_afresh(space: Workspace, value: NDArray[Any]) -> float:
+def assign_afresh(space: AssignmentSpace, value: NDArray[Any]) -> float:
     """Do as `assign`, with these values and no prices of others: a function of them alone."""
     space.value[:] = value
     space.column_price[:] = 0.0

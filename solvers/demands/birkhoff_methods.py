@@ -12,7 +12,7 @@ from optmatch.solvers.demands.birkhoff import Rule, decompose
 from optmatch.solvers.demands.decomposer import Decomposer, take_fewest
 from optmatch.solvers.demands.greedy import complete
 from optmatch.solvers.demands.plans import Plan, trim
-from optmatch.solvers.demands.scheduling import Work, solve_demand
+from optmatch.solvers.demands.scheduling import CoverTask, solve_demand
 from optmatch.solvers.demands.stuffing import stuff
 from optmatch.solvers.feedforward import holds_every_matching
 
@@ -51,7 +51,7 @@ def solve(
         )
     deadline = None if limits.time_s is None else counted_time() + limits.time_s
 
-    def build(work: Work) -> Iterator[Plan]:
+    def build(work: CoverTask) -> Iterator[Plan]:
         demand = work.demand
         terms = decompose(stuff(demand), rule, deadline=deadline)
         plan = Plan(terms.permutations, terms.weights)  # of a part, if time runs out

@@ -16,7 +16,7 @@ from optmatch.solvers.demands.birkhoff import decompose
 from optmatch.solvers.demands.covering import ECLIPSE, Rating, cover
 from optmatch.solvers.demands.greedy import complete, cover_by_busiest, cover_heaviest_first
 from optmatch.solvers.demands.plans import Plan, trim
-from optmatch.solvers.demands.scheduling import Work, solve_demand
+from optmatch.solvers.demands.scheduling import CoverTask, solve_demand
 from optmatch.solvers.demands.stuffing import stuff
 from optmatch.solvers.method import Run
 
@@ -26,7 +26,7 @@ _ROUNDS = 100  # of scaling rows and columns
 _UNITS = 1 << 20  # the line sum of the scaled matrix
 
 
-def yield_solstice(work: Work) -> Iterator[Plan]:
+def yield_solstice(work: CoverTask) -> Iterator[Plan]:
     """Stuff the demand, then take slots of halving thresholds (BigSlice).
 
     Liu, Mukerjee et al. (2015), Scheduling techniques for hybrid circuit/packet networks, CoNEXT,
@@ -51,7 +51,7 @@ def yield_solstice(work: Work) -> Iterator[Plan]:
     yield trim(plan, work.demand, work.shortest)
 
 
-def yield_eclipse(work: Work) -> Iterator[Plan]:
+def yield_eclipse(work: CoverTask) -> Iterator[Plan]:
     """Take the slot that serves the most volume for its time, again and again.
 
     Venkatakrishnan, Alizadeh and Viswanath (2016), Costly circuits, submodular schedules and
@@ -60,7 +60,7 @@ def yield_eclipse(work: Work) -> Iterator[Plan]:
     yield cover_by(work, ECLIPSE)
 
 
-def cover_by(work: Work, rating: Rating, demand: NDArray[np.int64] | None = None) -> Plan:
+def cover_by(work: CoverTask, rating: Rating, demand: NDArray[np.int64] | None = None) -> Plan:
     """Cover a demand by slots of the best rating; if time runs out, the rest heaviest first."""
     whole = work.demand if demand is None else demand
     rest, n = whole.copy(), len(whole)
@@ -82,7 +82,7 @@ def cover_by(work: Work, rating: Rating, demand: NDArray[np.int64] | None = None
     return trim(plan, whole, work.shortest) if demand is None else plan
 
 
-def yield_tms(work: Work) -> Iterator[Plan]:
+def yield_tms(work: CoverTask) -> Iterator[Plan]:
     """Scale the demand and keep the heaviest terms: traffic matrix scheduling, as in Mordia.
 
     Farrington et al. (2012), Hunting mice with microsecond circuit switches,
@@ -114,7 +114,7 @@ def _scale(demand: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.floor(scaled * _UNITS).astype(np.int64)
 
 
-def yield_spectra(work: Work) -> Iterator[Plan]:
+def yield_spectra(work: CoverTask) -> Iterator[Plan]:
     """Take as many matchings as the busiest port has partners, like weights together.
 
     Liang, Qiao, Keslassy and Lin (2026), arXiv:2603.07373: Decompose, Schedule, Equalize. The last
@@ -124,7 +124,7 @@ def yield_spectra(work: Work) -> Iterator[Plan]:
     yield trim(plan, work.demand, work.shortest)
 
 
-def yield_greedy(work: Work) -> Iterator[Plan]:
+def yield_greedy(work: CoverTask) -> Iterator[Plan]:
     """Put each demand, heaviest first, into the first slot that has room."""
     yield cover_heaviest_first(work.demand, work.shortest)
 

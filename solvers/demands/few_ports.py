@@ -17,7 +17,7 @@ from optmatch.model import Clock, Limit, Limits, OnEvent, Solution, Status, unco
 from optmatch.problems import Demand
 from optmatch.solvers.demands.configuration import certify
 from optmatch.solvers.demands.plans import Plan
-from optmatch.solvers.demands.scheduling import Build, Work, solve_demand
+from optmatch.solvers.demands.scheduling import Build, CoverTask, solve_demand
 
 MOST_PORTS = 3  # six permutations; with the 24 of four ports the programme may take seconds
 _LARGEST = 10**6  # ticks of an entry: beyond, a tick is near what the programme may miss
@@ -92,7 +92,7 @@ def solve_few(
     clock = limits.start()
     listed = list[Plan]()
 
-    def build(work: Work) -> Iterator[Plan]:
+    def build(work: CoverTask) -> Iterator[Plan]:
         plan = shortest_plan(problem, work.clock)
         listed.extend([] if plan is None else [plan])
         yield from listed or other(work)

@@ -21,7 +21,7 @@ from optmatch.solvers.demands.covering import ECLIPSE, Rating
 from optmatch.solvers.demands.covers import cover_by
 from optmatch.solvers.demands.greedy import complete, cover_by_busiest, cover_heaviest_first
 from optmatch.solvers.demands.plans import Plan, join, serve, tidy, trim
-from optmatch.solvers.demands.scheduling import Work, solve_demand
+from optmatch.solvers.demands.scheduling import CoverTask, solve_demand
 from optmatch.solvers.demands.stuffing import stuff
 
 MOVES = 100
@@ -90,11 +90,11 @@ def _try_exact(
     return finish_small(problem, found, clock, rng, on_event, work=_WORK)
 
 
-def _trimmed(work: Work, plan: Plan) -> Plan:
+def _trimmed(work: CoverTask, plan: Plan) -> Plan:
     return trim(tidy(plan), work.demand, work.shortest)
 
 
-def _rules(work: Work) -> list[Callable[[], Plan]]:
+def _rules(work: CoverTask) -> list[Callable[[], Plan]]:
     """List what fits: exact decompositions where delays are short, covers where they are not."""
     demand, shortest = work.demand, work.shortest
     lines = np.concatenate([demand.sum(axis=0), demand.sum(axis=1)])
@@ -113,7 +113,7 @@ def _rules(work: Work) -> list[Callable[[], Plan]]:
     return [*first, *covers, *([] if first else exact)]
 
 
-def _exactly(work: Work) -> Plan:
+def _exactly(work: CoverTask) -> Plan:
     """Decompose the stuffed demand: the sum of durations is then the least that there is."""
     left = work.clock.remaining_s
     deadline = None if left == np.inf else counted_time() + left / 2
@@ -122,13 +122,13 @@ def _exactly(work: Work) -> Plan:
     return trim(complete(plan, work.demand, work.shortest), work.demand, work.shortest)
 
 
-def yield_all(work: Work) -> Iterator[Plan]:
+def yield_all(work: CoverTask) -> Iterator[Plan]:
     """Yield the plans of method `portfolio`, one of each rule."""
     for rule in _rules(work):
         yield _trimmed(work, rule())
 
 
-def rebuild(work: Work) -> Iterator[Plan]:
+def rebuild(work: CoverTask) -> Iterator[Plan]:
     """Yield the plans of `best`: those of the rules, then rebuilds of parts of the best one."""
     best: Plan | None = None
     took_s = 0.0
@@ -161,7 +161,7 @@ def _late(clock: Clock) -> bool:
     return clock.limits.time_s is not None and clock.elapsed_s > clock.limits.time_s / 2
 
 
-def _replace_some(work: Work, plan: Plan) -> Plan:
+def _replace_some(work: CoverTask, plan: Plan) -> Plan:
     """Take out some slots, the least useful ones first, and cover what they leave anew."""
     rng, slots, ports = work.rng, len(plan.ticks), np.arange(len(work.demand))
     used = np.where(plan.matchings >= 0, work.demand[ports, plan.matchings], 0)

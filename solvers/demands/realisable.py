@@ -16,7 +16,7 @@ from optmatch.problems import AllToAll, Demand
 from optmatch.solvers.demands.durations import shorten
 from optmatch.solvers.demands.plans import Plan, serve, trim
 from optmatch.solvers.routing.pathfinder import EFFORTS, Effort
-from optmatch.solvers.routing.router import Router
+from optmatch.solvers.routing.router import CellRouter
 
 _QUICK = Effort(rounds=24)
 _DENSE = 0.3  # of all pairs: from here on all-to-all matchings are worth a try
@@ -29,7 +29,7 @@ class Realiser:
 
     def __init__(self, problem: Demand) -> None:
         self.problem = problem
-        self.router = Router(problem.fabric)
+        self.router = CellRouter(problem.fabric)
         self.n = problem.fabric.n_ports
         self.mutual = problem.fabric.bidirectional
         self.known: dict[bytes, NDArray[np.int8]] = {}

@@ -26,7 +26,7 @@ from optmatch.solvers.feedforward import holds_every_matching
 from optmatch.solvers.frame import ROUNDING, conclude, take_best
 
 
-class Work(NamedTuple):
+class CoverTask(NamedTuple):
     """What a method has to cover, and what it may spend."""
 
     problem: Demand
@@ -37,7 +37,7 @@ class Work(NamedTuple):
     clock: Clock
 
 
-Build = Callable[[Work], Iterator[Plan]]
+Build = Callable[[CoverTask], Iterator[Plan]]
 """A method: it yields plans that serve the demand, as good as it can make them."""
 
 
@@ -72,7 +72,9 @@ def solve_demand(
         )
     clock = limits.start()
     bound = problem.lower_bound()
-    work = Work(problem, problem.ticks, problem.delay_ticks, problem.min_slot_ticks, rng, clock)
+    work = CoverTask(
+        problem, problem.ticks, problem.delay_ticks, problem.min_slot_ticks, rng, clock
+    )
 
     def candidates() -> Iterator[tuple[float, Candidate] | None]:
         finish, plain, least = _finisher(problem), _plain(problem), np.inf

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from optmatch.solvers.feedforward.loop_search import (
     EXACT,
-    Task,
+    LoopTask,
     bound_blocks,
     new_workspace,
     search,
@@ -34,7 +34,7 @@ FORBIDDEN = 1 << 40
 _NEVER = 1 << 60
 
 
-class Choice(NamedTuple):
+class LoopChoice(NamedTuple):
     """The states of the cells for some matchings, and what is known of them."""
 
     states: NDArray[np.int8]
@@ -51,7 +51,7 @@ def choose_loops(
     dilated: bool = False,
     worst: bool = False,
     visits: int = MOST_VISITS,
-) -> Choice:
+) -> LoopChoice:
     """Route matchings on a Benes network at the least cost.
 
     Parameters
@@ -89,12 +89,12 @@ def choose_loops(
     least = np.zeros(len(net.blocks), dtype=np.int64)
     cheapest = cell_cost.min(axis=(1, 2), initial=_NEVER)
     bound_blocks(net.blocks, dilated, cheapest, least)
-    choice = Choice(
+    choice = LoopChoice(
         np.empty((len(matchings), net.cells), dtype=np.int8),
         np.empty(len(matchings), dtype=np.int64),
         np.empty(len(matchings), dtype=np.bool_),
     )
     share = max(1, visits // -(-matchings.shape[1] // EXACT))  # of each block that is searched
-    task = Task(net.blocks, dilated, worst, share, np.ascontiguousarray(cell_cost), least)
+    task = LoopTask(net.blocks, dilated, worst, share, np.ascontiguousarray(cell_cost), least)
     search(matchings, 0, _NEVER, task, space, *choice)
     return choice

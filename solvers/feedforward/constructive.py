@@ -47,7 +47,7 @@ _FEW_CELLS = 200  # so few that a general method may be the exact one
 _MOST_ORDERED = 4 * 10**8  # slots cubed times cells; a sweep over the order takes about a second
 
 
-class Slots(NamedTuple):
+class RoundSlots(NamedTuple):
     """Matchings and the states that carry them."""
 
     matchings: NDArray[np.int32]
@@ -87,14 +87,14 @@ def route(
     matching, worst = problem.matching[None], problem.objective == "worst-cells"
     cell_cost = _cell_cost(problem)
 
-    def attempts() -> Iterator[tuple[float, Slots]]:
+    def attempts() -> Iterator[tuple[float, RoundSlots]]:
         for wanted in (None, cell_cost):
             routed = route_cheaply(problem.fabric, matching, wanted, worst=worst)
             if not routed.held[0]:
                 impossible.append(bool(routed.exact[0]))
                 return
             cost = _measure(problem, routed.states)
-            yield cost, Slots(matching, routed.states, cost)
+            yield cost, RoundSlots(matching, routed.states, cost)
 
     impossible = list[bool]()
     bound = problem.lower_bound()
@@ -186,7 +186,7 @@ def _measure(problem: Routing, states: NDArray[np.int8]) -> float:
 
 def _plans(
     problem: AllToAll, clock: Clock, rng: np.random.Generator, on_event: OnEvent
-) -> Iterator[tuple[float, Slots]]:
+) -> Iterator[tuple[float, RoundSlots]]:
     """Yield the slots as they are routed first, then in order and with their loops turned."""
     fabric = problem.fabric
     plan = _first_plan(problem, rng)
@@ -210,22 +210,22 @@ def _plans(
     if _count_toggles(turned) < _count_toggles(states):
         states = turned
     cells = float(count_cells(fabric, matchings, states)[0].sum())
-    yield cells, Slots(matchings, states, cells)
+    yield cells, RoundSlots(matchings, states, cells)
 
 
-def _first_plan(problem: AllToAll, rng: np.random.Generator) -> Slots | None:
+def _first_plan(problem: AllToAll, rng: np.random.Generator) -> RoundSlots | None:
     """Route the rounds of the live ports with fewer toggles, renamed if faults are in the way."""
     fabric = problem.fabric
     live = fabric.live_ports
     for _ in range(_RENAMINGS):
-        found = list[Slots]()
+        found = list[RoundSlots]()
         for rounds in _all_rounds(len(live)):
             matchings = np.full((len(rounds), fabric.n_ports), IDLE, dtype=np.int32)
             matchings[:, live] = live[rounds]
             routed = route_cheaply(fabric, matchings)
             if routed.held.all():
                 cells = float(count_cells(fabric, matchings, routed.states)[0].sum())
-                found.append(Slots(matchings, routed.states, cells))
+                found.append(RoundSlots(matchings, routed.states, cells))
         if found:
             return min(found, key=lambda plan: _count_toggles(plan.states))
         live = rng.permutation(live)

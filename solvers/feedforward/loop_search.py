@@ -25,13 +25,13 @@ present one; the half that is next; the cost of this setting so far."""
 
 
 FORTH, BACK, ENTERED, LEFT, OUTSIDE, LOOP, SIDE, TURNED, KEPT = range(9)
-"""Of `Workspace.lines`: the output of an input, -1 for none; the input of an output; which of its
+"""Of `LoopSpace.lines`: the output of an input, -1 for none; the input of an output; which of its
 two wires has light, at an input and at an output; by the line at an input the cost outside of its
 block, its loop, and the half that it goes to if that is not turned; whether a loop is turned, now
 and in the best setting."""
 
 
-class Task(NamedTuple):
+class LoopTask(NamedTuple):
     """What a search is for."""
 
     blocks: NDArray[np.int64]
@@ -42,7 +42,7 @@ class Task(NamedTuple):
     least: NDArray[np.int64]  # of any route through a block
 
 
-class Workspace(NamedTuple):
+class LoopSpace(NamedTuple):
     """The arrays in which a search works, of few types, so that each kernel is compiled once."""
 
     lines: NDArray[np.int64]  # (9, depths, lines): see the indices above
@@ -52,13 +52,13 @@ class Workspace(NamedTuple):
     tally: NDArray[np.int64]  # (2,): visits; whether anything was left out
 
 
-def new_workspace(depths: int, lines: int, cells: int) -> Workspace:
+def new_workspace(depths: int, lines: int, cells: int) -> LoopSpace:
     """Allocate it for so many depths, lines and cells."""
     by_line = np.zeros((9, depths, lines), dtype=np.int64)
     costs = np.empty((depths, lines, 2), dtype=np.int64)
     states = np.empty((depths, cells), dtype=np.int8)
     frames, tally = np.empty((depths, 10), dtype=np.int64), np.empty(2, dtype=np.int64)
-    return Workspace(by_line, costs, states, frames, tally)
+    return LoopSpace(by_line, costs, states, frames, tally)
 
 
 @inner_kernel

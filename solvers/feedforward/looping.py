@@ -25,11 +25,11 @@ from optmatch.model import FREE
 from optmatch.solvers.kernel import inner_kernel, kernel
 
 SIZE, DEPTH, PLACE, UPPER, LOWER, IN, OUT = range(7)
-"""Columns of `Network.blocks`: lines; halvings before it; where its lines stand in the workspace;
+"""Columns of `Blocks.blocks`: lines; halvings before it; where its lines stand in the workspace;
 the blocks of its halves, -1 for none; the first cell of its first and of its last column."""
 
 
-class Network(NamedTuple):
+class Blocks(NamedTuple):
     """The blocks of a network, the whole first, then its halves, their halves, and so on."""
 
     blocks: NDArray[np.int64]
@@ -38,7 +38,7 @@ class Network(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def network(n: int, *, dilated: bool = False, leaf: int = 2) -> Network:
+def network(n: int, *, dilated: bool = False, leaf: int = 2) -> Blocks:
     """Divide a network into blocks, its cells numbered as those of `Benes`, `DilatedBenes`.
 
     In a dilated one each line is a pair of wires. Blocks of `leaf` lines are left whole, for those
@@ -68,7 +68,7 @@ def network(n: int, *, dilated: bool = False, leaf: int = 2) -> Network:
         blocks[number][UPPER], blocks[number][LOWER], blocks[number][OUT] = *halves, out
     table = np.array(blocks, dtype=np.int64)
     table.flags.writeable = False
-    return Network(table, _count(n, dilated), max(*ends, n + n % 2))
+    return Blocks(table, _count(n, dilated), max(*ends, n + n % 2))
 
 
 @lru_cache(maxsize=512)
@@ -161,7 +161,7 @@ def route_dilated(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
     return states
 
 
-def _run(net: Network, tables: Tables, matchings: NDArray[np.int32]) -> NDArray[np.int8]:
+def _run(net: Blocks, tables: Tables, matchings: NDArray[np.int32]) -> NDArray[np.int8]:
     states = np.empty((len(matchings), net.cells), dtype=np.int8)
     space = np.empty(4 * net.width, dtype=np.int32)
     plain = space.view(np.uint32)

@@ -38,7 +38,7 @@ MICRO_DB = 1e-6
 """Losses are compared in whole numbers of this."""
 
 
-class Routed(NamedTuple):
+class RoutedMatchings(NamedTuple):
     """States for a batch of matchings."""
 
     states: NDArray[np.int8]
@@ -139,7 +139,7 @@ def route_cheaply(
     *,
     worst: bool = False,
     visits: int = MOST_VISITS,
-) -> Routed:
+) -> RoutedMatchings:
     """Route matchings of a feed-forward fabric, perhaps with faults, at the least cost.
 
     Parameters
@@ -168,10 +168,10 @@ def route_cheaply(
         found = choose_loops(
             matchings, cell_cost, dilated=_LOOPING[inner.type], worst=worst, visits=visits
         )
-        return Routed(found.states, found.cost < FORBIDDEN, found.exact)
+        return RoutedMatchings(found.states, found.cost < FORBIDDEN, found.exact)
     states = _ROUTERS[inner.type](matchings)
     wrong = (states != FREE) & (stuck != FREE) & (states != stuck)
-    return Routed(states, ~wrong.any(axis=1), ~everywhere)
+    return RoutedMatchings(states, ~wrong.any(axis=1), ~everywhere)
 
 
 def follow(
@@ -211,7 +211,7 @@ def change(
     driven: NDArray[np.int8],
     cell_cost: NDArray[np.int64] | None = None,
     visits: int = MOST_VISITS,
-) -> Routed:
+) -> RoutedMatchings:
     """Route one matching with the fewest toggles; parameters as of `follow`."""
     changes = np.zeros((fabric.n_cells, 2, 2), dtype=np.int64)
     for state in (BAR, CROSS):  # circuits that share a cell share its toggle

@@ -32,7 +32,7 @@ class Lanes(NamedTuple):
     """Whether circuits are never changed."""
 
 
-class Rounds(NamedTuple):
+class CommunicationRounds(NamedTuple):
     """How a communication is done."""
 
     facing: Facing
@@ -50,7 +50,7 @@ class Rounds(NamedTuple):
 
 def choose_rounds(
     job: RailJob, kind: int, group: Group, size_bytes: float, lanes: Lanes
-) -> Rounds:
+) -> CommunicationRounds:
     """Choose how a communication is done.
 
     An all-to-all of n ranks is n - 1 matchings, in which everyone sends so many places onward:
@@ -61,27 +61,29 @@ def choose_rounds(
     n = len(group.ranks)
     total = float(ring_bytes(kind, size_bytes, n))
     if kind >= SEND:
-        return Rounds(np.empty((0, 0, 0, 0), np.int64), (total,), job.network.latency_s)
+        return CommunicationRounds(
+            np.empty((0, 0, 0, 0), np.int64), (total,), job.network.latency_s
+        )
     rounds = list_rounds(job.collectives.get(group.dimension, "ring"), kind, n)
     if rounds:
         distances = tuple(each.distance for each in rounds)
         facing = face_pairs(job.collectives[group.dimension], n, lanes.number, distances)
-        return Rounds(
+        return CommunicationRounds(
             facing, tuple(each.share * size_bytes for each in rounds), job.network.latency_s
         )
     messages = 1 if kind == BROADCAST else (n - 1) * (2 if kind == ALL_REDUCE else 1)
     latency_s = messages * job.network.latency_s
     around = face_rings(n, lanes.number, duplex=lanes.duplex)
     if kind != ALL_TO_ALL or n == 2:
-        return Rounds(around, (total,), latency_s)
+        return CommunicationRounds(around, (total,), latency_s)
     if not lanes.duplex and not lanes.fixed:
         shifts = face_shifts(n, lanes.number)
         part_s = total / (n - 1) / job.network.port_bytes_per_s
         split_s = len(shifts) * part_s + (len(shifts) - 1) * job.network.delay_s
         if split_s < total * n / 2 / job.network.rail_bytes_per_s:
             sent = total / (n - 1) * lanes.number
-            return Rounds(shifts, (sent,) * len(shifts), latency_s / len(shifts))
-    return Rounds(around, (total * n / 2,), latency_s)
+            return CommunicationRounds(shifts, (sent,) * len(shifts), latency_s / len(shifts))
+    return CommunicationRounds(around, (total * n / 2,), latency_s)
 
 
 def tell_apart(job: RailJob, lanes: Lanes, places: Places) -> list[bytes]:

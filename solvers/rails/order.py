@@ -89,7 +89,7 @@ def _serve(transfers: Transfers, uses: Uses, start: Start, lanes: Mapping[int, i
     return draw_lines(uses, transfers.rank(start)[uses.node], lanes)
 
 
-class _Found(NamedTuple):
+class _OrderTimes(NamedTuple):
     """Times in a given order."""
 
     timed: Timed
@@ -99,7 +99,7 @@ class _Found(NamedTuple):
 
 def _time(
     transfers: Transfers, served: Lines, standing: Ints, lasts: NDArray[np.float64]
-) -> _Found | None:
+) -> _OrderTimes | None:
     """Find when everything starts, and what is turned; `standing` rows say whom lines face."""
     (node, _, _, peer, *_), before, last = served.uses, served.before, served.last
     turns, back = peer != served.faced(standing), peer[last] != peer[standing]
@@ -116,4 +116,4 @@ def _time(
     )
     delays = np.full(len(turned), transfers.job.network.delay_s)
     timed = longest_paths(np.concatenate([lasts, delays]), np.concatenate(pairs))
-    return None if timed is None else _Found(timed, turned)
+    return None if timed is None else _OrderTimes(timed, turned)

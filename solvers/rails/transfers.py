@@ -27,7 +27,12 @@ from optmatch.model import InputError
 from optmatch.problems import RailJob
 from optmatch.problems.rails.step import ALL_TO_ALL, SEND, Step
 from optmatch.problems.rails.times import durations_s, pick_ranks
-from optmatch.solvers.rails.collectives import Lanes, Rounds, choose_rounds, tell_apart
+from optmatch.solvers.rails.collectives import (
+    CommunicationRounds,
+    Lanes,
+    choose_rounds,
+    tell_apart,
+)
 from optmatch.solvers.rails.fold import Folded, Places, fold, list_places
 from optmatch.solvers.rails.paths import Ints, longest_paths
 
@@ -98,7 +103,7 @@ class Transfers(NamedTuple):
     """``place[node]`` in an order in which nothing comes before what it waits for."""
     lanes: Lanes
     places: Places
-    rounds_of: dict[int, Rounds]
+    rounds_of: dict[int, CommunicationRounds]
     """How each communication is done, by its first node."""
     bridges: tuple[tuple[NDArray[np.int64], NDArray[np.int64]], ...] = ()
     """Circuits for forwarding that nothing else needs: to whom each rank sends, and of whom it
@@ -199,8 +204,10 @@ def _list_transfers(job: RailJob, folded: Folded, lanes: Lanes, places: Places) 
     few, own = pick_ranks(step, folded.first)
     lasts = durations_s(few, job.network, job.collectives)
     given = lasts[np.searchsorted(own, folded.part)]
-    rounds_of: dict[int, Rounds] = {}
-    known: dict[tuple[int, int, float], Rounds] = {}  # micro-batches repeat what is sent
+    rounds_of: dict[int, CommunicationRounds] = {}
+    known: dict[
+        tuple[int, int, float], CommunicationRounds
+    ] = {}  # micro-batches repeat what is sent
     for node in dict.fromkeys(node for nodes in folded.order for node in nodes.tolist()):
         op = folded.part[node]
         kind, number, size_bytes = int(step.kind[op]), int(step.group[op]), step.size_bytes[op]

@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from optmatch.problems import Transition
 from optmatch.solvers.reroutes.naming import name_paths
-from optmatch.solvers.reroutes.repair import Plan
-from optmatch.solvers.reroutes.routing_state import Case, RoutingState
+from optmatch.solvers.reroutes.repair import Recovery
+from optmatch.solvers.reroutes.routing_state import HitCircuits, RoutingState
 from optmatch.solvers.reroutes.steps import RouteNeeds, Step, order_steps
 
 Path = NDArray[np.int32]
 
 
-def make_transition(routing: RoutingState, case: Case, plan: Plan) -> Transition:
+def make_transition(routing: RoutingState, case: HitCircuits, plan: Recovery) -> Transition:
     """Name the ports and fibres of a plan, and order its changes."""
     order = sorted(range(len(plan.changed)), key=plan.changed.__getitem__)
     changed = [plan.changed[k] for k in order]
@@ -46,7 +46,7 @@ def make_transition(routing: RoutingState, case: Case, plan: Plan) -> Transition
 
 def _order(
     routing: RoutingState,
-    case: Case,
+    case: HitCircuits,
     changed: Sequence[int],
     paths: Sequence[Path],
     cells: Sequence[Sequence[tuple[int, int]]],

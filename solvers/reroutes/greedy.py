@@ -12,16 +12,16 @@ from optmatch.problems import Reroute
 from optmatch.solvers.frame import conclude
 from optmatch.solvers.reroutes.changes import make_transition
 from optmatch.solvers.reroutes.impossible import explain, explain_bound, find_cut, prove_handovers
-from optmatch.solvers.reroutes.repair import EFFORT, Plan, Reach, repair
-from optmatch.solvers.reroutes.routing_state import Case, RoutingState
+from optmatch.solvers.reroutes.repair import EFFORT, Reach, Recovery, repair
+from optmatch.solvers.reroutes.routing_state import HitCircuits, RoutingState
 
 _FEW = 20  # cases of a proof, for each handover
 
 
-def case_of(problem: Reroute) -> Case:
+def case_of(problem: Reroute) -> HitCircuits:
     """Return what a problem asks for."""
     hit = tuple(np.flatnonzero(problem.hit).tolist())
-    return Case(hit, problem.lost, problem.live_spares, problem.owners)
+    return HitCircuits(hit, problem.lost, problem.live_spares, problem.owners)
 
 
 def solve(
@@ -52,7 +52,7 @@ def solve(
         return conclude(problem, "greedy", None, bound, Limit.TIME)
     reach = Reach(routing, problem.loss_units)
     found = repair(routing, case, reach, clock=clock)
-    if isinstance(found, Plan):
+    if isinstance(found, Recovery):
         limit = Limit.EXHAUSTED
         try:
             on_event(NewBest(found.levels))
@@ -68,7 +68,7 @@ def solve(
 def make_solution(
     problem: Reroute,
     routing: RoutingState,
-    plan: Plan,
+    plan: Recovery,
     bound: Score,
     *,
     limit: Limit,

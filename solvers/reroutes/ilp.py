@@ -31,24 +31,24 @@ from optmatch.solvers.reroutes.impossible import (
     prove_handovers,
 )
 from optmatch.solvers.reroutes.model import Model
-from optmatch.solvers.reroutes.repair import Plan, Reach, repair, settle, split_rest
-from optmatch.solvers.reroutes.routing_state import Case, Found, RoutingState
+from optmatch.solvers.reroutes.repair import Reach, Recovery, repair, settle, split_rest
+from optmatch.solvers.reroutes.routing_state import FoundRoutes, HitCircuits, RoutingState
 
 _MOST_SETS = 200
 _LARGEST_SET = 3
 
 
-class Search:
+class RerouteSearch:
     """The best plan so far, and what is proved."""
 
     def __init__(
         self, problem: Reroute, clock: Clock, on_event: OnEvent, rng: np.random.Generator
     ) -> None:
         self.problem, self.clock, self.on_event = problem, clock, on_event
-        self.case: Case = case_of(problem)
+        self.case: HitCircuits = case_of(problem)
         self.routing = RoutingState(problem)
         self.seed = int(rng.integers(2**31))
-        self.best: Plan | None = None
+        self.best: Recovery | None = None
         self.limit: Limit | None = None
         self.models = 0
         self.proved = False
@@ -56,7 +56,7 @@ class Search:
         self.settled = (0, 0)
         """No plan has fewer circuits of others disturbed, or then fewer changed."""
 
-    def note(self, plan: Plan) -> None:
+    def note(self, plan: Recovery) -> None:
         """Keep a plan if it is better."""
         if self.best is None or plan.levels < self.best.levels:
             self.best = plan
@@ -85,7 +85,7 @@ class Search:
         outcome = self._run(model, model.routes_cost)
         if outcome.found:
             paths = model.paths(outcome)
-            found = Found(routing.sum_up(paths), paths)
+            found = FoundRoutes(routing.sum_up(paths), paths)
             self.note(settle(routing, case, model.handover(outcome), model.circuits, found))
         return bool(outcome.optimal or outcome.infeasible)
 
@@ -130,11 +130,11 @@ def solve(
     clock = limits.start()
     if clock.remaining_s <= 0.0:
         return conclude(problem, "ilp", None, bound, Limit.TIME)
-    search = Search(problem, clock, on_event, rng)
+    search = RerouteSearch(problem, clock, on_event, rng)
     reach = Reach(search.routing, problem.loss_units)
     found = repair(search.routing, search.case, reach, clock=clock)
     certificate: Any = found if isinstance(found, BlockProof) else None
-    if isinstance(found, Plan):
+    if isinstance(found, Recovery):
         search.note(found)
     if certificate is not None or (search.best is not None and search.best.levels == bound):
         search.proved = True
@@ -143,7 +143,7 @@ def solve(
     return _conclude(search, bound, certificate)
 
 
-def _settle_all(search: Search) -> Any:
+def _settle_all(search: RerouteSearch) -> Any:
     """Search level by level; return a certificate if there is no plan."""
     if search.stopped() or not search.try_moving(()):
         return None
@@ -168,7 +168,7 @@ def _settle_all(search: Search) -> Any:
     return None
 
 
-def _move_others(search: Search, own: Sequence[int], others: Sequence[int]) -> bool:
+def _move_others(search: RerouteSearch, own: Sequence[int], others: Sequence[int]) -> bool:
     """Let circuits of others move, as few as possible; tell whether that was settled."""
     size = 0
     while not own and size < _LARGEST_SET and comb(len(others), size + 1) <= _MOST_SETS:
@@ -184,7 +184,7 @@ def _move_others(search: Search, own: Sequence[int], others: Sequence[int]) -> b
     return not search.stopped() and search.try_moving((*own, *others), few=True)
 
 
-def _in_turn(search: Search, others: Sequence[int], size: int) -> Iterator[tuple[int, ...]]:
+def _in_turn(search: RerouteSearch, others: Sequence[int], size: int) -> Iterator[tuple[int, ...]]:
     """Yield the sets of a size, first the one that the best plan moves."""
     known: tuple[int, ...] = ()
     if search.best is not None:
@@ -194,7 +194,7 @@ def _in_turn(search: Search, others: Sequence[int], size: int) -> Iterator[tuple
     yield from (moving for moving in combinations(others, size) if moving != known)
 
 
-def _conclude(search: Search, bound: tuple[int, ...], certificate: Any) -> Solution:
+def _conclude(search: RerouteSearch, bound: tuple[int, ...], certificate: Any) -> Solution:
     """Say what was found and what is proved."""
     problem, best = search.problem, search.best
     if best is None and search.proved:

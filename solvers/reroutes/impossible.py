@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics import Fabric
 from optmatch.model import IDLE, Clock, Limits, Status, check_time, ignore, uncounted
 from optmatch.problems import BlockProof, CutProof, Reroute, Routing, RoutingProof
-from optmatch.solvers.reroutes.routing_state import Case, RoutingState, spread
+from optmatch.solvers.reroutes.routing_state import HitCircuits, RoutingState, spread
 
 _MOST_SERVERS = 16
 _MOST_HANDOVERS = 24
@@ -160,7 +160,7 @@ def explain(problem: Reroute, certificate: Any) -> str:
     return f"more circuits must leave the servers {servers} than live fibres lead out"
 
 
-def find_block(routing: RoutingState, case: Case) -> BlockProof | None:
+def find_block(routing: RoutingState, case: HitCircuits) -> BlockProof | None:
     """Find chips from which, or to which, fewer waveguides lead than they have circuits.
 
     None if no server of a hit circuit has such chips, or there are no cells.

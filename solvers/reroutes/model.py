@@ -13,7 +13,7 @@ from ortools.sat.python import cp_model
 
 from optmatch.model import Clock, ignore
 from optmatch.solvers.cpsat import Outcome, minimise
-from optmatch.solvers.reroutes.routing_state import Case, Path, RoutingState, spread
+from optmatch.solvers.reroutes.routing_state import HitCircuits, Path, RoutingState, spread
 from optmatch.solvers.reroutes.splice import LOSS_COST
 
 
@@ -27,7 +27,7 @@ class Model:
     The hit circuits, and those that may move, are off the routing.
     """
 
-    def __init__(self, routing: RoutingState, case: Case, movable: Sequence[int]) -> None:
+    def __init__(self, routing: RoutingState, case: HitCircuits, movable: Sequence[int]) -> None:
         self.routing, self.case = routing, case
         self.circuits = [*case.hit, *movable]
         self.model = cp_model.CpModel()

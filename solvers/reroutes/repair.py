@@ -17,7 +17,13 @@ from optmatch.fabrics import UNREACHED
 from optmatch.model import Clock, Limits, TimeUp, check_time, running_clock
 from optmatch.problems import BlockProof
 from optmatch.solvers.reroutes.impossible import find_block
-from optmatch.solvers.reroutes.routing_state import ROUNDS, Case, Found, Path, RoutingState
+from optmatch.solvers.reroutes.routing_state import (
+    ROUNDS,
+    FoundRoutes,
+    HitCircuits,
+    Path,
+    RoutingState,
+)
 
 EFFORT = 400
 """How many sets of circuits that make room are tried."""
@@ -31,7 +37,7 @@ Handover = tuple[int, ...]
 """The spare of each lost unit, in their order."""
 
 
-class Plan(NamedTuple):
+class Recovery(NamedTuple):
     """What will be done."""
 
     levels: tuple[int, int, int, int, int]
@@ -58,8 +64,8 @@ class Reach:
 
 
 def repair(
-    routing: RoutingState, case: Case, reach: Reach, *, clock: Clock | None = None
-) -> Plan | BlockProof | None:
+    routing: RoutingState, case: HitCircuits, reach: Reach, *, clock: Clock | None = None
+) -> Recovery | BlockProof | None:
     """Find a way over a failure: while all others stay where they are, or else with few that move.
 
     Parameters
@@ -94,7 +100,7 @@ def repair(
 
 
 def new_ends(
-    routing: RoutingState, case: Case, circuits: Sequence[int]
+    routing: RoutingState, case: HitCircuits, circuits: Sequence[int]
 ) -> Iterator[tuple[Handover, list[tuple[int, int]]]]:
     """Yield the ways to hand lost units over, each with the units of circuits from then on."""
     pairs = routing.ends[list(circuits)].tolist()
@@ -105,17 +111,17 @@ def new_ends(
 
 def _best_handover(
     routing: RoutingState,
-    case: Case,
+    case: HitCircuits,
     reach: Reach,
     moving: tuple[int, ...],
     most: int = _MOST_HANDOVERS,
-) -> Plan | None:
+) -> Recovery | None:
     """Try the ways to hand over, nearest first, until no other can be better."""
     circuits = (*case.hit, *moving)
     choices = sorted(
         (reach.bound(ends), handover, ends) for handover, ends in new_ends(routing, case, circuits)
     )
-    best: Plan | None = None
+    best: Recovery | None = None
     is_large = len(routing.graph.resource) * len(circuits) > _WORK
     compared = 0
     for bound, handover, ends in choices[:most]:
@@ -138,11 +144,15 @@ def _best_handover(
 
 
 def settle(
-    routing: RoutingState, case: Case, handover: Handover, circuits: Sequence[int], found: Found
-) -> Plan:
+    routing: RoutingState,
+    case: HitCircuits,
+    handover: Handover,
+    circuits: Sequence[int],
+    found: FoundRoutes,
+) -> Recovery:
     """Make a plan of new routes: leave out what moved in vain, and count."""
     if len(circuits) == len(case.hit):
-        return Plan((0, len(circuits), *found.levels), handover, tuple(circuits), found.paths)
+        return Recovery((0, len(circuits), *found.levels), handover, tuple(circuits), found.paths)
     kept = [
         (circuit, path)
         for circuit, path in zip(circuits, found.paths, strict=True)
@@ -150,10 +160,12 @@ def settle(
     ]
     changed, paths = tuple(circuit for circuit, _ in kept), [path for _, path in kept]
     foreign = sum(circuit not in case.hit and case.foreign(circuit) for circuit in changed)
-    return Plan((foreign, len(changed), *routing.sum_up(paths)), handover, changed, paths)
+    return Recovery((foreign, len(changed), *routing.sum_up(paths)), handover, changed, paths)
 
 
-def _make_room(routing: RoutingState, case: Case, reach: Reach, clock: Clock) -> Plan | None:
+def _make_room(
+    routing: RoutingState, case: HitCircuits, reach: Reach, clock: Clock
+) -> Recovery | None:
     """Let other circuits move, now that hit ones are off the routing."""
     own, others = split_rest(routing, case)
     work = len(routing.graph.resource) * (len(case.hit) + 1) * _NEAREST
@@ -171,19 +183,19 @@ class _Room(NamedTuple):
     """A search for circuits that make room."""
 
     routing: RoutingState
-    case: Case
+    case: HitCircuits
     reach: Reach
     effort: int
     clock: Clock
 
-    def move(self, moving: Sequence[int], most: int = _MOST_HANDOVERS) -> Plan | None:
+    def move(self, moving: Sequence[int], most: int = _MOST_HANDOVERS) -> Recovery | None:
         """Let circuits move if they must, unless that is too much work."""
         if len(moving) * len(self.routing.graph.resource) > _WORK_OF_A_MOVE:
             return None
         with self.routing.without(moving):
             return _best_handover(self.routing, self.case, self.reach, tuple(moving), most)
 
-    def try_each(self, sets: Iterable[tuple[int, ...]], others: Sequence[int]) -> Plan | None:
+    def try_each(self, sets: Iterable[tuple[int, ...]], others: Sequence[int]) -> Recovery | None:
         """Return the best plan of the first sets, by what they disturb and change."""
         foreign, best = set(others), None
         for tried, moving in enumerate(islice(sets, self.effort)):
@@ -207,7 +219,7 @@ def _is_late() -> bool:
     return clock is not None and clock.remaining_s <= 0.0
 
 
-def split_rest(routing: RoutingState, case: Case) -> tuple[list[int], list[int]]:
+def split_rest(routing: RoutingState, case: HitCircuits) -> tuple[list[int], list[int]]:
     """List the circuits that were not hit: those of hit jobs, and those of others."""
     rest = sorted(set(range(len(routing.paths))) - set(case.hit))
     own = set(np.flatnonzero(np.isin(case.owners, case.owners[list(case.hit)])).tolist())

@@ -18,7 +18,7 @@ from optmatch.solvers.reroutes.naming import DEAD, list_users
 from optmatch.solvers.reroutes.splice import (
     LOSS_COST,
     Net,
-    Workspace,
+    RerouteSpace,
     make_workspace,
     route,
     weigh,
@@ -30,7 +30,7 @@ ROUNDS = 24
 Path = NDArray[np.int32]
 
 
-class Case(NamedTuple):
+class HitCircuits(NamedTuple):
     """What is to be done."""
 
     hit: tuple[int, ...]  # circuits without light, or with an end that is lost
@@ -43,7 +43,7 @@ class Case(NamedTuple):
         return not bool((self.owners[list(self.hit)] == self.owners[circuit]).any())
 
 
-class Found(NamedTuple):
+class FoundRoutes(NamedTuple):
     """Routes of some circuits that hold together."""
 
     levels: tuple[int, int, int]
@@ -141,7 +141,7 @@ class RoutingState:
         path = np.concatenate([*nodes, graph.units + self.ends[:, 1]]).astype(np.int32)
         return path[order], np.cumsum(np.bincount(circuit))
 
-    def _room(self, circuits: int) -> Workspace:
+    def _room(self, circuits: int) -> RerouteSpace:
         graph = self.graph
         sizes = len(graph.resource), len(graph.head), len(graph.capacity), len(self.now)
         return make_workspace(*sizes, circuits)
@@ -188,7 +188,7 @@ class RoutingState:
         sets, worst, length = self.work.sums.tolist()
         return sets, worst, length
 
-    def route(self, ends: Sequence[tuple[int, int]], rounds: int = ROUNDS) -> Found | None:
+    def route(self, ends: Sequence[tuple[int, int]], rounds: int = ROUNDS) -> FoundRoutes | None:
         """Route circuits, given by their units, together through what is free.
 
         None if some circuit is cut off, or they do not get out of each other's way in so many
@@ -201,7 +201,9 @@ class RoutingState:
         if route(self._net(), work, nodes, rounds) <= 0:
             return None
         sizes = work.length[: len(ends)].tolist()
-        return Found(self._sums(), [work.path[k, :size].copy() for k, size in enumerate(sizes)])
+        return FoundRoutes(
+            self._sums(), [work.path[k, :size].copy() for k, size in enumerate(sizes)]
+        )
 
     def open_arcs(self) -> NDArray[np.bool_]:
         """Tell which arcs light can take, were it not for other circuits."""

@@ -43,7 +43,7 @@ class Net(NamedTuple):
     now: NDArray[np.int8]  # the states of cells
 
 
-class Workspace(NamedTuple):
+class RerouteSpace(NamedTuple):
     """The arrays that kernels write, for graphs of one size."""
 
     using: NDArray[np.int32]
@@ -60,10 +60,12 @@ class Workspace(NamedTuple):
     sums: NDArray[np.int64]
 
 
-def make_workspace(nodes: int, arcs: int, resources: int, cells: int, circuits: int) -> Workspace:
+def make_workspace(
+    nodes: int, arcs: int, resources: int, cells: int, circuits: int
+) -> RerouteSpace:
     """Allocate what routing up to so many circuits at once needs."""
     zeros: Any = np.zeros
-    return Workspace(
+    return RerouteSpace(
         using=zeros(resources, np.int32),
         history=zeros(resources, np.int64),
         distance=np.full((2, nodes), FAR, dtype=np.int64),

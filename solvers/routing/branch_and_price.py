@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import CellGraph
 from optmatch.model import (
-    Bound as BoundEvent,
+    Bound,
     Limit,
     Limits,
     NewBest,
@@ -29,10 +29,10 @@ from optmatch.model import (
 from optmatch.problems import Routing, RoutingProof
 from optmatch.problems.routing.proof import loss_units
 from optmatch.solvers.routing.answers import answer_at_once, conclude_routes, near_enough
-from optmatch.solvers.routing.columns import Bound, Closed, Column, Master
+from optmatch.solvers.routing.columns import Closed, Column, Master, PriceBound
 from optmatch.solvers.routing.negotiation import WARM_STARTS, Negotiation, Routes
 from optmatch.solvers.routing.pathfinder import UNIT
-from optmatch.solvers.routing.router import Router
+from optmatch.solvers.routing.router import CellRouter
 from optmatch.solvers.routing.totals import totals_of
 
 _TRIES_AT_ROOT = 40
@@ -41,11 +41,11 @@ _TINY = 1e-6
 
 
 @dataclass
-class Case:
+class ProofNode:
     """A node of the proof."""
 
     closed: Closed
-    bound: Bound
+    bound: PriceBound
     split: tuple[int, int, int] | None = None  # circuit, terminal, one_way
     children: list[int] = field(default_factory=list)
 
@@ -58,9 +58,9 @@ def search(
     if decided is not None:
         return decided
     if problem.objective != "worst-cells":
-        return _Search(problem, limits, rng, on_event).run()
+        return _ProofSearch(problem, limits, rng, on_event).run()
     clock = limits.start()
-    search = _Search(replace(problem, objective="total-cells"), limits, rng, on_event)
+    search = _ProofSearch(replace(problem, objective="total-cells"), limits, rng, on_event)
     shortest = search.run()
     if shortest.schedule is None:
         infeasible = shortest.status is Status.INFEASIBLE
@@ -74,7 +74,7 @@ def search(
     return route_worst(problem, clock, rng, on_event, search.best)
 
 
-class _Search:
+class _ProofSearch:
     """Branch and price for one matching."""
 
     def __init__(
@@ -88,12 +88,12 @@ class _Search:
         units = loss_units(problem.bar_loss_db, problem.cross_loss_db)
         losses = problem.objective == "loss-db"
         self.per_unit = units.per_db if losses else UNIT
-        self.router = Router(problem.fabric, *units[1:]) if losses else self.negotiation.router
+        self.router = CellRouter(problem.fabric, *units[1:]) if losses else self.negotiation.router
         self.master = Master(self.router, self.negotiation.circuits)
         self.least = int(self.router.least[tuple(self.negotiation.circuits.T)].sum())
         self.totals = totals_of(problem, self.router, self.least)
         self.best: Routes | None = None
-        self.cases: list[Case] = []
+        self.cases: list[ProofNode] = []
 
     def run(self) -> Solution:
         """Search until it is proved, or a limit is reached."""
@@ -159,14 +159,16 @@ class _Search:
             case.split = self._where_to_split(case.bound.weights)
             for closed in self._split(case.closed, *case.split):
                 case.children.append(len(self.cases))
-                self.cases.append(Case(closed, Bound(case.bound.value, case.bound.prices)))
+                self.cases.append(
+                    ProofNode(closed, PriceBound(case.bound.value, case.bound.prices))
+                )
                 heapq.heappush(queue, (case.bound.value, case.children[-1]))
         return None
 
-    def _root(self) -> Case:
+    def _root(self) -> ProofNode:
         """Begin without prices: no circuit costs less than if it were alone."""
         no_prices = np.zeros(len(self.router.workspace.use), dtype=np.int64)
-        return Case({}, Bound(float(self.least), no_prices))
+        return ProofNode({}, PriceBound(float(self.least), no_prices))
 
     def _near_enough(self) -> Limit | None:
         """Tell whether the best routes are as near to what is proved as the limits ask for."""
@@ -178,10 +180,10 @@ class _Search:
     def _report(self, bounded: int) -> None:
         bound = self._proved()
         if bound > -math.inf:
-            self.on_event(BoundEvent(self._in_unit(bound)))
+            self.on_event(Bound(self._in_unit(bound)))
         self.on_event(Tick("cases", bounded))
 
-    def _round_solution(self, bound: Bound, tries: int) -> None:
+    def _round_solution(self, bound: PriceBound, tries: int) -> None:
         """Look for a routing near the solution of the linear programme."""
         if bound.weights is not None and min(bound.weights.values()) > 1 - _TINY:
             routes, lengths = self.router.empty_routes()
@@ -261,7 +263,7 @@ class _Search:
         aim = self._proved()
         needed = self._in_unit(aim)
         numbers = [0]  # of the cases to write down; a case is numbered before its parts
-        kept: list[tuple[Case, tuple[int, int, int] | None, int]] = []
+        kept: list[tuple[ProofNode, tuple[int, int, int] | None, int]] = []
         while len(kept) < len(numbers):
             case = self.cases[numbers[len(kept)]]
             value = math.inf if case.bound.infeasible else self._in_unit(case.bound.value)

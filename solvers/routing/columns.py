@@ -23,8 +23,8 @@ from ortools.linear_solver import pywraplp
 
 from optmatch.fabrics import UNREACHED, walk
 from optmatch.model import Clock, SolverError
-from optmatch.solvers.routing.pathfinder import FAR, UNIT, Wiring, find_route
-from optmatch.solvers.routing.router import Router
+from optmatch.solvers.routing.pathfinder import FAR, UNIT, MeshArrays, find_route
+from optmatch.solvers.routing.router import CellRouter
 
 Closed = dict[int, frozenset[int]]
 """For a circuit the terminals by which its light may not leave a cell."""
@@ -43,7 +43,7 @@ class Column:
 
 
 @dataclass(slots=True)
-class Bound:
+class PriceBound:
     """What the linear programme says of a case."""
 
     value: float = -np.inf  # the best lower bound of all prices tried, in `UNIT`
@@ -67,7 +67,7 @@ class Master:
         matchings are bounded together.
     """
 
-    def __init__(self, router: Router, circuits: NDArray[np.int64], capacity: int = 1) -> None:
+    def __init__(self, router: CellRouter, circuits: NDArray[np.int64], capacity: int = 1) -> None:
         self.router = router
         self.circuits = [(int(i), int(j)) for i, j in circuits]
         self.capacity = capacity
@@ -109,7 +109,7 @@ class Master:
         self._variables[column] = self._lp.add(circuit, cost / UNIT, self.links_of(column))
         return True
 
-    def break_cells(self, wiring: Wiring, shut: frozenset[int], cells: Iterable[int]) -> None:
+    def break_cells(self, wiring: MeshArrays, shut: frozenset[int], cells: Iterable[int]) -> None:
         """Go on with other faults of the same fabric; routes that they do not break are kept.
 
         `wiring` has the ways of stuck cells, `shut` the terminals by which no light leaves a cell,
@@ -143,15 +143,15 @@ class Master:
         closed: Closed,
         enough: float,
         clock: Clock,
-        start: Bound | None = None,
+        start: PriceBound | None = None,
         rounds: int = _ROUNDS,
-    ) -> Bound:
+    ) -> PriceBound:
         """Bound a case from below.
 
         Stops once the bound is more than `enough`, in `UNIT`, or after so many rounds of pricing.
         `start` is the bound of a case that this one is part of.
         """
-        best = Bound(start.value, start.prices) if start is not None else Bound()
+        best = PriceBound(start.value, start.prices) if start is not None else PriceBound()
         for column, variable in self._variables.items():
             shut = closed.get(column.circuit)
             lost = column in self._broken or (shut and not shut.isdisjoint(column.terminals))
@@ -165,7 +165,7 @@ class Master:
                     if (weight := variable.solution_value()) > _TINY
                 }
                 break
-            proof = Bound()
+            proof = PriceBound()
             self._iterate(proof, closed, 0.0, clock, rounds, feasibility=True)
             if proof.value > 0:
                 return proof
@@ -176,7 +176,7 @@ class Master:
 
     def _iterate(
         self,
-        best: Bound,
+        best: PriceBound,
         closed: Closed,
         enough: float,
         clock: Clock,
@@ -254,7 +254,7 @@ class Master:
         return int(self.wiring.cell_cost[left >> 2, (left ^ entered) & 1].sum())
 
 
-def cost_step(router: Router, circuits: NDArray[np.int64]) -> int:
+def cost_step(router: CellRouter, circuits: NDArray[np.int64]) -> int:
     """Find by what multiple the costs of routings can differ from those of the shortest routes.
 
     Parameters

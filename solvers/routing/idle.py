@@ -50,7 +50,7 @@ def settle(
         raise InputError(f"a fabric of type {fabric.type} has no cells, and no optics")
     if schedule is None or schedule.cell_states is None:
         raise InputError("optics need one schedule, with cell states")
-    flow = Flow.of(graph, chosen)
+    flow = PowerFlow.of(graph, chosen)
     settled = schedule.cell_states.copy()
     for states, matching in zip(settled, schedule.matchings, strict=True):
         source = np.flatnonzero(matching >= 0)
@@ -73,7 +73,7 @@ class Ends(NamedTuple):
     destinations: NDArray[np.int32]
 
 
-class Flow(NamedTuple):
+class PowerFlow(NamedTuple):
     """How power gets from the entry of one cell to the entry of the next."""
 
     graph: CellGraph
@@ -85,7 +85,7 @@ class Flow(NamedTuple):
     """``ahead[terminal, straight or across]``: where light that enters there may leave."""
 
     @classmethod
-    def of(cls, graph: CellGraph, device: Device) -> Flow:
+    def of(cls, graph: CellGraph, device: Device) -> PowerFlow:
         """Apply a device to the cells and links of a graph."""
         guides = measure_waveguides(graph)
         loss_db = guides.length * device.cell_length_m * device.waveguide_loss_db_per_m
@@ -121,7 +121,7 @@ class Powers(NamedTuple):
         return float((self.ratios**4).sum())
 
 
-def solve_powers(flow: Flow, ends: Ends, states: NDArray[np.int8]) -> Powers:
+def solve_powers(flow: PowerFlow, ends: Ends, states: NDArray[np.int8]) -> Powers:
     """Find all powers by one factorisation."""
     n, circuits = len(flow.graph.mate), np.arange(len(ends.sources))
     shares = flow.shares(states)
@@ -158,7 +158,7 @@ def _solve(factors: Any, right: NDArray[np.float64], trans: str) -> NDArray[np.f
 
 
 def estimate_changes(
-    flow: Flow, now: Powers, states: NDArray[np.int8], free: NDArray[np.intp]
+    flow: PowerFlow, now: Powers, states: NDArray[np.int8], free: NDArray[np.intp]
 ) -> NDArray[np.float64]:
     """Estimate, to first order, how much the cost grows if each free cell is flipped."""
     weight = 4 * now.ratios**3 / now.signal
@@ -174,7 +174,7 @@ def estimate_changes(
 
 
 def _choose(
-    flow: Flow, ends: Ends, stated: NDArray[np.int8], free: NDArray[np.intp]
+    flow: PowerFlow, ends: Ends, stated: NDArray[np.int8], free: NDArray[np.intp]
 ) -> NDArray[np.int8]:
     """Descend from all in cross, all in bar and random states, and return the best.
 
@@ -195,7 +195,7 @@ def _choose(
 
 
 def _descend(
-    flow: Flow,
+    flow: PowerFlow,
     ends: Ends,
     states: NDArray[np.int8],
     free: NDArray[np.intp],

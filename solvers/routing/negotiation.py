@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from optmatch.problems import Routing
 from optmatch.solvers.routing.pathfinder import EFFORTS, UNIT
-from optmatch.solvers.routing.router import Router
+from optmatch.solvers.routing.router import CellRouter
 
 RESTARTS = 40
 """Negotiations to try without an iteration limit."""
@@ -22,7 +22,7 @@ class Routes:
     def __init__(
         self,
         problem: Routing,
-        router: Router,
+        router: CellRouter,
         order: NDArray[np.int64],
         routes: NDArray[np.int32],
         lengths: NDArray[np.int64],
@@ -46,7 +46,7 @@ class Negotiation:
 
     def __init__(self, problem: Routing) -> None:
         self.problem = problem
-        self.router = Router(problem.fabric, *cell_costs(problem))
+        self.router = CellRouter(problem.fabric, *cell_costs(problem))
         self.circuits = problem.circuits.astype(np.int64)
         self.partner = problem.matching.astype(np.int64)
         sources, destinations = self.circuits.T

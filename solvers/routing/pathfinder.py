@@ -34,7 +34,7 @@ BLOCKED = -(1 << 30)
 """Negotiation failed because a circuit has no way at all."""
 
 
-class Wiring(NamedTuple):
+class MeshArrays(NamedTuple):
     """What the kernels know of a fabric."""
 
     mate: NDArray[np.int64]
@@ -67,7 +67,7 @@ EFFORTS = (
 """What to try in turn where one negotiation is not enough: ever more patience."""
 
 
-class Workspace(NamedTuple):
+class RoutingSpace(NamedTuple):
     """The arrays in which kernels work, so that none allocates."""
 
     exit_cost: NDArray[np.int64]
@@ -80,9 +80,9 @@ class Workspace(NamedTuple):
     spare: NDArray[np.int32]  # a route
 
 
-def new_workspace(terminals: int, links: int, width: int) -> Workspace:
+def new_workspace(terminals: int, links: int, width: int) -> RoutingSpace:
     """Allocate it for a graph of so many terminals and links, and routes up to a width."""
-    return Workspace(
+    return RoutingSpace(
         exit_cost=np.zeros(terminals, dtype=np.int64),
         cost=np.zeros(terminals, dtype=np.int64),
         entered=np.zeros(terminals, dtype=np.int64),

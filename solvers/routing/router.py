@@ -14,7 +14,7 @@ from optmatch.solvers.routing.pathfinder import (
     FULL,
     UNIT,
     Effort,
-    Wiring,
+    MeshArrays,
     cost_to_go,
     negotiate,
     new_workspace,
@@ -23,13 +23,13 @@ from optmatch.solvers.routing.pathfinder import (
 
 
 @lru_cache(maxsize=16)
-def _wire(fabric: Fabric, bar_cost: int, cross_cost: int) -> tuple[Wiring, NDArray[np.int64]]:
-    """Wiring, and ``least[source, destination]``: the cost of the cheapest way if alone."""
+def _wire(fabric: Fabric, bar_cost: int, cross_cost: int) -> tuple[MeshArrays, NDArray[np.int64]]:
+    """MeshArrays, and ``least[source, destination]``: the cost of the cheapest way if alone."""
     graph: Any = fabric.graph
     terminals, links = len(graph.mate), graph.links
     first = np.unique(links.of_terminal, return_index=True)[1]
     target = fabric.destination_terminals.astype(np.int64)
-    wiring = Wiring(
+    wiring = MeshArrays(
         mate=graph.mate.astype(np.int64),
         exits=graph.exits.astype(np.int64),
         link=links.of_terminal.astype(np.int64),
@@ -68,7 +68,7 @@ def _fit(cell_cost: NDArray[np.int64], graph: CellGraph) -> NDArray[np.int64]:
     return fitted
 
 
-class Router:
+class CellRouter:
     """The kernels with a fabric and a workspace; one for each thread.
 
     Parameters

@@ -11,13 +11,13 @@ from optmatch.fabrics import Fabric
 from optmatch.model import BAR, CROSS, FREE
 from optmatch.solvers.feedforward.router import change, exact_router, route_cheaply
 from optmatch.solvers.routing.pathfinder import Effort, settle
-from optmatch.solvers.routing.router import Router
+from optmatch.solvers.routing.router import CellRouter
 from optmatch.solvers.routing.rows import (
     NO_MATCHING,
     NOT_ROUTED,
     ROUTED,
     TRIES,
-    Ports,
+    PortTable,
     check_rows,
     new_room,
     read_rows,
@@ -47,7 +47,7 @@ class RowRouter:
         self.fabric = fabric
         for array in (live, least, stuck):
             array.flags.writeable = False  # kernels are compiled for one type
-        self.ports = Ports(live, least, stuck, fabric.bidirectional)
+        self.ports = PortTable(live, least, stuck, fabric.bidirectional)
         order, partner = np.zeros((2, n), dtype=np.int64)
         self._room = order, partner, np.zeros(n, dtype=np.int8)
 
@@ -139,7 +139,7 @@ class MeshRouter(ForwardRouter):
 
     def __init__(self, fabric: Fabric) -> None:
         super().__init__(fabric)
-        self._router = router = Router(fabric)
+        self._router = router = CellRouter(fabric)
         self.width = router.width
         self.ports = self.ports._replace(least=router.least)
         self._work = new_room(router.wiring, router.width)

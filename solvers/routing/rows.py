@@ -17,7 +17,7 @@ from optmatch.solvers.routing.pathfinder import (
     FULL,
     UNIT,
     Effort,
-    Wiring,
+    MeshArrays,
     negotiate,
 )
 
@@ -33,7 +33,7 @@ ROUTED, NOT_ROUTED, NO_MATCHING = 1, 0, -1
 """What became of a row."""
 
 
-class Ports(NamedTuple):
+class PortTable(NamedTuple):
     """What rows are checked against."""
 
     live: NDArray[np.bool_]
@@ -55,7 +55,7 @@ class Room(NamedTuple):
     queue: NDArray[np.int64]  # (4, places): terminals that wait at this level and the next, twice
 
 
-def new_room(wiring: Wiring, width: int) -> Room:
+def new_room(wiring: MeshArrays, width: int) -> Room:
     """Allocate it."""
     ports, cells = len(wiring.source), len(wiring.cell_cost)
     order, partner, lengths = np.zeros((3, ports), dtype=np.int64)

@@ -11,7 +11,7 @@ from optmatch.problems import Routing
 from optmatch.problems.routing.proof import loss_units
 from optmatch.solvers.routing.columns import cost_step
 from optmatch.solvers.routing.pathfinder import UNIT
-from optmatch.solvers.routing.router import Router
+from optmatch.solvers.routing.router import CellRouter
 
 _TINY = 1e-6
 _ROUNDING = 1 - 1e-12
@@ -101,7 +101,7 @@ class LossTotals:
         return np.arange(most + 1, dtype=np.float64), (most + 1) * self.dear
 
 
-def totals_of(problem: Routing, router: Router, least: int) -> CellTotals | LossTotals:
+def totals_of(problem: Routing, router: CellRouter, least: int) -> CellTotals | LossTotals:
     """Say what all routes of a matching together can cost.
 
     `least` is the sum of the cheapest routes, in the unit of the router.
@@ -109,7 +109,7 @@ def totals_of(problem: Routing, router: Router, least: int) -> CellTotals | Loss
     circuits = problem.circuits.astype(np.int64)
     if problem.objective != "loss-db":
         return CellTotals(least, cost_step(router, circuits))
-    plain = Router(problem.fabric)
+    plain = CellRouter(problem.fabric)
     even = None
     if cost_step(plain, circuits) > UNIT:
         even = int(plain.least[tuple(circuits.T)].sum()) // UNIT % 2 == 0

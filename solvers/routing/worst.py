@@ -8,7 +8,7 @@ from ortools.sat.python import cp_model
 from optmatch.fabrics import UNREACHED, walk
 from optmatch.model import Clock, Limit, OnEvent, Solution
 from optmatch.problems import Routing
-from optmatch.solvers.cpsat import Flow, minimise, share_links
+from optmatch.solvers.cpsat import LightFlow, minimise, share_links
 from optmatch.solvers.routing.answers import conclude_routes, near_enough
 from optmatch.solvers.routing.negotiation import RESTARTS, Negotiation, Routes
 
@@ -60,7 +60,7 @@ def route_worst(
         for k in range(len(circuits)):
             near = from_source[k].astype(np.int64) + back[k] <= bound
             allowed = np.flatnonzero(near & (graph.mate >= 0)).tolist()
-            flow = Flow(model, graph, int(sources[k]), 1, {int(targets[k]): 1}, allowed)
+            flow = LightFlow(model, graph, int(sources[k]), 1, {int(targets[k]): 1}, allowed)
             model.add(sum(flow.leaves.values()) <= bound)
             flows.append(flow)
         share_links(model, graph, [(flow, 1) for flow in flows])
@@ -76,7 +76,7 @@ def route_worst(
     return conclude_routes(problem, best, bound, limit, "ilp", stats=stats)
 
 
-def _routes(negotiation: Negotiation, flows: list[Flow], found: list[list[int]]) -> Routes:
+def _routes(negotiation: Negotiation, flows: list[LightFlow], found: list[list[int]]) -> Routes:
     router = negotiation.router
     routes, lengths = router.empty_routes()
     if max(map(len, found)) > routes.shape[1]:

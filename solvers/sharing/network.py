@@ -14,7 +14,7 @@ from optmatch.problems import PortSharing, SupplyProof
 Numbers = NDArray[np.int64]
 
 
-class Flow(NamedTuple):
+class LargestFlow(NamedTuple):
     """A largest flow.
 
     Attributes
@@ -76,7 +76,7 @@ class Network:
             for k in range(3)
         )
 
-    def serve(self, demand: ArrayLike) -> Flow:
+    def serve(self, demand: ArrayLike) -> LargestFlow:
         """Return a largest flow to jobs with such demands."""
         wanted = np.asarray(demand, dtype=np.int64)
         solver = max_flow.SimpleMaxFlow()
@@ -91,9 +91,11 @@ class Network:
         reached = np.zeros(self.sink + 1, dtype=np.int8)
         reached[solver.get_source_side_min_cut()] = 1
         served = flows[len(self.tails) :]
-        return Flow(served, SupplyProof(tight=reached[self.doors]), flows[: len(self.tails)])
+        return LargestFlow(
+            served, SupplyProof(tight=reached[self.doors]), flows[: len(self.tails)]
+        )
 
-    def extend(self, needed: ArrayLike) -> Flow:
+    def extend(self, needed: ArrayLike) -> LargestFlow:
         """Return a largest flow in which each job gets what it needs, which must be possible."""
         demand, least = self.problem.jobs.demand, np.asarray(needed, dtype=np.int64)
         largest = self.serve(demand)
@@ -111,9 +113,9 @@ class Network:
             raise SolverError("a flow that serves all needs was not found")
         flows = solver.flows(arcs)
         served = flows[len(self.tails) :].reshape(2, -1).sum(axis=0)
-        return Flow(served, largest.cut, flows[: len(self.tails)])
+        return LargestFlow(served, largest.cut, flows[: len(self.tails)])
 
-    def assign(self, flow: Flow) -> NDArray[np.int32]:
+    def assign(self, flow: LargestFlow) -> NDArray[np.int32]:
         """Return ``job_of[resource]`` of a flow: the first resources of each class are used."""
         classes, (start, middle, end) = self.problem.classes, self.ends[1:4]
         into = np.argsort(

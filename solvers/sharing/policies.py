@@ -41,7 +41,7 @@ def las(given: ArrayLike) -> Priority:
     return 0.0 - np.asarray(given, dtype=np.float64)
 
 
-class Plan(NamedTuple):
+class GroupPlan(NamedTuple):
     """What `plan_groups` decides."""
 
     groups: list[NDArray[np.intp]]
@@ -50,7 +50,7 @@ class Plan(NamedTuple):
     """``owned[group, class]``: whose jobs a class serves; of one group at most."""
 
 
-def plan_groups(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> Plan:
+def plan_groups(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> GroupPlan:
     r"""Share the classes among groups of jobs, as Venn does.
 
     Parameters
@@ -120,7 +120,7 @@ def plan_groups(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> 
             has[small] = supplied[owned[small]].sum()
             lost[small] = not owned[small].any()
             waits[large] = np.concatenate((waits[large], waits[small]))
-    return Plan(groups, owned)
+    return GroupPlan(groups, owned)
 
 
 def irs(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> Priority:

@@ -22,7 +22,7 @@ TRIES = 50
 """Orders in which circuits of a demand are given slots, before a slot more is allowed."""
 
 
-class Work(NamedTuple):
+class JobRows(NamedTuple):
     """The rows of a job that are not idle."""
 
     rows: NDArray[np.int64]
@@ -32,7 +32,7 @@ class Work(NamedTuple):
 
 def plan_job(
     problem: Tenancy, tenant: Tenant, slots: int, rng: np.random.Generator
-) -> Work | None:
+) -> JobRows | None:
     """Split what a job asks into rows, of a collective always the same; None if that failed.
 
     Parameters
@@ -45,9 +45,9 @@ def plan_job(
     n, two_way = tenant.n_ports, problem.fabric.bidirectional
     if tenant.question == "demand":
         rows = _split(problem.slots_wanted(tenant), slots, two_way, rng)
-        return None if rows is None else Work(rows, in_order=False, plan=None)
+        return None if rows is None else JobRows(rows, in_order=False, plan=None)
     if tenant.question == "all-to-all":
-        return Work(_tournament(n, two_way, rng), in_order=False, plan=None)
+        return JobRows(_tournament(n, two_way, rng), in_order=False, plan=None)
     return _plan_collective(problem, tenant)
 
 
@@ -61,12 +61,12 @@ def _tournament(n: int, two_way: bool, rng: np.random.Generator) -> NDArray[np.i
     return np.where(found < n, found, IDLE)
 
 
-def _plan_collective(problem: Tenancy, tenant: Tenant) -> Work:
+def _plan_collective(problem: Tenancy, tenant: Tenant) -> JobRows:
     """Take the algorithm whose epochs need the fewest slots."""
     asked = problem.question(tenant, tuple(range(tenant.n_ports)))
     assert isinstance(asked, Collective)
     alone = replace(asked, fabric=IdealSwitch(tenant.n_ports))
-    best: Work | None = None
+    best: JobRows | None = None
     for name in FINDERS:
         if not suits(alone, name):
             continue
@@ -77,7 +77,7 @@ def _plan_collective(problem: Tenancy, tenant: Tenant) -> Work:
         held = [problem.slots_for(each) for each in schedule.durations_s.tolist()]
         matchings = np.repeat(schedule.matchings, held, axis=0).astype(np.int64)
         if best is None or len(matchings) < len(best.rows):
-            best = Work(_as_rows(matchings, asked.two_way), in_order=True, plan=plan)
+            best = JobRows(_as_rows(matchings, asked.two_way), in_order=True, plan=plan)
     assert best is not None
     return best
 

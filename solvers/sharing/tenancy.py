@@ -24,9 +24,9 @@ from optmatch.solvers.all_to_all.planner import (
     SlotPlanner,
     replace_slots,
 )
-from optmatch.solvers.routing.router import Router
+from optmatch.solvers.routing.router import CellRouter
 from optmatch.solvers.sharing.ports import Ports, list_choices
-from optmatch.solvers.sharing.rows import Work, find_chain, plan_job
+from optmatch.solvers.sharing.rows import JobRows, find_chain, plan_job
 
 MOST_MOVES = 6_000
 """Exchanges of one choice of ports, however many slots there are."""
@@ -50,7 +50,7 @@ def solve(
         OPTIMAL where nobody moves and there are no more slots than the worst job needs.
     """
     clock = limits.start()
-    search = _Search(problem, limits, rng, on_event)
+    search = _SlotSearch(problem, limits, rng, on_event)
     answers = search.answers()
     bound = problem.lower_bound()
     best, limit, _ = frame.take_best(answers, bound, clock, on_event, "ports and slots")
@@ -64,7 +64,7 @@ def solve(
     return frame.conclude(problem, "negotiated", cost, bound, limit, **known)
 
 
-class _Search:
+class _SlotSearch:
     """What a solve knows."""
 
     def __init__(
@@ -74,7 +74,7 @@ class _Search:
         self.rng = rng
         self.on_event = on_event
         self.clock = limits.start()
-        self.router = None if problem.fabric.graph is None else Router(problem.fabric)
+        self.router = None if problem.fabric.graph is None else CellRouter(problem.fabric)
         self.best = np.inf
 
     def cost(self, ports: Ports, schedule: Schedule) -> float:
@@ -86,7 +86,7 @@ class _Search:
         """Try more and more slots, each with all choices of ports, while that can be better."""
         problem = self.problem
         choices = list(list_choices(problem, self.rng))
-        planned: list[Work | None] = [None] * len(problem.tenants)
+        planned: list[JobRows | None] = [None] * len(problem.tenants)
         most = None
         for slots in count(problem.min_slots):
             if slots * (problem.slot_s + problem.delay_s) >= self.best:
@@ -103,7 +103,7 @@ class _Search:
             for ports in choices:
                 yield self._try(ports, works, slots)
 
-    def _try(self, ports: Ports, works: list[Work], slots: int) -> tuple[float, Answer] | None:
+    def _try(self, ports: Ports, works: list[JobRows], slots: int) -> tuple[float, Answer] | None:
         lanes = [_spread(work, slots, self.rng) for work in works]
         states = None
         if self.router is not None:
@@ -134,7 +134,11 @@ class _Search:
         return matchings
 
     def _route(
-        self, router: Router, ports: Ports, works: list[Work], lanes: list[NDArray[np.int64]]
+        self,
+        router: CellRouter,
+        ports: Ports,
+        works: list[JobRows],
+        lanes: list[NDArray[np.int64]],
     ) -> NDArray[np.int8] | None:
         """Route all slots, changing rows where that helps; None if a circuit has no route."""
         slots = len(lanes[0]) if lanes else 0
@@ -171,7 +175,7 @@ class _Search:
         return np.stack([planner.states(slot) for slot in planner.plan])
 
     def _change(
-        self, work: Work, lane: NDArray[np.int64], a: int
+        self, work: JobRows, lane: NDArray[np.int64], a: int
     ) -> tuple[list[int], NDArray[np.int64]] | None:
         """Choose a few slots of a job, among them `a`, and what it does there instead.
 
@@ -200,7 +204,7 @@ class _Search:
         return [a, b], two
 
 
-def _spread(work: Work, slots: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def _spread(work: JobRows, slots: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Give the rows of a job to random slots, in their order if they have one."""
     lane = np.full((slots, work.rows.shape[1]), IDLE)
     chosen = rng.choice(slots, size=len(work.rows), replace=False)

@@ -29,7 +29,7 @@ from optmatch.solvers.slices.cuts import find_cut
 from optmatch.solvers.slices.kernels import BUDGET, FOUND
 from optmatch.solvers.slices.methods import conclude_load, load_of, refuse
 from optmatch.solvers.slices.pod import Pod, loads_possible, tell_apart
-from optmatch.solvers.slices.search import Plan, Search
+from optmatch.solvers.slices.search import Placement, SliceSearch
 
 _SLICE = 10_000  # nodes between two looks at the clock: a few milliseconds
 MOST_JOINED = 32
@@ -171,9 +171,9 @@ class _Run:
         self.proof = Refutation(tuple(dict.fromkeys(cuts)), searched)
         return True
 
-    def _search(self, racks: tuple[int, ...], plan: SliceShape, largest: int) -> Plan | None:
+    def _search(self, racks: tuple[int, ...], plan: SliceShape, largest: int) -> Placement | None:
         there = self.pod.rack(*racks)
-        search = Search(there, plan, self.problem.routes, largest)
+        search = SliceSearch(there, plan, self.problem.routes, largest)
         status = BUDGET
         while status == BUDGET:
             self.limit = self.clock.exceeded(self.iterations)

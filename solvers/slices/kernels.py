@@ -92,7 +92,7 @@ def offer(edges, hops, span, loads, fibres, servers, weight, routes, lengths):
                     routes[a, b, k, hop] = edge + (base if edge < span else shift)
 
 
-class Task(NamedTuple):
+class PlacementTask(NamedTuple):
     """What is searched for, and how far the search is; -1 stands in unused places of tables."""
 
     steps: NDArray[np.int64]  # slot, -1 where a slot takes a server, else -1, pair

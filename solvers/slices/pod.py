@@ -16,7 +16,7 @@ from optmatch.problems.slices.problem import connect
 from optmatch.problems.slices.server_routes import pool_routes
 from optmatch.problems.slices.shape import Shape, cut_shape, orient
 from optmatch.solvers.slices.kernels import EXHAUSTED, FOUND
-from optmatch.solvers.slices.search import Plan, Rack, Search
+from optmatch.solvers.slices.search import Placement, Rack, SliceSearch
 
 NODES = 1000
 """A scheduler looks at so many steps for each largest load in one rack and each start."""
@@ -113,7 +113,9 @@ class Pod:
             return slice_
         return None
 
-    def _placements(self, plans: list[SliceShape], rule: str) -> Iterator[tuple[SliceShape, Plan]]:
+    def _placements(
+        self, plans: list[SliceShape], rule: str
+    ) -> Iterator[tuple[SliceShape, Placement]]:
         blocks = self._blocks(plans, fullest=rule == "optical")
         block = next(blocks, None)
         for rack in self.fullest_first(plans) if rule == "optical" else ():
@@ -158,7 +160,7 @@ class Pod:
         for turn, plan in product(range(TURNS), tell_apart(plans)):
             turned = np.roll(others, turn * len(others) // TURNS)
             first = there._replace(servers=np.append(server % self.servers, turned))
-            search = Search(first, plan, self.routes, int(there.fibres.max(initial=0)))
+            search = SliceSearch(first, plan, self.routes, int(there.fibres.max(initial=0)))
             # The search begins with the first server; what it finds without it, it finds late.
             if search.run(NODES) == FOUND and first.servers[0] in search.answer().servers:
                 return True
@@ -199,22 +201,22 @@ class Pod:
 
     def join(
         self, plan: SliceShape, racks: tuple[int, ...], block: NDArray[np.int64]
-    ) -> Plan | None:
+    ) -> Placement | None:
         """Find routes between servers that are given."""
         there = self.rack(*racks)
         seats = np.searchsorted(there.servers, block)
-        search = Search(there, plan, self.routes, int(there.fibres.max(initial=0)), seats)
+        search = SliceSearch(there, plan, self.routes, int(there.fibres.max(initial=0)), seats)
         budget = NODES * len(racks)
         return self.globally(racks, search.answer()) if search.run(budget) == FOUND else None
 
-    def scatter(self, racks: tuple[int, ...], plan: SliceShape, budget: int) -> Plan | None:
+    def scatter(self, racks: tuple[int, ...], plan: SliceShape, budget: int) -> Placement | None:
         """Find servers and routes anywhere in racks, first for the least conceivable load."""
         there = self.rack(*racks)
         for largest in loads_possible(there, plan):
             for turn in range(TURNS):  # from other servers: a search that starts badly stays bad
                 check_time()
                 turned = np.roll(there.servers, turn * len(there.servers) // TURNS)
-                search = Search(there._replace(servers=turned), plan, self.routes, largest)
+                search = SliceSearch(there._replace(servers=turned), plan, self.routes, largest)
                 status = search.run(budget)
                 if status == FOUND:
                     return self.globally(racks, search.answer())
@@ -222,11 +224,13 @@ class Pod:
                     break
         return None
 
-    def globally(self, racks: Sequence[int], found: Plan) -> Plan:
+    def globally(self, racks: Sequence[int], found: Placement) -> Placement:
         """Count servers and edges of an answer from the first of all racks."""
         first = np.array(racks, dtype=np.int64) - np.arange(len(racks))
         routes = [route + first[route // self.edges] * self.edges for route in found.routes]
-        return Plan(found.servers + first[found.servers // self.servers] * self.servers, routes)
+        return Placement(
+            found.servers + first[found.servers // self.servers] * self.servers, routes
+        )
 
     def _blocks(self, plans: list[SliceShape], *, fullest: bool) -> Iterator[Option]:
         """List free aligned blocks, in order or the fullest rack first; then whole racks."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from optmatch.problems.slices.server_routes import RoutePool
 from optmatch.problems.slices.shape import SliceShape
-from optmatch.solvers.slices.kernels import Task, offer, search
+from optmatch.solvers.slices.kernels import PlacementTask, offer, search
 
 
 class Rack(NamedTuple):
@@ -23,14 +23,14 @@ class Rack(NamedTuple):
     servers: NDArray[np.int64]  # those that are free
 
 
-class Plan(NamedTuple):
+class Placement(NamedTuple):
     """Where a slice lies: ``servers[slot]``, and the edges of each pair's route."""
 
     servers: NDArray[np.int64]
     routes: list[NDArray[np.int64]]
 
 
-class Search:
+class SliceSearch:
     """A search that can be interrupted and goes on where it was.
 
     Parameters
@@ -76,7 +76,7 @@ class Search:
         if seats is not None:
             steps = steps[steps[:, 1] >= 0]
             seat[:], holder[seats] = seats, np.arange(slots)
-        self.task = Task(
+        self.task = PlacementTask(
             steps=steps,
             pairs=plan.pairs,
             weights=plan.weights,
@@ -117,7 +117,7 @@ class Search:
         status: int = search(self.task, budget)
         return status
 
-    def answer(self) -> Plan:
+    def answer(self) -> Placement:
         """Return what was found."""
         routes: list[Any] = [None] * len(self.plan.pairs)
         task = self.task
@@ -127,7 +127,7 @@ class Search:
                 kind = self.kinds[pair]
                 length = self.lengths[kind, u, v, chosen]
                 routes[pair] = self.routes[kind, u, v, chosen, :length].astype(np.int64)
-        return Plan(self.rack.servers[task.seat], routes)
+        return Placement(self.rack.servers[task.seat], routes)
 
 
 def _list_steps(mine: list[list[int]]) -> NDArray[np.int64]:

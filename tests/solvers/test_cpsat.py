@@ -8,7 +8,7 @@ from ortools.sat.python import cp_model
 
 import optmatch as om
 from optmatch.model import Bound, Event, Limit, Limits, NewBest, SolverError, Tick, ignore
-from optmatch.solvers.cpsat import Flow, minimise, share_links
+from optmatch.solvers.cpsat import LightFlow, minimise, share_links
 from optmatch.testing.oracle import brute_force
 
 
@@ -96,7 +96,7 @@ def test_flows_are_circuits(seed: int) -> None:
         matching[[i, j]] = j, i
         source = int(fabric.source_terminals[i])
         ends = {int(fabric.destination_terminals[j]): 1}
-        flows.append((Flow(model, graph, source, 1, ends, joined), 1))
+        flows.append((LightFlow(model, graph, source, 1, ends, joined), 1))
     share_links(model, graph, flows)
     model.minimize(sum(sum(flow.leaves.values()) for flow, _ in flows))
     outcome = minimise(model, Limits().start(), ignore, seed=0)

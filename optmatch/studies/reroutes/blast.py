@@ -10,8 +10,8 @@ import numpy as np
 from optmatch.fabrics import RackFabric
 from optmatch.model import InputError
 from optmatch.problems import Allocation, Reroute
-from optmatch.solvers.reroutes.repair import Plan, Reach, repair
-from optmatch.solvers.reroutes.routing_state import Case, RoutingState
+from optmatch.solvers.reroutes.repair import Reach, Recovery, repair
+from optmatch.solvers.reroutes.routing_state import HitCircuits, RoutingState
 from optmatch.solvers.slices.pod import Pod
 from optmatch.studies.slices.arrivals import Arrival
 
@@ -103,8 +103,8 @@ def _fail_each(rack: RackFabric, number: int, slices: list[Allocation]) -> list[
         noticed += [_Noticed(0, 0, 0, spliced=True)] * alone
         for chip in chips.tolist():
             hit = tuple(np.flatnonzero((routing.ends == chip).any(axis=1)).tolist())
-            plan = repair(routing, Case(hit, (chip,), state.spares, state.owners), reach)
-            if not isinstance(plan, Plan):
+            plan = repair(routing, HitCircuits(hit, (chip,), state.spares, state.owners), reach)
+            if not isinstance(plan, Recovery):
                 noticed.append(_Noticed(size, 0, 0, spliced=False))
                 continue
             touched = set(routing.ends[list(plan.changed)].ravel().tolist())

@@ -13,7 +13,7 @@ from optmatch.problems.collectives.problem import check_circuits
 from optmatch.verify.report import Findings
 
 
-class Rounds(NamedTuple):
+class RoundLoads(NamedTuple):
     """What rounds have to carry, by round."""
 
     busiest_bytes: NDArray[np.float64]
@@ -61,7 +61,9 @@ def check_epochs(problem: Collective, plan: CollectivePlan, findings: Findings) 
     return True
 
 
-def measure_rounds(problem: Collective, plan: CollectivePlan, findings: Findings) -> Rounds | None:
+def measure_rounds(
+    problem: Collective, plan: CollectivePlan, findings: Findings
+) -> RoundLoads | None:
     """Check that each send has its circuits, and add up what they carry.
 
     Equal circuits of several lanes share what goes from one rank to another evenly.
@@ -92,7 +94,7 @@ def measure_rounds(problem: Collective, plan: CollectivePlan, findings: Findings
     np.maximum.at(hops, plan.sends[:, 0], np.bincount(send, minlength=len(plan.sends)))
     if late.any():
         np.maximum.at(ready, turn, np.maximum(late[origin], late[target]))
-    return Rounds(busiest, hops, ready)
+    return RoundLoads(busiest, hops, ready)
 
 
 def _hops(

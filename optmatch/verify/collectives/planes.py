@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from optmatch.model import IDLE, RTOL
 from optmatch.problems import Collective, CollectivePlan
-from optmatch.verify.collectives.circuits import Rounds
+from optmatch.verify.collectives.circuits import RoundLoads
 from optmatch.verify.report import Findings
 
 
 def check_planes(
-    problem: Collective, plan: CollectivePlan, rounds: Rounds | None, findings: Findings
+    problem: Collective, plan: CollectivePlan, rounds: RoundLoads | None, findings: Findings
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Check shares, lengths and changes of circuits of all planes, each by its own state.
 

@@ -10,7 +10,12 @@ from numpy.typing import NDArray
 from optmatch.model import RTOL, Schedule, Solution
 from optmatch.problems import Collective, CollectivePlan
 from optmatch.verify.bounds import check_solution
-from optmatch.verify.collectives.circuits import Rounds, check_epochs, check_sends, measure_rounds
+from optmatch.verify.collectives.circuits import (
+    RoundLoads,
+    check_epochs,
+    check_sends,
+    measure_rounds,
+)
 from optmatch.verify.collectives.contributions import check_copies, check_sums
 from optmatch.verify.collectives.planes import check_planes
 from optmatch.verify.report import Findings
@@ -90,7 +95,7 @@ def _check_chunks(problem: Collective, plan: CollectivePlan, findings: Findings)
 
 
 def _time_rounds(
-    problem: Collective, plan: CollectivePlan, rounds: Rounds
+    problem: Collective, plan: CollectivePlan, rounds: RoundLoads
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Let one round start after another: when its circuits and all who take part are ready."""
     last_s = rounds.busiest_bytes / problem.rate_bytes_per_s + problem.alpha_s

@@ -25,7 +25,7 @@ from optmatch.solvers.demands.exact.plane_model import MOST_PORTS, finish_small
 from optmatch.solvers.demands.exact.slot_model import SlotModel
 from optmatch.solvers.demands.plans import Plan, only_demanded, tidy, trim
 from optmatch.solvers.demands.portfolio import rebuild
-from optmatch.solvers.demands.scheduling import Work, solve_demand
+from optmatch.solvers.demands.scheduling import CoverTask, solve_demand
 from optmatch.solvers.frame import ROUNDING, conclude
 
 _WARM_STARTS = 200
@@ -65,7 +65,7 @@ def solve_makespan(
         if start.limit is Limit.INTERRUPTED:
             return start
         return finish_small(problem, start, clock, rng, on_event)
-    search = _Search(problem, limits, rng, on_event)
+    search = _MakespanSearch(problem, limits, rng, on_event)
     limit: Limit | None = None
     try:
         limit = search.run()
@@ -74,7 +74,7 @@ def solve_makespan(
     return certify(search.conclude(limit), search.clock)
 
 
-class _Search:
+class _MakespanSearch:
     """Best plan and bound, in ticks."""
 
     def __init__(
@@ -113,7 +113,9 @@ class _Search:
             self.on_event(Bound(bound * self.problem.tick_s))
 
     def _warm_start(self) -> None:
-        work = Work(self.problem, self.demand, self.delay, self.shortest, self.rng, self.clock)
+        work = CoverTask(
+            self.problem, self.demand, self.delay, self.shortest, self.rng, self.clock
+        )
         most = self.clock.limits.iterations
         most = _WARM_STARTS if most is None else min(most, _WARM_STARTS)
         for plan in itertools.islice(rebuild(work), most):

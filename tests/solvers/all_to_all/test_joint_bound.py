@@ -10,7 +10,7 @@ import pytest
 import optmatch as om
 from optmatch.problems import RoutingProof
 from optmatch.solvers.all_to_all.joint_bound import bound_jointly, refute_again
-from optmatch.solvers.routing.router import Router
+from optmatch.solvers.routing.router import CellRouter
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +42,10 @@ def test_without_its_proof_the_bound_is_refused(solved: om.Solution) -> None:
 def test_prices_refute_the_fewest_slots() -> None:
     """24 ports on 4x4: more slots than by counting, and the reason is proved."""
     problem = om.AllToAll(om.HexMesh(4, 4, ports=24))
-    bound, proof = bound_jointly(problem, Router(problem.fabric), np.inf, om.Limits().start())
+    bound, proof = bound_jointly(problem, CellRouter(problem.fabric), np.inf, om.Limits().start())
     assert bound == np.inf
     assert proof is not None
-    router = Router(problem.fabric)
+    router = CellRouter(problem.fabric)
     by_terminal = proof.prices[0][router.wiring.link]
     assert refute_again(problem, router, by_terminal)
     assert not refute_again(problem, router, np.zeros_like(by_terminal))
@@ -64,7 +64,7 @@ def test_the_bound_holds_on_tiny_meshes() -> None:
     for mesh in (om.HexMesh(2, 2, ports=5), om.HexMesh(3, 3, ports=6), om.HexMesh(3, 3, ports=10)):
         problem = om.AllToAll(mesh)
         exact = om.solve(problem, "ilp", seed=0)
-        bound, _ = bound_jointly(problem, Router(mesh), np.inf, om.Limits().start())
+        bound, _ = bound_jointly(problem, CellRouter(mesh), np.inf, om.Limits().start())
         assert exact.status is om.Status.OPTIMAL
         assert exact.objective is not None
         assert problem.lower_bound() <= bound <= exact.objective

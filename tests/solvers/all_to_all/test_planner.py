@@ -22,7 +22,7 @@ from optmatch.solvers.all_to_all.planner import (
 )
 from optmatch.solvers.all_to_all.toggles import Sequence, lower_toggles
 from optmatch.solvers.routing.pathfinder import UNIT
-from optmatch.solvers.routing.router import Router
+from optmatch.solvers.routing.router import CellRouter
 
 FABRICS = [om.HexMesh(3, 3, ports=7), om.HexMesh(3, 3, ports=10), om.HexMesh(4, 4, tx=6, rx=6)]
 
@@ -30,7 +30,9 @@ FABRICS = [om.HexMesh(3, 3, ports=7), om.HexMesh(3, 3, ports=10), om.HexMesh(4, 
 def planned(fabric: om.Fabric, events: list[Event], **limits: int) -> SlotPlanner:
     """Route a relabelled tournament."""
     problem, clock = om.AllToAll(fabric), Limits(**limits).start()
-    planner = SlotPlanner(problem, Router(fabric), clock, np.random.default_rng(0), events.append)
+    planner = SlotPlanner(
+        problem, CellRouter(fabric), clock, np.random.default_rng(0), events.append
+    )
     factors = tournament(fabric.n_ports, fabric.bidirectional)
     assert planner.route_all(relabel(factors, planner.random_names(factors.shape[1]))) is None
     return planner

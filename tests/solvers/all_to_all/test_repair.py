@@ -12,7 +12,7 @@ from optmatch.fabrics import Fault, FaultKind, Faulty
 from optmatch.model import FREE
 from optmatch.solvers.all_to_all.joint_bound import bound_jointly
 from optmatch.solvers.all_to_all.repair import Repair
-from optmatch.solvers.routing.router import Router
+from optmatch.solvers.routing.router import CellRouter
 
 STATE: dict[FaultKind, int] = {"stuck-bar": 0, "stuck-cross": 1, "dead-cell": 2}
 
@@ -46,7 +46,7 @@ def test_a_verdict_is_what_it_says(mesh: om.HexMesh) -> None:
             if verdict.how == "prices":
                 short = om.AllToAll(Faulty.of(mesh, broken))
                 clock = om.Limits().start()
-                assert bound_jointly(short, Router(short.fabric), np.inf, clock)[0] == np.inf
+                assert bound_jointly(short, CellRouter(short.fabric), np.inf, clock)[0] == np.inf
             continue
         assert verdict.matchings is not None and verdict.states is not None
         repaired = om.Schedule(

@@ -23,7 +23,7 @@ from optmatch.solvers.demands.packets import leave_to_packets
 from optmatch.solvers.demands.plans import Plan, serve, trim
 from optmatch.solvers.demands.quick_cover import CHOICES, cover_quickly
 from optmatch.solvers.demands.realisable import Realiser
-from optmatch.solvers.demands.scheduling import Work
+from optmatch.solvers.demands.scheduling import CoverTask
 from tests.helpers.modes import examples
 
 pytestmark = pytest.mark.kernels
@@ -102,14 +102,14 @@ def test_covers_take_the_slot_of_the_best_rating(
 ) -> None:
     """Of all lengths that are compared, and of all matchings."""
     demand, problem = draw(seed), cast(om.Demand, None)
-    work = Work(problem, demand, delay, shortest, np.random.default_rng(0), Limits().start())
+    work = CoverTask(problem, demand, delay, shortest, np.random.default_rng(0), Limits().start())
     check_cover(cover_by(work, rating, demand), demand, delay, rating, shortest)
 
 
 def test_of_many_demands_a_part_gives_the_lengths() -> None:
     """More than 1,024 pairs: every second, in their order."""
     demand, problem = np.random.default_rng(0).integers(1, 10**6, (33, 33)), cast(om.Demand, None)
-    work = Work(problem, demand, 10**6, 1, np.random.default_rng(0), Limits().start())
+    work = CoverTask(problem, demand, 10**6, 1, np.random.default_rng(0), Limits().start())
     rating = Rating(1.0, 3.0, 2)
     check_cover(cover_by(work, rating, demand), demand, 10**6, rating, 1, most=3)
 

@@ -14,13 +14,13 @@ from optmatch.solvers.demands import portfolio
 from optmatch.solvers.demands.birkhoff import decompose
 from optmatch.solvers.demands.plans import Plan, serve, trim
 from optmatch.solvers.demands.portfolio import rebuild, yield_all
-from optmatch.solvers.demands.scheduling import Work
+from optmatch.solvers.demands.scheduling import CoverTask
 from optmatch.solvers.demands.terms import Terms
 
 pytestmark = pytest.mark.kernels
 
 
-def work_on(n: int, limits: om.Limits, *ticks: float, delay: int = 20) -> Work:
+def work_on(n: int, limits: om.Limits, *ticks: float, delay: int = 20) -> CoverTask:
     """Draw a demand and a clock that shows so many seconds, then goes on by one each time."""
     rng = np.random.default_rng(n)
     demand = rng.integers(1, 99, (n, n)) * (rng.random((n, n)) < 0.6)
@@ -28,7 +28,7 @@ def work_on(n: int, limits: om.Limits, *ticks: float, delay: int = 20) -> Work:
     problem = om.Demand.from_matrix(demand, delay_s=float(delay), quantum_s=1.0)
     shown = itertools.chain(ticks, itertools.count(ticks[-1] + 1 if ticks else 0.0))
     clock = Clock(limits, lambda: next(shown), 0.0)
-    return Work(problem, problem.ticks, delay, problem.min_slot_ticks, rng, clock)
+    return CoverTask(problem, problem.ticks, delay, problem.min_slot_ticks, rng, clock)
 
 
 @pytest.mark.parametrize(("n", "delay"), [(4, 0), (7, 20)])
@@ -88,7 +88,7 @@ def test_rules_where_time_is_short(
     assert 990 <= work.clock.elapsed_s <= 1010
 
 
-def exactly_of(monkeypatch: pytest.MonkeyPatch, work: Work) -> tuple[list[Plan], int]:
+def exactly_of(monkeypatch: pytest.MonkeyPatch, work: CoverTask) -> tuple[list[Plan], int]:
     """Take the plans of all rules as they are; say which of them is an exact decomposition."""
     plans: list[Plan] = []
     exact: list[int] = []

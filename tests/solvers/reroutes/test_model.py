@@ -11,8 +11,8 @@ import optmatch as om
 from optmatch.model import Limits, ignore
 from optmatch.problems import Reroute
 from optmatch.solvers.reroutes.greedy import case_of
-from optmatch.solvers.reroutes.ilp import Search
-from optmatch.solvers.reroutes.repair import Plan, Reach, repair, split_rest
+from optmatch.solvers.reroutes.ilp import RerouteSearch
+from optmatch.solvers.reroutes.repair import Reach, Recovery, repair, split_rest
 from optmatch.solvers.reroutes.routing_state import RoutingState
 from optmatch.testing.reroutes import best_reroute, draw_state
 
@@ -43,7 +43,7 @@ def test_model_and_repair_find_the_best_of_all_states(seed: int) -> None:
     problem = fail(seed)
     best = best_reroute(problem)
     assert seed not in MOVED or best is not None
-    search = Search(problem, Limits().start(), ignore, np.random.default_rng(0))
+    search = RerouteSearch(problem, Limits().start(), ignore, np.random.default_rng(0))
     own, others = split_rest(search.routing, search.case)
     assert search.try_moving([*own, *others], few=True)
     assert (search.best and search.best.levels) == best
@@ -55,7 +55,7 @@ def test_model_and_repair_find_the_best_of_all_states(seed: int) -> None:
     routing = RoutingState(problem)
     before = routing.free.copy()
     plan = repair(routing, case_of(problem), Reach(routing, problem.loss_units))
-    assert (plan.levels if isinstance(plan, Plan) else None) == best
+    assert (plan.levels if isinstance(plan, Recovery) else None) == best
     assert np.array_equal(routing.free, before)
 
 

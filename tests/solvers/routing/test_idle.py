@@ -37,7 +37,7 @@ def setting(problem: om.Routing, solution: om.Solution) -> tuple[Any, Any, NDArr
         problem.fabric.source_terminals[source],
         problem.fabric.destination_terminals[problem.matching[source]],
     )
-    return idle.Flow.of(graph, device), ends, states, free
+    return idle.PowerFlow.of(graph, device), ends, states, free
 
 
 def spread_densely(

@@ -17,7 +17,7 @@ from optmatch.problems.routing.problem import Objective
 from optmatch.solvers.routing.columns import Master
 from optmatch.solvers.routing.negotiation import Negotiation
 from optmatch.solvers.routing.pathfinder import UNIT
-from optmatch.solvers.routing.router import Router
+from optmatch.solvers.routing.router import CellRouter
 from optmatch.solvers.routing.worst import route_worst
 from optmatch.testing.oracle import brute_force
 
@@ -85,7 +85,7 @@ def test_columns_reach_the_bound_of_flows(seed: int) -> None:
     """The linear programme over routes has the value of the one over flows, by another solver."""
     fabric = om.HexMesh(3, 4, ports=12)
     problem = om.Routing(fabric, random_matching(12, np.random.default_rng(seed)))
-    master = Master(Router(fabric), problem.circuits.astype(np.int64))
+    master = Master(CellRouter(fabric), problem.circuits.astype(np.int64))
     bound = master.bound({}, np.inf, om.Limits().start())
     expected = flow_bound(problem)
     if expected == np.inf:

@@ -23,7 +23,7 @@ from optmatch.solvers.routing.pathfinder import (
     negotiate,
     shorten,
 )
-from optmatch.solvers.routing.router import Router
+from optmatch.solvers.routing.router import CellRouter
 from tests.helpers.modes import examples
 
 pytestmark = pytest.mark.kernels
@@ -40,7 +40,7 @@ EFFORT_RANGES = [(0, UNIT), (100, 130), (0, UNIT), (1, 12)]
 """First pressure, growth, history, rounds."""
 
 
-def cheapest(router: Router, port: int, partner: int, prices: NDArray[np.int64]) -> float:
+def cheapest(router: CellRouter, port: int, partner: int, prices: NDArray[np.int64]) -> float:
     """Run Dijkstra over the terminals left, with heapq and nothing else."""
     graph, wiring = router.graph, router.wiring
     done: set[int] = set()
@@ -75,7 +75,7 @@ def random_circuits(
     return np.arange(n), partner
 
 
-def passed(router: Router, port: int, route: NDArray[np.int32]) -> list[int]:
+def passed(router: CellRouter, port: int, route: NDArray[np.int32]) -> list[int]:
     """List the links of a route, checking that its terminals follow one another."""
     entered, links = int(router.wiring.source[port]), [int(router.wiring.source[port])]
     for left in route.tolist():
@@ -91,7 +91,7 @@ def passed(router: Router, port: int, route: NDArray[np.int32]) -> list[int]:
 def test_a_route_is_the_cheapest_at_any_prices(fabric: om.Fabric, seed: int) -> None:
     """A* gives Dijkstra's cost, also with closed links, and terminals that lead there."""
     rng = np.random.default_rng(seed)
-    router = Router(fabric)
+    router = CellRouter(fabric)
     by_link = rng.integers(0, 3 * UNIT, size=len(router.workspace.use))
     by_link[rng.random(len(by_link)) < 0.1] = FAR
     prices = by_link[router.wiring.link]
@@ -113,7 +113,7 @@ def test_a_route_is_the_cheapest_at_any_prices(fabric: om.Fabric, seed: int) -> 
 def test_routes_of_a_matching_share_no_link(fabric: om.Fabric, seed: int) -> None:
     """Each ends where it should; the cost is the number of cells; cell states carry them all."""
     rng = np.random.default_rng(seed)
-    router = Router(fabric)
+    router = CellRouter(fabric)
     order, partner = random_circuits(fabric, rng)
     routes, lengths = router.empty_routes()
     cost = router.settle(order, partner, routes, lengths)
@@ -137,7 +137,7 @@ def test_routes_of_a_matching_share_no_link(fabric: om.Fabric, seed: int) -> Non
 class PlainRouter:
     """The same negotiations in plain Python, but for the search of a single route."""
 
-    def __init__(self, router: Router, base: NDArray[np.int64]) -> None:
+    def __init__(self, router: CellRouter, base: NDArray[np.int64]) -> None:
         self.router, self.base = router, base
         self.links = len(router.workspace.use)
 
@@ -214,7 +214,7 @@ class PlainRouter:
 def test_negotiations_are_those_of_plain_python(fabric: om.Fabric, seed: int) -> None:
     """Prices, rounds and routes, from nothing or from routes of before; then what is shortened."""
     rng = np.random.default_rng(seed)
-    router = Router(fabric)
+    router = CellRouter(fabric)
     order, partner = random_circuits(fabric, rng)
     by_link = rng.integers(0, UNIT, size=len(router.workspace.use))
     by_link[rng.random(len(by_link)) < 0.03] = FAR
@@ -240,7 +240,7 @@ def test_negotiations_are_those_of_plain_python(fabric: om.Fabric, seed: int) ->
         assert found == expected
 
 
-def find_alone(router: Router, port: int, partner: int, route: NDArray[np.int32]) -> int:
+def find_alone(router: CellRouter, port: int, partner: int, route: NDArray[np.int32]) -> int:
     """Write the cheapest route at no prices."""
     router.workspace.exit_cost[:] = 0
     return int(find_route(router.wiring, router.workspace, port, partner, route))  # type: ignore[no-untyped-call]
@@ -279,7 +279,7 @@ def test_least_is_the_cheapest_way_whatever_bar_and_cross_cost(
         stuck_cross=cells[4:8],
         dead_cells=cells[8:10],
     )
-    router = Router(fabric, bar, cross)
+    router = CellRouter(fabric, bar, cross)
     prices = router.no_cost
     for i, j in permutations(range(6), 2):
         assert min(router.least[i, j], FAR) == min(cheapest(router, i, j, prices), FAR)
@@ -288,7 +288,7 @@ def test_least_is_the_cheapest_way_whatever_bar_and_cross_cost(
 def test_least_is_what_a_circuit_costs_alone() -> None:
     """The router's table equals that of the fabric, which is computed in another way."""
     for fabric in MESHES:
-        table, least = fabric.route_cells(), Router(fabric).least
+        table, least = fabric.route_cells(), CellRouter(fabric).least
         different = ~np.eye(fabric.n_ports, dtype=bool)
         assert (least[different] == UNIT * table[different]).all()
 
@@ -296,7 +296,7 @@ def test_least_is_what_a_circuit_costs_alone() -> None:
 def test_cross_may_cost_less_than_bar() -> None:
     """With free bars, a route through the mesh costs its crosses only."""
     fabric = om.HexMesh(3, 3, ports=8)
-    router = Router(fabric, bar_cost=0, cross_cost=UNIT)
+    router = CellRouter(fabric, bar_cost=0, cross_cost=UNIT)
     order, partner = np.array([0, 1]), np.array([4, 6, -1, -1, 0, -1, 1, -1])
     routes, lengths = router.empty_routes()
     cost = router.settle(order, partner, routes, lengths, effort=Effort(rounds=200))
@@ -319,7 +319,7 @@ def test_rivals_at_one_corner_stay_contested() -> None:
     first, second = forced_links(graph, graph.perimeter[ports].tolist())
     assert first & second
     fabric = om.HexMesh(2, 2, ports=[2, 10, 5, 15])
-    router = Router(fabric)
+    router = CellRouter(fabric)
     routes, lengths = router.empty_routes()
     partner = np.array([1, 0, 3, 2])
     assert router.settle(np.array([0, 2]), partner, routes, lengths) < 0
@@ -328,4 +328,4 @@ def test_rivals_at_one_corner_stay_contested() -> None:
 def test_a_fabric_without_cells_has_no_router() -> None:
     """It needs none."""
     with pytest.raises(ValueError, match="without cells"):
-        Router(om.IdealSwitch(4))
+        CellRouter(om.IdealSwitch(4))

@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 import optmatch as om
 from optmatch.solvers.routing.row_router import MeshRouter, new_row_router
-from optmatch.solvers.routing.rows import NO_MATCHING, NOT_ROUTED, ROUTED, Ports, line_up
+from optmatch.solvers.routing.rows import NO_MATCHING, NOT_ROUTED, ROUTED, PortTable, line_up
 from tests.helpers.modes import examples
 
 pytestmark = pytest.mark.kernels
@@ -33,7 +33,7 @@ def test_circuits_line_up_by_length(seed: int, mutual: bool) -> None:
         right = all(i != j and row[j] == i for i, j in pairs)
         pairs = [(i, j) for i, j in pairs if i < j]
     order, partner, taken = np.zeros((3, n), dtype=np.int64)
-    ports = Ports(live, least, np.empty(0, dtype=np.int8), mutual)
+    ports = PortTable(live, least, np.empty(0, dtype=np.int8), mutual)
     count = line_up(ports, row, order, partner, taken.astype(np.int8))  # type: ignore[no-untyped-call]
     assert (count >= 0) == right
     if right:

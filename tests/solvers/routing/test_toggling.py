@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import optmatch as om
 from optmatch.solvers.routing.pathfinder import FAR
-from optmatch.solvers.routing.router import Router
+from optmatch.solvers.routing.router import CellRouter
 from optmatch.solvers.routing.row_router import MeshRouter
 from optmatch.solvers.routing.rows import ROUTED, new_room
 from optmatch.solvers.routing.toggling import NO_ROOM, WRONG_STATES, change_row, find_fewest
@@ -33,7 +33,7 @@ class Plain:
     """The kernels of a fabric, and the same without them but for the search of a single way."""
 
     def __init__(self, fabric: om.Fabric) -> None:
-        self.rows, self.router = MeshRouter(fabric), Router(fabric)
+        self.rows, self.router = MeshRouter(fabric), CellRouter(fabric)
         self.room = new_room(self.router.wiring, self.router.width)
         self.wiring, self.space = self.router.wiring, self.router.workspace
 

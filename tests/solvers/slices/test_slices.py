@@ -23,7 +23,7 @@ from optmatch.problems.slices.shape import cut_shape, orient
 from optmatch.solvers.slices.cuts import find_cut
 from optmatch.solvers.slices.kernels import EXHAUSTED, FOUND, offer
 from optmatch.solvers.slices.pod import Pod, aligned_blocks, tell_apart, whole_racks
-from optmatch.solvers.slices.search import Rack, Search
+from optmatch.solvers.slices.search import Rack, SliceSearch
 from optmatch.testing import slice_problems
 from optmatch.testing.slices import best_slice
 from optmatch.verify.slices.bounds import bound_load, check_load_proof, measure
@@ -160,9 +160,9 @@ def test_the_search_decides_as_trying_everything_does(
     for plan in problem.slice_shapes:
         if plan.n_slots > len(problem.free_servers):
             continue
-        whole = Search(rack, plan, problem.routes, largest)
+        whole = SliceSearch(rack, plan, problem.routes, largest)
         answers.append(whole.run(10**9))
-        parts, budget = Search(rack, plan, problem.routes, largest), 0
+        parts, budget = SliceSearch(rack, plan, problem.routes, largest), 0
         while (status := parts.run(budget)) not in (FOUND, EXHAUSTED):
             budget += 3
         assert (status, parts.nodes) == (answers[-1], whole.nodes)
@@ -177,7 +177,7 @@ def test_the_search_gives_back_what_it_tried(shape: Any, largest: int, outcome: 
     fabric = om.RackFabric(chips=(4, 4, 2), fibres=4)
     placed = draw_occupancy(fabric, [(2, 2, 2)], np.random.default_rng(1))
     problem = om.SliceAllocation(fabric, shape, placed=placed)
-    search = Search(together(problem), problem.slice_shapes[0], problem.routes, largest)
+    search = SliceSearch(together(problem), problem.slice_shapes[0], problem.routes, largest)
     task, again = search.task, set[int]()
     while (status := search.run(search.nodes + 1)) not in (FOUND, EXHAUSTED):
         room, seated = search.limit_room.copy(), []

@@ -21,7 +21,7 @@ from optmatch.fabrics import Fault, Faulty
 from optmatch.plotting import heat_data, plot_heat
 from optmatch.solvers.all_to_all.joint_bound import bound_jointly
 from optmatch.solvers.all_to_all.repair import Repair, Verdict
-from optmatch.solvers.routing.router import Router
+from optmatch.solvers.routing.router import CellRouter
 from optmatch.studies.all_to_all.yields import CELL_FAULTS, study_yield, wilson
 from optmatch.testing.oracle import brute_force
 from tests.helpers.command import call, start
@@ -89,7 +89,7 @@ def test_verdicts_do_not_depend_on_the_order() -> None:
     assert len(priced) > 1
     for faults in priced:  # a linear programme of its own says the same
         broken = om.AllToAll(Faulty.of(problem.fabric, faults))
-        router, clock = Router(broken.fabric), om.Limits().start()
+        router, clock = CellRouter(broken.fabric), om.Limits().start()
         assert bound_jointly(broken, router, np.inf, clock)[0] == np.inf
 
 
