@@ -1,0 +1,162 @@
+"""What every solution claims: its answer, its bound, its objective, its proof."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+import optmatch as om
+from optmatch.problems import LineProof, RoutingProof, Tenancy
+from tests.verify.rules import UNPROVED, Row, claim, forge
+
+PROBLEM = om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=1.0)
+ONCE, TWICE = PROBLEM.schedule([[1, 0]], [3]), PROBLEM.schedule([[1, 0]] * 2, [2, 1])
+PLANES = om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=1.0, planes=2)
+PARTED = om.PlaneSchedules(
+    schedules=(PROBLEM.schedule([[1, 0]], [2]), PROBLEM.schedule([[1, 0]], [1]))
+)
+COFLOWS = om.Demand.from_matrix(
+    [[0, 3], [2, 0]],
+    delay_s=0.0,
+    objective="weighted-completion-s",
+    groups=np.array([[-1, 0], [0, -1]]),
+)
+DEAD = om.AllToAll(om.HexMesh(2, 2, ports=om.HexMesh(2, 2).dead_pairs()[0]))
+CLASH = om.Routing(om.HexMesh(1, 2, ports=[0, 1, 3, 10]), [1, 0, 3, 2])
+EMPTY = Tenancy(om.IdealSwitch(2), ())
+OPTIMAL: Any = {"status": om.Status.OPTIMAL, "limit": None}
+INFEASIBLE: Any = {"status": om.Status.INFEASIBLE, "limit": None, "lower_bound": math.inf}
+SEARCH: Any = {"stats": {"bound_by": "search"}}
+
+
+def once(**said: Any) -> om.Solution:
+    """Return the best answer, with other claims."""
+    return claim(PROBLEM, **{"schedule": ONCE, "objective": 4.0, "lower_bound": 4.0} | said)
+
+
+def twice(**said: Any) -> om.Solution:
+    """Return an answer that takes 5 s, where no bound is above 4 s."""
+    return claim(PROBLEM, **{"schedule": TWICE, "objective": 5.0, "lower_bound": 4.0} | said)
+
+
+def clash(infeasible: bool, **said: Any) -> om.Solution:
+    """Return a claim that two circuits cannot be routed, with prices of one unit on one link."""
+    prices = np.zeros(CLASH.fabric.graph.links.count, dtype=np.int64)
+    prices[7] = 1
+    proof = RoutingProof.of_prices(prices, infeasible=infeasible)
+    return claim(CLASH, **INFEASIBLE | {"certificate": proof} | said)
+
+
+ROWS = [
+    Row(None, PROBLEM, once(**OPTIMAL), figures={"objective": 4.0, "lower_bound_checked": 4.0}),
+    Row(None, PROBLEM, twice()),
+    Row("the lower bound is not below what ports need", PROBLEM, claim(PROBLEM)),
+    Row(None, PROBLEM, claim(PROBLEM, limit=om.Limit.TIME)),
+    Row(None, PROBLEM, claim(PROBLEM, lower_bound=4.0)),
+    Row(None, DEAD, claim(DEAD, **INFEASIBLE)),
+    Row(None, CLASH, clash(True)),
+    Row(
+        "the solution is one of this problem",
+        PROBLEM,
+        forge(once(), problem=om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=1.0, planes=2)),
+        "problem: the solution is one of this problem: got False, expected True",
+    ),
+    Row(
+        "the schedule is the whole answer",
+        PROBLEM,
+        once(answer="more"),
+        "answer: the schedule is the whole answer: got more, expected None",
+    ),
+    Row(
+        "the answer is the whole answer",
+        PLANES,
+        claim(PLANES, answer=PARTED, schedule=ONCE, objective=3.0, lower_bound=3.0),
+        "schedule: the answer is the whole answer: got",
+    ),
+    Row(
+        "who has an answer says so",
+        PROBLEM,
+        once(status=om.Status.UNKNOWN),
+        "status: who has an answer says so: got unknown, expected optimal or feasible",
+    ),
+    Row(
+        "this bound needs no proof",
+        EMPTY,
+        claim(EMPTY, certificate=LineProof("source", 0), lower_bound=0.0),
+        "certificate: this bound needs no proof: got",
+    ),
+    Row(
+        "an answer can be replayed to its end",
+        CLASH,
+        claim(CLASH, certificate=forge(clash(True).certificate, terminal=np.zeros(0, int))),
+        "subject: an answer can be replayed to its end: got IndexError: ",
+    ),
+    Row(
+        "of an infeasible problem the bound is infinite",
+        DEAD,
+        claim(DEAD, **INFEASIBLE | {"lower_bound": 8.0}),
+        "lower_bound: of an infeasible problem the bound is infinite: got 8.0, expected inf",
+    ),
+    Row("infeasibility is supported", CLASH, clash(True, certificate=None)),
+    Row("infeasibility is supported", CLASH, clash(False)),
+    Row(UNPROVED, CLASH, clash(False, **SEARCH), "status infeasible: from a search without a"),
+    Row(
+        UNPROVED,
+        PROBLEM,
+        twice(lower_bound=5.0, **OPTIMAL, **SEARCH),
+        "lower bound 5: from a search without a certificate; 4 was checked",
+    ),
+    Row("the lower bound is supported", PROBLEM, twice(lower_bound=5.0)),
+    Row("the lower bound is supported", PROBLEM, twice(lower_bound=5.0, stats={"bound_by": "me"})),
+    Row("the lower bound is supported", CLASH, claim(CLASH, lower_bound=math.nan, **SEARCH)),
+    Row(
+        "the lower bound is not below what ports need",
+        PROBLEM,
+        twice(lower_bound=3.0),
+        "lower_bound: the lower bound is not below what ports need: got 3.0, expected 4.0",
+    ),
+    Row("the lower bound is not below what ports need", PROBLEM, twice(lower_bound=-math.inf)),
+    Row(None, PROBLEM, twice(lower_bound=-math.inf, limit=om.Limit.TIME)),
+    Row(None, PROBLEM, twice(lower_bound=-math.inf, limit=om.Limit.INTERRUPTED)),
+    Row(
+        "the lower bound is not below what ports need",
+        PROBLEM,
+        twice(lower_bound=3.0, limit=om.Limit.TIME),
+    ),
+    Row("the objective is as recomputed", PROBLEM, twice(objective=4.0)),
+    Row("the objective is as recomputed", PROBLEM, twice(objective=6.0)),
+    Row("the objective is as recomputed", PROBLEM, twice(objective="5")),
+    Row("the objective is as recomputed", PROBLEM, twice(objective=None)),
+    Row(
+        "the lower bound is not above the objective",
+        PROBLEM,
+        once(lower_bound=5.0, **SEARCH),
+        "lower_bound: the lower bound is not above the objective: got 5.0, expected 4.0",
+    ),
+    Row(
+        "optimal means that the bound is reached",
+        PROBLEM,
+        twice(**OPTIMAL),
+        "lower_bound: optimal means that the bound is reached: got 4.0, expected 5.0",
+    ),
+    Row(
+        "statistics are as recomputed",
+        PROBLEM,
+        once(stats={"slots": 2}),
+        "stats['slots']: statistics are as recomputed: got 2, expected 1",
+    ),
+    Row("statistics are as recomputed", PROBLEM, once(stats={"makespan_s": "4"})),
+    Row(None, PROBLEM, once(stats={"makespan_s": 4.0 + 1e-12, "slots": 1.0, "restarts": 7})),
+    Row("statistics are as recomputed", PROBLEM, once(stats={"slots": 1.0 + 1e-12})),
+    Row(None, PROBLEM, once(proof="counting")),
+    Row(None, PROBLEM, once(proof="certificate")),
+    Row(None, PROBLEM, twice(lower_bound=4.0, proof="search")),
+    Row(
+        "the proof is of the kind that is stated",
+        CLASH,
+        clash(True, proof="counting"),
+        "proof: the proof is of the kind that is stated: got counting, expected certificate",
+    ),
+]

@@ -1,0 +1,247 @@
+"""Demands: slots, what they carry, planes, packets, groups, and the proofs of their bounds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+import optmatch as om
+from optmatch.problems import ConfigurationProof, CountProof, LineProof
+from tests.verify.rules import Row, claim, schedule
+
+
+def demand(matrix: Any, **options: Any) -> om.Demand:
+    """Return a demand on an ideal switch, in seconds, with a delay of 1 s."""
+    return om.Demand.from_matrix(matrix, **{"delay_s": 1.0} | options)
+
+
+def proved(problem: om.Demand, proof: Any, **said: Any) -> om.Solution:
+    """Return a bound and its proof, without an answer; the bound is the one that is counted."""
+    return claim(problem, certificate=proof, **{"lower_bound": problem.lower_bound()} | said)
+
+
+def prices(duals: Any, units: int) -> ConfigurationProof:
+    """Return prices of demands."""
+    return ConfigurationProof(duals=duals, units=units)
+
+
+def planes(problem: om.Demand, *slots: tuple[Any, Any]) -> om.PlaneSchedules:
+    """Return a schedule for each plane."""
+    return om.PlaneSchedules(schedules=tuple(problem.schedule(*each) for each in slots))
+
+
+def count(port: int, against: int | None = None) -> CountProof:
+    """Return a count of what one port sends, and why another's entries take one more."""
+    axis: Any = None if against is None else "source"
+    return CountProof(axis="source", port=port, against_axis=axis, against_port=against)
+
+
+PAIR = demand([[0, 3], [2, 0]])
+STAYING = demand([[4, 0], [0, 2]], switching="per-circuit")
+SHORT = demand([[0, 3], [2, 0]], min_slot_s=2.0)
+ONE = demand([[6]], delay_s=2.0)
+"""Prices of 3 / 4 for each second earn 6 in the 8 s that it takes."""
+RAISED = demand([[2]], delay_s=2.0, min_slot_s=8.0)
+EXACT = om.Demand.from_matrix([[1, 2], [2, 1]], objective="matchings")
+WEIGHTS = om.Demand.from_matrix([[1, 2, 6], [3, 3, 3], [5, 4, 0]], objective="matchings")
+LONG = om.Demand.from_matrix(np.ones((17, 17)), objective="matchings")
+TWO = demand([[0, 3], [2, 0]], planes=2)
+PACKETS = demand([[3, 1], [3, 0]], packet_bytes_per_s=0.25)
+THIRDS = om.Demand.from_matrix([[1 / 3]], delay_s=0.0, quantum_s=0.1)
+LATE = demand(
+    [[0, 3], [2, 0]],
+    delay_s=0.0,
+    objective="weighted-completion-s",
+    groups=np.array([[-1, 0], [1, -1]]),
+    weights=(2.0, 1.0),
+    deadlines_s=(1.0, 2.0),
+)
+IS_PROOF = "the certificate is a proof"
+
+ROWS = [
+    # slots
+    Row(None, PAIR, PAIR.schedule([[1, 0]], [3]), figures={"slots": 1, "makespan_s": 4.0}),
+    Row(
+        "a slot lasts a whole number of ticks",
+        PAIR,
+        schedule([[1, 0]], [3.5], delay_s=1.0),
+        "durations_s[0]: a slot lasts a whole number of ticks: got 3.5, expected a multiple of 1",
+    ),
+    Row("a slot lasts a whole number of ticks", PAIR, schedule([[1, 0]], [4 - 2e-6], delay_s=1.0)),
+    Row(None, PAIR, schedule([[1, 0]], [3 + 5e-7], delay_s=1.0)),
+    Row(
+        "no slot is shorter than allowed",
+        SHORT,
+        SHORT.schedule([[1, 0], [1, 0]], [2, 1]),
+        "durations_s[1]: no slot is shorter than allowed: got 1.0, expected >= 2 s",
+    ),
+    Row(None, SHORT, SHORT.schedule([[1, 0], [1, 0]], [2, 2])),
+    Row(
+        "the delay is the problem's",
+        PAIR,
+        schedule([[1, 0]], [3.0], delay_s=0.5),
+        "delay_s: the delay is the problem's: got 0.5, expected 1.0",
+    ),
+    Row(
+        "the switching is the problem's",
+        PAIR,
+        schedule([[1, 0]], [3.0], delay_s=1.0, switching="per-circuit"),
+    ),
+    # what is served
+    Row(
+        "all demand is served",
+        PAIR,
+        PAIR.schedule([[1, 0]], [2]),
+        "from port 0 to port 1: all demand is served: got 2 s of circuit, expected 3 s",
+    ),
+    Row("all demand is served", PAIR, PAIR.schedule([[1, -1]], [3]), "from port 1 to port 0"),
+    Row(None, PAIR, PAIR.schedule([[1, -1], [-1, 0]], [3, 2]), figures={"objective": 7.0}),
+    Row(
+        None,
+        STAYING,
+        STAYING.schedule([[0, -1], [0, 1]], [1, 2]),
+        figures={"objective": 5.0, "circuit_s": 6.0},
+    ),
+    Row(  # only the circuit that stays goes on in the delay
+        "all demand is served",
+        STAYING,
+        STAYING.schedule([[0, -1], [0, 1]], [2, 1]),
+        "from port 1 to port 1: all demand is served: got 1 s of circuit, expected 2 s",
+    ),
+    Row(
+        "all demand is served",
+        STAYING,
+        STAYING.schedule([[1, 0], [0, 1]], [1, 3]),
+        "from port 0 to port 0: all demand is served: got 3 s of circuit, expected 4 s",
+    ),
+    Row(
+        "all demand is served",
+        replace(STAYING, switching="all-stop"),
+        replace(STAYING, switching="all-stop").schedule([[0, -1], [0, 1]], [1, 2]),
+    ),
+    Row(None, EXACT, EXACT.schedule([[0, 1], [1, 0]], [1, 2]), figures={"objective": 2.0}),
+    Row(
+        "the circuits add up to the demand",
+        EXACT,
+        EXACT.schedule([[0, 1], [1, 0]], [2, 2]),
+        "from port 0 to port 0: the circuits add up to the demand: got 2 s of circuit",
+    ),
+    # planes
+    Row(
+        None,
+        TWO,
+        planes(TWO, ([[1, 0]], [2]), ([[1, -1]], [1])),
+        figures={"objective": 3.0, "slots": 2},
+    ),
+    Row(
+        "there is a schedule for each plane",
+        TWO,
+        planes(TWO, ([[1, 0]], [3])),
+        "schedules: there is a schedule for each plane: got 1, expected 2",
+    ),
+    Row(
+        "the delay is the problem's",
+        TWO,
+        om.PlaneSchedules(
+            schedules=(TWO.schedule([[1, 0]], [2]), schedule([[1, -1]], [1.0], delay_s=0.5))
+        ),
+        "plane 1: delay_s: the delay is the problem's: got 0.5, expected 1.0",
+    ),
+    Row(
+        "the answer is a schedule for each plane",
+        TWO,
+        claim(TWO, answer=PAIR.schedule([[1, 0]], [3]), objective=4.0, lower_bound=3.0),
+        "answer: the answer is a schedule for each plane: got Schedule, expected PlaneSchedules",
+        stops=True,
+    ),
+    # packets: what ports send and receive there is their own
+    Row(
+        None,
+        PACKETS,
+        PACKETS.schedule([[0, -1], [-1, 0]], [2, 2]),
+        figures={"packet_s": 8.0, "objective": 8.0, "demand_s": 7.0, "circuit_s": 4.0},
+    ),
+    # groups: the first ends at 3 s, 2 s late at the price of 2 a second, the other at 2 s
+    Row(
+        None,
+        LATE,
+        LATE.schedule([[1, 0]], [3]),
+        figures={"objective": 4.0, "groups_late": 1, "completion_s": 3.0},
+    ),
+    Row("all demand is served", LATE, LATE.schedule([[1, -1]], [3]), "from port 1 to port 0"),
+    # lines
+    Row(None, PAIR, proved(PAIR, LineProof("source", 1)), figures={"lower_bound_checked": 4.0}),
+    Row(IS_PROOF, PAIR, proved(PAIR, LineProof("source", 2)), "names port 2 of 2"),
+    Row(IS_PROOF, PAIR, proved(PAIR, "trust me"), "a str, which is no proof about a demand"),
+    Row(IS_PROOF, LATE, proved(LATE, LineProof("source", 0)), "no proof is about groups"),
+    # prices
+    Row(None, ONE, proved(ONE, prices([[4]], 3)), figures={"lower_bound_checked": 8.0}),
+    Row(
+        IS_PROOF,
+        ONE,
+        proved(ONE, prices([[4001]], 3000)),
+        "a slot of 3 ticks earns more than it takes",
+    ),
+    Row(  # what is too short for a slot is priced as long as the shortest
+        IS_PROOF,
+        RAISED,
+        proved(RAISED, prices([[6]], 1)),
+        "a slot of 4 ticks earns more than it takes",
+    ),
+    Row(None, RAISED, proved(RAISED, prices([[5]], 1)), figures={"lower_bound_checked": 10.0}),
+    Row(
+        IS_PROOF,
+        replace(ONE, switching="per-circuit"),
+        proved(replace(ONE, switching="per-circuit"), prices([[4]], 3)),
+        "prices bound the completion time of slots that begin together",
+    ),
+    Row(IS_PROOF, EXACT, proved(EXACT, prices([[0, 0], [0, 0]], 1)), "begin together"),
+    Row(
+        IS_PROOF,
+        replace(ONE, planes=2),
+        proved(replace(ONE, planes=2), prices([[4]], 3)),
+        "prices bound what one plane carries alone",
+    ),
+    Row(
+        IS_PROOF,
+        replace(ONE, packet_bytes_per_s=0.5),
+        proved(replace(ONE, packet_bytes_per_s=0.5), prices([[4]], 3)),
+        "prices bound what one plane carries alone",
+    ),
+    Row(IS_PROOF, PAIR, proved(PAIR, prices([[1]], 1)), "prices of shape (1, 1) for 2 ports"),
+    Row(
+        IS_PROOF,
+        PAIR,
+        proved(PAIR, prices([[0, 2**60], [0, 0]], 1)),
+        "prices times ticks overflow",
+    ),
+    Row(IS_PROOF, PAIR, proved(PAIR, prices([[0, 1], [0, 0]], 2**60)), "overflow"),
+    # counts
+    Row(
+        None,
+        WEIGHTS,
+        proved(WEIGHTS, count(0, 1), lower_bound=4.0),
+        figures={"lower_bound_recomputed": 3.0, "lower_bound_checked": 4.0},
+    ),
+    Row(None, WEIGHTS, proved(WEIGHTS, count(0))),
+    Row(
+        "the lower bound is supported",
+        WEIGHTS,
+        proved(WEIGHTS, count(0), lower_bound=4.0),
+    ),
+    Row(
+        IS_PROOF,
+        WEIGHTS,
+        proved(WEIGHTS, count(0, 0)),
+        "the entries of the second line are sums of those of the first",
+    ),
+    Row(IS_PROOF, PAIR, proved(PAIR, count(0)), "a count bounds the number of matchings"),
+    Row(
+        IS_PROOF,
+        LONG,
+        proved(LONG, count(0, 1)),
+        "a line of 17 entries: up to 16 can be checked",
+    ),
+]
