@@ -1,5 +1,4 @@
 # The public names, each once: `__init__.py` reads this list, and imports a name on its first use.
-from .benes import Benes as Benes, DilatedBenes as DilatedBenes
 from .catalogue import FABRICS as FABRICS, SWITCHES as SWITCHES
 from .cellgraph import (
     DEAD as DEAD,
@@ -9,7 +8,6 @@ from .cellgraph import (
     Links as Links,
     state_between as state_between,
 )
-from .crossbar import Crossbar as Crossbar, Piloss as Piloss, SwitchAndSelect as SwitchAndSelect
 from .fabric import Fabric as Fabric, RouteLengths as RouteLengths
 from .faults import (
     Fault as Fault,
@@ -17,20 +15,26 @@ from .faults import (
     Faulty as Faulty,
     break_cells as break_cells,
 )
-from .feedforward import FeedForward as FeedForward
+from .feedforward.benes import Benes as Benes, DilatedBenes as DilatedBenes
+from .feedforward.crossbar import (
+    Crossbar as Crossbar,
+    Piloss as Piloss,
+    SwitchAndSelect as SwitchAndSelect,
+)
+from .feedforward.fabric import FeedForward as FeedForward
+from .feedforward.planar import Clements as Clements, Reck as Reck, SpankeBenes as SpankeBenes
 from .ideal import IdealSwitch as IdealSwitch
-from .mesh import (
+from .meshes.mesh import (
     HexMesh as HexMesh,
     Mesh as Mesh,
     SmartLightMesh as SmartLightMesh,
     SquareMesh as SquareMesh,
     TriangularMesh as TriangularMesh,
 )
-from .netlist import Netlist as Netlist
-from .netlist_flaws import NetlistError as NetlistError
-from .netlist_tree import netlist_from_tree as netlist_from_tree
-from .planar import Clements as Clements, Reck as Reck, SpankeBenes as SpankeBenes
-from .rack import RackFabric as RackFabric
+from .netlists.flaws import NetlistError as NetlistError
+from .netlists.netlist import Netlist as Netlist
+from .netlists.tree import netlist_from_tree as netlist_from_tree
+from .racks.rack import RackFabric as RackFabric
 from .reach import (
     UNREACHED as UNREACHED,
     Walks as Walks,

@@ -1,14 +1,14 @@
 """All classes of fabrics, by the names that files use."""
 
-from optmatch.fabrics.benes import Benes, DilatedBenes
-from optmatch.fabrics.crossbar import Crossbar, Piloss, SwitchAndSelect
 from optmatch.fabrics.fabric import Fabric
 from optmatch.fabrics.faults import Faulty
+from optmatch.fabrics.feedforward.benes import Benes, DilatedBenes
+from optmatch.fabrics.feedforward.crossbar import Crossbar, Piloss, SwitchAndSelect
+from optmatch.fabrics.feedforward.planar import Clements, Reck, SpankeBenes
 from optmatch.fabrics.ideal import IdealSwitch
-from optmatch.fabrics.mesh import HexMesh, SmartLightMesh, SquareMesh, TriangularMesh
-from optmatch.fabrics.netlist import Netlist
-from optmatch.fabrics.planar import Clements, Reck, SpankeBenes
-from optmatch.fabrics.rack import RackFabric
+from optmatch.fabrics.meshes.mesh import HexMesh, SmartLightMesh, SquareMesh, TriangularMesh
+from optmatch.fabrics.netlists.netlist import Netlist
+from optmatch.fabrics.racks.rack import RackFabric
 
 SWITCHES: dict[str, type[Fabric]] = {
     fabric.type: fabric

@@ -123,7 +123,7 @@ def forced_links(graph: CellGraph, terminals: Sequence[int]) -> list[frozenset[i
     Behind a corner where only two cells meet, light from both far ends needs the one link between
     them:
 
-    >>> from optmatch.fabrics.mesh import HexMesh
+    >>> from optmatch.fabrics.meshes.mesh import HexMesh
     >>> graph = HexMesh(2, 2).graph
     >>> first, second = forced_links(graph, graph.perimeter[[2, 5]].tolist())
     >>> len(first & second)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import optmatch as om
-from optmatch.fabrics.ports import spread
+from optmatch.fabrics.meshes.ports import spread
 from optmatch.model import NewBest
 from tests.helpers.command import (
     BROKEN,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric, Faulty, Netlist
 from optmatch.fabrics.cellgraph import TERMINAL_NAMES
-from optmatch.fabrics.netlist_tree import netlist_from_tree
+from optmatch.fabrics.netlists.tree import netlist_from_tree
 from optmatch.io.contents import read_bytes
 from optmatch.io.fields import shorten
 from optmatch.io.text import layout, parse

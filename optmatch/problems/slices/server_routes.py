@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import RackFabric
-from optmatch.fabrics.wiring import count_hops
+from optmatch.fabrics.racks.wiring import count_hops
 from optmatch.model import check_size, check_time
 
 POOL = 50

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import RackFabric
-from optmatch.fabrics.wiring import number_of
+from optmatch.fabrics.racks.wiring import number_of
 from optmatch.model import Count, integer
 
 Shape = tuple[Count, Count, Count]

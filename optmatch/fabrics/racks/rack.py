@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics.cellgraph import CellGraph
 from optmatch.fabrics.fabric import Ends, Fabric, RouteLengths
+from optmatch.fabrics.racks.wiring import Cells, Wiring, count_hops, join_cells, number_of, wire
 from optmatch.fabrics.reach import UNREACHED
-from optmatch.fabrics.wiring import Cells, Wiring, count_hops, join_cells, number_of, wire
 from optmatch.model import Count, Index, InputError, check_fields, check_size
 
 AXES = ("x", "y", "z")

@@ -13,8 +13,8 @@ import numpy as np
 
 from optmatch.fabrics.cellgraph import CellGraph
 from optmatch.fabrics.fabric import Ends, Fabric
-from optmatch.fabrics.grid import Edge, Point, build_grid
-from optmatch.fabrics.ports import Ports, Terminals, check_ports, choose_terminals
+from optmatch.fabrics.meshes.grid import Edge, Point, build_grid
+from optmatch.fabrics.meshes.ports import Ports, Terminals, check_ports, choose_terminals
 from optmatch.model import Count, check_fields, check_size
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Any
 
-from optmatch.fabrics.netlist_flaws import NetlistError, Pair, split_pin
-from optmatch.fabrics.netlist_parts import kind_of
+from optmatch.fabrics.netlists.flaws import NetlistError, Pair, split_pin
+from optmatch.fabrics.netlists.parts import kind_of
 from optmatch.model import check_size
 
 _KEYS = ("instances", "connections", "nets", "routes", "ports", "placements", "info")

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from optmatch.fabrics.columns import ColumnBuilder, Wire
-from optmatch.fabrics.feedforward import Blocking, FeedForward
+from optmatch.fabrics.feedforward.columns import ColumnBuilder, Wire
+from optmatch.fabrics.feedforward.fabric import Blocking, FeedForward
 
 
 @dataclass(frozen=True, slots=True, eq=False)

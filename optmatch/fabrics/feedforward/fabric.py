@@ -12,8 +12,8 @@ from functools import lru_cache
 from typing import Annotated, ClassVar, Literal
 
 from optmatch.fabrics.cellgraph import CellGraph
-from optmatch.fabrics.columns import ColumnBuilder, Columns
 from optmatch.fabrics.fabric import Ends, Fabric
+from optmatch.fabrics.feedforward.columns import ColumnBuilder, Columns
 from optmatch.model import Range, check_fields, check_size
 
 Blocking = Literal["rearrangeable", "wide-sense", "strict-sense"]

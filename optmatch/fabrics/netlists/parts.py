@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from optmatch.fabrics.cellgraph import TERMINAL_NAMES
-from optmatch.fabrics.netlist_flaws import (
+from optmatch.fabrics.netlists.flaws import (
     CONVENTIONS,
     NetlistError,
     Pair,

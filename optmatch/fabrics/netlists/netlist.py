@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics.cellgraph import TERMINAL_NAMES, CellGraph
 from optmatch.fabrics.fabric import Ends, Fabric
-from optmatch.fabrics.layout import lay_out
-from optmatch.fabrics.netlist_flaws import (
+from optmatch.fabrics.netlists.flaws import (
     CONVENTIONS,
     NetlistError,
     find_flaws,
     find_port_flaws,
     split_pin,
 )
+from optmatch.fabrics.netlists.layout import lay_out
 from optmatch.model import Axes, FrozenMap, InputError, check_fields
 
 _OURS = {"cell": CONVENTIONS["cell"]}

@@ -10,16 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics.cellgraph import TERMINAL_NAMES
-from optmatch.fabrics.netlist import Netlist
-from optmatch.fabrics.netlist_flaws import (
+from optmatch.fabrics.netlists.flaws import (
     CONVENTIONS,
     NetlistError,
     find_flaws,
     find_port_flaws,
     name_terminals,
 )
-from optmatch.fabrics.netlist_parts import KINDS, Part, find_unknown, keep_cells, make_part
-from optmatch.fabrics.netlist_wiring import NetlistWiring, mapping
+from optmatch.fabrics.netlists.netlist import Netlist
+from optmatch.fabrics.netlists.parts import KINDS, Part, find_unknown, keep_cells, make_part
+from optmatch.fabrics.netlists.wiring import NetlistWiring, mapping
 from optmatch.model import InputError
 
 _APART = 1.5  # between the nearest cells, in lengths of a cell, where placements give no length

@@ -1,0 +1,1 @@
+"""Recirculating meshes: light may go round, and any perimeter terminal may be a port."""

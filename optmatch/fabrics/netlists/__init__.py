@@ -1,0 +1,1 @@
+"""Fabrics that are read from netlists."""

@@ -1,0 +1,1 @@
+"""Racks of servers, joined by fibres and by the switches in front of them."""
