@@ -22,7 +22,7 @@ import numpy as np
 import optmatch as om
 from optmatch.problems.rails.calibration import calibrate
 from optmatch.problems.rails.published import CASES, published_job
-from optmatch.problems.rails.step import ALL_REDUCE, Group, Step
+from optmatch.problems.rails.training.step import ALL_REDUCE, Group, Step
 from optmatch.simulation.rails.replay import simulate_rails
 from optmatch.solvers.rails.descent import descend
 from optmatch.solvers.rails.methods import plan_well

@@ -37,9 +37,9 @@ def _problems() -> Iterator[Problem]:
     """Yield small problems whose default methods call all of their kernels."""
     from optmatch.fabrics import Benes, HexMesh, IdealSwitch, RackFabric
     from optmatch.problems import AllToAll, Collective, Demand, RailJob, Routing, SliceAllocation
-    from optmatch.problems.rails.network import RailNetwork
-    from optmatch.problems.rails.parallelism import Parallelism
-    from optmatch.problems.rails.workload import TransformerModel, Workload
+    from optmatch.problems.rails.training.network import RailNetwork
+    from optmatch.problems.rails.training.parallelism import Parallelism
+    from optmatch.problems.rails.training.workload import TransformerModel, Workload
     from optmatch.solvers.reroutes.states import fill_rack
 
     mesh = HexMesh(4, 4, ports=8)

@@ -38,7 +38,7 @@ from optmatch.model.declarations import (
     forms_of,
 )
 from optmatch.problems import PROBLEMS, RoutingProof
-from optmatch.problems.rails.triggers import TriggerPlan
+from optmatch.problems.rails.execution.triggers import TriggerPlan
 
 Tree = dict[str, Any]
 

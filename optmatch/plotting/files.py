@@ -31,7 +31,7 @@ from optmatch.problems import (
     Transition,
 )
 from optmatch.problems.collectives.plan import plan_of
-from optmatch.problems.rails.plan import RailPlan
+from optmatch.problems.rails.execution.plan import RailPlan
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,13 +11,13 @@ from .demands.proofs import (
     CountProof as CountProof,
     LineProof as LineProof,
 )
-from .rails.network import RailNetwork as RailNetwork
-from .rails.parallelism import Parallelism as Parallelism
-from .rails.phases import Phase as Phase
-from .rails.plan import RailPlan as RailPlan, RailTimeline as RailTimeline
+from .rails.execution.plan import RailPlan as RailPlan, RailTimeline as RailTimeline
 from .rails.problem import RailJob as RailJob
-from .rails.step import Group as Group, Step as Step
-from .rails.workload import TransformerModel as TransformerModel, Workload as Workload
+from .rails.training.network import RailNetwork as RailNetwork
+from .rails.training.parallelism import Parallelism as Parallelism
+from .rails.training.phases import Phase as Phase
+from .rails.training.step import Group as Group, Step as Step
+from .rails.training.workload import TransformerModel as TransformerModel, Workload as Workload
 from .reroutes.problem import Reroute as Reroute
 from .reroutes.proofs import BlockProof as BlockProof, CutProof as CutProof
 from .reroutes.transition import Transition as Transition

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from optmatch.fabrics import IdealSwitch
 from optmatch.problems import Parallelism, RailJob, RailNetwork, TransformerModel, Workload
-from optmatch.problems.rails.step import RECV, SEND
+from optmatch.problems.rails.training.step import RECV, SEND
 from optmatch.verify.rails.work import list_before, measure_work
 
 

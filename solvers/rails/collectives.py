@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.problems import RailJob
-from optmatch.problems.rails.rounds import list_rounds
-from optmatch.problems.rails.step import (
+from optmatch.problems.rails.training.rounds import list_rounds
+from optmatch.problems.rails.training.step import (
     ALL_REDUCE,
     ALL_TO_ALL,
     BROADCAST,

@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterator, Mapping
 
 from optmatch.model import Clock
-from optmatch.problems.rails.plan import RailPlan
-from optmatch.problems.rails.step import SEND
+from optmatch.problems.rails.execution.plan import RailPlan
+from optmatch.problems.rails.training.step import SEND
 from optmatch.solvers.rails.order import Order, best_order
 from optmatch.solvers.rails.relays import Relays, Route, divert, plan_diverted, recognise
 

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from optmatch.model import check_time
 from optmatch.problems import RailJob
-from optmatch.problems.rails.step import RECV, Step
-from optmatch.problems.rails.times import orders
+from optmatch.problems.rails.training.step import RECV, Step
+from optmatch.problems.rails.training.times import orders
 from optmatch.solvers.kernel import inner_kernel, kernel
 
 

@@ -20,7 +20,7 @@ from optmatch.model import (
 )
 from optmatch.model.solution import RTOL
 from optmatch.problems import RailJob
-from optmatch.problems.rails.plan import RailPlan
+from optmatch.problems.rails.execution.plan import RailPlan
 from optmatch.solvers.rails.descent import descend
 from optmatch.solvers.rails.light import route_plan
 from optmatch.solvers.rails.methods import conclude, plan_lit, plan_well

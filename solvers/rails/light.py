@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics import Fabric
 from optmatch.model import Limits, ignore, uncounted
 from optmatch.problems import RailJob, Routing
-from optmatch.problems.rails.plan import RailPlan
+from optmatch.problems.rails.execution.plan import RailPlan
 
 _ROUNDS = 200
 

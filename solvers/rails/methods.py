@@ -21,7 +21,7 @@ from optmatch.model import (
 )
 from optmatch.model.solution import RTOL
 from optmatch.problems import RailJob
-from optmatch.problems.rails.plan import RailPlan
+from optmatch.problems.rails.execution.plan import RailPlan
 from optmatch.solvers.rails.light import route_plan
 from optmatch.solvers.rails.order import Start, plan_ahead
 from optmatch.solvers.rails.policies import NO_SPLIT, plan_by_demand, plan_policy, plan_static

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from ortools.sat.python import cp_model
 
-from optmatch.problems.rails.plan import RailPlan
+from optmatch.problems.rails.execution.plan import RailPlan
 from optmatch.solvers.cpsat import Outcome
 from optmatch.solvers.rails.order import Order
 from optmatch.solvers.rails.relays import (

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from optmatch.model import InputError
 from optmatch.problems import RailJob
-from optmatch.problems.rails.plan import RailPlan
-from optmatch.problems.rails.step import DIMENSIONS, SEND, Dimension
+from optmatch.problems.rails.execution.plan import RailPlan
+from optmatch.problems.rails.training.step import DIMENSIONS, SEND, Dimension
 from optmatch.solvers.rails.lines import Lines, draw_lines
 from optmatch.solvers.rails.paths import Ints, longest_paths
 from optmatch.solvers.rails.stopping import stopping_paths

@@ -22,8 +22,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.problems.rails.plan import RailPlan, ranks_of_rails
-from optmatch.problems.rails.step import ALL_TO_ALL, RECV, SEND
+from optmatch.problems.rails.execution.plan import RailPlan, ranks_of_rails
+from optmatch.problems.rails.training.step import ALL_TO_ALL, RECV, SEND
 from optmatch.solvers.rails.order import Order, best_order, plan_in_order
 from optmatch.solvers.rails.timetable import Draft
 from optmatch.solvers.rails.transfers import Endpoint, Transfer, Transfers, face

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import IDLE
-from optmatch.problems.rails.plan import RailPlan, RailTimeline, ranks_of_rails
-from optmatch.problems.rails.step import RECV, SEND
+from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline, ranks_of_rails
+from optmatch.problems.rails.training.step import RECV, SEND
 from optmatch.solvers.rails.lines import Turns
 from optmatch.solvers.rails.paths import Timed
 from optmatch.solvers.rails.transfers import Spot, Transfers, face, list_sides

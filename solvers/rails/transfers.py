@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from optmatch.model import InputError
 from optmatch.problems import RailJob
-from optmatch.problems.rails.step import ALL_TO_ALL, SEND, Step
-from optmatch.problems.rails.times import durations_s, pick_ranks
+from optmatch.problems.rails.training.step import ALL_TO_ALL, SEND, Step
+from optmatch.problems.rails.training.times import durations_s, pick_ranks
 from optmatch.solvers.rails.collectives import (
     CommunicationRounds,
     Lanes,

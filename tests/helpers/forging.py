@@ -14,8 +14,8 @@ import numpy as np
 
 import optmatch as om
 from optmatch.io import loads
-from optmatch.problems.rails.plan import RailPlan, RailTimeline
-from optmatch.problems.rails.step import RECV, SEND
+from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline
+from optmatch.problems.rails.training.step import RECV, SEND
 from optmatch.problems.slices.problem import Allocation
 from tests.helpers.fuzzing import change_json
 from tests.helpers.oracles import follow

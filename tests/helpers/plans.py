@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import optmatch as om
 from optmatch.model import Status
 from optmatch.problems import Group, PlaneSchedules, Step
-from optmatch.problems.rails.plan import RailPlan, RailTimeline
-from optmatch.problems.rails.step import ALL_REDUCE, COMPUTE, OPERATIONS
+from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline
+from optmatch.problems.rails.training.step import ALL_REDUCE, COMPUTE, OPERATIONS
 from tests.helpers.rails import make_job
 
 

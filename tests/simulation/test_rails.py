@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, example, given, settings, strategies as st
 import optmatch as om
 from optmatch.cli import main
 from optmatch.io import dumps
-from optmatch.problems.rails.plan import RailPlan
+from optmatch.problems.rails.execution.plan import RailPlan
 from optmatch.simulation.rails.replay import read_plan, simulate_rails
 from tests.helpers.rails import (
     chain_step,

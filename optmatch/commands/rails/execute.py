@@ -22,7 +22,7 @@ from optmatch.model import InputError, Solution
 
 if TYPE_CHECKING:
     from optmatch.problems import RailJob
-    from optmatch.problems.rails.plan import RailPlan
+    from optmatch.problems.rails.execution.plan import RailPlan
 
 OPTIONS = (
     click.option(
@@ -114,7 +114,7 @@ def execute_job(
     from optmatch.control.rails.executor import execute
     from optmatch.control.rails.ranks import Faults
     from optmatch.io.rails.triggers import read_triggers
-    from optmatch.problems.rails.derivation import derive_triggers
+    from optmatch.problems.rails.execution.derivation import derive_triggers
 
     job: Any = subject.problem if isinstance(subject, Solution) else subject
     if options["triggers"] is not None:
@@ -154,7 +154,7 @@ def execute_job(
 
 
 def _plan_of(solution: Solution) -> RailPlan:
-    from optmatch.problems.rails.plan import RailPlan
+    from optmatch.problems.rails.execution.plan import RailPlan
 
     if not isinstance(solution.answer, RailPlan):
         raise InputError("there is no plan in it")

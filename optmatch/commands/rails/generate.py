@@ -24,10 +24,10 @@ from optmatch.commands.options import (
 from optmatch.commands.rails.trace import rail_trace
 from optmatch.model import InputError
 from optmatch.problems import Parallelism, RailJob, RailNetwork, TransformerModel, Workload
-from optmatch.problems.rails.accelerators import ACCELERATORS, describe_accelerator
 from optmatch.problems.rails.calibration import calibrate
-from optmatch.problems.rails.parallelism import DEGREES
 from optmatch.problems.rails.presets import PRESETS, make_job
+from optmatch.problems.rails.training.accelerators import ACCELERATORS, describe_accelerator
+from optmatch.problems.rails.training.parallelism import DEGREES
 
 T = TypeVar("T", Parallelism, RailNetwork, TransformerModel, Workload)
 

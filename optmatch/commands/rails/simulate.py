@@ -64,7 +64,7 @@ def simulate_job(
 def _outcome(
     subject: RailJob | Solution, policy: str | None, changes: dict[str, Any]
 ) -> tuple[RailJob, RailSimulation]:
-    from optmatch.problems.rails.plan import RailPlan
+    from optmatch.problems.rails.execution.plan import RailPlan
     from optmatch.simulation.rails.replay import read_plan, simulate_rails
 
     job: Any = subject.problem if isinstance(subject, Solution) else subject

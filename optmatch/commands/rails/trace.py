@@ -15,7 +15,7 @@ from optmatch.commands.options import (
     write_problem,
 )
 from optmatch.problems import RailJob, RailNetwork, Workload
-from optmatch.problems.rails.step import DIMENSIONS, Dimension
+from optmatch.problems.rails.training.step import DIMENSIONS, Dimension
 
 
 class _Named(click.ParamType[tuple[str, Dimension]]):

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
-from optmatch.problems.rails.triggers import RailTriggers
+from optmatch.problems.rails.execution.triggers import RailTriggers
 
 Key = tuple[Any, ...]
 """What is over, ready or begun, without its step."""

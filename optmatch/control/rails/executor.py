@@ -35,8 +35,8 @@ from optmatch.model import (
     integer,
 )
 from optmatch.problems import RailJob
-from optmatch.problems.rails.orders import check_triggers, list_followers, retime
-from optmatch.problems.rails.triggers import RailTriggers, TriggerPlan
+from optmatch.problems.rails.execution.orders import check_triggers, list_followers, retime
+from optmatch.problems.rails.execution.triggers import RailTriggers, TriggerPlan
 
 _GONE = "the controller of a rail has gone"
 
@@ -102,7 +102,7 @@ def execute(
     Examples
     --------
     >>> import optmatch as om
-    >>> from optmatch.problems.rails.derivation import derive_triggers
+    >>> from optmatch.problems.rails.execution.derivation import derive_triggers
     >>> solution = om.solve(om.load("instances/rails/h200-dp2-windows.json"))
     >>> triggers = derive_triggers(solution.problem, solution.answer)
     >>> execute(solution.problem, triggers, steps=3, processes=False).dark_bytes

@@ -13,8 +13,8 @@ from typing import Any
 
 from optmatch.model import IDLE
 from optmatch.problems import RailJob
-from optmatch.problems.rails.orders import Graph
-from optmatch.problems.rails.triggers import TriggerPlan
+from optmatch.problems.rails.execution.orders import Graph
+from optmatch.problems.rails.execution.triggers import TriggerPlan
 
 _SLACK_S = 1e-10
 _LONG_AGO = 256

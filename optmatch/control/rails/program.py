@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from optmatch.problems import RailJob
-from optmatch.problems.rails.orders import Graph
-from optmatch.problems.rails.step import COMPUTE
-from optmatch.problems.rails.triggers import TriggerPlan
-from optmatch.problems.rails.uses import Ints
+from optmatch.problems.rails.execution.orders import Graph
+from optmatch.problems.rails.execution.triggers import TriggerPlan
+from optmatch.problems.rails.execution.uses import Ints
+from optmatch.problems.rails.training.step import COMPUTE
 
 Name = tuple[int, ...]
 """How ranks and controllers call a communication: group, n, part; without part if it is ready."""

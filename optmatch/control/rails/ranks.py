@@ -14,8 +14,8 @@ from optmatch.control.rails.observer import Observer
 from optmatch.control.rails.program import Need, make_program
 from optmatch.model import Amount, OptMatchError, Positive, Range, Value
 from optmatch.problems import RailJob
-from optmatch.problems.rails.orders import Graph
-from optmatch.problems.rails.triggers import TriggerPlan
+from optmatch.problems.rails.execution.orders import Graph
+from optmatch.problems.rails.execution.triggers import TriggerPlan
 from optmatch.simulation.rails.jitter import draw_factors
 
 Share = Annotated[float, Range(0, 0.9)]

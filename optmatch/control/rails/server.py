@@ -13,7 +13,7 @@ from typing import Any
 
 from optmatch.control.rails.controller import Controller, Message
 from optmatch.io.fields import from_object
-from optmatch.problems.rails.triggers import RailTriggers
+from optmatch.problems.rails.execution.triggers import RailTriggers
 
 LONGEST = 1 << 28
 """Bytes of a line."""

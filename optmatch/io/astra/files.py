@@ -13,8 +13,8 @@ from optmatch.io.rails.groups import groups_text
 from optmatch.io.rails.topologies import answer_of, topologies
 from optmatch.model import InputError, Solution
 from optmatch.problems import RailJob, Step
-from optmatch.problems.rails.plan import RailPlan
-from optmatch.problems.rails.step import SCALE_UP
+from optmatch.problems.rails.execution.plan import RailPlan
+from optmatch.problems.rails.training.step import SCALE_UP
 
 _GIGA = 1e9
 
@@ -75,7 +75,7 @@ def group_numbers(step: Step) -> dict[str, str]:
 
     Examples
     --------
-    >>> from optmatch.problems.rails.step import Group
+    >>> from optmatch.problems.rails.training.step import Group
     >>> none = dict.fromkeys(("rank", "kind", "group", "size_bytes", "duration_s"), [])
     >>> groups = (Group("dp.0", "dp", (0, 1), 0), Group("7", "pp", (1, 2), 0))
     >>> group_numbers(Step(groups=groups, **none, peer=[], match=[], dep_start=[0], dep=[]))

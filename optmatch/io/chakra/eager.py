@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from optmatch.model import InputError
-from optmatch.problems.rails.network import RailNetwork
-from optmatch.problems.rails.step import RECV, Step
-from optmatch.problems.rails.times import ends_s, events, streams
+from optmatch.problems.rails.training.network import RailNetwork
+from optmatch.problems.rails.training.step import RECV, Step
+from optmatch.problems.rails.training.times import ends_s, events, streams
 
 
 def can_start(step: Step) -> bool:
@@ -34,7 +34,7 @@ def send_eagerly(step: Step) -> Step:
     --------
     Two ranks that send before they receive, each after what it has sent:
 
-    >>> from optmatch.problems.rails.step import Group
+    >>> from optmatch.problems.rails.training.step import Group
     >>> step = Step(
     ...     groups=(Group("pp.0", "pp", (0, 1), rail=0),), rank=[0, 0, 0, 1, 1, 1],
     ...     kind=[6, 7, 0, 6, 7, 0], group=[0, 0, -1] * 2, size_bytes=[8, 8, 0] * 2,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from optmatch.model import Count, FrozenMap, Positive, Value
-from optmatch.problems.rails.step import Dimension
+from optmatch.problems.rails.training.step import Dimension
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

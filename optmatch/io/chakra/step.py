@@ -18,8 +18,8 @@ from optmatch.io.chakra.pairs import Members, pair_messages
 from optmatch.io.chakra.traces import MISSING, Integers, Nodes, Trace, alike, read_traces, siblings
 from optmatch.io.rails.groups import read_groups
 from optmatch.model import FormatError
-from optmatch.problems.rails.step import OPERATIONS, Dimension, Group, Step
-from optmatch.problems.rails.times import list_circle
+from optmatch.problems.rails.training.step import OPERATIONS, Dimension, Group, Step
+from optmatch.problems.rails.training.times import list_circle
 
 _KINDS = {
     "ALL_REDUCE": "all-reduce",

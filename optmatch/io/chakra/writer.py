@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from optmatch.io.chakra.messages import COLLECTIVE, COLLECTIVES, COMPUTE, RECEIVE, SEND, messages
 from optmatch.model import InputError
-from optmatch.problems.rails.step import OPERATIONS, Step
+from optmatch.problems.rails.training.step import OPERATIONS, Step
 
 _METADATA = b"\x07\x0a\x051.0.0"  # stands in front of each trace: the version of the schema
 _TYPES = {"send": SEND, "recv": RECEIVE, "compute": COMPUTE}  # of nodes; else collectives
@@ -63,7 +63,7 @@ def step_traces(step: Step) -> list[bytes]:
 
     Examples
     --------
-    >>> from optmatch.problems.rails.step import Group
+    >>> from optmatch.problems.rails.training.step import Group
     >>> pair = Group("pp.0", "pp", (0, 1), rail=0)
     >>> step = Step(groups=(pair,), rank=[0, 1], kind=[6, 7], group=[0, 0], size_bytes=[8, 8],
     ...             duration_s=[0, 0], peer=[1, 0], match=[0, 0], dep_start=[0, 0, 0], dep=[])

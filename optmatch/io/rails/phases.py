@@ -22,7 +22,7 @@ from optmatch.io.fields import shorten
 from optmatch.io.matrices.entries import EXACT
 from optmatch.io.text import parse
 from optmatch.model import FormatError
-from optmatch.problems.rails.step import OPERATIONS, Step
+from optmatch.problems.rails.training.step import OPERATIONS, Step
 
 _COLUMNS = ("rank", "group", "operation", "count", "size_bytes", "compute_s", "peer")
 MOST_REPEATS = 10**6

@@ -20,7 +20,7 @@ from optmatch.io.contents import decode, read_bytes
 from optmatch.io.fields import shorten
 from optmatch.io.rails.phases import Line, trace_of
 from optmatch.model import FormatError, naming
-from optmatch.problems.rails.step import DIMENSIONS, Step
+from optmatch.problems.rails.training.step import DIMENSIONS, Step
 
 _RECORD = re.compile(
     r"([A-Z]+) start_backend: \d{1,18} start_idx: (\d{1,18})"

@@ -13,8 +13,8 @@ from optmatch.io.rails.topologies import Topologies, answer_of, topologies
 from optmatch.io.text import as_cell
 from optmatch.model import Solution
 from optmatch.problems import RailJob, Step
-from optmatch.problems.rails.plan import RailPlan
-from optmatch.problems.rails.step import COMPUTE, OPERATIONS, SEND
+from optmatch.problems.rails.execution.plan import RailPlan
+from optmatch.problems.rails.training.step import COMPUTE, OPERATIONS, SEND
 
 _NANO = 1e9
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from optmatch.model import IDLE, InputError, Schedule, Solution
 from optmatch.problems import Collective, CollectivePlan, Demand, PlaneSchedules, RailJob
-from optmatch.problems.rails.plan import RailPlan, ranks_of_rails
+from optmatch.problems.rails.execution.plan import RailPlan, ranks_of_rails
 
 
 class Switch(NamedTuple):

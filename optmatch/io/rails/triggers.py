@@ -13,10 +13,10 @@ from optmatch.io.problems import problem_digest
 from optmatch.io.text import parse
 from optmatch.model import FormatError, InputError, Solution, naming
 from optmatch.problems import RailJob
-from optmatch.problems.rails.derivation import derive_triggers
-from optmatch.problems.rails.orders import check_triggers
-from optmatch.problems.rails.plan import RailPlan
-from optmatch.problems.rails.triggers import TriggerPlan
+from optmatch.problems.rails.execution.derivation import derive_triggers
+from optmatch.problems.rails.execution.orders import check_triggers
+from optmatch.problems.rails.execution.plan import RailPlan
+from optmatch.problems.rails.execution.triggers import TriggerPlan
 
 TRIGGER_FORMAT = "optmatch/triggers/1"
 

@@ -12,8 +12,8 @@ from optmatch.model import InputError
 from optmatch.plotting import palette
 from optmatch.plotting.figures import chart_axes, draw_bars, label_time
 from optmatch.problems import RailJob
-from optmatch.problems.rails.plan import RailPlan, ranks_of_rails
-from optmatch.problems.rails.step import COMPUTE, DIMENSIONS
+from optmatch.problems.rails.execution.plan import RailPlan, ranks_of_rails
+from optmatch.problems.rails.training.step import COMPUTE, DIMENSIONS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from optmatch.model import InputError, Value, integer
-from optmatch.problems.rails.network import RailNetwork
-from optmatch.problems.rails.parallelism import Parallelism
 from optmatch.problems.rails.problem import RailJob
-from optmatch.problems.rails.workload import TransformerModel, Workload
+from optmatch.problems.rails.training.network import RailNetwork
+from optmatch.problems.rails.training.parallelism import Parallelism
+from optmatch.problems.rails.training.workload import TransformerModel, Workload
 
 _SERVER = RailNetwork(gpus_per_server=8)
 

@@ -12,16 +12,16 @@ from optmatch.fabrics import Fabric
 from optmatch.model import InputError, Value, check_fields, check_size
 from optmatch.model.values import FrozenMap
 from optmatch.problems.collectives.steps import ALGORITHMS, Algorithm
-from optmatch.problems.rails.layout import list_stages, make_groups, place_ranks
-from optmatch.problems.rails.network import RailNetwork
-from optmatch.problems.rails.parallelism import Parallelism
-from optmatch.problems.rails.phases import Phase, phases
-from optmatch.problems.rails.pipeline import check_batches
-from optmatch.problems.rails.plan import RailPlan, ranks_of_rails
-from optmatch.problems.rails.step import DIMENSIONS, Group, Step
-from optmatch.problems.rails.times import Events, ends_s, events, pick_ranks
-from optmatch.problems.rails.training import build_step
-from optmatch.problems.rails.workload import TransformerModel, Workload
+from optmatch.problems.rails.execution.plan import RailPlan, ranks_of_rails
+from optmatch.problems.rails.training.layout import list_stages, make_groups, place_ranks
+from optmatch.problems.rails.training.network import RailNetwork
+from optmatch.problems.rails.training.parallelism import Parallelism
+from optmatch.problems.rails.training.phases import Phase, phases
+from optmatch.problems.rails.training.pipeline import check_batches
+from optmatch.problems.rails.training.stages import build_step
+from optmatch.problems.rails.training.step import DIMENSIONS, Group, Step
+from optmatch.problems.rails.training.times import Events, ends_s, events, pick_ranks
+from optmatch.problems.rails.training.workload import TransformerModel, Workload
 
 T = TypeVar("T")
 

@@ -10,10 +10,10 @@ https://github.com/astra-sim/symbolic_tensor_graph, which wrote the workloads
 from __future__ import annotations
 
 from optmatch.model import InputError
-from optmatch.problems.rails.network import RailNetwork
-from optmatch.problems.rails.parallelism import Parallelism
 from optmatch.problems.rails.problem import RailJob
-from optmatch.problems.rails.workload import TransformerModel, Workload
+from optmatch.problems.rails.training.network import RailNetwork
+from optmatch.problems.rails.training.parallelism import Parallelism
+from optmatch.problems.rails.training.workload import TransformerModel, Workload
 
 _GB = 2.0**30
 """What the simulator takes for a gigabyte."""

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from optmatch.model import integer, number
 from optmatch.problems import RailJob
-from optmatch.problems.rails.derivation import derive_triggers
-from optmatch.problems.rails.orders import link
-from optmatch.problems.rails.plan import RailPlan
-from optmatch.problems.rails.step import COMPUTE
-from optmatch.problems.rails.times import ends_s
+from optmatch.problems.rails.execution.derivation import derive_triggers
+from optmatch.problems.rails.execution.orders import link
+from optmatch.problems.rails.execution.plan import RailPlan
+from optmatch.problems.rails.training.step import COMPUTE
+from optmatch.problems.rails.training.times import ends_s
 
 
 def draw_factors(rng: np.random.Generator, jitter: float, count: int) -> NDArray[np.float64]:
@@ -39,7 +39,8 @@ def simulate_jitter(
         The job.
     plan
         Its circuits are changed in its order, each as soon as what it waits for is over
-        (`optmatch.problems.rails.derivation.derive_triggers`). None for all links at once.
+        (`optmatch.problems.rails.execution.derivation.derive_triggers`). None for all links at
+        once.
     jitter
         The standard deviation of the factor that is drawn for each computation of each rank.
     runs

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from optmatch.model import IDLE, Amount, InputError, Value
 from optmatch.problems import RailJob
-from optmatch.problems.rails.plan import RailPlan, RailTimeline, ranks_of_rails
-from optmatch.problems.rails.rounds import find_rounds
-from optmatch.problems.rails.step import ALL_TO_ALL, Dimension
-from optmatch.problems.rails.times import ends_s, orders
+from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline, ranks_of_rails
+from optmatch.problems.rails.training.rounds import find_rounds
+from optmatch.problems.rails.training.step import ALL_TO_ALL, Dimension
+from optmatch.problems.rails.training.times import ends_s, orders
 from optmatch.solvers.rails.policies import NO_SPLIT, plan_policy
 
 RailPolicy = Literal["all-links", "static", "on-demand", "provisioned"]

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.problems.rails.step import Step
+from optmatch.problems.rails.training.step import Step
 from optmatch.verify.rails.context import Context
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.problems import RailJob
-from optmatch.problems.rails.plan import RailTimeline
+from optmatch.problems.rails.execution.plan import RailTimeline
 
 
 class Sent(NamedTuple):

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optmatch.problems import RailJob
-from optmatch.problems.rails.plan import RailPlan
-from optmatch.problems.rails.step import Step
+from optmatch.problems.rails.execution.plan import RailPlan
+from optmatch.problems.rails.training.step import Step
 from optmatch.verify.report import Findings
 
 MOST_TOLD = 5

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from optmatch.model import IDLE, Schedule, Solution
 from optmatch.problems import RailJob, RailPlan
-from optmatch.problems.rails.plan import ranks_of_rails
-from optmatch.problems.rails.step import ALL_TO_ALL, RECV
+from optmatch.problems.rails.execution.plan import ranks_of_rails
+from optmatch.problems.rails.training.step import ALL_TO_ALL, RECV
 from optmatch.verify.bounds import check_solution
 from optmatch.verify.rails.alike import list_load
 from optmatch.verify.rails.circuits import Rail, Sent, open_rail

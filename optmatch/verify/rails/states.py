@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from optmatch.model import FREE, IDLE, Schedule
-from optmatch.problems.rails.plan import RailTimeline
+from optmatch.problems.rails.execution.plan import RailTimeline
 from optmatch.verify.rails.context import MOST_TOLD, Context
 from optmatch.verify.routing.light import check_light
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.problems import RailJob
-from optmatch.problems.rails.step import Step
+from optmatch.problems.rails.training.step import Step
 from optmatch.verify.rails.alike import list_distinct, list_operations
 from optmatch.verify.rails.context import Context
 from optmatch.verify.rails.work import list_before, measure_work

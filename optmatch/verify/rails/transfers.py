@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.problems import RailJob
-from optmatch.problems.rails.step import COMPUTE, OPERATIONS
+from optmatch.problems.rails.training.step import COMPUTE, OPERATIONS
 
 Transfers = list[tuple[int, int, float]]
 """What goes in one round: sender and receiver, by their places, and the part of the size."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.problems import RailJob
-from optmatch.problems.rails.step import COMPUTE, OPERATIONS, RECV, SEND, Step
+from optmatch.problems.rails.training.step import COMPUTE, OPERATIONS, RECV, SEND, Step
 from optmatch.verify.rails.transfers import list_in_rounds
 
 Column = NDArray[np.float64]

@@ -19,8 +19,8 @@ from optmatch.control.rails import executor
 from optmatch.control.rails.executor import Execution, execute
 from optmatch.control.rails.ranks import Faults, Ranks
 from optmatch.model import Event, Tick
-from optmatch.problems.rails.derivation import derive_triggers
-from optmatch.problems.rails.triggers import TriggerPlan
+from optmatch.problems.rails.execution.derivation import derive_triggers
+from optmatch.problems.rails.execution.triggers import TriggerPlan
 from tests.helpers.rails import MODEL, small_job
 
 KINDS: dict[str, dict[str, Any]] = {

@@ -13,7 +13,7 @@ from optmatch.io.chakra.messages import COLLECTIVE, RECEIVE, SEND, messages
 from optmatch.io.chakra.step import read_step
 from optmatch.io.chakra.writer import Node, trace_bytes
 from optmatch.io.rails.groups import groups_text
-from optmatch.problems.rails.step import OPERATIONS, Step
+from optmatch.problems.rails.training.step import OPERATIONS, Step
 from tests.helpers.chakra import collective, send, trace
 from tests.helpers.command import call
 

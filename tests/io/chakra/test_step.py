@@ -17,7 +17,7 @@ from optmatch.io.chakra.options import TraceOptions
 from optmatch.io.chakra.step import read_step
 from optmatch.io.chakra.writer import Node, step_traces, trace_bytes
 from optmatch.io.rails.groups import groups_text
-from optmatch.problems.rails.step import OPERATIONS, Dimension, Group, Step
+from optmatch.problems.rails.training.step import OPERATIONS, Dimension, Group, Step
 from optmatch.simulation.rails.replay import simulate_rails
 from tests.helpers.rails import make_job
 

@@ -26,7 +26,7 @@ from optmatch.io.rails.groups import read_groups
 from optmatch.io.rails.topologies import topologies
 from optmatch.model import Status
 from optmatch.problems import Group, PlaneSchedules, RailJob, Step
-from optmatch.problems.rails.step import OPERATIONS
+from optmatch.problems.rails.training.step import OPERATIONS
 from tests.helpers.command import call, process
 from tests.helpers.plans import demands, pipeline, rails
 from tests.helpers.rails import PAIR, make_job, small_job

@@ -27,7 +27,7 @@ from optmatch.io.rails.recordings import (
     windows_s,
 )
 from optmatch.problems import RailJob
-from optmatch.problems.rails.step import OPERATIONS
+from optmatch.problems.rails.training.step import OPERATIONS
 from optmatch.simulation.rails.replay import simulate_rails
 from tests.helpers.command import call, process
 from tests.helpers.rails import change_job, make_job

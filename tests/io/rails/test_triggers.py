@@ -18,7 +18,7 @@ from optmatch.io.exports import export, exported
 from optmatch.io.rails.triggers import read_triggers
 from optmatch.io.schemas import make_schema
 from optmatch.io.text import digest
-from optmatch.problems.rails.derivation import derive_triggers
+from optmatch.problems.rails.execution.derivation import derive_triggers
 from tests.helpers.rails import MODEL, small_job
 
 

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 import optmatch as om
 from optmatch.cli import main
 from optmatch.io import dumps, loads
-from optmatch.problems.rails.layout import coordinates, place_ranks
-from optmatch.problems.rails.step import COMPUTE, RECV, SEND
+from optmatch.problems.rails.training.layout import coordinates, place_ranks
+from optmatch.problems.rails.training.step import COMPUTE, RECV, SEND
 from tests.helpers.rails import MODEL, make_job, message_step, random_jobs, small_job
 
 BROKEN: list[tuple[dict[str, Any], str, str]] = [

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 import optmatch as om
 from optmatch.model import Status
-from optmatch.problems.rails.plan import RailPlan
-from optmatch.problems.rails.times import ends_s
+from optmatch.problems.rails.execution.plan import RailPlan
+from optmatch.problems.rails.training.times import ends_s
 from optmatch.solvers.rails.facing import face_shifts
 from optmatch.solvers.rails.fold import fold
 from optmatch.solvers.rails.policies import plan_by_demand, share_lanes, usual_lanes

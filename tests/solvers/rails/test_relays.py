@@ -19,8 +19,8 @@ import optmatch as om
 from optmatch.io.exports import exported
 from optmatch.io.schedules import solution_to_tree
 from optmatch.model import Solution
-from optmatch.problems.rails.plan import RailPlan, ranks_of_rails
-from optmatch.problems.rails.step import RECV, SEND
+from optmatch.problems.rails.execution.plan import RailPlan, ranks_of_rails
+from optmatch.problems.rails.training.step import RECV, SEND
 from optmatch.simulation.rails.replay import read_plan
 from optmatch.solvers.rails.descent import descend
 from optmatch.solvers.rails.methods import plan_well

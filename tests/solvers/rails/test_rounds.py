@@ -15,9 +15,9 @@ import optmatch as om
 from optmatch.cli import main
 from optmatch.io import dumps, loads
 from optmatch.problems.collectives.steps import Algorithm, list_sends
-from optmatch.problems.rails.plan import RailPlan, ranks_of_rails
-from optmatch.problems.rails.rounds import list_rounds
-from optmatch.problems.rails.step import (
+from optmatch.problems.rails.execution.plan import RailPlan, ranks_of_rails
+from optmatch.problems.rails.training.rounds import list_rounds
+from optmatch.problems.rails.training.step import (
     ALL_GATHER,
     ALL_REDUCE,
     ALL_TO_ALL,

@@ -12,8 +12,8 @@ from hypothesis import given, settings, strategies as st
 
 import optmatch as om
 from optmatch.model import Solution, Status
-from optmatch.problems.rails.plan import RailPlan, RailTimeline, ranks_of_rails
-from optmatch.problems.rails.step import RECV
+from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline, ranks_of_rails
+from optmatch.problems.rails.training.step import RECV
 from optmatch.verify.rails.times import bound_step
 from tests.helpers.rails import random_jobs, small_job
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import InputError
-from optmatch.problems.rails.parallelism import DEGREES, Axis, Degree, Parallelism
-from optmatch.problems.rails.step import SCALE_UP, Dimension, Group
+from optmatch.problems.rails.training.parallelism import DEGREES, Axis, Degree, Parallelism
+from optmatch.problems.rails.training.step import SCALE_UP, Dimension, Group
 
 _FAMILIES: dict[str, tuple[Dimension, tuple[Degree, ...]]] = {
     "dp": ("dp", ("dp", "cp")),

@@ -39,7 +39,7 @@ class Parallelism(Value):
         Whether tensor-parallel ranks share activations between layers: an all-gather and a
         reduce-scatter instead of an all-reduce.
     schedule, virtual_stages
-        Order of micro-batches in the pipeline (`optmatch.problems.rails.pipeline.list_passes`):
+        Order of micro-batches (`optmatch.problems.rails.training.pipeline.list_passes`):
         ``"gpipe"``, ``"1f1b"``, ``"zb-h1"``, ``"zb-v"``, ``"dualpipe"``, or ``"interleaved"``,
         the last with so many parts of the model at each rank.
     stage_layers

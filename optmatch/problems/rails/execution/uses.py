@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import InputError
+from optmatch.problems.rails.execution.triggers import RailTriggers
 from optmatch.problems.rails.problem import RailJob
-from optmatch.problems.rails.step import RECV, Step
-from optmatch.problems.rails.triggers import RailTriggers
+from optmatch.problems.rails.training.step import RECV, Step
 
 Ints = NDArray[np.int64]
 NONE = np.empty(0, np.int64)
@@ -88,7 +88,7 @@ class Finder:
 
     Examples
     --------
-    >>> from optmatch.problems.rails.step import COMPUTE, RECV, SEND, Group
+    >>> from optmatch.problems.rails.training.step import COMPUTE, RECV, SEND, Group
     >>> pair = Group("pp.0", "pp", (0, 1), rail=0)
     >>> step = Step(
     ...     groups=(pair,), rank=[0, 0, 1], kind=[COMPUTE, SEND, RECV], group=[-1, 0, 0],

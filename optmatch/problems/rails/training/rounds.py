@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from optmatch.problems.collectives import steps
 from optmatch.problems.collectives.steps import Algorithm, Round
-from optmatch.problems.rails.step import OPERATIONS, Step
+from optmatch.problems.rails.training.step import OPERATIONS, Step
 
 
 def list_rounds(algorithm: Algorithm, kind: int, members: int) -> tuple[Round, ...]:
@@ -19,7 +19,7 @@ def list_rounds(algorithm: Algorithm, kind: int, members: int) -> tuple[Round, .
 
     Examples
     --------
-    >>> from optmatch.problems.rails.step import ALL_GATHER
+    >>> from optmatch.problems.rails.training.step import ALL_GATHER
     >>> [tuple(each) for each in list_rounds("halving", ALL_GATHER, 4)]
     [(1, 1.0, 'both'), (2, 2.0, 'both')]
     """

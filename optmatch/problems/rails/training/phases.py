@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from optmatch.model import InputError, Value, frozen
 from optmatch.problems.collectives.steps import Algorithm, list_sends
-from optmatch.problems.rails.rounds import list_rounds
-from optmatch.problems.rails.step import (
+from optmatch.problems.rails.training.rounds import list_rounds
+from optmatch.problems.rails.training.step import (
     ALL_TO_ALL,
     DIMENSIONS,
     SEND,
@@ -90,7 +90,7 @@ def stages(step: Step) -> tuple[tuple[int, tuple[int, ...]], ...]:
 
     Examples
     --------
-    >>> from optmatch.problems.rails.step import Group
+    >>> from optmatch.problems.rails.training.step import Group
     >>> none = dict.fromkeys(("rank", "kind", "group", "size_bytes", "duration_s"), [])
     >>> two = (Group("dp.0", "dp", (0, 1), rail=0), Group("pp.0", "pp", (1, 2), rail=0))
     >>> stages(Step(groups=two, **none, peer=[], match=[], dep_start=[0], dep=[]))

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import optmatch as om
-from optmatch.problems.rails.derivation import derive_triggers
-from optmatch.problems.rails.orders import check_triggers, link, retime
-from optmatch.problems.rails.triggers import RailTriggers, TriggerPlan
+from optmatch.problems.rails.execution.derivation import derive_triggers
+from optmatch.problems.rails.execution.orders import check_triggers, link, retime
+from optmatch.problems.rails.execution.triggers import RailTriggers, TriggerPlan
 from tests.helpers.rails import MODEL, random_jobs, small_job
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import optmatch as om
-from optmatch.problems.rails.pipeline import find_part, list_passes
-from optmatch.problems.rails.step import RECV, SEND
+from optmatch.problems.rails.training.pipeline import find_part, list_passes
+from optmatch.problems.rails.training.step import RECV, SEND
 from tests.helpers.rails import MODEL, random_jobs, small_job
 
 SCHEDULES = st.sampled_from(["gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe"])

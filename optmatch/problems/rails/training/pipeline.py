@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from optmatch.model import InputError
-from optmatch.problems.rails.parallelism import PipelineSchedule
+from optmatch.problems.rails.training.parallelism import PipelineSchedule
 
 Kind = Literal["F", "B", "I", "W"]
 _TURNS: tuple[tuple[Kind, int], ...] = (

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from optmatch.problems.rails.layout import coordinates, list_stages
-from optmatch.problems.rails.parallelism import DEGREES, Parallelism
-from optmatch.problems.rails.step import RECV, SEND, Group, Step
+from optmatch.problems.rails.training.layout import coordinates, list_stages
+from optmatch.problems.rails.training.parallelism import DEGREES, Parallelism
+from optmatch.problems.rails.training.step import RECV, SEND, Group, Step
 
 
 class Operation(NamedTuple):
@@ -45,8 +45,8 @@ def place_programs(
 
     Examples
     --------
-    >>> from optmatch.problems.rails.layout import make_groups
-    >>> from optmatch.problems.rails.step import RECV, SEND
+    >>> from optmatch.problems.rails.training.layout import make_groups
+    >>> from optmatch.problems.rails.training.step import RECV, SEND
     >>> two = Parallelism(pp=2)
     >>> programs = [[Operation(SEND, family="pp", size_bytes=8.0, toward=1)],
     ...             [Operation(RECV, family="pp", size_bytes=8.0, toward=0)]]

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 import optmatch as om
 from optmatch.problems.collectives.steps import list_rounds
-from optmatch.problems.rails.phases import phases, stages
-from optmatch.problems.rails.step import (
+from optmatch.problems.rails.training.phases import phases, stages
+from optmatch.problems.rails.training.step import (
     ALL_GATHER,
     ALL_REDUCE,
     ALL_TO_ALL,
@@ -27,7 +27,7 @@ from optmatch.problems.rails.step import (
     Step,
     ring_bytes,
 )
-from optmatch.problems.rails.times import durations_s, ends_s
+from optmatch.problems.rails.training.times import durations_s, ends_s
 from tests.helpers.rails import PAIR, make_job, message_step, random_jobs, small_job
 
 BROKEN: list[tuple[dict[str, Any], str, str]] = [

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.problems.rails.layout import coordinates, place_ranks
-from optmatch.problems.rails.program import Operation
-from optmatch.problems.rails.spanning import span_rails
-from optmatch.problems.rails.step import (
+from optmatch.problems.rails.training.layout import coordinates, place_ranks
+from optmatch.problems.rails.training.program import Operation
+from optmatch.problems.rails.training.spanning import span_rails
+from optmatch.problems.rails.training.step import (
     ALL_GATHER,
     ALL_REDUCE,
     ALL_TO_ALL,

@@ -21,7 +21,7 @@ from optmatch.model import (
     check_fields,
 )
 from optmatch.model.schedule import check_matchings
-from optmatch.problems.rails.step import SCALE_UP, Step
+from optmatch.problems.rails.training.step import SCALE_UP, Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -167,7 +167,7 @@ def ranks_of_rails(step: Step) -> dict[int, NDArray[np.int64]]:
 
     Examples
     --------
-    >>> from optmatch.problems.rails.step import Group
+    >>> from optmatch.problems.rails.training.step import Group
     >>> none = dict.fromkeys(("rank", "kind", "group", "size_bytes", "duration_s"), [])
     >>> groups = (Group("pp.0", "pp", (3, 1), rail=2), Group("dp.0", "dp", (1, 2), rail=2))
     >>> step = Step(groups=groups, **none, peer=[], match=[], dep_start=[0], dep=[])

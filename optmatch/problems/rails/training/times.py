@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from optmatch.model import LONGEST_S, InputError, check_time
 from optmatch.problems.collectives.steps import Algorithm
-from optmatch.problems.rails.network import RailNetwork
-from optmatch.problems.rails.rounds import find_rounds
-from optmatch.problems.rails.step import (
+from optmatch.problems.rails.training.network import RailNetwork
+from optmatch.problems.rails.training.rounds import find_rounds
+from optmatch.problems.rails.training.step import (
     ALL_REDUCE,
     BROADCAST,
     COLUMNS,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from optmatch.problems.rails.layout import RAIL, SERVER
-from optmatch.problems.rails.network import Spanning
-from optmatch.problems.rails.program import Operation
-from optmatch.problems.rails.step import (
+from optmatch.problems.rails.training.layout import RAIL, SERVER
+from optmatch.problems.rails.training.network import Spanning
+from optmatch.problems.rails.training.program import Operation
+from optmatch.problems.rails.training.step import (
     ALL_GATHER,
     ALL_REDUCE,
     ALL_TO_ALL,

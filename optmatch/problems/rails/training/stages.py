@@ -6,13 +6,19 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from optmatch.problems.rails.layout import count_members
-from optmatch.problems.rails.network import Spanning
-from optmatch.problems.rails.parallelism import Parallelism
-from optmatch.problems.rails.pipeline import Kind, Pass, find_part, find_stage, list_passes
-from optmatch.problems.rails.program import Operation, place_programs
-from optmatch.problems.rails.spanning import span_rails
-from optmatch.problems.rails.step import (
+from optmatch.problems.rails.training.layout import count_members
+from optmatch.problems.rails.training.network import Spanning
+from optmatch.problems.rails.training.parallelism import Parallelism
+from optmatch.problems.rails.training.pipeline import (
+    Kind,
+    Pass,
+    find_part,
+    find_stage,
+    list_passes,
+)
+from optmatch.problems.rails.training.program import Operation, place_programs
+from optmatch.problems.rails.training.spanning import span_rails
+from optmatch.problems.rails.training.step import (
     ALL_GATHER,
     ALL_REDUCE,
     ALL_TO_ALL,
@@ -23,7 +29,7 @@ from optmatch.problems.rails.step import (
     Group,
     Step,
 )
-from optmatch.problems.rails.workload import TransformerModel, Workload
+from optmatch.problems.rails.training.workload import TransformerModel, Workload
 
 
 def build_step(

@@ -11,12 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import InputError
-from optmatch.problems.rails.plan import RailPlan, RailTimeline, ranks_of_rails
-from optmatch.problems.rails.problem import RailJob
-from optmatch.problems.rails.step import Step
-from optmatch.problems.rails.times import Events, ends_s
-from optmatch.problems.rails.triggers import RailTriggers, TriggerPlan
-from optmatch.problems.rails.uses import (
+from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline, ranks_of_rails
+from optmatch.problems.rails.execution.triggers import RailTriggers, TriggerPlan
+from optmatch.problems.rails.execution.uses import (
     Finder,
     Ints,
     Ports,
@@ -26,6 +23,9 @@ from optmatch.problems.rails.uses import (
     list_uses,
     touched,
 )
+from optmatch.problems.rails.problem import RailJob
+from optmatch.problems.rails.training.step import Step
+from optmatch.problems.rails.training.times import Events, ends_s
 
 
 class Parts(NamedTuple):

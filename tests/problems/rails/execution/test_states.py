@@ -11,8 +11,8 @@ from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
 import optmatch as om
-from optmatch.problems.rails.plan import RailPlan, ranks_of_rails
-from optmatch.problems.rails.step import RECV, SEND
+from optmatch.problems.rails.execution.plan import RailPlan, ranks_of_rails
+from optmatch.problems.rails.training.step import RECV, SEND
 from tests.helpers.rails import small_job
 
 RING = "the circuits of a collective make one ring over its group"

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import IDLE, InputError
-from optmatch.problems.rails.orders import link, list_wanted
-from optmatch.problems.rails.plan import RailPlan, RailTimeline, ranks_of_rails
+from optmatch.problems.rails.execution.orders import link, list_wanted
+from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline, ranks_of_rails
+from optmatch.problems.rails.execution.triggers import RailTriggers, TriggerPlan
+from optmatch.problems.rails.execution.uses import Finder, Use, first_users, list_uses, touched
 from optmatch.problems.rails.problem import RailJob
-from optmatch.problems.rails.times import ends_s
-from optmatch.problems.rails.triggers import RailTriggers, TriggerPlan
-from optmatch.problems.rails.uses import Finder, Use, first_users, list_uses, touched
+from optmatch.problems.rails.training.times import ends_s
 
 _SLACK = 1e-12
 """Times of a plan that differ by less than this part of its step are the same."""

@@ -202,7 +202,7 @@ class TriggerPlan(Value):
 
     See Also
     --------
-    optmatch.problems.rails.orders.derive_triggers : makes one of a plan.
+    optmatch.problems.rails.execution.orders.derive_triggers : makes one of a plan.
     """
 
     groups: tuple[str, ...]

@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 
 from optmatch.model import Amount, Count, InputError, Positive, Range, Value, check_fields
-from optmatch.problems.rails.step import Step
+from optmatch.problems.rails.training.step import Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -91,7 +91,7 @@ class Workload(Value):
         replica; -1 for all in one.
     peak_flops_per_s, efficiency
         Of a GPU, and the part of it that is reached
-        (`optmatch.problems.rails.accelerators.ACCELERATORS`).
+        (`optmatch.problems.rails.training.accelerators.ACCELERATORS`).
     memory_bytes_per_s
         What a GPU reads and writes in its memory. With it, what moves more bytes than it computes
         takes as long as its bytes (the roofline), and the optimiser takes time. None: operations
