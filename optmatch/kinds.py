@@ -116,10 +116,10 @@ def _slice_allocation() -> Kind:
 
 def _tenancy() -> Kind:
     from optmatch.problems import Tenancy
-    from optmatch.solvers.sharing import TENANCY_METHODS
-    from optmatch.verify.sharing.tenancy import verify_tenancy
+    from optmatch.solvers.tenancies import METHODS
+    from optmatch.verify.tenancies.replay import verify_tenancy
 
-    return Kind(Tenancy, verify_tenancy, TENANCY_METHODS)
+    return Kind(Tenancy, verify_tenancy, METHODS)
 
 
 _ROWS: dict[str, Callable[[], Kind]] = {

@@ -10,8 +10,8 @@ from optmatch.problems.rails.problem import RailJob
 from optmatch.problems.reroutes.problem import Reroute
 from optmatch.problems.routing.problem import Routing
 from optmatch.problems.sharing.problem import PortSharing
-from optmatch.problems.sharing.tenancy import Tenancy
 from optmatch.problems.slices.problem import SliceAllocation
+from optmatch.problems.tenancies.problem import Tenancy
 
 PROBLEMS: dict[str, type[Problem]] = {
     problem.kind: problem

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from optmatch.problems import PortSharing, Tenancy
+from optmatch.problems import PortSharing
 from optmatch.solvers.method import Method, Run
 
 
@@ -42,12 +42,6 @@ def _asks(name: str, problem: PortSharing) -> bool:
     return takes(problem)
 
 
-def _negotiated() -> Run:
-    from optmatch.solvers.sharing.tenancy import solve
-
-    return solve
-
-
 _OPTIMA = {
     "max-flow": "the most that all jobs get together: a largest flow, and its cut",
     "max-min": "the job that lacks most of its fair share lacks as little as possible",
@@ -80,13 +74,3 @@ METHODS = (
     ),
 )
 """Methods for shared resources; the first that takes a problem is the default."""
-
-TENANCY_METHODS = (
-    Method(
-        "negotiated",
-        Tenancy,
-        _negotiated,
-        "neighbouring ports for each job, and a search over the slots in which jobs meet",
-    ),
-)
-"""Methods for jobs side by side on one switch."""

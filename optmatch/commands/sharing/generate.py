@@ -1,8 +1,66 @@
-"""`optmatch generate` of questions of sharing."""
+"""`optmatch generate port-sharing`: jobs that want resources, drawn or from tables."""
 
 from __future__ import annotations
 
-from optmatch.commands.sharing.shares import port_sharing
-from optmatch.commands.sharing.tenancy import tenancy
+from dataclasses import replace
+from typing import get_args
 
-COMMANDS = (port_sharing, tenancy)
+import click
+import numpy as np
+
+from optmatch.commands.options import FILE_OPTIONS, count, with_options, write_problem
+from optmatch.problems import PortSharing
+from optmatch.problems.sharing.draws import draw_shares
+from optmatch.problems.sharing.problem import Objective
+
+
+@click.command("port-sharing")
+@count("--resources", 100, "Resources, with random attributes.", least=1)
+@count("--jobs", 5, "Jobs, with random bounds and demands.", least=1)
+@count("--attributes", 4, "Attributes of each resource.", least=1)
+@count("--levels", 4, "Levels on which bounds lie.", least=1)
+@click.option("--load", type=float, default=1.0, help="Mean demand of all over the resources.")
+@click.option("--all-or-nothing", is_flag=True, help="Each job takes its whole demand or nothing.")
+@click.option("--resource-table", type=click.Path(), help="Instead: CSV or Parquet, a row each.")
+@click.option("--job-table", type=click.Path(), help="With it: jobs, a row each.")
+@click.option(
+    "--objective",
+    type=click.Choice(get_args(Objective)),
+    default="max-flow",
+    help="What is wanted.",
+)
+@count("--seed", 0, "Of what is drawn.")
+@with_options(FILE_OPTIONS)
+def port_sharing(
+    resources: int,
+    jobs: int,
+    attributes: int,
+    levels: int,
+    load: float,
+    all_or_nothing: bool,
+    resource_table: str | None,
+    job_table: str | None,
+    objective: Objective,
+    seed: int,
+    output: str,
+    force: bool,
+) -> None:
+    """Resources that jobs share for one round."""
+    if (resource_table is None) != (job_table is None):
+        raise click.UsageError("--resource-table and --job-table: both or none")
+    if resource_table is not None and job_table is not None:
+        from optmatch.io.sharing.tables import read_jobs, read_resources
+
+        there = read_resources(resource_table)
+        wanted = read_jobs(job_table, there)
+    else:
+        rng = np.random.default_rng(seed)
+        there, wanted = draw_shares(
+            resources, jobs, rng, attributes=attributes, levels=levels, load=load
+        )
+    if all_or_nothing:
+        wanted = replace(wanted, all_or_nothing=np.ones(wanted.n_jobs, dtype=np.int8))
+    write_problem(PortSharing(there, wanted, objective), output, force)
+
+
+COMMANDS = (port_sharing,)

@@ -25,8 +25,8 @@ from optmatch.solvers.all_to_all.planner import (
     replace_slots,
 )
 from optmatch.solvers.routing.router import CellRouter
-from optmatch.solvers.sharing.ports import Ports, list_choices
-from optmatch.solvers.sharing.rows import JobRows, find_chain, plan_job
+from optmatch.solvers.tenancies.ports import Ports, list_choices
+from optmatch.solvers.tenancies.rows import JobRows, find_chain, plan_job
 
 MOST_MOVES = 6_000
 """Exchanges of one choice of ports, however many slots there are."""

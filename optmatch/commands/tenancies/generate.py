@@ -20,7 +20,7 @@ from optmatch.commands.options import (
 )
 from optmatch.model import InputError, Solution, check_size
 from optmatch.problems import Tenancy, TenancyPlan, Tenant
-from optmatch.problems.sharing.tenancy import Question
+from optmatch.problems.tenancies.problem import Question
 
 _TIMES = (
     ("--slot", "slot_s", "Seconds of each matching."),
@@ -102,3 +102,6 @@ def _read_held(path: str) -> dict[str, tuple[int, ...]]:
     problem: Any = found.problem
     names = [tenant.name for tenant in problem.tenants]
     return dict(zip(names, found.answer.ports, strict=True))
+
+
+COMMANDS = (tenancy,)

@@ -10,7 +10,7 @@ import pytest
 
 import optmatch as om
 from optmatch.problems import Tenancy, Tenant
-from optmatch.solvers.sharing.rows import plan_job
+from optmatch.solvers.tenancies.rows import plan_job
 from optmatch.testing import SolverContract
 from tests.helpers.contracts import contracts, methods_of
 

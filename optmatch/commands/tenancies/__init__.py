@@ -1,0 +1,1 @@
+"""Commands of jobs side by side on one switch."""

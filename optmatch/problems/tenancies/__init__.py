@@ -1,0 +1,1 @@
+"""Jobs side by side on one switch."""

@@ -1,0 +1,1 @@
+"""Replay of jobs side by side on one switch."""

@@ -1,0 +1,22 @@
+"""Methods for jobs side by side on one switch."""
+
+from __future__ import annotations
+
+from optmatch.problems import Tenancy
+from optmatch.solvers.method import Method, Run
+
+
+def _negotiated() -> Run:
+    from optmatch.solvers.tenancies.negotiation import solve
+
+    return solve
+
+
+METHODS = (
+    Method(
+        "negotiated",
+        Tenancy,
+        _negotiated,
+        "neighbouring ports for each job, and a search over the slots in which jobs meet",
+    ),
+)
