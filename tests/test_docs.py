@@ -13,7 +13,7 @@ import pytest
 
 import optmatch as om
 from optmatch.cli import main
-from optmatch.commands.outcome import EXIT_CODES
+from optmatch.commands.shared.outcome import EXIT_CODES
 from optmatch.fabrics import SWITCHES
 from optmatch.io import loads
 from optmatch.kinds import all_kinds, all_methods

@@ -9,9 +9,17 @@ from typing import Any
 
 import click
 
-from optmatch.commands.interrupt import unbroken
-from optmatch.commands.options import FABRICS_BY_SIZE, FORCE, JSON, QUIET, count, with_options
-from optmatch.commands.outcome import (
+from optmatch.commands.routing.generate import draw_ports
+from optmatch.commands.shared.interrupt import unbroken
+from optmatch.commands.shared.options import (
+    FABRICS_BY_SIZE,
+    FORCE,
+    JSON,
+    QUIET,
+    count,
+    with_options,
+)
+from optmatch.commands.shared.outcome import (
     INTERRUPTED,
     SOLVED,
     csv_text,
@@ -21,8 +29,7 @@ from optmatch.commands.outcome import (
     read_problem,
     say,
 )
-from optmatch.commands.progress import listening
-from optmatch.commands.routing.generate import draw_ports
+from optmatch.commands.shared.progress import listening
 from optmatch.model import write_score
 from optmatch.model.comparison import FabricRow, MethodRow
 from optmatch.model.files import PICTURES, check_target, replace_file
@@ -131,7 +138,7 @@ def _run_fabrics(
     files: Sequence[str], options: dict[str, Any], keep: Callable[[FabricRow], None]
 ) -> None:
     """Measure every fabric on the same matchings."""
-    from optmatch.commands.optics import choose_device, use_one_thread
+    from optmatch.commands.shared.optics import choose_device, use_one_thread
     from optmatch.studies.comparisons import compare_fabrics
 
     if options["size"] is None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from optmatch.commands.options import FORCE
-from optmatch.commands.outcome import STDIN, name_of, read_solution, say
+from optmatch.commands.shared.options import FORCE
+from optmatch.commands.shared.outcome import STDIN, name_of, read_solution, say
 from optmatch.model import InputError, naming
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from optmatch.commands.interrupt import unbroken
-from optmatch.commands.options import (
+from optmatch.commands.shared.interrupt import unbroken
+from optmatch.commands.shared.options import (
     EXECUTOR_OPTIONS,
     FORCE,
     JSON,
@@ -17,7 +17,7 @@ from optmatch.commands.options import (
     executing,
     with_options,
 )
-from optmatch.commands.outcome import (
+from optmatch.commands.shared.outcome import (
     INTERRUPTED,
     SOLVED,
     csv_text,
@@ -26,7 +26,7 @@ from optmatch.commands.outcome import (
     read,
     say,
 )
-from optmatch.commands.progress import listening
+from optmatch.commands.shared.progress import listening
 from optmatch.model import Limit, naming
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from optmatch.commands.groups import Group
+from optmatch.commands.shared.groups import Group
 from optmatch.kinds import Kind, all_kinds
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from optmatch.commands.netlist import NETLIST_OPTIONS, fabric_of
-from optmatch.commands.options import JSON_LINES, with_options
-from optmatch.commands.outcome import SOLVED, for_each, name_of, print_object, print_rows
+from optmatch.commands.shared.netlist import NETLIST_OPTIONS, fabric_of
+from optmatch.commands.shared.options import JSON_LINES, with_options
+from optmatch.commands.shared.outcome import SOLVED, for_each, name_of, print_object, print_rows
 from optmatch.fabrics import Fabric
 
 _SHOWN = 8

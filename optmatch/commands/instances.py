@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from optmatch.commands.groups import Group
-from optmatch.commands.options import JSON, with_options
-from optmatch.commands.outcome import (
+from optmatch.commands.shared.groups import Group
+from optmatch.commands.shared.options import JSON, with_options
+from optmatch.commands.shared.outcome import (
     SOLVED,
     for_each,
     print_object,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from optmatch.commands.options import JSON
-from optmatch.commands.outcome import print_object
+from optmatch.commands.shared.options import JSON
+from optmatch.commands.shared.outcome import print_object
 
 
 @click.command()

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from optmatch.commands.options import FORCE, JSON, with_options
-from optmatch.commands.outcome import print_object, print_table, say
+from optmatch.commands.shared.options import FORCE, JSON, with_options
+from optmatch.commands.shared.outcome import print_object, print_table, say
 from optmatch.model.files import check_target, replace_file
 
 _SHOWN = 5

@@ -7,8 +7,10 @@ from typing import Any
 
 import click
 
-from optmatch.commands.options import JSON_LINES, with_options
-from optmatch.commands.outcome import (
+from optmatch.commands.rails.execute import OPTIONS, execute_job, shake_job
+from optmatch.commands.rails.simulate import POLICIES, simulate_job
+from optmatch.commands.shared.options import JSON_LINES, with_options
+from optmatch.commands.shared.outcome import (
     CHECK_FAILED,
     SOLVED,
     as_solution,
@@ -19,8 +21,6 @@ from optmatch.commands.outcome import (
     print_rows,
     read,
 )
-from optmatch.commands.rails.execute import OPTIONS, execute_job, shake_job
-from optmatch.commands.rails.simulate import POLICIES, simulate_job
 from optmatch.model import InputError, Solution
 
 _CHANGES = {"switching": "switching", "delay": "delay_s", "packet_rate": "packet_bytes_per_s"}

@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
-from optmatch.commands.interrupt import unbroken
-from optmatch.commands.options import FORCE, JSON_LINES, count, with_options
-from optmatch.commands.outcome import (
+from optmatch.commands.shared.interrupt import unbroken
+from optmatch.commands.shared.options import FORCE, JSON_LINES, count, with_options
+from optmatch.commands.shared.outcome import (
     INFEASIBLE,
     INTERRUPTED,
     NOTHING_FOUND,
@@ -27,7 +27,7 @@ from optmatch.commands.outcome import (
     read_problem,
     say,
 )
-from optmatch.commands.progress import listening
+from optmatch.commands.shared.progress import listening
 from optmatch.model import (
     Limit,
     LimitReached,

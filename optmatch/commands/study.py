@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from optmatch.commands.groups import Group
-from optmatch.commands.interrupt import unbroken
-from optmatch.commands.options import (
+from optmatch.commands.shared.groups import Group
+from optmatch.commands.shared.interrupt import unbroken
+from optmatch.commands.shared.options import (
     AMOUNTS,
     EXECUTOR_OPTIONS,
     FORCE,
@@ -22,7 +22,7 @@ from optmatch.commands.options import (
     take,
     with_options,
 )
-from optmatch.commands.outcome import (
+from optmatch.commands.shared.outcome import (
     INTERRUPTED,
     SOLVED,
     csv_text,
@@ -31,7 +31,7 @@ from optmatch.commands.outcome import (
     read_problem,
     say,
 )
-from optmatch.commands.progress import listening
+from optmatch.commands.shared.progress import listening
 from optmatch.fabrics import RackFabric
 from optmatch.model import InputError
 from optmatch.model.files import PICTURES, check_target

@@ -10,8 +10,14 @@ from pathlib import Path
 
 import click
 
-from optmatch.commands.options import EXECUTOR_OPTIONS, JSON_LINES, QUIET, executing, with_options
-from optmatch.commands.outcome import (
+from optmatch.commands.shared.options import (
+    EXECUTOR_OPTIONS,
+    JSON_LINES,
+    QUIET,
+    executing,
+    with_options,
+)
+from optmatch.commands.shared.outcome import (
     INTERRUPTED,
     OTHER,
     SOLVED,
@@ -19,7 +25,7 @@ from optmatch.commands.outcome import (
     print_rows,
     say,
 )
-from optmatch.commands.progress import listening
+from optmatch.commands.shared.progress import listening
 from optmatch.model import InputError, Problem
 
 

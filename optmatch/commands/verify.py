@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from optmatch.commands import optics
-from optmatch.commands.options import JSON_LINES, with_options
-from optmatch.commands.outcome import (
+from optmatch.commands.shared import optics
+from optmatch.commands.shared.options import JSON_LINES, with_options
+from optmatch.commands.shared.outcome import (
     CHECK_FAILED,
     SOLVED,
     UNPROVED,

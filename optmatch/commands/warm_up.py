@@ -8,7 +8,7 @@ from dataclasses import replace
 import click
 import numpy as np
 
-from optmatch.commands.progress import listening
+from optmatch.commands.shared.progress import listening
 from optmatch.model import Limits, Problem
 
 _STEPS = 12  # of one method: enough for each of its kernels to be called

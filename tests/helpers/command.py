@@ -39,7 +39,7 @@ LISTENING = """
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from optmatch.cli import main
-from optmatch.commands import progress
+from optmatch.commands.shared import progress
 progress.INTERVAL_S = 0.2
 main(prog_name="optmatch")
 """

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import optmatch as om
-from optmatch.commands.progress import Progress
+from optmatch.commands.shared.progress import Progress
 from optmatch.commands.sweep import generated
 from optmatch.model import InputError, Tick
 from optmatch.sweeps.reports import make_report

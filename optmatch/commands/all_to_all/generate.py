@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from optmatch.commands.options import (
+from optmatch.commands.shared.options import (
     CONDITION_OPTIONS,
     FABRIC_OPTIONS,
     FILE_OPTIONS,

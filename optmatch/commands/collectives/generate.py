@@ -7,9 +7,9 @@ from typing import Any
 import click
 import numpy as np
 
-from optmatch.commands.fields import Row, field_options
-from optmatch.commands.lists import Listed, pair
-from optmatch.commands.options import (
+from optmatch.commands.shared.fields import Row, field_options
+from optmatch.commands.shared.lists import Listed, pair
+from optmatch.commands.shared.options import (
     FABRIC_NAMES,
     FILE_OPTIONS,
     build_fabric,

@@ -10,8 +10,8 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.commands.fields import SWITCHING, Row, field_options
-from optmatch.commands.options import (
+from optmatch.commands.shared.fields import SWITCHING, Row, field_options
+from optmatch.commands.shared.options import (
     CONDITION_NAMES,
     CONDITION_OPTIONS,
     FABRIC_NAMES,

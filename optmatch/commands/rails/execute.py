@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from optmatch.commands.options import FORCE
-from optmatch.commands.outcome import (
+from optmatch.commands.shared.options import FORCE
+from optmatch.commands.shared.outcome import (
     CHECK_FAILED,
     SOLVED,
     name_of,
@@ -17,7 +17,7 @@ from optmatch.commands.outcome import (
     print_rows,
     say,
 )
-from optmatch.commands.progress import listening
+from optmatch.commands.shared.progress import listening
 from optmatch.model import InputError, Solution
 
 if TYPE_CHECKING:

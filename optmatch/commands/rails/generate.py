@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from optmatch.commands.fields import RAILS, Row, field_options
-from optmatch.commands.lists import Listed, pair
-from optmatch.commands.options import (
+from optmatch.commands.rails.trace import rail_trace
+from optmatch.commands.shared.fields import RAILS, Row, field_options
+from optmatch.commands.shared.lists import Listed, pair
+from optmatch.commands.shared.options import (
     FABRIC_NAMES,
     FILE_OPTIONS,
     NUMBERS,
@@ -21,7 +22,6 @@ from optmatch.commands.options import (
     with_options,
     write_problem,
 )
-from optmatch.commands.rails.trace import rail_trace
 from optmatch.model import InputError
 from optmatch.problems import Parallelism, RailJob, RailNetwork, TransformerModel, Workload
 from optmatch.problems.rails.calibration import calibrate

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from optmatch.commands.outcome import SOLVED, name_of, print_object, print_rows
+from optmatch.commands.shared.outcome import SOLVED, name_of, print_object, print_rows
 from optmatch.model import InputError, Solution
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from optmatch.commands.fields import RAILS, field_options
-from optmatch.commands.options import (
+from optmatch.commands.shared.fields import RAILS, field_options
+from optmatch.commands.shared.options import (
     FILE_OPTIONS,
     LENIENT,
     say_skipped,

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import numpy as np
 
-from optmatch.commands.options import (
+from optmatch.commands.shared.options import (
     BROKEN_CELLS,
     FABRIC_NAMES,
     FABRIC_OPTIONS,

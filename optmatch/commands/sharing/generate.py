@@ -8,7 +8,7 @@ from typing import get_args
 import click
 import numpy as np
 
-from optmatch.commands.options import FILE_OPTIONS, count, with_options, write_problem
+from optmatch.commands.shared.options import FILE_OPTIONS, count, with_options, write_problem
 from optmatch.problems import PortSharing
 from optmatch.problems.sharing.draws import draw_shares
 from optmatch.problems.sharing.problem import Objective

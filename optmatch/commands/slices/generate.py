@@ -8,7 +8,13 @@ from typing import Any
 import click
 import numpy as np
 
-from optmatch.commands.options import FILE_OPTIONS, NUMBERS, count, with_options, write_problem
+from optmatch.commands.shared.options import (
+    FILE_OPTIONS,
+    NUMBERS,
+    count,
+    with_options,
+    write_problem,
+)
 from optmatch.commands.study import RACK_OPTIONS, build_racks
 from optmatch.problems import SliceAllocation
 

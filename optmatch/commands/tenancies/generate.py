@@ -8,8 +8,8 @@ from typing import Any, get_args
 import click
 import numpy as np
 
-from optmatch.commands.fields import field_options
-from optmatch.commands.options import (
+from optmatch.commands.shared.fields import field_options
+from optmatch.commands.shared.options import (
     CONDITION_OPTIONS,
     FABRIC_OPTIONS,
     FILE_OPTIONS,

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.commands.optics import use_one_thread
+from optmatch.commands.shared.optics import use_one_thread
 from optmatch.fabrics import Faulty
 from optmatch.fabrics.waveguides import measure_waveguides
 from optmatch.model import BAR, CROSS, DEVICES

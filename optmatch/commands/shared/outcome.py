@@ -14,8 +14,8 @@ from typing import Any
 
 import click
 
-from optmatch.commands.groups import LaterGroup
-from optmatch.commands.interrupt import heeding
+from optmatch.commands.shared.groups import LaterGroup
+from optmatch.commands.shared.interrupt import heeding
 from optmatch.io.text import as_cell, plain
 from optmatch.model import (
     InputError,

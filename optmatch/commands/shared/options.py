@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from optmatch.commands.lists import Listed
-from optmatch.commands.netlist import NETLIST_NAMES, NETLIST_OPTIONS, read_fabric
-from optmatch.commands.outcome import say
+from optmatch.commands.shared.lists import Listed
+from optmatch.commands.shared.netlist import NETLIST_NAMES, NETLIST_OPTIONS, read_fabric
+from optmatch.commands.shared.outcome import say
 from optmatch.fabrics import SWITCHES, Fabric, Faulty
 from optmatch.model import Problem
 

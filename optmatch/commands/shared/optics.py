@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import click
 
-from optmatch.commands.options import AMOUNTS, count
-from optmatch.commands.outcome import paint, print_rows
+from optmatch.commands.shared.options import AMOUNTS, count
+from optmatch.commands.shared.outcome import paint, print_rows
 from optmatch.model import DEVICES, Device, Solution
 
 OPTIONS = (

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from optmatch.commands.lists import Listed, pair
-from optmatch.commands.outcome import STDIN, name_of, read
+from optmatch.commands.shared.lists import Listed, pair
+from optmatch.commands.shared.outcome import STDIN, name_of, read
 from optmatch.model import InputError
 from optmatch.model.files import is_stream
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 
 import click
 
-from optmatch.commands.interrupt import at_events
+from optmatch.commands.shared.interrupt import at_events
 from optmatch.model import Bound, Event, NewBest, OnEvent, Score, Tick, ignore, write_score
 from optmatch.solvers.listeners import told_of_compiling
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from optmatch.commands.interrupt import at_events, heeding, unbroken
-from optmatch.commands.progress import Progress
+from optmatch.commands.shared.interrupt import at_events, heeding, unbroken
+from optmatch.commands.shared.progress import Progress
 from optmatch.model import Bound, Event, Limit, Limits, NewBest, Tick, ignore
 
 
@@ -42,7 +42,7 @@ def test_ctrl_c_waits_for_the_next_event() -> None:
 
 def test_ctrl_c_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """A method that reports nothing is stopped all the same, also where it waits for others."""
-    monkeypatch.setattr("optmatch.commands.interrupt.PATIENCE_S", 0.05)
+    monkeypatch.setattr("optmatch.commands.shared.interrupt.PATIENCE_S", 0.05)
     done = threading.Event()
     late = threading.Timer(10, done.set)
     late.start()
@@ -56,7 +56,7 @@ def test_ctrl_c_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_catches_the_interrupt_ends_undisturbed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A study makes its tables then, which may take longer than an event is waited for."""
-    monkeypatch.setattr("optmatch.commands.interrupt.PATIENCE_S", 0.05)
+    monkeypatch.setattr("optmatch.commands.shared.interrupt.PATIENCE_S", 0.05)
     done = []
     with at_events(ignore) as listen:
         signal.raise_signal(signal.SIGINT)
@@ -75,7 +75,7 @@ def test_what_catches_the_interrupt_ends_undisturbed(monkeypatch: pytest.MonkeyP
 
 def test_the_running_solve_stops_and_its_answer_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes after the search ends in peace; a signal that comes then is not forgotten."""
-    monkeypatch.setattr("optmatch.commands.interrupt.PATIENCE_S", 0.01)
+    monkeypatch.setattr("optmatch.commands.shared.interrupt.PATIENCE_S", 0.01)
     saved = []
     with at_events(ignore, keep=True):
         clock = Limits().start()

@@ -1,0 +1,1 @@
+"""What several commands use: options, messages, exit codes, Ctrl-C."""
