@@ -23,7 +23,7 @@ def warm_up(quiet: bool) -> None:
     `optmatch info` names.
     """
     from optmatch.entrances import solve
-    from optmatch.solvers.compiler import kernel_folder
+    from optmatch.solvers.kernels.compiler import kernel_folder
 
     problems = list(_problems())
     for number, problem in enumerate(problems, 1):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import IDLE
-from optmatch.solvers.kernel import inner_kernel, kernel
+from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 
 def tournament(n_ports: int, bidirectional: bool) -> NDArray[np.int64]:

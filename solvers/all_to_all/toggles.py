@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from optmatch.model import FREE, Tick
 from optmatch.solvers.all_to_all.planner import SlotPlanner
-from optmatch.solvers.kernel import kernel
+from optmatch.solvers.kernels.decorators import kernel
 from optmatch.solvers.routing.pathfinder import UNIT
 
 

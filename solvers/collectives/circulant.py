@@ -19,7 +19,7 @@ from optmatch.problems.collectives.bounds import distances, fewest_rounds
 from optmatch.problems.collectives.plan import COPY
 from optmatch.solvers.collectives.mixed_radix import split_rounds
 from optmatch.solvers.collectives.rounds import Rounds, as_rounds
-from optmatch.solvers.kernel import inner_kernel, kernel
+from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 RESTARTS = 40
 """Climbs for one number of configurations; fewer where each is long."""

@@ -9,7 +9,7 @@ and only their order matters.
 
 from __future__ import annotations
 
-from optmatch.solvers.kernel import inner_kernel, kernel
+from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 IDLE, EXCHANGE, SWAP, REST = -1, -2, -3, -4
 """Moves of a double: nothing; it meets the late rank; it swaps with one of class q - 2; it faces

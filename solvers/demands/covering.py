@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from optmatch.solvers.demands.assignment import CHOICES, RANKED, assign
-from optmatch.solvers.kernel import inner_kernel, kernel
+from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 
 class Rating(NamedTuple):

@@ -9,7 +9,7 @@ from optmatch.model import IDLE
 from optmatch.solvers.demands.assignment import new_workspace
 from optmatch.solvers.demands.covering import cover_busiest
 from optmatch.solvers.demands.plans import Plan, join, serve
-from optmatch.solvers.kernel import kernel
+from optmatch.solvers.kernels.decorators import kernel
 
 
 @kernel

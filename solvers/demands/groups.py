@@ -13,7 +13,7 @@ from optmatch.problems.demands.groups import load_lines, order_groups, weigh_gro
 from optmatch.solvers.demands.plans import Plan
 from optmatch.solvers.feedforward import holds_every_matching
 from optmatch.solvers.frame import conclude, take_best
-from optmatch.solvers.kernel import kernel
+from optmatch.solvers.kernels.decorators import kernel
 
 MOVES = 2000
 """Orders that are tried beside the first ones, without limits."""

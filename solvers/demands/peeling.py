@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from optmatch.solvers.demands.workspace import LINE_SUM, LISTS, THRESHOLD, WORD, lower, wait
-from optmatch.solvers.kernel import inner_kernel, kernel
+from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 _TURN = 0x022FDD63CC95386D  # six bits of it are a number that no other six of them are
 _PLACE = np.zeros(WORD, dtype=np.int64)

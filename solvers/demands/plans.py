@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import IDLE
-from optmatch.solvers.kernel import kernel
+from optmatch.solvers.kernels.decorators import kernel
 
 
 class Plan(NamedTuple):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from optmatch.model import counted_time
 from optmatch.solvers.demands.assignment import assign, new_workspace
 from optmatch.solvers.demands.plans import Plan, join, only_demanded, serve, tidy, trim
-from optmatch.solvers.kernel import kernel
+from optmatch.solvers.kernels.decorators import kernel
 
 CHOICES = 8
 """Lengths that are compared for a slot: as many entries that are left, evenly spread."""

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optmatch.solvers.demands.terms import whole_square
-from optmatch.solvers.kernel import kernel
+from optmatch.solvers.kernels.decorators import kernel
 
 
 @kernel

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.solvers.kernel import inner_kernel
+from optmatch.solvers.kernels.decorators import inner_kernel
 
 WORD = 64
 """Columns in one word, whose last bit is the sign."""

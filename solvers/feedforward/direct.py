@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import FREE
-from optmatch.solvers.kernel import kernel
+from optmatch.solvers.kernels.decorators import kernel
 
 
 def route_crossbar(matchings: NDArray[np.int32], *, ring: bool = False) -> NDArray[np.int8]:

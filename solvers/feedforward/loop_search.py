@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from optmatch.model import FREE
 from optmatch.solvers.feedforward.looping import DEPTH, IN, LOWER, OUT, PLACE, SIZE, UPPER
-from optmatch.solvers.kernel import inner_kernel, kernel
+from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 EXACT = 64
 """In blocks of more lines each loop takes the direction that its own cells prefer."""

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import FREE
-from optmatch.solvers.kernel import inner_kernel, kernel
+from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 SIZE, DEPTH, PLACE, UPPER, LOWER, IN, OUT = range(7)
 """Columns of `Blocks.blocks`: lines; halvings before it; where its lines stand in the workspace;

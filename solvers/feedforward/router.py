@@ -16,7 +16,7 @@ from optmatch.solvers.feedforward.choosing import FORBIDDEN, MOST_VISITS, choose
 from optmatch.solvers.feedforward.direct import route_crossbar, route_trees
 from optmatch.solvers.feedforward.looping import route_dilated, route_loops
 from optmatch.solvers.feedforward.sorting import route_by_sorting
-from optmatch.solvers.kernel import kernel
+from optmatch.solvers.kernels.decorators import kernel
 
 Preference = Literal["toggles", "loss", "crosstalk"]
 

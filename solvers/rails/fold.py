@@ -21,7 +21,7 @@ from optmatch.model import check_time
 from optmatch.problems import RailJob
 from optmatch.problems.rails.training.step import RECV, Step
 from optmatch.problems.rails.training.times import orders
-from optmatch.solvers.kernel import inner_kernel, kernel
+from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 
 class Folded(NamedTuple):

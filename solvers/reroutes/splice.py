@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.solvers.kernel import inner_kernel, kernel
+from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 SET_COST = 1 << 40
 """The cost of a cell that must be set: more than the loss of any route."""

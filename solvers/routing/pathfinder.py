@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.problems.routing.proof import PRICE_UNITS
-from optmatch.solvers.kernel import inner_kernel, kernel
+from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 UNIT = PRICE_UNITS
 """The cost of one cell."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.solvers.kernel import kernel
+from optmatch.solvers.kernels.decorators import kernel
 from optmatch.solvers.routing.pathfinder import (
     EFFORTS,
     FAR,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from optmatch.solvers.kernel import inner_kernel, kernel
+from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 from optmatch.solvers.routing.pathfinder import FAR, UNIT
 from optmatch.solvers.routing.rows import line_up, write_states
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.solvers.kernel import allocating_kernel, inner_kernel, kernel
+from optmatch.solvers.kernels.decorators import allocating_kernel, inner_kernel, kernel
 
 FOUND, EXHAUSTED, BUDGET = 1, 0, -1
 _NO_WAY = 1 << 40

@@ -201,7 +201,7 @@ class _Recorder:
         self.traced.start()
 
     def pytest_collection_finish(self) -> None:
-        import optmatch.solvers.kernel as decorators
+        import optmatch.solvers.kernels.decorators as decorators
 
         kernels: Any = decorators._Waiting
         call = kernels.__call__
@@ -305,7 +305,7 @@ def _test(mutant: Mutant, tests: dict[str, float]) -> int:
 
     importlib.machinery.SourceFileLoader.get_code = get_code  # type: ignore[assignment, method-assign]
     if mutant.kernel:
-        from optmatch.solvers import compiler
+        from optmatch.solvers.kernels import compiler
 
         kept: Any = compiler._Cache
         kept.load_overload = kept.save_overload = lambda *_: None

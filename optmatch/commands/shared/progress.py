@@ -11,7 +11,7 @@ import click
 
 from optmatch.commands.shared.interrupt import at_events
 from optmatch.model import Bound, Event, NewBest, OnEvent, Score, Tick, ignore, write_score
-from optmatch.solvers.listeners import told_of_compiling
+from optmatch.solvers.kernels.listeners import told_of_compiling
 
 INTERVAL_S = 5.0
 """The time between two lines where stderr is no terminal."""

@@ -28,7 +28,7 @@ from numba.core.registry import CPUDispatcher
 from numba.core.sigutils import normalize_signature
 
 from optmatch.model import uncounted
-from optmatch.solvers.listeners import tell_of_compiling
+from optmatch.solvers.kernels.listeners import tell_of_compiling
 
 _CONFIG: Any = config
 
@@ -156,12 +156,12 @@ def kernel_folder() -> Path:
 def _room(folder: Path) -> Path:
     """Return where the kernels of a folder of modules are kept.
 
-    Its name changes with any of the modules, since a kernel has parts of those that it calls, and
-    with what else decides what numba makes of them.
+    Its name changes with any of the modules, since a kernel has parts of those that it calls, here
+    or in this folder, and with what else decides what numba makes of them.
     """
     settings = numba_version, _CONFIG.OPT, _CONFIG.BOUNDSCHECK
     digest = hashlib.sha256(repr(settings).encode())
-    for module in (Path(__file__), *sorted(folder.glob("*.py"))):
+    for module in (*sorted(Path(__file__).parent.glob("*.py")), *sorted(folder.glob("*.py"))):
         digest.update(module.read_bytes())
     return kernel_folder() / f"{folder.name}-{digest.hexdigest()[:16]}"
 

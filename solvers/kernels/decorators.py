@@ -45,7 +45,7 @@ def _compile(function: Function, *, inner: bool = False, **options: bool) -> Fun
 def _make(function: Any, inner: bool, options: dict[str, bool]) -> Any:
     """Make a kernel, or leave it as it is where numba is told to."""
     with uncounted():
-        from optmatch.solvers.compiler import DISABLED, InnerKernel, Kernel
+        from optmatch.solvers.kernels.compiler import DISABLED, InnerKernel, Kernel
 
     return function if DISABLED else (InnerKernel if inner else Kernel)(function, options)
 

@@ -6,14 +6,14 @@ import sys
 from pathlib import Path
 
 CALLED = """
-from optmatch.solvers.kernel import kernel
+from optmatch.solvers.kernels.decorators import kernel
 @kernel
 def size():
     return {size}
 """
 CALLS = """
 from called import size
-from optmatch.solvers.kernel import kernel
+from optmatch.solvers.kernels.decorators import kernel
 @kernel
 def double():
     return 2 * size()
@@ -33,8 +33,8 @@ def test_a_change_in_a_file_beside_it_is_noticed(tmp_path: Path) -> None:
 
 
 INNER = """
-from optmatch.solvers.kernel import inner_kernel, kernel
-from optmatch.solvers.listeners import told_of_compiling
+from optmatch.solvers.kernels.decorators import inner_kernel, kernel
+from optmatch.solvers.kernels.listeners import told_of_compiling
 @inner_kernel
 def one(a, number):
     return a[0] + number
@@ -72,7 +72,7 @@ SIGNATURES = """
 import gc
 from optmatch.cli import main
 main(["warm-up", "--quiet"], standalone_mode=False)
-from optmatch.solvers.compiler import Kernel
+from optmatch.solvers.kernels.compiler import Kernel
 kernels = [found for found in gc.get_objects() if type(found) is Kernel]
 print(sum(len(kernel.overloads) == 1 for kernel in kernels))
 print(*(kernel.py_func.__qualname__ for kernel in kernels if len(kernel.overloads) > 1))
@@ -92,7 +92,7 @@ def test_each_kernel_has_one_signature() -> None:
 
 ALLOCATES = """
 import numpy as np
-from optmatch.solvers.kernel import allocating_kernel
+from optmatch.solvers.kernels.decorators import allocating_kernel
 @allocating_kernel
 def count(a):
     rows = np.zeros(len(a), dtype=np.int64)

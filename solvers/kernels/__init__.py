@@ -1,0 +1,1 @@
+"""Kernels that numba compiles: how they are made, kept on disk, and told of."""
