@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from optmatch.control.schedules import Permutations
+from optmatch.control.demands.schedules import Permutations
 from optmatch.solvers.demands.birkhoff import decompose
 from optmatch.solvers.demands.stuffing import stuff
 

@@ -1,12 +1,12 @@
 # The public names, each once: `__init__.py` reads this list, and imports a name on its first use.
-from .control.free_cells import settle_free_cells as settle_free_cells
-from .control.rerouter import Rerouter as Rerouter
-from .control.rolling import RollingSchedule as RollingSchedule
-from .control.router import Router as Router
-from .control.schedules import (
+from .control.demands.rolling import RollingSchedule as RollingSchedule
+from .control.demands.schedules import (
     decompose as decompose,
     schedule as schedule,
 )
+from .control.reroutes.rerouter import Rerouter as Rerouter
+from .control.routing.free_cells import settle_free_cells as settle_free_cells
+from .control.routing.router import Router as Router
 from .entrances import (
     solve as solve,
     verify as verify,

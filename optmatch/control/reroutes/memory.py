@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from optmatch.control.failed_parts import FailedParts, list_parts
+from optmatch.control.reroutes.failed_parts import FailedParts, list_parts
 from optmatch.io.contents import read_bytes
 from optmatch.io.problems import check_format, problem_from_tree, problem_to_tree
 from optmatch.io.text import layout, parse

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 import optmatch as om
-from optmatch.control.schedules import Slots, decompose, schedule
+from optmatch.control.demands.schedules import Slots, decompose, schedule
 from optmatch.problems.demands import traffic
 from tests.helpers.modes import compiled_only
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from optmatch.control.router import Router
-from optmatch.control.schedules import Slots, schedule
+from optmatch.control.demands.schedules import Slots, schedule
+from optmatch.control.routing.router import Router
 from optmatch.entrances import solve
 from optmatch.fabrics import Fabric
 from optmatch.model import FREE, IDLE, InputError, LimitReached, frozen, number

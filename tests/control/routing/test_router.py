@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 import optmatch as om
-from optmatch.control.router import Routed, Router
+from optmatch.control.routing.router import Routed, Router
 from optmatch.model import InfeasibleError
 from optmatch.solvers.routing.row_router import MeshRouter
 from tests.helpers.toggles import fewest_toggles

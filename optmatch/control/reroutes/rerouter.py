@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from optmatch.control.answering import (
+from optmatch.control.reroutes.answering import (
     Ahead,
     Proposal,
     answer,
@@ -19,14 +19,14 @@ from optmatch.control.answering import (
     prepare,
     prepare_behind,
 )
-from optmatch.control.failed_parts import (
+from optmatch.control.reroutes.failed_parts import (
     FailedParts,
     Parts,
     Stuck,
     list_failure,
     take_out,
 )
-from optmatch.control.memory import Memory, add_line, read_memory, write_memory
+from optmatch.control.reroutes.memory import Memory, add_line, read_memory, write_memory
 from optmatch.model import (
     InfeasibleError,
     InputError,

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.control.rolling import RollingSchedule, Slot
-from optmatch.control.schedules import schedule
+from optmatch.control.demands.rolling import RollingSchedule, Slot
+from optmatch.control.demands.schedules import schedule
 
 DELAY_S = 0.5
 

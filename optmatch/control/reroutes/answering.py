@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from optmatch.control.failed_parts import FailedParts, add_failure, check_failure
-from optmatch.control.timeline import Stage, list_stages
+from optmatch.control.reroutes.failed_parts import FailedParts, add_failure, check_failure
+from optmatch.control.reroutes.timeline import Stage, list_stages
 from optmatch.fabrics import Fabric
 from optmatch.model import (
     BAR,

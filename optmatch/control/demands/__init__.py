@@ -1,0 +1,1 @@
+"""What schedulers call to serve a demand, once or again and again."""

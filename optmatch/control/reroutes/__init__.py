@@ -1,0 +1,1 @@
+"""What controllers call when parts fail."""

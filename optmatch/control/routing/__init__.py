@@ -1,0 +1,1 @@
+"""What schedulers call to route matchings, one after another."""
