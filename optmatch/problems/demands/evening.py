@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.problems.demands.ticks import ROUNDED_TICKS, Scaled
+from optmatch.problems.demands.ticks import ROUNDED_TICKS, Scaled, count_up
 
 AGREEING = 1e-9
 """Sums that differ by less than this share differ by rounding."""
@@ -64,7 +64,7 @@ def even_out(
     tick, rounded = found
     if rounded is None:
         return scaled
-    return Scaled(tick, rounded, round(delay_s / tick), ceil(min_slot_s / tick), False)
+    return Scaled(tick, rounded, round(delay_s / tick), count_up(min_slot_s / tick), False)
 
 
 def _agree(ticks: NDArray[Any]) -> bool:

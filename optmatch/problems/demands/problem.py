@@ -81,8 +81,9 @@ class Demand(_InTicks):
     """Serve a demand matrix by a sequence of matchings, and finish as early as possible.
 
     Time is counted in whole ticks: slots and the delay last whole ticks, and each demand is
-    rounded up to them. Without `quantum_s` the tick divides everything exactly wherever such a
-    tick exists, which is so for integers and for decimal numbers of common length.
+    rounded up to them; what is a whole number of ticks up to a relative 1e-9 is that number.
+    Without `quantum_s` the tick divides everything exactly wherever such a tick exists, which is
+    so for integers and for decimal numbers of common length.
 
     Parameters
     ----------
@@ -105,7 +106,7 @@ class Demand(_InTicks):
         A packet network beside the circuits: what each port sends and receives there per second.
         It takes what the circuits leave; 0 if there is none.
     min_slot_s
-        No slot is shorter, in seconds.
+        No slot is shorter, in seconds; with the objective ``"matchings"`` at most one tick.
     quantum_s
         One tick, in seconds.
     objective
@@ -182,6 +183,12 @@ class Demand(_InTicks):
         if self.planes > 1 or self.packet_bytes_per_s > 0:
             raise InputError(
                 "objective matchings is for one plane without packet network", where="objective"
+            )
+        if self.min_slot_ticks > 1:
+            raise InputError(
+                f"min_slot_s = {self.min_slot_s:g}: with the objective matchings at most one tick,"
+                f" {self.tick_s:g} s",
+                where="min_slot_s",
             )
         evened = even_out(
             self._scaled,

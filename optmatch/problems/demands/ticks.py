@@ -23,11 +23,17 @@ ROUNDED_TICKS = 2**40
 TOTAL_TICKS = 2**62
 """All ticks of a demand together stay below this, so that sums of them fit in int64."""
 
+_NOISE = 1e-9
+"""A count this near to a whole number, relatively, is that number."""
+
+_SMALLEST, _LARGEST = 1e-280, 1e305  # what is far from the ends of float64
+
 
 class Scaled(NamedTuple):
     """A demand in ticks.
 
-    ``demand[source, destination] * tick_s`` is the demand in seconds, exactly or rounded up.
+    ``demand[source, destination] * tick_s`` is the demand in seconds, exactly or rounded up. What
+    is a whole number of given ticks up to a relative 1e-9 is that number.
     """
 
     tick_s: float
@@ -53,7 +59,7 @@ def scale(
     Raises
     ------
     InputError
-        If `quantum_s` does not divide the delay, or the ticks overflow.
+        If `quantum_s` does not divide the delay, or ticks or seconds overflow.
 
     Notes
     -----
@@ -66,21 +72,29 @@ def scale(
     (0.02, [[15, 5]], 1)
     """
     rate, delay, min_slot = map(_fraction, (rate_bytes_per_s, delay_s, min_slot_s))
+    with np.errstate(over="ignore"):
+        seconds = float(demand_bytes.sum() / rate_bytes_per_s)
+    if demand_bytes.any() and not _SMALLEST < seconds < _LARGEST:
+        raise InputError(
+            f"demand_bytes adds up to {seconds:g} s: {_SMALLEST:g} to {_LARGEST:g} s are allowed",
+            where="demand_bytes",
+        )
     if quantum_s is not None:
-        return _on_quantum(demand_bytes, rate, delay, min_slot, _fraction(quantum_s))
+        return _on_quantum(demand_bytes, rate, delay, min_slot, _fraction(quantum_s), _NOISE)
     found = _integers(demand_bytes)
     if found is not None:
         integers, unit = found
         tick = _common(unit / rate, delay, min_slot) or Fraction(1)  # nothing takes any time
         factor = int(unit / rate / tick)
-        if factor * _largest_line(integers) + len(integers) * int(delay / tick) < EXACT_TICKS:
+        times = len(integers) * int(delay / tick) + int(min_slot / tick)
+        if factor * _largest_line(integers) + times < EXACT_TICKS:
             ticks = integers * factor
             return Scaled(float(tick), ticks, int(delay / tick), int(min_slot / tick), True)
     largest = Fraction(_largest_line(demand_bytes)) / rate
-    tick = max(largest, delay) / ROUNDED_TICKS
+    tick = max(largest, delay, min_slot) / ROUNDED_TICKS
     if delay:
         tick = delay / ceil(delay / tick)
-    return _on_quantum(demand_bytes, rate, delay, min_slot, tick)
+    return _on_quantum(demand_bytes, rate, delay, min_slot, tick, 0.0)
 
 
 def _on_quantum(
@@ -89,6 +103,7 @@ def _on_quantum(
     delay: Fraction,
     min_slot: Fraction,
     tick: Fraction,
+    noise: float,
 ) -> Scaled:
     delay_ticks = round(delay / tick)
     if abs(delay_ticks * tick - delay) > delay / 10**9:
@@ -96,28 +111,35 @@ def _on_quantum(
             f"quantum_s = {float(tick):g}: does not divide the delay of {float(delay):g} s",
             where="quantum_s",
         )
-    bytes_per_tick = rate * tick
+    bytes_per_tick, shortest = rate * tick, count_up(min_slot / tick, noise)
     total = Fraction(float(demand_bytes.sum())) / bytes_per_tick + demand_bytes.size
-    if not np.isfinite(demand_bytes.sum()) or total >= TOTAL_TICKS:
+    if total + len(demand_bytes) * (delay_ticks + shortest) >= TOTAL_TICKS:
         raise InputError(
             f"demand_bytes in ticks of {float(tick):g} s overflows: a larger quantum_s is needed",
             where="demand_bytes",
         )
-    ticks, exact = _round_up(demand_bytes, bytes_per_tick)
-    return Scaled(float(tick), ticks, delay_ticks, ceil(min_slot / tick), exact)
+    unit = float(min(max(bytes_per_tick, Fraction(_SMALLEST)), Fraction(_LARGEST)))
+    amounts = np.maximum(demand_bytes / unit, np.where(demand_bytes > 0, _SMALLEST, 0.0))
+    ticks = count_all_up(amounts, noise)
+    off = np.abs(amounts - ticks) > np.maximum(amounts, 1.0) * 2.0**-50  # too much for floats
+    exact = not off.any() and all(
+        (_fraction(value) / bytes_per_tick).denominator == 1
+        for value in np.unique(demand_bytes).tolist()
+    )
+    return Scaled(float(tick), ticks, delay_ticks, shortest, exact)
 
 
-def _round_up(values: NDArray[np.float64], unit: Fraction) -> tuple[NDArray[np.int64], bool]:
-    """Divide by a unit and round up; tell whether there was nothing to round."""
-    quotients = values / float(unit)
-    ticks = np.ceil(quotients).astype(np.int64)
-    near = np.abs(quotients - np.rint(quotients)) <= np.maximum(quotients, 1.0) * 2.0**-50
-    exact = bool(near.all())
-    distinct, place = np.unique(values[near], return_inverse=True)
-    counts = [_fraction(value) / unit for value in distinct.tolist()]  # floats cannot decide these
-    exact = exact and all(count.denominator == 1 for count in counts)
-    ticks[near] = np.array([ceil(count) for count in counts], dtype=np.int64)[place]
-    return ticks, exact
+def count_up(amount: Fraction | float, noise: float = _NOISE) -> int:
+    """Round up to a whole number, which an amount is already that noise alone keeps from it."""
+    nearest = round(amount)
+    return nearest if abs(float(amount - nearest)) <= nearest * noise else ceil(amount)
+
+
+def count_all_up(amounts: NDArray[np.float64], noise: float = _NOISE) -> NDArray[np.int64]:
+    """Round up as `count_up` does."""
+    nearest = np.rint(amounts)
+    whole = np.abs(amounts - nearest) <= nearest * noise
+    return np.where(whole, nearest, np.ceil(amounts)).astype(np.int64)
 
 
 def _integers(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], Fraction] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal
 
@@ -26,12 +25,11 @@ from optmatch.problems.all_to_all.problem import AllToAll
 from optmatch.problems.collectives.plan import CollectivePlan
 from optmatch.problems.collectives.problem import Collective
 from optmatch.problems.demands.problem import Demand
+from optmatch.problems.demands.ticks import count_all_up, count_up
 
 Question = Literal[
     "all-to-all", "demand", "all-gather", "reduce-scatter", "all-reduce", "broadcast"
 ]
-_NEARLY = 1e-12
-"""By so much of itself a time may be above whole slots: what float64 makes of sums."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -203,13 +201,12 @@ class Tenancy(Value):
             slots = np.asarray(tenant.demand_bytes) / (self.rate_bytes_per_s * self.slot_s)
         if not (slots < 2**31).all():
             raise InputError("demand_bytes: more slots than can be counted", where="demand_bytes")
-        wanted = np.ceil(slots - _NEARLY * np.maximum(slots, 1)).astype(np.int64)
-        wanted[(wanted == 0) & (slots > 0)] = 1
+        wanted = count_all_up(slots)
         return np.maximum(wanted, wanted.T) if self.fabric.bidirectional else wanted
 
     def slots_for(self, seconds: float) -> int:
         """Return how many slots hold so many seconds of rounds."""
-        return math.ceil(min(seconds / self.slot_s, 2.0**62) * (1 - _NEARLY))
+        return count_up(min(seconds / self.slot_s, 2.0**62))
 
     def question(self, tenant: Tenant, ports: tuple[int, ...]) -> AllToAll | Demand | Collective:
         """Return what a job asks of its ports, as a problem of its own kind.

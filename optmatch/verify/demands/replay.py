@@ -54,8 +54,7 @@ def replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Find
         findings.skipped.append("what is served: slots that are no matchings define no circuits")
         return False
     if not problem.exact:
-        how = "rounded" if problem.objective == "matchings" else "rounded up"
-        findings.notes.append(f"demands were {how} to ticks of {problem.tick_s:g} s")
+        findings.notes.append(f"demands were rounded to ticks of {problem.tick_s:g} s")
     findings.figures["slots"] = slots
     findings.figures["makespan_s"] = max(ends) * problem.tick_s
     done = _check_completion(problem, served, max(ends), findings)

@@ -530,7 +530,7 @@ def test_rounding_is_noted() -> None:
     problem = om.Demand.from_matrix([[1 / 3]], delay_s=0.0, quantum_s=0.1)
     report = om.verify(problem, problem.schedule([[0]], [4]))
     assert report.ok
-    assert report.notes == ("demands were rounded up to ticks of 0.1 s",)
+    assert report.notes == ("demands were rounded to ticks of 0.1 s",)
 
 
 def test_long_lines_are_not_partitioned() -> None:
