@@ -14,13 +14,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from optmatch.io.arrays import detach
-from optmatch.io.astra import files as astra
 from optmatch.io.collectives.msccl import write_msccl
 from optmatch.io.collectives.rounds import write_rounds
 from optmatch.io.collectives.traces import write_traces
 from optmatch.io.files import save_tree
 from optmatch.io.netlists import cell_states, gdsfactory
-from optmatch.io.rails import openoptics, timeline
+from optmatch.io.rails import astra, openoptics, timeline
 from optmatch.io.rails.triggers import trigger_tree
 from optmatch.io.text import layout
 from optmatch.model import InputError, Solution

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from optmatch.io.chakra.messages import (
+from optmatch.io.rails.chakra.messages import (
     COLLECTIVE,
     COLLECTIVES,
     SEND,
 )
-from optmatch.io.chakra.writer import Node, trace_bytes
+from optmatch.io.rails.chakra.writer import Node, trace_bytes
 
 
 def trace(folder: Path, *ranks: list[Node], name: str = "run", **how: Any) -> list[Path]:

@@ -27,13 +27,13 @@ from optmatch.io import (
     read_netlist,
     read_resources,
 )
-from optmatch.io.chakra.demand import read_chakra
-from optmatch.io.chakra.messages import COLLECTIVE, RECEIVE, SEND
-from optmatch.io.chakra.step import read_step
-from optmatch.io.chakra.traces import siblings
-from optmatch.io.chakra.writer import Node, trace_bytes
 from optmatch.io.devices import write_device
 from optmatch.io.exports import exported
+from optmatch.io.rails.chakra.demand import read_chakra
+from optmatch.io.rails.chakra.messages import COLLECTIVE, RECEIVE, SEND
+from optmatch.io.rails.chakra.step import read_step
+from optmatch.io.rails.chakra.traces import siblings
+from optmatch.io.rails.chakra.writer import Node, trace_bytes
 from optmatch.io.rails.groups import read_groups
 from optmatch.io.rails.phases import read_phase_list
 from optmatch.io.rails.recordings import read_recorded_step

@@ -78,8 +78,8 @@ def rail_trace(
     **options: Any,
 ) -> None:
     """One recorded step of a training job: Chakra traces, a list of phases, or recordings."""
-    from optmatch.io.chakra.options import TraceOptions
-    from optmatch.io.chakra.step import read_step
+    from optmatch.io.rails.chakra.options import TraceOptions
+    from optmatch.io.rails.chakra.step import read_step
     from optmatch.io.rails.groups import read_groups
     from optmatch.io.rails.phases import read_phase_list
     from optmatch.io.rails.recordings import read_recorded_step

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from optmatch.io.chakra.messages import RECEIVE, SEND
-from optmatch.io.chakra.writer import Node, trace_bytes
+from optmatch.io.rails.chakra.messages import RECEIVE, SEND
+from optmatch.io.rails.chakra.writer import Node, trace_bytes
 from optmatch.model import Solution
 from optmatch.problems.collectives.plan import plan_of
 

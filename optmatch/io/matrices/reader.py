@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.io.chakra.demand import read_chakra
-from optmatch.io.chakra.traces import is_trace, siblings
 from optmatch.io.contents import decode, read_arrays, read_bytes
 from optmatch.io.fields import shorten
 from optmatch.io.matrices.entries import EXACT, is_number, read_number
 from optmatch.io.matrices.market import read_market
+from optmatch.io.rails.chakra.demand import read_chakra
+from optmatch.io.rails.chakra.traces import is_trace, siblings
 from optmatch.io.rails.groups import read_groups
 from optmatch.io.text import parse, pointer
 from optmatch.model import FormatError, naming

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from optmatch.io.chakra.messages import COLLECTIVE, COLLECTIVES, COMPUTE, RECEIVE, SEND
-from optmatch.io.chakra.options import TraceOptions
-from optmatch.io.chakra.step import step_of
-from optmatch.io.chakra.traces import MISSING, Trace
 from optmatch.io.contents import check_content, decode, read_bytes
 from optmatch.io.fields import shorten
 from optmatch.io.matrices.entries import EXACT
+from optmatch.io.rails.chakra.messages import COLLECTIVE, COLLECTIVES, COMPUTE, RECEIVE, SEND
+from optmatch.io.rails.chakra.options import TraceOptions
+from optmatch.io.rails.chakra.step import step_of
+from optmatch.io.rails.chakra.traces import MISSING, Trace
 from optmatch.io.text import parse
 from optmatch.model import FormatError
 from optmatch.problems.rails.training.step import OPERATIONS, Step

@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.io.chakra.options import TraceOptions
-from optmatch.io.chakra.step import step_of
-from optmatch.io.chakra.traces import MISSING
 from optmatch.io.contents import decode, read_bytes
 from optmatch.io.fields import shorten
+from optmatch.io.rails.chakra.options import TraceOptions
+from optmatch.io.rails.chakra.step import step_of
+from optmatch.io.rails.chakra.traces import MISSING
 from optmatch.io.rails.phases import Line, trace_of
 from optmatch.model import FormatError, naming
 from optmatch.problems.rails.training.step import DIMENSIONS, Step

@@ -19,9 +19,9 @@ from hypothesis import given
 
 import optmatch as om
 from optmatch.cli import main
-from optmatch.io.chakra.options import TraceOptions
-from optmatch.io.chakra.step import read_step
 from optmatch.io.exports import EXPORTERS, export, exported
+from optmatch.io.rails.chakra.options import TraceOptions
+from optmatch.io.rails.chakra.step import read_step
 from optmatch.io.rails.groups import read_groups
 from optmatch.io.rails.topologies import topologies
 from optmatch.model import Status

@@ -14,9 +14,9 @@ from hypothesis import given, strategies as st
 
 import optmatch as om
 from optmatch.io import loads
-from optmatch.io.chakra.messages import COLLECTIVE
-from optmatch.io.chakra.options import TraceOptions
-from optmatch.io.chakra.writer import Node, step_traces, trace_bytes
+from optmatch.io.rails.chakra.messages import COLLECTIVE
+from optmatch.io.rails.chakra.options import TraceOptions
+from optmatch.io.rails.chakra.writer import Node, step_traces, trace_bytes
 from optmatch.io.rails.groups import groups_text
 from optmatch.io.rails.phases import read_phase_list
 from optmatch.io.rails.recordings import (

@@ -14,14 +14,14 @@ from hypothesis import given, settings, strategies as st
 
 import optmatch as om
 from optmatch.io import read_chakra, read_matrix
-from optmatch.io.chakra import traces
-from optmatch.io.chakra.messages import (
+from optmatch.io.rails.chakra import traces
+from optmatch.io.rails.chakra.messages import (
     COLLECTIVE,
     NODE_TYPES,
     messages,
 )
-from optmatch.io.chakra.traces import MISSING, read_trace, siblings
-from optmatch.io.chakra.writer import Node, trace_bytes
+from optmatch.io.rails.chakra.traces import MISSING, read_trace, siblings
+from optmatch.io.rails.chakra.writer import Node, trace_bytes
 from optmatch.io.rails.groups import groups_text, read_groups
 from tests.helpers.chakra import collective, send, trace, workload_graph
 

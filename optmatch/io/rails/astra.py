@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.io.chakra.writer import step_traces
+from optmatch.io.rails.chakra.writer import step_traces
 from optmatch.io.rails.groups import groups_text
 from optmatch.io.rails.topologies import answer_of, topologies
 from optmatch.model import InputError, Solution

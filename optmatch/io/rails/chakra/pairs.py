@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.io.chakra.messages import SEND
-from optmatch.io.chakra.traces import MISSING, Integers, Nodes
+from optmatch.io.rails.chakra.messages import SEND
+from optmatch.io.rails.chakra.traces import MISSING, Integers, Nodes
 
 Members = Mapping[str, Sequence[int]]
 """The ranks of each group."""

@@ -10,12 +10,20 @@ from typing import cast
 
 import numpy as np
 
-from optmatch.io.chakra.demand import FROM_ROOT, check_root, members_of, roots_of
-from optmatch.io.chakra.eager import can_start, send_eagerly
-from optmatch.io.chakra.messages import COLLECTIVE, COLLECTIVES, RECEIVE, SEND
-from optmatch.io.chakra.options import TraceOptions
-from optmatch.io.chakra.pairs import Members, pair_messages
-from optmatch.io.chakra.traces import MISSING, Integers, Nodes, Trace, alike, read_traces, siblings
+from optmatch.io.rails.chakra.demand import FROM_ROOT, check_root, members_of, roots_of
+from optmatch.io.rails.chakra.eager import can_start, send_eagerly
+from optmatch.io.rails.chakra.messages import COLLECTIVE, COLLECTIVES, RECEIVE, SEND
+from optmatch.io.rails.chakra.options import TraceOptions
+from optmatch.io.rails.chakra.pairs import Members, pair_messages
+from optmatch.io.rails.chakra.traces import (
+    MISSING,
+    Integers,
+    Nodes,
+    Trace,
+    alike,
+    read_traces,
+    siblings,
+)
 from optmatch.io.rails.groups import read_groups
 from optmatch.model import FormatError
 from optmatch.problems.rails.training.step import OPERATIONS, Dimension, Group, Step

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from optmatch.io.chakra.messages import ATTRIBUTES, LARGEST, NODE_TYPES
-from optmatch.io.chakra.writer import Node
 from optmatch.io.contents import decode
 from optmatch.io.fields import shorten
+from optmatch.io.rails.chakra.messages import ATTRIBUTES, LARGEST, NODE_TYPES
+from optmatch.io.rails.chakra.writer import Node
 from optmatch.io.text import parse
 from optmatch.model import FormatError
 

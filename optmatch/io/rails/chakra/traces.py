@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.io.chakra.json_nodes import is_json_trace, json_nodes
-from optmatch.io.chakra.messages import (
+from optmatch.io.contents import read_bytes, unzip
+from optmatch.io.rails.chakra.json_nodes import is_json_trace, json_nodes
+from optmatch.io.rails.chakra.messages import (
     ATTRIBUTES,
     COLLECTIVE,
     COLLECTIVES,
@@ -23,8 +24,7 @@ from optmatch.io.chakra.messages import (
     SEND,
     messages,
 )
-from optmatch.io.chakra.writer import trace_bytes
-from optmatch.io.contents import read_bytes, unzip
+from optmatch.io.rails.chakra.writer import trace_bytes
 from optmatch.model import FormatError
 
 MISSING = -1

@@ -7,7 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from optmatch.io.chakra.messages import COLLECTIVE, COLLECTIVES, COMPUTE, RECEIVE, SEND, messages
+from optmatch.io.rails.chakra.messages import (
+    COLLECTIVE,
+    COLLECTIVES,
+    COMPUTE,
+    RECEIVE,
+    SEND,
+    messages,
+)
 from optmatch.model import InputError
 from optmatch.problems.rails.training.step import OPERATIONS, Step
 

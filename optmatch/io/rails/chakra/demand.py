@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.io.chakra.messages import COLLECTIVE, COLLECTIVES, RECEIVE, SEND
-from optmatch.io.chakra.pairs import Members, pair_messages
-from optmatch.io.chakra.traces import MISSING, Integers, Nodes, Trace, alike, read_traces
+from optmatch.io.rails.chakra.messages import COLLECTIVE, COLLECTIVES, RECEIVE, SEND
+from optmatch.io.rails.chakra.pairs import Members, pair_messages
+from optmatch.io.rails.chakra.traces import MISSING, Integers, Nodes, Trace, alike, read_traces
 
 FROM_ROOT, TO_ROOT = ("BROADCAST", "SCATTER"), ("REDUCE", "GATHER")
 """Collectives in which one rank has all data before, or after."""
