@@ -194,6 +194,7 @@ PENDING = (  # rooms whose rows are being written: take yours out once all are t
     "routing",
     "sharing",
     "slices",
+    "tenancies",
 )
 
 
