@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple
+import os
+from fractions import Fraction
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from optmatch.control.demands.schedules import Slots, schedule
+from optmatch.control.demands.flows import FlowQueue, Place
+from optmatch.control.demands.rolling_state import (
+    TICKS_PER_S,
+    Committed,
+    RollingState,
+    read_state,
+    write_state,
+)
+from optmatch.control.demands.slot_choices import QueuePlan, Rest, choose_length, choose_matching
 from optmatch.control.routing.router import Router
-from optmatch.entrances import solve
 from optmatch.fabrics import Fabric
-from optmatch.model import FREE, IDLE, InputError, LimitReached, frozen, number
-from optmatch.model.declarations import Amount, Positive, form_of
+from optmatch.model import FREE, IDLE, InputError, frozen, number
+from optmatch.model.declarations import LONGEST_S
+from optmatch.model.schedule import Switching
 from optmatch.problems import Demand
 
-_REST = 1e-12  # of an entry: what rounding leaves of it
+Aim = Literal["wait", "completion"]
 
 
 class Slot(NamedTuple):
@@ -28,41 +36,53 @@ class Slot(NamedTuple):
     cell_states: NDArray[np.int8] | None
     """States that hold it, by few toggles from those before; None without cells."""
     start_s: float
-    """When the switch may begin to change; light goes from `light_s` on."""
+    """When the switch may begin to change."""
     light_s: float
+    """From when on all circuits carry."""
     end_s: float
-
-
-@dataclass(eq=False)
-class _Batch:
-    """What was added at once."""
-
-    added_s: float
-    left: NDArray[np.float64]
-    rest: NDArray[np.float64]
-    done_s: float
-    complete: bool = False
+    plane: int = 0
+    duration_s: float = 0.0
+    """From `light_s` to `end_s`, also where the clock is too late for floats to tell."""
 
 
 class RollingSchedule:
     """Plans the slots of a switch while demand arrives and slots run.
 
     `add` puts demand into the queue, `next_slot` commits the slot that comes next, `advance` moves
-    the clock and serves the queue, the oldest first. After demand has come, the rest of the plan
-    and a new plan of all that is not served by committed slots are compared: the shorter one goes
-    on. Not for several threads at once.
+    the clock and serves the queue, of each circuit the oldest first. All times are whole ticks of
+    1 fs inside, so a clock that shows years serves as one that shows seconds. Not for several
+    threads at once.
+
+    With the aim ``"wait"`` the next matching is the one that serves the shortest flows at the
+    busiest ports, and the present one goes on unless another is worth much more. No flow waits
+    for ever. Let :math:`W` be the time that all flows take which are in the queue when a flow
+    comes, itself included, one after the other with a delay each. After :math:`W` the flow is
+    *due*. Of the flows that are due the next slot serves the one that came first, and ends with
+    it. So a flow waits :math:`2 W` at most, and for slots that were committed before.
+
+    With the aim ``"completion"`` a plan of the whole queue goes on, or a new one after demand has
+    come if that is shorter: what is left is never complete later than by a plan from now on,
+    unless a flow is due.
 
     Parameters
     ----------
     fabric
-        A switch.
+        A switch. One that cannot hold every matching is planned by the default method of `Demand`.
     delay_s
         How long nothing is carried where the matching changes.
     rate_bytes_per_s
         What one circuit carries; at 1 demand is in seconds.
     time_limit_s
-        How long a plan may take; None for a number of steps. Fabrics that cannot hold every
-        matching go by the default method of `Demand` and need a second or so.
+        How long a plan may take; None for a number of steps.
+    aim
+        What counts: how long demands wait in the mean, or when all that is known is complete.
+    planes
+        Switches of this kind side by side; each slot is one of the plane that is free first.
+    switching
+        Whether every circuit of a plane waits for a change, or only circuits that change.
+    packet_bytes_per_s
+        A packet network beside the circuits: what each port sends and receives there per second.
+        It serves the smallest entries first.
 
     See Also
     --------
@@ -75,7 +95,7 @@ class RollingSchedule:
     >>> rolling.add([[0, 3], [2, 0]])
     >>> slot = rolling.next_slot()
     >>> slot.matching.tolist(), slot.light_s, slot.end_s
-    ([1, 0], 0.5, 3.5)
+    ([1, 0], 0.5, 2.5)
     >>> rolling.advance(2.5)
     >>> rolling.queued_bytes.tolist(), rolling.figures()["completed"]
     ([[0.0, 1.0], [0.0, 0.0]], 0)
@@ -88,29 +108,53 @@ class RollingSchedule:
         *,
         rate_bytes_per_s: float = 1.0,
         time_limit_s: float | None = 0.005,
+        aim: Aim = "wait",
+        planes: int = 1,
+        switching: Switching = "all-stop",
+        packet_bytes_per_s: float = 0.0,
     ) -> None:
+        state = RollingState(
+            fabric, delay_s, rate_bytes_per_s, time_limit_s, aim, planes, switching,
+            packet_bytes_per_s,
+        )  # fmt: skip
+        self._begin(state)
+
+    def _begin(self, state: RollingState) -> None:
+        """Go on from a state."""
         from optmatch.solvers.feedforward import holds_every_matching
 
-        self._router = Router(fabric)
-        self.fabric, self.delay_s = fabric, number("delay_s", delay_s)
-        self.rate_bytes_per_s = form_of(Positive).check("rate_bytes_per_s", rate_bytes_per_s)
-        self._limit_s = form_of(Amount | None).check("time_limit_s", time_limit_s)
-        self._any = holds_every_matching(fabric)
-        self._states = np.full(fabric.n_cells, FREE, dtype=np.int8)
-        self._held = np.full(fabric.n_ports, IDLE, dtype=np.int32)
-        self._batches: list[_Batch] = []
-        self._slots: list[Slot] = []  # committed, and not over yet
-        self._plan: Slots | None = None
-        self._new, self._free_s, self.now_s = False, 0.0, 0.0
-        self._sizes = {"completed": 0, "completion_s": 0.0, "wait_s": 0.0, "slots": 0}
+        self._router = Router(state.fabric)
+        self._state = state
+        self.fabric, self.delay_s = state.fabric, state.delay_s
+        self.rate_bytes_per_s = state.rate_bytes_per_s
+        self._rate = Fraction(repr(self.rate_bytes_per_s))
+        self._delay = round(Fraction(repr(self.delay_s)) * TICKS_PER_S)
+        self._any = holds_every_matching(state.fabric)
+        self._now, self._next, self._n_slots = state.now, state.next_demand, state.n_slots
+        ports, cells = state.fabric.n_ports, state.fabric.n_cells
+        self._held = np.full((state.planes, ports), IDLE, dtype=np.int32)
+        self._cells = np.full((state.planes, cells), FREE, dtype=np.int8)
+        self._free = list(state.free) or [0] * state.planes
+        if state.held is not None:
+            self._held[:] = state.held
+        if state.cell_states is not None:
+            self._cells[:] = state.cell_states
+        self._queue = FlowQueue(ports, self._delay)
+        state.fill(self._queue)
+        self._slots = list(state.slots)
+        self._plan = QueuePlan(
+            state.fabric, self.delay_s, self._delay, state.time_limit_s, self._any
+        )
+
+    @property
+    def now_s(self) -> float:
+        """The clock."""
+        return self._now / TICKS_PER_S
 
     @property
     def queued_bytes(self) -> NDArray[np.float64]:
         """``queued_bytes[source, destination]``: what has come and is not served yet."""
-        queued = np.zeros((self.fabric.n_ports,) * 2)
-        for batch in self._batches:
-            queued += batch.left
-        return queued
+        return np.asarray(self._queue.left / TICKS_PER_S * self.rate_bytes_per_s)
 
     def add(self, demand_bytes: ArrayLike) -> None:
         """Put demand into the queue, now.
@@ -125,12 +169,30 @@ class RollingSchedule:
         InputError
             As of `Demand`.
         """
-        demand = frozen("demand_bytes", demand_bytes, 2, np.float64)
-        Demand(self.fabric, demand, delay_s=self.delay_s)  # checks it
-        batch = _Batch(self.now_s, demand.copy(), demand * _REST, self.now_s)
-        self._batches.append(batch)
-        self._new = True
-        self._finish(batch)
+        self._queue.add(self._next, self._in_ticks(demand_bytes), self._now)
+        self._next += 1
+        self._plan.outdated = True
+
+    def take_back(self, demand_bytes: ArrayLike) -> NDArray[np.float64]:
+        """Take demand out of the queue, now, of each entry the newest first.
+
+        Slots that are committed stay. A demand is complete when nothing of it is left.
+
+        Returns
+        -------
+        ndarray
+            ``taken_bytes[source, destination]``: the demand, or what there was of it.
+
+        Raises
+        ------
+        InputError
+            As of `Demand`.
+        """
+        taken = np.zeros(self._queue.left.shape)
+        for place, ticks in self._in_ticks(demand_bytes):
+            taken[place] = self._queue.take_back(place, ticks, self._now)
+        self._plan.outdated = True
+        return np.asarray(taken / TICKS_PER_S * self.rate_bytes_per_s)
 
     def next_slot(self) -> Slot | None:
         """Commit the slot after those that are committed; None if these serve all there is.
@@ -140,43 +202,45 @@ class RollingSchedule:
         LimitReached
             If no plan was found in time, on a fabric that cannot hold every matching.
         """
-        left = self._uncommitted()
-        if not left.any():
-            self._plan = None
+        plane = int(np.argmin(self._free))
+        held = self._held[plane]
+        rest = self._uncommitted()
+        if not rest.left.any():
+            self._plan.forget()
             return None
-        plan = self._make_plan(left)
-        asked = (plan.matchings != IDLE) & (left[np.arange(len(left)), plan.matchings] > 0)
-        kept = (plan.matchings == self._held) & asked
-        goes_on = (kept | ~asked).all(axis=1) & (self._sizes["slots"] > 0)
-        first = int(np.lexsort((-kept.sum(axis=1), ~goes_on))[0])
-        start_s = max(self.now_s, self._free_s)
-        light_s = start_s if goes_on[first] else start_s + self.delay_s
-        matching = self._held.copy() if goes_on[first] else plan.matchings[first].copy()
-        if not goes_on[first] and self._any:  # idle ports keep what still serves
-            free = np.setdiff1d(np.arange(len(left)), matching)
-            stay = (matching == IDLE) & np.isin(self._held, free)
-            stay &= left[np.arange(len(left)), self._held] > 0
-            matching[stay] = self._held[stay]
+        must = self._queue.most_overdue(self._now, rest.reserved)
+        if self._state.aim == "completion" and must is None:
+            chosen, ticks = self._plan.take_slot(rest, held if self._n_slots else None)
+        else:
+            offers = None if self._any else self._plan.make(rest)[0]
+            chosen = choose_matching(rest, held, must and must[0], offers, self._state.switching)
+            ticks = must[1] if must else choose_length(rest, chosen, self._delay)
+        ports = np.arange(len(chosen))
+        asked = np.where((chosen != IDLE) & (rest.left[ports, chosen] > 0), chosen, IDLE)
+        goes_on = self._n_slots > 0 and bool(((asked == held) | (asked == IDLE)).all())
+        whole = asked if self._any else chosen  # a mesh holds pairs of bidirectional ports
+        matching = held.copy() if goes_on else whole.astype(np.int32)
+        if not goes_on and self._any:  # idle ports keep what still serves
+            stay = (matching == IDLE) & np.isin(held, np.setdiff1d(ports, matching))
+            stay &= rest.left[ports, held] > 0
+            matching[stay] = held[stay]
+        start = max(self._now, self._free[plane])
+        light = start if goes_on else start + self._delay
+        kept = goes_on or self._state.switching == "per-circuit"
+        stays = np.where((matching == held) & kept, matching, IDLE)
         if self.fabric.n_cells:
-            self._states = self._router.reroute(self._states, matching).states
-        slot = Slot(
-            matching,
-            self._states.copy() if self.fabric.n_cells else None,
-            start_s,
-            light_s,
-            light_s + float(plan.durations_s[first]),
-        )
-        others = np.arange(len(plan.durations_s)) != first
-        self._plan = plan._replace(
-            matchings=plan.matchings[others], durations_s=plan.durations_s[others]
-        )
+            self._cells[plane] = self._router.reroute(self._cells[plane], matching).states
+        slot = Committed(plane, matching, stays, start, light, light + ticks)
         self._slots.append(slot)
-        self._held, self._free_s = matching, slot.end_s
-        self._sizes["slots"] += 1
-        return slot
+        self._held[plane], self._free[plane] = matching, slot.end
+        self._n_slots += 1
+        states = self._cells[plane].copy() if self.fabric.n_cells else None
+        return Slot(matching.copy(), states, *slot.times_s, plane, ticks / TICKS_PER_S)
 
     def advance(self, now_s: float) -> None:
         """Let time pass: committed slots serve the queue.
+
+        A time that `next_slot` has returned is that very time, whatever floats make of it.
 
         Raises
         ------
@@ -184,15 +248,18 @@ class RollingSchedule:
             If `now_s` is before the present.
         """
         now_s = number("now_s", now_s)
-        if now_s < self.now_s:
+        now = self._tick_of(now_s)
+        if now < self._now:
             raise InputError(f"now_s = {now_s:g}: before {self.now_s:g}", where="now_s")
         for slot in self._slots:
-            begin_s, end_s = max(self.now_s, slot.light_s), min(now_s, slot.end_s)
-            if end_s > begin_s:
-                self._serve(slot.matching, begin_s, end_s)
-        self._slots = [slot for slot in self._slots if slot.end_s > now_s]
-        self._batches = [batch for batch in self._batches if not batch.complete]
-        self.now_s = now_s
+            for place, begin in slot.circuits():
+                begin, end = max(self._now, begin), min(now, slot.end)
+                if end > begin:
+                    self._queue.serve(place, end - begin, begin)
+        if self._state.packet_bytes_per_s:
+            self._send_packets(now)
+        self._slots = [slot for slot in self._slots if slot.end > now]
+        self._now = now
 
     def figures(self) -> dict[str, float]:
         """Return how things go, by name.
@@ -204,73 +271,100 @@ class RollingSchedule:
             long these took on average and at most, ``mean_wait_s`` and ``max_wait_s``; when the
             last one was complete, ``completion_s``; ``slots`` committed so far.
         """
-        sizes = self._sizes
+        queue = self._queue
         return {
             "queued_bytes": float(self.queued_bytes.sum()),
-            "waiting": sum(not batch.complete for batch in self._batches),
-            "completed": sizes["completed"],
-            "mean_wait_s": sizes["wait_s"] / max(1, sizes["completed"]),
-            "max_wait_s": sizes.get("max_wait_s", 0.0),
-            "completion_s": sizes["completion_s"],
-            "slots": sizes["slots"],
+            "waiting": len(queue.waiting),
+            "completed": queue.completed,
+            "mean_wait_s": queue.wait / max(1, queue.completed) / TICKS_PER_S,
+            "max_wait_s": queue.longest_wait / TICKS_PER_S,
+            "completion_s": queue.last_done / TICKS_PER_S,
+            "slots": self._n_slots,
         }
 
-    def _uncommitted(self) -> NDArray[np.float64]:
-        """Return what the committed slots leave of the queue."""
-        left, rest = self.queued_bytes, np.zeros((self.fabric.n_ports,) * 2)
-        for batch in self._batches:
-            rest += batch.rest
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all that is known to a JSON file, in place of what is there.
+
+        Raises
+        ------
+        InputError
+            If the fabric has no file format.
+        """
+        write_state(path, self._snapshot())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> RollingSchedule:
+        """Go on from what `save` has written.
+
+        Raises
+        ------
+        FormatError, InputError
+            If the file cannot be read, or its content contradicts itself.
+        """
+        return _resume(read_state(path))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _resume, (self._snapshot(),)
+
+    def _snapshot(self) -> RollingState:
+        return self._state.now_with(
+            self._queue,
+            now=self._now,
+            next_demand=self._next,
+            n_slots=self._n_slots,
+            held=self._held.copy(),
+            cell_states=self._cells.copy() if self.fabric.n_cells else None,
+            free=tuple(self._free),
+            slots=tuple(self._slots),
+        )
+
+    def _in_ticks(self, demand_bytes: ArrayLike) -> list[tuple[Place, int]]:
+        """Check a demand; return its entries in ticks, at least one each."""
+        demand = frozen("demand_bytes", demand_bytes, 2, np.float64)
+        Demand(self.fabric, demand, delay_s=self.delay_s)  # checks it
+        times_s = demand / self.rate_bytes_per_s
+        if times_s.max(initial=0.0) > LONGEST_S:
+            raise InputError(f"demand_bytes: more than {LONGEST_S:g} s of a circuit")
+        ticks = np.maximum(1.0, np.rint(times_s * TICKS_PER_S))
+        places = np.nonzero(demand)
+        counts = [int(count) for count in ticks[places].tolist()]
+        return list(zip(zip(*map(np.ndarray.tolist, places), strict=True), counts, strict=True))
+
+    def _tick_of(self, now_s: float) -> int:
+        """Return the tick of a time, which may be one of a committed slot."""
+        known = {self.now_s: self._now}
         for slot in self._slots:
-            sources = np.flatnonzero(slot.matching != IDLE)
-            served = self.rate_bytes_per_s * (slot.end_s - max(self.now_s, slot.light_s))
-            left[sources, slot.matching[sources]] -= served
-        left[left <= rest] = 0.0
-        return left
+            ticks = slot.start, slot.light, slot.end
+            for time_s, tick in zip(slot.times_s, ticks, strict=True):
+                known[time_s] = max(tick, known.get(time_s, tick))
+        return known.get(now_s, round(Fraction(repr(now_s)) * TICKS_PER_S))
 
-    def _make_plan(self, left: NDArray[np.float64]) -> Slots:
-        """Plan what is left: go on as planned, or anew if that is shorter."""
-        rate, limit_s = self.rate_bytes_per_s, self._limit_s
-        if not self._any:
-            problem = Demand(self.fabric, left, delay_s=self.delay_s, rate_bytes_per_s=rate)
-            found = solve(problem, seed=0, time_limit_s=limit_s)
-            if found.schedule is None or found.objective is None:
-                raise LimitReached("no plan of the queue was found in time")
-            held = found.schedule
-            return Slots(held.matchings, held.durations_s, found.objective, found.lower_bound)
-        before = self._plan if self._plan is not None and len(self._plan.durations_s) else None
-        if before is not None and not self._new:
-            return before
-        self._new = False
-        plan = partial(schedule, left, self.delay_s, rate_bytes_per_s=rate, time_limit_s=limit_s)
-        anew = plan()
-        if before is None:
-            return anew
-        old = plan(previous=before)
-        return min(old, anew, key=lambda plan: plan.completion_s)
+    def _uncommitted(self) -> Rest:
+        """Return what committed slots leave of the queue."""
+        reserved = dict[Place, int]()
+        for slot in self._slots:
+            for place, begin in slot.circuits():
+                more = max(0, slot.end - max(self._now, begin))
+                reserved[place] = reserved.get(place, 0) + more
+        return Rest.of(self._queue, reserved)
 
-    def _serve(self, matching: NDArray[np.int32], begin_s: float, end_s: float) -> None:
-        """Let circuits carry what waits, the oldest first."""
-        sources = np.flatnonzero(matching != IDLE)
-        place = sources, matching[sources]
-        room = np.full(len(sources), self.rate_bytes_per_s * (end_s - begin_s))
-        carried = np.zeros(len(sources))
-        for batch in self._batches:
-            taken = np.clip(room - carried, 0.0, batch.left[place])  # below 0 by rounding alone
-            carried += taken
-            batch.left[place] -= taken
-            if taken.any():
-                last = float(carried[taken > 0].max()) / self.rate_bytes_per_s
-                batch.done_s = max(batch.done_s, begin_s + last)
-            self._finish(batch)
+    def _send_packets(self, now: int) -> None:
+        """Let the packet network carry what circuits left, the smallest entries first."""
+        share = Fraction(repr(self._state.packet_bytes_per_s)) / self._rate
+        room = int(share * (now - self._now))
+        rows, columns = [room] * self.fabric.n_ports, [room] * self.fabric.n_ports
+        places = np.argwhere(self._queue.left > 0)
+        order = np.argsort(self._queue.left[tuple(places.T)], kind="stable")
+        for source, destination in places[order].tolist():
+            waits = self._queue.look((source, destination)).ticks
+            ticks = min(rows[source], columns[destination], waits)
+            if ticks:
+                self._queue.serve((source, destination), ticks, now - ticks)
+                rows[source] -= ticks
+                columns[destination] -= ticks
 
-    def _finish(self, batch: _Batch) -> None:
-        """Note that a demand is complete, if it is."""
-        batch.left[batch.left <= batch.rest] = 0.0
-        if batch.complete or batch.left.any():
-            return
-        batch.complete = True
-        wait_s, sizes = batch.done_s - batch.added_s, self._sizes
-        sizes["completed"] += 1
-        sizes["wait_s"] += wait_s
-        sizes["max_wait_s"] = max(sizes.get("max_wait_s", 0.0), wait_s)
-        sizes["completion_s"] = max(sizes["completion_s"], batch.done_s)
+
+def _resume(state: RollingState) -> RollingSchedule:
+    rolling = RollingSchedule.__new__(RollingSchedule)
+    rolling._begin(state)
+    return rolling

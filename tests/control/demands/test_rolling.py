@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import copy
+import cProfile
+import json
+import pickle
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy.optimize import linear_sum_assignment
 
 import optmatch as om
-from optmatch.control.demands.rolling import RollingSchedule, Slot
+from optmatch.control.demands.rolling import Aim, RollingSchedule, Slot
 from optmatch.control.demands.schedules import schedule
+from optmatch.model.schedule import Switching
 
 DELAY_S = 0.5
 
@@ -69,7 +76,7 @@ def test_it_is_never_worse_than_to_start_again() -> None:
     """After what is committed, what is left takes no longer than a new schedule of it."""
     for seed in range(3):
         rng = np.random.default_rng(seed)
-        rolling = RollingSchedule(om.IdealSwitch(8), DELAY_S, time_limit_s=None)
+        rolling = RollingSchedule(om.IdealSwitch(8), DELAY_S, time_limit_s=None, aim="completion")
         rolling.add(rng.integers(0, 9, (8, 8)))
         for _ in range(3):
             slot = rolling.next_slot()
@@ -112,7 +119,7 @@ def test_the_oldest_are_served_first() -> None:
 
 def test_rounding_takes_nothing_back() -> None:
     """In 0.9 s: 0.3 of the first demand and 0.9 - 0.3 of the second, which together are more."""
-    rolling = RollingSchedule(om.IdealSwitch(2), 0.0, time_limit_s=None)
+    rolling = RollingSchedule(om.IdealSwitch(2), 0.0, time_limit_s=None, aim="completion")
     for size in (0.3, 0.9, 1.0):
         rolling.add([[0.0, size], [0.0, 0.0]])
     rolling.next_slot()
@@ -137,3 +144,256 @@ def test_what_is_wrong_is_refused() -> None:
     with pytest.raises(om.InputError, match="must be > 0"):
         RollingSchedule(om.IdealSwitch(2), DELAY_S, rate_bytes_per_s=0)
     assert rolling.next_slot() is None
+
+
+class MaxWeight:
+    """A rival: the matching of the most waiting demand, with hysteresis, in equal slots."""
+
+    def __init__(self, ports: int, delay: float, slot: float = 1.0, stay: float = 1.3) -> None:
+        self.queue: dict[tuple[int, int], list[list[float]]] = {}
+        self.ports, self.delay, self.slot, self.stay = ports, delay, slot, stay
+        self.waits: list[float] = []
+
+    def run(self, flows: list[tuple[float, int, int, float]]) -> float:
+        """Serve flows (when, source, destination, size); return how long they wait on average."""
+        now, held, to_come = 0.0, np.full(self.ports, -1), list(flows)
+        while to_come or any(self.queue.values()):
+            now = max(now, to_come[0][0]) if not any(self.queue.values()) else now
+            self.take(to_come, now)
+            left = np.zeros((self.ports, self.ports))
+            for place, queue in self.queue.items():
+                left[place] = sum(size for _, size in queue)
+            rows, best = linear_sum_assignment(left, maximize=True)
+            on = held >= 0
+            if left[rows, best].sum() > self.stay * left[rows[on], held[on]].sum():
+                now, held = now + self.delay, best
+            end = now + self.slot
+            while now < end:
+                self.take(to_come, now)
+                until = min([end, *(when for when, *_ in to_come[:1])])
+                for place in zip(rows.tolist(), held.tolist(), strict=True):
+                    self.serve(self.queue.get(place, []), now, until)
+                now = until
+        return float(np.mean(self.waits))
+
+    def take(self, to_come: list[tuple[float, int, int, float]], now: float) -> None:
+        """Put what has come into the queue."""
+        while to_come and to_come[0][0] <= now:
+            when, source, destination, size = to_come.pop(0)
+            self.queue.setdefault((source, destination), []).append([when, size])
+
+    def serve(self, queue: list[list[float]], now: float, until: float) -> None:
+        """Let one circuit carry the oldest first."""
+        while queue and now < until:
+            taken = min(queue[0][1], until - now)
+            now += taken
+            queue[0][1] -= taken
+            if queue[0][1] < 1e-9:
+                self.waits.append(now - queue.pop(0)[0])
+
+
+def poisson(ports: int, load: float, count: int, seed: int) -> list[tuple[float, int, int, float]]:
+    """Draw flows of four units in the mean that come at random times."""
+    rng = np.random.default_rng(seed)
+    when = np.cumsum(rng.exponential(4 / (ports * load), count)).tolist()
+    ends = rng.integers(ports, size=(2, count)).tolist()
+    return list(zip(when, *ends, rng.exponential(4, count).tolist(), strict=True))
+
+
+def run(
+    rolling: RollingSchedule, flows: list[tuple[float, int, int, float]], began_s: float = 0.0
+) -> list[Slot]:
+    """Let flows come while slots run; commit a slot at the end of the one before."""
+    rolling.advance(began_s)
+    slots, to_come, ports = list[Slot](), list(flows), rolling.fabric.n_ports
+    while (slot := rolling.next_slot()) is not None or to_come:
+        end_s = slot.end_s if slot else began_s + to_come[0][0]
+        slots += [slot] if slot else []
+        while to_come and began_s + to_come[0][0] <= end_s:
+            when, source, destination, size = to_come.pop(0)
+            rolling.advance(began_s + when)
+            demand = np.zeros((ports, ports))
+            demand[source, destination] = size
+            rolling.add(demand)
+        rolling.advance(end_s)
+    return slots
+
+
+@pytest.mark.parametrize(("ports", "load"), [(8, 0.5), (8, 0.95), (16, 0.8)])
+def test_demands_wait_no_longer_than_by_a_rival(ports: int, load: float) -> None:
+    """Maximum weight matchings with hysteresis let flows wait at least a tenth longer."""
+    flows = poisson(ports, load, 30 * ports, seed=0)
+    rolling = RollingSchedule(om.IdealSwitch(ports), 0.1)
+    run(rolling, flows)
+    assert rolling.figures()["mean_wait_s"] <= 0.9 * MaxWeight(ports, 0.1).run(flows)
+
+
+@pytest.mark.parametrize("aim", ["wait", "completion"])
+@pytest.mark.parametrize("unit_s", [1.0, 1e-6])
+def test_slots_do_not_depend_on_the_clock(aim: Aim, unit_s: float) -> None:
+    """From 0, from a second, a day, and from today on: the same matchings for the same time."""
+    rng = np.random.default_rng(0)
+    first, second = unit_s * rng.random((2, 6, 6)) * (rng.random((2, 6, 6)) < 0.5)
+    runs = []
+    for began_s in (0.0, 1.0, 86400.0, 1.7e9):
+        rolling = RollingSchedule(om.IdealSwitch(6), 0.1 * unit_s, time_limit_s=None, aim=aim)
+        rolling.advance(began_s)
+        rolling.add(first)
+        slot = rolling.next_slot()
+        assert slot is not None
+        rolling.advance(slot.end_s)
+        rolling.add(second)
+        slots = [slot, *drain(rolling)]
+        assert rolling.queued_bytes.sum() == 0
+        runs.append([(slot.matching.tolist(), slot.duration_s) for slot in slots])
+    assert all(run == runs[0] for run in runs)
+
+
+@pytest.mark.parametrize("aim", ["wait", "completion"])
+@pytest.mark.parametrize("mouse_waits", [True, False])
+def test_no_flow_waits_for_ever(aim: Aim, mouse_waits: bool) -> None:
+    """Beside demand that comes again and again, each flow is served within its bound."""
+    delay_s, waits, fills = 0.1, 0.5 if mouse_waits else 40.0, 40.0 if mouse_waits else 0.5
+    rolling = RollingSchedule(om.IdealSwitch(3), delay_s, time_limit_s=None, aim=aim)
+    rolling.add(np.array([[0, waits, 0], [0, 0, 0], [0, 0, 0]]))
+    rolling.add(np.array([[0, 0, fills], [0, fills, 0], [0, 0, 0]]))
+    bound_s = 2 * (waits + 2 * fills + 3 * delay_s)
+    for _ in range(400):
+        slot = rolling.next_slot()
+        assert slot is not None
+        rolling.advance(slot.end_s)
+        if rolling.queued_bytes[0, 1] == 0:
+            break
+        refill = np.where(rolling.queued_bytes < fills / 2, fills, 0.0)
+        rolling.add(refill * [[0, 0, 1], [0, 1, 0], [0, 0, 0]])
+    longest_slot_s = max(10 * delay_s, waits, fills) + delay_s
+    assert rolling.queued_bytes[0, 1] == 0
+    assert rolling.now_s <= bound_s + longest_slot_s
+
+
+def test_demand_is_taken_back() -> None:
+    """The newest first, no more than there is; what is left of it is served."""
+    rolling = RollingSchedule(om.IdealSwitch(2), DELAY_S)
+    rolling.add([[0, 2], [0, 0]])
+    rolling.add([[0, 3], [1, 0]])
+    assert rolling.take_back([[0, 4], [5, 0]]).tolist() == [[0, 4], [1, 0]]
+    assert rolling.queued_bytes.tolist() == [[0, 1], [0, 0]]
+    assert rolling.figures()["completed"] == 1
+    assert drain(rolling)[-1].end_s == DELAY_S + 1
+    assert rolling.figures()["completed"] == 2
+
+
+def test_planes_serve_side_by_side() -> None:
+    """Each slot is one of the plane that is free first; two planes need half of the time."""
+    demand = 4.0 * (1 - np.eye(5))
+    ends = []
+    for planes in (1, 2):
+        rolling = RollingSchedule(om.IdealSwitch(5), DELAY_S, planes=planes)
+        rolling.add(demand)
+        slots = [rolling.next_slot() for _ in range(planes)]
+        served = np.zeros((5, 5))
+        while slots:
+            slot = min((slot for slot in slots if slot), key=lambda slot: slot.end_s)
+            used = np.flatnonzero(slot.matching >= 0)
+            served[used, slot.matching[used]] += slot.duration_s
+            rolling.advance(slot.end_s)
+            slots = [other for other in slots if other is not None and other is not slot]
+            following = rolling.next_slot()
+            assert following is None or following.plane == slot.plane or not slots
+            slots += [following] if following else []
+        assert (served >= demand).all()
+        assert rolling.queued_bytes.sum() == 0
+        ends.append(rolling.figures()["completion_s"])
+    assert ends[1] <= 0.6 * ends[0]
+
+
+def test_circuits_that_stay_carry_during_a_change() -> None:
+    """With per-circuit switching alone."""
+    ends = {}
+    switchings: tuple[Switching, ...] = ("all-stop", "per-circuit")
+    for switching in switchings:
+        rolling = RollingSchedule(om.IdealSwitch(4), DELAY_S, switching=switching)
+        rolling.add([[0, 6, 0, 0], [0, 0, 0, 0], [1, 0, 0, 1], [0, 0, 0, 0]])
+        slots = drain(rolling)
+        ends[switching] = rolling.figures()["completion_s"]
+        assert rolling.queued_bytes.sum() == 0
+        assert slots[0].matching[0] == 1
+    assert ends["per-circuit"] < ends["all-stop"]
+
+
+def test_packets_are_sent_beside() -> None:
+    """What each port sends and receives there is no more than the network's rate."""
+    rolling = RollingSchedule(om.IdealSwitch(3), DELAY_S, packet_bytes_per_s=0.25)
+    rolling.add([[0, 1, 1], [0, 0, 1], [0, 0, 0]])
+    rolling.advance(2.0)
+    sent = np.array([[0, 1, 1], [0, 0, 1], [0, 0, 0]]) - rolling.queued_bytes
+    assert sent.sum(axis=0).max() == sent.sum(axis=1).max() == 0.5
+    drain(rolling)
+    assert rolling.queued_bytes.sum() == 0
+
+
+@pytest.mark.parametrize("fabric", [om.IdealSwitch(6), om.Benes(6)], ids=lambda f: f.type)
+@pytest.mark.parametrize("way", ["file", "pickle", "copy"])
+def test_another_one_goes_on(tmp_path: Path, fabric: om.Fabric, way: str) -> None:
+    """By a file, a pickle or a copy, in the midst of a slot: the same slots, the same figures."""
+    rolling = RollingSchedule(fabric, 0.1, planes=2, packet_bytes_per_s=0.01)
+    rolling.advance(1.7e9)
+    for source, destination in ((0, 1), (2, 1), (3, 4)):
+        demand = np.zeros((6, 6))
+        demand[source, destination] = 1 / 3
+        rolling.add(demand)
+    rolling.next_slot()
+    rolling.advance(1.7e9 + 0.2)
+    if way == "file":
+        rolling.save(tmp_path / "queue.json")
+        other = RollingSchedule.load(tmp_path / "queue.json")
+    else:
+        other = pickle.loads(pickle.dumps(rolling)) if way == "pickle" else copy.copy(rolling)
+    assert other.figures() == rolling.figures()
+    rolling.add(np.eye(6)[::-1])
+    other.add(np.eye(6)[::-1])
+    for slot, again in zip(drain(rolling), drain(other), strict=True):
+        np.testing.assert_equal(slot, again)
+    assert other.figures() == rolling.figures()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("format", "optmatch/rolling-schedule/9", "/format"),
+        ("delay_s", -1, "delay_s = -1"),
+        ("free", [0, 0], "one time for each plane"),
+        ("held", [[0, 0]], "held|matching"),
+        ("flows", [[0, 9, 0, 5, 5]], "a port out of range"),
+        ("flows", [[0, 1, 7, 5, 5]], "each waiting demand has flows"),
+        ("waiting", [], "each waiting demand has flows"),
+        ("what", 1, "what"),
+    ],
+)
+def test_files_are_checked(tmp_path: Path, key: str, value: object, message: str) -> None:
+    """What contradicts itself is refused with the file and the key."""
+    rolling = RollingSchedule(om.IdealSwitch(2), DELAY_S)
+    rolling.add([[0, 1], [0, 0]])
+    rolling.next_slot()
+    path = tmp_path / "queue.json"
+    rolling.save(path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    with pytest.raises(om.InputError, match=message) as caught:
+        RollingSchedule.load(path)
+    assert str(path) in str(caught.value)
+
+
+def test_the_queue_costs_no_time() -> None:
+    """The work of a slot is that of its circuits, however many demands wait for them."""
+    calls = []
+    for waiting in (10, 1000):
+        rolling = RollingSchedule(om.IdealSwitch(4), 0.1)
+        for _ in range(waiting):
+            rolling.add(np.ones((4, 4)))
+        slot = rolling.next_slot()
+        assert slot is not None
+        profile = cProfile.Profile()
+        profile.runcall(rolling.advance, slot.end_s)
+        profile.runcall(rolling.next_slot)
+        calls.append(sum(entry.callcount for entry in profile.getstats()))
+    assert calls[1] <= 1.2 * calls[0]

@@ -1,0 +1,193 @@
+"""The queue of a switch: flows that wait, in whole ticks, and which of them should go next."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+import numpy as np
+
+Place = tuple[int, int]
+"""A source and a destination port."""
+
+_LOOK = 8  # flows of an entry that are looked at: the cost of a slot does not grow with the queue
+
+
+@dataclass(eq=False, slots=True)
+class Flow:
+    """What one demand has for one circuit."""
+
+    place: Place
+    demand: int
+    """The number of the demand."""
+    ticks: int
+    due: int
+
+
+class Entry(NamedTuple):
+    """What waits for one circuit, beyond what committed slots serve."""
+
+    ticks: int
+    first: int
+    """Ticks until a flow is complete."""
+    rate: float
+    """The most flows that are complete per tick, if the circuit is held as long as that takes."""
+
+
+@dataclass(eq=False, slots=True)
+class Waiting:
+    """A demand of which flows wait."""
+
+    added: int
+    done: int
+    flows: int = 0
+
+
+class FlowQueue:
+    """Flows of all entries of a switch; those of one entry are served in the order they came."""
+
+    def __init__(self, ports: int, delay: int) -> None:
+        self._delay = delay
+        self._flows: dict[Place, deque[Flow]] = {}
+        self._due: list[tuple[int, int, Flow]] = []
+        self._overdue: list[tuple[int, Flow]] = []
+        self._came = 0
+        self._work = 0  # ticks of all flows, and a delay for each
+        self.left = np.zeros((ports, ports))  # ticks
+        self.rate = np.zeros((ports, ports))  # as of `Entry`
+        self._total: dict[Place, int] = {}
+        self.waiting: dict[int, Waiting] = {}
+        self.completed, self.wait, self.longest_wait, self.last_done = 0, 0, 0, 0
+
+    def add(self, number: int, parts: Sequence[tuple[Place, int]], now: int) -> None:
+        """Put the flows of a demand behind those that wait.
+
+        A flow is due when all that waits then, itself included, could have been served one after
+        the other with a delay each.
+        """
+        self.waiting[number] = Waiting(now, now)
+        due = now + self._work + sum(ticks + self._delay for _, ticks in parts)
+        for place, ticks in parts:
+            self.append(Flow(place, number, ticks, due))
+        self._close(number)
+
+    def append(self, flow: Flow) -> None:
+        """Put one flow of a known demand behind the others."""
+        self._flows.setdefault(flow.place, deque()).append(flow)
+        self._total[flow.place] = self._total.get(flow.place, 0) + flow.ticks
+        self._work += flow.ticks + self._delay
+        self.waiting[flow.demand].flows += 1
+        heappush(self._due, (flow.due, self._came, flow))
+        self._came += 1
+        self._note(flow.place)
+
+    def flows(self) -> list[Flow]:
+        """Return all flows that wait, in the order in which they came."""
+        known = [(came, flow) for _, came, flow in self._due] + self._overdue
+        return [flow for _, flow in sorted(known, key=lambda pair: pair[0]) if flow.ticks]
+
+    def total(self, place: Place) -> int:
+        """Return the ticks that wait for a circuit."""
+        return self._total.get(place, 0)
+
+    def look(self, place: Place, skip: int = 0) -> Entry:
+        """Tell what waits for a circuit beyond its first `skip` ticks."""
+        left = max(0, self._total.get(place, 0) - skip)
+        first, so_far, best = 0, -skip, 0.0
+        count = 0
+        for flow in self._flows.get(place, ()):
+            so_far += flow.ticks
+            if so_far <= 0:
+                continue
+            count += 1
+            first = first or so_far
+            best = max(best, count / so_far)
+            if count == _LOOK:
+                break
+        return Entry(left, first, best)
+
+    def most_overdue(self, now: int, reserved: dict[Place, int]) -> tuple[Place, int] | None:
+        """Return the flow that came first of those due, and the ticks until it is complete.
+
+        `reserved` has the ticks that committed slots serve of an entry.
+        """
+        while self._due and (self._due[0][0] <= now or not self._due[0][2].ticks):
+            _, came, flow = heappop(self._due)
+            if flow.ticks:
+                heappush(self._overdue, (came, flow))
+        found, served = None, []
+        while self._overdue and found is None:
+            came, flow = self._overdue[0]
+            if flow.ticks:
+                ahead = -reserved.get(flow.place, 0)
+                for other in self._flows[flow.place]:
+                    ahead += other.ticks
+                    if other is flow:
+                        break
+                if ahead > 0:
+                    found = flow.place, ahead
+                    break
+                served.append((came, flow))
+            heappop(self._overdue)
+        for pair in served:
+            heappush(self._overdue, pair)
+        return found
+
+    def serve(self, place: Place, ticks: int, begin: int) -> None:
+        """Let a circuit carry so many ticks, from `begin` on."""
+        flows, room = self._flows.get(place), ticks
+        while flows and room:
+            flow = flows[0]
+            taken = min(room, flow.ticks)
+            room -= taken
+            self._take(flow, taken, begin + ticks - room)
+            if not flow.ticks:
+                flows.popleft()
+        self._total[place] = self._total.get(place, 0) - (ticks - room)
+        self._note(place)
+
+    def take_back(self, place: Place, ticks: int, now: int) -> int:
+        """Take so many ticks out of the queue, of the newest flows; return how many there were."""
+        flows, room = self._flows.get(place), ticks
+        while flows and room:
+            flow = flows[-1]
+            taken = min(room, flow.ticks)
+            room -= taken
+            self._take(flow, taken, now)
+            if not flow.ticks:
+                flows.pop()
+        self._total[place] = self._total.get(place, 0) - (ticks - room)
+        self._note(place)
+        return ticks - room
+
+    def _take(self, flow: Flow, ticks: int, now: int) -> None:
+        flow.ticks -= ticks
+        self._work -= ticks
+        if not flow.ticks:
+            self._work -= self._delay
+            demand = self.waiting[flow.demand]
+            demand.flows -= 1
+            demand.done = max(demand.done, now)
+            self._close(flow.demand)
+
+    def _close(self, number: int) -> None:
+        """Note that a demand is complete, if it is."""
+        demand = self.waiting[number]
+        if demand.flows:
+            return
+        del self.waiting[number]
+        wait = demand.done - demand.added
+        self.completed += 1
+        self.wait += wait
+        self.longest_wait = max(self.longest_wait, wait)
+        self.last_done = max(self.last_done, demand.done)
+
+    def _note(self, place: Place) -> None:
+        entry = self.look(place)
+        self.left[place], self.rate[place] = entry.ticks, entry.rate
+        if not entry.ticks:
+            self._flows.pop(place, None)
+            self._total.pop(place, None)

@@ -1,0 +1,148 @@
+"""What a rolling schedule knows, as a value and as a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.control.demands.flows import Flow, FlowQueue, Place, Waiting
+from optmatch.fabrics import Fabric
+from optmatch.io.contents import read_bytes
+from optmatch.io.fields import check_object, from_object, to_object
+from optmatch.io.problems import check_format
+from optmatch.io.text import layout, parse
+from optmatch.model import IDLE, InputError
+from optmatch.model.declarations import Amount, Axes, Count, Index, Positive, check_fields
+from optmatch.model.errors import naming
+from optmatch.model.files import check_target, replace_file
+from optmatch.model.schedule import Switching, check_matchings
+from optmatch.model.sizes import check_size
+
+TICKS_PER_S = 10**15
+
+_FORMAT = "optmatch/rolling-schedule/1"
+
+
+@dataclass(frozen=True, eq=False)
+class Committed:
+    """A slot that is not over yet, in ticks."""
+
+    plane: Index
+    matching: NDArray[np.int32]
+    kept: NDArray[np.int32]
+    """The circuits that carry from `start` on, -1 for others."""
+    start: Index
+    light: Index
+    end: Index
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @property
+    def times_s(self) -> tuple[float, float, float]:
+        """Start, light and end in seconds."""
+        return self.start / TICKS_PER_S, self.light / TICKS_PER_S, self.end / TICKS_PER_S
+
+    def circuits(self) -> Iterator[tuple[Place, int]]:
+        """Name each circuit, and from when on it carries."""
+        for source, destination in enumerate(self.matching.tolist()):
+            if destination != IDLE:
+                kept = self.kept[source] != IDLE
+                yield (source, destination), self.start if kept else self.light
+
+
+@dataclass(frozen=True, eq=False)
+class RollingState:
+    """All that a rolling schedule goes on from; times and demands are in ticks."""
+
+    fabric: Fabric
+    delay_s: Amount
+    rate_bytes_per_s: Positive = 1.0
+    time_limit_s: Amount | None = 0.005
+    aim: Literal["wait", "completion"] = "wait"
+    planes: Count = 1
+    switching: Switching = "all-stop"
+    packet_bytes_per_s: Amount = 0.0
+    now: Index = 0
+    next_demand: Index = 0
+    n_slots: Index = 0
+    waiting: tuple[tuple[Index, Index, Index], ...] = ()
+    """Number, added and last served of each demand of which flows wait."""
+    flows: tuple[tuple[Index, Index, Index, Index, Index], ...] = ()
+    """Source, destination, demand, ticks and due of each flow, in the order they came."""
+    done: tuple[Index, Index, Index, Index] = (0, 0, 0, 0)
+    """Demands that are complete, their waits together, the longest one, the last completion."""
+    held: Annotated[NDArray[np.int32], Axes(2)] | None = None
+    cell_states: Annotated[NDArray[np.int8], Axes(2)] | None = None
+    free: tuple[Index, ...] = ()
+    slots: tuple[Committed, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        ports, shape = self.fabric.n_ports, (self.planes, self.fabric.n_ports)
+        check_size("ports", self.planes * ports, "planes")
+        rows: list[tuple[str, NDArray[Any], tuple[int, int]]] = []
+        rows += [] if self.held is None else [("held", self.held, shape)]
+        if self.cell_states is not None:
+            rows.append(("cell_states", self.cell_states, (self.planes, self.fabric.n_cells)))
+        for slot in self.slots:
+            rows += [("slots", row[None], (1, ports)) for row in (slot.matching, slot.kept)]
+            if not slot.start <= slot.light <= slot.end or slot.plane >= self.planes:
+                raise InputError("slots: times or planes out of range", where="slots")
+            if ((slot.kept != IDLE) & (slot.kept != slot.matching)).any():
+                raise InputError("slots: kept circuits are part of the matching", where="slots")
+        for name, row, shape in rows:
+            if row.shape != shape:
+                raise InputError(f"{name} has shape {row.shape}, not {shape}", where=name)
+            if name != "cell_states":
+                check_matchings(row)
+        if self.cell_states is not None and (abs(self.cell_states) > 1).any():
+            raise InputError("cell_states: 0, 1 or -1 are expected", where="cell_states")
+        if self.free and len(self.free) != self.planes:
+            raise InputError("free: one time for each plane is expected", where="free")
+        numbers = {number for number, _, _ in self.waiting}
+        if len(numbers) < len(self.waiting) or any(k >= self.next_demand for k in numbers):
+            raise InputError("waiting: numbers of demands are below the next one", where="waiting")
+        if {flow[2] for flow in self.flows} != numbers:
+            raise InputError("flows: each waiting demand has flows, and no other", where="flows")
+        for flow in self.flows:
+            if max(flow[:2]) >= ports or not flow[3]:
+                raise InputError(f"flows: {flow}: a port out of range, or no ticks", where="flows")
+
+    def fill(self, queue: FlowQueue) -> None:
+        """Put what waits into a queue."""
+        queue.completed, queue.wait, queue.longest_wait, queue.last_done = self.done
+        for number, added, served in self.waiting:
+            queue.waiting[number] = Waiting(added, served)
+        for source, destination, demand, ticks, due in self.flows:
+            queue.append(Flow((source, destination), demand, ticks, due))
+
+    def now_with(self, queue: FlowQueue, **changed: Any) -> RollingState:
+        """Return the state of a queue."""
+        return replace(
+            self,
+            waiting=tuple((k, demand.added, demand.done) for k, demand in queue.waiting.items()),
+            flows=tuple((*f.place, f.demand, f.ticks, f.due) for f in queue.flows()),
+            done=(queue.completed, queue.wait, queue.longest_wait, queue.last_done),
+            **changed,
+        )
+
+
+def write_state(path: str | os.PathLike[str], state: RollingState) -> None:
+    """Write a state as JSON, in place of what is there."""
+    tree = {"format": _FORMAT, **to_object(state)}
+    replace_file(check_target(path, force=True), (layout(tree) + "\n").encode())
+
+
+def read_state(path: str | os.PathLike[str]) -> RollingState:
+    """Read what `write_state` has written."""
+    with naming(path):
+        tree = parse(read_bytes(path), os.fspath(path))
+        check_object(tree, "")
+        check_format(tree, "", _FORMAT)
+        return from_object(RollingState, tree, "", tags=("format",))
