@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from optmatch.model import InputError
 from optmatch.problems import RailJob
+from optmatch.problems.rails.execution.plan import ranks_of_rails
 from optmatch.problems.rails.training.step import ALL_TO_ALL, SEND, Step
 from optmatch.problems.rails.training.times import durations_s, pick_ranks
 from optmatch.solvers.rails.collectives import (
@@ -150,10 +151,15 @@ class Transfers(NamedTuple):
         return found
 
     def rails(self) -> list[int]:
-        """Return the rail that each node rides, -1 if none; of classes, that of one rank."""
+        """Return the rail that each node rides, -1 if none: of rails that are alike, the first."""
+        known: dict[bytes, int] = {}
+        first = {
+            rail: known.setdefault(classes, rail)
+            for rail, classes in _classes_of_rails(self.folded).items()
+        }
         found = [-1] * len(self.duration_s)
         for node, transfer in self.by_node.items():
-            found[node] = int(self.folded.step.rail[self.folded.part[transfer.node]])
+            found[node] = first[int(self.folded.step.rail[self.folded.part[transfer.node]])]
         return found
 
     def lasting(self, lanes: Mapping[int, int]) -> NDArray[np.float64]:
@@ -189,7 +195,51 @@ def fold_transfers(job: RailJob) -> Transfers:
         )
     lanes = Lanes(job.network.ports_per_gpu // (1 + duplex), duplex, fixed=False)
     places = list_places(job.step())
-    return _list_transfers(job, fold(job, tell_apart(job, lanes, places)), lanes, places)
+    apart = tell_apart(job, lanes, places)
+    if duplex:  # two that exchange messages do the same, but each faces the other at another port
+        sides = _list_message_sides(job.step())
+        apart = [a + b for a, b in zip(apart or [b""] * len(sides), sides, strict=True)]
+    folded = fold(job, apart)
+    if job.network.switching == "all-stop":
+        folded = _fold_by_rail(job, folded, apart)
+    return _list_transfers(job, folded, lanes, places)
+
+
+def _fold_by_rail(job: RailJob, folded: Folded, apart: Sequence[bytes]) -> Folded:
+    """Split classes until ranks of one share their rails with the same others.
+
+    They are dark together: where a switch stops, so does everybody on it.
+    """
+    while True:
+        patterns = [b""] * len(folded.class_of)
+        on_rail = ranks_of_rails(job.step())
+        for rail, classes in _classes_of_rails(folded).items():
+            for rank in on_rail[rail].tolist():
+                patterns[rank] += classes
+        if len({*zip(folded.class_of.tolist(), patterns, strict=True)}) == len(folded.first):
+            return folded
+        folded = fold(
+            job, [a + b for a, b in zip(apart or [b""] * len(patterns), patterns, strict=True)]
+        )
+
+
+def _classes_of_rails(folded: Folded) -> dict[int, bytes]:
+    """Describe by rail the classes of its ranks, each as often as it is there."""
+    return {
+        rail: np.sort(folded.class_of[ranks]).tobytes()
+        for rail, ranks in ranks_of_rails(folded.step).items()
+    }
+
+
+def _list_message_sides(step: Step) -> list[bytes]:
+    """Describe for each rank whether its partners of messages come next in their pipelines."""
+    found = []
+    for rank, start in enumerate(step.rank_start[:-1].tolist()):
+        own = np.arange(start, int(step.rank_start[rank + 1]))
+        messages = own[(step.kind[own] >= SEND) & (step.rail[own] >= 0)]
+        pairs = zip(step.group[messages].tolist(), step.peer[messages].tolist(), strict=True)
+        found.append(bytes(_is_next(step.groups[one].ranks, rank, to) for one, to in pairs))
+    return found
 
 
 def hold_circuits(transfers: Transfers) -> Transfers:

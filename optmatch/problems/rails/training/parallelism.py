@@ -34,7 +34,7 @@ class Parallelism(Value):
     shard
         Hybrid sharding: over how many consecutive ranks ZeRO shards, of the `dp` times `cp` that
         have the same weights, parts of a sequence first; their copies all-reduce what each has
-        reduced. None for all. Experts are always sharded over all.
+        reduced. None for all. With `ep` above 1 experts are always sharded over all.
     sequence_parallel
         Whether tensor-parallel ranks share activations between layers: an all-gather and a
         reduce-scatter instead of an all-reduce.

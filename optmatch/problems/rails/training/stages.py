@@ -110,8 +110,10 @@ class _Sizes:
         matrices = model.ffn_matrices * model.hidden * model.ffn
         attention = (2 + 2 * model.shared_keys) * model.hidden**2
         self.words = model.hidden * model.vocabulary / split.tp
-        self.dense = (attention + (matrices if model.experts == 1 else 0)) / split.tp
-        self.sparse = matrices * model.experts / split.ep / split.tp if model.experts > 1 else 0.0
+        experts = matrices * model.experts / split.ep / split.tp
+        # Without expert parallelism all ranks hold all experts, like any other weights.
+        self.dense = attention / split.tp + (experts if split.ep == 1 else 0.0)
+        self.sparse = experts if split.ep > 1 else 0.0
         scores = 4 * (model.attended or model.sequence) * model.hidden
         skew = workload.skew_of(split.ep) if model.experts > 1 else 1.0
         routed = tokens * model.active_experts * skew
@@ -119,9 +121,7 @@ class _Sizes:
             tokens * (2 * attention + scores), attention / split.tp, 2 + 4 / split.tp
         )
         wide = (model.ffn_matrices - 1) * model.ffn / model.hidden / split.tp
-        self.ffn_s = self._lasts_s(
-            routed * 2 * matrices, self.sparse or matrices / split.tp, (2 + wide) * routed / tokens
-        )
+        self.ffn_s = self._lasts_s(routed * 2 * matrices, experts, (2 + wide) * routed / tokens)
         self.head_s = self._lasts_s(
             tokens * 2 * self.words * split.tp,
             self.words,

@@ -1,0 +1,58 @@
+"""Jobs drawn over all options: written, read, simulated, solved and verified."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+import optmatch as om
+from tests.helpers.drawn_rails import draw_rail_job, try_rail_job
+from tests.helpers.rails import MODEL, change_job, small_job
+
+METHODS = ("prefetch", "provisioned", "on-demand", "static")
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_jobs_of_any_options_are_planned_or_refused_by_name(part: int, tmp_path: Path) -> None:
+    """Without a raw exception; some fit together, others do not."""
+    refused = 0
+    for number in range(40 * part, 40 * (part + 1)):
+        rng = random.Random(f"rails {number}")
+        job = draw_rail_job(rng)
+        refused += job is None
+        if job is not None:
+            assert not try_rail_job(job, rng.choice(METHODS), tmp_path), number
+    assert 0 < refused < 40
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_ranks_that_stop_together_are_folded_together(method: str, tmp_path: Path) -> None:
+    """On rails of different loads ranks with one program stand still at different times."""
+    job = draw_rail_job(random.Random("rails 2188"))
+    assert job is not None and job.network.switching == "all-stop"
+    assert not try_rail_job(job, method, tmp_path)
+
+
+@pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
+def test_experts_that_all_replicas_hold_are_weights_like_others(zero_stage: int) -> None:
+    """With ep = 1 their gradients go with those of the layer, so more bytes ride the rails."""
+    experts = om.TransformerModel(
+        layers=12, hidden=64, heads=4, sequence=32, vocabulary=100, ffn=128, experts=4
+    )
+    plain = small_job(4, 1, 1, zero_stage=zero_stage)
+    job = change_job(plain, model=experts)
+    assert {group.name.partition(".")[0] for group in job.groups()} == {"dp"}
+    sent, without = (each.step().size_bytes.sum() for each in (job, plain))
+    assert sent > without
+    assert om.verify(job, om.solve(job, seed=0)).ok
+
+
+def test_stages_that_do_the_same_face_each_other_at_different_ports() -> None:
+    """With DualPipe both ends of a pipeline of two have one program; ports are bidirectional."""
+    fabric = om.HexMesh(5, 5, ports=8)
+    options = {"schedule": "dualpipe", "micro_batch": 1, "batch": 8, "model": MODEL}
+    job = small_job(2, 1, 2, fabric=fabric, ports_per_gpu=2, **options)
+    for method in METHODS:
+        assert om.verify(job, om.solve(job, method, seed=0)).valid
