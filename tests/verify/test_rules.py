@@ -87,7 +87,8 @@ def test_one_rule_refuses_it(place: tuple[str, int]) -> None:
     assert {name: report.figures.get(name) for name in row.figures} == row.figures
     if row.rule is not None:
         rest = judge(row, without=row.rule).report
-        assert not rest.violations, str(rest)
+        ended = {"an answer can be replayed to its end"} if row.stops else set[str]()
+        assert {violation.rule for violation in rest.violations} <= ended, str(rest)
         assert rest.valid or row.stops, str(rest)
         assert not rest.unproved or row.rule != UNPROVED, str(rest)
 
@@ -191,7 +192,6 @@ PENDING = (  # rooms whose rows are being written: take yours out once all are t
     "collectives",
     "rails",
     "reroutes",
-    "routing",
     "sharing",
     "slices",
     "tenancies",

@@ -8,7 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import optmatch as om
+import optmatch
+
+om: Any = optmatch
+"""The package; its constructors are given lists here."""
 
 UNPROVED = "what is claimed is proved"
 """Stands for a rule where nothing is refused, and something is unproved."""
@@ -30,7 +33,7 @@ class Row(NamedTuple):
     """Some of the figures that the report has."""
 
 
-def schedule(matchings: Any, durations_s: Any = None, **fields: Any) -> om.Schedule:
+def schedule(matchings: Any, durations_s: Any = None, **fields: Any) -> Any:
     """Return a schedule; its slots last 1 s where nothing else is said."""
     lasting: Any = np.ones(len(matchings)) if durations_s is None else durations_s
     return om.Schedule(matchings=matchings, durations_s=lasting, **fields)
@@ -44,12 +47,11 @@ def forge(value: Any, **changes: Any) -> Any:
     return copy
 
 
-def claim(problem: Any, **said: Any) -> om.Solution:
+def claim(problem: Any, **said: Any) -> Any:
     """Return a solution that says nothing but this, past the checks of its constructor."""
     silent = om.Solution(
         problem=problem, status=om.Status.UNKNOWN, limit=om.Limit.EXHAUSTED, method="by hand"
     )
     answered = said.get("schedule") is not None or said.get("answer") is not None
     status = om.Status.FEASIBLE if answered else om.Status.UNKNOWN
-    solution: om.Solution = forge(silent, **{"status": status} | said)
-    return solution
+    return forge(silent, **{"status": status} | said)

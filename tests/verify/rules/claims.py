@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-import optmatch as om
 from optmatch.problems import LineProof, RoutingProof, Tenancy
-from tests.verify.rules import UNPROVED, Row, claim, forge
+from tests.verify.rules import UNPROVED, Row, claim, forge, om
 
 PROBLEM = om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=1.0)
 ONCE, TWICE = PROBLEM.schedule([[1, 0]], [3]), PROBLEM.schedule([[1, 0]] * 2, [2, 1])
@@ -31,17 +30,17 @@ INFEASIBLE: Any = {"status": om.Status.INFEASIBLE, "limit": None, "lower_bound":
 SEARCH: Any = {"stats": {"bound_by": "search"}}
 
 
-def once(**said: Any) -> om.Solution:
+def once(**said: Any) -> Any:
     """Return the best answer, with other claims."""
     return claim(PROBLEM, **{"schedule": ONCE, "objective": 4.0, "lower_bound": 4.0} | said)
 
 
-def twice(**said: Any) -> om.Solution:
+def twice(**said: Any) -> Any:
     """Return an answer that takes 5 s, where no bound is above 4 s."""
     return claim(PROBLEM, **{"schedule": TWICE, "objective": 5.0, "lower_bound": 4.0} | said)
 
 
-def clash(infeasible: bool, **said: Any) -> om.Solution:
+def clash(infeasible: bool, **said: Any) -> Any:
     """Return a claim that two circuits cannot be routed, with prices of one unit on one link."""
     prices = np.zeros(CLASH.fabric.graph.links.count, dtype=np.int64)
     prices[7] = 1

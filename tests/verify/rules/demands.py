@@ -7,17 +7,16 @@ from typing import Any
 
 import numpy as np
 
-import optmatch as om
 from optmatch.problems import ConfigurationProof, CountProof, LineProof
-from tests.verify.rules import Row, claim, schedule
+from tests.verify.rules import Row, claim, om, schedule
 
 
-def demand(matrix: Any, **options: Any) -> om.Demand:
+def demand(matrix: Any, **options: Any) -> Any:
     """Return a demand on an ideal switch, in seconds, with a delay of 1 s."""
     return om.Demand.from_matrix(matrix, **{"delay_s": 1.0} | options)
 
 
-def proved(problem: om.Demand, proof: Any, **said: Any) -> om.Solution:
+def proved(problem: Any, proof: Any, **said: Any) -> Any:
     """Return a bound and its proof, without an answer; the bound is the one that is counted."""
     return claim(problem, certificate=proof, **{"lower_bound": problem.lower_bound()} | said)
 
@@ -27,7 +26,7 @@ def prices(duals: Any, units: int) -> ConfigurationProof:
     return ConfigurationProof(duals=duals, units=units)
 
 
-def planes(problem: om.Demand, *slots: tuple[Any, Any]) -> om.PlaneSchedules:
+def planes(problem: Any, *slots: tuple[Any, Any]) -> Any:
     """Return a schedule for each plane."""
     return om.PlaneSchedules(schedules=tuple(problem.schedule(*each) for each in slots))
 

@@ -2,17 +2,413 @@
 
 from __future__ import annotations
 
-import optmatch as om
-from tests.verify.rules import Row, schedule
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-IDEAL = om.AllToAll(om.IdealSwitch(2), slot_s=1.0)
+import numpy as np
+from numpy.typing import NDArray
+
+from optmatch.fabrics import CellGraph, Fabric
+from optmatch.problems import RoutingProof
+from optmatch.problems.routing.proof import PRICE_UNITS
+from tests.verify.rules import UNPROVED, Row, claim, forge, om, schedule
+
+
+class Isolator(CellGraph):
+    """Cells that let no light back: what enters at an end b is reflected."""
+
+    __slots__ = ()
+
+    @property
+    def exits(self) -> NDArray[np.int32]:
+        """Where light leaves."""
+        table = super().exits.copy()
+        table[2:] = [[2, 2], [3, 3]]
+        return table
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OneWay(Fabric):
+    """Ports that send from some free terminals, and receive at some."""
+
+    sources: tuple[int, ...]
+    destinations: tuple[int, ...]
+    graph: CellGraph
+    type: ClassVar[str] = "one-way"
+    bidirectional: ClassVar[bool] = False
+
+    @property
+    def n_ports(self) -> int:
+        """As many as there are terminals of each kind."""
+        return len(self.sources)
+
+    @property
+    def source_terminals(self) -> NDArray[np.int32]:
+        """As given."""
+        return np.array(self.sources, dtype=np.int32)
+
+    @property
+    def destination_terminals(self) -> NDArray[np.int32]:
+        """As given."""
+        return np.array(self.destinations, dtype=np.int32)
+
+
+IDEAL = om.AllToAll(om.IdealSwitch(2))
+TURN = om.AllToAll(om.IdealSwitch(3))
+GIVEN = om.Routing(om.IdealSwitch(3), [1, 2, 0])
+RING = om.HexMesh(1, 1, ports=[0, 1])
+"""Two ports at two terminals of cell 2, which joins them in bar."""
+BAR, CROSS = [[-1, -1, 0, -1, -1, -1]], [[-1, -1, 1, -1, -1, -1]]
+PAIR = om.AllToAll(RING)
+JOINED = schedule([[1, 0]], cell_states=BAR)
+ONE_CELL: Any = {"mate": [-1] * 4, "ends": [[[0, 0], [1, 0]]], "perimeter": [0, 1, 3, 2]}
+HEAD_ON = om.Routing(OneWay((0, 2), (0, 2), CellGraph(**ONE_CELL)), [1, 0])
+"""Each of two ports sends to the other through the same cell, both from where they receive."""
+AGAINST = om.Routing(OneWay((2,), (0,), Isolator(**ONE_CELL)), [0])
+ISOLATED = om.Routing(OneWay((0,), (2,), Isolator(**ONE_CELL)), [0])
+STUCK = om.Routing(om.Faulty(RING, stuck_bar=[2]), [1, 0])
+OUTER = om.Routing(om.HexMesh(1, 1), [1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10])
+"""With all cells in bar light goes along the outside, and round inside for ever."""
+MESH = om.HexMesh(1, 2, ports=[0, 6, 1, 8])
+"""Ports whose matching 0-1, 2-3 needs 11 cells, while the circuits alone need 7."""
+DEAR = om.Routing(MESH, [1, 0, 3, 2])
+ROUTED = schedule([[1, 0, 3, 2]], cell_states=[[1, 1, 1, 0, 0, 0, 1, -1, -1, 0, 0]])
+CLASH = om.Routing(om.HexMesh(1, 2, ports=[0, 1, 3, 10]), [1, 0, 3, 2])
+"""Both circuits need link 7."""
+LOSSES: Any = {"objective": "loss-db", "bar_loss_db": 0.25, "cross_loss_db": 0.5}
+IS_PROOF = "the certificate is a proof"
+PAIRS = "every pair meets exactly once, and no port meets itself"
+
+
+def priced(fabric: Any, prices: dict[int, int], infeasible: bool = False) -> RoutingProof:
+    """Return a proof of one leaf with a price on some links."""
+    row = np.zeros(fabric.graph.links.count, dtype=np.int64)
+    for link, price in prices.items():
+        row[link] = price
+    return RoutingProof.of_prices(row, infeasible=infeasible)
+
+
+def split(circuit: int, terminal: int) -> RoutingProof:
+    """Return a proof of two cases without prices."""
+    return RoutingProof(
+        circuit=[circuit, -1, -1],  # type: ignore[arg-type]
+        terminal=[terminal, -1, -1],  # type: ignore[arg-type]
+        one_way=[0, 0, 0],  # type: ignore[arg-type]
+        children=[[1, 2], [-1, -1], [-1, -1]],  # type: ignore[arg-type]
+        prices=np.zeros((3, MESH.graph.links.count), dtype=np.int64),
+        infeasible=[0, 0, 0],  # type: ignore[arg-type]
+    )
+
+
+def dear(**said: Any) -> Any:
+    """Return the best routing, with the bound of the shortest routes."""
+    return claim(DEAR, **{"schedule": ROUTED, "objective": 11.0, "lower_bound": 7.0} | said)
+
+
+def clash(proof: Any, **said: Any) -> Any:
+    """Claim that two circuits that need one link cannot be routed."""
+    infeasible = {"status": om.Status.INFEASIBLE, "limit": None, "lower_bound": math.inf}
+    return claim(CLASH, certificate=proof, **infeasible | said)
+
+
+def all_to_all(slots: int, **said: Any) -> Any:
+    """Return a schedule of two ports, and idle slots after that."""
+    rows, states = [[1, 0]] + [[-1, -1]] * (slots - 1), BAR + [[-1] * 6] * (slots - 1)
+    answer = schedule(rows, cell_states=states)
+    return claim(PAIR, **{"schedule": answer, "objective": 1.0, "lower_bound": 1.0} | said)
+
+
+def empty(fabric: Any) -> Any:
+    """Return a demand of nothing, so that only what is wrong in itself is wrong."""
+    return om.Demand(fabric, np.zeros((fabric.n_ports,) * 2))
+
+
+ONE_SIDED = om.Demand(RING, [[0, 1], [0, 0]])
+MIRROR = empty(om.Faulty(RING, dead_cells=[2]))
+"""Light that meets a dead cell comes back."""
+OUT_OF_USE = empty(om.Faulty(om.Crossbar(2), dead_ports=[1]))
+OPTIMAL: Any = {"status": om.Status.OPTIMAL, "limit": None}
 
 ROWS = [
+    # shapes and matchings
     Row(None, IDEAL, schedule([[1, 0]]), figures={"slots": 1}),
+    Row(
+        "a slot has an entry for each port",
+        IDEAL,
+        schedule([[1, 0, -1]]),
+        "matchings.shape: a slot has an entry for each port: got [1, 3], expected [1, 2]",
+        stops=True,
+    ),
+    Row(
+        "each slot has a duration",
+        IDEAL,
+        forge(schedule([[1, 0]]), durations_s=np.ones(2)),
+        "durations_s.shape: each slot has a duration: got [2], expected [1]",
+        stops=True,
+    ),
+    Row(
+        "a fabric without cells has no states",
+        IDEAL,
+        schedule([[1, 0]], cell_states=[[0]]),
+        "cell_states: a fabric without cells has no states: got given, expected None",
+        stops=True,
+    ),
+    Row(
+        "a slot has a state for each cell",
+        PAIR,
+        schedule([[1, 0]]),
+        "cell_states.shape: a slot has a state for each cell: got None, expected [1, 6]",
+        stops=True,
+    ),
+    Row(
+        "a slot has a state for each cell",
+        PAIR,
+        schedule([[1, 0]], cell_states=[[0] * 5]),
+        "got [1, 5], expected [1, 6]",
+        stops=True,
+    ),
+    Row(
+        "a state is 0 (bar), 1 (cross) or -1 (free)",
+        PAIR,
+        forge(JOINED, cell_states=np.array([[0, 2, 0, 0, 0, 0]], dtype=np.int8)),
+        "cell_states[0, 1]: a state is 0 (bar), 1 (cross) or -1 (free): got 2, expected -1 .. 1",
+        stops=True,
+    ),
+    Row(
+        "a state is 0 (bar), 1 (cross) or -1 (free)",
+        PAIR,
+        forge(JOINED, cell_states=np.array([[-2, 0, 0, 0, 0, 0]], dtype=np.int8)),
+        "cell_states[0, 0]",
+        stops=True,
+    ),
+    Row(
+        "a partner is a port, or -1 where idle",
+        IDEAL,
+        forge(schedule([[1, 0]]), matchings=np.array([[1, 2]])),
+        "matchings[0, 1]: a partner is a port, or -1 where idle: got 2, expected -1 .. 1",
+        stops=True,
+    ),
+    Row(
+        "a partner is a port, or -1 where idle",
+        IDEAL,
+        forge(schedule([[1, 0]]), matchings=np.array([[-2, 0]])),
+        "matchings[0, 0]",
+        stops=True,
+    ),
+    Row(
+        "a dead port takes part in no circuit",
+        OUT_OF_USE,
+        schedule([[-1, 0]], cell_states=[[0, 0, 0, 0]]),
+        "slot 0, port 1: a dead port takes part in no circuit: got to 0, from [], expected idle",
+        stops=True,
+    ),
+    Row(
+        "a dead port takes part in no circuit",
+        OUT_OF_USE,
+        schedule([[1, -1]], cell_states=[[0, 0, 0, 0]]),
+        "got to -1, from [0], expected idle",
+        stops=True,
+    ),
+    Row(
+        "a port is the destination of one circuit",
+        empty(om.IdealSwitch(3)),
+        forge(schedule([[1, -1, -1]]), matchings=np.array([[1, 1, -1]])),
+        "slot 0, destination 1: a port is the destination of one circuit: got sources [0, 1]",
+        stops=True,
+    ),
+    Row(
+        "circuits of bidirectional ports are mutual",
+        ONE_SIDED,
+        schedule([[1, -1]], cell_states=BAR),
+        "matchings[0, 1]: circuits of bidirectional ports are mutual: got -1, expected 0",
+        stops=True,
+    ),
+    Row(
+        "a bidirectional port does not meet itself",
+        MIRROR,
+        schedule([[-1, 1]], cell_states=BAR),
+        "matchings[0, 1]: a bidirectional port does not meet itself: got 1, expected another port",
+        stops=True,
+    ),
+    # light
+    Row(
+        None,
+        PAIR,
+        JOINED,
+        figures={"circuits": 1, "total_cells": 1, "mean_route_cells": 1.0, "cells_used_max": 1},
+    ),
+    Row(
+        "light reaches its partner",
+        AGAINST,
+        schedule([[0]], cell_states=[[0]]),
+        "slot 0, circuit from port 0 to port 0: light reaches its partner: got cell 0 b1, expected"
+        " cell 0 a1",
+    ),
+    Row(
+        "a link carries one circuit",
+        HEAD_ON,
+        schedule([[1, 0]], cell_states=[[0]]),
+        "a link carries one circuit: got circuits [(0, 1), (1, 0)], expected one circuit",
+    ),
+    Row(
+        "light comes back from the partner",
+        ISOLATED,
+        schedule([[0]], cell_states=[[0]]),
+        "light comes back from the partner: got cell 0 b1, expected cell 0 a1",
+    ),
+    Row(
+        "a stuck cell is stated as it is, or free",
+        STUCK,
+        schedule([[1, 0]], cell_states=CROSS),
+        "cell_states[0, 2]: a stuck cell is stated as it is, or free: got 1, expected 0",
+    ),
+    Row(None, STUCK, schedule([[1, 0]], cell_states=BAR), figures={"objective": 1.0}),
+    Row(None, MIRROR, schedule([[-1, -1]], cell_states=CROSS)),
+    Row(
+        None,
+        OUTER,
+        schedule([OUTER.matching], cell_states=[[0] * 6]),
+        figures={"loops": 1, "cells_used_max": 6, "circuits": 6, "total_cells": 6},
+    ),
+    # slots of all pairs
     Row(
         "a slot lasts slot_s",
         IDEAL,
         schedule([[1, 0]], [2.0]),
         "durations_s[0]: a slot lasts slot_s: got 2.0, expected 1.0",
+    ),
+    Row("the delay is the problem's", IDEAL, schedule([[1, 0]], delay_s=0.5), "delay_s: "),
+    Row(
+        "all circuits change together",
+        IDEAL,
+        schedule([[1, 0]], switching="per-circuit"),
+        "switching: all circuits change together: got per-circuit, expected all-stop",
+    ),
+    Row(PAIRS, TURN, schedule([[1, 2, 0]]), f"from port 0 to port 2: {PAIRS}: got no slot"),
+    Row(
+        PAIRS,
+        IDEAL,
+        schedule([[1, 0], [1, -1]]),
+        f"from port 0 to port 1: {PAIRS}: got slots [0, 1], expected one slot",
+    ),
+    Row(
+        PAIRS,
+        IDEAL,
+        schedule([[1, 0], [-1, 1]]),
+        f"from port 1 to port 1: {PAIRS}: got slots [1], expected no slot",
+    ),
+    Row(
+        PAIRS, PAIR, schedule([[-1, -1]], cell_states=BAR), f"ports 0 and 1: {PAIRS}: got no slot"
+    ),
+    Row(
+        None,
+        om.AllToAll(om.IdealSwitch(2), slot_s=2.0, delay_s=0.5),
+        schedule([[1, 0]], [2.0], delay_s=0.5),
+        figures={"makespan_s": 2.5},
+    ),
+    # one matching
+    Row("there is one slot", GIVEN, schedule([[1, 2, 0]] * 2), "got 2, expected 1"),
+    Row(
+        "the slot holds the given matching",
+        GIVEN,
+        schedule([[1, 2, -1]]),
+        "matchings[0, 2]: the slot holds the given matching: got -1, expected 0",
+    ),
+    Row(
+        "a matching that is asked for alone lasts 1 s",
+        GIVEN,
+        schedule([[1, 2, 0]], [2.0]),
+        "durations_s[0]: a matching that is asked for alone lasts 1 s: got 2.0, expected 1.0",
+    ),
+    Row("the delay is the problem's", GIVEN, schedule([[1, 2, 0]], delay_s=0.5)),
+    # what is claimed
+    Row(
+        "the answer is a schedule",
+        GIVEN,
+        claim(GIVEN, status=om.Status.FEASIBLE, lower_bound=0.0),
+        "schedule: the answer is a schedule: got None, expected a schedule",
+        stops=True,
+    ),
+    Row(None, DEAR, dear(), figures={"objective": 11.0, "worst_route_cells": 7}),
+    Row(
+        "the lower bound is not below the shortest routes",
+        DEAR,
+        dear(lower_bound=6.0),
+        "lower_bound: the lower bound is not below the shortest routes: got 6.0, expected 7.0",
+    ),
+    Row(None, DEAR, claim(DEAR, lower_bound=6.0)),
+    Row(None, PAIR, all_to_all(1, **OPTIMAL)),
+    Row(None, PAIR, all_to_all(2)),
+    Row(
+        "optimal means the fewest slots",
+        PAIR,
+        all_to_all(2, **OPTIMAL),
+        "matchings: optimal means the fewest slots: got 2, expected 1",
+    ),
+    Row(
+        UNPROVED,
+        PAIR,
+        all_to_all(2, **OPTIMAL, stats={"bound_by": "cp-sat"}),
+        "status optimal: that fewer than 2 slots do not do is from a search without a certificate",
+    ),
+    # prices, and cases
+    Row(
+        None,
+        DEAR,
+        dear(lower_bound=11.0, certificate=priced(MESH, {4: 3 * PRICE_UNITS}), **OPTIMAL),
+        figures={"lower_bound_recomputed": 7.0, "lower_bound_checked": 11.0},
+    ),
+    Row(
+        "the lower bound is supported",
+        DEAR,
+        dear(lower_bound=11.0, certificate=priced(MESH, {4: 2 * PRICE_UNITS}), **OPTIMAL),
+        "lower_bound: the lower bound is supported: got 11.0, expected ",
+    ),
+    Row(None, CLASH, clash(priced(CLASH.fabric, {7: 1}, infeasible=True))),
+    Row("infeasibility is supported", CLASH, clash(priced(CLASH.fabric, {7: PRICE_UNITS}))),
+    Row(
+        IS_PROOF,
+        DEAR,
+        dear(certificate=priced(MESH, {4: 1}, infeasible=True)),
+        "leaf 0 claims that there is no routing, but its circuits pay 0 more than all links",
+    ),
+    Row(
+        IS_PROOF,
+        DEAR,
+        dear(certificate="believe me"),
+        "a str, where only a RoutingProof on cells can be checked",
+    ),
+    Row(
+        IS_PROOF,
+        GIVEN,
+        claim(GIVEN, lower_bound=0.0, certificate=priced(MESH, {})),
+        "a RoutingProof, where only a RoutingProof on cells can be checked",
+    ),
+    Row(
+        IS_PROOF,
+        DEAR,
+        dear(certificate=priced(CLASH.fabric, {}).of_prices(np.zeros(29, dtype=np.int64))),
+        "prices for 29 links, the fabric has 30",
+    ),
+    Row(None, DEAR, dear(certificate=split(1, 43))),
+    Row(IS_PROOF, DEAR, dear(certificate=split(2, 0)), "splits on circuit 2 of 2"),
+    Row(
+        IS_PROOF, DEAR, dear(certificate=split(0, 44)), "splits at a terminal that is not 0 .. 43"
+    ),
+    Row(
+        IS_PROOF, DEAR, dear(certificate=split(0, -1)), "splits at a terminal that is not 0 .. 43"
+    ),
+    Row(
+        IS_PROOF,
+        om.AllToAll(MESH),
+        claim(om.AllToAll(MESH), certificate=split(0, 0)),
+        "3 cases, where all slots together have one",
+    ),
+    Row(
+        IS_PROOF,
+        om.AllToAll(MESH),
+        claim(om.AllToAll(MESH), certificate=priced(MESH, {}, infeasible=True)),
+        "claims that 3 slots do not do, but the circuits pay 0 more than all links are worth",
     ),
 ]
