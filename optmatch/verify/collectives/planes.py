@@ -15,31 +15,31 @@ from optmatch.verify.report import Findings
 
 def check_planes(
     problem: Collective, plan: CollectivePlan, rounds: RoundLoads | None, findings: Findings
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
     """Check shares, lengths and changes of circuits of all planes, each by its own state.
 
     `rounds` is what the rounds of the plan carry; None for a list of steps that is given from
-    outside. Returns when each round starts and ends.
+    outside. Returns when each round starts and ends; None if shares or epochs are of other rounds.
     """
     wanted = rounds.busiest_bytes if rounds is not None else np.asarray(problem.steps)[:, 1]
     ready = rounds.ready_s if rounds is not None else np.zeros(len(wanted))
     shape = (len(wanted), problem.planes)
     shares, starts, ends = plan.shares_bytes, plan.start_s, plan.end_s
-    nothing = np.zeros(0)
-    if not len(wanted) and not shares.size:
-        return nothing, nothing
-    if not findings.expect(
-        "planes have a share in each round", "shares_bytes", shares.shape, shape
-    ):
-        return nothing, nothing
-    used = shares > 0
     if rounds is None:
         findings.expect("steps from outside have no sends", "sends", len(plan.sends), 0)
         findings.expect("nor circuits of their own", "circuits", plan.n_epochs, 0)
-    else:
+    if not len(wanted) and not shares.size:
+        return np.zeros(0), np.zeros(0)
+    if not findings.expect(
+        "planes have a share in each round", "shares_bytes", shares.shape, shape
+    ):
+        return None
+    used = shares > 0
+    if rounds is not None:
         # measure_rounds let all planes with the circuits share evenly; here one port is meant.
         wanted = wanted * problem.ports * used.sum(axis=1)
-        _check_epochs(problem, plan, used, findings)
+        if not _check_epochs(problem, plan, used, findings):
+            return None
     total = shares.sum(axis=1)
     slack = RTOL * max(float(np.abs(ends).max(initial=0.0)), problem.alpha_s + problem.delay_s)
     for k in np.flatnonzero((shares < 0).any(axis=1) | (total < wanted * (1 - RTOL)))[:1]:
@@ -68,17 +68,18 @@ def check_planes(
 
 def _check_epochs(
     problem: Collective, plan: CollectivePlan, used: NDArray[np.bool_], findings: Findings
-) -> None:
-    """Check that all planes with a share have the same circuits, for all that is sent."""
+) -> bool:
+    """Check that all planes with a share have the same circuits; False if epochs are no rounds."""
     rule = "each round has an epoch of its own"
     if not findings.expect(rule, "circuits", plan.n_epochs, len(used)):
-        return
+        return False
     lanes = plan.circuits.reshape(len(used), problem.planes, problem.ports, problem.n_ranks)
     dark = (lanes == IDLE).all(axis=(2, 3))
     _refuse(findings, dark == used, "planes with a share have circuits, and no others", used)
     shown = np.where(used[:, :, None, None], lanes, IDLE).max(axis=(1, 2))
     other = (used[:, :, None, None] & (lanes != shown[:, None, None])).any(axis=(2, 3))
     _refuse(findings, other, "planes and ports of a round have the same circuits", used)
+    return True
 
 
 def _check_changes(

@@ -49,7 +49,8 @@ def _replay(problem: Collective, plan: object, findings: Findings) -> bool:
         findings.refuse("the answer is a plan", "answer", type(plan).__name__, "CollectivePlan")
         return False
     if problem.steps is not None:
-        return _conclude(problem, plan, check_planes(problem, plan, None, findings), findings)
+        times_s = check_planes(problem, plan, None, findings)
+        return times_s is not None and _conclude(problem, plan, times_s, findings)
     sound = _check_chunks(problem, plan, findings)
     if not (sound and check_sends(problem, plan, findings)):
         return False
@@ -60,13 +61,15 @@ def _replay(problem: Collective, plan: object, findings: Findings) -> bool:
     if rounds is None:
         return False
     if plan.shares_bytes.size:
-        starts_s, ends_s = check_planes(problem, plan, rounds, findings)
+        times_s = check_planes(problem, plan, rounds, findings)
     else:
-        starts_s, ends_s = _time_rounds(problem, plan, rounds)
+        times_s = _time_rounds(problem, plan, rounds)
+    if times_s is None:
+        return False
     figures = findings.figures
     figures["sends"] = len(plan.sends)
     figures["sent_bytes"] = float(plan.chunk_bytes[plan.sends[:, 3]].sum())
-    return _conclude(problem, plan, (starts_s, ends_s), findings)
+    return _conclude(problem, plan, times_s, findings)
 
 
 def _check_chunks(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
@@ -85,10 +88,10 @@ def _check_chunks(problem: Collective, plan: CollectivePlan, findings: Findings)
     else:
         wanted = np.full(blocks, problem.size_bytes / blocks)
     whole = sizes.reshape(blocks, -1).sum(axis=1)
-    for block in np.flatnonzero((whole < wanted * (1 - RTOL)) | (sizes < 0).any())[:1]:
+    for block in np.flatnonzero(whole < wanted * (1 - RTOL))[:1]:
         rule = "the chunks of a block hold its bytes"
         findings.refuse(rule, f"block {block}", float(whole[block]), float(wanted[block]))
-    for chunk in np.flatnonzero(sizes % align != 0 if align else sizes < 0)[:1]:
+    for chunk in np.flatnonzero((sizes < 0) | (sizes % align != 0 if align else False))[:1]:
         rule = "a chunk is a multiple of align_bytes"
         findings.refuse(rule, f"chunk_bytes[{chunk}]", float(sizes[chunk]), align)
     return True
@@ -116,7 +119,7 @@ def _first_is_there(problem: Collective, plan: CollectivePlan) -> bool:
     """Tell whether the circuits of the first epoch cost no delay."""
     start = problem.start
     if isinstance(start, str):
-        return start == "free" or not plan.n_epochs
+        return start == "free"
     return not plan.n_epochs or bool((plan.circuits[0] == start).all())
 
 

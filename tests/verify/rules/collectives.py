@@ -1,0 +1,585 @@
+"""Collectives: what is sent and arrives, its circuits, planes by themselves, and times."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import optmatch as om
+from tests.verify.rules import Row, claim, forge, schedule
+
+COSTS: dict[str, Any] = {"alpha_s": 1.0, "rate_bytes_per_s": 1.0, "delay_s": 10.0}
+COPY, REDUCE = 0, 1
+
+
+def ask(operation: Any, n: int, size_bytes: float = 4.0, **fields: Any) -> om.Collective:
+    """Return a collective whose rounds last 1 s, and 1 s for each byte."""
+    return om.Collective(operation, n, size_bytes, **(COSTS | fields))
+
+
+def listed(fields: Any) -> dict[str, Any]:
+    """Make arrays of lists."""
+    return {k: np.array(v) if isinstance(v, list) else v for k, v in fields.items()}
+
+
+def plan(sends: Any, circuits: Any, time_s: float, chunks: Any = (4.0,), **more: Any) -> Any:
+    """Return a plan, of one epoch where nothing else is said."""
+    turns = range(1 + max((row[0] for row in sends), default=-1))
+    of: Any = {
+        "sends": np.array(sends, dtype=np.int32).reshape(-1, 5),
+        "chunk_bytes": np.array(chunks),
+        "circuits": np.array(circuits),
+        "epoch_of_round": np.array([0 for _ in turns]),
+    }
+    return om.CollectivePlan(**of | {"time_s": time_s} | listed(more))
+
+
+def planes(shares: Any, starts: Any, ends: Any, time_s: float, **more: Any) -> Any:
+    """Return a plan whose planes change circuits by themselves."""
+    times = {"start_s": np.array(starts) * 1.0, "end_s": np.array(ends) * 1.0}
+    of = {"shares_bytes": np.array(shares) * 1.0} | times | {"time_s": time_s}
+    return om.CollectivePlan(**of | listed(more))
+
+
+PAIR, ONCE, THERE = ask("broadcast", 2), [[0, 0, 1, 0, COPY]], [[[1, -1]]]
+RIGHT = plan(ONCE, THERE, 5.0)
+LATE = ask("broadcast", 2, late_s={1: 7.0})
+THREE = ask("broadcast", 3)
+"""Two rounds over one line, or over two configurations."""
+LINE, TWICE = [[[1, 2, -1]]], [[0, 0, 1, 0, COPY], [1, 1, 2, 0, COPY]]
+ROOT = ask("broadcast", 3, root=1)
+HOPS = ask("broadcast", 3, hop_s=2.0)
+FORWARDED: Any = {"sends": [[0, 0, 1, 0, 0], [0, 0, 2, 0, 0]], "circuits": LINE, "time_s": 13.0}
+SUM, SWAP = ask("all-reduce", 2), [[0, 0, 1, 0, REDUCE], [0, 1, 0, 0, REDUCE]]
+MUTUAL = [[[1, 0]]]
+SCATTER = ask("reduce-scatter", 2)
+GATHER = ask("all-gather", 2)
+HALVES = [2.0, 2.0]
+EXCHANGE = ask("all-to-all", 2)
+UNEVEN = ask("all-to-all", 3, 0.0, demand_bytes=[[0, 5, 0], [0, 0, 0], [0, 0, 0]])
+ALIGNED = ask("broadcast", 2, align_bytes=3)
+BOTH = ask("broadcast", 2, planes=2)
+DARK = ask("broadcast", 2, planes=2, start="dark")
+BOTH_LATE = ask("broadcast", 2, planes=2, late_s={1: 7.0})
+SENT: dict[str, Any] = {"sends": ONCE, "chunk_bytes": [4.0], "epoch_of_round": [0]}
+LIT: dict[str, Any] = SENT | {"circuits": [[[1, -1], [1, -1]]]}
+STEPS = ask("all-reduce", 2, planes=2, steps=[[0, 4], [0, 4]])
+OTHER = ask("all-reduce", 2, steps=[[0, 4], [1, 4]])
+NOTHING = ask("all-reduce", 2, steps=[])
+PARTED: Any = {
+    "shares": [[4, 0], [0, 4]],
+    "starts": [[0, 0], [0, 5]],
+    "ends": [[5, 0], [0, 10]],
+    "time_s": 10.0,
+}
+SEVEN = ask("all-reduce", 7)
+
+
+def double(n: int, last: int) -> Any:
+    """Add whole buffers of all ranks around a line, and copy the sum back; one rank may lack."""
+    up = [[turn, turn, turn + 1, 0, REDUCE] for turn in range(n - 1)]
+    down = [[n - 1 + turn, n - 1 - turn, n - 2 - turn, 0, COPY] for turn in range(last)]
+    circuits = np.full((1, 1, n), -1)
+    circuits[0, 0, :-1] = np.arange(1, n)
+    back = np.full((1, 1, n), -1)
+    back[0, 0, 1:] = np.arange(n - 1)
+    epochs = [0] * (n - 1) + [1] * last
+    return plan(
+        up + down, np.vstack([circuits, back]), 5.0 * len(epochs) + 10.0, epoch_of_round=epochs
+    )
+
+
+def solved(**said: Any) -> om.Solution:
+    """Return a solution with the right plan, and other claims."""
+    right = {"answer": RIGHT, "schedule": schedule([[1, -1]], [5.0], delay_s=10.0)}
+    return claim(PAIR, **right | {"objective": 5.0, "lower_bound": 5.0} | said)
+
+
+def there(circuits: Any) -> om.Collective:
+    """Return the broadcast over circuits that are there."""
+    return ask("broadcast", 2, start=circuits)
+
+
+def stopped(rule: str, problem: om.Collective, answer: Any) -> Row:
+    """Return a row of a solution whose objective cannot be recomputed."""
+    return Row(rule, problem, claim(problem, answer=answer), stops=True)
+
+
+ROWS = [
+    # who has what
+    Row(None, PAIR, RIGHT, figures={"objective": 5.0, "rounds": 1, "sends": 1, "sent_bytes": 4.0}),
+    Row(
+        "the answer is a plan",
+        PAIR,
+        schedule([[1, 0]]),
+        "answer: the answer is a plan: got Schedule, expected CollectivePlan",
+    ),
+    Row(
+        "entries of sends exist",
+        PAIR,
+        plan([[0, 0, 1, 0, 0], [1, 0, 1, 0, 0]], THERE, 5.0, epoch_of_round=[0]),
+        "sends[1, 0]: entries of sends exist: got 1, expected < 1",
+    ),
+    Row("entries of sends exist", PAIR, plan([[0, 2, 1, 0, 0]], THERE, 5.0), "sends[0, 1]"),
+    Row("entries of sends exist", PAIR, plan([[0, 0, 2, 0, 0]], THERE, 5.0), "sends[0, 2]"),
+    Row("entries of sends exist", PAIR, plan([[0, 0, 1, 1, 0]], THERE, 5.0), "sends[0, 3]"),
+    Row("entries of sends exist", PAIR, plan([[0, 0, 1, 0, 2]], THERE, 5.0), "sends[0, 4]"),
+    Row(
+        "entries of sends exist",
+        PAIR,
+        forge(RIGHT, sends=np.array([[0, 0, 1, -1, 0]])),
+        "sends[0, 3]: entries of sends exist: got -1",
+    ),
+    Row(
+        "a send goes to another rank",
+        PAIR,
+        plan([[0, 0, 1, 0, 0], [0, 1, 1, 0, 0]], THERE, 5.0),
+        "sends[1]: a send goes to another rank: got 1, expected more",
+    ),
+    Row(
+        "broadcast adds nothing up",
+        PAIR,
+        plan([[0, 0, 1, 0, REDUCE]], THERE, 5.0),
+        "sends[0, 4]: broadcast adds nothing up: got 1, expected 0",
+    ),
+    Row(None, THREE, plan(TWICE, LINE, 10.0), figures={"rounds": 2, "reconfigurations": 0}),
+    Row(None, ROOT, plan([[0, 1, 0, 0, 0], [1, 1, 2, 0, 0]], [[[-1, 0, -1]], [[-1, 2, -1]]], 20.0,
+        epoch_of_round=[0, 1]), figures={"reconfigurations": 1}),
+    Row(
+        "who sends a chunk has it",
+        THREE,
+        plan([[0, 0, 1, 0, 0], [0, 1, 2, 0, 0]], LINE, 5.0),
+        "round 0, rank 1: who sends a chunk has it: got no chunk 0, expected the chunk",
+    ),
+    Row(
+        "who sends a chunk has it",
+        ask("broadcast", 3, ports=2),
+        plan([[0, 0, 1, 0, 0], [0, 2, 1, 0, 0], [1, 0, 2, 0, 0]],
+             [[[1, -1, -1], [-1, -1, 1]], [[2, -1, -1], [-1, -1, -1]]], 20.0,
+             epoch_of_round=[0, 1]),
+        "round 0, rank 2",
+    ),
+    Row(
+        "who sends a chunk has it",
+        GATHER,
+        plan([[0, 0, 1, 0, 0], [0, 0, 1, 1, 0], [0, 1, 0, 1, 0]], MUTUAL, 5.0, HALVES),
+        "round 0, rank 0: who sends a chunk has it: got no chunk 1",
+    ),
+    Row(
+        "in the end every rank has what it wants",
+        THREE,
+        plan([[0, 0, 1, 0, 0]], LINE, 5.0),
+        "rank 2: in the end every rank has what it wants: got no chunk 0",
+    ),
+    Row(
+        "in the end every rank has what it wants",
+        GATHER,
+        plan([[0, 0, 1, 0, 0]], MUTUAL, 3.0, HALVES),
+        "rank 0: in the end every rank has what it wants: got no chunk 1",
+    ),
+    Row(None, GATHER, plan([[0, 0, 1, 0, 0], [0, 1, 0, 1, 0]], MUTUAL, 3.0, HALVES)),
+    Row(None, UNEVEN, plan([[0, 0, 1, 1, 0]], [[[1, -1, -1]]], 6.0, [0, 5.0, *[0] * 7])),
+    Row(
+        "in the end every rank has what it wants",
+        UNEVEN,
+        plan([], np.zeros((0, 0, 0)), 0.0, [0, 5.0, *[0] * 7]),
+        "rank 1: in the end every rank has what it wants: got no chunk 1",
+    ),
+    # sums
+    Row(None, SUM, plan(SWAP, MUTUAL, 5.0)),
+    Row(
+        "in the end every rank has the sum that it wants",
+        SUM,
+        plan([[0, 0, 1, 0, REDUCE]], MUTUAL, 5.0),
+        "rank 0, chunk 0: in the end every rank has the sum that it wants: got 1 ranks",
+    ),
+    Row(None, SCATTER, plan([[0, 0, 1, 1, REDUCE], [0, 1, 0, 0, REDUCE]], MUTUAL, 3.0, HALVES)),
+    Row(None, SCATTER, plan([[0, 0, 1, 2, REDUCE], [0, 0, 1, 3, REDUCE], [0, 1, 0, 0, REDUCE],
+        [0, 1, 0, 1, REDUCE]], MUTUAL, 3.0, [1.0] * 4)),
+    Row(
+        "in the end every rank has the sum that it wants",
+        SCATTER,
+        plan([[0, 0, 1, 1, REDUCE], [0, 1, 0, 1, REDUCE]], MUTUAL, 3.0, HALVES),
+        "rank 0, chunk 0",
+    ),
+    Row(
+        "a copy is all that a rank receives of a chunk",
+        SUM,
+        plan([[0, 0, 1, 0, COPY], [0, 0, 1, 0, REDUCE]], MUTUAL, 9.0),
+        "round 0, rank 1, chunk 0: a copy is all that a rank receives of a chunk: got more",
+    ),
+    Row(
+        "a copy is all that a rank receives of a chunk",
+        SUM,
+        plan([[0, 0, 1, 0, COPY], [0, 0, 1, 0, COPY]], MUTUAL, 9.0),
+    ),
+    Row(
+        "nothing is added twice",
+        SUM,
+        plan([*SWAP, [1, 0, 1, 0, REDUCE]], MUTUAL, 10.0),
+        "round 1, rank 1, chunk 0: nothing is added twice: got a rank's data, again",
+    ),
+    Row(
+        "nothing is added twice",
+        SUM,
+        plan([*SWAP, [0, 0, 1, 0, REDUCE]], MUTUAL, 9.0),
+        "round 0, rank 1, chunk 0",
+    ),
+    Row(
+        "nothing is added twice",
+        ask("all-reduce", 65),
+        plan([[turn, 0, 1, 0, REDUCE] for turn in (0, 1)], [[[1, *[-1] * 64]]], 10.0),
+    ),
+    Row(None, SEVEN, double(7, 6)),
+    Row("in the end every rank has the sum that it wants", SEVEN, double(7, 5), "rank 0, chunk 0"),
+    Row(None, ask("all-reduce", 65), double(65, 64)),
+    Row(
+        "in the end every rank has the sum that it wants",
+        ask("all-reduce", 66),
+        double(66, 64),
+        "rank 0, chunk 0: in the end every rank has the sum that it wants: got 1 ranks",
+    ),
+    # chunks
+    Row(
+        "each block has as many chunks",
+        GATHER,
+        plan([], np.zeros((0, 0, 0)), 0.0, [2.0] * 3),
+        "chunk_bytes: each block has as many chunks: got 3, expected a multiple of 2",
+    ),
+    Row("each block has as many chunks", PAIR, plan([], np.zeros((0, 0, 0)), 0.0, ()), "got 0"),
+    Row("each block has as many chunks", SCATTER, plan([], THERE, 0.0, [4.0]), "multiple of 2"),
+    Row("each block has as many chunks", EXCHANGE, plan([], THERE, 0.0, [4.0] * 6), "of 4"),
+    Row(
+        "each block is a chunk",
+        EXCHANGE,
+        plan([], np.zeros((0, 0, 0)), 0.0, [2.0] * 8),
+        "chunk_bytes: each block is a chunk: got 8, expected 4",
+    ),
+    Row(None, EXCHANGE, plan([[0, 0, 1, 1, 0], [0, 1, 0, 2, 0]], MUTUAL, 3.0, [0, 2, 2, 0.0])),
+    Row(
+        "the chunks of a block hold its bytes",
+        PAIR,
+        plan(ONCE, THERE, 4.0, [3.0]),
+        "block 0: the chunks of a block hold its bytes: got 3.0, expected 4.0",
+    ),
+    Row(
+        "the chunks of a block hold its bytes",
+        EXCHANGE,
+        plan([[0, 0, 1, 1, 0], [0, 1, 0, 2, 0]], MUTUAL, 3.0, [0, 2, 1, 0.0]),
+        "block 2: the chunks of a block hold its bytes: got 1.0, expected 2.0",
+    ),
+    Row(
+        "a chunk is a multiple of align_bytes",
+        ALIGNED,
+        plan(ONCE, THERE, 5.0),
+        "chunk_bytes[0]: a chunk is a multiple of align_bytes: got 4.0, expected 3",
+    ),
+    Row(
+        "a chunk is a multiple of align_bytes",
+        PAIR,
+        plan([[0, 0, 1, 0, 0], [0, 0, 1, 1, 0]], THERE, 5.0, [5.0, -1.0]),
+        "chunk_bytes[1]: a chunk is a multiple of align_bytes: got -1.0, expected 0",
+    ),
+    Row(
+        "a chunk is a multiple of align_bytes",
+        ALIGNED,
+        plan([[0, 0, 1, 0, 0], [0, 0, 1, 1, 0]], THERE, 7.0, [9.0, -3.0]),
+        "chunk_bytes[1]",
+    ),
+    Row(None, ALIGNED, plan(ONCE, THERE, 7.0, [6.0])),
+    # circuits
+    Row(
+        "rounds go through all epochs in order",
+        PAIR,
+        plan(ONCE, THERE * 2, 5.0),
+        "epoch_of_round: rounds go through all epochs in order: got [0], expected 0 .. 1",
+    ),
+    Row("rounds go through all epochs in order", PAIR, plan(ONCE, THERE, 5.0, epoch_of_round=[1])),
+    Row(
+        "rounds go through all epochs in order",
+        THREE,
+        plan(TWICE, LINE * 3, 20.0, epoch_of_round=[0, 2]),
+    ),
+    Row(
+        "rounds go through all epochs in order",
+        THREE,
+        plan(TWICE, LINE * 2, 20.0, epoch_of_round=[1, 1]),
+    ),
+    Row("rounds go through all epochs in order", PAIR, plan(ONCE, THERE, 6.0,
+        epoch_of_round=[0, 1, 0])),
+    Row(
+        "each rank has its lanes in each epoch",
+        PAIR,
+        plan(ONCE, [[[1, -1, -1]]], 5.0),
+        "circuits.shape: each rank has its lanes in each epoch: got (1, 1, 3), expected (1, 1, 2)",
+    ),
+    Row(
+        "each lane holds a matching",
+        THREE,
+        plan(TWICE, [[[1, 2, 1]]], 10.0),
+        "lane 0 leads to rank 1 more than once",
+    ),
+    Row(
+        "each lane holds a matching",
+        ask("broadcast", 2, two_way=True),
+        RIGHT,
+        "a circuit leads from rank 0 to 1, none back",
+    ),
+    Row(
+        "a send goes over a circuit",
+        PAIR,
+        plan(ONCE, [[[-1, 0]]], 5.0),
+        "round 0: a send goes over a circuit: got none from 0 to 1, expected a circuit",
+    ),
+    Row("a send goes over a circuit", PAIR, plan(ONCE, [[[-1, -1]]], 5.0)),
+    Row(
+        "a send goes over a circuit",
+        THREE,
+        plan(TWICE, [[[1, -1, -1]], [[1, -1, -1]]], 20.0, epoch_of_round=[0, 1]),
+        "round 1: a send goes over a circuit: got none from 1 to 2",
+    ),
+    Row(None, ask("broadcast", 2, ports=2), plan(ONCE, [[[1, -1], [1, -1]]], 3.0)),
+    Row(
+        "the time is that of the replay",
+        ask("broadcast", 2, ports=2),
+        plan(ONCE, [[[1, -1], [-1, -1]]], 3.0),
+        "time_s: the time is that of the replay: got 3.0, expected 5.0",
+    ),
+    # routes of several hops
+    Row(None, HOPS, plan(**FORWARDED, links=[[1, 0, 1], [1, 1, 2]])),
+    Row(None, HOPS, plan([[0, 0, 1, 0, 0], [0, 0, 2, 0, 0]], [[[2, -1, 1]]], 13.0,
+        links=[[0, 0, 2], [0, 2, 1]])),
+    Row(
+        "nothing is forwarded inside a round without hop_s",
+        PAIR,
+        plan(ONCE, THERE, 5.0, links=[[0, 0, 1]]),
+        "links: nothing is forwarded inside a round without hop_s: got 1, expected 0",
+    ),
+    Row(
+        "sends and ranks exist",
+        HOPS,
+        plan(**FORWARDED, links=[[1, 0, 1], [1, 1, 2], [2, 0, 1]]),
+        "links[2]: sends and ranks exist: got [2, 0, 1], expected both",
+    ),
+    Row("sends and ranks exist", HOPS, plan(**FORWARDED, links=[[1, 3, 2]]), "links[0]"),
+    Row(
+        "links lead from the source of a send to its destination",
+        HOPS,
+        plan(**FORWARDED, links=[[1, 0, 1]]),
+        "links[0]: links lead from the source of a send to its destination: got [1, 0, 1]",
+    ),
+    Row(
+        "links lead from the source of a send to its destination",
+        HOPS,
+        plan(**FORWARDED, links=[[1, 1, 2]]),
+        "got [1, 1, 2], expected 0",
+    ),
+    Row(
+        "links lead from the source of a send to its destination",
+        HOPS,
+        plan(**FORWARDED, links=[[1, 0, 1], [1, 0, 2]]),
+        "links[1]: links lead from the source of a send to its destination: got [1, 0, 2]",
+    ),
+    # times
+    Row("the time is that of the replay", PAIR, plan(ONCE, THERE, 4.999)),
+    Row("the time is that of the replay", PAIR, plan(ONCE, THERE, 5.001)),
+    Row(None, ask("broadcast", 2, start="dark"), plan(ONCE, THERE, 15.0)),
+    Row(None, there(THERE[0]), RIGHT),
+    Row(None, there([[-1, -1]]), plan(ONCE, THERE, 15.0)),
+    Row(None, ask("broadcast", 1, start=[[-1]]), plan([], np.zeros((0, 0, 0)), 0.0)),
+    Row(None, LATE, plan(ONCE, THERE, 12.0, n_rounds_late=1), figures={"rounds_late": 1}),
+    Row(None, ask("broadcast", 2, late_s={0: 7.0}), plan(ONCE, THERE, 12.0, n_rounds_late=1)),
+    Row(
+        "the time is that of the replay",
+        LATE,
+        plan(ONCE, THERE, 5.0, n_rounds_late=1),
+        "time_s: the time is that of the replay: got 5.0, expected 12.0",
+    ),
+    Row(
+        "rounds after the last late rank is ready are counted",
+        LATE,
+        plan(ONCE, THERE, 12.0),
+        "n_rounds_late: rounds after the last late rank is ready are counted: got 0, expected 1",
+    ),
+    Row(None, ask("broadcast", 3, late_s={2: 7.0}), plan(TWICE, LINE, 12.0, n_rounds_late=1)),
+    Row(
+        None,
+        ask("broadcast", 3, late_s={2: 7.0}),
+        plan([*TWICE, [2, 0, 1, 0, 0]], [*LINE, [[1, -1, -1]]], 27.0, n_rounds_late=2,
+             epoch_of_round=[0, 0, 1]),
+    ),
+    # planes that change circuits by themselves
+    Row(None, BOTH, planes([[2, 2]], [[0, 0]], [[3, 3]], 3.0, **LIT), figures={"rounds": 1}),
+    Row(
+        "planes have a share in each round",
+        BOTH,
+        planes([[4]], [[0]], [[5]], 5.0, **LIT),
+        "shares_bytes: planes have a share in each round: got (1, 1), expected (1, 2)",
+    ),
+    Row(
+        "planes together carry the bytes of a round",
+        BOTH,
+        planes([[2, 1.5]], [[0, 0]], [[3, 3]], 3.0, **LIT),
+        "shares_bytes[0]: planes together carry the bytes of a round: got 3.5, expected 4.0",
+    ),
+    Row(
+        "planes together carry the bytes of a round",
+        BOTH,
+        forge(planes([[5, 0]], [[0, 0]], [[6, 0]], 6.0, **SENT, circuits=[[[1, -1], [-1, -1]]]),
+              shares_bytes=np.array([[5.0, -1.0]])),
+    ),
+    Row(
+        "a share takes its time",
+        BOTH,
+        planes([[2, 2]], [[0, 0]], [[3, 2.5]], 3.0, **LIT),
+        "round 0, plane 1: a share takes its time: got 0.0",
+    ),
+    Row(
+        "a plane without a share has no times",
+        BOTH,
+        planes([[4, 0]], [[0, 0]], [[5, 1]], 5.0, **SENT, circuits=[[[1, -1], [-1, -1]]]),
+        "round 0, plane 1",
+    ),
+    Row(
+        "a plane without a share has no times",
+        BOTH,
+        planes([[4, 0]], [[0, 1]], [[5, 0]], 5.0, **SENT, circuits=[[[1, -1], [-1, -1]]]),
+    ),
+    Row(None, BOTH_LATE, planes([[2, 2]], [[7, 8]], [[10, 11]], 11.0, n_rounds_late=1, **LIT)),
+    Row(
+        "a round starts after the one before, and when ranks are ready",
+        BOTH_LATE,
+        planes([[2, 2]], [[7, 6]], [[10, 9]], 10.0, **LIT),
+        "round 0, plane 1",
+    ),
+    Row(
+        "each round has an epoch of its own",
+        ask("broadcast", 3, planes=2),
+        planes([[2, 2], [2, 2]], [[0, 0], [3, 3]], [[3, 3], [6, 6]], 6.0, sends=TWICE,
+               chunk_bytes=[4.0], epoch_of_round=[0, 0], circuits=[LINE[0] * 2]),
+        "circuits: each round has an epoch of its own: got 1, expected 2",
+    ),
+    Row(
+        "planes with a share have circuits, and no others",
+        BOTH,
+        planes([[4, 0]], [[0, 0]], [[5, 0]], 5.0, **LIT),
+        "round 0, plane 1",
+    ),
+    Row(
+        "planes and ports of a round have the same circuits",
+        BOTH,
+        planes([[2, 2]], [[0, 0]], [[3, 3]], 3.0, **SENT, circuits=[[[1, 0], [1, -1]]]),
+        "round 0, plane 1",
+    ),
+    Row(
+        "planes and ports of a round have the same circuits",
+        ask("broadcast", 2, planes=2, ports=2),
+        planes([[4, 4]], [[0, 0]], [[3, 3]], 3.0, **SENT,
+               circuits=[[[1, -1], [1, 0], [1, -1], [1, 0]]]),
+        "round 0, plane 0",
+    ),
+    Row(None, DARK, planes([[2, 2]], [[10, 10]], [[13, 13]], 13.0, **LIT)),
+    Row(
+        "a plane has the time to change its circuits",
+        DARK,
+        planes([[2, 2]], [[10, 9]], [[13, 13]], 13.0, **LIT),
+        "start_s[0, 1]: a plane has the time to change its circuits: got 9.0, expected 10.0",
+    ),
+    Row(None, ask("broadcast", 2, planes=2, start=[[1, -1], [-1, -1]]),
+        planes([[2, 2]], [[0, 10]], [[3, 13]], 13.0, **LIT)),
+    Row(
+        "a plane has the time to change its circuits",
+        ask("broadcast", 2, planes=2, start=[[1, -1], [-1, -1]]),
+        planes([[2, 2]], [[0, 9]], [[3, 13]], 13.0, **LIT),
+    ),
+    Row(None, ask("broadcast", 2, planes=2, hop_s=1.0),
+        planes([[2, 2]], [[0, 0]], [[4, 4]], 4.0, **LIT)),
+    Row(
+        "a share takes its time",
+        ask("broadcast", 2, planes=2, hop_s=1.0),
+        planes([[2, 2]], [[0, 0]], [[3, 4]], 4.0, **LIT),
+    ),
+    # steps from outside
+    Row(None, NOTHING, om.CollectivePlan()),
+    Row(None, STEPS, planes(**PARTED)),
+    Row("steps from outside have no sends", STEPS, planes(**PARTED, sends=ONCE),
+        "sends: steps from outside have no sends: got 1, expected 0"),
+    Row("nor circuits of their own", STEPS, planes(**PARTED, circuits=THERE),
+        "circuits: nor circuits of their own: got 1, expected 0"),
+    Row(
+        "a round starts after the one before, and when ranks are ready",
+        STEPS,
+        planes(**PARTED | {"starts": [[0, 0], [0, 4]]}),
+        "round 1, plane 1",
+    ),
+    Row(None, OTHER, planes([[4], [4]], [[0], [15]], [[5], [20]], 20.0)),
+    Row(
+        "a plane has the time to change its circuits",
+        OTHER,
+        planes([[4], [4]], [[0], [14]], [[5], [20]], 20.0),
+        "start_s[1, 0]: a plane has the time to change its circuits: got 14.0, expected 15.0",
+    ),
+    # what cannot be replayed
+    stopped("the answer is a plan", PAIR, schedule([[1, -1]])),
+    stopped("entries of sends exist", PAIR, plan([[0, 2, 1, 0, 0]], THERE, 5.0)),
+    stopped("a send goes to another rank", PAIR, plan([[0, 1, 1, 0, 0]], THERE, 5.0)),
+    stopped("each block has as many chunks", GATHER, plan([], THERE, 0.0, [2.0] * 3)),
+    stopped("each block is a chunk", EXCHANGE, plan([], THERE, 0.0, [2.0] * 8)),
+    stopped("rounds go through all epochs in order", PAIR, plan(ONCE, THERE * 2, 5.0)),
+    stopped("each rank has its lanes in each epoch", PAIR, plan(ONCE, [[[1, -1, -1]]], 5.0)),
+    stopped("each lane holds a matching", THREE, plan(TWICE, [[[1, 2, 1]]], 10.0)),
+    stopped("a send goes over a circuit", PAIR, plan(ONCE, [[[-1, 0]]], 5.0)),
+    stopped("sends and ranks exist", HOPS, plan(**FORWARDED, links=[[1, 3, 2]])),
+    stopped("planes have a share in each round", BOTH, planes([[4]], [[0]], [[5]], 5.0, **LIT)),
+    stopped("planes have a share in each round", STEPS, planes([[4]], [[0]], [[5]], 5.0)),
+    # the schedule of the switch
+    Row(None, PAIR, solved()),
+    Row(
+        "several planes have no one schedule",
+        BOTH,
+        claim(BOTH, answer=planes([[2, 2]], [[0, 0]], [[3, 3]], 3.0, **LIT), objective=3.0,
+              lower_bound=3.0, schedule=schedule([[1, -1]])),
+    ),
+    Row(
+        "several planes have no one schedule",
+        OTHER,
+        claim(OTHER, answer=planes([[4], [4]], [[0], [15]], [[5], [20]], 20.0), objective=20.0,
+              lower_bound=10.0, schedule=schedule([[1, -1]])),
+    ),
+    Row(
+        "a plan comes with the schedule of its switch",
+        PAIR,
+        solved(schedule=None),
+        "schedule: a plan comes with the schedule of its switch: got None",
+    ),
+    Row(
+        "the schedule has the circuits of the plan",
+        PAIR,
+        solved(schedule=schedule([[1, 0]], [5.0], delay_s=10.0)),
+        "matchings: the schedule has the circuits of the plan: got others",
+    ),
+    Row(
+        "a slot has an entry for each port",
+        PAIR,
+        solved(schedule=schedule([[1, -1, -1]], [5.0], delay_s=10.0)),
+    ),
+    Row(
+        "the delay is the problem's",
+        PAIR,
+        solved(schedule=schedule([[1, -1]], [6.0], delay_s=9.0)),
+        "delay_s: the delay is the problem's: got 9.0, expected 10.0",
+    ),
+    Row(
+        "all circuits change together",
+        PAIR,
+        solved(schedule=schedule([[1, -1]], [5.0], delay_s=10.0, switching="per-circuit")),
+        "switching: all circuits change together: got per-circuit, expected all-stop",
+    ),
+    Row(
+        "the schedule ends with the plan",
+        PAIR,
+        solved(schedule=schedule([[1, -1]], [4.0], delay_s=10.0)),
+        "durations_s: the schedule ends with the plan: got 14.0, expected 15.0",
+    ),
+]  # fmt: skip
