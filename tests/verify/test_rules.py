@@ -191,9 +191,7 @@ ROOMS = sorted({place.room for place in list_places()})
 PENDING = (  # rooms whose rows are being written: take yours out once all are there
     "rails",
     "reroutes",
-    "sharing",
     "slices",
-    "tenancies",
 )
 
 
