@@ -44,11 +44,6 @@ class Kind:
     verify: Verifier
     methods: tuple[Method, ...]
 
-    @property
-    def folder(self) -> str:
-        """The name of its folder, which is the same in every layer."""
-        return self.problem.__module__.split(".")[-2]
-
 
 def _all_to_all() -> Kind:
     from optmatch.problems import AllToAll

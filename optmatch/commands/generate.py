@@ -1,37 +1,27 @@
-"""`optmatch generate`: write a problem file."""
+"""`optmatch generate`: write a problem file. The list of all commands that do so."""
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
-
 import click
 
+from optmatch.commands.all_to_all.generate import all_to_all
+from optmatch.commands.collectives.generate import collective
+from optmatch.commands.demands.generate import demand
+from optmatch.commands.rails.generate import rail_job
+from optmatch.commands.rails.trace import rail_trace
+from optmatch.commands.reroutes.generate import reroute
+from optmatch.commands.routing.generate import routing
 from optmatch.commands.shared.groups import Group
-from optmatch.kinds import Kind, all_kinds
+from optmatch.commands.sharing.generate import port_sharing
+from optmatch.commands.slices.generate import slice_allocation
+from optmatch.commands.tenancies.generate import tenancy
+
+_COMMANDS = (
+    *(all_to_all, collective, demand, port_sharing, rail_job, rail_trace, reroute, routing),
+    *(slice_allocation, tenancy),
+)
 
 
-class Generators(Group):
-    """The commands that write problems: of each kind those in its folder.
-
-    The module ``optmatch/commands/<folder>/generate.py`` lists them as ``COMMANDS``.
-    """
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands, kind by kind."""
-        return list(dict.fromkeys(name for kind in all_kinds() for name in _commands(kind)))
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command; None if there is none of this name."""
-        found = (_commands(kind).get(cmd_name) for kind in all_kinds())
-        return next((command for command in found if command is not None), None)
-
-
-def _commands(kind: Kind) -> dict[str, click.Command]:
-    module: Any = import_module(f"optmatch.commands.{kind.folder}.generate")
-    return {command.name: command for command in module.COMMANDS}
-
-
-@click.group(cls=Generators)
+@click.group(cls=Group, commands=_COMMANDS)
 def generate() -> None:
     """Write a problem file."""

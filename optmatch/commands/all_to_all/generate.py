@@ -29,6 +29,3 @@ def all_to_all(
     """Every pair of ports once, in the fewest matchings."""
     problem = AllToAll(build_fabric(type_, options), slot_s=slot_s, delay_s=delay_s)
     write_problem(problem, output, force)
-
-
-COMMANDS = (all_to_all,)

@@ -87,6 +87,3 @@ def collective(
         **options,
     )
     write_problem(problem, output, force)
-
-
-COMMANDS = (collective,)

@@ -159,6 +159,3 @@ def _model_parameters() -> list[str]:
     """Name the options that belong to some model."""
     known = {name for model in MODELS.values() for name in inspect.signature(model).parameters}
     return sorted(known - {"n", "rng", "mutual"})
-
-
-COMMANDS = (demand,)

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from optmatch.commands.rails.trace import rail_trace
 from optmatch.commands.shared.fields import RAILS, Row, field_options
 from optmatch.commands.shared.lists import Listed, pair
 from optmatch.commands.shared.options import (
@@ -163,6 +162,3 @@ def rail_job(
         collectives=dict(collectives or ()),  # type: ignore[arg-type]
     )
     write_problem(job if measured_step is None else calibrate(job, measured_step), output, force)
-
-
-COMMANDS = (rail_job, rail_trace)

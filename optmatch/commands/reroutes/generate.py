@@ -93,6 +93,3 @@ def _hold(fabric: Any, busy: int | None, seed: int) -> Reroute:
     if fabric.bidirectional:
         matching[order[1]] = order[0]
     return hold_matching(fabric, matching.tolist(), seed=seed)
-
-
-COMMANDS = (reroute,)

@@ -74,6 +74,3 @@ def draw_ports(n: int, pairs: bool, seed: int) -> list[int]:
     while n > 1 and not pairs and (matching == np.arange(n)).any():
         matching = rng.permutation(n)  # in one draw of e no port meets itself
     return [int(port) for port in matching]
-
-
-COMMANDS = (routing,)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
-from importlib import import_module
 from typing import Any
 
 import click
@@ -26,23 +25,28 @@ class Group(click.Group):
 class LaterGroup(Group):
     """A group that imports those of its commands that are asked for.
 
-    `later` has each of them by its name, as ``"module:attribute"``.
+    `load` imports the one of a name.
     """
 
-    def __init__(self, *args: Any, later: Mapping[str, str], **options: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        names: Sequence[str],
+        load: Callable[[str], click.Command],
+        **options: Any,
+    ) -> None:
         super().__init__(*args, **options)
-        self._later = dict(later)
+        self._names, self._load = list(names), load
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, in the order of help."""
-        return list(self._later)
+        return list(self._names)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command; None if there is none of this name."""
-        if cmd_name not in self._later:
+        if cmd_name not in self._names:
             return None
-        module, attribute = self._later[cmd_name].split(":")
-        found: click.Command = getattr(import_module(module), attribute)
+        found = self._load(cmd_name)
         if ctx.auto_envvar_prefix:
             _name_variables(found, f"{ctx.auto_envvar_prefix}_{cmd_name}")
         return found
@@ -51,8 +55,8 @@ class LaterGroup(Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that is asked for; suggest one for a misspelt name."""
-        close = get_close_matches(args[0], self._later, n=1)
-        if args[0] not in self._later and close:
+        close = get_close_matches(args[0], self._names, n=1)
+        if args[0] not in self._names and close:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {close[0]!r}?")
         return super().resolve_command(ctx, args)
 

@@ -61,6 +61,3 @@ def port_sharing(
     if all_or_nothing:
         wanted = replace(wanted, all_or_nothing=np.ones(wanted.n_jobs, dtype=np.int8))
     write_problem(PortSharing(there, wanted, objective), output, force)
-
-
-COMMANDS = (port_sharing,)

@@ -53,6 +53,3 @@ def slice_allocation(
     slices = draw_occupancy(fabric, there, np.random.default_rng(seed), **shared)
     problem = SliceAllocation(fabric, parse_shape(shape), placed=slices, **shared)
     write_problem(problem, output, force)
-
-
-COMMANDS = (slice_allocation,)

@@ -102,6 +102,3 @@ def _read_held(path: str) -> dict[str, tuple[int, ...]]:
     problem: Any = found.problem
     names = [tenant.name for tenant in problem.tenants]
     return dict(zip(names, found.answer.ports, strict=True))
-
-
-COMMANDS = (tenancy,)
