@@ -12,18 +12,36 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from optmatch.model import InputError, Problem
+from optmatch.model import InputError, Problem, Solution
 from optmatch.verify.report import Findings
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from optmatch.solvers.method import Method
 
 _log = logging.getLogger("optmatch")
 
 Verifier = Callable[[Any, Any, Findings], None]
 """Replays an answer: it is called with (problem, answer, findings)."""
+
+
+class View(NamedTuple):
+    """How answers of one kind are shown."""
+
+    draw: Callable[[Solution, int | None], Figure]
+    """Draws a solution, or one slot of it."""
+    tabulate: Callable[[Solution], dict[str, Any]]
+    """Lists an answer column by column."""
+
+
+def _view_schedule() -> View:
+    from optmatch.io.rails.timeline import tabulate
+    from optmatch.plotting.figures import draw_schedule
+
+    return View(draw_schedule, tabulate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,35 +56,53 @@ class Kind:
         Replays its answers.
     methods
         Its methods; the first one that takes a problem is the default.
+    small_problems
+        Makes the problems by whose solution `optmatch warm-up` compiles the kernels of its default
+        methods; none if these have no kernels.
+    view
+        Imports what draws its answers and lists them as tables.
     """
 
     problem: type[Problem]
     verify: Verifier
     methods: tuple[Method, ...]
+    small_problems: Callable[[], tuple[Problem, ...]] = tuple
+    view: Callable[[], View] = _view_schedule
 
 
 def _all_to_all() -> Kind:
     from optmatch.problems import AllToAll
-    from optmatch.solvers.all_to_all import METHODS
+    from optmatch.solvers.all_to_all import METHODS, small_problems
     from optmatch.verify.routing.schedules import verify_schedule
 
-    return Kind(AllToAll, verify_schedule, METHODS)
+    return Kind(AllToAll, verify_schedule, METHODS, small_problems)
 
 
 def _collective() -> Kind:
     from optmatch.problems import Collective
-    from optmatch.solvers.collectives import METHODS
+    from optmatch.solvers.collectives import METHODS, small_problems
     from optmatch.verify.collectives.replay import verify_collective
 
-    return Kind(Collective, verify_collective, METHODS)
+    def view() -> View:
+        from optmatch.plotting.collectives.rounds import draw, tabulate
+
+        return View(draw, tabulate)
+
+    return Kind(Collective, verify_collective, METHODS, small_problems, view)
 
 
 def _demand() -> Kind:
     from optmatch.problems import Demand
-    from optmatch.solvers.demands import METHODS
+    from optmatch.solvers.demands import METHODS, small_problems
     from optmatch.verify.demands.claims import verify_demand
 
-    return Kind(Demand, verify_demand, METHODS)
+    def view() -> View:
+        from optmatch.io.rails.timeline import tabulate
+        from optmatch.plotting.demands.gantt import draw
+
+        return View(draw, tabulate)
+
+    return Kind(Demand, verify_demand, METHODS, small_problems, view)
 
 
 def _port_sharing() -> Kind:
@@ -74,39 +110,60 @@ def _port_sharing() -> Kind:
     from optmatch.solvers.sharing import METHODS
     from optmatch.verify.sharing.replay import verify_sharing
 
-    return Kind(PortSharing, verify_sharing, METHODS)
+    def view() -> View:
+        from optmatch.plotting.sharing.shares import draw, tabulate
+
+        return View(draw, tabulate)
+
+    return Kind(PortSharing, verify_sharing, METHODS, view=view)
 
 
 def _rail_job() -> Kind:
     from optmatch.problems import RailJob
-    from optmatch.solvers.rails import METHODS
+    from optmatch.solvers.rails import METHODS, small_problems
     from optmatch.verify.rails.replay import verify_rails
 
-    return Kind(RailJob, verify_rails, METHODS)
+    def view() -> View:
+        from optmatch.io.rails.timeline import tabulate
+        from optmatch.plotting.rails.gantt import draw
+
+        return View(draw, tabulate)
+
+    return Kind(RailJob, verify_rails, METHODS, small_problems, view)
 
 
 def _reroute() -> Kind:
     from optmatch.problems import Reroute
-    from optmatch.solvers.reroutes import METHODS
+    from optmatch.solvers.reroutes import METHODS, small_problems
     from optmatch.verify.reroutes.claims import verify_reroute
 
-    return Kind(Reroute, verify_reroute, METHODS)
+    def view() -> View:
+        from optmatch.plotting.reroutes.transitions import draw, tabulate
+
+        return View(draw, tabulate)
+
+    return Kind(Reroute, verify_reroute, METHODS, small_problems, view)
 
 
 def _routing() -> Kind:
     from optmatch.problems import Routing
-    from optmatch.solvers.routing import METHODS
+    from optmatch.solvers.routing import METHODS, small_problems
     from optmatch.verify.routing.schedules import verify_schedule
 
-    return Kind(Routing, verify_schedule, METHODS)
+    return Kind(Routing, verify_schedule, METHODS, small_problems)
 
 
 def _slice_allocation() -> Kind:
     from optmatch.problems import SliceAllocation
-    from optmatch.solvers.slices import METHODS
+    from optmatch.solvers.slices import METHODS, small_problems
     from optmatch.verify.slices.replay import verify_slice
 
-    return Kind(SliceAllocation, verify_slice, METHODS)
+    def view() -> View:
+        from optmatch.plotting.slices.racks import draw, tabulate
+
+        return View(draw, tabulate)
+
+    return Kind(SliceAllocation, verify_slice, METHODS, small_problems, view)
 
 
 def _tenancy() -> Kind:

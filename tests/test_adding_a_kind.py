@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "adding-a-kind.md").read_text("utf-8")
 PROGRAM = """
+import importlib.util
 import numpy as np, optmatch as om
+from optmatch.kinds import kind_of
 from optmatch.problems import SingleSlot
 problem = om.load("single.json")
 assert type(problem) is SingleSlot
@@ -25,6 +28,14 @@ best = min(
 assert solution.objective == best
 wrong = om.Schedule(matchings=[[0, 1, 2, 3], [1, 0, 3, 2]], durations_s=[1, 1])
 assert not om.verify(problem, wrong).ok
+columns = kind_of(problem).view().tabulate(solution)
+assert sum(columns["served"]) == problem.demand.sum() - best
+if importlib.util.find_spec("pandas"):
+    assert solution.to_dataframe()["served"].tolist() == columns["served"].tolist()
+if importlib.util.find_spec("matplotlib"):
+    (axes,) = solution.plot().axes
+    assert [bar.get_height() for bar in axes.patches] == columns["served"].tolist()
+    assert "<iframe" in solution._repr_html_()
 print("fine")
 """
 
@@ -47,10 +58,10 @@ def apply(text: str, change: str) -> str:
 
 @pytest.mark.slow
 def test_the_page_adds_a_kind(tmp_path: Path) -> None:
-    """It is generated, solved, verified, saved and loaded, and a wrong answer is refused."""
+    """It is generated, solved, verified, saved, loaded and shown; a wrong answer is refused."""
     shutil.copytree(ROOT / "optmatch", tmp_path / "optmatch", symlinks=True)
     shutil.copytree(ROOT / "solvers", tmp_path / "solvers")
-    assert len(blocks("python")) == 5 and len(blocks("diff")) == 3
+    assert len(blocks("python")) == 6 and len(blocks("diff")) == 4
     for name, text in blocks("python"):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
@@ -66,6 +77,11 @@ def test_the_page_adds_a_kind(tmp_path: Path) -> None:
         [*run, "generate", "single-slot", "--size", "4", "-o", "single.json"],
         [*run, "solve", "single.json", "-o", "single.schedule.json"],
         [*run, "verify", "single.schedule.json"],
+        *(
+            [[*run, "plot", "single.schedule.json", "-o", "single.svg"]]
+            if find_spec("matplotlib")
+            else []
+        ),
         [sys.executable, "-c", PROGRAM],
     ):
         done = subprocess.run(

@@ -4,24 +4,42 @@ from __future__ import annotations
 
 import click
 
-from optmatch.commands.all_to_all.generate import all_to_all
-from optmatch.commands.collectives.generate import collective
-from optmatch.commands.demands.generate import demand
-from optmatch.commands.rails.generate import rail_job
-from optmatch.commands.rails.trace import rail_trace
-from optmatch.commands.reroutes.generate import reroute
-from optmatch.commands.routing.generate import routing
-from optmatch.commands.shared.groups import Group
-from optmatch.commands.sharing.generate import port_sharing
-from optmatch.commands.slices.generate import slice_allocation
-from optmatch.commands.tenancies.generate import tenancy
+from optmatch.commands.shared.groups import LaterGroup
 
-_COMMANDS = (
-    *(all_to_all, collective, demand, port_sharing, rail_job, rail_trace, reroute, routing),
-    *(slice_allocation, tenancy),
+NAMES = (
+    *("all-to-all", "collective", "demand", "port-sharing", "rail-job", "rail-trace", "reroute"),
+    *("routing", "slice-allocation", "tenancy"),
 )
+"""Names of the commands, in the order of help."""
 
 
-@click.group(cls=Group, commands=_COMMANDS)
+def _import(name: str) -> click.Command:
+    """Import one command; the others take no time."""
+    command: click.Command
+    match name:
+        case "all-to-all":
+            from optmatch.commands.all_to_all.generate import all_to_all as command
+        case "collective":
+            from optmatch.commands.collectives.generate import collective as command
+        case "demand":
+            from optmatch.commands.demands.generate import demand as command
+        case "port-sharing":
+            from optmatch.commands.sharing.generate import port_sharing as command
+        case "rail-job":
+            from optmatch.commands.rails.generate import rail_job as command
+        case "rail-trace":
+            from optmatch.commands.rails.trace import rail_trace as command
+        case "reroute":
+            from optmatch.commands.reroutes.generate import reroute as command
+        case "routing":
+            from optmatch.commands.routing.generate import routing as command
+        case "slice-allocation":
+            from optmatch.commands.slices.generate import slice_allocation as command
+        case _:
+            from optmatch.commands.tenancies.generate import tenancy as command
+    return command
+
+
+@click.group(cls=LaterGroup, names=NAMES, load=_import)
 def generate() -> None:
     """Write a problem file."""

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from optmatch.fabrics.cellgraph import CellGraph
 from optmatch.fabrics.reach import UNREACHED, shortest_routes, walk
-from optmatch.model import InputError, Value
+from optmatch.model import InputError, SolverUnavailable, Value
 
 Ends = tuple[NDArray[np.int32], NDArray[np.int32]]
 
@@ -211,6 +211,15 @@ class Fabric(Value):
         """
         sides = [str(getattr(self, name)) for name in ("rows", "cols") if hasattr(self, name)]
         return f"{self.type.replace('-', ' ')} {' x '.join(sides)}".rstrip()
+
+    def _repr_svg_(self) -> str | None:
+        """Draw the fabric in Jupyter; None, which stands for no picture, without matplotlib."""
+        from optmatch.plotting import fabric_svg  # above all that a fabric is made of
+
+        try:
+            return fabric_svg(self)
+        except SolverUnavailable:
+            return None
 
     def facts(self) -> dict[str, Any]:
         """Return what the fabric is and can do, by name.

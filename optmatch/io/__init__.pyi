@@ -1,5 +1,6 @@
 # The public names, each once: `__init__.py` reads this list, and imports a name on its first use.
 from .devices import read_device as read_device, write_device as write_device
+from .exports import to_dataframe as to_dataframe
 from .files import (
     check_target as check_target,
     dumps as dumps,
@@ -12,4 +13,3 @@ from .netlists.gdsfactory import read_netlist as read_netlist
 from .problems import problem_digest as problem_digest
 from .rails.chakra.demand import read_chakra as read_chakra
 from .sharing.tables import read_jobs as read_jobs, read_resources as read_resources
-from .tables import to_dataframe as to_dataframe

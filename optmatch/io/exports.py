@@ -178,3 +178,8 @@ def _write(solution: Solution, to: str) -> Exported | Document:
     if to not in EXPORTERS:
         raise InputError(f"format {to!r}: known are {', '.join(EXPORTERS)}")
     return EXPORTERS[to].write(solution)
+
+
+def to_dataframe(solution: Solution) -> Any:
+    """Return the answer of a solution as a table of pandas, as `Solution.to_dataframe` does."""
+    return solution.to_dataframe()

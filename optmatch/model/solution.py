@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from optmatch.model.declarations import Amount, Index, check_fields
-from optmatch.model.errors import InputError
+from optmatch.model.errors import InputError, SolverUnavailable
 from optmatch.model.problem import Problem, unit_of
 from optmatch.model.schedule import Schedule
 from optmatch.model.scores import Score, ScoreBound, gap_between, is_known, write_score
@@ -203,13 +203,59 @@ class Solution(Value):
         if below and self.status is Status.OPTIMAL:
             raise InputError(f"optimal, but lower_bound {bound} < objective {objective}")
 
-    if TYPE_CHECKING:  # what draws and writes tables is given to the class at the front door
+    def plot(self, *, slot: int | None = None) -> Any:
+        """Return a figure of matplotlib: one slot, or what suits the kind of answer.
 
-        def plot(self, *, slot: int | None = None) -> Any:
-            """Return a figure of matplotlib: one slot, or what suits the kind of answer."""
+        Examples
+        --------
+        >>> import optmatch as om
+        >>> om.solve(om.Collective("all-gather", 3, 3.0), "ring").plot().axes[0].get_ylabel()
+        'rank'
+        """
+        from optmatch.kinds import kind_of  # above all that a solution is made of
 
-        def to_dataframe(self) -> Any:
-            """Return the answer as a table of pandas."""
+        return kind_of(self.problem).view().draw(self, slot)
+
+    def to_dataframe(self) -> Any:
+        """Return the answer as a table of pandas.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Of a schedule and of rails a row for each circuit, operation and reconfiguration, with
+            its times; of a collective for each send; of a transition for each step, with what it
+            does; of a slice for each circuit, with its ports and fibres; of shares for each
+            resource, with its job.
+
+        Raises
+        ------
+        InputError
+            If there is no answer.
+        SolverUnavailable
+            If pandas is not installed.
+
+        Examples
+        --------
+        >>> import optmatch as om
+        >>> solution = om.solve(om.Collective("all-gather", 3, 3.0), "ring")
+        >>> solution.to_dataframe().columns.tolist()
+        ['round', 'source', 'destination', 'chunk', 'kind', 'size_bytes']
+        """
+        try:
+            import pandas as pd
+        except ImportError as exc:
+            raise SolverUnavailable("tables need pandas: pip install 'optmatch[pandas]'") from exc
+        if self.answer is None and self.schedule is None:
+            raise InputError(f"a solution without an answer: {self.status.value}")
+        from optmatch.kinds import kind_of
+
+        return pd.DataFrame(kind_of(self.problem).view().tabulate(self))
+
+    def _repr_html_(self) -> str:
+        """Show the solution in Jupyter, in its viewer."""
+        from optmatch.plotting import solution_html
+
+        return solution_html(self)
 
     @property
     def gap(self) -> float:

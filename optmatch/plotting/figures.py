@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -230,3 +230,11 @@ def chart_axes(ax: Axes | None, rows: int, row_inches: float) -> Axes:
     if ax is not None:
         return ax
     return blank_figure(10.0, min(30.0, max(2.5, row_inches * rows + 1.2))).add_subplot()
+
+
+def draw_schedule(shown: Drawable, slot: int | None = None) -> Figure:
+    """Draw one slot, or all on one sheet: the picture of a kind that has no other."""
+    _, schedule = parts(shown)
+    if slot is None and schedule.n_slots > 1:
+        return plot_contact_sheet(shown)
+    return cast("Figure", plot_slot(shown, slot or 0).figure)

@@ -12,26 +12,10 @@ from typing import TYPE_CHECKING, cast
 from optmatch.fabrics import Fabric
 from optmatch.model import InputError, Solution
 from optmatch.model.files import PICTURES, check_target, replace_file
-from optmatch.plotting.collectives.rounds import plot_rounds
-from optmatch.plotting.demands.gantt import plot_gantt
-from optmatch.plotting.figures import draw_fabric, new_figure, plot_contact_sheet, plot_slot
+from optmatch.plotting.figures import draw_fabric, draw_schedule, new_figure
 from optmatch.plotting.geometry import mesh_data
-from optmatch.plotting.rails.gantt import plot_rails
-from optmatch.plotting.reroutes.transitions import plot_transition
-from optmatch.plotting.sharing.shares import plot_shares
-from optmatch.plotting.slices.racks import plot_slice
-from optmatch.plotting.slots import Drawable, parts
+from optmatch.plotting.slots import Drawable
 from optmatch.plotting.viewer import viewer_page
-from optmatch.problems import (
-    Allocation,
-    Assignment,
-    CollectivePlan,
-    Demand,
-    RailJob,
-    Transition,
-)
-from optmatch.problems.collectives.plan import plan_of
-from optmatch.problems.rails.execution.plan import RailPlan
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -156,25 +140,8 @@ def solution_figure(shown: Drawable, slot: int | None = None) -> Figure:
     'Figure'
     """
     if isinstance(shown, Solution):
-        problem, answer = shown.problem, shown.answer
-        if isinstance(problem, RailJob) and isinstance(answer, RailPlan):
-            if slot is not None:
-                raise InputError("a plan of rails has no slots", where="slot")
-            return cast("Figure", plot_rails(problem, answer).figure)
-        if slot is None and isinstance(answer, CollectivePlan):
-            return plot_rounds(plan_of(shown))
-        if isinstance(answer, Transition):
-            return plot_transition(shown)
-        if slot is None and isinstance(problem, Demand):
-            return cast("Figure", plot_gantt(shown).figure)
-        if slot is None and isinstance(answer, Assignment):
-            return plot_shares(shown)
-        if slot is None and isinstance(answer, Allocation):
-            return cast("Figure", plot_slice(shown).figure)
-    _, schedule = parts(shown)
-    if slot is None and schedule.n_slots > 1:
-        return plot_contact_sheet(shown)
-    return cast("Figure", plot_slot(shown, slot or 0).figure)
+        return cast("Figure", shown.plot(slot=slot))
+    return draw_schedule(shown, slot)
 
 
 def _encoded(figure: Figure, kind: str) -> bytes:

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from optmatch.model import Problem
-from optmatch.problems.all_to_all.problem import AllToAll
-from optmatch.problems.collectives.problem import Collective
-from optmatch.problems.demands.problem import Demand
-from optmatch.problems.rails.problem import RailJob
-from optmatch.problems.reroutes.problem import Reroute
-from optmatch.problems.routing.problem import Routing
-from optmatch.problems.sharing.problem import PortSharing
-from optmatch.problems.slices.problem import SliceAllocation
-from optmatch.problems.tenancies.problem import Tenancy
+from typing import Any
 
-PROBLEMS: dict[str, type[Problem]] = {
-    problem.kind: problem
-    for problem in (
-        AllToAll,
-        Collective,
-        Demand,
-        PortSharing,
-        RailJob,
-        Reroute,
-        Routing,
-        SliceAllocation,
-        Tenancy,
-    )
-}
+from optmatch import problems
+from optmatch.model import Problem
+
+
+def _list_classes() -> dict[str, type[Problem]]:
+    """Find those among the names that this package exports."""
+    names = (name for name in problems.__all__ if name != "PROBLEMS")
+    found: list[Any] = [getattr(problems, name) for name in names]
+    return {cls.kind: cls for cls in found if hasattr(cls, "objectives")}
+
+
+PROBLEMS = _list_classes()
 """Problem classes by the ``"kind"`` of files."""

@@ -48,3 +48,10 @@ METHODS = (
     ),
 )
 """Methods for all pairs; the first that takes a problem is its default."""
+
+
+def small_problems() -> tuple[AllToAll, ...]:
+    """Return problems of which default methods call all of their kernels."""
+    from optmatch.fabrics import Benes, HexMesh
+
+    return AllToAll(HexMesh(4, 4, ports=8)), AllToAll(Benes(8))

@@ -36,3 +36,12 @@ METHODS = tuple(
     for name, summary in _SUMMARIES.items()
 )
 """Methods for collectives; the first is the default."""
+
+
+def small_problems() -> tuple[Collective, ...]:
+    """Return problems of which default methods call all of their kernels."""
+    late = {"15": 0.01}
+    return (
+        Collective("all-to-all", 8, 1e6, alpha_s=2.7e-6, delay_s=1e-5),
+        Collective("all-reduce", 16, 1e6, alpha_s=2.7e-6, two_way=True, late_s=late),
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from optmatch.problems import Demand
 from optmatch.solvers.method import Method, Run
@@ -87,3 +87,16 @@ METHODS = (
     _decomposition("bottleneck", ", each with the largest smallest entry"),
 )
 """Methods for demands; the first is the default."""
+
+
+def small_problems() -> tuple[Demand, ...]:
+    """Return problems of which default methods call all of their kernels."""
+    from optmatch.fabrics import IdealSwitch
+
+    matrix = [[0, 9, 2, 1], [4, 0, 6, 3], [5, 1, 0, 7], [2, 8, 3, 0]]
+    groups: Any = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15]]
+    weighted: Any = {"objective": "weighted-completion-s", "groups": groups}
+    return (
+        Demand.from_matrix(matrix, fabric=IdealSwitch(4), delay_s=0.5),
+        Demand.from_matrix(matrix, delay_s=0.5, **weighted),
+    )

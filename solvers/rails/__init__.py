@@ -38,3 +38,17 @@ METHODS = (
     ),
 )
 """Methods for rail jobs; the first is the default."""
+
+
+def small_problems() -> tuple[RailJob, ...]:
+    """Return problems of which default methods call all of their kernels."""
+    from optmatch.problems import Parallelism, RailNetwork, TransformerModel, Workload
+
+    model = TransformerModel(layers=2, hidden=8, heads=1, sequence=8, vocabulary=8, ffn=8)
+    return (
+        RailJob(
+            parallelism=Parallelism(pp=2),
+            network=RailNetwork(gpus_per_server=1),
+            workload=Workload(model=model, batch=2),
+        ),
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from optmatch.problems import Reroute
 from optmatch.solvers.method import Method, Run
 
@@ -30,3 +32,11 @@ METHODS = (
     ),
 )
 """Methods for failures; the first is the default."""
+
+
+def small_problems() -> tuple[Reroute, ...]:
+    """Return problems of which default methods call all of their kernels."""
+    from optmatch.fabrics import RackFabric
+    from optmatch.solvers.reroutes.states import fill_rack
+
+    return (replace(fill_rack(RackFabric()), failed_chips=(21,)),)

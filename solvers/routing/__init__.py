@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from optmatch.problems import Routing
 from optmatch.solvers.feedforward import is_feed_forward
 from optmatch.solvers.method import Method, Run
@@ -48,3 +50,11 @@ METHODS = (
     ),
 )
 """Methods for one matching; the first that takes a problem is its default."""
+
+
+def small_problems() -> tuple[Routing, ...]:
+    """Return problems of which default methods call all of their kernels."""
+    from optmatch.fabrics import HexMesh
+
+    matching = np.array([4, 3, 6, 1, 0, 7, 2, 5], dtype=np.int32)
+    return (Routing(HexMesh(4, 4, ports=8), matching),)

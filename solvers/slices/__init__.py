@@ -30,3 +30,10 @@ METHODS = (
     Method("ilp", SliceAllocation, _ilp, "cuts, then a search of all placements", exact=True),
 )
 """Methods for slices; the first is the default."""
+
+
+def small_problems() -> tuple[SliceAllocation, ...]:
+    """Return problems of which default methods call all of their kernels."""
+    from optmatch.fabrics import RackFabric
+
+    return (SliceAllocation(RackFabric(), (4, 4, 2)),)

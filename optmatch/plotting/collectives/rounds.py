@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import InputError
+from optmatch.model import InputError, Solution
 from optmatch.plotting import palette
-from optmatch.plotting.figures import blank_figure
+from optmatch.plotting.figures import blank_figure, draw_schedule
 from optmatch.problems import CollectivePlan
+from optmatch.problems.collectives.plan import plan_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -79,3 +80,19 @@ def plot_rounds(plan: CollectivePlan, *, fig: Figure | None = None) -> Figure:
     ax.set_ylabel("rank")
     ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     return fig
+
+
+def draw(solution: Solution, slot: int | None = None) -> Figure:
+    """Draw the rounds of a plan."""
+    if slot is not None or not isinstance(solution.answer, CollectivePlan):
+        return draw_schedule(solution, slot)
+    return plot_rounds(plan_of(solution))
+
+
+def tabulate(solution: Solution) -> dict[str, Any]:
+    """List a row for each send."""
+    plan: Any = solution.answer
+    names = "round", "source", "destination", "chunk", "kind"
+    columns = dict(zip(names, plan.sends.T, strict=True))
+    columns["kind"] = np.where(columns["kind"] == 0, "copy", "reduce")
+    return columns | {"size_bytes": plan.chunk_bytes[columns["chunk"]]}

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import IDLE, InputError, Schedule, Solution
 from optmatch.plotting import palette
-from optmatch.plotting.figures import chart_axes, draw_bars, label_time
+from optmatch.plotting.figures import chart_axes, draw_bars, draw_schedule, label_time
 from optmatch.problems import Demand, PlaneSchedules
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 MOST_LABELS = 600
 """With more circuits than this, bars have colours but no numbers."""
@@ -162,3 +163,10 @@ def plot_gantt(solution: Solution, *, ax: Axes | None = None) -> Axes:
     on = f" on {data.planes} planes" if data.planes > 1 else ""
     ax.set_title(f"circuits over {data.makespan_s:.4g} s{on}; pale: nothing left to send")
     return ax
+
+
+def draw(solution: Solution, slot: int | None = None) -> Figure:
+    """Draw circuits over time, or one slot."""
+    if slot is not None:
+        return draw_schedule(solution, slot)
+    return cast("Figure", plot_gantt(solution).figure)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import InputError
+from optmatch.model import InputError, Solution
 from optmatch.plotting import palette
-from optmatch.plotting.figures import chart_axes, draw_bars, label_time
+from optmatch.plotting.figures import chart_axes, draw_bars, draw_schedule, label_time
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import RailPlan, ranks_of_rails
 from optmatch.problems.rails.training.step import COMPUTE, DIMENSIONS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 KINDS = ("computation", *DIMENSIONS, "reconfiguration")
 """What a bar can be; its number is the place here."""
@@ -177,3 +178,13 @@ def _planned(job: RailJob, plan: RailPlan) -> list[tuple[int, float, float]]:
                     if gpu < len(members)
                 ]
     return found
+
+
+def draw(solution: Solution, slot: int | None = None) -> Figure:
+    """Draw the step of a plan."""
+    problem, answer = solution.problem, solution.answer
+    if not isinstance(problem, RailJob) or not isinstance(answer, RailPlan):
+        return draw_schedule(solution, slot)
+    if slot is not None:
+        raise InputError("a plan of rails has no slots", where="slot")
+    return cast("Figure", plot_rails(problem, answer).figure)

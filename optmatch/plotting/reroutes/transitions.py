@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics import RackFabric
 from optmatch.model import FREE, IDLE, InputError, Schedule, Solution
 from optmatch.plotting import palette
-from optmatch.plotting.figures import blank_figure, plot_slot
+from optmatch.plotting.figures import blank_figure, draw_schedule, plot_slot
 from optmatch.problems import Reroute, Transition
 
 if TYPE_CHECKING:
@@ -182,3 +182,17 @@ def _draw_rack(ax: Axes, data: RackData, answer: Transition) -> None:
     moves = ", ".join(f"{lost} to {spare}" for lost, spare in answer.moves.tolist())
     said = f"{moves or 'no chip moves'}: {len(answer.changed)} circuits change"
     ax.set_title(said, fontsize=10, color=palette.INK)
+
+
+def draw(solution: Solution, slot: int | None = None) -> Figure:
+    """Draw what changes."""
+    if not isinstance(solution.answer, Transition):
+        return draw_schedule(solution, slot)
+    return plot_transition(solution)
+
+
+def tabulate(solution: Solution) -> dict[str, Any]:
+    """List a row for each step, with what it does."""
+    answer: Any = solution.answer
+    kind, which, state = answer.steps.T
+    return {"step": answer.describe(), "kind": kind, "which": which, "state": state}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import InputError, Solution
 from optmatch.plotting import palette
-from optmatch.plotting.figures import blank_figure
+from optmatch.plotting.figures import blank_figure, draw_schedule
 from optmatch.problems import Assignment, PortSharing
 
 if TYPE_CHECKING:
@@ -88,3 +88,16 @@ def plot_shares(solution: Solution, *, fig: Figure | None = None) -> Figure:
     ax.set_title(total, fontsize=9)
     ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     return fig
+
+
+def draw(solution: Solution, slot: int | None = None) -> Figure:
+    """Draw who gets how much."""
+    if slot is not None or not isinstance(solution.answer, Assignment):
+        return draw_schedule(solution, slot)
+    return plot_shares(solution)
+
+
+def tabulate(solution: Solution) -> dict[str, Any]:
+    """List a row for each resource, with its job."""
+    answer: Any = solution.answer
+    return {"resource": np.arange(len(answer.job_of)), "job": answer.job_of}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from optmatch.fabrics import RackFabric
 from optmatch.model import InputError, Solution
 from optmatch.plotting import palette
-from optmatch.plotting.figures import blank_figure
+from optmatch.plotting.figures import blank_figure, draw_schedule
 from optmatch.problems import Allocation, SliceAllocation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 GAP = 0.8
 """Between two layers of servers."""
@@ -161,3 +162,21 @@ def plot_slice(solution: Solution, *, ax: Axes | None = None) -> Axes:
     ax.margins(0.12, 0.4 / len(data.racks))  # arcs around the ring along z leave the grid
     ax.set_axis_off()
     return ax
+
+
+def draw(solution: Solution, slot: int | None = None) -> Figure:
+    """Draw the racks of a slice."""
+    if slot is not None or not isinstance(solution.answer, Allocation):
+        return draw_schedule(solution, slot)
+    return cast("Figure", plot_slice(solution).figure)
+
+
+def tabulate(solution: Solution) -> dict[str, Any]:
+    """List a row for each circuit, with its ports and fibres."""
+    answer: Any = solution.answer
+    sources, destinations = answer.circuits.T
+    fibres = [
+        answer.fibres[answer.fibres[:, 0] == circuit, 1].tolist()
+        for circuit in range(len(sources))
+    ]
+    return {"source": sources, "destination": destinations, "fibres": fibres}
