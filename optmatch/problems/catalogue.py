@@ -10,7 +10,7 @@ from optmatch.model import Problem
 
 def _list_classes() -> dict[str, type[Problem]]:
     """Find those among the names that this package exports."""
-    names = (name for name in problems.__all__ if name != "PROBLEMS")
+    names = (name for name in dir(problems) if name != "PROBLEMS")
     found: list[Any] = [getattr(problems, name) for name in names]
     return {cls.kind: cls for cls in found if hasattr(cls, "objectives")}
 
