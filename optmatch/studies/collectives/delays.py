@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from optmatch.entrances import solve
 from optmatch.kinds import kind_of
-from optmatch.model import InputError, Limit, OnEvent, Tick, ignore
+from optmatch.model import InputError, Limit, LimitReached, OnEvent, Tick, ignore
 from optmatch.problems import Collective
 from optmatch.studies.outcome import Row, Study
 from optmatch.sweeps.streams import Submits, in_order
@@ -93,7 +93,7 @@ def study_collectives(
         delays = in_order(_break_even, [(problem, name) for name in others], executor)
         for name, delay_s in zip(others, delays, strict=True):
             tables["break-even"].append({"method": name, "delay_s": delay_s})
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, LimitReached):
         complete = False
     return Study("collectives", tables, complete)
 
@@ -107,10 +107,13 @@ def _break_even(question: tuple[Collective, str], on_event: OnEvent = ignore) ->
 
 
 def time_of(problem: Collective, method: str) -> float:
-    """Return the time of the verified plan of a method; infinite if it finds none."""
+    """Return the time of the verified plan of a method; infinite if it finds none.
+
+    `LimitReached` is raised if the search was interrupted.
+    """
     solution = solve(problem, method, seed=0)
     if solution.limit is Limit.INTERRUPTED:
-        raise KeyboardInterrupt  # the best so far is no result
+        raise LimitReached("interrupted: the best so far is no result")
     return math.inf if solution.objective is None else solution.objective
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,7 +74,7 @@ def study_slices(
     outcomes: dict[str, list[Outcome]] = {rule: [] for rule in rules}
     packed: dict[tuple[str, Shape], list[Placed]] = {}
     shapes = sorted({arrival.shape for arrival in trace} if trace is not None else mix)
-    complete = True
+    complete = False
 
     def parts() -> Iterator[_Replay | _Fill]:
         """Yield what is done, run by run; a trace is replayed once."""
@@ -87,7 +88,7 @@ def study_slices(
                 for rule in rules:
                     yield _Fill(fabric, number + 1, shape, rule, free, leaves)
 
-    try:
+    with suppress(KeyboardInterrupt):
         for part, found in in_order(_do, parts(), executor, on_event=on_event):
             if isinstance(found, Placed):
                 packed.setdefault((part.rule, part.shape), []).append(found)
@@ -95,9 +96,9 @@ def study_slices(
             if found.complete or not outcomes[part.rule]:
                 outcomes[part.rule].append(found)
             if not found.complete:
-                raise KeyboardInterrupt
-    except KeyboardInterrupt:
-        complete = False
+                break
+        else:
+            complete = True
     return Study(
         "slices",
         {
