@@ -231,6 +231,17 @@ ROWS = [
         ask("all-reduce", 65),
         plan([[turn, 0, 1, 0, REDUCE] for turn in (0, 1)], [[[1, *[-1] * 64]]], 10.0),
     ),
+    Row(
+        "in the end every rank has the sum that it wants",
+        ask("all-reduce", 65),
+        plan(
+            [*double(64, 63).sends.tolist(), [126, 63, 64, 0, COPY]],
+            np.pad(double(65, 64).circuits, ((0, 1), (0, 0), (0, 0)), mode="wrap"),
+            655.0,
+            epoch_of_round=[0] * 63 + [1] * 63 + [2],
+        ),
+        "rank 0, chunk 0: in the end every rank has the sum that it wants: got 64 ranks",
+    ),
     Row(None, SEVEN, double(7, 6)),
     Row("in the end every rank has the sum that it wants", SEVEN, double(7, 5), "rank 0, chunk 0"),
     Row(None, ask("all-reduce", 65), double(65, 64)),
