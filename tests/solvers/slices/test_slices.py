@@ -16,7 +16,7 @@ import optmatch as om
 from optmatch.cli import main
 from optmatch.io import dumps, loads
 from optmatch.plotting import save_picture, slice_data
-from optmatch.problems import LineProof, LoadProof
+from optmatch.problems import LoadProof
 from optmatch.problems.slices.occupancy import draw_occupancy
 from optmatch.problems.slices.server_routes import pool_routes
 from optmatch.problems.slices.shape import cut_shape, orient
@@ -26,7 +26,7 @@ from optmatch.solvers.slices.pod import Pod, aligned_blocks, tell_apart, whole_r
 from optmatch.solvers.slices.search import Rack, SliceSearch
 from optmatch.testing import slice_problems
 from optmatch.testing.slices import best_slice
-from optmatch.verify.slices.bounds import bound_load, check_load_proof, measure
+from optmatch.verify.slices.bounds import check_load_proof, measure
 from tests.helpers.modes import compiled_only
 
 pytestmark = pytest.mark.kernels
@@ -294,128 +294,9 @@ def test_ilp_proves_with_a_cut_that_the_verifier_counts() -> None:
     assert not om.verify(problem, without).ok
 
 
-# -- the verifier --------------------------------------------------------------------------------
-
-
 def solved() -> om.Solution:
     """Return a solution to break."""
     return om.solve(occupied(), "ilp", seed=0)
-
-
-MUTATIONS: dict[str, Any] = {
-    "the slice is the one asked for": lambda a: replace(a, shape=(2, 2, 3)),
-    "each slot has a server": lambda a: replace(a, servers=a.servers[:-1]),
-    "a server has one slot": lambda a: replace(a, servers=[*a.servers[:-1], a.servers[0]]),
-    "the server exists": lambda a: replace(a, servers=[*a.servers[:-1], 99]),
-    "the server is free": lambda a: replace(a, servers=[*a.servers[:-1], busy_server()]),
-    "each circuit is there once": lambda a: replace(a, circuits=a.circuits[:-1]),
-    "no circuit is missing": lambda a: replace(a, circuits=[*a.circuits[:-1], a.circuits[0]]),
-    "no circuit is superfluous": lambda a: replace(a, circuits=a.circuits[:, ::-1] + 1),
-    "each pair of slots has a route": lambda a: replace(a, routes=a.routes[:-1]),
-    "a route joins its slots": lambda a: replace(a, routes=(a.routes[1], *a.routes[1:])),
-    "a route passes fibres": lambda a: replace(
-        a, routes=((a.routes[0][0], jump(a.routes[0]), a.routes[0][-1]), *a.routes[1:])
-    ),
-    "a route is one of those offered": lambda a: replace(
-        a, routes=((*a.routes[0][:1], *detour(a.routes[0]), *a.routes[0][-1:]), *a.routes[1:])
-    ),
-    "a circuit has a fibre on each edge": lambda a: replace(a, fibres=a.fibres[1:]),
-    "a fibre carries one circuit": lambda a: replace(a, fibres=[*a.fibres[:-1], a.fibres[0]]),
-    "circuit and fibre exist": lambda a: replace(a, fibres=[*a.fibres[:-1], [0, 10**6]]),
-}
-
-
-def busy_server() -> int:
-    """Return a server of a slice that is there."""
-    return int(occupied().placed[0].servers[0])
-
-
-def jump(route: tuple[int, ...]) -> int:
-    """Return a server that is no neighbour of the first of a route."""
-    edges = RACK.edges
-    near = set(edges[edges[:, 0] == route[0], 1].tolist()) | {*route}
-    return min(set(range(16)) - near)
-
-
-def detour(route: tuple[int, ...]) -> list[int]:
-    """Return the inside of a way between the same servers that nobody offers: a long one."""
-    import networkx as nx
-
-    graph = RACK.to_networkx()
-    ways = nx.all_simple_paths(graph, route[0], route[-1], cutoff=9)
-    return next(list(way[1:-1]) for way in ways if len(way) >= 9)
-
-
-@pytest.mark.parametrize("rule", MUTATIONS)
-def test_a_broken_answer_is_refused(rule: str) -> None:
-    """Each rule of slices, by an answer that breaks it."""
-    solution = solved()
-    broken = MUTATIONS[rule](solution.answer)
-    report = om.verify(solution.problem, broken)
-    assert any(violation.rule.startswith(rule) for violation in report.violations), report
-    assert not om.verify(solution.problem, replace(solution, answer=broken)).ok
-
-
-def test_one_past_the_last_circuit_or_fibre_is_refused() -> None:
-    """Numbers begin at 0."""
-    solution = solved()
-    problem: Any = solution.problem
-    answer: Any = solution.answer
-    last = len(problem.lit_fibres)
-    for row in ([len(answer.circuits), 0], [0, last]):
-        report = om.verify(problem, replace(answer, fibres=[*answer.fibres[:-1], row]))
-        assert "circuit and fibre exist" in {violation.rule for violation in report.violations}
-
-
-@pytest.mark.parametrize(
-    ("change", "rule"),
-    [
-        ({"objective": 12.0}, "the objective is as recomputed"),
-        ({"lower_bound": 3.0, "status": om.Status.FEASIBLE}, "not below one pair's circuits"),
-        ({"stats": {"worst_load": 99}}, "statistics are as recomputed"),
-        ({"certificate": LineProof("source", 0)}, "the certificate is a proof"),
-        ({"certificate": LoadProof(bound=8, cuts=((0, 99),))}, "the certificate is a proof"),
-    ],
-)
-def test_a_false_claim_is_refused(change: dict[str, Any], rule: str) -> None:
-    """Of a right answer."""
-    solution = solved()
-    if change.get("status") is om.Status.FEASIBLE:
-        change = change | {"limit": om.Limit.EXHAUSTED}
-    if change.get("objective"):
-        change = change | {"lower_bound": solution.lower_bound, "status": om.Status.FEASIBLE}
-        change |= {"limit": om.Limit.EXHAUSTED}
-    report = om.verify(solution.problem, replace(solution, **change))
-    assert any(rule in violation.rule for violation in report.violations), report
-
-
-def test_a_bound_above_the_truth_is_not_shown() -> None:
-    """By no cut, and not by trying: there is a slice with this load."""
-    problem = om.SliceAllocation(RACK, (2, 2, 4))
-    proof = LoadProof(bound=8, cuts=((0,), (0, 1, 2)))
-    assert check_load_proof(problem, proof) < 8
-
-
-@given(slice_problems(tiny=True), st.integers(1, 9), st.sets(st.integers(0, 3), min_size=1))
-@few
-def test_a_bound_is_shown_if_and_only_if_it_is_true(
-    problem: om.SliceAllocation, bound: int, servers: set[int]
-) -> None:
-    """By trying all ways, whatever cut is given; above all fibres it says that there is none."""
-    most, least = int(problem.fabric.edge_fibres.max(initial=0)), best_slice(problem)
-    cut = tuple(servers & set(range(problem.fabric.n_servers)))
-    shown = check_load_proof(problem, LoadProof(bound=bound, cuts=(cut,) * bool(cut)))
-    if least is not None and least <= min(bound - 1, most):
-        assert shown == 0.0
-    else:
-        assert shown == (bound if bound <= most else np.inf)
-
-
-@given(slice_problems(tiny=True))
-@few
-def test_the_bounds_of_problem_and_verifier_agree(problem: om.SliceAllocation) -> None:
-    """They are computed twice."""
-    assert bound_load(problem) == problem.lower_bound()
 
 
 # -- files, pictures, commands -------------------------------------------------------------------

@@ -23,6 +23,7 @@ class Row(NamedTuple):
     rule: str | None
     """The one rule that refuses it; None if it is right, by a hair."""
     problem: Any
+    """Or what verifies a part that is none by itself."""
     subject: Any
     says: str = ""
     """Part of the first violation: ``where: rule: got ..., expected ...``, or of what is unproved.

@@ -90,7 +90,7 @@ def double(n: int, last: int) -> Any:
     )
 
 
-def solved(**said: Any) -> om.Solution:
+def solved(**said: Any) -> Any:
     """Return a solution with the right plan, and other claims."""
     right = {"answer": RIGHT, "schedule": schedule([[1, -1]], [5.0], delay_s=10.0)}
     return claim(PAIR, **right | {"objective": 5.0, "lower_bound": 5.0} | said)

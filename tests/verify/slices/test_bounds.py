@@ -1,0 +1,70 @@
+"""Bounds of slices hold if and only if they are true; switches are where the fabric has them."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from hypothesis import given, settings, strategies as st
+
+import optmatch as om
+from optmatch.problems import LoadProof
+from optmatch.testing import slice_problems
+from optmatch.testing.slices import best_slice
+from optmatch.verify.report import Findings
+from optmatch.verify.slices.bounds import bound_load, check_load_proof
+from optmatch.verify.slices.replay import check_crossing
+
+few = settings(max_examples=25, deadline=None, database=None)
+RACK = om.RackFabric()
+PAIR = om.RackFabric(racks=2, joined=True)
+
+
+def test_a_bound_above_the_truth_is_not_shown() -> None:
+    """By no cut, and not by trying: there is a slice with this load."""
+    problem = om.SliceAllocation(RACK, (2, 2, 4))
+    proof = LoadProof(bound=8, cuts=((0,), (0, 1, 2)))
+    assert check_load_proof(problem, proof) < 8
+
+
+@given(slice_problems(tiny=True), st.integers(1, 9), st.sets(st.integers(0, 3), min_size=1))
+@few
+def test_a_bound_is_shown_if_and_only_if_it_is_true(
+    problem: om.SliceAllocation, bound: int, servers: set[int]
+) -> None:
+    """By trying all ways, whatever cut is given; above all fibres it says that there is none."""
+    most, least = int(problem.fabric.edge_fibres.max(initial=0)), best_slice(problem)
+    cut = tuple(servers & set(range(problem.fabric.n_servers)))
+    shown = check_load_proof(problem, LoadProof(bound=bound, cuts=(cut,) * bool(cut)))
+    if least is not None and least <= min(bound - 1, most):
+        assert shown == 0.0
+    else:
+        assert shown == (bound if bound <= most else np.inf)
+
+
+@given(slice_problems(tiny=True))
+@few
+def test_the_bounds_of_problem_and_verifier_agree(problem: om.SliceAllocation) -> None:
+    """They are computed twice."""
+    assert bound_load(problem) == problem.lower_bound()
+
+
+@given(st.integers(0, 2**32))
+@few
+def test_every_crossing_of_a_hub_is_legal(seed: int) -> None:
+    """The verifier judges each by coordinates: those the fabric has are right, others are not."""
+    rng = np.random.default_rng(seed)
+    switch = PAIR.n_servers + int(rng.integers(PAIR.n_rack_switches))
+    met = PAIR.edges[PAIR.edges[:, 1] == switch, 0].tolist()
+    others = sorted(set(range(PAIR.n_servers)) - set(met))
+    u, v = (int(server) for server in rng.choice(met, 2, replace=False))
+    for passed, rule in (
+        ((u, switch, v), ""),
+        ((u, switch, u), "two faces of one"),
+        ((u, switch, int(rng.choice(others))), "at its place|by a face"),
+    ):
+        findings = Findings()
+        check_crossing(PAIR, passed, "here", findings)
+        told = " ".join(violation.rule for violation in findings.violations)
+        assert bool(told) == bool(rule)
+        assert re.search(rule, told)
