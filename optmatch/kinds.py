@@ -256,13 +256,7 @@ def _plugins() -> tuple[Method, ...]:
 
 
 def all_methods() -> tuple[Method, ...]:
-    """Return all methods, kind by kind: ours, then those of plugins.
-
-    Examples
-    --------
-    >>> sorted(method.name for method in all_methods() if method.solves.kind == "reroute")
-    ['greedy', 'ilp']
-    """
+    """Return all methods, kind by kind: ours, then those of plugins."""
     return (*(method for kind in all_kinds() for method in kind.methods), *_plugins())
 
 
@@ -272,17 +266,7 @@ def default_method(problem: Problem) -> Method:
 
 
 def find_method(name: str, problem: Problem) -> Method:
-    """Return a method for a problem by its name.
-
-    Raises
-    ------
-    InputError
-        If there is none of that name, or it does not take this problem.
-
-    See Also
-    --------
-    default_method : the method of choice.
-    """
+    """Return a method for a problem by its name."""
     for method in kind_of(problem).methods:
         if method.name == name and method.takes(problem):
             return method  # without a look at what else is installed

@@ -64,16 +64,10 @@ def minimise(
 
     Parameters
     ----------
-    model
-        The model, with its objective.
     clock
         Its time limits the run; its iterations limit the conflicts, and the steps.
     on_event
         Called from this thread for each better solution, and with the bound at the end.
-    seed
-        Seed of the search.
-    workers
-        Strategies, interleaved.
     linear
         Whether linear relaxations help; without them, models of conditions are searched faster.
     work
@@ -148,20 +142,8 @@ def minimise(
 class LightFlow:
     """The light of one circuit as variables: ``leaves[terminal]`` is true where it leaves a cell.
 
-    Parameters
-    ----------
-    model
-        Where the variables and constraints go.
-    graph
-        The cells.
-    source
-        The terminal at which the light enters.
-    lit
-        Whether there is any.
-    ends
-        For each free terminal at which it may leave the fabric, whether it does.
-    allowed
-        Terminals by which it may leave a cell (those that lead on; free ones are in `ends`).
+    `ends` says for each free terminal at which it may leave the fabric whether it does; `allowed`
+    are the terminals by which it may leave a cell and go on.
     """
 
     def __init__(

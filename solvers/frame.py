@@ -39,31 +39,18 @@ def take_best(
 ) -> tuple[Answer | None, Limit | None, int]:
     """Take answers until there are no more, one meets the bound, or a limit is reached.
 
+    No answer costs less than `bound`. The limit that is returned is None where the best meets the
+    bound; Ctrl-C is one.
+
     Parameters
     ----------
     answers
         They come one by one, each after what it costs; None where a try finds none. Each counts
         as an iteration.
-    bound
-        No answer costs less.
-    phase, total
-        What progress is called, and how many answers there are at most.
     ties
         Whether of answers that cost the same the last is taken, not the first.
     rtol
         By how much of the bound a cost may be above it and still meet it.
-
-    Returns
-    -------
-    best, limit, done
-        The limit is None where the best meets the bound; Ctrl-C is one.
-
-    Examples
-    --------
-    >>> from optmatch.model import Limits, ignore
-    >>> answers = iter([(5.0, "a"), None, (3.0, "b")])
-    >>> take_best(answers, 0.0, Limits().start(), ignore, "letters")
-    ('b', <Limit.EXHAUSTED: 'exhausted'>, 3)
     """
     best: Answer | None = None
     least, done = math.inf, 0
@@ -105,25 +92,9 @@ def conclude(
 ) -> Solution:
     """Make a solution of what was found and what is proved.
 
-    Parameters
-    ----------
-    objective
-        Of the best answer; None if there is none.
-    bound
-        No answer is better; infinite if it is proved that there is none.
-    limit
-        Why the search ended, where it leaves the question open; None if it had nothing left to do.
-    rtol
-        By how much of the bound an objective may be above it and still meet it.
-    known
-        Further fields: the answer, a certificate, statistics.
-
-    Examples
-    --------
-    >>> from optmatch.fabrics import IdealSwitch
-    >>> from optmatch.problems import AllToAll
-    >>> conclude(AllToAll(IdealSwitch(2)), "example", None, 3.0).status
-    <Status.UNKNOWN: 'unknown'>
+    No answer is better than `bound`, which is infinite if it is proved that there is none. The
+    limit says why the search left the question open, None if it had nothing left to do; an
+    objective meets the bound up to `rtol`.
     """
     if objective is None:
         proved = bound == math.inf

@@ -162,13 +162,7 @@ def _run_fabrics(
 
 
 def build(text: str, size: int, pairs: bool = False) -> Any:
-    """Make a fabric of so many ports from its name, meshes with rows and columns.
-
-    Examples
-    --------
-    >>> build("benes", 8).n_cells, build("hex-mesh:3x4", 4).n_cells
-    (20, 49)
-    """
+    """Make a fabric of so many ports from its name, meshes with rows and columns."""
     from optmatch.fabrics import SWITCHES
 
     name, _, extent = text.partition(":")

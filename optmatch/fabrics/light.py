@@ -48,19 +48,9 @@ def trace(graph: CellGraph, cell_states: ArrayLike, entered: ArrayLike) -> Light
     terminal at which a beam enters, -1 for none. Light ends at a free terminal, or in a free cell.
     Where shapes disagree, or light would enter elsewhere, `InputError` is raised.
 
-    Notes
-    -----
     A set cell leads different ways in to different ways out, so light from outside never comes
     round to where it was: the loop below ends after at most 4 steps for each cell. All beams take
     a step together; time is proportional to the number of cells passed.
-
-    Examples
-    --------
-    A crossed cell takes the light from a1 (terminal 0) to b2 (terminal 3):
-
-    >>> cell = CellGraph(mate=[-1] * 4, ends=[[[0, 0], [1, 0]]], perimeter=[0, 1, 3, 2])
-    >>> trace(cell, [[1]], [[0]]).arrived.tolist()
-    [[3]]
     """
     states, entries = np.asarray(cell_states), np.asarray(entered, dtype=np.int64)
     if states.ndim != 2 or entries.ndim != 2 or states.shape != (len(entries), graph.n_cells):
@@ -98,14 +88,6 @@ def trace_circuits(fabric: Fabric, schedule: Schedule) -> list[list[Route]]:
     Returns for each slot its circuits by source port; of bidirectional ports each circuit once,
     from the lower port. A route ends where its light ends; on a fabric without cells, or without
     stated states, it is empty. A schedule of other ports raises `InputError`.
-
-    Examples
-    --------
-    >>> from optmatch.fabrics import HexMesh
-    >>> mesh = HexMesh(1, 1, ports=[0, 1])
-    >>> schedule = Schedule(matchings=[[1, 0]], durations_s=[1.0], cell_states=[[0] * 6])
-    >>> trace_circuits(mesh, schedule)[0][0].cells
-    (2,)
     """
     matchings = schedule.matchings
     if schedule.n_ports != fabric.n_ports:

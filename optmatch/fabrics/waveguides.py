@@ -40,15 +40,6 @@ def measure_waveguides(graph: CellGraph) -> Waveguides:
 
     Stubs behind free terminals, and joins at a common corner, have no length. Every two links are
     compared: time is quadratic in their number, memory linear.
-
-    Examples
-    --------
-    The middle of a Benes network for 4 ports: each of 2 links crosses 1 on the left, 1 on the
-    right.
-
-    >>> from optmatch.fabrics import Benes
-    >>> int(measure_waveguides(Benes(4).graph).crossings.sum())
-    4
     """
     links = graph.links
     length = np.zeros(links.count)
@@ -76,16 +67,7 @@ def measure_waveguides(graph: CellGraph) -> Waveguides:
 
 
 def measure_area(graph: CellGraph) -> float:
-    """Measure the rectangle around all cells, in squares of the length of a cell.
-
-    Examples
-    --------
-    One cell is a length by a fifth of a length; a mesh takes what it is drawn on.
-
-    >>> from optmatch.fabrics import HexMesh, SpankeBenes
-    >>> round(measure_area(SpankeBenes(2).graph), 3), round(measure_area(HexMesh(9, 9).graph))
-    (0.2, 246)
-    """
+    """Measure the rectangle around all cells, in squares of the length of a cell."""
     shrunk, side = _shrink(graph)
     width, height = np.ptp(shrunk.reshape(-1, 2), axis=0)
     if side < _SIDE:  # columns: all cells lie along x

@@ -151,13 +151,7 @@ class _Definitions:
 
 
 def make_schema(name: str) -> Tree:
-    """Return the JSON Schema of a kind of file, by its name in `SCHEMAS`.
-
-    Examples
-    --------
-    >>> make_schema("device")["properties"]["cell_delay_s"]["minimum"]
-    0
-    """
+    """Return the JSON Schema of a kind of file, by its name in `SCHEMAS`."""
     defs = _Definitions()
     tree = SCHEMAS[name](defs)
     return {

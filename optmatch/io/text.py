@@ -29,15 +29,6 @@ def parse(text: str | bytes, path: str) -> Any:
     Returns dictionaries, lists, strings, finite numbers, booleans and None. Otherwise
     `FormatError` is raised: with line and column if it is no JSON, and with a JSON pointer if a
     key occurs twice or a number is not finite.
-
-    Examples
-    --------
-    >>> parse('{"rows": 9}', "mesh.json")
-    {'rows': 9}
-    >>> parse('{"rows": [1, NaN]}', "mesh.json")
-    Traceback (most recent call last):
-        ...
-    optmatch.model.errors.FormatError: mesh.json: /rows/1: NaN: a number is finite
     """
     flaws: list[_Flaw] = []
 
@@ -109,25 +100,13 @@ def _find_flaws(tree: Any, where: str) -> Any:
 
 
 def pointer(where: str, *parts: str | int) -> str:
-    """Extend a JSON pointer (RFC 6901).
-
-    Examples
-    --------
-    >>> pointer("/fabric", "ports", 3)
-    '/fabric/ports/3'
-    """
+    """Extend a JSON pointer (RFC 6901)."""
     escaped = (str(part).replace("~", "~0").replace("/", "~1") for part in parts)
     return "".join((where, *("/" + part for part in escaped)))
 
 
 def plain(value: Any) -> Any:
-    """Turn a value into what JSON has; numbers that are not finite become strings.
-
-    Examples
-    --------
-    >>> plain({"bound": float("-inf"), "ports": (0, np.int32(3))})
-    {'bound': '-inf', 'ports': [0, 3]}
-    """
+    """Turn a value into what JSON has; numbers that are not finite become strings."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "if" and np.isfinite(value).all():
         return (value + 0).tolist()  # -0.0 and 0.0: one content
     if isinstance(value, np.ndarray | np.generic):
@@ -144,13 +123,7 @@ def plain(value: Any) -> Any:
 
 
 def as_cell(entry: Any) -> Any:
-    """Return an entry of a CSV table; a text that a spreadsheet would run as a formula is quoted.
-
-    Examples
-    --------
-    >>> as_cell("=1+1"), as_cell("rank 3"), as_cell(-2.5)
-    ("'=1+1", 'rank 3', -2.5)
-    """
+    """Return an entry of a CSV table; text that a spreadsheet would run as a formula is quoted."""
     risky = isinstance(entry, str) and entry[:1] in ("=", "+", "-", "@", "\t", "\r")
     return f"'{entry}" if risky else entry
 
@@ -171,19 +144,7 @@ def canonical(tree: Any) -> bytes:
 
 
 def layout(tree: Any, indent: str = "") -> str:
-    """Write a tree for readers: a list of numbers, or what fits `WIDTH`, stays on one line.
-
-    Examples
-    --------
-    >>> print(layout({"matchings": [[1, 0, 3, 2], [2, 3, 0, 1]], "note": "x" * 70}))
-    {
-      "matchings": [
-        [1,0,3,2],
-        [2,3,0,1]
-      ],
-      "note": "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
-    }
-    """
+    """Write a tree for readers: a list of numbers, or what fits `WIDTH`, stays on one line."""
     if not isinstance(tree, dict | list) or not tree:
         return json.dumps(tree, allow_nan=False)
     if isinstance(tree, list) and set(map(type, tree)).isdisjoint((dict, list)):
@@ -202,13 +163,7 @@ def layout(tree: Any, indent: str = "") -> str:
 
 
 def place_in(named: str, message: str, names: frozenset[str], where: str) -> str:
-    """Find the JSON pointer of what a constructor refused below the pointer `where`.
-
-    Examples
-    --------
-    >>> place_in("", "matchings[0, 3] = 9: 0 .. 7", frozenset({"matchings"}), "/schedule")
-    '/schedule/matchings/0/3'
-    """
+    """Find the JSON pointer of what a constructor refused below the pointer `where`."""
     found = re.match(r"(\w+)(?:\[([\d, ]+)\])?", named or message)
     if found is None or found[1] not in names:
         return where

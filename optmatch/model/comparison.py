@@ -38,14 +38,6 @@ class FabricRow(Value):
         How often cells are driven to the other state when the routed matchings follow each other.
     time_s
         Seconds spent on routing.
-
-    Examples
-    --------
-    >>> row = FabricRow(name="benes", ports=2, cells=1, stages=1, crossings=0, area_cells=1.0,
-    ...     matchings=1, routed=1, route_cells=[1, 1], insertion_loss_db=[3.0, 4.0],
-    ...     signal_to_crosstalk_db=[25.0, 24.0], toggles=0, time_s=0.1)
-    >>> row.worst_insertion_loss_db, row.worst_signal_to_crosstalk_db
-    (4.0, 24.0)
     """
 
     name: str

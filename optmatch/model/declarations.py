@@ -271,17 +271,7 @@ class Instance:
 
 @cache
 def form_of(hint: Any) -> Form:
-    """Return what a type hint allows.
-
-    Examples
-    --------
-    >>> form_of(Positive | None).check("quantum_s", 2)
-    2.0
-    >>> form_of(tuple[Index, ...]).check("ports", [0, -1])
-    Traceback (most recent call last):
-        ...
-    optmatch.model.errors.InputError: ports[1] = -1: must be >= 0
-    """
+    """Return what a type hint allows."""
     span, axes = Range(), Axes(1)
     if get_origin(hint) is Annotated:
         hint, *rules = get_args(hint)

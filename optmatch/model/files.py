@@ -26,16 +26,8 @@ def check_target(
 ) -> Path:
     """Refuse a file that could not be written, before work is spent on it.
 
-    Returns
-    -------
-    Path
-        The file behind all links.
-
-    Raises
-    ------
-    InputError
-        If it is there already (without `force`), is a folder, its folder is not there, or its name
-        has another ending than one of `endings`, if some are given.
+    Returns the file behind all links. Refused are a file that is there (without `force`), a
+    folder, a file in no folder, and a name without one of the `endings`.
     """
     name, target = os.fspath(path), Path(os.path.realpath(path))
     if endings and Path(path).suffix.lower() not in endings:

@@ -21,24 +21,12 @@ FAINT_INK = "#8a94a3"
 
 
 def circuit_colour(place: int) -> str:
-    """Return the colour of the circuit at this place of its slot; colours repeat after 24.
-
-    Examples
-    --------
-    >>> circuit_colour(0), circuit_colour(24) == circuit_colour(0)
-    ('#266ec3', True)
-    """
+    """Return the colour of the circuit at this place of its slot; colours repeat after 24."""
     return CIRCUIT_COLOURS[place % len(CIRCUIT_COLOURS)]
 
 
 def ink_on(colour: Any) -> str:
-    """Return the ink that is read best on a colour: ``"#rrggbb"``, or parts from 0 to 1.
-
-    Examples
-    --------
-    >>> ink_on("#a51105"), ink_on((0.9, 0.9, 0.2)) == INK
-    ('white', True)
-    """
+    """Return the ink that is read best on a colour: ``"#rrggbb"``, or parts from 0 to 1."""
     if isinstance(colour, str):
         colour = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
     red, green, blue = (part**2.2 for part in colour[:3])

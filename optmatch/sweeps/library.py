@@ -96,12 +96,6 @@ class Library:
     """The problems of a folder, by default of that of ``OPTMATCH_INSTANCES`` or of the checkout.
 
     Without an index there `FormatError` is raised.
-
-    Examples
-    --------
-    >>> library = Library()
-    >>> library.entry("all-to-all/hex-4x4-8").best.objective
-    274.0
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:

@@ -29,12 +29,6 @@ class Processes(Executor):
 
     Called with the arguments of a call, `patience` says after how many seconds it is ended from
     outside, or None. The future then raises `WorkerDied`, as it does after a crash.
-
-    Examples
-    --------
-    >>> with Processes(1) as executor:
-    ...     executor.submit(divmod, 7, 2).result()
-    (3, 1)
     """
 
     def __init__(

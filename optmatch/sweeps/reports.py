@@ -56,11 +56,6 @@ def make_report(rows: Iterable[Row]) -> SweepReport:
 
     A method has a row for each set of limits and each version, where there are several. Its rank
     is the mean of its places on a problem with a seed; methods as good as each other share theirs.
-
-    Examples
-    --------
-    >>> make_report([]).rows
-    0
     """
     found = list(rows)
     by_kind: dict[str, list[Row]] = defaultdict(list)

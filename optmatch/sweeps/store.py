@@ -58,18 +58,9 @@ class Store:
     where nothing may be written. `StoreError` says that it is no store, of a newer version, or
     cannot be opened.
 
-    Notes
-    -----
     Each row is a transaction of a write-ahead log: a process that is killed loses nothing that was
     written. A power cut may lose the last seconds, and nothing else. Such logs do not work on
     network file systems.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder, Store(folder + "/a.sqlite") as store:
-    ...     list(store.rows())
-    []
     """
 
     def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
@@ -223,12 +214,8 @@ class Store:
         """Yield all rows that are there now, in the order they were written.
 
         A row that is not what was written, or lies on a broken page of the file, has the status
-        ``"damaged"``; the others are not touched by it.
-
-        Parameters
-        ----------
-        answers
-            Whether with their answers, which takes longer.
+        ``"damaged"``; the others are not touched by it. Reading them with their `answers` takes
+        longer.
         """
         with self._told():
             keys = sorted(self._db.execute("SELECT rowid, key FROM results").fetchall())
@@ -252,13 +239,7 @@ class Store:
         return found or (key, *[None] * (len(COLUMNS) + 2))
 
     def problem(self, sha256: str) -> Problem:
-        """Return a problem by its digest.
-
-        Raises
-        ------
-        StoreError
-            If it is not there or damaged.
-        """
+        """Return a problem by its digest."""
         with self._told():
             found = self._db.execute("SELECT content FROM problems WHERE sha256 = ?", (sha256,))
             content = found.fetchone()

@@ -36,13 +36,6 @@ def stream(
     Yields the number of a task, the task, and what returns its result or raises its error, in the
     order of their ends. Without an executor the calls are made in this process, one after another,
     with `on_event` too, which hears their events.
-
-    Examples
-    --------
-    >>> def half(number, on_event=ignore):
-    ...     return number / 2
-    >>> [outcome() for _, _, outcome in stream(half, [1, 2])]
-    [0.5, 1.0]
     """
     if executor is None:
         for number, task in enumerate(tasks):
@@ -81,15 +74,7 @@ def in_order(
     *,
     on_event: OnEvent = ignore,
 ) -> Iterator[R]:
-    """Yield the results of `stream` in the order of the tasks, the first error in its place.
-
-    Examples
-    --------
-    >>> from concurrent.futures import ThreadPoolExecutor
-    >>> with ThreadPoolExecutor(2) as executor:
-    ...     list(in_order(abs, [-3, -2, -1], executor))
-    [3, 2, 1]
-    """
+    """Yield the results of `stream` in the order of the tasks, the first error in its place."""
     waiting: dict[int, Callable[[], R]] = {}
     place = 0
     for number, _, outcome in stream(function, tasks, executor, on_event=on_event):

@@ -176,13 +176,8 @@ def _patience(task: Task) -> float | None:
 def run_task(task: Task, on_event: OnEvent = ignore) -> Row:
     """Solve one task, wherever this runs, and return its row.
 
-    Raises
-    ------
-    KeyboardInterrupt
-        If the solve was interrupted: it is not done.
-    MemoryError
-        If there was too little, or something failed for which that may be the reason: this process
-        should take no further tasks.
+    An interrupt raises `KeyboardInterrupt`: the task is not done. Where memory may have been too
+    little, `MemoryError` says that this process should take no further tasks.
     """
     try:
         with _memory(task.limits.memory_bytes):

@@ -43,13 +43,7 @@ def csv_table(rows: Iterable[Row]) -> bytes:
 
 
 def parquet_table(rows: Iterable[Row]) -> bytes:
-    """Write rows as Parquet.
-
-    Raises
-    ------
-    SolverUnavailable
-        If pyarrow is not installed.
-    """
+    """Write rows as Parquet."""
     try:
         from pyarrow import BufferOutputStream, Table, parquet
     except ImportError as exc:
@@ -101,13 +95,7 @@ def _table(rows: Sequence[dict[str, Any]], style: str = "") -> str:
 
 
 def show(value: Any) -> str:
-    """Write an entry of a table for readers.
-
-    Examples
-    --------
-    >>> show(None), show(0.123456), show(12), show("best")
-    ('-', '0.1235', '12', 'best')
-    """
+    """Write an entry of a table for readers."""
     if value is None:
         return "-"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

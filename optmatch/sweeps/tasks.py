@@ -135,13 +135,7 @@ class Row:
         return self.status not in (REFUSED, FAILED, DAMAGED)
 
     def solution(self, problem: Problem) -> Solution:
-        """Unpack the answer to `problem`.
-
-        Raises
-        ------
-        FormatError
-            If there is none, or it is damaged.
-        """
+        """Unpack the answer to `problem`."""
         if self.answer is None:
             raise FormatError("the row has no answer", where=self.key)
         try:

@@ -87,8 +87,6 @@ Ways = Callable[[Sequence[int]], Sequence[Hops]]
 def best_rail(problem: RailJob) -> float | None:
     """Find the least step time, for one port per GPU and switching per circuit.
 
-    Notes
-    -----
     A message may go through any ranks of its rail, as long as it passes each once; a collective
     goes straight, as it has to where there are no other ranks.
     """
@@ -100,8 +98,6 @@ def least_step_s(problem: RailJob, ways: Ways) -> float:
 
     One port per GPU, and switching per circuit.
 
-    Notes
-    -----
     Every order in which the communications of the whole job can follow one another, every way of
     each, and for every port whom it faces when the step begins: whom it faces first in that order,
     or last. Nobody is folded, and nothing but the definition of a step is shared with methods.
@@ -110,14 +106,7 @@ def least_step_s(problem: RailJob, ways: Ways) -> float:
 
 
 def straight_hops(job: RailJob, operations: Sequence[int]) -> Hops:
-    """List the hops of a communication whose data go straight.
-
-    Examples
-    --------
-    >>> job = next(job for job in smallest_rails() if job.parallelism.dp == 2)
-    >>> straight_hops(job, [3, 9])
-    ((0, 1), (1, 0))
-    """
+    """List the hops of a communication whose data go straight."""
     step, found = job.step(), []
     for k in operations:
         rank, members = int(step.rank[k]), step.groups[step.group[k]].ranks

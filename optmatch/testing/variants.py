@@ -20,14 +20,7 @@ from optmatch.solvers import Method
 
 
 def relabelled(problem: Problem, order: Sequence[int] | NDArray[np.int64]) -> Problem:
-    """Return the same problem with port ``order[k]`` called k.
-
-    Examples
-    --------
-    >>> from optmatch import AllToAll, HexMesh
-    >>> relabelled(AllToAll(HexMesh(2, 2, ports=[3, 8, 12])), [2, 0, 1]).fabric.ports
-    (12, 3, 8)
-    """
+    """Return the same problem with port ``order[k]`` called k."""
     fabric: Any = problem.fabric
     order = [int(k) for k in order]
     if isinstance(fabric, Mesh):

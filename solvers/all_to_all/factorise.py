@@ -28,18 +28,11 @@ def solve(
 ) -> Solution:
     """Solve an all-to-all problem by search over 1-factorisations.
 
-    Parameters
-    ----------
-    limits
-        An iteration is one attempted exchange; `MOVES_PER_SLOT` per slot unless limited.
-
-    Returns
-    -------
-    Solution
-        OPTIMAL where every route is a shortest one in the fewest slots. Where not all matchings of
-        the fewest slots could be routed, pairs that were left over fill further slots, and a small
-        mesh goes to the exact model of `ilp`; where it is proved that there must be more slots, a
-        fabric with faults has those named that cause it.
+    An iteration is one attempted exchange; there are `MOVES_PER_SLOT` per slot unless limited. The
+    solution is OPTIMAL where every route is a shortest one in the fewest slots. Where not all
+    matchings of the fewest slots could be routed, pairs that were left over fill further slots,
+    and a small mesh goes to the exact model of `ilp`; where it is proved that there must be more
+    slots, a fabric with faults has those named that cause it.
     """
     clock = limits.start()
     found = schedule_all(problem, limits, rng, on_event, name="negotiated")

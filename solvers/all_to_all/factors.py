@@ -19,11 +19,6 @@ def tournament(n_ports: int, bidirectional: bool) -> NDArray[np.int64]:
 
     Returns ``factors[slot, vertex]``, int64: n - 1 slots, or n for an odd number of bidirectional
     ports.
-
-    Examples
-    --------
-    >>> matchings(tournament(4, bidirectional=True), 4, bidirectional=True).tolist()
-    [[3, 2, 1, 0], [1, 0, 3, 2], [2, 3, 0, 1]]
     """
     if bidirectional or n_ports % 2 == 0:
         rounds = _circle(n_ports + n_ports % 2)
@@ -92,25 +87,15 @@ def exchange(factors, start, coins, new, place, path):
     """Split the edges of three factors into three other ones.
 
     The first one changes along a random alternating cycle near the vertex `start`; what is left of
-    the three is split in two, as much as possible like before.
+    the three is split in two, as much as possible like before. Chance decides by `coins`, a random
+    number below 2**31. Returns False if the walk or the split failed; `new` is then of no use.
 
     Parameters
     ----------
-    factors
-        Three factors of a factorisation.
-    start
-        Where the walk starts that finds the cycle.
-    coins
-        A random number below 2**31: what chance decides follows from it.
     new
         Result, shape (3, vertices).
     place, path
         Room to work in: shapes (vertices,) and (vertices + 2,).
-
-    Returns
-    -------
-    bool
-        False if the walk or the split failed; `new` is then of no use.
     """
     n = factors.shape[1]
     first = factors[0]

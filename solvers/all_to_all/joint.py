@@ -23,19 +23,10 @@ def solve(
 ) -> Solution:
     """Solve an all-to-all problem exactly.
 
-    Parameters
-    ----------
-    limits
-        An iteration is a conflict of CP-SAT.
-    rng
-        Source of randomness of the warm start, and of the seeds of CP-SAT.
-
-    Returns
-    -------
-    Solution
-        The method `negotiated` goes first; where its total meets the bound of the problem, that is
-        the answer. Otherwise the fewest slots are sought one by one, then the least total in them.
-        What CP-SAT refutes has no short certificate: ``stats["bound_by"]`` says so.
+    An iteration is a conflict of CP-SAT. The method `negotiated` goes first; where its total meets
+    the bound of the problem, that is the answer. Otherwise the fewest slots are sought one by one,
+    then the least total in them. What CP-SAT refutes has no short certificate:
+    ``stats["bound_by"]`` says so.
     """
     clock = limits.start()
     decided = answer_at_once(problem, "ilp")

@@ -22,14 +22,9 @@ def refute_again(problem: AllToAll, router: CellRouter, by_terminal: NDArray[np.
     """Tell whether prices found for other faults prove that the fewest slots do not do.
 
     Most faults are not what a proof is about, so the prices that prove something with them often
-    prove it without them too; to see that takes a shortest path for each pair.
-
-    Parameters
-    ----------
-    problem, router
-        The problem with other faults, and a router of its fabric.
-    by_terminal
-        The price of the link at each terminal: links may have other numbers.
+    prove it without them too; to see that takes a shortest path for each pair. The problem has
+    other faults than those for which the prices were found; `by_terminal` is the price of the link
+    at each terminal, since links may have other numbers.
     """
     pairs, slots = problem.pairs.astype(np.int64), problem.min_slots
     master = Master(router, pairs, capacity=slots)
@@ -44,20 +39,11 @@ def bound_jointly(
 ) -> tuple[float, RoutingProof | None]:
     """Bound the cells on all routes of a schedule in the fewest slots.
 
-    Parameters
-    ----------
-    wanted
-        The total of a known schedule, in cells: more cannot be proved, so that is enough.
+    More than `wanted`, the total of a known schedule in cells, cannot be proved. Returns the bound
+    with the prices that prove it; infinite if they prove that the fewest slots do not do; the
+    problem's own bound and None if prices do not improve on it, or the linear programme would be
+    too large.
 
-    Returns
-    -------
-    bound, proof
-        The bound in cells with the prices that prove it; infinite if they prove that the fewest
-        slots do not do; the problem's own bound and None if prices do not improve on it, or the
-        linear programme would be too large.
-
-    Notes
-    -----
     Each round solves a linear programme with a row for each pair and link, and runs a shortest
     path for each pair.
     """

@@ -23,13 +23,7 @@ def live_part(fabric: Fabric) -> SelectedPorts:
 
 
 def on_live_ports(solve: Solve) -> Solve:
-    """Let a method for all-to-all solve on the live ports only.
-
-    Parameters
-    ----------
-    solve
-        The method; its answer is translated back. Without dead ports it is called as it is.
-    """
+    """Let a method for all-to-all solve on the live ports only."""
 
     @wraps(solve)
     def solve_all(
@@ -53,15 +47,7 @@ def on_live_ports(solve: Solve) -> Solve:
 
 
 def widen(schedule: Schedule, fabric: Fabric) -> Schedule:
-    """Turn matchings of the live ports into matchings of all ports.
-
-    Examples
-    --------
-    >>> from optmatch.fabrics import Faulty, IdealSwitch
-    >>> schedule = Schedule(matchings=[[1, 0]], durations_s=[1.0])
-    >>> widen(schedule, Faulty(IdealSwitch(3), dead_ports=[1])).matchings.tolist()
-    [[2, -1, 0]]
-    """
+    """Turn matchings of the live ports into matchings of all ports."""
     live = fabric.live_ports
     names = np.append(live, IDLE)  # the last entry is that of an idle port
     matchings = np.full((schedule.n_slots, fabric.n_ports), IDLE, dtype=np.int32)

@@ -65,18 +65,9 @@ class _Damage(NamedTuple):
 class Repair:
     """A schedule of a fabric without faults, and what was found out about its repair.
 
-    Parameters
-    ----------
-    problem
-        An `AllToAll`: its pairs may move from slot to slot. Of any other problem the matchings
-        stay what they are.
-    schedule
-        An answer that `verify` accepts, with cell states.
-    fixed
-        Whether the matchings stay what they are also for an all-to-all.
+    Matchings stay what they are, but for an all-to-all that is not `fixed`: its pairs may move
+    from slot to slot.
 
-    Notes
-    -----
     Results do not depend on the order of the questions, nor on any clock.
     """
 

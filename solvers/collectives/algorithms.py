@@ -29,14 +29,7 @@ MOST_PIECES = 1024
 
 
 def list_rounds(problem: Collective, algorithm: str) -> Rounds:
-    """List what an algorithm sends, which must fit the problem.
-
-    Examples
-    --------
-    >>> rounds = list_rounds(Collective("all-gather", 3, 3.0), "bruck")
-    >>> rounds.sends.tolist()[:4]
-    [[0, 0, 1, 0, 0], [0, 1, 2, 1, 0], [0, 2, 0, 2, 0], [1, 0, 2, 0, 0]]
-    """
+    """List what an algorithm sends, which must fit the problem."""
     make = ALGORITHMS[algorithm]
     n, operation = problem.n_ranks, problem.operation
     if n == 1:
@@ -51,15 +44,7 @@ def list_rounds(problem: Collective, algorithm: str) -> Rounds:
 
 
 def fits(problem: Collective, algorithm: str) -> bool:
-    """Tell whether an algorithm solves a problem, with the ports that there are.
-
-    Examples
-    --------
-    >>> fits(Collective("all-gather", 6, 1.0), "bruck")
-    True
-    >>> fits(Collective("all-gather", 6, 1.0), "halving-doubling")
-    False
-    """
+    """Tell whether an algorithm solves a problem, with the ports that there are."""
     n, operation = problem.n_ranks, problem.operation
     power = n & (n - 1) == 0
     if problem.steps is not None:
@@ -93,10 +78,7 @@ def _grow(n: int, partners: Iterable[NDArray[np.int64]]) -> Rounds:
 def _hand_on(n: int, ways: Iterable[tuple[NDArray[np.int64], NDArray[np.bool_]]]) -> Rounds:
     """Move the blocks of an all-to-all: in each round those that are chosen, to the partners.
 
-    Parameters
-    ----------
-    ways
-        For each round ``partner[rank]``, and ``chosen[source, destination]``.
+    `ways` has for each round ``partner[rank]``, and ``chosen[source, destination]``.
     """
     at = np.repeat(np.arange(n), n).reshape(n, n)
     parts = []
@@ -216,15 +198,7 @@ def _pairwise(problem: Collective, operation: str, sign: int) -> Rounds:
 
 
 def list_matchings(problem: Collective) -> list[NDArray[np.int64]]:
-    """List matchings in which each rank meets each other one once: shifts, or pairs.
-
-    Examples
-    --------
-    >>> [m.tolist() for m in list_matchings(Collective("all-to-all", 3, 1.0))]
-    [[1, 2, 0], [2, 0, 1]]
-    >>> [m.tolist() for m in list_matchings(Collective("all-to-all", 3, 1.0, two_way=True))]
-    [[-1, 2, 1], [2, -1, 0], [1, 0, -1]]
-    """
+    """List matchings in which each rank meets each other one once: shifts, or pairs."""
     n = problem.n_ranks
     ranks = np.arange(n)
     if not problem.two_way:

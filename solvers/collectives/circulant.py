@@ -118,11 +118,6 @@ def list_shifts(n: int, k: int, seed: int = 0) -> list[NDArray[np.int64]]:
 
     They are the ends of hill climbs from several beginnings, of which the first is a mixed
     radix. One climb takes some rounds of O(k n^2).
-
-    Examples
-    --------
-    >>> route(8, list_shifts(8, 3)[0]).hops  # the bound
-    11
     """
     rng = np.random.default_rng(seed)
     work = np.empty((2, n), dtype=np.int64)
@@ -140,13 +135,7 @@ def list_shifts(n: int, k: int, seed: int = 0) -> list[NDArray[np.int64]]:
 
 
 def route(n: int, shifts: NDArray[np.int64], most: NDArray[np.int64] | None = None) -> Circulant:
-    """Return shortest paths to all offsets, with ``most[configuration]`` hops at most in each.
-
-    Raises
-    ------
-    InputError
-        If an offset cannot be reached.
-    """
+    """Return shortest paths to all offsets, with ``most[configuration]`` hops at most in each."""
     taken = np.zeros((len(shifts), n), dtype=np.int64)
     distance = np.full(n, FAR)
     distance[0] = 0
@@ -187,12 +176,6 @@ def choose(problem: Collective) -> Circulant:
     """Return the fastest all-to-all on shifts that is found, for any number of configurations.
 
     Those numbers are tried first of which the bound by rounds, hops and delays is least.
-
-    Examples
-    --------
-    >>> found = choose(Collective("all-to-all", 8, 8.0, rate_bytes_per_s=1.0, delay_s=3.0))
-    >>> len(found.shifts), found.hops  # 3 + 14 seconds: the bound
-    (2, 14)
     """
     n, delay_s = problem.n_ranks, problem.delay_s
     each_s = problem.alpha_s + (problem.hop_s or 0.0)
@@ -216,11 +199,6 @@ def list_rounds(circulant: Circulant) -> Rounds:
     """List the rounds of an all-to-all: in each configuration as many as the most hops in it.
 
     A block of fewer hops makes them in the first of these.
-
-    Examples
-    --------
-    >>> list_rounds(route(3, np.array([1]))).sends.tolist()[6:]
-    [[1, 1, 2, 2, 0], [1, 2, 0, 3, 0], [1, 0, 1, 7, 0]]
     """
     n = len(circulant.exponents)
     place = np.zeros(n, dtype=np.int64)  # by offset: how far blocks have come

@@ -45,13 +45,7 @@ def run(
     name: str,
     find: Callable[[Clock], FoundPlan],
 ) -> Solution:
-    """Call what finds a plan, and make a solution of it.
-
-    Parameters
-    ----------
-    find
-        Finds a plan; it is called with the running clock.
-    """
+    """Call what finds a plan, and make a solution of it."""
     clock = limits.start()
     limit = clock.exceeded(0)
     found = FoundPlan(None, {})

@@ -55,20 +55,7 @@ def find(
 ) -> FoundPlan:
     """Find the fastest plan of whole chunks, each send over one circuit.
 
-    Parameters
-    ----------
-    problem
-        Of few ranks, with one port.
-    best
-        A plan that is known; only faster ones are searched for.
-
-    Examples
-    --------
-    >>> from optmatch.model import Limits
-    >>> problem = Collective("all-to-all", 3, 3.0, rate_bytes_per_s=1.0, delay_s=0.5)
-    >>> found = find(problem, Limits().start(), ignore)
-    >>> found.laid.plan.time_s, found.stats["family_bound_s"]
-    (2.5, 2.5)
+    The problem has few ranks with one port; only plans faster than `best` are searched for.
     """
     splits = sorted(_list_splits(problem))
     best_s = math.inf if best is None else best.plan.time_s
@@ -178,15 +165,7 @@ def _least_load(problem: Collective, weights: tuple[int, ...], held: tuple[int, 
 def fewest_hops(n: int, held: tuple[int, int]) -> int:
     """Return the fewest hops from all ranks to all others over two configurations; all are tried.
 
-    Parameters
-    ----------
-    held
-        The most hops over each.
-
-    Examples
-    --------
-    >>> fewest_hops(4, (3, 3)), fewest_hops(6, (5, 5))
-    (16, 52)
+    `held` are the most hops over each.
     """
     ways = np.array(list(permutations(range(n))))
     second = np.full((len(ways), n, n), n * n)  # hops over each of the second circuits

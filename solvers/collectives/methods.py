@@ -25,15 +25,7 @@ Find = Callable[[Collective, Clock], FoundPlan]
 
 
 def method(name: str) -> Run:
-    """Return the method of a name.
-
-    Examples
-    --------
-    >>> from optmatch.model import ignore
-    >>> problem = Collective("all-reduce", 4, 4.0, rate_bytes_per_s=1.0)
-    >>> method("ring")(problem, Limits(), np.random.default_rng(0), ignore).objective
-    6.0
-    """
+    """Return the method of a name."""
     return partial(_run, name)
 
 
@@ -48,14 +40,7 @@ def _run(
 
 
 def suits(problem: Collective, name: str) -> bool:
-    """Tell whether a method takes a problem.
-
-    Examples
-    --------
-    >>> late = Collective("all-reduce", 5, 1.0, late_s={4: 1.0})
-    >>> suits(late, "ring"), suits(late, "swing"), suits(late, "rewire")
-    (True, False, True)
-    """
+    """Tell whether a method takes a problem."""
     if name in ALGORITHMS:
         return fits(problem, name)
     if name == "overlap":

@@ -22,11 +22,6 @@ def split_rounds(n: int, n_configurations: int) -> tuple[int, ...]:
 
     The least sum of r_1 ... r_K with (1 + r_1) ... (1 + r_K) >= n, of as many configurations as
     are of use. For a given sum the product is largest where they differ by one at most.
-
-    Examples
-    --------
-    >>> split_rounds(64, 2), split_rounds(64, 8), split_rounds(5, 2)
-    ((7, 7), (1, 1, 1, 1, 1, 1), (2, 1))
     """
     k = min(n_configurations, (n - 1).bit_length())
     if not k:
@@ -38,20 +33,8 @@ def split_rounds(n: int, n_configurations: int) -> tuple[int, ...]:
 def all_gather(n: int, held: tuple[int, ...], sign: int = 1) -> Rounds:
     """Return the rounds of an all-gather; circuits of each are the same shift of all ranks.
 
-    Parameters
-    ----------
-    n
-        Number of ranks; rank r has block r.
-    held
-        As of `split_rounds`.
-    sign
-        Which way blocks go round, 1 or -1.
-
-    Examples
-    --------
-    >>> sends = all_gather(5, (2, 1)).sends
-    >>> [np.unique((row[:, 2] - row[:, 1]) % 5).tolist() for row in np.split(sends, [5, 10])]
-    [[1], [1], [3]]
+    Rank r has block r; `held` is as of `split_rounds`, and `sign` says which way blocks go round,
+    1 or -1.
     """
     parts, step = [], 1
     for rounds in held:
@@ -65,13 +48,7 @@ def all_gather(n: int, held: tuple[int, ...], sign: int = 1) -> Rounds:
 
 
 def make(problem: Collective) -> Rounds:
-    """Make an all-gather, a reduce-scatter or an all-reduce with as many circuits as pay.
-
-    Examples
-    --------
-    >>> make(Collective("all-reduce", 64, 1.0, alpha_s=1.0, delay_s=7.0)).n_rounds
-    28
-    """
+    """Make an all-gather, a reduce-scatter or an all-reduce with as many circuits as pay."""
     n, each_s = problem.n_ranks, problem.alpha_s + (problem.hop_s or 0.0)
     splits = [split_rounds(n, k) for k in range(1, (n - 1).bit_length() + 1)]
     held = min(splits, key=lambda held: (len(held) - 1) * problem.delay_s + each_s * sum(held))

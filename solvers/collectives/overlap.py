@@ -81,17 +81,7 @@ def read_steps(problem: Collective, rounds: Rounds | None) -> Steps:
 
 
 def share(steps: Steps, clock: Clock, *, prove: bool = True) -> tuple[Shares, float]:
-    """Find shares of all planes that end early; and a time that none beat, 0 if none is proved.
-
-    Examples
-    --------
-    >>> from optmatch.model import Limits
-    >>> steps = Steps(np.array([1, 2, 1]), np.full(3, 20.0), np.zeros(3), 2, 20.0, 10_000.0,
-    ...               np.full(2, -1))
-    >>> found, bound = share(steps, Limits().start())
-    >>> found.time_s, bound
-    (10120.0, 10120.0)
-    """
+    """Find shares of all planes that end early; and a time that none beat, 0 if none is proved."""
     if not len(steps.work_s):
         nothing = np.empty((0, steps.planes))
         return Shares(nothing, nothing, nothing), 0.0
@@ -217,14 +207,8 @@ def _programme(
 ) -> Any:
     """Minimise the end of the last step; columns are uses, starts and shares, then ends of steps.
 
-    Parameters
-    ----------
-    used
-        Which planes take part in which steps.
-    unit_s
-        Of all times.
-    remaining_s
-        If given, planes may also not take part, and nothing may last longer than `unit_s`.
+    `used` says which planes take part in which steps; times are in units of `unit_s`. With
+    `remaining_s` planes may also not take part, and nothing may last longer than `unit_s`.
     """
     with uncounted():
         from scipy.optimize import Bounds, LinearConstraint, milp

@@ -100,12 +100,8 @@ def assemble(
 ) -> Laid:
     """Time a plan, and make it.
 
-    Parameters
-    ----------
-    sends, circuits, epoch_of_round, links
-        As in a `CollectivePlan`.
-    chunk_count
-        Into how many equal chunks the data are cut.
+    `sends`, `circuits`, `epoch_of_round` and `links` are as in a `CollectivePlan`; the data are
+    cut into `chunk_count` equal chunks.
     """
     n = problem.n_ranks
     sizes = chunk_sizes(problem, chunk_count)

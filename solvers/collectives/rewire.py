@@ -35,20 +35,7 @@ class CircuitChoice(NamedTuple):
 def choose(problem: Collective, rounds: Rounds) -> CircuitChoice:
     """Choose the circuits of each round from the pool, so that the last one ends first.
 
-    Parameters
-    ----------
-    rounds
-        What is sent; each rank sends to one other in a round.
-
-    Examples
-    --------
-    >>> from optmatch.solvers.collectives.algorithms import list_rounds
-    >>> ring = [[1, 2, 3, 4, 5, 6, 7, 0]]
-    >>> problem = Collective("all-to-all", 8, 1e6, alpha_s=1.7e-6, hop_s=1e-6, delay_s=1e-5,
-    ...                      start=ring)
-    >>> choice = choose(problem, list_rounds(problem, "bruck"))
-    >>> round(choice.time_s * 1e6), choice.pool[choice.number][:, 0].tolist()
-    (58, [1, 2, 4])
+    Each rank sends to one other in a round.
     """
     partner, bytes_ = rounds.partners(problem.n_ranks), rounds.bytes_sent(problem)
     adds = np.zeros(len(partner), dtype=np.bool_)
@@ -188,11 +175,8 @@ def _unroll(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Lay rings and lines of circuits one after another.
 
-    Returns
-    -------
-    place, first, length
-        By rank: its place, the first place of its ring or line, and how long the ring is, 0 for
-        lines.
+    Returns by rank: its place, the first place of its ring or line, and how long the ring is, 0
+    for lines.
     """
     n = len(circuits)
     place, first, length = np.full(n, -1), np.zeros(n, np.int64), np.zeros(n, np.int64)

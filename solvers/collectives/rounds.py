@@ -66,14 +66,7 @@ def as_rounds(
 
 
 def backwards(gather: Rounds) -> Rounds:
-    """Turn an all-gather into the reduce-scatter that runs backwards.
-
-    Examples
-    --------
-    >>> sends = np.array([[0, 0, 1, 0, 0], [1, 1, 2, 0, 0]])
-    >>> backwards(Rounds(sends, 3)).sends.tolist()
-    [[0, 2, 1, 0, 1], [1, 1, 0, 0, 1]]
-    """
+    """Turn an all-gather into the reduce-scatter that runs backwards."""
     turn, source, destination, chunk, _ = gather.sends.T
     turn = gather.n_rounds - 1 - turn
     rows = np.column_stack([turn, destination, source, chunk, np.full(len(turn), REDUCE)])
@@ -101,13 +94,9 @@ def one_after_another(first: Rounds, second: Rounds) -> Rounds:
 def of_gathers(operation: str, gather: Callable[[int], Rounds]) -> Rounds:
     """Make an all-gather, or the sums that are made of it.
 
-    Parameters
-    ----------
-    operation
-        An all-reduce, a reduce-scatter, or any other, which is left as it is.
-    gather
-        Makes rounds in which chunks go round in a direction, 1 or -1. The two halves of an
-        all-reduce go opposite ways, so that its middle rounds have the same circuits.
+    Operations but all-reduce and reduce-scatter are left as they are. `gather` makes rounds in
+    which chunks go round in a direction, 1 or -1: the two halves of an all-reduce go opposite
+    ways, so that its middle rounds have the same circuits.
     """
     if operation not in ("all-reduce", "reduce-scatter"):
         return gather(1)

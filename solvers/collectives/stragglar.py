@@ -57,34 +57,11 @@ when the round began."""
 def schedule(n: int, seed: int = 0) -> Sends:
     """Return the sends of an all-reduce around the late rank n - 1.
 
-    Parameters
-    ----------
-    n
-        Number of ranks, the late one too.
-    seed
-        Of the order in which equal ranks are taken.
+    There are the fewest rounds, n + ceil(log2 n) - 2, for every even n; for odd n as many as
+    `fewest_late_rounds` says, or one more. There are n (n - 1) sends: nobody gets what it has.
 
-    Returns
-    -------
-    Sends
-        The fewest rounds, n + ceil(log2 n) - 2, for every even n; for odd n as many as
-        `fewest_late_rounds` says, or one more. n (n - 1) rows: nobody gets what it has.
-
-    Raises
-    ------
-    SolverError
-        If no plan was found. For every even n up to 1024 there is one.
-
-    Notes
-    -----
     Time and memory O(n^2), as much as there are sends. For odd n one rank of n + 1 is absent: who
     would face it misses a chunk, always another one, and gets it in a round at the end.
-
-    Examples
-    --------
-    >>> sends = schedule(8)
-    >>> int(sends[:, 0].max()) + 1, len(sends)
-    (9, 56)
     """
     n = integer("n", n, at_least=2)
     if n in STORED:

@@ -48,10 +48,10 @@ def note(sends, count, row):
 def lay(q, moves, orders, sends, lacks, room):
     """Write all rounds; return how many sends, or -1 if the plan fails.
 
+    `q` chunks are active.
+
     Parameters
     ----------
-    q
-        How many chunks are active.
     moves
         ``moves[round, double]``, int8; doubles are the ranks 0, 1, ...
     orders

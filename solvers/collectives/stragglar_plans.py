@@ -18,27 +18,16 @@ from optmatch.solvers.collectives.stragglar_pairs import EXCHANGE, IDLE, LOSE, R
 def choose_runs(q: int, surplus: int, shortest: int = 0) -> tuple[int, ...] | None:
     """Return how many doubles waste class q - 2, q - 3, q - 4 in a round, or None.
 
-    Parameters
-    ----------
-    q
-        How many chunks are active.
-    surplus
-        D, of which each of them takes 1, 2, 4.
-    shortest
-        Least number of the last.
+    `q` chunks are active, and of the `surplus` D each waste takes 1, 2, 4.
 
-    Notes
-    -----
     Enough ranks must give the class with which a run begins, although one double on its way
     from its exchange, and its partner, hold it too: at most 2^(q - 3) - 1, 2^(q - 4) - 2,
     2^(q - 5) - 2. More in the first class than in the second let doubles meet the late rank.
 
-    Examples
-    --------
-    >>> choose_runs(7, 16)
-    (14, 1, 0)
-    >>> choose_runs(5, 7) is None
-    True
+    Parameters
+    ----------
+    shortest
+        Least number of the last.
     """
     for third in range(shortest, max(1, (1 << q >> 5) - 1)):
         most = max(1, (1 << q >> 3) - 1 - third - (shortest > 0))
@@ -54,12 +43,6 @@ def plan_runs(q: int, runs: tuple[int, ...], n_chunks: int, *, odd: bool) -> NDA
 
     Parameters
     ----------
-    q
-        How many chunks are active.
-    runs
-        As `choose_runs` returns them.
-    n_chunks
-        How many there are.
     odd
         Whether one rank is absent. Who faces it misses a chunk, and that should be another one in
         each round: doubles too, in a run of length 3. Two that waste 1 each have none; so in the

@@ -38,21 +38,10 @@ class DoublesStep(NamedTuple):
 
 
 class DoublesSearch:
-    """Search for the moves of doubles.
+    """Search for the moves of doubles, such that `n_losers` of them miss a chunk.
 
-    Parameters
-    ----------
-    q
-        How many chunks are active.
-    surplus
-        How much of each chunk is to be wasted: a rank that does not give class a wastes
-        2^(q - 2 - a).
-    n_chunks
-        How many there are; what is wasted of the last does not count.
-    n_doubles, n_losers
-        How many there are, and how many of them must miss a chunk.
-    seed
-        Seed of the order in which equally good moves are tried.
+    A rank that does not give class a wastes 2^(q - 2 - a) of a chunk. `surplus` is how much of
+    each chunk is to be wasted, but for the last one.
     """
 
     def __init__(

@@ -34,7 +34,12 @@ def decompose(
     r"""Write a matrix as a sum of weighted permutations, after Birkhoff and von Neumann.
 
     Finds :math:`D = \sum_k w_k P_k + R` with whole :math:`w_k > 0`, where each term makes an entry
-    zero; so there are at most as many terms as entries are not zero.
+    zero; so there are at most as many terms as entries are not zero. Terms are in the order found,
+    which by ``"bottleneck"`` is that of weights, the heaviest first. Ctrl-C returns those found
+    before it.
+
+    Memory is :math:`O(n^2 + n k)` for k terms; the result is a function of the input, but for
+    `deadline`.
 
     Parameters
     ----------
@@ -46,33 +51,8 @@ def decompose(
         entry is as large as can be, among these one of small entries: the fewest terms.
     stop_ticks
         Stop as soon as what is left of each line is at most this.
-    max_terms
-        Stop after so many terms.
     deadline
         Stop soon after `counted_time` has reached this; at least some terms are found.
-
-    Returns
-    -------
-    Terms
-        In the order found, which by ``"bottleneck"`` is that of weights, the heaviest first.
-        Ctrl-C returns those found before it.
-
-    Raises
-    ------
-    InputError
-        If line sums differ (the message names line and both sums), or `ticks` is no matrix of
-        whole numbers.
-
-    Notes
-    -----
-    Memory is :math:`O(n^2 + n k)` for k terms; the result is a function of the input, but for
-    `deadline`.
-
-    Examples
-    --------
-    >>> terms = decompose([[5, 1], [1, 5]])
-    >>> terms.permutations.tolist(), terms.weights.tolist()
-    ([[0, 1], [1, 0]], [5, 1])
     """
     matrix = equal_sums(ticks)
     if rule not in get_args(Rule):

@@ -30,13 +30,7 @@ def solve(
 ) -> Solution:
     """Solve a demand by decompositions.
 
-    Parameters
-    ----------
-    problem, limits, rng, on_event
-        As for every method. An iteration is one decomposition; for the completion time one is
-        all.
-    rule
-        As of `decompose`.
+    An iteration is one decomposition; for the completion time one is all.
     """
     name = f"birkhoff-{rule}"
     if problem.objective == "matchings":

@@ -12,17 +12,8 @@ from optmatch.solvers.demands.plans import Plan, serve, trim
 def shorten(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
     """Find the durations of least sum with which the matchings serve a demand.
 
-    Returns
-    -------
-    Plan
-        Never longer than `plan`: durations of the programme are rounded up to whole ticks, where
-        they fall short by the solver's tolerance they are raised, and then trimmed.
-
-    Examples
-    --------
-    >>> plan = Plan(np.array([[0, 1], [1, 0], [0, -1]], dtype=np.int32), np.array([5, 4, 1]))
-    >>> shorten(plan, np.array([[5, 4], [0, 2]])).ticks.tolist()
-    [5, 4]
+    The result is never longer than `plan`: durations of the programme are rounded up to whole
+    ticks, where they fall short by the solver's tolerance they are raised, and then trimmed.
     """
     with uncounted():
         from scipy.optimize import linprog

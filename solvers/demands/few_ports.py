@@ -42,14 +42,6 @@ def shortest_plan(problem: Demand, clock: Clock) -> Plan | None:
     """Find the plan that ends first; None if the time does not suffice.
 
     A partial matching can be made a permutation, which serves no less.
-
-    Examples
-    --------
-    >>> from optmatch.model import Limits
-    >>> problem = Demand.from_matrix([[0, 9, 2], [4, 0, 6], [5, 1, 0]], delay_s=0.5)
-    >>> plan = shortest_plan(problem, Limits().start())
-    >>> plan.cost(problem.delay_ticks) * problem.tick_s
-    12.5
     """
     with uncounted():
         from scipy.optimize import Bounds, LinearConstraint, milp

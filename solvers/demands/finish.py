@@ -14,14 +14,6 @@ def spread(plan: Plan, problem: Demand) -> list[Plan]:
     """Give each slot to a plane, and split slots until all planes end about the same time.
 
     Together the plans serve the same.
-
-    Examples
-    --------
-    >>> from optmatch.fabrics import IdealSwitch
-    >>> problem = Demand(IdealSwitch(2), [[9, 0], [0, 9]], delay_s=1.0, planes=2)
-    >>> plan = Plan(np.array([[0, 1]], dtype=np.int32), np.array([9]))
-    >>> [share.ticks.tolist() for share in spread(plan, problem)]
-    [[5], [4]]
     """
     planes, delay = problem.planes, problem.delay_ticks
     if planes == 1:
@@ -74,13 +66,7 @@ def _equalise(
 
 
 def order_slots(matchings: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Order matchings so that few circuits change in between: each next to its nearest.
-
-    Examples
-    --------
-    >>> order_slots(np.array([[0, 1, 2], [1, 2, 0], [0, 2, 1]], dtype=np.int32)).tolist()
-    [0, 2, 1]
-    """
+    """Order matchings so that few circuits change in between: each next to its nearest."""
     slots = len(matchings)
     if slots < 3:
         return np.arange(slots)

@@ -30,16 +30,7 @@ def _first_free(order_i, order_j, at_row, at_column):
 def cover_heaviest_first(demand: NDArray[np.int64], shortest: int = 1) -> Plan:
     """Put each demand, heaviest first, into the first slot that has room.
 
-    Returns
-    -------
-    Plan
-        Of at most twice as many slots, less one, as the busiest port has partners.
-
-    Examples
-    --------
-    >>> plan = cover_heaviest_first(np.array([[3, 1], [0, 2]]))
-    >>> plan.matchings.tolist(), plan.ticks.tolist()
-    ([[0, 1], [1, -1]], [3, 1])
+    There are at most twice as many slots, less one, as the busiest port has partners.
     """
     n = len(demand)
     rows, columns = np.nonzero(demand)
@@ -57,12 +48,6 @@ def cover_by_busiest(demand: NDArray[np.int64], shortest: int = 1) -> Plan:
     """Put each demand into one of as many slots as the busiest port has partners.
 
     Each slot is the heaviest matching that holds all ports that are busiest then.
-
-    Examples
-    --------
-    >>> plan = cover_by_busiest(np.array([[3, 1], [2, 2]]))
-    >>> plan.ticks.tolist()
-    [3, 2]
     """
     slots = int(max((demand > 0).sum(axis=0).max(), (demand > 0).sum(axis=1).max()))
     matchings = np.full((slots, len(demand)), IDLE, dtype=np.int32)
@@ -72,13 +57,6 @@ def cover_by_busiest(demand: NDArray[np.int64], shortest: int = 1) -> Plan:
 
 
 def complete(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
-    """Serve heaviest first what a plan leaves of a demand.
-
-    Examples
-    --------
-    >>> plan = Plan(np.array([[0, 1]], dtype=np.int32), np.array([2]))
-    >>> complete(plan, np.array([[5, 0], [0, 2]])).ticks.tolist()
-    [2, 3]
-    """
+    """Serve heaviest first what a plan leaves of a demand."""
     rest = np.maximum(demand - serve(plan), 0)
     return join(plan, cover_heaviest_first(rest, shortest)) if rest.any() else plan

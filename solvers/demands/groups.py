@@ -87,13 +87,7 @@ def solve_groups(
     Without delays slots end with their first circuit, which makes this the 4-approximation of
     Sincronia [1]_: while an entry waits, its source or its destination serves an earlier one. Then
     a group or a single entry goes to another place of the order, at random, or `bonus` changes.
-
-    Parameters
-    ----------
-    problem
-        Its objective is ``"weighted-completion-s"``, and its fabric holds every matching.
-    limits, rng, on_event
-        As for every method. An iteration is one order.
+    Every matching must be possible on the fabric. An iteration is one order.
 
     References
     ----------

@@ -44,19 +44,10 @@ def solve_count(
 ) -> Solution:
     """Decompose a demand into the fewest weighted permutations.
 
-    Parameters
-    ----------
-    problem
-        Its objective is ``"matchings"``. Weights are whole ticks. On a fabric that does not hold
-        every matching CP-SAT is left out: which permutations could be terms is not known there.
-    limits
-        Iterations are conflicts of CP-SAT, for each number of terms.
-
-    Returns
-    -------
-    Solution
-        OPTIMAL with a `CountProof` where counting is enough; else the bound is CP-SAT's word
-        (``stats["bound_by"]``).
+    Weights are whole ticks, and iterations are conflicts of CP-SAT, for each number of terms. On a
+    fabric that does not hold every matching CP-SAT is left out: which permutations could be terms
+    is not known there. The solution is OPTIMAL with a `CountProof` where counting is enough; else
+    the bound is CP-SAT's word (``stats["bound_by"]``).
     """
     clock = limits.start()
     demand, ideal = problem.ticks, holds_every_matching(problem.fabric)

@@ -38,14 +38,7 @@ class Plan(NamedTuple):
 
 
 def serve(plan: Plan) -> NDArray[np.int64]:
-    """``served[source, destination]``: how long each circuit is there.
-
-    Examples
-    --------
-    >>> plan = Plan(np.array([[1, 0], [1, -1]], dtype=np.int32), np.array([3, 2]))
-    >>> serve(plan).tolist()
-    [[0, 5], [3, 0]]
-    """
+    """``served[source, destination]``: how long each circuit is there."""
     n = plan.matchings.shape[1]
     served = np.zeros((n, n), dtype=np.int64)
     slots, sources = np.nonzero(plan.matchings != IDLE)
@@ -72,14 +65,7 @@ def _trim(demand, served, matchings, ticks, order, shortest):
 
 
 def trim(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:
-    """Shorten each slot by what nobody needs of it, the shortest first; drop what gets empty.
-
-    Examples
-    --------
-    >>> plan = Plan(np.array([[0, 1], [1, 0]], dtype=np.int32), np.array([5, 4]))
-    >>> trim(plan, np.array([[3, 0], [0, 2]])).ticks.tolist()
-    [3]
-    """
+    """Shorten each slot by what nobody needs of it, the shortest first; drop what gets empty."""
     served, ticks = serve(plan), plan.ticks.copy()
     _trim(demand, served, plan.matchings, ticks, np.argsort(ticks, kind="stable"), shortest)
     return Plan(plan.matchings, ticks).take(ticks > 0)
@@ -94,14 +80,7 @@ def join(first: Plan, second: Plan) -> Plan:
 
 
 def tidy(plan: Plan) -> Plan:
-    """Put slots with the same matching together, the longest slots first.
-
-    Examples
-    --------
-    >>> matchings = np.array([[0, 1], [1, 0], [0, 1]], dtype=np.int32)
-    >>> tidy(Plan(matchings, np.array([1, 5, 2]))).ticks.tolist()
-    [5, 3]
-    """
+    """Put slots with the same matching together, the longest slots first."""
     if not len(plan.ticks):
         return plan
     held = dict[bytes, int]()

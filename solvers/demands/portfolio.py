@@ -41,12 +41,9 @@ def solve_best(
 ) -> Solution:
     """Solve a demand by the portfolio and rebuilds of the best plan; the default.
 
-    Parameters
-    ----------
-    problem, limits, rng, on_event
-        As for every method. An iteration is one rule or one rebuild; without limits there are
-        `MOVES` rebuilds. Of at most three ports all slots are listed instead. For the objective
-        ``"matchings"``: decompositions instead of covers; for ``"weighted-completion-s"`` orders.
+    An iteration is one rule or one rebuild; without limits there are `MOVES` rebuilds. Of at most
+    three ports all slots are listed instead. The objective ``"matchings"`` takes decompositions
+    instead of covers, ``"weighted-completion-s"`` orders.
     """
     if problem.objective == "weighted-completion-s":
         with uncounted():

@@ -186,12 +186,6 @@ def cover_quickly(
     """Cover a demand by slots that serve much for their time.
 
     Each slot holds the best matching for its length, or, unless `exact`, a stable one.
-
-    Examples
-    --------
-    >>> plan = cover_quickly(np.array([[0, 3], [2, 1]]), 1)
-    >>> plan.matchings.tolist(), plan.ticks.tolist()
-    ([[-1, 1], [1, 0]], [1, 3])
     """
     space = new_workspace(len(demand))
     row, column = np.nonzero(demand)
@@ -218,15 +212,9 @@ def plan_quickly(
 ) -> Plan:
     """Cover a demand as well as time allows.
 
-    Parameters
-    ----------
-    demand, delay
-        In ticks.
-    deadline
-        When to stop, by `counted_time`; infinite for a number of moves. A first plan is made
-        in any case.
-    previous
-        Slots of a demand like this one, to start from.
+    `demand` and `delay` are in ticks. The search stops at `deadline`, by `counted_time`, or, if
+    that is infinite, after a number of moves; a first plan is made in any case. It starts from
+    `previous`, slots of a demand like this one.
     """
     if not demand.any():
         return Plan.of([], [], len(demand))

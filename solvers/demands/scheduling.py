@@ -51,18 +51,8 @@ def solve_demand(
 ) -> Solution:
     """Take plans from a method until it is exhausted, a limit is reached or the bound is met.
 
-    Parameters
-    ----------
-    problem, limits, rng, on_event
-        As for every method. An iteration is one plan.
-    build
-        What makes the plans. Circuits that cannot be realised together are its own business only
-        where it says so: here plans are realised, spread over planes, ordered and shortened.
-
-    Raises
-    ------
-    InputError
-        If the objective is the number of matchings: a cover is no decomposition.
+    An iteration is one plan of `build`. Circuits that cannot be realised together are its business
+    only where it says so: here plans are realised, spread over planes, ordered and shortened.
     """
     if problem.objective != "completion-s":
         raise InputError(

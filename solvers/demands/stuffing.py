@@ -31,20 +31,8 @@ def stuff(ticks: ArrayLike) -> NDArray[np.int64]:
 
     Whole numbers >= 0 become int64, nowhere less than they were.
 
-    Raises
-    ------
-    InputError
-        If `ticks` is no such matrix, or line sums exceed 2**62.
-
-    Notes
-    -----
     QuickStuff of Solstice (Liu et al. 2015, doi 10.1145/2716281.2836126), in time
     :math:`O(n^2 \log n)`.
-
-    Examples
-    --------
-    >>> stuff([[3, 1], [0, 2]]).tolist()
-    [[3, 1], [1, 3]]
     """
     matrix = whole_square(ticks)
     if not matrix.any():

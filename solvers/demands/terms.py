@@ -11,14 +11,7 @@ from optmatch.model import InputError, frozen
 
 
 class Terms(NamedTuple):
-    """A matrix as a sum of weighted permutations and a rest.
-
-    Examples
-    --------
-    >>> terms = Terms(np.array([[0, 1], [1, 0]]), np.array([2, 5]), np.zeros((2, 2), int))
-    >>> terms.total().tolist(), terms.weights.tolist()
-    ([[2, 5], [5, 2]], [2, 5])
-    """
+    """A matrix as a sum of weighted permutations and a rest."""
 
     permutations: NDArray[np.int32]
     """``permutations[term, row] = column``, shape (terms, n)."""
@@ -37,13 +30,7 @@ class Terms(NamedTuple):
 
 
 def whole_square(ticks: ArrayLike) -> NDArray[np.int64]:
-    """Check a square matrix of whole numbers >= 0 of which line sums fit int64.
-
-    Raises
-    ------
-    InputError
-        Naming the entry, the line or the shape that is wrong.
-    """
+    """Check a square matrix of whole numbers >= 0 of which line sums fit int64."""
     given = frozen("matrix", ticks, 2, np.int64)
     if given.shape[0] != given.shape[1]:
         raise InputError(f"matrix has shape {given.shape}: must be square", where="matrix")
@@ -61,20 +48,7 @@ def whole_square(ticks: ArrayLike) -> NDArray[np.int64]:
 
 
 def equal_sums(ticks: ArrayLike) -> NDArray[np.int64]:
-    """Check further that all lines have the same sum, as weighted permutations have.
-
-    Raises
-    ------
-    InputError
-        Naming the first line that differs, and both sums.
-
-    Examples
-    --------
-    >>> equal_sums([[2, 0], [1, 1]])
-    Traceback (most recent call last):
-        ...
-    optmatch.model.errors.InputError: matrix: column 0 sums to 3, row 0 to 2: must be equal
-    """
+    """Check further that all lines have the same sum, as weighted permutations have."""
     whole = whole_square(ticks)
     for axis, line in ((1, "row"), (0, "column")):
         sums = whole.sum(axis=axis)

@@ -54,6 +54,9 @@ def choose_loops(
 ) -> LoopChoice:
     """Route matchings on a Benes network at the least cost.
 
+    The choice is exact up to ``EXACT`` lines, unless there are so many loops that `visits` do not
+    suffice: every way to route a matching on a Benes network is a choice of directions.
+
     Parameters
     ----------
     matchings
@@ -61,27 +64,10 @@ def choose_loops(
     cell_cost
         ``cell_cost[cell, state, shared]``: what a cell in this state costs each circuit that
         passes it, alone (0) or with another one (1); int64, not negative.
-    dilated
-        Whether the network is a dilated one.
     worst
         Whether the cost of a matching is the largest of its circuits, not their sum.
     visits
         About how many blocks to visit for each matching.
-
-    Returns
-    -------
-    Choice
-        Exact up to ``EXACT`` lines, unless there are so many loops that `visits` do not suffice:
-        every way to route a matching on a Benes network is a choice of directions.
-
-    Examples
-    --------
-    Four lines straight on, where crosses are to be avoided:
-
-    >>> cell_cost = np.array([[[0, 0], [1, 1]]] * 6)
-    >>> found = choose_loops(np.array([[0, 1, 2, 3]], dtype=np.int32), cell_cost)
-    >>> found.states.tolist(), found.cost.tolist(), found.exact.tolist()
-    ([[0, 0, 0, 0, 0, 0]], [0], [True])
     """
     net = network(matchings.shape[1], dilated=dilated)
     depths = int(net.blocks[-1, DEPTH]) + 2

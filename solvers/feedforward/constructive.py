@@ -60,24 +60,8 @@ def route(
 ) -> Solution:
     """Route one matching of a feed-forward fabric.
 
-    Parameters
-    ----------
-    problem
-        On a feed-forward fabric, which may have faults.
-    limits
-        The first iteration routes, the second turns loops for a lower cost.
-
-    Returns
-    -------
-    Solution
-        OPTIMAL where the routes meet the bound of the problem.
-
-    Examples
-    --------
-    >>> import optmatch as om
-    >>> solution = om.solve(om.Routing(om.Benes(64), np.roll(np.arange(64), 7)))
-    >>> solution.method, solution.status, solution.objective
-    ('constructive', <Status.OPTIMAL: 'optimal'>, 704.0)
+    The first iteration routes, the second turns loops for a lower cost. The solution is OPTIMAL
+    where the routes meet the bound of the problem.
     """
     clock = limits.start()
     refuted = ilp.refute_by(problem, limits, clock, rng)
@@ -123,20 +107,9 @@ def solve(
 ) -> Solution:
     """Solve an all-to-all of a feed-forward fabric: every port meets all others in turn.
 
-    Parameters
-    ----------
-    problem
-        On a feed-forward fabric, which may have faults.
-    limits
-        The first iteration routes all slots, the second puts them in order and turns loops, for
-        few cells first and for few toggles then.
-    rng
-        Draws orders, and names of ports where faults stand in the way.
-
-    Returns
-    -------
-    Solution
-        OPTIMAL where all routes are the shortest ones. The slots are the fewest.
+    The first iteration routes all slots, the second puts them in order and turns loops, for few
+    cells first and for few toggles then. The slots are the fewest; the solution is OPTIMAL where
+    all routes are the shortest ones.
     """
     clock = limits.start()
     refused = refuse_dead_pairs(problem, problem.fabric.dead_pairs(), _NAME)

@@ -20,16 +20,7 @@ def route_crossbar(matchings: NDArray[np.int32], *, ring: bool = False) -> NDArr
 
     As a `ring` it is wound round, as `Piloss` is.
 
-    Notes
-    -----
     Time O(n squared) for each matching.
-
-    Examples
-    --------
-    >>> route_crossbar(np.array([[1, 0]], dtype=np.int32)).tolist()
-    [[1, 0, 0, 1]]
-    >>> route_crossbar(np.array([[1, 0]], dtype=np.int32), ring=True).tolist()
-    [[0, 0, 1, 1]]
     """
     n = matchings.shape[1]
     states = np.full((len(matchings), n * n), FREE, dtype=np.int8)
@@ -44,14 +35,7 @@ def route_crossbar(matchings: NDArray[np.int32], *, ring: bool = False) -> NDArr
 def route_trees(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
     """Route matchings on switches and selectors.
 
-    Notes
-    -----
     Time O(n squared) for each matching, nearly all of it for the cells without light.
-
-    Examples
-    --------
-    >>> route_trees(np.array([[1, 0]], dtype=np.int32)).tolist()
-    [[1, 0, 1, 0]]
     """
     n = matchings.shape[1]
     states = np.full((len(matchings), 2 * n * (n - 1)), FREE, dtype=np.int8)

@@ -43,11 +43,6 @@ def network(n: int, *, dilated: bool = False, leaf: int = 2) -> Blocks:
 
     In a dilated one each line is a pair of wires. Blocks of `leaf` lines are left whole, for those
     who look them up.
-
-    Examples
-    --------
-    >>> network(4).blocks[:, [0, 1, 5, 6]].tolist()
-    [[4, 0, 0, 4], [2, 1, 2, 2], [2, 1, 3, 3]]
     """
     blocks = [[n, 0, 0, -1, -1, 0, 0]]
     ends = [0]
@@ -126,15 +121,8 @@ def _eights() -> Tables:
 def route_loops(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
     """Route matchings on a Benes network; the first cell of each loop is in bar.
 
-    Notes
-    -----
     Time O(n log n) for each matching, without recursion. Blocks of four lines, and of eight where
     all are in use, are looked up in tables.
-
-    Examples
-    --------
-    >>> route_loops(np.array([[1, 2, 0], [-1, 0, -1]], dtype=np.int32)).tolist()
-    [[0, 1, 1], [0, 0, 1]]
     """
     n = matchings.shape[1]
     if n >= 8 and matchings.min(initial=0) >= 0:
@@ -147,11 +135,6 @@ def route_dilated(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
 
     It has the blocks of a Benes network, so the same walks tell which half each circuit goes to.
     Each circuit is then followed through cells of its own.
-
-    Examples
-    --------
-    >>> route_dilated(np.array([[1, 0]], dtype=np.int32)).tolist()
-    [[1, 0, 1, 0]]
     """
     n = matchings.shape[1]
     narrow, wide = network(n), network(n, dilated=True)

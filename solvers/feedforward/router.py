@@ -142,19 +142,9 @@ def route_cheaply(
 ) -> RoutedMatchings:
     """Route matchings of a feed-forward fabric, perhaps with faults, at the least cost.
 
-    Parameters
-    ----------
-    fabric
-        One for which there is an `exact_router`.
-    matchings
-        Checked ones, int32, shape (k, n).
-    cell_cost, worst, visits
-        As for `choose_loops`; None for any routes. States that a fault forbids may cost anything.
-
-    Returns
-    -------
-    Routed
-        A matching is not `held` where a cell would have to be in a state that a fault forbids.
+    There is an `exact_router` for the fabric; `matchings` are checked ones, int32, shape (k, n);
+    the others are as for `choose_loops`, and without `cell_cost` any routes will do. A matching is
+    not `held` where a cell would have to be in a state that a fault forbids.
     """
     inner: Any = exact_router(fabric)
     stuck = fabric.graph.stuck if fabric.graph is not None else np.empty(0, dtype=np.int8)
@@ -183,21 +173,8 @@ def follow(
 ) -> Iterator[NDArray[np.int8]]:
     """Route matchings one after the other, each with the fewest toggles from those before it.
 
-    Parameters
-    ----------
-    fabric, matchings
-        As for `route_cheaply`.
-    driven
-        ``driven[cell]``: the states before the first matching, -1 where not known.
-    cell_cost
-        What comes before toggles: a cost of 1 outweighs all toggles of a matching.
-    visits
-        As for `choose_loops`, for each matching.
-
-    Yields
-    ------
-    NDArray
-        The states for each matching.
+    ``driven[cell]`` are the states before the first matching, -1 where not known. A `cell_cost` of
+    1 outweighs all toggles of a matching. Yields the states for each matching.
     """
     for matching in matchings:
         states = change(fabric, matching, driven, cell_cost, visits).states[0]
@@ -226,10 +203,7 @@ def count_cells(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Count the cells that each circuit passes, and those of them that are in cross.
 
-    Returns
-    -------
-    tuple of NDArray
-        Both of shape (k, n), by source port; 0 where a port is idle.
+    Both have the shape (k, n), by source port; 0 where a port is idle.
     """
     graph: Any = fabric.graph
     passed = np.zeros(matchings.shape, dtype=np.int64)

@@ -22,11 +22,6 @@ def lines_of_cells(n: int, *, triangle: bool = False) -> NDArray[np.int32]:
     """List the upper line of each cell, in the order in which cells are numbered.
 
     A triangle is `Reck`; else cells stand as in `SpankeBenes`.
-
-    Examples
-    --------
-    >>> lines_of_cells(4).tolist(), lines_of_cells(4, triangle=True).tolist()
-    ([0, 2, 1, 0, 2, 1], [0, 1, 2, 0, 1, 0])
     """
     if triangle:
         lines = [k for stop in range(n - 1, 0, -1) for k in range(stop)]
@@ -42,15 +37,8 @@ def route_by_sorting(matchings: NDArray[np.int32], *, triangle: bool = False) ->
 
     A triangle is `Reck`; else cells stand as in `SpankeBenes`.
 
-    Notes
-    -----
     Time O(n squared) for each matching. Of cells that light passes, as many are in cross as there
     are inversions with light in them: no routes need fewer.
-
-    Examples
-    --------
-    >>> route_by_sorting(np.array([[2, 0, 1], [-1, 0, -1]], dtype=np.int32)).tolist()
-    [[1, 1, 0], [1, -1, 0]]
     """
     lines = lines_of_cells(matchings.shape[1], triangle=triangle)
     states = np.empty((len(matchings), len(lines)), dtype=np.int8)

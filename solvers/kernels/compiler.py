@@ -39,15 +39,7 @@ _KEPT = 8  # folders of compiled kernels of one room, the newest ones
 
 
 class Kernel(CPUDispatcher):
-    """A function that numba compiles when it is first called, with our options.
-
-    Parameters
-    ----------
-    function
-        What to compile.
-    options
-        Of numba, on top of ours.
-    """
+    """A function that numba compiles when it is first called, with our options."""
 
     def __init__(
         self, function: Any, options: dict[str, bool], compiler: type[_Compiler] | None = None

@@ -19,13 +19,8 @@ transmits (0) and where it receives (1), on each lane, in each round."""
 def hamiltonian_cycles(n: int) -> NDArray[np.int64]:
     """Split the complete graph on n points into cycles through all, which share no edge.
 
-    Returns
-    -------
-    NDArray[np.int64]
-        ``cycles[k, i]``, shape (max(1, (n - 1) // 2), n); the first is 0, 1, ..., n - 1.
+    Returns ``cycles[k, i]``, shape (max(1, (n - 1) // 2), n); the first is 0, 1, ..., n - 1.
 
-    Notes
-    -----
     Walecki's zigzag [1]_ through an even number of points on a circle, turned step by step, and
     one point in the middle. Where n is even, one more point is put into the middle of each zigzag:
     the edges that it replaces are diameters, so no two of the new edges are the same.
@@ -33,11 +28,6 @@ def hamiltonian_cycles(n: int) -> NDArray[np.int64]:
     References
     ----------
     .. [1] Alspach (2008). The wonderful Walecki construction. *Bulletin of the ICA* 52, 7-20.
-
-    Examples
-    --------
-    >>> hamiltonian_cycles(5).tolist()
-    [[0, 1, 2, 3, 4], [0, 2, 4, 1, 3]]
     """
     half = (n - 1) // 2
     if half < 2:
@@ -57,13 +47,7 @@ def hamiltonian_cycles(n: int) -> NDArray[np.int64]:
 
 @lru_cache
 def successors(n: int, ring: int) -> NDArray[np.int64]:
-    """Tell who comes after each place on one of the rings of a group; they repeat.
-
-    Examples
-    --------
-    >>> [successors(5, ring).tolist() for ring in range(2)]
-    [[1, 2, 3, 4, 0], [2, 3, 4, 0, 1]]
-    """
+    """Tell who comes after each place on one of the rings of a group; they repeat."""
     orders = hamiltonian_cycles(n)
     around = orders[ring % len(orders)]
     onward = np.empty(n, dtype=np.int64)
@@ -75,11 +59,6 @@ def face_rings(n: int, lanes: int, *, duplex: bool) -> Facing:
     """Put a group into rings: lanes 2r and 2r + 1 turn ring r forward and backward.
 
     A lane of bidirectional ports turns a ring of its own, both ways.
-
-    Examples
-    --------
-    >>> face_rings(3, 2, duplex=False).tolist()
-    [[[[1, 2, 0], [2, 0, 1]], [[2, 0, 1], [1, 2, 0]]]]
     """
     found = np.empty((1, 2, lanes, n), dtype=np.int64)
     for lane in range(lanes):
@@ -94,11 +73,6 @@ def face_shifts(n: int, lanes: int) -> Facing:
     """Let everyone send so many places onward, another number on each lane in each round.
 
     In the last round lanes that are left over stay as they are.
-
-    Examples
-    --------
-    >>> face_shifts(4, 2)[:, 0, :, 0].tolist()
-    [[1, 2], [3, 2]]
     """
     rounds = -(-(n - 1) // lanes)
     found = np.empty((rounds, 2, lanes, n), dtype=np.int64)
@@ -116,11 +90,6 @@ def face_pairs(algorithm: Algorithm, n: int, lanes: int, distances: Sequence[int
     """Let members exchange in pairs on all lanes, round by round.
 
     Who has no partner in a round faces its next one already, or its last one still.
-
-    Examples
-    --------
-    >>> face_pairs("tree", 3, 1, [1, 2])[:, 0, 0].tolist()
-    [[1, 0, 0], [2, 0, 0]]
     """
     pairs = np.stack([list_partners(algorithm, n, distance) for distance in distances])
     for turn in range(len(pairs) - 1, 0, -1):

@@ -78,8 +78,6 @@ def fold(job: RailJob, apart: Sequence[bytes] = ()) -> Folded:
 
     With `apart`, something for each rank, the ranks of a class agree in that, too.
 
-    Notes
-    -----
     Classes are refined until they are stable, as in the minimisation of automata. Partners are
     compared by sums of 64-bit hashes; if two different ones ever agreed, the plan would be wrong
     and its replay would say so.
@@ -231,13 +229,7 @@ def list_places(step: Step) -> Places:
 
 
 def number_first(values: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Replace values by numbers in the order in which they first occur: who is whom again.
-
-    Examples
-    --------
-    >>> number_first(np.array([7, 3, 7, 5])).tolist()
-    [0, 1, 0, 2]
-    """
+    """Replace values by numbers in the order in which they first occur: who is whom again."""
     _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
     found: NDArray[np.int64] = np.argsort(np.argsort(first))[inverse.reshape(-1)]
     return found

@@ -38,32 +38,22 @@ def solve(
     """Find a plan of least step time.
 
     It chooses the order of the communications at every end, the lanes of each, whether data go
-    straight or are forwarded, and whom each end faces when the step begins.
+    straight or are forwarded, and whom each end faces when the step begins. The plan is never
+    worse than those of the other methods. It is OPTIMAL where it equals the bound of all links, or
+    where CP-SAT has proved it (``stats["bound_by"]``), which it can for one port per GPU where all
+    ways of forwarding are searched. Where they are not, ``stats["alike_bound_s"]`` is a bound of
+    the plans that were: ranks of a class do the same, and data go straight or on one of the ways
+    of `list_relays`.
+
+    Not searched: jobs on switches that stop as a whole, and those with more than `MOST_PAIRS`
+    pairs of communications that share an end.
 
     Parameters
     ----------
-    problem
-        The job.
     limits
         Iterations are conflicts of CP-SAT in each of its two searches, without forwarding and with
         it, and between them choices that `descend` tries; the three share the time. 0 for what
         `prefetch` finds.
-    rng, on_event
-        As for every method.
-
-    Returns
-    -------
-    Solution
-        Never worse than the other methods. OPTIMAL where it equals the bound of all links, or
-        where CP-SAT has proved it (``stats["bound_by"]``), which it can for one port per GPU where
-        all ways of forwarding are searched. Where they are not, ``stats["alike_bound_s"]`` is a
-        bound of the plans that were: ranks of a class do the same, and data go straight or on one
-        of the ways of `list_relays`.
-
-    Notes
-    -----
-    Not searched: jobs on switches that stop as a whole, and those with more than `MOST_PAIRS`
-    pairs of communications that share an end.
     """
     clock = limits.start()
     found = _Found(None, problem.lower_bound(), {})

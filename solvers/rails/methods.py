@@ -140,10 +140,8 @@ def conclude(
 ) -> Solution:
     """Make a solution: optimal where the plan is as good as the bound.
 
-    Raises
-    ------
-    InputError
-        If the plan changes circuits, and a communication is too short beside its step.
+    A plan that changes circuits and has a communication that is too short beside its step raises
+    `InputError`.
     """
     proved = plan is not None and plan.step_s <= bound * (1 + RTOL)
     found = Status.UNKNOWN if plan is None else Status.OPTIMAL if proved else Status.FEASIBLE

@@ -276,13 +276,7 @@ class RailModel:
 
 
 def _first_face(used: list[tuple[float, float, int]], delay_s: float) -> int:
-    """Tell whom an end faces when a step begins: whom it serves last, unless there is no time.
-
-    Examples
-    --------
-    >>> _first_face([(0.0, 1.0, 5), (3.0, 4.0, 6)], 2.0), _first_face([(2.0, 3.0, 5)], 2.0)
-    (5, 5)
-    """
+    """Tell whom an end faces when a step begins: whom it serves last, unless there is no time."""
     last = max(used)[2]
     late = all(start >= delay_s for start, _, peer in used if peer != last)
     return last if late else min(used)[2]

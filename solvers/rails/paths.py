@@ -27,12 +27,6 @@ def longest_paths(duration_s: Sequence[float] | NDArray[np.float64], pairs: Ints
 
     Of each of `pairs`, shape (pairs, 2), the first has to end before the second starts. None if
     nodes wait for each other.
-
-    Examples
-    --------
-    >>> timed = longest_paths([1.0, 2.0, 0.5], np.array([(0, 2), (1, 2)]))
-    >>> timed.start_s.tolist(), timed.order.tolist()
-    ([0.0, 0.0, 2.0], [0, 1, 2])
     """
     lasts = np.asarray(duration_s, np.float64)
     start, order, room = np.zeros(len(lasts)), np.zeros(len(lasts), np.int64), len(pairs)

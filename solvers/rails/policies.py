@@ -93,11 +93,6 @@ def plan_static(
     the square root of its traffic, which makes the sum of the times of all kinds least, rounded
     to whole lanes and at least one. With `ports` the kinds of a dimension have its ports alone.
     None if there are more kinds than lanes, or rounds that need changes.
-
-    Raises
-    ------
-    InputError
-        If there are not as many ports as `ports` says, or a dimension has too few.
     """
     ways = {transfer.kind >= SEND for transfer in transfers.by_node.values()}
     if ports is None and len(ways) > transfers.n_lanes:  # each a kind at least
@@ -186,11 +181,6 @@ def share_lanes(traffic: list[float], lanes: int) -> list[int] | None:
     """Share lanes in proportion to the square root of traffic, at least one each.
 
     The largest remainders are rounded up, ties to the first.
-
-    Examples
-    --------
-    >>> share_lanes([900.0, 100.0], 4), share_lanes([1.0, 1.0], 1)
-    ([3, 1], None)
     """
     if len(traffic) > lanes:
         return None

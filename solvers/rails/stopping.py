@@ -29,12 +29,6 @@ def stopping_paths(
     As `longest_paths`, with ``rail_of[node]``, the rail that a node rides or changes, -1 if none.
     Nodes from `first_switch` on are changes of circuits: those that begin at the same time are
     one, others wait for each other.
-
-    Examples
-    --------
-    >>> timed = stopping_paths([3.0, 1.0, 2.0], [(1, 2)], [0, -1, 0], 2)
-    >>> timed.start_s.tolist(), timed.end_s.tolist()
-    ([0.0, 0.0, 1.0], [5.0, 1.0, 3.0])
     """
     n = len(duration_s)
     after: list[list[int]] = [[] for _ in range(n)]

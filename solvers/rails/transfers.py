@@ -177,14 +177,7 @@ class Transfers(NamedTuple):
 
 
 def fold_transfers(job: RailJob) -> Transfers:
-    """Fold the step of a job, and list what rides its rails.
-
-    Raises
-    ------
-    InputError
-        If the ports of the fabric are bidirectional and a GPU has an odd number of them, or if
-        operations wait for each other, naming those of one circle.
-    """
+    """Fold the step of a job, and list what rides its rails."""
     job.lower_bound()
     duplex = job.fabric is not None and job.fabric.bidirectional
     if duplex and job.network.ports_per_gpu % 2:
@@ -339,10 +332,7 @@ def face(
 ) -> NDArray[np.int64]:
     """Return whom operations of one node face at one side, in a round, on a lane.
 
-    Returns
-    -------
-    NDArray[np.int64]
-        By operation; of a collective, of all rounds and lanes unless one is given.
+    Returns them by operation; of a collective, of all rounds and lanes unless one is given.
     """
     step = transfers.folded.step
     if not len(operations) or step.kind[operations[0]] >= SEND:

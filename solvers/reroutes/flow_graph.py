@@ -57,16 +57,7 @@ class FlowGraph(NamedTuple):
 def build_flow_graph(fabric: Fabric) -> FlowGraph:
     """Build the graph of a rack, or of a switch with cells.
 
-    Notes
-    -----
     Time and memory are linear in cells, or in neighbouring fibres.
-
-    Examples
-    --------
-    >>> from optmatch.fabrics import HexMesh
-    >>> graph = build_flow_graph(HexMesh(1, 1, ports=2))
-    >>> graph.units, len(graph.resource), len(graph.capacity)
-    (2, 52, 22)
     """
     if fabric.graph is not None:
         return _through_cells(fabric, fabric.graph)

@@ -30,15 +30,9 @@ def solve(
     """Get over a failure quickly.
 
     Spares near the neighbours of what is lost come first; circuits that the failure did not hit
-    move only if there is no other way, few and those of hit jobs first.
+    move only if there is no other way, few and those of hit jobs first. Iterations bound how many
+    sets of circuits that make room are tried.
 
-    Parameters
-    ----------
-    limits
-        Iterations bound how many sets of circuits that make room are tried.
-
-    Notes
-    -----
     A search through the flow graph for each hit circuit and spare: a fraction of a millisecond
     where no other circuit has to move. Where nothing is found, a second or so goes into a proof
     that there is nothing: a cut of the rack, or prices for every handover of ports.
@@ -77,14 +71,8 @@ def make_solution(
 ) -> Solution:
     """Make a solution of a plan.
 
-    Parameters
-    ----------
-    bound
-        What is proved of the five levels of the objective.
-    limit
-        Why the search stopped, if the plan does not meet the bound.
-    bound_by
-        What shows the bound, if it is not the problem's own.
+    `bound` is what is proved of the five levels of the objective, and `bound_by` what shows it, if
+    it is not the problem's own; `limit` says why the search stopped, if the plan does not meet it.
     """
     optimal = bound == plan.levels
     names = "disturbed", "changed", "cells_set", "worst_loss_centidb", "length"

@@ -114,13 +114,9 @@ def solve(
 ) -> Solution:
     """Get over a failure with the least disturbance, or prove that it cannot be done.
 
-    Parameters
-    ----------
-    limits
-        Both stop the search with the best so far; iterations count models, each solved to its end.
+    Iterations count models, each solved to its end; both limits stop the search with the best so
+    far.
 
-    Notes
-    -----
     The quick repair comes first. If it meets the bound of the problem, no model is needed.
     """
     bound = problem.lower_bound()

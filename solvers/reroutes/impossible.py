@@ -23,8 +23,6 @@ def find_cut(problem: Reroute) -> CutProof | None:
 
     Of the cuts that lack most fibres the smallest; None if no cut proves anything.
 
-    Notes
-    -----
     All sets of up to 16 servers are tried, of larger racks the single servers and their
     complements; time is linear in circuits and sets.
     """
@@ -165,8 +163,6 @@ def find_block(routing: RoutingState, case: HitCircuits) -> BlockProof | None:
 
     None if no server of a hit circuit has such chips, or there are no cells.
 
-    Notes
-    -----
     A largest flow from the chips of a server to all chips, and one back, through what would be
     free without any circuit; some 10 ms each where a rack has thousands of cells.
     """

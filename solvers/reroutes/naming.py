@@ -57,6 +57,8 @@ def name_paths(
 ) -> Named:
     """Choose ports and fibres for circuits; with cells the paths have them already.
 
+    There is always a choice if the paths overdraw no resource.
+
     Parameters
     ----------
     first_fibre
@@ -64,14 +66,8 @@ def name_paths(
     wishes
         The source and destination port that each would like: of its unit the same place is taken
         if it is free, else the lowest that is.
-    leaving
-        Circuits whose ports and fibres are to be had.
     lit
         Those of them that still have light: their fibres are taken only if there are no others.
-
-    Notes
-    -----
-    There is always a choice if the paths overdraw no resource.
     """
     named = Named([], [])
     if not len(first_fibre):

@@ -68,25 +68,9 @@ def repair(
 ) -> Recovery | BlockProof | None:
     """Find a way over a failure: while all others stay where they are, or else with few that move.
 
-    Parameters
-    ----------
-    routing
-        The state, with all that has failed taken out; it is as before on return.
-    reach
-        Distances, to look at near spares first.
-    clock
-        Ends the search for room; the clock that runs ends all.
-
-    Returns
-    -------
-    Plan, BlockProof or None
-        A proof if some chips cannot have their circuits; None if no plan was found, which proves
-        nothing.
-
-    Raises
-    ------
-    TimeUp
-        If the clock that runs has ended before a way was found.
+    On return the routing, which is without all that has failed, is as before. `clock` ends the
+    search for room, the clock that runs ends all by `TimeUp`. Returns a proof if some chips cannot
+    have their circuits; None if no plan was found, which proves nothing.
     """
     with routing.without(case.hit):
         plan = _best_handover(routing, case, reach, ())

@@ -27,34 +27,13 @@ def order_steps(
 
     Each circuit in turn: the cells of its new route are set as far as its old light allows, then
     it goes dark, the rest is set, and it is raised. A circuit waits for others that stand in its
-    way; where they wait in a ring, one that stands in the way of most goes dark early.
+    way; where they wait in a ring, one that stands in the way of most goes dark early. `old` and
+    `new` are what the route of each circuit that changes needs; the circuits `dark` have no light
+    from the beginning; ``now[cell]`` is the state of each cell on a new route, -1 if it was never
+    set.
 
-    Parameters
-    ----------
-    old, new
-        What the route of each circuit that changes needs, before and after.
-    dark
-        Those that have no light from the beginning.
-    now
-        The state of each cell on a new route; -1 if it was never set.
-
-    Returns
-    -------
-    list of (kind, circuit or cell, state)
-
-    Notes
-    -----
     Cells and parts of circuits that stay are in no conflict: new routes share no waveguide with
     them, and through a cell in two states there are no two routes that share none.
-
-    Examples
-    --------
-    Circuit 0 takes the fibre that circuit 1 leaves, so circuit 1 goes first:
-
-    >>> old = {0: RouteNeeds(frozenset("a"), {}), 1: RouteNeeds(frozenset("b"), {})}
-    >>> new = {0: RouteNeeds(frozenset("b"), {}), 1: RouteNeeds(frozenset("c"), {})}
-    >>> order_steps(old, new, dark=(), now={})
-    [(0, 1, -1), (2, 1, -1), (0, 0, -1), (2, 0, -1)]
     """
     states, steps = dict(now), list[Step]()
     lit = {circuit for circuit in new if circuit not in dark}

@@ -16,21 +16,10 @@ Refuted = Callable[[Fabric], bool | None]
 def name_causes(solution: Solution, refuted: Refuted, clock: Clock | None = None) -> Solution:
     """Add the faults that cause it to the answer that something cannot be done.
 
-    Parameters
-    ----------
-    solution
-        Whatever was found; changed only if it is infeasible and its fabric has faults.
-    refuted
-        An exact test of the same question on another fabric.
-    clock
-        When to stop taking faults away.
-
-    Returns
-    -------
-    Solution
-        ``stats["causes"]`` lists faults that alone forbid the answer, and the reason ends with
-        them. With ``stats["causes_minimal"]`` none of them could be repaired without making an
-        answer possible. The list is empty if there is no answer without faults either.
+    `refuted` is an exact test of the same question on another fabric. ``stats["causes"]`` lists
+    faults that alone forbid the answer, and the reason ends with them. With
+    ``stats["causes_minimal"]`` none of them could be repaired without making an answer possible.
+    The list is empty if there is no answer without faults either.
     """
     fabric = solution.problem.fabric
     if solution.status is not Status.INFEASIBLE or not isinstance(fabric, Faulty):
@@ -43,22 +32,10 @@ def find_causes(
 ) -> tuple[list[Fault], bool]:
     """Find a set of faulty cells that forbids the answer, and of which each one is needed.
 
-    Parameters
-    ----------
-    fabric
-        The question is known to have no answer there.
-    refuted, clock
-        As of `name_causes`. The test is asked of fabrics with fewer faults of cells, and the
-        same dead ports.
+    The test `refuted` is asked of fabrics with fewer faults of cells, and the same dead ports.
+    Returns the faults, none if there is no answer without faults either; and whether it was
+    possible to show of each of them that it is needed.
 
-    Returns
-    -------
-    causes, minimal
-        The faults, none if there is no answer without faults either; and whether it was possible
-        to show of each of them that it is needed.
-
-    Notes
-    -----
     A deletion filter (Chinneck and Dravnieks 1991, doi 10.1287/ijoc.3.2.157): faults are repaired
     one by one, and one whose repair does not help stays repaired. One exact test for each fault.
     """
@@ -107,18 +84,9 @@ def refuse_dead_pairs(
 ) -> Solution | None:
     """Conclude that a problem is infeasible because two ports must meet that no states connect.
 
-    Parameters
-    ----------
-    dead
-        The pairs of ports that must meet and cannot.
-    refuted, clock
-        As of `name_causes`, where there may be no answer although no pair is dead. Without them
-        a fault is needed if its repair leaves no pair dead.
-
-    Returns
-    -------
-    Solution or None
-        None if there is no such pair. On a fabric with faults it names those that cause it.
+    Returns None if there is no such pair. On a fabric with faults the solution names those that
+    cause it; without `refuted`, the test of `name_causes`, a fault is needed if its repair leaves
+    no pair dead.
     """
     if not dead:
         return None

@@ -58,13 +58,8 @@ class PriceBound:
 class Master:
     """The linear programme over routes, with a pool of columns that lasts from case to case.
 
-    Parameters
-    ----------
-    circuits
-        ``circuits[k] = source, destination``, shape (circuits, 2).
-    capacity
-        How many circuits a link can carry: 1 in a single matching, the number of slots where all
-        matchings are bounded together.
+    ``circuits[k] = source, destination``, shape (circuits, 2). A link carries `capacity` circuits:
+    1 in a single matching, the number of slots where all matchings are bounded together.
     """
 
     def __init__(self, router: CellRouter, circuits: NDArray[np.int64], capacity: int = 1) -> None:
@@ -220,18 +215,9 @@ class Master:
     ) -> tuple[int, tuple[int, ...]]:
         """Find the cheapest way of one circuit at given prices.
 
-        Parameters
-        ----------
-        prices
-            ``prices[link]`` in `UNIT`.
-        closed
-            Terminals by which it may not leave a cell.
-
-        Returns
-        -------
-        cost, terminals
-            The cost with the prices of all links passed, and the terminals left; `FAR` and none if
-            there is no way.
+        ``prices[link]`` are in `UNIT`; `closed` are terminals by which it may not leave a cell.
+        Returns the cost with the prices of all links passed, and the terminals left; `FAR` and
+        none if there is no way.
         """
         source, destination = self.circuits[circuit]
         space, wiring = self.router.workspace, self.free if feasibility else self.wiring
@@ -257,16 +243,9 @@ class Master:
 def cost_step(router: CellRouter, circuits: NDArray[np.int64]) -> int:
     """Find by what multiple the costs of routings can differ from those of the shortest routes.
 
-    Parameters
-    ----------
-    circuits
-        ``circuits[k] = source, destination``, shape (circuits, 2).
-
-    Returns
-    -------
-    int
-        In `UNIT`: two cells where all ways between two ports have one parity, as on grids of
-        hexagons or squares; else one; with different costs of bar and cross their common divisor.
+    ``circuits[k] = source, destination``, shape (circuits, 2). The multiple is, in `UNIT`, two
+    cells where all ways between two ports have one parity, as on grids of hexagons or squares;
+    else one; with different costs of bar and cross their common divisor.
     """
     costs = np.unique(router.wiring.cell_cost)
     if len(costs) > 1:

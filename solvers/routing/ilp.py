@@ -22,17 +22,9 @@ def route(
 ) -> Solution:
     """Route one matching as well as possible, or prove that it cannot be done.
 
-    Parameters
-    ----------
-    limits
-        An iteration is one case of the proof.
-
-    Returns
-    -------
-    Solution
-        With a `RoutingProof` as certificate where the bound of the problem itself is not enough.
-        An infeasible matching comes with a reason: a dead pair, or a cut; on a fabric with faults
-        it names those that cause it.
+    An iteration is one case of the proof. The solution has a `RoutingProof` as certificate where
+    the bound of the problem itself is not enough. An infeasible matching comes with a reason: a
+    dead pair, or a cut; on a fabric with faults it names those that cause it.
     """
     clock = limits.start()
     refuted = refute_by(problem, limits, clock, rng)
@@ -50,11 +42,8 @@ def hand_over(
 ) -> Solution:
     """Find any routes of a matching for another method, or prove that there are none.
 
-    Returns
-    -------
-    Solution
-        Without a time limit never UNKNOWN. The first routes found are the answer; no more is
-        proved about them.
+    Without a time limit the status is never UNKNOWN. The first routes found are the answer; no
+    more is proved about them.
     """
     found = route(problem, replace(limits, gap=1.0), rng, on_event)
     limit = Limit.EXHAUSTED if found.limit is Limit.GAP else found.limit

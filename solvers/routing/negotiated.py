@@ -27,20 +27,11 @@ def route(
 ) -> Solution:
     """Route one matching.
 
-    Parameters
-    ----------
-    limits
-        An iteration is one negotiation; `RESTARTS` of them unless limited. With a limit of
-        iterations there is nothing but negotiations; otherwise a proof is sought after `PATIENCE`
-        of them without any routes, in the time that is left.
-    rng
-        Source of all randomness: orders and small differences of cost from the second try on.
-
-    Returns
-    -------
-    Solution
-        OPTIMAL where the routes meet the bound of the problem. INFEASIBLE with a dead pair or a
-        `RoutingProof`; on a fabric with faults it names those that cause it.
+    An iteration is one negotiation; there are `RESTARTS` of them unless limited. With a limit of
+    iterations there is nothing but negotiations; otherwise a proof is sought after `PATIENCE` of
+    them without any routes, in the time that is left. The solution is OPTIMAL where the routes
+    meet the bound of the problem, and INFEASIBLE with a dead pair or a `RoutingProof`; on a fabric
+    with faults it names those that cause it.
     """
     clock = limits.start()
     decided = answer_at_once(problem, "negotiated", refute_by(problem, limits, clock, rng), clock)

@@ -36,15 +36,7 @@ def count_matchings(fabric: Fabric) -> Reachable | None:
 
     None if there are more than `MOST_MATCHINGS`.
 
-    Notes
-    -----
     Most are routed at once; the others are decided by branch and price.
-
-    Examples
-    --------
-    >>> from optmatch.fabrics import Benes
-    >>> count_matchings(Benes(4))
-    Reachable(total=24, held=24, refuted=0)
     """
     n = len(fabric.live_ports)
     paired = fabric.bidirectional

@@ -71,12 +71,7 @@ def _fit(cell_cost: NDArray[np.int64], graph: CellGraph) -> NDArray[np.int64]:
 class CellRouter:
     """The kernels with a fabric and a workspace; one for each thread.
 
-    Parameters
-    ----------
-    fabric
-        A fabric with cells.
-    bar_cost, cross_cost
-        Cost of passing a cell in either state, in `UNIT`.
+    Passing a cell costs `bar_cost` or `cross_cost`, in `UNIT`.
     """
 
     def __init__(self, fabric: Fabric, bar_cost: int = UNIT, cross_cost: int = UNIT) -> None:
@@ -110,12 +105,8 @@ class CellRouter:
 
         Parameters
         ----------
-        order
-            Source ports, in the order in which they choose.
         partner
             ``partner[source] = destination``.
-        routes, lengths
-            As of `empty_routes`; routes that are there are where the negotiation starts.
         base
             Cost of leaving by each terminal, on top of cells and contest.
         """
@@ -138,8 +129,6 @@ class CellRouter:
 
         Parameters
         ----------
-        order, partner, routes, lengths
-            As for `settle`.
         cell_cost
             ``cell_cost[cell, state]``, not below the cost that the router was made with.
         """

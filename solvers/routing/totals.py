@@ -21,12 +21,6 @@ class CellTotals:
     """Totals of cells: those of the shortest routes, and whole steps above.
 
     The shortest routes cost `least`, in `UNIT`; `step` is as of `cost_step`.
-
-    Examples
-    --------
-    >>> totals = CellTotals(4 * UNIT, 2 * UNIT)
-    >>> totals.rise(4.1 * UNIT), totals.enough(6.0) / UNIT
-    (6.0, 4.0)
     """
 
     def __init__(self, least: int, step: int) -> None:
@@ -47,18 +41,7 @@ class CellTotals:
 class LossTotals:
     """Totals of losses: some number of times what bar loses, and some what cross loses.
 
-    Parameters
-    ----------
-    bar_loss_db, cross_loss_db
-        The loss of a cell.
-    even
-        Whether the number of all cells is even (True), odd (False), or may be either (None).
-
-    Examples
-    --------
-    >>> totals = LossTotals(0.3, 0.45678)
-    >>> totals.rise(7.1e6), round(totals.enough(0.9) / 1e6, 6)
-    (0.75678, 7.5678)
+    Whether the number of all cells is even is in `even`: True, False (odd), or None for either.
     """
 
     def __init__(self, bar_loss_db: float, cross_loss_db: float, even: bool | None = None) -> None:

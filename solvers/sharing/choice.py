@@ -20,17 +20,8 @@ def choose_whole(
 ) -> tuple[Numbers | None, float, Limit | None]:
     """Choose what each job gets, so that as little as possible is left.
 
-    As long as no flow serves what was chosen, its cut is one more rule for the next choice.
-
-    Parameters
-    ----------
-    cut
-        The first rule.
-
-    Returns
-    -------
-    served, left, limit
-        ``served[job]``, None if the time was up; and what is left at least.
+    As long as no flow serves what was chosen, its cut is one more rule for the next choice. `cut`
+    is the first rule. Returns ``served[job]``, None if the time was up; and what is left at least.
     """
     clock, jobs = limits.start(), network.problem.jobs
     seed = int(rng.integers(2**31))

@@ -33,16 +33,9 @@ def conclude(
 ) -> Solution:
     """Make a solution of an assignment, which may miss demands that must be met.
 
-    Parameters
-    ----------
-    job_of
-        ``job_of[resource]``; None if there is none.
-    bound
-        No answer is better; None for what the problem counts itself, infinite if none exists.
-    limit
-        Why the search ended; None if it had nothing left to do.
-    known
-        Certificate and statistics.
+    ``job_of[resource]`` is None if there is no assignment. No answer is better than `bound`: None
+    for what the problem counts itself, infinite if none exists. `limit` is None if the search had
+    nothing left to do.
     """
     bound = problem.lower_bound() if bound is None else bound
     objective = None if job_of is None else measure(problem, job_of)

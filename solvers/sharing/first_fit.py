@@ -16,27 +16,9 @@ def first_fit(problem: PortSharing, priority: NDArray[np.float64] | None) -> NDA
     """Give each resource, as it comes, to the first job that asks and that it may serve.
 
     A resource that nobody wants waits until it leaves; of those that wait the first comes first.
-    At one time jobs ask before resources come.
-
-    Parameters
-    ----------
-    problem
-        Its objective is not looked at; no job takes all or nothing.
-    priority
-        ``priority[job]``; None for that of `irs`, which is made anew whenever a job asks or has
-        its demand.
-
-    Returns
-    -------
-    ndarray
-        ``job_of[resource]``.
-
-    Examples
-    --------
-    >>> from optmatch.problems import Jobs, Resources
-    >>> ports = Resources([[4.0, 9.0, 9.0]])
-    >>> first_fit(PortSharing(ports, Jobs([2, 1], [[4.0, 8.0]])), np.array([0.0, 1.0])).tolist()
-    [0, 1, 0]
+    At one time jobs ask before resources come. ``priority[job]``; None for that of `irs`, which is
+    made anew whenever a job asks or has its demand. Returns ``job_of[resource]``; the objective is
+    not looked at, and no job takes all or nothing.
     """
     jobs, classes, resources = problem.jobs, problem.classes, problem.resources
     dispatcher = Dispatcher(jobs)

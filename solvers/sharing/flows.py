@@ -57,13 +57,9 @@ def fill(
     """Serve jobs one after the other, each as much as the others before it allow.
 
     Jobs are tried many at a time: all of a half are served, or none, or each half of it is tried.
-    By the exchange of augmenting paths nobody served before gets less.
-
-    Returns
-    -------
-    served, cuts, limit
-        ``served[job]``; for each place of the order the cut that holds its job back, or None; and
-        a limit if the time was up.
+    By the exchange of augmenting paths nobody served before gets less. Returns ``served[job]``;
+    for each place of the order the cut that holds its job back, or None; and a limit if the time
+    was up.
     """
     demand, whole = network.problem.jobs.demand, network.problem.jobs.whole
     served = np.zeros_like(demand)

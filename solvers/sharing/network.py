@@ -21,10 +21,6 @@ class LargestFlow(NamedTuple):
     ----------
     served
         ``served[job]``.
-    cut
-        Shows that no flow is larger.
-    arcs
-        The flow on each arc.
     """
 
     served: Numbers

@@ -16,13 +16,7 @@ Priority = NDArray[np.float64]
 
 
 def fifo(asked_s: ArrayLike) -> Priority:
-    """Serve who asked first (Propius, `fifo_scheduler`).
-
-    Examples
-    --------
-    >>> fifo([5.0, 2.0]).tolist()
-    [-5.0, -2.0]
-    """
+    """Serve who asked first (Propius, `fifo_scheduler`)."""
     return 0.0 - np.asarray(asked_s, dtype=np.float64)
 
 
@@ -53,22 +47,8 @@ class GroupPlan(NamedTuple):
 def plan_groups(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> GroupPlan:
     r"""Share the classes among groups of jobs, as Venn does.
 
-    Parameters
-    ----------
-    eligible
-        ``eligible[class, job]``.
-    supply
-        ``supply[class]``: how many resources there are, or come each second.
-    residual
-        ``residual[job]``: what it still wants; a job with 0 takes no part.
+    Returns groups in the order of their first jobs, without those that nobody can serve.
 
-    Returns
-    -------
-    Plan
-        Groups in the order of their first jobs, without those that nobody can serve.
-
-    Notes
-    -----
     Let :math:`S_j` be the classes that may serve group j, and :math:`|S_j|` their supply. First,
     from the smallest :math:`|S_j|` to the largest, each group takes what is left of its classes,
     :math:`S'_j`. Then, from the largest to the smallest, a group j looks at the smaller groups k
@@ -80,16 +60,19 @@ def plan_groups(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> 
     as products, so a group that got nothing at first is no division by zero. A group that lost all
     that it had takes nothing over.
 
+    Parameters
+    ----------
+    eligible
+        ``eligible[class, job]``.
+    supply
+        ``supply[class]``: how many resources there are, or come each second.
+    residual
+        ``residual[job]``: what it still wants; a job with 0 takes no part.
+
     References
     ----------
     .. [1] Liu, Lai, Ding, Zhang, Chowdhury (2025). Venn: Resource Management for Collaborative
        Learning Jobs. MLSys. arXiv:2312.08298, section 4.
-
-    Examples
-    --------
-    >>> plan = plan_groups([[1, 0], [1, 1]], [10, 10], [5, 5])
-    >>> plan.owned.astype(int).tolist()  # the second class is all that job 1 has
-    [[1, 0], [0, 1]]
     """
     may = np.asarray(eligible, dtype=np.bool_)
     supplied, wants = np.asarray(supply, dtype=np.float64), np.asarray(residual)
@@ -126,17 +109,7 @@ def plan_groups(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> 
 def irs(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> Priority:
     """Serve in each class the group that owns it, in there who wants the least (Venn).
 
-    Parameters and sources are those of `plan_groups`.
-
-    Returns
-    -------
-    ndarray
-        ``priority[class, job]``.
-
-    Examples
-    --------
-    >>> irs([[1, 0], [1, 1]], [10, 10], [5, 5]).tolist()
-    [[-5.0, -inf], [-inf, -5.0]]
+    Parameters and sources are those of `plan_groups`. Returns ``priority[class, job]``.
     """
     plan = plan_groups(eligible, supply, residual)
     priority = np.full(np.shape(eligible), -np.inf)
@@ -150,6 +123,12 @@ def match_tiers(
 ) -> Priority:
     """Let only one tier of speed serve a job in front, where that is worth the longer wait (Venn).
 
+    Returns the priorities, with minus infinity for the other tiers of a job that is restricted.
+
+    With V tiers, one of which is drawn, gathering takes V times as long; answering takes
+    ``slowness`` times as long. A job with ratio c is restricted where V + slowness c < 1 + c. A
+    job is in front where a class would serve it.
+
     Parameters
     ----------
     priority
@@ -162,22 +141,6 @@ def match_tiers(
         ``ratio[job]``: the response time of its rounds over the time that they gather devices.
     draws
         ``draws[job]``: in [0, 1), picks the tier.
-
-    Returns
-    -------
-    ndarray
-        The priorities, with minus infinity for the other tiers of a job that is restricted.
-
-    Notes
-    -----
-    With V tiers, one of which is drawn, gathering takes V times as long; answering takes
-    ``slowness`` times as long. A job with ratio c is restricted where V + slowness c < 1 + c. A
-    job is in front where a class would serve it.
-
-    Examples
-    --------
-    >>> match_tiers(np.zeros((2, 1)), [0, 1], [0.2, 1.0], [9.0], [0.1]).tolist()
-    [[0.0], [-inf]]
     """
     tiers, factor = np.asarray(tier), np.asarray(slowness, dtype=np.float64)
     c = np.asarray(ratio, dtype=np.float64)

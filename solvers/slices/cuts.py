@@ -22,8 +22,6 @@ def find_cut(rack: Rack, plan: SliceShape, server: Shape, largest: int) -> list[
     switches, which count as servers that are not free; None if no set does, or there are more than
     ``MOST`` of them or of slots.
 
-    Notes
-    -----
     What `optmatch.problems.LoadProof` states, for all sets at once: time and memory
     :math:`O(2^n m)` for n servers and m edges.
     """

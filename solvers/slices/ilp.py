@@ -48,30 +48,9 @@ def solve(
 ) -> Solution:
     """Place a slice with the least load on its busiest edge.
 
-    Parameters
-    ----------
-    limits
-        One iteration is so many steps of the search as take a few milliseconds.
-
-    Returns
-    -------
-    Solution
-        Its certificate is a `LoadProof`. Where no cut shows the bound in some rack,
-        ``stats["bound_by"]`` says that it was searched.
-
-    Raises
-    ------
-    InputError
-        If racks are joined and have more than ``MOST_JOINED`` servers.
-
-    Examples
-    --------
-    >>> from optmatch.fabrics import RackFabric
-    >>> from optmatch.model import ignore
-    >>> problem = SliceAllocation(RackFabric(), (2, 4, 4), reserved=(0, 3, 6, 9))
-    >>> solution = solve(problem, Limits(), np.random.default_rng(0), ignore)
-    >>> solution.status, solution.objective
-    (<Status.OPTIMAL: 'optimal'>, 4.0)
+    An iteration is so many steps of the search as take a few milliseconds. The certificate is a
+    `LoadProof`; where no cut shows the bound in some rack, ``stats["bound_by"]`` says that it was
+    searched. Joined racks of more than ``MOST_JOINED`` servers raise `InputError`.
     """
     bound, fabric = problem.lower_bound(), problem.fabric
     if fabric.joined and fabric.n_servers > MOST_JOINED:

@@ -28,14 +28,10 @@ def offer(edges, hops, span, loads, fibres, servers, weight, routes, lengths):
     ----------
     edges, hops
         The pool of routes; `optmatch.problems.slices.server_routes.RoutePool`.
-    span
-        Edges of a rack.
     loads, fibres
         By edge, rack by rack.
     servers
         The free servers, counted rack by rack.
-    weight
-        Circuits of a pair.
     routes
         ``routes[source, destination, choice, hop]``, written; sources and destinations are places
         in `servers`.

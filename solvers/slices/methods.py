@@ -26,15 +26,6 @@ def solve(
     """Place a slice by a rule of `optmatch.solvers.slices.pod.Pod.allocate`.
 
     One iteration places the slice.
-
-    Examples
-    --------
-    >>> from optmatch.fabrics import RackFabric
-    >>> from optmatch.model import ignore
-    >>> problem, rng = SliceAllocation(RackFabric(), (2, 2, 2)), np.random.default_rng(0)
-    >>> solution = solve(problem, Limits(), rng, ignore, rule="optical")
-    >>> solution.status, solution.answer.routes
-    (<Status.OPTIMAL: 'optimal'>, ((0, 4), (4, 0)))
     """
     clock = limits.start()
     bound = problem.lower_bound()

@@ -261,11 +261,6 @@ def aligned_blocks(servers: Shape, grid: Shape) -> NDArray[np.int64]:
     """List the blocks of servers whose corner is a multiple of their sides.
 
     Returns ``blocks[block, slot] = server``, blocks and slots x fastest.
-
-    Examples
-    --------
-    >>> aligned_blocks((2, 2, 4), (1, 1, 2)).tolist()[:3]
-    [[0, 4], [1, 5], [2, 6]]
     """
     corners = [range(0, most - side + 1, side) for most, side in zip(servers, grid, strict=True)]
     blocks = [
@@ -283,13 +278,6 @@ def whole_racks(servers: Shape, grid: Shape) -> NDArray[np.int64]:
     """Lay a block out on whole racks; empty if its sides are no multiples of theirs.
 
     Returns ``block[slot] = server``, counted rack by rack; racks and slots x fastest.
-
-    Examples
-    --------
-    >>> whole_racks((2, 1, 1), (4, 2, 1)).tolist()
-    [0, 1, 2, 3, 4, 5, 6, 7]
-    >>> whole_racks((1, 2, 1), (2, 2, 1)).tolist()
-    [0, 2, 1, 3]
     """
     if any(side % part for side, part in zip(grid, servers, strict=True)):
         return np.empty(0, dtype=np.int64)

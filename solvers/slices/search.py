@@ -35,12 +35,6 @@ class SliceSearch:
 
     Parameters
     ----------
-    rack
-        Where the slice is to lie.
-    offered
-        How many routes each pair may choose from.
-    largest
-        No edge that the slice uses may have a larger load.
     seats
         ``seats[slot]``: places in ``rack.servers``, if they are fixed; None to search for them.
     """

@@ -39,15 +39,8 @@ def solve(
 ) -> Solution:
     """Solve a tenancy.
 
-    Parameters
-    ----------
-    limits
-        An iteration is one choice of ports and slots.
-
-    Returns
-    -------
-    Solution
-        OPTIMAL where nobody moves and there are no more slots than the worst job needs.
+    An iteration is one choice of ports and slots. The solution is OPTIMAL where nobody moves and
+    there are no more slots than the worst job needs.
     """
     clock = limits.start()
     search = _SlotSearch(problem, limits, rng, on_event)

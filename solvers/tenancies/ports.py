@@ -21,8 +21,6 @@ Ports = tuple[tuple[int, ...], ...]
 def list_choices(problem: Tenancy, rng: np.random.Generator) -> Iterator[Ports]:
     """List good choices of ports: first nobody moves, then one job, then all.
 
-    Notes
-    -----
     The other jobs lie one after the other along the free ports, in the order of the terminals on
     the boundary. Of all places to start, and some orders of jobs, those come first in which the
     shortest routes within jobs are shortest.

@@ -35,12 +35,7 @@ def plan_job(
 ) -> JobRows | None:
     """Split what a job asks into rows, of a collective always the same; None if that failed.
 
-    Parameters
-    ----------
-    slots
-        How many rows of a demand there may be.
-    rng
-        Source of the order of pairs.
+    A demand has at most `slots` rows.
     """
     n, two_way = tenant.n_ports, problem.fabric.bidirectional
     if tenant.question == "demand":
@@ -133,13 +128,7 @@ def _place(rows: NDArray[np.int64], u: int, v: int) -> bool:
 
 
 def find_chain(two: NDArray[np.int64], vertex: int) -> list[int]:
-    """List the vertices that two rows connect with one; both may be exchanged there.
-
-    Examples
-    --------
-    >>> find_chain(np.array([[1, 0, 3, 2], [-1, 2, 1, -1]]), 0)
-    [0, 1, 2, 3]
-    """
+    """List the vertices that two rows connect with one; both may be exchanged there."""
     chain = [vertex]
     for at in chain:  # grows while it is walked
         chain += [p for p in dict.fromkeys(two[:, at].tolist()) if p != IDLE and p not in chain]

@@ -28,13 +28,7 @@ class Listed(click.ParamType[Any]):
 def pair(
     sign: str, first: Callable[[str], Any], second: Callable[[str], Any]
 ) -> Callable[[str], tuple[Any, Any]]:
-    """Return what reads a pair, such as ``63=0.01``.
-
-    Examples
-    --------
-    >>> pair("=", int, float)("63=0.01")
-    (63, 0.01)
-    """
+    """Return what reads a pair, such as ``63=0.01``."""
 
     def read(text: str) -> tuple[Any, Any]:
         key, found, value = text.partition(sign)

@@ -154,10 +154,7 @@ def csv_text(rows: Iterable[Iterable[Any]]) -> str:
 def for_each(files: Sequence[str], run: Callable[[str], int], *, as_json: bool) -> int:
     """Run a command on file after file; an error in one does not stop the others, Ctrl-C does.
 
-    Returns
-    -------
-    int
-        The highest exit code; a check that failed comes before a claim that is unproved.
+    Returns the highest exit code; a check that failed comes before a claim that is unproved.
     """
     worst = SOLVED
     for file in files:

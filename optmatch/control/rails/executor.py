@@ -77,36 +77,8 @@ def execute(
 ) -> Execution:
     """Play a trigger plan against a simulated job.
 
-    Parameters
-    ----------
-    job, plan
-        A job, and triggers of a plan of it. They are checked first: the plan that follows from
-        their order has to be valid.
-    steps
-        How many steps.
-    faults
-        What goes wrong; None for the defaults of `Faults`.
-    seed
-        Of all that is drawn.
-    processes
-        Whether each controller is a process that is reached over TCP on this machine; else it
-        is called, and does the same.
-    on_event
-        Hears a `Tick` now and then, with how many steps are over.
-
-    Raises
-    ------
-    InputError
-        If the plan is none of this job, or not valid.
-
-    Examples
-    --------
-    >>> import optmatch as om
-    >>> from optmatch.problems.rails.execution.derivation import derive_triggers
-    >>> solution = om.solve(om.load("instances/rails/h200-dp2-windows.json"))
-    >>> triggers = derive_triggers(solution.problem, solution.answer)
-    >>> execute(solution.problem, triggers, steps=3, processes=False).dark_bytes
-    0.0
+    `faults` says what goes wrong. With `processes` each controller is a process that is reached
+    over TCP on this machine; else it is called, and does the same.
     """
     steps, seed = integer("steps", steps, at_least=1), integer("seed", seed, at_least=0)
     faults = Faults() if faults is None else faults

@@ -120,19 +120,8 @@ def answer(
 ) -> Transition:
     """Work out a transition.
 
-    Parameters
-    ----------
-    now, failure
-        The state, and what fails in it.
-    only
-        Units that may take over, instead of the live spares.
-    avoid
-        Spares that may not.
-
-    Raises
-    ------
-    InfeasibleError, LimitReached
-        If nothing helps, or nothing was found, in the time of the clock that runs.
+    Units of `only` may take over instead of the live spares, those of `avoid` may not; nothing
+    found raises `InfeasibleError` or `LimitReached`.
     """
     from optmatch.solvers.reroutes.changes import make_transition
     from optmatch.solvers.reroutes.impossible import explain, explain_bound

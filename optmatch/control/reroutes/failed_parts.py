@@ -26,13 +26,7 @@ class FailedParts(NamedTuple):
 
 
 def list_parts(name: str, parts: Parts) -> tuple[int, ...]:
-    """Return parts that are given as one, several or none, in ascending order.
-
-    Raises
-    ------
-    InputError
-        If one is no whole number >= 0, or named twice.
-    """
+    """Return parts that are given as one, several or none, in ascending order."""
     if parts is None:
         return ()
     if not isinstance(parts, Iterable) or isinstance(parts, str | bytes):
@@ -69,15 +63,7 @@ def take_out(
 ) -> tuple[dict[str, Any], tuple[FailedParts, ...]]:
     """Take repaired parts out of a state and of failures on record; cells are as if dead.
 
-    Returns
-    -------
-    dict, tuple of FailedParts
-        The fields of the state that change, and what stays on record.
-
-    Raises
-    ------
-    InputError
-        If a part has not failed.
+    Returns the fields of the state that change, and what stays on record.
     """
     changes: dict[str, Any] = {}
     broken = "stuck_bar", "stuck_cross", "dead_cells"

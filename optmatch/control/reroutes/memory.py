@@ -65,13 +65,7 @@ def add_line(journal: Path, what: str, parts: FailedParts, stand_ins: dict[int, 
 
 
 def read_memory(path: str | os.PathLike[str]) -> list[Memory]:
-    """Read what `write_memory` has written.
-
-    Raises
-    ------
-    FormatError
-        If the file cannot be read, or is no such file.
-    """
+    """Read what `write_memory` has written."""
     name = os.fspath(path)
     tree = parse(read_bytes(path), name)
     try:

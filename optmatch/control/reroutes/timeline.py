@@ -37,10 +37,6 @@ def list_stages(
 
     Parameters
     ----------
-    state
-        The state in which the failure happened.
-    transition
-        The way over it.
     detect_s
         Until the failure is reported.
     decide_s

@@ -35,16 +35,6 @@ class ColumnBuilder:
     """Places cells one by one, each in the first column to the right of all that lead to it.
 
     Inputs are the wires ``~0``, ``~1``, ...
-
-    Examples
-    --------
-    Two cells in a row:
-
-    >>> builder = ColumnBuilder(2)
-    >>> wires = builder.place(*builder.place(~0, ~1, line=0), line=0)
-    >>> wired = builder.finish(wires)
-    >>> wired.count, wired.sources.tolist(), wired.destinations.tolist()
-    (2, [0, 1], [6, 7])
     """
 
     def __init__(self, n_inputs: int) -> None:

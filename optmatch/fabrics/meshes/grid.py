@@ -23,12 +23,6 @@ def build_grid(edges: Iterable[Edge], corner_deg: float) -> CellGraph:
 
     Cells have the order of `edges`. The perimeter is numbered along the outer boundary, starting
     at the lowest left terminal.
-
-    Examples
-    --------
-    >>> square = [((0, 0), (1, 0)), ((1, 0), (1, 1)), ((1, 1), (0, 1)), ((0, 1), (0, 0))]
-    >>> build_grid(square, 90).perimeter.size
-    8
     """
     cells = list(edges)
     around: dict[tuple[int, int], list[tuple[float, int, int]]] = {}

@@ -87,8 +87,6 @@ def spread(graph: CellGraph, count: int, alternating: bool = False) -> Terminals
     senders and receivers of different ports must meet, otherwise all. If no such choice is found,
     `InputError` is raised.
 
-    Notes
-    -----
     Free terminals come in twos, one on each side of a vertex, and send their light opposite ways
     along the boundary. Each way has its own links into the mesh, so the even choice to start from
     takes vertices evenly and sides in turn (and, where that cannot be mended, just terminals

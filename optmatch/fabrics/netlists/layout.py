@@ -18,8 +18,6 @@ def lay_out(mate: NDArray[np.int32]) -> NDArray[np.float64]:
 
     Takes `mate` and returns `ends`, as of `CellGraph`; the result depends on `mate` alone.
 
-    Notes
-    -----
     Cells through which light goes from end a to end b only stand in columns, each to the right of
     all that lead to it, and are sorted by the heights of their neighbours [2]_. Of others the two
     slowest modes of the Laplacian are the coordinates [1]_, in time cubic in their number.
@@ -30,14 +28,6 @@ def lay_out(mate: NDArray[np.int32]) -> NDArray[np.float64]:
        219. https://doi.org/10.1287/mnsc.17.3.219
     .. [2] Sugiyama, Tagawa and Toda (1981). Methods for visual understanding of hierarchical
        system structures. *IEEE Trans. SMC* 11, 109. https://doi.org/10.1109/TSMC.1981.4308636
-
-    Examples
-    --------
-    Two cells in a row:
-
-    >>> mate = np.array([-1, -1, 4, 5, 2, 3, -1, -1], dtype=np.int32)
-    >>> lay_out(mate).shape
-    (2, 2, 2)
     """
     cells = len(mate) // 4
     columns = count_cells(mate, ahead=False)

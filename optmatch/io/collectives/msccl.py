@@ -70,23 +70,8 @@ class _Gpu:
 def write_msccl(solution: Solution) -> str:
     """Write the sends of a plan as a program of MSCCL.
 
-    Parameters
-    ----------
-    solution
-        Of an all-reduce, all-gather, reduce-scatter or even all-to-all.
-
-    Raises
-    ------
-    InputError
-        If there are no sends, chunks differ in size, or MSCCL has no such collective, or takes
-        fewer steps or thread blocks.
-
-    Examples
-    --------
-    >>> import optmatch as om
-    >>> text = write_msccl(om.solve(om.Collective("all-gather", 2, 2.0), "ring", seed=0))
-    >>> ElementTree.fromstring(text).attrib["coll"]
-    'allgather'
+    Takes the solution of an all-reduce, all-gather, reduce-scatter or even all-to-all; what MSCCL
+    cannot hold raises `InputError`.
     """
     problem, plan = solution.problem, plan_of(solution)
     assert isinstance(problem, Collective)

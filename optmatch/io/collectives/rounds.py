@@ -12,28 +12,8 @@ from optmatch.problems.collectives.plan import REDUCE, plan_of
 def write_rounds(solution: Solution) -> str:
     """Write the rounds of a plan, one on a line.
 
-    Parameters
-    ----------
-    solution
-        Of a collective.
-
-    Returns
-    -------
-    str
-        ``{"chunk_bytes": [...], "rounds": [{"epoch", "circuits", "sends"}, ...]}``; a send is
-        ``[source, destination, chunk, "copy" | "reduce"]``, circuits are by lane and rank.
-
-    Raises
-    ------
-    InputError
-        If there is no plan with sends.
-
-    Examples
-    --------
-    >>> import optmatch as om
-    >>> text = write_rounds(om.solve(om.Collective("all-gather", 2, 2.0), "ring", seed=0))
-    >>> json.loads(text)["rounds"][0]["sends"]
-    [[0, 1, 0, 'copy'], [1, 0, 1, 'copy']]
+    It is ``{"chunk_bytes": [...], "rounds": [{"epoch", "circuits", "sends"}, ...]}``; a send is
+    ``[source, destination, chunk, "copy" | "reduce"]``, circuits are by lane and rank.
     """
     plan = plan_of(solution)
     sends: list[list[Any]] = [[] for _ in range(plan.n_rounds)]

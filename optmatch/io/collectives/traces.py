@@ -18,18 +18,6 @@ def write_traces(solution: Solution) -> dict[str, bytes]:
     What goes from one rank to another in a round is one node that sends and one that hears, with
     the round as tag. Both wait for all that their rank did in the last round in which it took
     part, so rounds keep their order. Chakra knows no circuits: `astra.files` writes these.
-
-    Raises
-    ------
-    InputError
-        If there are no sends, or some that cannot be.
-
-    Examples
-    --------
-    >>> import optmatch as om
-    >>> files = write_traces(om.solve(om.Collective("all-gather", 2, 2.0), "ring", seed=0))
-    >>> list(files)
-    ['.0.et', '.1.et']
     """
     plan = plan_of(solution)
     n = plan.circuits.shape[2]

@@ -24,11 +24,7 @@ def bandwidths(solution: Solution) -> str:
 
     Row is source, column destination. Of a rail job the nodes are ranks, and the links inside
     servers are in every topology; of other problems they are ports. Topology 0 is the initial one.
-
-    Raises
-    ------
-    InputError
-        If there is neither a schedule nor a plan of rails.
+    Without a schedule and without a plan of rails `InputError` is raised.
     """
     found = topologies(solution)
     inside = _inside(solution, found.n_nodes)
@@ -71,16 +67,7 @@ def reconfigurations(solution: Solution) -> str:
 
 
 def group_numbers(step: Step) -> dict[str, str]:
-    """Name groups by whole numbers, as astra-sim wants: their own names if these are numbers.
-
-    Examples
-    --------
-    >>> from optmatch.problems.rails.training.step import Group
-    >>> none = dict.fromkeys(("rank", "kind", "group", "size_bytes", "duration_s"), [])
-    >>> groups = (Group("dp.0", "dp", (0, 1), 0), Group("7", "pp", (1, 2), 0))
-    >>> group_numbers(Step(groups=groups, **none, peer=[], match=[], dep_start=[0], dep=[]))
-    {'dp.0': '1', '7': '2'}
-    """
+    """Name groups by whole numbers, as astra-sim wants: their own names if these are numbers."""
     names = [group.name for group in step.groups]
     if all(name.isdecimal() for name in names):
         return {name: name for name in names}

@@ -16,22 +16,12 @@ Groups = dict[str, tuple[int, ...]]
 def read_groups(path: str | os.PathLike[str], *, n_ranks: int | None = None) -> Groups:
     """Read a file of communicator groups.
 
+    Returns the members of each group, in the order of the file, which is the order of the ring.
+
     Parameters
     ----------
     path
         JSON: ``{"1": [0, 1], "2": [2, 3]}``, by the name that the attribute `pg_name` has.
-    n_ranks
-        How many ranks there are; None if that is not known.
-
-    Returns
-    -------
-    dict
-        The members of each group, in the order of the file, which is the order of the ring.
-
-    Raises
-    ------
-    FormatError
-        If it is no such file, a rank is none, or is twice in a group; group and rank are named.
     """
     file = os.fspath(path)
     with naming(file):
@@ -39,16 +29,7 @@ def read_groups(path: str | os.PathLike[str], *, n_ranks: int | None = None) -> 
 
 
 def groups_text(groups: Mapping[str, Sequence[int]]) -> str:
-    """Write groups as JSON.
-
-    Examples
-    --------
-    >>> print(groups_text({"1": (0, 1), "2": (2, 3)}), end="")
-    {
-      "1": [0,1],
-      "2": [2,3]
-    }
-    """
+    """Write groups as JSON."""
     return layout({name: [int(rank) for rank in ranks] for name, ranks in groups.items()}) + "\n"
 
 

@@ -37,6 +37,8 @@ def read_phase_list(
 ) -> Step:
     """Read a list of phases as one step of a job.
 
+    Each operation waits for the one before it at its rank.
+
     Parameters
     ----------
     path
@@ -44,21 +46,6 @@ def read_phase_list(
         a name of `OPERATIONS`; but for ``"compute"`` its `group`, `size_bytes`, and `count`, how
         often (1 unless told); `compute_s`, seconds of computation before (0 unless told); of
         ``"send"`` and ``"recv"`` the `peer`. A rank does its lines in their order.
-    groups
-        The members of each group, see `read_groups`.
-    options
-        What servers, rails and dimensions there are.
-
-    Returns
-    -------
-    Step
-        Each operation waits for the one before it at its rank.
-
-    Raises
-    ------
-    FormatError
-        Naming file and line, or place in the JSON: what is no such line, or does not fit those of
-        other ranks.
     """
     file = os.fspath(path)
     suffix = Path(path).suffix.lower()

@@ -52,11 +52,6 @@ def read_recording(path: str | os.PathLike[str]) -> tuple[PhaseRecord, ...]:
         Lines such as ``PP start_backend: 1 start_idx: 5 end_backend: 1 end_idx: 9 len: 5``, with
         ``, start_time: 12.5, end_time: 14.0`` in milliseconds at the end if they are known; a
         first line ``Node: ...`` is skipped.
-
-    Raises
-    ------
-    FormatError
-        Naming file and line.
     """
     file = os.fspath(path)
     text = decode(read_bytes(path), file)
@@ -83,6 +78,9 @@ def read_recorded_step(
 ) -> Step:
     """Read the recordings of all ranks as one step of a job.
 
+    Returns the first step that repeats, from the same message on at all ranks. In a pipeline the
+    first rank of the pair sends. Where times were recorded, each phase comes after its window.
+
     Parameters
     ----------
     prefix
@@ -90,24 +88,9 @@ def read_recorded_step(
     groups
         The members of each group. A phase ``PP`` is one of the group whose name begins with ``pp``
         and that has the rank, and so on.
-    options
-        What servers, rails and dimensions there are; SERVER and GPU become a rank by them.
     message_bytes, collective_bytes
         Of a send in a pipeline, and of an operation in other dimensions, taken to be an
         all-gather: recordings tell neither kinds nor sizes. Without any there is no circuit.
-
-    Returns
-    -------
-    Step
-        The first step that repeats, from the same message on at all ranks. In a pipeline the first
-        rank of the pair sends. Where times were recorded, each phase comes after its window.
-
-    Raises
-    ------
-    FormatError
-        Naming file and line: what `read_recording` and `phases_of_step` refuse, a GPU without a
-        file, a phase of no group or of several, a pipeline of more than two ranks, ranks of a
-        group that have recorded different phases.
     """
     told = options or TraceOptions()
     files = _files(prefix, told)
@@ -207,28 +190,8 @@ def _group_of(
 def phases_of_step(records: Sequence[PhaseRecord]) -> tuple[PhaseRecord, ...]:
     """Find the phases that repeat: the shortest period of most of the recording.
 
-    Parameters
-    ----------
-    records
-        Several steps of one rank. Beginning and end may differ; what repeats has to take up more
-        than half, and at least two periods.
-
-    Returns
-    -------
-    tuple
-        One period, the first that is whole.
-
-    Raises
-    ------
-    FormatError
-        If nothing repeats.
-
-    Examples
-    --------
-    >>> phases = [("PP", 1), ("DP", 4)]
-    >>> records = [PhaseRecord(*phase, 0) for phase in [("DP", 9), *phases * 3]]
-    >>> [(record.dimension, record.n_operations) for record in phases_of_step(records)]
-    [('PP', 1), ('DP', 4)]
+    The recording of one rank holds several steps. Its ends may differ; what repeats has to take up
+    more than half, and at least two periods. Returns the first whole period.
     """
     shapes = [(record.dimension, record.n_operations) for record in records]
     n = len(shapes)

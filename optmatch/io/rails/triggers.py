@@ -22,13 +22,7 @@ TRIGGER_FORMAT = "optmatch/triggers/1"
 
 
 def trigger_tree(solution: Solution) -> dict[str, Any]:
-    """Return the tree of the trigger file of a rail plan.
-
-    Raises
-    ------
-    InputError
-        If the solution has no rail plan.
-    """
+    """Return the tree of the trigger file of a rail plan."""
     job, plan = solution.problem, solution.answer
     if not isinstance(job, RailJob) or not isinstance(plan, RailPlan):
         raise InputError("no plan of rails to derive triggers from")
@@ -39,31 +33,13 @@ def trigger_tree(solution: Solution) -> dict[str, Any]:
 def read_triggers(path: str | os.PathLike[str], job: RailJob) -> TriggerPlan:
     """Read a trigger file, and check that its rows follow from its order.
 
+    What waits for less than it has to raises `InputError`.
+
     Parameters
     ----------
     path
         JSON with ``"format": "optmatch/triggers/1"`` and the fields of `TriggerPlan`; large arrays
         are in an ``.npz`` beside it.
-    job
-        What it is a plan of.
-
-    Raises
-    ------
-    FormatError
-        If the file cannot be read, is no JSON, or breaks the format.
-    InputError
-        If it is for another job, or something in it waits for less than it has to.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> import optmatch as om
-    >>> from optmatch.io.exports import export
-    >>> solution = om.solve(om.load("instances/rails/h200-dp2-windows.json"))
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     (file,) = export(solution, "triggers", folder + "/triggers.json")
-    ...     len(read_triggers(file, solution.problem).rails[0].place)
-    9
     """
     name = os.fspath(path)
     tree: Any = parse(read_bytes(path), name)

@@ -29,15 +29,7 @@ class BoundTerms(NamedTuple):
 
 
 def reach(rounds: int, lanes: int, two_way: bool) -> int:
-    """Count the ranks that one knows after so many rounds with the same circuits, itself too.
-
-    Examples
-    --------
-    >>> [reach(r, 1, False) for r in range(4)], [reach(r, 1, True) for r in range(4)]
-    ([1, 2, 3, 4], [1, 2, 2, 2])
-    >>> reach(2, 2, False), reach(2, 2, True)
-    (7, 5)
-    """
+    """Count the ranks that one knows after so many rounds with the same circuits, itself too."""
     onward = lanes - 1 if two_way else lanes
     return 1 + sum(int(lanes * onward**hop) for hop in range(rounds))
 
@@ -46,18 +38,8 @@ def reach(rounds: int, lanes: int, two_way: bool) -> int:
 def fewest_rounds(n_ranks: int, configurations: int, lanes: int = 1, two_way: bool = False) -> int:
     """Bound the rounds in which each of n ranks can know of each, with K configurations in a row.
 
-    Returns
-    -------
-    int
-        The smallest sum of r_1 .. r_K, each at least 1, whose reach has a product of n or more;
-        -1 if there is none.
-
-    Examples
-    --------
-    >>> [fewest_rounds(64, k) for k in range(1, 8)]
-    [63, 14, 9, 8, 7, 6, 7]
-    >>> fewest_rounds(8, 2, two_way=True), fewest_rounds(8, 3, two_way=True)
-    (-1, 3)
+    Returns the smallest sum of r_1 .. r_K, each at least 1, whose reach has a product of n or
+    more; -1 if there is none.
     """
     limit = reach(1, lanes, two_way) if lanes == 1 and two_way else 0
     if limit and limit**configurations < n_ranks:
@@ -74,13 +56,6 @@ def distances(n_ranks: int, lanes: int = 1, two_way: bool = False) -> Iterator[N
     """Yield, for 1, 2, ... configurations, the fewest hops to the n - 1 others, ascending.
 
     There are fewer than n - 1 if not all can be reached.
-
-    Examples
-    --------
-    >>> [int(hops.sum()) for hops in islice(distances(64), 4)]
-    [2016, 420, 258, 200]
-    >>> [int(hops.sum()) for hops in islice(distances(64, lanes=2), 4)]
-    [264, 184, 153, 133]
     """
     others = n_ranks - 1
     onward = lanes - 1 if two_way else lanes
@@ -215,11 +190,6 @@ def fewest_late_rounds(n_ranks: int) -> int:
 
     The late rank needs a round to send its part of each chunk; the last one then doubles. And
     n (n - 1) useful receives have to fit into rounds of pairs.
-
-    Examples
-    --------
-    >>> [fewest_late_rounds(n) for n in (4, 5, 6, 7, 8, 11, 16)]
-    [4, 6, 7, 9, 9, 14, 18]
     """
     n = n_ranks
     if n < 2:

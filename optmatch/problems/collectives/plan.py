@@ -120,13 +120,7 @@ class CollectivePlan(Value):
 
 
 def plan_of(solution: Solution) -> CollectivePlan:
-    """Return the plan of a solution, to be read without a look at the verifier.
-
-    Raises
-    ------
-    InputError
-        If there are no sends, or one names a round, rank or chunk that does not exist.
-    """
+    """Return the plan of a solution, to be read without a look at the verifier."""
     plan = solution.answer
     if not isinstance(plan, CollectivePlan) or not len(plan.sends):
         raise InputError(f"status {solution.status.value}: there are no sends")

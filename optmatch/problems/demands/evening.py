@@ -36,14 +36,6 @@ def even_out(
     pair count as one, the larger.
 
     Nothing changes if lines have the same sum, or differ by more than rounding. Zeros stay zero.
-
-    Examples
-    --------
-    >>> from optmatch.problems.demands.ticks import scale
-    >>> matrix = np.array([[0.1 + 0.2, 0.7], [0.7, 0.3]])
-    >>> evened = even_out(scale(matrix, 1.0, 0.0, 0.0, 0.1), matrix, quantum_s=0.1)
-    >>> evened.tick_s, evened.demand.tolist()
-    (0.1, [[3, 7], [7, 3]])
     """
     ticks = np.maximum(scaled.demand, scaled.demand.T) if symmetric else scaled.demand
     whole = (demand_bytes % 1 == 0).all()  # nobody rounds when adding whole numbers

@@ -109,11 +109,6 @@ def order_groups(
     ----------
     .. [1] Mastrolilli, Queyranne, Schulz, Svensson and Uhan (2010), Minimizing the sum of weighted
        completion times in a concurrent open shop, doi 10.1016/j.orl.2010.04.011.
-
-    Examples
-    --------
-    >>> order_groups(np.array([[4, 0], [1, 2]]), np.zeros((2, 2)), np.ones(2), np.zeros(2))
-    ([1, 0], 7.0)
     """
     left, earned = weights.astype(np.float64), 0.0
     waiting, last = np.arange(len(weights)), list[int]()

@@ -36,30 +36,9 @@ def plain_matrix(matrix: Any) -> tuple[NDArray[np.float64], tuple[str, ...] | No
 def from_graph(graph: Any, weight: str = "weight") -> tuple[NDArray[np.float64], list[Any]]:
     """Take the demand from a graph of networkx: an edge from source to destination for each.
 
-    Parameters
-    ----------
-    graph
-        A `networkx` graph; an undirected edge is a demand both ways, parallel edges add up.
-    weight
-        The attribute of edges with the demand; 1 where an edge has none.
-
-    Returns
-    -------
-    matrix, nodes
-        ``matrix[source, destination]``, and which node each port is. `Demand.from_matrix` takes
-        a graph as it is, with the attribute ``weight``.
-
-    Examples
-    --------
-    >>> import networkx as nx
-    >>> graph = nx.DiGraph()
-    >>> graph.add_edge("a", "b", weight=3)
-    >>> matrix, nodes = from_graph(graph)
-    >>> matrix.tolist(), nodes
-    ([[0.0, 3.0], [0.0, 0.0]], ['a', 'b'])
-    >>> from optmatch.problems import Demand
-    >>> Demand.from_matrix(graph, delay_s=0.5).fabric.port_names
-    ('a', 'b')
+    An undirected edge is a demand both ways, parallel edges add up, and an edge without the
+    attribute `weight` counts 1. Returns ``matrix[source, destination]``, and which node each port
+    is.
     """
     nodes = list(graph.nodes)
     place = {node: k for k, node in enumerate(nodes)}

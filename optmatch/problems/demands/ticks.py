@@ -56,20 +56,7 @@ def scale(
     there is one. The delay must be whole ticks. Demands are rounded up where a quantum is given
     that does not divide them, or none exists.
 
-    Raises
-    ------
-    InputError
-        If `quantum_s` does not divide the delay, or ticks or seconds overflow.
-
-    Notes
-    -----
     Decimal numbers are taken at their word: 0.1 is one tenth, not the nearest binary fraction.
-
-    Examples
-    --------
-    >>> scaled = scale(np.array([[0.3, 0.1]]), 1.0, 0.02, 0.0, None)
-    >>> scaled.tick_s, scaled.demand.tolist(), scaled.delay
-    (0.02, [[15, 5]], 1)
     """
     rate, delay, min_slot = map(_fraction, (rate_bytes_per_s, delay_s, min_slot_s))
     with np.errstate(over="ignore"):

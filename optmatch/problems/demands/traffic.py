@@ -13,13 +13,7 @@ Matrix = NDArray[np.float64]
 
 
 def all_to_all(n: int, rng: np.random.Generator, *, bytes: float = 1000.0) -> Matrix:
-    """Give every two different ports the same demand.
-
-    Examples
-    --------
-    >>> all_to_all(2, np.random.default_rng(0), bytes=5).tolist()
-    [[0.0, 5.0], [5.0, 0.0]]
-    """
+    """Give every two different ports the same demand."""
     check_size("entries", n * n, "n")
     return _off_diagonal(np.full((n, n), number("bytes", bytes)))
 
@@ -40,24 +34,8 @@ def permutations(
 ) -> Matrix:
     """Add up random permutations with whole weights 1 .. `bytes`; all lines have the same sum.
 
-    Parameters
-    ----------
-    n
-        The number of ports.
-    rng
-        Random numbers.
-    count
-        How many permutations; None for 2 n. With n * n the matrix is dense.
-    bytes
-        The largest weight.
-    mutual
-        Whether the permutations are pairings, as bidirectional ports need them.
-
-    Examples
-    --------
-    >>> demand = permutations(8, np.random.default_rng(0))
-    >>> bool((demand.sum(axis=0) == demand.sum(axis=1)).all())
-    True
+    There are `count` of them, 2 n unless told; with n * n the matrix is dense. `mutual`
+    permutations are pairings, as bidirectional ports need them.
     """
     count = 2 * n if count is None else integer("count", count, at_least=0)
     most = _check_most(n, bytes)
@@ -83,12 +61,6 @@ def solstice(
 
     Parameters
     ----------
-    n
-        The number of ports.
-    rng
-        Random numbers.
-    large, small
-        How many flows of each kind a port has, in random permutations.
     share
         The part of the demand that is in large flows.
     noise
@@ -141,20 +113,9 @@ def zipf_moe(
 ) -> Matrix:
     """Send tokens to experts, one on each port, with skewed expert routing.
 
-    Parameters
-    ----------
-    n
-        The number of ports and experts.
-    rng
-        Random numbers.
-    tokens
-        How many tokens each port has.
-    top
-        To how many different experts a token goes; those on its own port cost nothing.
-    exponent
-        The popularity of the k-th expert is 1 / k to this power.
-    bytes
-        The size of a token.
+    Each port has `tokens` tokens of `bytes`, and each token goes to `top` different experts; those
+    on its own port cost nothing. The popularity of the k-th expert is 1 / k to the power
+    `exponent`.
     """
     tokens = integer("tokens", tokens, at_least=0)
     top = integer("top", top, at_least=1)
@@ -179,25 +140,7 @@ def draw_groups(
 ) -> tuple[NDArray[np.int32], tuple[float, ...]]:
     """Put the entries of a demand into groups (coflows) at random, with whole weights 1 .. 10.
 
-    Parameters
-    ----------
-    demand
-        Bytes from each port to each.
-    rng
-        Random numbers.
-    count
-        The number of groups; none is empty.
-
-    Returns
-    -------
-    groups, weights
-        As a `Demand` takes them.
-
-    Examples
-    --------
-    >>> groups, weights = draw_groups(np.eye(3), np.random.default_rng(0), 2)
-    >>> groups.tolist(), weights
-    ([[1, -1, -1], [-1, 0, -1], [-1, -1, 1]], (4.0, 1.0))
+    Returns groups and weights as a `Demand` takes them; no group is empty.
     """
     entries = np.flatnonzero(demand)
     if integer("count", count, at_least=1) > len(entries):

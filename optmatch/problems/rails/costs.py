@@ -122,34 +122,12 @@ def network_cost(design: Design, n_gpus: int, prices: Prices) -> NetworkCost:
     each rail and :math:`\lfloor gs/k \rfloor` spines in all. A photonic rail has two ports, one
     for each direction, for each GPU. Brackets round to the nearest whole number.
 
-    Parameters
-    ----------
-    design
-        One of `DESIGNS`.
-    n_gpus
-        GPUs of the cluster, a multiple of those of a server.
-    prices
-        Unit figures, from `PRICES` for instance.
-
-    Raises
-    ------
-    InputError
-        If the GPUs do not fill servers, or the design is unknown.
-
-    Notes
-    -----
     Counts are those of the published model [1]_: they round, so that neighbouring sizes may differ
     by a switch more or less than a drawing would have.
 
     References
     ----------
     .. [1] Ding et al. (2026). Photonic rail-optimized fabric. https://arxiv.org/abs/2602.12521
-
-    Examples
-    --------
-    >>> rail = network_cost("electrical-rail", 1024, PRICES["h200"])
-    >>> rail.switch_ports, rail.transceivers, round(rail.cost_usd / 1e6, 3)
-    (5060, 6084, 8.297)
     """
     n = integer("n_gpus", n_gpus, at_least=1)
     servers, rest = divmod(n, prices.gpus_per_server)

@@ -29,19 +29,9 @@ class Asked(NamedTuple):
 def bound_levels(asked: Asked) -> tuple[int, int, int, int, int] | None:
     """Bound the five levels of the objective from below; None where a circuit has no way at all.
 
-    Notes
-    -----
     Every hit circuit changes. Its new route passes at least as many cells, or fibres, as the
     shortest route between its ends. Every choice of spares for lost units is tried, and the best
     one counts; where there are more than 720 of them, each end may be any spare by itself.
-
-    Examples
-    --------
-    >>> from optmatch.fabrics import RackFabric
-    >>> rack = RackFabric()
-    >>> circuits, hit = np.array([[0, 24]]), np.array([True])
-    >>> bound_levels(Asked(rack, circuits, hit, (0,), (63,), (48, 360)))
-    (0, 1, 0, 720, 2)
     """
     pairs = asked.circuits[asked.hit] // asked.fabric.ports_per_unit
     cells, fibres = (_of_handovers(asked, table, pairs) for table in asked.fabric.route_lengths())

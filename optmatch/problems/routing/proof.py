@@ -30,13 +30,6 @@ def loss_units(bar_loss_db: float, cross_loss_db: float) -> LossUnits:
     """Return losses in units of prices: 1/10,000 dB if that is exact, else finer ones.
 
     Finer units are a power of ten in which the larger loss is at most ten million.
-
-    Examples
-    --------
-    >>> loss_units(0.3, 0.45)
-    LossUnits(per_db=10000, bar=3000, cross=4500)
-    >>> loss_units(0.3, 0.45678)
-    LossUnits(per_db=10000000, bar=3000000, cross=4567800)
     """
     losses = bar_loss_db, cross_loss_db
     per_db = PRICE_UNITS

@@ -24,12 +24,6 @@ def draw_shares(
     The bounds are multiples of 1 / `levels`. Each job has those of a random resource or lower
     ones, so that somebody can serve it. `load` is the demand of all jobs over the resources, on
     average.
-
-    Examples
-    --------
-    >>> ports, jobs = draw_shares(100, 3, np.random.default_rng(0))
-    >>> ports.n_resources, jobs.demand.tolist()
-    (100, [66, 56, 52])
     """
     count = integer("resources", n_resources, at_least=1)
     width, steps = (

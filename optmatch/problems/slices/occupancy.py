@@ -24,12 +24,6 @@ def draw_occupancy(
     In joined racks the servers of a slice are drawn from all of them. Of `shapes`, in chips, one
     that finds no rack with enough servers or fibres is left out. `routes` are offered to each
     pair; `reserved` servers are kept out.
-
-    Examples
-    --------
-    >>> placed = draw_occupancy(RackFabric(), [(2, 2, 4), (2, 2, 2)], np.random.default_rng(0))
-    >>> [len(slice_.servers) for slice_ in placed]
-    [4, 2]
     """
     placed: tuple[Allocation, ...] = ()
     for shape in shapes:

@@ -17,13 +17,7 @@ from optmatch.problems.rails.training.times import ends_s
 
 
 def draw_factors(rng: np.random.Generator, jitter: float, count: int) -> NDArray[np.float64]:
-    """Draw by how much computations take longer: log-normal, of mean 1 and this deviation.
-
-    Examples
-    --------
-    >>> draw_factors(np.random.default_rng(0), 0.0, 2).tolist()
-    [1.0, 1.0]
-    """
+    """Draw by how much computations take longer: log-normal, of mean 1 and this deviation."""
     spread = math.log1p(jitter**2)
     return np.exp(rng.normal(-spread / 2, math.sqrt(spread), count))
 
@@ -33,33 +27,10 @@ def simulate_jitter(
 ) -> NDArray[np.float64]:
     """Run a step again and again, in the order of a plan and with other times.
 
-    Parameters
-    ----------
-    job
-        The job.
-    plan
-        Its circuits are changed in its order, each as soon as what it waits for is over
-        (`optmatch.problems.rails.execution.derivation.derive_triggers`). None for all links at
-        once.
-    jitter
-        The standard deviation of the factor that is drawn for each computation of each rank.
-    runs
-        How many steps.
-    seed
-        Of the factors: plans of one job get the same.
-
-    Returns
-    -------
-    NDArray[np.float64]
-        ``step_s[run]``.
-
-    Examples
-    --------
-    >>> import optmatch as om
-    >>> solution = om.solve(om.load("instances/rails/h200-dp2-windows.json"))
-    >>> step_s = simulate_jitter(solution.problem, solution.answer, 0.1, runs=10)
-    >>> bool(step_s.mean() > solution.objective)
-    True
+    The circuits of a plan change in its order, each as soon as what it waits for is over
+    (`derive_triggers`); without a plan all links are there at once. `jitter` is the standard
+    deviation of the factor of each computation. Returns ``step_s[run]``; plans of one job get the
+    same factors from a seed.
     """
     jitter = number("jitter", jitter)
     runs, seed = integer("runs", runs, at_least=1), integer("seed", seed, at_least=0)

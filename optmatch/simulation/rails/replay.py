@@ -76,13 +76,7 @@ class RailSimulation(Value):
     circuits_changed: int
 
     def switches_per_rank(self, job: RailJob) -> NDArray[np.int64]:
-        """Count the boundaries with a change that each rank sees; of several rails, on all.
-
-        Parameters
-        ----------
-        job
-            What was simulated.
-        """
+        """Count the boundaries with a change that each rank sees; of several rails, on all."""
         counts = np.zeros(job.step().n_ranks, np.int64)
         for phase, switched in zip(job.phases(), self.switched.tolist(), strict=True):
             counts[list(phase.ranks)] += switched
@@ -173,23 +167,8 @@ def simulate_rails(
 def read_plan(job: RailJob, plan: RailPlan) -> RailSimulation:
     """Measure a plan at the boundaries of phases.
 
-    Parameters
-    ----------
-    job
-        What the plan answers.
-    plan
-        The plan. That it is true is for ``verify`` to say.
-
-    Returns
-    -------
-    RailSimulation
-        With policy ``"plan"``. A boundary is switched if a port of its stage has another
-        partner when the phase begins than it had in the last operation of the one before.
-
-    Raises
-    ------
-    InputError
-        If the plan has not as many operations as the step, or lacks a rail.
+    That the plan is true is for ``verify`` to say. A boundary is switched if a port of its stage
+    has another partner when the phase begins than it had in the last operation of the one before.
     """
     step, phases = job.step(), job.phases()
     if len(plan.start_s) != step.n_operations:

@@ -42,16 +42,6 @@ class Pool(Value):
         Of each job: results wanted in a round, rounds, and how long a round may take.
     period_s
         After this the trace of devices starts anew; 0: it does not.
-
-    Raises
-    ------
-    InputError
-        If lengths differ, check-ins are not in order or after the period, or no device may serve
-        a job, which is named.
-
-    See Also
-    --------
-    make_pool : Makes one of resources and jobs.
     """
 
     arrival_s: Times
@@ -110,13 +100,6 @@ def make_pool(
     Plane caps and the like are not looked at. `response_s` is of each device and `deadline_s` of
     each job, or one number for all. The response times `tier_limits_s` cut the devices into tiers.
     After `period_s` the trace starts anew, unless it is 0.
-
-    Examples
-    --------
-    >>> phones = Resources([[8.0, 2.0]], arrival_s=[5.0, 1.0], departure_s=[9.0, 9.0])
-    >>> pool = make_pool(phones, Jobs([1, 1], [[1.0, 4.0]]), 2.0, 60.0)
-    >>> pool.arrival_s.tolist(), pool.eligible[pool.class_of].tolist()
-    ([1.0, 5.0], [[1, 0], [1, 1]])
     """
     here = replace(devices, departure_s=None)  # who leaves in time is seen in the simulation
     found = classify(here, jobs)
@@ -143,13 +126,6 @@ def make_pool(
 
 
 def pool_of(workload: Workload) -> Pool:
-    """Make the pool of a drawn workload.
-
-    Examples
-    --------
-    >>> from optmatch.simulation.sharing.workloads import draw_workload
-    >>> pool_of(draw_workload("even", 0, scale=5000)).rates.sum().round(1)
-    np.float64(16.2)
-    """
+    """Make the pool of a drawn workload."""
     (devices, response_s, period_s), jobs, deadline_s = workload
     return make_pool(devices, jobs, response_s, deadline_s, period_s=period_s)

@@ -133,22 +133,9 @@ def simulate_pool(
     process. With `record` the run has a log of who served whom. `on_event` hears a `Tick` now and
     then; an interrupt that it raises ends the simulation.
 
-    Notes
-    -----
     Between two events the job that a class serves is fixed, so devices are handled by thousands:
     the cost grows with the events, not with the devices. At one time devices come first, then
     results, deadlines, and first requests; jobs in their order.
-
-    Examples
-    --------
-    >>> from optmatch.simulation.sharing.pool import make_pool
-    >>> from optmatch.problems.sharing.resources import Jobs, Resources
-    >>> phones = Resources([[1.0, 1.0]], arrival_s=[0.0, 5.0], departure_s=[99.0, 99.0])
-    >>> jobs = Jobs([1], [[1.0]], rounds=[2])
-    >>> run = simulate_pool(make_pool(phones, jobs, 10.0, 60.0), lambda now: -now.asked_s,
-    ...                     over_selection=1.0)
-    >>> run.completion_s.tolist(), run.useful, run.utilisation
-    ([20.0], 2, 0.10362694300518134)
     """
     if number("over_selection", over_selection) < 1:
         raise InputError(f"over_selection = {over_selection:g}: >= 1", where="over_selection")

@@ -92,14 +92,7 @@ class Workload(NamedTuple):
 
 
 def draw_devices(count: int, period_s: float, rng: np.random.Generator) -> Trace:
-    """Draw devices that check in within a period, and how long each takes for a result.
-
-    Examples
-    --------
-    >>> trace = draw_devices(1000, 60.0, np.random.default_rng(0))
-    >>> trace.devices.n_resources, len(trace.response_s), trace.devices.names
-    (1000, 1000, ('cpu', 'ram', 'fp16', 'android'))
-    """
+    """Draw devices that check in within a period, and how long each takes for a result."""
     count = integer("count", count, at_least=1)
     correlations = 2 * np.sin(np.pi / 6 * np.array(_RANK_CORRELATIONS))
     np.fill_diagonal(correlations, 1)
@@ -128,12 +121,6 @@ def draw_jobs(
     """Draw jobs of one of `MIXES`, and the deadlines of their rounds.
 
     Rounds, and the times between arrivals, are divided by `scale`.
-
-    Examples
-    --------
-    >>> jobs, deadline_s = draw_jobs("low", 3, np.random.default_rng(0))
-    >>> jobs.demand.tolist(), jobs.requests.tolist(), deadline_s.tolist()
-    ([20, 64, 32], [40, 29, 29], [300.0, 300.0, 300.0])
     """
     if mix not in MIXES:
         raise InputError(f"mix {mix!r}: one of {', '.join(MIXES)}", where="mix")
@@ -162,12 +149,6 @@ def draw_workload(
     """Draw devices, unless a trace has them, and jobs of one of `MIXES`.
 
     The published size is divided by `scale`: rounds, times between jobs, length of the trace.
-
-    Examples
-    --------
-    >>> workload = draw_workload("even", 0)
-    >>> workload.trace.devices.n_resources, workload.jobs.n_jobs, workload.trace.period_s
-    (140000, 50, 8640.0)
     """
     rng = np.random.default_rng(seed)
     asked, deadline_s = draw_jobs(mix, integer("jobs", jobs, at_least=1), rng, scale=scale)

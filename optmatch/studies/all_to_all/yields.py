@@ -127,13 +127,6 @@ def wilson(successes: int, samples: int) -> tuple[float, float]:
     ----------
     .. [1] Wilson (1927). Probable inference, the law of succession, and statistical inference.
        *JASA* 22, 209. https://doi.org/10.1080/01621459.1927.10502953
-
-    Examples
-    --------
-    >>> [round(end, 4) for end in wilson(8, 10)]
-    [0.4902, 0.9433]
-    >>> wilson(0, 0)
-    (0.0, 1.0)
     """
     if not samples:
         return 0.0, 1.0

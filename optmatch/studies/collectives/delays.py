@@ -121,12 +121,6 @@ def break_even_delay(problem: Collective, method: str, other: str = "ring") -> f
     """Find up to which delay a method is faster than another, which changes circuits less often.
 
     In seconds; 0 if it never is faster, infinite if it always is.
-
-    Examples
-    --------
-    >>> problem = Collective("all-gather", 64, 6.4e5, alpha_s=2.7e-6)
-    >>> round(break_even_delay(problem, "mixed-radix") * 1e6)
-    132
     """
 
     def leads(delay_s: float) -> bool:

@@ -53,12 +53,6 @@ def measure_blast(fabric: RackFabric, arrivals: list[Arrival]) -> BlastRadius:
     back. It and all other idle chips of the rack are spares, and method ``greedy`` repairs each
     failure on the circuits and fibres that the slices have; interposers count as ideal. Joined
     racks raise `InputError`: a slice then has no rack to give up.
-
-    Examples
-    --------
-    >>> blast = measure_blast(RackFabric(), [Arrival(0.0, (2, 2, 4), 1.0)])
-    >>> blast.chips, blast.spliced, blast.migrated, blast.circuits, blast.disturbed
-    (16, 4.0, 16.0, 8.0, 0.0)
     """
     if fabric.joined:
         raise InputError("joined = True: blast radii are of racks by themselves", where="fabric")

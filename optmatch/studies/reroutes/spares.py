@@ -40,40 +40,21 @@ def cover_failures(
 ) -> SpareCover:
     """Compute how often the spares of a rack cover all that has failed in it.
 
+    Chips and servers fail independently of one another, at constant rates, and are repaired in
+    parallel; so each is down with probability r t / (1 + r t), and the number of chips down in a
+    server is a mixture of all and a binomial number. The distribution in the rack is their
+    convolution, exact up to rounding. It is of the whole rack, spares included.
+
     Parameters
     ----------
-    fabric
-        The racks; one of them is looked at.
     spares
         How many units are kept aside. They fail like the others, and those that are down count
         among F as well: a rack of n units and K spares runs n - K, as long as F <= K.
     unit
         ``"chip"``: a spare chip replaces any chip. ``"server"``: a spare server replaces a server
         of which anything has failed.
-    chip_failures_per_year
-        Of one chip by itself.
     server_failures_per_year
         Of a server as a whole: a group that shares a risk, all its chips are down at once.
-    repair_days
-        Until what has failed is back, on average.
-
-    Raises
-    ------
-    InputError
-        If there are more spares than units, or a rate is negative.
-
-    Notes
-    -----
-    Chips and servers fail independently of one another, at constant rates, and are repaired in
-    parallel; so each is down with probability r t / (1 + r t), and the number of chips down in a
-    server is a mixture of all and a binomial number. The distribution in the rack is their
-    convolution, exact up to rounding. It is of the whole rack, spares included.
-
-    Examples
-    --------
-    >>> cover = cover_failures(RackFabric(), 4)
-    >>> cover.covered_failures > 0.95, cover.covered > cover.conservative
-    (True, True)
     """
     spares = integer("spares", spares, at_least=0)
     if unit not in ("chip", "server"):
@@ -107,11 +88,6 @@ def distribution_of_server(size: int, alone: float, whole: float) -> NDArray[np.
     """Return the probabilities that 0, 1, ... chips of a server are down.
 
     A chip is down by itself with probability `alone`, all chips together with `whole`.
-
-    Examples
-    --------
-    >>> distribution_of_server(1, 0.5, 0.5).tolist()
-    [0.25, 0.75]
     """
     down = np.ones(1)
     for _ in range(size):

@@ -27,32 +27,12 @@ def bound_completions(pool: Pool, until_s: float, *, enough: float = 0.8) -> Bou
     """Return a lower bound of the mean completion time, for any policy and any over-selection.
 
     The better of two: each job alone (`alone_s`), and jobs that share results (`shared_s`), the
-    latter for the best partition of the groups of jobs.
+    latter for the best partition of the groups of jobs. After `until_s` some policy has finished,
+    so what comes later needs no look; if none has, the bound may be infinite.
 
-    Parameters
-    ----------
-    pool
-        The devices and the jobs.
-    until_s
-        A time by which some policy has finished: what comes later needs no look. If none has,
-        the bound may be infinite.
-    enough
-        As in `optmatch.simulation.sharing.replay.simulate_pool`.
-
-    Notes
-    -----
     The mean over all jobs is that over sets of jobs, each bounded on its own. So every partition
     of the groups (jobs that the same classes may serve) gives a bound, and the largest counts. Of
     many groups only two are tried: all together, and each by itself.
-
-    Examples
-    --------
-    >>> from optmatch.simulation.sharing.pool import make_pool
-    >>> from optmatch.problems.sharing.resources import Jobs, Resources
-    >>> phones = Resources([[1.0, 1.0]], arrival_s=[0.0, 5.0], departure_s=[99.0, 99.0])
-    >>> jobs = Jobs([1, 1], [[1.0, 1.0]])
-    >>> bound_completions(make_pool(phones, jobs, 10.0, 60.0), 99.0).mean_s
-    12.5
     """
     devices = _Devices(pool, until_s)
     needed = np.ceil((pool.demand * enough).round(9)).astype(np.int64)

@@ -21,15 +21,6 @@ def scarce(now: Moment, *, keen: float = 0.85) -> Priority:
     had the part `keen` of its demand, a little more than the results that it needs, it has further
     devices, up to its over-selection, only from what no other job wants.
 
-    Parameters
-    ----------
-    now
-        What is known.
-    keen
-        Up to this part of its demand a round competes with others.
-
-    Notes
-    -----
     The power of S and `keen` were chosen on four seeds that the study does not use.
     """
     supply = now.rates @ now.eligible
@@ -85,18 +76,7 @@ POLICIES = tuple(_POLICIES)
 
 
 def make_policy(name: str, pool: Pool) -> Policy:
-    """Return the policy of a name; ``"venn"`` is ``"irs"`` with tiers, ``"scarce"`` our own.
-
-    Examples
-    --------
-    >>> from optmatch.simulation.sharing.pool import pool_of
-    >>> from optmatch.simulation.sharing.replay import simulate_pool
-    >>> from optmatch.simulation.sharing.workloads import draw_workload
-    >>> pool = pool_of(draw_workload("low", 0, jobs=4, scale=2000))
-    >>> runs = [simulate_pool(pool, make_policy(name, pool)) for name in ("fifo", "scarce")]
-    >>> runs[0].completion_s.mean() > runs[1].completion_s.mean()
-    np.True_
-    """
+    """Return the policy of a name; ``"venn"`` is ``"irs"`` with tiers, ``"scarce"`` our own."""
     if name not in _POLICIES:
         told = f"policy {name!r}: one of {', '.join(POLICIES)}"
         raise InputError(told, where="policies")

@@ -23,13 +23,6 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
     ----------
     path
         The file; ``.gz`` is unpacked.
-
-    Raises
-    ------
-    FormatError
-        If it cannot be read, or is cut off: then nothing of it is used.
-    SolverUnavailable
-        If pyarrow is not installed.
     """
     name = os.fspath(path)
     columns = read_columns(name)

@@ -42,29 +42,8 @@ def draw_arrivals(
 ) -> list[Arrival]:
     """Draw requests that come at random, a Poisson process, and stay for exponential times.
 
-    Parameters
-    ----------
-    fabric
-        The racks.
-    count
-        How many requests.
-    rng
-        Draws times and shapes.
-    load
-        Servers that are asked for at a time on average, as a part of all; stays last 1 on average.
-    mix
-        How often each shape comes, in any unit.
-
-    Raises
-    ------
-    InputError
-        If `load` or a weight is not > 0, or a shape does not fit into a rack.
-
-    Examples
-    --------
-    >>> arrivals = draw_arrivals(RackFabric(), 2, np.random.default_rng(0))
-    >>> [arrival.shape for arrival in arrivals]
-    [(2, 2, 1), (2, 2, 1)]
+    `load` is the part of all servers that is asked for at a time on average; stays last 1 on
+    average. `mix` says how often each shape comes, in any unit.
     """
     if number("load", load) == 0:
         raise InputError("load = 0: must be > 0", where="load")
@@ -122,13 +101,7 @@ def read_arrivals(path: str | os.PathLike[str]) -> list[Arrival]:
 
 
 def parse_shape(text: str) -> Shape:
-    """Read a shape as 2x2x4.
-
-    Examples
-    --------
-    >>> parse_shape("2x2x4")
-    (2, 2, 4)
-    """
+    """Read a shape as 2x2x4."""
     parts = text.strip().lower().split("x")
     if len(parts) != 3 or not all(part.strip().isdecimal() for part in parts):
         raise InputError(f"shape {text!r}: three sides in chips as 2x2x4 are expected")

@@ -38,16 +38,6 @@ def fill_fragmented(
 
     `rng` chooses who leaves, until the part `free` of the servers is free. Then slices of `shape`
     are asked for, under a `rule` of `optmatch.studies.slices.replay`.
-
-    Examples
-    --------
-    >>> fabric = RackFabric(racks=4)
-    >>> first, scattered = (
-    ...     fill_fragmented(fabric, (2, 2, 4), rule, np.random.default_rng(0))
-    ...     for rule in ("first-fit", "optical")
-    ... )
-    >>> first.slices < scattered.slices <= first.possible
-    True
     """
     fabric, optical = join_racks(fabric, rule), rule in ("optical", JOINED)
     pod = Pod(fabric)

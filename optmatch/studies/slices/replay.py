@@ -67,12 +67,13 @@ def replay(
 ) -> Outcome:
     """Let slices come and go; one that finds no place is rejected.
 
+    A free server counts as usable for a request if some free aligned block holds it or, with the
+    optical allocator, if the slice can be placed in its rack at all. In joined racks, of those
+    that no block holds one is drawn at random, and stands for all: it is usable if a slice that
+    takes it is found. So the mean is unbiased.
+
     Parameters
     ----------
-    fabric
-        The racks.
-    arrivals
-        The requests, in order of time.
     rule
         ``"first-fit"`` or ``"optical"``; see
         `optmatch.solvers.slices.pod.Pod.allocate`. Blocks have the bandwidth of fixed torus
@@ -81,22 +82,6 @@ def replay(
         Whether to ask, of each request that is rejected, if scattered servers would do.
     warm_up
         The first requests, as a part of all, that fill the racks and are not counted.
-    on_event
-        Hears a `Tick` now and then; an interrupt that it raises ends the replay.
-
-    Notes
-    -----
-    A free server counts as usable for a request if some free aligned block holds it or, with the
-    optical allocator, if the slice can be placed in its rack at all. In joined racks, of those
-    that no block holds one is drawn at random, and stands for all: it is usable if a slice that
-    takes it is found. So the mean is unbiased.
-
-    Examples
-    --------
-    >>> arrivals = [Arrival(0.0, (2, 2, 4), 1.0), Arrival(2.0, (4, 4, 4), 1.0)]
-    >>> outcome = replay(RackFabric(), arrivals, "first-fit")
-    >>> outcome.rejected_part, outcome.fragmentation, outcome.utilisation
-    (0.0, 0.0, 0.125)
     """
     run = _Replay(join_racks(fabric, rule), rule, probe)
     complete = True

@@ -42,18 +42,14 @@ def study_slices(
 ) -> Study:
     """Let the same requests come to racks under several rules.
 
+    Returns tables ``rules``, ``shapes``, ``fragmented`` and ``tenants``.
+
     Parameters
     ----------
-    fabric
-        The racks.
     requests, load, mix
         Of the synthetic process; see `optmatch.studies.slices.arrivals.draw_arrivals`.
     trace
         Requests to take instead, one run.
-    rules
-        See `optmatch.studies.slices.replay`.
-    runs
-        How many times, with independent requests.
     seed
         Run k draws from the k-th child of this seed.
     warm_up
@@ -65,11 +61,6 @@ def study_slices(
         What does the runs, as for `optmatch.sweep`; None for this process.
     on_event
         Hears a `Tick` now and then; an interrupt ends the study with what there is.
-
-    Returns
-    -------
-    Study
-        Tables ``rules``, ``shapes``, ``fragmented`` and ``tenants``.
     """
     outcomes: dict[str, list[Outcome]] = {rule: [] for rule in rules}
     packed: dict[tuple[str, Shape], list[Placed]] = {}

@@ -39,14 +39,7 @@ class Tenant(NamedTuple):
 
 @lru_cache(maxsize=256)
 def tenant(shape: Shape) -> Tenant:
-    """Compare both for a slice of so many chips along x, y and z.
-
-    Examples
-    --------
-    >>> small = tenant((2, 2, 1))
-    >>> round(small.fixed, 3), small.steered, round(small.gain, 3)
-    (0.333, 1.0, 0.667)
-    """
+    """Compare both for a slice of so many chips along x, y and z."""
     rings = slice_rings(shape)
     if not rings:
         return Tenant(shape, 0, 0.0, 0.0, 0.0)

@@ -10,11 +10,6 @@ def weigh_heaviest(weights: NDArray[np.int64]) -> int:
     """Find the weight of the heaviest matching, by shortest augmenting paths.
 
     Weights are integers >= 0, shape (n, n); O(n^3). Their sums are exact below 2^61.
-
-    Examples
-    --------
-    >>> weigh_heaviest(np.array([[3, 4], [2, 9]]))
-    12
     """
     n = len(weights)
     cost = -weights.astype(np.int64)

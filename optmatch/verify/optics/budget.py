@@ -13,13 +13,7 @@ from optmatch.verify.optics.figures import Optics
 
 
 class Margin(NamedTuple):
-    """How far a figure is from its limit.
-
-    Examples
-    --------
-    >>> print(Margin("insertion loss, dB", 12.9, 15.0, 2.1, "slot 3, from port 0 to port 5"))
-    insertion loss, dB: 12.9, limit 15, margin 2.1 (slot 3, from port 0 to port 5)
-    """
+    """How far a figure is from its limit."""
 
     figure: str
     value: float

@@ -70,8 +70,6 @@ def scatter(
     shapes disagree, or an input is not free, `InputError` is raised; where light grows without
     end, which takes a cell that amplifies, `SolverError`.
 
-    Notes
-    -----
     The order of elimination is found once for each graph. Without pivots the elimination is
     stable, since passive cells make :math:`I - CS` positive semidefinite. A loss-free loop makes
     it singular, but only for light that no port can send there: such light does not leak out, so
@@ -79,16 +77,6 @@ def scatter(
     that loses next to nothing (leaks of -100 dB) digits are lost; the balance of energy tells.
     Time is about that of a nested dissection: O(c^1.5) for c cells of a mesh, O(c log c) for each
     input.
-
-    Examples
-    --------
-    A cell in cross, nothing joined: light from a1 leaves by b2.
-
-    >>> from optmatch.model.device import transfer
-    >>> cell = CellGraph(mate=[-1] * 4, ends=[[[0, 0], [1, 0]]], perimeter=[0, 1, 3, 2])
-    >>> waves = scatter(cell, transfer([0.0]), np.ones(4, complex), np.array([0]))
-    >>> np.abs(waves.leaving[:, 0]).tolist()
-    [0.0, 0.0, 0.0, 1.0]
     """
     if cells.shape != (graph.n_cells, 2, 2) or waveguides.shape != (graph.links.count,):
         raise InputError(f"cells {cells.shape}, waveguides {waveguides.shape}: not of this graph")

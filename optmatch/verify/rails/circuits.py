@@ -48,10 +48,8 @@ class Rail(NamedTuple):
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """List the ports of ranks that bits name.
 
-        Returns
-        -------
-        tuple
-            For each port the row of `ranks`, its number at the GPU, and its number at the switch.
+        Returns for each port the row of `ranks`, its number at the GPU, and its number at the
+        switch.
         """
         row, number = np.nonzero(masks[:, None] >> np.arange(self.ports_per_gpu) & 1)
         gpu = np.searchsorted(self.ranks, ranks[row])

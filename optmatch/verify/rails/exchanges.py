@@ -17,12 +17,8 @@ def check_exchanges(
 
     Each pair needs a circuit for as long as its part needs; the operation lasts as many rounds as
     its ports need for all others, and a reconfiguration between each two, or as long as the rail
-    is dark meanwhile; rounds share evenly what messages take longer than their bytes.
-
-    Returns
-    -------
-    NDArray[np.int64]
-        Those that are done in rounds: their circuits change, or there is a port for everyone.
+    is dark meanwhile; rounds share evenly what messages take longer than their bytes. Returns the
+    operations that are done in rounds: their circuits change, or there is a port for everyone.
     """
     step, plan, slack = context.step, context.plan, context.slack_s
     row, _, port = rail.list_ports(step.rank[operations], plan.ports[operations])

@@ -15,12 +15,7 @@ def check_in_rounds(context: Context, rail: Rail, riding: NDArray[np.int64]) -> 
 
     A round begins when the last one has ended and the circuits of all who send are up, and lasts
     as long as its bytes need; the collective ends with its last round. If the rail stops at that
-    moment, it may end before the stop or after it.
-
-    Returns
-    -------
-    NDArray[np.int64]
-        The operations that were replayed.
+    moment, it may end before the stop or after it. Returns the operations that were replayed.
     """
     found = [np.empty(0, dtype=np.int64)]
     for own, n, transfers in list_in_rounds(context.job, riding):
@@ -83,10 +78,7 @@ def _seek(
 ) -> NDArray[np.int64]:
     """Find the first spell of a port, from one on, that leads to a rank and lasts so long.
 
-    Returns
-    -------
-    NDArray[np.int64]
-        The last spell of the port, if there is none.
+    Returns the last spell of the port, if there is none.
     """
     spell, going = spell.copy(), np.arange(len(spell))
     while len(going):

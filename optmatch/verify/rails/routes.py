@@ -58,19 +58,8 @@ def check_routes(
 ) -> Sent:
     """Follow the circuits of operations, hop by hop, to where their data arrive.
 
-    Parameters
-    ----------
-    context, rail
-        The plan, and one of its rails.
-    riding
-        The operations that ride it, ascending.
-    operations
-        Those of them that send over it while their circuits stay.
-
-    Returns
-    -------
-    Sent
-        What goes over which port.
+    `operations` are those of the `riding`, which are ascending, that send over the rail while
+    their circuits stay.
     """
     step, plan, k = context.step, context.plan, rail.ports_per_gpu
     hops = _list_hops(context, operations)

@@ -63,8 +63,6 @@ def _check_together(context: Context, name: str, times: NDArray[np.float64]) -> 
 def bound_step(job: RailJob) -> float:
     """Return when the last operation ends if all links are there: a bound of every plan.
 
-    Notes
-    -----
     The longest path, found level by level. A plan cannot be faster: each operation lasts at least
     as long as with all links, and all that is before another stays before it. Of a model only
     rank 0 counts, with whom it exchanges messages, directly or through others: one pipeline. To

@@ -15,15 +15,7 @@ Transfers = list[tuple[int, int, float]]
 
 
 def list_transfers(algorithm: str, kind: str, n: int) -> list[Transfers]:
-    """List who has to send what to whom; nothing where a collective goes around a ring.
-
-    Examples
-    --------
-    >>> list_transfers("tree", "broadcast", 3)
-    [[(0, 2, 1.0)], [(0, 1, 1.0)]]
-    >>> list_transfers("halving", "all-gather", 4)[1]
-    [(0, 2, 2.0), (1, 3, 2.0), (2, 0, 2.0), (3, 1, 2.0)]
-    """
+    """List who has to send what to whom; nothing where a collective goes around a ring."""
     if n < 3:  # two exchange what they have, whatever it is called
         return []
     levels = range((n - 1).bit_length())

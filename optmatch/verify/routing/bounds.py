@@ -19,12 +19,6 @@ def count_slots(fabric: Fabric) -> int:
 
     Bidirectional ports: N (N - 1) / 2 pairs, of which a slot holds N / 2, rounded down. Otherwise
     N (N - 1) pairs, of which a slot holds N.
-
-    Examples
-    --------
-    >>> from optmatch.fabrics import HexMesh, IdealSwitch
-    >>> [count_slots(HexMesh(3, 3, ports=n)) for n in (1, 7, 8)], count_slots(IdealSwitch(4))
-    ([0, 7, 7], 3)
     """
     n = fabric.n_ports - len(fabric.dead_ports)
     pairs, at_once = (n * (n - 1) // 2, n // 2) if fabric.bidirectional else (n * (n - 1), n)
@@ -35,12 +29,6 @@ def bound_objective(problem: AllToAll | Routing) -> float:
     """Bound the objective by the shortest route of each circuit, as if it were alone.
 
     In its unit; infinite if two ports that must meet cannot.
-
-    Examples
-    --------
-    >>> from optmatch.fabrics import HexMesh
-    >>> bound_objective(AllToAll(HexMesh(1, 1, ports=[0, 1])))
-    1.0
     """
     fabric = problem.fabric
     if isinstance(problem, AllToAll):
@@ -94,8 +82,6 @@ def route_lengths(fabric: Fabric) -> NDArray[np.float64]:
     Infinite where no states of the cells connect the two, 0 where both are one terminal, and
     everywhere on a fabric without cells.
 
-    Notes
-    -----
     A route passes each link once at most: states that lead light over a link in both directions
     would lead it back to where it came from. Conversely, a walk that passes each link once is a
     route, as two ways through a cell in different states share a link. The shortest walk is
@@ -173,14 +159,6 @@ def shortest_route(graph: CellGraph, start: int, end: int) -> float:
 
     Where the shortest walk passes a link in both directions, one of the two is closed: first the
     one, then the other. The shortest walk of all these cases that has no such link is the route.
-
-    Examples
-    --------
-    >>> from optmatch.fabrics import HexMesh
-    >>> graph = HexMesh(1, 1).graph
-    >>> start, *ends = graph.perimeter[:4].tolist()
-    >>> [shortest_route(graph, start, end) for end in ends]
-    [1, inf, 2]
     """
     best = math.inf
     cases = [frozenset[int]()]

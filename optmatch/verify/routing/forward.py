@@ -20,14 +20,6 @@ def forward_lengths(
     cells are behind light from each port. Returns ``cells[source, destination]``, infinite where
     there is no route; None where a route may use a cell in the other direction, or come back to
     one.
-
-    Examples
-    --------
-    >>> from optmatch.fabrics import Crossbar
-    >>> switch = Crossbar(2)
-    >>> forward_lengths(switch.graph, switch.source_terminals, switch.destination_terminals)
-    array([[2., 3.],
-           [1., 2.]])
     """
     mate = graph.mate.reshape(-1, 4)
     one_way = ((mate[:, :2] < 0) | (mate[:, :2] % 4 >= 2)).all()

@@ -32,20 +32,9 @@ def find_loops(graph: CellGraph, states: NDArray[np.int8]) -> list[list[Loop]]:
     of it, and a dead one leads nowhere. Returns for each slot its loops, each once, from the
     lowest of its terminals; by these.
 
-    Notes
-    -----
     Light is sent in wherever it can come in: at free terminals of the graph, and from free cells.
     Each way into a set cell has a way out of its own, so the ways that remain dark are loops. Time
     is proportional to the number of cells.
-
-    Examples
-    --------
-    Six cells in bar around a hexagon lead light round inside, and round outside along the ports:
-
-    >>> from optmatch.fabrics import HexMesh
-    >>> (loops,) = find_loops(HexMesh(1, 1).graph, np.zeros((1, 6), np.int8))
-    >>> [sorted(loop.cells) for loop in loops]
-    [[0, 1, 2, 3, 4, 5]]
     """
     leads_on = ((states != FREE) | (graph.stuck != FREE)) & (graph.stuck != DEAD)
     is_set = np.repeat(leads_on, 4, axis=1)  # by slot and terminal entered

@@ -33,20 +33,7 @@ class Case(NamedTuple):
 
 
 class ProofChecker:
-    """Checks proofs about routings on one graph of cells; what shows nothing is a `ProofError`.
-
-    Examples
-    --------
-    Without prices a proof says no more than the shortest routes:
-
-    >>> import numpy as np
-    >>> from optmatch.fabrics import HexMesh
-    >>> graph = HexMesh(1, 1).graph
-    >>> proof = RoutingProof.of_prices(np.zeros(graph.links.count))
-    >>> ends = graph.perimeter[[0, 1]].tolist()
-    >>> ProofChecker(graph).bound_cells(proof, [Circuit(*ends)])
-    1
-    """
+    """Checks proofs about routings on one graph of cells; what shows nothing is a `ProofError`."""
 
     def __init__(self, graph: CellGraph) -> None:
         self.links = graph.links.count

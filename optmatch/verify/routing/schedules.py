@@ -147,13 +147,6 @@ def count_toggles(schedule: Schedule) -> int:
     """Count how often a cell is driven to the other state.
 
     A free cell keeps the state it was last driven to; the first setting of a cell is no toggle.
-
-    Examples
-    --------
-    >>> states = [[0, 1, -1], [-1, 0, 1], [1, 0, -1]]
-    >>> schedule = Schedule(matchings=[[-1]] * 3, durations_s=[1.0] * 3, cell_states=states)
-    >>> count_toggles(schedule)
-    2
     """
     if schedule.cell_states is None:
         return 0

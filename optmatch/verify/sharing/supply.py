@@ -80,13 +80,7 @@ class Supply:
         return found
 
     def cut(self, proof: Any, demand: ArrayLike) -> int:
-        """Return what jobs with such demands get at most together, as a cut says.
-
-        Raises
-        ------
-        ProofError
-            If it is no cut of this problem.
-        """
+        """Return what jobs with such demands get at most together, as a cut says."""
         wanted = np.asarray(demand, dtype=np.int64)
         shape = (len(wanted), 1 if self.caps is None else self.caps.shape[1])
         if not isinstance(proof, SupplyProof) or proof.tight.shape != shape:

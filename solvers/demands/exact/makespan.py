@@ -38,20 +38,11 @@ def solve_makespan(
 ) -> Solution:
     """Finish a demand as early as possible, and prove it.
 
-    Parameters
-    ----------
-    problem
-        All-stop switching on one plane of an ideal switch, without packet network. Other small
-        demands on ideal switches go to a model of all planes; the rest gets the plans of `best`.
-        Slots last whole ticks.
-    limits
-        Iterations are conflicts of CP-SAT, for each number of slots.
-
-    Returns
-    -------
-    Solution
-        OPTIMAL where the line bound or prices prove it, or where CP-SAT refutes all else:
-        ``stats["bound_by"]`` is "cp-sat" then.
+    The model is of all-stop switching on one plane of an ideal switch, without packet network.
+    Other small demands on ideal switches go to a model of all planes; the rest gets the plans of
+    `best`. Slots last whole ticks, and iterations are conflicts of CP-SAT, for each number of
+    slots. The solution is OPTIMAL where the line bound or prices prove it, or where CP-SAT refutes
+    all else: ``stats["bound_by"]`` is "cp-sat" then.
     """
     plain = problem.fabric.graph is None and not problem.fabric.bidirectional
     alone = problem.planes == 1 and problem.packet_share == 0

@@ -47,16 +47,8 @@ def finish_small(
 ) -> Solution:
     """Improve on a schedule of a small demand on an ideal switch, or prove it the best.
 
-    Parameters
-    ----------
-    problem
-        Any planes, switching and packet network.
-    found
-        A solution with its schedules.
-    clock, rng, on_event
-        As of every method; iterations are conflicts of CP-SAT.
-    work
-        What CP-SAT may do at most, in its own seconds, which are the same on every machine.
+    Iterations are conflicts of CP-SAT; `work` is what it may do at most, in its own seconds, which
+    are the same on every machine.
     """
     end = found.objective
     if found.status is not Status.FEASIBLE or end is None or clock.remaining_s <= 0:
@@ -107,14 +99,12 @@ def finish_small(
 class PlaneModel:
     """The variables of at most so many slots on each plane, and what packets take.
 
+    The model has `slots` slots on each plane of an ideal switch.
+
     Parameters
     ----------
-    problem
-        On an ideal switch.
     share
         What the packet network carries per tick of one port, in ticks of a circuit.
-    slots
-        On each plane.
     below
         The largest end that counts, in parts of a tick: as many as the numerator of `share`.
     """

@@ -29,22 +29,6 @@ def send_eagerly(step: Step) -> Step:
     A message is one operation with two ends, so it cannot arrive before its receive starts. But a
     receive without dependencies delays no send. What depended on it takes its dependencies over,
     of each stream the last: those before it have ended by then.
-
-    Examples
-    --------
-    Two ranks that send before they receive, each after what it has sent:
-
-    >>> from optmatch.problems.rails.training.step import Group
-    >>> step = Step(
-    ...     groups=(Group("pp.0", "pp", (0, 1), rail=0),), rank=[0, 0, 0, 1, 1, 1],
-    ...     kind=[6, 7, 0, 6, 7, 0], group=[0, 0, -1] * 2, size_bytes=[8, 8, 0] * 2,
-    ...     duration_s=[0] * 6, peer=[1, 1, -1, 0, 0, -1], match=[0, 1, -1, 1, 0, -1],
-    ...     dep_start=[0, 0, 1, 2, 2, 3, 4], dep=[0, 1, 3, 4])
-    >>> can_start(step)
-    False
-    >>> eager = send_eagerly(step)
-    >>> can_start(eager), eager.dep_start.tolist(), eager.dep.tolist()
-    (True, [0, 0, 0, 2, 2, 2, 4], [0, 1, 3, 4])
     """
     stream, receives = streams(step).tolist(), (step.kind == RECV).tolist()
     start, dep = step.dep_start.tolist(), step.dep.tolist()

@@ -32,16 +32,6 @@ def json_nodes(content: bytes, path: str) -> list[Node]:
     The text is ``{"workload_graph": [{"Id": 1, "NodeType": 7, "comm_size": 8}, ...]}``, times in
     microseconds; or what Chakra's jsonizer writes, object after object: what describes the trace,
     then ``{"id": "1", "type": "COMM_COLL_NODE", "attr": [...]}``.
-
-    Raises
-    ------
-    FormatError
-        Naming file, and node or place: what is no such text, or no whole number.
-
-    Examples
-    --------
-    >>> json_nodes(b'{"workload_graph": [{"Id": 1, "NodeType": 4, "runtime": 5}]}', "run.0.json")
-    [Node(id=1, kind=4, name='', parents=[], duration_us=5, attributes={})]
     """
     if _GRAPH.encode() in content:
         tree = parse(content, path)

@@ -75,21 +75,10 @@ def messages() -> Messages:
     is read as bytes, since names of kernels are not always UTF-8; fields that are not declared
     are skipped by protobuf.
 
-    Raises
-    ------
-    SolverUnavailable
-        If protobuf is not installed.
-
     References
     ----------
     .. [1] MLCommons Chakra 1.0.0, ``schema/protobuf/et_def.proto``.
        https://github.com/mlcommons/chakra
-
-    Examples
-    --------
-    >>> attribute = messages().attribute(name=b"comm_size", uint64_val=300)
-    >>> attribute.SerializeToString().hex()
-    '0a09636f6d6d5f73697a6568ac02'
     """
     try:
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory

@@ -38,16 +38,7 @@ class TraceOptions(Value):
     flops_per_s: Positive | None = None
 
     def rail(self, ranks: Sequence[int]) -> int | None:
-        """Return the rail of a group, -1 inside a server, None if there are several.
-
-        Examples
-        --------
-        >>> neighbours = TraceOptions(gpus_per_server=2)
-        >>> neighbours.rail([0, 2]), neighbours.rail([2, 3]), neighbours.rail([0, 3])
-        (0, -1, None)
-        >>> TraceOptions(gpus_per_server=2, stride=4).rail([0, 4])
-        -1
-        """
+        """Return the rail of a group, -1 inside a server, None if there are several."""
         block, place = np.divmod(np.asarray(ranks), self.stride)
         server, rail = np.divmod(block, self.gpus_per_server)
         if len(set(zip(server.tolist(), place.tolist(), strict=True))) == 1:
@@ -55,14 +46,6 @@ class TraceOptions(Value):
         return int(rail[0]) if (rail == rail[0]).all() else None
 
     def rank(self, server: int, place: int) -> int:
-        """Return the rank of a GPU by its server and its place there; places are rails.
-
-        Examples
-        --------
-        >>> TraceOptions(gpus_per_server=2).rank(1, 0)
-        2
-        >>> TraceOptions(gpus_per_server=2, stride=4).rank(1, 1)
-        5
-        """
+        """Return the rank of a GPU by its server and its place there; places are rails."""
         block, offset = divmod(server, self.stride)
         return (block * self.gpus_per_server + place) * self.stride + offset

@@ -23,12 +23,6 @@ def pair_messages(messages: Nodes, members: Members) -> tuple[Integers, Integers
     order at both. Where a rank is not told, it is the other one of a group of two, or the only
     rank in the group that has a counterpart with the same tag. Of a trace in which something may
     be left out, a message without its other end is no error; it is `MISSING` in `pair`.
-
-    Raises
-    ------
-    FormatError
-        Naming the node: an end that is no rank or another one than its own, a message without
-        its other end, several ranks that could be it, or another size there.
     """
     sends, rank = messages.column("kind") == SEND, messages.rank
     tag, size_bytes = messages.column("tag"), messages.column("size_bytes")

@@ -58,38 +58,23 @@ def read_step(
 ) -> Step:
     """Read the Chakra traces of all ranks as one step of a job.
 
+    Computations take their duration; communication takes what its circuits need, whatever the
+    trace has measured. The k-th collective of a group at one rank belongs to the k-th at the
+    others. A send belongs to the receive between the same ranks with the same tag, in order, and
+    begins when both are ready. Where ranks would wait for each other in a circle, it does not wait
+    for the receive: see `send_eagerly`. Of an all-to-all whose ranks send more or less than each
+    other (``all_to_allv``), the largest size counts at all of them.
+
     Parameters
     ----------
     prefix
         ``folder/name`` of ``folder/name.RANK.et``, or the file of one rank.
-    groups
-        The file of communicator groups; None if no node names one.
-    options
-        What traces do not tell.
     skipped
         A list: what a cut trace does not tell is left out, and added to it and to `skipped` of
         the step, see `read_trace`. So are collectives without a part at some rank, and messages
         without their other end, which take the time that they took; and control dependencies,
         where nodes would wait in a circle (Chakra's own feeder follows data dependencies alone).
         None: that is an error.
-
-    Returns
-    -------
-    Step
-        Computations take their duration; communication takes what its circuits need, whatever the
-        trace has measured. The k-th collective of a group at one rank belongs to the k-th at the
-        others. A send belongs to the receive between the same ranks with the same tag, in order,
-        and begins when both are ready. Where ranks would wait for each other in a circle, it does
-        not wait for the receive: see `send_eagerly`. Of an all-to-all whose ranks send more or
-        less than each other (``all_to_allv``), the largest size counts at all of them.
-
-    Raises
-    ------
-    FormatError
-        Naming file and node, and group and rank: whatever `read_trace` refuses, a rank that is
-        not in the group of its collective, members whose collectives differ, a message without
-        its other end, or with several that are possible; dependencies in a circle; a group on
-        several rails; different groups of one dimension that overlap.
     """
     traces = read_traces(siblings(prefix), skipped=skipped)
     members = {} if groups is None else read_groups(groups, n_ranks=len(traces))

@@ -138,13 +138,7 @@ class Nodes(NamedTuple):
 
 
 def alike(*columns: Integers) -> list[Integers]:
-    """Group the places at which all columns are equal, in the order of their entries.
-
-    Examples
-    --------
-    >>> [places.tolist() for places in alike(np.array([5, 3, 5]), np.array([1, 1, 1]))]
-    [[1], [0, 2]]
-    """
+    """Group the places at which all columns are equal, in the order of their entries."""
     order = np.lexsort(columns[::-1])
     table = np.stack(columns)[:, order]
     new = np.flatnonzero((table[:, 1:] != table[:, :-1]).any(axis=0))
@@ -162,16 +156,6 @@ def read_trace(path: str | os.PathLike[str], *, skipped: list[str] | None = None
     the list: what is behind the end of the file, dependencies on nodes that are not there, and
     communication without its kind or size, which becomes computation of the time that it took.
 
-    Raises
-    ------
-    FormatError
-        Naming file, node and byte: a trace that is cut off or no trace, a node twice, a
-        dependency on a node that is not there, a size that is no whole number.
-    SolverUnavailable
-        If protobuf is not installed.
-
-    Notes
-    -----
     About 5 us for a node, and 200 bytes of memory.
     """
     file, content = os.fspath(path), _content(path)
@@ -185,13 +169,7 @@ def read_trace(path: str | os.PathLike[str], *, skipped: list[str] | None = None
 def read_traces(
     paths: Sequence[str | os.PathLike[str]], *, skipped: list[str] | None = None
 ) -> list[Trace]:
-    """Read the traces of all ranks, in the order of ranks; `skipped` as in `read_trace`.
-
-    Raises
-    ------
-    FormatError
-        If the ranks are not 0, 1, 2 and so on, or a file is damaged.
-    """
+    """Read the traces of all ranks, in the order of ranks; `skipped` as in `read_trace`."""
     ranks = {_parts(path)[0]: path for path in paths}
     if sorted(ranks) != list(range(len(paths))):
         raise FormatError(f"ranks {sorted(ranks)}: a file for each of 0 .. {len(paths) - 1}")
@@ -229,12 +207,6 @@ def decode_nodes(content: bytes, path: str, rank: int, skipped: list[str] | None
     """Decode the messages of a trace, each with its length in front: a description, then nodes.
 
     `parents` of the result are still numbers of nodes as in the file.
-
-    Raises
-    ------
-    FormatError
-        Naming file, byte and node: a trace that is cut off or no trace, an attribute whose value
-        is no whole number.
     """
     from google.protobuf.message import DecodeError
 

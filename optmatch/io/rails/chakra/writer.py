@@ -39,11 +39,6 @@ def trace_bytes(nodes: Iterable[Node], *, integers: str = "int64") -> bytes:
 
     `integers` is the width of attributes that are whole numbers, ``"int64"`` or ``"uint32"`` for
     instance; producers differ. A number that does not fit its width raises `ValueError`.
-
-    Examples
-    --------
-    >>> trace_bytes([Node(id=1, duration_us=5)]).hex()
-    '070a05312e302e3006080118043805'
     """
     from google.protobuf.proto import serialize_length_prefixed
 
@@ -67,15 +62,6 @@ def step_traces(step: Step) -> list[bytes]:
 
     Times are rounded to microseconds and sizes to bytes, as the format wants. A duration that is
     too long for its field raises `InputError`.
-
-    Examples
-    --------
-    >>> from optmatch.problems.rails.training.step import Group
-    >>> pair = Group("pp.0", "pp", (0, 1), rail=0)
-    >>> step = Step(groups=(pair,), rank=[0, 1], kind=[6, 7], group=[0, 0], size_bytes=[8, 8],
-    ...             duration_s=[0, 0], peer=[1, 0], match=[0, 0], dep_start=[0, 0, 0], dep=[])
-    >>> [b"pp.0" in content for content in step_traces(step)]
-    [True, True]
     """
     for k in (step.duration_s > 1e12).nonzero()[0][:1]:
         raise InputError(f"{step.describe(int(k))} takes {step.duration_s[k]:g} s")

@@ -26,34 +26,16 @@ def derive_triggers(
 ) -> TriggerPlan:
     """Keep the order of a plan and leave its times.
 
+    A state of which a part waits for other communications than another part becomes several: each
+    change concerns the ports of some circuits and waits for these alone. On a fabric with cells,
+    and on switches that stop as a whole, states stay whole.
+
     Parameters
     ----------
-    job, plan
-        A job and a plan that ``verify`` accepts.
     timeout_s
         After how long a message is sent again; None for ten times the delay, at least 1 ms.
     tries
         After so many messages without an answer a rail goes to its fall-back state.
-
-    Returns
-    -------
-    TriggerPlan
-        A state of which a part waits for other communications than another part becomes several:
-        each change concerns the ports of some circuits and waits for these alone. On a fabric
-        with cells, and on switches that stop as a whole, states stay whole.
-
-    Raises
-    ------
-    InputError
-        If the plan is none of this job.
-
-    Examples
-    --------
-    >>> import optmatch as om
-    >>> solution = om.solve(om.load("instances/rails/h200-dp2-windows.json"))
-    >>> triggers = derive_triggers(solution.problem, solution.answer)
-    >>> len(triggers.rails), triggers.rails[0].after[0].tolist()
-    (1, [0, 0, 2, 0, 1, 0])
     """
     step, n = job.step(), job.step().n_operations
     members = ranks_of_rails(step)

@@ -84,19 +84,10 @@ class Graph(NamedTuple):
 def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[TriggerPlan, Graph]:
     """Find from the order of a plan what waits for what; `find` is made if there is none.
 
-    Returns
-    -------
-    tuple
-        The plan with the rows `after`, `wanted` and `needs` that follow from its order, whatever
-        they were, and the graph.
+    Returns the plan with the rows `after`, `wanted` and `needs` that follow from its order,
+    whatever they were, and the graph. An operation that comes before what it has to wait for
+    raises `InputError`.
 
-    Raises
-    ------
-    InputError
-        If the plan is none of this job, or something comes before what it has to wait for.
-
-    Notes
-    -----
     Time O(operations log operations).
     """
     step, events, find = job.step(), job.events(), find or Finder(job.step())
@@ -149,13 +140,7 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
 
 
 def check_triggers(job: RailJob, plan: TriggerPlan) -> Graph:
-    """Check that all in a plan waits for what its order says, and return its graph.
-
-    Raises
-    ------
-    InputError
-        Naming the first row that is missing or does not belong there.
-    """
+    """Check that all in a plan waits for what its order says, and return its graph."""
     linked, graph = link(job, plan)
     for number, (given, own) in enumerate(zip(plan.rails, linked.rails, strict=True)):
         for name in ("needs", "after", "wanted"):
@@ -341,13 +326,7 @@ def _once(keys: Ints) -> Ints:
 
 
 def retime(job: RailJob, graph: Graph, plan: TriggerPlan) -> RailPlan:
-    """Return when everything happens if nothing is late, as a plan that can be verified.
-
-    Parameters
-    ----------
-    job, graph, plan
-        A job, and what `link` has found.
-    """
+    """Return when everything happens if nothing is late, as a plan that can be verified."""
     events = job.events()
     end = ends_s(graph.one_step())
     start = end - graph.events.duration_s

@@ -163,17 +163,7 @@ def _check_relays(rows: NDArray[np.int32], n_operations: int) -> None:
 
 
 def ranks_of_rails(step: Step) -> dict[int, NDArray[np.int64]]:
-    """List the ranks on each rail, ascending: the order in which its switch counts them.
-
-    Examples
-    --------
-    >>> from optmatch.problems.rails.training.step import Group
-    >>> none = dict.fromkeys(("rank", "kind", "group", "size_bytes", "duration_s"), [])
-    >>> groups = (Group("pp.0", "pp", (3, 1), rail=2), Group("dp.0", "dp", (1, 2), rail=2))
-    >>> step = Step(groups=groups, **none, peer=[], match=[], dep_start=[0], dep=[])
-    >>> {rail: ranks.tolist() for rail, ranks in ranks_of_rails(step).items()}
-    {2: [1, 2, 3]}
-    """
+    """List the ranks on each rail, ascending: the order in which its switch counts them."""
     found: dict[int, set[int]] = {}
     for group in step.groups:
         if group.rail != SCALE_UP:

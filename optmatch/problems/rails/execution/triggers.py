@@ -32,8 +32,6 @@ class RailTriggers(Value):
 
     Parameters
     ----------
-    rail
-        The rail.
     ranks
         Its ranks, ascending: ports are counted in this order, as in a `RailTimeline`.
     circuits
@@ -63,11 +61,6 @@ class RailTriggers(Value):
         of the one before; int32, shape (rows, 6).
     cell_states
         ``cell_states[state, cell]`` of fabrics with cells.
-
-    Raises
-    ------
-    InputError
-        If a state is no matching, triggers are out of order, or one is not there.
     """
 
     rail: Index
@@ -125,13 +118,7 @@ class RailTriggers(Value):
             check_matchings(self.states())
 
     def turns(self) -> tuple[Rows, Rows, Rows, Rows]:
-        """Return by changes: trigger, transmit port, receive ports before and after.
-
-        Raises
-        ------
-        InputError
-            If there is no such port, or one is there twice.
-        """
+        """Return by changes: trigger, transmit port, receive ports before and after."""
         sends, new, trigger = self.changes.T
         ports = len(self.circuits)
         for bad in np.flatnonzero((sends < 0) | (np.maximum(sends, new) >= ports))[:1]:
@@ -172,10 +159,6 @@ class TriggerPlan(Value):
 
     Parameters
     ----------
-    groups
-        The names of the groups of the job, in its order.
-    rails
-        Every rail of the job.
     place
         ``place[operation]``: its place in the order, in which all triggers have one, too. Ports
         serve what they send in this order; int32, by the operations of ``job.step()``.
@@ -194,15 +177,6 @@ class TriggerPlan(Value):
         After so long without an answer a message is sent again.
     tries
         After so many messages without an answer a rail goes to its fall-back state.
-
-    Raises
-    ------
-    InputError
-        If columns differ in length, or a rail occurs twice.
-
-    See Also
-    --------
-    optmatch.problems.rails.execution.orders.derive_triggers : makes one of a plan.
     """
 
     groups: tuple[str, ...]

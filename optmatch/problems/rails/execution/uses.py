@@ -33,10 +33,7 @@ class Ports(NamedTuple):
     def pair(self, *, use: bool, after_use: bool) -> tuple[Ints, Ints, Ints]:
         """Pair each send, or change, with the last send, or change, before it at its port.
 
-        Returns
-        -------
-        tuple
-            The one before, the one after, and 1 where the first is in the step before.
+        Returns the one before, the one after, and 1 where the first is in the step before.
         """
         port, is_use, item = self
         start, stop = np.searchsorted(port, port), np.searchsorted(port, port, "right") - 1
@@ -85,17 +82,6 @@ class Finder:
     """Finds operations by rank, group, and number.
 
     ``number[operation]`` counts the communications of a group at a rank, from 1; 0 of computation.
-
-    Examples
-    --------
-    >>> from optmatch.problems.rails.training.step import COMPUTE, RECV, SEND, Group
-    >>> pair = Group("pp.0", "pp", (0, 1), rail=0)
-    >>> step = Step(
-    ...     groups=(pair,), rank=[0, 0, 1], kind=[COMPUTE, SEND, RECV], group=[-1, 0, 0],
-    ...     size_bytes=[0, 8, 8], duration_s=[1, 0, 0], peer=[-1, 1, 0], match=[-1, 0, 0],
-    ...     dep_start=[0, 0, 1, 1], dep=[0])
-    >>> Finder(step).number.tolist()
-    [0, 1, 1]
     """
 
     def __init__(self, step: Step) -> None:
@@ -152,13 +138,7 @@ def first_users(rail: RailTriggers, place: NDArray[np.int32], find: Finder) -> I
 
 
 def gather(keys: NDArray[Any], wanted: NDArray[Any]) -> tuple[Ints, Ints]:
-    """Find where keys have wanted values: which value, and where; a value may be there twice.
-
-    Examples
-    --------
-    >>> [found.tolist() for found in gather(np.array([7, 9, 7]), np.array([9, 7, 9]))]
-    [[0, 1, 1, 2], [1, 0, 2, 1]]
-    """
+    """Find where keys have wanted values: which value, and where; a value may be there twice."""
     at = np.flatnonzero(np.isin(keys, wanted))
     at = at[np.argsort(keys[at], kind="stable")]
     low, high = (np.searchsorted(keys[at], wanted, side) for side in ("left", "right"))

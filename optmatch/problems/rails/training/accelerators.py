@@ -41,18 +41,7 @@ ACCELERATORS = {
 
 
 def describe_accelerator(name: str) -> dict[str, Any]:
-    """Return the fields of a `Workload` that an accelerator tells.
-
-    Raises
-    ------
-    InputError
-        Naming all accelerators, if there is none of this name.
-
-    Examples
-    --------
-    >>> describe_accelerator("H100")["memory_bytes_per_s"]
-    3350000000000.0
-    """
+    """Return the fields of a `Workload` that an accelerator tells."""
     if name not in ACCELERATORS:
         raise InputError(
             f"accelerator = {name!r}: one of {', '.join(ACCELERATORS)}", where="accelerator"

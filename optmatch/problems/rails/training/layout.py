@@ -86,11 +86,6 @@ def make_groups(split: Parallelism, gpus_per_server: int) -> tuple[Group, ...]:
     A group inside a server, or with all members on one rail, is one group. Where a group has
     members in several servers and on several rails, its parts inside the servers and its parts on
     the rails are groups: all of one family have the same shape.
-
-    Raises
-    ------
-    InputError
-        If a group does not have the same rails in each of its servers.
     """
     servers, rails = np.divmod(place_ranks(split), gpus_per_server)
     found: list[Group] = []

@@ -83,18 +83,7 @@ class Phase(Value):
 def stages(step: Step) -> tuple[tuple[int, tuple[int, ...]], ...]:
     """Find what is switched together: ranks that a group other than a pipeline joins on a rail.
 
-    Returns
-    -------
-    tuple
-        Pairs of rail and ranks, ascending; a rank that only pipelines is a stage of its own.
-
-    Examples
-    --------
-    >>> from optmatch.problems.rails.training.step import Group
-    >>> none = dict.fromkeys(("rank", "kind", "group", "size_bytes", "duration_s"), [])
-    >>> two = (Group("dp.0", "dp", (0, 1), rail=0), Group("pp.0", "pp", (1, 2), rail=0))
-    >>> stages(Step(groups=two, **none, peer=[], match=[], dep_start=[0], dep=[]))
-    ((0, (0, 1)), (0, (2,)))
+    Returns pairs of rail and ranks, ascending; a rank that only pipelines is a stage of its own.
     """
     head: dict[tuple[int, int], tuple[int, int]] = {}
 
@@ -121,25 +110,9 @@ def stages(step: Step) -> tuple[tuple[int, tuple[int, ...]], ...]:
 def phases(step: Step, collectives: Mapping[str, Algorithm] | None = None) -> tuple[Phase, ...]:
     """Split the communication of each stage into phases.
 
-    Parameters
-    ----------
-    step
-        The step.
-    collectives
-        The algorithm of each dimension; a ring where there is none.
+    Phases are by rail, then stage, then order in time. Two ranks of a stage that go through
+    different dimensions raise `InputError`.
 
-    Returns
-    -------
-    tuple of Phase
-        By rail, then stage, then order in time.
-
-    Raises
-    ------
-    InputError
-        If two ranks of a stage go through different dimensions, naming both.
-
-    Notes
-    -----
     Time O(operations), but for the sorting of circuits.
     """
     dimension = dimensions(step)

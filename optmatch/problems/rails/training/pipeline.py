@@ -41,22 +41,6 @@ def list_passes(
         gradients of weights fill the gaps; ``"zb-v"``: with two parts at each stage, there and
         back (both https://arxiv.org/abs/2401.10241). ``"dualpipe"``: two streams of micro-batches
         from both ends, so each stage has two parts (https://arxiv.org/abs/2412.19437).
-    pp, stage
-        How many stages there are, and which one this is.
-    parts
-        Parts of the model at a stage.
-    micro_batches
-        How many; see `check_batches`.
-
-    Examples
-    --------
-    >>> def show(schedule, stage):
-    ...     return " ".join(f"{kind}{batch}" for kind, _, batch in
-    ...                     list_passes(schedule, 2, stage, 1, 3))
-    >>> show("1f1b", 0)
-    'F0 F1 B0 F2 B1 B2'
-    >>> show("zb-h1", 1)
-    'F0 I0 F1 I1 W0 F2 I2 W1 W2'
     """
     if schedule == "dualpipe":
         return _two_streams(pp, stage, micro_batches)
@@ -77,17 +61,7 @@ def list_passes(
 
 
 def check_batches(schedule: PipelineSchedule, pp: int, micro_batches: int) -> None:
-    """Refuse micro-batches of which a schedule has no order.
-
-    Raises
-    ------
-    InputError
-        Naming schedule and number.
-
-    Examples
-    --------
-    >>> check_batches("zb-v", pp=4, micro_batches=3)
-    """
+    """Refuse micro-batches of which a schedule has no order."""
     needed = ""
     if schedule == "interleaved" and micro_batches % pp:
         needed = f"a multiple of pp = {pp}"
@@ -102,27 +76,14 @@ def check_batches(schedule: PipelineSchedule, pp: int, micro_batches: int) -> No
 
 
 def find_part(schedule: PipelineSchedule, pp: int, stage: int, part: int) -> int:
-    """Return which part of the model a part at a stage is.
-
-    Examples
-    --------
-    >>> [[find_part(schedule, 4, stage, 1) for stage in range(4)]
-    ...  for schedule in ("interleaved", "zb-v", "dualpipe")]
-    [[4, 5, 6, 7], [7, 6, 5, 4], [3, 2, 1, 0]]
-    """
+    """Return which part of the model a part at a stage is."""
     if part == 1 and schedule in ("zb-v", "dualpipe"):
         return (2 * pp if schedule == "zb-v" else pp) - 1 - stage
     return part * pp + stage
 
 
 def find_stage(schedule: PipelineSchedule, pp: int, where: int, part: int) -> int:
-    """Return the stage that has a part of the model; of ``"dualpipe"`` in the stream `part`.
-
-    Examples
-    --------
-    >>> [find_stage("zb-v", 2, where, 0) for where in range(4)]
-    [0, 1, 1, 0]
-    """
+    """Return the stage that has a part of the model; of ``"dualpipe"`` in the stream `part`."""
     if schedule == "zb-v":
         return min(where, 2 * pp - 1 - where)
     return pp - 1 - where if schedule == "dualpipe" and part else where % pp

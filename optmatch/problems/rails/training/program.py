@@ -34,24 +34,8 @@ def place_programs(
 ) -> Step:
     """Make a step of which all ranks of a stage have the same program.
 
-    Parameters
-    ----------
-    split
-        Degrees and layout.
-    groups
-        The groups, with names ``family.number``.
-    programs
-        ``programs[stage]``. Members of a group have their collectives in the same order.
-
-    Examples
-    --------
-    >>> from optmatch.problems.rails.training.layout import make_groups
-    >>> from optmatch.problems.rails.training.step import RECV, SEND
-    >>> two = Parallelism(pp=2)
-    >>> programs = [[Operation(SEND, family="pp", size_bytes=8.0, toward=1)],
-    ...             [Operation(RECV, family="pp", size_bytes=8.0, toward=0)]]
-    >>> place_programs(two, make_groups(two, 1), programs).peer.tolist()
-    [1, 0]
+    ``programs[stage]`` has the collectives of a group in the same order at all its members; groups
+    have names ``family.number``.
     """
     _check_messages(programs)
     stage_of = coordinates(split)[:, DEGREES.index("pp")]

@@ -16,12 +16,6 @@ def list_rounds(algorithm: Algorithm, kind: int, members: int) -> tuple[Round, .
     """List the rounds of a kind of operation; none if it goes around a ring, as that of two does.
 
     So do operations that the algorithm does not know.
-
-    Examples
-    --------
-    >>> from optmatch.problems.rails.training.step import ALL_GATHER
-    >>> [tuple(each) for each in list_rounds("halving", ALL_GATHER, 4)]
-    [(1, 1.0, 'both'), (2, 2.0, 'both')]
     """
     around = members <= 2 or algorithm == "ring"
     return () if around else steps.list_rounds(algorithm, OPERATIONS[kind], members)
@@ -32,12 +26,7 @@ def find_rounds(
 ) -> Iterator[tuple[NDArray[np.int64], tuple[Round, ...]]]:
     """List the operations on rails that are done in rounds, those of the same rounds together.
 
-    Parameters
-    ----------
-    step
-        The step.
-    collectives
-        The algorithm of each dimension; a ring where there is none.
+    A dimension without an algorithm goes around a ring.
     """
     kinds: dict[tuple[Algorithm, int], int] = {}
     of_group = [-1] * (len(step.groups) + 1)  # the last one for what is in no group

@@ -27,21 +27,8 @@ def span_rails(
 ) -> list[list[Operation]]:
     """Replace what goes over several rails by what goes inside servers, and over one rail each.
 
-    Parameters
-    ----------
-    programs
-        ``programs[stage]``, of families of groups that may need several rails.
-    groups
-        The groups.
-    spanning
-        ``"hierarchical"`` or ``"rings"``, as in `RailNetwork`.
-
-    Examples
-    --------
-    >>> groups = (Group("dp-server.0", "dp", (0, 1)), Group("dp-rail.0", "dp", (0, 2), 0))
-    >>> (program,) = span_rails([[Operation(ALL_REDUCE, (), "dp", 8.0)]], groups, "hierarchical")
-    >>> [(each.family, each.size_bytes) for each in program]
-    [('dp-server', 8.0), ('dp-rail', 4.0), ('dp-server', 4.0)]
+    ``programs[stage]`` are of families of groups that may need several rails; `spanning` is as in
+    `RailNetwork`.
     """
     members = {group.name.partition(".")[0]: len(group.ranks) for group in groups}
     if "pp" + RAIL in members:

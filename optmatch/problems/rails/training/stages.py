@@ -37,8 +37,6 @@ def build_step(
 ) -> Step:
     """Derive the operations of one step from model and degrees.
 
-    Notes
-    -----
     All ranks of a pipeline stage have the same program, which is written once. What is sent: at
     the end of each layer all activations by all-reduce (tensor parallel, twice a layer, put
     together in one operation), keys and values (context parallel), tokens to experts and back;

@@ -205,16 +205,6 @@ def ring_bytes(kind: ArrayLike, size_bytes: ArrayLike, members: ArrayLike) -> ND
     Of :math:`n` members and size :math:`S`: all-reduce :math:`2 (n-1) S / n`, all-gather
     :math:`(n-1) S`, reduce-scatter :math:`(n-1) S / n`, broadcast :math:`S`. An all-to-all is no
     ring: the sum over all peers, :math:`(n-1) S / n`. A message :math:`S`, computation 0.
-
-    Parameters
-    ----------
-    kind, size_bytes, members
-        Kind, size and number of members of the group of each operation.
-
-    Examples
-    --------
-    >>> ring_bytes([ALL_REDUCE, ALL_GATHER], [8.0, 8.0], 4).tolist()
-    [12.0, 24.0]
     """
     n = np.maximum(np.asarray(members, dtype=np.float64), 1.0)
     kinds = np.asarray(kind)
@@ -349,13 +339,7 @@ def _check_pairs(
 
 
 def joined(group: Group) -> list[tuple[int, int]]:
-    """List the circuits of a ring over a group, sender first, in its order.
-
-    Examples
-    --------
-    >>> joined(Group("dp.0", "dp", (0, 2, 4), rail=0))
-    [(0, 2), (2, 4), (4, 0)]
-    """
+    """List the circuits of a ring over a group, sender first, in its order."""
     if len(group.ranks) < 2:
         return []
     following = list_partners("ring", len(group.ranks), 1).tolist()

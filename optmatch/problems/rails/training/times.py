@@ -53,8 +53,6 @@ class Events(NamedTuple):
 def events(step: Step, network: RailNetwork, collectives: Mapping[str, Algorithm]) -> Events:
     """Join the parts of each communication, and list what comes before what.
 
-    Notes
-    -----
     A communication lasts as long as the bytes that a rank sends on the ring of its group need
     over all its ports on the rail, or over its scale-up links, and `latency_s` for each message
     of the ring; what goes in rounds, as long as the rounds together. What comes before:
@@ -81,12 +79,7 @@ def orders(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """List which operations of some ranks come before which, as pairs.
 
-    Parameters
-    ----------
-    step
-        The step.
-    operations
-        All operations of these ranks, ascending.
+    They are all operations of these ranks, ascending.
     """
     counts = step.dep_start[operations + 1] - step.dep_start[operations]
     skipped = step.dep_start[operations] - np.cumsum(counts) + counts
@@ -136,17 +129,7 @@ def durations_s(
 ) -> NDArray[np.float64]:
     """Return how long each operation lasts, with all its circuits there, in seconds.
 
-    Parameters
-    ----------
-    step
-        The step.
-    network
-        What carries it.
-    collectives
-        The algorithm of each dimension; a ring where there is none.
-    rates
-        What a rank sends over its rail in each dimension, in bytes per second; None for all its
-        ports in each.
+    In each dimension a rank sends `rates` bytes per second over its rail; None for all its ports.
     """
     sizes = np.array([*(len(group.ranks) for group in step.groups), 1])[step.group]
     rails = step.rail >= 0
@@ -171,13 +154,6 @@ def durations_s(
 def ends_s(given: Events, describe: Step | None = None) -> NDArray[np.float64]:
     """Return when each event ends, each as early as what comes before it allows, in seconds.
 
-    Raises
-    ------
-    InputError
-        If events wait for each other, naming those of one circle.
-
-    Notes
-    -----
     Level by level of the graph, each level at once: O(events + pairs).
     """
     n = len(given.part)
@@ -212,16 +188,8 @@ def ends_s(given: Events, describe: Step | None = None) -> NDArray[np.float64]:
 def list_circle(before: Sequence[int], after: Sequence[int]) -> list[int]:
     """Find some that wait for each other, each for the next; the smallest number stands first.
 
-    Parameters
-    ----------
-    before, after
-        ``after[k]`` waits for ``before[k]``: pairs of those that never start, and of what waits
-        for them. Each that never starts waits for another one.
-
-    Examples
-    --------
-    >>> list_circle([2, 3, 1, 2], [1, 2, 3, 9])
-    [1, 2, 3]
+    ``after[k]`` waits for ``before[k]``: pairs of those that never start, and of what waits for
+    them.
     """
     waits_for = dict(zip(after, before, strict=True))
     one, seen = before[0], dict[int, int]()
