@@ -31,7 +31,7 @@ help:
 	@echo "make coverage   the tests traced: which lines and branches they reach"
 	@echo "make soak   tests of methods with ten times the problems (an hour)"
 	@echo "make fuzz   MINUTES=10 of changed inputs of every format; what fails is kept in fuzz-failures/"
-	@echo "make mutate CHANGES=300 SEED=0 of single lines: lists those that no test of their room notices"
+	@echo "make mutate CHANGES=1000 SEED=0 of single lines of IN=optmatch/verify: lists those that no test notices"
 	@echo "make bench  times beside those of other packages, as JSON, tables and a plot (RUN=$(RUN))"
 	@echo "make clean  remove what these made"
 
@@ -92,9 +92,9 @@ soak: $(READY_TO_TEST)
 fuzz: $(READY_TO_TEST)
 	$(BIN)/python -m tests.helpers.fuzzing $(or $(MINUTES),10)
 
-# Slow: about five seconds of a processor for each change, and once as long as the tests take.
+# Slow: about three seconds of a processor for each change, and once as long as the tests take.
 mutate: $(READY_TO_TEST)
-	$(BIN)/python -m tests.helpers.mutants $(or $(CHANGES),300) $(or $(SEED),0)
+	$(BIN)/python -m tests.helpers.mutants $(or $(CHANGES),1000) $(or $(SEED),0) $(or $(IN),optmatch/verify)
 
 lint: $(READY_TO_TEST)
 	$(BIN)/ruff check .

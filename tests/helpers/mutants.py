@@ -2,16 +2,21 @@
 
 ``python -m tests.helpers.mutants NUMBER [SEED [PREFIX]]`` draws so many changes in the verifier,
 in `optmatch/io` and in `solvers` (or what begins with the prefix; ``FILE:LINE`` is one line), and
-lists those that no test of the room saw. The files stay as they are: a process for each imports
-the changed text, and runs the tests that execute the line, the quickest first. Which do is written
-down in `build/mutants`, once for each file of tests. Neither constants of modules nor messages are
-changed. A changed kernel is compiled anew, and so are all that its tests call.
+lists those that no test of the room saw; the verifier is judged by all of `tests/verify`, and by
+nothing else. The files stay as they are: a process for each imports the changed text, and runs the
+tests that execute the line, the quickest first. Which do is written down in `build/mutants`, once
+for each file of tests. Neither constants of modules nor messages are changed. A changed kernel is
+compiled anew, and so are all that its tests call.
+
+Changes that change nothing are listed in `tests/verify/equivalents`, with the reason, as they are
+printed here; they are counted apart.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
+import importlib
 import importlib.machinery
 import json
 import os
@@ -27,11 +32,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import coverage
-import hypothesis
-import numba
-import ortools.sat.python.cp_model
 import pytest
-import scipy.optimize  # loaded here, once for all processes
 
 HERE = Path(__file__).resolve().parents[2]
 RECORDS = HERE / "build" / "mutants"
@@ -39,6 +40,7 @@ LAYERS = ("optmatch/verify", "optmatch/io", "solvers")
 HOMES = ("solvers", "verify", "io", "control", "problems")
 """Folders of tests, in which a room has a folder of its own."""
 CACHING = ("optmatch.verify.", "optmatch.io.", "optmatch.solvers.", "tests.")
+EQUIVALENTS = HERE / "tests" / "verify" / "equivalents"
 ALL_SECONDS = 25
 """Of the processor: what has passed for so long has survived."""
 
@@ -145,8 +147,8 @@ def tests_of(mutant: Mutant) -> dict[str, float]:
     own = HERE.joinpath("tests", str(layer))
     folders: list[Path] = [HERE.joinpath("tests", home, *rooms) for home in HOMES if rooms]
     files: set[Path] = {file for folder in folders for file in folder.glob("test_*.py")}
-    if not own.joinpath(*rooms).exists():
-        files.update(own.rglob("test_*.py"))
+    if layer == "verify" or not own.joinpath(*rooms).exists():
+        files = set(own.rglob("test_*.py"))
     shared = "contract" if layer == "solvers" else "*"
     found: list[tuple[bool, float, str, float]] = []
     for file in sorted(files.union(own.glob(f"test_{shared}.py"))):
@@ -164,17 +166,23 @@ def tests_of(mutant: Mutant) -> dict[str, float]:
 def _recorded(file: Path, path: str) -> dict[str, Any]:
     """Tell the seconds of each test of a file, and the lines of each module that it executes.
 
-    They are found anew after a change of the file, or of a module that it executes.
+    They are found anew after a change of the file, of tables beside it, or of a module that it
+    executes.
     """
     record = RECORDS / f"{'.'.join(file.relative_to(HERE).parts)}.json"
     if record.exists():
-        found: dict[str, Any] = json.loads(record.read_text())
+        found = _read(record, record.stat().st_mtime)
         reached = any(path in lines for _, lines, _ in found.values())
-        newest = max(place.stat().st_mtime for place in [file, HERE / path][: 1 + reached])
-        if newest < record.stat().st_mtime:
+        places = [file, *file.parent.glob("rules/*.py"), *[HERE / path] * reached]
+        if max(place.stat().st_mtime for place in places) < record.stat().st_mtime:
             return found
     record.parent.mkdir(parents=True, exist_ok=True)
     _fork(lambda: _record(file, record))
+    return _read(record, record.stat().st_mtime)
+
+
+@functools.cache
+def _read(record: Path, _: float) -> dict[str, Any]:
     return dict(json.loads(record.read_text()))
 
 
@@ -309,7 +317,10 @@ def _test(mutant: Mutant, tests: dict[str, float]) -> int:
 
         kept: Any = compiler._Cache
         kept.load_overload = kept.save_overload = lambda *_: None
-    return _pytest(["-x", *tests], _Limits(tests, 15 if mutant.kernel else 5))
+    limits = _Limits(tests, 15 if mutant.kernel else 5)
+    files = dict.fromkeys(test.partition("::")[0] for test in tests)
+    runs = ([t for t in tests if t.startswith(f"{file}::")] for file in files)
+    return next((code for run in runs if (code := _pytest(["-x", *run], limits))), 0)
 
 
 def _pytest(tests: list[str], plugin: object) -> int:
@@ -317,31 +328,52 @@ def _pytest(tests: list[str], plugin: object) -> int:
     return int(pytest.main([*options, *tests], plugins=[plugin]))
 
 
-def main(number: int, seed: int = 0, prefix: str = "") -> int:
-    """Draw changes, run them, and print those that survived."""
-    assert all((hypothesis, numba, ortools, scipy))
-    os.chdir(HERE)
+def list_equivalents() -> dict[tuple[str, ...], str]:
+    """Return the reasons of the changes that change nothing, by path, old line and new line."""
+    found: dict[tuple[str, ...], str] = {}
+    for file in sorted(EQUIVALENTS.glob("*.txt")):
+        for block in file.read_text("utf-8").strip().split("\n\n"):
+            place, old, new, *why = map(str.strip, block.splitlines())
+            found[place, old, new] = " ".join(why)
+    return found
+
+
+def key_of(mutant: Mutant) -> tuple[str, ...]:
+    """Return how a change is listed: its path, the old line and the new one."""
+    place, old, new = map(str.strip, mutant.describe().splitlines())
+    return place.partition(":")[0], old, new
+
+
+def list_mutants(prefix: str = "") -> list[Mutant]:
+    """List all changes of what begins with a prefix; ``FILE:LINE`` is one line."""
     prefix, _, line = prefix.partition(":")
-    files = [
-        str(file.relative_to(HERE)) for layer in LAYERS for file in (HERE / layer).rglob("*.py")
-    ]
-    found = [
+    files = [file for layer in LAYERS for file in (HERE / layer).rglob("*.py")]
+    return [
         mutant
-        for file in sorted(files)
-        if file.startswith(prefix)
-        for mutant in mutants_of(file)
+        for path in sorted(str(file.relative_to(HERE)) for file in files)
+        if path.startswith(prefix)
+        for mutant in mutants_of(path)
         if line in ("", str(mutant.line))
     ]
+
+
+def main(number: int, seed: int = 0, prefix: str = "") -> int:
+    """Draw changes, run them, and print those that survived."""
+    for name in ("hypothesis", "numba", "ortools.sat.python.cp_model", "scipy.optimize"):
+        importlib.import_module(name)  # once for all processes
+    os.chdir(HERE)
+    found, equivalents = list_mutants(prefix), list_equivalents()
     random.Random(seed).shuffle(found)
     results = Counter[str]()
     print(f"{len(found)} changes in {prefix or ', '.join(LAYERS)}; {number} of them, seed {seed}")
     for mutant in found[:number]:
-        result = run(mutant)
+        result = "equivalent" if key_of(mutant) in equivalents else run(mutant)
         results[result] += 1
-        if result != "killed":
+        if result not in ("killed", "equivalent"):
             print(f"{results.total()}, {result}: {mutant.describe()}", flush=True)
-    spent_s = sum(os.times()[:4])
+    spent_s, judged = sum(os.times()[:4]), results.total() - results["equivalent"]
     print(", ".join(f"{count} {result}" for result, count in results.items()), f"{spent_s:.0f} s")
+    print(f"{results['killed'] / max(judged, 1):.1%} of those that change something are killed")
     return 0
 
 
