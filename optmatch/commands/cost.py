@@ -9,7 +9,7 @@ import click
 
 from optmatch.commands.shared.options import FORCE, JSON, NUMBERS, PICTURE, with_options
 from optmatch.commands.shared.outcome import csv_text, print_object, print_table, say
-from optmatch.problems.rails.costs import PRICES, CostComparison, Prices, compare_costs
+from optmatch.problems.costs import PRICES, CostComparison, Prices, compare_costs
 
 _SIZES = "128,256,512,1024,2048,4096,8192,16384"
 _COLUMNS = ("design", "switch_ports", "ocs_ports", "transceivers", "cost_usd", "power_w")

@@ -14,6 +14,7 @@ from .comparison import (
     fabrics_data as fabrics_data,
     plot_fabrics as plot_fabrics,
 )
+from .costs import CostsData as CostsData, costs_data as costs_data, plot_costs as plot_costs
 from .demands.gantt import (
     GanttData as GanttData,
     gantt_data as gantt_data,
@@ -40,7 +41,6 @@ from .profiles import (
     profile_data as profile_data,
     profile_svg as profile_svg,
 )
-from .rails.costs import CostsData as CostsData, costs_data as costs_data, plot_costs as plot_costs
 from .rails.gantt import (
     RailGanttData as RailGanttData,
     plot_rails as plot_rails,

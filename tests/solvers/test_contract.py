@@ -6,7 +6,7 @@ import pytest
 
 from optmatch.kinds import all_methods
 from optmatch.problems import AllToAll
-from optmatch.solvers.TEMPLATE import METHOD
+from optmatch.solvers.routing.TEMPLATE import METHOD
 from optmatch.testing import (
     SolverContract,
     all_to_all_problems,

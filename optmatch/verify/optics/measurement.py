@@ -25,8 +25,8 @@ from optmatch.model import (
     integer,
 )
 from optmatch.model.device import Device, find_device
+from optmatch.verify.loops import Loop as DarkLoop, find_loops
 from optmatch.verify.optics.figures import Loop, Optics
-from optmatch.verify.routing.loops import Loop as DarkLoop, find_loops
 
 Idle = Literal["cross", "bar", "keep"]
 

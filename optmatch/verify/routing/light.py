@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from optmatch.fabrics import DEAD, CellGraph, Fabric
 from optmatch.fabrics.light import Light, trace
 from optmatch.model import CROSS, FREE, IDLE, Schedule
+from optmatch.verify.loops import find_loops
 from optmatch.verify.report import Findings
-from optmatch.verify.routing.loops import find_loops
 
 
 class Traced(NamedTuple):

@@ -16,10 +16,10 @@ from hypothesis import given, settings, strategies as st
 import optmatch as om
 from optmatch.fabrics.light import trace
 from optmatch.model import FrozenMap
+from optmatch.verify.loops import find_loops
 from optmatch.verify.report import SHOWN
 from optmatch.verify.routing import light as light_rules
 from optmatch.verify.routing.bounds import bound_objective, count_slots, route_lengths
-from optmatch.verify.routing.loops import find_loops
 from tests.helpers import oracles
 
 IDEAL = om.AllToAll(om.IdealSwitch(3))

@@ -16,7 +16,7 @@ from hypothesis import given, strategies as st
 import optmatch as om
 from optmatch.cli import main
 from optmatch.plotting import costs_data, plot_costs
-from optmatch.problems.rails.costs import (
+from optmatch.problems.costs import (
     DESIGNS,
     OLDER_TRANSCEIVER_USD,
     PRICES,

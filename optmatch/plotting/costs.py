@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from optmatch.plotting import palette
 from optmatch.plotting.figures import blank_figure
-from optmatch.problems.rails.costs import DESIGNS, CostComparison
+from optmatch.problems.costs import DESIGNS, CostComparison
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,7 +29,7 @@ def costs_data(rows: Sequence[CostComparison]) -> CostsData:
 
     Examples
     --------
-    >>> from optmatch.problems.rails.costs import PRICES, compare_costs
+    >>> from optmatch.problems.costs import PRICES, compare_costs
     >>> costs_data(compare_costs([2048, 1024], PRICES["h200"])).n_gpus.tolist()
     [1024, 2048]
     """
