@@ -273,8 +273,10 @@ class Instance:
 def form_of(hint: Any) -> Form:
     """Return what a type hint allows."""
     span, axes = Range(), Axes(1)
+    hint = _spell_out(hint)
     if get_origin(hint) is Annotated:
         hint, *rules = get_args(hint)
+        hint = _spell_out(hint)
         span = next((rule for rule in rules if isinstance(rule, Range)), span)
         axes = next((rule for rule in rules if isinstance(rule, Axes)), axes)
     origin, parts = get_origin(hint), get_args(hint)
@@ -292,7 +294,24 @@ def form_of(hint: Any) -> Form:
         return Mapped(form_of(parts[1]))
     if hint in (int, float, bool, str):
         return Plain(hint, span)
-    return Instance(object if hint is Any else hint)
+    cls = object if hint is Any else origin or hint
+    if not isinstance(cls, type):
+        raise TypeError(f"{hint!r}: no form of a field")
+    return Instance(cls)
+
+
+def _spell_out(hint: Any) -> Any:
+    """Put what it stands for in the place of an alias, plain or with parameters.
+
+    From Python 3.12 on, NumPy's `NDArray` is one, and so is what a ``type`` statement makes.
+    """
+    while (alias := get_origin(hint) or hint) and hasattr(alias, "__value__"):
+        value = alias.__value__
+        if alias is not hint:  # with parameters, which the value may name in another order
+            given = dict(zip(alias.__type_params__, get_args(hint), strict=True))
+            value = value[tuple(given[name] for name in value.__parameters__)]
+        hint = value
+    return hint
 
 
 @cache
