@@ -43,7 +43,10 @@ class SolverContract(Runs):
     problems
         What it is run on: a hypothesis strategy, or a list.
     tiny_problems
-        Problems that `brute_force` can solve: a strategy, or a list; empty if there is no oracle.
+        Problems that `oracle` can solve: a strategy, or a list; empty if there is no oracle.
+    oracle
+        A function that returns the best objective of a problem, None where there is no answer;
+        `brute_force`, which knows routings, all-to-alls and demands, unless told.
     examples
         How many problems each test draws.
     limits

@@ -12,11 +12,8 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import CellGraph, Fabric
 from optmatch.model import BAR, InputError, Problem, Score
-from optmatch.problems import AllToAll, Demand, RailJob, Reroute, Routing, SliceAllocation
+from optmatch.problems import AllToAll, Demand, Routing
 from optmatch.testing.demands import best_demand
-from optmatch.testing.rails import best_rail
-from optmatch.testing.reroutes import best_reroute
-from optmatch.testing.slices import best_slice
 
 MOST_CELLS = 16
 
@@ -66,12 +63,6 @@ def brute_force(problem: Problem) -> Score | None:
         return _best_all_to_all(problem)
     if isinstance(problem, Demand):
         return best_demand(problem, largest_matchings(problem.fabric))
-    if isinstance(problem, RailJob):
-        return best_rail(problem)
-    if isinstance(problem, Reroute):
-        return best_reroute(problem)
-    if isinstance(problem, SliceAllocation):
-        return best_slice(problem)
     raise InputError(f"kind = {problem.kind!r}: there is no brute force for it")
 
 

@@ -1,8 +1,6 @@
-"""Small slice problems, and the best answers to tiny ones by trying everything."""
+"""Small slice problems as hypothesis strategies and as lists."""
 
 from __future__ import annotations
-
-from itertools import permutations, product
 
 import numpy as np
 from hypothesis import strategies as st
@@ -24,7 +22,7 @@ def slice_problems(draw: st.DrawFn, *, tiny: bool = False) -> SliceAllocation:
     draw
         Given by hypothesis.
     tiny
-        Whether `brute_force` is to be able to solve it.
+        Whether every place of its servers can be tried.
 
     Examples
     --------
@@ -64,25 +62,3 @@ def smallest_slices() -> list[SliceAllocation]:
         SliceAllocation(one, (2, 2, 1), reserved=(0,)),
         SliceAllocation(RackFabric(chips=(1, 1, 2), server=(1, 1, 1)), (1, 1, 2)),
     ]
-
-
-def best_slice(problem: SliceAllocation) -> float | None:
-    """Find the least load of a tiny slice problem; None if nothing fits."""
-    best: float | None = None
-    before = problem.loads
-    racks = problem.fabric.server_coordinates[:, 0]
-    for plan in problem.slice_shapes:
-        pairs = list(zip(plan.pairs.tolist(), plan.weights.tolist(), strict=True))
-        for servers in permutations(problem.free_servers.tolist(), plan.n_slots):
-            if len({int(racks[server]) for server in servers}) > 1 and not problem.fabric.joined:
-                continue
-            choices = [problem.candidates(servers[a], servers[b], w) for (a, b), w in pairs]
-            for routes in product(*choices):
-                loads = before.copy()
-                for route, (_, weight) in zip(routes, pairs, strict=True):
-                    loads[list(route)] += weight
-                used = [edge for route in routes for edge in route]
-                if (loads <= problem.fabric.edge_fibres).all():
-                    load = float(loads[used].max(initial=0))
-                    best = load if best is None else min(best, load)
-    return best

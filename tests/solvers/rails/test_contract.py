@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from optmatch.kinds import all_methods
 from optmatch.testing import SolverContract, rail_problems
+from tests.helpers.exhaustive.rails import best_rail
 
 
 class RailContract(SolverContract):
@@ -12,6 +13,7 @@ class RailContract(SolverContract):
     examples = 15
     problems = rail_problems()
     tiny_problems = rail_problems(tiny=True)
+    oracle = best_rail
     iterates = False
 
 

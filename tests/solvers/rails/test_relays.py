@@ -27,7 +27,7 @@ from optmatch.solvers.rails.methods import plan_well
 from optmatch.solvers.rails.order import best_order
 from optmatch.solvers.rails.relays import divert, list_relays, plan_diverted, recognise
 from optmatch.solvers.rails.transfers import fold_transfers
-from optmatch.testing.rails import Hops, least_step_s, straight_hops
+from tests.helpers.exhaustive.rails import Hops, least_step_s, straight_hops
 from tests.helpers.modes import examples
 from tests.helpers.rails import (
     chain_step,

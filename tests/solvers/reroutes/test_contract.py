@@ -6,6 +6,7 @@ import os
 
 from optmatch.testing import SolverContract, reroute_problems
 from tests.helpers.contracts import contracts, methods_of
+from tests.helpers.exhaustive.reroutes import best_reroute
 
 
 class RerouteContract(SolverContract):
@@ -14,6 +15,7 @@ class RerouteContract(SolverContract):
     examples = 3 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 6
     problems = reroute_problems()
     tiny_problems = reroute_problems(tiny=True)
+    oracle = best_reroute
     iterates = False
 
 

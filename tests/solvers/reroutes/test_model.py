@@ -14,7 +14,8 @@ from optmatch.solvers.reroutes.greedy import case_of
 from optmatch.solvers.reroutes.ilp import RerouteSearch
 from optmatch.solvers.reroutes.repair import Reach, Recovery, repair, split_rest
 from optmatch.solvers.reroutes.routing_state import RoutingState
-from optmatch.testing.reroutes import best_reroute, draw_state
+from optmatch.testing.reroutes import draw_state
+from tests.helpers.exhaustive.reroutes import best_reroute
 
 MESH = om.HexMesh(1, 2, ports=8)
 """Eleven cells: every state can be tried."""

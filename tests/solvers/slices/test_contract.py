@@ -6,6 +6,7 @@ import os
 
 from optmatch.testing import SolverContract, slice_problems
 from tests.helpers.contracts import contracts, methods_of
+from tests.helpers.exhaustive.slices import best_slice
 
 
 class SliceContract(SolverContract):
@@ -14,6 +15,7 @@ class SliceContract(SolverContract):
     examples = 3 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 12
     problems = slice_problems()
     tiny_problems = slice_problems(tiny=True)
+    oracle = best_slice
 
 
 globals().update(contracts(SliceContract, methods_of("slice-allocation")))

@@ -25,8 +25,8 @@ from optmatch.solvers.slices.kernels import EXHAUSTED, FOUND, offer
 from optmatch.solvers.slices.pod import Pod, aligned_blocks, tell_apart, whole_racks
 from optmatch.solvers.slices.search import Rack, SliceSearch
 from optmatch.testing import slice_problems
-from optmatch.testing.slices import best_slice
 from optmatch.verify.slices.bounds import check_load_proof, measure
+from tests.helpers.exhaustive.slices import best_slice
 from tests.helpers.modes import compiled_only
 
 pytestmark = pytest.mark.kernels

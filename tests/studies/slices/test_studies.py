@@ -33,8 +33,8 @@ from optmatch.studies.slices.fragmented import fill_fragmented
 from optmatch.studies.slices.replay import RULES, count_usable, replay
 from optmatch.studies.slices.tables import study_slices
 from optmatch.testing import slice_problems
-from optmatch.testing.slices import best_slice
 from tests.helpers.command import start
+from tests.helpers.exhaustive.slices import best_slice
 
 few = settings(max_examples=20, deadline=None, database=None)
 SMALL = om.RackFabric(racks=2)

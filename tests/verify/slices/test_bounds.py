@@ -10,10 +10,10 @@ from hypothesis import given, settings, strategies as st
 import optmatch as om
 from optmatch.problems import LoadProof
 from optmatch.testing import slice_problems
-from optmatch.testing.slices import best_slice
 from optmatch.verify.report import Findings
 from optmatch.verify.slices.bounds import bound_load, check_load_proof
 from optmatch.verify.slices.replay import check_crossing
+from tests.helpers.exhaustive.slices import best_slice
 
 few = settings(max_examples=25, deadline=None, database=None)
 RACK = om.RackFabric()
