@@ -122,7 +122,8 @@ def _by_prices(problem: Demand, proof: ConfigurationProof) -> float:
     largest = int(ticks.max()) + delay + shortest
     if max(int(duals.max()) * n_ports**2, units) * largest >= LARGEST:
         raise ProofError("prices times ticks overflow")
-    for duration in {shortest, *np.maximum(ticks[ticks > 0], shortest).tolist()}:
+    # between these durations what a matching earns is straight: no other can be the first to fail
+    for duration in set(np.maximum(ticks[ticks > 0], shortest).tolist()):
         heaviest = weigh_heaviest(duals * np.minimum(ticks, duration))
         if heaviest > units * (duration + delay):
             raise ProofError(f"a slot of {duration} ticks earns more than it takes")

@@ -40,14 +40,15 @@ def count(port: int, against: int | None = None) -> CountProof:
 PAIR = demand([[0, 3], [2, 0]])
 STAYING = demand([[4, 0], [0, 2]], switching="per-circuit")
 SHORT = demand([[0, 3], [2, 0]], min_slot_s=2.0)
-ONE = demand([[6]], delay_s=2.0)
-"""Prices of 3 / 4 for each second earn 6 in the 8 s that it takes."""
+ONE = demand([[6]])
+"""Prices of 7 / 6 for each second earn 7 in the 7 s that it takes."""
 RAISED = demand([[2]], delay_s=2.0, min_slot_s=8.0)
 EXACT = om.Demand.from_matrix([[1, 2], [2, 1]], objective="matchings")
 WEIGHTS = om.Demand.from_matrix([[1, 2, 6], [3, 3, 3], [5, 4, 0]], objective="matchings")
 LONG = om.Demand.from_matrix(np.ones((17, 17)), objective="matchings")
 TWO = demand([[0, 3], [2, 0]], planes=2)
-PACKETS = demand([[3, 1], [3, 0]], packet_bytes_per_s=0.25)
+INTO_ONE = demand([[3, 0], [3, 0]], packet_bytes_per_s=0.25)
+FROM_ONE = demand([[3, 3], [0, 0]], packet_bytes_per_s=0.25)
 THIRDS = om.Demand.from_matrix([[1 / 3]], delay_s=0.0, quantum_s=0.1)
 LATE = demand(
     [[0, 3], [2, 0]],
@@ -57,6 +58,13 @@ LATE = demand(
     weights=(2.0, 1.0),
     deadlines_s=(1.0, 2.0),
 )
+STAR = om.Demand.from_matrix(
+    [[0, 3, 0, 0], [0, 0, 0, 0], [3, 0, 0, 0], [3, 0, 0, 0]],
+    om.HexMesh(1, 2, ports=[0, 6, 1, 8]),
+    delay_s=0.0,
+    switching="per-circuit",
+)
+"""Three circuits at port 0, in whatever direction."""
 IS_PROOF = "the certificate is a proof"
 
 ROWS = [
@@ -158,9 +166,32 @@ ROWS = [
     # packets: what ports send and receive there is their own
     Row(
         None,
-        PACKETS,
-        PACKETS.schedule([[0, -1], [-1, 0]], [2, 2]),
-        figures={"packet_s": 8.0, "objective": 8.0, "demand_s": 7.0, "circuit_s": 4.0},
+        INTO_ONE,
+        INTO_ONE.schedule([[0, -1], [-1, 0]], [2, 2]),
+        figures={"packet_s": 8.0, "objective": 8.0, "demand_s": 6.0, "circuit_s": 4.0},
+    ),
+    Row(
+        None,
+        FROM_ONE,
+        FROM_ONE.schedule([[0, -1], [1, -1]], [2, 2]),
+        figures={"packet_s": 8.0, "objective": 8.0},
+    ),
+    Row(
+        "the objective is as recomputed",
+        INTO_ONE,
+        claim(
+            INTO_ONE,
+            schedule=INTO_ONE.schedule([[0, -1], [-1, 0]], [2, 2]),
+            objective=4.0,
+            lower_bound=INTO_ONE.lower_bound(),
+            limit=om.Limit.TIME,
+        ),
+    ),
+    Row(
+        None,
+        INTO_ONE,
+        INTO_ONE.schedule([[0, -1], [-1, 0]], [3, 2]),
+        figures={"packet_s": 4.0, "objective": 7.0},
     ),
     # groups: the first ends at 3 s, 2 s late at the price of 2 a second, the other at 2 s
     Row(
@@ -175,13 +206,14 @@ ROWS = [
     Row(IS_PROOF, PAIR, proved(PAIR, LineProof("source", 2)), "names port 2 of 2"),
     Row(IS_PROOF, PAIR, proved(PAIR, "trust me"), "a str, which is no proof about a demand"),
     Row(IS_PROOF, LATE, proved(LATE, LineProof("source", 0)), "no proof is about groups"),
+    Row(None, STAR, claim(STAR, lower_bound=9.0), figures={"lower_bound_recomputed": 9.0}),
     # prices
-    Row(None, ONE, proved(ONE, prices([[4]], 3)), figures={"lower_bound_checked": 8.0}),
+    Row(None, ONE, proved(ONE, prices([[7]], 6)), figures={"lower_bound_checked": 7.0}),
     Row(
         IS_PROOF,
         ONE,
-        proved(ONE, prices([[4001]], 3000)),
-        "a slot of 3 ticks earns more than it takes",
+        proved(ONE, prices([[6]], 5)),
+        "a slot of 6 ticks earns more than it takes",
     ),
     Row(  # what is too short for a slot is priced as long as the shortest
         IS_PROOF,
@@ -193,20 +225,20 @@ ROWS = [
     Row(
         IS_PROOF,
         replace(ONE, switching="per-circuit"),
-        proved(replace(ONE, switching="per-circuit"), prices([[4]], 3)),
+        proved(replace(ONE, switching="per-circuit"), prices([[7]], 6)),
         "prices bound the completion time of slots that begin together",
     ),
     Row(IS_PROOF, EXACT, proved(EXACT, prices([[0, 0], [0, 0]], 1)), "begin together"),
     Row(
         IS_PROOF,
         replace(ONE, planes=2),
-        proved(replace(ONE, planes=2), prices([[4]], 3)),
+        proved(replace(ONE, planes=2), prices([[7]], 6)),
         "prices bound what one plane carries alone",
     ),
     Row(
         IS_PROOF,
         replace(ONE, packet_bytes_per_s=0.5),
-        proved(replace(ONE, packet_bytes_per_s=0.5), prices([[4]], 3)),
+        proved(replace(ONE, packet_bytes_per_s=0.5), prices([[7]], 6)),
         "prices bound what one plane carries alone",
     ),
     Row(IS_PROOF, PAIR, proved(PAIR, prices([[1]], 1)), "prices of shape (1, 1) for 2 ports"),

@@ -1,0 +1,61 @@
+"""The bound of groups, counted by two programs, and against the rule of Smith."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optmatch as om
+from optmatch.verify.demands.groups import EXACT, bound_weighted
+
+
+def draw(rng: np.random.Generator, n_ports: int, n_groups: int) -> om.Demand:
+    """Draw a demand whose entries belong to groups, with weights, deadlines and a delay."""
+    shape = n_ports, n_ports
+    groups = rng.integers(0, n_groups, shape)
+    groups.flat[: min(n_groups, groups.size)] = np.arange(min(n_groups, groups.size))
+    matrix = rng.integers(0, 9, shape) * (rng.random(shape) < 0.8)
+    options: dict[str, Any] = {}
+    if rng.random() < 0.7:
+        options["weights"] = tuple(rng.integers(0, 5, n_groups).astype(float).tolist())
+    if rng.random() < 0.7:
+        options["deadlines_s"] = tuple(rng.integers(0, 30, n_groups).astype(float).tolist())
+    return om.Demand(
+        om.IdealSwitch(n_ports),
+        matrix / 4,
+        delay_s=float(rng.integers(0, 3)),
+        objective="weighted-completion-s",
+        groups=groups.astype(np.int32),
+        **options,
+    )
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_two_programs_count_the_same(seed: int) -> None:
+    """Of few groups all orders, of many what they pay; ties may be broken differently."""
+    rng = np.random.default_rng(seed)
+    problem = draw(rng, 4, EXACT + 3) if seed % 4 == 0 else draw(rng, 3, int(rng.integers(1, 7)))
+    assert bound_weighted(problem) == pytest.approx(problem.lower_bound())
+
+
+def test_one_sender_is_bounded_by_the_best_order() -> None:
+    """By weight over time, which is optimal there; also where more than all orders are asked."""
+    rng = np.random.default_rng(1)
+    n = EXACT + 2
+    seconds, weights = rng.integers(1, 20, n), rng.integers(1, 20, n).astype(float)
+    groups, matrix = np.full((n, n), -1, dtype=np.int32), np.zeros((n, n))
+    groups[0], matrix[0] = np.arange(n), seconds
+    problem = om.Demand(
+        om.IdealSwitch(n),
+        matrix,
+        objective="weighted-completion-s",
+        groups=groups,
+        weights=tuple(weights.tolist()),
+    )
+    order = np.argsort(-weights / seconds)
+    best = float((weights[order] * np.cumsum(seconds[order])).sum())
+    assert bound_weighted(problem) == pytest.approx(best)
+    assert bound_weighted(replace(problem, weights=(0.0,) * n)) == 0.0
