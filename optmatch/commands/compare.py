@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from optmatch.commands.routing.generate import draw_ports
 from optmatch.commands.shared.interrupt import unbroken
 from optmatch.commands.shared.options import (
     FABRICS_BY_SIZE,
@@ -17,6 +16,7 @@ from optmatch.commands.shared.options import (
     JSON,
     QUIET,
     count,
+    draw_ports,
     with_options,
 )
 from optmatch.commands.shared.outcome import (

@@ -58,6 +58,13 @@ class Exporter(NamedTuple):
 _JOB = ("rail-job",)
 
 
+def _csv(solution: Solution) -> str:
+    """Write the phases of the cells; of what has no cells the timeline."""
+    if solution.schedule is not None and solution.schedule.cell_states is not None:
+        return cell_states.write_phases_csv(solution)
+    return timeline.timeline_csv(solution)
+
+
 def _traces(solution: Solution) -> Exported:
     return (write_traces if solution.problem.kind == "collective" else astra.traces)(solution)
 
@@ -67,7 +74,7 @@ EXPORTERS: dict[str, Exporter] = {
         "phases theta and phi of all set cells, with their convention; of a switch without cells"
         " and of a plan the timeline",
         (),
-        cell_states.write_csv,
+        _csv,
     ),
     "perfetto": Exporter(
         "the same as trace events, for ui.perfetto.dev", (), timeline.trace_events

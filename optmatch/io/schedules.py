@@ -18,7 +18,6 @@ from optmatch.model import (
     Solution,
 )
 from optmatch.model.declarations import forms_of
-from optmatch.problems import PlaneSchedules, RailPlan
 
 SCHEDULE_FORMAT = "optmatch/schedule/1"
 
@@ -110,8 +109,9 @@ def _answer_to_tree(solution: Solution) -> dict[str, Any]:
             f" {solution.problem.kind}"
         )
     tree = to_object(solution.answer, keep_ndim=1)
-    if isinstance(solution.answer, RailPlan) and not len(solution.answer.relays):
-        del tree["relays"]  # files of plans without them stay what they were
+    for name in getattr(solution.answer, "left_out_if_empty", ()):
+        if not len(tree[name]):
+            del tree[name]
     return tree
 
 
@@ -120,8 +120,6 @@ def _answer_from_tree(tree: Any, where: str, problem: Problem) -> Any:
         return None
     if problem.answer_class is None:
         raise FormatError(f"a schedule is the whole answer to {problem.kind}", where=where)
-    if problem.kind != "demand":
-        return from_object(problem.answer_class, tree, where)
 
     def schedules(parts: Any, place: str) -> Any:
         if not isinstance(parts, list):
@@ -130,4 +128,4 @@ def _answer_from_tree(tree: Any, where: str, problem: Problem) -> Any:
             _schedule_from_tree(part, pointer(place, k), problem) for k, part in enumerate(parts)
         ]
 
-    return from_object(PlaneSchedules, tree, where, schedules=schedules)
+    return from_object(problem.answer_class, tree, where, schedules=schedules)

@@ -8,7 +8,7 @@ from optmatch.solvers.method import Method, Run
 
 
 def _constructive() -> Run:
-    from optmatch.solvers.feedforward.constructive import solve
+    from optmatch.solvers.all_to_all.constructive import solve
 
     return solve
 

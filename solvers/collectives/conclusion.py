@@ -130,7 +130,7 @@ def _route(problem: Collective, matchings: NDArray[np.int32]) -> NDArray[np.int8
     dark = np.full(problem.fabric.n_ports, IDLE, dtype=np.int32)
     if is_feed_forward(Routing(problem.fabric, dark)):
         with uncounted():
-            from optmatch.solvers.feedforward.constructive import route
+            from optmatch.solvers.routing.constructive import route
     else:
         with uncounted():
             from optmatch.solvers.routing.negotiated import route

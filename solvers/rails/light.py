@@ -42,8 +42,8 @@ def route_plan(job: RailJob, plan: RailPlan) -> RailPlan | None:
 def _route(fabric: Fabric, matching: NDArray[np.int32]) -> NDArray[np.int8] | None:
     with uncounted():
         # These load the kernels of routing.
-        from optmatch.solvers.feedforward import constructive, is_feed_forward
-        from optmatch.solvers.routing import negotiated
+        from optmatch.solvers.feedforward import is_feed_forward
+        from optmatch.solvers.routing import constructive, negotiated
 
     problem = Routing(fabric, matching)
     route = constructive.route if is_feed_forward(problem) else negotiated.route

@@ -10,7 +10,7 @@ from optmatch.solvers.method import Method, Run
 
 
 def _constructive() -> Run:
-    from optmatch.solvers.feedforward.constructive import route
+    from optmatch.solvers.routing.constructive import route
 
     return route
 

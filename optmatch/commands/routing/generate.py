@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, get_args
 
 import click
-import numpy as np
 
 from optmatch.commands.shared.options import (
     CONDITION_OPTIONS,
@@ -14,6 +13,7 @@ from optmatch.commands.shared.options import (
     NUMBERS,
     build_fabric,
     count,
+    draw_ports,
     with_options,
     write_problem,
 )
@@ -55,16 +55,3 @@ def draw_matching(fabric: Fabric, seed: int) -> list[int]:
     No port meets itself, unless it is alone; of an odd number of bidirectional ports one is idle.
     """
     return draw_ports(fabric.n_ports, fabric.bidirectional, seed)
-
-
-def draw_ports(n: int, pairs: bool, seed: int) -> list[int]:
-    """Draw a matching of n ports, which exchanges them in pairs or has inputs and outputs."""
-    rng = np.random.default_rng(seed)
-    matching = order = rng.permutation(n)
-    if pairs:
-        two = order[: n - n % 2].reshape(-1, 2)
-        matching = np.full(n, -1)
-        matching[two] = two[:, ::-1]
-    while n > 1 and not pairs and (matching == np.arange(n)).any():
-        matching = rng.permutation(n)  # in one draw of e no port meets itself
-    return [int(port) for port in matching]

@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 import click
+import numpy as np
 
 from optmatch.commands.shared.lists import Listed
 from optmatch.commands.shared.netlist import NETLIST_NAMES, NETLIST_OPTIONS, read_fabric
@@ -175,3 +176,16 @@ def write_problem(problem: Problem, output: str, force: bool) -> None:
         return
     save(problem, output, force=force)
     say(f"{output}: written")
+
+
+def draw_ports(n: int, pairs: bool, seed: int) -> list[int]:
+    """Draw a matching of n ports, which exchanges them in pairs or has inputs and outputs."""
+    rng = np.random.default_rng(seed)
+    matching = order = rng.permutation(n)
+    if pairs:
+        two = order[: n - n % 2].reshape(-1, 2)
+        matching = np.full(n, -1)
+        matching[two] = two[:, ::-1]
+    while n > 1 and not pairs and (matching == np.arange(n)).any():
+        matching = rng.permutation(n)  # in one draw of e no port meets itself
+    return [int(port) for port in matching]

@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterator
 
 from optmatch.io.netlists.gdsfactory import stated_cells
-from optmatch.io.rails.timeline import timeline_csv
 from optmatch.io.text import layout
 from optmatch.model import BAR, FREE, Solution
 
@@ -58,13 +57,6 @@ def write_phases_json(solution: Solution) -> str:
         slots[slot].append({"cell": cell, "state": name, "theta_rad": theta, "phi_rad": phi})
     tree = {"format": "optmatch/phases/1", "convention": CONVENTION, "slots": slots}
     return layout(tree) + "\n"
-
-
-def write_csv(solution: Solution) -> str:
-    """Write the phases of the cells; of what has no cells the timeline."""
-    if solution.schedule is not None and solution.schedule.cell_states is not None:
-        return write_phases_csv(solution)
-    return timeline_csv(solution)
 
 
 def _phases(solution: Solution) -> Iterator[tuple[int, int, str, float, float]]:

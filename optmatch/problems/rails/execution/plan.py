@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,6 +132,8 @@ class RailPlan(Value):
     relays: Annotated[NDArray[np.int32], Axes(2, 3)] = field(
         default_factory=lambda: np.empty((0, 3), np.int32)
     )
+    left_out_if_empty: ClassVar[tuple[str, ...]] = ("relays",)
+    """Fields that files of plans without them do not have."""
 
     def __post_init__(self) -> None:
         check_fields(self)
