@@ -23,7 +23,7 @@ def replay_transition(failure: Failure, transition: Transition, findings: Findin
         return False
     _check_moves(failure, transition, findings)
     _check_ends(failure, transition, findings)
-    if failure.graph is None:
+    if failure.graph is None and len(findings.violations) == before:
         _check_fibres(failure, transition, findings)
     if len(findings.violations) > before:
         findings.skipped.append("steps: the circuits at the end are not right")
@@ -43,12 +43,6 @@ def _check_numbers(problem: Reroute, transition: Transition, findings: Findings)
     rule = "changed circuits exist, and ascend"
     exist = all(0 <= circuit < len(problem.circuits) for circuit in changed)
     findings.expect(rule, "changed", exist and changed == sorted(set(changed)), True)
-    ports = transition.circuits
-    exist = bool(((ports >= 0) & (ports < problem.fabric.n_ports)).all())
-    findings.expect("ports of circuits exist", "circuits", exist, True)
-    for k, (kind, which, _) in enumerate(transition.steps.tolist()):
-        if kind != SET and not 0 <= which < len(problem.circuits):
-            findings.refuse("steps are of circuits that exist", f"steps[{k}]", which, "a circuit")
     most = problem.fabric.n_fibres
     for k, route in enumerate(transition.routes if problem.fabric.graph is None else ()):
         if not all(0 <= fibre < most for fibre in route):
@@ -67,10 +61,8 @@ def _check_moves(failure: Failure, transition: Transition, findings: Findings) -
 
 
 def _check_ends(failure: Failure, transition: Transition, findings: Findings) -> None:
-    """Hit circuits change; ends stay at their unit, or go to the spare of it; ports live."""
+    """Check that ends stay at their unit, or go to the spare of it, and that ports live."""
     changed = transition.changed.tolist()
-    left = sorted(failure.hit.difference(changed))
-    findings.expect("circuits that are hit change", "changed", left, [])
     after = dict(transition.moves.tolist())
     for circuit, ports in zip(changed, transition.circuits.tolist(), strict=True):
         for end, port in enumerate(ports):

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-import numpy as np
-
-from optmatch.fabrics.light import trace
 from optmatch.model import FREE
 from optmatch.problems import Transition
 from optmatch.problems.reroutes.transition import DROP, RAISE, SET
@@ -20,7 +17,7 @@ def replay_steps(failure: Failure, transition: Transition, findings: Findings) -
     At every moment each circuit that is up has its ports, fibres and waveguides for itself, and
     its light arrives. Circuits that the transition does not change are never dropped. Light
     depends on the cells that it passes and on no others, so after a cell is set the circuits that
-    pass it are traced again; at the beginning and at the end all are.
+    pass it are traced again; at the beginning all are.
     """
     before = len(findings.violations)
     replay = Replay(failure, transition, findings)
@@ -145,16 +142,8 @@ class Replay:
         self.dark_steps += healthy - len(self.up.difference(self.failure.hit))
 
     def finish(self) -> None:
-        """Check that all are up on their new ports, and that all light arrives."""
+        """Check that all are up on their new ports."""
         dark = sorted(set(range(len(self.ends))) - self.up)
         self.findings.expect("at the end every circuit is up", "steps", dark, [])
         stale = sorted(set(self.after) - self.moved)
         self.findings.expect("every changed circuit is raised anew", "steps", stale, [])
-        graph, fabric = self.failure.graph, self.failure.problem.fabric
-        if graph is None or not self.ends:
-            return
-        ends = np.array(self.ends)
-        starts = fabric.source_terminals[ends[:, 0]].astype(np.int64)
-        light = trace(graph, np.array([self.states]), starts[None])
-        wrong = np.flatnonzero(light.arrived[0] != fabric.destination_terminals[ends[:, 1]])
-        self.findings.expect("at the end all light arrives", "steps", wrong.tolist(), [])

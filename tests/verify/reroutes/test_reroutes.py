@@ -13,7 +13,7 @@ import pytest
 import optmatch as om
 from optmatch.io import dumps, loads
 from optmatch.problems import BlockProof, CutProof, Reroute, Transition
-from optmatch.problems.reroutes.transition import DROP, RAISE, SET
+from optmatch.problems.reroutes.transition import SET
 from optmatch.solvers.reroutes.states import fill_rack, hold_matching
 
 
@@ -69,53 +69,6 @@ def edited(answer: Transition, name: str, index: Any, value: Any) -> Transition:
     return replace(answer, **changed)
 
 
-def test_a_spare_that_is_in_use_or_lost_is_refused() -> None:
-    """And so is leaving a lost unit without one."""
-    answer = chip_lost().answer
-    assert "a live spare takes over" in rules(chip_lost(), edited(answer, "moves", (0, 1), 9))
-    left = replace(answer, moves=[])
-    assert "what is lost is taken over, and nothing else" in rules(chip_lost(), left)
-
-
-def test_a_circuit_that_goes_to_another_chip_is_refused() -> None:
-    """Ends stay at their unit, or go to its spare."""
-    answer = chip_lost().answer
-    wrong = edited(answer, "circuits", (0, 0), (int(answer.circuits[0, 0]) + 6) % 384)
-    assert "an end stays at its unit, or goes to the spare" in rules(chip_lost(), wrong)
-
-
-def test_a_hit_circuit_that_is_left_out_is_refused() -> None:
-    """It has no light."""
-    answer = chip_lost().answer
-    short = replace(
-        answer,
-        changed=answer.changed[1:],
-        circuits=answer.circuits[1:],
-        routes=answer.routes[1:],
-        steps=answer.steps[answer.steps[:, 1] != answer.changed[0]],
-    )
-    assert "circuits that are hit change" in rules(chip_lost(), short)
-
-
-def test_a_fibre_in_use_or_out_of_place_is_refused() -> None:
-    """Fibres lead from server to server, and have one circuit."""
-    solution = chip_lost()
-    answer, problem = solution.answer, asked(solution)
-    rack: Any = problem.fabric
-    k = next(k for k, route in enumerate(answer.routes) if route)
-    first, *rest = answer.routes[k]
-    twin = [f for f in range(rack.n_fibres) if rack.edge_of_fibre[f] == rack.edge_of_fibre[first]]
-    users = {f for k, r in enumerate(problem.routes) if k not in answer.changed for f in r}
-    taken = next(f for f in twin if f in users)
-    for fibre, rule in (
-        (taken, "a port, a fibre, a waveguide has one circuit at a time"),
-        ((first + 97) % rack.n_fibres, "a fibre starts where the light is"),
-    ):
-        routes = [*answer.routes]
-        routes[k] = (fibre, *rest)
-        assert rule in rules(solution, replace(answer, routes=tuple(routes)))
-
-
 @pytest.mark.parametrize("make", [port_lost, room_made])
 def test_every_step_is_needed(make: Callable[[], om.Solution]) -> None:
     """Without any one of them, or with its state turned, something is dark or goes astray."""
@@ -124,45 +77,6 @@ def test_every_step_is_needed(make: Callable[[], om.Solution]) -> None:
         assert rules(make(), replace(answer, steps=np.delete(answer.steps, k, axis=0)))
         if kind == SET:
             assert rules(make(), edited(answer, "steps", (k, 2), 1 - state))
-
-
-def test_the_order_of_steps_matters() -> None:
-    """Raised before its cells are set, a circuit has no light."""
-    answer = port_lost().answer
-    assert answer.steps[0, 0] == SET
-    rule = "every circuit that is up has its light, after every step"
-    assert rule in rules(port_lost(), replace(answer, steps=answer.steps[::-1]))
-
-
-def test_nobody_else_may_blink() -> None:
-    """To drop an untouched circuit for a moment is refused, and so is a cell on its way."""
-    solution = port_lost()
-    answer, problem = solution.answer, asked(solution)
-    other = next(k for k in range(len(problem.circuits)) if k not in answer.changed)
-    blink = np.array([[DROP, other, -1], [RAISE, other, -1]])
-    steps = np.concatenate([answer.steps, blink])
-    assert "only circuits that change are touched" in rules(solution, replace(answer, steps=steps))
-    cell = problem.circuit_routes[other][0] // 4
-    state = int(np.array(problem.cell_states)[cell])
-    flicker = np.array([[SET, cell, 1 - state], [SET, cell, state]])
-    steps = np.concatenate([flicker, answer.steps])
-    rule = "every circuit that is up has its light, after every step"
-    assert rule in rules(solution, replace(answer, steps=steps))
-
-
-def test_a_broken_cell_is_not_set() -> None:
-    """Whatever for."""
-    solution = room_made()
-    (cell,) = asked(solution).dead_cells
-    steps = np.concatenate([[[SET, cell, 0]], solution.answer.steps])
-    assert "only cells that work are set" in rules(solution, replace(solution.answer, steps=steps))
-
-
-def test_a_route_that_light_does_not_take_is_refused() -> None:
-    """Even where all arrive."""
-    answer = port_lost().answer
-    routes = tuple(route[::-1] for route in answer.routes)
-    assert rules(port_lost(), replace(answer, routes=routes)) == {"light takes its route"}
 
 
 @pytest.mark.parametrize("name", ["disturbed", "changed", "cells_set", "length"])

@@ -1,0 +1,326 @@
+"""Failures: spares that take over, new routes, steps in which nobody else goes dark, proofs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+import optmatch as om
+from optmatch.problems import BlockProof, CutProof, LineProof, RoutingProof, Transition
+from tests.verify.rules import Row, claim, schedule
+
+DROP, SET, RAISE = 0, 1, 2
+RING = om.RackFabric((1, 1, 4), (1, 1, 1), fibres=1)
+"""Fibres 0 .. 7: 0 to 1, 0 to 3, 1 to 0, 1 to 2, 2 to 1, 2 to 3, 3 to 0, 3 to 2."""
+TWO_EACH = om.RackFabric((1, 1, 4), (1, 1, 1), fibres=2)
+"""Twice the fibres: 0 and 1 from 0 to 1, and so on."""
+CELLS = om.RackFabric((1, 1, 2), (1, 1, 1), fibres=1, ports_per_chip=2, interposer=om.Benes(4))
+"""Ports 0 and 1 of chip 0, 2 and 3 of chip 1; fibres 0 and 1 from chip 0 to chip 1."""
+SWITCH = om.SpankeBenes(3)
+"""Three cells; what crosses cell 0 or cell 1 goes to port 2."""
+
+
+def hold(fabric: Any, circuits: Any, states: Any, **fields: Any) -> om.Reroute:
+    """Return circuits that cells hold, and a failure."""
+    return om.Reroute(fabric, circuits, cell_states=states, **fields)
+
+
+def ask(circuits: Any, routes: Any, rack: Any = RING, **fields: Any) -> om.Reroute:
+    """Return a rack whose chip 1 has failed, with chip 2 as its spare."""
+    given: Any = {"spares": (2,), "failed_chips": (1,)} | fields
+    return om.Reroute(rack, circuits, routes=routes, **given)
+
+
+def answer(**fields: Any) -> Transition:
+    """Return the right answer: two circuits of chip 1 go to chip 2, by way of server 3."""
+    right: dict[str, Any] = {
+        "moves": [[1, 2]],
+        "changed": [0, 1],
+        "circuits": [[0, 12], [12, 0]],
+        "routes": ((1, 7), (5, 6)),
+        "steps": [[RAISE, 0, -1], [RAISE, 1, -1]],
+    }
+    return Transition(**right | fields)
+
+
+def switched(**fields: Any) -> Transition:
+    """Return the right answer of a switch: port 2 takes over from port 1."""
+    right: dict[str, Any] = {
+        "moves": [[1, 2]],
+        "changed": [0],
+        "circuits": [[0, 2]],
+        "routes": ((0, 4),),
+        "steps": [[SET, 0, 1], [SET, 1, 1], [RAISE, 0, -1]],
+    }
+    return Transition(**right | fields)
+
+
+def only(*steps: Any) -> Transition:
+    """Return steps that change no circuit."""
+    return switched(moves=[], changed=[], circuits=[], routes=(), steps=steps)
+
+
+def rerouted(*steps: Any, route: Any) -> Transition:
+    """Return the one circuit of the rack with cells on another route."""
+    return switched(moves=[], routes=(route,), steps=steps)
+
+
+def cells(**fields: Any) -> om.Reroute:
+    """Return a circuit from chip 0 to chip 1, over fibre 0."""
+    states = [0, -1, 1, -1, -1, 0, -1, 0, 1, -1, 0, -1]
+    return hold(CELLS, [[0, 2]], states, **fields)
+
+
+def shown(problem: om.Reroute, proof: Any) -> Row:
+    """Return a row of a proof that nothing helps."""
+    status: Any = {"status": om.Status.INFEASIBLE, "limit": None, "lower_bound": math.inf}
+    figures = {"lower_bound_checked": math.inf}
+    return Row(None, problem, claim(problem, certificate=proof, **status), figures=figures)
+
+
+def unproved(problem: om.Reroute, proof: Any, says: str) -> Row:
+    """Return a row of what is no proof."""
+    return Row("the certificate is a proof", problem, claim(problem, certificate=proof), says)
+
+
+def stopped(rule: str, problem: om.Reroute, transition: Any, says: str = "") -> Row:
+    """Return a row after whose rule nothing else can be checked."""
+    return Row(rule, problem, transition, says, stops=True)
+
+
+def cut(*servers: int) -> CutProof:
+    """Return servers that too few fibres leave."""
+    return CutProof(servers=servers)  # type: ignore[arg-type]
+
+
+def block(chips: Any, links: Any, *, leaving: bool = True) -> BlockProof:
+    """Return links around chips that too many circuits would need."""
+    return BlockProof(chips=chips, links=links, leaving=leaving)
+
+
+LOST = ask([[0, 6], [6, 0]], [[0], [2]])
+OTHER = ask([[0, 6], [6, 0], [18, 2]], [[0], [2], [6]])
+"""The third circuit, from chip 3 to chip 0, has the fibre that the second would take."""
+BESIDE = ask([[0, 6], [6, 0], [18, 2]], [[0], [4], [12]], TWO_EACH)
+WIDE = answer(routes=((2, 14), (10, 13)))
+BOTH = ask([[0, 6], [1, 18]], [[0], [2]], TWO_EACH, failed_chips=(1, 3))
+PORT = hold(SWITCH, [[0, 1]], [0, -1, 1], spares=(2,), failed_ports=(1,))
+HELD = hold(SWITCH, [[0, 0]], [0, -1, 0], dead_cells=(1,))
+STUCK = replace(HELD, dead_cells=(), stuck_bar=(1,))
+OLD, NEW = (0, 8, 20, 28, 33, 40), (0, 8, 20, 29, 33, 40)
+CUT_OFF = replace(LOST, failed_fibres=(0, 1))
+DEAD = replace(PORT, dead_cells=(0,))
+
+
+def free(links: int) -> RoutingProof:
+    """Return prices of nothing: what needs no price has no way at all."""
+    return RoutingProof.of_prices(np.zeros(links, dtype=np.int64), infeasible=True)
+
+
+ROWS = [
+    Row(None, LOST, answer(), figures={"objective": (0, 2, 0, 720, 4), "dark_steps": 0}),
+    Row(None, PORT, switched(), figures={"objective": (0, 1, 2, 96, 2), "cells_set": 2}),
+    Row(
+        "the answer is a transition",
+        LOST,
+        schedule([[1, 0]]),
+        "answer: the answer is a transition: got Schedule, expected Transition",
+    ),
+    # what is spoken of
+    stopped(
+        "changed circuits exist, and ascend",
+        LOST,
+        answer(changed=[1, 0], circuits=[[12, 0], [0, 12]], routes=((5, 6), (1, 7))),
+    ),
+    stopped("changed circuits exist, and ascend", LOST, answer(changed=[0, 2])),
+    stopped(
+        "changed circuits exist, and ascend",
+        ask([[0, 6]], [[0]]),
+        answer(
+            changed=[0, 0],
+            circuits=[[0, 12], [0, 12]],
+            routes=((1, 7), (1, 7)),
+            steps=[[RAISE, 0, -1]],
+        ),
+    ),
+    stopped("fibres exist", LOST, answer(routes=((1, 8), (5, 6))), "routes[0]: fibres exist"),
+    # who takes over
+    stopped(
+        "what is lost is taken over, and nothing else",
+        replace(LOST, spares=(2, 3)),
+        answer(moves=[[1, 2], [3, 3]]),
+        "moves: what is lost is taken over, and nothing else: got [1, 3], expected [1]",
+    ),
+    stopped(
+        "a live spare takes over",
+        LOST,
+        answer(moves=[[1, 3]], circuits=[[0, 18], [18, 0]], routes=((1,), (6,))),
+        "moves[0, 1] = 3: a live spare takes over: got False",
+    ),
+    stopped(
+        "each takes over one",
+        BOTH,
+        answer(moves=[[1, 2], [3, 2]], circuits=[[0, 12], [1, 13]], routes=((2, 14), (0, 6))),
+        "moves: each takes over one: got 1, expected 2",
+    ),
+    stopped(
+        "an end stays at its unit, or goes to the spare",
+        LOST,
+        answer(circuits=[[0, 12], [12, 18]], routes=((1, 7), (5,))),
+        "circuit 1, end 1: an end stays at its unit, or goes to the spare: got 3, expected 0",
+    ),
+    stopped(
+        "a port in use is alive",
+        replace(LOST, failed_ports=(12,)),
+        answer(),
+        "circuit 0, end 1: a port in use is alive: got True",
+    ),
+    Row(None, replace(LOST, failed_ports=(12,)), answer(circuits=[[0, 13], [13, 0]])),
+    stopped(
+        "an end stays at its unit, or goes to the spare",
+        LOST,
+        answer(circuits=[[0, 12], [12, 24]]),
+        "circuit 1, end 1: an end stays at its unit, or goes to the spare: got 4, expected 0",
+    ),
+    # fibres
+    stopped(
+        "a fibre starts where the light is",
+        LOST,
+        answer(routes=((7,), (5, 6))),
+        "route of circuit 0: a fibre starts where the light is: got 3, expected 0",
+    ),
+    stopped(
+        "a fibre in use is alive",
+        replace(LOST, failed_fibres=(1,)),
+        answer(),
+        "route of circuit 0: a fibre in use is alive: got True",
+    ),
+    stopped(
+        "a route ends at its server",
+        LOST,
+        answer(routes=((1,), (5, 6))),
+        "route of circuit 0: a route ends at its server: got 3, expected 2",
+    ),
+    # steps
+    Row(None, BESIDE, WIDE, figures={"objective": (0, 2, 0, 720, 4)}),
+    stopped(
+        "only circuits that change are touched",
+        BESIDE,
+        replace(WIDE, steps=np.array([*WIDE.steps, [DROP, 2, -1], [RAISE, 2, -1]])),
+        "steps[2]: only circuits that change are touched: got False",
+    ),
+    stopped("only circuits that change are touched", LOST,
+            answer(steps=[*answer().steps, [DROP, 2, -1]])),
+    stopped(
+        "a circuit is dropped if it is up, and raised if not",
+        LOST,
+        answer(steps=[*answer().steps, [RAISE, 1, -1]]),
+        "steps[2]: a circuit is dropped if it is up, and raised if not: got True, expected False",
+    ),
+    stopped(
+        "a circuit is dropped if it is up, and raised if not",
+        LOST,
+        answer(steps=[[DROP, 0, -1], *answer().steps]),
+    ),
+    Row(None, LOST, answer(steps=[[RAISE, 0, -1], [DROP, 0, -1], *answer().steps])),
+    stopped(
+        "no part is passed twice",
+        BESIDE,
+        replace(WIDE, routes=((2, 14, 10, 14), (8, 4))),
+        "steps[0]: no part is passed twice: got circuit 0, expected each once",
+    ),
+    stopped(
+        "a port, a fibre, a waveguide has one circuit at a time",
+        OTHER,
+        answer(),
+        "got fibre 6: circuits 2 and 1, expected one",
+    ),
+    stopped(
+        "a port, a fibre, a waveguide has one circuit at a time",
+        BESIDE,
+        replace(WIDE, circuits=np.array([[0, 12], [12, 2]])),
+        "port in 2: circuits 2 and 1",
+    ),
+    stopped(
+        "at the end every circuit is up",
+        LOST,
+        answer(changed=[0], circuits=[[0, 12]], routes=((1, 7),), steps=[[RAISE, 0, -1]]),
+        "steps: at the end every circuit is up: got [1], expected []",
+    ),
+    stopped(
+        "at the end every circuit is up",
+        LOST,
+        answer(steps=[*answer().steps, [DROP, 1, -1]]),
+    ),
+    stopped(
+        "every changed circuit is raised anew",
+        BESIDE,
+        answer(
+            changed=[0, 1, 2],
+            circuits=[[0, 12], [12, 0], [18, 2]],
+            routes=(*WIDE.routes, (12,)),
+        ),
+        "steps: every changed circuit is raised anew: got [2], expected []",
+    ),
+    # cells
+    stopped(
+        "every circuit that is up has its light, after every step",
+        HELD,
+        only([SET, 0, 1], [SET, 0, 0]),
+        "steps[0]: every circuit that is up has its light, after every step: got circuit 0",
+    ),
+    stopped(
+        "every circuit that is up has its light, after every step",
+        PORT,
+        switched(steps=[[SET, 0, 1], [RAISE, 0, -1], [SET, 1, 1]]),
+        "got circuit 0: lost in free cell 1, expected terminal 7",
+    ),
+    Row(None, HELD, only([SET, 0, 0], [SET, 2, 0]), figures={"cells_set": 2}),
+    stopped(
+        "only cells that work are set",
+        HELD,
+        only([SET, 1, 0]),
+        "steps[0]: only cells that work are set: got False, expected True",
+    ),
+    stopped("only cells that work are set", STUCK, only([SET, 1, 0])),
+    stopped("only cells that work are set", HELD, only([SET, 3, 0])),
+    stopped("only cells that work are set", HELD, only([SET, -3, 0])),
+    Row(
+        "light takes its route",
+        PORT,
+        switched(routes=((0, 8),)),
+        "circuit 0: light takes its route: got (0, 4), expected (0, 8)",
+    ),
+    Row(
+        None,
+        cells(failed_fibres=(0,)),
+        rerouted([SET, 5, 1], [SET, 7, 1], [RAISE, 0, -1], route=NEW),
+        figures={"objective": (0, 1, 2, 648, 7)},
+    ),
+    stopped(
+        "no light goes through a failed fibre",
+        cells(failed_fibres=(0,)),
+        rerouted([RAISE, 0, -1], route=OLD),
+        "steps[0]: no light goes through a failed fibre: got circuit 0: fibre 0",
+    ),
+    # proofs
+    unproved(LOST, LineProof("source", 0), "a LineProof, not a proof about failures"),
+    shown(CUT_OFF, cut(0)),
+    unproved(LOST, cut(4), "server 4: servers are 0 .. 3"),
+    unproved(replace(LOST, failed_fibres=(0,)), cut(0), "1 circuits must leave"),
+    shown(cells(dead_cells=(0,)), block([0], [])),
+    unproved(LOST, block([0], []), "a block of chips, where there is no rack with cells"),
+    unproved(PORT, block([0], []), "a block of chips, where there is no rack with cells"),
+    unproved(cells(dead_cells=(0,)), block([2], []), "chip 2: is none, or is lost"),
+    unproved(cells(failed_chips=(0,)), block([0], []), "chip 0: is none, or is lost"),
+    unproved(cells(), block([0], []), "around the links"),
+    unproved(cells(dead_cells=(0,)), block([0], [0]), "1 circuits of the chips, 1 links"),
+    unproved(LOST, (None,), "proofs of routings, where ports are not what spares replace"),
+    unproved(DEAD, (), "0 proofs for 1 handovers"),
+    unproved(DEAD, (None,), "the proof for the handover (2,) does not hold"),
+    unproved(PORT, (free(9),), "circuits pay 0 more than all links are worth"),
+    shown(DEAD, (free(11),)),
+]  # fmt: skip
