@@ -20,10 +20,11 @@ from optmatch.io.collectives.traces import write_traces
 from optmatch.io.files import save_tree
 from optmatch.io.netlists import cell_states, gdsfactory
 from optmatch.io.rails import astra, openoptics, timeline
-from optmatch.io.rails.triggers import trigger_tree
+from optmatch.io.rails.triggers import TRIGGER_FORMAT, trigger_tree
 from optmatch.io.text import layout
 from optmatch.model import InputError, Solution
 from optmatch.model.files import check_target, is_stream, replace_file
+from optmatch.problems.rails.execution.triggers import TriggerPlan
 
 Exported = str | Mapping[str, str | bytes]
 
@@ -44,6 +45,8 @@ class Exporter(NamedTuple):
     function: Callable[[Solution], Exported | Document]
     cells: bool = False
     """Whether it writes cell states, so only schedules that have some."""
+    record: tuple[type[Any], str] | None = None
+    """Of a document its class, and the name of its format."""
 
     def write(self, solution: Solution) -> Exported | Document:
         """Write a solution; one of another kind raises `InputError`."""
@@ -95,6 +98,7 @@ EXPORTERS: dict[str, Exporter] = {
         "what the controller of each rail waits for, and what it then sets, JSON",
         _JOB,
         lambda solution: Document(trigger_tree(solution)),
+        record=(TriggerPlan, TRIGGER_FORMAT),
     ),
     "chakra": Exporter(
         "the step, or the sends of a collective, as Chakra traces, a file for each rank",

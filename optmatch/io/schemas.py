@@ -19,9 +19,9 @@ import numpy as np
 
 from optmatch.fabrics import FABRICS, Fabric
 from optmatch.io.devices import DEVICE_FORMAT
+from optmatch.io.exports import EXPORTERS
 from optmatch.io.problems import PROBLEM_FORMAT
 from optmatch.io.proofs import CERTIFICATES, Prices
-from optmatch.io.rails.triggers import TRIGGER_FORMAT
 from optmatch.io.schedules import SCHEDULE_FORMAT
 from optmatch.io.text import layout
 from optmatch.model import Device, Schedule, Solution
@@ -38,7 +38,6 @@ from optmatch.model.declarations import (
     forms_of,
 )
 from optmatch.problems import PROBLEMS, RoutingProof
-from optmatch.problems.rails.execution.triggers import TriggerPlan
 
 Tree = dict[str, Any]
 
@@ -173,8 +172,8 @@ def _device(defs: _Definitions) -> Tree:
     return defs.record(Device, {"format": {"const": DEVICE_FORMAT}})
 
 
-def _triggers(defs: _Definitions) -> Tree:
-    return defs.record(TriggerPlan, {"format": {"const": TRIGGER_FORMAT}, **_BESIDE})
+def _document(record: type[Any], name: str, defs: _Definitions) -> Tree:
+    return defs.record(record, {"format": {"const": name}, **_BESIDE})
 
 
 def _schedule(defs: _Definitions) -> Tree:
@@ -199,7 +198,11 @@ SCHEMAS: dict[str, Callable[[_Definitions], Tree]] = {
     "problem": _problem,
     "schedule": _schedule,
     "device": _device,
-    "triggers": _triggers,
+    **{
+        name: partial(_document, *exporter.record)
+        for name, exporter in EXPORTERS.items()
+        if exporter.record is not None
+    },
 }
 """What makes each schema."""
 

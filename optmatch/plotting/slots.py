@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,6 @@ from optmatch.fabrics.light import Route, trace_circuits
 from optmatch.model import FREE, IDLE, InputError, Schedule, Solution, integer
 from optmatch.plotting import palette
 from optmatch.plotting.geometry import MeshData, Points, light_curve, mesh_data
-from optmatch.problems import TenancyPlan
 
 Drawable = Solution | tuple[Fabric, Schedule]
 """What can be drawn: a solution, or a fabric and a schedule."""
@@ -160,14 +159,10 @@ def all_slots_data(shown: Drawable) -> tuple[SlotData, ...]:
 
 
 def owners_of(shown: Drawable) -> Owners | None:
-    """Return whose the ports are in the answer to a tenancy; None of anything else."""
-    if not isinstance(shown, Solution) or not isinstance(shown.answer, TenancyPlan):
+    """Return whose the ports are, where the answer tells; else None."""
+    if not isinstance(shown, Solution) or not hasattr(shown.answer, "owners"):
         return None
-    problem: Any = shown.problem
-    of_port = np.full(problem.fabric.n_ports, -1)
-    for job, ports in enumerate(shown.answer.ports):
-        of_port[list(ports)] = job
-    return Owners(tuple(tenant.name for tenant in problem.tenants), of_port)
+    return Owners(*shown.answer.owners(shown.problem))
 
 
 def toggles_data(schedule: Schedule) -> TogglesData:

@@ -20,6 +20,7 @@ from optmatch.model import (
     Score,
     Solution,
     number,
+    unit_of,
     write_score,
 )
 from optmatch.plotting.geometry import HANDLE, INSET, OFFSET, mesh_data
@@ -165,10 +166,10 @@ def _amount(solution: Solution, value: Score | None) -> str:
     """Write a value of the objective in its unit."""
     if isinstance(value, tuple):
         return write_score(value)
-    known = value is not None and math.isfinite(value)
-    if known and getattr(solution.problem, "objective", None) == "completion-s":
-        return _seconds(float(value or 0.0))
-    return _plain(value) + (" cells" if solution.problem.kind == "all-to-all" else "")
+    unit = unit_of(solution.problem)
+    if value is None or not math.isfinite(value):
+        return _plain(value)
+    return _seconds(value) if unit == "s" else f"{_plain(value)} {unit}".rstrip()
 
 
 def _plain(value: float | None) -> str:

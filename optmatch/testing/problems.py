@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from optmatch.fabrics import (
     FABRICS,
@@ -23,7 +25,7 @@ from optmatch.fabrics import (
     TriangularMesh,
 )
 from optmatch.model import IDLE, Problem
-from optmatch.problems import AllToAll, Routing, Tenancy, Tenant
+from optmatch.problems import AllToAll, Demand, RailJob, Reroute, Routing, Tenancy, Tenant
 from optmatch.problems.routing.problem import Objective
 from optmatch.testing.collectives import smallest_collectives
 from optmatch.testing.demands import smallest_demands
@@ -196,3 +198,40 @@ def smallest_problems(kind: str) -> list[Problem]:
     if kind == "slice-allocation":
         return list(smallest_slices())
     return list(smallest_demands()) if kind == "demand" else []
+
+
+def relabelled(problem: Problem, order: Sequence[int] | NDArray[np.int64]) -> Problem:
+    """Return the same problem with port ``order[k]`` called k."""
+    fabric: Any = problem.fabric
+    order = [int(k) for k in order]
+    if isinstance(fabric, Mesh):
+        sends, receives = ([places[k] for k in order] for places in fabric.perimeter_ports)
+        if fabric.bidirectional:
+            fabric = replace(fabric, ports=sends)  # type: ignore[type-var]
+        else:
+            fabric = replace(fabric, tx=sends, rx=receives)  # type: ignore[type-var]
+    elif not isinstance(fabric, IdealSwitch):
+        return problem
+    if isinstance(problem, Routing):
+        new = {old: k for k, old in enumerate(order)} | {-1: -1}
+        matching = [new[int(problem.matching[old])] for old in order]
+        return replace(problem, fabric=fabric, matching=matching)  # type: ignore[arg-type]
+    if isinstance(problem, Demand):
+        demand = problem.demand_bytes[np.ix_(order, order)]
+        return replace(problem, fabric=fabric, demand_bytes=demand)
+    if isinstance(problem, Reroute):
+        places = {old: k for k, old in enumerate(order)}
+        parts = {
+            name: tuple(places[port] for port in getattr(problem, name))
+            for name in ("spares", "failed_ports")
+        }
+        pairs = [[places[port] for port in pair] for pair in problem.circuits.tolist()]
+        return replace(problem, fabric=fabric, circuits=pairs, **parts)  # type: ignore[arg-type]
+    if isinstance(problem, RailJob):
+        return replace(problem, network=replace(problem.network, fabric=fabric))
+    return replace(problem, fabric=fabric)  # type: ignore[type-var]
+
+
+def fewest_slots(problem: Problem) -> int | None:
+    """Return the fewest slots of an all-to-all, which come before its objective; else None."""
+    return problem.min_slots if isinstance(problem, AllToAll) else None

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, seed, settings, strategies as st
 
 from optmatch.kinds import all_methods, find_method
 from optmatch.model import Event, Limits, Problem, Score, Solution, ignore
-from optmatch.problems import AllToAll
 from optmatch.solvers import Method
-from optmatch.testing.oracle import brute_force
+from optmatch.testing.problems import fewest_slots
+from optmatch.testing.routing import brute_force
 
 Problems = st.SearchStrategy[Any] | Sequence[Problem]
 
@@ -103,9 +103,10 @@ class Runs:
 
     @staticmethod
     def _in_fewest_slots(problem: Problem, solution: Solution) -> bool:
-        if not isinstance(problem, AllToAll) or solution.schedule is None:
+        fewest = fewest_slots(problem)
+        if fewest is None or solution.schedule is None:
             return True
-        return solution.schedule.n_slots == problem.min_slots
+        return solution.schedule.n_slots == fewest
 
 
 def _run(problems: Problems, count: int, check: Callable[[Any], Any]) -> None:

@@ -4,51 +4,17 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import cache
 from multiprocessing import get_context
 from multiprocessing.pool import Pool
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from optmatch.fabrics import IdealSwitch, Mesh
 from optmatch.model import Limits, Problem, Solution, ignore
-from optmatch.problems import AllToAll, Demand, RailJob, Reroute, Routing
 from optmatch.solvers import Method
-
-
-def relabelled(problem: Problem, order: Sequence[int] | NDArray[np.int64]) -> Problem:
-    """Return the same problem with port ``order[k]`` called k."""
-    fabric: Any = problem.fabric
-    order = [int(k) for k in order]
-    if isinstance(fabric, Mesh):
-        sends, receives = ([places[k] for k in order] for places in fabric.perimeter_ports)
-        if fabric.bidirectional:
-            fabric = replace(fabric, ports=sends)  # type: ignore[type-var]
-        else:
-            fabric = replace(fabric, tx=sends, rx=receives)  # type: ignore[type-var]
-    elif not isinstance(fabric, IdealSwitch):
-        return problem
-    if isinstance(problem, Routing):
-        new = {old: k for k, old in enumerate(order)} | {-1: -1}
-        matching = [new[int(problem.matching[old])] for old in order]
-        return replace(problem, fabric=fabric, matching=matching)  # type: ignore[arg-type]
-    if isinstance(problem, Demand):
-        demand = problem.demand_bytes[np.ix_(order, order)]
-        return replace(problem, fabric=fabric, demand_bytes=demand)
-    if isinstance(problem, Reroute):
-        places = {old: k for k, old in enumerate(order)}
-        parts = {
-            name: tuple(places[port] for port in getattr(problem, name))
-            for name in ("spares", "failed_ports")
-        }
-        pairs = [[places[port] for port in pair] for pair in problem.circuits.tolist()]
-        return replace(problem, fabric=fabric, circuits=pairs, **parts)  # type: ignore[arg-type]
-    if isinstance(problem, RailJob):
-        return replace(problem, network=replace(problem.network, fabric=fabric))
-    return replace(problem, fabric=fabric)  # type: ignore[type-var]
+from optmatch.testing.problems import fewest_slots
 
 
 def essence(solution: Solution) -> dict[str, Any]:
@@ -79,7 +45,7 @@ def rank(solution: Solution) -> tuple[float, ...]:
     """Return what orders solutions: slots, then the objective; empty without an answer."""
     if solution.objective is None:
         return ()
-    if isinstance(solution.problem, AllToAll) and solution.schedule is not None:
+    if fewest_slots(solution.problem) is not None and solution.schedule is not None:
         return float(solution.schedule.n_slots), solution.objective
     levels = solution.objective
     return levels if isinstance(levels, tuple) else (levels,)

@@ -88,7 +88,7 @@ def use_one_thread() -> None:
 
 def measure(solution: Solution, options: dict[str, Any]) -> Measured:
     """Measure the schedule of a solution as the options say."""
-    from optmatch.control.routing.free_cells import settle_free_cells
+    from optmatch import settle_free_cells
     from optmatch.verify.optics import Budget, measure_optics
 
     use_one_thread()

@@ -111,6 +111,13 @@ class TenancyPlan(Value):
         """Return the ports of each job."""
         return f"ports: {'; '.join(', '.join(map(str, own)) for own in self.ports)}"
 
+    def owners(self, problem: Tenancy) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+        """Return the names of the jobs, and for each port its job, -1 if it has none."""
+        of_port = np.full(problem.fabric.n_ports, -1)
+        for job, ports in enumerate(self.ports):
+            of_port[list(ports)] = job
+        return tuple(tenant.name for tenant in problem.tenants), of_port
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tenancy(Value):

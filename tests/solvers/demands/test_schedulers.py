@@ -22,7 +22,7 @@ from optmatch.solvers.demands.finish import order_slots, spread
 from optmatch.solvers.demands.greedy import cover_by_busiest, cover_heaviest_first
 from optmatch.solvers.demands.plans import Plan, only_demanded, serve, tidy, trim
 from optmatch.testing.demands import best_demand
-from optmatch.testing.oracle import largest_matchings
+from optmatch.testing.routing import largest_matchings
 from tests.helpers.modes import PLAIN, compiled_only
 
 pytestmark = pytest.mark.kernels
