@@ -1,9 +1,17 @@
 """Optical circuit matchings: schedules and switch states for machine-learning clusters."""
 
+from pathlib import Path as _Path
+
 import lazy_loader
 
+_HERE = _Path(__file__).resolve().parent
+if not (_HERE / "solvers").is_dir():  # a copy of the checkout without its link, as from a zip
+    if not (_HERE.parent / "solvers" / "method.py").is_file():
+        raise ImportError(f"{_HERE}: no solvers are there; run `pip install optmatch`")
+    __path__.append(str(_HERE.parent))
+
 # These two at once: they share their names with a package and would else be hidden by its import.
-from optmatch.entrances import solve, verify  # noqa: F401 - listed in the stub
+from optmatch.entrances import solve, verify  # noqa: E402, F401 - listed in the stub
 
 __version__ = "0.1.0"
 

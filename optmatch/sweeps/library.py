@@ -93,19 +93,18 @@ class Entry:
 
 
 class Library:
-    """The problems of a folder, by default of that of ``OPTMATCH_INSTANCES`` or of the checkout.
+    """The problems of a folder, by default of that of ``OPTMATCH_INSTANCES`` or of this package.
 
     Without an index there `FormatError` is raised.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
-        beside = Path(optmatch.__file__).resolve().parent.parent / "instances"
-        self.folder = Path(folder or os.environ.get(FOLDER) or beside)
+        self.folder = Path(folder or os.environ.get(FOLDER) or _shipped())
         path = self.folder / INDEX
         try:
             tree = parse(path.read_bytes(), str(path))
         except OSError as exc:
-            hint = f"the library is part of a checkout; {FOLDER} names its folder"
+            hint = f"no library of problems; {FOLDER} names another folder"
             raise FormatError(f"{exc.strerror}: {hint}", path=str(path)) from exc
         if not isinstance(tree, dict) or tree.get("format") != INDEX_FORMAT:
             raise FormatError(f"format: {INDEX_FORMAT} is expected", path=str(path))
@@ -178,6 +177,13 @@ class Library:
                 if e.kind == kind
             ]
         return "\n".join(lines) + "\n"
+
+
+def _shipped() -> Path:
+    """Return the folder in the installed package; in a checkout it lies beside the package."""
+    package = Path(optmatch.__file__).resolve().parent
+    inside = package / "instances"
+    return inside if inside.is_dir() else package.parent / "instances"
 
 
 def told(entry: Entry) -> str:

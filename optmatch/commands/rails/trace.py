@@ -18,7 +18,7 @@ from optmatch.problems import RailJob, RailNetwork, Workload
 from optmatch.problems.rails.training.step import DIMENSIONS, Dimension
 
 
-class _Named(click.ParamType[tuple[str, Dimension]]):
+class _Named(click.ParamType):  # type: ignore[type-arg] # no generic class before click 8.3.2
     """The name of a group and its dimension, ``NAME=pp``."""
 
     name = "name=dimension"

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 
-class Listed(click.ParamType[Any]):
+class Listed(click.ParamType):  # type: ignore[type-arg] # no generic class before click 8.3.2
     """Values between commas, each read by a function that may raise `ValueError`."""
 
     name = "list"
