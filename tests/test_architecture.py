@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.helpers.kinds import name_kinds
+
 ROOT = Path(__file__).resolve().parent.parent
 HEAVY = ("numba", "scipy", "ortools", "matplotlib", "networkx", "click", "pandas")
 
@@ -118,6 +120,12 @@ def test_every_kind_stands_in_its_row() -> None:
         "assert all(m.solves is k.problem for k in kinds.all_kinds() for m in k.methods)"
     )
     python(code)
+
+
+def test_few_modules_name_a_kind() -> None:
+    """Outside the rooms of questions: its row, its command, and hardly anything else."""
+    for kind, paths in name_kinds().items():
+        assert len(paths) <= 5, (kind, paths)
 
 
 def test_a_kind_is_looked_up_without_the_others() -> None:

@@ -24,12 +24,13 @@ from optmatch.fabrics import (
     SquareMesh,
     TriangularMesh,
 )
-from optmatch.model import IDLE, Problem
+from optmatch.model import IDLE, InputError, Problem, Score
 from optmatch.problems import AllToAll, Demand, RailJob, Reroute, Routing, Tenancy, Tenant
 from optmatch.problems.routing.problem import Objective
 from optmatch.testing.collectives import smallest_collectives
-from optmatch.testing.demands import smallest_demands
+from optmatch.testing.demands import best_demand, smallest_demands
 from optmatch.testing.rails import smallest_rails
+from optmatch.testing.routing import best_all_to_all, best_routing, largest_matchings
 from optmatch.testing.slices import smallest_slices
 
 _TINY = (HexMesh(1, 1), HexMesh(1, 2), SquareMesh(1, 2), SquareMesh(2, 2), TriangularMesh(1, 2))
@@ -164,6 +165,41 @@ def all_to_all_problems(draw: st.DrawFn, *, tiny: bool = False, most_ports: int 
         return AllToAll(HexMesh(rows, cols, ports=number))
     number = draw(st.integers(1, min(most_ports, 3)))
     return AllToAll(HexMesh(rows, cols, tx=number, rx=number))
+
+
+def brute_force(problem: Problem) -> Score | None:
+    """Find the best objective by enumeration.
+
+    Parameters
+    ----------
+    problem
+        A `Routing`, `AllToAll` or `Demand` problem on a fabric of at most ``MOST_CELLS`` cells. Of
+        an `AllToAll` problem only answers with ``min_slots`` matchings are looked at; demands are
+        all-stop, on one plane, without a packet network.
+
+    Returns
+    -------
+    float, tuple of int, or None
+        As `Solution.objective`; None where there is no answer.
+
+    Raises
+    ------
+    InputError
+        If the fabric is too large, or the kind of problem unknown.
+
+    Examples
+    --------
+    >>> from optmatch import HexMesh, Routing
+    >>> brute_force(Routing(HexMesh(1, 1, ports=[0, 5]), [1, 0]))
+    3.0
+    """
+    if isinstance(problem, Routing):
+        return best_routing(problem)
+    if isinstance(problem, AllToAll):
+        return best_all_to_all(problem)
+    if isinstance(problem, Demand):
+        return best_demand(problem, largest_matchings(problem.fabric))
+    raise InputError(f"kind = {problem.kind!r}: there is no brute force for it")
 
 
 def smallest_problems(kind: str) -> list[Problem]:

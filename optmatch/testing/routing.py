@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import CellGraph, Fabric
-from optmatch.model import BAR, InputError, Problem, Score
-from optmatch.problems import AllToAll, Demand, Routing
-from optmatch.testing.demands import best_demand
+from optmatch.model import BAR, InputError
+from optmatch.problems import AllToAll, Routing
 
 MOST_CELLS = 16
 
@@ -31,42 +30,8 @@ class Traces(NamedTuple):
     """``bar_cells[state, source]``: those of them that are bar."""
 
 
-def brute_force(problem: Problem) -> Score | None:
-    """Find the best objective by enumeration.
-
-    Parameters
-    ----------
-    problem
-        A `Routing`, `AllToAll` or `Demand` problem on a fabric of at most ``MOST_CELLS`` cells. Of
-        an `AllToAll` problem only answers with ``min_slots`` matchings are looked at; demands are
-        all-stop, on one plane, without a packet network.
-
-    Returns
-    -------
-    float, tuple of int, or None
-        As `Solution.objective`; None where there is no answer.
-
-    Raises
-    ------
-    InputError
-        If the fabric is too large, or the kind of problem unknown.
-
-    Examples
-    --------
-    >>> from optmatch import HexMesh, Routing
-    >>> brute_force(Routing(HexMesh(1, 1, ports=[0, 5]), [1, 0]))
-    3.0
-    """
-    if isinstance(problem, Routing):
-        return _best_routing(problem)
-    if isinstance(problem, AllToAll):
-        return _best_all_to_all(problem)
-    if isinstance(problem, Demand):
-        return best_demand(problem, largest_matchings(problem.fabric))
-    raise InputError(f"kind = {problem.kind!r}: there is no brute force for it")
-
-
-def _best_routing(problem: Routing) -> float | None:
+def best_routing(problem: Routing) -> float | None:
+    """Find the best objective of a matching; None if no state holds it."""
     if problem.fabric.graph is None:
         return 0.0
     sources, destinations = problem.circuits.T
@@ -84,7 +49,8 @@ def _best_routing(problem: Routing) -> float | None:
     return float(cells.sum(axis=1).min())
 
 
-def _best_all_to_all(problem: AllToAll) -> float | None:
+def best_all_to_all(problem: AllToAll) -> float | None:
+    """Find the fewest cells of so many slots as are needed at least; None if there are none."""
     wanted = frozenset((int(i), int(j)) for i, j in problem.pairs)
     if not wanted or problem.fabric.graph is None:
         return 0.0

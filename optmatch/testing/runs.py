@@ -14,8 +14,7 @@ from hypothesis import HealthCheck, given, seed, settings, strategies as st
 from optmatch.kinds import all_methods, find_method
 from optmatch.model import Event, Limits, Problem, Score, Solution, ignore
 from optmatch.solvers import Method
-from optmatch.testing.problems import fewest_slots
-from optmatch.testing.routing import brute_force
+from optmatch.testing.problems import brute_force, fewest_slots
 
 Problems = st.SearchStrategy[Any] | Sequence[Problem]
 

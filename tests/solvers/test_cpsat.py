@@ -9,7 +9,7 @@ from ortools.sat.python import cp_model
 import optmatch as om
 from optmatch.model import Bound, Event, Limit, Limits, NewBest, SolverError, Tick, ignore
 from optmatch.solvers.cpsat import LightFlow, minimise, share_links
-from optmatch.testing.routing import brute_force
+from optmatch.testing import brute_force
 
 
 def hard() -> cp_model.CpModel:

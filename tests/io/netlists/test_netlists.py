@@ -23,7 +23,7 @@ from optmatch.io.netlists.gdsfactory import netlist_tree, read_tree
 from optmatch.model import BAR, CROSS
 from optmatch.plotting import mesh_data
 from optmatch.solvers.routing.reachable import count_matchings
-from optmatch.testing.routing import brute_force
+from optmatch.testing import brute_force
 from tests.helpers.command import call, process
 
 PAIR: dict[str, Any] = {

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.testing.routing import brute_force
+from optmatch.testing import brute_force
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -19,7 +19,7 @@ from optmatch.solvers.routing.negotiation import Negotiation
 from optmatch.solvers.routing.pathfinder import UNIT
 from optmatch.solvers.routing.router import CellRouter
 from optmatch.solvers.routing.worst import route_worst
-from optmatch.testing.routing import brute_force
+from optmatch.testing import brute_force
 
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 

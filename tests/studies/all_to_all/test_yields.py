@@ -23,7 +23,7 @@ from optmatch.solvers.all_to_all.joint_bound import bound_jointly
 from optmatch.solvers.all_to_all.repair import Repair, Verdict
 from optmatch.solvers.routing.router import CellRouter
 from optmatch.studies.all_to_all.yields import CELL_FAULTS, study_yield, wilson
-from optmatch.testing.routing import brute_force
+from optmatch.testing import brute_force
 from tests.helpers.command import call, start
 
 MESH = om.HexMesh(1, 2, ports=4)
