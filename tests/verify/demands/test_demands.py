@@ -18,7 +18,6 @@ from optmatch.testing import brute_force
 from optmatch.verify.demands.assignment import weigh_heaviest
 from optmatch.verify.demands.bounds import bound_demand, check_proof, partition
 from optmatch.verify.report import ProofError
-from tests.helpers import oracles
 
 PROBLEM = om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=1.0)
 SCHEDULE = PROBLEM.schedule([[1, 0]], [3])
@@ -27,13 +26,6 @@ SCHEDULE = PROBLEM.schedule([[1, 0]], [3])
 def schedule(matchings: Any, durations: Any, **fields: Any) -> om.Schedule:
     """Make a schedule with the delay of the problem."""
     return om.Schedule(matchings=matchings, durations_s=durations, **{"delay_s": 1.0, **fields})
-
-
-def rules(subject: Any, problem: om.Demand = PROBLEM) -> list[tuple[str, str]]:
-    """List rules and places that do not hold."""
-    report = om.verify(problem, subject)
-    assert report.ok == (not report.violations and not report.skipped)
-    return [(violation.rule, violation.where) for violation in report.violations]
 
 
 def claim(problem: om.Demand = PROBLEM, **fields: Any) -> om.Solution:
@@ -48,15 +40,6 @@ def claim(problem: om.Demand = PROBLEM, **fields: Any) -> om.Solution:
     return om.Solution(problem=problem, **{**right, **fields})
 
 
-def test_a_right_answer_passes() -> None:
-    """With the figures of the replay."""
-    report = om.verify(PROBLEM, claim())
-    assert report.ok
-    figures = {"slots": 1, "makespan_s": 4, "completion_s": 4, "demand_s": 5, "circuit_s": 5}
-    assert {name: report.figures[name] for name in figures} == figures
-    assert report.figures["objective"] == report.figures["lower_bound_checked"] == 4
-
-
 def test_lines_count_entries_or_their_time() -> None:
     """Where there is none, not even a reconfiguration; of the fewest matchings, only how many."""
     fewest = om.Demand.from_matrix([[2, 3], [3, 2]], objective="matchings")
@@ -64,148 +47,6 @@ def test_lines_count_entries_or_their_time() -> None:
     for planes in (1, 2):
         nothing = om.Demand.from_matrix(np.zeros((2, 2)), delay_s=1.0, planes=planes)
         assert bound_demand(nothing) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("subject", "rule", "where"),
-    [
-        (schedule([[1, 0]], [2.0]), "all demand is served", "from port 0 to port 1"),
-        (schedule([[1, -1]], [3.0]), "all demand is served", "from port 1 to port 0"),
-        (schedule([[1, 0]], [3.5]), "a slot lasts a whole number of ticks", "durations_s[0]"),
-        (schedule([[1, 0]], [3.0], delay_s=0.0), "the delay is the problem's", "delay_s"),
-        (
-            schedule([[1, 0]], [3.0], switching="per-circuit"),
-            "the switching is the problem's",
-            "switching",
-        ),
-        (schedule([[1, 0, 2]], [3.0]), "a slot has an entry for each port", "matchings.shape"),
-        (
-            schedule([[1, 0]], [3.0], cell_states=[[0]]),
-            "a fabric without cells has no states",
-            "cell_states",
-        ),
-    ],
-)
-def test_rules_of_schedules(subject: om.Schedule, rule: str, where: str) -> None:
-    """Each broken alone is found alone."""
-    assert rules(subject) == [(rule, where)]
-
-
-def test_slots_must_not_be_too_short() -> None:
-    """Where the problem says how long they last at least."""
-    problem = replace(PROBLEM, min_slot_s=2.0)
-    short = problem.schedule([[1, 0], [1, 0]], [2, 1])
-    assert rules(short, problem) == [("no slot is shorter than allowed", "durations_s[1]")]
-    assert rules(problem.schedule([[1, 0]], [3]), problem) == []
-
-
-def test_durations_of_many_ticks_pass() -> None:
-    """Seconds of 2**45 ticks are not exact multiples in float64."""
-    problem = om.Demand.from_matrix(
-        [[2.0**45 * 0.1, 0.1]], om.IdealSwitch(2), delay_s=0.0, quantum_s=0.1
-    )
-    ticks = int(problem.ticks[0, 0])
-    assert rules(problem.schedule([[0, -1], [1, -1]], [ticks, 1]), problem) == []
-
-
-def test_exact_decompositions_carry_no_more() -> None:
-    """Of the fewest matchings, the weighted sum is the demand, not above it."""
-    problem = om.Demand.from_matrix([[1, 2], [2, 1]], objective="matchings")
-    assert rules(problem.schedule([[0, 1], [1, 0]], [1, 2]), problem) == []
-    more = problem.schedule([[0, 1], [1, 0]], [2, 2])
-    rule = "the circuits add up to the demand"
-    assert rules(more, problem) == [(rule, f"from port {i} to port {i}") for i in (0, 1)]
-    report = om.verify(problem, problem.schedule([[0, 1], [1, 0]], [1, 2]))
-    assert report.figures["objective"] == 2
-
-
-def test_planes_serve_together() -> None:
-    """Each by its own schedule; violations say which plane."""
-    problem = replace(PROBLEM, planes=2)
-    parts = (problem.schedule([[1, 0]], [2]), problem.schedule([[1, -1]], [1]))
-    answer = om.PlaneSchedules(schedules=parts)
-    report = om.verify(problem, answer)
-    assert report.ok
-    assert report.figures["objective"] == 3.0
-    assert report.figures["slots"] == 2
-    late = replace(parts[1], delay_s=0.5)
-    assert rules(om.PlaneSchedules(schedules=(parts[0], late)), problem) == [
-        ("the delay is the problem's", "plane 1: delay_s")
-    ]
-    too_few = om.PlaneSchedules(schedules=(problem.schedule([[1, 0]], [3]),))
-    assert rules(too_few, problem) == [("there is a schedule for each plane", "schedules")]
-
-
-def test_packets_take_the_rest() -> None:
-    """The completion is when the busiest port of the packet network is done."""
-    problem = replace(PROBLEM, packet_bytes_per_s=0.25)
-    report = om.verify(problem, problem.schedule([[1, 0]], [1]))
-    assert report.ok
-    assert report.figures["objective"] == 8.0
-    assert report.figures["packet_s"] == 8.0
-
-
-def test_every_slot_must_be_realised() -> None:
-    """On cells, by light: states that do not lead from port to port are refused."""
-    mesh = om.HexMesh(1, 2, ports=[0, 6, 1, 8])
-    matrix = np.zeros((4, 4))
-    matrix[0, 1] = matrix[1, 0] = matrix[2, 3] = 2.0
-    problem = om.Demand.from_matrix(matrix, mesh, delay_s=0.0)
-    graph = mesh.graph
-    found = oracles.route_matching(graph, _ends(mesh))
-    assert found is not None
-    states: Any = np.array([oracles.states_of(graph, found)], dtype=np.int8)
-    right = problem.schedule([[1, 0, 3, 2]], [2], states)
-    assert rules(right, problem) == []
-    wrong = np.where(states >= 0, 1 - states, states).astype(np.int8)
-    assert ("light reaches its partner", "slot 0, circuit from port 0 to port 1") in rules(
-        problem.schedule([[1, 0, 3, 2]], [2], wrong), problem
-    )
-    one_sided: Any = [[1, -1, 3, 2]]
-    assert (
-        "circuits of bidirectional ports are mutual",
-        "matchings[0, 1]",
-    ) in rules(problem.schedule(one_sided, [2], states), problem)
-
-
-def _ends(mesh: om.HexMesh) -> list[tuple[int, int]]:
-    first, second, third, fourth = mesh.source_terminals.tolist()
-    return [(first, second), (third, fourth)]
-
-
-@pytest.mark.parametrize(
-    ("fields", "rule"),
-    [
-        ({"objective": 5.0, "lower_bound": 5.0}, "the objective is as recomputed"),
-        ({"objective": 5.0, "lower_bound": 5.0}, "the lower bound is supported"),
-        (
-            {"lower_bound": 3.0, "status": om.Status.FEASIBLE, "limit": om.Limit.TIME},
-            "the lower bound is not below what ports need",
-        ),
-        ({"stats": {"slots": 2}}, "statistics are as recomputed"),
-        ({"certificate": LineProof("source", 2)}, "the certificate is a proof"),
-        ({"certificate": "trust me"}, "the certificate is a proof"),
-        ({"problem": replace(PROBLEM, delay_s=0.5)}, "the solution is one of this problem"),
-        (
-            {"schedule": None, "answer": om.PlaneSchedules(schedules=(SCHEDULE,))},
-            "the answer is a schedule for each plane",
-        ),
-        (
-            {
-                "schedule": None,
-                "objective": None,
-                "status": om.Status.INFEASIBLE,
-                "lower_bound": np.inf,
-            },
-            "infeasibility is supported",
-        ),
-    ],
-)
-def test_false_claims_are_refused(fields: Any, rule: str) -> None:
-    """Objective, bound, certificate, statistics, problem, form of the answer."""
-    report = om.verify(PROBLEM, claim(**fields))
-    assert not report.ok
-    assert rule in [violation.rule for violation in report.violations]
 
 
 def test_a_search_is_named() -> None:
@@ -290,37 +131,6 @@ def test_heaviest_matchings(n: int) -> None:
         assert weigh_heaviest(weights) == weights[matched].sum()
 
 
-def test_prices_by_hand() -> None:
-    """One price of 1 on a demand of 6 that is alone, at 4 / 3 with its delay; no more."""
-    problem = om.Demand.from_matrix([[6]], delay_s=2.0)
-    for price, units, bound in ((1, 1, 6), (4, 3, 8)):
-        proof = ConfigurationProof(duals=[[price]], units=units)  # type: ignore[arg-type]
-        assert check_proof(problem, proof) == bound
-    higher = ConfigurationProof(duals=[[5]], units=3)  # type: ignore[arg-type]
-    with pytest.raises(ProofError, match="a slot of 3 ticks earns more"):
-        check_proof(problem, higher)
-    longer = replace(problem, min_slot_s=8.0)
-    assert check_proof(longer, higher) == 10
-    with pytest.raises(ProofError, match="begin together"):
-        check_proof(replace(problem, switching="per-circuit"), proof)
-    for options in ({"planes": 2}, {"packet_bytes_per_s": 0.5}):
-        with pytest.raises(ProofError, match="one plane carries alone"):
-            check_proof(replace(problem, **options), proof)
-
-
-def test_prices_that_do_not_fit_are_refused() -> None:
-    """Another shape, another objective, numbers beyond int64."""
-    one: Any = [[1]]
-    with pytest.raises(ProofError, match="shape"):
-        check_proof(PROBLEM, ConfigurationProof(duals=one, units=1))
-    for duals, units in (([[0, 2**60], [0, 0]], 1), ([[0, 1], [0, 0]], 2**60)):
-        with pytest.raises(ProofError, match="overflow"):
-            check_proof(PROBLEM, ConfigurationProof(duals=duals, units=units))  # type: ignore[arg-type]
-    exact = om.Demand.from_matrix([[1]], objective="matchings")
-    with pytest.raises(ProofError, match="completion time"):
-        check_proof(exact, ConfigurationProof(duals=one, units=1))
-
-
 @pytest.mark.parametrize("seed", range(10))
 def test_counts_bound_from_below(seed: int) -> None:
     """Never above the fewest matchings, found by search."""
@@ -345,20 +155,6 @@ def test_counts_bound_from_below(seed: int) -> None:
     plain = max(check_proof(problem, CountProof(axis=a, port=k)) for a, k in lines)
     assert plain == problem.lower_bound()
     assert max(plain, proved) <= fewest
-
-
-def test_a_count_can_beat_the_busiest_line() -> None:
-    """Weights 1, 2 and 6 make no three threes: four matchings are needed."""
-    matrix = [[1, 2, 6], [3, 3, 3], [5, 4, 0]]
-    problem = om.Demand.from_matrix(matrix, objective="matchings")
-    proof = CountProof(axis="source", port=0, against_axis="source", against_port=1)
-    assert problem.lower_bound() == 3
-    assert check_proof(problem, proof) == 4
-    same = CountProof(axis="source", port=0, against_axis="source", against_port=0)
-    with pytest.raises(ProofError, match="are sums of those"):
-        check_proof(problem, same)
-    with pytest.raises(ProofError, match="not the completion time"):
-        check_proof(PROBLEM, proof)
 
 
 TRIANGLE = om.Demand.from_matrix([[0, 3, 2], [3, 0, 4]], om.HexMesh(2, 2, ports=4), delay_s=0.0)
@@ -500,19 +296,6 @@ def test_any_number(name: str, objective: Any) -> None:
     assert not om.verify(TIGHT, altered(solution, **{name: objective})).ok
 
 
-def test_solutions_on_planes() -> None:
-    """Their answer is a schedule for each plane; one schedule is not enough."""
-    problem = replace(PROBLEM, planes=2)
-    parts = (problem.schedule([[1, 0]], [2]), problem.schedule([[1, -1]], [1]))
-    plan = om.PlaneSchedules(schedules=parts)
-    solution = claim(problem, schedule=None, answer=plan, objective=3.0, lower_bound=3.0)
-    assert om.verify(problem, solution).ok
-    single = claim(problem, objective=4.0, lower_bound=4.0)
-    assert "the answer is a schedule for each plane" in [
-        violation.rule for violation in om.verify(problem, single).violations
-    ]
-
-
 def test_no_answer_is_no_answer() -> None:
     """An unknown outcome passes with a note; a schedule beside it does not."""
     nothing = claim(schedule=None, objective=None, status=om.Status.UNKNOWN, limit=om.Limit.TIME)
@@ -531,11 +314,3 @@ def test_rounding_is_noted() -> None:
     report = om.verify(problem, problem.schedule([[0]], [4]))
     assert report.ok
     assert report.notes == ("demands were rounded to ticks of 0.1 s",)
-
-
-def test_long_lines_are_not_partitioned() -> None:
-    """What would take for ever to check is refused as a proof."""
-    problem = om.Demand.from_matrix(np.ones((17, 17)), objective="matchings")
-    proof = CountProof(axis="source", port=0, against_axis="source", against_port=1)
-    with pytest.raises(ProofError, match="a line of 17 entries: up to 16"):
-        check_proof(problem, proof)

@@ -58,6 +58,11 @@ LATE = demand(
     weights=(2.0, 1.0),
     deadlines_s=(1.0, 2.0),
 )
+LASTING = om.Demand.from_matrix(
+    [[2.0**45 * 0.1, 0.1]], om.IdealSwitch(2), delay_s=0.0, quantum_s=0.1
+)
+"""Seconds of 2**45 ticks are no exact multiple in float64."""
+STUCK = om.Demand(om.Faulty(om.HexMesh(1, 1, ports=[0, 1]), stuck_bar=[2]), [[0, 1], [1, 0]])
 STAR = om.Demand.from_matrix(
     [[0, 3, 0, 0], [0, 0, 0, 0], [3, 0, 0, 0], [3, 0, 0, 0]],
     om.HexMesh(1, 2, ports=[0, 6, 1, 8]),
@@ -134,6 +139,13 @@ ROWS = [
         EXACT,
         EXACT.schedule([[0, 1], [1, 0]], [2, 2]),
         "from port 0 to port 0: the circuits add up to the demand: got 2 s of circuit",
+    ),
+    Row(None, LASTING, LASTING.schedule([[0, -1], [1, -1]], [LASTING.ticks[0, 0], 1])),
+    Row(
+        "a stuck cell is stated as it is, or free",
+        STUCK,
+        STUCK.schedule([[1, 0]], [1], [[-1, -1, 1, -1, -1, -1]]),
+        "cell_states[0, 2]: a stuck cell is stated as it is, or free: got 1, expected 0",
     ),
     # planes
     Row(
