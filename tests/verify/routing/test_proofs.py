@@ -12,10 +12,11 @@ from hypothesis import given, settings, strategies as st
 import optmatch as om
 from optmatch.fabrics import CellGraph
 from optmatch.io.proofs import Prices
-from optmatch.model import Value
 from optmatch.problems import RoutingProof
 from optmatch.problems.routing.proof import PRICE_UNITS
 from optmatch.verify.report import ProofError
+from optmatch.verify.routing.bounds import bound_objective
+from optmatch.verify.routing.claims import list_circuits
 from optmatch.verify.routing.proofs import Case, Circuit, ProofChecker
 from tests.helpers import oracles
 
@@ -307,25 +308,6 @@ def clash_of(graph: CellGraph, circuit: Circuit, case: Case) -> int | None:
     return None if way is None else next(u for u in way if int(graph.mate[u]) in way)
 
 
-@pytest.mark.parametrize(
-    ("proof", "message"),
-    [
-        (
-            RoutingProof.of_prices(np.zeros(3, np.int64)),
-            "prices for 3 links, the fabric has 30",
-        ),
-        (tree(ROW, [(2, 0, 0, 1, 2), (), ()]), "splits on circuit 2 of 2"),
-        (tree(ROW, [(0, 44, 0, 1, 2), (), ()]), r"a terminal that is not 0 \.\. 43"),
-        (tree(ROW, [(0, -1, 1, 1, 2), (), ()]), r"a terminal that is not 0 \.\. 43"),
-    ],
-)
-def test_a_proof_of_something_else_is_refused(proof: RoutingProof, message: str) -> None:
-    """Prices of another mesh, circuits or terminals that are not there."""
-    assert isinstance(proof, Value)
-    with pytest.raises(ProofError, match=message):
-        ProofChecker(ROW).bound_cells(proof, DEAR)
-
-
 @pytest.mark.parametrize("starts", [[1, 2], [0, 1], [0, 2, 1, 2]])
 def test_prices_of_nodes_are_all_of_them(starts: list[int]) -> None:
     """From the first to the last, none twice; without a node there is not even a start."""
@@ -334,3 +316,23 @@ def test_prices_of_nodes_are_all_of_them(starts: list[int]) -> None:
         make(links=2, starts=starts, link=[0, 1], price=[1, 1])
     with pytest.raises(om.InputError, match="starts ascend from 0 to the number of prices, 0"):
         make(links=2, starts=[], link=[], price=[])
+
+
+def test_cells_without_light_are_counted_for_nothing() -> None:
+    """Alone on a feed-forward fabric, a circuit needs what its shortest route needs."""
+    for destination in range(4):
+        matching = np.array([destination, -1, -1, -1], dtype=np.int32)
+        problem = om.Routing(om.Benes(4), matching)
+        assert bound_objective(problem) == om.solve(problem, "ilp", seed=0).objective
+
+
+@pytest.mark.parametrize("fabric", [om.HexMesh(3, 3, ports=4), om.HexMesh(3, 3, tx=4, rx=4)])
+def test_proofs_number_circuits_as_the_problem_does(fabric: Any) -> None:
+    """By source, of bidirectional ports from the lower one."""
+    row: Any = [3, 2, 1, 0]
+    idle: Any = [-1] * 4
+    problem = om.Routing(fabric, row)
+    starts, ends = fabric.source_terminals, fabric.destination_terminals
+    expected = [(starts[i], ends[j]) for i, j in problem.circuits]
+    assert list_circuits(problem) == expected
+    assert list_circuits(om.Routing(fabric, idle)) == []

@@ -74,9 +74,11 @@ MESH = om.HexMesh(1, 2, ports=[0, 6, 1, 8])
 """Ports whose matching 0-1, 2-3 needs 11 cells, while the circuits alone need 7."""
 DEAR = om.Routing(MESH, [1, 0, 3, 2])
 ROUTED = schedule([[1, 0, 3, 2]], cell_states=[[1, 1, 1, 0, 0, 0, 1, -1, -1, 0, 0]])
+LOSS = om.Routing(MESH, [1, 0, 3, 2], objective="loss-db", bar_loss_db=0.25, cross_loss_db=0.5)
+WORST = om.Routing(MESH, [1, 0, 3, 2], objective="worst-cells")
 CLASH = om.Routing(om.HexMesh(1, 2, ports=[0, 1, 3, 10]), [1, 0, 3, 2])
 """Both circuits need link 7."""
-LOSSES: Any = {"objective": "loss-db", "bar_loss_db": 0.25, "cross_loss_db": 0.5}
+DARK = om.Routing(CLASH.fabric, [1, 0, 3, 2], objective="worst-cells")
 IS_PROOF = "the certificate is a proof"
 PAIRS = "every pair meets exactly once, and no port meets itself"
 
@@ -110,6 +112,16 @@ def clash(proof: Any, **said: Any) -> Any:
     """Claim that two circuits that need one link cannot be routed."""
     infeasible = {"status": om.Status.INFEASIBLE, "limit": None, "lower_bound": math.inf}
     return claim(CLASH, certificate=proof, **infeasible | said)
+
+
+def dark(proof: Any) -> Any:
+    """Claim the same, where the worst route counts."""
+    return forge(clash(proof), problem=DARK)
+
+
+def loss(**said: Any) -> Any:
+    """Return the same routing, and what it loses."""
+    return claim(LOSS, **{"schedule": ROUTED, "objective": 4.0, "lower_bound": 1.75} | said)
 
 
 def all_to_all(slots: int, **said: Any) -> Any:
@@ -367,6 +379,36 @@ ROWS = [
     ),
     Row(None, CLASH, clash(priced(CLASH.fabric, {7: 1}, infeasible=True))),
     Row("infeasibility is supported", CLASH, clash(priced(CLASH.fabric, {7: PRICE_UNITS}))),
+    Row(  # eleven cells, five of them in cross; prices are in units of a dB
+        None,
+        LOSS,
+        loss(lower_bound=4.0, certificate=priced(MESH, {4: 15_000})),
+        figures={"objective": 4.0, "total_loss_db": 4.0, "lower_bound_recomputed": 1.75},
+    ),
+    Row(
+        "the lower bound is supported",
+        LOSS,
+        loss(lower_bound=4.0, certificate=priced(MESH, {4: 7_500})),
+        "lower_bound: the lower bound is supported: got 4.0, expected 3.75",
+    ),
+    Row(  # of the worst route prices say nothing, unless that there is none
+        None,
+        WORST,
+        claim(
+            WORST,
+            schedule=ROUTED,
+            objective=7.0,
+            lower_bound=4.0,
+            certificate=priced(MESH, {4: 3 * PRICE_UNITS}),
+        ),
+        figures={"lower_bound_checked": 4.0},
+    ),
+    Row(None, DARK, forge(clash(priced(CLASH.fabric, {7: 1}, infeasible=True)), problem=DARK)),
+    Row(
+        "infeasibility is supported",
+        DARK,
+        forge(clash(priced(CLASH.fabric, {7: 1})), problem=DARK),
+    ),
     Row(
         IS_PROOF,
         DEAR,

@@ -1,4 +1,4 @@
-"""Every rule of the verifier, with a case that breaks it, and figures against a naive replay."""
+"""Figures, loops and bounds of schedules, against naive counts; and what a report says."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import optmatch as om
-from optmatch.fabrics.light import trace
 from optmatch.model import FrozenMap
 from optmatch.verify.loops import find_loops
 from optmatch.verify.report import SHOWN
-from optmatch.verify.routing import light as light_rules
 from optmatch.verify.routing.bounds import bound_objective, count_slots, route_lengths
 from tests.helpers import oracles
 
@@ -32,11 +30,6 @@ FABRICS = [
     om.HexMesh.smartlight(),
     om.HexMesh(2, 2, tx=[0, 6, 4, 1], rx=[10, 15, 12, 8]),
 ]
-
-
-def broken(report: om.Report) -> list[tuple[str, str]]:
-    """List rule and place of all violations."""
-    return [(violation.rule, violation.where) for violation in report.violations]
 
 
 def plan(matchings: Any, **fields: Any) -> om.Schedule:
@@ -70,17 +63,6 @@ def realised(fabric: om.Fabric, seed: int) -> om.Schedule:
             lit |= {entered // 4 for entered, _ in steps}
     states = [state if cell in lit else -1 for cell, state in enumerate(states)]
     return plan([matching], cell_states=[states])
-
-
-def solve_by_hand(problem: Any, schedule: om.Schedule | None, **fields: Any) -> om.Solution:
-    """Make a feasible solution with the true objective and bound, unless told otherwise."""
-    known: dict[str, Any] = {"status": om.Status.FEASIBLE, "limit": om.Limit.EXHAUSTED}
-    if fields.get("status") in (om.Status.OPTIMAL, om.Status.INFEASIBLE):
-        known["limit"] = None
-    if schedule is not None:
-        known["objective"] = om.verify(problem, schedule).figures.get("objective")
-        known["lower_bound"] = bound_objective(problem)
-    return om.Solution(problem=problem, schedule=schedule, method="by hand", **known | fields)
 
 
 @pytest.mark.parametrize("fabric", FABRICS, ids=lambda fabric: fabric.type)
@@ -136,116 +118,6 @@ def test_toggles_are_counted_against_the_last_driven_state() -> None:
         driven = [state for state in column if state >= 0]
         toggles += sum(a != b for a, b in pairwise(driven))
     assert om.verify(problem, schedule).figures["toggles"] == toggles > 0
-
-
-@pytest.mark.parametrize(
-    ("changes", "where"),
-    [
-        ({"matchings": np.zeros((3, 2), np.int32)}, "matchings.shape"),
-        ({"durations_s": np.ones(2)}, "durations_s.shape"),
-        ({"cell_states": None}, "cell_states.shape"),
-        ({"cell_states": np.zeros((3, 5), np.int8)}, "cell_states.shape"),
-        ({"cell_states": np.zeros((2, 38), np.int8)}, "cell_states.shape"),
-        ({"cell_states": np.full((3, 38), 2, np.int8)}, "cell_states[0, 0]"),
-    ],
-)
-def test_arrays_that_do_not_fit_are_violations(changes: dict[str, Any], where: str) -> None:
-    """Nothing is traced then, which the report says."""
-    problem = om.AllToAll(om.HexMesh(3, 3, ports=4))
-    schedule = past_checks(oracles.all_to_all(problem.fabric), **changes)
-    report = om.verify(problem, schedule)
-    assert report.violations[0].where == where
-    assert len(report.skipped) == 1
-    assert "total_cells" not in report.figures
-    solution = om.verify(problem, solve_by_hand(problem, schedule, objective=50.0))
-    assert "objective: nothing could be replayed" in solution.skipped
-
-
-def test_an_ideal_switch_has_no_states() -> None:
-    """Its schedule is one of matchings alone."""
-    assert om.verify(IDEAL, plan([[1, 2, 0], [2, 0, 1]])).ok
-    report = om.verify(IDEAL, plan([[1, 2, 0], [2, 0, 1]], cell_states=[[0], [1]]))
-    assert broken(report) == [("a fabric without cells has no states", "cell_states")]
-
-
-def test_pairs_are_named_that_are_missing_or_repeated_or_not_wanted() -> None:
-    """With the slots that hold them."""
-    report = om.verify(IDEAL, plan([[1, 2, 0], [1, 0, 2]]))
-    assert [str(violation) for violation in report.violations] == [
-        f"from port {i} to port {j}: every pair meets exactly once, and no port meets itself:"
-        f" got {got}, expected {expected}"
-        for i, j, got, expected in [
-            (0, 1, "slots [0, 1]", "one slot"),
-            (0, 2, "no slot", "one slot"),
-            (1, 0, "slots [1]", "one slot"),
-            (2, 1, "no slot", "one slot"),
-            (2, 2, "slots [1]", "no slot"),
-        ]
-        if (i, j) != (1, 0)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("row", "expected"),
-    [
-        ([5, 0, -1, -1], [("a partner is a port, or -1 where idle", "matchings[0, 0]")]),
-        ([-2, -1, -1, -1], [("a partner is a port, or -1 where idle", "matchings[0, 0]")]),
-        (
-            [1, 2, 0, -1],
-            [
-                ("circuits of bidirectional ports are mutual", f"matchings[0, {j}]")
-                for j in (1, 2, 0)
-            ],
-        ),
-        ([0, -1, -1, -1], [("a bidirectional port does not meet itself", "matchings[0, 0]")]),
-    ],
-)
-def test_a_row_that_is_no_matching(row: list[int], expected: list[tuple[str, str]]) -> None:
-    """Range, mutual circuits, no port with itself."""
-    problem = om.AllToAll(om.HexMesh(3, 3, ports=4))
-    schedule = oracles.all_to_all(problem.fabric)
-    matchings = schedule.matchings.copy()
-    matchings[0] = row
-    report = om.verify(problem, past_checks(schedule, matchings=matchings))
-    assert broken(report) == expected
-
-
-@pytest.mark.parametrize("row", [[1, -1, 0], [2, 0, -1]])
-def test_a_dead_port_neither_sends_nor_receives(row: list[int]) -> None:
-    """Each alone is refused."""
-    problem = om.AllToAll(om.Faulty(om.Crossbar(3), dead_ports=[2]))
-    states = np.zeros((1, problem.fabric.n_cells), dtype=np.int8)
-    found = broken(om.verify(problem, plan([row], cell_states=states)))
-    assert ("a dead port takes part in no circuit", "slot 0, port 2") in found
-
-
-def test_two_sources_of_one_destination() -> None:
-    """Only past the constructor, which refuses them too."""
-    twice = past_checks(plan([[1, 2, 0]]), matchings=np.array([[1, 1, 0]]))
-    report = om.verify(IDEAL, twice)
-    assert broken(report) == [
-        ("a port is the destination of one circuit", "slot 0, destination 1")
-    ]
-
-
-def test_the_sources_of_one_destination_are_named() -> None:
-    """All of them, and no other."""
-    twice = past_checks(plan([[1, 2, 0]]), matchings=np.array([[1, 1, 0]]))
-    assert om.verify(IDEAL, twice).violations[0].got == "sources [0, 1]"
-
-
-def test_a_routing_has_its_one_matching() -> None:
-    """Number of slots, and entries."""
-    problem = routing(om.IdealSwitch(3), [1, 2, 0])
-    assert om.verify(problem, plan([[1, 2, 0]])).ok
-    assert broken(om.verify(problem, plan([[1, 2, 0]] * 2))) == [
-        ("there is one slot", "matchings")
-    ]
-    assert broken(om.verify(problem, plan(np.zeros((0, 3))))) == [
-        ("there is one slot", "matchings")
-    ]
-    report = om.verify(problem, plan([[1, 0, -1]]))
-    assert [v.where for v in report.violations] == ["matchings[0, 1]", "matchings[0, 2]"]
 
 
 def bars() -> tuple[om.Routing, om.Schedule]:
@@ -331,51 +203,6 @@ def test_dark_cells_may_be_in_any_state() -> None:
         for name in ("objective", "worst_route_cells", "cells_used_max"):
             assert report.figures[name] == free.figures[name]
     assert toggles > free.figures["toggles"]
-
-
-def test_dead_cells_may_be_told_anything() -> None:
-    """They carry no light; a stuck cell is as it is, and stated so."""
-    dark = routing(om.Faulty(RING, dead_cells=[3]), [-1] * 12)
-    for told in ([-1] * 6, [0] * 6, [1] * 6):
-        assert om.verify(dark, plan([[-1] * 12], cell_states=[told])).ok
-    stuck = routing(om.Faulty(RING, stuck_bar=[3]), [-1] * 12)
-    (violation,) = om.verify(stuck, plan([[-1] * 12], cell_states=[[1] * 6])).violations
-    assert violation.where == "cell_states[0, 3]"
-
-
-def test_two_circuits_on_one_link() -> None:
-    """The light of two senders that meet head on."""
-    fabric = om.HexMesh(1, 1, tx=[0, 1], rx=[4, 6])
-    (cell,) = {int(t) // 4 for t in fabric.source_terminals}
-    states = [-1] * 6
-    states[cell] = 0
-    report = om.verify(routing(fabric, [1, 0]), plan([[1, 0]], cell_states=[states]))
-    shared = [v for v in report.violations if v.rule == "a link carries one circuit"]
-    assert len(shared) == 2  # the stubs of both senders
-    for violation, terminal in zip(shared, sorted(fabric.source_terminals.tolist()), strict=True):
-        assert fabric.graph.terminal_name(terminal) in violation.where
-        assert violation.got == "circuits [(0, 1), (1, 0)]"
-
-
-def test_the_way_back_is_traced_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Were light not reciprocal, the check of the way back would still see it."""
-    fabric = om.HexMesh(2, 2, tx=[0], rx=[6])
-    (route,) = oracles.route_matching(
-        fabric.graph, [(int(fabric.source_terminals[0]), int(fabric.destination_terminals[0]))]
-    ) or [[]]
-    schedule = plan([[0]], cell_states=[oracles.states_of(fabric.graph, [route])])
-    problem = routing(fabric, [0])
-    assert om.verify(problem, schedule).ok
-    calls: list[Any] = []
-
-    def one_way(*args: Any) -> Any:
-        calls.append(args)
-        light = trace(*args)
-        return light if len(calls) == 1 else light._replace(arrived=light.arrived + 1)
-
-    monkeypatch.setattr(light_rules, "trace", one_way)
-    report = om.verify(problem, schedule)
-    assert [v.rule for v in report.violations] == ["light comes back from the partner"]
 
 
 def test_slots_are_bounded_by_counting() -> None:
